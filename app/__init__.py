@@ -1,0 +1,45 @@
+"""Basket serves Keras models over HTTP, in batches of whoever comes together.
+
+`create_app` is the one place where the parts meet.
+"""
+
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from flask import Flask
+
+    from app.settings import Settings
+
+
+def create_app(settings: "Settings | None" = None) -> "Flask":
+    """Build the application; `app.extensions["basket"]`, a Loader, starts it.
+
+    Raises:
+        SettingsError: with no settings given, a bad value in the environment.
+    """
+    # The Gunicorn master reads app.settings and app.gpus. With the imports in here
+    # it stays free of all else, and a HUP brings workers with fresh code.
+    # ruff: noqa: PLC0415
+    from flask import Flask
+
+    from app.api.access import install_api_keys
+    from app.api.operations import operations_blueprint
+    from app.api.predict import predict_blueprint
+    from app.api.responses import install_error_handlers
+    from app.commands import models_commands
+    from app.serving.catalog import Catalog
+    from app.serving.loader import Loader
+    from app.settings import Settings
+    from app.telemetry import ModelMetrics
+
+    settings = settings or Settings.from_environment()
+    catalog = Catalog(settings.default_model)
+    app = Flask(__name__, static_folder=None)
+    app.config["MAX_CONTENT_LENGTH"] = settings.max_body_bytes
+    install_error_handlers(app)
+    app.register_blueprint(predict_blueprint(catalog, settings))
+    app.register_blueprint(operations_blueprint(catalog))
+    install_api_keys(app, settings.api_keys)
+    app.cli.add_command(models_commands(settings))
+    app.extensions["basket"] = Loader(settings, catalog, ModelMetrics)
+    return app

@@ -1,0 +1,28 @@
+"""API keys: every route but health wants one, once any is set."""
+
+import hmac
+
+from flask import Flask, request
+
+from app.errors import Unauthorized
+
+_OPEN_PATHS = ("/healthz", "/readyz")
+
+
+def install_api_keys(app: Flask, keys: tuple[str, ...]) -> None:
+    """Ask for `Authorization: Bearer KEY` before anything else is looked at."""
+    if not keys:
+        return
+    known = [key.encode() for key in keys]
+
+    def check() -> None:
+        if request.path in _OPEN_PATHS:
+            return
+        scheme, _, key = request.headers.get("Authorization", "").partition(" ")
+        given = key.strip().encode()
+        # A list and not a generator: every key is compared, found or not.
+        found = [hmac.compare_digest(given, each) for each in known]
+        if scheme.lower() != "bearer" or not any(found):
+            raise Unauthorized("this server wants Authorization: Bearer KEY")
+
+    app.before_request(check)

@@ -1,0 +1,1 @@
+"""Bytes to arrays and back. Knows neither Flask nor any framework."""

@@ -1,0 +1,49 @@
+"""Fit an array that a client sent to what a model takes, without surprises.
+
+TensorFlow Serving's strictness: a float input takes integers and floats, an
+integer input integers within its range, a bool input bools, and nothing is ever
+wrapped, truncated or read out of a string.
+"""
+
+import numpy as np
+
+from app.engines.base import Array, TensorSpec
+from app.errors import BadInput
+
+_TAKES = {"f": "fiu", "i": "iu", "u": "iu", "b": "b"}
+
+
+def takes(spec: TensorSpec, given: np.dtype[np.generic]) -> bool:
+    """Say whether values of the given dtype may become the input's dtype."""
+    return given.kind in _TAKES.get(spec.dtype.kind, "")
+
+
+def fit(array: Array, spec: TensorSpec, place: str, suffix: str = "") -> Array:
+    """Return the rows (rows, *shape) in the input's dtype.
+
+    Raises:
+        BadInput: wrong dtype, wrong row shape, or a value out of range; the text
+            begins with `place`, the number of the row, and `suffix`.
+    """
+    if not takes(spec, array.dtype):
+        raise BadInput(f"{place}: expected {spec.dtype}, given {array.dtype}")
+    if array.ndim == 0 or not spec.accepts(array.shape[1:]):
+        given = array.shape[1:] if array.ndim else "a single value"
+        raise BadInput(
+            f"{place}[0]{suffix}: expected shape {spec.shape_text()}, given {given}"
+        )
+    if array.dtype == spec.dtype:
+        return array
+    with np.errstate(over="ignore"):
+        cast = array.astype(spec.dtype)
+    # A finite value beyond float32 turns infinite; an integer out of range wraps.
+    lost = cast != array if spec.dtype.kind in "iu" else np.isinf(cast)
+    if lost.any():
+        if spec.dtype.kind == "f":
+            lost &= np.isfinite(array)
+        for where in np.argwhere(lost):
+            value = array[tuple(where)]
+            row, *inner = where
+            at = f"{place}[{row}]{suffix}" + "".join(f"[{index}]" for index in inner)
+            raise BadInput(f"{at}: {value} is out of range for {spec.dtype}")
+    return cast

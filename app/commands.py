@@ -1,0 +1,47 @@
+"""`flask --app wsgi models ...`: make models at the command line."""
+
+from importlib import import_module
+
+import click
+from flask.cli import AppGroup
+
+from app.errors import ModelLoadError
+from app.settings import Settings
+
+_GIB = 1 << 30
+
+
+def models_commands(settings: Settings) -> AppGroup:
+    """The `models` group."""
+    models = AppGroup("models", help="Make models.")
+    make = AppGroup("make", help="Make a model that is not trained for anything.")
+    models.add_command(make)
+
+    @make.command("big")
+    @click.option("--latency-ms", type=click.FloatRange(min=1), default=300.0)
+    @click.option("--width", type=click.IntRange(64, 65_536), default=4096)
+    @click.option("--max-gib", type=click.FloatRange(min=0.01), default=2.0)
+    def big(latency_ms: float, width: int, max_gib: float) -> None:
+        """Make models/big/1: Dense layers that take LATENCY_MS for one row here.
+
+        MAX_GIB bounds the weights. A slower model goes through them more than once.
+        """
+        click.echo("starting TensorFlow ...")
+        # Only this command wants a framework, so only it imports one.
+        stacks = import_module("app.engines.dense_stack")
+        try:
+            stack = stacks.fit(latency_ms, width, int(max_gib * _GIB), click.echo)
+        except ModelLoadError as error:
+            raise click.ClickException(str(error)) from error
+        click.echo(
+            f"{stack.layers} layers of {stack.width}, {stack.distinct} of them "
+            f"distinct, {stack.size_bytes() / _GIB:.2f} GiB of weights"
+        )
+        for rows in (1, 8, 16, 32):
+            click.echo(f"batch of {rows:2}: {stack.time_ms(rows):7.1f} ms")
+        file = settings.model_dir / "big" / "1" / "model.keras"
+        click.echo(f"saving {file} ...")
+        stacks.save(stack, file)
+        click.echo("saved; serve it with BASKET_DEFAULT_MODEL=big")
+
+    return models

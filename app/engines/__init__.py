@@ -1,0 +1,37 @@
+"""Frameworks behind one interface: a version's folder in, an Engine out.
+
+The file in the folder decides the engine. An engine's module, and with it the
+framework, is imported only when a model wants it, in the process that runs it.
+"""
+
+from importlib import import_module
+from pathlib import Path
+from typing import Protocol, cast
+
+from app.engines.base import Engine
+from app.errors import ModelLoadError
+from app.settings import Settings
+
+_MODULE_BY_FILE = {
+    "model.keras": "keras_tensorflow",
+    "model.h5": "keras_tensorflow",
+    "simulated.json": "simulated",
+}
+
+
+class _EngineModule(Protocol):
+    def open_engine(self, file: Path, settings: Settings) -> Engine: ...
+
+
+def open_engine(folder: Path, settings: Settings) -> Engine:
+    """Open the model in a version's folder.
+
+    Raises:
+        ModelLoadError: no file that an engine knows, or its engine can't read it.
+    """
+    for name, module in _MODULE_BY_FILE.items():
+        if (folder / name).is_file():
+            engines = cast(_EngineModule, import_module(f"app.engines.{module}"))
+            return engines.open_engine(folder / name, settings)
+    known = ", ".join(_MODULE_BY_FILE)
+    raise ModelLoadError(f"version {folder.name} holds none of: {known}")

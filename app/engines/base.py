@@ -1,0 +1,68 @@
+"""What every engine offers: a signature, one blocking run of a batch, an end.
+
+A batcher calls its engine from one thread; with batching off, request threads
+call it side by side.
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Protocol, TypeAlias
+
+import numpy as np
+import numpy.typing as npt
+
+Array: TypeAlias = npt.NDArray[np.generic]
+# Name -> array. All arrays have the same first dimension, the rows.
+Tensors: TypeAlias = Mapping[str, Array]
+
+
+@dataclass(frozen=True)
+class TensorSpec:
+    """One named input or output; `shape` is that of one row, None a free size."""
+
+    name: str
+    dtype: np.dtype[np.generic]
+    shape: tuple[int | None, ...]
+
+    def accepts(self, shape: tuple[int, ...]) -> bool:
+        """Say whether one row of this shape fits."""
+        return len(shape) == len(self.shape) and all(
+            wanted in (None, given)
+            for wanted, given in zip(self.shape, shape, strict=True)
+        )
+
+    def shape_text(self) -> str:
+        """The shape of one row as people write it: (224, 224, 3), (any, 16)."""
+        sizes = ["any" if size is None else str(size) for size in self.shape]
+        return f"({', '.join(sizes)}{',' if len(sizes) == 1 else ''})"
+
+    def blank(self, rows: int) -> Array:
+        """Zeros of shape (rows, *shape), free sizes taken as 1."""
+        return np.zeros((rows, *(size or 1 for size in self.shape)), self.dtype)
+
+
+@dataclass(frozen=True)
+class Signature:
+    """What a model takes and gives, in the model's own order."""
+
+    inputs: tuple[TensorSpec, ...]
+    outputs: tuple[TensorSpec, ...]
+
+
+class Engine(Protocol):
+    """A ready model in one framework."""
+
+    signature: Signature
+
+    def run(self, batch: Tensors) -> Tensors:
+        """Compute one batch: inputs (rows, *shape) to outputs (rows, *shape).
+
+        Raises:
+            OutOfDeviceMemory: the batch does not fit; a smaller one may.
+            Exception: whatever the model raises.
+        """
+        ...
+
+    def close(self) -> None:
+        """Let go of what the engine holds; may be called twice."""
+        ...

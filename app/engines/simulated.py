@@ -1,0 +1,103 @@
+"""A stand-in for an accelerator that holds one batch at a time.
+
+A batch takes `base_ms + per_row_ms * rows`; a row's answer is its first `outputs`
+values. For load tests and planning where no GPU is at hand: figures that come
+from it are called simulated wherever they are shown.
+"""
+
+import json
+import threading
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from app.engines.base import Signature, Tensors, TensorSpec
+from app.errors import ModelLoadError, OutOfDeviceMemory
+from app.settings import Settings
+
+
+@dataclass(frozen=True)
+class Simulation:
+    """The content of simulated.json."""
+
+    base_ms: float = 300.0
+    per_row_ms: float = 0.0
+    input_shape: tuple[int, ...] = (64,)
+    outputs: int = 10
+    memory_rows: int | None = None
+
+    @classmethod
+    def parse(cls, text: str) -> "Simulation":
+        """Read the JSON text of a simulated.json.
+
+        Raises:
+            ModelLoadError: not JSON, an unknown key, or a value that makes no sense.
+        """
+        try:
+            values: dict[str, Any] = json.loads(text)
+            values["input_shape"] = tuple(values.get("input_shape", cls.input_shape))
+            made = cls(**values)
+            sane = (
+                made.base_ms >= 0
+                and made.per_row_ms >= 0
+                and min(made.input_shape, default=0) > 0
+                and 0 < made.outputs <= int(np.prod(made.input_shape))
+                and (made.memory_rows is None or made.memory_rows > 0)
+            )
+        except (ValueError, TypeError, AttributeError) as error:
+            raise ModelLoadError(f"simulated.json: {error}") from error
+        if not sane:
+            raise ModelLoadError(
+                "simulated.json: times must not be negative, sizes and memory_rows "
+                "must be positive, outputs at most the values of one row"
+            )
+        return made
+
+
+class SimulatedEngine:
+    """An Engine whose device does nothing but take its time."""
+
+    def __init__(
+        self, simulation: Simulation, sleep: Callable[[float], None] = time.sleep
+    ) -> None:
+        """Store the simulation; `sleep` takes seconds."""
+        self._simulation = simulation
+        self._sleep = sleep
+        self._device = threading.Lock()
+        float32 = np.dtype(np.float32)
+        self.signature = Signature(
+            inputs=(TensorSpec("input", float32, simulation.input_shape),),
+            outputs=(TensorSpec("output", float32, (simulation.outputs,)),),
+        )
+
+    def run(self, batch: Tensors) -> Tensors:
+        """Hold the device for the simulated time, then echo.
+
+        Raises:
+            OutOfDeviceMemory: more rows than `memory_rows`.
+        """
+        (rows,) = batch.values()
+        limit = self._simulation.memory_rows
+        if limit is not None and len(rows) > limit:
+            raise OutOfDeviceMemory(
+                f"a batch of {len(rows)} rows does not fit: the simulated device "
+                f"holds {limit}"
+            )
+        took_ms = self._simulation.base_ms + self._simulation.per_row_ms * len(rows)
+        with self._device:
+            self._sleep(took_ms / 1000)
+        flat = rows.reshape(len(rows), -1)
+        return {"output": flat[:, : self._simulation.outputs].copy()}
+
+    def close(self) -> None:
+        """Nothing to let go of."""
+
+
+def open_engine(file: Path, settings: Settings) -> SimulatedEngine:
+    """Open a simulated.json; no setting changes it."""
+    del settings
+    return SimulatedEngine(Simulation.parse(file.read_text()))

@@ -1,0 +1,1 @@
+"""The heart: rows in, rows out. Knows neither HTTP nor any framework."""

@@ -1,0 +1,134 @@
+"""A job: one request's rows, from the request thread to the batch and back."""
+
+import threading
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+
+import numpy as np
+
+from app.engines.base import Tensors
+from app.errors import Late
+
+# Rows may share a batch when their keys are equal: each input's name, dtype, shape.
+Key = tuple[tuple[str, str, tuple[int, ...]], ...]
+
+
+@dataclass(frozen=True)
+class Answer:
+    """What a job gets back.
+
+    `queue_s` ends when the job's first row starts to run, `infer_s` when its last
+    row has run; `batch_rows` is the largest batch that any of its rows ran in.
+    """
+
+    outputs: Tensors
+    batch_rows: int
+    queue_s: float
+    infer_s: float
+
+
+class Job:
+    """One request's rows, waiting for exactly one answer.
+
+    The request thread makes it, submits it and waits; the batching thread takes
+    its rows, in pieces when they outnumber a batch, and fills in the answer. Times
+    are seconds on the monotonic clock.
+    """
+
+    __slots__ = (
+        "_answered",
+        "_batch_rows",
+        "_claim",
+        "_error",
+        "_finished_at",
+        "_parts",
+        "_started_at",
+        "deadline",
+        "enqueued_at",
+        "inputs",
+        "is_gone",
+        "key",
+        "rows",
+        "taken",
+    )
+
+    def __init__(
+        self,
+        inputs: Tensors,
+        deadline: float,
+        is_gone: Callable[[], bool] = lambda: False,
+    ) -> None:
+        """Wrap inputs (rows, *shape); `is_gone` says that the client hung up."""
+        self.inputs = inputs
+        self.rows = len(next(iter(inputs.values())))
+        self.key: Key = tuple(
+            (name, array.dtype.str, array.shape[1:]) for name, array in inputs.items()
+        )
+        self.deadline = deadline
+        self.is_gone = is_gone
+        self.enqueued_at = time.monotonic()
+        # Rows already handed to a batch; belongs to whoever takes.
+        self.taken = 0
+        self._parts: list[Tensors] = []
+        self._error: Exception | None = None
+        self._batch_rows = 0
+        self._started_at = self._finished_at = 0.0
+        # Taken by the first who answers, so that no second answer can follow.
+        self._claim = threading.Lock()
+        # Held until the answer is there: the lightest thing to wait on.
+        self._answered = threading.Lock()
+        self._answered.acquire()
+
+    def wait(self) -> Answer:
+        """Block the request thread until the answer, at most until the deadline.
+
+        Raises:
+            Late: the deadline passed first; rows that don't run yet never will.
+            Exception: the job's own error.
+        """
+        left_s = self.deadline - time.monotonic()
+        if not self._answered.acquire(timeout=max(left_s, 0)):
+            raise Late("no answer was ready before the request's deadline")
+        if self._error is not None:
+            # A batch's jobs share one error object; each raises it afresh.
+            raise self._error.with_traceback(None)
+        return Answer(
+            outputs=_joined(self._parts),
+            batch_rows=self._batch_rows,
+            queue_s=self.queue_s(),
+            infer_s=self._finished_at - self._started_at,
+        )
+
+    def queue_s(self) -> float:
+        """Seconds from arrival until the first row ran, or until now if none has."""
+        return (self._started_at or time.monotonic()) - self.enqueued_at
+
+    def is_answered(self) -> bool:
+        """Say whether a result or an error is there, or about to be."""
+        return self._claim.locked()
+
+    def start(self, batch_rows: int, now: float) -> None:
+        """Note that some of the rows start to run in a batch of this size."""
+        self._started_at = self._started_at or now
+        self._batch_rows = max(self._batch_rows, batch_rows)
+
+    def add(self, outputs: Tensors, now: float) -> None:
+        """Take the outputs of the next rows; the last rows make the answer."""
+        self._parts.append(outputs)
+        rows = sum(len(next(iter(part.values()))) for part in self._parts)
+        if rows == self.rows and self._claim.acquire(blocking=False):
+            self._finished_at = now
+            self._answered.release()
+
+    def fail(self, error: Exception) -> None:
+        """Answer with an error, unless there is an answer already."""
+        if self._claim.acquire(blocking=False):
+            self._error = error
+            self._answered.release()
+
+
+def _joined(parts: list[Tensors]) -> Tensors:
+    if len(parts) == 1:
+        return parts[0]
+    return {name: np.concatenate([part[name] for part in parts]) for name in parts[0]}

@@ -1,0 +1,174 @@
+"""Train the example model and draw the example requests.
+
+The model tells handwritten digits apart.  It learns from the 1797 scans of 8x8
+pixels that come with scikit-learn, so nothing has to be downloaded.
+
+Run from anywhere:
+
+    .venv/bin/python models/digits/train.py
+
+It writes models/digits/1/model.keras, and for each digit samples/<digit>.json and
+samples/<digit>.png, both made from a scan that the model has never seen.  Where the
+model is right on less than 97 % of the unseen scans, it writes nothing and fails.
+"""
+
+import io
+import json
+import os
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+os.environ.setdefault("KERAS_BACKEND", "tensorflow")
+
+import keras
+import numpy as np
+from PIL import Image
+from sklearn.datasets import load_digits
+from sklearn.model_selection import train_test_split
+
+HERE = Path(__file__).resolve().parent
+MODEL_PATH = HERE / "1" / "model.keras"
+SAMPLES = HERE.parent.parent / "samples"
+
+SEED = 7
+HELD_OUT = 0.2
+EPOCHS = 40
+BATCH_SIZE = 32
+LEAST_ACCURACY = 0.97
+
+DIGITS = 10
+SCAN_SIDE = 8
+SCAN_MAX = 16  # The brightest value a pixel of a scan can have.
+PNG_SIDE = 128
+SURE = 0.99  # A sample's digit must get at least this probability.
+
+
+def load_scans() -> tuple[np.ndarray, np.ndarray]:
+    """Return all scans as (count, 8, 8, 1) in 0..1, and the digit of each."""
+    digits = load_digits()
+    scans = (digits.images / SCAN_MAX).astype(np.float32)
+    return scans[..., np.newaxis], digits.target
+
+
+def build_model() -> keras.Model:
+    """Return the untrained network."""
+    layers = keras.layers
+    image = keras.Input((SCAN_SIDE, SCAN_SIDE, 1), name="image")
+    x = layers.Conv2D(16, 3, padding="same", activation="relu")(image)
+    x = layers.Conv2D(32, 3, padding="same", activation="relu")(x)
+    x = layers.MaxPooling2D()(x)
+    x = layers.Dropout(0.25)(x)
+    x = layers.Flatten()(x)
+    x = layers.Dense(48, activation="relu")(x)
+    x = layers.Dropout(0.4)(x)
+    digit = layers.Dense(DIGITS, activation="softmax", name="digit")(x)
+    return keras.Model(image, digit, name="digits")
+
+
+def train(scans: np.ndarray, answers: np.ndarray) -> keras.Model:
+    """Return a network trained on the given scans, without its optimizer."""
+    model = build_model()
+    model.compile(optimizer="adam", loss="sparse_categorical_crossentropy")
+    model.fit(scans, answers, batch_size=BATCH_SIZE, epochs=EPOCHS, verbose=0)
+    # The same layers in a model that was never compiled: serving needs no more.
+    return keras.Model(model.input, model.output, name=model.name)
+
+
+def to_png(scan: np.ndarray) -> bytes:
+    """Return a scan as a grey PNG, each pixel enlarged to a plain square."""
+    grey = np.rint(scan[..., 0] * 255).astype(np.uint8)
+    image = Image.fromarray(grey).resize((PNG_SIDE, PNG_SIDE), Image.Resampling.NEAREST)
+    buffer = io.BytesIO()
+    image.save(buffer, format="PNG", optimize=True)
+    return buffer.getvalue()
+
+
+def from_png(png: bytes, resampling: Image.Resampling) -> np.ndarray:
+    """Return a PNG shrunk back to the shape and the range of a scan."""
+    with Image.open(io.BytesIO(png)) as image:
+        small = image.resize((SCAN_SIDE, SCAN_SIDE), resampling)
+    return np.asarray(small, np.float32)[..., np.newaxis] / 255
+
+
+def survives_png(model: keras.Model, scan: np.ndarray, digit: int) -> bool:
+    """Say whether the model still reads the digit from the scan's PNG."""
+    png = to_png(scan)
+    ways = (Image.Resampling.BOX, Image.Resampling.BILINEAR)
+    shrunk = np.stack([from_png(png, way) for way in ways])
+    answers = model.predict(shrunk, verbose=0).argmax(axis=1)
+    return bool((answers == digit).all())
+
+
+def choose_samples(
+    model: keras.Model,
+    scans: np.ndarray,
+    answers: np.ndarray,
+    probabilities: np.ndarray,
+) -> list[np.ndarray]:
+    """Return for each digit, 0 first, a scan that the model is sure of and right on."""
+    chosen = []
+    for digit in range(DIGITS):
+        sure = (answers == digit) & (probabilities[:, digit] >= SURE)
+        candidates = np.flatnonzero(sure)
+        surest_first = candidates[np.argsort(-probabilities[candidates, digit])]
+        for index in surest_first:
+            if survives_png(model, scans[index], digit):
+                chosen.append(scans[index])
+                print(f"sample {digit}: probability {probabilities[index, digit]:.5f}")
+                break
+        else:
+            sys.exit(f"no unseen scan of {digit} makes a good sample; nothing written")
+    return chosen
+
+
+@contextmanager
+def replacing(path: Path) -> Iterator[Path]:
+    """Give a temporary name to write to, and move what was written to the path.
+
+    The move is one step, so a reader finds the old file or the new one, never half.
+    """
+    path.parent.mkdir(parents=True, exist_ok=True)
+    partial = path.with_name(f".{path.stem}.partial{path.suffix}")
+    try:
+        yield partial
+        partial.replace(path)
+    finally:
+        partial.unlink(missing_ok=True)
+
+
+def write_sample(digit: int, scan: np.ndarray) -> None:
+    """Write one scan as the body of a request and as a picture."""
+    body = json.dumps({"instances": [scan.tolist()]}, separators=(",", ":"))
+    with replacing(SAMPLES / f"{digit}.json") as partial:
+        partial.write_text(body + "\n", encoding="utf-8")
+    with replacing(SAMPLES / f"{digit}.png") as partial:
+        partial.write_bytes(to_png(scan))
+
+
+def main() -> None:
+    """Train, check on unseen scans, and write the model and the samples."""
+    keras.utils.set_random_seed(SEED)
+    scans, answers = load_scans()
+    seen, unseen, seen_answers, unseen_answers = train_test_split(
+        scans, answers, test_size=HELD_OUT, stratify=answers, random_state=SEED
+    )
+    model = train(seen, seen_answers)
+
+    probabilities = model.predict(unseen, verbose=0)
+    accuracy = float((probabilities.argmax(axis=1) == unseen_answers).mean())
+    print(f"accuracy on {len(unseen)} unseen scans: {accuracy:.2%}")
+    if accuracy < LEAST_ACCURACY:
+        sys.exit(f"below {LEAST_ACCURACY:.0%}; nothing written")
+    samples = choose_samples(model, unseen, unseen_answers, probabilities)
+
+    with replacing(MODEL_PATH) as partial:
+        model.save(partial)
+    for digit, scan in enumerate(samples):
+        write_sample(digit, scan)
+    print(f"wrote {MODEL_PATH} ({MODEL_PATH.stat().st_size:,} bytes) and {SAMPLES}")
+
+
+if __name__ == "__main__":
+    main()

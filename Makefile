@@ -1,1 +1,67 @@
+# Two words do all the set-up on a fresh machine: `make serve` and `make test`.
+# Only Python 3.11 and make have to be there. The environment lives in .venv.
+
 PYTHON ?= $(shell command -v python3.11 || command -v python3)
+VENV := .venv
+BIN := $(VENV)/bin
+# A machine with an NVIDIA driver gets TensorFlow with CUDA.
+SERVE_REQUIREMENTS := $(if $(shell command -v nvidia-smi),requirements-cuda.txt,requirements.txt)
+PIP_INSTALL = $(BIN)/python -m pip install --quiet --disable-pip-version-check --require-hashes
+
+.PHONY: help serve test lint format digits requirements clean
+
+help:
+	@echo "make serve [ARGS=...]  serve the models in models/ on 127.0.0.1:8000"
+	@echo "make test [ARGS=...]   run all tests; ARGS go to pytest"
+	@echo "make lint              check style and types"
+	@echo "make format            put the code into its standard form"
+	@echo "make digits            train the demo model again"
+	@echo "make requirements      pin the newest versions of all dependencies"
+	@echo "make clean             remove the environment and all caches"
+
+serve: $(VENV)/serve.done
+	$(BIN)/gunicorn wsgi:app --threads=20 $(ARGS)
+
+test: $(VENV)/dev.done
+	$(BIN)/python -m pytest $(ARGS)
+
+lint: $(VENV)/dev.done
+	$(BIN)/ruff format --check .
+	$(BIN)/ruff check .
+	$(BIN)/mypy
+
+format: $(VENV)/dev.done
+	$(BIN)/ruff format .
+	$(BIN)/ruff check --fix .
+
+digits: $(VENV)/dev.done
+	$(BIN)/python models/digits/train.py
+
+$(VENV)/bin/python:
+	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' \
+		|| { echo "Basket needs Python 3.11 or newer; say which: make PYTHON=/path/to/python3.11"; exit 1; }
+	@echo "Creating the environment in $(VENV) ..."
+	@$(PYTHON) -m venv $(VENV)
+
+$(VENV)/serve.done: $(SERVE_REQUIREMENTS) | $(VENV)/bin/python
+	@echo "Installing $< (TensorFlow is large: this takes a minute or two) ..."
+	@$(PIP_INSTALL) -r $<
+	@touch $@
+
+$(VENV)/dev.done: requirements-dev.txt | $(VENV)/bin/python
+	@echo "Installing $< (TensorFlow is large: this takes a minute or two) ..."
+	@$(PIP_INSTALL) -r $<
+	@touch $@
+
+requirements: $(VENV)/bin/python
+	$(BIN)/python -m pip install --quiet uv
+	for set in ":" "--extra cuda:-cuda" "--extra load:-load" "--extra dev:-dev"; do \
+		UV_CUSTOM_COMPILE_COMMAND="make requirements" $(BIN)/uv pip compile pyproject.toml \
+			--quiet --upgrade --generate-hashes --no-emit-index-url --no-emit-find-links \
+			--python-version 3.11 --python-platform x86_64-manylinux_2_28 \
+			$${set%%:*} $$( [ "$$set" = ":" ] || echo "--constraint requirements.txt" ) \
+			--output-file requirements$${set##*:}.txt || exit 1; \
+	done
+
+clean:
+	rm -rf $(VENV) .mypy_cache .pytest_cache .ruff_cache .hypothesis

@@ -1,0 +1,153 @@
+"""Basket as its users run it: Gunicorn as a process, on a free port."""
+
+import contextlib
+import http.client
+import json
+import os
+import signal
+import socket
+import subprocess
+import sys
+import tempfile
+import threading
+import time
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+ROOT = Path(__file__).parents[2]
+_READY_WITHIN_S = 90
+
+
+def free_port() -> int:
+    with socket.socket() as listener:
+        listener.bind(("127.0.0.1", 0))
+        return int(listener.getsockname()[1])
+
+
+@dataclass
+class Reply:
+    status: int
+    headers: Mapping[str, str]
+    body: bytes
+
+    def json(self) -> Any:
+        return json.loads(self.body)
+
+
+@dataclass
+class Server:
+    """A running Gunicorn; `log` is where it writes what it has to say."""
+
+    process: subprocess.Popen[bytes]
+    port: int
+    log: Path
+    headers: dict[str, str] = field(default_factory=dict)
+
+    def request(
+        self,
+        method: str,
+        path: str,
+        body: bytes | None = None,
+        headers: Mapping[str, str] | None = None,
+        timeout_s: float = 60,
+    ) -> Reply:
+        connection = http.client.HTTPConnection("127.0.0.1", self.port, timeout_s)
+        with contextlib.closing(connection):
+            connection.request(method, path, body, {**self.headers, **(headers or {})})
+            reply = connection.getresponse()
+            return Reply(reply.status, reply.headers, reply.read())
+
+    def predict(self, instances: Any, headers: Mapping[str, str] | None = None) -> Reply:
+        body = json.dumps({"instances": instances}).encode()
+        return self.request("POST", "/predict", body, headers)
+
+    def metric(self, series: str) -> float:
+        """The value of a series as /metrics writes it, 0 where it is missing."""
+        text = self.request("GET", "/metrics").body.decode()
+        for line in text.splitlines():
+            if line.startswith(f"{series} "):
+                return float(line.rpartition(" ")[2])
+        return 0.0
+
+    def wait_until_ready(self) -> None:
+        wait_until(self._is_ready, _READY_WITHIN_S, lambda: self.log.read_text())
+
+    def _is_ready(self) -> bool:
+        if self.process.poll() is not None:
+            raise AssertionError(f"Gunicorn ended: {self.log.read_text()}")
+        try:
+            return self.request("GET", "/readyz").status == http.HTTPStatus.OK
+        except OSError:
+            return False
+
+    def workers(self) -> list[int]:
+        """The process ids of the workers that live now."""
+        pid = self.process.pid
+        children = Path(f"/proc/{pid}/task/{pid}/children").read_text()
+        return [int(child) for child in children.split()]
+
+    def stop(self, timeout_s: float = 60) -> int:
+        """SIGTERM, and the exit status."""
+        self.process.send_signal(signal.SIGTERM)
+        return self.process.wait(timeout_s)
+
+
+def wait_until(condition: Any, timeout_s: float, describe: Any = lambda: "") -> None:
+    """Ask again and again: for what another process does, which no event tells."""
+    give_up_at = time.monotonic() + timeout_s
+    while not condition():
+        assert time.monotonic() < give_up_at, f"not within {timeout_s} s: {describe()}"
+        threading.Event().wait(0.02)
+
+
+@contextlib.contextmanager
+def serving(
+    *args: str, ready: bool = True, check_exit: bool = True, **settings: str
+) -> Iterator[Server]:
+    """Run `gunicorn wsgi:app *args` with BASKET_<NAME>=value for each setting."""
+    environ = {k: v for k, v in os.environ.items() if not k.startswith("BASKET_")}
+    environ |= {f"BASKET_{name.upper()}": value for name, value in settings.items()}
+    port = free_port()
+    command = [str(Path(sys.executable).parent / "gunicorn"), "wsgi:app"]
+    with tempfile.TemporaryDirectory() as folder:
+        log = Path(folder) / "log"
+        with log.open("wb") as output:
+            process = subprocess.Popen(
+                [*command, f"--bind=127.0.0.1:{port}", *args],
+                cwd=ROOT,
+                env=environ,
+                stdout=output,
+                stderr=output,
+            )
+        server = Server(process, port, log)
+        try:
+            if ready:
+                server.wait_until_ready()
+            yield server
+            if process.poll() is None and check_exit:
+                assert server.stop() == 0, log.read_text()
+        finally:
+            if process.poll() is None:
+                process.kill()
+                process.wait()
+
+
+def simulated_models(folder: Path, **models: Mapping[str, Any]) -> str:
+    """Write a model folder with one simulated model for each keyword."""
+    for name, simulation in models.items():
+        version = folder / name / "1"
+        version.mkdir(parents=True)
+        (version / "simulated.json").write_text(json.dumps(simulation))
+    return str(folder)
+
+
+def metric_sum(server: Server, name: str) -> float:
+    """The sum of all series of one metric name."""
+    text = server.request("GET", "/metrics").body.decode()
+    return sum(
+        float(line.rpartition(" ")[2])
+        for line in text.splitlines()
+        if line.startswith((f"{name}{{", f"{name} "))
+    )

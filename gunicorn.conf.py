@@ -7,7 +7,6 @@ defaults: `gunicorn wsgi:app` is one sync worker, `--threads=20` lets batches fo
 import logging
 import os
 import queue
-import select
 import shutil
 import signal
 import sys
@@ -73,21 +72,19 @@ def post_fork(server, worker):
 def post_worker_init(worker):
     """Watch for the stop; beside other workers, load before taking requests."""
     loader = worker.wsgi.extensions["basket"]
-    stops = queue.SimpleQueue()
+    worker.stops = queue.SimpleQueue()
     gunicorns_own = signal.getsignal(signal.SIGTERM)
 
     def stop(number, frame):
         # A SimpleQueue is safe in a signal handler; starting a thread here is not.
-        stops.put(number)
+        worker.stops.put(number)
         gunicorns_own(number, frame)
-        _release_idle_connections(worker)
+        if hasattr(worker, "method_queue"):
+            worker.method_queue.defer(_close_listeners, worker)
 
-    def answer_the_rest():
-        stops.get()
-        time.sleep(max(worker.cfg.graceful_timeout - 1, 0))
-        loader.close(timeout_s=0)
-
-    threading.Thread(target=answer_the_rest, name="stopper", daemon=True).start()
+    threading.Thread(
+        target=_wind_down, args=(worker, loader), name="wind-down", daemon=True
+    ).start()
     signal.signal(signal.SIGTERM, stop)
     # A worker that takes the place of another would answer "not ready" to requests
     # that its siblings can serve. An only worker has to say so itself.
@@ -96,28 +93,51 @@ def post_worker_init(worker):
 
 
 def post_request(worker, request, environ, response):
-    """After the request that ends a worker (--max-requests), let the idle go too."""
+    """See the end that --max-requests brings, of which no signal tells."""
     if not worker.alive:
+        worker.stops.put(None)
+
+
+def _wind_down(worker, loader):
+    """Once the worker stops: free it of idle clients, then of those out of time."""
+    worker.stops.get()
+    give_up_at = time.monotonic() + worker.cfg.graceful_timeout - 1
+    while time.monotonic() < give_up_at:
         _release_idle_connections(worker)
+        time.sleep(0.5)
+    loader.close(timeout_s=0)
+
+
+def _close_listeners(worker):
+    """Have a gthread worker take in whoever has connected, and nobody after that.
+
+    Clients in the kernel's backlog may have sent their request already; left there
+    they would be reset, and later ones would hang until the worker ends.
+    """
+    worker.set_accept_enabled(False)
+    for listener in worker.sockets:
+        before = -1
+        while before != worker.nr_conns:
+            before = worker.nr_conns
+            worker.accept(listener)
+        listener.close()
 
 
 def _release_idle_connections(worker):
-    """Have a stopping gthread worker close connections that carry no request.
+    """Have a gthread worker close connections that carried nothing for a second.
 
     It would otherwise wait for them until the graceful timeout, and with
-    --max-requests no other worker takes its place meanwhile.
+    --max-requests no other worker takes its place meanwhile. A connection in use is
+    told to close with its next answer, by Gunicorn itself.
     """
 
     def expire():
-        poll = select.poll()
+        idle_since = time.monotonic() - 1
         for connection in worker.keepalived_conns:
-            poll.register(connection.sock, select.POLLIN)
-        busy = {fileno for fileno, _ in poll.poll(0)}
-        for connection in worker.keepalived_conns:
-            if connection.sock.fileno() not in busy:
+            if connection.timeout - worker.cfg.keepalive < idle_since:
                 connection.timeout = 0
 
-    if hasattr(worker, "keepalived_conns"):
+    if hasattr(worker, "keepalived_conns") and worker.poller.get_map() is not None:
         worker.method_queue.defer(expire)
 
 

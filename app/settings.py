@@ -91,21 +91,23 @@ def unknown_variables(environ: Mapping[str, str] = os.environ) -> list[str]:
     These are worth a warning, not a refusal: Kubernetes sets BASKET_PORT and its
     like by itself in each pod beside a service called basket.
     """
-    known = [_PREFIX + knob.name.upper() for knob in fields(Settings)]
+    known = [knob.name.upper() for knob in fields(Settings)]
     lines = []
-    for name in sorted(set(environ) - set(known)):
-        if name.startswith(_PREFIX):
-            near = difflib.get_close_matches(name, known, n=1)
-            hint = f"; did you mean {near[0]}?" if near else ""
+    for name in sorted(environ):
+        rest = name.removeprefix(_PREFIX)
+        if rest not in (name, *known):
+            # Without the prefix: it alone would make all names look alike.
+            near = difflib.get_close_matches(rest, known, n=1)
+            hint = f"; did you mean {_PREFIX}{near[0]}?" if near else ""
             lines.append(f"{name} is not a setting of Basket{hint}")
     return lines
 
 
 def _folder(text: str) -> Path:
-    path = Path(text)
-    if not path.is_dir():
+    # Path.is_dir raises where a folder above may not be entered; this says no.
+    if not os.path.isdir(text):
         raise ValueError("there is no such folder")
-    return path
+    return Path(text)
 
 
 def _name(text: str) -> str:
@@ -164,6 +166,8 @@ def _keys(text: str) -> tuple[str, ...]:
     keys = tuple(part.strip() for part in text.split(","))
     if not all(keys):
         raise ValueError("an empty key stands between the commas")
+    if not text.isascii():
+        raise ValueError("a key has a character that no HTTP header carries as it is")
     return keys
 
 

@@ -34,7 +34,8 @@ def fit(array: Array, spec: TensorSpec, place: str, suffix: str = "") -> Array:
         )
     if array.dtype == spec.dtype:
         return array
-    with np.errstate(over="ignore"):
+    # Invalid: a NaN of the signalling kind, which becomes a quiet one.
+    with np.errstate(over="ignore", invalid="ignore"):
         cast = array.astype(spec.dtype)
     # A finite value beyond float32 turns infinite; an integer out of range wraps.
     lost = cast != array if spec.dtype.kind in "iu" else np.isinf(cast)

@@ -5,6 +5,7 @@ standard library.
 """
 
 import json
+import math
 from typing import Any
 
 import numpy as np
@@ -12,6 +13,9 @@ import orjson
 
 from app.engines.base import Array
 from app.errors import BadInput
+
+# Any double has fewer than 310 digits, and a number of 308 is always a double.
+_SURELY_FINITE_DIGITS = 308
 
 
 def loads(body: bytes) -> Any:
@@ -28,9 +32,13 @@ def loads(body: bytes) -> Any:
         if b"NaN" not in body and b"Infinity" not in body:
             raise BadInput(f"the body is not JSON: {error}") from error
     try:
-        return json.loads(body.decode())
+        value = json.loads(body.decode(), parse_float=_finite, parse_int=_whole)
+        if b"\\u" in body:
+            # Half a surrogate pair is no text; no answer could repeat it.
+            json.dumps(value, ensure_ascii=False).encode()
     except (ValueError, RecursionError) as error:
         raise BadInput(f"the body is not JSON: {error}") from error
+    return value
 
 
 def dumps(value: Any) -> bytes:
@@ -41,6 +49,20 @@ def dumps(value: Any) -> bytes:
 def dumps_any_float(value: Any) -> bytes:
     """Write JSON in which arrays may hold NaN and infinities, as bare tokens."""
     return json.dumps(value, default=_plain, separators=(",", ":")).encode()
+
+
+def _finite(text: str) -> float:
+    number = float(text)
+    if math.isinf(number):
+        raise ValueError(f"the number {text[:40]} is infinity when parsed as double")
+    return number
+
+
+def _whole(text: str) -> int:
+    # Python takes no more than 4300 digits, and orjson none that are beyond double.
+    if len(text) > _SURELY_FINITE_DIGITS:
+        _finite(text)
+    return int(text)
 
 
 def _plain(array: Array) -> Any:

@@ -15,6 +15,8 @@ from app.engines.base import Array, Signature, Tensors
 from app.errors import BadInput
 
 CONTENT_TYPE = "application/x-npy"
+# What NumPy 1 and 2 can both hold.
+_MOST_DIMENSIONS = 32
 
 
 def decode(body: bytes, signature: Signature) -> Tensors:
@@ -27,8 +29,8 @@ def decode(body: bytes, signature: Signature) -> Tensors:
         names = ", ".join(spec.name for spec in signature.inputs)
         raise BadInput(f".npy carries one input, this model takes several: {names}")
     array = _array(body)
-    if array.ndim == 0 or len(array) == 0:
-        raise BadInput("the .npy array holds no rows")
+    if array.ndim == 0:
+        raise BadInput("the .npy array is a single value, expected rows")
     spec = signature.inputs[0]
     return {spec.name: fit(array, spec, "rows")}
 
@@ -61,14 +63,21 @@ def _array(body: bytes) -> Array:
         else:
             raise ValueError(f"format version {version[0]}.{version[1]}")
     except Exception as error:  # NumPy raises many kinds on a bad header
-        raise BadInput(f"not a .npy array: {str(error).splitlines()[0]}") from error
+        text = str(error) or type(error).__name__
+        raise BadInput(f"not a .npy array: {text.splitlines()[0][:200]}") from error
     if dtype.kind not in "biuf":
         raise BadInput(f"the .npy array holds {dtype}, not numbers")
     data = memoryview(body)[file.tell() :]
-    count = math.prod(shape)
-    if min(shape, default=0) < 0 or count * dtype.itemsize != len(data):
+    # Sizes are claims, and may have more digits than Python prints.
+    if len(shape) > _MOST_DIMENSIONS or any(abs(size) >> 63 for size in shape):
+        raise BadInput("the .npy header says a shape that no array has")
+    size = math.prod(shape) * dtype.itemsize
+    if min(shape, default=0) < 0 or size != len(data):
         raise BadInput(
-            f"the .npy header says {shape} of {dtype}, which is "
-            f"{count * dtype.itemsize} bytes; {len(data)} follow"
+            f"the .npy header says {shape} of {dtype}, which is {size} bytes; "
+            f"{len(data)} follow"
         )
-    return np.frombuffer(data, dtype).reshape(shape, order="F" if fortran else "C")
+    if not data:
+        raise BadInput("the .npy array holds no values")
+    array = np.frombuffer(data, dtype)
+    return array.reshape([int(n) for n in shape], order="F" if fortran else "C")

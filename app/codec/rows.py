@@ -33,11 +33,13 @@ def decode(body: bytes, signature: Signature) -> Tensors:
     instances = payload["instances"]
     if not isinstance(instances, list) or not instances:
         raise BadInput('"instances" must be a list with at least one row')
-    # NumPy reads true as 1, so only a body without bools may skip the walk.
-    may_hold_bools = b"true" in body or b"false" in body
+    columns = _columns(instances, signature)
+    # NumPy reads true as 1, and makes every value as wide as the longest string: only
+    # a body without either may skip the walk.
+    walk = b"true" in body or b"false" in body or _may_hold_strings(body, payload)
     return {
-        spec.name: _array(values, spec, may_hold_bools, suffix)
-        for spec, values, suffix in _columns(instances, signature)
+        spec.name: _array(values, spec, walk, suffix)
+        for spec, values, suffix in columns
     }
 
 
@@ -57,6 +59,13 @@ def encode(outputs: Tensors) -> bytes:
     )
     write = json_text.dumps if finite else json_text.dumps_any_float
     return write({"predictions": predictions})
+
+
+def _may_hold_strings(body: bytes, payload: dict[str, Any]) -> bool:
+    """Say whether the body has more quotes than its keys and options account for."""
+    options = sum(isinstance(value, str) for value in payload.values())
+    keys = sum(len(row) for row in payload["instances"] if isinstance(row, dict))
+    return body.count(b'"') > 2 * (len(payload) + options + keys)
 
 
 def _columns(
@@ -88,23 +97,25 @@ def _listed(names: list[str]) -> str:
 
 
 def _array(values: list[Any], spec: TensorSpec, walk: bool, suffix: str) -> Array:
-    try:
-        array = np.array(values)
-    except (ValueError, OverflowError):
-        array = np.array(None)
-    plain = takes(spec, array.dtype) and spec.accepts(array.shape[1:])
-    if walk or not plain:
+    array = None if walk else _read_at_once(values, spec)
+    if array is None:
         shape = spec.shape
         for place, value in enumerate(values):
             # The first row settles the free sizes for all.
             shape = _walk(value, shape, spec, f"instances[{place}]{suffix}")
-        if not plain:
-            # All values are right, but NumPy found no common type for such large
-            # integers by itself.
-            array = np.array(
-                values, np.float64 if spec.dtype.kind == "f" else spec.dtype
-            )
+        # All values are right. Large integers need to be told their type.
+        array = np.array(values, np.float64 if spec.dtype.kind == "f" else spec.dtype)
     return fit(array, spec, "instances", suffix)
+
+
+def _read_at_once(values: list[Any], spec: TensorSpec) -> Array | None:
+    """What NumPy makes of the values, unless something about it is odd."""
+    try:
+        array = np.array(values)
+    except (ValueError, OverflowError):
+        return None
+    plain = takes(spec, array.dtype) and spec.accepts(array.shape[1:])
+    return array if plain else None
 
 
 def _walk(
@@ -141,8 +152,6 @@ def _check_leaf(value: Any, spec: TensorSpec, place: str) -> None:
         limits = np.iinfo(spec.dtype.str)
         if not limits.min <= value <= limits.max:
             raise BadInput(f"{place}: {value} is out of range for {spec.dtype}")
-    elif kind == "f" and isinstance(value, int) and abs(value) > np.finfo("f8").max:
-        raise BadInput(f"{place}: an integer out of range for {spec.dtype}")
 
 
 def _shown(value: Any) -> str:

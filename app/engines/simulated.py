@@ -6,6 +6,7 @@ from it are called simulated wherever they are shown.
 """
 
 import json
+import math
 import threading
 import time
 from collections.abc import Callable
@@ -41,19 +42,21 @@ class Simulation:
             values: dict[str, Any] = json.loads(text)
             values["input_shape"] = tuple(values.get("input_shape", cls.input_shape))
             made = cls(**values)
+            sizes = [*made.input_shape, made.outputs]
+            if made.memory_rows is not None:
+                sizes.append(made.memory_rows)
             sane = (
-                made.base_ms >= 0
-                and made.per_row_ms >= 0
-                and min(made.input_shape, default=0) > 0
-                and 0 < made.outputs <= int(np.prod(made.input_shape))
-                and (made.memory_rows is None or made.memory_rows > 0)
+                0 <= made.base_ms < math.inf
+                and 0 <= made.per_row_ms < math.inf
+                and all(type(size) is int and size > 0 for size in sizes)
+                and made.outputs <= math.prod(made.input_shape)
             )
         except (ValueError, TypeError, AttributeError) as error:
             raise ModelLoadError(f"simulated.json: {error}") from error
         if not sane:
             raise ModelLoadError(
                 "simulated.json: times must not be negative, sizes and memory_rows "
-                "must be positive, outputs at most the values of one row"
+                "must be whole and positive, outputs at most the values of one row"
             )
         return made
 

@@ -65,7 +65,7 @@ class Batcher:
         self._max_rows = max_batch_size * max_enqueued_batches
         self._observer = observer
         self._queue = JobQueue(self._max_rows)
-        self._running: list[Piece] = []
+        self._showing = threading.Lock()
         # Smoothed seconds of a batch, for Retry-After; 0 before the first.
         self._batch_s = 0.0
         self._thread = threading.Thread(
@@ -98,7 +98,7 @@ class Batcher:
                 f"{job.rows} more do not fit",
                 self._retry_after_s(waiting),
             ) from None
-        self._observer.rows_waiting(self._queue.qsize())
+        self._show_waiting()
 
     def close(self, timeout_s: float) -> None:
         """Stop in order; may be called twice.
@@ -111,7 +111,8 @@ class Batcher:
         self._queue.close()
         if self._thread.ident:
             self._thread.join(timeout_s)
-        left = [*self._queue.clear(), *(piece.job for piece in self._running)]
+        left = self._queue.clear()
+        self._show_waiting()
         for job in left:
             job.fail(Stopping("the server is stopping"))
         if left:
@@ -123,13 +124,16 @@ class Batcher:
         while (
             pieces := self._queue.take(self._release, self._max_batch_size)
         ) is not None:
-            self._observer.rows_waiting(self._queue.qsize())
+            self._show_waiting()
             if not pieces:
                 continue
-            self._running = pieces
             took_s = execute(self._engine, pieces, self._observer)
-            self._running = []
             self._batch_s += 0.2 * (took_s - self._batch_s) if self._batch_s else took_s
+
+    def _show_waiting(self) -> None:
+        # Read and shown under one lock, so that no older figure follows a newer one.
+        with self._showing:
+            self._observer.rows_waiting(self._queue.qsize())
 
     def _retry_after_s(self, waiting: int) -> int:
         """Whole seconds until the rows that wait now will have run; at least 1."""
@@ -145,6 +149,8 @@ class Unbatched:
         self._max_rows = max_rows
         self._observer = observer
         self._closed = False
+        self._running = 0
+        self._idle = threading.Condition()
 
     def start(self) -> None:
         """Nothing to start."""
@@ -156,14 +162,23 @@ class Unbatched:
             TooLarge: more rows than one request may have.
             Stopping: closed.
         """
-        if self._closed:
-            raise Stopping("the server is stopping")
         if job.rows > self._max_rows:
             raise TooLarge(f"{job.rows} rows in one request; at most {self._max_rows}")
-        execute(self._engine, [Piece(job, 0, job.rows)], self._observer)
+        with self._idle:
+            if self._closed:
+                raise Stopping("the server is stopping")
+            self._running += 1
+        try:
+            execute(self._engine, [Piece(job, 0, job.rows)], self._observer)
+        finally:
+            with self._idle:
+                self._running -= 1
+                self._idle.notify_all()
 
     def close(self, timeout_s: float) -> None:
-        """Let no more jobs in, and close the engine."""
-        del timeout_s
-        self._closed = True
-        self._engine.close()
+        """Let no more jobs in, wait for those that run, and close the engine."""
+        with self._idle:
+            self._closed = True
+            done = self._idle.wait_for(lambda: not self._running, timeout_s)
+        if done:
+            self._engine.close()

@@ -46,8 +46,7 @@ def execute(engine: Engine, pieces: Sequence[Piece], observer: Observer) -> floa
     outputs: Tensors = {}
     failure: Exception | None = None
     try:
-        outputs = engine.run(_stack(pieces))
-        _check(outputs, rows, engine.signature)
+        outputs = _checked(engine.run(_stack(pieces)), rows, engine.signature)
     except BasketError as error:
         failure = error
     except BaseException as error:  # a model may raise anything, SystemExit too
@@ -83,7 +82,8 @@ def _answer(
         begin = end
 
 
-def _check(outputs: Tensors, rows: int, signature: Signature) -> None:
+def _checked(outputs: Tensors, rows: int, signature: Signature) -> Tensors:
+    """The outputs that the signature names, each with one row for each row in."""
     for spec in signature.outputs:
         array = outputs.get(spec.name)
         if array is None:
@@ -93,3 +93,4 @@ def _check(outputs: Tensors, rows: int, signature: Signature) -> None:
             raise ModelFailed(
                 f"the model gave {given} rows of {spec.name!r} for {rows} rows"
             )
+    return {spec.name: outputs[spec.name] for spec in signature.outputs}

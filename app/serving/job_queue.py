@@ -49,6 +49,8 @@ class JobQueue(queue.Queue[Job]):
         self._clock = clock
         self._wait = wait
         self._closed = False
+        # The batch that runs now, or ran last.
+        self._taken: list[Piece] = []
 
     def _init(self, maxsize: int) -> None:
         del maxsize
@@ -81,9 +83,10 @@ class JobQueue(queue.Queue[Job]):
         """Block until the rule releases a batch; None when closed and empty.
 
         Late and abandoned jobs are answered instead of taken, so that the list may
-        be empty.
+        be empty. Who takes again has answered what was taken before.
         """
         with self.mutex:
+            self._taken = []
             while True:
                 if not self._lines:
                     if self._closed:
@@ -92,7 +95,8 @@ class JobQueue(queue.Queue[Job]):
                     continue
                 hold_s, key = self._most_urgent(release)
                 if hold_s <= 0 or self._closed:
-                    return self._take_from(key, max_batch_size)
+                    self._taken = self._take_from(key, max_batch_size)
+                    return self._taken
                 self._wait(self.not_empty, hold_s)
 
     def close(self) -> None:
@@ -102,11 +106,12 @@ class JobQueue(queue.Queue[Job]):
             self.not_empty.notify()
 
     def clear(self) -> list[Job]:
-        """Take all jobs out, to be answered by the caller."""
+        """Empty the queue; all jobs that nobody has answered, running ones too."""
         with self.mutex:
-            jobs = [job for line in self._lines.values() for job in line.jobs]
+            jobs = {piece.job for piece in self._taken}
+            jobs.update(*(line.jobs for line in self._lines.values()))
             self._lines.clear()
-            return jobs
+            return [job for job in jobs if not job.is_answered()]
 
     def _most_urgent(self, release: Release) -> tuple[float, Key]:
         """The line that may start first, and in how many seconds.

@@ -82,10 +82,15 @@ class Loader:
         with self._lock:
             self._stopping = True
         for model in self._catalog.models():
-            model.runner.close(max(give_up_at - time.monotonic(), 0))
+            try:
+                model.runner.close(max(give_up_at - time.monotonic(), 0))
+            except Exception:  # an engine may raise anything
+                _log.exception("model %s did not close in order", model.name)
 
     def _load(self) -> None:
         for name, folder in newest_versions(self._settings.model_dir).items():
+            if self._stopping:
+                return
             try:
                 if folder is None:
                     raise ModelLoadError("has no version folder, such as 1")
@@ -102,7 +107,11 @@ class Loader:
         _log.info("loading model %s version %s", name, folder.name)
         began_at = time.monotonic()
         engine = self._open_engine(folder, settings)
-        warm_up(engine, settings.max_batch_size)
+        try:
+            warm_up(engine, settings.max_batch_size)
+        except BaseException:
+            engine.close()
+            raise
         observer = self._observe(name, folder.name)
         runner = _runner(engine, settings, observer)
         model = ServedModel(name, folder.name, engine.signature, runner, observer)

@@ -59,7 +59,9 @@ class Server:
             reply = connection.getresponse()
             return Reply(reply.status, reply.headers, reply.read())
 
-    def predict(self, instances: Any, headers: Mapping[str, str] | None = None) -> Reply:
+    def predict(
+        self, instances: Any, headers: Mapping[str, str] | None = None
+    ) -> Reply:
         body = json.dumps({"instances": instances}).encode()
         return self.request("POST", "/predict", body, headers)
 
@@ -72,7 +74,18 @@ class Server:
         return 0.0
 
     def wait_until_ready(self) -> None:
-        wait_until(self._is_ready, _READY_WITHIN_S, lambda: self.log.read_text())
+        wait_until(self._is_ready, _READY_WITHIN_S, self.log.read_text)
+
+    def wait_until_loaded(self) -> None:
+        """Until no model is loading any more; some may have failed."""
+
+        def is_loaded() -> bool:
+            try:
+                return b"is loading" not in self.request("GET", "/readyz").body
+            except OSError:
+                return False
+
+        wait_until(is_loaded, _READY_WITHIN_S, self.log.read_text)
 
     def _is_ready(self) -> bool:
         if self.process.poll() is not None:

@@ -1,0 +1,125 @@
+"""Bad requests on a real server: a 4xx that names the place, and no one else hurt."""
+
+import http.client
+import json
+import socket
+
+import pytest
+
+from tests.support.clients import Client, in_parallel
+from tests.support.server import serving, simulated_models
+
+QUICK = {"base_ms": 5, "per_row_ms": 0, "input_shape": [2, 2], "outputs": 4}
+GOOD = [[1.5, -2.0], [3.0, 4.0]]
+
+
+@pytest.fixture(scope="module")
+def server(tmp_path_factory):
+    folder = simulated_models(tmp_path_factory.mktemp("models"), quick=QUICK)
+    limits = {"max_body_bytes": "100000", "max_batch_size": "16"}
+    with serving("--threads=32", model_dir=folder, **limits) as server:
+        yield server
+
+
+def _instances(*rows):
+    return json.dumps({"instances": rows}).encode()
+
+
+BAD = {
+    "empty body": (b"", 400, "the body is empty"),
+    "not JSON": (b'{"instances": [', 400, "not JSON"),
+    "not an object": (b"[1, 2]", 400, "expected a JSON object"),
+    "no instances": (b'{"rows": []}', 400, 'no "instances"'),
+    "no rows": (_instances(), 400, "at least one row"),
+    "ragged": (_instances(GOOD, [[1.0], [2.0, 3.0]]), 400, "instances[1][0]"),
+    "wrong shape": (_instances(GOOD, [1.0, 2.0]), 400, "instances[1][0]"),
+    "a string": (_instances([[1.0, 2.0], [3.0, "x"]]), 400, "instances[0][1][1]"),
+    "a bool": (_instances(GOOD, [[True, 2.0], [3.0, 4.0]]), 400, "instances[1][0][0]"),
+    "null": (_instances([[None, 2.0], [3.0, 4.0]]), 400, "instances[0][0][0]"),
+    "too many rows": (_instances(*[GOOD] * 300), 413, "300 rows"),
+    "too many bytes": (_instances(*[GOOD] * 9000), 413, "larger than 100000 bytes"),
+}
+
+
+@pytest.mark.parametrize(("body", "status", "text"), BAD.values(), ids=BAD.keys())
+def test_a_bad_body_gets_a_reason(server, body, status, text):
+    """A body that can't be answered gets a JSON error that says what and where."""
+    reply = server.request("POST", "/predict", body)
+    assert reply.status == status
+    assert reply.headers["Content-Type"] == "application/json"
+    assert text in reply.json()["error"]
+
+
+@pytest.mark.parametrize("token", ["NaN", "Infinity", "-Infinity"])
+def test_nan_and_infinity_are_floats(server, token):
+    """NaN and the infinities are taken and given back as bare tokens."""
+    body = f'{{"instances": [[[{token}, 1.0], [2.0, 3.0]]]}}'.encode()
+    reply = server.request("POST", "/predict", body)
+    assert reply.status == 200
+    assert reply.body == f'{{"predictions":[[{token},1.0,2.0,3.0]]}}'.encode()
+
+
+@pytest.mark.parametrize(
+    ("method", "path", "status"),
+    [("GET", "/predict", 405), ("DELETE", "/readyz", 405), ("POST", "/nothing", 404)],
+)
+def test_a_wrong_method_or_path_is_json_too(server, method, path, status):
+    """404 and 405 are JSON errors that name the path."""
+    reply = server.request(method, path, b"")
+    assert reply.status == status
+    assert path in reply.json()["error"]
+
+
+def test_bad_requests_do_not_touch_their_neighbours(server):
+    """Good rows are all answered right while bad requests stand between them."""
+
+    def work(place):
+        with Client(server.port) as client:
+            for number in range(20):
+                row = [[float(place), float(number)], [0.5, -0.5]]
+                if place % 2:
+                    client.send([row, [[1.0], "bad"]])
+                    assert client.receive().status == 400
+                else:
+                    client.send([row])
+                    assert client.receive().json() == {
+                        "predictions": [[place, number, 0.5, -0.5]]
+                    }
+
+    in_parallel(work, 24)
+
+
+def test_raw_bytes_that_are_no_http_hurt_nobody(server):
+    """Garbage on the socket is answered or dropped, and the next client is served."""
+    for garbage in (b"\x00\xff" * 100, b"POST /predict HTTP/1.1\r\n\r\n", b"{}"):
+        with socket.create_connection(("127.0.0.1", server.port)) as connection:
+            connection.sendall(garbage)
+    assert server.predict([GOOD]).status == 200
+
+
+def test_a_large_body_is_refused_without_being_read(server):
+    """A client that announces too large a body hears 413 before it has sent it."""
+    connection = http.client.HTTPConnection("127.0.0.1", server.port, 10)
+    connection.putrequest("POST", "/predict")
+    connection.putheader("Content-Length", str(10**9))
+    connection.endheaders()
+    connection.send(b"[")
+    assert connection.getresponse().status == 413
+    connection.close()
+
+
+def test_a_broken_model_leaves_the_others_serving(tmp_path):
+    """A model that can't be read is named by /readyz while the other one serves."""
+    folder = simulated_models(tmp_path, good=QUICK)
+    (tmp_path / "broken" / "1").mkdir(parents=True)
+    (tmp_path / "broken" / "1" / "model.keras").write_bytes(b"this is no model")
+    settings = {"model_dir": folder, "default_model": "good"}
+    with serving("--threads=2", ready=False, **settings) as server:
+        server.wait_until_loaded()
+        reply = server.request("GET", "/readyz")
+        assert reply.status == 503
+        assert list(reply.json()["not_ready"]) == ["broken"]
+        assert "model.keras" in reply.json()["error"]
+        assert str(tmp_path) not in reply.json()["error"]
+        assert server.request("GET", "/healthz").status == 200
+        assert server.predict([GOOD]).status == 200

@@ -1,0 +1,134 @@
+"""The main job, on real servers with the simulated device."""
+
+import numpy as np
+import pytest
+
+from tests.support.clients import Client, at_once, in_parallel
+from tests.support.server import metric_sum, serving, simulated_models, wait_until
+
+SLOW = {"base_ms": 300, "per_row_ms": 0, "input_shape": [64], "outputs": 10}
+QUICK = {"base_ms": 1, "per_row_ms": 0, "input_shape": [8], "outputs": 8}
+
+
+def _rows(count, width=64):
+    return [[float(n)] * width for n in range(count)]
+
+
+def test_twenty_clients_at_once_share_two_batches(tmp_path):
+    """Of twenty clients at once the first runs alone and the others together."""
+    folder = simulated_models(tmp_path, slow=SLOW)
+    with serving("--threads=20", model_dir=folder) as server:
+        replies, _ = at_once(server.port, _rows(20))
+        assert [reply.status for reply in replies] == [200] * 20
+        for n, reply in enumerate(replies):
+            assert reply.json() == {"predictions": [[float(n)] * 10]}
+        assert metric_sum(server, "basket_batch_rows_sum") == 20
+        assert metric_sum(server, "basket_batch_rows_count") == 2
+
+
+@pytest.mark.parametrize("threads", ["1", "20"], ids=["one thread", "20 threads"])
+def test_the_naive_api_takes_one_at_a_time(tmp_path, threads):
+    """Without batching the last of twenty clients waits for twenty inferences."""
+    folder = simulated_models(tmp_path, slow=SLOW)
+    with serving(f"--threads={threads}", model_dir=folder, batching="off") as server:
+        replies, took_s = at_once(server.port, _rows(20))
+        assert [reply.status for reply in replies] == [200] * 20
+        assert took_s >= 20 * 0.3
+        assert {reply.headers["X-Batch-Size"] for reply in replies} == {"1"}
+        assert metric_sum(server, "basket_batch_rows_sum") == 20
+
+
+def test_a_fixed_timeout_makes_a_lone_user_wait(tmp_path):
+    """A lone request waits for the whole of a fixed timeout before it runs."""
+    folder = simulated_models(tmp_path, quick=QUICK)
+    wait = {"batch_timeout_micros": "500000"}
+    with serving("--threads=20", model_dir=folder, **wait) as server:
+        _, took_s = at_once(server.port, _rows(1, width=8))
+        assert took_s >= 0.5
+
+
+def test_ten_thousand_distinct_rows_come_back_to_their_senders(tmp_path):
+    """Each of 64 clients gets its own rows back, bit for bit, and none is lost."""
+    folder = simulated_models(tmp_path, quick=QUICK)
+    clients, requests = 64, 160
+    rows = np.random.default_rng(1).standard_normal((clients, requests, 8), np.float32)
+    answered = np.zeros_like(rows)
+    with serving("--threads=64", model_dir=folder) as server:
+
+        def work(place):
+            with Client(server.port) as client:
+                for number in range(requests):
+                    client.send([rows[place, number].tolist()])
+                    reply = client.receive()
+                    assert reply.status == 200, reply.body
+                    answered[place, number] = reply.json()["predictions"][0]
+
+        in_parallel(work, clients)
+        sent = clients * requests
+        assert sent >= 10_000
+        assert metric_sum(server, "basket_batch_rows_sum") == sent
+        assert metric_sum(server, "basket_batch_rows_count") < sent / 2
+    assert np.array_equal(rows.view(np.uint32), answered.view(np.uint32))
+
+
+def test_a_request_larger_than_a_batch_comes_back_whole(tmp_path):
+    """A request of 100 rows is split into batches of 8 and joined in order."""
+    folder = simulated_models(tmp_path, quick=QUICK)
+    rows = np.arange(800, dtype=np.float32).reshape(100, 8).tolist()
+    with serving("--threads=4", model_dir=folder, max_batch_size="8") as server:
+        reply = server.predict(rows)
+        assert reply.json() == {"predictions": rows}
+        assert reply.headers["X-Batch-Size"] == "8"
+        assert metric_sum(server, "basket_batch_rows_count") == 13
+
+
+def test_a_full_queue_refuses_at_once_with_a_time_to_come_again(tmp_path):
+    """With room for one batch in the queue, the rest of 20 get 503 and Retry-After."""
+    folder = simulated_models(tmp_path, slow=SLOW)
+    limits = {"max_batch_size": "2", "max_enqueued_batches": "1"}
+    with serving("--threads=20", model_dir=folder, **limits) as server:
+        replies, _ = at_once(server.port, _rows(20))
+        refused = [reply for reply in replies if reply.status == 503]
+        accepted = [reply for reply in replies if reply.status == 200]
+        assert len(refused) + len(accepted) == 20
+        assert 2 <= len(accepted) <= 5
+        assert all(int(reply.headers["Retry-After"]) >= 1 for reply in refused)
+        assert all("queue holds" in reply.json()["error"] for reply in refused)
+        series = 'basket_rejected_total{reason="queue_full"}'
+        assert server.metric(series) == len(refused)
+
+
+def test_a_late_row_is_not_computed(tmp_path):
+    """A row whose deadline passes behind others gets 504 and never runs."""
+    folder = simulated_models(tmp_path, steady={**QUICK, "base_ms": 20})
+    with (
+        serving("--threads=4", model_dir=folder, max_batch_size="1") as server,
+        Client(server.port) as first,
+        Client(server.port) as second,
+    ):
+        first.send([[0.0] * 8] * 16)
+        waiting = 'basket_queue_rows{model="steady",version="1"}'
+        wait_until(lambda: server.metric(waiting) > 0, 10)
+        second.send([[1.0] * 8], {"X-Request-Timeout-Ms": "1"})
+        assert second.receive().status == 504
+        assert first.receive().status == 200
+        assert metric_sum(server, "basket_batch_rows_sum") == 16
+        assert server.metric('basket_rejected_total{reason="late"}') == 1
+
+
+def test_the_rows_of_a_client_that_hung_up_are_not_computed(tmp_path):
+    """A client that closes its connection while its row waits costs no inference."""
+    folder = simulated_models(tmp_path, steady={**QUICK, "base_ms": 20})
+    with (
+        serving("--threads=4", model_dir=folder, max_batch_size="1") as server,
+        Client(server.port) as first,
+    ):
+        first.send([[0.0] * 8] * 16)
+        waiting = 'basket_queue_rows{model="steady",version="1"}'
+        wait_until(lambda: server.metric(waiting) > 0, 10)
+        with Client(server.port) as second:
+            second.send([[1.0] * 8])
+        assert first.receive().status == 200
+        gone = 'basket_rejected_total{reason="abandoned"}'
+        wait_until(lambda: server.metric(gone) == 1, 10)
+        assert metric_sum(server, "basket_batch_rows_sum") == 16

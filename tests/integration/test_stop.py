@@ -1,0 +1,91 @@
+"""Going down and coming back: SIGTERM, recycling, and workers that are killed."""
+
+import os
+import signal
+import time
+from contextlib import ExitStack
+
+from tests.support.clients import Client, in_parallel
+from tests.support.server import metric_sum, serving, simulated_models, wait_until
+
+SLOW = {"base_ms": 300, "per_row_ms": 0, "input_shape": [8], "outputs": 8}
+QUICK = {**SLOW, "base_ms": 1}
+
+
+def test_a_killed_worker_takes_only_its_own_requests(tmp_path):
+    """After kill -9 of one of two workers the other answers and a third replaces it."""
+    folder = simulated_models(tmp_path, quick=QUICK)
+    with serving("--threads=4", "--workers=2", model_dir=folder) as server:
+        wait_until(lambda: len(server.workers()) == 2, 10)
+        before = server.workers()
+        server.predict([[0.0] * 8])
+        os.kill(before[0], signal.SIGKILL)
+        wait_until(lambda: len(set(server.workers()) - set(before)) == 1, 30)
+        server.wait_until_ready()
+        assert server.predict([[1.0] * 8]).status == 200
+        assert metric_sum(server, "basket_requests_total") == 2
+
+
+def test_sigterm_answers_all_that_is_in_flight(tmp_path):
+    """SIGTERM right after 50 clients sent a request ends in 50 answers and exit 0."""
+    folder = simulated_models(tmp_path, slow=SLOW)
+    with ExitStack() as stack:
+        server = stack.enter_context(serving("--threads=20", model_dir=folder))
+        clients = [stack.enter_context(Client(server.port)) for _ in range(50)]
+        for n, client in enumerate(clients):
+            client.send([[float(n)] * 8])
+        assert server.stop() == 0
+        for n, client in enumerate(clients):
+            assert client.receive().json() == {"predictions": [[float(n)] * 8]}
+
+
+def test_what_cannot_finish_in_time_is_told_so(tmp_path):
+    """A request that outlasts the graceful timeout gets 503 before the worker goes."""
+    folder = simulated_models(tmp_path, endless={**SLOW, "base_ms": 5000})
+    arguments = ("--threads=2", "--graceful-timeout=2")
+    with (
+        serving(*arguments, model_dir=folder, max_batch_size="1") as server,
+        Client(server.port) as client,
+    ):
+        client.send([[0.0] * 8])
+        assert server.stop() == 0
+        reply = client.receive()
+        assert reply.status == 503
+        assert reply.json() == {"error": "the server is stopping"}
+
+
+def test_an_idle_connection_does_not_delay_the_stop(tmp_path):
+    """A client that keeps an idle connection open does not hold up SIGTERM."""
+    folder = simulated_models(tmp_path, quick=QUICK)
+    with (
+        serving("--threads=4", model_dir=folder) as server,
+        Client(server.port) as client,
+    ):
+        client.send([[0.0] * 8])
+        assert client.receive().status == 200
+        began_at = time.monotonic()
+        assert server.stop() == 0
+        # Without help Gunicorn waits for its whole graceful timeout of 30 s.
+        assert time.monotonic() - began_at < 20
+
+
+def test_recycled_workers_lose_nothing(tmp_path):
+    """While --max-requests=25 replaces workers each of 400 requests is answered."""
+    folder = simulated_models(tmp_path, quick=QUICK)
+    arguments = ("--threads=8", "--workers=2", "--max-requests=25")
+    with serving(*arguments, model_dir=folder) as server:
+        seen = set()
+
+        def work(place):
+            for number in range(50):
+                with Client(server.port) as client:
+                    client.send([[float(place * 50 + number)] * 8])
+                    reply = client.receive()
+                assert reply.status == 200, reply.body
+                assert reply.json() == {
+                    "predictions": [[float(place * 50 + number)] * 8]
+                }
+                seen.update(server.workers())
+
+        in_parallel(work, 8)
+        assert len(seen) > 10

@@ -1,0 +1,84 @@
+"""Several workers, each with a model of its own, behind one address."""
+
+from tests.support.clients import Client, in_parallel
+from tests.support.server import (
+    metric_sum,
+    serving,
+    simulated_models,
+    wait_until,
+)
+
+QUICK = {"base_ms": 1, "per_row_ms": 0, "input_shape": [8], "outputs": 8}
+
+
+def test_metrics_sum_over_four_workers(tmp_path):
+    """With --workers=4 all answer, and /metrics counts the requests of all."""
+    folder = simulated_models(tmp_path, quick=QUICK)
+    with serving("--threads=8", "--workers=4", model_dir=folder) as server:
+        wait_until(lambda: _loaded(server) == 4, 60)
+
+        def work(place):
+            for number in range(25):
+                # A new connection each time, so that the kernel spreads them.
+                with Client(server.port) as client:
+                    row = [float(place * 25 + number)] * 8
+                    client.send([row])
+                    assert client.receive().json() == {"predictions": [row]}
+
+        in_parallel(work, 16)
+        assert metric_sum(server, "basket_requests_total") == 400
+        assert metric_sum(server, "basket_batch_rows_sum") == 400
+        assert metric_sum(server, "basket_request_seconds_count") == 400
+        assert metric_sum(server, "basket_queue_seconds_count") == 400
+
+
+def _loaded(server):
+    return server.log.read_text().count("is ready")
+
+
+def test_a_bad_setting_stops_the_start(tmp_path):
+    """A bad setting ends Gunicorn at once, with a line that names it."""
+    folder = simulated_models(tmp_path, quick=QUICK)
+    with serving(ready=False, model_dir=folder, max_batch_size="lots") as server:
+        assert server.process.wait(20) == 1
+        log = server.log.read_text()
+        assert "BASKET_MAX_BATCH_SIZE='lots': expected a whole number" in log
+        assert "Traceback" not in log
+
+
+def test_preloading_is_refused(tmp_path):
+    """--preload ends Gunicorn at once, as no model survives a fork."""
+    folder = simulated_models(tmp_path, quick=QUICK)
+    with serving("--preload", ready=False, model_dir=folder) as server:
+        assert server.process.wait(20) != 0
+        assert "--preload" in server.log.read_text()
+
+
+def test_gpu_settings_without_a_gpu_are_one_line_each(tmp_path):
+    """Where there is no GPU both GPU settings say so in one line, and it goes on."""
+    folder = simulated_models(tmp_path, quick=QUICK)
+    gpus = {"gpus": "0,1", "gpu_memory_fraction": "0.4"}
+    with serving("--workers=3", model_dir=folder, **gpus) as server:
+        assert server.predict([[1.0] * 8]).status == 200
+        log = server.log.read_text()
+        assert log.count("no GPU: BASKET_GPUS has no effect") == 1
+        assert log.count("no GPU: BASKET_GPU_MEMORY_FRACTION has no effect") == 1
+
+
+def test_too_few_threads_for_a_full_batch_are_said(tmp_path):
+    """A start with fewer threads than max_batch_size says that batches can't fill."""
+    folder = simulated_models(tmp_path, quick=QUICK)
+    with serving("--threads=20", model_dir=folder) as server:
+        assert "20 threads can't fill a batch of 64" in server.log.read_text()
+
+
+def test_two_servers_do_not_disturb_each_other(tmp_path):
+    """Two servers on one machine count their own requests only."""
+    folder = simulated_models(tmp_path, quick=QUICK)
+    with (
+        serving("--threads=2", model_dir=folder) as one,
+        serving("--threads=2", model_dir=folder) as other,
+    ):
+        one.predict([[1.0] * 8])
+        assert metric_sum(one, "basket_requests_total") == 1
+        assert metric_sum(other, "basket_requests_total") == 0

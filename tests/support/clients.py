@@ -1,0 +1,69 @@
+"""Many clients at once, each on a connection of its own."""
+
+import http.client
+import json
+import threading
+import time
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+from tests.support.server import Reply
+
+
+class Client:
+    """One kept-alive connection."""
+
+    def __init__(self, port: int, timeout_s: float = 60) -> None:
+        self._connection = http.client.HTTPConnection("127.0.0.1", port, timeout_s)
+
+    def __enter__(self) -> "Client":
+        self._connection.connect()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._connection.close()
+
+    def send(self, instances: Any, headers: Mapping[str, str] | None = None) -> None:
+        body = json.dumps({"instances": instances}).encode()
+        self._connection.request("POST", "/predict", body, headers or {})
+
+    def receive(self) -> Reply:
+        reply = self._connection.getresponse()
+        return Reply(reply.status, reply.headers, reply.read())
+
+
+def at_once(port: int, rows: Sequence[Any]) -> tuple[list[Reply], float]:
+    """Post one row each at the same moment; replies, and seconds until the last."""
+    replies: list[Reply | None] = [None] * len(rows)
+    start = threading.Barrier(len(rows))
+    began_at = [0.0] * len(rows)
+
+    def run(place: int) -> None:
+        with Client(port) as client:
+            start.wait()
+            began_at[place] = time.monotonic()
+            client.send([rows[place]])
+            replies[place] = client.receive()
+
+    in_parallel(run, len(rows))
+    took_s = time.monotonic() - min(began_at)
+    return [reply for reply in replies if reply is not None], took_s
+
+
+def in_parallel(work: Callable[[int], None], clients: int) -> None:
+    """Run work(0) ... work(clients - 1) side by side; the first failure is raised."""
+    failures: list[BaseException] = []
+
+    def run(place: int) -> None:
+        try:
+            work(place)
+        except BaseException as error:
+            failures.append(error)
+
+    threads = [threading.Thread(target=run, args=(place,)) for place in range(clients)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    if failures:
+        raise failures[0]

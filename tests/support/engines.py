@@ -1,0 +1,127 @@
+"""Engines for tests: one that works, and one for each way to go wrong."""
+
+import queue
+import threading
+
+import numpy as np
+
+from app.engines.base import Array, Signature, Tensors, TensorSpec
+
+_PATIENCE_S = 10
+_FLOAT32 = np.dtype(np.float32)
+
+
+class Echo:
+    """Answers each row with its first value; `batches` is what it was given."""
+
+    def __init__(self) -> None:
+        self.signature = Signature(
+            inputs=(TensorSpec("input", _FLOAT32, (None,)),),
+            outputs=(TensorSpec("output", _FLOAT32, (1,)),),
+        )
+        self.batches: list[Array] = []
+        self.closed = 0
+
+    def run(self, batch: Tensors) -> Tensors:
+        self.batches.append(batch["input"])
+        return {"output": batch["input"][:, :1]}
+
+    def close(self) -> None:
+        self.closed += 1
+
+    def seen(self) -> list[list[float]]:
+        """The first values of the rows in each batch."""
+        return [batch[:, 0].tolist() for batch in self.batches]
+
+
+class Raises(Echo):
+    """Raises `error` for a batch that holds the value `poison`, else echoes."""
+
+    poison = 13.0
+
+    def __init__(self, error: BaseException) -> None:
+        super().__init__()
+        self.error = error
+
+    def run(self, batch: Tensors) -> Tensors:
+        outputs = super().run(batch)
+        if (batch["input"] == self.poison).any():
+            raise self.error
+        return outputs
+
+
+class TooFewRows(Echo):
+    """Loses the last row."""
+
+    def run(self, batch: Tensors) -> Tensors:
+        return {"output": super().run(batch)["output"][:-1]}
+
+
+class OneValue(Echo):
+    """Gives a single value for all rows."""
+
+    def run(self, batch: Tensors) -> Tensors:
+        return {"output": super().run(batch)["output"].sum()}
+
+
+class OutputMissing(Echo):
+    """Gives its output a name that its signature does not have."""
+
+    def run(self, batch: Tensors) -> Tensors:
+        return {"other": super().run(batch)["output"]}
+
+
+class OutputBeside(Echo):
+    """Gives something first that its signature does not have, and not in rows."""
+
+    def run(self, batch: Tensors) -> Tensors:
+        return {"state": np.zeros(1, np.float32), **super().run(batch)}
+
+
+class Blocks(Echo):
+    """Sets `started` when a batch begins, and ends none until `released` is set."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.started = threading.Event()
+        self.released = threading.Event()
+
+    def run(self, batch: Tensors) -> Tensors:
+        self.started.set()
+        assert self.released.wait(_PATIENCE_S), "the test never released the engine"
+        return super().run(batch)
+
+    def wait_until_started(self) -> None:
+        assert self.started.wait(_PATIENCE_S), "no batch began"
+
+
+class Puppet(Echo):
+    """Runs one batch each time the test says so, and fails when it says so."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._begun: queue.SimpleQueue[Array] = queue.SimpleQueue()
+        self._orders: queue.SimpleQueue[BaseException | None] = queue.SimpleQueue()
+        self._free = False
+
+    def run(self, batch: Tensors) -> Tensors:
+        outputs = super().run(batch)
+        self._begun.put(batch["input"])
+        if not self._free:
+            error = self._orders.get(timeout=_PATIENCE_S)
+            if error is not None:
+                raise error
+        return outputs
+
+    def begun(self) -> Array:
+        """Block until the next batch begins; the batch."""
+        return self._begun.get(timeout=_PATIENCE_S)
+
+    def finish(self, error: BaseException | None = None) -> None:
+        """Let the batch that has begun end, well or with an error."""
+        self._orders.put(error)
+
+    def let_go(self) -> None:
+        """Run all by itself from now on."""
+        self._free = True
+        self.finish()

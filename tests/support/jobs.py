@@ -1,0 +1,89 @@
+"""Jobs, time and bookkeeping for tests of the serving room."""
+
+import threading
+import time
+from collections import deque
+from collections.abc import Callable
+
+import numpy as np
+
+from app.serving.job import Job
+
+_PATIENCE_S = 10
+
+
+def job(
+    *values: float,
+    width: int = 1,
+    dtype: type = np.float32,
+    deadline: float | None = None,
+    is_gone: Callable[[], bool] = lambda: False,
+) -> Job:
+    """One row for each value, `width` times that value."""
+    rows = np.repeat(np.array(values, dtype), width).reshape(len(values), width)
+    if deadline is None:
+        deadline = time.monotonic() + _PATIENCE_S
+    return Job({"input": rows}, deadline, is_gone)
+
+
+def answered(job: Job) -> list[float]:
+    """The first values of the rows that come back."""
+    return job.wait().outputs["output"][:, 0].tolist()
+
+
+class FakeTime:
+    """A clock that stands still until somebody waits on it.
+
+    A wait takes no time: it ends at the next event that was put into the future, or
+    at its timeout, whichever is first.
+    """
+
+    def __init__(self, now: float = 1000.0) -> None:
+        self.now = now
+        self.waits: list[float | None] = []
+        self._events: deque[tuple[float, Callable[[], object]]] = deque()
+
+    def clock(self) -> float:
+        return self.now
+
+    def at(self, when: float, happens: Callable[[], object]) -> None:
+        """Let something happen at a later time; in the order of time."""
+        self._events.append((when, happens))
+
+    def wait(self, condition: threading.Condition, timeout: float | None) -> None:
+        self.waits.append(timeout)
+        until = None if timeout is None else self.now + timeout
+        if self._events and (until is None or self._events[0][0] <= until):
+            self.now, happens = self._events.popleft()
+            condition.release()
+            try:
+                happens()
+            finally:
+                condition.acquire()
+        else:
+            assert until is not None, "nothing would ever end this wait"
+            self.now = until
+
+
+class Notes:
+    """An Observer that writes down what it is told."""
+
+    def __init__(self) -> None:
+        self.batches: list[int] = []
+        self.waiting: list[int] = []
+        self.left_queue: list[float] = []
+        self.requests: list[int] = []
+
+    def batch_ran(self, rows: int, seconds: float) -> None:
+        assert seconds >= 0
+        self.batches.append(rows)
+
+    def rows_waiting(self, rows: int) -> None:
+        self.waiting.append(rows)
+
+    def job_left_queue(self, seconds: float) -> None:
+        self.left_queue.append(seconds)
+
+    def request_answered(self, status: int, seconds: float) -> None:
+        assert seconds >= 0
+        self.requests.append(status)

@@ -1,0 +1,160 @@
+"""Which GPUs there are, who gets which, and whether the shares add up."""
+
+from types import SimpleNamespace
+
+import pynvml
+import pytest
+
+from app import gpus
+from app.errors import SettingsError
+
+GIB = 1 << 30
+
+
+class FakeNvml:
+    """Stands in for the driver's library: so many GPUs, each with its memory."""
+
+    NVMLError = pynvml.NVMLError
+
+    def __init__(self, *totals: int) -> None:
+        self.totals = totals
+        self.open = 0
+
+    def nvmlInit(self):
+        self.open += 1
+
+    def nvmlShutdown(self):
+        self.open -= 1
+
+    def nvmlDeviceGetCount(self):
+        return len(self.totals)
+
+    def nvmlDeviceGetHandleByIndex(self, gpu):
+        return f"handle {gpu}"
+
+    def nvmlDeviceGetMemoryInfo(self, handle):
+        return SimpleNamespace(total=self.totals[int(handle.split()[1])])
+
+
+def test_no_driver(monkeypatch):
+    """Without an NVIDIA driver there are no GPUs, and that is no error."""
+
+    def no_library(name):
+        raise OSError(f"{name}: cannot open shared object file")
+
+    # Hides the driver's library from pynvml, should this machine have one.
+    monkeypatch.setattr(pynvml, "CDLL", no_library)
+    monkeypatch.setattr(pynvml, "nvmlLib", None)
+    assert gpus.total_memory_mib() == {}
+
+
+def test_total_memory(monkeypatch):
+    """Each GPU has its total in MiB; a fake NVML stands in, no GPU can be had."""
+    nvml = FakeNvml(80 * GIB, 16 * GIB + 5)
+    monkeypatch.setattr(gpus, "pynvml", nvml)
+    assert gpus.total_memory_mib() == {0: 81920, 1: 16384}
+    assert nvml.open == 0
+
+
+def test_nvml_is_closed_after_an_error(monkeypatch):
+    """NVML is shut down when a GPU fails to answer; a fake stands in for the GPU."""
+    nvml = FakeNvml(GIB)
+
+    def lost(handle):
+        raise pynvml.NVMLError(pynvml.NVML_ERROR_GPU_IS_LOST)
+
+    nvml.nvmlDeviceGetMemoryInfo = lost
+    monkeypatch.setattr(gpus, "pynvml", nvml)
+    with pytest.raises(pynvml.NVMLError):
+        gpus.total_memory_mib()
+    assert nvml.open == 0
+
+
+@pytest.mark.parametrize(
+    ("wanted", "present", "chosen"),
+    [
+        pytest.param(None, [1, 0], (0, 1), id="all, lowest first"),
+        pytest.param(None, [], (), id="none there"),
+        pytest.param((2, 0), [0, 1, 2], (2, 0), id="some, in the wanted order"),
+        pytest.param((3,), [], (), id="wanted, but a machine without GPUs"),
+    ],
+)
+def test_choose(wanted, present, chosen):
+    """The chosen GPUs are the wanted ones, or all; a machine may have none."""
+    assert gpus.choose(wanted, present) == chosen
+
+
+def test_choose_missing():
+    """A wanted GPU that is not there is named, with those that are."""
+    with pytest.raises(
+        SettingsError, match=r"BASKET_GPUS names GPU 4, and .* has \[0, 1\]"
+    ):
+        gpus.choose((0, 4), [1, 0])
+
+
+@pytest.mark.parametrize(
+    ("processes", "used", "fraction"),
+    [
+        pytest.param(3, (0,), 1 / 3, id="three thirds"),
+        pytest.param(10, (0,), 0.1, id="ten tenths"),
+        pytest.param(4, (0, 1), 0.5, id="two halves on each of two"),
+        pytest.param(1, (0,), 1.0, id="one takes all"),
+        pytest.param(8, (0,), None, id="no limit wanted"),
+        pytest.param(8, (), 0.9, id="no GPU"),
+    ],
+)
+def test_shares_that_fit(processes, used, fraction):
+    """Shares that add up to no more than one GPU pass."""
+    gpus.check_shares(processes, used, fraction)
+
+
+@pytest.mark.parametrize(
+    ("processes", "used", "fraction", "total"),
+    [
+        pytest.param(3, (0,), 0.4, "3 x 0.4 = 1.20", id="one GPU"),
+        pytest.param(3, (0, 1), 0.6, "2 x 0.6 = 1.20", id="uneven on two"),
+        pytest.param(2, (5,), 0.51, "2 x 0.51 = 1.02", id="by a little"),
+    ],
+)
+def test_shares_that_do_not_fit(processes, used, fraction, total):
+    """Shares that want more than one GPU are refused, with the sum on the fullest."""
+    with pytest.raises(SettingsError, match=r"^BASKET_GPU_MEMORY_FRACTION=") as raised:
+        gpus.check_shares(processes, used, fraction)
+    assert f"{total} is more than 1" in str(raised.value)
+
+
+@pytest.mark.parametrize(
+    ("taken", "least"),
+    [
+        pytest.param([], 2, id="none taken"),
+        pytest.param([2], 0, id="first taken"),
+        pytest.param([2, 0, 0], 2, id="after a death"),
+        pytest.param([None, 7, 2, 0, 2], 0, id="others do not count"),
+    ],
+)
+def test_least_used(taken, least):
+    """A new process gets the GPU with the fewest living ones, the first of equals."""
+    assert gpus.least_used((2, 0), taken) == least
+
+
+def test_pin():
+    """A pinned process sees one GPU, and counts GPUs as NVML does."""
+    environ = {"CUDA_VISIBLE_DEVICES": "0,1"}
+    gpus.pin(3, environ)
+    assert environ == {"CUDA_VISIBLE_DEVICES": "3", "CUDA_DEVICE_ORDER": "PCI_BUS_ID"}
+
+
+@pytest.mark.parametrize(
+    ("environ", "seen"),
+    [
+        pytest.param({}, [0, 1, 2], id="not set"),
+        pytest.param({"CUDA_VISIBLE_DEVICES": "1"}, [1], id="pinned"),
+        pytest.param({"CUDA_VISIBLE_DEVICES": "2, 0"}, [2, 0], id="in that order"),
+        pytest.param({"CUDA_VISIBLE_DEVICES": "5,1"}, [1], id="not there"),
+        pytest.param({"CUDA_VISIBLE_DEVICES": ""}, [], id="empty"),
+        pytest.param({"CUDA_VISIBLE_DEVICES": "-1"}, [], id="none wanted"),
+    ],
+)
+def test_visible(environ, seen):
+    """What CUDA_VISIBLE_DEVICES lets through is seen, in its order; unset, all is."""
+    assert gpus.visible([2, 0, 1], environ) == seen

@@ -1,0 +1,296 @@
+"""The bounded queue: who gets in, who shares a batch, and when it starts."""
+
+import queue
+import time
+
+import numpy as np
+import pytest
+
+from app.errors import Abandoned, Late, ModelFailed, Stopping
+from app.serving.job_queue import JobQueue
+from app.serving.release import Adaptive, FixedTimeout
+from tests.support.jobs import FakeTime, job
+
+ADAPTIVE = Adaptive()
+HALF_A_SECOND = FixedTimeout(timeout_s=0.5, max_batch_size=4)
+
+
+@pytest.fixture(name="fake")
+def _fake():
+    return FakeTime()
+
+
+@pytest.fixture(name="jobs")
+def _jobs(fake):
+    return JobQueue(16, clock=fake.clock, wait=fake.wait)
+
+
+def _put(jobs, *values, at=1000.0, deadline=2000.0, **rest):
+    one = job(*values, deadline=deadline, **rest)
+    one.enqueued_at = at
+    jobs.put_nowait(one)
+    return one
+
+
+def _rows(pieces):
+    """The values of the rows in a batch."""
+    return [
+        value
+        for one, start, stop in pieces
+        for value in one.inputs["input"][start:stop, 0].tolist()
+    ]
+
+
+def _take(jobs, release=ADAPTIVE, max_batch_size=4):
+    return _rows(jobs.take(release, max_batch_size))
+
+
+def test_a_full_queue_refuses_at_once(jobs, fake):
+    """A queue whose rows are all taken refuses one more row without waiting."""
+    for n in range(16):
+        _put(jobs, n)
+    with pytest.raises(queue.Full):
+        _put(jobs, 16)
+    assert fake.waits == []
+
+
+def test_the_bound_counts_rows(jobs):
+    """Two jobs fill the queue when their rows do, and a refused job leaves none."""
+    _put(jobs, *range(10))
+    _put(jobs, *range(5))
+    with pytest.raises(queue.Full):
+        _put(jobs, 1, 2)
+    assert jobs.qsize() == 15
+    _put(jobs, 1)
+    assert jobs.qsize() == 16
+
+
+def test_rows_that_are_taken_make_room(jobs):
+    """Rows that went into a batch no longer count, even if their job has more."""
+    _put(jobs, *range(16))
+    assert _take(jobs) == [0, 1, 2, 3]
+    assert jobs.qsize() == 12
+    _put(jobs, *range(4))
+    assert jobs.qsize() == 16
+
+
+def test_jobs_leave_in_order_of_arrival(jobs):
+    """Jobs of one key are taken in the order in which they came."""
+    for n in range(6):
+        _put(jobs, n)
+    assert _take(jobs) == [0, 1, 2, 3]
+    assert _take(jobs) == [4, 5]
+
+
+def test_a_job_is_split_to_fill_a_batch(jobs):
+    """A job that does not fit whole fills what is left and goes on in the next."""
+    _put(jobs, 1, 2, 3)
+    _put(jobs, 4, 5, 6, 7, 8, 9)
+    _put(jobs, 10)
+    assert _take(jobs) == [1, 2, 3, 4]
+    assert _take(jobs) == [5, 6, 7, 8]
+    assert _take(jobs) == [9, 10]
+    assert jobs.qsize() == 0
+
+
+@pytest.mark.parametrize(
+    "other",
+    [
+        pytest.param({"width": 2}, id="shape"),
+        pytest.param({"dtype": np.float64}, id="dtype"),
+    ],
+)
+def test_different_rows_never_share_a_batch(jobs, other):
+    """Rows of another shape or dtype get a batch of their own."""
+    _put(jobs, 1)
+    _put(jobs, 2, at=1001.0, **other)
+    _put(jobs, 3, at=1002.0)
+    assert _take(jobs) == [1, 3]
+    assert _take(jobs) == [2]
+
+
+def test_a_row_of_another_shape_blocks_nobody(jobs, fake):
+    """A lone row that holds does not keep a full line of another shape waiting."""
+    _put(jobs, 1, at=999.75)
+    for n in range(4):
+        _put(jobs, 10 + n, width=2)
+    assert _take(jobs, HALF_A_SECOND) == [10, 11, 12, 13]
+    assert fake.waits == []
+    assert _take(jobs, HALF_A_SECOND) == [1]
+    assert fake.waits == [0.25]
+
+
+def test_the_oldest_head_goes_first(jobs):
+    """Among lines that may start now the one with the oldest job is taken."""
+    _put(jobs, 1, at=1002.0)
+    _put(jobs, 2, at=1001.0, width=2)
+    _put(jobs, 3, at=1003.0, width=3)
+    assert [_take(jobs) for _ in range(3)] == [[2], [1], [3]]
+
+
+def test_a_line_that_is_always_full_starves_nobody(jobs, fake):
+    """A single old row goes before the younger rows of a line that stays full."""
+    _put(jobs, 1, at=999.0)
+    for n in range(8):
+        _put(jobs, 10 + n, at=1000.0, width=2)
+    assert _take(jobs, HALF_A_SECOND) == [1]
+    assert _take(jobs, HALF_A_SECOND) == [10, 11, 12, 13]
+
+
+def test_an_empty_queue_blocks_until_a_job_comes(jobs, fake):
+    """A taker blocks without a timeout while nothing waits."""
+    fake.at(1007.0, lambda: _put(jobs, 1, at=1007.0))
+    assert _take(jobs) == [1]
+    assert fake.waits == [None]
+
+
+def test_adaptive_takes_what_is_there(jobs, fake):
+    """Under the adaptive rule a taker waits for nobody."""
+    _put(jobs, 1)
+    assert _take(jobs) == [1]
+    assert fake.waits == []
+
+
+def test_the_age_counts_from_enqueueing(jobs, fake):
+    """A row that was old before the taker came waits only for the rest."""
+    _put(jobs, 1, at=999.625)
+    assert _take(jobs, HALF_A_SECOND) == [1]
+    assert fake.waits == [0.125]
+    assert fake.now == 1000.125
+
+
+def test_a_row_older_than_the_timeout_is_taken_at_once(jobs, fake):
+    """A row that waited its time behind a running batch does not wait again."""
+    _put(jobs, 1, at=990.0)
+    assert _take(jobs, HALF_A_SECOND) == [1]
+    assert fake.waits == []
+
+
+def test_newcomers_join_and_do_not_prolong_the_hold(jobs, fake):
+    """Rows that come while a batch holds join it, and it still starts on time."""
+    _put(jobs, 1)
+    fake.at(1000.25, lambda: _put(jobs, 2, at=1000.25))
+    fake.at(1000.375, lambda: _put(jobs, 3, at=1000.375))
+    assert _take(jobs, HALF_A_SECOND) == [1, 2, 3]
+    assert fake.waits == [0.5, 0.25, 0.125]
+    assert fake.now == 1000.5
+
+
+def test_a_full_batch_ends_the_hold(jobs, fake):
+    """The row that fills the batch starts it, whatever is left of the timeout."""
+    _put(jobs, 1)
+    fake.at(1000.25, lambda: _put(jobs, 2, 3, 4, at=1000.25))
+    assert _take(jobs, HALF_A_SECOND) == [1, 2, 3, 4]
+    assert fake.now == 1000.25
+
+
+def test_the_rest_of_a_split_job_keeps_its_age(jobs, fake):
+    """What is left of a split job holds no longer than the job's own timeout."""
+    _put(jobs, 1, 2, 3, 4, 5)
+    assert _take(jobs, HALF_A_SECOND) == [1, 2, 3, 4]
+    fake.now = 1000.375
+    assert _take(jobs, HALF_A_SECOND) == [5]
+    assert fake.waits == [0.125]
+
+
+def test_a_late_job_is_answered_and_not_taken(jobs, fake):
+    """A job whose deadline passed in the queue is failed and its row not run."""
+    late = _put(jobs, 1, deadline=1001.0)
+    _put(jobs, 2)
+    fake.now = 1001.0
+    assert _take(jobs) == [2]
+    assert late.is_answered()
+    late.deadline = time.monotonic() + 10
+    with pytest.raises(Late, match="while its rows waited"):
+        late.wait()
+
+
+def test_an_abandoned_job_is_answered_and_not_taken(jobs):
+    """A job whose client went away is failed and its row not run."""
+    gone = _put(jobs, 1, is_gone=lambda: True)
+    _put(jobs, 2)
+    assert _take(jobs) == [2]
+    assert gone.is_answered()
+    gone.deadline = time.monotonic() + 10
+    with pytest.raises(Abandoned):
+        gone.wait()
+
+
+def test_the_dead_free_their_room(jobs):
+    """Dropped rows no longer count, and live ones behind them fill the batch."""
+    for n in range(3):
+        _put(jobs, n, is_gone=lambda: True)
+    _put(jobs, *range(10, 15))
+    assert _take(jobs) == [10, 11, 12, 13]
+    assert jobs.qsize() == 1
+
+
+def test_only_dead_jobs_make_an_empty_batch(jobs):
+    """A taker gets an empty list where all that waited were dead."""
+    _put(jobs, 1, 2, is_gone=lambda: True)
+    assert jobs.take(ADAPTIVE, 4) == []
+    assert jobs.qsize() == 0
+
+
+def test_the_rest_of_an_answered_job_is_not_taken(jobs):
+    """A job that failed in its first batch gives no rows to a second one."""
+    one = _put(jobs, 1, 2, 3, 4, 5, 6)
+    assert _take(jobs) == [1, 2, 3, 4]
+    one.fail(ModelFailed("the first batch failed"))
+    _put(jobs, 7)
+    assert _take(jobs) == [7]
+    assert jobs.qsize() == 0
+
+
+def test_a_closed_queue_refuses(jobs):
+    """A closed queue says that the server stops, even when it is full."""
+    _put(jobs, *range(16))
+    jobs.close()
+    with pytest.raises(Stopping):
+        _put(jobs, 1)
+
+
+def test_a_closed_queue_lets_the_rest_out_without_holding(jobs, fake):
+    """After close what waits is taken at once, and then there is nothing."""
+    _put(jobs, *range(5))
+    _put(jobs, 9)
+    jobs.close()
+    assert _take(jobs, HALF_A_SECOND) == [0, 1, 2, 3]
+    assert _take(jobs, HALF_A_SECOND) == [4, 9]
+    assert jobs.take(HALF_A_SECOND, 4) is None
+    assert fake.waits == []
+
+
+def test_close_ends_a_hold(jobs, fake):
+    """A batch that holds when the queue is closed starts then."""
+    _put(jobs, 1)
+    fake.at(1000.25, jobs.close)
+    assert _take(jobs, HALF_A_SECOND) == [1]
+    assert fake.now == 1000.25
+
+
+def test_close_ends_the_wait_for_a_job(jobs, fake):
+    """A taker that waits at an empty queue goes home when it is closed."""
+    fake.at(1001.0, jobs.close)
+    assert jobs.take(ADAPTIVE, 4) is None
+
+
+def test_clear_gives_back_what_waits(jobs):
+    """Clear empties the queue and gives each unanswered job back once."""
+    split, other = _put(jobs, 1, 2, 3, 4, 5, 6), _put(jobs, 7, width=2)
+    answered = _put(jobs, 8)
+    answered.fail(ModelFailed("already"))
+    _take(jobs)
+    assert set(jobs.clear()) == {split, other}
+    assert jobs.qsize() == 0
+    assert jobs.clear() == [split]
+
+
+def test_clear_gives_back_the_batch_that_runs(jobs):
+    """From the moment a batch is taken until the next take, clear knows its jobs."""
+    one = _put(jobs, 1)
+    _take(jobs)
+    assert jobs.clear() == [one]
+    jobs.close()
+    assert jobs.take(ADAPTIVE, 4) is None
+    assert jobs.clear() == []

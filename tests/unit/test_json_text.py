@@ -1,0 +1,102 @@
+"""JSON with NaN and Infinity, both ways."""
+
+import math
+
+import numpy as np
+import pytest
+
+from app.codec import json_text
+from app.errors import BadInput
+
+DEEP = 100_000
+
+
+@pytest.mark.parametrize(
+    ("body", "value"),
+    [
+        pytest.param(b' {"a": [1, 2.5, "x"]} ', {"a": [1, 2.5, "x"]}, id="plain"),
+        pytest.param(b"[Infinity, -Infinity]", [math.inf, -math.inf], id="infinity"),
+        pytest.param(b'["NaN", true]', ["NaN", True], id="NaN in a string"),
+        pytest.param(b'["\\ud83d\\ude00", 1]', ["\U0001f600", 1], id="a whole pair"),
+        pytest.param(
+            b'["\\ud83d\\ude00", Infinity]',
+            ["\U0001f600", math.inf],
+            id="a whole pair beside Infinity",
+        ),
+        pytest.param(b"[%s]" % (b"1" * 300), [float("1" * 300)], id="300 digits"),
+        pytest.param(
+            b"[%s, Infinity]" % (b"1" * 309),
+            [int("1" * 309), math.inf],
+            id="309 digits beside Infinity",
+        ),
+    ],
+)
+def test_loads(body, value):
+    """JSON is read as Python reads it, whether or not it holds NaN or Infinity."""
+    assert json_text.loads(body) == value
+
+
+def test_loads_nan():
+    """The bare token NaN is read as a float that is no number."""
+    assert math.isnan(json_text.loads(b"[NaN]")[0])
+
+
+@pytest.mark.parametrize(
+    ("body", "problem"),
+    [
+        pytest.param(b"", "the body is empty", id="empty"),
+        pytest.param(b" \r\n\t", "the body is empty", id="blank"),
+        pytest.param(b"{", "column 2", id="cut off"),
+        pytest.param(b"[1,\n2,]", "line 2 column", id="trailing comma"),
+        pytest.param(b"[1] [2]", "column 5", id="two documents"),
+        pytest.param(b"[nan]", "column 2", id="lower case nan"),
+        pytest.param(b"[NaN, nan]", "column 7", id="lower case nan beside NaN"),
+        pytest.param(b"[1e400]", "infinity when parsed", id="beyond double"),
+        pytest.param(b"[1e400, NaN]", "the number 1e400", id="beyond double, NaN"),
+        pytest.param(b"[%s]" % (b"9" * 309), "infinity when", id="309 nines"),
+        pytest.param(b"[%s, NaN]" % (b"9" * 309), "infinity when", id="309 nines, NaN"),
+        pytest.param(b"[%s, NaN]" % (b"9" * 9999), "infinity when", id="9999 digits"),
+        pytest.param(b"\xff\xfe[", "not valid UTF-8", id="not UTF-8"),
+        pytest.param(b'["\xff", NaN]', "can't decode byte 0xff", id="not UTF-8, NaN"),
+        pytest.param(b"\xef\xbb\xbf[1]", "BOM", id="byte order mark"),
+        pytest.param(b'["\\ud800"]', "column", id="half a pair"),
+        pytest.param(b'["\\ud800", NaN]', "surrogates", id="half a pair, NaN"),
+        pytest.param(b"[" * DEEP, "depth", id="deep and open"),
+        pytest.param(b"[" * DEEP + b"]" * DEEP, "depth", id="deep"),
+        pytest.param(b"[NaN," * DEEP + b"]" * DEEP, "depth", id="deep, with NaN"),
+        pytest.param(b'{"NaN":' * DEEP, "depth", id="deep objects, with NaN"),
+    ],
+)
+def test_not_json(body, problem):
+    """What is not JSON is refused with a short text that says what and where."""
+    with pytest.raises(BadInput, match=r"^the body is ") as raised:
+        json_text.loads(body)
+    assert problem in str(raised.value)
+    assert len(str(raised.value).encode()) < 200
+
+
+@pytest.mark.parametrize("write", [json_text.dumps, json_text.dumps_any_float])
+@pytest.mark.parametrize(
+    ("value", "text"),
+    [
+        pytest.param(np.array([0.2], "f4"), b"[0.2]", id="float32"),
+        pytest.param(np.array([0.2], "f8"), b"[0.2]", id="float64"),
+        pytest.param(np.array([[1], [2]], "i8"), b"[[1],[2]]", id="int64"),
+        pytest.param(np.array([2**64 - 1], "u8"), b"[%d]" % (2**64 - 1), id="uint64"),
+        pytest.param(np.array([True, False]), b"[true,false]", id="bool"),
+        pytest.param(np.zeros((2, 0), "f4"), b"[[],[]]", id="no values"),
+        pytest.param({"a": np.float32(0.1)}, b'{"a":0.1}', id="a NumPy scalar"),
+        pytest.param({"a": [None, "ü"]}, None, id="no array"),
+    ],
+)
+def test_dumps(write, value, text):
+    """Both ways to write give the same JSON where all values are finite."""
+    assert json_text.loads(write(value)) == json_text.loads(json_text.dumps(value))
+    assert text is None or write(value) == text
+
+
+def test_dumps_any_float():
+    """NaN and infinities are written as bare tokens, other values in their shortest."""
+    array = np.array([0.2, np.nan, np.inf, -np.inf, -0.0], "f4")
+    text = b"[0.2,NaN,Infinity,-Infinity,-0.0]"
+    assert json_text.dumps_any_float(array) == text

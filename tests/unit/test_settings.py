@@ -1,0 +1,198 @@
+"""Every knob of the environment and of basket.toml, and every way to get it wrong."""
+
+from dataclasses import fields
+from pathlib import Path
+
+import pytest
+
+from app.errors import SettingsError
+from app.settings import Settings, unknown_variables
+
+READ = [
+    ("BASKET_MODEL_DIR", ".", Path()),
+    ("BASKET_DEFAULT_MODEL", "digits", "digits"),
+    ("BASKET_ENGINE", "tensorflow", "tensorflow"),
+    ("BASKET_BATCHING", "off", False),
+    ("BASKET_BATCHING", "ON", True),
+    ("BASKET_MAX_BATCH_SIZE", "1", 1),
+    ("BASKET_MAX_BATCH_SIZE", " 128 ", 128),
+    ("BASKET_BATCH_TIMEOUT_MICROS", "auto", None),
+    ("BASKET_BATCH_TIMEOUT_MICROS", "0", 0),
+    ("BASKET_MAX_ENQUEUED_BATCHES", "2", 2),
+    ("BASKET_GPU_MEMORY_FRACTION", "0.3", 0.3),
+    ("BASKET_GPU_MEMORY_FRACTION", ".5", 0.5),
+    ("BASKET_GPU_MEMORY_FRACTION", "1", 1.0),
+    ("BASKET_GPUS", "all", None),
+    ("BASKET_GPUS", "0, 2", (0, 2)),
+    ("BASKET_MODEL_PROCESS", "worker", "worker"),
+    ("BASKET_REQUEST_TIMEOUT_MS", "5", 5),
+    ("BASKET_MAX_BODY_BYTES", "1024", 1024),
+    ("BASKET_API_KEYS", "one, two", ("one", "two")),
+]
+
+BAD = [
+    ("BASKET_MODEL_DIR", "no/such/folder", "no such folder"),
+    ("BASKET_MODEL_DIR", "x" * 5000, "no such folder"),
+    ("BASKET_DEFAULT_MODEL", "models/digits", "not a path"),
+    ("BASKET_DEFAULT_MODEL", "..", "not a path"),
+    ("BASKET_ENGINE", "torch", "expected tensorflow"),
+    ("BASKET_BATCHING", "yes", "expected on or off"),
+    ("BASKET_MAX_BATCH_SIZE", "0", "from 1 to 1000000"),
+    ("BASKET_MAX_BATCH_SIZE", "1000001", "from 1 to 1000000"),
+    ("BASKET_MAX_BATCH_SIZE", "-1", "whole number"),
+    ("BASKET_MAX_BATCH_SIZE", "6.4", "whole number"),
+    ("BASKET_MAX_BATCH_SIZE", "1_000", "whole number"),
+    ("BASKET_MAX_BATCH_SIZE", "٣", "whole number"),
+    ("BASKET_MAX_BATCH_SIZE", "auto", "whole number"),
+    ("BASKET_MAX_BATCH_SIZE", "9" * 5000, "whole number"),
+    ("BASKET_BATCH_TIMEOUT_MICROS", "soon", "whole number"),
+    ("BASKET_BATCH_TIMEOUT_MICROS", "3600000001", "from 0 to 3600000000"),
+    ("BASKET_MAX_ENQUEUED_BATCHES", "0", "from 1"),
+    ("BASKET_GPU_MEMORY_FRACTION", "0", "above 0"),
+    ("BASKET_GPU_MEMORY_FRACTION", "1.01", "up to 1"),
+    ("BASKET_GPU_MEMORY_FRACTION", "nan", "a number"),
+    ("BASKET_GPU_MEMORY_FRACTION", "1e-1", "a number"),
+    ("BASKET_GPU_MEMORY_FRACTION", "50%", "a number"),
+    ("BASKET_GPUS", "0,", "GPU numbers"),
+    ("BASKET_GPUS", "-1", "GPU numbers"),
+    ("BASKET_GPUS", "0;1", "GPU numbers"),
+    ("BASKET_GPUS", "1,1", "named twice"),
+    ("BASKET_MODEL_PROCESS", "thread", "expected worker"),
+    ("BASKET_REQUEST_TIMEOUT_MS", "0", "from 1"),
+    ("BASKET_MAX_BODY_BYTES", "64MiB", "whole number"),
+    ("BASKET_API_KEYS", "one,,two", "an empty key"),
+    ("BASKET_API_KEYS", "schlüssel", "no HTTP header"),
+]
+
+BAD_TOML = [
+    ("max_batch_size = 0", "max_batch_size = 0: expected"),
+    ("max_batch_size = true", "max_batch_size = True: expected"),
+    ("max_batch_size = 6.4", "max_batch_size = 6.4: expected"),
+    ("max_batch_size = [8]", r"max_batch_size = \[8\]: expected"),
+    ("batch_timeout_micros = -1", "batch_timeout_micros = -1: expected"),
+    ("max_batchsize = 8", "unknown key 'max_batchsize'; known: max_batch_size,"),
+    ("api_keys = 'open'", "unknown key 'api_keys'"),
+    ("[image]", "unknown key 'image'"),
+    ("max_batch_size: 8", "line 1"),
+]
+
+
+def _field(variable: str) -> str:
+    return variable.removeprefix("BASKET_").lower()
+
+
+@pytest.mark.parametrize(
+    ("variable", "text", "value"), READ, ids=[f"{case[0]}={case[1]}" for case in READ]
+)
+def test_read(variable, text, value):
+    """A good value of each variable ends in its own field, and changes no other."""
+    read = Settings.from_environment({variable: text, "OTHER": "1"})
+    assert read == Settings(**{_field(variable): value})
+    assert type(getattr(read, _field(variable))) is type(value)
+
+
+@pytest.mark.parametrize("cases", [READ, BAD], ids=["read", "bad"])
+def test_every_knob_has_a_case(cases):
+    """The tables above leave out no knob."""
+    assert {_field(case[0]) for case in cases} == {
+        knob.name for knob in fields(Settings)
+    }
+
+
+@pytest.mark.parametrize(
+    ("variable", "text", "problem"),
+    BAD,
+    ids=[f"{variable}={text[:12]}" for variable, text, _ in BAD],
+)
+def test_bad_value(variable, text, problem):
+    """A value that can't be stops the start with its variable's name and the reason."""
+    with pytest.raises(SettingsError) as raised:
+        Settings.from_environment({variable: text})
+    assert str(raised.value).startswith(variable)
+    assert problem in str(raised.value)
+
+
+@pytest.mark.parametrize("text", ["", "  "], ids=["empty", "blank"])
+def test_empty_is_not_set(text):
+    """An empty or blank variable counts as not set, for every knob."""
+    environ = {f"BASKET_{knob.name.upper()}": text for knob in fields(Settings)}
+    assert Settings.from_environment(environ) == Settings()
+
+
+@pytest.mark.parametrize("text", ["s3cret,,", "s3cret,ü"], ids=["empty", "not-ascii"])
+def test_bad_keys_stay_secret(text):
+    """No error text holds an API key, nor does an error behind it."""
+    with pytest.raises(SettingsError) as raised:
+        Settings.from_environment({"BASKET_API_KEYS": text})
+    error: BaseException | None = raised.value
+    while error:
+        assert "s3cret" not in repr(error)
+        error = error.__cause__
+
+
+def test_keys_are_not_in_the_repr():
+    """Settings can be logged: their repr leaves the API keys out."""
+    settings = Settings.from_environment({"BASKET_API_KEYS": "s3cret"})
+    assert settings.api_keys == ("s3cret",)
+    assert "s3cret" not in repr(settings)
+    assert "api_keys" not in repr(settings)
+
+
+@pytest.mark.parametrize(
+    ("variable", "hint"),
+    [
+        ("BASKET_MAX_BATCHSIZE", "; did you mean BASKET_MAX_BATCH_SIZE?"),
+        ("BASKET_GPU", "; did you mean BASKET_GPUS?"),
+        ("BASKET_max_batch_size", ""),
+        ("BASKET_PORT", ""),
+        ("BASKET_SERVICE_HOST", ""),
+    ],
+)
+def test_unknown_variable(variable, hint):
+    """An unknown BASKET_ variable gets one line, with the knob that it resembles."""
+    assert unknown_variables({variable: "1", "BASKET_GPUS": "0", "PATH": "/"}) == [
+        f"{variable} is not a setting of Basket{hint}"
+    ]
+
+
+def test_model_without_a_file(tmp_path):
+    """A model without basket.toml is served with the server's settings."""
+    settings = Settings(max_batch_size=7)
+    assert settings.for_model(tmp_path) is settings
+
+
+def test_model_with_a_file(tmp_path):
+    """What basket.toml says goes before the server's settings; the rest stays."""
+    text = "max_batch_size = 8\nbatch_timeout_micros = 2000 # größer\n"
+    (tmp_path / "basket.toml").write_text(text, encoding="utf-8")
+    settings = Settings(max_batch_size=7, request_timeout_ms=9, api_keys=("k",))
+    assert settings.for_model(tmp_path) == Settings(
+        max_batch_size=8,
+        batch_timeout_micros=2000,
+        request_timeout_ms=9,
+        api_keys=("k",),
+    )
+
+
+def test_model_goes_back_to_auto(tmp_path):
+    """A model may ask for the adaptive rule where the server has a fixed timeout."""
+    (tmp_path / "basket.toml").write_text('batch_timeout_micros = "auto"')
+    settings = Settings(batch_timeout_micros=5).for_model(tmp_path)
+    assert settings.batch_timeout_micros is None
+
+
+@pytest.mark.parametrize(
+    ("text", "problem"), BAD_TOML, ids=[case[0] for case in BAD_TOML]
+)
+def test_bad_model_file(tmp_path, text, problem):
+    """A basket.toml that can't be is refused with the key, its value and the reason."""
+    (tmp_path / "basket.toml").write_text(text)
+    with pytest.raises(SettingsError, match=rf"^basket.toml: .*{problem}"):
+        Settings().for_model(tmp_path)
+
+
+def test_model_file_in_another_encoding(tmp_path):
+    """A basket.toml that is not UTF-8 is refused as one that is not TOML."""
+    (tmp_path / "basket.toml").write_bytes(b"\xff\xfe")
+    with pytest.raises(SettingsError, match=r"^basket.toml: "):
+        Settings().for_model(tmp_path)

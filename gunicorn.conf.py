@@ -6,26 +6,22 @@ defaults: `gunicorn wsgi:app` is one sync worker, `--threads=20` lets batches fo
 
 import logging
 import os
-import queue
 import shutil
-import signal
 import sys
 import tempfile
-import threading
-import time
 from pathlib import Path
+
+from gunicorn.workers.gthread import ThreadWorker
 
 from app import gpus
 from app.errors import SettingsError
+from app.gunicorn_worker import GracefulThreadWorker
 from app.settings import Settings, unknown_variables
 
 # No framework survives a fork, so the model loads in the worker.
 preload_app = False
 # Seconds. Clients that think between requests keep their connection.
 keepalive = 75
-# Seconds that requests may take to finish at a stop; the last of them is kept for
-# answering 503 to those that can't.
-graceful_timeout = 30
 # Its default path is one for all servers of a user, and nothing here needs it.
 control_socket_disable = True
 
@@ -48,6 +44,12 @@ def on_starting(server):
     for line in unknown_variables():
         server.log.warning(line)
     _prepare_metrics_dir(reexecuted=server.master_pid != 0)
+    _choose_worker(server)
+
+
+def on_reload(server):
+    """A HUP has set Gunicorn's own worker again."""
+    _choose_worker(server)
 
 
 def pre_fork(server, worker):
@@ -70,75 +72,14 @@ def post_fork(server, worker):
 
 
 def post_worker_init(worker):
-    """Watch for the stop; beside other workers, load before taking requests."""
+    """Beside other workers, load the models before taking requests.
+
+    Such a worker would answer "not ready" to requests that its siblings can serve.
+    An only worker has to say so itself.
+    """
     loader = worker.wsgi.extensions["basket"]
-    worker.stops = queue.SimpleQueue()
-    gunicorns_own = signal.getsignal(signal.SIGTERM)
-
-    def stop(number, frame):
-        # A SimpleQueue is safe in a signal handler; starting a thread here is not.
-        worker.stops.put(number)
-        gunicorns_own(number, frame)
-        if hasattr(worker, "method_queue"):
-            worker.method_queue.defer(_close_listeners, worker)
-
-    threading.Thread(
-        target=_wind_down, args=(worker, loader), name="wind-down", daemon=True
-    ).start()
-    signal.signal(signal.SIGTERM, stop)
-    # A worker that takes the place of another would answer "not ready" to requests
-    # that its siblings can serve. An only worker has to say so itself.
     while worker.has_siblings and worker.alive and not loader.wait(timeout_s=1):
         worker.notify()
-
-
-def post_request(worker, request, environ, response):
-    """See the end that --max-requests brings, of which no signal tells."""
-    if not worker.alive:
-        worker.stops.put(None)
-
-
-def _wind_down(worker, loader):
-    """Once the worker stops: free it of idle clients, then of those out of time."""
-    worker.stops.get()
-    give_up_at = time.monotonic() + worker.cfg.graceful_timeout - 1
-    while time.monotonic() < give_up_at:
-        _release_idle_connections(worker)
-        time.sleep(0.5)
-    loader.close(timeout_s=0)
-
-
-def _close_listeners(worker):
-    """Have a gthread worker take in whoever has connected, and nobody after that.
-
-    Clients in the kernel's backlog may have sent their request already; left there
-    they would be reset, and later ones would hang until the worker ends.
-    """
-    worker.set_accept_enabled(False)
-    for listener in worker.sockets:
-        before = -1
-        while before != worker.nr_conns:
-            before = worker.nr_conns
-            worker.accept(listener)
-        listener.close()
-
-
-def _release_idle_connections(worker):
-    """Have a gthread worker close connections that carried nothing for a second.
-
-    It would otherwise wait for them until the graceful timeout, and with
-    --max-requests no other worker takes its place meanwhile. A connection in use is
-    told to close with its next answer, by Gunicorn itself.
-    """
-
-    def expire():
-        idle_since = time.monotonic() - 1
-        for connection in worker.keepalived_conns:
-            if connection.timeout - worker.cfg.keepalive < idle_since:
-                connection.timeout = 0
-
-    if hasattr(worker, "keepalived_conns") and worker.poller.get_map() is not None:
-        worker.method_queue.defer(expire)
 
 
 def child_exit(server, worker):
@@ -153,6 +94,11 @@ def on_exit(server):
     folder = Path(os.environ.get(_METRICS_DIR, ""))
     if folder.name.startswith(_OWN_METRICS_DIR) and not server.reexec_pid:
         shutil.rmtree(folder, ignore_errors=True)
+
+
+def _choose_worker(server):
+    if server.worker_class is ThreadWorker:
+        server.worker_class = GracefulThreadWorker
 
 
 def _prepare_metrics_dir(*, reexecuted):

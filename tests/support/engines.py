@@ -29,6 +29,9 @@ class Echo:
     def close(self) -> None:
         self.closed += 1
 
+    def let_go(self) -> None:
+        """Block no more; those that never do have nothing to let go."""
+
     def seen(self) -> list[list[float]]:
         """The first values of the rows in each batch."""
         return [batch[:, 0].tolist() for batch in self.batches]
@@ -79,17 +82,20 @@ class OutputBeside(Echo):
 
 
 class Blocks(Echo):
-    """Sets `started` when a batch begins, and ends none until `released` is set."""
+    """Sets `started` when a batch begins, and ends none until it is let go."""
 
     def __init__(self) -> None:
         super().__init__()
         self.started = threading.Event()
-        self.released = threading.Event()
+        self._released = threading.Event()
 
     def run(self, batch: Tensors) -> Tensors:
         self.started.set()
-        assert self.released.wait(_PATIENCE_S), "the test never released the engine"
+        assert self._released.wait(_PATIENCE_S), "the test never let the engine go"
         return super().run(batch)
+
+    def let_go(self) -> None:
+        self._released.set()
 
     def wait_until_started(self) -> None:
         assert self.started.wait(_PATIENCE_S), "no batch began"
@@ -122,6 +128,6 @@ class Puppet(Echo):
         self._orders.put(error)
 
     def let_go(self) -> None:
-        """Run all by itself from now on."""
+        """Run all batches by itself from now on."""
         self._free = True
         self.finish()

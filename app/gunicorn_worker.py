@@ -1,0 +1,98 @@
+"""Gunicorn's threaded worker, with an end that loses nobody.
+
+Measured against Gunicorn 26.2: at SIGTERM its gthread worker resets connections
+that wait in the kernel (45 of a burst of 50), waits 30 s for idle ones, and, even
+while serving, stops accepting for up to 2 s for each client that is slow to close.
+gunicorn.conf.py puts this class in the place of the original.
+"""
+
+import socket
+import time
+from concurrent.futures import Future
+from types import FrameType
+from typing import TYPE_CHECKING, Any, cast
+
+from gunicorn.workers.gthread import TConn, ThreadWorker
+
+if TYPE_CHECKING:
+    from flask import Flask
+
+# Seconds that an unused connection is kept by a stopping worker: a client may be
+# sending on it, and is told to close with the answer.
+_IDLE_S = 1.0
+# Seconds between looks at the clock while stopping.
+_TICK_S = 0.25
+# Seconds kept at the end of the graceful timeout to answer 503 to who is left.
+_LAST_ANSWERS_S = 1.0
+
+
+class GracefulThreadWorker(ThreadWorker):
+    """A ThreadWorker that differs in how it stops and how it closes connections."""
+
+    _stopping_since: float | None = None
+
+    def handle_exit(self, sig: int, frame: FrameType | None) -> None:
+        """At SIGTERM, have the main loop take in whoever has already connected."""
+        super().handle_exit(sig, frame)
+        self.method_queue.defer(self._take_in_backlog)
+
+    def wait_for_and_dispatch_events(self, timeout: float | None) -> None:
+        """While stopping: show the arbiter a heartbeat, and keep to the time limit."""
+        if not self.alive:
+            now = time.monotonic()
+            self._stopping_since = self._stopping_since or now
+            patience_s = self.cfg.graceful_timeout - _LAST_ANSWERS_S
+            if now - self._stopping_since > patience_s:
+                cast("Flask", self.wsgi).extensions["basket"].close(timeout_s=0)
+            self.notify()
+            timeout = _TICK_S
+        super().wait_for_and_dispatch_events(timeout)
+
+    def murder_keepalived(self) -> None:
+        """While stopping, unused connections expire sooner."""
+        if self._stopping_since is not None:
+            idle_until = self._stopping_since + _IDLE_S
+            for connection in self.keepalived_conns:
+                connection.timeout = min(connection.timeout or idle_until, idle_until)
+        super().murder_keepalived()
+
+    def finish_request(self, conn: TConn, fs: "Future[Any]") -> None:
+        """Close what is to be closed without holding up the main loop.
+
+        Gunicorn waits up to 2 s for the client to close first. That is needed only
+        where unread data would turn the close into a reset, and then a thread of
+        the pool can do the waiting.
+        """
+        keep = not fs.cancelled() and fs.exception() is None and fs.result()
+        if keep and self.alive:
+            super().finish_request(conn, fs)
+            return
+        self.nr_conns -= 1
+        if _has_unread_data(conn.sock):
+            self.tpool.submit(conn.close, graceful=True)
+        else:
+            conn.close()
+
+    def _take_in_backlog(self) -> None:
+        """Accept all connections that wait in the kernel, and then no more.
+
+        A listener left open would let clients connect to a worker that never
+        answers them.
+        """
+        self.set_accept_enabled(False)
+        for listener in self.sockets:
+            before = -1
+            while before != self.nr_conns:
+                before = self.nr_conns
+                self.accept(listener)
+            listener.close()
+
+
+def _has_unread_data(connection: socket.socket) -> bool:
+    """Say whether closing would reset; under TLS there is no telling, so yes."""
+    try:
+        return bool(connection.recv(1, socket.MSG_PEEK | socket.MSG_DONTWAIT))
+    except ValueError:
+        return True
+    except OSError:
+        return False

@@ -1,0 +1,568 @@
+"""The contract over HTTP: statuses, headers, texts, and what is counted."""
+
+import io
+import json
+import re
+import socket
+import threading
+
+import numpy as np
+import pytest
+from prometheus_client.parser import text_string_to_metric_families
+
+from app import create_app
+from app.settings import Settings
+from tests.support.engines import Blocks, Raises
+
+NPY = "application/x-npy"
+AN_HOUR = 3_600_000_000
+ROW = [1.0, 2.0, 3.0]
+
+
+@pytest.fixture(name="models")
+def _models(tmp_path):
+    """Write a simulated model that takes no time, as version 7."""
+
+    def write(name, **simulation):
+        folder = tmp_path / name / "7"
+        folder.mkdir(parents=True)
+        simulation = {"base_ms": 0, "input_shape": [3], "outputs": 2} | simulation
+        (folder / "simulated.json").write_text(json.dumps(simulation))
+        return tmp_path
+
+    return write
+
+
+@pytest.fixture(name="serve")
+def _serve(tmp_path, models):
+    """Start an application and give its client; one model, unless there are some."""
+    loaders = []
+
+    def serve(*, wait=True, **settings):
+        if not any(tmp_path.iterdir()):
+            models("echo")
+        app = create_app(Settings(model_dir=tmp_path, **settings))
+        loader = app.extensions["basket"]
+        loaders.append(loader)
+        loader.start()
+        if wait:
+            assert loader.wait(10)
+        return app.test_client()
+
+    yield serve
+    for loader in loaders:
+        loader.close(10)
+
+
+@pytest.fixture(name="use_engine")
+def _use_engine(monkeypatch):
+    """Have every model run on this engine."""
+
+    def use(engine):
+        monkeypatch.setattr("app.engines.simulated.open_engine", lambda *_: engine)
+        return engine
+
+    return use
+
+
+def _predict(client, *rows, headers=None, **rest):
+    return client.post(
+        "/predict", json={"instances": list(rows)}, headers=headers, **rest
+    )
+
+
+def _npy(array):
+    file = io.BytesIO()
+    np.save(file, array)
+    return file.getvalue()
+
+
+def _error(reply, status):
+    """The text of an error, which is JSON with nothing beside it."""
+    assert reply.status_code == status, reply.text
+    assert reply.mimetype == "application/json"
+    (key,) = reply.json
+    assert key == "error"
+    assert "Traceback" not in reply.text
+    return reply.json["error"]
+
+
+# A right answer.
+
+
+def test_rows_come_back_as_predictions(serve):
+    """Each row gets its prediction, in order."""
+    reply = _predict(serve(), [1, 2, 3], [4, 5, 6])
+    assert reply.status_code == 200
+    assert reply.mimetype == "application/json"
+    assert reply.json == {"predictions": [[1, 2], [4, 5]]}
+
+
+@pytest.mark.parametrize("batching", [True, False], ids=["batched", "unbatched"])
+def test_an_answer_carries_its_version_batch_and_times(serve, batching):
+    """The headers tell the version, the rows of the batch, and four times in ms."""
+    reply = _predict(serve(batching=batching), ROW, ROW)
+    assert reply.headers["X-Model-Version"] == "7"
+    assert reply.headers["X-Batch-Size"] == "2"
+    duration = r";dur=\d+\.\d{3}"
+    names = ("decode", "queue", "infer", "encode")
+    wanted = ", ".join(name + duration for name in names)
+    assert re.fullmatch(wanted, reply.headers["Server-Timing"])
+
+
+def test_requests_that_come_together_share_a_batch(serve):
+    """Two clients' rows that fill a batch are answered from one batch of two."""
+    client = serve(max_batch_size=2, batch_timeout_micros=AN_HOUR)
+    replies = {}
+
+    def post(value):
+        replies[value] = _predict(client.application.test_client(), [value] * 3)
+
+    threads = [threading.Thread(target=post, args=(value,)) for value in (1, 2)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    for value, reply in replies.items():
+        assert reply.json == {"predictions": [[value, value]]}
+        assert reply.headers["X-Batch-Size"] == "2"
+
+
+@pytest.mark.parametrize("content_type", ["application/json", "text/plain", None])
+def test_a_body_is_json_unless_it_says_otherwise(serve, content_type):
+    """A body that is not declared as .npy is read as JSON."""
+    body = json.dumps({"instances": [ROW]})
+    reply = serve().post("/predict", data=body, content_type=content_type)
+    assert reply.json == {"predictions": [[1, 2]]}
+
+
+def test_npy_in_json_out(serve):
+    """Rows in .npy are answered as JSON where nothing else is asked for."""
+    body = _npy(np.array([ROW], np.float32))
+    reply = serve().post("/predict", data=body, content_type=NPY)
+    assert reply.mimetype == "application/json"
+    assert reply.json == {"predictions": [[1, 2]]}
+
+
+@pytest.mark.parametrize("content_type", ["application/json", NPY])
+def test_npy_out(serve, content_type):
+    """Predictions come as .npy where Accept asks for it, whatever came in."""
+    rows = np.arange(6, dtype=np.float32).reshape(2, 3)
+    body = _npy(rows) if content_type == NPY else _body(rows.tolist())
+    reply = serve().post(
+        "/predict", data=body, content_type=content_type, headers={"Accept": NPY}
+    )
+    assert reply.content_type == NPY
+    assert reply.headers["X-Batch-Size"] == "2"
+    answer = np.load(io.BytesIO(reply.data))
+    assert answer.dtype == np.float32
+    assert answer.tolist() == [[0, 1], [3, 4]]
+
+
+def _body(instances):
+    return json.dumps({"instances": instances}).encode()
+
+
+# What a client can do wrong.
+
+
+@pytest.mark.parametrize(
+    ("body", "text"),
+    [
+        pytest.param(b"", "the body is empty", id="empty"),
+        pytest.param(b"{", "the body is not JSON", id="not JSON"),
+        pytest.param(b"[]", "expected a JSON object", id="no object"),
+        pytest.param(b"{}", 'no "instances"', id="no instances"),
+        pytest.param(_body([]), "at least one row", id="no rows"),
+        pytest.param(_body([ROW, [1, 2]]), "instances[1]", id="wrong shape"),
+        pytest.param(_body([[1, 2, "3"]]), "instances[0][2]", id="a string"),
+    ],
+)
+def test_bad_input_is_a_400_that_says_where(serve, body, text):
+    """A body that the model can't take is a 400 that says what is wrong and where."""
+    assert text in _error(serve().post("/predict", data=body), 400)
+
+
+def test_bad_npy_is_a_400(serve):
+    """A body that claims to be .npy and is not is a 400."""
+    reply = serve().post("/predict", data=b"\x93NUMPY", content_type=NPY)
+    assert "not a .npy array" in _error(reply, 400)
+
+
+@pytest.mark.parametrize("path", ["/", "/predict/", "/predict/x", "/v9"])
+def test_an_unknown_path_is_a_404_in_json(serve, path):
+    """Where there is nothing, the 404 is JSON and names the path."""
+    assert _error(serve().get(path), 404) == f"there is nothing at {path}"
+
+
+@pytest.mark.parametrize(
+    ("method", "path", "allowed"),
+    [
+        pytest.param("GET", "/predict", {"POST", "OPTIONS"}, id="GET /predict"),
+        pytest.param("POST", "/healthz", {"GET", "HEAD", "OPTIONS"}, id="POST health"),
+    ],
+)
+def test_a_wrong_method_is_a_405_with_allow(serve, method, path, allowed):
+    """A method that a route does not take is a 405 that lists those it takes."""
+    reply = serve().open(path, method=method)
+    assert f"{path} takes no {method}" in _error(reply, 405)
+    assert set(reply.headers["Allow"].split(", ")) == allowed
+
+
+def test_a_body_beyond_the_limit_is_a_413(serve):
+    """A body larger than BASKET_MAX_BODY_BYTES is a 413, one as large is read."""
+    body = _body([ROW])
+    client = serve(max_body_bytes=len(body))
+    assert client.post("/predict", data=body).status_code == 200
+    reply = client.post("/predict", data=body + b" ")
+    assert _error(reply, 413) == f"the body is larger than {len(body)} bytes"
+
+
+def test_more_rows_than_the_queue_holds_are_a_413(serve):
+    """A request that could never fit into the queue is a 413 and not a 503."""
+    client = serve(max_batch_size=1, max_enqueued_batches=2)
+    assert "3 rows in one request" in _error(_predict(client, *[ROW] * 3), 413)
+
+
+def test_without_a_default_model_predict_is_a_404(serve, models):
+    """Where it is not clear which model is meant, the 404 lists those there are."""
+    models("apples")
+    models("pears")
+    text = _error(_predict(serve(), ROW), 404)
+    assert text == "no model 'digits'; there are: apples, pears"
+
+
+# Keys.
+
+
+@pytest.mark.parametrize(
+    "authorization",
+    [
+        pytest.param(None, id="none"),
+        pytest.param("", id="empty"),
+        pytest.param("Bearer", id="no key"),
+        pytest.param("Bearer three", id="another key"),
+        pytest.param("Bearer on", id="the beginning of a key"),
+        pytest.param("Bearer one two", id="both keys"),
+        pytest.param("Basic one", id="another scheme"),
+        pytest.param("one", id="no scheme"),
+        pytest.param("Bearer öne", id="not ASCII"),
+    ],
+)
+@pytest.mark.parametrize("path", ["/predict", "/metrics", "/nothing"])
+def test_without_a_key_there_is_a_401(serve, path, authorization):
+    """Once keys are set a request without one is a 401 that asks for it."""
+    headers = {} if authorization is None else {"Authorization": authorization}
+    reply = serve(api_keys=("one", "two")).post(path, headers=headers)
+    text = _error(reply, 401)
+    assert text == "this server wants Authorization: Bearer KEY"
+    assert reply.headers["WWW-Authenticate"] == "Bearer"
+
+
+@pytest.mark.parametrize(
+    "authorization", ["Bearer one", "Bearer two", "bearer one", "BEARER  two"]
+)
+def test_with_a_key_there_is_an_answer(serve, authorization):
+    """Each of the keys opens the door, however the scheme is written."""
+    client = serve(api_keys=("one", "two"))
+    reply = _predict(client, ROW, headers={"Authorization": authorization})
+    assert reply.status_code == 200
+
+
+@pytest.mark.parametrize("path", ["/healthz", "/readyz"])
+def test_health_wants_no_key(serve, path):
+    """Health and readiness are answered without a key."""
+    assert serve(api_keys=("one",)).get(path).status_code == 200
+
+
+# What can go wrong here.
+
+
+def test_a_model_that_fails_is_a_500(serve, use_engine):
+    """A model that raises is a 500 without its text, and the next row is served."""
+    use_engine(Raises(ValueError("secret")))
+    client = serve()
+    for _ in range(2):
+        text = _error(_predict(client, [Raises.poison] * 3), 500)
+        assert text == "the model failed (ValueError)"
+        assert _predict(client, ROW).json == {"predictions": [[1]]}
+
+
+def test_a_bug_is_a_500_that_tells_nothing(serve, monkeypatch, caplog):
+    """An unexpected error is a 500 with one fixed text, and is in the log."""
+
+    def encode(_):
+        raise RuntimeError("secret")
+
+    monkeypatch.setattr("app.api.predict.rows.encode", encode)
+    text = _error(_predict(serve(), ROW), 500)
+    assert text == "internal error; the server's log has more"
+    assert "secret" in caplog.text
+
+
+def test_rows_that_do_not_fit_the_device_are_a_507(serve, models):
+    """A batch that the device has no memory for is a 507."""
+    models("echo", memory_rows=1)
+    client = serve()
+    assert "does not fit" in _error(_predict(client, ROW, ROW), 507)
+    assert _predict(client, ROW).status_code == 200
+
+
+def test_a_full_queue_is_a_503_with_retry_after(serve):
+    """Rows beyond the queue's bound are refused at once, with a time to come again."""
+    client = serve(
+        max_batch_size=4, max_enqueued_batches=1, batch_timeout_micros=AN_HOUR
+    )
+    # This one holds for company, and stays in the queue when its client gives up.
+    waiting = _predict(client, *[ROW] * 3, headers={"X-Request-Timeout-Ms": "1"})
+    assert waiting.status_code == 504
+    reply = _predict(client, ROW, ROW)
+    text = _error(reply, 503)
+    assert text == "the queue holds 3 of at most 4 rows, and 2 more do not fit"
+    assert int(reply.headers["Retry-After"]) >= 1
+
+
+def test_a_stopping_server_is_a_503_with_retry_after(serve):
+    """After the close a request is refused, with a time to come again."""
+    client = serve()
+    client.application.extensions["basket"].close(10)
+    reply = _predict(client, ROW)
+    assert _error(reply, 503) == "the server is stopping"
+    assert int(reply.headers["Retry-After"]) >= 1
+
+
+def test_a_loading_model_is_a_503_until_it_is_warm(serve, use_engine):
+    """While its model loads a server lives, is not ready, and says to come again."""
+    engine = use_engine(Blocks())
+    client = serve(wait=False)
+    engine.wait_until_started()
+    assert client.get("/healthz").status_code == 200
+    reply = client.get("/readyz")
+    assert reply.status_code == 503
+    assert reply.json["error"] == "echo: is loading"
+    reply = _predict(client, ROW)
+    assert _error(reply, 503) == "model 'echo': is loading"
+    assert int(reply.headers["Retry-After"]) >= 1
+    engine.let_go()
+    assert client.application.extensions["basket"].wait(10)
+    assert client.get("/readyz").json == {"status": "ready", "models": {"echo": "7"}}
+    assert _predict(client, ROW).status_code == 200
+
+
+def test_a_broken_model_keeps_the_server_from_being_ready(serve, models):
+    """Readiness names the model that can't be served and why; the others serve."""
+    models("digits")
+    models("pears", outputs=99)
+    client = serve()
+    reply = client.get("/readyz")
+    assert reply.status_code == 503
+    assert reply.json["models"] == {"digits": "7"}
+    assert list(reply.json["not_ready"]) == ["pears"]
+    assert reply.json["error"].startswith("pears: simulated.json: ")
+    assert _predict(client, ROW).status_code == 200
+
+
+def test_health_needs_no_model(tmp_path):
+    """A server that has loaded nothing lives, and is not ready."""
+    client = create_app(Settings(model_dir=tmp_path)).test_client()
+    assert client.get("/healthz").json == {"status": "alive"}
+    reply = client.get("/readyz")
+    assert reply.status_code == 503
+    assert reply.json["error"] == "digits: is the default model and not there"
+
+
+# Time.
+
+
+@pytest.mark.parametrize(
+    ("limit_ms", "headers"),
+    [
+        pytest.param(60_000, {"X-Request-Timeout-Ms": "1"}, id="the request's own"),
+        pytest.param(1, {}, id="the server's"),
+        pytest.param(1, {"X-Request-Timeout-Ms": "60000"}, id="the shorter one"),
+    ],
+)
+def test_a_request_that_runs_out_of_time_is_a_504(serve, limit_ms, headers):
+    """A row that is not answered within the shorter of both limits is a 504."""
+    client = serve(batch_timeout_micros=AN_HOUR, request_timeout_ms=limit_ms)
+    text = _error(_predict(client, ROW, headers=headers), 504)
+    assert text == "no answer was ready before the request's deadline"
+
+
+@pytest.mark.parametrize("given", ["60000", "1" + "0" * 30], ids=["a minute", "ages"])
+def test_a_generous_timeout_changes_nothing(serve, given):
+    """A request with time enough is answered, however much time it gives."""
+    reply = _predict(serve(), ROW, headers={"X-Request-Timeout-Ms": given})
+    assert reply.status_code == 200
+
+
+@pytest.mark.parametrize("given", ["", "0", "-1", "1.5", "soon", "1e3", "²"])
+def test_a_timeout_that_is_no_number_is_a_400(serve, given):
+    """A timeout that is not a whole number of at least 1 ms is a 400 that shows it."""
+    reply = _predict(serve(), ROW, headers={"X-Request-Timeout-Ms": given})
+    assert _error(reply, 400).startswith("X-Request-Timeout-Ms: expected a whole")
+
+
+# What is counted.
+
+ECHO = (("model", "echo"), ("version", "7"))
+NO_MODEL = (("model", ""), ("version", ""))
+
+
+def _series(client):
+    """All series of Basket in /metrics, times and buckets left out."""
+    text = client.get("/metrics", headers={"Authorization": "Bearer key"}).text
+    return {
+        (sample.name.removeprefix("basket_"), *sorted(sample.labels.items())): value
+        for family in text_string_to_metric_families(text)
+        for sample in family.samples
+        if (value := sample.value) and sample.name.startswith("basket_")
+        if not sample.name.endswith(("_bucket", "_created", "seconds_sum"))
+    }
+
+
+@pytest.fixture(name="counted")
+def _counted(serve):
+    """Post to a new server; the status, and by how much the series grew."""
+
+    def counted(settings=None, **request):
+        client = serve(**settings or {})
+        before = _series(client)
+        reply = client.post("/predict", **request)
+        # The batching thread counts a batch after it has answered it.
+        client.application.extensions["basket"].close(10)
+        grown = {
+            key: value - before.get(key, 0) for key, value in _series(client).items()
+        }
+        return reply.status_code, {key: value for key, value in grown.items() if value}
+
+    return counted
+
+
+def _requests(status, labels):
+    (model, version), status = labels, ("status", str(status))
+    return {
+        ("requests_total", model, status, version): 1,
+        ("request_seconds_count", *labels): 1,
+    }
+
+
+@pytest.mark.parametrize("batching", [True, False], ids=["batched", "unbatched"])
+def test_a_request_is_counted(counted, batching):
+    """An answer is in all series once, and its batch with its rows."""
+    status, grown = counted({"batching": batching}, data=_body([ROW, ROW]))
+    assert status == 200
+    assert grown == {
+        **_requests(200, ECHO),
+        ("queue_seconds_count", *ECHO): 1,
+        ("infer_seconds_count", *ECHO): 1,
+        ("batch_rows_count", *ECHO): 1,
+        ("batch_rows_sum", *ECHO): 2,
+    }
+
+
+@pytest.mark.parametrize(
+    ("status", "reason", "labels", "settings", "request_"),
+    [
+        pytest.param(400, "bad_input", ECHO, {}, {"data": b"{"}, id="bad input"),
+        pytest.param(
+            400,
+            "bad_input",
+            NO_MODEL,
+            {},
+            {"headers": {"X-Request-Timeout-Ms": "0"}},
+            id="bad timeout",
+        ),
+        pytest.param(
+            401, "unauthorized", NO_MODEL, {"api_keys": ("key",)}, {}, id="no key"
+        ),
+        pytest.param(
+            404,
+            "unknown_model",
+            NO_MODEL,
+            {"default_model": "pears"},
+            {},
+            id="unknown model",
+        ),
+        pytest.param(
+            413, "too_large", ECHO, {"max_body_bytes": 1}, {"data": b"{}"}, id="body"
+        ),
+    ],
+)
+def test_a_request_that_reaches_no_queue_is_counted(
+    counted, status, reason, labels, settings, request_
+):
+    """A request that is refused before it is queued is counted with its reason."""
+    assert counted(settings, **request_) == (
+        status,
+        {**_requests(status, labels), ("rejected_total", ("reason", reason)): 1},
+    )
+
+
+@pytest.mark.parametrize(
+    ("status", "reason", "settings"),
+    [
+        pytest.param(
+            413,
+            "too_large",
+            {"max_batch_size": 1, "max_enqueued_batches": 1},
+            id="more rows than the queue",
+        ),
+        pytest.param(
+            504,
+            "late",
+            {"batch_timeout_micros": AN_HOUR, "request_timeout_ms": 1},
+            id="late",
+        ),
+    ],
+)
+def test_a_job_that_never_ran_is_counted(counted, status, reason, settings):
+    """A job that fails before it runs is in the queue's histogram, and no batch's."""
+    assert counted(settings, data=_body([ROW, ROW])) == (
+        status,
+        {
+            **_requests(status, ECHO),
+            ("rejected_total", ("reason", reason)): 1,
+            ("queue_seconds_count", *ECHO): 1,
+        },
+    )
+
+
+def test_an_abandoned_job_is_counted(counted):
+    """A job whose client hung up while it waited is counted and never run."""
+    ours, theirs = socket.socketpair()
+    theirs.close()
+    with ours:
+        status, grown = counted(
+            data=_body([ROW]), environ_overrides={"gunicorn.socket": ours}
+        )
+    assert status == 503
+    assert grown == {
+        **_requests(503, ECHO),
+        ("rejected_total", ("reason", "abandoned")): 1,
+        ("queue_seconds_count", *ECHO): 1,
+    }
+
+
+def test_a_failed_batch_is_counted(counted, use_engine):
+    """A batch in which the model raises is counted like one that ran well."""
+    use_engine(Raises(ValueError("poison")))
+    status, grown = counted(data=_body([[Raises.poison] * 3]))
+    assert status == 500
+    assert grown == {
+        **_requests(500, ECHO),
+        ("rejected_total", ("reason", "model_failed")): 1,
+        ("queue_seconds_count", *ECHO): 1,
+        ("infer_seconds_count", *ECHO): 1,
+        ("batch_rows_count", *ECHO): 1,
+        ("batch_rows_sum", *ECHO): 1,
+    }
+
+
+def test_health_and_metrics_are_not_counted(serve):
+    """Looking at the server from outside moves none of its series."""
+    client = serve()
+    before = _series(client)
+    for path in ("/healthz", "/readyz", "/metrics", "/nothing"):
+        client.get(path)
+    assert _series(client) == before

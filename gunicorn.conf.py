@@ -4,6 +4,7 @@ Threads, workers and address are left to the command line and to Gunicorn's own
 defaults: `gunicorn wsgi:app` is one sync worker, `--threads=20` lets batches form.
 """
 
+import itertools
 import logging
 import os
 import shutil
@@ -27,6 +28,8 @@ control_socket_disable = True
 
 _METRICS_DIR = "PROMETHEUS_MULTIPROC_DIR"
 _OWN_METRICS_DIR = "basket-metrics-"
+# Below the half minute after which most supervisors take silence for death.
+_BACKLOG_WAIT_S = 20
 
 
 def on_starting(server):
@@ -72,13 +75,18 @@ def post_fork(server, worker):
 
 
 def post_worker_init(worker):
-    """Beside other workers, load the models before taking requests.
+    """Have every worker but the first of all load its models before it listens.
 
-    Such a worker would answer "not ready" to requests that its siblings can serve.
-    An only worker has to say so itself.
+    Clients of a worker that takes another's place would hear "is loading"; this way
+    its siblings serve them, or they wait in the kernel's backlog. The first worker
+    listens at once, so that readiness can be asked, and so does an only worker
+    whose models take long.
     """
     loader = worker.wsgi.extensions["basket"]
-    while worker.has_siblings and worker.alive and not loader.wait(timeout_s=1):
+    patience = itertools.count() if worker.has_siblings else range(_BACKLOG_WAIT_S)
+    for _ in patience if worker.age > 1 else ():
+        if loader.wait(timeout_s=1) or not worker.alive:
+            break
         worker.notify()
 
 

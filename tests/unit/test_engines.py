@@ -1,0 +1,101 @@
+"""Which engine opens which folder, and how a row's shape is compared and written."""
+
+from types import SimpleNamespace
+
+import numpy as np
+import pytest
+
+from app import engines
+from app.engines.base import TensorSpec
+from app.engines.simulated import SimulatedEngine
+from app.errors import ModelLoadError
+from app.settings import Settings
+
+FLOAT32 = np.dtype(np.float32)
+
+
+@pytest.fixture
+def opened(monkeypatch):
+    """What was opened, as (module, file); no framework is imported."""
+    calls = []
+
+    def import_module(name):
+        return SimpleNamespace(open_engine=lambda file, _: calls.append((name, file)))
+
+    monkeypatch.setattr(engines, "import_module", import_module)
+    return calls
+
+
+@pytest.mark.parametrize(
+    ("files", "chosen", "module"),
+    [
+        (["model.keras"], "model.keras", "keras_tensorflow"),
+        (["model.h5"], "model.h5", "keras_tensorflow"),
+        (["simulated.json"], "simulated.json", "simulated"),
+        (["simulated.json", "model.keras"], "model.keras", "keras_tensorflow"),
+        (["README.md", "model.h5"], "model.h5", "keras_tensorflow"),
+    ],
+    ids=["keras", "h5", "simulated", "a real model first", "beside another file"],
+)
+def test_file_decides(tmp_path, opened, files, chosen, module):
+    """The file in the folder decides which engine opens it."""
+    for name in files:
+        (tmp_path / name).touch()
+    engines.open_engine(tmp_path, Settings())
+    assert opened == [(f"app.engines.{module}", tmp_path / chosen)]
+
+
+def test_simulated_for_real(tmp_path):
+    """The module that the file decides on is really there and opens it."""
+    (tmp_path / "simulated.json").write_text("{}")
+    engine = engines.open_engine(tmp_path, Settings())
+    assert isinstance(engine, SimulatedEngine)
+
+
+@pytest.mark.parametrize("names", [[], ["model.pt"], ["model.keras/"]])
+def test_nothing_known(tmp_path, opened, names):
+    """A folder without a known file is refused with the names of those that are."""
+    folder = tmp_path / "3"
+    folder.mkdir()
+    for name in names:
+        (folder / name).mkdir() if name.endswith("/") else (folder / name).touch()
+    with pytest.raises(ModelLoadError) as raised:
+        engines.open_engine(folder, Settings())
+    assert str(raised.value) == (
+        "version 3 holds none of: model.keras, model.h5, simulated.json"
+    )
+    assert opened == []
+
+
+@pytest.mark.parametrize(
+    ("wanted", "given", "fits"),
+    [
+        ((), (), True),
+        ((2,), (2,), True),
+        ((2,), (3,), False),
+        ((2,), (2, 1), False),
+        ((2,), (), False),
+        ((None, 2), (7, 2), True),
+        ((None, 2), (0, 2), True),
+        ((None, 2), (7, 3), False),
+    ],
+)
+def test_accepts(wanted, given, fits):
+    """A shape fits when it has as many sizes and each is the wanted one or free."""
+    assert TensorSpec("x", FLOAT32, wanted).accepts(given) is fits
+
+
+@pytest.mark.parametrize(
+    ("shape", "text"),
+    [((), "()"), ((3,), "(3,)"), ((None,), "(any,)"), ((None, 16), "(any, 16)")],
+)
+def test_shape_text(shape, text):
+    """A shape is written as a tuple, with any for a free size."""
+    assert TensorSpec("x", FLOAT32, shape).shape_text() == text
+
+
+def test_blank():
+    """Blank rows are zeros of the input's dtype, with free sizes taken as one."""
+    blank = TensorSpec("x", np.dtype(np.int16), (None, 3)).blank(2)
+    assert blank.dtype == np.int16
+    assert blank.tolist() == [[[0, 0, 0]], [[0, 0, 0]]]

@@ -1,0 +1,260 @@
+"""Rows as .npy: what is taken, what is refused, and that no claim costs memory."""
+
+import io
+import tracemalloc
+
+import numpy as np
+import pytest
+from numpy.lib import format as npy_format
+
+from app.codec import npy
+from app.errors import BadInput
+from tests.support.signatures import takes, takes_several
+
+MAGIC = b"\x93NUMPY"
+
+
+def saved(array: np.ndarray, version: tuple[int, int] = (1, 0)) -> bytes:
+    file = io.BytesIO()
+    npy_format.write_array(file, array, version)
+    return file.getvalue()
+
+
+def headed(text: str, data: bytes = b"") -> bytes:
+    """A version 1.0 file with any text as its header."""
+    return MAGIC + b"\x01\x00" + len(text).to_bytes(2, "little") + text.encode() + data
+
+
+def claims(shape: str, descr: str = "<f4") -> str:
+    return f"{{'descr': '{descr}', 'fortran_order': False, 'shape': {shape}}}\n"
+
+
+def refusal(body: bytes, signature) -> str:
+    with pytest.raises(BadInput) as raised:
+        npy.decode(body, signature)
+    return str(raised.value)
+
+
+@pytest.mark.parametrize(
+    ("array", "signature"),
+    [
+        pytest.param(np.array([[1, 2], [3, 4]], "f4"), takes("f4", 2), id="as it is"),
+        pytest.param(np.array([1, 2], "f4"), takes("f4"), id="scalars"),
+        pytest.param(np.ones((2, 3, 4), "u1"), takes("u1", None, 4), id="free size"),
+        pytest.param(
+            np.asfortranarray(np.arange(6.0).reshape(2, 3)),
+            takes("f8", 3),
+            id="F order",
+        ),
+        pytest.param(np.array([1, 256], ">f4"), takes("f4"), id="big-endian"),
+        pytest.param(np.array([1, 256], ">i8"), takes("i4"), id="big-endian, narrowed"),
+        pytest.param(np.array([1.5], "f8"), takes("f4"), id="narrowed"),
+        pytest.param(np.array([7], "u1"), takes("f4"), id="integers for floats"),
+        pytest.param(np.array([True, False]), takes("?"), id="bools"),
+        pytest.param(np.array([np.nan, np.inf], "f8"), takes("f4"), id="not finite"),
+    ],
+)
+@pytest.mark.parametrize("version", [(1, 0), (2, 0)], ids=["1.0", "2.0"])
+def test_decode(array, signature, version):
+    """Rows that fit become one array of the input's dtype, with the same values."""
+    back = npy.decode(saved(array, version), signature)["x"]
+    assert back.dtype == signature.inputs[0].dtype
+    np.testing.assert_array_equal(back, array)
+
+
+def test_decode_does_not_copy():
+    """An array of the right dtype is a view of the body."""
+    body = saved(np.ones((4, 2), "f4"))
+    array = npy.decode(body, takes("f4", 2))["x"]
+    assert np.shares_memory(array, np.frombuffer(body, "u1"))
+
+
+def test_signalling_nan():
+    """A signalling NaN is converted as any other, without a warning in the log."""
+    body = headed(claims("(1,)"), b"\x01\x00\xa0\x7f")
+    assert np.isnan(npy.decode(body, takes("f8"))["x"]).all()
+
+
+@pytest.mark.parametrize(
+    ("body", "text"),
+    [
+        pytest.param(b"", "not a .npy array: EOF", id="empty"),
+        pytest.param(b"PK\x03\x04" * 9, "not a .npy array: the magic", id="a zip file"),
+        pytest.param(MAGIC, "not a .npy array: EOF", id="cut in the magic"),
+        pytest.param(saved(np.ones(3))[:40], "not a .npy array: EOF", id="cut header"),
+        pytest.param(
+            MAGIC + b"\x03\x00",
+            "not a .npy array: format version 3.0",
+            id="version 3.0",
+        ),
+        pytest.param(headed("-" * 9000 + "1"), "not a .npy array: ", id="deep header"),
+        pytest.param(headed("[" * 9000), "not a .npy array: ", id="open header"),
+        pytest.param(headed("{}"), "not a .npy array: Header", id="no keys"),
+        pytest.param(headed(claims("(1,)") + " " * 20_000), "not a", id="long header"),
+        pytest.param(
+            headed(claims("(1.5,)")), "not a .npy array: shape", id="1.5 rows"
+        ),
+        pytest.param(
+            MAGIC + b"\x02\x00\xff\xff\xff\xff" + claims("(1,)").encode(),
+            "not a .npy array: EOF",
+            id="header of 4 GiB",
+        ),
+        pytest.param(
+            saved(np.array(["a"])), "the .npy array holds <U1, not numbers", id="text"
+        ),
+        pytest.param(
+            saved(np.array([1j])), "the .npy array holds complex128, not", id="complex"
+        ),
+        pytest.param(
+            saved(np.zeros(2, "f4,i4")), "the .npy array holds [('f0'", id="structured"
+        ),
+        pytest.param(
+            saved(np.array(["2026-01-01"], "M8[D]")),
+            "the .npy array holds dat",
+            id="date",
+        ),
+        pytest.param(
+            headed(claims("(1,)", "|O"), b"cos\nsystem\n(S'true'\ntR."),
+            "the .npy array holds object, not numbers",
+            id="pickle",
+        ),
+    ],
+)
+def test_not_an_array_of_numbers(body, text):
+    """What is no .npy file, or holds no numbers, is refused in a short text."""
+    assert refusal(body, takes("f4")).startswith(text)
+    assert len(refusal(body, takes("f4"))) < 250
+
+
+@pytest.mark.parametrize(
+    ("shape", "data", "text"),
+    [
+        pytest.param(
+            "(2,)", b"1234", "says (2,) of float32, which is 8", id="truncated"
+        ),
+        pytest.param("(1,)", b"12345", "which is 4 bytes; 5 follow", id="too long"),
+        pytest.param("(-1,)", b"1234", "says (-1,) of float32", id="negative"),
+        pytest.param("(-1, -1)", b"1234", "says (-1, -1) of", id="twice negative"),
+        pytest.param("(1099511627776,)", b"1234", "is 4398046511104 bytes", id="4 TiB"),
+        pytest.param("(1 << 70,)", b"", "not a .npy array: ", id="an expression"),
+        pytest.param(f"({1 << 63},)", b"", "a shape that no array has", id="2**63"),
+        pytest.param(f"({'9' * 4000}, 1)", b"", "no array has", id="4000 digits"),
+        pytest.param(f"(0x{'f' * 9000},)", b"", "no array has", id="9000 hex digits"),
+        pytest.param(f"(-0x{'f' * 9000},)", b"", "no array has", id="minus these"),
+        pytest.param(f"({'1,' * 70})", b"1234", "no array has", id="70 dimensions"),
+        pytest.param("(0,)", b"", "holds no values", id="no rows"),
+        pytest.param("(3, 0)", b"", "holds no values", id="rows of nothing"),
+        pytest.param(f"({1 << 40}, 0)", b"", "holds no values", id="2**40 of nothing"),
+        pytest.param("()", b"1234", "is a single value, expected rows", id="0-d"),
+    ],
+)
+def test_claims(shape, data, text):
+    """A header that claims what the body does not hold is refused, with both sizes."""
+    refused = refusal(headed(claims(shape), data), takes("f4", None))
+    assert text in refused
+    assert len(refused) < 250
+
+
+@pytest.mark.parametrize(
+    "body",
+    [
+        headed(claims(f"({1 << 40},)"), b"1234"),
+        headed(claims(f"({1 << 40}, 0)")),
+        headed(claims("(1,)", f"<U{1 << 28}")),
+        MAGIC + b"\x02\x00\xff\xff\xff\xff",
+    ],
+    ids=["rows", "rows of nothing", "wide values", "header"],
+)
+def test_claims_cost_nothing(body):
+    """A claim of terabytes is refused before memory is taken for it."""
+    tracemalloc.start()
+    try:
+        refusal(body, takes("f4"))
+        peak_bytes = tracemalloc.get_traced_memory()[1]
+    finally:
+        tracemalloc.stop()
+    assert peak_bytes < 1 << 20
+
+
+@pytest.mark.parametrize(
+    ("array", "signature", "text"),
+    [
+        pytest.param(
+            np.ones((2, 3), "f4"),
+            takes("f4", 2),
+            "rows[0]: expected shape (2,), given (3,)",
+            id="shape",
+        ),
+        pytest.param(
+            np.ones(2, "f4"),
+            takes("f4", None, 3),
+            "rows[0]: expected shape (any, 3), given ()",
+            id="no shape",
+        ),
+        pytest.param(
+            np.ones(2, "f4"), takes("i4"), "rows: expected int32, given float32", id="f"
+        ),
+        pytest.param(
+            np.ones(2, "?"),
+            takes("f4"),
+            "rows: expected float32, given bool",
+            id="bool",
+        ),
+        pytest.param(
+            np.ones(2, "u1"), takes("?"), "rows: expected bool, given uint8", id="int"
+        ),
+        pytest.param(
+            np.array([[0, 1], [2, 300]]),
+            takes("u1", 2),
+            "rows[1][1]: 300 is out of range for uint8",
+            id="range",
+        ),
+        pytest.param(
+            np.array([2**63], "u8"),
+            takes("i8"),
+            f"rows[0]: {2**63} is out of range for int64",
+            id="wraps",
+        ),
+        pytest.param(
+            np.array([np.inf, 1e39]),
+            takes("f4"),
+            "rows[1]: 1e+39 is out of range for float32",
+            id="float",
+        ),
+    ],
+)
+def test_wrong_rows(array, signature, text):
+    """An array of another shape, type or range is refused with the place."""
+    assert refusal(saved(array), signature) == text
+
+
+def test_several_inputs():
+    """A model with several inputs takes no .npy, and the refusal names them."""
+    signature = takes_several(a=("f4",), b=("f4",))
+    assert refusal(saved(np.ones(1)), signature) == (
+        ".npy carries one input, this model takes several: a, b"
+    )
+
+
+@pytest.mark.parametrize(
+    "array",
+    [
+        np.array([[1, 2], [3, 4]], "f4"),
+        np.array([[1, 2], [3, 4]], "f4").T,
+        np.array([np.nan, -0.0], "f8"),
+        np.array([1], "i8"),
+    ],
+    ids=["plain", "not contiguous", "not finite", "integers"],
+)
+def test_encode(array):
+    """One output becomes a .npy file that NumPy itself reads."""
+    back = np.load(io.BytesIO(npy.encode({"y": array})), allow_pickle=False)
+    assert back.dtype == array.dtype
+    np.testing.assert_array_equal(back, array)
+
+
+def test_encode_several():
+    """Several outputs can't be one .npy file, and the refusal names the way out."""
+    one = np.ones(1)
+    with pytest.raises(BadInput, match=r"several: y, z; ask for JSON$"):
+        npy.encode({"y": one, "z": one})

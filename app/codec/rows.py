@@ -112,7 +112,7 @@ def _read_at_once(values: list[Any], spec: TensorSpec) -> Array | None:
     """What NumPy makes of the values, unless something about it is odd."""
     try:
         array = np.array(values)
-    except (ValueError, OverflowError):
+    except ValueError:
         return None
     plain = takes(spec, array.dtype) and spec.accepts(array.shape[1:])
     return array if plain else None

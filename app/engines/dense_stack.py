@@ -19,6 +19,9 @@ _FEWEST_LAYERS = 5
 _SMALLEST_WIDTH = 64
 # How far from the wanted time the first tries and the last may be.
 _CLOSE, _TOLERATED = 0.1, 0.2
+_TRIES = 6
+# Depths whose difference gives the time of a layer.
+_PROBES = (4, 12)
 
 
 @dataclass(frozen=True)
@@ -41,7 +44,15 @@ class Stack:
 
     def time_ms(self, rows: int, runs: int = 7) -> float:
         """The median time of one batch of so many rows, in ms."""
-        return _time_ms(self.engine, rows, runs)
+        specs = self.engine.signature.inputs
+        batch = {spec.name: spec.blank(rows) + 1 for spec in specs}
+        self.engine.run(batch)
+        times_ms = []
+        for _ in range(runs):
+            began_at = time.perf_counter()
+            self.engine.run(batch)
+            times_ms.append((time.perf_counter() - began_at) * 1000)
+        return statistics.median(times_ms)
 
 
 def fit(
@@ -54,24 +65,22 @@ def fit(
     width is taken. Weights end at `max_bytes`; deeper stacks go round them again.
 
     Raises:
-        ModelLoadError: five tries did not come within 20 %.
+        ModelLoadError: the last of several tries was not within 20 %.
     """
-    per_layer_ms = _time_of_a_layer(width)
+    pool, per_layer_ms = _time_of_a_layer(width, max_bytes)
     while latency_ms / per_layer_ms < _FEWEST_LAYERS and width > _SMALLEST_WIDTH:
         width //= 2
-        per_layer_ms = _time_of_a_layer(width)
+        pool, per_layer_ms = _time_of_a_layer(width, max_bytes)
     say(f"one layer of {width} x {width} takes {per_layer_ms:.2f} ms for one row")
     layers = max(1, round(latency_ms / per_layer_ms))
-    for _ in range(5):
-        stack = build(width, layers, max(1, max_bytes // (width * width * 4)))
+    for _ in range(_TRIES):
+        say(f"building {layers} layers ...")
+        stack = pool.stack(layers)
         took_ms = stack.time_ms(1)
         say(f"{layers} layers take {took_ms:.1f} ms, wanted are {latency_ms:.1f} ms")
         if abs(took_ms / latency_ms - 1) <= _CLOSE:
             return stack
-        corrected = max(1, round(layers * latency_ms / took_ms))
-        if corrected == layers:
-            break
-        layers = corrected
+        layers = max(1, round(layers * latency_ms / took_ms))
     if abs(took_ms / latency_ms - 1) <= _TOLERATED:
         return stack
     raise ModelLoadError(
@@ -80,22 +89,34 @@ def fit(
     )
 
 
-def build(width: int, layers: int, most_distinct: int) -> Stack:
-    """An untrained stack with random weights whose values neither grow nor die."""
-    distinct = min(layers, most_distinct)
-    dense = [
-        keras.layers.Dense(
-            width, activation="relu", kernel_initializer="he_normal", name=f"dense_{n}"
-        )
-        for n in range(distinct)
-    ]
-    image = keras.Input((width,), name="row")
-    signal = image
-    for n in range(layers):
-        signal = dense[n % distinct](signal)
-    scores = keras.layers.Dense(_CLASSES, name="scores")(signal)
-    model = keras.Model(image, scores, name="big")
-    return Stack(model, KerasTensorFlowEngine(model), width, layers, distinct)
+class LayerPool:
+    """Dense layers with random weights, made once and used by every try."""
+
+    def __init__(self, width: int, max_bytes: int) -> None:
+        """Store the width, and the bytes at which the weights end."""
+        self._width = width
+        self._most = max(1, max_bytes // (width * width * 4))
+        self._dense: list[keras.layers.Dense] = []
+        self._scores = keras.layers.Dense(_CLASSES, name="scores")
+
+    def stack(self, layers: int) -> Stack:
+        """A stack whose values neither grow nor die on the way through it."""
+        while len(self._dense) < min(layers, self._most):
+            self._dense.append(
+                keras.layers.Dense(
+                    self._width,
+                    activation="relu",
+                    kernel_initializer="he_uniform",
+                    name=f"dense_{len(self._dense)}",
+                )
+            )
+        distinct = min(layers, self._most)
+        row = signal = keras.Input((self._width,), name="row")
+        for n in range(layers):
+            signal = self._dense[n % distinct](signal)
+        model = keras.Model(row, self._scores(signal), name="big")
+        engine = KerasTensorFlowEngine(model)
+        return Stack(model, engine, self._width, layers, distinct)
 
 
 def save(stack: Stack, file: Path) -> None:
@@ -106,18 +127,8 @@ def save(stack: Stack, file: Path) -> None:
     partial.replace(file)
 
 
-def _time_of_a_layer(width: int) -> float:
-    """Milliseconds that one more layer adds for one row."""
-    short, long = (build(width, layers, layers) for layers in (4, 12))
-    return max((long.time_ms(1) - short.time_ms(1)) / 8, 1e-3)
-
-
-def _time_ms(engine: KerasTensorFlowEngine, rows: int, runs: int) -> float:
-    batch = {spec.name: spec.blank(rows) + 1 for spec in engine.signature.inputs}
-    engine.run(batch)
-    times_ms = []
-    for _ in range(runs):
-        began_at = time.perf_counter()
-        engine.run(batch)
-        times_ms.append((time.perf_counter() - began_at) * 1000)
-    return statistics.median(times_ms)
+def _time_of_a_layer(width: int, max_bytes: int) -> tuple[LayerPool, float]:
+    """Milliseconds that one more layer adds for one row, and the layers used."""
+    pool = LayerPool(width, max_bytes)
+    short, long = (pool.stack(layers).time_ms(1) for layers in _PROBES)
+    return pool, max((long - short) / (_PROBES[1] - _PROBES[0]), 1e-3)

@@ -36,7 +36,12 @@ class KerasTensorFlowEngine:
     """
 
     def __init__(self, model: keras.Model) -> None:
-        """Trace the model; nothing is computed yet."""
+        """Trace the model; nothing is computed yet.
+
+        Raises:
+            ModelLoadError: the model has no fixed inputs, or takes strings.
+        """
+        model = _functional(model)
         self.signature = _signature(model)
         specs = [
             tf.TensorSpec([None, *spec.shape], tf.as_dtype(spec.dtype), name=spec.name)
@@ -72,6 +77,10 @@ class KerasTensorFlowEngine:
             spec.name: output.numpy()
             for spec, output in zip(self.signature.outputs, outputs, strict=True)
         }
+
+    def traces(self) -> int:
+        """How often the model was traced; once is right."""
+        return int(self._function.experimental_get_tracing_count())
 
     def close(self) -> None:
         """Drop the graph; TensorFlow gives GPU memory back when its process ends."""
@@ -114,13 +123,21 @@ def limit_gpu_memory(fraction: float | None) -> None:
             _log.debug("%s is in use, its memory limit stays", device.name)
 
 
-def _signature(model: keras.Model) -> Signature:
-    inputs = keras.tree.flatten(getattr(model, "inputs", None) or [])
+def _functional(model: keras.Model) -> keras.Model:
+    """The model with inputs and outputs that have names."""
+    inputs = getattr(model, "inputs", None)
     if not inputs:
         raise ModelLoadError(
-            "the model has no fixed inputs: build it with keras.Input, or call it "
-            "once before saving"
+            "the model has no fixed inputs: build it from keras.Input, as a "
+            "functional or sequential model"
         )
+    if isinstance(model, keras.Sequential):
+        return keras.Model(inputs, model.outputs, name=model.name)
+    return model
+
+
+def _signature(model: keras.Model) -> Signature:
+    inputs = keras.tree.flatten(model.inputs)
     return Signature(
         inputs=tuple(_spec(tensor.name, tensor) for tensor in inputs),
         outputs=tuple(
@@ -136,7 +153,7 @@ def _output_names(model: keras.Model) -> list[str]:
     if isinstance(model.output, dict):
         # Keras flattens a dict in the order of its sorted keys.
         return sorted(model.output)
-    names = getattr(model, "output_names", None) or [model.layers[-1].name]
+    names = model.output_names
     if len(set(names)) == len(names):
         return list(names)
     # A layer that is used twice names two outputs alike.

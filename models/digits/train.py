@@ -1,6 +1,6 @@
 """Train the example model and draw the example requests.
 
-The model tells handwritten digits apart.  It learns from the 1797 scans of 8x8
+The model tells handwritten digits apart. It learns from the 1797 scans of 8x8
 pixels that come with scikit-learn, so nothing has to be downloaded.
 
 Run from anywhere:
@@ -8,7 +8,7 @@ Run from anywhere:
     .venv/bin/python models/digits/train.py
 
 It writes models/digits/1/model.keras, and for each digit samples/<digit>.json and
-samples/<digit>.png, both made from a scan that the model has never seen.  Where the
+samples/<digit>.png, both made from a scan that the model has never seen. Where the
 model is right on less than 97 % of the unseen scans, it writes nothing and fails.
 """
 
@@ -52,6 +52,14 @@ def load_scans() -> tuple[np.ndarray, np.ndarray]:
     return scans[..., np.newaxis], digits.target
 
 
+def split_scans() -> list[np.ndarray]:
+    """Return seen scans, unseen scans, and the digits of both; always the same."""
+    scans, answers = load_scans()
+    return train_test_split(
+        scans, answers, test_size=HELD_OUT, stratify=answers, random_state=SEED
+    )
+
+
 def build_model() -> keras.Model:
     """Return the untrained network."""
     layers = keras.layers
@@ -71,7 +79,7 @@ def train(scans: np.ndarray, answers: np.ndarray) -> keras.Model:
     """Return a network trained on the given scans, without its optimizer."""
     model = build_model()
     model.compile(optimizer="adam", loss="sparse_categorical_crossentropy")
-    model.fit(scans, answers, batch_size=BATCH_SIZE, epochs=EPOCHS, verbose=0)
+    model.fit(scans, answers, batch_size=BATCH_SIZE, epochs=EPOCHS, verbose=2)
     # The same layers in a model that was never compiled: serving needs no more.
     return keras.Model(model.input, model.output, name=model.name)
 
@@ -150,10 +158,7 @@ def write_sample(digit: int, scan: np.ndarray) -> None:
 def main() -> None:
     """Train, check on unseen scans, and write the model and the samples."""
     keras.utils.set_random_seed(SEED)
-    scans, answers = load_scans()
-    seen, unseen, seen_answers, unseen_answers = train_test_split(
-        scans, answers, test_size=HELD_OUT, stratify=answers, random_state=SEED
-    )
+    seen, unseen, seen_answers, unseen_answers = split_scans()
     model = train(seen, seen_answers)
 
     probabilities = model.predict(unseen, verbose=0)

@@ -1,10 +1,12 @@
 """The contract over HTTP: statuses, headers, texts, and what is counted."""
 
 import io
+import itertools
 import json
 import re
 import socket
 import threading
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -108,6 +110,15 @@ def test_an_answer_carries_its_version_batch_and_times(serve, batching):
     names = ("decode", "queue", "infer", "encode")
     wanted = ", ".join(name + duration for name in names)
     assert re.fullmatch(wanted, reply.headers["Server-Timing"])
+
+
+def test_times_are_milliseconds(serve, monkeypatch):
+    """A batch that takes a second is 1000 in Server-Timing."""
+    client, seconds = serve(), itertools.count(1000)
+    fake_time = SimpleNamespace(monotonic=lambda: next(seconds))
+    monkeypatch.setattr("app.serving.execution.time", fake_time)
+    timing = _predict(client, ROW).headers["Server-Timing"]
+    assert ", infer;dur=1000.000, " in timing
 
 
 def test_requests_that_come_together_share_a_batch(serve):

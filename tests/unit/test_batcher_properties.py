@@ -62,6 +62,13 @@ class Till(RuleBasedStateMachine):
     def waiting(self):
         return [client for client in self.clients if client.waits()]
 
+    def rows_to_run(self):
+        return sum(
+            len(client.values) - client.rows_run
+            for client in self.clients
+            if client.will_run()
+        )
+
     @rule(
         rows=st.integers(1, MAX_ROWS + 1),
         width=st.integers(1, 2),
@@ -85,6 +92,8 @@ class Till(RuleBasedStateMachine):
             assert rows <= MAX_ROWS
             assert not self.closed
             self.clients.append(client)
+            # One batch may have left the queue already.
+            assert self.rows_to_run() <= MAX_ROWS + MAX_BATCH_SIZE
 
     @precondition(lambda self: any(c.will_run() for c in self.clients))
     @precondition(lambda self: not self.closed)

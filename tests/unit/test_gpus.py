@@ -97,6 +97,7 @@ def test_choose_missing():
     [
         pytest.param(3, (0,), 1 / 3, id="three thirds"),
         pytest.param(10, (0,), 0.1, id="ten tenths"),
+        pytest.param(3, (0,), 0.3333333333333334, id="three thirds, rounded up"),
         pytest.param(4, (0, 1), 0.5, id="two halves on each of two"),
         pytest.param(1, (0,), 1.0, id="one takes all"),
         pytest.param(8, (0,), None, id="no limit wanted"),

@@ -127,6 +127,15 @@ def test_the_oldest_head_goes_first(jobs):
     assert [_take(jobs) for _ in range(3)] == [[2], [1], [3]]
 
 
+def test_being_overdue_counts_no_more_than_being_full(jobs):
+    """A full line goes before an overdue one whose oldest job is younger."""
+    for n in range(4):
+        _put(jobs, n, at=998.0)
+    _put(jobs, 9, at=999.0, width=2)
+    assert _take(jobs, HALF_A_SECOND) == [0, 1, 2, 3]
+    assert _take(jobs, HALF_A_SECOND) == [9]
+
+
 def test_a_line_that_is_always_full_starves_nobody(jobs, fake):
     """A single old row goes before the younger rows of a line that stays full."""
     _put(jobs, 1, at=999.0)

@@ -89,6 +89,7 @@ def test_signalling_nan():
         ),
         pytest.param(headed("-" * 9000 + "1"), "not a .npy array: ", id="deep header"),
         pytest.param(headed("[" * 9000), "not a .npy array: ", id="open header"),
+        pytest.param(headed("\0" * 9000), "not a .npy array: ", id="zeros as header"),
         pytest.param(headed("{}"), "not a .npy array: Header", id="no keys"),
         pytest.param(headed(claims("(1,)") + " " * 20_000), "not a", id="long header"),
         pytest.param(
@@ -228,6 +229,12 @@ def test_wrong_rows(array, signature, text):
     assert refusal(saved(array), signature) == text
 
 
+def test_size_of_true():
+    """A size of True, which Python counts as 1, is 1 and not a crash."""
+    body = headed(claims("(True, 2)"), np.ones(2, "f4").tobytes())
+    assert npy.decode(body, takes("f4", 2))["x"].shape == (1, 2)
+
+
 def test_several_inputs():
     """A model with several inputs takes no .npy, and the refusal names them."""
     signature = takes_several(a=("f4",), b=("f4",))
@@ -258,3 +265,9 @@ def test_encode_several():
     one = np.ones(1)
     with pytest.raises(BadInput, match=r"several: y, z; ask for JSON$"):
         npy.encode({"y": one, "z": one})
+
+
+def test_encode_never_pickles():
+    """Outputs that are no plain values are an error, and never a pickle."""
+    with pytest.raises(ValueError, match=r"allow_pickle=False"):
+        npy.encode({"y": np.array([None])})

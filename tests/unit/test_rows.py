@@ -59,6 +59,21 @@ def test_decode(text, signature, expected, extra):
     np.testing.assert_array_equal(array, np.array(expected, array.dtype))
 
 
+@pytest.mark.parametrize(
+    ("body", "signature"),
+    [
+        (b'{"instances": [[1, 2], [3, 4]]}', takes("f4", 2)),
+        (b'{"instances": [1], "signature_name": "serving_default"}', takes("f4")),
+        (b'{"instances": [{"x": [1]}, {"x": [2]}]}', takes("f4", 1)),
+    ],
+    ids=["plain", "with options", "named rows"],
+)
+def test_read_at_once(monkeypatch, body, signature):
+    """Plain rows are read by NumPy at once; Python looks at no single value."""
+    monkeypatch.setattr(rows, "_walk", None)
+    rows.decode(body, signature)
+
+
 def test_decode_several_inputs():
     """Rows of a model with several inputs are objects, in any order of their keys."""
     body = instances({"a": [1, 2], "b": 3}, {"b": 4, "a": [5, 6]})
@@ -231,16 +246,18 @@ def test_wrong_type(text, signature, problem):
             id="a whole number beyond float32",
         ),
         pytest.param(
-            [70000],
+            [7e4],
             takes("f2"),
-            "instances[0]: 70000 is out of range for float16",
+            "instances[0]: 70000.0 is out of range for float16",
             id="float16",
         ),
     ],
 )
-def test_out_of_range(values, signature, text):
+@pytest.mark.parametrize("extra", [{}, {"x": [True]}], ids=["at once", "with a walk"])
+def test_out_of_range(values, signature, text, extra):
     """A number that the input's dtype can't hold is refused, never wrapped or cut."""
-    assert refusal(instances(*values), signature) == text
+    body = json.dumps({"instances": values} | extra).encode()
+    assert refusal(body, signature) == text
 
 
 @pytest.mark.parametrize("beside", ["0", "NaN"])

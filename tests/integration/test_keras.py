@@ -1,0 +1,159 @@
+"""The engine for Keras files, with TensorFlow in the test's own process."""
+
+import numpy as np
+import pytest
+
+from app.errors import ModelLoadError
+from app.settings import Settings
+
+pytestmark = [
+    pytest.mark.keras,
+    # TensorFlow and Keras warn of their own ageing parts.
+    pytest.mark.filterwarnings("ignore::DeprecationWarning"),
+    pytest.mark.timeout(180),
+]
+
+
+@pytest.fixture(scope="module")
+def keras_tensorflow():
+    # Not at the top: tests that are not run must not import TensorFlow.
+    from app.engines import keras_tensorflow  # noqa: PLC0415
+
+    return keras_tensorflow
+
+
+@pytest.fixture(scope="module")
+def keras(keras_tensorflow):
+    return keras_tensorflow.keras
+
+
+@pytest.fixture
+def reopened(keras_tensorflow, tmp_path):
+    """Save a model, and open the file as the server does."""
+
+    def reopen(model, name="model.keras"):
+        model.save(tmp_path / name)
+        return keras_tensorflow.open_engine(tmp_path / name, Settings())
+
+    return reopen
+
+
+def _rows(rows, *shape):
+    return np.random.default_rng(rows).standard_normal((rows, *shape), np.float32)
+
+
+def _names(specs):
+    return {spec.name: (spec.dtype.name, spec.shape) for spec in specs}
+
+
+@pytest.mark.parametrize("name", ["model.keras", "model.h5"])
+@pytest.mark.filterwarnings("ignore::UserWarning")
+def test_a_file_answers_like_its_model(keras, reopened, name):
+    """What a file answers through the engine is what its model answers directly."""
+    row = keras.Input((6,), name="row")
+    hidden = keras.layers.Dense(8, activation="tanh")(row)
+    model = keras.Model(row, keras.layers.Dense(3, name="scores")(hidden))
+    engine = reopened(model, name)
+    assert _names(engine.signature.inputs) == {"row": ("float32", (6,))}
+    assert _names(engine.signature.outputs) == {"scores": ("float32", (3,))}
+    for rows in (1, 2, 7, 64):
+        batch = _rows(rows, 6)
+        outputs = engine.run({"row": batch})
+        direct = keras.ops.convert_to_numpy(model(batch, training=False))
+        assert outputs["scores"].shape == (rows, 3)
+        np.testing.assert_allclose(outputs["scores"], direct, atol=1e-6)
+
+
+def test_all_batch_sizes_share_one_trace(keras, keras_tensorflow):
+    """A new batch size does not trace the model again."""
+    model = keras.Sequential([keras.Input((4,)), keras.layers.Dense(2)])
+    engine = keras_tensorflow.KerasTensorFlowEngine(model)
+    for rows in (1, 2, 3, 50):
+        engine.run({spec.name: _rows(rows, 4) for spec in engine.signature.inputs})
+    assert engine.traces() == 1
+
+
+def test_training_only_layers_are_idle(keras, reopened):
+    """Dropout does nothing when a model is served."""
+    model = keras.Sequential([keras.Input((50,)), keras.layers.Dropout(0.9)])
+    engine = reopened(model)
+    batch = _rows(4, 50)
+    (output,) = engine.run({engine.signature.inputs[0].name: batch}).values()
+    np.testing.assert_array_equal(output, batch)
+
+
+def test_several_inputs_and_outputs_keep_their_names(keras, reopened):
+    """Inputs and outputs given as dicts are known by their names."""
+    left = keras.Input((2,), name="left")
+    right = keras.Input((2,), name="right", dtype="int32")
+    wide = keras.ops.cast(right, "float32")
+    outputs = {"sum": left + wide, "difference": left - wide}
+    engine = reopened(keras.Model({"right": right, "left": left}, outputs))
+    assert _names(engine.signature.inputs) == {
+        "left": ("float32", (2,)),
+        "right": ("int32", (2,)),
+    }
+    answer = engine.run(
+        {"left": _rows(3, 2) * 0 + 5, "right": np.full((3, 2), 2, np.int32)}
+    )
+    np.testing.assert_array_equal(answer["sum"], np.full((3, 2), 7.0))
+    np.testing.assert_array_equal(answer["difference"], np.full((3, 2), 3.0))
+
+
+def test_free_sizes_stay_free(keras, reopened):
+    """A dimension that the model leaves open takes any size."""
+    row = keras.Input((None, 3), name="row")
+    engine = reopened(keras.Model(row, keras.ops.sum(row, axis=1)))
+    assert engine.signature.inputs[0].shape == (None, 3)
+    for size in (1, 5):
+        (output,) = engine.run({"row": np.ones((2, size, 3), np.float32)}).values()
+        np.testing.assert_array_equal(output, np.full((2, 3), float(size)))
+
+
+def test_half_width_outputs_come_back_as_numbers(keras, reopened):
+    """A bfloat16 output is widened to float32."""
+    row = keras.Input((3,), name="row")
+    model = keras.Model(row, keras.layers.Dense(2, dtype="bfloat16", name="out")(row))
+    engine = reopened(model)
+    assert _names(engine.signature.outputs) == {"out": ("float32", (2,))}
+    assert engine.run({"row": _rows(2, 3)})["out"].dtype == np.float32
+
+
+@pytest.mark.parametrize(
+    ("content", "name"),
+    [(b"no zip", "model.keras"), (b"no hdf5", "model.h5"), (b"", "model.keras")],
+)
+def test_a_broken_file_is_a_load_error(keras_tensorflow, tmp_path, content, name):
+    """A file that Keras can't read is an error that names the file and no folder."""
+    file = tmp_path / name
+    file.write_bytes(content)
+    with pytest.raises(ModelLoadError, match=name) as caught:
+        keras_tensorflow.open_engine(file, Settings())
+    assert str(tmp_path) not in str(caught.value)
+
+
+def test_a_model_without_inputs_is_a_load_error(keras, keras_tensorflow):
+    """A model that was never given a shape can't be served, and the error says so."""
+    model = keras.Sequential([keras.layers.Dense(2)])
+    with pytest.raises(ModelLoadError, match="no fixed inputs"):
+        keras_tensorflow.KerasTensorFlowEngine(model)
+
+
+def test_a_lambda_layer_is_not_run(keras, reopened):
+    """A file that carries code of its own is refused."""
+    row = keras.Input((3,), name="row")
+    model = keras.Model(row, keras.layers.Lambda(lambda x: x * 2)(row))
+    with pytest.raises(ModelLoadError, match=r"model\.keras"):
+        reopened(model)
+
+
+def test_the_digits_model_is_good(keras_tensorflow):
+    """The demo model knows at least 97 % of the scans that it was not trained on."""
+    from models.digits import train  # noqa: PLC0415
+
+    engine = keras_tensorflow.open_engine(train.MODEL_PATH, Settings())
+    _, unseen, _, digits = train.split_scans()
+    answers = engine.run({"image": unseen})["digit"].argmax(axis=1)
+    assert len(unseen) == 360
+    assert (answers == digits).mean() >= 0.97
+    assert train.MODEL_PATH.stat().st_size < 1_000_000

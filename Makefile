@@ -8,11 +8,12 @@ BIN := $(VENV)/bin
 SERVE_REQUIREMENTS := $(if $(shell command -v nvidia-smi),requirements-cuda.txt,requirements.txt)
 PIP_INSTALL = $(BIN)/python -m pip install --quiet --disable-pip-version-check --require-hashes
 
-.PHONY: help serve test lint format digits requirements clean
+.PHONY: help serve test bench lint format digits requirements clean
 
 help:
 	@echo "make serve [ARGS=...]  serve the models in models/ on 127.0.0.1:8000"
 	@echo "make test [ARGS=...]   run all tests; ARGS go to pytest"
+	@echo "make bench             measure the set-ups on a simulated device"
 	@echo "make lint              check style and types"
 	@echo "make format            put the code into its standard form"
 	@echo "make digits            train the demo model again"
@@ -24,6 +25,9 @@ serve: $(VENV)/serve.done
 
 test: $(VENV)/dev.done
 	$(BIN)/python -m pytest $(ARGS)
+
+bench: $(VENV)/dev.done
+	$(BIN)/python bench/burst.py
 
 lint: $(VENV)/dev.done
 	$(BIN)/ruff format --check .

@@ -38,7 +38,7 @@ def on_starting(server):
         settings = Settings.from_environment()
         if server.cfg.preload_app:
             raise SettingsError("--preload: a model does not survive the fork")
-        used = gpus.choose(settings.gpus, gpus.total_memory_mib())
+        used = gpus.choose(settings.gpus, gpus.visible())
         gpus.check_shares(server.cfg.workers, used, settings.gpu_memory_fraction)
     except SettingsError as error:
         sys.exit(f"Basket does not start: {error}")
@@ -58,7 +58,7 @@ def on_reload(server):
 def pre_fork(server, worker):
     """Choose the worker's GPU while the living workers can be counted."""
     wanted = Settings.from_environment().gpus
-    used = gpus.choose(wanted, gpus.total_memory_mib())
+    used = gpus.choose(wanted, gpus.visible())
     living = server.WORKERS.values()
     worker.gpu = gpus.least_used(used, [w.gpu for w in living]) if used else None
     worker.has_siblings = bool(living)

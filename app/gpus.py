@@ -6,47 +6,75 @@ With no NVIDIA driver there are no GPUs, which is an answer and not an error.
 
 import os
 from collections import Counter
-from collections.abc import Iterable, MutableMapping
+from collections.abc import Iterable, Mapping, MutableMapping, Sequence
 from contextlib import suppress
+from dataclasses import dataclass
 
 import pynvml
 
 from app.errors import SettingsError
 
 
-def total_memory_mib() -> dict[int, int]:
-    """GPU number -> its total memory in MiB; empty on a machine without a GPU."""
+@dataclass(frozen=True)
+class Gpu:
+    """One GPU, by NVML's number, which is that of its slot."""
+
+    number: int
+    uuid: str
+    memory_mib: int
+
+
+def installed() -> tuple[Gpu, ...]:
+    """The GPUs that work; none on a machine without a driver."""
     try:
         pynvml.nvmlInit()
     except pynvml.NVMLError:
-        return {}
+        return ()
     try:
-        handles = {
-            gpu: pynvml.nvmlDeviceGetHandleByIndex(gpu)
-            for gpu in range(pynvml.nvmlDeviceGetCount())
-        }
-        return {
-            gpu: int(pynvml.nvmlDeviceGetMemoryInfo(handle).total) >> 20
-            for gpu, handle in handles.items()
-        }
+        found = [_ask(number) for number in range(pynvml.nvmlDeviceGetCount())]
+        return tuple(gpu for gpu in found if gpu is not None)
     finally:
         with suppress(pynvml.NVMLError):
             pynvml.nvmlShutdown()
 
 
-def choose(wanted: tuple[int, ...] | None, present: Iterable[int]) -> tuple[int, ...]:
-    """The GPUs to use: those of BASKET_GPUS, or all that are present.
+def _ask(number: int) -> Gpu | None:
+    try:
+        handle = pynvml.nvmlDeviceGetHandleByIndex(number)
+        total_bytes = int(pynvml.nvmlDeviceGetMemoryInfo(handle).total)
+        return Gpu(number, str(pynvml.nvmlDeviceGetUUID(handle)), total_bytes >> 20)
+    except pynvml.NVMLError:
+        return None  # lost: the others go on
+
+
+def visible(environ: Mapping[str, str] = os.environ) -> tuple[Gpu, ...]:
+    """The GPUs that CUDA_VISIBLE_DEVICES leaves to this process, in its order."""
+    there = installed()
+    allowed = environ.get("CUDA_VISIBLE_DEVICES")
+    if allowed is None:
+        return there
+    names = [name for part in allowed.split(",") if (name := part.strip())]
+    return tuple(
+        gpu
+        for name in names
+        for gpu in there
+        if name == str(gpu.number) or (not name.isdigit() and gpu.uuid.startswith(name))
+    )
+
+
+def choose(wanted: tuple[int, ...] | None, there: Sequence[Gpu]) -> tuple[int, ...]:
+    """The numbers of the GPUs to use: those of BASKET_GPUS, or all that are there.
 
     Raises:
         SettingsError: a wanted GPU is not there, though others are.
     """
-    there = tuple(sorted(present))
-    if wanted is None or not there:
-        return there
-    missing = [gpu for gpu in wanted if gpu not in there]
+    numbers = tuple(gpu.number for gpu in there)
+    if wanted is None or not numbers:
+        return numbers
+    missing = [number for number in wanted if number not in numbers]
     if missing:
         raise SettingsError(
-            f"BASKET_GPUS names GPU {missing[0]}, and this machine has {list(there)}"
+            f"BASKET_GPUS names GPU {missing[0]}, and there are {list(numbers)}"
         )
     return wanted
 
@@ -87,15 +115,3 @@ def pin(gpu: int, environ: MutableMapping[str, str] = os.environ) -> None:
     """
     environ["CUDA_VISIBLE_DEVICES"] = str(gpu)
     environ["CUDA_DEVICE_ORDER"] = "PCI_BUS_ID"
-
-
-def visible(
-    present: Iterable[int], environ: MutableMapping[str, str] = os.environ
-) -> list[int]:
-    """The GPUs that this process sees, in the order in which CUDA numbers them."""
-    there = sorted(present)
-    pinned = environ.get("CUDA_VISIBLE_DEVICES")
-    if pinned is None:
-        return there
-    numbers = [int(part) for part in pinned.split(",") if part.strip().isdigit()]
-    return [gpu for gpu in numbers if gpu in there]

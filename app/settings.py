@@ -56,7 +56,13 @@ class Settings:
             except ValueError as error:
                 shown = f"={text!r}" if knob.repr else ""
                 raise SettingsError(f"{name}{shown}: {error}") from error
-        return cls(**given)
+        made = cls(**given)
+        if not made.model_dir.is_dir():
+            raise SettingsError(
+                f"BASKET_MODEL_DIR is not set, and there is no folder {made.model_dir} "
+                "here"
+            )
+        return made
 
     def for_model(self, folder: Path) -> "Settings":
         """These settings with what <folder>/basket.toml says otherwise.

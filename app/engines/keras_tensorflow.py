@@ -109,15 +109,13 @@ def limit_gpu_memory(fraction: float | None) -> None:
     leave things as they are.
     """
     devices = tf.config.list_physical_devices("GPU")
-    totals = gpus.total_memory_mib() if devices else {}
-    for device, gpu in zip(devices, gpus.visible(totals), strict=False):
+    for device, gpu in zip(devices, gpus.visible() if devices else (), strict=False):
         try:
             if fraction is None:
                 tf.config.experimental.set_memory_growth(device, True)
             else:
-                limit = tf.config.LogicalDeviceConfiguration(
-                    memory_limit=int(totals[gpu] * fraction)
-                )
+                share_mib = int(gpu.memory_mib * fraction)
+                limit = tf.config.LogicalDeviceConfiguration(memory_limit=share_mib)
                 tf.config.set_logical_device_configuration(device, [limit])
         except RuntimeError:
             _log.debug("%s is in use, its memory limit stays", device.name)

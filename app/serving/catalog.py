@@ -24,7 +24,7 @@ class Catalog:
     """What is served, by name. The loader writes, request threads read."""
 
     def __init__(self, default_model: str | None) -> None:
-        """Store the name that requests without one mean; None: see `default`."""
+        """Store the name that requests without one mean; None: see `default_name`."""
         self._default_model = default_model
         self._ready: dict[str, ServedModel] = {}
         # Names that should be served and are not, with the reason.
@@ -55,7 +55,7 @@ class Catalog:
             NotReady: still loading, or failed to load; with the reason.
         """
         with self._lock:
-            wanted = name or self._default()
+            wanted = name or self.default_name()
             if wanted in self._ready:
                 return self._ready[wanted]
             if wanted in self._missing:
@@ -67,7 +67,7 @@ class Catalog:
         """Each model that should be served and is not, with the reason."""
         with self._lock:
             missing = dict(self._missing)
-            wanted = self._default()
+            wanted = self.default_name()
             if wanted not in self._ready:
                 missing.setdefault(wanted, "is the default model and not there")
         return missing
@@ -77,7 +77,8 @@ class Catalog:
         with self._lock:
             return list(self._ready.values())
 
-    def _default(self) -> str:
+    def default_name(self) -> str:
+        """What requests without a name mean: as set, else the only one, else digits."""
         names = {*self._ready, *self._missing}
         if self._default_model is None and len(names) == 1:
             return next(iter(names))

@@ -1,8 +1,11 @@
 """The engine for Keras files, with TensorFlow in the test's own process."""
 
+from types import SimpleNamespace
+
 import numpy as np
 import pytest
 
+from app import gpus
 from app.errors import ModelLoadError
 from app.settings import Settings
 
@@ -145,6 +148,40 @@ def test_a_lambda_layer_is_not_run(keras, reopened):
     model = keras.Model(row, keras.layers.Lambda(lambda x: x * 2)(row))
     with pytest.raises(ModelLoadError, match=r"model\.keras"):
         reopened(model)
+
+
+@pytest.mark.parametrize(
+    ("fraction", "expected"),
+    [
+        pytest.param(0.25, [("GPU:0", 4096), ("GPU:1", 2048)], id="a share"),
+        pytest.param(None, [("GPU:0", "grows"), ("GPU:1", "grows")], id="no share"),
+    ],
+)
+def test_the_memory_fraction_becomes_a_limit(
+    keras_tensorflow, monkeypatch, fraction, expected
+):
+    """Each visible GPU is capped at its share; TensorFlow's calls are recorded only.
+
+    No GPU can be had, so both its list of devices and NVML's are made up.
+    """
+    config = keras_tensorflow.tf.config
+    devices = [SimpleNamespace(name="GPU:0"), SimpleNamespace(name="GPU:1")]
+    there = (gpus.Gpu(0, "GPU-a", 16384), gpus.Gpu(1, "GPU-b", 8192))
+    calls = []
+    monkeypatch.setattr(config, "list_physical_devices", lambda kind: devices)
+    monkeypatch.setattr(gpus, "visible", lambda: there)
+    monkeypatch.setattr(
+        config,
+        "set_logical_device_configuration",
+        lambda gpu, limits: calls.append((gpu.name, limits[0].memory_limit)),
+    )
+    monkeypatch.setattr(
+        config.experimental,
+        "set_memory_growth",
+        lambda gpu, on: calls.append((gpu.name, "grows" if on else "fixed")),
+    )
+    keras_tensorflow.limit_gpu_memory(fraction)
+    assert calls == expected
 
 
 def test_the_digits_model_is_good(keras_tensorflow):

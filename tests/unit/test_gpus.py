@@ -16,8 +16,9 @@ class FakeNvml:
 
     NVMLError = pynvml.NVMLError
 
-    def __init__(self, *totals: int) -> None:
+    def __init__(self, *totals: int, lost: int | None = None) -> None:
         self.totals = totals
+        self.lost = lost
         self.open = 0
 
     def nvmlInit(self):
@@ -29,11 +30,20 @@ class FakeNvml:
     def nvmlDeviceGetCount(self):
         return len(self.totals)
 
-    def nvmlDeviceGetHandleByIndex(self, gpu):
-        return f"handle {gpu}"
+    def nvmlDeviceGetHandleByIndex(self, number):
+        return number
+
+    def nvmlDeviceGetUUID(self, handle):
+        return f"GPU-{handle}abc"
 
     def nvmlDeviceGetMemoryInfo(self, handle):
-        return SimpleNamespace(total=self.totals[int(handle.split()[1])])
+        if handle == self.lost:
+            raise pynvml.NVMLError(pynvml.NVML_ERROR_GPU_IS_LOST)
+        return SimpleNamespace(total=self.totals[handle])
+
+
+def _gpus(*numbers):
+    return tuple(gpus.Gpu(number, f"GPU-{number}abc", 16384) for number in numbers)
 
 
 def test_no_driver(monkeypatch):
@@ -45,35 +55,29 @@ def test_no_driver(monkeypatch):
     # Hides the driver's library from pynvml, should this machine have one.
     monkeypatch.setattr(pynvml, "CDLL", no_library)
     monkeypatch.setattr(pynvml, "nvmlLib", None)
-    assert gpus.total_memory_mib() == {}
+    assert gpus.installed() == ()
 
 
-def test_total_memory(monkeypatch):
+def test_installed(monkeypatch):
     """Each GPU has its total in MiB; a fake NVML stands in, no GPU can be had."""
     nvml = FakeNvml(80 * GIB, 16 * GIB + 5)
     monkeypatch.setattr(gpus, "pynvml", nvml)
-    assert gpus.total_memory_mib() == {0: 81920, 1: 16384}
+    assert [gpu.memory_mib for gpu in gpus.installed()] == [81920, 16384]
     assert nvml.open == 0
 
 
-def test_nvml_is_closed_after_an_error(monkeypatch):
-    """NVML is shut down when a GPU fails to answer; a fake stands in for the GPU."""
-    nvml = FakeNvml(GIB)
-
-    def lost(handle):
-        raise pynvml.NVMLError(pynvml.NVML_ERROR_GPU_IS_LOST)
-
-    nvml.nvmlDeviceGetMemoryInfo = lost
+def test_a_lost_gpu_is_left_out(monkeypatch):
+    """A GPU that fails to answer is not there; a fake stands in for the GPUs."""
+    nvml = FakeNvml(GIB, GIB, GIB, lost=1)
     monkeypatch.setattr(gpus, "pynvml", nvml)
-    with pytest.raises(pynvml.NVMLError):
-        gpus.total_memory_mib()
+    assert [gpu.number for gpu in gpus.installed()] == [0, 2]
     assert nvml.open == 0
 
 
 @pytest.mark.parametrize(
     ("wanted", "present", "chosen"),
     [
-        pytest.param(None, [1, 0], (0, 1), id="all, lowest first"),
+        pytest.param(None, [0, 1], (0, 1), id="all"),
         pytest.param(None, [], (), id="none there"),
         pytest.param((2, 0), [0, 1, 2], (2, 0), id="some, in the wanted order"),
         pytest.param((3,), [], (), id="wanted, but a machine without GPUs"),
@@ -81,15 +85,15 @@ def test_nvml_is_closed_after_an_error(monkeypatch):
 )
 def test_choose(wanted, present, chosen):
     """The chosen GPUs are the wanted ones, or all; a machine may have none."""
-    assert gpus.choose(wanted, present) == chosen
+    assert gpus.choose(wanted, _gpus(*present)) == chosen
 
 
 def test_choose_missing():
     """A wanted GPU that is not there is named, with those that are."""
     with pytest.raises(
-        SettingsError, match=r"BASKET_GPUS names GPU 4, and .* has \[0, 1\]"
+        SettingsError, match=r"BASKET_GPUS names GPU 4, and there are \[0, 1\]"
     ):
-        gpus.choose((0, 4), [1, 0])
+        gpus.choose((0, 4), _gpus(0, 1))
 
 
 @pytest.mark.parametrize(
@@ -152,10 +156,12 @@ def test_pin():
         pytest.param({"CUDA_VISIBLE_DEVICES": "1"}, [1], id="pinned"),
         pytest.param({"CUDA_VISIBLE_DEVICES": "2, 0"}, [2, 0], id="in that order"),
         pytest.param({"CUDA_VISIBLE_DEVICES": "5,1"}, [1], id="not there"),
+        pytest.param({"CUDA_VISIBLE_DEVICES": "GPU-2a,GPU-0"}, [2, 0], id="by UUID"),
         pytest.param({"CUDA_VISIBLE_DEVICES": ""}, [], id="empty"),
         pytest.param({"CUDA_VISIBLE_DEVICES": "-1"}, [], id="none wanted"),
     ],
 )
-def test_visible(environ, seen):
+def test_visible(monkeypatch, environ, seen):
     """What CUDA_VISIBLE_DEVICES lets through is seen, in its order; unset, all is."""
-    assert gpus.visible([2, 0, 1], environ) == seen
+    monkeypatch.setattr(gpus, "pynvml", FakeNvml(GIB, GIB, GIB))
+    assert [gpu.number for gpu in gpus.visible(environ)] == seen

@@ -196,3 +196,12 @@ def test_model_file_in_another_encoding(tmp_path):
     (tmp_path / "basket.toml").write_bytes(b"\xff\xfe")
     with pytest.raises(SettingsError, match=r"^basket.toml: "):
         Settings().for_model(tmp_path)
+
+
+def test_no_folder_of_models(monkeypatch, tmp_path):
+    """Without a setting the folder `models` must be there."""
+    monkeypatch.chdir(tmp_path)
+    with pytest.raises(SettingsError, match=r"BASKET_MODEL_DIR is not set"):
+        Settings.from_environment({})
+    (tmp_path / "models").mkdir()
+    assert Settings.from_environment({}) == Settings()

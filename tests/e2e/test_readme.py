@@ -1,0 +1,147 @@
+"""The README's commands, run as they stand."""
+
+import json
+import os
+import re
+import signal
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from tests.support.server import ROOT, Server, free_port, serving
+
+README = (ROOT / "README.md").read_text()
+COMMANDS = re.findall(r"^\$ (.*)$", README, re.M)
+pytestmark = pytest.mark.timeout(300)
+
+
+@pytest.fixture(scope="module")
+def only_digits(tmp_path_factory):
+    """The models of a fresh clone, whatever a developer has made since."""
+    folder = tmp_path_factory.mktemp("models")
+    (folder / "digits").symlink_to(ROOT / "models" / "digits")
+    return str(folder)
+
+
+@pytest.fixture(scope="module")
+def made(tmp_path_factory, only_digits):
+    """`make serve` in a process, with an address of its own."""
+    port = free_port()
+    log = tmp_path_factory.mktemp("serve") / "log"
+    environ = {k: v for k, v in os.environ.items() if not k.startswith("BASKET_")}
+    environ["BASKET_MODEL_DIR"] = only_digits
+    with log.open("wb") as output:
+        process = subprocess.Popen(
+            ["make", "serve", f"ARGS=--bind 127.0.0.1:{port}"],
+            cwd=ROOT,
+            env=environ,
+            stdout=output,
+            stderr=output,
+            start_new_session=True,
+        )
+    server = Server(process, port, log)
+    server.wait_until_ready()
+    yield server
+    # As Ctrl-C does: the signal reaches make and Gunicorn alike.
+    os.killpg(process.pid, signal.SIGINT)
+    process.wait(60)
+
+
+def _shell(command, port, timeout_s=240):
+    environ = {
+        **os.environ,
+        "PATH": f"{Path(sys.executable).parent}:{os.environ['PATH']}",
+    }
+    return subprocess.run(
+        command.replace("127.0.0.1:8000", f"127.0.0.1:{port}"),
+        shell=True,
+        cwd=ROOT,
+        env=environ,
+        capture_output=True,
+        text=True,
+        timeout=timeout_s,
+        check=True,
+    ).stdout
+
+
+def test_the_readme_has_the_commands_that_are_tested_here():
+    """A command that no test runs does not stand in the README."""
+    assert COMMANDS == [
+        "make serve",
+        "curl -d @samples/7.json http://127.0.0.1:8000/predict",
+        "BASKET_DEFAULT_MODEL=digits make serve",
+        ".venv/bin/flask --app wsgi models make big --latency-ms 300",
+        "BASKET_DEFAULT_MODEL=big make serve",
+        "make test",
+        "make lint",
+    ]
+
+
+def test_the_curl_answers_the_right_digit(made):
+    """`make serve` and the README's curl read a handwritten 7."""
+    (curl,) = [command for command in COMMANDS if command.startswith("curl")]
+    (probabilities,) = json.loads(_shell(curl, made.port))["predictions"]
+    assert probabilities.index(max(probabilities)) == 7
+    (shown,) = re.findall(r'^\{"predictions":\[\[(.*)\]\]\}$', README, re.M)
+    expected = [float(number) for number in shown.split(",")]
+    assert probabilities == pytest.approx(expected, abs=1e-5)
+
+
+@pytest.mark.parametrize("digit", range(10))
+def test_each_sample_is_read_right(made, digit):
+    """Each sample's digit is the one that the model finds most probable."""
+    reply = made.request(
+        "POST", "/predict", (ROOT / f"samples/{digit}.json").read_bytes()
+    )
+    (probabilities,) = reply.json()["predictions"]
+    assert probabilities.index(max(probabilities)) == digit
+
+
+def test_the_error_that_is_shown_is_the_error_that_is_sent(made):
+    """The README's example of an error is what such a request gets."""
+    rows = json.loads((ROOT / "samples/7.json").read_text())["instances"] * 2
+    rows[1] = [row[:7] if place == 0 else row for place, row in enumerate(rows[1])]
+    assert f"`{made.predict(rows).body.decode()}`".replace('":"', '": "') in README
+
+
+def test_the_log_says_when_it_is_ready(made):
+    """The log has the line that the README tells to wait for."""
+    (line,) = re.findall(r"the log says `(.*?)`", README)
+    assert line in made.log.read_text()
+
+
+SETUPS = re.findall(r"\| `((?:BASKET_\w+=\w+ )?gunicorn wsgi:app[^`]*)` \|", README)
+
+
+@pytest.mark.parametrize("command", SETUPS)
+def test_each_set_up_answers(command, only_digits):
+    """Each of the four set-ups starts with its command and answers right."""
+    assert len(SETUPS) == 4
+    before, _, arguments = command.partition("gunicorn wsgi:app")
+    settings = dict(re.findall(r"BASKET_(\w+)=(\w+)", before))
+    # Here with the demo model, as the device of the README's figures is simulated.
+    settings["model_dir"] = only_digits
+    with serving(*arguments.split(), **settings) as server:
+        reply = server.request(
+            "POST", "/predict", (ROOT / "samples/7.json").read_bytes()
+        )
+        (probabilities,) = reply.json()["predictions"]
+        assert probabilities.index(max(probabilities)) == 7
+
+
+def test_the_big_model_is_made_and_served(tmp_path):
+    """`models make big` saves a model of about the wanted time that then serves."""
+    (command,) = [each for each in COMMANDS if "make big" in each]
+    small = command.replace("--latency-ms 300", "--latency-ms 20 --max-gib 0.1")
+    said = _shell(f"BASKET_MODEL_DIR={tmp_path} {small}", 0)
+    for rows in (1, 8, 16, 32):
+        assert re.search(rf"batch of +{rows}: +[0-9.]+ ms", said)
+    assert "GiB of weights" in said
+    assert (tmp_path / "big" / "1" / "model.keras").is_file()
+    (width,) = re.findall(r"layers of (\d+)", said)
+    with serving("--threads=4", model_dir=str(tmp_path)) as server:
+        reply = server.predict([[1.0] * int(width)])
+        assert reply.status == 200
+        assert len(reply.json()["predictions"][0]) == 10

@@ -1,0 +1,78 @@
+"""What the documents list is what there is."""
+
+import re
+from dataclasses import fields
+from pathlib import Path
+
+import pytest
+from prometheus_client import REGISTRY
+
+from app import create_app
+from app.settings import Settings
+
+ROOT = Path(__file__).parents[2]
+README = (ROOT / "README.md").read_text()
+OPERATIONS = (ROOT / "docs" / "operations.md").read_text()
+DOCUMENTS = [ROOT / "README.md", ROOT / "CHANGELOG.md", *ROOT.glob("docs/*.md")]
+
+
+def test_every_setting_is_in_the_readme_with_its_default():
+    """The README's table has a row for each setting, with the default in force."""
+    defaults = {"model_dir": "models", "batching": "on", "max_body_bytes": "67108864"}
+    for knob in fields(Settings):
+        (row,) = re.findall(
+            rf"^\| `BASKET_{knob.name.upper()}` \|(.*)\|$", README, re.M
+        )
+        shown = row.split("|")[0].strip().strip("`")
+        given = getattr(Settings(), knob.name)
+        if isinstance(given, str | int) and not isinstance(given, bool):
+            assert shown == str(given)
+        else:
+            named = {"batch_timeout_micros": "auto", "gpus": "all", **defaults}
+            assert shown == named.get(knob.name, shown)
+            assert not shown or knob.name in (*named, "default_model")
+
+
+def test_every_route_is_in_the_readme(tmp_path):
+    """The README's table has each route with its method."""
+    for rule in create_app(Settings(model_dir=tmp_path)).url_map.iter_rules():
+        (method,) = rule.methods - {"HEAD", "OPTIONS"}
+        assert f"| `{method} {rule.rule}` |" in README
+
+
+def test_every_series_is_in_the_operators_page(tmp_path):
+    """The page on metrics names each series of ours."""
+    create_app(Settings(model_dir=tmp_path))
+    ours = [each for each in REGISTRY.collect() if each.name.startswith("basket_")]
+    assert len(ours) == 7
+    for series in ours:
+        name = f"{series.name}_total" if series.type == "counter" else series.name
+        assert f"| `{name}` |" in OPERATIONS
+
+
+@pytest.mark.parametrize("document", DOCUMENTS, ids=lambda path: path.name)
+def test_links_lead_somewhere(document):
+    """Each link to a file of the repository finds it."""
+    for target in re.findall(r"\]\(([^)#]+)\)", document.read_text()):
+        if not target.startswith("https://"):
+            assert (document.parent / target).exists(), target
+
+
+def test_what_the_image_copies_is_there():
+    """Each path that the Dockerfile copies exists and is let through to the build."""
+    let_through = (ROOT / ".dockerignore").read_text().split()
+    copies = re.findall(r"^COPY (.*) \S+$", (ROOT / "Dockerfile").read_text(), re.M)
+    paths = [path for line in copies for path in line.split()]
+    assert len(paths) == 6
+    for path in paths:
+        assert (ROOT / path).exists()
+        assert any(Path(path).match(line[1:]) for line in let_through if line[0] == "!")
+
+
+def test_make_help_lists_the_make_commands():
+    """`make help` has a line for each public target."""
+    makefile = (ROOT / "Makefile").read_text()
+    (phony,) = re.findall(r"^\.PHONY: (.*)$", makefile, re.M)
+    for target in set(phony.split()) - {"help"}:
+        assert f'"make {target} ' in makefile
+        assert re.search(rf"^{target}:", makefile, re.M)

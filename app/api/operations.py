@@ -4,7 +4,7 @@ from flask import Blueprint, Response
 
 from app import telemetry
 from app.api.responses import json_response
-from app.serving.catalog import Catalog
+from app.serving.catalog import Catalog, ServedModel
 
 
 def operations_blueprint(catalog: Catalog) -> Blueprint:
@@ -17,13 +17,15 @@ def operations_blueprint(catalog: Catalog) -> Blueprint:
 
     @blueprint.get("/readyz")
     def readyz() -> Response:
-        ready = {model.name: model.version for model in catalog.models()}
+        state = {
+            "default_model": catalog.default_name(),
+            "models": {model.name: _described(model) for model in catalog.models()},
+        }
         missing = catalog.missing()
         if not missing:
-            return json_response({"status": "ready", "models": ready})
+            return json_response({"status": "ready", **state})
         text = "; ".join(f"{name}: {reason}" for name, reason in missing.items())
-        answer = {"error": text, "models": ready, "not_ready": missing}
-        return json_response(answer, 503)
+        return json_response({"error": text, **state, "not_ready": missing}, 503)
 
     @blueprint.get("/metrics")
     def metrics() -> Response:
@@ -31,3 +33,12 @@ def operations_blueprint(catalog: Catalog) -> Blueprint:
         return Response(body, content_type=content_type)
 
     return blueprint
+
+
+def _described(model: ServedModel) -> dict[str, object]:
+    """A model's version, and its inputs: enough to build a request for it."""
+    inputs = [
+        {"name": spec.name, "dtype": str(spec.dtype), "shape": spec.shape}
+        for spec in model.signature.inputs
+    ]
+    return {"version": model.version, "inputs": inputs}

@@ -356,7 +356,15 @@ def test_a_loading_model_is_a_503_until_it_is_warm(serve, use_engine):
     assert int(reply.headers["Retry-After"]) >= 1
     engine.let_go()
     assert client.application.extensions["basket"].wait(10)
-    assert client.get("/readyz").json == {"status": "ready", "models": {"echo": "7"}}
+    echo = {
+        "version": "7",
+        "inputs": [{"name": "input", "dtype": "float32", "shape": [4]}],
+    }
+    assert client.get("/readyz").json == {
+        "status": "ready",
+        "default_model": "echo",
+        "models": {"echo": echo},
+    }
     assert _predict(client, ROW).status_code == 200
 
 
@@ -367,7 +375,7 @@ def test_a_broken_model_keeps_the_server_from_being_ready(serve, models):
     client = serve()
     reply = client.get("/readyz")
     assert reply.status_code == 503
-    assert reply.json["models"] == {"digits": "7"}
+    assert list(reply.json["models"]) == ["digits"]
     assert list(reply.json["not_ready"]) == ["pears"]
     assert reply.json["error"].startswith("pears: simulated.json: ")
     assert _predict(client, ROW).status_code == 200

@@ -2,6 +2,7 @@
 
 import os
 import signal
+import socket
 import time
 from contextlib import ExitStack
 
@@ -89,3 +90,20 @@ def test_recycled_workers_lose_nothing(tmp_path):
 
         in_parallel(work, 8)
         assert len(seen) > 10
+
+
+def test_clients_that_are_slow_to_close_hold_up_nobody(tmp_path):
+    """Ten answered clients that leave their connection open do not delay the next."""
+    folder = simulated_models(tmp_path, quick=QUICK)
+    with ExitStack() as stack:
+        server = stack.enter_context(serving("--threads=4", model_dir=folder))
+        address = ("127.0.0.1", server.port)
+        clients = [
+            stack.enter_context(socket.create_connection(address)) for _ in range(10)
+        ]
+        for client in clients:
+            client.sendall(b"GET /healthz HTTP/1.1\r\nConnection: close\r\n\r\n")
+        for client in clients:
+            assert client.recv(12) == b"HTTP/1.1 200"
+        # Gunicorn's own worker would first wait 2 s for each of them.
+        assert server.request("GET", "/healthz", timeout_s=10).status == 200

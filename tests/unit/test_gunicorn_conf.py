@@ -1,0 +1,158 @@
+"""Gunicorn's hooks, with GPUs that are made up because none can be had."""
+
+import importlib.util
+import logging
+import os
+from pathlib import Path
+from types import SimpleNamespace
+
+import pytest
+from gunicorn.workers.gthread import ThreadWorker
+from gunicorn.workers.sync import SyncWorker
+
+from app import gpus
+from app.gunicorn_worker import GracefulThreadWorker
+
+CONFIG = Path(__file__).parents[2] / "gunicorn.conf.py"
+
+
+@pytest.fixture
+def conf():
+    spec = importlib.util.spec_from_file_location("gunicorn_conf", CONFIG)
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module
+
+
+@pytest.fixture
+def environment(monkeypatch, tmp_path):
+    """A clean environment with a folder of models and one for the metrics files."""
+    for name in list(os.environ):
+        if name.startswith(("BASKET_", "CUDA_")):
+            monkeypatch.delenv(name)
+    monkeypatch.setenv("BASKET_MODEL_DIR", str(tmp_path))
+    monkeypatch.setenv("PROMETHEUS_MULTIPROC_DIR", str(tmp_path / "metrics"))
+    # What hooks set is undone at the end.
+    monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "0")
+    monkeypatch.setenv("CUDA_DEVICE_ORDER", "")
+    monkeypatch.delenv("CUDA_VISIBLE_DEVICES")
+    monkeypatch.setattr(logging.getLogger("app"), "handlers", [])
+    monkeypatch.setattr(logging.getLogger("app"), "level", logging.NOTSET)
+    return monkeypatch
+
+
+def _server(worker_class=SyncWorker, **cfg):
+    defaults = {"preload_app": False, "workers": 1, "threads": 1}
+    return SimpleNamespace(
+        cfg=SimpleNamespace(**{**defaults, **cfg}),
+        log=logging.getLogger("test"),
+        master_pid=0,
+        reexec_pid=0,
+        worker_class=worker_class,
+        WORKERS={},
+    )
+
+
+def _two_gpus(environment):
+    there = (gpus.Gpu(0, "GPU-a", 8192), gpus.Gpu(1, "GPU-b", 8192))
+    environment.setattr(gpus, "visible", lambda: there)
+
+
+@pytest.mark.parametrize(("workers", "starts"), [(4, True), (5, False)])
+def test_shares_of_a_gpu_that_exceed_it_stop_the_start(
+    conf, environment, workers, starts
+):
+    """Two workers of half a GPU fit on each of two GPUs, a third does not start."""
+    _two_gpus(environment)
+    environment.setenv("BASKET_GPU_MEMORY_FRACTION", "0.5")
+    server = _server(workers=workers)
+    if starts:
+        conf.on_starting(server)
+    else:
+        with pytest.raises(SystemExit, match=r"3 x 0\.5 = 1\.50 is more than 1"):
+            conf.on_starting(server)
+
+
+def test_workers_are_spread_over_gpus(conf, environment):
+    """Each worker gets the GPU with the fewest living workers, and sees only that."""
+    _two_gpus(environment)
+    server = _server()
+    for pid in (10, 11, 12):
+        worker = SimpleNamespace(pid=pid)
+        conf.pre_fork(server, worker)
+        server.WORKERS[pid] = worker
+    assert [worker.gpu for worker in server.WORKERS.values()] == [0, 1, 0]
+    del server.WORKERS[11]
+    replacement = SimpleNamespace(pid=13)
+    conf.pre_fork(server, replacement)
+    assert replacement.gpu == 1
+    server.log.error_log = SimpleNamespace(handlers=[], level=logging.INFO)
+    conf.post_fork(server, replacement)
+    assert os.environ["CUDA_VISIBLE_DEVICES"] == "1"
+
+
+def test_wanted_gpus_are_used_alone(conf, environment):
+    """With BASKET_GPUS=1 every worker goes to GPU 1."""
+    _two_gpus(environment)
+    environment.setenv("BASKET_GPUS", "1")
+    server = _server()
+    for pid in (10, 11):
+        worker = SimpleNamespace(pid=pid)
+        conf.pre_fork(server, worker)
+        server.WORKERS[pid] = worker
+        assert worker.gpu == 1
+
+
+def test_a_gpu_that_is_not_there_stops_the_start(conf, environment):
+    """A number in BASKET_GPUS that this machine lacks ends the start by name."""
+    _two_gpus(environment)
+    environment.setenv("BASKET_GPUS", "0,7")
+    with pytest.raises(SystemExit, match="BASKET_GPUS names GPU 7"):
+        conf.on_starting(_server())
+
+
+@pytest.mark.parametrize("hook", ["on_starting", "on_reload"])
+def test_the_threaded_worker_is_replaced(conf, environment, hook):
+    """Gunicorn's threaded worker gives way to ours, and no other one does."""
+    threaded, plain = _server(ThreadWorker), _server(SyncWorker)
+    for server in (threaded, plain):
+        getattr(conf, hook)(server)
+    assert threaded.worker_class is GracefulThreadWorker
+    assert plain.worker_class is SyncWorker
+
+
+def test_old_metrics_are_emptied_but_not_those_of_a_living_master(
+    conf, environment, tmp_path
+):
+    """A start empties the folder of metrics; a re-executed master shares it."""
+    folder = tmp_path / "metrics"
+    folder.mkdir()
+    old = folder / "counter_1.db"
+    old.touch()
+    server = _server()
+    server.master_pid = 4711
+    conf.on_starting(server)
+    assert old.exists()
+    conf.on_starting(_server())
+    assert not old.exists()
+
+
+def test_a_folder_of_its_own_for_metrics_is_taken_away(conf, environment):
+    """A folder that the start has made is gone after the exit, a given one is not."""
+    given = Path(os.environ["PROMETHEUS_MULTIPROC_DIR"])
+    conf.on_starting(_server())
+    conf.on_exit(_server())
+    assert given.is_dir()
+    environment.delenv("PROMETHEUS_MULTIPROC_DIR")
+    conf.on_starting(_server())
+    made = Path(os.environ["PROMETHEUS_MULTIPROC_DIR"])
+    assert made.is_dir()
+    conf.on_exit(_server())
+    assert not made.exists()
+
+
+def test_a_misspelt_setting_is_a_warning(conf, environment, caplog):
+    """A BASKET_ variable that is no setting is named in the log, with the nearest."""
+    environment.setenv("BASKET_MAX_BATCHSIZE", "8")
+    conf.on_starting(_server())
+    assert "did you mean BASKET_MAX_BATCH_SIZE?" in caplog.text

@@ -8,12 +8,14 @@ BIN := $(VENV)/bin
 SERVE_REQUIREMENTS := $(if $(shell command -v nvidia-smi),requirements-cuda.txt,requirements.txt)
 PIP_INSTALL = $(BIN)/python -m pip install --quiet --disable-pip-version-check --require-hashes
 
-.PHONY: help serve test bench lint format digits requirements clean
+.PHONY: help serve test bench loadtest lint format digits requirements clean
 
 help:
 	@echo "make serve [ARGS=...]  serve the models in models/ on 127.0.0.1:8000"
 	@echo "make test [ARGS=...]   run all tests; ARGS go to pytest"
 	@echo "make bench             measure the set-ups on a simulated device"
+	@echo "make loadtest          measure them under load: reports/<date>/; also with"
+	@echo "                       MODEL=big PRICE=3.06 ARGS=--quick"
 	@echo "make lint              check style and types"
 	@echo "make format            put the code into its standard form"
 	@echo "make digits            train the demo model again"
@@ -28,6 +30,10 @@ test: $(VENV)/dev.done
 
 bench: $(VENV)/dev.done
 	$(BIN)/python bench/burst.py
+
+loadtest: $(VENV)/dev.done
+	$(BIN)/python -m bench.loadtest $(if $(MODEL),--model $(MODEL)) \
+		$(if $(PRICE),--price $(PRICE)) $(ARGS)
 
 lint: $(VENV)/dev.done
 	$(BIN)/ruff format --check .

@@ -1,0 +1,129 @@
+"""What the load test sends: random rows that a model takes, as a request's body."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import orjson
+
+# Seconds between an answer and the next product, uniform between these two.
+THINK_S = (1.0, 3.0)
+# What a size that the model leaves free is taken as.
+_FREE_SIZE = 32
+_TENSORFLOW_TYPES = {
+    "DT_FLOAT": "float32",
+    "DT_DOUBLE": "float64",
+    "DT_HALF": "float16",
+    "DT_BFLOAT16": "bfloat16",
+    "DT_BOOL": "bool",
+    "DT_STRING": "string",
+} | {
+    f"DT_{kind}{bits}": f"{kind}{bits}".lower()
+    for kind in ("INT", "UINT")
+    for bits in (8, 16, 32, 64)
+}
+
+
+class PayloadError(Exception):
+    """The server does not say what its model takes, or takes what can't be made."""
+
+
+@dataclass(frozen=True)
+class Input:
+    """One input of a model: `shape` is that of one row, None a free size."""
+
+    name: str
+    dtype: str
+    shape: tuple[int | None, ...]
+
+
+def basket_inputs(ready: Any) -> list[Input]:
+    """The default model's inputs, from what Basket's /readyz answers.
+
+    Raises:
+        PayloadError: the answer does not name them.
+    """
+    try:
+        found = ready["models"][ready["default_model"]]["inputs"]
+        inputs = [
+            Input(each["name"], each["dtype"], tuple(each["shape"])) for each in found
+        ]
+    except (KeyError, TypeError) as error:
+        raise PayloadError("/readyz does not say what the model takes") from error
+    return _checked(inputs)
+
+
+def tf_serving_inputs(metadata: Any) -> list[Input]:
+    """The inputs of `serving_default`, from TensorFlow Serving's metadata.
+
+    The first dimension of each tensor is the batch and is left out.
+
+    Raises:
+        PayloadError: the metadata does not name them.
+    """
+    try:
+        signatures = metadata["metadata"]["signature_def"]["signature_def"]
+        found = signatures["serving_default"]["inputs"]
+        inputs = [
+            Input(
+                name,
+                _TENSORFLOW_TYPES.get(tensor["dtype"], tensor["dtype"]),
+                tuple(_size(each["size"]) for each in tensor["tensor_shape"]["dim"])[
+                    1:
+                ],
+            )
+            for name, tensor in found.items()
+        ]
+    except (KeyError, TypeError, ValueError) as error:
+        raise PayloadError("the metadata has no usable serving_default") from error
+    return _checked(inputs)
+
+
+class Payload:
+    """Makes bodies, each with one random row.
+
+    Numbers with a fraction lie between 0 and 1; whole numbers are 0 or 1, which any
+    vocabulary has.
+    """
+
+    def __init__(self, inputs: Sequence[Input], seed: int | None = None) -> None:
+        self._inputs = inputs
+        self._random = np.random.default_rng(seed)
+
+    def body(self) -> bytes:
+        """The body of a request for one new row."""
+        values = {each.name: self._value(each) for each in self._inputs}
+        row = values if len(values) > 1 else next(iter(values.values()))
+        return orjson.dumps({"instances": [row]}, option=orjson.OPT_SERIALIZE_NUMPY)
+
+    def _value(self, wanted: Input) -> Any:
+        shape = tuple(_FREE_SIZE if size is None else size for size in wanted.shape)
+        value: Any
+        if wanted.dtype in _FLOATS:
+            value = self._random.random(shape, np.float32)
+        elif wanted.dtype == "bool":
+            value = self._random.integers(2, size=shape).astype(bool)
+        elif wanted.dtype == "string":
+            value = self._random.integers(1 << 30, size=shape).astype(str).tolist()
+        else:
+            value = self._random.integers(2, size=shape, dtype=wanted.dtype)
+        return value if shape or wanted.dtype == "string" else value.item()
+
+
+_FLOATS = ("float16", "bfloat16", "float32", "float64")
+_DTYPES = {*_FLOATS, *_TENSORFLOW_TYPES.values()}
+
+
+def _checked(inputs: list[Input]) -> list[Input]:
+    if not inputs:
+        raise PayloadError("the model has no inputs")
+    for each in inputs:
+        if each.dtype not in _DTYPES:
+            raise PayloadError(f"input {each.name}: can't make values of {each.dtype}")
+    return inputs
+
+
+def _size(text: str) -> int | None:
+    size = int(text)
+    return None if size < 0 else size

@@ -36,8 +36,8 @@ def predict_blueprint(catalog: Catalog, settings: Settings) -> Blueprint:
         job = Job(
             codec.decode(body, model.signature), deadline, hung_up(request.environ)
         )
-        g.job = job
         model.runner.submit(job)
+        g.job = job
         answer = job.wait()
         timed = _Timed(g.arrived_at, job.enqueued_at, time.monotonic())
         return _respond(model, answer, timed)
@@ -94,6 +94,8 @@ def _respond(model: ServedModel, answer: Answer, timed: _Timed) -> Response:
 
 def _count(response: Response) -> Response:
     """Put every request into the metrics, failures too."""
+    if request.method == "OPTIONS":
+        return response
     took_s = time.monotonic() - g.arrived_at
     if "model" in g:
         g.model.observer.request_answered(response.status_code, took_s)

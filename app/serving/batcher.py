@@ -121,14 +121,19 @@ class Batcher:
             self._engine.close()
 
     def _drain(self) -> None:
-        while (
-            pieces := self._queue.take(self._release, self._max_batch_size)
-        ) is not None:
-            self._show_waiting()
-            if not pieces:
-                continue
+        # A batch lives in a frame of its own, so that an idle thread holds no rows.
+        while self._run_next():
+            pass
+
+    def _run_next(self) -> bool:
+        pieces = self._queue.take(self._release, self._max_batch_size)
+        if pieces is None:
+            return False
+        self._show_waiting()
+        if pieces:
             took_s = execute(self._engine, pieces, self._observer)
             self._batch_s += 0.2 * (took_s - self._batch_s) if self._batch_s else took_s
+        return True
 
     def _show_waiting(self) -> None:
         # Read and shown under one lock, so that no older figure follows a newer one.

@@ -68,7 +68,8 @@ class Catalog:
         with self._lock:
             missing = dict(self._missing)
             wanted = self.default_name()
-            if wanted not in self._ready:
+            asked_for = self._default_model is not None or not self._ready
+            if asked_for and wanted not in self._ready:
                 missing.setdefault(wanted, "is the default model and not there")
         return missing
 

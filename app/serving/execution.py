@@ -53,8 +53,9 @@ def execute(engine: Engine, pieces: Sequence[Piece], observer: Observer) -> floa
         _log.exception("the model failed on a batch of %d rows", rows)
         failure = ModelFailed(f"the model failed ({type(error).__name__})")
     finished_at = time.monotonic()
-    _answer(pieces, outputs, failure, finished_at)
+    # Before the answers: who has one finds its batch in the metrics.
     observer.batch_ran(rows, finished_at - started_at)
+    _answer(pieces, outputs, failure, finished_at)
     return finished_at - started_at
 
 

@@ -32,7 +32,7 @@ def newest_versions(model_dir: Path) -> dict[str, Path | None]:
             default=None,
         )
         for folder in sorted(model_dir.iterdir())
-        if folder.is_dir() and not folder.name.startswith((".", "_"))
+        if folder.is_dir() and not folder.name.startswith((".", "_", "lost+found"))
     }
 
 

@@ -106,7 +106,7 @@ class Puppet(Echo):
 
     def __init__(self) -> None:
         super().__init__()
-        self._begun: queue.SimpleQueue[Array] = queue.SimpleQueue()
+        self._begun: queue.SimpleQueue[Array | None] = queue.SimpleQueue()
         self._orders: queue.SimpleQueue[BaseException | None] = queue.SimpleQueue()
         self._free = False
 
@@ -119,8 +119,13 @@ class Puppet(Echo):
                 raise error
         return outputs
 
-    def begun(self) -> Array:
-        """Block until the next batch begins; the batch."""
+    def rest(self, condition: threading.Condition, timeout: float | None) -> None:
+        """A JobQueue's way to wait, with which `begun` knows when there is nothing."""
+        self._begun.put(None)
+        condition.wait(timeout)
+
+    def begun(self) -> Array | None:
+        """Block until the next batch begins; the batch, or None: nothing to run."""
         return self._begun.get(timeout=_PATIENCE_S)
 
     def finish(self, error: BaseException | None = None) -> None:

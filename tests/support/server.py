@@ -117,9 +117,16 @@ def wait_until(condition: Any, timeout_s: float, describe: Any = lambda: "") -> 
 
 @contextlib.contextmanager
 def serving(
-    *args: str, ready: bool = True, check_exit: bool = True, **settings: str
+    *args: str,
+    ready: bool = True,
+    check_exit: bool = True,
+    own_session: bool = False,
+    **settings: str,
 ) -> Iterator[Server]:
-    """Run `gunicorn wsgi:app *args` with BASKET_<NAME>=value for each setting."""
+    """Run `gunicorn wsgi:app *args` with BASKET_<NAME>=value for each setting.
+
+    With `own_session` Ctrl-C in the terminal does not reach Gunicorn.
+    """
     environ = {k: v for k, v in os.environ.items() if not k.startswith("BASKET_")}
     environ |= {f"BASKET_{name.upper()}": value for name, value in settings.items()}
     port = free_port()
@@ -133,6 +140,7 @@ def serving(
                 env=environ,
                 stdout=output,
                 stderr=output,
+                start_new_session=own_session,
             )
         server = Server(process, port, log)
         try:

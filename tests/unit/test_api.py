@@ -518,33 +518,34 @@ def test_a_request_that_reaches_no_queue_is_counted(
     )
 
 
-@pytest.mark.parametrize(
-    ("status", "reason", "settings"),
-    [
-        pytest.param(
-            413,
-            "too_large",
-            {"max_batch_size": 1, "max_enqueued_batches": 1},
-            id="more rows than the queue",
-        ),
-        pytest.param(
-            504,
-            "late",
-            {"batch_timeout_micros": AN_HOUR, "request_timeout_ms": 1},
-            id="late",
-        ),
-    ],
-)
-def test_a_job_that_never_ran_is_counted(counted, status, reason, settings):
-    """A job that fails before it runs is in the queue's histogram, and no batch's."""
+def test_a_job_that_never_ran_is_counted(counted):
+    """A job that is late before it runs is in the queue's histogram, and no batch's."""
+    settings = {"batch_timeout_micros": AN_HOUR, "request_timeout_ms": 1}
     assert counted(settings, data=_body([ROW, ROW])) == (
-        status,
+        504,
         {
-            **_requests(status, ECHO),
-            ("rejected_total", ("reason", reason)): 1,
+            **_requests(504, ECHO),
+            ("rejected_total", ("reason", "late")): 1,
             ("queue_seconds_count", *ECHO): 1,
         },
     )
+
+
+def test_a_job_that_is_not_let_in_has_not_waited(counted):
+    """A job with more rows than the queue holds leaves no trace in its histogram."""
+    settings = {"max_batch_size": 1, "max_enqueued_batches": 1}
+    assert counted(settings, data=_body([ROW, ROW])) == (
+        413,
+        {**_requests(413, ECHO), ("rejected_total", ("reason", "too_large")): 1},
+    )
+
+
+def test_a_question_for_the_methods_is_no_inference_request(serve):
+    """OPTIONS on the route of an inference is answered and not counted."""
+    client = serve()
+    before = _series(client)
+    assert client.options("/predict").status_code == 200
+    assert _series(client) == before
 
 
 def test_an_abandoned_job_is_counted(counted):

@@ -46,7 +46,6 @@ def test_the_default_model(names, default, found):
 @pytest.mark.parametrize(
     ("names", "default", "wanted", "known"),
     [
-        pytest.param(["apples", "pears"], None, "digits", "apples, pears", id="none"),
         pytest.param(["digits"], "pears", "pears", "digits", id="chosen and not there"),
         pytest.param([], None, "digits", "none", id="no model at all"),
     ],
@@ -57,6 +56,14 @@ def test_a_default_that_is_not_there_is_missing(names, default, wanted, known):
     with pytest.raises(UnknownModel, match=f"'{wanted}'; there are: {known}$"):
         catalog.find()
     assert catalog.missing() == {wanted: "is the default model and not there"}
+
+
+def test_several_models_need_no_default_to_be_ready():
+    """Where nobody chose a default, two models are ready without a digits model."""
+    catalog = _catalog("apples", "pears")
+    assert catalog.missing() == {}
+    with pytest.raises(UnknownModel, match=r"there are: apples, pears$"):
+        catalog.find()
 
 
 def test_one_that_loads_counts_when_the_default_is_chosen():

@@ -120,7 +120,7 @@ def test_a_file_with_a_number_is_no_version(tmp_path):
 
 def test_hidden_folders_and_files_are_no_models(tmp_path):
     """Folders that begin with a dot or an underscore, and files, are no models."""
-    for name in (".git", "__pycache__", "_old", "flowers"):
+    for name in (".git", "__pycache__", "_old", "lost+found", "flowers"):
         (tmp_path / name / "1").mkdir(parents=True)
     (tmp_path / "README.md").write_text("about the models")
     assert list(newest_versions(tmp_path)) == ["flowers"]

@@ -1,0 +1,126 @@
+"""What self-checkouts send follows what the server says that its model takes."""
+
+import json
+
+import pytest
+
+from bench.loadtest.payload import (
+    Input,
+    Payload,
+    PayloadError,
+    basket_inputs,
+    tf_serving_inputs,
+)
+
+
+def ready(*inputs):
+    model = {"version": "1", "inputs": list(inputs)}
+    return {"status": "ready", "default_model": "m", "models": {"m": model}}
+
+
+def metadata(**inputs):
+    tensors = {
+        name: {
+            "dtype": dtype,
+            "tensor_shape": {
+                "dim": [{"size": str(size), "name": ""} for size in sizes],
+                "unknown_rank": False,
+            },
+            "name": f"serving_default_{name}:0",
+        }
+        for name, (dtype, *sizes) in inputs.items()
+    }
+    signature = {"inputs": tensors, "outputs": {}, "method_name": "predict"}
+    return {
+        "model_spec": {"name": "m", "signature_name": "", "version": "3"},
+        "metadata": {
+            "signature_def": {"signature_def": {"serving_default": signature}}
+        },
+    }
+
+
+def row(*inputs, seed=1):
+    (only,) = json.loads(Payload(inputs, seed).body())["instances"]
+    return only
+
+
+def shape_of(value):
+    return (len(value), *shape_of(value[0])) if isinstance(value, list) else ()
+
+
+def test_the_default_models_inputs_are_read_from_readyz():
+    """Name, dtype and shape come from /readyz, a free size as None."""
+    given = ready({"name": "image", "dtype": "float32", "shape": [None, 8, 1]})
+    assert basket_inputs(given) == [Input("image", "float32", (None, 8, 1))]
+
+
+def test_tensorflow_servings_metadata_is_read():
+    """Its types get NumPy's names, -1 is a free size and the batch is left out."""
+    given = metadata(image=("DT_FLOAT", -1, 8, -1), n=("DT_INT64", -1))
+    assert tf_serving_inputs(given) == [
+        Input("image", "float32", (8, None)),
+        Input("n", "int64", ()),
+    ]
+
+
+@pytest.mark.parametrize(
+    "answer",
+    [
+        {"status": "ready", "models": {"m": "1"}},
+        {"status": "ready", "default_model": "m", "models": {"m": "1"}},
+        {"default_model": "m", "models": {}},
+        [],
+        ready(),
+        ready({"name": "z", "dtype": "complex64", "shape": [1]}),
+    ],
+)
+def test_an_answer_without_usable_inputs_is_refused(answer):
+    """A /readyz that does not name inputs that can be made raises PayloadError."""
+    with pytest.raises(PayloadError):
+        basket_inputs(answer)
+
+
+@pytest.mark.parametrize(
+    "answer", [{"error": "no such model"}, metadata(), metadata(x=("DT_VARIANT", -1))]
+)
+def test_metadata_without_usable_inputs_is_refused(answer):
+    """Metadata that does not name inputs that can be made raises PayloadError."""
+    with pytest.raises(PayloadError):
+        tf_serving_inputs(answer)
+
+
+def test_one_input_is_sent_as_the_bare_row():
+    """A body for one float input is one row of its shape with values below 1."""
+    values = row(Input("image", "float32", (8, 8, 1)))
+    assert shape_of(values) == (8, 8, 1)
+    assert 0 <= values[0][0][0] < 1
+
+
+def test_several_inputs_are_sent_as_an_object():
+    """A body for several inputs has one value of the right type for each name."""
+    values = row(
+        Input("ids", "int32", (None,)),
+        Input("flag", "bool", ()),
+        Input("word", "string", (2,)),
+        Input("half", "float16", (3,)),
+    )
+    assert list(values) == ["ids", "flag", "word", "half"]
+    assert set(values["ids"]) == {0, 1}
+    assert isinstance(values["flag"], bool)
+    assert [type(word) for word in values["word"]] == [str, str]
+    assert shape_of(values["half"]) == (3,)
+
+
+@pytest.mark.parametrize("dtype", ["float32", "int64", "bool", "string"])
+def test_a_row_without_dimensions_is_a_single_value(dtype):
+    """For an input of shape () the row is a bare value and not a list."""
+    assert not isinstance(row(Input("x", dtype, ())), list)
+
+
+def test_each_request_has_a_new_row():
+    """Two bodies of one Payload differ, and the same seed gives the same bodies."""
+    inputs = [Input("x", "float32", (4,))]
+    first, again = Payload(inputs, 7), Payload(inputs, 7)
+    bodies = [first.body(), first.body()]
+    assert bodies[0] != bodies[1]
+    assert bodies == [again.body(), again.body()]

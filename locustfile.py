@@ -82,6 +82,8 @@ class _Steps(LoadTestShape):
     """Numbers of users one after another; `steps` are (seconds, users)."""
 
     abstract = True
+    # Else Locust warns that --users has no effect, whether or not a shape is chosen.
+    use_common_options = True
     steps: ClassVar[tuple[tuple[int, int], ...]]
 
     def tick(self) -> tuple[int, float] | None:

@@ -1,0 +1,157 @@
+"""`python -m bench.loadtest`, which `make loadtest` calls."""
+
+import argparse
+import datetime
+import os
+import signal
+import sys
+import tempfile
+from collections.abc import Sequence
+from pathlib import Path
+
+from bench.loadtest import machine, report
+from bench.loadtest.measurement import Campaign
+from bench.loadtest.progress import Progress
+from bench.loadtest.run import Plan, Run
+from bench.loadtest.setups import QUICK_USERS, SETUPS, USERS
+from tests.support.server import ROOT, simulated_models
+
+# 128 plus the number of SIGINT, as shells have it.
+_STOPPED = 130
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Measure, write the report, and give the exit status: 0 if all went well."""
+    options = _parser().parse_args(arguments)
+    with tempfile.TemporaryDirectory() as folder:
+        try:
+            model = _model_folder(options, Path(folder))
+            out = _output_folder(options.out)
+        except OSError as error:
+            print(error, file=sys.stderr)
+            return 2
+        return _measure(options, model, out)
+
+
+def _measure(options: argparse.Namespace, model: Path, out: Path) -> int:
+    setups = [each for each in SETUPS if each.name in (options.setup or [each.name])]
+    users = options.users or (QUICK_USERS if options.quick else USERS)
+    plan = Plan(
+        setups,
+        users,
+        model,
+        quick=options.quick,
+        seconds=options.seconds,
+        warm_up_s=options.warm_up,
+        ready_within_s=options.ready_within,
+    )
+    campaign = Campaign(
+        model=model.name,
+        simulated=any(model.glob("*/simulated.json")),
+        date=_today(),
+        machine=machine.describe(),
+    )
+    run = Run(plan, campaign, out / "raw", Progress(len(setups) * len(users)))
+    for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
+        signal.signal(number, lambda *_: run.stopped.set())
+    run.measure()
+    report.write(campaign, out, options.price, options.p95_limit, options.rate)
+    print(f"the report is in {out}")
+    if campaign.stopped:
+        print("stopped: the report has what was measured until then")
+        return _STOPPED
+    return 1 if report.failed(campaign) else 0
+
+
+def _parser() -> argparse.ArgumentParser:
+    parser = argparse.ArgumentParser(
+        prog="python -m bench.loadtest",
+        description="Measure what each set-up of the server does to waiting time.",
+    )
+    add = parser.add_argument
+    add("--quick", action="store_true", help="1, 5 and 20 users, in under 3 minutes")
+    add("--model", help="a model of models/; default: a simulated one of 300 ms")
+    add("--price", type=_positive, help="dollars for an hour of one instance")
+    add("--p95-limit", type=_positive, default=1.0, help="seconds; default: 1")
+    add("--rate", type=_positive, default=100.0, help="requests/s wanted; default: 100")
+    add("--out", type=Path, help="a new folder; default: reports/<date>")
+    add(
+        "--setup",
+        action="append",
+        choices=[each.name for each in SETUPS],
+        help="only this one; may be given several times",
+    )
+    add("--users", type=_numbers, help="such as 1,5,20")
+    add("--seconds", type=_positive, help="measure each for so long")
+    add("--warm-up", type=_positive, help="seconds before each measurement")
+    add("--ready-within", type=_positive, default=300.0, help="seconds; default: 300")
+    # For tests: the report's words are about a device of 300 ms.
+    add("--device-ms", type=_positive, default=300.0, help=argparse.SUPPRESS)
+    return parser
+
+
+def _positive(text: str) -> float:
+    number = float(text)
+    if not 0 < number < float("inf"):
+        raise argparse.ArgumentTypeError(f"{text} is not above 0")
+    return number
+
+
+def _numbers(text: str) -> tuple[int, ...]:
+    numbers = tuple(int(part) for part in text.split(","))
+    if min(numbers) < 1:
+        raise argparse.ArgumentTypeError(f"{text}: at least 1 user")
+    return numbers
+
+
+def _model_folder(options: argparse.Namespace, folder: Path) -> Path:
+    """A model folder inside `folder`, which has no other.
+
+    Raises:
+        FileNotFoundError: no such model; the text says how to make it.
+    """
+    if options.model is None:
+        name = f"simulated-{options.device_ms:g}-ms"
+        device = {
+            "base_ms": options.device_ms,
+            "per_row_ms": 0,
+            "input_shape": [64],
+            "outputs": 10,
+        }
+        simulated_models(folder, **{name: device})
+        return folder / name
+    models = Path(os.environ.get("BASKET_MODEL_DIR") or ROOT / "models")
+    source = models / options.model
+    if not source.is_dir():
+        how = f"save one as {options.model}/1/model.keras"
+        if options.model == "big":
+            how = "make it: .venv/bin/flask --app wsgi models make big --latency-ms 300"
+        raise FileNotFoundError(f"no model {options.model} in {models}; {how}")
+    link = folder / options.model
+    link.symlink_to(source.resolve())
+    return link
+
+
+def _output_folder(wanted: Path | None) -> Path:
+    """The report's folder, new; a second one of the same day has a number.
+
+    Raises:
+        FileExistsError: `wanted` is there already.
+    """
+    first = wanted or ROOT / "reports" / _today()
+    folder, number = first, 1
+    while wanted is None and folder.exists():
+        number += 1
+        folder = first.with_name(f"{first.name}-{number}")
+    if folder.exists() and any(folder.iterdir()):
+        raise FileExistsError(f"{folder} has a report already")
+    (folder / "raw").mkdir(parents=True)
+    return folder
+
+
+def _today() -> str:
+    return datetime.datetime.now(datetime.UTC).date().isoformat()
+
+
+if __name__ == "__main__":
+    sys.exit(main())

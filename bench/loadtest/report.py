@@ -1,0 +1,109 @@
+"""The report of a load test: Markdown, one HTML page, and pictures."""
+
+import base64
+import re
+import shlex
+from pathlib import Path
+from typing import Any
+
+from jinja2 import Environment, FileSystemLoader, StrictUndefined, select_autoescape
+
+from bench.loadtest import plots, tables
+from bench.loadtest.analysis import Figures, figures_of
+from bench.loadtest.cost import Wanted
+from bench.loadtest.measurement import Campaign
+
+_ALT = {
+    "mean.png": "Mean response time in seconds by users, a line for each set-up",
+    "p95.png": "95th percentile of the response time in seconds by users",
+    "rate.png": "Answers per second by users",
+    "batch.png": "Mean rows of a batch by users",
+    "over_time.png": "Response time of each answer over the measurement, by set-up",
+}
+
+
+def write(
+    campaign: Campaign,
+    folder: Path,
+    price_usd_per_hour: float | None = None,
+    p95_limit_s: float = 1.0,
+    target_rate: float = 100.0,
+) -> None:
+    """Write report.md, report.html and the PNG pictures into `folder`.
+
+    With the price of an instance-hour in US dollars the report also says what
+    `target_rate` requests per second cost a month within a 95th percentile of
+    `p95_limit_s` seconds. Pictures without anything to draw are left out.
+    """
+    folder.mkdir(parents=True, exist_ok=True)
+    rows = _figures(campaign)
+    pictures = plots.draw(campaign, rows)
+    for name in _ALT:
+        (folder / name).unlink(missing_ok=True)
+    for name, png in pictures.items():
+        (folder / name).write_bytes(png)
+    wanted = None
+    if price_usd_per_hour is not None:
+        wanted = Wanted(price_usd_per_hour, p95_limit_s, target_rate)
+    context = _context(campaign, rows, wanted) | {"pictures": pictures, "alt": _ALT}
+    for name in ("report.md", "report.html"):
+        text = _TEMPLATES.get_template(f"{name}.j2").render(context)
+        (folder / name).write_text(text, encoding="utf-8")
+
+
+def failed(campaign: Campaign) -> bool:
+    """Whether a cell has a problem, errors or no answers, or the run was stopped.
+
+    A campaign without any cell has failed, too.
+    """
+    rows = _figures(campaign)
+    return campaign.stopped or not rows or not all(row.sound for row in rows)
+
+
+def _figures(campaign: Campaign) -> list[Figures]:
+    return [figures_of(cell, simulated=campaign.simulated) for cell in campaign.cells]
+
+
+def _context(
+    campaign: Campaign, rows: list[Figures], wanted: Wanted | None
+) -> dict[str, Any]:
+    return {
+        "campaign": campaign,
+        "command": _command(campaign, wanted),
+        "headline": tables.headline(campaign, rows),
+        "complaints": tables.complaints(campaign, rows),
+        "figures": tables.figures_table(rows),
+        "costs": tables.cost_table(rows, wanted) if wanted else None,
+        "cost_words": tables.cost_words(wanted) if wanted else "",
+        "notes": tables.notes(campaign, rows),
+    }
+
+
+def _command(campaign: Campaign, wanted: Wanted | None) -> str:
+    """The command that makes such a report again."""
+    words = ["make loadtest"]
+    if not campaign.simulated:
+        words.append(f"MODEL={shlex.quote(campaign.model)}")
+    if wanted:
+        words.append(f"PRICE={wanted.price_usd:g}")
+    return " ".join(words)
+
+
+def _data_uri(png: bytes) -> str:
+    return f"data:image/png;base64,{base64.b64encode(png).decode()}"
+
+
+def _markdown(text: object) -> str:
+    """One line that Markdown shows as it is, inside a table too."""
+    return re.sub(r"([\\`*_\[\]<>|&])", r"\\\1", " ".join(str(text).split()))
+
+
+_TEMPLATES = Environment(
+    loader=FileSystemLoader(Path(__file__).parent),
+    autoescape=select_autoescape(["html.j2"], default=False),
+    undefined=StrictUndefined,
+    trim_blocks=True,
+    lstrip_blocks=True,
+    keep_trailing_newline=True,
+)
+_TEMPLATES.filters |= {"markdown": _markdown, "data_uri": _data_uri}

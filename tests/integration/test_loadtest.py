@@ -1,0 +1,115 @@
+"""`make loadtest` as a process of its own: its report, its exit status, its end."""
+
+import contextlib
+import csv
+import os
+import re
+import signal
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from tests.support.server import ROOT
+
+
+@contextlib.contextmanager
+def loadtest(*arguments):
+    """A running load test, marked so that what it leaves behind can be found."""
+    process = subprocess.Popen(
+        [sys.executable, "-m", "bench.loadtest", *arguments],
+        cwd=ROOT,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        text=True,
+        env={**os.environ, "LOADTEST_MARK": f"test-{os.getpid()}"},
+    )
+    try:
+        yield process
+    finally:
+        process.kill()
+        process.communicate()
+
+
+def descendants():
+    """Processes that carry the mark of this test, by their environment."""
+    mark = f"LOADTEST_MARK=test-{os.getpid()}".encode()
+    found = []
+    for folder in Path("/proc").glob("[0-9]*"):
+        with contextlib.suppress(OSError):
+            if mark in (folder / "environ").read_bytes().split(b"\0"):
+                found.append((folder / "cmdline").read_bytes())
+    return found
+
+
+@pytest.mark.timeout(120)
+def test_a_small_campaign_ends_in_a_report(tmp_path):
+    """Two loads on one set-up give two rows, their raw answers, and exit status 0."""
+    out = tmp_path / "report"
+    with loadtest(
+        "--setup=batching, auto",
+        *("--users=1,3", "--seconds=2.5", "--warm-up=1", "--device-ms=10"),
+        f"--out={out}",
+    ) as process:
+        output, _ = process.communicate(timeout=110)
+    assert process.returncode == 0, output
+    assert re.search(r"\[2/2\] batching, auto, 3 users: mean 0\.0\d+ s", output)
+    assert descendants() == []
+    assert (out / "report.html").exists()
+    assert "| batching, auto | 3 |" in (out / "report.md").read_text()
+    for users in (1, 3):
+        file = out / "raw" / f"batching-auto-{users}-users.csv"
+        with file.open(newline="") as lines:
+            rows = list(csv.DictReader(lines))
+        assert rows
+        assert {row["status"] for row in rows} == {"200"}
+        assert all(0.01 <= float(row["response_s"]) < 2.5 for row in rows)
+        assert all(1 <= int(row["batch_rows"]) <= users for row in rows)
+
+
+@pytest.mark.timeout(120)
+def test_a_server_that_is_not_ready_is_a_row_with_a_problem(tmp_path):
+    """A limit that no server keeps puts the problem into the row, and exit status 1."""
+    out = tmp_path / "report"
+    with loadtest(
+        *("--setup=naive", "--users=1,2", "--ready-within=0.05", f"--out={out}")
+    ) as process:
+        output, _ = process.communicate(timeout=110)
+    assert process.returncode == 1, output
+    assert output.count("not ready within 0.05 s") == 2
+    assert "not ready within 0.05 s" in (out / "report.md").read_text()
+    assert descendants() == []
+
+
+@pytest.mark.timeout(120)
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+def test_a_stopped_run_keeps_what_it_has_and_leaves_nothing_behind(tmp_path, number):
+    """A signal in the second cell leaves a report of the first and no process."""
+    out = tmp_path / "report"
+    with loadtest(
+        "--setup=naive",
+        *("--users=1,2,3", "--seconds=2.5", "--warm-up=3", "--device-ms=10"),
+        f"--out={out}",
+    ) as process:
+        for line in process.stdout:
+            if line.startswith("[2/3]"):
+                break
+        process.send_signal(number)
+        output, _ = process.communicate(timeout=110)
+    assert process.returncode == 130, output
+    assert descendants() == []
+    table = (out / "report.md").read_text()
+    assert "| naive | 1 |" in table
+    assert "| naive | 3 |" not in table
+    assert (out / "report.html").exists()
+
+
+def test_a_model_that_is_not_there_is_told_in_one_line():
+    """MODEL=<name> without such a folder ends with status 2 and how to make it."""
+    with loadtest("--model=no-such-model") as process:
+        output, _ = process.communicate(timeout=55)
+    assert process.returncode == 2
+    (line,) = output.splitlines()
+    assert "no model no-such-model in" in line
+    assert "save one as no-such-model/1/model.keras" in line

@@ -1,0 +1,189 @@
+"""Locust with our locustfile: its dashboard, its command line, one cell's child."""
+
+import contextlib
+import json
+import subprocess
+import sys
+import threading
+import urllib.parse
+import urllib.request
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from pathlib import Path
+
+import pytest
+
+from bench.loadtest.locust_child import Job, drive
+from tests.support.server import ROOT, free_port, serving, simulated_models, wait_until
+
+QUICK = {"base_ms": 1, "per_row_ms": 0, "input_shape": [8], "outputs": 8}
+LOCUST = str(Path(sys.executable).parent / "locust")
+
+
+@contextlib.contextmanager
+def dashboard(host):
+    """Locust's dashboard at an address of its own, and a function that asks it."""
+    port = free_port()
+    command = [LOCUST, f"--host={host}", "--web-host=127.0.0.1", f"--web-port={port}"]
+    process = subprocess.Popen(
+        command,
+        cwd=ROOT,
+        stdin=subprocess.DEVNULL,
+        stdout=subprocess.DEVNULL,
+        stderr=subprocess.DEVNULL,
+    )
+
+    def ask(path, **form):
+        data = urllib.parse.urlencode(form).encode() if form else None
+        url = f"http://127.0.0.1:{port}{path}"
+        with urllib.request.urlopen(url, data, timeout=30) as answer:
+            return answer.read().decode()
+
+    def is_up():
+        try:
+            return bool(ask("/"))
+        except OSError:
+            return False
+
+    try:
+        wait_until(is_up, 50)
+        yield ask
+    finally:
+        process.kill()
+        process.wait()
+
+
+def requests_of(ask):
+    stats = json.loads(ask("/stats/requests"))["stats"]
+    (row,) = [each for each in stats if each["name"] == "/predict"] or [None]
+    return (row["num_requests"], row["num_failures"]) if row else (0, 0)
+
+
+@pytest.mark.timeout(120)
+def test_the_dashboard_offers_classes_and_shapes_by_name(tmp_path):
+    """Each class and shape runs without failures when started in the dashboard."""
+    folder = simulated_models(tmp_path, quick=QUICK)
+    with (
+        serving("--threads=4", model_dir=folder) as server,
+        dashboard(f"http://127.0.0.1:{server.port}") as ask,
+    ):
+        page = ask("/")
+        for name in ("SelfCheckout", "Saturation", "Ramp", "Spike"):
+            assert f'"{name}"' in page
+        for user_class, shape in (
+            ("SelfCheckout", "Default"),
+            ("Saturation", "Default"),
+            ("SelfCheckout", "Ramp"),
+            ("Saturation", "Spike"),
+        ):
+            form = {"user_classes": user_class, "shape_class": shape}
+            started = ask("/swarm", user_count=2, spawn_rate=2, **form)
+            assert json.loads(started)["success"]
+            wait_until(lambda: requests_of(ask)[0] >= 3, 30)
+            assert requests_of(ask)[1] == 0
+            ask("/stop", stop="yes")
+
+
+@contextlib.contextmanager
+def fake_server(answers, bodies):
+    """Answers each path with a status and JSON, and keeps the bodies it is sent."""
+
+    class Handler(BaseHTTPRequestHandler):
+        def do_GET(self):
+            status, answer = answers.get(self.path, (404, {"error": "not here"}))
+            body = json.dumps(answer).encode()
+            self.send_response(status)
+            self.send_header("Content-Length", str(len(body)))
+            self.end_headers()
+            self.wfile.write(body)
+
+        def do_POST(self):
+            body = self.rfile.read(int(self.headers["Content-Length"]))
+            bodies.append((self.path, json.loads(body)))
+            self.do_GET()
+
+        def log_message(self, *_):
+            pass
+
+    with ThreadingHTTPServer(("127.0.0.1", 0), Handler) as server:
+        thread = threading.Thread(target=server.serve_forever)
+        thread.start()
+        try:
+            yield f"http://127.0.0.1:{server.server_port}"
+        finally:
+            server.shutdown()
+            thread.join()
+
+
+def drive_one_user(host, file, measured_s=2.5):
+    job = Job(
+        host=host,
+        user_class="SelfCheckout",
+        users=1,
+        warm_up_s=1,
+        measured_s=measured_s,
+        file=str(file),
+    )
+    return drive(job, threading.Event(), lambda: None)
+
+
+def test_errors_in_the_answers_are_a_problem(tmp_path):
+    """A server that answers 500 gives samples with that status, and a problem."""
+    model = {"inputs": [{"name": "x", "dtype": "float32", "shape": [4]}]}
+    ready = {"default_model": "m", "models": {"m": model}}
+    answers = {"/readyz": (200, ready), "/predict": (500, {"error": "no"})}
+    with fake_server(answers, []) as host:
+        outcome = drive_one_user(host, tmp_path / "raw.csv")
+    number = len(outcome.samples)
+    assert number
+    assert {sample.status for sample in outcome.samples} == {500}
+    assert outcome.problem == f"{number} of {number} requests failed"
+
+
+def test_a_server_that_is_gone_is_a_problem(tmp_path):
+    """Without a server a cell has no samples, and the problem says who is missing."""
+    outcome = drive_one_user(f"http://127.0.0.1:{free_port()}", tmp_path / "raw.csv")
+    assert outcome.samples == []
+    assert outcome.problem.startswith("no answer from http://127.0.0.1:")
+
+
+def headless(*arguments):
+    return subprocess.run(
+        [LOCUST, "--headless", "--only-summary", "--run-time=4s", *arguments],
+        cwd=ROOT,
+        stdin=subprocess.DEVNULL,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        text=True,
+        timeout=55,
+        check=False,
+    )
+
+
+def test_the_same_users_ask_a_tensorflow_serving():
+    """With --tf-serving-model rows as its metadata says go to its :predict path."""
+    sizes = [{"size": "-1", "name": ""}, {"size": "4", "name": ""}]
+    tensor = {"dtype": "DT_FLOAT", "tensor_shape": {"dim": sizes}, "name": "x:0"}
+    signature = {"inputs": {"x": tensor}, "outputs": {}}
+    found = {"signature_def": {"signature_def": {"serving_default": signature}}}
+    route = "/v1/models/my_model"
+    answers = {
+        f"{route}/metadata": (200, {"metadata": found}),
+        f"{route}:predict": (200, {"predictions": [[0.5]]}),
+    }
+    bodies = []
+    with fake_server(answers, bodies) as host:
+        done = headless(f"--host={host}", "--users=2", "--tf-serving-model=my_model")
+    assert done.returncode == 0, done.stdout
+    assert bodies
+    for path, body in bodies:
+        assert path == f"{route}:predict"
+        assert [len(row) for row in body["instances"]] == [4]
+
+
+def test_a_server_that_is_not_there_is_told_in_one_line():
+    """Without a server Locust ends with status 1, one line of error, no traceback."""
+    done = headless(f"--host=http://127.0.0.1:{free_port()}")
+    assert done.returncode == 1
+    assert "Traceback" not in done.stdout
+    (line,) = [each for each in done.stdout.splitlines() if "ERROR" in each]
+    assert "no answer from http://127.0.0.1:" in line

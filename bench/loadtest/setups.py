@@ -41,7 +41,7 @@ class _Rule(NamedTuple):
 
 
 _FULL = _Rule(5, 2, 25, 3)
-_QUICK = _Rule(3, 1.5, 4.5, 2)
+_QUICK = _Rule(3, 1.5, 5.5, 2)
 # Seconds by users where `batching, auto` is held against theory: with these the mean
 # is known to about 0.01 s.
 _CLOSELY = {1: 60.0, 5: 90.0, 20: 60.0}

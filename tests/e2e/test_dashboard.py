@@ -1,21 +1,12 @@
 """Locust's dashboard in a real browser, against a real Basket."""
 
-import subprocess
-import sys
-from pathlib import Path
-
 import pytest
 from selenium.webdriver.common.by import By
 from selenium.webdriver.support.ui import WebDriverWait
 
 from tests.support.browser import browsing, needs_chromium
-from tests.support.server import (
-    ROOT,
-    free_port,
-    serving,
-    simulated_models,
-    wait_until,
-)
+from tests.support.dashboard import dashboard
+from tests.support.server import serving, simulated_models
 
 pytestmark = [needs_chromium, pytest.mark.timeout(180)]
 QUICK = {"base_ms": 20, "per_row_ms": 0, "input_shape": [8], "outputs": 8}
@@ -25,30 +16,14 @@ _CHART = (
 
 
 @pytest.fixture
-def dashboard(tmp_path):
-    """The address of `locust --host=...`, with a server behind it."""
+def url(tmp_path):
+    """The address of Locust's dashboard, with a server behind it."""
     folder = simulated_models(tmp_path, quick=QUICK)
-    port = free_port()
-    log = tmp_path / "locust.log"
     with (
         serving("--threads=20", model_dir=folder) as server,
-        log.open("wb") as output,
+        dashboard(f"http://127.0.0.1:{server.port}") as shown,
     ):
-        locust = subprocess.Popen(
-            [
-                str(Path(sys.executable).parent / "locust"),
-                f"--host=http://127.0.0.1:{server.port}",
-                "--web-host=127.0.0.1",
-                f"--web-port={port}",
-            ],
-            cwd=ROOT,
-            stdout=output,
-            stderr=output,
-        )
-        wait_until(lambda: "Starting web interface" in log.read_text(), 60)
-        yield f"http://127.0.0.1:{port}/"
-        locust.terminate()
-        locust.wait(30)
+        yield shown.url
 
 
 def _fill(browser, name, value):
@@ -72,10 +47,10 @@ def _answered(browser):
     return sum(each["num_requests"] for each in _stats(browser)["stats"])
 
 
-def test_a_run_is_started_and_seen_in_the_dashboard(dashboard):
+def test_a_run_is_started_and_seen_in_the_dashboard(url):
     """A run started in the dashboard moves its charts, and no request fails."""
     with browsing() as browser:
-        browser.get(dashboard)
+        browser.get(url)
         soon = WebDriverWait(browser, 60)
         soon.until(lambda _: "START" in _text(browser))
         assert "SelfCheckout" in _text(browser)

@@ -3,57 +3,20 @@
 import contextlib
 import json
 import subprocess
-import sys
 import threading
-import urllib.parse
-import urllib.request
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
-from pathlib import Path
 
 import pytest
 
 from bench.loadtest.locust_child import Job, drive
+from tests.support.dashboard import LOCUST, dashboard
 from tests.support.server import ROOT, free_port, serving, simulated_models, wait_until
 
 QUICK = {"base_ms": 1, "per_row_ms": 0, "input_shape": [8], "outputs": 8}
-LOCUST = str(Path(sys.executable).parent / "locust")
 
 
-@contextlib.contextmanager
-def dashboard(host):
-    """Locust's dashboard at an address of its own, and a function that asks it."""
-    port = free_port()
-    command = [LOCUST, f"--host={host}", "--web-host=127.0.0.1", f"--web-port={port}"]
-    process = subprocess.Popen(
-        command,
-        cwd=ROOT,
-        stdin=subprocess.DEVNULL,
-        stdout=subprocess.DEVNULL,
-        stderr=subprocess.DEVNULL,
-    )
-
-    def ask(path, **form):
-        data = urllib.parse.urlencode(form).encode() if form else None
-        url = f"http://127.0.0.1:{port}{path}"
-        with urllib.request.urlopen(url, data, timeout=30) as answer:
-            return answer.read().decode()
-
-    def is_up():
-        try:
-            return bool(ask("/"))
-        except OSError:
-            return False
-
-    try:
-        wait_until(is_up, 50)
-        yield ask
-    finally:
-        process.kill()
-        process.wait()
-
-
-def requests_of(ask):
-    stats = json.loads(ask("/stats/requests"))["stats"]
+def requests_of(shown):
+    stats = json.loads(shown.ask("/stats/requests"))["stats"]
     (row,) = [each for each in stats if each["name"] == "/predict"] or [None]
     return (row["num_requests"], row["num_failures"]) if row else (0, 0)
 
@@ -64,9 +27,9 @@ def test_the_dashboard_offers_classes_and_shapes_by_name(tmp_path):
     folder = simulated_models(tmp_path, quick=QUICK)
     with (
         serving("--threads=4", model_dir=folder) as server,
-        dashboard(f"http://127.0.0.1:{server.port}") as ask,
+        dashboard(f"http://127.0.0.1:{server.port}") as shown,
     ):
-        page = ask("/")
+        page = shown.ask("/")
         for name in ("SelfCheckout", "Saturation", "Ramp", "Spike"):
             assert f'"{name}"' in page
         for user_class, shape in (
@@ -76,11 +39,11 @@ def test_the_dashboard_offers_classes_and_shapes_by_name(tmp_path):
             ("Saturation", "Spike"),
         ):
             form = {"user_classes": user_class, "shape_class": shape}
-            started = ask("/swarm", user_count=2, spawn_rate=2, **form)
+            started = shown.ask("/swarm", user_count="2", spawn_rate="2", **form)
             assert json.loads(started)["success"]
-            wait_until(lambda: requests_of(ask)[0] >= 3, 30)
-            assert requests_of(ask)[1] == 0
-            ask("/stop", stop="yes")
+            wait_until(lambda: requests_of(shown)[0] >= 3, 30)
+            assert requests_of(shown)[1] == 0
+            shown.ask("/stop", stop="yes")
 
 
 @contextlib.contextmanager

@@ -3,6 +3,7 @@
 import argparse
 import datetime
 import os
+import shlex
 import signal
 import sys
 import tempfile
@@ -22,7 +23,9 @@ _STOPPED = 130
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Measure, write the report, and give the exit status: 0 if all went well."""
-    options = _parser().parse_args(arguments)
+    given = sys.argv[1:] if arguments is None else list(arguments)
+    options = _parser().parse_args(given)
+    options.command = _make_command(given)
     with tempfile.TemporaryDirectory() as folder:
         try:
             model = _model_folder(options, Path(folder))
@@ -46,6 +49,7 @@ def _measure(options: argparse.Namespace, model: Path, out: Path) -> int:
         ready_within_s=options.ready_within,
     )
     campaign = Campaign(
+        command=options.command,
         model=model.name,
         simulated=any(model.glob("*/simulated.json")),
         date=_today(),
@@ -88,6 +92,22 @@ def _parser() -> argparse.ArgumentParser:
     # For tests: the report's words are about a device of 300 ms.
     add("--device-ms", type=_positive, default=300.0, help=argparse.SUPPRESS)
     return parser
+
+
+def _make_command(given: Sequence[str]) -> str:
+    """The same in the words of the Makefile, but for where the report goes."""
+    parser = argparse.ArgumentParser(add_help=False, allow_abbrev=False)
+    for name in ("--model", "--price", "--out"):
+        parser.add_argument(name)
+    named, others = parser.parse_known_args(given)
+    words = ["make loadtest"]
+    if named.model:
+        words.append(f"MODEL={shlex.quote(named.model)}")
+    if named.price:
+        words.append(f"PRICE={named.price}")
+    if others:
+        words.append(f'ARGS="{" ".join(others)}"')
+    return " ".join(words)
 
 
 def _positive(text: str) -> float:

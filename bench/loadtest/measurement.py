@@ -48,11 +48,12 @@ class Cell:
 class Campaign:
     """All cells of one `make loadtest`, and what they were measured on.
 
-    `model` is the default model's name, `simulated` whether its device is;
+    `command` is what made it, `model` the default model's name, `simulated` whether its device is;
     `machine` maps words such as "cores" and "memory" to what was found; `date` is
     ISO 8601. `stopped` is true when the run was ended by hand.
     """
 
+    command: str
     model: str
     simulated: bool
     date: str

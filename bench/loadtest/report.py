@@ -2,7 +2,6 @@
 
 import base64
 import re
-import shlex
 from pathlib import Path
 from typing import Any
 
@@ -69,7 +68,6 @@ def _context(
 ) -> dict[str, Any]:
     return {
         "campaign": campaign,
-        "command": _command(campaign, wanted),
         "headline": tables.headline(campaign, rows),
         "complaints": tables.complaints(campaign, rows),
         "figures": tables.figures_table(rows),
@@ -77,16 +75,6 @@ def _context(
         "cost_words": tables.cost_words(wanted) if wanted else "",
         "notes": tables.notes(campaign, rows),
     }
-
-
-def _command(campaign: Campaign, wanted: Wanted | None) -> str:
-    """The command that makes such a report again."""
-    words = ["make loadtest"]
-    if not campaign.simulated:
-        words.append(f"MODEL={shlex.quote(campaign.model)}")
-    if wanted:
-        words.append(f"PRICE={wanted.price_usd:g}")
-    return " ".join(words)
 
 
 def _data_uri(png: bytes) -> str:

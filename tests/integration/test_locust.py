@@ -16,9 +16,12 @@ QUICK = {"base_ms": 1, "per_row_ms": 0, "input_shape": [8], "outputs": 8}
 
 
 def requests_of(shown):
-    stats = json.loads(shown.ask("/stats/requests"))["stats"]
-    (row,) = [each for each in stats if each["name"] == "/predict"] or [None]
-    return (row["num_requests"], row["num_failures"]) if row else (0, 0)
+    """Requests and failures of the run, once all its users are there."""
+    run = json.loads(shown.ask("/stats/requests"))
+    (row,) = [each for each in run["stats"] if each["name"] == "/predict"] or [None]
+    if run["state"] != "running" or not run["user_count"] or row is None:
+        return 0, 0
+    return row["num_requests"], row["num_failures"]
 
 
 @pytest.mark.timeout(120)

@@ -48,9 +48,9 @@ class Cell:
 class Campaign:
     """All cells of one `make loadtest`, and what they were measured on.
 
-    `command` is what made it, `model` the default model's name, `simulated` whether its device is;
-    `machine` maps words such as "cores" and "memory" to what was found; `date` is
-    ISO 8601. `stopped` is true when the run was ended by hand.
+    `command` is what made it, `model` the default model's name, `simulated` whether
+    its device is; `machine` maps words such as "cores" and "memory" to what was
+    found; `date` is ISO 8601. `stopped` is true when the run was ended by hand.
     """
 
     command: str

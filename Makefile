@@ -29,7 +29,7 @@ test: $(VENV)/dev.done
 	$(BIN)/python -m pytest $(ARGS)
 
 bench: $(VENV)/dev.done
-	$(BIN)/python bench/burst.py
+	$(BIN)/python -m bench.burst
 
 loadtest: $(VENV)/dev.done
 	$(BIN)/python -m bench.loadtest $(if $(MODEL),--model $(MODEL)) \

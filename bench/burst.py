@@ -8,13 +8,10 @@ import datetime
 import os
 import platform
 import statistics
-import sys
 import tempfile
 import time
 from http import HTTPStatus
 from pathlib import Path
-
-sys.path.insert(0, str(Path(__file__).parents[1]))
 
 from tests.support.clients import Client, in_parallel
 from tests.support.server import metric_sum, serving, simulated_models

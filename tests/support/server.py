@@ -73,8 +73,19 @@ class Server:
                 return float(line.rpartition(" ")[2])
         return 0.0
 
-    def wait_until_ready(self) -> None:
-        wait_until(self._is_ready, _READY_WITHIN_S, self.log.read_text)
+    def wait_until_ready(self, workers: int = 1) -> None:
+        """Until /readyz says so, and each of so many workers has loaded a model.
+
+        One worker answers /readyz for all; a sibling may still be loading.
+        """
+
+        def are_ready() -> bool:
+            return self._is_ready() and self._loaded() >= workers
+
+        wait_until(are_ready, _READY_WITHIN_S, self.log.read_text)
+
+    def _loaded(self) -> int:
+        return self.log.read_text().count(" is ready (")
 
     def wait_until_loaded(self) -> None:
         """Until no model is loading any more; some may have failed."""
@@ -145,7 +156,8 @@ def serving(
         server = Server(process, port, log)
         try:
             if ready:
-                server.wait_until_ready()
+                named = [arg for arg in args if arg.startswith("--workers=")]
+                server.wait_until_ready(int(named[0][10:]) if named else 1)
             yield server
             if process.poll() is None and check_exit:
                 assert server.stop() == 0, log.read_text()

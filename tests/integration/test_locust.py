@@ -25,7 +25,11 @@ def requests_of(shown):
 
 
 @pytest.mark.timeout(120)
-def test_the_dashboard_offers_classes_and_shapes_by_name(tmp_path):
+@pytest.mark.parametrize(
+    ("user_class", "shape"),
+    [("SelfCheckout", "Default"), ("Saturation", "Ramp"), ("SelfCheckout", "Spike")],
+)
+def test_the_dashboard_offers_classes_and_shapes_by_name(tmp_path, user_class, shape):
     """Each class and shape runs without failures when started in the dashboard."""
     folder = simulated_models(tmp_path, quick=QUICK)
     with (
@@ -33,20 +37,13 @@ def test_the_dashboard_offers_classes_and_shapes_by_name(tmp_path):
         dashboard(f"http://127.0.0.1:{server.port}") as shown,
     ):
         page = shown.ask("/")
-        for name in ("SelfCheckout", "Saturation", "Ramp", "Spike"):
-            assert f'"{name}"' in page
-        for user_class, shape in (
-            ("SelfCheckout", "Default"),
-            ("Saturation", "Default"),
-            ("SelfCheckout", "Ramp"),
-            ("Saturation", "Spike"),
-        ):
-            form = {"user_classes": user_class, "shape_class": shape}
-            started = shown.ask("/swarm", user_count="2", spawn_rate="2", **form)
-            assert json.loads(started)["success"]
-            wait_until(lambda: requests_of(shown)[0] >= 3, 30)
-            assert requests_of(shown)[1] == 0
-            shown.ask("/stop", stop="yes")
+        assert f'"{user_class}"' in page
+        assert f'"{shape}"' in page or shape == "Default"
+        form = {"user_classes": user_class, "shape_class": shape}
+        started = shown.ask("/swarm", user_count="2", spawn_rate="2", **form)
+        assert json.loads(started)["success"]
+        wait_until(lambda: requests_of(shown)[0] >= 3, 30)
+        assert requests_of(shown)[1] == 0
 
 
 @contextlib.contextmanager

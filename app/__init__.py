@@ -23,12 +23,15 @@ def create_app(settings: "Settings | None" = None) -> "Flask":
     from flask import Flask
 
     from app.api.access import install_api_keys
+    from app.api.inference import Inference, install_timing
     from app.api.operations import operations_blueprint
     from app.api.predict import predict_blueprint
     from app.api.responses import install_error_handlers
     from app.commands import models_commands
     from app.serving.catalog import Catalog
     from app.serving.loader import Loader
+    from app.serving.opening import Opener
+    from app.serving.unloaded import Unloaded
     from app.settings import Settings
     from app.telemetry import ModelMetrics
 
@@ -37,9 +40,13 @@ def create_app(settings: "Settings | None" = None) -> "Flask":
     app = Flask(__name__, static_folder=None)
     app.config["MAX_CONTENT_LENGTH"] = settings.max_body_bytes
     install_error_handlers(app)
-    app.register_blueprint(predict_blueprint(catalog, settings))
-    app.register_blueprint(operations_blueprint(catalog))
+    # Before the keys are checked, so that a 401 is timed too.
+    install_timing(app)
     install_api_keys(app, settings.api_keys)
+    app.register_blueprint(predict_blueprint(Inference(catalog, settings)))
+    app.register_blueprint(operations_blueprint(catalog))
     app.cli.add_command(models_commands(settings))
-    app.extensions["basket"] = Loader(settings, catalog, ModelMetrics)
+    app.extensions["basket"] = Loader(
+        settings, catalog, Opener(ModelMetrics), Unloaded()
+    )
     return app

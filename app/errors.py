@@ -44,6 +44,20 @@ class Unauthorized(BasketError):
     reason = "unauthorized"
 
 
+class Forbidden(BasketError):
+    """This server does not do that for anybody, or not without a key."""
+
+    status = 403
+    reason = "forbidden"
+
+
+class Unsupported(BasketError):
+    """Known, but not built here."""
+
+    status = 501
+    reason = "unsupported"
+
+
 class UnknownModel(BasketError):
     """No such model or version."""
 

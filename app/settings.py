@@ -3,17 +3,14 @@
 import difflib
 import os
 import re
-import tomllib
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field, fields, replace
+from dataclasses import dataclass, field, fields
 from pathlib import Path
 from typing import Any, TypeVar
 
 from app.errors import SettingsError
 
 _PREFIX = "BASKET_"
-# What a model's own basket.toml may set.
-_MODEL_KEYS = ("max_batch_size", "batch_timeout_micros")
 _T = TypeVar("_T")
 
 
@@ -52,7 +49,7 @@ class Settings:
             if not text:
                 continue
             try:
-                given[knob.name] = _PARSERS[knob.name](text)
+                given[knob.name] = parse_setting(knob.name, text)
             except ValueError as error:
                 shown = f"={text!r}" if knob.repr else ""
                 raise SettingsError(f"{name}{shown}: {error}") from error
@@ -64,31 +61,14 @@ class Settings:
             )
         return made
 
-    def for_model(self, folder: Path) -> "Settings":
-        """These settings with what <folder>/basket.toml says otherwise.
 
-        Raises:
-            SettingsError: not TOML, an unknown key, or a value that can't be.
-        """
-        file = folder / "basket.toml"
-        if not file.is_file():
-            return self
-        try:
-            values = tomllib.loads(file.read_text())
-        except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
-            raise SettingsError(f"basket.toml: {error}") from error
-        for key, value in values.items():
-            if key not in _MODEL_KEYS:
-                raise SettingsError(
-                    f"basket.toml: unknown key {key!r}; known: {', '.join(_MODEL_KEYS)}"
-                )
-            try:
-                values[key] = _PARSERS[key](str(value))
-            except ValueError as error:
-                raise SettingsError(
-                    f"basket.toml: {key} = {value!r}: {error}"
-                ) from error
-        return replace(self, **values)
+def parse_setting(name: str, text: str) -> Any:
+    """The value of the field `name` as text gives it.
+
+    Raises:
+        ValueError: the value can't be.
+    """
+    return _PARSERS[name](text)
 
 
 def unknown_variables(environ: Mapping[str, str] = os.environ) -> list[str]:

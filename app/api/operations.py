@@ -4,7 +4,8 @@ from flask import Blueprint, Response
 
 from app import telemetry
 from app.api.responses import json_response
-from app.serving.catalog import Catalog, ServedModel
+from app.serving.catalog import Catalog
+from app.serving.served import ServedModel
 
 
 def operations_blueprint(catalog: Catalog) -> Blueprint:
@@ -21,6 +22,9 @@ def operations_blueprint(catalog: Catalog) -> Blueprint:
             "default_model": catalog.default_name(),
             "models": {model.name: _described(model) for model in catalog.models()},
         }
+        problems = catalog.problems()
+        if problems:
+            state["problems"] = problems
         missing = catalog.missing()
         if not missing:
             return json_response({"status": "ready", **state})
@@ -39,6 +43,6 @@ def _described(model: ServedModel) -> dict[str, object]:
     """A model's version, and its inputs: enough to build a request for it."""
     inputs = [
         {"name": spec.name, "dtype": str(spec.dtype), "shape": spec.shape}
-        for spec in model.signature.inputs
+        for spec in next(iter(model.signatures.values())).inputs
     ]
-    return {"version": model.version, "inputs": inputs}
+    return {"version": str(model.version), "inputs": inputs}

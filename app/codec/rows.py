@@ -6,20 +6,38 @@ it finds something odd does a walk look for the place to name.
 """
 
 import json
+from collections.abc import Mapping
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 
 from app.codec import json_text
 from app.codec.fit import fit, takes
-from app.engines.base import Array, Signature, Tensors, TensorSpec
+from app.engines.base import (
+    DEFAULT_SIGNATURE,
+    Array,
+    Signature,
+    Tensors,
+    TensorSpec,
+)
 from app.errors import BadInput
 
 # A client's text is repeated in an error only so far.
 _NAMES_SHOWN = 8
 
 
-def decode(body: bytes, signature: Signature) -> Tensors:
+@dataclass(frozen=True)
+class Request:
+    """A decoded body; the answer is in columns where the request was."""
+
+    signature_name: str
+    inputs: Tensors
+    columnar: bool = False
+    timeout_s: float | None = None
+
+
+def decode(body: bytes, signatures: Mapping[str, Signature]) -> Request:
     """Read a request's rows as arrays (rows, *shape), one for each input.
 
     Raises:
@@ -33,17 +51,19 @@ def decode(body: bytes, signature: Signature) -> Tensors:
     instances = payload["instances"]
     if not isinstance(instances, list) or not instances:
         raise BadInput('"instances" must be a list with at least one row')
+    signature = signatures[DEFAULT_SIGNATURE]
     columns = _columns(instances, signature)
     # NumPy reads true as 1, and makes every value as wide as the longest string: only
     # a body without either may skip the walk.
     walk = b"true" in body or b"false" in body or _may_hold_strings(body, payload)
-    return {
+    inputs = {
         spec.name: _array(values, spec, walk, suffix)
         for spec, values, suffix in columns
     }
+    return Request(DEFAULT_SIGNATURE, inputs)
 
 
-def encode(outputs: Tensors) -> bytes:
+def encode(outputs: Tensors, *, columnar: bool = False) -> bytes:
     """Write outputs (rows, *shape); the name falls away where there is only one."""
     arrays = {name: np.ascontiguousarray(array) for name, array in outputs.items()}
     predictions: Any

@@ -1,4 +1,4 @@
-"""What every engine offers: a signature, one blocking run of a batch, an end.
+"""What every engine offers: signatures, one blocking run of a batch, an end.
 
 A batcher calls its engine from one thread; with batching off, request threads
 call it side by side.
@@ -15,10 +15,16 @@ Array: TypeAlias = npt.NDArray[np.generic]
 # Name -> array. All arrays have the same first dimension, the rows.
 Tensors: TypeAlias = Mapping[str, Array]
 
+# TensorFlow Serving's name for the signature of requests that name none.
+DEFAULT_SIGNATURE = "serving_default"
+
 
 @dataclass(frozen=True)
 class TensorSpec:
-    """One named input or output; `shape` is that of one row, None a free size."""
+    """One named input or output; `shape` is that of one row, None a free size.
+
+    Strings are arrays of dtype object that hold bytes.
+    """
 
     name: str
     dtype: np.dtype[np.generic]
@@ -37,24 +43,30 @@ class TensorSpec:
         return f"({', '.join(sizes)}{',' if len(sizes) == 1 else ''})"
 
     def blank(self, rows: int) -> Array:
-        """Zeros of shape (rows, *shape), free sizes taken as 1."""
-        return np.zeros((rows, *(size or 1 for size in self.shape)), self.dtype)
+        """Zeros of shape (rows, *shape), free sizes taken as 1; b"" for strings."""
+        shape = (rows, *(size or 1 for size in self.shape))
+        return np.full(shape, b"" if self.dtype.kind == "O" else 0, self.dtype)
 
 
 @dataclass(frozen=True)
 class Signature:
-    """What a model takes and gives, in the model's own order."""
+    """What one function of a model takes and gives, in the model's own order."""
 
     inputs: tuple[TensorSpec, ...]
     outputs: tuple[TensorSpec, ...]
 
 
 class Engine(Protocol):
-    """A ready model in one framework."""
+    """A ready model in one framework.
 
-    signature: Signature
+    `signatures` are its functions by name; `platform` says framework and format,
+    as V2's metadata has it, such as tensorflow_savedmodel.
+    """
 
-    def run(self, batch: Tensors) -> Tensors:
+    signatures: Mapping[str, Signature]
+    platform: str
+
+    def run(self, batch: Tensors, signature_name: str = DEFAULT_SIGNATURE) -> Tensors:
         """Compute one batch: inputs (rows, *shape) to outputs (rows, *shape).
 
         Raises:

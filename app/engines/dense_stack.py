@@ -10,6 +10,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 
+from app.engines.base import DEFAULT_SIGNATURE
 from app.engines.keras_tensorflow import KerasTensorFlowEngine, keras
 from app.errors import ModelLoadError
 
@@ -44,7 +45,7 @@ class Stack:
 
     def time_ms(self, rows: int, runs: int = 7) -> float:
         """The median time of one batch of so many rows, in ms."""
-        specs = self.engine.signature.inputs
+        specs = self.engine.signatures[DEFAULT_SIGNATURE].inputs
         batch = {spec.name: spec.blank(rows) + 1 for spec in specs}
         self.engine.run(batch)
         times_ms = []

@@ -18,7 +18,7 @@ import numpy as np
 import tensorflow as tf
 
 from app import gpus
-from app.engines.base import Signature, Tensors, TensorSpec
+from app.engines.base import DEFAULT_SIGNATURE, Signature, Tensors, TensorSpec
 from app.errors import ModelLoadError, OutOfDeviceMemory
 from app.settings import Settings
 
@@ -35,6 +35,8 @@ class KerasTensorFlowEngine:
     float32, which NumPy and JSON can carry.
     """
 
+    platform = "tensorflow_keras"
+
     def __init__(self, model: keras.Model) -> None:
         """Trace the model; nothing is computed yet.
 
@@ -42,10 +44,11 @@ class KerasTensorFlowEngine:
             ModelLoadError: the model has no fixed inputs, or takes strings.
         """
         model = _functional(model)
-        self.signature = _signature(model)
+        self._signature = _signature(model)
+        self.signatures = {DEFAULT_SIGNATURE: self._signature}
         specs = [
             tf.TensorSpec([None, *spec.shape], tf.as_dtype(spec.dtype), name=spec.name)
-            for spec in self.signature.inputs
+            for spec in self._signature.inputs
         ]
 
         def call(*inputs: tf.Tensor) -> list[tf.Tensor]:
@@ -59,13 +62,14 @@ class KerasTensorFlowEngine:
         self._function = tf.function(call, input_signature=specs)
         self._function.get_concrete_function()
 
-    def run(self, batch: Tensors) -> Tensors:
+    def run(self, batch: Tensors, signature_name: str = DEFAULT_SIGNATURE) -> Tensors:
         """Compute one batch.
 
         Raises:
             OutOfDeviceMemory: TensorFlow's ResourceExhaustedError.
         """
-        inputs = [tf.constant(batch[spec.name]) for spec in self.signature.inputs]
+        del signature_name  # it has one only
+        inputs = [tf.constant(batch[spec.name]) for spec in self._signature.inputs]
         try:
             outputs = self._function(*inputs)
         except tf.errors.ResourceExhaustedError as error:
@@ -75,7 +79,7 @@ class KerasTensorFlowEngine:
             ) from error
         return {
             spec.name: output.numpy()
-            for spec, output in zip(self.signature.outputs, outputs, strict=True)
+            for spec, output in zip(self._signature.outputs, outputs, strict=True)
         }
 
     def traces(self) -> int:

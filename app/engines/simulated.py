@@ -16,7 +16,7 @@ from typing import Any
 
 import numpy as np
 
-from app.engines.base import Signature, Tensors, TensorSpec
+from app.engines.base import DEFAULT_SIGNATURE, Signature, Tensors, TensorSpec
 from app.errors import ModelLoadError, OutOfDeviceMemory
 from app.settings import Settings
 
@@ -64,6 +64,8 @@ class Simulation:
 class SimulatedEngine:
     """An Engine whose device does nothing but take its time."""
 
+    platform = "simulated"
+
     def __init__(
         self, simulation: Simulation, sleep: Callable[[float], None] = time.sleep
     ) -> None:
@@ -72,17 +74,19 @@ class SimulatedEngine:
         self._sleep = sleep
         self._device = threading.Lock()
         float32 = np.dtype(np.float32)
-        self.signature = Signature(
+        signature = Signature(
             inputs=(TensorSpec("input", float32, simulation.input_shape),),
             outputs=(TensorSpec("output", float32, (simulation.outputs,)),),
         )
+        self.signatures = {DEFAULT_SIGNATURE: signature}
 
-    def run(self, batch: Tensors) -> Tensors:
+    def run(self, batch: Tensors, signature_name: str = DEFAULT_SIGNATURE) -> Tensors:
         """Hold the device for the simulated time, then echo.
 
         Raises:
             OutOfDeviceMemory: more rows than `memory_rows`.
         """
+        del signature_name  # it has one only
         (rows,) = batch.values()
         limit = self._simulation.memory_rows
         if limit is not None and len(rows) > limit:

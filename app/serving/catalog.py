@@ -1,86 +1,206 @@
-"""Name and version to a ready model, and the state of those that aren't."""
+"""What is served: names, versions and labels to ready models, and who uses them.
+
+The loader writes, request threads read. A request holds a lease on its version, so
+that a version which is replaced goes only when nobody uses it any more.
+"""
 
 import threading
-from dataclasses import dataclass
+from collections.abc import Iterator
+from contextlib import contextmanager
 
-from app.engines.base import Signature
-from app.errors import NotReady, UnknownModel
-from app.serving.batcher import Runner
-from app.serving.execution import Observer
-
-
-@dataclass(frozen=True)
-class ServedModel:
-    """A version that is loaded, warm and taking jobs."""
-
-    name: str
-    version: str
-    signature: Signature
-    runner: Runner
-    observer: Observer
+from app.errors import NotReady, Stopping, UnknownModel
+from app.serving.routing import Routes, Target
+from app.serving.served import Model, ServedModel, State, Version, VersionStatus
 
 
 class Catalog:
-    """What is served, by name. The loader writes, request threads read."""
+    """The models by name. All methods may be called from any thread."""
 
     def __init__(self, default_model: str | None) -> None:
         """Store the name that requests without one mean; None: see `default_name`."""
         self._default_model = default_model
-        self._ready: dict[str, ServedModel] = {}
-        # Names that should be served and are not, with the reason.
-        self._missing: dict[str, str] = {}
-        self._lock = threading.Lock()
+        self._models: dict[str, Model] = {}
+        self._closed = False
+        self._changed = threading.Condition()
 
-    def expect(self, name: str) -> None:
-        """Announce a model that will be loaded."""
-        with self._lock:
-            self._missing[name] = "is loading"
+    # What request threads ask.
 
-    def add(self, model: ServedModel) -> None:
-        """Serve a model from now on."""
-        with self._lock:
-            self._missing.pop(model.name, None)
-            self._ready[model.name] = model
-
-    def fail(self, name: str, reason: str) -> None:
-        """Keep the reason for which a model can't be served."""
-        with self._lock:
-            self._missing[name] = reason
-
-    def find(self, name: str | None = None) -> ServedModel:
-        """The ready model of that name, or the default one.
+    @contextmanager
+    def lease(self, target: Target) -> Iterator[ServedModel]:
+        """The ready version that a request wants, kept until the block ends.
 
         Raises:
-            UnknownModel: no such name.
+            UnknownModel: no such model or version.
+            BadInput: no such label.
             NotReady: still loading, or failed to load; with the reason.
         """
-        with self._lock:
-            wanted = name or self.default_name()
-            if wanted in self._ready:
-                return self._ready[wanted]
-            if wanted in self._missing:
-                raise NotReady(f"model {wanted!r}: {self._missing[wanted]}")
-            known = ", ".join(sorted({*self._ready, *self._missing})) or "none"
-        raise UnknownModel(f"no model {wanted!r}; there are: {known}")
+        with self._changed:
+            name = target.name or self.default_name()
+            model = self._find(name)
+            version = self._choose(name, model, target)
+            version.leases += 1
+        served = version.served
+        assert served is not None  # as it is AVAILABLE
+        try:
+            yield served
+        finally:
+            with self._changed:
+                version.leases -= 1
+                if version.state is not State.AVAILABLE:
+                    self._changed.notify_all()
+
+    def status(self, name: str) -> list[VersionStatus]:
+        """A model's versions, highest first.
+
+        Raises:
+            UnknownModel: no such model.
+        """
+        with self._changed:
+            versions = self._find(name).versions
+            return [
+                VersionStatus(number, versions[number].state, versions[number].error)
+                for number in sorted(versions, reverse=True)
+            ]
+
+    def lacks(self, name: str) -> str:
+        """Why a model has no version that serves; empty when it has one.
+
+        Raises:
+            UnknownModel: no such model.
+        """
+        with self._changed:
+            return self._find(name).lacks()
+
+    def names(self) -> list[str]:
+        """All models in order, those that are not ready or unloaded too."""
+        with self._changed:
+            return sorted(self._models)
+
+    def models(self) -> list[ServedModel]:
+        """Each version that is ready, the default one of a name last."""
+        with self._changed:
+            return [
+                served
+                for model in self._models.values()
+                for _, served in sorted(model.available().items())
+            ]
 
     def missing(self) -> dict[str, str]:
         """Each model that should be served and is not, with the reason."""
-        with self._lock:
-            missing = dict(self._missing)
-            wanted = self.default_name()
-            asked_for = self._default_model is not None or not self._ready
-            if asked_for and wanted not in self._ready:
-                missing.setdefault(wanted, "is the default model and not there")
+        with self._changed:
+            missing = {
+                name: model.lacks() or "is loading"
+                for name, model in self._models.items()
+                if (model.lacks() or not model.settled) and not model.unloaded
+            }
+            if not self._models or self._default_model is not None:
+                name = self.default_name()
+                if name not in self._models:
+                    missing[name] = "is the default model and not there"
         return missing
 
-    def models(self) -> list[ServedModel]:
-        """All that are ready."""
-        with self._lock:
-            return list(self._ready.values())
+    def problems(self) -> dict[str, list[str]]:
+        """All that went wrong with models, those that serve all the same too."""
+        with self._changed:
+            found = {name: model.failures() for name, model in self._models.items()}
+        return {name: texts for name, texts in found.items() if texts}
 
     def default_name(self) -> str:
         """What requests without a name mean: as set, else the only one, else digits."""
-        names = {*self._ready, *self._missing}
-        if self._default_model is None and len(names) == 1:
-            return next(iter(names))
+        with self._changed:
+            if self._default_model is None and len(self._models) == 1:
+                return next(iter(self._models))
         return self._default_model or "digits"
+
+    # What the loader says.
+
+    def expect(self, name: str) -> None:
+        """Announce a model that will be loaded."""
+        with self._changed:
+            self._models.setdefault(name, Model()).unloaded = False
+
+    def route(self, name: str, routes: Routes) -> None:
+        """Split a model's requests so from now on."""
+        with self._changed:
+            self._models[name].routes = routes
+
+    def begin(self, name: str, version: int) -> None:
+        """Show a version as loading."""
+        with self._changed:
+            self._models[name].versions[version] = Version(State.LOADING)
+
+    def add(self, served: ServedModel) -> None:
+        """Serve a version from now on.
+
+        Raises:
+            Stopping: the catalog is closed.
+        """
+        with self._changed:
+            if self._closed:
+                raise Stopping("the server is stopping")
+            version = Version(State.AVAILABLE, served=served)
+            model = self._models.setdefault(served.name, Model())
+            model.versions[served.version] = version
+
+    def fail(self, name: str, version: int, reason: str) -> None:
+        """Keep the reason for which a version can't be served."""
+        with self._changed:
+            self._models[name].versions[version] = Version(State.END, reason)
+
+    def note(self, name: str, problem: str) -> bool:
+        """Keep what is wrong with a whole model, empty: nothing; say if it is new."""
+        with self._changed:
+            is_new = self._models[name].problem != problem
+            self._models[name].problem = problem
+        return is_new
+
+    def settle(self, name: str) -> None:
+        """Note that the model stands as its folder wants it, as far as it can."""
+        with self._changed:
+            self._models[name].settled = True
+
+    def retire(self, name: str, version: int, timeout_s: float) -> ServedModel | None:
+        """Give a version to nobody from now on, and wait until nobody has it.
+
+        Returns what has to be closed; None: it never came to be served.
+        """
+        with self._changed:
+            retired = self._models[name].versions[version]
+            retired.state = State.UNLOADING
+            self._changed.wait_for(lambda: not retired.leases, timeout_s)
+            return retired.served
+
+    def forget(self, name: str, version: int | None = None) -> None:
+        """Drop a version that is no more, or a whole model."""
+        with self._changed:
+            if version is None:
+                del self._models[name]
+            else:
+                del self._models[name].versions[version]
+
+    def mark_unloaded(self, name: str) -> None:
+        """Note that a model is not served because somebody wants it so."""
+        with self._changed:
+            self._models.setdefault(name, Model()).unloaded = True
+
+    def close(self) -> list[ServedModel]:
+        """Take no more versions in; those that have to be closed."""
+        with self._changed:
+            self._closed = True
+        return self.models()
+
+    def _find(self, name: str) -> Model:
+        if name in self._models:
+            return self._models[name]
+        known = ", ".join(sorted(self._models)) or "none"
+        raise UnknownModel(f"no model {name[:80]!r}; there are: {known}")
+
+    def _choose(self, name: str, model: Model, target: Target) -> Version:
+        available = model.available()
+        if not available:
+            raise NotReady(f"model {name!r}: {model.lacks()}")
+        try:
+            number = model.routes.choose(target, available)
+        except UnknownModel as error:
+            raise UnknownModel(f"model {name!r}: {error}") from None
+        return model.versions[number]

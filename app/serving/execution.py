@@ -46,7 +46,9 @@ def execute(engine: Engine, pieces: Sequence[Piece], observer: Observer) -> floa
     outputs: Tensors = {}
     failure: Exception | None = None
     try:
-        outputs = _checked(engine.run(_stack(pieces)), rows, engine.signature)
+        name = pieces[0].job.signature_name
+        given = engine.run(_stack(pieces), name)
+        outputs = _checked(given, rows, engine.signatures[name])
     except BasketError as error:
         failure = error
     except BaseException as error:  # a model may raise anything, SystemExit too

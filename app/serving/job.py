@@ -7,11 +7,12 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from app.engines.base import Tensors
+from app.engines.base import DEFAULT_SIGNATURE, Tensors
 from app.errors import Late
 
-# Rows may share a batch when their keys are equal: each input's name, dtype, shape.
-Key = tuple[tuple[str, str, tuple[int, ...]], ...]
+# Rows may share a batch when their keys are equal: the signature's name, and each
+# input's name, dtype and row shape.
+Key = tuple[str, tuple[tuple[str, str, tuple[int, ...]], ...]]
 
 
 @dataclass(frozen=True)
@@ -50,6 +51,7 @@ class Job:
         "is_gone",
         "key",
         "rows",
+        "signature_name",
         "taken",
     )
 
@@ -58,13 +60,16 @@ class Job:
         inputs: Tensors,
         deadline: float,
         is_gone: Callable[[], bool] = lambda: False,
+        signature_name: str = DEFAULT_SIGNATURE,
     ) -> None:
         """Wrap inputs (rows, *shape); `is_gone` says that the client hung up."""
         self.inputs = inputs
+        self.signature_name = signature_name
         self.rows = len(next(iter(inputs.values())))
-        self.key: Key = tuple(
+        specs = (
             (name, array.dtype.str, array.shape[1:]) for name, array in inputs.items()
         )
+        self.key: Key = (signature_name, tuple(specs))
         self.deadline = deadline
         self.is_gone = is_gone
         self.enqueued_at = time.monotonic()

@@ -1,44 +1,25 @@
-"""Finds models in their folder, opens and warms them, and closes them at the end.
+"""Keeps what is served equal to what stands in the folder of models.
 
-Loading runs in a thread of its own, so that a worker's heartbeat goes on and
-readiness can be asked meanwhile. A model that can't be loaded is noted, and the
-others go on.
+One thread looks at the folder again and again. A new version is opened and warmed
+beside the old one, takes its place at once, and the old one goes when its last
+request is answered. Loading in a thread lets a worker's heartbeat go on, and
+readiness be asked meanwhile.
 """
 
 import logging
 import threading
 import time
-from collections.abc import Callable
-from pathlib import Path
 
-from app.engines import open_engine
-from app.engines.base import Engine
-from app.errors import ModelLoadError, OutOfDeviceMemory, SettingsError
-from app.serving.batcher import Batcher, Runner, Unbatched
-from app.serving.catalog import Catalog, ServedModel
-from app.serving.execution import Observer
-from app.serving.release import release_for
+from app.errors import ModelFailed, Stopping, UnknownModel
+from app.serving.catalog import Catalog
+from app.serving.opening import Opener
+from app.serving.reconciler import Reconciler, close
+from app.serving.repository import scan
+from app.serving.unloaded import Unloaded
 from app.settings import Settings
 
 _log = logging.getLogger(__name__)
-
-
-def newest_versions(model_dir: Path) -> dict[str, Path | None]:
-    """Model name -> folder of its highest version, None where it has none."""
-    return {
-        folder.name: max(
-            (version for version in folder.iterdir() if _is_version(version)),
-            key=lambda version: int(version.name),
-            default=None,
-        )
-        for folder in sorted(model_dir.iterdir())
-        if folder.is_dir() and not folder.name.startswith((".", "_", "lost+found"))
-    }
-
-
-def _is_version(folder: Path) -> bool:
-    name = folder.name
-    return folder.is_dir() and name.isascii() and name.isdigit()
+SCAN_EVERY_S = 1.0
 
 
 class Loader:
@@ -48,30 +29,72 @@ class Loader:
         self,
         settings: Settings,
         catalog: Catalog,
-        observe: Callable[[str, str], Observer],
-        open_engine: Callable[[Path, Settings], Engine] = open_engine,
+        opener: Opener,
+        unloaded: Unloaded,
+        scan_every_s: float | None = SCAN_EVERY_S,
     ) -> None:
-        """Store the parts; `observe` gives a name and version their Observer."""
+        """Store the parts; with `scan_every_s` None only `rescan` looks again."""
         self._settings = settings
         self._catalog = catalog
-        self._observe = observe
-        self._open_engine = open_engine
-        self._lock = threading.Lock()
+        self._unloaded = unloaded
+        self._scan_every_s = scan_every_s
+        self._reconciler = Reconciler(
+            catalog, opener, drain_s=settings.request_timeout_ms / 1000
+        )
         self._stopping = False
-        self._thread = threading.Thread(target=self._load, name="loader", daemon=True)
+        # Passes over the folder: how many were asked for, and are done.
+        self._asked = self._done = 0
+        self._to_retry: set[str] = set()
+        self._passes = threading.Condition()
+        self._thread = threading.Thread(target=self._run, name="loader", daemon=True)
 
     def start(self) -> None:
         """Begin to load in the background, once."""
         if self._thread.ident:
             return
-        for name in newest_versions(self._settings.model_dir):
+        for name in scan(self._settings.model_dir, self._settings):
             self._catalog.expect(name)
+        self._asked = 1
         self._thread.start()
 
     def wait(self, timeout_s: float | None = None) -> bool:
         """Block until each model is ready or has failed; False: time ran out."""
-        self._thread.join(timeout_s)
-        return not self._thread.is_alive()
+        with self._passes:
+            return self._passes.wait_for(lambda: self._done > 0, timeout_s)
+
+    def rescan(self, timeout_s: float | None = None) -> bool:
+        """Look at the folder now, and wait for what follows; False: time ran out."""
+        with self._passes:
+            self._asked += 1
+            mine = self._asked
+            self._passes.notify_all()
+            return self._passes.wait_for(lambda: self._done >= mine, timeout_s)
+
+    def load(self, name: str, timeout_s: float | None = None) -> None:
+        """Serve a model that was unloaded, or try one again that failed.
+
+        Raises:
+            UnknownModel: no such folder.
+            ModelFailed: it can't be loaded; with the reason.
+        """
+        self._check_known(name)
+        self._unloaded.discard(name)
+        with self._passes:
+            self._to_retry.add(name)
+        self.rescan(timeout_s)
+        reason = self._catalog.lacks(name)
+        if reason:
+            raise ModelFailed(f"failed to load {name!r}: {reason}")
+
+    def unload(self, name: str, timeout_s: float | None = None) -> None:
+        """Serve a model no more until it is loaded again; its jobs are finished.
+
+        Raises:
+            UnknownModel: no such folder.
+        """
+        self._check_known(name)
+        self._unloaded.add(name)
+        self.rescan(timeout_s)
 
     def close(self, timeout_s: float) -> None:
         """Close all models within one shared time limit; may be called twice.
@@ -79,80 +102,53 @@ class Loader:
         Raises nothing; a model that is still loading is not waited for.
         """
         give_up_at = time.monotonic() + timeout_s
-        with self._lock:
+        with self._passes:
             self._stopping = True
-        for model in self._catalog.models():
-            try:
-                model.runner.close(max(give_up_at - time.monotonic(), 0))
-            except Exception:  # an engine may raise anything
-                _log.exception("model %s did not close in order", model.name)
+            self._passes.notify_all()
+        for model in self._catalog.close():
+            close(model, max(give_up_at - time.monotonic(), 0))
 
-    def _load(self) -> None:
-        for name, folder in newest_versions(self._settings.model_dir).items():
+    def _check_known(self, name: str) -> None:
+        if name not in scan(self._settings.model_dir, self._settings):
+            raise UnknownModel(f"no model {name[:80]!r} in the repository")
+
+    def _run(self) -> None:
+        while not self._stopping:
+            with self._passes:
+                asked, to_retry = self._asked, self._to_retry
+                self._to_retry = set()
+            for name in to_retry:
+                self._reconciler.retry(name)
+            self._pass()
+            with self._passes:
+                self._done = asked
+                self._passes.notify_all()
+                self._passes.wait_for(self._is_wanted, self._scan_every_s)
+
+    def _is_wanted(self) -> bool:
+        return self._stopping or self._asked > self._done
+
+    def _pass(self) -> None:
+        try:
+            folders = scan(self._settings.model_dir, self._settings)
+        except OSError as error:
+            _log.error("the folder of models can't be read now: %s", error.strerror)
+            return
+        default = self._catalog.default_name()
+        for name in sorted(folders, key=lambda name: (name != default, name)):
             if self._stopping:
                 return
             try:
-                if folder is None:
-                    raise ModelLoadError("has no version folder, such as 1")
-                self._load_version(name, folder)
-            except (ModelLoadError, SettingsError) as error:
-                _log.error("model %s is not served: %s", name, error)
-                self._catalog.fail(name, str(error))
-            except BaseException as error:  # a model may raise anything
-                _log.exception("model %s is not served", name)
-                self._catalog.fail(name, f"failed to load ({type(error).__name__})")
-
-    def _load_version(self, name: str, folder: Path) -> None:
-        settings = self._settings.for_model(folder.parent)
-        _log.info("loading model %s version %s", name, folder.name)
-        began_at = time.monotonic()
-        engine = self._open_engine(folder, settings)
-        try:
-            warm_up(engine, settings.max_batch_size)
-        except BaseException:
-            engine.close()
-            raise
-        observer = self._observe(name, folder.name)
-        runner = _runner(engine, settings, observer)
-        model = ServedModel(name, folder.name, engine.signature, runner, observer)
-        with self._lock:
-            if self._stopping:
-                engine.close()
+                if name in self._unloaded:
+                    self._catalog.mark_unloaded(name)
+                    self._reconciler.remove(name)
+                else:
+                    self._catalog.expect(name)
+                    self._reconciler.update(folders[name])
+            except Stopping:
                 return
-            runner.start()
-            self._catalog.add(model)
-        took_s = time.monotonic() - began_at
-        _log.info("model %s version %s is ready (%.1f s)", name, folder.name, took_s)
-
-
-def warm_up(engine: Engine, max_batch_size: int) -> None:
-    """Run the smallest and the largest batch, so that no client pays for a first.
-
-    Raises:
-        ModelLoadError: the model fails on rows of zeros.
-    """
-    for rows in sorted({1, max_batch_size}):
-        batch = {spec.name: spec.blank(rows) for spec in engine.signature.inputs}
-        try:
-            engine.run(batch)
-        except OutOfDeviceMemory as error:
-            if rows == 1:
-                raise ModelLoadError(f"not even one row fits: {error}") from error
-            _log.warning("max_batch_size is too high: %s", error)
-        except Exception as error:
-            raise ModelLoadError(
-                f"fails on a batch of {rows} rows of zeros ({type(error).__name__})"
-            ) from error
-
-
-def _runner(engine: Engine, settings: Settings, observer: Observer) -> Runner:
-    max_rows = settings.max_batch_size * settings.max_enqueued_batches
-    if not settings.batching:
-        return Unbatched(engine, max_rows, observer)
-    return Batcher(
-        engine,
-        release_for(settings),
-        settings.max_batch_size,
-        settings.max_enqueued_batches,
-        observer,
-    )
+            except Exception:  # must not end the thread
+                _log.exception("model %s: looking after it failed", name)
+        for name in set(self._catalog.names()) - set(folders):
+            self._reconciler.remove(name)
+            self._catalog.forget(name)

@@ -57,8 +57,12 @@ def test_a_file_answers_like_its_model(keras, reopened, name):
     hidden = keras.layers.Dense(8, activation="tanh")(row)
     model = keras.Model(row, keras.layers.Dense(3, name="scores")(hidden))
     engine = reopened(model, name)
-    assert _names(engine.signature.inputs) == {"row": ("float32", (6,))}
-    assert _names(engine.signature.outputs) == {"scores": ("float32", (3,))}
+    assert _names(engine.signatures["serving_default"].inputs) == {
+        "row": ("float32", (6,))
+    }
+    assert _names(engine.signatures["serving_default"].outputs) == {
+        "scores": ("float32", (3,))
+    }
     for rows in (1, 2, 7, 64):
         batch = _rows(rows, 6)
         outputs = engine.run({"row": batch})
@@ -72,7 +76,12 @@ def test_all_batch_sizes_share_one_trace(keras, keras_tensorflow):
     model = keras.Sequential([keras.Input((4,)), keras.layers.Dense(2)])
     engine = keras_tensorflow.KerasTensorFlowEngine(model)
     for rows in (1, 2, 3, 50):
-        engine.run({spec.name: _rows(rows, 4) for spec in engine.signature.inputs})
+        engine.run(
+            {
+                spec.name: _rows(rows, 4)
+                for spec in engine.signatures["serving_default"].inputs
+            }
+        )
     assert engine.traces() == 1
 
 
@@ -81,7 +90,9 @@ def test_training_only_layers_are_idle(keras, reopened):
     model = keras.Sequential([keras.Input((50,)), keras.layers.Dropout(0.9)])
     engine = reopened(model)
     batch = _rows(4, 50)
-    (output,) = engine.run({engine.signature.inputs[0].name: batch}).values()
+    (output,) = engine.run(
+        {engine.signatures["serving_default"].inputs[0].name: batch}
+    ).values()
     np.testing.assert_array_equal(output, batch)
 
 
@@ -92,7 +103,7 @@ def test_several_inputs_and_outputs_keep_their_names(keras, reopened):
     wide = keras.ops.cast(right, "float32")
     outputs = {"sum": left + wide, "difference": left - wide}
     engine = reopened(keras.Model({"right": right, "left": left}, outputs))
-    assert _names(engine.signature.inputs) == {
+    assert _names(engine.signatures["serving_default"].inputs) == {
         "left": ("float32", (2,)),
         "right": ("int32", (2,)),
     }
@@ -107,7 +118,7 @@ def test_free_sizes_stay_free(keras, reopened):
     """A dimension that the model leaves open takes any size."""
     row = keras.Input((None, 3), name="row")
     engine = reopened(keras.Model(row, keras.ops.sum(row, axis=1)))
-    assert engine.signature.inputs[0].shape == (None, 3)
+    assert engine.signatures["serving_default"].inputs[0].shape == (None, 3)
     for size in (1, 5):
         (output,) = engine.run({"row": np.ones((2, size, 3), np.float32)}).values()
         np.testing.assert_array_equal(output, np.full((2, 3), float(size)))
@@ -118,7 +129,9 @@ def test_half_width_outputs_come_back_as_numbers(keras, reopened):
     row = keras.Input((3,), name="row")
     model = keras.Model(row, keras.layers.Dense(2, dtype="bfloat16", name="out")(row))
     engine = reopened(model)
-    assert _names(engine.signature.outputs) == {"out": ("float32", (2,))}
+    assert _names(engine.signatures["serving_default"].outputs) == {
+        "out": ("float32", (2,))
+    }
     assert engine.run({"row": _rows(2, 3)})["out"].dtype == np.float32
 
 

@@ -5,7 +5,7 @@ import threading
 
 import numpy as np
 
-from app.engines.base import Array, Signature, Tensors, TensorSpec
+from app.engines.base import DEFAULT_SIGNATURE, Array, Signature, Tensors, TensorSpec
 
 _PATIENCE_S = 10
 _FLOAT32 = np.dtype(np.float32)
@@ -14,15 +14,18 @@ _FLOAT32 = np.dtype(np.float32)
 class Echo:
     """Answers each row with its first value; `batches` is what it was given."""
 
+    platform = "echo"
+
     def __init__(self) -> None:
-        self.signature = Signature(
+        signature = Signature(
             inputs=(TensorSpec("input", _FLOAT32, (None,)),),
             outputs=(TensorSpec("output", _FLOAT32, (1,)),),
         )
+        self.signatures = {DEFAULT_SIGNATURE: signature}
         self.batches: list[Array] = []
         self.closed = 0
 
-    def run(self, batch: Tensors) -> Tensors:
+    def run(self, batch: Tensors, signature_name: str = DEFAULT_SIGNATURE) -> Tensors:
         self.batches.append(batch["input"])
         return {"output": batch["input"][:, :1]}
 
@@ -46,7 +49,7 @@ class Raises(Echo):
         super().__init__()
         self.error = error
 
-    def run(self, batch: Tensors) -> Tensors:
+    def run(self, batch: Tensors, signature_name: str = DEFAULT_SIGNATURE) -> Tensors:
         outputs = super().run(batch)
         if (batch["input"] == self.poison).any():
             raise self.error
@@ -56,28 +59,28 @@ class Raises(Echo):
 class TooFewRows(Echo):
     """Loses the last row."""
 
-    def run(self, batch: Tensors) -> Tensors:
+    def run(self, batch: Tensors, signature_name: str = DEFAULT_SIGNATURE) -> Tensors:
         return {"output": super().run(batch)["output"][:-1]}
 
 
 class OneValue(Echo):
     """Gives a single value for all rows."""
 
-    def run(self, batch: Tensors) -> Tensors:
+    def run(self, batch: Tensors, signature_name: str = DEFAULT_SIGNATURE) -> Tensors:
         return {"output": super().run(batch)["output"].sum()}
 
 
 class OutputMissing(Echo):
     """Gives its output a name that its signature does not have."""
 
-    def run(self, batch: Tensors) -> Tensors:
+    def run(self, batch: Tensors, signature_name: str = DEFAULT_SIGNATURE) -> Tensors:
         return {"other": super().run(batch)["output"]}
 
 
 class OutputBeside(Echo):
     """Gives something first that its signature does not have, and not in rows."""
 
-    def run(self, batch: Tensors) -> Tensors:
+    def run(self, batch: Tensors, signature_name: str = DEFAULT_SIGNATURE) -> Tensors:
         return {"state": np.zeros(1, np.float32), **super().run(batch)}
 
 
@@ -89,7 +92,7 @@ class Blocks(Echo):
         self.started = threading.Event()
         self._released = threading.Event()
 
-    def run(self, batch: Tensors) -> Tensors:
+    def run(self, batch: Tensors, signature_name: str = DEFAULT_SIGNATURE) -> Tensors:
         self.started.set()
         assert self._released.wait(_PATIENCE_S), "the test never let the engine go"
         return super().run(batch)
@@ -110,7 +113,7 @@ class Puppet(Echo):
         self._orders: queue.SimpleQueue[BaseException | None] = queue.SimpleQueue()
         self._free = False
 
-    def run(self, batch: Tensors) -> Tensors:
+    def run(self, batch: Tensors, signature_name: str = DEFAULT_SIGNATURE) -> Tensors:
         outputs = super().run(batch)
         self._begun.put(batch["input"])
         if not self._free:

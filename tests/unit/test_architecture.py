@@ -10,16 +10,24 @@ ROOT = Path(__file__).parents[2]
 ALLOWED = {
     "app.errors": (),
     "app.settings": ("app.errors",),
+    "app.model_config": ("app.errors", "app.settings"),
     "app.gpus": ("app.errors",),
     "app.engines": ("app.engines", "app.errors", "app.gpus", "app.settings"),
     "app.codec": ("app.codec", "app.engines.base", "app.errors"),
-    "app.serving": ("app.serving", "app.engines", "app.errors", "app.settings"),
+    "app.serving": (
+        *("app.serving", "app.engines", "app.errors"),
+        *("app.model_config", "app.settings"),
+    ),
     "app.telemetry": (),
     "app.api": (
         *("app.api", "app.codec", "app.serving"),
-        *("app.engines.base", "app.errors", "app.settings", "app.telemetry"),
+        *("app.engines.base", "app.errors", "app.model_config"),
+        *("app.settings", "app.telemetry"),
     ),
-    "app.commands": ("app.engines", "app.errors", "app.settings"),
+    "app.commands": (
+        *("app.commands", "app.engines", "app.errors"),
+        *("app.model_config", "app.settings"),
+    ),
     "app.gunicorn_worker": (),
 }
 FRAMEWORKS = ("tensorflow", "keras", "jax", "openvino")

@@ -117,7 +117,10 @@ def test_open_engine(tmp_path):
     file = tmp_path / "simulated.json"
     file.write_text('{"input_shape": [4, 2], "outputs": 3}')
     engine = simulated.open_engine(file, Settings())
-    (taken,), (given) = engine.signature.inputs, engine.signature.outputs[0]
+    (taken,), (given) = (
+        engine.signatures["serving_default"].inputs,
+        engine.signatures["serving_default"].outputs[0],
+    )
     assert (taken.name, taken.dtype, taken.shape) == ("input", np.float32, (4, 2))
     assert (given.name, given.dtype, given.shape) == ("output", np.float32, (3,))
     engine.close()

@@ -1,4 +1,4 @@
-"""`flask --app wsgi models ...`: make models at the command line."""
+"""`models make`: models that are not trained for anything."""
 
 from importlib import import_module
 
@@ -11,11 +11,9 @@ from app.settings import Settings
 _GIB = 1 << 30
 
 
-def models_commands(settings: Settings) -> AppGroup:
-    """The `models` group."""
-    models = AppGroup("models", help="Make models.")
+def make_commands(settings: Settings) -> AppGroup:
+    """The `make` group."""
     make = AppGroup("make", help="Make a model that is not trained for anything.")
-    models.add_command(make)
 
     @make.command("big")
     @click.option("--latency-ms", type=click.FloatRange(min=1), default=300.0)
@@ -44,4 +42,4 @@ def models_commands(settings: Settings) -> AppGroup:
         stacks.save(stack, file)
         click.echo("saved; serve it with BASKET_DEFAULT_MODEL=big")
 
-    return models
+    return make

@@ -1,0 +1,159 @@
+"""Brings one model in line with its folder: what to load, what may go."""
+
+import gc
+import logging
+import time
+
+from app.errors import ModelLoadError, SettingsError, Stopping
+from app.model_config import ModelConfig
+from app.serving.catalog import Catalog
+from app.serving.opening import Opener
+from app.serving.repository import Fingerprint, ModelFolder, fingerprint
+from app.serving.routing import Routes
+from app.serving.served import ServedModel, State
+
+_log = logging.getLogger(__name__)
+
+
+class Reconciler:
+    """Loads what a folder wants served, then retires what it does not.
+
+    Wanted are each version that a label names, and the newest that can be loaded: a
+    version that fails leaves the one before it in place. Used by one thread.
+    """
+
+    def __init__(self, catalog: Catalog, opener: Opener, drain_s: float) -> None:
+        """Store the parts; `drain_s` bounds how long a replaced version is kept."""
+        self._catalog = catalog
+        self._opener = opener
+        self._drain_s = drain_s
+        # Versions that could not be loaded, as their folders were then.
+        self._broken: dict[tuple[str, int], Fingerprint] = {}
+
+    def update(self, folder: ModelFolder) -> None:
+        """Serve what the folder says.
+
+        Raises:
+            Stopping: the catalog is closed.
+        """
+        name, config = folder.name, folder.config
+        if isinstance(config, SettingsError):
+            # What is served goes on as it is.
+            self._note(name, str(config))
+            self._catalog.settle(name)
+            return
+        self._note(name, _problem(folder, config))
+        if not self._available(name):
+            self._route(name, config)
+        while (version := self._next(folder, config)) is not None:
+            self._load(folder, version, config)
+        self._route(name, config)
+        wanted = self._wanted(folder, config)
+        for status in self._catalog.status(name):
+            if status.version not in wanted:
+                keep = status.state is State.END and status.version in folder.versions
+                if not keep:
+                    self._retire(name, status.version)
+        self._catalog.settle(name)
+
+    def remove(self, name: str) -> None:
+        """Retire all versions of a model."""
+        for status in self._catalog.status(name):
+            self._retire(name, status.version)
+        self.retry(name)
+
+    def retry(self, name: str) -> None:
+        """Try the model's broken versions again, although they have not changed."""
+        for key in [key for key in self._broken if key[0] == name]:
+            del self._broken[key]
+
+    def _wanted(self, folder: ModelFolder, config: ModelConfig) -> list[int]:
+        """The versions to serve; those with the most traffic first."""
+        sound = [v for v in folder.versions if not self._is_broken(folder, v)]
+        weights = dict.fromkeys(sorted(sound, reverse=True)[:1], 0.0)
+        for label, version in config.labels.items():
+            if version in sound:
+                weight = config.traffic.get(label, 0.0)
+                weights[version] = weights.get(version, 0.0) + weight
+        return sorted(weights, key=lambda version: (-weights[version], -version))
+
+    def _next(self, folder: ModelFolder, config: ModelConfig) -> int | None:
+        available = self._available(folder.name)
+        wanted = self._wanted(folder, config)
+        return next((v for v in wanted if v not in available), None)
+
+    def _is_broken(self, folder: ModelFolder, version: int) -> bool:
+        known = self._broken.get((folder.name, version))
+        return known is not None and known == fingerprint(folder.versions[version])
+
+    def _available(self, name: str) -> set[int]:
+        return {
+            status.version
+            for status in self._catalog.status(name)
+            if status.state is State.AVAILABLE
+        }
+
+    def _load(self, folder: ModelFolder, version: int, config: ModelConfig) -> None:
+        name, place = folder.name, folder.versions[version]
+        _log.info("loading model %s version %s", name, version)
+        self._catalog.begin(name, version)
+        looks = fingerprint(place)
+        began_at = time.monotonic()
+        try:
+            served = self._opener.open(name, version, place, config)
+        except BaseException as error:  # a model may raise anything
+            self._broken[name, version] = looks
+            reason = f"failed to load ({type(error).__name__})"
+            if isinstance(error, ModelLoadError | SettingsError):
+                reason = str(error)
+                _log.error("model %s %s is not served: %s", name, version, reason)
+            else:
+                _log.exception("model %s version %s is not served", name, version)
+            self._catalog.fail(name, version, reason)
+            return
+        self._broken.pop((name, version), None)
+        self._serve(served)
+        took_s = time.monotonic() - began_at
+        _log.info("model %s version %s is ready (%.1f s)", name, version, took_s)
+
+    def _serve(self, served: ServedModel) -> None:
+        try:
+            self._catalog.add(served)
+        except Stopping:
+            served.runner.close(0)
+            raise
+
+    def _retire(self, name: str, version: int) -> None:
+        served = self._catalog.retire(name, version, self._drain_s)
+        if served is not None:
+            close(served, self._drain_s)
+            _log.info("model %s version %s is unloaded", name, version)
+            # Graphs refer to themselves; without this their weights would stay.
+            del served
+            gc.collect()
+        self._catalog.forget(name, version)
+
+    def _route(self, name: str, config: ModelConfig) -> None:
+        routes = Routes(config.labels, config.traffic)
+        self._catalog.route(name, routes)
+
+    def _note(self, name: str, problem: str) -> None:
+        if self._catalog.note(name, problem) and problem:
+            _log.error("model %s: %s", name, problem)
+
+
+def close(served: ServedModel, timeout_s: float) -> None:
+    """Close a model's runner; whatever it raises is logged."""
+    try:
+        served.runner.close(timeout_s)
+    except Exception:  # an engine may raise anything
+        _log.exception("model %s did not close in order", served.name)
+
+
+def _problem(folder: ModelFolder, config: ModelConfig) -> str:
+    if not folder.versions:
+        return "has no version folder, such as 1"
+    for label, version in config.labels.items():
+        if version not in folder.versions:
+            return f"label {label} names version {version}, and there is none"
+    return ""

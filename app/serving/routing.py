@@ -1,0 +1,99 @@
+"""Which version a request gets: the one it names, its label's, or by traffic.
+
+The split by weight follows the client where the request says who it is. Weighted
+rendezvous hashing (Thaler and Ravishankar, 1998; with weights: Schindelhauer and
+Schomaker, 2005) needs no table, gives the same side in every process, and moves
+only those clients that must move when a weight changes or a label goes.
+"""
+
+import bisect
+import hashlib
+import itertools
+import math
+import random
+from collections.abc import Collection, Mapping
+from dataclasses import dataclass
+
+from app.errors import BadInput, UnknownModel
+
+# 48 bits: every share is exact as a double, and below 1.
+_DIGEST_BYTES = 6
+# The golden ratio's fraction: steps of it fill 0..1 evenly (Weyl's sequence), so
+# that a split comes closer to its weights than by chance.
+_GOLDEN = (math.sqrt(5) - 1) / 2
+
+
+@dataclass(frozen=True)
+class Target:
+    """What a request says about the model it wants; None: not said.
+
+    `client` is whoever must always land on the same side of a split.
+    """
+
+    name: str | None = None
+    version: int | None = None
+    label: str | None = None
+    client: str | None = None
+
+
+class Routes:
+    """One model's labels and split."""
+
+    def __init__(
+        self,
+        labels: Mapping[str, int] | None = None,
+        traffic: Mapping[str, float] | None = None,
+    ) -> None:
+        """Store them; without traffic the newest version is for those that ask none."""
+        self.labels = dict(labels or {})
+        self._traffic = {name: w for name, w in (traffic or {}).items() if w > 0}
+        self._places = itertools.count()
+        self._start = random.random()  # noqa: S311  # no secret
+
+    def choose(self, target: Target, available: Collection[int]) -> int:
+        """The version for a request, out of those that are `available`, one at least.
+
+        A label whose version is not available has no share of the traffic.
+
+        Raises:
+            BadInput: no such label.
+            UnknownModel: the version, or the label's version, is not available.
+        """
+        version = target.version
+        if target.label is not None:
+            if target.label not in self.labels:
+                raise BadInput(
+                    f"Unrecognized servable version label: {target.label[:80]}"
+                )
+            version = self.labels[target.label]
+        if version is None:
+            return self._split(target.client, available)
+        if version not in available:
+            raise UnknownModel(f"version {version} is not served")
+        return version
+
+    def _split(self, client: str | None, available: Collection[int]) -> int:
+        weights = {
+            label: weight
+            for label, weight in self._traffic.items()
+            if self.labels[label] in available
+        }
+        if not weights:
+            return max(available)
+        label = self._next_label(weights) if client is None else _side(client, weights)
+        return self.labels[label]
+
+    def _next_label(self, weights: Mapping[str, float]) -> str:
+        place = (self._start + next(self._places) * _GOLDEN) % 1
+        ends = list(itertools.accumulate(weights.values()))
+        return list(weights)[bisect.bisect_right(ends, place * ends[-1])]
+
+
+def _side(client: str, weights: Mapping[str, float]) -> str:
+    def score(label: str) -> float:
+        key = f"{label}\0{client}".encode(errors="surrogateescape")
+        digest = hashlib.blake2b(key, digest_size=_DIGEST_BYTES).digest()
+        share = (int.from_bytes(digest) + 0.5) / (1 << 8 * _DIGEST_BYTES)
+        return -weights[label] / math.log(share)
+
+    return max(weights, key=score)

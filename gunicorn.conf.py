@@ -14,7 +14,7 @@ from pathlib import Path
 
 from gunicorn.workers.gthread import ThreadWorker
 
-from app import gpus
+from app import RUN_DIR, gpus
 from app.errors import SettingsError
 from app.gunicorn_worker import GracefulThreadWorker
 from app.settings import Settings, unknown_variables
@@ -27,13 +27,12 @@ keepalive = 75
 control_socket_disable = True
 
 _METRICS_DIR = "PROMETHEUS_MULTIPROC_DIR"
-_OWN_METRICS_DIR = "basket-metrics-"
 # Below the half minute after which most supervisors take silence for death.
 _BACKLOG_WAIT_S = 20
 
 
 def on_starting(server):
-    """Refuse settings that can't be, then make room for the workers' metrics."""
+    """Refuse settings that can't be, then make room for what the workers share."""
     try:
         settings = Settings.from_environment()
         if server.cfg.preload_app:
@@ -46,7 +45,7 @@ def on_starting(server):
         server.log.info(line)
     for line in unknown_variables():
         server.log.warning(line)
-    _prepare_metrics_dir(reexecuted=server.master_pid != 0)
+    _prepare_run_dir(reexecuted=server.master_pid != 0)
     _choose_worker(server)
 
 
@@ -98,10 +97,9 @@ def child_exit(server, worker):
 
 
 def on_exit(server):
-    """Remove the metrics files, unless they belong to somebody else."""
-    folder = Path(os.environ.get(_METRICS_DIR, ""))
-    if folder.name.startswith(_OWN_METRICS_DIR) and not server.reexec_pid:
-        shutil.rmtree(folder, ignore_errors=True)
+    """Remove what the workers shared, unless a new master goes on with it."""
+    if RUN_DIR in os.environ and not server.reexec_pid:
+        shutil.rmtree(os.environ[RUN_DIR], ignore_errors=True)
 
 
 def _choose_worker(server):
@@ -109,10 +107,11 @@ def _choose_worker(server):
         server.worker_class = GracefulThreadWorker
 
 
-def _prepare_metrics_dir(*, reexecuted):
-    """Set and empty the folder; a re-executed master shares it with the old one."""
-    if _METRICS_DIR not in os.environ:
-        os.environ[_METRICS_DIR] = tempfile.mkdtemp(prefix=_OWN_METRICS_DIR)
+def _prepare_run_dir(*, reexecuted):
+    """Make what the workers share; a re-executed master goes on with the old one's."""
+    if not reexecuted or RUN_DIR not in os.environ:
+        os.environ[RUN_DIR] = tempfile.mkdtemp(prefix="basket-")
+    os.environ.setdefault(_METRICS_DIR, f"{os.environ[RUN_DIR]}/metrics")
     folder = Path(os.environ[_METRICS_DIR])
     folder.mkdir(parents=True, exist_ok=True)
     if not reexecuted:

@@ -3,12 +3,18 @@
 `create_app` is the one place where the parts meet.
 """
 
+import os
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from flask import Flask
 
     from app.settings import Settings
+
+
+# Where a server's workers share files; set by the server, and no setting.
+RUN_DIR = "_BASKET_RUN_DIR"
 
 
 def create_app(settings: "Settings | None" = None) -> "Flask":
@@ -47,6 +53,12 @@ def create_app(settings: "Settings | None" = None) -> "Flask":
     app.register_blueprint(operations_blueprint(catalog))
     app.cli.add_command(models_commands(settings))
     app.extensions["basket"] = Loader(
-        settings, catalog, Opener(ModelMetrics), Unloaded()
+        settings, catalog, Opener(ModelMetrics), Unloaded(_shared("unloaded"))
     )
     return app
+
+
+def _shared(name: str) -> "Path | None":
+    """A folder that the server's workers share; None: nobody has made one."""
+    run_dir = os.environ.get(RUN_DIR)
+    return Path(run_dir) / name if run_dir else None

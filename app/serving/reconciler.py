@@ -120,7 +120,7 @@ class Reconciler:
         try:
             self._catalog.add(served)
         except Stopping:
-            served.runner.close(0)
+            close(served, self._drain_s)
             raise
 
     def _retire(self, name: str, version: int) -> None:

@@ -4,6 +4,8 @@ Each worker loads models by itself, and a request to unload reaches one of them;
 file in a folder that they share tells the others.
 """
 
+import atexit
+import shutil
 import tempfile
 from pathlib import Path
 
@@ -12,19 +14,21 @@ class Unloaded:
     """The set of names; each is an empty file."""
 
     def __init__(self, folder: Path | None = None) -> None:
-        """Use a folder that others share; None: one of its own."""
-        if folder is None:
-            self._own = tempfile.TemporaryDirectory()
-            folder = Path(self._own.name)
+        """Use a folder that others share; None: one of its own, once it needs it."""
         self._folder = folder
 
     def add(self, name: str) -> None:
         """Note that a model is not to be served; `name` is that of a folder."""
+        if self._folder is None:
+            self._folder = Path(tempfile.mkdtemp(prefix="basket-unloaded-"))
+            atexit.register(shutil.rmtree, self._folder, ignore_errors=True)
+        self._folder.mkdir(exist_ok=True)
         (self._folder / name).touch()
 
     def discard(self, name: str) -> None:
         """Let the model be served again."""
-        (self._folder / name).unlink(missing_ok=True)
+        if self._folder is not None:
+            (self._folder / name).unlink(missing_ok=True)
 
     def __contains__(self, name: str) -> bool:
-        return (self._folder / name).exists()
+        return self._folder is not None and (self._folder / name).exists()

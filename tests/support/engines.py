@@ -56,6 +56,20 @@ class Raises(Echo):
         return outputs
 
 
+class Fails(Echo):
+    """Raises `error` for batches of these sizes, else echoes."""
+
+    def __init__(self, error: BaseException, *sizes: int) -> None:
+        super().__init__()
+        self.error, self.sizes = error, sizes
+
+    def run(self, batch: Tensors, signature_name: str = DEFAULT_SIGNATURE) -> Tensors:
+        outputs = super().run(batch)
+        if len(batch["input"]) in self.sizes:
+            raise self.error
+        return outputs
+
+
 class TooFewRows(Echo):
     """Loses the last row."""
 
@@ -99,6 +113,11 @@ class Blocks(Echo):
 
     def let_go(self) -> None:
         self._released.set()
+
+    def hold(self) -> None:
+        """Block again, after it was let go."""
+        self.started.clear()
+        self._released.clear()
 
     def wait_until_started(self) -> None:
         assert self.started.wait(_PATIENCE_S), "no batch began"

@@ -302,7 +302,7 @@ def test_a_model_that_fails_is_a_500(serve, use_engine):
 def test_a_bug_is_a_500_that_tells_nothing(serve, monkeypatch, caplog):
     """An unexpected error is a 500 with one fixed text, and is in the log."""
 
-    def encode(_):
+    def encode(*_, **__):
         raise RuntimeError("secret")
 
     monkeypatch.setattr("app.api.predict.rows.encode", encode)
@@ -504,7 +504,12 @@ def test_a_request_is_counted(counted, batching):
             id="unknown model",
         ),
         pytest.param(
-            413, "too_large", ECHO, {"max_body_bytes": 1}, {"data": b"{}"}, id="body"
+            413,
+            "too_large",
+            NO_MODEL,
+            {"max_body_bytes": 1},
+            {"data": b"{}"},
+            id="body",
         ),
     ],
 )

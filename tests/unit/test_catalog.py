@@ -1,31 +1,55 @@
-"""What is served, by name, and what is not, with the reason."""
+"""What is served, by name, version and label, and what is not, with the reason."""
+
+import threading
+import time
 
 import pytest
 
-from app.errors import NotReady, UnknownModel
+from app.engines.base import DEFAULT_SIGNATURE
+from app.errors import BadInput, NotReady, Stopping, UnknownModel
+from app.model_config import ModelConfig
 from app.serving.batcher import Unbatched
-from app.serving.catalog import Catalog, ServedModel
+from app.serving.catalog import Catalog
+from app.serving.routing import Routes, Target
+from app.serving.served import ServedModel, State, VersionStatus
+from app.settings import Settings
 from tests.support.engines import Echo
 from tests.support.jobs import Notes
 
+PATIENCE_S = 10
 
-def _model(name, version="1"):
+
+def _model(name, version=1):
     engine, notes = Echo(), Notes()
-    runner = Unbatched(engine, 16, notes)
-    return ServedModel(name, version, engine.signature, runner, notes)
+    return ServedModel(
+        name,
+        version,
+        engine.platform,
+        {DEFAULT_SIGNATURE: engine.signatures[DEFAULT_SIGNATURE]},
+        ModelConfig(Settings()),
+        Unbatched(engine, 16, notes),
+        notes,
+    )
 
 
 def _catalog(*names, default=None):
     catalog = Catalog(default)
     for name in names:
+        catalog.expect(name)
         catalog.add(_model(name))
+        catalog.settle(name)
     return catalog
+
+
+def _found(catalog, name=None, **wanted):
+    with catalog.lease(Target(name, **wanted)) as model:
+        return model.name, model.version
 
 
 def test_a_model_is_found_by_its_name():
     """A ready model is found by its own name."""
     catalog = _catalog("digits", "flowers")
-    assert catalog.find("flowers").name == "flowers"
+    assert _found(catalog, "flowers") == ("flowers", 1)
 
 
 @pytest.mark.parametrize(
@@ -39,7 +63,7 @@ def test_a_model_is_found_by_its_name():
 def test_the_default_model(names, default, found):
     """The default is the chosen model, else the only one, else digits."""
     catalog = _catalog(*names, default=default)
-    assert catalog.find().name == found
+    assert _found(catalog) == (found, 1)
     assert catalog.missing() == {}
 
 
@@ -54,7 +78,7 @@ def test_a_default_that_is_not_there_is_missing(names, default, wanted, known):
     """Where the default model does not exist, it is unknown and readiness says so."""
     catalog = _catalog(*names, default=default)
     with pytest.raises(UnknownModel, match=f"'{wanted}'; there are: {known}$"):
-        catalog.find()
+        _found(catalog)
     assert catalog.missing() == {wanted: "is the default model and not there"}
 
 
@@ -63,7 +87,7 @@ def test_several_models_need_no_default_to_be_ready():
     catalog = _catalog("apples", "pears")
     assert catalog.missing() == {}
     with pytest.raises(UnknownModel, match=r"there are: apples, pears$"):
-        catalog.find()
+        _found(catalog)
 
 
 def test_one_that_loads_counts_when_the_default_is_chosen():
@@ -71,7 +95,7 @@ def test_one_that_loads_counts_when_the_default_is_chosen():
     catalog = _catalog("flowers")
     catalog.expect("digits")
     with pytest.raises(NotReady, match="'digits': is loading"):
-        catalog.find()
+        _found(catalog)
 
 
 def test_an_unknown_name_lists_the_known_ones():
@@ -79,38 +103,153 @@ def test_an_unknown_name_lists_the_known_ones():
     catalog = _catalog("pears")
     catalog.expect("apples")
     with pytest.raises(UnknownModel, match="'plums'; there are: apples, pears"):
-        catalog.find("plums")
+        _found(catalog, "plums")
 
 
-def test_a_model_is_missing_until_it_is_added():
-    """An expected model is not ready with a reason, and is found once it is added."""
+def test_a_model_is_missing_until_all_it_starts_with_is_there():
+    """A model is found with its first version, and ready when it has settled."""
     catalog = Catalog(None)
     catalog.expect("flowers")
-    assert catalog.missing() == {"flowers": "is loading"}
-    assert catalog.models() == []
+    catalog.begin("flowers", 1)
     with pytest.raises(NotReady, match="'flowers': is loading"):
-        catalog.find()
+        _found(catalog)
     catalog.add(_model("flowers"))
+    assert _found(catalog) == ("flowers", 1)
+    assert catalog.missing() == {"flowers": "is loading"}
+    catalog.settle("flowers")
     assert catalog.missing() == {}
-    assert [model.name for model in catalog.models()] == ["flowers"]
-    assert catalog.find().name == "flowers"
 
 
 def test_a_failed_model_keeps_its_reason():
-    """A model that failed to load is not ready, and says why."""
+    """A model whose only version failed is not ready, and says why."""
     catalog = _catalog("digits")
     catalog.expect("flowers")
-    catalog.fail("flowers", "has no version folder")
-    assert catalog.missing() == {"flowers": "has no version folder"}
-    with pytest.raises(NotReady, match="'flowers': has no version folder"):
-        catalog.find("flowers")
-    assert catalog.find().name == "digits"
+    catalog.fail("flowers", 1, "no weights")
+    catalog.settle("flowers")
+    assert catalog.missing() == {"flowers": "no weights"}
+    assert catalog.problems() == {"flowers": ["version 1: no weights"]}
+    with pytest.raises(NotReady, match="'flowers': no weights"):
+        _found(catalog, "flowers")
+    assert _found(catalog) == ("digits", 1)
 
 
-def test_a_newer_version_takes_the_place_of_the_old():
-    """Of two versions of one name that are added the later is served."""
-    catalog = Catalog(None)
-    catalog.add(_model("flowers", "1"))
-    catalog.add(_model("flowers", "2"))
-    assert [model.version for model in catalog.models()] == ["2"]
-    assert catalog.find().version == "2"
+def test_a_failed_version_leaves_the_old_one_serving():
+    """Where a newer version failed, the older serves, is ready, and the error shows."""
+    catalog = _catalog("flowers")
+    catalog.fail("flowers", 2, "no weights")
+    assert _found(catalog) == ("flowers", 1)
+    assert catalog.missing() == {}
+    assert catalog.problems() == {"flowers": ["version 2: no weights"]}
+    assert catalog.status("flowers") == [
+        VersionStatus(2, State.END, "no weights"),
+        VersionStatus(1, State.AVAILABLE),
+    ]
+
+
+def test_a_problem_of_the_whole_model_is_new_once():
+    """What is wrong with a whole model shows until it is mended, and is new once."""
+    catalog = _catalog("flowers")
+    assert catalog.note("flowers", "bad file")
+    assert not catalog.note("flowers", "bad file")
+    assert catalog.problems() == {"flowers": ["bad file"]}
+    catalog.note("flowers", "")
+    assert catalog.problems() == {}
+
+
+def test_the_newest_version_answers_and_each_can_be_named():
+    """Of two versions the higher is served by default, and each by its number."""
+    catalog = _catalog("flowers")
+    catalog.add(_model("flowers", 10))
+    catalog.add(_model("flowers", 9))
+    assert _found(catalog) == ("flowers", 10)
+    assert _found(catalog, version=9) == ("flowers", 9)
+    assert [model.version for model in catalog.models()] == [1, 9, 10]
+
+
+def test_labels_and_traffic_follow_the_routes():
+    """A label finds its version, and an unknown one or version says what is wrong."""
+    catalog = _catalog("flowers")
+    catalog.add(_model("flowers", 2))
+    catalog.route("flowers", Routes({"stable": 1}, {"stable": 1}))
+    assert _found(catalog, label="stable") == ("flowers", 1)
+    assert _found(catalog) == ("flowers", 1)
+    with pytest.raises(BadInput, match="label: beta"):
+        _found(catalog, label="beta")
+    with pytest.raises(UnknownModel, match="model 'flowers': version 3 is not served"):
+        _found(catalog, version=3)
+
+
+def test_a_retired_version_waits_for_those_that_use_it():
+    """A version that retires is given to nobody more, and waits for its last lease."""
+    catalog = _catalog("flowers")
+    catalog.add(_model("flowers", 2))
+    retired = []
+    with catalog.lease(Target(version=1)) as model:
+        thread = threading.Thread(
+            target=lambda: retired.append(catalog.retire("flowers", 1, PATIENCE_S))
+        )
+        thread.start()
+        _wait_until(lambda: catalog.status("flowers")[1].state is State.UNLOADING)
+        with pytest.raises(UnknownModel, match="version 1 is not served"):
+            _found(catalog, version=1)
+        assert _found(catalog) == ("flowers", 2)
+        assert retired == []
+    thread.join(PATIENCE_S)
+    assert retired == [model]
+    catalog.forget("flowers", 1)
+    assert [each.version for each in catalog.status("flowers")] == [2]
+
+
+def test_a_version_that_is_never_given_back_retires_at_the_limit():
+    """A lease that does not end keeps its version only for as long as is allowed."""
+    catalog = _catalog("flowers")
+    with catalog.lease(Target()) as model:
+        assert catalog.retire("flowers", 1, 0) is model
+
+
+def test_a_lease_ends_with_an_error_too():
+    """A request that fails gives its version back."""
+    catalog = _catalog("flowers")
+    with pytest.raises(ValueError, match="mine"), catalog.lease(Target()):
+        raise ValueError("mine")
+    started_at = time.monotonic()
+    catalog.retire("flowers", 1, PATIENCE_S)
+    assert time.monotonic() - started_at < PATIENCE_S
+
+
+def test_an_unloaded_model_is_not_missing():
+    """A model that somebody unloaded is refused with that word, and readiness stays."""
+    catalog = _catalog("digits", "flowers")
+    catalog.mark_unloaded("flowers")
+    catalog.retire("flowers", 1, 0)
+    catalog.forget("flowers", 1)
+    with pytest.raises(NotReady, match="'flowers': is unloaded"):
+        _found(catalog, "flowers")
+    assert catalog.missing() == {}
+    catalog.expect("flowers")
+    assert catalog.missing() == {"flowers": "has no version that serves"}
+
+
+def test_a_forgotten_model_is_unknown():
+    """A model that is forgotten is as unknown as one that never was."""
+    catalog = _catalog("digits", "flowers")
+    catalog.forget("flowers")
+    assert catalog.names() == ["digits"]
+    for ask in (catalog.status, catalog.lacks):
+        with pytest.raises(UnknownModel):
+            ask("flowers")
+
+
+def test_a_closed_catalog_takes_nothing_in():
+    """After the close a version that is ready too late is refused."""
+    catalog = _catalog("flowers")
+    assert [model.name for model in catalog.close()] == ["flowers"]
+    with pytest.raises(Stopping):
+        catalog.add(_model("flowers", 2))
+
+
+def _wait_until(condition):
+    give_up_at = time.monotonic() + PATIENCE_S
+    while not condition():
+        assert time.monotonic() < give_up_at
+        threading.Event().wait(0.001)

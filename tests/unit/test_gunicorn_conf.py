@@ -10,7 +10,7 @@ import pytest
 from gunicorn.workers.gthread import ThreadWorker
 from gunicorn.workers.sync import SyncWorker
 
-from app import gpus
+from app import RUN_DIR, gpus
 from app.gunicorn_worker import GracefulThreadWorker
 
 CONFIG = Path(__file__).parents[2] / "gunicorn.conf.py"
@@ -33,6 +33,8 @@ def environment(monkeypatch, tmp_path):
     monkeypatch.setenv("BASKET_MODEL_DIR", str(tmp_path))
     monkeypatch.setenv("PROMETHEUS_MULTIPROC_DIR", str(tmp_path / "metrics"))
     # What hooks set is undone at the end.
+    monkeypatch.setenv(RUN_DIR, "")
+    monkeypatch.delenv(RUN_DIR)
     monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "0")
     monkeypatch.setenv("CUDA_DEVICE_ORDER", "")
     monkeypatch.delenv("CUDA_VISIBLE_DEVICES")
@@ -148,7 +150,21 @@ def test_a_folder_of_its_own_for_metrics_is_taken_away(conf, environment):
     made = Path(os.environ["PROMETHEUS_MULTIPROC_DIR"])
     assert made.is_dir()
     conf.on_exit(_server())
-    assert not made.exists()
+    assert not made.parent.exists()
+
+
+def test_a_re_executed_master_goes_on_with_the_shared_folder(conf, environment):
+    """The old master leaves what the new one shares with it, and the new removes it."""
+    conf.on_starting(_server())
+    shared = os.environ[RUN_DIR]
+    old, new = _server(), _server()
+    old.reexec_pid, new.master_pid = 4711, 4710
+    conf.on_starting(new)
+    assert os.environ[RUN_DIR] == shared
+    conf.on_exit(old)
+    assert Path(shared).is_dir()
+    conf.on_exit(new)
+    assert not Path(shared).exists()
 
 
 def test_a_misspelt_setting_is_a_warning(conf, environment, caplog):

@@ -1,55 +1,95 @@
-"""Scanning, loading, warming and closing, with engines that load in no time."""
+"""Loading, swapping, unloading and closing, with engines that load in no time."""
 
+import threading
 from types import SimpleNamespace
 
-import numpy as np
 import pytest
 
-from app.engines.base import Signature, TensorSpec
-from app.errors import ModelLoadError, NotReady, OutOfDeviceMemory, Stopping
-from app.serving.batcher import Batcher, Unbatched
-from app.serving.catalog import Catalog, ServedModel
-from app.serving.loader import Loader, newest_versions, warm_up
+from app.errors import ModelFailed, ModelLoadError, NotReady, Stopping, UnknownModel
+from app.model_config import ModelConfig
+from app.serving.catalog import Catalog
+from app.serving.loader import Loader
+from app.serving.opening import Opener
+from app.serving.routing import Target
+from app.serving.served import ServedModel, State
+from app.serving.unloaded import Unloaded
 from app.settings import Settings
 from tests.support.engines import Blocks, Echo
 from tests.support.jobs import Notes, answered, job
 
+PATIENCE_S = 10
+
 
 class Loading:
-    """A Loader over a folder, and fake engines by name of model."""
+    """A Loader over a folder that looks only when told, and fake engines by version."""
 
     def __init__(self, folder, **settings):
         self.folder = folder
         self.engines = {}
         self.opened = []
+        self.observed = []
         self.settings = Settings(model_dir=folder, max_batch_size=4, **settings)
         self.catalog = Catalog(self.settings.default_model)
-        self.loader = Loader(self.settings, self.catalog, self.observe, self.open)
-        self.observed = []
+        self.unloaded = Unloaded()
+        self.loader = Loader(
+            self.settings,
+            self.catalog,
+            Opener(self.observe, self.open),
+            self.unloaded,
+            scan_every_s=None,
+        )
 
     def observe(self, name, version):
         self.observed.append((name, version))
         return Notes()
 
     def open(self, folder, settings):
-        """Give the engine that is meant for this model, or raise it."""
-        self.opened.append((folder.parent.name, folder.name, settings))
-        engine = self.engines.setdefault(folder.parent.name, Echo())
+        """Give the engine that is meant for this version, or raise it."""
+        del settings
+        key = (folder.parent.name, folder.name)
+        self.opened.append(key)
+        engine = self.engines[key]
         if isinstance(engine, BaseException):
             raise engine
         return engine
 
-    def add(self, name, engine=None, versions=("1",)):
-        """Make the model's folders, and say which engine it gets."""
-        for version in versions:
-            (self.folder / name / version).mkdir(parents=True)
-        self.engines[name] = engine or Echo()
-        return self.engines[name]
+    def add(self, name, version=1, engine=None):
+        """Make a version's folder, and say which engine it gets."""
+        (self.folder / name / str(version)).mkdir(parents=True)
+        engine = engine or Echo()
+        self.engines[name, str(version)] = engine
+        return engine
+
+    def remove(self, name, version):
+        (self.folder / name / str(version)).rmdir()
+
+    def configure(self, name, text):
+        (self.folder / name).mkdir(exist_ok=True)
+        (self.folder / name / "basket.toml").write_text(text)
 
     def load(self):
         self.loader.start()
-        assert self.loader.wait(10)
+        assert self.loader.wait(PATIENCE_S)
         return self.catalog
+
+    def rescan(self):
+        assert self.loader.rescan(PATIENCE_S)
+
+    def serving(self, name):
+        """The versions of a model that serve."""
+        return {
+            status.version
+            for status in self.catalog.status(name)
+            if status.state is State.AVAILABLE
+        }
+
+    def answers(self, name=None, **target):
+        """The version that answers a job, by its answer's header."""
+        with self.catalog.lease(Target(name, **target)) as model:
+            one = job(7)
+            model.runner.submit(one)
+            assert answered(one) == [7]
+            return model.version
 
 
 @pytest.fixture(name="loading")
@@ -59,21 +99,7 @@ def _loading(tmp_path):
     for engine in loading.engines.values():
         if isinstance(engine, Echo):
             engine.let_go()
-    loading.loader.close(10)
-
-
-class Fails(Echo):
-    """Raises for batches of these sizes."""
-
-    def __init__(self, error, *sizes):
-        super().__init__()
-        self.error, self.sizes = error, sizes
-
-    def run(self, batch):
-        outputs = super().run(batch)
-        if len(batch["input"]) in self.sizes:
-            raise self.error
-        return outputs
+    loading.loader.close(PATIENCE_S)
 
 
 class CanNotClose(Echo):
@@ -84,61 +110,50 @@ class CanNotClose(Echo):
         raise ValueError("can't close")
 
 
-def _sizes(engine):
-    return [len(batch) for batch in engine.batches]
-
-
-# What is in the folder.
-
-
-@pytest.mark.parametrize(
-    ("versions", "newest"),
-    [
-        pytest.param(["1"], "1", id="one"),
-        pytest.param(["9", "10"], "10", id="by number, not by letters"),
-        pytest.param(["2", "007"], "007", id="leading zeros"),
-        pytest.param(["1", "latest", ".3", "4x", "-5", "٦"], "1", id="other names"),
-        pytest.param([], None, id="none"),
-        pytest.param(["latest"], None, id="only other names"),
-    ],
-)
-def test_the_newest_version_is_the_highest_number(tmp_path, versions, newest):
-    """Of a model's folders the highest whole number is its newest version."""
-    (tmp_path / "flowers").mkdir()
-    for version in versions:
-        (tmp_path / "flowers" / version).mkdir()
-    found = newest_versions(tmp_path)["flowers"]
-    assert (found and found.name) == newest
-
-
-def test_a_file_with_a_number_is_no_version(tmp_path):
-    """A version is a folder, so that a file called 2 is none."""
-    (tmp_path / "flowers" / "1").mkdir(parents=True)
-    (tmp_path / "flowers" / "2").write_text("not a folder")
-    assert newest_versions(tmp_path)["flowers"].name == "1"
-
-
-def test_hidden_folders_and_files_are_no_models(tmp_path):
-    """Folders that begin with a dot or an underscore, and files, are no models."""
-    for name in (".git", "__pycache__", "_old", "lost+found", "flowers"):
-        (tmp_path / name / "1").mkdir(parents=True)
-    (tmp_path / "README.md").write_text("about the models")
-    assert list(newest_versions(tmp_path)) == ["flowers"]
-
-
-# Loading.
+# Loading at the start.
 
 
 def test_the_newest_version_is_opened_and_served(loading):
     """A model's newest version is opened, and its jobs are answered."""
-    loading.add("flowers", versions=["9", "10"])
-    model = loading.load().find()
-    assert (model.name, model.version) == ("flowers", "10")
-    assert [opened[:2] for opened in loading.opened] == [("flowers", "10")]
+    loading.add("flowers", 9)
+    loading.add("flowers", 10)
+    loading.load()
+    assert loading.answers() == 10
+    assert loading.opened == [("flowers", "10")]
     assert loading.observed == [("flowers", "10")]
-    one = job(7)
-    model.runner.submit(one)
-    assert answered(one) == [7]
+
+
+def test_labelled_versions_are_served_beside_the_newest(loading):
+    """Each version that a label names is loaded with the newest, and no other."""
+    for version in (1, 2, 3, 4):
+        loading.add("flowers", version)
+    loading.configure("flowers", "[labels]\nstable = 1\ncanary = 3")
+    loading.load()
+    assert loading.serving("flowers") == {1, 3, 4}
+    assert loading.answers() == 4
+    assert loading.answers(label="stable") == 1
+
+
+def test_the_version_with_the_most_traffic_is_there_first(loading):
+    """Versions are loaded in the order of their traffic, so that none gets too much."""
+    for version in (1, 2):
+        loading.add("flowers", version)
+    loading.configure(
+        "flowers",
+        "[labels]\nstable = 1\ncanary = 2\n[traffic]\nstable = 9\ncanary = 1",
+    )
+    loading.load()
+    assert [version for _, version in loading.opened] == ["1", "2"]
+
+
+def test_the_default_model_is_loaded_first(tmp_path):
+    """The default model is loaded before those whose names come before its own."""
+    loading = Loading(tmp_path, default_model="pears")
+    for name in ("apples", "pears", "plums"):
+        loading.add(name)
+    loading.load()
+    assert [name for name, _ in loading.opened] == ["pears", "apples", "plums"]
+    loading.loader.close(PATIENCE_S)
 
 
 @pytest.mark.parametrize(
@@ -156,18 +171,28 @@ def test_the_newest_version_is_opened_and_served(loading):
 def test_a_broken_model_is_noted_and_the_others_serve(loading, error, reason):
     """A model that raises while it loads is missing with a reason, and alone in it."""
     loading.add("apples")
-    loading.add("broken", error)
+    loading.add("broken", engine=error)
     loading.add("pears")
     catalog = loading.load()
     assert [model.name for model in catalog.models()] == ["apples", "pears"]
-    assert catalog.missing()["broken"] == reason
-    with pytest.raises(NotReady):
-        catalog.find("broken")
+    assert catalog.missing() == {"broken": reason}
+    with pytest.raises(NotReady), catalog.lease(Target("broken")):
+        pass
+
+
+def test_a_broken_newest_version_gives_way_to_the_one_before(loading):
+    """At the start too, the newest version that can be loaded is the one to serve."""
+    loading.add("flowers", 1)
+    loading.add("flowers", 2)
+    loading.add("flowers", 3, ModelLoadError("no file"))
+    catalog = loading.load()
+    assert loading.serving("flowers") == {2}
+    assert catalog.missing() == {}
+    assert catalog.problems() == {"flowers": ["version 3: no file"]}
 
 
 def test_a_model_without_a_version_is_noted(loading):
     """A model folder without a version folder is missing and says what it lacks."""
-    loading.add("empty", versions=[])
     (loading.folder / "empty").mkdir()
     assert loading.load().missing() == {"empty": "has no version folder, such as 1"}
     assert loading.opened == []
@@ -176,31 +201,43 @@ def test_a_model_without_a_version_is_noted(loading):
 def test_a_bad_basket_toml_is_noted(loading):
     """A basket.toml with an unknown key keeps its model from being served."""
     loading.add("flowers")
-    (loading.folder / "flowers" / "basket.toml").write_text("size = 3")
+    loading.configure("flowers", "size = 3")
     assert "unknown key 'size'" in loading.load().missing()["flowers"]
     assert loading.opened == []
+
+
+def test_a_label_without_a_version_is_noted(loading):
+    """A label whose version is not there is told, and the model serves."""
+    loading.add("flowers")
+    loading.configure("flowers", "[labels]\nstable = 7")
+    catalog = loading.load()
+    assert catalog.missing() == {}
+    assert catalog.problems() == {
+        "flowers": ["label stable names version 7, and there is none"]
+    }
 
 
 def test_a_model_s_own_settings_count(loading):
     """What basket.toml says decides how large this model's batches may be."""
     engine = loading.add("flowers")
-    (loading.folder / "flowers" / "basket.toml").write_text("max_batch_size = 2")
-    model = loading.load().find()
-    one = job(1, 2, 3)
-    model.runner.submit(one)
-    assert answered(one) == [1, 2, 3]
-    assert _sizes(engine)[-2:] == [2, 1]
+    loading.configure("flowers", "max_batch_size = 2")
+    with loading.load().lease(Target()) as model:
+        one = job(1, 2, 3)
+        model.runner.submit(one)
+        assert answered(one) == [1, 2, 3]
+    assert [len(batch) for batch in engine.batches][-2:] == [2, 1]
 
 
 def test_models_are_announced_before_they_load(loading):
     """From the start on a model that is not ready yet is known to be loading."""
-    engine = loading.add("flowers", Blocks())
+    engine = loading.add("flowers", engine=Blocks())
     loading.loader.start()
     engine.wait_until_started()
     assert loading.catalog.missing() == {"flowers": "is loading"}
+    assert loading.catalog.status("flowers")[0].state is State.LOADING
     assert not loading.loader.wait(0)
     engine.let_go()
-    assert loading.loader.wait(10)
+    assert loading.loader.wait(PATIENCE_S)
     assert loading.catalog.missing() == {}
 
 
@@ -209,85 +246,209 @@ def test_start_twice_loads_once(loading):
     loading.add("flowers")
     loading.load()
     loading.load()
+    loading.rescan()
     assert len(loading.opened) == 1
 
 
-@pytest.mark.parametrize(
-    ("batching", "kind"), [(True, Batcher), (False, Unbatched)], ids=["on", "off"]
-)
-def test_batching_can_be_turned_off(tmp_path, batching, kind):
-    """BASKET_BATCHING decides which kind of runner a model gets."""
-    loading = Loading(tmp_path, batching=batching)
-    loading.add("flowers")
-    model = loading.load().find()
-    assert isinstance(model.runner, kind)
-    one = job(*range(4 * loading.settings.max_enqueued_batches))
-    model.runner.submit(one)
-    assert len(answered(one)) == one.rows
-    loading.loader.close(10)
+# Changes while it runs.
 
 
-# Warm-up.
+def test_a_new_version_takes_over_and_the_old_one_goes(loading):
+    """A new version is served from the next look on, and the old engine is closed."""
+    old = loading.add("flowers", 1)
+    loading.load()
+    new = loading.add("flowers", 2)
+    loading.rescan()
+    assert loading.answers() == 2
+    assert loading.serving("flowers") == {2}
+    assert (old.closed, new.closed) == (1, 0)
+    with pytest.raises(UnknownModel):
+        loading.answers(version=1)
 
 
-@pytest.mark.parametrize(
-    ("max_batch_size", "sizes"), [(4, [1, 4]), (1, [1])], ids=["1 and 4", "only 1"]
-)
-def test_warm_up_runs_the_smallest_and_the_largest_batch(max_batch_size, sizes):
-    """Warm-up runs one row and a full batch, each size once."""
-    engine = Echo()
-    warm_up(engine, max_batch_size)
-    assert _sizes(engine) == sizes
+def test_a_job_of_the_old_version_is_finished(loading):
+    """A version that is replaced while its job runs answers it before it goes."""
+    old = loading.add("flowers", 1, Blocks())
+    old.let_go()
+    loading.load()
+    old.hold()
+    loading.add("flowers", 2)
+    with loading.catalog.lease(Target()) as model:
+        one = job(7)
+        model.runner.submit(one)
+        old.wait_until_started()
+        swap = threading.Thread(target=loading.rescan)
+        swap.start()
+        _wait_until(lambda: loading.serving("flowers") == {2})
+        assert loading.answers() == 2
+        assert old.closed == 0
+        old.let_go()
+        assert answered(one) == [7]
+    swap.join(PATIENCE_S)
+    assert old.closed == 1
 
 
-def test_warm_up_feeds_what_the_signature_wants():
-    """The rows of a warm-up have each input's name, dtype and shape, free sizes 1."""
-    given = {}
-
-    class Wants(Echo):
-        def run(self, batch):
-            given.update(batch)
-            return {}
-
-    engine = Wants()
-    specs = (
-        TensorSpec("image", np.dtype(np.uint8), (2, None, 3)),
-        TensorSpec("scale", np.dtype(np.float64), ()),
-    )
-    engine.signature = Signature(specs, ())
-    warm_up(engine, 5)
-    assert {name: (rows.dtype, rows.shape) for name, rows in given.items()} == {
-        "image": (np.uint8, (5, 2, 1, 3)),
-        "scale": (np.float64, (5,)),
-    }
+def test_a_version_that_fails_leaves_the_old_one_serving(loading):
+    """A new version that can't be loaded changes nothing but the status."""
+    loading.add("flowers", 1)
+    loading.load()
+    loading.add("flowers", 2, ModelLoadError("no file"))
+    loading.rescan()
+    assert loading.answers() == 1
+    assert loading.catalog.missing() == {}
+    assert loading.catalog.problems() == {"flowers": ["version 2: no file"]}
 
 
-@pytest.mark.parametrize("size", [1, 4], ids=["one row", "full batch"])
-@pytest.mark.parametrize(
-    "error", [ValueError("secret"), SystemExit("secret")], ids=["exception", "exit"]
-)
-def test_a_model_that_fails_its_warm_up_is_not_served(loading, size, error):
-    """A model that raises in its warm-up is missing, and its engine is closed."""
-    engine = loading.add("broken", Fails(error, size))
+def test_a_broken_version_is_tried_again_when_it_has_changed(loading):
+    """A version that failed is left alone until one of its files is another."""
+    loading.add("flowers", 1, ModelLoadError("half a file"))
+    loading.load()
+    loading.rescan()
+    assert len(loading.opened) == 1
+    loading.engines["flowers", "1"] = Echo()
+    (loading.folder / "flowers" / "1" / "model.keras").touch()
+    loading.rescan()
+    assert loading.answers() == 1
+    assert loading.catalog.problems() == {}
+
+
+def test_a_version_that_is_taken_away_gives_way_to_the_one_before(loading):
+    """When the newest folder goes, the version before it is loaded first."""
+    loading.add("flowers", 1)
+    new = loading.add("flowers", 2)
+    loading.load()
+    loading.remove("flowers", 2)
+    loading.rescan()
+    assert loading.answers() == 1
+    assert new.closed == 1
+
+
+def test_a_broken_version_that_is_taken_away_is_forgotten(loading):
+    """The error of a version that is gone no longer stands in the status."""
+    loading.add("flowers", 1)
+    loading.add("flowers", 2, ModelLoadError("no file"))
+    loading.load()
+    loading.remove("flowers", 2)
+    loading.rescan()
+    assert loading.catalog.problems() == {}
+    assert len(loading.catalog.status("flowers")) == 1
+
+
+def test_a_model_comes_and_goes_with_its_folder(loading):
+    """A model folder that appears is served, and one that goes is unknown."""
+    loading.add("apples")
+    loading.load()
     loading.add("pears")
-    catalog = loading.load()
-    assert [model.name for model in catalog.models()] == ["pears"]
-    assert type(error).__name__ in catalog.missing()["broken"]
-    assert "secret" not in catalog.missing()["broken"]
-    assert engine.closed == 1
+    loading.rescan()
+    assert loading.answers("pears") == 1
+    loading.remove("pears", 1)
+    (loading.folder / "pears").rmdir()
+    loading.rescan()
+    assert loading.catalog.names() == ["apples"]
+    assert loading.engines["pears", "1"].closed == 1
 
 
-def test_a_full_batch_that_does_not_fit_is_tolerated(loading):
-    """A model whose memory is too small for a full batch is served all the same."""
-    loading.add("flowers", Fails(OutOfDeviceMemory("4 rows do not fit"), 4))
-    assert loading.load().find().name == "flowers"
+def test_labels_change_while_it_runs(loading):
+    """A label that moves to another version moves once that version is ready."""
+    for version in (1, 2, 3):
+        loading.add("flowers", version)
+    loading.configure("flowers", "[labels]\nstable = 1")
+    loading.load()
+    loading.configure("flowers", "[labels]\nstable = 2")
+    loading.rescan()
+    assert loading.answers(label="stable") == 2
+    assert loading.serving("flowers") == {2, 3}
+    assert loading.engines["flowers", "1"].closed == 1
 
 
-def test_a_row_that_does_not_fit_is_not_tolerated(loading):
-    """A model whose memory is too small for one row is missing and says so."""
-    loading.add("flowers", Fails(OutOfDeviceMemory("1 row does not fit"), 1))
-    reason = loading.load().missing()["flowers"]
-    assert reason == "not even one row fits: 1 row does not fit"
+def test_a_basket_toml_that_breaks_changes_nothing_else(loading):
+    """A model goes on as it is while its basket.toml can't be read, and that shows."""
+    loading.add("flowers", 1)
+    loading.configure("flowers", "[labels]\nstable = 1")
+    loading.load()
+    loading.configure("flowers", "[labels")
+    loading.rescan()
+    assert loading.answers(label="stable") == 1
+    assert loading.catalog.missing() == {}
+    assert "basket.toml" in loading.catalog.problems()["flowers"][0]
+
+
+def test_a_folder_that_can_not_be_read_changes_nothing(loading, monkeypatch):
+    """While the folder of models can't be read, what is served goes on."""
+    loading.add("flowers")
+    loading.load()
+
+    def fail(*_):
+        raise OSError(5, "Input/output error")
+
+    monkeypatch.setattr("app.serving.loader.scan", fail)
+    loading.rescan()
+    assert loading.answers() == 1
+
+
+def test_a_bug_in_one_model_s_update_stops_no_other(loading, monkeypatch):
+    """What goes wrong with one model keeps no other from being updated, ever."""
+    loading.add("apples")
+    loading.add("pears")
+    update = loading.loader._reconciler.update
+
+    def fail(folder):
+        if folder.name == "apples":
+            raise ValueError("a bug")
+        update(folder)
+
+    monkeypatch.setattr(loading.loader._reconciler, "update", fail)
+    loading.load()
+    assert loading.answers("pears") == 1
+    loading.rescan()
+
+
+# By hand.
+
+
+def test_unload_and_load_by_hand(loading):
+    """An unloaded model stays unloaded until it is loaded again."""
+    first = loading.add("flowers")
+    loading.load()
+    loading.loader.unload("flowers", PATIENCE_S)
+    assert first.closed == 1
+    loading.rescan()
+    assert loading.catalog.lacks("flowers") == "is unloaded"
+    loading.loader.load("flowers", PATIENCE_S)
+    assert loading.answers() == 1
+    assert len(loading.opened) == 2
+
+
+def test_what_one_worker_unloads_the_others_unload(loading):
+    """A name that another worker puts into the shared set is unloaded here too."""
+    loading.add("flowers")
+    loading.load()
+    loading.unloaded.add("flowers")
+    loading.rescan()
+    assert loading.catalog.lacks("flowers") == "is unloaded"
+
+
+def test_load_tries_a_broken_model_again(loading):
+    """A load by hand tries a model that failed, although its files are the same."""
+    loading.add("flowers", 1, ModelLoadError("no memory now"))
+    loading.load()
+    with pytest.raises(ModelFailed, match="'flowers': no memory now"):
+        loading.loader.load("flowers", PATIENCE_S)
+    loading.engines["flowers", "1"] = Echo()
+    loading.loader.load("flowers", PATIENCE_S)
+    assert loading.answers() == 1
+    assert len(loading.opened) == 3
+
+
+@pytest.mark.parametrize("name", ["pears", "..", ".", "", "flowers/1", "../flowers"])
+def test_only_names_of_models_are_loaded_and_unloaded(loading, name):
+    """A name that is no model's folder is unknown, whatever path it may be."""
+    loading.add("flowers")
+    loading.load()
+    for call in (loading.loader.load, loading.loader.unload):
+        with pytest.raises(UnknownModel, match="in the repository"):
+            call(name, PATIENCE_S)
+    assert loading.answers() == 1
 
 
 # Closing.
@@ -297,8 +458,8 @@ def test_close_stops_all_models(loading):
     """After close all engines are closed, and the models refuse with Stopping."""
     engines = [loading.add("apples"), loading.add("pears")]
     models = loading.load().models()
-    loading.loader.close(10)
-    loading.loader.close(10)
+    loading.loader.close(PATIENCE_S)
+    loading.loader.close(PATIENCE_S)
     assert all(engine.closed for engine in engines)
     for model in models:
         with pytest.raises(Stopping):
@@ -307,9 +468,9 @@ def test_close_stops_all_models(loading):
 
 def test_an_engine_that_can_not_close_keeps_no_other_open(loading):
     """Close goes on to the next model where an engine raises, and raises nothing."""
-    engines = [loading.add("apples", CanNotClose()), loading.add("pears")]
+    engines = [loading.add("apples", engine=CanNotClose()), loading.add("pears")]
     loading.load()
-    loading.loader.close(10)
+    loading.loader.close(PATIENCE_S)
     assert [engine.closed for engine in engines] == [1, 1]
 
 
@@ -320,17 +481,17 @@ def test_close_before_the_start_is_no_error(loading):
 
 def test_close_while_a_model_loads_closes_its_engine(loading):
     """A model that is still loading at the close is closed and never served."""
-    engine = loading.add("apples", Blocks())
+    engine = loading.add("apples", engine=Blocks())
     loading.add("pears")
     loading.loader.start()
     engine.wait_until_started()
-    loading.loader.close(10)
+    loading.loader.close(PATIENCE_S)
     assert engine.closed == 0
     engine.let_go()
-    assert loading.loader.wait(10)
+    assert loading.loader.wait(PATIENCE_S)
     assert engine.closed == 1
     assert loading.catalog.models() == []
-    assert [name for name, *_ in loading.opened] == ["apples"]
+    assert loading.opened == [("apples", "1")]
 
 
 def test_all_models_share_one_time_limit(loading, monkeypatch):
@@ -343,9 +504,17 @@ def test_all_models_share_one_time_limit(loading, monkeypatch):
 
     for name in ("apples", "pears", "plums"):
         runner = SimpleNamespace(close=close)
-        signature = Signature((), ())
-        loading.catalog.add(ServedModel(name, "1", signature, runner, Notes()))
+        config = ModelConfig(loading.settings)
+        loading.catalog.add(ServedModel(name, 1, "", {}, config, runner, Notes()))
     fake_time = SimpleNamespace(monotonic=lambda: now[0])
     monkeypatch.setattr("app.serving.loader.time", fake_time)
     loading.loader.close(5.0)
     assert left_s == [5.0, 2.0, 0.0]
+
+
+def _wait_until(condition):
+    for _ in range(10_000):
+        if condition():
+            return
+        threading.Event().wait(0.001)
+    raise AssertionError("it never came")

@@ -1,0 +1,127 @@
+"""Warming up, and the runner that a model gets."""
+
+import numpy as np
+import pytest
+
+from app.engines.base import DEFAULT_SIGNATURE, Signature, TensorSpec
+from app.errors import ModelLoadError, OutOfDeviceMemory
+from app.model_config import ModelConfig
+from app.serving.batcher import Batcher, Unbatched
+from app.serving.opening import Opener, warm_up
+from app.settings import Settings
+from tests.support.engines import Echo, Fails
+from tests.support.jobs import Notes, answered, job
+
+FLOAT32, STRING = np.dtype(np.float32), np.dtype(object)
+
+
+def _wants(*specs, engine=None):
+    engine = engine or Echo()
+    engine.signatures = {DEFAULT_SIGNATURE: Signature(specs, ())}
+    return engine
+
+
+@pytest.mark.parametrize(
+    ("max_batch_size", "sizes"), [(4, [1, 4]), (1, [1])], ids=["1 and 4", "only 1"]
+)
+def test_warm_up_runs_the_smallest_and_the_largest_batch(max_batch_size, sizes):
+    """Warm-up runs one row and a full batch, each size once."""
+    engine = Echo()
+    warm_up(engine, max_batch_size)
+    assert [len(batch) for batch in engine.batches] == sizes
+
+
+def test_warm_up_feeds_what_each_signature_wants():
+    """Each signature gets its inputs' names, dtypes and shapes; free sizes are 1."""
+    given = {}
+
+    class Wants(Echo):
+        def run(self, batch, signature_name=DEFAULT_SIGNATURE):
+            given[signature_name] = batch
+            return {}
+
+    engine = Wants()
+    image = TensorSpec("image", np.dtype(np.uint8), (2, None, 3))
+    scale = TensorSpec("scale", np.dtype(np.float64), ())
+    words = TensorSpec("words", STRING, (2,))
+    engine.signatures = {
+        "picture": Signature((image, scale), ()),
+        "text": Signature((words,), ()),
+    }
+    warm_up(engine, 5)
+    looks = {
+        name: {key: (rows.dtype, rows.shape) for key, rows in batch.items()}
+        for name, batch in given.items()
+    }
+    assert looks == {
+        "picture": {"image": (np.uint8, (5, 2, 1, 3)), "scale": (np.float64, (5,))},
+        "text": {"words": (STRING, (5, 2))},
+    }
+    assert set(given["text"]["words"].flat) == {b""}
+
+
+@pytest.mark.parametrize("size", [1, 4], ids=["one row", "full batch"])
+def test_a_model_that_fails_on_rows_of_zeros_is_refused(size):
+    """A model that raises on blank rows of a fixed shape is not served."""
+    with pytest.raises(ModelLoadError, match=rf"{size} rows of zeros \(ValueError\)"):
+        warm_up(
+            _wants(
+                TensorSpec("input", FLOAT32, (1,)),
+                engine=Fails(ValueError("secret"), size),
+            ),
+            4,
+        )
+
+
+@pytest.mark.parametrize(
+    "spec",
+    [TensorSpec("input", STRING, (1,)), TensorSpec("input", FLOAT32, (None,))],
+    ids=["strings", "free size"],
+)
+def test_a_model_may_refuse_rows_that_are_made_up(spec, caplog):
+    """A model that raises on empty strings or sizes of 1 is served, with a warning."""
+    warm_up(_wants(spec, engine=Fails(ValueError("secret"), 1, 4)), 4)
+    assert "rows of zeros (ValueError); clients may do better" in caplog.text
+    assert "secret" not in caplog.text
+
+
+def test_a_full_batch_that_does_not_fit_is_tolerated():
+    """A model whose memory is too small for a full batch is served all the same."""
+    warm_up(Fails(OutOfDeviceMemory("4 rows do not fit"), 4), 4)
+
+
+def test_a_row_that_does_not_fit_is_not_tolerated():
+    """A model whose memory is too small for one row is refused and says so."""
+    engine = _wants(
+        TensorSpec("input", FLOAT32, (1,)),
+        engine=Fails(OutOfDeviceMemory("1 row does not fit"), 1),
+    )
+    with pytest.raises(ModelLoadError, match="not even one row fits: 1 row does not"):
+        warm_up(engine, 4)
+
+
+@pytest.mark.parametrize(
+    "error", [ValueError("secret"), SystemExit("secret")], ids=["exception", "exit"]
+)
+def test_an_engine_that_can_not_be_warmed_is_closed(tmp_path, error):
+    """Whatever a model raises in its warm-up, its engine is closed."""
+    engine = _wants(TensorSpec("input", FLOAT32, (1,)), engine=Fails(error, 1))
+    opener = Opener(lambda *_: Notes(), lambda *_: engine)
+    with pytest.raises((ModelLoadError, SystemExit)):
+        opener.open("flowers", 1, tmp_path, ModelConfig(Settings()))
+    assert engine.closed == 1
+
+
+@pytest.mark.parametrize(
+    ("batching", "kind"), [(True, Batcher), (False, Unbatched)], ids=["on", "off"]
+)
+def test_batching_can_be_turned_off(tmp_path, batching, kind):
+    """BASKET_BATCHING decides which kind of runner a model gets."""
+    settings = Settings(batching=batching, max_batch_size=4)
+    opener = Opener(lambda *_: Notes(), lambda *_: Echo())
+    model = opener.open("flowers", 1, tmp_path, ModelConfig(settings))
+    assert isinstance(model.runner, kind)
+    one = job(*range(4 * settings.max_enqueued_batches))
+    model.runner.submit(one)
+    assert len(answered(one)) == one.rows
+    model.runner.close(10)

@@ -46,6 +46,7 @@ def on_starting(server):
     for line in unknown_variables():
         server.log.warning(line)
     _prepare_run_dir(reexecuted=server.master_pid != 0)
+    _keep_batching_parameters(settings.batching_parameters_file)
     _choose_worker(server)
 
 
@@ -119,8 +120,21 @@ def _prepare_run_dir(*, reexecuted):
             file.unlink()
 
 
+def _keep_batching_parameters(file):
+    """Show the workers a copy, so that those to come read what was checked here."""
+    copy = Path(os.environ[RUN_DIR], "batching_parameters")
+    if file not in (None, copy):
+        shutil.copyfile(file, copy)
+        os.environ["BASKET_BATCHING_PARAMETERS_FILE"] = str(copy)
+
+
 def _advice(settings, used, threads):
     """One line for each setting that can't do here what it is there for."""
+    if settings.batching_parameters_file is not None:
+        from app import batching_parameters
+
+        for note in batching_parameters.read(settings.batching_parameters_file).notes:
+            yield f"BASKET_BATCHING_PARAMETERS_FILE: {note}"
     if not used:
         if settings.gpus is not None:
             yield "no GPU: BASKET_GPUS has no effect"

@@ -6,13 +6,15 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
+from app import checks
 from app.errors import SettingsError
-from app.settings import Settings, parse_setting
+from app.image_config import ImageConfig, read_image_config
+from app.settings import Settings, batching_limits
 
 FILE_NAME = "basket.toml"
 # Settings of the server that a model may set for itself.
-_OWN_SETTINGS = ("max_batch_size", "batch_timeout_micros")
-_TABLES = ("labels", "traffic")
+_OWN_SETTINGS = ("max_batch_size", "batch_timeout_micros", "allowed_batch_sizes")
+_TABLES = ("labels", "traffic", "image")
 
 
 @dataclass(frozen=True)
@@ -20,12 +22,14 @@ class ModelConfig:
     """One model's configuration.
 
     `settings` are the server's, with the model's own batching limits in them;
-    `labels` name versions; `traffic` gives labels their weights.
+    `labels` name versions; `traffic` gives labels their weights; `image` is what a
+    picture becomes, None for a model that takes no pictures.
     """
 
     settings: Settings
     labels: Mapping[str, int] = field(default_factory=dict)
     traffic: Mapping[str, float] = field(default_factory=dict)
+    image: ImageConfig | None = None
 
 
 def read_model_config(folder: Path, settings: Settings) -> ModelConfig:
@@ -35,30 +39,36 @@ def read_model_config(folder: Path, settings: Settings) -> ModelConfig:
         SettingsError: not TOML, an unknown key, or a value that can't be.
     """
     try:
-        values = tomllib.loads((folder / FILE_NAME).read_text())
+        values = tomllib.loads((folder / FILE_NAME).read_text(encoding="utf-8"))
+        # Raises for a number, given as hex, of more digits than an error could show.
+        repr(values)
     except FileNotFoundError:
         return ModelConfig(settings)
-    except (OSError, tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
+    except OSError as error:
+        raise SettingsError(f"{FILE_NAME}: {error.strerror}") from error
+    except (ValueError, RecursionError) as error:  # too many digits, or brackets, too
         raise SettingsError(f"{FILE_NAME}: {error}") from error
     known = (*_OWN_SETTINGS, *_TABLES)
-    own: dict[str, Any] = {}
-    for key, value in values.items():
+    for key in values:
         if key not in known:
             raise SettingsError(
-                f"{FILE_NAME}: unknown key {key!r}; known: {', '.join(known)}"
+                f"{FILE_NAME}: unknown key {checks.shown(key)}; known: "
+                f"{', '.join(known)}"
             )
-        if key in _OWN_SETTINGS:
-            own[key] = _own_setting(key, value)
     labels = _labels(_table(values, "labels"))
     traffic = _traffic(_table(values, "traffic"), labels)
-    return ModelConfig(replace(settings, **own), labels, traffic)
+    image = None
+    if "image" in values:
+        image = read_image_config(_table(values, "image"), folder)
+    return ModelConfig(_with_own(settings, values), labels, traffic, image)
 
 
-def _own_setting(key: str, value: object) -> object:
+def _with_own(settings: Settings, values: Mapping[str, Any]) -> Settings:
+    own = {key: values[key] for key in _OWN_SETTINGS if key in values}
     try:
-        return parse_setting(key, str(value))
-    except ValueError as error:
-        raise SettingsError(f"{FILE_NAME}: {key} = {value!r}: {error}") from error
+        return replace(settings, **batching_limits(own))
+    except SettingsError as error:
+        raise SettingsError(f"{FILE_NAME}: {error}") from error
 
 
 def _table(values: Mapping[str, Any], name: str) -> dict[str, Any]:
@@ -72,12 +82,13 @@ def _labels(table: dict[str, Any]) -> dict[str, int]:
     for label, version in table.items():
         if not label or set(label) & set("/:"):
             raise SettingsError(
-                f"{FILE_NAME}: [labels] {label!r}: a label has neither / nor : in it"
+                f"{FILE_NAME}: [labels] {checks.shown(label)}: a label has neither / "
+                "nor : in it"
             )
         if type(version) is not int or version < 0:
             raise SettingsError(
-                f"{FILE_NAME}: [labels] {label} = {version!r}: expected the number of "
-                "a version"
+                f"{FILE_NAME}: [labels] {label} = {checks.shown(version)}: expected "
+                "the number of a version"
             )
     return table
 
@@ -91,8 +102,8 @@ def _traffic(table: dict[str, Any], labels: Mapping[str, int]) -> dict[str, floa
         # The last comparison refuses NaN and infinity.
         if type(weight) not in (int, float) or not 0 <= weight <= 1e9:  # noqa: PLR2004
             raise SettingsError(
-                f"{FILE_NAME}: [traffic] {label} = {weight!r}: expected a weight, 0 or "
-                "more"
+                f"{FILE_NAME}: [traffic] {label} = {checks.shown(weight)}: expected a "
+                "weight, 0 or more"
             )
     if table and not any(table.values()):
         raise SettingsError(f"{FILE_NAME}: [traffic] has no weight above 0")

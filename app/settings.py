@@ -2,16 +2,18 @@
 
 import difflib
 import os
-import re
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field, fields
+from dataclasses import Field, dataclass, field, fields
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any
 
+from app import checks
 from app.errors import SettingsError
 
 _PREFIX = "BASKET_"
-_T = TypeVar("_T")
+# Lists, which have no variable: they stand in basket.toml and the batching file.
+_ONLY_IN_FILES = ("allowed_batch_sizes",)
+_FILE_VARIABLE = "BASKET_BATCHING_PARAMETERS_FILE"
 
 
 @dataclass(frozen=True)
@@ -26,6 +28,9 @@ class Settings:
     # None: the adaptive rule.
     batch_timeout_micros: int | None = None
     max_enqueued_batches: int = 16
+    # Increasing; empty: a batch may have any size.
+    allowed_batch_sizes: tuple[int, ...] = ()
+    batching_parameters_file: Path | None = None
     gpu_memory_fraction: float | None = None
     # None: all of them.
     gpus: tuple[int, ...] | None = None
@@ -35,25 +40,44 @@ class Settings:
     # Empty: no key is asked for. A secret, so kept out of every text.
     api_keys: tuple[str, ...] = field(default=(), repr=False)
 
+    def __post_init__(self) -> None:
+        """Hold TensorFlow Serving's rule on allowed_batch_sizes.
+
+        Raises:
+            SettingsError: their last is not max_batch_size.
+        """
+        sizes = self.allowed_batch_sizes
+        if sizes and sizes[-1] != self.max_batch_size:
+            raise SettingsError(
+                f"the last of allowed_batch_sizes is {sizes[-1]} and max_batch_size is "
+                f"{self.max_batch_size}: they must be equal"
+            )
+
     @classmethod
     def from_environment(cls, environ: Mapping[str, str] = os.environ) -> "Settings":
         """Read all knobs; an empty value counts as not set.
+
+        A variable goes before the batching file that another one names.
 
         Raises:
             SettingsError: a value that can't be; the text names the variable.
         """
         given: dict[str, Any] = {}
-        for knob in fields(cls):
-            name = _PREFIX + knob.name.upper()
+        for name, knob in variables().items():
             text = environ.get(name, "").strip()
             if not text:
                 continue
             try:
-                given[knob.name] = parse_setting(knob.name, text)
+                given[knob.name] = _PARSERS[knob.name](text)
             except ValueError as error:
                 shown = f"={text!r}" if knob.repr else ""
                 raise SettingsError(f"{name}{shown}: {error}") from error
-        made = cls(**given)
+        file = given.get("batching_parameters_file")
+        try:
+            limits = _limits_in(file) if file else {}
+            made = cls(**{**limits, **given})
+        except SettingsError as error:
+            raise SettingsError(f"{_FILE_VARIABLE}={str(file)!r}: {error}") from error
         if not made.model_dir.is_dir():
             raise SettingsError(
                 f"BASKET_MODEL_DIR is not set, and there is no folder {made.model_dir} "
@@ -62,13 +86,13 @@ class Settings:
         return made
 
 
-def parse_setting(name: str, text: str) -> Any:
-    """The value of the field `name` as text gives it.
-
-    Raises:
-        ValueError: the value can't be.
-    """
-    return _PARSERS[name](text)
+def variables() -> dict[str, Field[Any]]:
+    """The fields that have an environment variable, by its name."""
+    return {
+        _PREFIX + knob.name.upper(): knob
+        for knob in fields(Settings)
+        if knob.name not in _ONLY_IN_FILES
+    }
 
 
 def unknown_variables(environ: Mapping[str, str] = os.environ) -> list[str]:
@@ -77,7 +101,7 @@ def unknown_variables(environ: Mapping[str, str] = os.environ) -> list[str]:
     These are worth a warning, not a refusal: Kubernetes sets BASKET_PORT and its
     like by itself in each pod beside a service called basket.
     """
-    known = [knob.name.upper() for knob in fields(Settings)]
+    known = [name.removeprefix(_PREFIX) for name in variables()]
     lines = []
     for name in sorted(environ):
         rest = name.removeprefix(_PREFIX)
@@ -85,90 +109,60 @@ def unknown_variables(environ: Mapping[str, str] = os.environ) -> list[str]:
             # Without the prefix: it alone would make all names look alike.
             near = difflib.get_close_matches(rest, known, n=1)
             hint = f"; did you mean {_PREFIX}{near[0]}?" if near else ""
+            if rest.lower() in _ONLY_IN_FILES:
+                hint = f": it stands in basket.toml or in {_FILE_VARIABLE}"
             lines.append(f"{name} is not a setting of Basket{hint}")
     return lines
 
 
-def _folder(text: str) -> Path:
-    # Path.is_dir raises where a folder above may not be entered; this says no.
-    if not os.path.isdir(text):
-        raise ValueError("there is no such folder")
-    return Path(text)
+def batching_limits(values: Mapping[str, object]) -> dict[str, Any]:
+    """The fields for the batching limits that a file gives by their names.
+
+    allowed_batch_sizes alone says max_batch_size too, which is their last.
+
+    Raises:
+        SettingsError: a value that can't be; the text names the limit.
+    """
+    limits: dict[str, Any] = {}
+    for name, value in values.items():
+        try:
+            limits[name] = _LIMITS[name](value)
+        except ValueError as error:
+            raise SettingsError(f"{name} = {checks.shown(value)}: {error}") from error
+    if limits.get("allowed_batch_sizes"):
+        limits.setdefault("max_batch_size", limits["allowed_batch_sizes"][-1])
+    return limits
 
 
-def _name(text: str) -> str:
-    if "/" in text or text.startswith("."):
-        raise ValueError("expected the name of a model, not a path")
-    return text
+def _limits_in(file: Path) -> dict[str, Any]:
+    # Only where it is needed: protobuf takes 7 MiB.
+    from app import batching_parameters  # noqa: PLC0415
+
+    return batching_limits(batching_parameters.read(file).limits)
 
 
-def _switch(text: str) -> bool:
-    if text.lower() not in ("on", "off"):
-        raise ValueError("expected on or off")
-    return text.lower() == "on"
-
-
-def _one_of(*words: str) -> Callable[[str], str]:
-    def parse(text: str) -> str:
-        if text not in words:
-            raise ValueError(f"expected {' or '.join(words)}")
-        return text
-
-    return parse
-
-
-def _integer(low: int, high: int) -> Callable[[str], int]:
-    def parse(text: str) -> int:
-        if not re.fullmatch(r"[0-9]{1,18}", text) or not low <= int(text) <= high:
-            raise ValueError(f"expected a whole number from {low} to {high}")
-        return int(text)
-
-    return parse
-
-
-def _auto_or(parse: Callable[[str], _T]) -> Callable[[str], _T | None]:
-    return lambda text: None if text == "auto" else parse(text)
-
-
-def _fraction(text: str) -> float:
-    if not re.fullmatch(r"[0-9]*\.?[0-9]+", text) or not 0 < float(text) <= 1:
-        raise ValueError("expected a number above 0 and up to 1")
-    return float(text)
-
-
-def _gpu_list(text: str) -> tuple[int, ...] | None:
-    if text == "all":
-        return None
-    parts = [part.strip() for part in text.split(",")]
-    if not all(re.fullmatch(r"[0-9]{1,4}", part) for part in parts):
-        raise ValueError("expected all, or GPU numbers with commas such as 0,1")
-    numbers = tuple(int(part) for part in parts)
-    if len(set(numbers)) < len(numbers):
-        raise ValueError("a GPU is named twice")
-    return numbers
-
-
-def _keys(text: str) -> tuple[str, ...]:
-    keys = tuple(part.strip() for part in text.split(","))
-    if not all(keys):
-        raise ValueError("an empty key stands between the commas")
-    if not text.isascii():
-        raise ValueError("a key has a character that no HTTP header carries as it is")
-    return keys
-
-
+_BATCH_SIZE = checks.whole(1, 1_000_000)
+# What a file may say, in its own types.
+_LIMITS: dict[str, Callable[[object], object]] = {
+    "max_batch_size": _BATCH_SIZE,
+    "batch_timeout_micros": checks.auto_or(checks.whole(0, 3_600_000_000)),
+    "max_enqueued_batches": checks.whole(1, 1_000_000),
+    "allowed_batch_sizes": checks.increasing(_BATCH_SIZE),
+}
+# The same and all others as text.
 _PARSERS: dict[str, Callable[[str], object]] = {
-    "model_dir": _folder,
-    "default_model": _name,
-    "engine": _one_of("tensorflow"),
-    "batching": _switch,
-    "max_batch_size": _integer(1, 1_000_000),
-    "batch_timeout_micros": _auto_or(_integer(0, 3_600_000_000)),
-    "max_enqueued_batches": _integer(1, 1_000_000),
-    "gpu_memory_fraction": _fraction,
-    "gpus": _gpu_list,
-    "model_process": _one_of("worker"),
-    "request_timeout_ms": _integer(1, 86_400_000),
-    "max_body_bytes": _integer(1, 1 << 40),
-    "api_keys": _keys,
+    "model_dir": checks.folder,
+    "default_model": checks.model_name,
+    "engine": checks.one_of("tensorflow"),
+    "batching": checks.switch,
+    "max_batch_size": checks.as_text(_LIMITS["max_batch_size"]),
+    "batch_timeout_micros": checks.as_text(_LIMITS["batch_timeout_micros"]),
+    "max_enqueued_batches": checks.as_text(_LIMITS["max_enqueued_batches"]),
+    "batching_parameters_file": Path,
+    "gpu_memory_fraction": checks.fraction,
+    "gpus": checks.gpu_list,
+    "model_process": checks.one_of("worker"),
+    "request_timeout_ms": checks.as_text(checks.whole(1, 86_400_000)),
+    "max_body_bytes": checks.as_text(checks.whole(1, 1 << 40)),
+    "api_keys": checks.keys,
 }

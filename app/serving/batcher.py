@@ -8,13 +8,15 @@ import logging
 import math
 import queue
 import threading
+import time
+from collections.abc import Sequence
 from typing import Protocol
 
 from app.engines.base import Engine
 from app.errors import QueueFull, Stopping, TooLarge
 from app.serving.execution import Observer, execute
 from app.serving.job import Job
-from app.serving.job_queue import JobQueue, Piece
+from app.serving.job_queue import JobQueue, Piece, is_dead
 from app.serving.release import Release
 
 _log = logging.getLogger(__name__)
@@ -57,6 +59,7 @@ class Batcher:
         max_batch_size: int,
         max_enqueued_batches: int,
         observer: Observer,
+        allowed_batch_sizes: Sequence[int] = (),
     ) -> None:
         """Store the parts; limits are rows and full batches."""
         self._engine = engine
@@ -64,6 +67,7 @@ class Batcher:
         self._max_batch_size = max_batch_size
         self._max_rows = max_batch_size * max_enqueued_batches
         self._observer = observer
+        self._allowed_batch_sizes = allowed_batch_sizes
         self._queue = JobQueue(self._max_rows)
         self._showing = threading.Lock()
         # Smoothed seconds of a batch, for Retry-After; 0 before the first.
@@ -131,7 +135,9 @@ class Batcher:
             return False
         self._show_waiting()
         if pieces:
-            took_s = execute(self._engine, pieces, self._observer)
+            took_s = execute(
+                self._engine, pieces, self._observer, self._allowed_batch_sizes
+            )
             self._batch_s += 0.2 * (took_s - self._batch_s) if self._batch_s else took_s
         return True
 
@@ -148,11 +154,18 @@ class Batcher:
 class Unbatched:
     """One request, one inference, in the request's own thread."""
 
-    def __init__(self, engine: Engine, max_rows: int, observer: Observer) -> None:
+    def __init__(
+        self,
+        engine: Engine,
+        max_rows: int,
+        observer: Observer,
+        allowed_batch_sizes: Sequence[int] = (),
+    ) -> None:
         """Store the parts; `max_rows` bounds one request."""
         self._engine = engine
         self._max_rows = max_rows
         self._observer = observer
+        self._allowed_batch_sizes = allowed_batch_sizes
         self._closed = False
         self._running = 0
         self._idle = threading.Condition()
@@ -161,7 +174,9 @@ class Unbatched:
         """Nothing to start."""
 
     def submit(self, job: Job) -> None:
-        """Run the job at once and whole; it is answered on return.
+        """Run the job at once; it is answered on return.
+
+        It runs whole, or in batches of the largest allowed size where sizes are set.
 
         Raises:
             TooLarge: more rows than one request may have.
@@ -174,7 +189,7 @@ class Unbatched:
                 raise Stopping("the server is stopping")
             self._running += 1
         try:
-            execute(self._engine, [Piece(job, 0, job.rows)], self._observer)
+            self._run(job)
         finally:
             with self._idle:
                 self._running -= 1
@@ -187,3 +202,12 @@ class Unbatched:
             done = self._idle.wait_for(lambda: not self._running, timeout_s)
         if done:
             self._engine.close()
+
+    def _run(self, job: Job) -> None:
+        sizes = self._allowed_batch_sizes
+        step = sizes[-1] if sizes else job.rows
+        for start in range(0, job.rows, step):
+            if is_dead(job, time.monotonic()):
+                break
+            piece = Piece(job, start, min(start + step, job.rows))
+            execute(self._engine, [piece], self._observer, sizes)

@@ -2,7 +2,7 @@
 
 import logging
 import time
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Protocol
 
 import numpy as np
@@ -29,15 +29,27 @@ class Observer(Protocol):
         """A job waited so long for its first row to run, or to fail before."""
         ...
 
+    def request_went_through(self, stages_s: Mapping[str, float]) -> None:
+        """A request that got its answer spent so many seconds in each stage."""
+        ...
+
     def request_answered(self, status: int, seconds: float) -> None:
         """A request got this HTTP status so long after it arrived."""
         ...
 
 
-def execute(engine: Engine, pieces: Sequence[Piece], observer: Observer) -> float:
+def execute(
+    engine: Engine,
+    pieces: Sequence[Piece],
+    observer: Observer,
+    allowed_batch_sizes: Sequence[int] = (),
+) -> float:
     """Run one batch and answer its jobs; returns the seconds the engine took.
 
-    Whatever the engine raises becomes the jobs' answer and goes no further.
+    With `allowed_batch_sizes` (increasing, the last at least as large as the batch)
+    the engine gets the next of them, and what it gives for the rows that fill it up
+    is dropped. Whatever the engine raises becomes the jobs' answer and goes no
+    further.
     """
     rows = sum(piece.stop - piece.start for piece in pieces)
     started_at = time.monotonic()
@@ -47,8 +59,9 @@ def execute(engine: Engine, pieces: Sequence[Piece], observer: Observer) -> floa
     failure: Exception | None = None
     try:
         name = pieces[0].job.signature_name
-        given = engine.run(_stack(pieces), name)
-        outputs = _checked(given, rows, engine.signatures[name])
+        size = next((n for n in allowed_batch_sizes if n >= rows), rows)
+        given = engine.run(_stack(pieces, size - rows), name)
+        outputs = _checked(given, size, engine.signatures[name])
     except BasketError as error:
         failure = error
     except BaseException as error:  # a model may raise anything, SystemExit too
@@ -61,15 +74,19 @@ def execute(engine: Engine, pieces: Sequence[Piece], observer: Observer) -> floa
     return finished_at - started_at
 
 
-def _stack(pieces: Sequence[Piece]) -> Tensors:
-    """The pieces' rows under each other; a view where there is one piece only."""
-    if len(pieces) == 1:
-        job, start, stop = pieces[0]
-        return {name: array[start:stop] for name, array in job.inputs.items()}
-    return {
-        name: np.concatenate([job.inputs[name][a:b] for job, a, b in pieces])
-        for name in pieces[0].job.inputs
-    }
+def _stack(pieces: Sequence[Piece], padding: int) -> Tensors:
+    """The pieces' rows under each other, then the last row `padding` times more.
+
+    As in TensorFlow Serving, real rows fill a batch up: a model may fail on zeros.
+    What is one piece without padding stays a view.
+    """
+    stacked = {}
+    for name in pieces[0].job.inputs:
+        parts = [job.inputs[name][start:stop] for job, start, stop in pieces]
+        if padding:
+            parts.append(np.repeat(parts[-1][-1:], padding, axis=0))
+        stacked[name] = np.concatenate(parts) if len(parts) > 1 else parts[0]
+    return stacked
 
 
 def _answer(

@@ -135,7 +135,7 @@ class JobQueue(queue.Queue[Job]):
         while line.jobs and room:
             job = line.jobs[0]
             left = job.rows - job.taken
-            if self._is_dead(job):
+            if is_dead(job, self._clock()):
                 line.rows -= left
                 line.jobs.popleft()
                 continue
@@ -150,13 +150,15 @@ class JobQueue(queue.Queue[Job]):
             del self._lines[key]
         return pieces
 
-    def _is_dead(self, job: Job) -> bool:
-        if job.is_answered():
-            return True
-        if job.deadline <= self._clock():
-            job.fail(Late("the request's deadline passed while its rows waited"))
-        elif job.is_gone():
-            job.fail(Abandoned("the client closed the connection"))
-        else:
-            return False
+
+def is_dead(job: Job, now: float) -> bool:
+    """Say whether a job's rows are not to be run; one that nobody wants is answered."""
+    if job.is_answered():
         return True
+    if job.deadline <= now:
+        job.fail(Late("the request's deadline passed before its rows were run"))
+    elif job.is_gone():
+        job.fail(Abandoned("the client closed the connection"))
+    else:
+        return False
+    return True

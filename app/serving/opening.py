@@ -1,7 +1,7 @@
 """From a version's folder to a model that is warm and takes jobs."""
 
 import logging
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -11,6 +11,7 @@ from app.errors import ModelLoadError, OutOfDeviceMemory
 from app.model_config import ModelConfig
 from app.serving.batcher import Batcher, Runner, Unbatched
 from app.serving.execution import Observer
+from app.serving.image_fit import check_image_fit
 from app.serving.release import release_for
 from app.serving.served import ServedModel
 from app.settings import Settings
@@ -31,13 +32,15 @@ class Opener:
         """Open, warm up, and start to take jobs.
 
         Raises:
-            ModelLoadError: no engine can read the folder, or the model fails on rows
-                of zeros.
+            ModelLoadError: no engine can read the folder, the model does not take what
+                [image] makes, or it fails on rows of zeros.
         """
         settings = config.settings
         engine = self.open_engine(folder, settings)
         try:
-            warm_up(engine, settings.max_batch_size)
+            if config.image is not None:
+                check_image_fit(config.image, engine)
+            warm_up(engine, settings.max_batch_size, settings.allowed_batch_sizes)
         except BaseException:
             engine.close()
             raise
@@ -55,29 +58,37 @@ class Opener:
         )
 
 
-def warm_up(engine: Engine, max_batch_size: int) -> None:
-    """Run the smallest and the largest batch, so that no client pays for a first.
+def warm_up(
+    engine: Engine, max_batch_size: int, allowed_batch_sizes: Sequence[int] = ()
+) -> None:
+    """Run batches of blank rows, so that no client pays for a first.
+
+    Each of the allowed sizes, or else one row and a full batch.
 
     Raises:
         ModelLoadError: the model fails on rows of zeros.
     """
     for name, signature in engine.signatures.items():
-        for rows in sorted({1, max_batch_size}):
+        sizes = allowed_batch_sizes or sorted({1, max_batch_size})
+        for rows in sizes:
             try:
-                _run_blank(engine, name, signature, rows)
+                _run_blank(engine, name, signature, rows, smallest=sizes[0])
             except ModelLoadError as error:
                 if _is_known(signature):
                     raise
                 _log.warning("warm-up of %s: %s; clients may do better", name, error)
 
 
-def _run_blank(engine: Engine, name: str, signature: Signature, rows: int) -> None:
+def _run_blank(
+    engine: Engine, name: str, signature: Signature, rows: int, smallest: int
+) -> None:
     batch = {spec.name: spec.blank(rows) for spec in signature.inputs}
     try:
         engine.run(batch, name)
     except OutOfDeviceMemory as error:
-        if rows == 1:
-            raise ModelLoadError(f"not even one row fits: {error}") from error
+        if rows == smallest:
+            least = "one row" if rows == 1 else f"a batch of {rows} rows"
+            raise ModelLoadError(f"not even {least} fits: {error}") from error
         _log.warning("max_batch_size is too high: %s", error)
     except Exception as error:
         raise ModelLoadError(
@@ -98,11 +109,12 @@ def _is_known(signature: Signature) -> bool:
 def _runner(engine: Engine, settings: Settings, observer: Observer) -> Runner:
     max_rows = settings.max_batch_size * settings.max_enqueued_batches
     if not settings.batching:
-        return Unbatched(engine, max_rows, observer)
+        return Unbatched(engine, max_rows, observer, settings.allowed_batch_sizes)
     return Batcher(
         engine,
         release_for(settings),
         settings.max_batch_size,
         settings.max_enqueued_batches,
         observer,
+        settings.allowed_batch_sizes,
     )

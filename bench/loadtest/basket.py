@@ -9,8 +9,7 @@ from pathlib import Path
 
 from bench.loadtest.machine import lacks_memory_for
 from bench.loadtest.measurement import Setup
-from bench.loadtest.setups import workers_of
-from tests.support.server import Server, serving, wait_until
+from tests.support.server import Server, serving, wait_until, workers_in
 
 _ASK_WITHIN_S = 5
 
@@ -30,7 +29,8 @@ def running(
     Raises:
         ServerProblem: too little memory, or not ready within `ready_within_s`.
     """
-    lack = lacks_memory_for(model, workers_of(setup))
+    workers = workers_in(setup.arguments)
+    lack = lacks_memory_for(model, workers)
     if lack is not None:
         raise ServerProblem(lack)
     settings = {**setup.settings, "model_dir": str(model.parent)}
@@ -38,7 +38,7 @@ def running(
         *setup.arguments, ready=False, check_exit=False, own_session=True, **settings
     ) as server:
         try:
-            _wait_until_ready(server, workers_of(setup), ready_within_s, stopped)
+            _wait_until_ready(server, workers, ready_within_s, stopped)
             yield server
         finally:
             # A server that does not end by itself is killed by `serving`.
@@ -85,8 +85,8 @@ def _has_decided(server: Server, workers: int) -> bool:
         return False
     if reply.status != HTTPStatus.OK:
         return b"is loading" not in reply.body
-    # /readyz is answered by one worker; each writes this line once.
-    return server.log.read_text().count(" is ready (") >= workers
+    # /readyz is answered by one worker.
+    return server.loaded() >= workers
 
 
 def _is_ready(server: Server) -> bool:

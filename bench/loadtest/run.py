@@ -15,8 +15,8 @@ from bench.loadtest.locust_child import Job, drive
 from bench.loadtest.measurement import Campaign, Cell, Setup
 from bench.loadtest.payload import THINK_S, Payload, PayloadError, basket_inputs
 from bench.loadtest.progress import Progress
-from bench.loadtest.setups import Timing, timing_of, workers_of
-from tests.support.server import Server
+from bench.loadtest.setups import Timing, timing_of
+from tests.support.server import Server, workers_in
 
 # Guesses for the time that is left: to start a server, Locust, and to draw.
 _START_SERVER_S = 3
@@ -118,7 +118,7 @@ class Run:
             users,
             row_s=self.row_s or _FIRST_ROW_S,
             # Simulated workers have a device each, real ones share what there is.
-            devices=workers_of(setup) if self.campaign.simulated else 1,
+            devices=workers_in(setup.arguments) if self.campaign.simulated else 1,
             quick=self.plan.quick,
         )
         warm_up_s, measured_s = self.plan.warm_up_s, self.plan.seconds

@@ -47,15 +47,6 @@ _QUICK = _Rule(3, 1.5, 5.5, 2)
 _CLOSELY = {1: 60.0, 5: 90.0, 20: 60.0}
 
 
-def workers_of(setup: Setup) -> int:
-    """How many processes hold the model."""
-    for argument in setup.arguments:
-        name, _, value = argument.partition("=")
-        if name == "--workers":
-            return int(value)
-    return 1
-
-
 def timing_of(
     setup: Setup, users: int, *, row_s: float, devices: int, quick: bool
 ) -> Timing:

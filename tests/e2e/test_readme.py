@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.support.server import ROOT, Server, free_port, serving
+from tests.support.server import ROOT, Server, free_port, launch, serving
 
 README = (ROOT / "README.md").read_text()
 COMMANDS = re.findall(r"^\$ (.*)$", README, re.M)
@@ -30,17 +30,8 @@ def made(tmp_path_factory, only_digits):
     """`make serve` in a process, with an address of its own."""
     port = free_port()
     log = tmp_path_factory.mktemp("serve") / "log"
-    environ = {k: v for k, v in os.environ.items() if not k.startswith("BASKET_")}
-    environ["BASKET_MODEL_DIR"] = only_digits
-    with log.open("wb") as output:
-        process = subprocess.Popen(
-            ["make", "serve", f"ARGS=--bind 127.0.0.1:{port}"],
-            cwd=ROOT,
-            env=environ,
-            stdout=output,
-            stderr=output,
-            start_new_session=True,
-        )
+    command = ["make", "serve", f"ARGS=--bind 127.0.0.1:{port}"]
+    process = launch(command, log, own_session=True, model_dir=only_digits)
     server = Server(process, port, log)
     server.wait_until_ready()
     yield server

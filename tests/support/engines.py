@@ -2,6 +2,7 @@
 
 import queue
 import threading
+from collections.abc import Callable
 
 import numpy as np
 
@@ -38,6 +39,24 @@ class Echo:
     def seen(self) -> list[list[float]]:
         """The first values of the rows in each batch."""
         return [batch[:, 0].tolist() for batch in self.batches]
+
+
+class Computes:
+    """Answers a batch with what a function makes of it."""
+
+    platform = "function"
+
+    def __init__(
+        self, compute: Callable[[Tensors], Tensors], signature: Signature
+    ) -> None:
+        self._compute = compute
+        self.signatures = {DEFAULT_SIGNATURE: signature}
+
+    def run(self, batch: Tensors, signature_name: str = DEFAULT_SIGNATURE) -> Tensors:
+        return self._compute(batch)
+
+    def close(self) -> None:
+        """Nothing to let go of."""
 
 
 class Raises(Echo):

@@ -3,7 +3,7 @@
 import threading
 import time
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 
 import numpy as np
 
@@ -82,6 +82,7 @@ class Notes:
         self.batches: list[int] = []
         self.waiting: list[int] = []
         self.left_queue: list[float] = []
+        self.stages: list[list[str]] = []
         self.requests: list[int] = []
 
     def batch_ran(self, rows: int, seconds: float) -> None:
@@ -93,6 +94,10 @@ class Notes:
 
     def job_left_queue(self, seconds: float) -> None:
         self.left_queue.append(seconds)
+
+    def request_went_through(self, stages_s: Mapping[str, float]) -> None:
+        assert all(seconds >= 0 for seconds in stages_s.values())
+        self.stages.append(list(stages_s))
 
     def request_answered(self, status: int, seconds: float) -> None:
         assert seconds >= 0

@@ -11,7 +11,7 @@ import sys
 import tempfile
 import threading
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -80,11 +80,12 @@ class Server:
         """
 
         def are_ready() -> bool:
-            return self._is_ready() and self._loaded() >= workers
+            return self._is_ready() and self.loaded() >= workers
 
         wait_until(are_ready, _READY_WITHIN_S, self.log.read_text)
 
-    def _loaded(self) -> int:
+    def loaded(self) -> int:
+        """How many models have become ready, over all workers: each logs it once."""
         return self.log.read_text().count(" is ready (")
 
     def wait_until_loaded(self) -> None:
@@ -126,6 +127,29 @@ def wait_until(condition: Any, timeout_s: float, describe: Any = lambda: "") -> 
         threading.Event().wait(0.02)
 
 
+def launch(
+    command: Sequence[str], log: Path, *, own_session: bool, **settings: str
+) -> subprocess.Popen[bytes]:
+    """Start a command in ROOT that writes to `log`, with no BASKET_ but `settings`."""
+    environ = {k: v for k, v in os.environ.items() if not k.startswith("BASKET_")}
+    environ |= {f"BASKET_{name.upper()}": value for name, value in settings.items()}
+    with log.open("wb") as output:
+        return subprocess.Popen(
+            command,
+            cwd=ROOT,
+            env=environ,
+            stdout=output,
+            stderr=output,
+            start_new_session=own_session,
+        )
+
+
+def workers_in(args: Iterable[str]) -> int:
+    """How many workers Gunicorn's arguments ask for."""
+    named = [arg for arg in args if arg.startswith("--workers=")]
+    return int(named[-1].partition("=")[2]) if named else 1
+
+
 @contextlib.contextmanager
 def serving(
     *args: str,
@@ -138,26 +162,16 @@ def serving(
 
     With `own_session` Ctrl-C in the terminal does not reach Gunicorn.
     """
-    environ = {k: v for k, v in os.environ.items() if not k.startswith("BASKET_")}
-    environ |= {f"BASKET_{name.upper()}": value for name, value in settings.items()}
     port = free_port()
-    command = [str(Path(sys.executable).parent / "gunicorn"), "wsgi:app"]
+    gunicorn = str(Path(sys.executable).parent / "gunicorn")
+    command = [gunicorn, "wsgi:app", f"--bind=127.0.0.1:{port}", *args]
     with tempfile.TemporaryDirectory() as folder:
         log = Path(folder) / "log"
-        with log.open("wb") as output:
-            process = subprocess.Popen(
-                [*command, f"--bind=127.0.0.1:{port}", *args],
-                cwd=ROOT,
-                env=environ,
-                stdout=output,
-                stderr=output,
-                start_new_session=own_session,
-            )
+        process = launch(command, log, own_session=own_session, **settings)
         server = Server(process, port, log)
         try:
             if ready:
-                named = [arg for arg in args if arg.startswith("--workers=")]
-                server.wait_until_ready(int(named[0][10:]) if named else 1)
+                server.wait_until_ready(workers_in(args))
             yield server
             if process.poll() is None and check_exit:
                 assert server.stop() == 0, log.read_text()

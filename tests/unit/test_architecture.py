@@ -9,24 +9,29 @@ ROOT = Path(__file__).parents[2]
 # What each room may import of app; a new room says here what it builds on.
 ALLOWED = {
     "app.errors": (),
-    "app.settings": ("app.errors",),
-    "app.model_config": ("app.errors", "app.settings"),
+    "app.checks": (),
+    "app.batching_parameters": ("app.errors",),
+    "app.settings": ("app.batching_parameters", "app.checks", "app.errors"),
+    "app.image_config": ("app.errors",),
+    "app.model_config": (
+        *("app.checks", "app.errors", "app.image_config", "app.settings"),
+    ),
     "app.gpus": ("app.errors",),
     "app.engines": ("app.engines", "app.errors", "app.gpus", "app.settings"),
-    "app.codec": ("app.codec", "app.engines.base", "app.errors"),
+    "app.codec": ("app.codec", "app.engines.base", "app.errors", "app.image_config"),
     "app.serving": (
         *("app.serving", "app.engines", "app.errors"),
-        *("app.model_config", "app.settings"),
+        *("app.image_config", "app.model_config", "app.settings"),
     ),
     "app.telemetry": (),
     "app.api": (
         *("app.api", "app.codec", "app.serving"),
-        *("app.engines.base", "app.errors", "app.model_config"),
+        *("app.engines.base", "app.errors", "app.image_config", "app.model_config"),
         *("app.settings", "app.telemetry"),
     ),
     "app.commands": (
         *("app.commands", "app.engines", "app.errors"),
-        *("app.model_config", "app.settings"),
+        *("app.model_config", "app.serving.repository", "app.settings"),
     ),
     "app.gunicorn_worker": (),
 }
@@ -37,6 +42,7 @@ KEPT_TO = dict.fromkeys(FRAMEWORKS, ("app.engines",)) | {
     "gunicorn": ("app.gunicorn_worker",),
     "werkzeug": ("app.api",),
     "prometheus_client": ("app.telemetry",),
+    "google": ("app.batching_parameters",),
 }
 
 

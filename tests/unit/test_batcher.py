@@ -4,6 +4,7 @@ import threading
 import time
 from types import SimpleNamespace
 
+import numpy as np
 import pytest
 
 from app.errors import (
@@ -17,6 +18,7 @@ from app.errors import (
 )
 from app.serving import execution
 from app.serving.batcher import Batcher, Unbatched
+from app.serving.job import Job
 from app.serving.release import Adaptive, FixedTimeout
 from tests.support.engines import (
     Blocks,
@@ -49,9 +51,9 @@ def _serve():
     """Start a Batcher of 4 rows a batch and 16 in the queue; closed at the end."""
     started = []
 
-    def serve(engine, release=None, observer=None):
+    def serve(engine, release=None, observer=None, sizes=()):
         release, observer = release or Adaptive(), observer or Notes()
-        batcher = Batcher(engine, release, 4, 4, observer)
+        batcher = Batcher(engine, release, 4, 4, observer, sizes)
         started.append((engine, batcher))
         batcher.start()
         return batcher
@@ -149,6 +151,65 @@ def test_each_of_many_threads_gets_its_own_rows_back(serve):
     for thread in threads:
         thread.join()
     assert wrong == []
+
+
+# What a batch is filled up to.
+
+
+def test_a_batch_is_filled_up_to_the_next_allowed_size(serve):
+    """A batch is filled up with its last row, and the answers for that are dropped."""
+    engine = Blocks()
+    batcher = serve(engine, sizes=(2, 4))
+    jobs = [_submit_and_block(batcher, engine, 0)]
+    jobs += [_submit(batcher, 1), _submit(batcher, 2, 3)]
+    engine.let_go()
+    assert [answered(one) for one in jobs] == [[0], [1], [2, 3]]
+    assert engine.seen() == [[0, 0], [1, 2, 3, 3]]
+
+
+def test_a_batch_of_an_allowed_size_is_run_as_it_is(serve):
+    """A request is split at the largest allowed size, and only its rest filled up."""
+    engine = Echo()
+    one = _submit(serve(engine, sizes=(1, 2, 4)), *range(7))
+    assert answered(one) == list(range(7))
+    two = _submit(serve(engine, sizes=(1, 2, 4)), 8, 9)
+    assert answered(two) == [8, 9]
+    assert engine.seen() == [[0, 1, 2, 3], [4, 5, 6, 6], [8, 9]]
+
+
+def test_only_real_rows_are_counted(serve):
+    """The answer and the observer tell the rows of requests, not what fills up."""
+    notes = Notes()
+    batcher = serve(Echo(), observer=notes, sizes=(4,))
+    assert _submit(batcher, 1, 2, 3).wait().batch_rows == 3
+    assert notes.batches == [3]
+
+
+def test_each_input_is_filled_up(serve):
+    """Every input of a batch gets more of its own last row, strings too."""
+    given = {}
+
+    class Takes(Echo):
+        def run(self, batch, signature_name):
+            given.update(batch)
+            return {"output": batch["text"]}
+
+    inputs = {"image": np.eye(2), "text": np.array([[b"a"], [b"b"]], object)}
+    one = Job(inputs, deadline=time.monotonic() + 10)
+    serve(Takes(), sizes=(3,)).submit(one)
+    assert one.wait().outputs["output"].tolist() == [[b"a"], [b"b"]]
+    assert given["image"].tolist() == [[1, 0], [0, 1], [0, 1]]
+    assert given["text"].tolist() == [[b"a"], [b"b"], [b"b"]]
+
+
+def test_rows_that_are_lost_are_missed_in_a_batch_that_was_filled_up(serve):
+    """A model that gives as many rows as were asked, but not as many as it got, fails.
+
+    Nobody could tell which of them is whose.
+    """
+    batcher = serve(TooFewRows(), sizes=(4,))
+    with pytest.raises(ModelFailed, match="gave 3 rows of 'output' for 4 rows"):
+        _submit(batcher, 1, 2, 3).wait()
 
 
 # What is refused.
@@ -477,8 +538,8 @@ def test_a_start_after_the_close_serves_nobody():
 # The same without batches.
 
 
-def _unbatched(engine, observer=None):
-    runner = Unbatched(engine, 16, observer or Notes())
+def _unbatched(engine, observer=None, sizes=()):
+    runner = Unbatched(engine, 16, observer or Notes(), sizes)
     runner.start()
     return runner
 
@@ -495,14 +556,57 @@ def test_unbatched_runs_each_job_by_itself():
     assert notes.batches == [1, 10]
 
 
+def test_unbatched_fills_up_to_the_next_allowed_size():
+    """Without batching a request is filled up too, and split at the largest size."""
+    engine, notes = Echo(), Notes()
+    one = _submit(_unbatched(engine, notes, sizes=(2, 4)), *range(9))
+    assert one.wait().batch_rows == 4
+    assert answered(_submit(_unbatched(engine, sizes=(2, 4)), 9)) == [9]
+    assert engine.seen() == [[0, 1, 2, 3], [4, 5, 6, 7], [8, 8], [9, 9]]
+    assert notes.batches == [4, 4, 1]
+
+
+@pytest.mark.parametrize(
+    ("fate", "error"),
+    [
+        pytest.param({"deadline": 0.0}, Late, id="late"),
+        pytest.param({"is_gone": lambda: True}, Abandoned, id="gone"),
+    ],
+)
+def test_unbatched_drops_what_nobody_waits_for(fate, error):
+    """Without batching a late job, and one whose client is gone, are not run either."""
+    engine, notes = Echo(), Notes()
+    one = _submit(_unbatched(engine, notes), 1, **fate)
+    assert isinstance(outcome(one), error)
+    assert engine.seen() == []
+    assert notes.batches == []
+
+
+def test_unbatched_drops_the_rest_when_the_client_goes():
+    """Without batching a client that goes during the first batch gets no second one."""
+    engine = Echo()
+    one = job(*range(8), is_gone=lambda: bool(engine.batches))
+    _unbatched(engine, sizes=(4,)).submit(one)
+    assert isinstance(outcome(one), Abandoned)
+    assert engine.seen() == [[0, 1, 2, 3]]
+
+
+def test_unbatched_a_failed_batch_ends_its_job():
+    """Without batching the batches behind one that fails are not run."""
+    engine = Raises(ValueError("secret"))
+    one = _submit(_unbatched(engine, sizes=(4,)), Raises.poison, *range(7))
+    assert isinstance(outcome(one), ModelFailed)
+    assert len(engine.batches) == 1
+
+
 def test_unbatched_runs_requests_side_by_side():
     """Without batching two request threads are in the model at the same time."""
     both = threading.Barrier(2)
 
     class Meets(Echo):
-        def run(self, batch):
+        def run(self, batch, signature_name):
             both.wait(10)
-            return super().run(batch)
+            return super().run(batch, signature_name)
 
     runner = _unbatched(Meets())
     jobs = [job(1), job(2)]

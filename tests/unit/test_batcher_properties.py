@@ -4,7 +4,8 @@ import itertools
 import time
 from dataclasses import dataclass
 
-from hypothesis import settings
+import pytest
+from hypothesis import given, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import (
     RuleBasedStateMachine,
@@ -14,11 +15,11 @@ from hypothesis.stateful import (
 )
 
 from app.errors import Abandoned, Late, ModelFailed, QueueFull, Stopping, TooLarge
-from app.serving.batcher import Batcher
+from app.serving.batcher import Batcher, Unbatched
 from app.serving.job import Job
 from app.serving.job_queue import JobQueue
 from app.serving.release import Adaptive
-from tests.support.engines import Puppet
+from tests.support.engines import Echo, Puppet
 from tests.support.jobs import Notes, job, outcome
 
 MAX_BATCH_SIZE, MAX_ENQUEUED_BATCHES = 4, 3
@@ -173,3 +174,44 @@ def test_each_accepted_job_gets_one_right_answer():
         Till,
         settings=settings(max_examples=100, stateful_step_count=25, deadline=None),
     )
+
+
+def _batched(engine, sizes, notes):
+    return Batcher(engine, Adaptive(), sizes[-1], 100, notes, sizes)
+
+
+def _unbatched(engine, sizes, notes):
+    return Unbatched(engine, 100 * sizes[-1], notes, sizes)
+
+
+@pytest.mark.parametrize("make", [_batched, _unbatched], ids=["batched", "unbatched"])
+@settings(deadline=None)
+@given(
+    sizes=st.sets(st.integers(1, 9), min_size=1).map(sorted),
+    counts=st.lists(st.integers(1, 12), min_size=1, max_size=6),
+)
+def test_what_fills_a_batch_up_changes_no_answer(make, sizes, counts):
+    """The engine sees allowed sizes only, and each job gets its own rows all the same.
+
+    What fills a batch up is its last real row.
+    """
+    engine, notes, numbers = Echo(), Notes(), itertools.count(1)
+    runner = make(engine, sizes, notes)
+    jobs = [job(*itertools.islice(numbers, count)) for count in counts]
+    for one in jobs:
+        runner.submit(one)
+    runner.start()
+    runner.close(10)
+    begin = 1
+    for one, count in zip(jobs, counts, strict=True):
+        assert outcome(one) == list(range(begin, begin + count))
+        begin += count
+    assert {len(batch) for batch in engine.batches} <= set(sizes)
+    run = []
+    for batch, rows in zip(engine.seen(), notes.batches, strict=True):
+        assert len(batch) - rows < max(
+            b - a for a, b in itertools.pairwise([0, *sizes])
+        )
+        assert set(batch[rows:]) <= {batch[rows - 1]}
+        run += batch[:rows]
+    assert run == list(range(1, begin))

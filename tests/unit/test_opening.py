@@ -31,6 +31,13 @@ def test_warm_up_runs_the_smallest_and_the_largest_batch(max_batch_size, sizes):
     assert [len(batch) for batch in engine.batches] == sizes
 
 
+def test_warm_up_runs_each_allowed_size():
+    """Where sizes are set warm-up runs each of them once, and no other."""
+    engine = Echo()
+    warm_up(engine, 8, (2, 4, 8))
+    assert [len(batch) for batch in engine.batches] == [2, 4, 8]
+
+
 def test_warm_up_feeds_what_each_signature_wants():
     """Each signature gets its inputs' names, dtypes and shapes; free sizes are 1."""
     given = {}
@@ -100,6 +107,16 @@ def test_a_row_that_does_not_fit_is_not_tolerated():
         warm_up(engine, 4)
 
 
+def test_a_smallest_size_that_does_not_fit_is_not_tolerated():
+    """A model whose memory is too small for the smallest allowed size is refused."""
+    engine = _wants(
+        TensorSpec("input", FLOAT32, (1,)),
+        engine=Fails(OutOfDeviceMemory("2 rows do not"), 2),
+    )
+    with pytest.raises(ModelLoadError, match="not even a batch of 2 rows fits: 2 rows"):
+        warm_up(engine, 4, (2, 4))
+
+
 @pytest.mark.parametrize(
     "error", [ValueError("secret"), SystemExit("secret")], ids=["exception", "exit"]
 )
@@ -124,4 +141,18 @@ def test_batching_can_be_turned_off(tmp_path, batching, kind):
     one = job(*range(4 * settings.max_enqueued_batches))
     model.runner.submit(one)
     assert len(answered(one)) == one.rows
+    model.runner.close(10)
+
+
+@pytest.mark.parametrize("batching", [True, False], ids=["batching", "unbatched"])
+def test_a_model_runs_its_allowed_sizes_only(tmp_path, batching):
+    """A model with allowed sizes is warmed with each, and its requests filled up."""
+    settings = Settings(batching=batching, max_batch_size=4, allowed_batch_sizes=(2, 4))
+    engine = Echo()
+    opener = Opener(lambda *_: Notes(), lambda *_: engine)
+    model = opener.open("flowers", 1, tmp_path, ModelConfig(settings))
+    one = job(1)
+    model.runner.submit(one)
+    assert answered(one) == [1]
+    assert [len(batch) for batch in engine.batches] == [2, 4, 2]
     model.runner.close(10)

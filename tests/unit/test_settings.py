@@ -1,12 +1,11 @@
-"""Every knob of the environment and of basket.toml, and every way to get it wrong."""
+"""Every knob of the environment, and every way to get it wrong."""
 
-from dataclasses import fields
 from pathlib import Path
 
 import pytest
 
 from app.errors import SettingsError
-from app.settings import Settings, unknown_variables
+from app.settings import Settings, unknown_variables, variables
 
 READ = [
     ("BASKET_MODEL_DIR", ".", Path()),
@@ -19,6 +18,7 @@ READ = [
     ("BASKET_BATCH_TIMEOUT_MICROS", "auto", None),
     ("BASKET_BATCH_TIMEOUT_MICROS", "0", 0),
     ("BASKET_MAX_ENQUEUED_BATCHES", "2", 2),
+    ("BASKET_BATCHING_PARAMETERS_FILE", "/dev/null", Path("/dev/null")),
     ("BASKET_GPU_MEMORY_FRACTION", "0.3", 0.3),
     ("BASKET_GPU_MEMORY_FRACTION", ".5", 0.5),
     ("BASKET_GPU_MEMORY_FRACTION", "1", 1.0),
@@ -48,6 +48,10 @@ BAD = [
     ("BASKET_BATCH_TIMEOUT_MICROS", "soon", "whole number"),
     ("BASKET_BATCH_TIMEOUT_MICROS", "3600000001", "from 0 to 3600000000"),
     ("BASKET_MAX_ENQUEUED_BATCHES", "0", "from 1"),
+    ("BASKET_BATCHING_PARAMETERS_FILE", "no/such/file", "No such file"),
+    ("BASKET_BATCHING_PARAMETERS_FILE", ".", "Is a directory"),
+    ("BASKET_BATCHING_PARAMETERS_FILE", "/dev/null/file", "Not a directory"),
+    ("BASKET_BATCHING_PARAMETERS_FILE", "x" * 5000, "File name too long"),
     ("BASKET_GPU_MEMORY_FRACTION", "0", "above 0"),
     ("BASKET_GPU_MEMORY_FRACTION", "1.01", "up to 1"),
     ("BASKET_GPU_MEMORY_FRACTION", "nan", "a number"),
@@ -62,18 +66,6 @@ BAD = [
     ("BASKET_MAX_BODY_BYTES", "64MiB", "whole number"),
     ("BASKET_API_KEYS", "one,,two", "an empty key"),
     ("BASKET_API_KEYS", "schlüssel", "no HTTP header"),
-]
-
-BAD_TOML = [
-    ("max_batch_size = 0", "max_batch_size = 0: expected"),
-    ("max_batch_size = true", "max_batch_size = True: expected"),
-    ("max_batch_size = 6.4", "max_batch_size = 6.4: expected"),
-    ("max_batch_size = [8]", r"max_batch_size = \[8\]: expected"),
-    ("batch_timeout_micros = -1", "batch_timeout_micros = -1: expected"),
-    ("max_batchsize = 8", "unknown key 'max_batchsize'; known: max_batch_size,"),
-    ("api_keys = 'open'", "unknown key 'api_keys'"),
-    ("[image]", "unknown key 'image'"),
-    ("max_batch_size: 8", "line 1"),
 ]
 
 
@@ -94,9 +86,7 @@ def test_read(variable, text, value):
 @pytest.mark.parametrize("cases", [READ, BAD], ids=["read", "bad"])
 def test_every_knob_has_a_case(cases):
     """The tables above leave out no knob."""
-    assert {_field(case[0]) for case in cases} == {
-        knob.name for knob in fields(Settings)
-    }
+    assert {case[0] for case in cases} == set(variables())
 
 
 @pytest.mark.parametrize(
@@ -115,7 +105,7 @@ def test_bad_value(variable, text, problem):
 @pytest.mark.parametrize("text", ["", "  "], ids=["empty", "blank"])
 def test_empty_is_not_set(text):
     """An empty or blank variable counts as not set, for every knob."""
-    environ = {f"BASKET_{knob.name.upper()}": text for knob in fields(Settings)}
+    environ = dict.fromkeys(variables(), text)
     assert Settings.from_environment(environ) == Settings()
 
 
@@ -144,6 +134,10 @@ def test_keys_are_not_in_the_repr():
         ("BASKET_MAX_BATCHSIZE", "; did you mean BASKET_MAX_BATCH_SIZE?"),
         ("BASKET_GPU", "; did you mean BASKET_GPUS?"),
         ("BASKET_max_batch_size", ""),
+        (
+            "BASKET_ALLOWED_BATCH_SIZES",
+            ": it stands in basket.toml or in BASKET_BATCHING_PARAMETERS_FILE",
+        ),
         ("BASKET_PORT", ""),
         ("BASKET_SERVICE_HOST", ""),
     ],
@@ -153,49 +147,6 @@ def test_unknown_variable(variable, hint):
     assert unknown_variables({variable: "1", "BASKET_GPUS": "0", "PATH": "/"}) == [
         f"{variable} is not a setting of Basket{hint}"
     ]
-
-
-def test_model_without_a_file(tmp_path):
-    """A model without basket.toml is served with the server's settings."""
-    settings = Settings(max_batch_size=7)
-    assert settings.for_model(tmp_path) is settings
-
-
-def test_model_with_a_file(tmp_path):
-    """What basket.toml says goes before the server's settings; the rest stays."""
-    text = "max_batch_size = 8\nbatch_timeout_micros = 2000 # größer\n"
-    (tmp_path / "basket.toml").write_text(text, encoding="utf-8")
-    settings = Settings(max_batch_size=7, request_timeout_ms=9, api_keys=("k",))
-    assert settings.for_model(tmp_path) == Settings(
-        max_batch_size=8,
-        batch_timeout_micros=2000,
-        request_timeout_ms=9,
-        api_keys=("k",),
-    )
-
-
-def test_model_goes_back_to_auto(tmp_path):
-    """A model may ask for the adaptive rule where the server has a fixed timeout."""
-    (tmp_path / "basket.toml").write_text('batch_timeout_micros = "auto"')
-    settings = Settings(batch_timeout_micros=5).for_model(tmp_path)
-    assert settings.batch_timeout_micros is None
-
-
-@pytest.mark.parametrize(
-    ("text", "problem"), BAD_TOML, ids=[case[0] for case in BAD_TOML]
-)
-def test_bad_model_file(tmp_path, text, problem):
-    """A basket.toml that can't be is refused with the key, its value and the reason."""
-    (tmp_path / "basket.toml").write_text(text)
-    with pytest.raises(SettingsError, match=rf"^basket.toml: .*{problem}"):
-        Settings().for_model(tmp_path)
-
-
-def test_model_file_in_another_encoding(tmp_path):
-    """A basket.toml that is not UTF-8 is refused as one that is not TOML."""
-    (tmp_path / "basket.toml").write_bytes(b"\xff\xfe")
-    with pytest.raises(SettingsError, match=r"^basket.toml: "):
-        Settings().for_model(tmp_path)
 
 
 def test_no_folder_of_models(monkeypatch, tmp_path):

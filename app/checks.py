@@ -1,0 +1,120 @@
+"""What a single setting may be: each check gives the value or raises ValueError."""
+
+import itertools
+import os
+import re
+from collections.abc import Callable
+from pathlib import Path
+from typing import TypeVar
+
+_LONGEST_SHOWN = 80
+_T = TypeVar("_T")
+
+
+def whole(low: int, high: int) -> Callable[[object], int]:
+    """A whole number within both bounds."""
+
+    def check(value: object) -> int:
+        # A bool is no number here.
+        if type(value) is not int or not low <= value <= high:
+            raise ValueError(f"expected a whole number from {low} to {high}")
+        return value
+
+    return check
+
+
+def increasing(check: Callable[[object], int]) -> Callable[[object], tuple[int, ...]]:
+    """A list of such numbers, each larger than the one before."""
+
+    def check_all(values: object) -> tuple[int, ...]:
+        if not isinstance(values, list):
+            raise ValueError("expected a list of whole numbers")
+        numbers = tuple(check(value) for value in values)
+        if any(first >= second for first, second in itertools.pairwise(numbers)):
+            raise ValueError("each number must be larger than the one before")
+        return numbers
+
+    return check_all
+
+
+def auto_or(check: Callable[[object], _T]) -> Callable[[object], _T | None]:
+    """What the check takes, or the word auto, which is None."""
+    return lambda value: None if value == "auto" else check(value)
+
+
+def as_text(check: Callable[[object], _T]) -> Callable[[str], _T]:
+    """The check of a whole number or a word that is given as text."""
+
+    def parse(text: str) -> _T:
+        return check(int(text) if re.fullmatch(r"[0-9]{1,18}", text) else text)
+
+    return parse
+
+
+def one_of(*words: str) -> Callable[[str], str]:
+    """One of these words."""
+
+    def parse(text: str) -> str:
+        if text not in words:
+            raise ValueError(f"expected {' or '.join(words)}")
+        return text
+
+    return parse
+
+
+def folder(text: str) -> Path:
+    """A folder that is there."""
+    # Path.is_dir raises where a folder above may not be entered; this says no.
+    if not os.path.isdir(text):
+        raise ValueError("there is no such folder")
+    return Path(text)
+
+
+def model_name(text: str) -> str:
+    """The name of a folder in the folder of models."""
+    if "/" in text or text.startswith("."):
+        raise ValueError("expected the name of a model, not a path")
+    return text
+
+
+def switch(text: str) -> bool:
+    """On or off."""
+    if text.lower() not in ("on", "off"):
+        raise ValueError("expected on or off")
+    return text.lower() == "on"
+
+
+def fraction(text: str) -> float:
+    """A number above 0 and up to 1."""
+    if not re.fullmatch(r"[0-9]*\.?[0-9]+", text) or not 0 < float(text) <= 1:
+        raise ValueError("expected a number above 0 and up to 1")
+    return float(text)
+
+
+def gpu_list(text: str) -> tuple[int, ...] | None:
+    """Numbers of GPUs, or None for all of them."""
+    if text == "all":
+        return None
+    parts = [part.strip() for part in text.split(",")]
+    if not all(re.fullmatch(r"[0-9]{1,4}", part) for part in parts):
+        raise ValueError("expected all, or GPU numbers with commas such as 0,1")
+    numbers = tuple(int(part) for part in parts)
+    if len(set(numbers)) < len(numbers):
+        raise ValueError("a GPU is named twice")
+    return numbers
+
+
+def keys(text: str) -> tuple[str, ...]:
+    """API keys with commas between them."""
+    found = tuple(part.strip() for part in text.split(","))
+    if not all(found):
+        raise ValueError("an empty key stands between the commas")
+    if not text.isascii():
+        raise ValueError("a key has a character that no HTTP header carries as it is")
+    return found
+
+
+def shown(value: object) -> str:
+    """A value out of a file as an error repeats it, shortened."""
+    text = repr(value)
+    return text if len(text) <= _LONGEST_SHOWN else f"{text[:_LONGEST_SHOWN]}..."

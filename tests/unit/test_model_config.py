@@ -1,0 +1,258 @@
+"""A model's basket.toml, and every way to get it wrong."""
+
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from app.errors import SettingsError
+from app.model_config import ModelConfig, read_model_config
+from app.settings import Settings
+
+MANY_DIGITS = "9" * 5000
+MORE_THAN_PYTHON_PRINTS = "0x" + "f" * 5000
+NUMBER = "expected a whole number from"
+
+BAD = {
+    "zero": ("max_batch_size = 0", f"max_batch_size = 0: {NUMBER} 1 to 1000000"),
+    "a bool": ("max_batch_size = true", f"max_batch_size = True: {NUMBER}"),
+    "a fraction": ("max_batch_size = 6.4", f"max_batch_size = 6.4: {NUMBER}"),
+    "infinity": ("max_batch_size = inf", f"max_batch_size = inf: {NUMBER}"),
+    "a string": ('max_batch_size = "8"', f"max_batch_size = '8': {NUMBER}"),
+    "a word": ('max_batch_size = "auto"', f"max_batch_size = 'auto': {NUMBER}"),
+    "an array": ("max_batch_size = [8]", f"max_batch_size = [8]: {NUMBER}"),
+    "a table": ("[max_batch_size]", "max_batch_size = {}: "),
+    "a date": ("max_batch_size = 2026-11-21", "max_batch_size = datetime.date(2026"),
+    "huge": (f"max_batch_size = {'9' * 400}", f"max_batch_size = {'9' * 80}...: "),
+    "many digits": (f"max_batch_size = {MANY_DIGITS}", "5000 digits"),
+    "more than is printed": (
+        f"[image]\nsize = {MORE_THAN_PYTHON_PRINTS}",
+        "Exceeds the limit (4300 digits)",
+    ),
+    "negative": ("batch_timeout_micros = -1", f"batch_timeout_micros = -1: {NUMBER} 0"),
+    "another word": ('batch_timeout_micros = "soon"', "= 'soon': expected"),
+    "a number of sizes": (
+        "allowed_batch_sizes = 8",
+        "allowed_batch_sizes = 8: expected a list of whole numbers",
+    ),
+    "a size of zero": ("allowed_batch_sizes = [0, 8]", f"= [0, 8]: {NUMBER} 1"),
+    "a bool among sizes": ("allowed_batch_sizes = [true]", f"= [True]: {NUMBER} 1"),
+    "sizes within sizes": ("allowed_batch_sizes = [[8]]", f"= [[8]]: {NUMBER} 1"),
+    "the same size twice": (
+        "allowed_batch_sizes = [8, 8]",
+        "= [8, 8]: each number must be larger than the one before",
+    ),
+    "sizes that fall": ("allowed_batch_sizes = [8, 4]", "= [8, 4]: each number must"),
+    "sizes that end elsewhere": (
+        "max_batch_size = 16\nallowed_batch_sizes = [4, 8]",
+        "the last of allowed_batch_sizes is 8 and max_batch_size is 16: they must be",
+    ),
+    "a misspelt key": (
+        "max_batchsize = 8",
+        "unknown key 'max_batchsize'; known: max_batch_size, batch_timeout_micros, "
+        "allowed_batch_sizes, labels, traffic",
+    ),
+    "a key of the server": ("api_keys = 'open'", "unknown key 'api_keys'"),
+    "no TOML": ("max_batch_size: 8", "line 1"),
+    "deep": (f"labels = {'[' * 100_000}", "recursion"),
+    "labels as a value": ("labels = 1", "labels must be a table: [labels]"),
+    "traffic as an array": ("traffic = [1]", "traffic must be a table: [traffic]"),
+    "tables of labels": ("[[labels]]", "labels must be a table: [labels]"),
+    "an empty label": ('[labels]\n"" = 1', "[labels] '': a label has neither"),
+    "a label with a slash": ('[labels]\n"a/b" = 1', "[labels] 'a/b': a label has"),
+    "a label with a colon": ('[labels]\n"a:b" = 1', "[labels] 'a:b': a label has"),
+    "a label of a name": (
+        '[labels]\nstable = "1"',
+        "[labels] stable = '1': expected the number of a version",
+    ),
+    "a label of a bool": (
+        "[labels]\nstable = true",
+        "[labels] stable = True: expected",
+    ),
+    "a label below zero": ("[labels]\nstable = -1", "[labels] stable = -1: expected"),
+    "a label of a date": ("[labels]\nstable = 2026-11-21", "expected the number"),
+    "a label of too much": (
+        f"[labels]\nstable = {MORE_THAN_PYTHON_PRINTS}",
+        "Exceeds the limit (4300 digits)",
+    ),
+    "traffic without a label": (
+        "[labels]\nstable = 1\n[traffic]\ncanary = 1",
+        "[traffic] canary: there is no such label in [labels]",
+    ),
+    "a weight below zero": (
+        "[labels]\nstable = 1\n[traffic]\nstable = -0.5",
+        "[traffic] stable = -0.5: expected a weight, 0 or more",
+    ),
+    "a weight of NaN": (
+        "[labels]\nstable = 1\n[traffic]\nstable = nan",
+        "[traffic] stable = nan: expected a weight",
+    ),
+    "an endless weight": (
+        "[labels]\nstable = 1\n[traffic]\nstable = inf",
+        "[traffic] stable = inf: expected a weight",
+    ),
+    "a weight of a bool": (
+        "[labels]\nstable = 1\n[traffic]\nstable = true",
+        "[traffic] stable = True: expected a weight",
+    ),
+    "a weight of too much": (
+        f"[labels]\nstable = 1\n[traffic]\nstable = {MORE_THAN_PYTHON_PRINTS}",
+        "Exceeds the limit (4300 digits)",
+    ),
+    "weights of nothing": (
+        "[labels]\na = 1\nb = 2\n[traffic]\na = 0\nb = 0.0",
+        "[traffic] has no weight above 0",
+    ),
+}
+
+
+@pytest.fixture(name="read")
+def _read(tmp_path):
+    """Read a text as a model's basket.toml."""
+
+    def read(text, server=None):
+        (tmp_path / "basket.toml").write_text(text, encoding="utf-8")
+        return read_model_config(tmp_path, server or Settings())
+
+    return read
+
+
+def test_a_model_without_a_file(tmp_path):
+    """A model without basket.toml is served with the server's settings."""
+    server = Settings(max_batch_size=7)
+    assert read_model_config(tmp_path, server) == ModelConfig(server, {}, {})
+
+
+def test_an_empty_file(read):
+    """An empty basket.toml is like none."""
+    assert read("") == ModelConfig(Settings(), {}, {})
+
+
+def test_own_limits(read):
+    """What basket.toml says goes before the server's settings; the rest stays."""
+    text = "max_batch_size = 8\nbatch_timeout_micros = 2000 # größer\n"
+    server = Settings(max_batch_size=7, request_timeout_ms=9, api_keys=("k",))
+    assert read(text, server).settings == Settings(
+        max_batch_size=8,
+        batch_timeout_micros=2000,
+        request_timeout_ms=9,
+        api_keys=("k",),
+    )
+
+
+def test_back_to_auto(read):
+    """A model may ask for the adaptive rule where the server has a fixed timeout."""
+    server = Settings(batch_timeout_micros=5)
+    config = read('batch_timeout_micros = "auto"', server)
+    assert config.settings.batch_timeout_micros is None
+
+
+@pytest.mark.parametrize(
+    "text",
+    ["allowed_batch_sizes = [1, 8]\nmax_batch_size = 8", "allowed_batch_sizes = [1,8]"],
+    ids=["with the largest batch", "alone"],
+)
+def test_allowed_sizes(read, text):
+    """The allowed sizes end with the largest batch, said or not."""
+    own = read(text, Settings(max_batch_size=7)).settings
+    assert own == Settings(allowed_batch_sizes=(1, 8), max_batch_size=8)
+
+
+def test_allowed_sizes_over_the_servers(read):
+    """A model's own sizes go before the server's, whose largest batch goes too."""
+    server = Settings(allowed_batch_sizes=(1, 64), max_batch_size=64)
+    own = read("allowed_batch_sizes = [2, 4]", server).settings
+    assert (own.allowed_batch_sizes, own.max_batch_size) == ((2, 4), 4)
+
+
+def test_any_size_again(read):
+    """An empty list lets a model run any size where the server allows some only."""
+    server = Settings(allowed_batch_sizes=(1, 64), max_batch_size=64)
+    own = read("allowed_batch_sizes = []\nmax_batch_size = 5", server).settings
+    assert (own.allowed_batch_sizes, own.max_batch_size) == ((), 5)
+
+
+def test_a_largest_batch_that_the_servers_sizes_do_not_end_with(read):
+    """A model's largest batch that contradicts the server's sizes is refused."""
+    server = Settings(allowed_batch_sizes=(1, 64), max_batch_size=64)
+    with pytest.raises(SettingsError, match=r"^basket.toml: .* is 64 and .* is 5: "):
+        read("max_batch_size = 5", server)
+
+
+def test_labels_and_traffic(read):
+    """Labels name versions, and traffic gives them weights, whole or not."""
+    config = read(
+        "[labels]\nstable = 1\ncanary = 2\nold = 1\n[traffic]\nstable = 99.5\ncanary=0"
+    )
+    assert config.labels == {"stable": 1, "canary": 2, "old": 1}
+    assert config.traffic == {"stable": 99.5, "canary": 0}
+
+
+@pytest.mark.parametrize(("text", "problem"), BAD.values(), ids=BAD)
+def test_what_can_not_be(read, text, problem):
+    """A basket.toml that can't be is refused with the key, its value and the reason."""
+    with pytest.raises(SettingsError) as refused:
+        read(text)
+    assert str(refused.value).startswith("basket.toml: ")
+    assert problem in str(refused.value)
+    assert len(str(refused.value)) < 300
+
+
+def test_another_encoding(tmp_path):
+    """A basket.toml that is not UTF-8 is refused as one that is not TOML."""
+    (tmp_path / "basket.toml").write_bytes(b"\xff\xfe")
+    with pytest.raises(SettingsError, match=r"^basket.toml: .*utf-8"):
+        read_model_config(tmp_path, Settings())
+
+
+@pytest.mark.parametrize(
+    ("make", "reason"),
+    [
+        pytest.param(lambda file: file.mkdir(), "Is a directory", id="a folder"),
+        pytest.param(
+            lambda file: file.symlink_to(file.name), "Too many levels", id="a loop"
+        ),
+    ],
+)
+def test_no_file_to_read(tmp_path, make, reason):
+    """What can't be read is refused with the reason and without a path."""
+    make(tmp_path / "basket.toml")
+    with pytest.raises(SettingsError, match=rf"^basket.toml: {reason}") as refused:
+        read_model_config(tmp_path, Settings())
+    assert str(tmp_path) not in str(refused.value)
+
+
+LEAVES = st.sampled_from(
+    [
+        *("0", "1", "8", "-1", "1e400", "1.5", "nan", "true", '"auto"', '"L"', '""'),
+        *("2026-11-21", "12:00:00", "{}", MANY_DIGITS, MORE_THAN_PYTHON_PRINTS),
+    ]
+)
+VALUES = st.recursive(
+    LEAVES,
+    lambda inner: (
+        st.lists(inner, max_size=3).map(lambda parts: f"[{', '.join(parts)}]")
+        | inner.map(lambda part: f"{{a = {part}}}")
+    ),
+    max_leaves=4,
+)
+KEYS = st.sampled_from(
+    [
+        *("max_batch_size", "batch_timeout_micros", "allowed_batch_sizes", "labels"),
+        *("traffic", "image", "a", '""', "size", "mode", "scale", "classes"),
+    ]
+)
+LINES = st.sampled_from(["[labels]", "[traffic]", "[image]", "["]) | st.tuples(
+    KEYS, VALUES
+).map(" = ".join)
+
+
+@settings(suppress_health_check=[HealthCheck.function_scoped_fixture], deadline=None)
+@given(lines=st.lists(LINES, max_size=5))
+def test_any_text_is_read_or_refused(read, lines):
+    """Whatever stands in basket.toml, it is read, or refused by the file's name."""
+    said = "basket.toml: "
+    try:
+        read("\n".join(lines))
+    except SettingsError as refusal:
+        said = str(refusal)
+    assert said.startswith("basket.toml: ")

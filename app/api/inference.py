@@ -8,13 +8,14 @@ import time
 from collections.abc import Callable
 from typing import Protocol, TypeVar
 
-from flask import Flask, Response, g, request
+from flask import Flask, Response, after_this_request, g, request
 from werkzeug.exceptions import RequestEntityTooLarge
 
 from app import telemetry
 from app.api.client import hung_up
+from app.codec import compression
 from app.engines.base import Tensors
-from app.errors import BadInput, TooLarge
+from app.errors import BadInput, TooLarge, Unsupported
 from app.serving.catalog import Catalog
 from app.serving.job import Answer, Job
 from app.serving.routing import Target
@@ -94,16 +95,30 @@ def install_timing(app: Flask) -> None:
 
 
 def read_body() -> bytes:
-    """The current request's whole body.
+    """The current request's whole body, unpacked where it comes compressed.
 
     Raises:
-        TooLarge: more than BASKET_MAX_BODY_BYTES.
+        TooLarge: more than BASKET_MAX_BODY_BYTES, as sent or unpacked.
+        Unsupported: an unknown Content-Encoding.
+        BadInput: not what its Content-Encoding says.
     """
+    limit = request.max_content_length
+    assert limit is not None  # create_app sets it
     try:
-        return request.get_data(cache=False)
+        body = request.get_data(cache=False)
     except RequestEntityTooLarge:
-        limit = request.max_content_length
         raise TooLarge(f"the body is larger than {limit} bytes") from None
+    try:
+        encoding = request.headers.get("Content-Encoding", "")
+        return compression.decompress(body, encoding, limit)
+    except Unsupported:
+        after_this_request(_offer_encodings)
+        raise
+
+
+def _offer_encodings(response: Response) -> Response:
+    response.headers["Accept-Encoding"] = ", ".join(compression.ENCODINGS)
+    return response
 
 
 def client_name() -> str | None:
@@ -153,6 +168,7 @@ def _tell(
         "infer": answer.infer_s,
         "encode": time.monotonic() - answered_at,
     }
+    model.observer.request_went_through(spans_s)
     response.headers["X-Model-Version"] = str(model.version)
     response.headers["X-Batch-Size"] = str(answer.batch_rows)
     response.headers["Server-Timing"] = ", ".join(

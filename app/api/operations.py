@@ -4,14 +4,16 @@ from flask import Blueprint, Response
 
 from app import telemetry
 from app.api.responses import json_response
+from app.codec.fit import type_name
 from app.serving.catalog import Catalog
 from app.serving.served import ServedModel
 
 
 def operations_blueprint(catalog: Catalog) -> Blueprint:
-    """/healthz, /readyz and /metrics."""
+    """/healthz, which is / too as in KServe, /readyz and /metrics."""
     blueprint = Blueprint("operations", __name__)
 
+    @blueprint.get("/")
     @blueprint.get("/healthz")
     def healthz() -> Response:
         return json_response({"status": "alive"})
@@ -42,7 +44,7 @@ def operations_blueprint(catalog: Catalog) -> Blueprint:
 def _described(model: ServedModel) -> dict[str, object]:
     """A model's version, and its inputs: enough to build a request for it."""
     inputs = [
-        {"name": spec.name, "dtype": str(spec.dtype), "shape": spec.shape}
+        {"name": spec.name, "dtype": type_name(spec.dtype), "shape": spec.shape}
         for spec in next(iter(model.signatures.values())).inputs
     ]
     return {"version": str(model.version), "inputs": inputs}

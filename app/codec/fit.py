@@ -1,16 +1,31 @@
 """Fit an array that a client sent to what a model takes, without surprises.
 
 TensorFlow Serving's strictness: a float input takes integers and floats, an
-integer input integers within its range, a bool input bools, and nothing is ever
-wrapped, truncated or read out of a string.
+integer input integers within its range, a bool input bools, a string input strings,
+and nothing is ever wrapped, truncated or read out of a string.
 """
 
 import numpy as np
 
 from app.engines.base import Array, TensorSpec
-from app.errors import BadInput
+from app.errors import BadInput, Unsupported
 
-_TAKES = {"f": "fiu", "i": "iu", "u": "iu", "b": "b"}
+_TAKES = {"f": "fiu", "i": "iu", "u": "iu", "b": "b", "O": "O"}
+
+
+def type_name(dtype: np.dtype[np.generic]) -> str:
+    """The dtype as people call it: strings are "string", not "object"."""
+    return "string" if dtype.kind == "O" else str(dtype)
+
+
+def check_carried(name: str, dtype: np.dtype[np.generic]) -> None:
+    """Refuse what JSON has no values for, such as complex numbers.
+
+    Raises:
+        Unsupported: the text says which input or output it is.
+    """
+    if dtype.kind not in _TAKES:
+        raise Unsupported(f"{name}: {dtype} has no form in JSON")
 
 
 def takes(spec: TensorSpec, given: np.dtype[np.generic]) -> bool:
@@ -26,11 +41,12 @@ def fit(array: Array, spec: TensorSpec, place: str, suffix: str = "") -> Array:
             begins with `place`, the number of the row, and `suffix`.
     """
     if not takes(spec, array.dtype):
-        raise BadInput(f"{place}: expected {spec.dtype}, given {array.dtype}")
+        wanted, given = type_name(spec.dtype), type_name(array.dtype)
+        raise BadInput(f"{place}: expected {wanted}, given {given}")
     if array.ndim == 0 or not spec.accepts(array.shape[1:]):
-        given = array.shape[1:] if array.ndim else "a single value"
+        shape = array.shape[1:] if array.ndim else "a single value"
         raise BadInput(
-            f"{place}[0]{suffix}: expected shape {spec.shape_text()}, given {given}"
+            f"{place}[0]{suffix}: expected shape {spec.shape_text()}, given {shape}"
         )
     if array.dtype == spec.dtype:
         return array

@@ -26,10 +26,10 @@ def _instances(*rows):
 
 
 BAD = {
-    "empty body": (b"", 400, "the body is empty"),
-    "not JSON": (b'{"instances": [', 400, "not JSON"),
+    "empty body": (b"", 400, "The document is empty"),
+    "not JSON": (b'{"instances": [', 400, "JSON Parse error"),
     "not an object": (b"[1, 2]", 400, "expected a JSON object"),
-    "no instances": (b'{"rows": []}', 400, 'no "instances"'),
+    "no instances": (b'{"rows": []}', 400, "Missing 'inputs' or 'instances'"),
     "no rows": (_instances(), 400, "at least one row"),
     "ragged": (_instances(GOOD, [[1.0], [2.0, 3.0]]), 400, "instances[1][0]"),
     "wrong shape": (_instances(GOOD, [1.0, 2.0]), 400, "instances[1][0]"),

@@ -14,7 +14,7 @@ from prometheus_client.parser import text_string_to_metric_families
 
 from app import create_app
 from app.settings import Settings
-from tests.support.engines import Blocks, Raises
+from tests.support.engines import Blocks, Echo, Raises
 
 NPY = "application/x-npy"
 AN_HOUR = 3_600_000_000
@@ -180,10 +180,10 @@ def _body(instances):
 @pytest.mark.parametrize(
     ("body", "text"),
     [
-        pytest.param(b"", "the body is empty", id="empty"),
-        pytest.param(b"{", "the body is not JSON", id="not JSON"),
+        pytest.param(b"", "The document is empty", id="empty"),
+        pytest.param(b"{", "JSON Parse error", id="not JSON"),
         pytest.param(b"[]", "expected a JSON object", id="no object"),
-        pytest.param(b"{}", 'no "instances"', id="no instances"),
+        pytest.param(b"{}", "Missing 'inputs' or 'instances'", id="no rows at all"),
         pytest.param(_body([]), "at least one row", id="no rows"),
         pytest.param(_body([ROW, [1, 2]]), "instances[1]", id="wrong shape"),
         pytest.param(_body([[1, 2, "3"]]), "instances[0][2]", id="a string"),
@@ -200,7 +200,16 @@ def test_bad_npy_is_a_400(serve):
     assert "not a .npy array" in _error(reply, 400)
 
 
-@pytest.mark.parametrize("path", ["/", "/predict/", "/predict/x", "/v9"])
+def test_npy_is_for_the_default_signature(serve, use_engine):
+    """A model without the signature serving_default takes no .npy: a 400."""
+    engine = use_engine(Echo())
+    engine.signatures = {"other": engine.signatures["serving_default"]}
+    body = _npy(np.array([ROW], np.float32))
+    reply = serve().post("/predict", data=body, content_type=NPY)
+    assert "serving_default" in _error(reply, 400)
+
+
+@pytest.mark.parametrize("path", ["/v1", "/predict/", "/predict/x", "/v9"])
 def test_an_unknown_path_is_a_404_in_json(serve, path):
     """Where there is nothing, the 404 is JSON and names the path."""
     assert _error(serve().get(path), 404) == f"there is nothing at {path}"
@@ -436,7 +445,9 @@ def _series(client):
         for family in text_string_to_metric_families(text)
         for sample in family.samples
         if (value := sample.value) and sample.name.startswith("basket_")
-        if not sample.name.endswith(("_bucket", "_created", "seconds_sum"))
+        if not sample.name.endswith(
+            ("_bucket", "_created", "seconds_sum", "seconds_total")
+        )
     }
 
 

@@ -6,13 +6,18 @@ import tracemalloc
 import numpy as np
 import pytest
 
-from app.codec import rows
-from app.errors import BadInput
+from app.codec import nested, rows
+from app.engines.base import DEFAULT_SIGNATURE
+from app.errors import BadInput, Unsupported
 from tests.support.signatures import takes, takes_several
 
 
+def inputs(body: bytes, signature):
+    return rows.decode(body, {DEFAULT_SIGNATURE: signature}).inputs
+
+
 def decoded(text: str, signature):
-    (array,) = rows.decode(text.encode(), signature).values()
+    (array,) = inputs(text.encode(), signature).values()
     return array
 
 
@@ -22,7 +27,7 @@ def instances(*values) -> bytes:
 
 def refusal(body: bytes, signature) -> str:
     with pytest.raises(BadInput) as raised:
-        rows.decode(body, signature)
+        inputs(body, signature)
     return str(raised.value)
 
 
@@ -39,9 +44,28 @@ def refusal(body: bytes, signature) -> str:
         pytest.param(f"[0, {2**64 - 1}]", takes("u8"), [0, 2**64 - 1], id="uint64"),
         pytest.param(f"[-1, {2**63}]", takes("f8"), [-1, 2**63], id="wide mix"),
         pytest.param("[1e-50]", takes("f4"), [0], id="too small is zero"),
-        pytest.param('[{"x": 1}, {"x": 2}]', takes("f4"), [1, 2], id="named rows"),
         pytest.param("[NaN]", takes("f4"), [np.nan], id="NaN"),
         pytest.param("[-Infinity]", takes("f4"), [-np.inf], id="infinity"),
+        pytest.param("[Inf, -Inf]", takes("f4"), [np.inf, -np.inf], id="Inf"),
+        pytest.param("[0.1, 65504]", takes("f2"), [0.1, 65504], id="half precision"),
+        pytest.param('["a", "ü"]', takes("O"), [b"a", "ü".encode()], id="strings"),
+        pytest.param('[["a", ""]]', takes("O", 2), [[b"a", b""]], id="string rows"),
+        pytest.param("[[], []]", takes("O", None), [[], []], id="rows of no strings"),
+        pytest.param(
+            '[{"b64": "/w=="}, "b64", {"b64": ""}]',
+            takes("O"),
+            [b"\xff", b"b64", b""],
+            id="bytes among strings",
+        ),
+        pytest.param(
+            '[[["a"], [{"b64": "AAE="}]]]',
+            takes("O", 2, 1),
+            [[[b"a"], [b"\0\1"]]],
+            id="bytes deep inside",
+        ),
+        pytest.param(
+            '["a", "true", "NaN"]', takes("O"), [b"a", b"true", b"NaN"], id="w"
+        ),
         pytest.param(
             f"[{'9' * 300}, NaN]", takes("f8"), [1e300, np.nan], id="300 digits"
         ),
@@ -52,11 +76,244 @@ def refusal(body: bytes, signature) -> str:
     ["", ', "signature_name": "serving_default"', ', "x": [true]', ', "x": ["y"]'],
     ids=["at once", "with options", "with a walk for bools", "with a walk for strings"],
 )
-def test_decode(text, signature, expected, extra):
+@pytest.mark.parametrize(
+    "form",
+    ['{{"instances": {}{}}}', '{{"inputs": {}{}}}', '{{"inputs": {{"x": {}}}{}}}'],
+    ids=["rows", "column", "named column"],
+)
+def test_decode(text, signature, expected, extra, form):
     """Rows that fit become one array of the input's dtype, however they are read."""
-    array = decoded(f'{{"instances": {text}{extra}}}', signature)
+    array = decoded(form.format(text, extra), signature)
     assert array.dtype == signature.inputs[0].dtype
     np.testing.assert_array_equal(array, np.array(expected, array.dtype))
+
+
+@pytest.mark.parametrize(
+    ("text", "signature", "expected"),
+    [
+        pytest.param('[{"x": 1}, {"x": 2}]', takes("f4"), [1, 2], id="numbers"),
+        pytest.param(
+            '[{"x": "a"}, {"x": {"b64": "Yg=="}}]', takes("O"), [b"a", b"b"], id="bytes"
+        ),
+        pytest.param(
+            '[{"b64": 1}]', takes_several(b64=("f4",)), [1], id="an input called b64"
+        ),
+        pytest.param(
+            '[{"b64": "Yg=="}]', takes_several(b64=("O",)), [b"b"], id="no row, a value"
+        ),
+    ],
+)
+def test_named_rows(text, signature, expected):
+    """With one input, rows may be objects by its name; a b64 object is a value."""
+    array = decoded(f'{{"instances": {text}}}', signature)
+    assert array.tolist() == expected
+
+
+SEVERAL = takes_several(a=("f4", 2), b=("i4",), c=("O",))
+
+
+def test_columns_of_several_inputs():
+    """Columns of several inputs stand in one object; others are ignored."""
+    body = (
+        b'{"inputs": {"c": ["x", {"b64": "AA=="}], "other": 1, "b": [3, 4],'
+        b' "a": [[1, 2], [5, 6]]}}'
+    )
+    arrays = inputs(body, SEVERAL)
+    assert {name: array.tolist() for name, array in arrays.items()} == {
+        "a": [[1, 2], [5, 6]],
+        "b": [3, 4],
+        "c": [b"x", b"\0"],
+    }
+
+
+@pytest.mark.parametrize(
+    ("columns", "text"),
+    [
+        pytest.param(
+            "[[1, 2]]", "inputs: expected an object with a, b, c", id="no object"
+        ),
+        pytest.param(
+            '{"b64": "AA=="}', "inputs: expected an object with a, b, c", id="a value"
+        ),
+        pytest.param(
+            '{"a": [[1, 2]], "b": [1]}',
+            "Missing named input: c in 'inputs' object.",
+            id="missing",
+        ),
+        pytest.param(
+            '{"a": [[1, 2]], "b": 1, "c": ["x"]}',
+            "inputs.b: expected a list with at least one row",
+            id="no list",
+        ),
+        pytest.param(
+            '{"a": [[1, 2]], "b": [1], "c": ["x", "y"]}',
+            "inputs.b has 1 rows and inputs.c 2; rows run in batches, so the first "
+            "dimensions must be equal",
+            id="different lengths",
+        ),
+        pytest.param(
+            '{"a": [[1, 2], [3]], "b": [1, 2], "c": ["x", "y"]}',
+            "inputs.a[1]: expected 2 values, given 1; a row has shape (2,)",
+            id="ragged",
+        ),
+        pytest.param(
+            '{"a": [[1, 2], [3, "4"]], "b": [1, 2], "c": ["x", "y"]}',
+            "inputs.a[1][1]: expected float32, given the string '4'",
+            id="wrong type",
+        ),
+        pytest.param(
+            '{"a": [[1, 2]], "b": [2147483648], "c": ["x"]}',
+            "inputs.b[0]: 2147483648 is out of range for int32",
+            id="out of range",
+        ),
+    ],
+)
+def test_columns_refused(columns, text):
+    """A column that does not fit is refused by its name, with the place in it."""
+    assert refusal(f'{{"inputs": {columns}}}'.encode(), SEVERAL) == text
+
+
+@pytest.mark.parametrize(
+    ("values", "signature", "text"),
+    [
+        pytest.param("[1]", takes("O"), "[0]: expected string, given 1", id="number"),
+        pytest.param("[true]", takes("O"), "[0]: expected string, given true", id="?"),
+        pytest.param("[null]", takes("O"), "[0]: expected string, given null", id="0"),
+        pytest.param(
+            '["a", ["b"]]',
+            takes("O"),
+            "[1]: expected string, given a list of 1",
+            id="[]",
+        ),
+        pytest.param(
+            '[["a"], "b"]',
+            takes("O", 1),
+            "[1]: expected a list, given the string 'b'",
+            id="too flat",
+        ),
+        pytest.param(
+            '[["a", "b", "c"]]',
+            takes("O", 2),
+            "[0]: expected 2 values, given 3; a row has shape (2,)",
+            id="too wide",
+        ),
+        pytest.param(
+            '[["a"], ["b", "c"]]',
+            takes("O", None),
+            "[1]: expected 1 values, given 2; a row has shape (any,)",
+            id="ragged",
+        ),
+        pytest.param(
+            '[["a", {"b64": "AA==", "x": 1}]]',
+            takes("O", 2),
+            "[0][1]: expected string, given an object",
+            id="another key beside b64",
+        ),
+        pytest.param(
+            '[["a", {"b64": 1}]]',
+            takes("O", 2),
+            "[0][1]: expected string, given an object",
+            id="b64 of a number",
+        ),
+        pytest.param(
+            '["a", {"b64": "?"}]', takes("O"), "[1]: not base64: ", id="no base64"
+        ),
+        pytest.param(
+            '[{"b64": "AAAA="}]', takes("O"), "[0]: not base64: ", id="wrong padding"
+        ),
+        pytest.param(
+            '[{"b64": "AA==AA=="}]', takes("O"), "[0]: not base64: ", id="two"
+        ),
+        pytest.param('[{"b64": "ü"}]', takes("O"), "[0]: not base64: ", id="not ASCII"),
+        pytest.param('[{"b64": "-_-_"}]', takes("O"), "[0]: not base64: ", id="url"),
+        pytest.param(
+            '[1, {"b64": "AA=="}]',
+            takes("f4"),
+            "[1]: expected float32, given an object",
+            id="bytes for a number",
+        ),
+    ],
+)
+@pytest.mark.parametrize("form", ["instances", "inputs"])
+def test_strings_refused(form, values, signature, text):
+    """What is neither text nor good base64 is refused where a string belongs."""
+    body = f'{{"{form}": {values}}}'.encode()
+    assert refusal(body, signature).startswith(form + text)
+
+
+@pytest.mark.parametrize(
+    "text", ["AAECAw", "AAEC\\nAw==", " AAEC Aw ", "AAECAw=="], ids=repr
+)
+def test_base64_is_taken_as_tensorflow_serving_does(text):
+    """Blanks in base64, and padding that is missing, do not matter."""
+    array = decoded(f'{{"instances": [{{"b64": "{text}"}}]}}', takes("O"))
+    assert array.tolist() == [bytes(range(4))]
+
+
+# Signatures.
+
+TWO_SIGNATURES = {"serving_default": takes("f4"), "other": takes("i4", 1)}
+
+
+@pytest.mark.parametrize(
+    ("name", "chosen"),
+    [
+        ("serving_default", "serving_default"),
+        ("other", "other"),
+        ("", "serving_default"),
+    ],
+    ids=["the default", "another", "empty"],
+)
+def test_a_signature_is_chosen_by_name(name, chosen):
+    """signature_name chooses what the values are read for; empty is the default."""
+    value = [1] if chosen == "other" else 1
+    body = json.dumps({"signature_name": name, "instances": [value]}).encode()
+    request = rows.decode(body, TWO_SIGNATURES)
+    assert request.signature_name == chosen
+    assert request.inputs["x"].dtype == TWO_SIGNATURES[chosen].inputs[0].dtype
+
+
+@pytest.mark.parametrize(
+    ("name", "text"),
+    [
+        pytest.param(1, "'signature_name' key must be a string value.", id="number"),
+        pytest.param(None, "'signature_name' key must be a string value.", id="null"),
+        pytest.param(
+            "x" * 99,
+            f'Serving signature name: "{"x" * 80}" not found in signature def',
+            id="unknown",
+        ),
+    ],
+)
+def test_no_such_signature(name, text):
+    """A signature_name that is no string, or not the model's, is refused."""
+    body = json.dumps({"signature_name": name, "instances": [1]}).encode()
+    with pytest.raises(BadInput) as raised:
+        rows.decode(body, TWO_SIGNATURES)
+    assert str(raised.value) == text
+
+
+def test_a_model_without_the_default_signature():
+    """Where the model has no serving_default, a request must name a signature."""
+    with pytest.raises(BadInput, match='"serving_default" not found'):
+        rows.decode(instances(1), {"other": takes("f4")})
+
+
+@pytest.mark.parametrize("dtype", ["c8", "c16", "V2"])
+def test_a_dtype_that_json_can_not_carry(dtype):
+    """A model whose values have no form in JSON is a 501, both ways."""
+    with pytest.raises(Unsupported, match=r"^x: .* has no form in JSON$"):
+        inputs(instances(1), takes(dtype))
+    with pytest.raises(Unsupported, match=r"^y: .* has no form in JSON$"):
+        rows.encode({"y": np.zeros(1, dtype)})
+
+
+@pytest.mark.parametrize("behind", [b"}", b" and more", b'{"instances": []}', b"\0"])
+def test_text_behind_the_object_is_ignored(behind):
+    """A request ends where its object ends."""
+    body = b'{"instances": [1, 2]}' + behind
+    (array,) = inputs(body, takes("f4")).values()
+    assert array.tolist() == [1, 2]
 
 
 @pytest.mark.parametrize(
@@ -65,19 +322,26 @@ def test_decode(text, signature, expected, extra):
         (b'{"instances": [[1, 2], [3, 4]]}', takes("f4", 2)),
         (b'{"instances": [1], "signature_name": "serving_default"}', takes("f4")),
         (b'{"instances": [{"x": [1]}, {"x": [2]}]}', takes("f4", 1)),
+        (b'{"inputs": [[1], [2]]}', takes("f4", 1)),
+        (b'{"inputs": {"x": [[1], [2]]}}', takes("f4", 1)),
+        (b'{"instances": ["true", {"b64": "AA=="}]}', takes("O")),
+        (b'{"inputs": {"x": [["true"], [{"b64": "AA=="}]]}}', takes("O", 1)),
     ],
-    ids=["plain", "with options", "named rows"],
+    ids=[
+        *("plain", "with options", "named rows", "columns", "named columns"),
+        *("strings", "columns of strings"),
+    ],
 )
 def test_read_at_once(monkeypatch, body, signature):
     """Plain rows are read by NumPy at once; Python looks at no single value."""
-    monkeypatch.setattr(rows, "_walk", None)
-    rows.decode(body, signature)
+    monkeypatch.setattr(nested, "_walk", None)
+    inputs(body, signature)
 
 
 def test_decode_several_inputs():
     """Rows of a model with several inputs are objects, in any order of their keys."""
     body = instances({"a": [1, 2], "b": 3}, {"b": 4, "a": [5, 6]})
-    arrays = rows.decode(body, takes_several(a=("f4", 2), b=("i4",)))
+    arrays = inputs(body, takes_several(a=("f4", 2), b=("i4",)))
     assert {name: array.tolist() for name, array in arrays.items()} == {
         "a": [[1, 2], [5, 6]],
         "b": [3, 4],
@@ -87,16 +351,44 @@ def test_decode_several_inputs():
 @pytest.mark.parametrize(
     ("body", "text"),
     [
-        pytest.param(b"", "the body is empty, expected JSON", id="empty"),
-        pytest.param(b"{", "the body is not JSON: ", id="not JSON"),
+        pytest.param(b"", "JSON Parse error: The document is empty", id="empty"),
+        pytest.param(b"{", "JSON Parse error: Expecting", id="not JSON"),
         pytest.param(b"[[1]]", "expected a JSON object: ", id="a list"),
         pytest.param(b"null", "expected a JSON object: ", id="null"),
-        pytest.param(b'{"inputs": 1}', 'no "instances" in the request', id="missing"),
-        pytest.param(b'{"instances": []}', '"instances" must be a list', id="no rows"),
-        pytest.param(b'{"instances": 5}', '"instances" must be a list', id="number"),
-        pytest.param(b'{"instances": {"0": 1}}', '"instances" must be', id="object"),
-        pytest.param(b'{"instances": "ab"}', '"instances" must be', id="string"),
-        pytest.param(b'{"instances": null}', '"instances" must be', id="null rows"),
+        pytest.param(
+            b'{"rows": 1}', "Missing 'inputs' or 'instances' key", id="neither"
+        ),
+        pytest.param(
+            b'{"inputs": [1], "instances": [1]}',
+            "expected only one of 'inputs' or 'instances', given both",
+            id="both",
+        ),
+        *(
+            pytest.param(
+                f'{{"instances": {value}}}'.encode(),
+                "'instances' must be a list/array with at least one row",
+                id=f"instances {value}",
+            )
+            for value in ("[]", "5", '{"0": 1}', '"ab"', "null")
+        ),
+        *(
+            pytest.param(
+                f'{{"inputs": {value}}}'.encode(),
+                "inputs: expected a list with at least one row",
+                id=f"inputs {value}",
+            )
+            for value in ("[]", "5", '{"b64": "AA=="}', '"ab"', "null")
+        ),
+        pytest.param(
+            b'{"inputs": {"x": 1}}',
+            "inputs.x: expected a list with at least one row",
+            id="a named column that is no list",
+        ),
+        pytest.param(
+            b'{"inputs": {"y": [1]}}',
+            "Missing named input: x in 'inputs' object.",
+            id="a column of another name",
+        ),
     ],
 )
 def test_no_rows(body, text):
@@ -294,7 +586,7 @@ def test_deep_nesting(token, depth):
     nest = "[" * depth + token + "]" * depth
     text = refusal(f'{{"instances": [{nest}]}}'.encode(), takes("f4", 1))
     assert text == "instances[0][0]: expected float32, given a list of 1" or (
-        text.startswith("the body is not JSON: ")
+        text.startswith("JSON Parse error: ")
     )
 
 
@@ -387,9 +679,44 @@ def test_half_a_surrogate_pair():
     refusal(body, takes_several(a=("f4",), b=("f4",))).encode()
 
 
+def strings(*values) -> np.ndarray:
+    return np.array(values, object)
+
+
 @pytest.mark.parametrize(
     ("outputs", "text"),
     [
+        pytest.param(
+            {"y": strings(b"a", "ü".encode(), b"")},
+            '{"predictions":["a","ü",""]}',
+            id="strings",
+        ),
+        pytest.param(
+            {"y_bytes": strings([b"a", b"\xff"])},
+            '{"predictions":[[{"b64":"YQ=="},{"b64":"/w=="}]]}',
+            id="bytes by name",
+        ),
+        pytest.param(
+            {"y": strings(b"a", b"\xff")},
+            '{"predictions":["a",{"b64":"/w=="}]}',
+            id="bytes that are no text",
+        ),
+        pytest.param(
+            {"y": strings([b"a"], [b"b"]), "z_bytes": strings(b"c", b"d")},
+            '{"predictions":[{"y":["a"],"z_bytes":{"b64":"Yw=="}},'
+            '{"y":["b"],"z_bytes":{"b64":"ZA=="}}]}',
+            id="several of strings",
+        ),
+        pytest.param(
+            {"y": strings(b"a"), "z": np.array([np.nan])},
+            '{"predictions":[{"y":"a","z":NaN}]}',
+            id="strings beside NaN",
+        ),
+        pytest.param(
+            {"y_bytes": np.array([1.5], "f4")},
+            '{"predictions":[1.5]}',
+            id="numbers whose name ends in _bytes",
+        ),
         pytest.param(
             {"y": np.array([0.2, 1], "f4")}, '{"predictions":[0.2,1.0]}', id="scalars"
         ),
@@ -421,3 +748,34 @@ def test_half_a_surrogate_pair():
 def test_encode(outputs, text):
     """Answers are TensorFlow Serving's row form, with floats in their shortest."""
     assert rows.encode(outputs).decode() == text
+
+
+@pytest.mark.parametrize(
+    ("outputs", "text"),
+    [
+        pytest.param(
+            {"y": np.array([[1, 2]], "f4")}, '{"outputs":[[1.0,2.0]]}', id="one"
+        ),
+        pytest.param(
+            {"y": np.array([1, 2], "i4"), "z_bytes": strings(b"a", b"b")},
+            '{"outputs":{"y":[1,2],"z_bytes":[{"b64":"YQ=="},{"b64":"Yg=="}]}}',
+            id="several",
+        ),
+        pytest.param(
+            {"y": np.array([0.1, np.inf], "f4"), "z": strings(b"a", b"b")},
+            '{"outputs":{"y":[0.1,Infinity],"z":["a","b"]}}',
+            id="not finite",
+        ),
+    ],
+)
+def test_encode_columns(outputs, text):
+    """What was asked in columns is answered in columns."""
+    assert rows.encode(outputs, columnar=True).decode() == text
+
+
+@pytest.mark.parametrize(("form", "columnar"), [("instances", False), ("inputs", True)])
+def test_the_form_of_the_request_is_kept(form, columnar):
+    """A decoded request knows in which form its answer is to be."""
+    body = json.dumps({form: [1]}).encode()
+    signatures = {DEFAULT_SIGNATURE: takes("f4")}
+    assert rows.decode(body, signatures).columnar is columnar

@@ -1,0 +1,65 @@
+"""CloudEvents around a prediction, as KServe takes and gives them.
+
+CloudEvents 1.0's HTTP binding: in binary mode the event's attributes are headers and
+the body is its data; in structured mode the body is the whole event.
+"""
+
+import binascii
+import uuid
+from datetime import UTC, datetime
+from urllib.parse import quote
+
+from flask import Response, request
+
+from app.codec import json_text
+from app.errors import BadInput
+
+STRUCTURED = "application/cloudevents+json"
+_REQUIRED = ("specversion", "id", "source", "type")
+
+
+def unwrap(body: bytes) -> bytes:
+    """The data of the current request's event; the body where there is no event.
+
+    Raises:
+        BadInput: an event without data, or without what every event has.
+    """
+    if request.mimetype != STRUCTURED:
+        return body
+    event = json_text.loads(body)
+    if not isinstance(event, dict):
+        raise BadInput("expected a JSON object: a CloudEvent")
+    for name in _REQUIRED:
+        if not isinstance(event.get(name), str):
+            raise BadInput(f"the CloudEvent has no {name!r} that is a string")
+    if isinstance(event.get("data_base64"), str):
+        try:
+            return binascii.a2b_base64(event["data_base64"], strict_mode=True)
+        except ValueError as error:
+            raise BadInput(f"the CloudEvent's data_base64: {error}") from None
+    if "data" not in event:
+        raise BadInput("the CloudEvent has no 'data'")
+    return json_text.dumps_any_float(event["data"])
+
+
+def wrap(body: bytes, model_name: str) -> Response:
+    """A JSON body as an event of the same mode as the current request, if it is one."""
+    if request.mimetype == STRUCTURED:
+        event = _attributes(model_name) | {"datacontenttype": "application/json"}
+        start = json_text.dumps(event).removesuffix(b"}")
+        return Response(start + b',"data":' + body + b"}", content_type=STRUCTURED)
+    response = Response(body, content_type="application/json")
+    if all(f"ce-{name}" in request.headers for name in _REQUIRED):
+        for name, value in _attributes(model_name).items():
+            response.headers[f"ce-{name}"] = value
+    return response
+
+
+def _attributes(model_name: str) -> dict[str, str]:
+    return {
+        "specversion": "1.0",
+        "id": str(uuid.uuid4()),
+        "source": f"io.kserve.inference.{quote(model_name, safe='')}",
+        "type": "io.kserve.inference.response",
+        "time": datetime.now(UTC).isoformat(),
+    }

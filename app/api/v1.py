@@ -1,0 +1,164 @@
+"""TensorFlow Serving's REST API, and what KServe's V1 adds to it.
+
+The two patterns are TensorFlow Serving's, and see the path as it was sent: a name is
+decoded after the match, so it may hold / and :, and is then only looked up in the
+catalog. What no pattern knows is a 400, not a 404 or 405.
+"""
+
+import re
+from collections.abc import Iterator
+from contextlib import contextmanager
+from urllib.parse import quote, unquote_to_bytes
+
+from flask import Blueprint, Response, request
+from flask.blueprints import BlueprintSetupState
+from werkzeug.routing import BaseConverter
+
+from app.api import cloud_events, v1_answers
+from app.api.inference import Inference, client_name, count
+from app.api.responses import json_response
+from app.codec import rows
+from app.engines.base import Tensors
+from app.errors import BadInput, UnknownModel, Unsupported
+from app.serving.catalog import Catalog
+from app.serving.routing import Target
+from app.serving.served import ServedModel
+
+_METHODS = ("GET", "HEAD", "POST", "PUT", "PATCH", "DELETE", "OPTIONS", "TRACE")
+_WHICH = r"(?:/versions/(?P<version>[0-9]+)|/labels/(?P<label>[^/:]+))?"
+_ASK = re.compile(
+    rf"/v1/models/(?P<name>[^/:]+){_WHICH}:(?P<verb>predict|classify|regress|explain)",
+    re.IGNORECASE,
+)
+_LOOK = re.compile(
+    rf"/v1/models(?:/(?P<name>[^/:]+))?{_WHICH}(?P<metadata>/metadata)?",
+    re.IGNORECASE,
+)
+_LARGEST_VERSION = (1 << 63) - 1
+
+
+def v1_blueprint(catalog: Catalog, inference: Inference) -> Blueprint:
+    """Everything under /v1/."""
+    blueprint = Blueprint("v1", __name__)
+    blueprint.record_once(_know_anything)
+
+    def answer(rest: str) -> Response:
+        del rest
+        path = _raw_path()
+        if request.method == "POST" and (found := _ASK.fullmatch(path)):
+            return _ask(catalog, inference, _target(found), found["verb"].lower())
+        if request.method == "GET" and (found := _LOOK.fullmatch(path)):
+            return _look(catalog, _target(found), found["metadata"] is not None)
+        origin = request.headers.get("Origin", "")
+        if request.method == "OPTIONS" and origin.startswith(("http://", "https://")):
+            return json_response({})
+        raise BadInput(f"Malformed request: {request.method} {path[:200]}")
+
+    for start in ("/v1/", "/V1/"):
+        blueprint.add_url_rule(
+            f"{start}<anything:rest>",
+            view_func=answer,
+            methods=_METHODS,
+            provide_automatic_options=False,
+        )
+    blueprint.after_request(_count)
+    return blueprint
+
+
+class _Anything(BaseConverter):
+    """What Flask's own path converter is not: empty, with slashes at any place."""
+
+    part_isolating = False
+    regex = r"[\s\S]*"
+
+
+def _know_anything(state: BlueprintSetupState) -> None:
+    state.app.url_map.converters["anything"] = _Anything
+
+
+def _count(response: Response) -> Response:
+    """Count predictions; a look at a model is no inference request."""
+    is_look = request.method != "POST" or not request.path.lower().endswith(":predict")
+    return response if is_look else count(response)
+
+
+def _raw_path() -> str:
+    """The path with its percent signs, as the client sent it."""
+    environ = request.environ
+    sent = environ.get("RAW_URI") or environ.get("REQUEST_URI") or quote(request.path)
+    # A proxy's request begins with the host, and a mounted application's with where.
+    path = re.sub("^https?://[^/]*", "", sent, flags=re.IGNORECASE).partition("?")[0]
+    return path.removeprefix(environ.get("SCRIPT_NAME", ""))
+
+
+def _target(found: re.Match[str]) -> Target:
+    digits = found["version"]
+    version = None
+    if digits is not None:
+        significant = digits.lstrip("0") or "0"
+        # Shortened, as Python takes no more than 4300 digits.
+        version = int(significant[:20])
+        if version > _LARGEST_VERSION:
+            raise BadInput(f"Failed to convert version: {digits[:40]} to numeric.")
+    return Target(
+        _decoded(found["name"]), version, _decoded(found["label"]), client_name()
+    )
+
+
+def _decoded(part: str | None) -> str | None:
+    if part is None:
+        return None
+    return unquote_to_bytes(part.encode("latin-1", "replace")).decode(errors="replace")
+
+
+def _ask(catalog: Catalog, inference: Inference, target: Target, verb: str) -> Response:
+    with _servable_not_found(target):
+        if verb == "predict":
+            return inference.answer(target, _decode, _encode)
+        with catalog.lease(target):
+            pass
+    if verb == "explain":
+        raise Unsupported("no model here has an explainer")
+    kind = {"classify": "classification", "regress": "regression"}[verb]
+    raise BadInput(
+        f"Expected {kind} signature method_name to be tensorflow/serving/{verb}. "
+        f"Was: {v1_answers.METHOD_NAME}"
+    )
+
+
+def _look(catalog: Catalog, target: Target, at_metadata: bool) -> Response:
+    if target.name is None:
+        if target.version is not None or target.label is not None:
+            raise BadInput("Missing model name in request.")
+        return json_response({"models": catalog.names()})
+    if not at_metadata:
+        return v1_answers.status(catalog, target.name, target)
+    with _servable_not_found(target), catalog.lease(target) as model:
+        return v1_answers.metadata(model)
+
+
+@contextmanager
+def _servable_not_found(target: Target) -> Iterator[None]:
+    """Say in TensorFlow Serving's words that there is no such model or version."""
+    try:
+        yield
+    except UnknownModel:
+        asked = f"Latest({_short(target.name)})"
+        if target.version is not None:
+            asked = f"Specific({_short(target.name)}, {target.version})"
+        elif target.label is not None:
+            asked = f"Label({_short(target.name)}, {_short(target.label)})"
+        raise UnknownModel(f"Servable not found for request: {asked}") from None
+
+
+def _short(name: str | None) -> str:
+    return (name or "")[:80]
+
+
+def _decode(body: bytes, model: ServedModel) -> rows.Request:
+    return rows.decode(cloud_events.unwrap(body), model.signatures)
+
+
+def _encode(model: ServedModel, asked: rows.Request, outputs: Tensors) -> Response:
+    body = rows.encode(outputs, columnar=asked.columnar)
+    return cloud_events.wrap(body, model.name)

@@ -1,0 +1,107 @@
+"""A model's status and its signatures in TensorFlow Serving's JSON."""
+
+from collections.abc import Iterable
+from typing import Any
+
+import numpy as np
+from flask import Response
+
+from app.api.responses import json_response
+from app.engines.base import TensorSpec
+from app.errors import UnknownModel
+from app.serving.catalog import Catalog
+from app.serving.routing import Target
+from app.serving.served import ServedModel, State, VersionStatus
+
+METHOD_NAME = "tensorflow/serving/predict"
+# NumPy's names where TensorFlow's are not the same in capitals.
+_DTYPES = {
+    "float16": "DT_HALF",
+    "float32": "DT_FLOAT",
+    "float64": "DT_DOUBLE",
+    "object": "DT_STRING",
+}
+
+
+def status(catalog: Catalog, name: str, target: Target) -> Response:
+    """A model's versions, highest first, or the one that is asked for.
+
+    KServe reads `ready`. As in TensorFlow Serving, a model that does not serve is a
+    200 with its states, and a label changes nothing.
+
+    Raises:
+        UnknownModel: no such model or version.
+    """
+    try:
+        versions = catalog.status(name)
+    except UnknownModel:
+        text = f"Could not find any versions of model {name[:80]}"
+        raise UnknownModel(text) from None
+    if target.version is not None:
+        versions = [each for each in versions if each.version == target.version]
+        if not versions:
+            raise UnknownModel(
+                f"Could not find version {target.version} of model {name[:80]}"
+            )
+    return json_response(
+        {
+            "name": name,
+            "ready": any(each.state is State.AVAILABLE for each in versions),
+            "model_version_status": [_version(each) for each in versions],
+        }
+    )
+
+
+def metadata(model: ServedModel) -> Response:
+    """All signatures of a version."""
+    signatures = {
+        name: {
+            "inputs": _tensors(name, signature.inputs),
+            "outputs": _tensors(name, signature.outputs),
+            "method_name": METHOD_NAME,
+        }
+        for name, signature in model.signatures.items()
+    }
+    return json_response(
+        {
+            "model_spec": {
+                "name": model.name,
+                "signature_name": "",
+                "version": str(model.version),
+            },
+            "metadata": {"signature_def": {"signature_def": signatures}},
+        }
+    )
+
+
+def _version(version: VersionStatus) -> dict[str, Any]:
+    return {
+        "version": str(version.version),
+        "state": version.state,
+        "status": {
+            "error_code": "INTERNAL" if version.error else "OK",
+            "error_message": version.error,
+        },
+    }
+
+
+def _tensors(signature_name: str, specs: Iterable[TensorSpec]) -> dict[str, Any]:
+    return {
+        spec.name: {
+            "dtype": _dtype(spec.dtype),
+            "tensor_shape": {
+                "dim": [
+                    {"size": str(-1 if size is None else size), "name": ""}
+                    for size in (None, *spec.shape)
+                ],
+                "unknown_rank": False,
+            },
+            # After TensorFlow's pattern; a model of Keras has no such names.
+            "name": f"{signature_name}_{spec.name}:0",
+        }
+        for spec in specs
+    }
+
+
+def _dtype(dtype: np.dtype[np.generic]) -> str:
+    return _DTYPES.get(dtype.name, f"DT_{dtype.name.upper()}")

@@ -1,0 +1,125 @@
+"""Nested lists, as JSON gives them, to an array of the dtype that a model takes.
+
+NumPy reads all values at once; only when it finds something odd does a walk look
+for the place to name.
+"""
+
+import json
+from typing import Any
+
+import numpy as np
+
+from app.codec import strings
+from app.codec.fit import check_carried, fit, takes, type_name
+from app.engines.base import Array, TensorSpec
+from app.errors import BadInput
+
+
+def read(
+    rows: list[Any], spec: TensorSpec, place: str, suffix: str, *, is_plain: bool
+) -> Array:
+    """Read rows (rows, *shape) in the input's dtype.
+
+    `is_plain` says that no row holds a bool or a string: NumPy reads true as 1, and
+    makes every value as wide as the longest string.
+
+    Raises:
+        BadInput: a value or a shape that does not fit; the text begins with `place`,
+            the number of the row, and `suffix`.
+        Unsupported: JSON can't carry the input's dtype.
+    """
+    array = None
+    if spec.dtype.kind == "O":
+        array = _strings_at_once(rows, spec)
+    elif is_plain:
+        array = _numbers_at_once(rows, spec)
+    if array is None:
+        check_carried(spec.name, spec.dtype)
+        shape = spec.shape
+        for number, row in enumerate(rows):
+            # The first row settles the free sizes for all.
+            shape = _walk(row, shape, spec, f"{place}[{number}]{suffix}")
+        # All values are right. Large integers need to be told their type.
+        array = np.array(rows, np.float64 if spec.dtype.kind == "f" else spec.dtype)
+    return fit(array, spec, place, suffix)
+
+
+def _numbers_at_once(rows: list[Any], spec: TensorSpec) -> Array | None:
+    """What NumPy makes of the values, unless something about it is odd."""
+    try:
+        array = np.array(rows)
+    except ValueError:
+        return None
+    plain = takes(spec, array.dtype) and spec.accepts(array.shape[1:])
+    return array if plain else None
+
+
+def _strings_at_once(rows: list[Any], spec: TensorSpec) -> Array | None:
+    try:
+        array = np.array(rows, object)
+        if not spec.accepts(array.shape[1:]):
+            return None
+        leaves = [strings.to_bytes(value) for value in array.flat]
+    except (TypeError, ValueError):
+        return None
+    array.reshape(-1)[:] = leaves
+    return array
+
+
+def _walk(
+    value: Any, shape: tuple[int | None, ...], spec: TensorSpec, place: str
+) -> tuple[int | None, ...]:
+    """Raise at the first value that does not fit; return the shape, sizes settled."""
+    if not shape:
+        _check_leaf(value, spec, place)
+        return shape
+    if not isinstance(value, list):
+        raise BadInput(f"{place}: expected a list, given {_shown(value)}")
+    size, inner = shape[0], shape[1:]
+    if size is not None and len(value) != size:
+        raise BadInput(
+            f"{place}: expected {size} values, given {len(value)}; a row has shape "
+            f"{spec.shape_text()}"
+        )
+    for index, element in enumerate(value):
+        inner = _walk(element, inner, spec, f"{place}[{index}]")
+    return (len(value), *inner)
+
+
+def _check_leaf(value: Any, spec: TensorSpec, place: str) -> None:
+    kind = spec.dtype.kind
+    if kind == "O":
+        fits = isinstance(value, str) or _is_good_b64(value, place)
+    elif isinstance(value, bool):
+        fits = kind == "b"
+    elif isinstance(value, int):
+        fits = kind in "fiu"
+    else:
+        fits = isinstance(value, float) and kind == "f"
+    if not fits:
+        wanted = type_name(spec.dtype)
+        raise BadInput(f"{place}: expected {wanted}, given {_shown(value)}")
+    if kind in "iu":
+        limits = np.iinfo(spec.dtype.str)
+        if not limits.min <= value <= limits.max:
+            raise BadInput(f"{place}: {value} is out of range for {spec.dtype}")
+
+
+def _is_good_b64(value: Any, place: str) -> bool:
+    if not strings.is_b64(value):
+        return False
+    try:
+        strings.to_bytes(value)
+    except ValueError as error:
+        raise BadInput(f"{place}: not base64: {error}") from None
+    return True
+
+
+def _shown(value: Any) -> str:
+    if isinstance(value, list):
+        return f"a list of {len(value)}"
+    if isinstance(value, dict):
+        return "an object"
+    if isinstance(value, str):
+        return f"the string {value[:40]!r}"
+    return json.dumps(value)

@@ -1,0 +1,97 @@
+"""docs/api.md's commands, run as they stand, and their answers."""
+
+import email
+import json
+
+import pytest
+from werkzeug.exceptions import HTTPException
+
+from app import create_app
+from app.settings import Settings
+from tests.support.api_page import EXAMPLES, make_models, run
+from tests.support.server import serving
+
+pytestmark = pytest.mark.timeout(240)
+# It stands for a text that nobody can know before.
+ANY_TEXT = "..."
+
+
+@pytest.fixture(scope="module")
+def models(tmp_path_factory):
+    return make_models(tmp_path_factory.mktemp("page"))
+
+
+@pytest.fixture(scope="module")
+def server(models):
+    with serving("--threads=4", model_dir=models, default_model="digits") as server:
+        yield server
+
+
+@pytest.fixture(scope="module")
+def server_with_keys(models):
+    settings = {"default_model": "digits", "api_keys": "secret"}
+    with serving("--threads=4", model_dir=models, **settings) as server:
+        yield server
+
+
+@pytest.mark.parametrize("example", EXAMPLES, ids=lambda example: example.command[-80:])
+def test_an_answer_is_as_shown(example, request):
+    """The page's command gets the answer that the page shows."""
+    keys = "_with_keys" if "Authorization" in example.command else ""
+    printed = run(example.command, request.getfixturevalue(f"server{keys}").port)
+    if example.kind == "json":
+        _compare(json.loads(printed), json.loads(example.answer))
+    elif example.kind == "http":
+        _compare_http(printed, example.answer)
+    else:
+        assert example.kind == "text"
+        assert set(example.answer.splitlines()) <= set(printed.splitlines())
+
+
+def test_each_route_is_shown(tmp_path):
+    """Each route of the application is asked by a command of the page."""
+    routes = create_app(Settings(model_dir=tmp_path)).url_map
+    adapter = routes.bind("127.0.0.1")
+    shown = set()
+    for example in EXAMPLES:
+        try:
+            rule, _ = adapter.match(example.path(), example.method(), return_rule=True)
+        except HTTPException:
+            continue
+        shown.add(rule.rule)
+    # The same view as under /v1/.
+    assert shown == {rule.rule for rule in routes.iter_rules()} - {
+        "/V1/<anything:rest>"
+    }
+
+
+def _compare_http(printed, shown):
+    """The status, the headers that are shown, and the body."""
+    given, wanted = _message(printed), _message(shown)
+    assert given[0] == wanted[0]
+    for name, value in wanted[1].items():
+        _compare(given[1][name], value)
+    _compare(json.loads(given[2]), json.loads(wanted[2]))
+
+
+def _message(text):
+    status, _, rest = text.partition("\n")
+    head, _, body = rest.partition("\n\n")
+    return status, dict(email.message_from_string(head).items()), body
+
+
+def _compare(given, shown):
+    if shown == ANY_TEXT:
+        assert isinstance(given, str)
+    elif isinstance(shown, dict):
+        assert given.keys() == shown.keys()
+        for name, value in shown.items():
+            _compare(given[name], value)
+    elif isinstance(shown, list):
+        assert len(given) == len(shown)
+        for one, other in zip(given, shown, strict=True):
+            _compare(one, other)
+    else:
+        assert given == (
+            pytest.approx(shown, abs=1e-5) if isinstance(shown, float) else shown
+        )

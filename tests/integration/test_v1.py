@@ -1,0 +1,222 @@
+"""V1 on a real server: paths as they are sent, a SavedModel, and who is counted."""
+
+import base64
+import gzip
+import http.client
+import json
+import socket
+
+import pytest
+
+from tests.support.api_page import make_models
+from tests.support.clients import in_parallel
+from tests.support.server import Reply, metric_sum, serving, simulated_models
+
+ECHO = {"base_ms": 0, "input_shape": [3], "outputs": 2}
+PRICES = {"prices": [1, 2.5, 3], "customer": "Ann"}
+pytestmark = pytest.mark.timeout(240)
+
+
+@pytest.fixture(scope="module")
+def server(tmp_path_factory):
+    """The page's model till; two versions of an echo; and what must not be served."""
+    folder = tmp_path_factory.mktemp("v1")
+    models = make_models(folder)
+    simulated_models(folder, secret=ECHO)
+    simulated_models(folder / "models", **{"echo room": ECHO, "broken": {}})
+    echo = folder / "models" / "echo room"
+    (echo / "2").mkdir()
+    (echo / "2" / "simulated.json").write_text(json.dumps(ECHO))
+    (echo / "basket.toml").write_text("[labels]\nfirst = 1\n")
+    (folder / "models" / "broken" / "1" / "simulated.json").write_text("{")
+    limits = {"max_body_bytes": "10000", "default_model": "echo room"}
+    with serving("--threads=16", ready=False, model_dir=models, **limits) as server:
+        server.wait_until_loaded()
+        yield server
+
+
+def _post(server, path, value, **headers):
+    return server.request("POST", path, json.dumps(value).encode(), headers)
+
+
+def _raw(server, request: bytes) -> Reply:
+    """The reply to bytes that no client library would send."""
+    with socket.create_connection(("127.0.0.1", server.port), timeout=10) as connection:
+        connection.sendall(request)
+        reply = http.client.HTTPResponse(connection)
+        reply.begin()
+        return Reply(reply.status, reply.headers, reply.read())
+
+
+def test_a_saved_model_in_rows(server):
+    """Numbers and strings reach a SavedModel, and its answers come back by name."""
+    rows = [PRICES, {"prices": [0.5, 0, 0], "customer": {"b64": "Qm9i"}}]
+    reply = _post(server, "/v1/models/till:predict", {"instances": rows})
+    assert reply.json() == {
+        "predictions": [
+            {"receipt": "Ann pays 6.50", "total": 6.5},
+            {"receipt": "Bob pays 0.50", "total": 0.5},
+        ]
+    }
+
+
+def test_a_saved_model_in_columns(server):
+    """The same model takes and gives columns."""
+    columns = {"prices": [[1, 2.5, 3]], "customer": ["Ann"]}
+    reply = _post(server, "/v1/models/till:predict", {"inputs": columns})
+    assert reply.json() == {"outputs": {"receipt": ["Ann pays 6.50"], "total": [6.5]}}
+
+
+def test_the_default_model_in_columns(server):
+    """/predict takes and gives columns too."""
+    reply = _post(server, "/predict", {"inputs": {"input": [[1, 2, 3], [4, 5, 6]]}})
+    assert reply.json() == {"outputs": [[1, 2], [4, 5]]}
+
+
+def test_all_bytes_come_back(server):
+    """Any bytes go through a model as they are."""
+    every = {"b64": base64.b64encode(bytes(range(256))).decode()}
+    asked = {"signature_name": "pack", "instances": [every]}
+    (answer,) = _post(server, "/v1/models/till:predict", asked).json()["predictions"]
+    assert base64.b64decode(answer["b64"]) == bytes(range(256)) * 2
+
+
+def test_clients_of_several_signatures_do_not_meet(server):
+    """Rows of two signatures and both forms, asked at once, all get their own."""
+
+    def work(place):
+        goods = {"b64": "QUJD"} if place % 2 else "ABC"
+        for number in range(15):
+            pack = {"signature_name": "pack", "inputs": [goods] * (number % 3 + 1)}
+            reply = _post(server, "/v1/models/till:predict", pack)
+            assert reply.json() == {"outputs": [{"b64": "QUJDQUJD"}] * (number % 3 + 1)}
+            row = {"prices": [place, number, 0], "customer": "Ann"}
+            reply = _post(server, "/v1/models/till:predict", {"instances": [row]})
+            (prediction,) = reply.json()["predictions"]
+            assert prediction["total"] == place + number
+
+    in_parallel(work, 12)
+
+
+@pytest.mark.parametrize(
+    ("which", "version"),
+    [("", "2"), ("/versions/1", "1"), ("/labels/first", "1"), ("/versions/2", "2")],
+)
+def test_versions_and_labels(server, which, version):
+    """A version is asked by number or label; without one the newest answers."""
+    rows = {"instances": [[1, 2, 3]]}
+    reply = _post(server, f"/v1/models/echo%20room{which}:predict", rows)
+    assert reply.json() == {"predictions": [[1, 2]]}
+    assert reply.headers["X-Model-Version"] == version
+    reply = server.request("GET", f"/v1/models/echo%20room{which}/metadata")
+    assert reply.json()["model_spec"]["version"] == version
+
+
+@pytest.mark.parametrize(
+    "name",
+    [
+        *("..%2Fsecret", "%2E%2E%2Fsecret", "..%5Csecret", "%2Fetc%2Fpasswd"),
+        *(
+            "till%2F1",
+            "till%2F..%2Ftill",
+            "till%00",
+            ".",
+            "%2E%2E",
+            "till%2Fbasket.toml",
+        ),
+    ],
+)
+def test_no_path_leads_to_a_file(server, name):
+    """A name is only looked up: whatever it looks like, it reaches no file."""
+    rows = {"instances": [[1, 2, 3]]}
+    for reply in (
+        _post(server, f"/v1/models/{name}:predict", rows),
+        server.request("GET", f"/v1/models/{name}"),
+        server.request("GET", f"/v1/models/{name}/metadata"),
+    ):
+        assert reply.status == 404
+        assert list(reply.json()) == ["error"]
+
+
+@pytest.mark.parametrize(
+    "path", ["/v1/models/../secret", "/v1/../v1/models", "/v1/models//till", "/v1/./"]
+)
+def test_a_path_is_taken_as_it_is_sent(server, path):
+    """Dots and slashes are not resolved: such a path is malformed."""
+    reply = server.request("GET", path)
+    assert reply.status == 400
+    assert reply.json()["error"] == f"Malformed request: GET {path}"
+
+
+@pytest.mark.parametrize(
+    ("target", "status"),
+    [
+        (b"http://elsewhere/v1/models/echo%20room?x=/v1/", 200),
+        (b"/v1/models/echo%20room", 200),
+        ("/v1/models/übung".encode(), 404),
+        (b"/v1/models/%ff%fe", 404),
+        (b"/v1/models/" + b"9" * 3000, 404),
+    ],
+    ids=["with a host", "plain", "UTF-8", "not UTF-8", "long"],
+)
+def test_a_target_of_any_form(server, target, status):
+    """A target with a host, or in characters that are not ASCII, is understood."""
+    reply = _raw(server, b"GET " + target + b" HTTP/1.1\r\nHost: x\r\n\r\n")
+    assert reply.status == status
+    assert reply.headers["Content-Type"] == "application/json"
+
+
+def test_a_broken_model(server):
+    """A model that can't be loaded has a status that says why, and no path in it."""
+    reply = server.request("GET", "/v1/models/broken")
+    assert reply.status == 200
+    answer = reply.json()
+    assert answer["ready"] is False
+    (version,) = answer["model_version_status"]
+    assert version["state"] == "END"
+    assert version["status"]["error_code"] == "INTERNAL"
+    assert version["status"]["error_message"].startswith("simulated.json: ")
+    assert "/" not in version["status"]["error_message"]
+    reply = _post(server, "/v1/models/broken:predict", {"instances": [[1]]})
+    assert reply.status == 503
+    assert int(reply.headers["Retry-After"]) >= 1
+
+
+def test_a_compressed_body(server):
+    """A gzip body is read, on /predict's codec too, and a bomb is a 413."""
+    body = gzip.compress(json.dumps({"instances": [PRICES]}).encode())
+    headers = {"Content-Encoding": "gzip"}
+    reply = server.request("POST", "/v1/models/till:predict", body, headers)
+    assert reply.json()["predictions"][0]["total"] == 6.5
+    bomb = gzip.compress(bytes(5_000_000))
+    assert len(bomb) < 10_000
+    reply = server.request("POST", "/v1/models/till:predict", bomb, headers)
+    assert reply.status == 413
+
+
+def test_only_predictions_are_counted(server):
+    """A prediction moves the counter by one, a look at a model by none."""
+    before = metric_sum(server, "basket_requests_total")
+    for path in ("", "/till", "/till/metadata", "/nobody"):
+        server.request("GET", f"/v1/models{path}")
+    assert metric_sum(server, "basket_requests_total") == before
+    _post(server, "/v1/models/till:predict", {"instances": [PRICES]})
+    _post(server, "/v1/models/nobody:predict", {})
+    assert metric_sum(server, "basket_requests_total") == before + 2
+
+
+def test_a_connection_is_kept_over_errors(server):
+    """Errors do not cost the client its connection."""
+    connection = http.client.HTTPConnection("127.0.0.1", server.port, timeout=10)
+    for method, path, status in (
+        ("POST", "/v1/models/till:predict", 400),
+        ("PUT", "/v1/models/till", 400),
+        ("POST", "/v1/models/nobody:predict", 404),
+        ("GET", "/v1/models/till", 200),
+    ):
+        connection.request(method, path, b'{"instances": 1}')
+        reply = connection.getresponse()
+        reply.read()
+        assert reply.status == status
+        assert connection.sock is not None, path
+    connection.close()

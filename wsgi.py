@@ -5,13 +5,22 @@ The only module whose import has an effect: models begin to load.
 
 import atexit
 import os
+import sys
 
 from app import create_app
+from app.errors import SettingsError
 
-app = create_app()
+_AT_COMMAND_LINE = "FLASK_RUN_FROM_CLI" in os.environ
+
+try:
+    app = create_app()
+except SettingsError as error:
+    if not _AT_COMMAND_LINE:
+        raise
+    sys.exit(f"Error: {error}")
 
 # `flask --app wsgi models ...` wants the commands and no loaded models.
-if "FLASK_RUN_FROM_CLI" not in os.environ:
+if not _AT_COMMAND_LINE:
     app.extensions["basket"].start()
     # Nothing is left to finish here: a server that stops in order has waited for
     # its requests already.

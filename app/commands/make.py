@@ -5,7 +5,6 @@ from importlib import import_module
 import click
 from flask.cli import AppGroup
 
-from app.errors import ModelLoadError
 from app.settings import Settings
 
 _GIB = 1 << 30
@@ -27,10 +26,7 @@ def make_commands(settings: Settings) -> AppGroup:
         click.echo("starting TensorFlow ...")
         # Only this command wants a framework, so only it imports one.
         stacks = import_module("app.engines.dense_stack")
-        try:
-            stack = stacks.fit(latency_ms, width, int(max_gib * _GIB), click.echo)
-        except ModelLoadError as error:
-            raise click.ClickException(str(error)) from error
+        stack = stacks.fit(latency_ms, width, int(max_gib * _GIB), click.echo)
         click.echo(
             f"{stack.layers} layers of {stack.width}, {stack.distinct} of them "
             f"distinct, {stack.size_bytes() / _GIB:.2f} GiB of weights"

@@ -15,6 +15,7 @@ from app.settings import Settings
 _MODULE_BY_FILE = {
     "model.keras": "keras_tensorflow",
     "model.h5": "keras_tensorflow",
+    "saved_model.pb": "saved_model",
     "simulated.json": "simulated",
 }
 

@@ -26,21 +26,29 @@ def opened(monkeypatch):
     return calls
 
 
+def make_entry(path, name):
+    path.mkdir() if name.endswith("/") else path.touch()
+
+
 @pytest.mark.parametrize(
     ("files", "chosen", "module"),
     [
         (["model.keras"], "model.keras", "keras_tensorflow"),
         (["model.h5"], "model.h5", "keras_tensorflow"),
+        (["saved_model.pb", "variables/"], "saved_model.pb", "saved_model"),
         (["simulated.json"], "simulated.json", "simulated"),
         (["simulated.json", "model.keras"], "model.keras", "keras_tensorflow"),
         (["README.md", "model.h5"], "model.h5", "keras_tensorflow"),
     ],
-    ids=["keras", "h5", "simulated", "a real model first", "beside another file"],
+    ids=[
+        *("keras", "h5", "SavedModel", "simulated"),
+        *("a real model first", "beside another file"),
+    ],
 )
 def test_file_decides(tmp_path, opened, files, chosen, module):
     """The file in the folder decides which engine opens it."""
     for name in files:
-        (tmp_path / name).touch()
+        make_entry(tmp_path / name, name)
     engines.open_engine(tmp_path, Settings())
     assert opened == [(f"app.engines.{module}", tmp_path / chosen)]
 
@@ -52,17 +60,17 @@ def test_simulated_for_real(tmp_path):
     assert isinstance(engine, SimulatedEngine)
 
 
-@pytest.mark.parametrize("names", [[], ["model.pt"], ["model.keras/"]])
+@pytest.mark.parametrize("names", [[], ["model.pt"], ["model.keras/"], ["variables/"]])
 def test_nothing_known(tmp_path, opened, names):
     """A folder without a known file is refused with the names of those that are."""
     folder = tmp_path / "3"
     folder.mkdir()
     for name in names:
-        (folder / name).mkdir() if name.endswith("/") else (folder / name).touch()
+        make_entry(folder / name, name)
     with pytest.raises(ModelLoadError) as raised:
         engines.open_engine(folder, Settings())
     assert str(raised.value) == (
-        "version 3 holds none of: model.keras, model.h5, simulated.json"
+        "version 3 holds none of: model.keras, model.h5, saved_model.pb, simulated.json"
     )
     assert opened == []
 

@@ -1,0 +1,157 @@
+"""`models check`: a version's signatures, its speed, and whether it may be batched."""
+
+from functools import partial
+from pathlib import Path
+from typing import Protocol, runtime_checkable
+
+import click
+import numpy as np
+
+from app.commands.neighbours import Comparison, compare
+from app.commands.random_rows import RandomRows, rows_for
+from app.commands.timing import batch_sizes, median_ms
+from app.commands.version import find_version
+from app.engines import open_engine
+from app.engines.base import Engine, Signature
+from app.errors import ModelLoadError, OutOfDeviceMemory
+from app.settings import Settings
+
+# A model whose rows run one by one is compared in batches of this size.
+_SMALL_BATCH = 8
+
+
+@runtime_checkable
+class _Weighs(Protocol):
+    """An engine that knows the bytes of its model's weights."""
+
+    weight_bytes: int
+
+
+def check_command(settings: Settings) -> click.Command:
+    """The `check` command."""
+
+    @click.command("check")
+    @click.argument("name")
+    @click.option("--version", type=click.IntRange(min=0), help="Not the newest.")
+    @click.option(
+        "--tolerance",
+        type=click.FloatRange(min=0),
+        default=1e-4,
+        show_default=True,
+        help="A share of an output's largest value.",
+    )
+    def check(name: str, version: int | None, tolerance: float) -> None:
+        """Load a version, show it, time it, and compare rows alone and in batches.
+
+        Fails if a row's answer depends on its neighbours or on padding by more than
+        the tolerance: such a model must not be batched.
+        """
+        folder, config = find_version(settings, name, version)
+        click.echo(f"loading {name} version {folder.name} ...")
+        engine = open_engine(folder, config.settings)
+        try:
+            click.echo(_size_line(engine, folder))
+            findings = [
+                _check_signature(engine, each, config.settings, tolerance)
+                for each in engine.signatures
+            ]
+        finally:
+            engine.close()
+        _conclude(findings, name, config.settings.max_batch_size)
+
+    return check
+
+
+def _check_signature(
+    engine: Engine, name: str, settings: Settings, tolerance: float
+) -> str | None:
+    """What speaks against batching; empty: nothing; None: it can't be told."""
+    _show(name, engine.signatures[name])
+    try:
+        rows = rows_for(engine, name)
+    except ModelLoadError as error:
+        click.echo(f"  not compared: {error}")
+        return None
+    try:
+        largest = _time(engine, name, rows, settings)
+        batch_rows = largest if largest > 1 else _SMALL_BATCH
+        click.echo(f"  comparing rows alone and in batches of {batch_rows} ...")
+        comparison = compare(engine, name, rows, batch_rows)
+    except Exception as error:  # a model may raise anything
+        reason = " ".join(str(error).split())[:200]
+        return f"{name} fails on several rows: {type(error).__name__}: {reason}"
+    return _judge(name, comparison, tolerance)
+
+
+def _size_line(engine: Engine, folder: Path) -> str:
+    files = sum(file.stat().st_size for file in folder.rglob("*") if file.is_file())
+    weights = ""
+    if isinstance(engine, _Weighs) and engine.weight_bytes:
+        weights = f"{_bytes_text(engine.weight_bytes)} of weights, "
+    return f"{engine.platform}: {weights}{_bytes_text(files)} of files"
+
+
+def _bytes_text(size: float) -> str:
+    for unit in ("bytes", "KiB", "MiB"):
+        if size < 1024:  # noqa: PLR2004
+            return f"{size:.4g} {unit}"
+        size /= 1024
+    return f"{size:.4g} GiB"
+
+
+def _show(name: str, signature: Signature) -> None:
+    click.echo(f"signature {name}")
+    for kind, specs in (("input", signature.inputs), ("output", signature.outputs)):
+        for spec in specs:
+            dtype = "string" if spec.dtype.kind == "O" else spec.dtype.name
+            click.echo(f"  {kind:6} {spec.name}: {dtype} {spec.shape_text()}")
+
+
+def _time(engine: Engine, name: str, rows: RandomRows, settings: Settings) -> int:
+    """Show the times of batches; returns the largest that fits into memory."""
+    click.echo(f"  timing random rows{rows.describe()} ...")
+    click.echo("    rows  ms a batch    ms a row")
+    largest = 1
+    random = np.random.default_rng(0)
+    for size in batch_sizes(settings.max_batch_size, settings.allowed_batch_sizes):
+        batch = rows.make(size, random)
+        try:
+            took_ms = median_ms(partial(engine.run, batch, name))
+        except OutOfDeviceMemory as error:
+            click.echo(f"  {error}")
+            break
+        click.echo(f"  {size:6} {took_ms:11.2f} {took_ms / size:11.3f}")
+        largest = size
+    return largest
+
+
+def _judge(name: str, comparison: Comparison, tolerance: float) -> str:
+    """Show a comparison; what speaks against batching, or nothing."""
+    click.echo("  difference from its answer alone; 1: the output's largest value")
+    for each in (*comparison.differences, comparison.other_row):
+        click.echo(f"    {each.company:17} {each.share:8.1e}  {each.output}")
+    worst = comparison.worst()
+    if worst.share <= tolerance:
+        if comparison.other_row.share <= tolerance:
+            click.echo("  note: all random rows get one answer, so this tells little")
+        return ""
+    return (
+        f"{name}: a row's {worst.output} differs by {worst.share:.1e} {worst.company}, "
+        f"more than {tolerance:g}"
+    )
+
+
+def _conclude(findings: list[str | None], name: str, max_batch_size: int) -> None:
+    problems = "; ".join(finding for finding in findings if finding)
+    if problems and max_batch_size > 1:
+        raise click.ClickException(
+            f"{problems}. Rows of this model must not share a batch: write "
+            f"max_batch_size = 1 into {name}/basket.toml"
+        )
+    if problems:
+        click.echo(f"{problems}. It does no harm as max_batch_size is 1")
+    elif all(finding is None for finding in findings):
+        raise click.ClickException("no signature could be compared")
+    else:
+        known = " where it could be compared" if None in findings else ""
+        click.echo(f"each row's answer is its own{known}: the model may be batched")

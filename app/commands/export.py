@@ -1,0 +1,109 @@
+"""`models export`: a Keras file in the format of another server."""
+
+import shlex
+import shutil
+from importlib import import_module
+from importlib.util import find_spec
+from pathlib import Path
+
+import click
+
+from app.commands.version import find_version
+from app.errors import ModelLoadError
+from app.settings import Settings
+
+_KERAS_FILES = ("model.keras", "model.h5")
+# Each form, and the package beyond Basket's own that Keras needs for it.
+_PACKAGES = {"savedmodel": None, "openvino": "openvino", "onnx": "tf2onnx"}
+
+
+def export_command(settings: Settings) -> click.Command:
+    """The `export` command."""
+
+    @click.command("export")
+    @click.argument("name")
+    @click.option(
+        "--format", "form", type=click.Choice(list(_PACKAGES)), default="savedmodel"
+    )
+    @click.option("--version", type=click.IntRange(min=0), help="Not the newest.")
+    @click.option("--output", type=click.Path(path_type=Path), default=Path("exported"))
+    @click.option(
+        "--batching-parameters-file",
+        "batching_file",
+        type=click.Path(exists=True, dir_okay=False, path_type=Path),
+        help="For TensorFlow Serving, in the command that is printed.",
+    )
+    def export(
+        name: str,
+        form: str,
+        version: int | None,
+        output: Path,
+        batching_file: Path | None,
+    ) -> None:
+        """Write a Keras model as OUTPUT/NAME/VERSION for another server.
+
+        Inputs and outputs keep the names, shapes and dtypes that Basket serves.
+        """
+        folder, _ = find_version(settings, name, version)
+        file = _keras_file(folder)
+        target = output / name / folder.name
+        _check_room(form, target)
+        click.echo("starting TensorFlow ...")
+        _write(file, settings, form, target)
+        click.echo(f"written: {target}")
+        if form == "savedmodel":
+            click.echo("serve it with TensorFlow Serving:")
+            click.echo(docker_command(target.parent, batching_file))
+
+    return export
+
+
+def docker_command(model: Path, batching_file: Path | None) -> str:
+    """What serves a folder of versions with TensorFlow Serving, for a shell."""
+    mounts = [(model, f"/models/{model.name}")]
+    flags = []
+    if batching_file is not None:
+        inside = "/models/batching.pbtxt"
+        mounts.append((batching_file, inside))
+        flags = ["--enable_batching", f"--batching_parameters_file={inside}"]
+    lines = ["docker run --rm -p 8501:8501"]
+    for source, inside in mounts:
+        mount = f"type=bind,source={source.resolve()},target={inside}"
+        lines.append(f"--mount {shlex.quote(mount)}")
+    name = shlex.quote(f"MODEL_NAME={model.name}")
+    lines.append(" ".join([f"-e {name} tensorflow/serving", *flags]))
+    return " \\\n  ".join(lines)
+
+
+def _keras_file(folder: Path) -> Path:
+    for name in _KERAS_FILES:
+        if (folder / name).is_file():
+            return folder / name
+    raise click.ClickException(
+        f"version {folder.name} holds no {' or '.join(_KERAS_FILES)}: only Keras files "
+        "are exported"
+    )
+
+
+def _check_room(form: str, target: Path) -> None:
+    package = _PACKAGES[form]
+    if package is not None and find_spec(package) is None:
+        raise click.ClickException(
+            f"--format {form} needs a package that is not here: pip install {package}"
+        )
+    if target.exists():
+        raise click.ClickException(f"{target} exists already")
+
+
+def _write(file: Path, settings: Settings, form: str, target: Path) -> None:
+    """Write aside, then rename: no server ever finds half a version."""
+    partial = target.with_name(f".partial-{target.name}")
+    try:
+        shutil.rmtree(partial, ignore_errors=True)
+        # Only this command wants a framework, so only it imports one.
+        import_module("app.engines.export").export(file, settings, form, partial)
+        partial.rename(target)
+    except OSError as error:
+        raise ModelLoadError(f"{target} can't be written: {error.strerror}") from error
+    finally:
+        shutil.rmtree(partial, ignore_errors=True)

@@ -1,0 +1,31 @@
+"""How long batches take."""
+
+import statistics
+import time
+from collections.abc import Callable, Sequence
+
+# A batch is run so often, or fewer times when it takes long.
+_MOST_RUNS, _LEAST_RUNS, _ENOUGH_S = 15, 3, 1.0
+
+
+def batch_sizes(max_batch_size: int, allowed: Sequence[int] = ()) -> Sequence[int]:
+    """The sizes worth a look: all that are allowed, else 1, 2, 4 and so on."""
+    if allowed:
+        return allowed
+    doubles = [1 << n for n in range(max_batch_size.bit_length())]
+    return sorted({*doubles, max_batch_size})
+
+
+def median_ms(
+    run: Callable[[], object], clock: Callable[[], float] = time.perf_counter
+) -> float:
+    """The median time of a run in ms; a first one is not counted."""
+    run()
+    times_s: list[float] = []
+    while len(times_s) < _LEAST_RUNS or (
+        len(times_s) < _MOST_RUNS and sum(times_s) < _ENOUGH_S
+    ):
+        began_at = clock()
+        run()
+        times_s.append(clock() - began_at)
+    return statistics.median(times_s) * 1000

@@ -1,0 +1,141 @@
+"""Runs traced TensorFlow functions; what the engines for TensorFlow's formats share.
+
+Each function has a free batch dimension and is traced once for all batch sizes.
+"""
+
+import logging
+import os
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+# Read by TensorFlow when it is imported.
+os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "2")
+
+import numpy as np
+import tensorflow as tf
+
+from app import gpus
+from app.engines.base import DEFAULT_SIGNATURE, Signature, Tensors, TensorSpec
+from app.errors import ModelLoadError, OutOfDeviceMemory
+
+# tf, for modules that must not import it before the environment above is set.
+__all__ = [
+    "Function",
+    "TensorFlowEngine",
+    "limit_gpu_memory",
+    "load_error",
+    "row_spec",
+    "tf",
+]
+
+_log = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True)
+class Function:
+    """A signature, and what computes it: tensors to tensors, in the same order."""
+
+    signature: Signature
+    call: Callable[..., Sequence[tf.Tensor]]
+
+    def traced(self) -> tf.types.experimental.PolymorphicFunction:
+        """The graph: tensors in the signature's order to named ones, in its dtypes."""
+
+        def call(*inputs: tf.Tensor) -> dict[str, tf.Tensor]:
+            outputs = zip(self.signature.outputs, self.call(*inputs), strict=True)
+            return {spec.name: tf.cast(tensor, spec.dtype) for spec, tensor in outputs}
+
+        function = tf.function(call, input_signature=self.input_specs())
+        function.get_concrete_function()
+        return function
+
+    def input_specs(self) -> list[tf.TensorSpec]:
+        """The signature's inputs as TensorFlow writes them, with a free batch."""
+        return [
+            tf.TensorSpec([None, *spec.shape], tf.as_dtype(spec.dtype), spec.name)
+            for spec in self.signature.inputs
+        ]
+
+
+class TensorFlowEngine:
+    """A model's functions by the names of their signatures.
+
+    bfloat16 is float32 outside the model: NumPy and JSON can't carry it.
+    """
+
+    platform: str
+
+    def __init__(self, functions: Mapping[str, Function], weight_bytes: int) -> None:
+        """Trace the functions; nothing is computed yet."""
+        self.signatures = {name: each.signature for name, each in functions.items()}
+        self.weight_bytes = weight_bytes
+        self._traced = {name: each.traced() for name, each in functions.items()}
+
+    def run(self, batch: Tensors, signature_name: str = DEFAULT_SIGNATURE) -> Tensors:
+        """Compute one batch with one of the functions.
+
+        Raises:
+            OutOfDeviceMemory: TensorFlow's ResourceExhaustedError.
+        """
+        signature = self.signatures[signature_name]
+        inputs = [tf.constant(batch[spec.name]) for spec in signature.inputs]
+        try:
+            outputs = self._traced[signature_name](*inputs)
+            return {name: output.numpy() for name, output in outputs.items()}
+        except tf.errors.ResourceExhaustedError as error:
+            raise OutOfDeviceMemory(
+                f"a batch of {inputs[0].shape[0]} rows does not fit into the device's "
+                "memory"
+            ) from error
+
+    def traces(self) -> int:
+        """How often functions were traced; once for each is right."""
+        return sum(
+            function.experimental_get_tracing_count()
+            for function in self._traced.values()
+        )
+
+    def close(self) -> None:
+        """Drop the graphs; TensorFlow gives GPU memory back when its process ends."""
+        self._traced = {}
+
+
+def row_spec(name: str, dtype: tf.DType, shape: Sequence[int | None]) -> TensorSpec:
+    """The spec of one row for a tensor of shape (None, *shape).
+
+    Raises:
+        ModelLoadError: a dtype that no client can send or read.
+    """
+    outside = np.dtype(np.float32 if dtype == tf.bfloat16 else dtype.as_numpy_dtype)
+    is_number = outside.isbuiltin == 1 and outside.kind in "biuf"
+    if not is_number and dtype != tf.string:
+        raise ModelLoadError(f"{name}: {dtype.name} is not served")
+    return TensorSpec(name, outside, tuple(shape))
+
+
+def load_error(error: Exception, file: Path) -> ModelLoadError:
+    """A reader's error in one line, without a path of this machine."""
+    reason = (str(error).strip() or type(error).__name__).splitlines()[0]
+    for folder in (file.parent.resolve(), file.parent):
+        reason = reason.replace(f"{folder}/", "").replace(str(folder), file.name)
+    return ModelLoadError(f"{file.name}: {reason}")
+
+
+def limit_gpu_memory(fraction: float | None) -> None:
+    """Cap TensorFlow at this share of each visible GPU, or let it grow as needed.
+
+    TensorFlow takes the limit only before it first touches a GPU; later calls
+    leave things as they are.
+    """
+    devices = tf.config.list_physical_devices("GPU")
+    for device, gpu in zip(devices, gpus.visible() if devices else (), strict=False):
+        try:
+            if fraction is None:
+                tf.config.experimental.set_memory_growth(device, True)
+            else:
+                share_mib = int(gpu.memory_mib * fraction)
+                limit = tf.config.LogicalDeviceConfiguration(memory_limit=share_mib)
+                tf.config.set_logical_device_configuration(device, [limit])
+        except RuntimeError:
+            _log.debug("%s is in use, its memory limit stays", device.name)

@@ -1,0 +1,170 @@
+"""`models export` with TensorFlow in the test's own process."""
+
+import numpy as np
+import pytest
+from click.testing import CliRunner
+
+from app.commands import models_commands
+from app.engines import open_engine
+from app.engines.base import DEFAULT_SIGNATURE
+from app.settings import Settings
+from tests.support.server import ROOT
+
+pytestmark = [
+    pytest.mark.keras,
+    # TensorFlow and Keras warn of their own ageing parts.
+    pytest.mark.filterwarnings("ignore::DeprecationWarning"),
+    pytest.mark.timeout(180),
+]
+
+
+@pytest.fixture(scope="module")
+def keras():
+    # Not at the top: tests that are not run must not import TensorFlow.
+    from app.engines.keras_tensorflow import keras  # noqa: PLC0415
+
+    return keras
+
+
+@pytest.fixture
+def export(tmp_path):
+    """Exports version 3 of the model m; gives the exit status and the output."""
+
+    def run(*args):
+        group = models_commands(Settings(model_dir=tmp_path / "models"))
+        out = str(tmp_path / "out")
+        result = CliRunner().invoke(group, ["export", "m", "--output", out, *args])
+        assert result.exception is None or isinstance(result.exception, SystemExit)
+        return result.exit_code, result.output
+
+    return run
+
+
+@pytest.fixture
+def version(tmp_path):
+    """The folder of version 3 of the model m."""
+    folder = tmp_path / "models" / "m" / "3"
+    folder.mkdir(parents=True)
+    return folder
+
+
+def digits(keras):
+    return keras.models.load_model(ROOT / "models/digits/1/model.keras", compile=False)
+
+
+def convolutions(keras):
+    """A model of many layers whose weights are random, the running means too."""
+    layers = keras.layers
+    image = signal = keras.Input((24, 24, 3), name="image")
+    for filters in (8, 16, 32):
+        signal = layers.Conv2D(filters, 3, strides=2, padding="same")(signal)
+        signal = layers.BatchNormalization()(signal)
+        signal = layers.Activation("relu")(signal)
+        signal = layers.Dropout(0.5)(signal)
+    signal = layers.GlobalAveragePooling2D()(signal)
+    scores = layers.Dense(5, activation="softmax", name="scores")(signal)
+    model = keras.Sequential([image, keras.Model(image, scores)])
+    random = np.random.default_rng(0)
+    model.set_weights(
+        [random.uniform(0.1, 0.5, each.shape) for each in model.get_weights()]
+    )
+    return model
+
+
+def several(keras):
+    """Inputs and outputs of several dtypes, with free sizes, under odd names."""
+    layers = keras.layers
+    tokens = keras.Input((None,), name="tokens", dtype="int32")
+    other = keras.Input((4,), name="more.of-it")
+    flag = keras.Input((1,), name="flag", dtype="bool")
+    sums = keras.ops.sum(layers.Embedding(100, 4)(tokens), axis=1)
+    mixed = keras.ops.where(flag, sums, layers.Dense(4)(other))
+    outputs = {
+        "z": layers.Dense(3)(mixed),
+        "a": keras.ops.argmax(mixed, axis=-1),
+        "half": layers.Dense(2, dtype="bfloat16")(other),
+    }
+    return keras.Model([flag, tokens, other], outputs)
+
+
+def words(keras):
+    """Strings in, by way of a lookup table."""
+    word = keras.Input((), name="word", dtype="string")
+    numbers = keras.layers.StringLookup(vocabulary=["tea", "milk"])(word)
+    return keras.Model(word, keras.layers.Embedding(4, 3, name="vector")(numbers))
+
+
+def rows(signature, count):
+    random = np.random.default_rng(7)
+    batch = {}
+    for spec in signature.inputs:
+        shape = (count, *(size or 6 for size in spec.shape))
+        values = random.random(shape) * 10
+        batch[spec.name] = values.astype(spec.dtype)
+        if spec.dtype.kind == "b":
+            batch[spec.name] = values > 5
+        if spec.dtype.kind == "O":
+            batch[spec.name] = random.choice(
+                np.array([b"tea", b"milk", b"?"], "O"), shape
+            )
+    return batch
+
+
+@pytest.mark.parametrize(
+    ("build", "file"),
+    [
+        (digits, "model.keras"),
+        (convolutions, "model.keras"),
+        (convolutions, "model.h5"),
+        (several, "model.keras"),
+        (words, "model.keras"),
+    ],
+)
+@pytest.mark.filterwarnings("ignore::UserWarning")
+def test_a_saved_model_answers_like_its_keras_file(
+    keras, version, export, tmp_path, build, file
+):
+    """The export has the names, shapes, dtypes and numbers that Basket serves."""
+    build(keras).save(version / file)
+    status, output = export()
+    assert (status, "-e MODEL_NAME=m tensorflow/serving" in output) == (0, True)
+    served = open_engine(version, Settings())
+    exported = open_engine(tmp_path / "out" / "m" / "3", Settings())
+    assert set(exported.signatures) == set(served.signatures) == {DEFAULT_SIGNATURE}
+    ours, theirs = (
+        served.signatures[DEFAULT_SIGNATURE],
+        exported.signatures[DEFAULT_SIGNATURE],
+    )
+    assert set(ours.inputs) == set(theirs.inputs)
+    assert set(ours.outputs) == set(theirs.outputs)
+    assert exported.weight_bytes == served.weight_bytes > 0
+    for count in (1, 13):
+        batch = rows(ours, count)
+        wanted, given = served.run(batch), exported.run(batch)
+        for spec in ours.outputs:
+            assert given[spec.name].dtype == wanted[spec.name].dtype
+            assert np.ptp(wanted[spec.name]) > 0 or count == 1
+            np.testing.assert_allclose(
+                given[spec.name], wanted[spec.name], rtol=1e-5, atol=1e-5
+            )
+
+
+def test_an_unreadable_file_leaves_nothing(version, export, tmp_path):
+    """A Keras file that can't be read is an error of one line, and nothing is left."""
+    (version / "model.keras").write_bytes(b"no zip")
+    status, output = export()
+    assert status == 1
+    assert output.splitlines()[-1].startswith("Error: model.keras: ")
+    assert not (tmp_path / "out").exists()
+
+
+def test_what_cannot_be_written_leaves_nothing(keras, version, export, tmp_path):
+    """A model that TensorFlow can't save is an error of one line, and not there."""
+    row = keras.Input((2,), name="no such name")
+    keras.Model(row, keras.layers.Dense(1)(row)).save(version / "model.keras")
+    status, output = export()
+    assert status == 1
+    (error,) = [line for line in output.splitlines() if line.startswith("Error: ")]
+    assert error.startswith("Error: can't be written as savedmodel: ")
+    assert "no such name" in error
+    assert list((tmp_path / "out" / "m").iterdir()) == []

@@ -1,0 +1,333 @@
+"""`models check` and `models export`, as far as no framework is wanted."""
+
+import json
+import shlex
+from pathlib import Path
+
+import numpy as np
+import pytest
+from click.testing import CliRunner
+
+from app.commands import check, export, models_commands
+from app.commands.export import docker_command
+from app.engines.base import Signature, TensorSpec
+from app.errors import ModelLoadError
+from app.settings import Settings
+from tests.support.engines import Computes
+
+FLOAT32 = np.dtype(np.float32)
+
+
+@pytest.fixture
+def models(tmp_path):
+    """The models a, with versions 1 and 2, and b, with none."""
+    for version in ("1", "2"):
+        folder = tmp_path / "models" / "a" / version
+        folder.mkdir(parents=True)
+        simulation = {"base_ms": 0, "input_shape": [4], "outputs": int(version)}
+        (folder / "simulated.json").write_text(json.dumps(simulation))
+    (tmp_path / "models" / "b").mkdir()
+    return tmp_path / "models"
+
+
+@pytest.fixture
+def command(models):
+    """Runs a command of the group `models` and gives its exit status and output."""
+
+    def run(*args, **settings):
+        group = models_commands(Settings(model_dir=models, **settings))
+        result = CliRunner().invoke(group, args)
+        assert result.exception is None or isinstance(result.exception, SystemExit)
+        return result.exit_code, result.output
+
+    return run
+
+
+@pytest.fixture
+def computing(monkeypatch):
+    """Lets a function compute the one output of the model that is checked."""
+
+    def install(compute, dtype=np.float32):
+        signature = Signature(
+            (TensorSpec("x", np.dtype(dtype), (3,)),),
+            (TensorSpec("y", FLOAT32, (3,)),),
+        )
+        engine = Computes(lambda batch: {"y": compute(batch["x"])}, signature)
+        monkeypatch.setattr(check, "open_engine", lambda folder, settings: engine)
+
+    return install
+
+
+def test_a_check_shows_the_version(command):
+    """The newest version's signature and times are shown, and what was found."""
+    status, output = command("check", "a", max_batch_size=4)
+    assert status == 0
+    assert "loading a version 2 ..." in output
+    assert "simulated: 48 bytes of files" in output
+    assert "  input  input: float32 (4,)" in output
+    assert "  output output: float32 (2,)" in output
+    timed = output.partition("ms a row")[2].partition("comparing")[0]
+    assert [line.split()[0] for line in timed.splitlines() if line.strip()] == [
+        "1",
+        "2",
+        "4",
+    ]
+    assert output.endswith("each row's answer is its own: the model may be batched\n")
+
+
+def test_a_check_of_another_version(command):
+    """The version that is named is checked, not the newest."""
+    status, output = command("check", "a", "--version", "1", max_batch_size=2)
+    assert status == 0
+    assert "loading a version 1 ..." in output
+    assert "  output output: float32 (1,)" in output
+
+
+def test_a_model_that_minds_its_neighbours_fails_the_check(command, computing):
+    """The error has the output, the difference, and what to write where."""
+    computing(lambda x: x - x.mean(axis=0))
+    status, output = command("check", "a", max_batch_size=8)
+    assert status == 1
+    (error,) = [line for line in output.splitlines() if line.startswith("Error: ")]
+    assert error.startswith("Error: serving_default: a row's y differs by ")
+    assert error.endswith(
+        "more than 0.0001. Rows of this model must not share a batch: write "
+        "max_batch_size = 1 into a/basket.toml"
+    )
+
+
+def test_such_a_model_does_no_harm_row_by_row(command, computing, models):
+    """With max_batch_size = 1 in its basket.toml the same model passes."""
+    computing(lambda x: x - x.mean(axis=0))
+    (models / "a" / "basket.toml").write_text("max_batch_size = 1")
+    status, output = command("check", "a", max_batch_size=8)
+    assert status == 0
+    assert output.endswith("It does no harm as max_batch_size is 1\n")
+
+
+def test_the_tolerance_decides(command, computing):
+    """A difference of one thousandth passes with a tolerance of one hundredth only."""
+    computing(lambda x: x + 0.001 * (len(x) > 1))
+    assert command("check", "a", max_batch_size=8)[0] == 1
+    assert command("check", "a", "--tolerance", "0.01", max_batch_size=8)[0] == 0
+
+
+def test_a_model_that_takes_single_rows_only_fails_the_check(command, computing):
+    """What the model raises on two rows is told as the reason."""
+
+    def compute(x):
+        if len(x) > 1:
+            raise ValueError("one row, please")
+        return x
+
+    computing(compute)
+    status, output = command("check", "a", max_batch_size=8)
+    assert status == 1
+    assert (
+        "serving_default fails on several rows: ValueError: one row, please" in output
+    )
+
+
+def test_a_model_that_refuses_random_rows_is_said_to(command, computing):
+    """Nothing could be compared: the check says so and does not pass."""
+
+    def compute(x):
+        raise ValueError("could not parse")
+
+    computing(compute, object)
+    status, output = command("check", "a")
+    assert status == 1
+    assert "  input  x: string (3,)" in output
+    assert (
+        "not compared: the model refuses random rows: ValueError: could not" in output
+    )
+    assert output.endswith("Error: no signature could be compared\n")
+
+
+def test_answers_that_are_all_alike_are_noted(command, computing):
+    """A model that answers everything with zeros passes, with a note."""
+    computing(lambda x: x * 0)
+    status, output = command("check", "a", max_batch_size=8)
+    assert status == 0
+    assert "note: all random rows get one answer, so this tells little" in output
+
+
+def test_a_batch_that_does_not_fit_ends_the_timing(command, models):
+    """Batches are compared in the largest size that fits into memory."""
+    simulation = {"base_ms": 0, "input_shape": [4], "outputs": 1, "memory_rows": 5}
+    (models / "a" / "2" / "simulated.json").write_text(json.dumps(simulation))
+    status, output = command("check", "a", max_batch_size=64)
+    assert status == 0
+    assert "a batch of 8 rows does not fit" in output
+    assert "in batches of 4 ..." in output
+
+
+@pytest.mark.parametrize("name", ["check", "export"])
+@pytest.mark.parametrize(
+    ("args", "error"),
+    [
+        (["c"], "no model 'c'; there are: a, b"),
+        (["../models/a"], "no model '../models/a'; there are: a, b"),
+        (["b"], "model 'b' has no version; it has: none"),
+        (["a", "--version", "7"], "model 'a' has no version 7; it has: 1, 2"),
+    ],
+)
+def test_what_is_not_there_is_named(command, name, args, error):
+    """An unknown model or version is an error of one line, with those there are."""
+    assert command(name, *args) == (1, f"Error: {error}\n")
+
+
+@pytest.mark.parametrize("name", ["check", "export"])
+def test_a_wrong_configuration_is_named(command, models, name):
+    """A basket.toml that can't be read is an error of one line."""
+    (models / "a" / "basket.toml").write_text("max_batch_size = 0")
+    status, output = command(name, "a")
+    assert status == 1
+    assert output.startswith("Error: basket.toml: max_batch_size")
+    assert len(output.splitlines()) == 1
+
+
+def test_a_version_that_cannot_be_loaded_is_named(command, models):
+    """What an engine says of its file is an error of one line."""
+    (models / "a" / "2" / "simulated.json").write_text("{")
+    status, output = command("check", "a")
+    assert status == 1
+    assert output.splitlines()[-1].startswith("Error: simulated.json: ")
+
+
+def test_only_keras_files_are_exported(command, tmp_path):
+    """A version without a Keras file is refused, and nothing is written."""
+    status, output = command("export", "a", "--output", str(tmp_path / "out"))
+    assert status == 1
+    assert output == (
+        "Error: version 2 holds no model.keras or model.h5: only Keras files are "
+        "exported\n"
+    )
+    assert not (tmp_path / "out").exists()
+
+
+@pytest.fixture
+def keras_version(models):
+    """A version that looks as if it held a Keras file."""
+    (models / "a" / "2" / "model.keras").touch()
+    return models / "a" / "2"
+
+
+@pytest.mark.parametrize(
+    ("form", "package"), [("onnx", "tf2onnx"), ("openvino", "openvino")]
+)
+def test_a_missing_package_is_named(
+    command, keras_version, tmp_path, monkeypatch, form, package
+):
+    """A format whose package is not installed is an error that says how to get it."""
+    wanted = []
+    monkeypatch.setattr(export, "find_spec", wanted.append)
+    out = tmp_path / "out"
+    assert command("export", "a", "--format", form, "--output", str(out)) == (
+        1,
+        f"Error: --format {form} needs a package that is not here: pip install "
+        f"{package}\n",
+    )
+    assert wanted == [package]
+    assert not out.exists()
+
+
+def test_what_is_there_already_is_left_alone(command, keras_version, tmp_path):
+    """An export never writes over a version."""
+    target = tmp_path / "out" / "a" / "2"
+    target.mkdir(parents=True)
+    status, output = command("export", "a", "--output", str(tmp_path / "out"))
+    assert (status, output) == (1, f"Error: {target} exists already\n")
+
+
+class Writer:
+    """Stands for the module that writes; it fails half way if told to."""
+
+    error: Exception | None = None
+    # The folder that it was given, by its number on the disk.
+    inode: int
+
+    def export(self, file, settings, form, folder):
+        assert not folder.name.isdigit()
+        folder.mkdir(parents=True)
+        self.inode = folder.stat().st_ino
+        (folder / "saved_model.pb").write_text(f"{file.name} as {form}")
+        if self.error is not None:
+            raise self.error
+
+
+@pytest.fixture
+def writer(monkeypatch):
+    writer = Writer()
+    monkeypatch.setattr(export, "import_module", lambda name: writer)
+    return writer
+
+
+def test_an_export_is_written_whole(command, keras_version, writer, tmp_path):
+    """The version is the folder that was written aside, with nothing beside it."""
+    status, output = command("export", "a", "--output", str(tmp_path / "out"))
+    target = tmp_path / "out" / "a" / "2"
+    assert status == 0
+    assert f"written: {target}" in output
+    assert docker_command(target.parent, None) in output
+    assert (target / "saved_model.pb").read_text() == "model.keras as savedmodel"
+    assert target.stat().st_ino == writer.inode
+    assert [path.name for path in target.parent.iterdir()] == ["2"]
+
+
+@pytest.mark.parametrize(
+    ("error", "text"),
+    [
+        (ModelLoadError("can't be written as savedmodel: why"), "why"),
+        (OSError(28, "No space left on device"), "No space left on device"),
+    ],
+)
+def test_half_an_export_is_taken_away(
+    command, keras_version, writer, tmp_path, error, text
+):
+    """An export that fails half way leaves no version and no part of one."""
+    writer.error = error
+    status, output = command("export", "a", "--output", str(tmp_path / "out"))
+    assert status == 1
+    assert output.splitlines()[-1].startswith("Error: ")
+    assert output.endswith(f"{text}\n")
+    assert list((tmp_path / "out" / "a").iterdir()) == []
+
+
+def test_what_an_earlier_export_left_is_in_nobodys_way(
+    command, keras_version, writer, tmp_path
+):
+    """The rest of an export that was killed does not hinder the next."""
+    partial = tmp_path / "out" / "a" / ".partial-2"
+    partial.mkdir(parents=True)
+    (partial / "junk").touch()
+    assert command("export", "a", "--output", str(tmp_path / "out"))[0] == 0
+    assert not (tmp_path / "out" / "a" / "2" / "junk").exists()
+
+
+def test_the_docker_command():
+    """A shell reads the command as TensorFlow Serving's image wants it."""
+    words = shlex.split(docker_command(Path("/some where/a"), None).replace("\\\n", ""))
+    assert words == [
+        *("docker", "run", "--rm", "-p", "8501:8501"),
+        *("--mount", "type=bind,source=/some where/a,target=/models/a"),
+        *("-e", "MODEL_NAME=a", "tensorflow/serving"),
+    ]
+
+
+def test_the_docker_command_with_batching(command, keras_version, writer, tmp_path):
+    """TensorFlow Serving's batching file is mounted and named."""
+    file = tmp_path / "batching.txt"
+    file.touch()
+    out = str(tmp_path / "out")
+    status, output = command(
+        "export", "a", "--output", out, "--batching-parameters-file", str(file)
+    )
+    assert status == 0
+    words = shlex.split(output.partition("docker run")[2].replace("\\\n", ""))
+    assert f"type=bind,source={file},target=/models/batching.pbtxt" in words
+    assert words[-3:] == [
+        "tensorflow/serving",
+        "--enable_batching",
+        "--batching_parameters_file=/models/batching.pbtxt",
+    ]

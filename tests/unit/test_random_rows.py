@@ -1,0 +1,106 @@
+"""Random rows: what they are made of, and how the ones that a model takes are found."""
+
+import numpy as np
+import pytest
+
+from app.commands.random_rows import RandomRows, rows_for
+from app.engines.base import DEFAULT_SIGNATURE, Signature, TensorSpec
+from app.errors import ModelLoadError
+from tests.support.engines import Computes
+
+
+def signature(**inputs):
+    specs = tuple(
+        TensorSpec(name, np.dtype(dtype), shape)
+        for name, (dtype, shape) in inputs.items()
+    )
+    return Signature(specs, (TensorSpec("output", np.dtype(np.float32), ()),))
+
+
+def made(dtype, shape=(50,), limit=256, rows=4):
+    rows_of = RandomRows(signature(x=(dtype, shape)), free_size=32, limit=limit)
+    return rows_of.make(rows, np.random.default_rng(0))["x"]
+
+
+@pytest.mark.parametrize("dtype", ["float16", "float32", "float64"])
+def test_floats(dtype):
+    """Floats are of the input's dtype, differ, and lie between 0 and 1."""
+    values = made(dtype)
+    assert values.dtype == dtype
+    assert values.shape == (4, 50)
+    assert values.min() >= 0
+    assert values.max() <= 1
+    assert len(np.unique(values)) > 100
+
+
+@pytest.mark.parametrize(
+    ("dtype", "limit", "most"),
+    [("uint8", 256, 254), ("int8", 256, 126), ("int64", 10, 9), ("int32", 2, 1)],
+)
+def test_integers(dtype, limit, most):
+    """Integers begin at 0 and reach as far as the limit and their dtype let them."""
+    values = made(dtype, (5000,), limit)
+    assert values.dtype == dtype
+    assert (values.min(), values.max()) == (0, most)
+
+
+def test_bools():
+    """Bools are of both kinds."""
+    assert set(made("bool").ravel().tolist()) == {False, True}
+
+
+def test_strings():
+    """Strings are bytes of 1 to 8 letters in an array of objects."""
+    values = made("O")
+    assert values.dtype == object
+    assert values.shape == (4, 50)
+    assert all(type(word) is bytes and 1 <= len(word) <= 8 for word in values.flat)
+
+
+def test_blank_rows_have_the_random_ones_shape():
+    """Rows of zeros have the shape of the random ones, free sizes too."""
+    rows = RandomRows(signature(x=("float32", (None, 3)), s=("O", ())), 7, 256)
+    random, blank = rows.make(2, np.random.default_rng(0)), rows.blank(2)
+    assert {name: array.shape for name, array in random.items()} == {
+        "x": (2, 7, 3),
+        "s": (2,),
+    }
+    assert blank["x"].tolist() == np.zeros((2, 7, 3)).tolist()
+    assert blank["s"].tolist() == [b"", b""]
+
+
+def test_the_first_rows_that_the_model_takes_are_used():
+    """A vocabulary of 5 and a need for 4 places in a row are found out."""
+
+    def run(batch):
+        if batch["x"].max() >= 5:
+            raise ValueError("not within the vocabulary")
+        if batch["x"].shape[1] > 10:
+            raise ValueError("too long")
+        return {"output": batch["x"].sum(axis=1)}
+
+    rows = rows_for(Computes(run, signature(x=("int32", (None,)))), DEFAULT_SIGNATURE)
+    assert (rows.free_size, rows.limit) == (4, 2)
+    assert rows.describe() == " (integers below 2, free sizes as 4)"
+
+
+def test_what_was_not_chosen_is_not_described():
+    """Rows of floats in fixed shapes leave nothing to say."""
+    rows = rows_for(
+        Computes(lambda batch: {"output": batch["x"]}, signature(x=("float32", ()))),
+        DEFAULT_SIGNATURE,
+    )
+    assert rows.describe() == ""
+
+
+def test_a_model_that_refuses_all_random_rows_is_quoted():
+    """The error has the model's last word, in one line."""
+
+    def run(batch):
+        raise ValueError(f"could not parse\n{batch['x'].shape}")
+
+    with pytest.raises(ModelLoadError) as raised:
+        rows_for(Computes(run, signature(x=("O", ()))), DEFAULT_SIGNATURE)
+    assert str(raised.value) == (
+        "the model refuses random rows: ValueError: could not parse (1,)"
+    )

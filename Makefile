@@ -3,6 +3,8 @@
 
 PYTHON ?= $(shell command -v python3.11 || command -v python3)
 VENV := .venv
+# For KServe's client in the tests, which wants another protobuf than TensorFlow.
+KSERVE_VENV := .venv-kserve
 BIN := $(VENV)/bin
 # A machine with an NVIDIA driver gets TensorFlow with CUDA.
 SERVE_REQUIREMENTS := $(if $(shell command -v nvidia-smi),requirements-cuda.txt,requirements.txt)
@@ -25,7 +27,7 @@ help:
 serve: $(VENV)/serve.done
 	$(BIN)/gunicorn wsgi:app --threads=20 $(ARGS)
 
-test: $(VENV)/dev.done
+test: $(VENV)/dev.done $(KSERVE_VENV)/done
 	$(BIN)/python -m pytest $(ARGS)
 
 bench: $(VENV)/dev.done
@@ -63,15 +65,26 @@ $(VENV)/dev.done: requirements-dev.txt | $(VENV)/bin/python
 	@$(PIP_INSTALL) -r $<
 	@touch $@
 
+$(KSERVE_VENV)/done: requirements-kserve.txt | $(VENV)/bin/python
+	@echo "Installing $< into $(KSERVE_VENV) (half a minute) ..."
+	@$(BIN)/python -m venv $(KSERVE_VENV)
+	@$(KSERVE_VENV)/bin/python -m pip install --quiet --disable-pip-version-check \
+		--no-compile --require-hashes -r $<
+	@touch $@
+
+# Each set: what it is made of, a colon, and the end of its file's name.
+SERVE := pyproject.toml
+BESIDE := $(SERVE) --constraint requirements.txt --extra
+
 requirements: $(VENV)/bin/python
 	$(BIN)/python -m pip install --quiet uv
-	for set in ":" "--extra cuda:-cuda" "--extra load:-load" "--extra dev:-dev"; do \
-		UV_CUSTOM_COMPILE_COMMAND="make requirements" $(BIN)/uv pip compile pyproject.toml \
+	for set in "$(SERVE):" "$(BESIDE) cuda:-cuda" "$(BESIDE) load:-load" \
+			"$(BESIDE) dev:-dev" "--group kserve:-kserve"; do \
+		UV_CUSTOM_COMPILE_COMMAND="make requirements" $(BIN)/uv pip compile $${set%%:*} \
 			--quiet --upgrade --generate-hashes --no-emit-index-url --no-emit-find-links \
 			--python-version 3.11 --python-platform x86_64-manylinux_2_28 \
-			$${set%%:*} $$( [ "$$set" = ":" ] || echo "--constraint requirements.txt" ) \
 			--output-file requirements$${set##*:}.txt || exit 1; \
 	done
 
 clean:
-	rm -rf $(VENV) .mypy_cache .pytest_cache .ruff_cache .hypothesis
+	rm -rf $(VENV) $(KSERVE_VENV) .mypy_cache .pytest_cache .ruff_cache .hypothesis

@@ -5,6 +5,10 @@ each process then writes its values to files there, and any of them can sum up a
 """
 
 import os
+from collections import defaultdict
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from http import HTTPStatus
 
 from prometheus_client import (
     CONTENT_TYPE_LATEST,
@@ -17,6 +21,8 @@ from prometheus_client import (
 )
 from prometheus_client.multiprocess import MultiProcessCollector
 
+# What an answered request goes through, in this order.
+STAGES = ("decode", "queue", "infer", "encode")
 _MODEL = ("model", "version")
 _SECONDS = (
     *(0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.2, 0.3, 0.4, 0.5, 0.75),
@@ -48,9 +54,32 @@ _batch_rows = Histogram(
 _queue_rows = Gauge(
     "basket_queue_rows", "Rows that wait now.", _MODEL, multiprocess_mode="livesum"
 )
+_stage_seconds = Counter(
+    "basket_stage_seconds",
+    "Spent by answered requests in each stage: decode, queue, infer, encode.",
+    (*_MODEL, "stage"),
+)
+_failed_seconds = Counter(
+    "basket_failed_seconds", "Spent by requests that were not answered well.", _MODEL
+)
 _rejected = Counter(
     "basket_rejected", "Requests that got no answer from a model.", ("reason",)
 )
+
+
+@dataclass
+class Totals:
+    """What one version has done since the start; rows and batches failed ones too."""
+
+    succeeded: int = 0
+    failed: int = 0
+    seconds: float = 0.0
+    failed_seconds: float = 0.0
+    rows: int = 0
+    batches: int = 0
+    stage_seconds: dict[str, float] = field(
+        default_factory=lambda: dict.fromkeys(STAGES, 0.0)
+    )
 
 
 class ModelMetrics:
@@ -64,6 +93,10 @@ class ModelMetrics:
         self._infer_seconds = _infer_seconds.labels(model, version)
         self._batch_rows = _batch_rows.labels(model, version)
         self._queue_rows = _queue_rows.labels(model, version)
+        self._stage_seconds = {
+            stage: _stage_seconds.labels(model, version, stage) for stage in STAGES
+        }
+        self._failed_seconds = _failed_seconds.labels(model, version)
 
     def batch_ran(self, rows: int, seconds: float) -> None:
         """Count a batch."""
@@ -78,10 +111,18 @@ class ModelMetrics:
         """Count a job's time in the queue."""
         self._queue_seconds.observe(seconds)
 
+    def request_went_through(self, stages_s: Mapping[str, float]) -> None:
+        """Add up what an answered request spent in each of STAGES."""
+        for stage, seconds in stages_s.items():
+            # A counter refuses what is negative, and must never fail a request.
+            self._stage_seconds[stage].inc(max(seconds, 0.0))
+
     def request_answered(self, status: int, seconds: float) -> None:
         """Count a request, whatever its status."""
         _requests.labels(*self._labels, str(status)).inc()
         self._request_seconds.observe(seconds)
+        if status != HTTPStatus.OK:
+            self._failed_seconds.inc(seconds)
 
 
 def request_without_model(status: int, seconds: float) -> None:
@@ -97,8 +138,42 @@ def rejected(reason: str) -> None:
 
 def exposition() -> tuple[bytes, str]:
     """All series in Prometheus's text format, and its content type."""
-    registry = REGISTRY
-    if "PROMETHEUS_MULTIPROC_DIR" in os.environ:
-        registry = CollectorRegistry()
-        MultiProcessCollector(registry)  # type: ignore[no-untyped-call]
-    return generate_latest(registry), CONTENT_TYPE_LATEST
+    return generate_latest(_registry()), CONTENT_TYPE_LATEST
+
+
+def totals() -> dict[tuple[str, str], Totals]:
+    """What each model and version has done, in all processes, as /metrics has it."""
+    found: dict[tuple[str, str], Totals] = defaultdict(Totals)
+    for family in _registry().collect():
+        for sample in family.samples:
+            labels = sample.labels
+            if "model" in labels:
+                key = labels["model"], labels["version"]
+                _add(found[key], sample.name, labels, sample.value)
+    return found
+
+
+def _add(sums: Totals, series: str, labels: Mapping[str, str], value: float) -> None:
+    if series == "basket_requests_total":
+        if labels["status"] == str(HTTPStatus.OK.value):
+            sums.succeeded += int(value)
+        else:
+            sums.failed += int(value)
+    elif series == "basket_request_seconds_sum":
+        sums.seconds = value
+    elif series == "basket_failed_seconds_total":
+        sums.failed_seconds = value
+    elif series == "basket_stage_seconds_total":
+        sums.stage_seconds[labels["stage"]] = value
+    elif series == "basket_batch_rows_sum":
+        sums.rows = int(value)
+    elif series == "basket_batch_rows_count":
+        sums.batches = int(value)
+
+
+def _registry() -> CollectorRegistry:
+    if "PROMETHEUS_MULTIPROC_DIR" not in os.environ:
+        return REGISTRY
+    registry = CollectorRegistry()
+    MultiProcessCollector(registry)  # type: ignore[no-untyped-call]
+    return registry

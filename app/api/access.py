@@ -6,7 +6,11 @@ from flask import Flask, request
 
 from app.errors import Unauthorized
 
-_OPEN_PATHS = ("/healthz", "/readyz")
+# By their endpoints, not their paths: some hold the name of a model.
+_OPEN = (
+    *("operations.healthz", "operations.readyz"),
+    *("v2_health.live", "v2_health.ready", "v2_health.model_ready"),
+)
 
 
 def install_api_keys(app: Flask, keys: tuple[str, ...]) -> None:
@@ -16,7 +20,7 @@ def install_api_keys(app: Flask, keys: tuple[str, ...]) -> None:
     known = [key.encode() for key in keys]
 
     def check() -> None:
-        if request.path in _OPEN_PATHS:
+        if request.endpoint in _OPEN:
             return
         scheme, _, key = request.headers.get("Authorization", "").partition(" ")
         given = key.strip().encode()

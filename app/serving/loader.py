@@ -10,7 +10,7 @@ import logging
 import threading
 import time
 
-from app.errors import ModelFailed, Stopping, UnknownModel
+from app.errors import Late, ModelFailed, Stopping, UnknownModel
 from app.serving.catalog import Catalog
 from app.serving.opening import Opener
 from app.serving.reconciler import Reconciler, close
@@ -75,13 +75,15 @@ class Loader:
 
         Raises:
             UnknownModel: no such folder.
+            Late: it is still loading when the time is over, and goes on.
             ModelFailed: it can't be loaded; with the reason.
         """
         self._check_known(name)
         self._unloaded.discard(name)
         with self._passes:
             self._to_retry.add(name)
-        self.rescan(timeout_s)
+        if not self.rescan(timeout_s):
+            raise Late(f"model {name!r} is still loading")
         reason = self._catalog.lacks(name)
         if reason:
             raise ModelFailed(f"failed to load {name!r}: {reason}")
@@ -91,10 +93,12 @@ class Loader:
 
         Raises:
             UnknownModel: no such folder.
+            Late: it is still in use when the time is over, and goes later.
         """
         self._check_known(name)
         self._unloaded.add(name)
-        self.rescan(timeout_s)
+        if not self.rescan(timeout_s):
+            raise Late(f"model {name!r} is still unloading")
 
     def close(self, timeout_s: float) -> None:
         """Close all models within one shared time limit; may be called twice.

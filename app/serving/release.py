@@ -52,7 +52,7 @@ class Adaptive:
 
 
 def release_for(settings: Settings) -> Release:
-    """The rule that BASKET_BATCH_TIMEOUT_MICROS asks for."""
+    """The rule that `batch_timeout_micros` asks for."""
     if settings.batch_timeout_micros is None:
         return Adaptive()
     return FixedTimeout(settings.batch_timeout_micros / 1e6, settings.max_batch_size)

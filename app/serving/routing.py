@@ -69,7 +69,7 @@ class Routes:
         if version is None:
             return self._split(target.client, available)
         if version not in available:
-            raise UnknownModel(f"version {version} is not served")
+            raise UnknownModel(f"version {str(version)[:20]} is not served")
         return version
 
     def _split(self, client: str | None, available: Collection[int]) -> int:

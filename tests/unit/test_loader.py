@@ -5,7 +5,14 @@ from types import SimpleNamespace
 
 import pytest
 
-from app.errors import ModelFailed, ModelLoadError, NotReady, Stopping, UnknownModel
+from app.errors import (
+    Late,
+    ModelFailed,
+    ModelLoadError,
+    NotReady,
+    Stopping,
+    UnknownModel,
+)
 from app.model_config import ModelConfig
 from app.serving.catalog import Catalog
 from app.serving.loader import Loader
@@ -438,6 +445,20 @@ def test_load_tries_a_broken_model_again(loading):
     loading.loader.load("flowers", PATIENCE_S)
     assert loading.answers() == 1
     assert len(loading.opened) == 3
+
+
+def test_by_hand_nobody_waits_for_ever(loading):
+    """A load or unload that is not done in its time is late, and goes on."""
+    engine = loading.add("flowers", engine=Blocks())
+    loading.loader.start()
+    engine.wait_until_started()
+    with pytest.raises(Late, match="'flowers' is still loading"):
+        loading.loader.load("flowers", 0)
+    with pytest.raises(Late, match="'flowers' is still unloading"):
+        loading.loader.unload("flowers", 0)
+    engine.let_go()
+    loading.rescan()
+    assert loading.catalog.lacks("flowers") == "is unloaded"
 
 
 @pytest.mark.parametrize("name", ["pears", "..", ".", "", "flowers/1", "../flowers"])

@@ -1,0 +1,210 @@
+"""The Open Inference Protocol over HTTP: what there is, and how it does.
+
+Health and metadata are the protocol's own; configuration and statistics are Triton's
+extensions, in what its clients and perf_analyzer read of them.
+"""
+
+from collections.abc import Mapping
+from http import HTTPStatus
+from typing import Any
+
+from flask import Blueprint, Response
+
+from app import telemetry
+from app.api.responses import json_response
+from app.codec.datatypes import BYTES, datatype_of
+from app.codec.tensors import main_signature
+from app.engines.base import Signature, TensorSpec
+from app.errors import NotReady, UnknownModel
+from app.serving.catalog import Catalog
+from app.serving.served import ServedModel, State
+
+VERSION = "0.1.0"
+_EXTENSIONS = (
+    "binary_tensor_data",
+    "model_configuration",
+    "model_repository",
+    "parameters",
+    "statistics",
+)
+
+
+def health_blueprint(catalog: Catalog) -> Blueprint:
+    """Live and ready, for the server and for a model."""
+    blueprint = Blueprint("v2_health", __name__)
+
+    @blueprint.get("/v2/health/live")
+    def live() -> Response:
+        return json_response({"live": True})
+
+    @blueprint.get("/v2/health/ready")
+    def ready() -> Response:
+        return _readiness({}, not catalog.missing())
+
+    @blueprint.get("/v2/models/<model>/ready")
+    @blueprint.get("/v2/models/<model>/versions/<int:version>/ready")
+    def model_ready(model: str, version: int | None = None) -> Response:
+        if version is None:
+            return _readiness({"name": model}, not catalog.lacks(model))
+        for status in catalog.status(model):
+            if status.version == version:
+                return _readiness({"name": model}, status.state is State.AVAILABLE)
+        raise _unknown_version(model, version)
+
+    return blueprint
+
+
+def metadata_blueprint(catalog: Catalog) -> Blueprint:
+    """What clients ask before they send anything; without a version, the newest."""
+    blueprint = Blueprint("v2_metadata", __name__)
+
+    @blueprint.get("/v2", strict_slashes=False)
+    def server() -> Response:
+        return json_response(
+            {"name": "basket", "version": VERSION, "extensions": _EXTENSIONS}
+        )
+
+    @blueprint.get("/v2/models")
+    def models() -> Response:
+        return json_response({"models": catalog.names()})
+
+    @blueprint.get("/v2/models/<model>")
+    @blueprint.get("/v2/models/<model>/versions/<int:version>")
+    def metadata(model: str, version: int | None = None) -> Response:
+        return json_response(_metadata(_served(catalog, model, version)))
+
+    @blueprint.get("/v2/models/<model>/config")
+    @blueprint.get("/v2/models/<model>/versions/<int:version>/config")
+    def config(model: str, version: int | None = None) -> Response:
+        return json_response(_config(_served(catalog, model, version)[-1]))
+
+    @blueprint.get("/v2/models/stats")
+    @blueprint.get("/v2/models/<model>/stats")
+    @blueprint.get("/v2/models/<model>/versions/<int:version>/stats")
+    def stats(model: str | None = None, version: int | None = None) -> Response:
+        served = catalog.models() if model is None else _served(catalog, model, version)
+        totals = telemetry.totals()
+        return json_response(
+            {
+                "model_stats": [
+                    _stats(each, totals[each.name, str(each.version)])
+                    for each in served
+                ]
+            }
+        )
+
+    return blueprint
+
+
+def _readiness(about: Mapping[str, str], ready: bool) -> Response:
+    status = HTTPStatus.OK if ready else HTTPStatus.SERVICE_UNAVAILABLE
+    return json_response({**about, "ready": ready}, status)
+
+
+def _served(catalog: Catalog, name: str, version: int | None) -> list[ServedModel]:
+    """The version, or all that are ready, the newest last.
+
+    Raises:
+        UnknownModel: no such model or version.
+        NotReady: no version is ready.
+    """
+    ready = [model for model in catalog.models() if model.name == name]
+    if not ready:
+        raise NotReady(f"model {name!r}: {catalog.lacks(name) or 'is loading'}")
+    if version is None:
+        return ready
+    found = [model for model in ready if model.version == version]
+    if not found:
+        raise _unknown_version(name, version)
+    return found
+
+
+def _unknown_version(model: str, version: int) -> UnknownModel:
+    return UnknownModel(f"model {model!r}: version {str(version)[:20]} is not served")
+
+
+def _main_signature(model: ServedModel) -> Signature:
+    return model.signatures[main_signature(model.signatures)]
+
+
+def _metadata(versions: list[ServedModel]) -> dict[str, Any]:
+    newest = versions[-1]
+    signature = _main_signature(newest)
+    return {
+        "name": newest.name,
+        "versions": [str(model.version) for model in versions],
+        "platform": newest.platform,
+        "inputs": [_tensor(spec) for spec in signature.inputs],
+        "outputs": [_tensor(spec) for spec in signature.outputs],
+    }
+
+
+def _tensor(spec: TensorSpec) -> dict[str, Any]:
+    return {
+        "name": spec.name,
+        "datatype": datatype_of(spec.dtype),
+        "shape": [-1, *_dims(spec)],
+    }
+
+
+def _dims(spec: TensorSpec) -> list[int]:
+    """The sizes of one row, -1 where one is free."""
+    return [-1 if size is None else size for size in spec.shape]
+
+
+def _config(model: ServedModel) -> dict[str, Any]:
+    """In Triton's words, where the batch is not among the dims."""
+    signature = _main_signature(model)
+    settings = model.config.settings
+    config: dict[str, Any] = {
+        "name": model.name,
+        "platform": model.platform,
+        "max_batch_size": settings.max_batch_size,
+        "input": [_config_tensor(spec) for spec in signature.inputs],
+        "output": [_config_tensor(spec) for spec in signature.outputs],
+    }
+    if settings.batching:
+        config["dynamic_batching"] = {
+            "max_queue_delay_microseconds": settings.batch_timeout_micros or 0
+        }
+    return config
+
+
+def _config_tensor(spec: TensorSpec) -> dict[str, Any]:
+    datatype = datatype_of(spec.dtype)
+    name = "STRING" if datatype == BYTES else datatype
+    return {"name": spec.name, "data_type": f"TYPE_{name}", "dims": _dims(spec)}
+
+
+def _stats(model: ServedModel, totals: telemetry.Totals) -> dict[str, Any]:
+    """Triton's statistics: the counts of stages are those of requests that succeeded.
+
+    Decoding counts as compute_input and encoding as compute_output. There is no
+    cache.
+    """
+    good_seconds = totals.seconds - totals.failed_seconds
+    stages = {
+        stage: _duration(totals.succeeded, seconds)
+        for stage, seconds in totals.stage_seconds.items()
+    }
+    return {
+        "name": model.name,
+        "version": str(model.version),
+        "inference_count": totals.rows,
+        "execution_count": totals.batches,
+        "inference_stats": {
+            "success": _duration(totals.succeeded, good_seconds),
+            "fail": _duration(totals.failed, totals.failed_seconds),
+            "queue": stages["queue"],
+            "compute_input": stages["decode"],
+            "compute_infer": stages["infer"],
+            "compute_output": stages["encode"],
+            "cache_hit": _duration(0, 0),
+            "cache_miss": _duration(0, 0),
+        },
+    }
+
+
+def _duration(count: int, seconds: float) -> dict[str, int]:
+    # Sums of many floats may end just below 0.
+    return {"count": count, "ns": max(round(seconds * 1e9), 0)}

@@ -1,0 +1,112 @@
+"""The Open Inference Protocol over HTTP: Triton's model repository extension.
+
+Who may load and unload may stop the service, so both want an API key, and are off
+where the server has none.
+"""
+
+from typing import Any
+
+from flask import Blueprint, Response
+
+from app.api.inference import read_body
+from app.api.responses import json_response
+from app.codec import json_text
+from app.codec.infer_options import flag, parameters_of
+from app.errors import BadInput, Forbidden, Unsupported
+from app.serving.catalog import Catalog
+from app.serving.loader import Loader
+from app.serving.served import State
+from app.settings import Settings
+
+_READY = "READY"
+_STATES = {
+    State.LOADING: "LOADING",
+    State.AVAILABLE: _READY,
+    State.UNLOADING: "UNLOADING",
+    State.END: "UNAVAILABLE",
+}
+
+
+def repository_blueprint(
+    catalog: Catalog, loader: Loader, settings: Settings
+) -> Blueprint:
+    """Index, load and unload."""
+    blueprint = Blueprint("v2_repository", __name__)
+    timeout_s = settings.request_timeout_ms / 1000
+
+    @blueprint.post("/v2/repository/index")
+    def index() -> Response:
+        only_ready = flag(_json_body(), "ready", "the body", default=False)
+        entries = [
+            entry for name in catalog.names() for entry in _entries(catalog, name)
+        ]
+        return json_response(
+            [each for each in entries if not only_ready or each["state"] == _READY]
+        )
+
+    @blueprint.post("/v2/repository/models/<model>/load")
+    def load(model: str) -> Response:
+        _check_allowed(settings)
+        _check_no_override(parameters_of(_json_body(), "the body"))
+        loader.load(model, timeout_s)
+        return json_response({"name": model, "load": True})
+
+    @blueprint.post("/v2/repository/models/<model>/unload")
+    def unload(model: str) -> Response:
+        _check_allowed(settings)
+        parameters_of(_json_body(), "the body")
+        loader.unload(model, timeout_s)
+        return json_response({"name": model, "unload": True})
+
+    @blueprint.post("/v2/repository/<repository>/index")
+    @blueprint.post("/v2/repository/<repository>/models/<model>/load")
+    @blueprint.post("/v2/repository/<repository>/models/<model>/unload")
+    def of_repository(repository: str, model: str = "") -> Response:
+        raise Unsupported(
+            f"there is one repository, without a name; {repository[:80]!r} was given"
+        )
+
+    return blueprint
+
+
+def _entries(catalog: Catalog, name: str) -> list[dict[str, str]]:
+    """One for each version of a model, or one for the model where it has none."""
+    versions = [
+        {
+            "name": name,
+            "version": str(status.version),
+            "state": _STATES[status.state],
+            "reason": status.error,
+        }
+        for status in catalog.status(name)
+    ]
+    if versions:
+        return versions
+    reason = catalog.lacks(name)
+    state = "LOADING" if reason == "is loading" else "UNAVAILABLE"
+    return [{"name": name, "state": state, "reason": reason}]
+
+
+def _json_body() -> dict[str, Any]:
+    """The body, an object; an empty one where there is none."""
+    body = read_body()
+    value = json_text.loads(body) if body.strip() else {}
+    if not isinstance(value, dict):
+        raise BadInput("the body: expected nothing or a JSON object")
+    return value
+
+
+def _check_allowed(settings: Settings) -> None:
+    if not settings.api_keys:
+        raise Forbidden(
+            "models are loaded and unloaded only by those who have an API key: set "
+            "BASKET_API_KEYS to turn this on"
+        )
+
+
+def _check_no_override(parameters: Any) -> None:
+    for name in parameters:
+        if name == "config" or name.startswith("file:"):
+            raise Unsupported(
+                f"parameters.{name[:80]}: a model is loaded as its folder has it"
+            )

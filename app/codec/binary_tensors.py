@@ -1,0 +1,148 @@
+"""The bytes behind the JSON of the Open Inference Protocol, both ways.
+
+Triton's binary tensor extension: tensors follow each other without padding, little
+endian, in C order. A string is its length in 4 bytes, then itself. Nothing is
+allocated by a size that a client claims, and arrays of numbers are views.
+"""
+
+import math
+
+import numpy as np
+
+from app.codec.datatypes import datatype_of
+from app.engines.base import Array, TensorSpec
+from app.errors import BadInput
+
+_LENGTH_BYTES = 4
+
+
+class Tail:
+    """What follows the JSON, taken from the front by one input after the other."""
+
+    def __init__(self, data: memoryview) -> None:
+        """Start at the first byte."""
+        self._data = data
+        self._taken = 0
+
+    def take(self, size: int, place: str) -> memoryview:
+        """The next `size` bytes.
+
+        Raises:
+            BadInput: so many are not left.
+        """
+        left = len(self._data) - self._taken
+        if size > left:
+            raise BadInput(
+                f"{place}: binary_data_size is {size}, and {left} bytes are left in "
+                "the body"
+            )
+        begin = self._taken
+        self._taken += size
+        return self._data[begin : self._taken]
+
+    def finish(self) -> None:
+        """Check that nothing is left.
+
+        Raises:
+            BadInput: something is.
+        """
+        if self._taken != len(self._data):
+            raise BadInput(
+                f"{len(self._data)} bytes follow the JSON, and the inputs take "
+                f"{self._taken} of them"
+            )
+
+
+def read(data: memoryview, spec: TensorSpec, shape: tuple[int, ...]) -> Array:
+    """An input's values as an array of `shape`, the rows first; a view of `data`.
+
+    Raises:
+        BadInput: more or fewer values than the shape has, or bytes that are none.
+        Unsupported: the protocol does not have the dtype.
+    """
+    place = f"input {spec.name!r}"
+    count = math.prod(shape)
+    if spec.dtype.kind == "O":
+        values = np.array(_strings(data, place), object)
+        if len(values) != count:
+            raise BadInput(
+                f"{place}: shape {list(shape)} is {count} strings, given {len(values)}"
+            )
+        return shaped(values, shape, place)
+    datatype = datatype_of(spec.dtype)
+    if len(data) != count * spec.dtype.itemsize:
+        raise BadInput(
+            f"{place}: shape {list(shape)} of {datatype} is "
+            f"{count * spec.dtype.itemsize} bytes, given {len(data)}"
+        )
+    if spec.dtype.kind == "b":
+        highest = np.frombuffer(data, np.uint8).max(initial=0)
+        if highest > 1:
+            raise BadInput(f"{place}: a BOOL is a byte of 0 or 1, given {highest}")
+    array = np.frombuffer(data, spec.dtype.newbyteorder("<"))
+    return shaped(array, shape, place)
+
+
+def read_row(data: memoryview, spec: TensorSpec) -> Array:
+    """One row of an input whose bytes are all there is; a string without its length.
+
+    Raises:
+        BadInput: the bytes do not tell the row's shape, or are none of it.
+        Unsupported: the protocol does not have the dtype.
+    """
+    place = f"a body without JSON is one row of input {spec.name!r}"
+    free = spec.shape.count(None)
+    fixed = math.prod(size for size in spec.shape if size is not None)
+    if spec.dtype.kind == "O":
+        if free or fixed != 1:
+            raise BadInput(f"{place}, and {spec.shape_text()} is not one string")
+        return np.array([bytes(data)], object).reshape(1, *spec.shape)
+    if free > 1:
+        raise BadInput(f"{place}, and {spec.shape_text()} has several free sizes")
+    rest = len(data) // max(fixed * spec.dtype.itemsize, 1)
+    shape = [rest if size is None else size for size in spec.shape]
+    return read(data, spec, (1, *shape))
+
+
+def shaped(values: Array, shape: tuple[int, ...], place: str) -> Array:
+    """The values, as many as it takes, in the wanted shape.
+
+    Raises:
+        BadInput: NumPy has no such shape, as with sizes beyond all memory beside a 0.
+    """
+    try:
+        return values.reshape(shape)
+    except ValueError:
+        raise BadInput(f"{place}: no array has shape {list(shape)}") from None
+
+
+def write(array: Array) -> bytes | memoryview:
+    """An output's values; a view of the array where it is contiguous numbers."""
+    if array.dtype.kind == "O":
+        return b"".join(
+            len(value).to_bytes(_LENGTH_BYTES, "little") + value
+            for value in array.ravel().tolist()
+        )
+    plain = np.ascontiguousarray(array, array.dtype.newbyteorder("<"))
+    return plain.reshape(-1).view(np.uint8).data
+
+
+def _strings(data: memoryview, place: str) -> list[bytes]:
+    values: list[bytes] = []
+    at = 0
+    while at < len(data):
+        left = len(data) - at - _LENGTH_BYTES
+        size = int.from_bytes(data[at : at + _LENGTH_BYTES], "little")
+        if left < 0:
+            raise BadInput(
+                f"{place}: string {len(values)} begins with a length of "
+                f"{_LENGTH_BYTES} bytes, and {left + _LENGTH_BYTES} are left"
+            )
+        if size > left:
+            raise BadInput(
+                f"{place}: string {len(values)} has {size} bytes by its length, and "
+                f"{left} are left"
+            )
+        at += _LENGTH_BYTES + size
+        values.append(bytes(data[at - size : at]))
+    return values

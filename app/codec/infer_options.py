@@ -1,0 +1,166 @@
+"""What an Open Inference Protocol request asks for beside its inputs."""
+
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from app.codec.datatypes import datatype_of
+from app.engines.base import Signature, TensorSpec
+from app.errors import BadInput, Unsupported
+
+# A client's text is repeated in an error only so far.
+_SHOWN = 60
+# Parameters by which Triton's clients speak to models that remember a sequence.
+_SEQUENCE = ("sequence_id", "sequence_start", "sequence_end")
+
+
+@dataclass(frozen=True)
+class Wanted:
+    """An output to answer with; if `binary`, its values stand behind the JSON."""
+
+    name: str
+    binary: bool
+
+
+@dataclass(frozen=True)
+class Options:
+    """The request's own id and time limit, and its outputs in their order."""
+
+    outputs: tuple[Wanted, ...]
+    id: str | None = None
+    timeout_s: float | None = None
+
+
+def read_options(payload: Mapping[str, Any], signature: Signature) -> Options:
+    """Read all of a request but its inputs; null counts as not given.
+
+    Raises:
+        BadInput: an unknown output, or a value of the wrong type.
+        Unsupported: a sequence, shared memory, a classification, or an output whose
+            dtype the protocol does not have.
+    """
+    request_id = payload.get("id")
+    if not isinstance(request_id, str | None):
+        raise BadInput(f"id: expected a string, given {shown(request_id)}")
+    parameters = parameters_of(payload, "the request")
+    _check_parameters(parameters)
+    binary = flag(parameters, "binary_data_output", "parameters", default=False)
+    return Options(
+        _outputs(payload.get("outputs"), signature, binary),
+        request_id,
+        _timeout_s(parameters.get("timeout")),
+    )
+
+
+def parameters_of(owner: Mapping[str, Any], place: str) -> Mapping[str, Any]:
+    """The `parameters` of a request or a tensor, none where there are none.
+
+    Raises:
+        BadInput: they are no object.
+    """
+    parameters = owner.get("parameters")
+    if parameters is None:
+        return {}
+    if not isinstance(parameters, dict):
+        raise BadInput(
+            f"{place}: parameters must be an object, given {shown(parameters)}"
+        )
+    return parameters
+
+
+def flag(
+    parameters: Mapping[str, Any], name: str, place: str, *, default: bool
+) -> bool:
+    """A parameter that is true or false, and `default` where it is not given.
+
+    Raises:
+        BadInput: it is something else.
+    """
+    value = parameters.get(name)
+    if value is None:
+        return default
+    if not isinstance(value, bool):
+        raise BadInput(f"{place}.{name}: expected true or false, given {shown(value)}")
+    return value
+
+
+def shown(value: Any) -> str:
+    """A client's JSON value, shortened."""
+    text = json.dumps(value)
+    return text if len(text) <= _SHOWN else f"{text[:_SHOWN]}..."
+
+
+def _check_parameters(parameters: Mapping[str, Any]) -> None:
+    for name, value in parameters.items():
+        if name.startswith("triton_"):
+            raise BadInput(
+                f"parameters.{name[:_SHOWN]}: names that begin with triton_ are "
+                "reserved"
+            )
+        if isinstance(value, dict | list):
+            raise BadInput(
+                f"parameters.{name[:_SHOWN]}: expected a string, a number or a "
+                f"boolean, given {shown(value)}"
+            )
+    for name in _SEQUENCE:
+        if parameters.get(name):
+            raise Unsupported(
+                f"parameters.{name}: models here keep nothing from one request to "
+                "the next"
+            )
+
+
+def _timeout_s(micros: Any) -> float | None:
+    """The time limit in seconds; 0 is none, as in Triton."""
+    if micros is None:
+        return None
+    if type(micros) is not int or micros < 0:
+        raise BadInput(
+            "parameters.timeout: expected a whole number of microseconds, given "
+            f"{shown(micros)}"
+        )
+    return micros / 1e6 or None
+
+
+def _outputs(given: Any, signature: Signature, binary: bool) -> tuple[Wanted, ...]:
+    """The outputs that are asked for; all of them where none is named."""
+    if not isinstance(given, list | None):
+        raise BadInput(f"outputs: expected a list, given {shown(given)}")
+    specs = {spec.name: spec for spec in signature.outputs}
+    if not given:
+        wanted = {name: Wanted(name, binary) for name in specs}
+    else:
+        wanted = {}
+        for number, output in enumerate(given):
+            one = _output(output, f"outputs[{number}]", specs, binary)
+            if one.name in wanted:
+                raise BadInput(f"outputs[{number}]: {one.name!r} is named twice")
+            wanted[one.name] = one
+    for one in wanted.values():
+        datatype = datatype_of(specs[one.name].dtype)
+        if datatype == "FP16" and not one.binary:
+            raise BadInput(
+                f"output {one.name!r} is FP16, which has no form in JSON: ask for it "
+                "with binary_data"
+            )
+    return tuple(wanted.values())
+
+
+def _output(
+    output: Any, place: str, specs: Mapping[str, TensorSpec], binary: bool
+) -> Wanted:
+    name = output.get("name") if isinstance(output, dict) else None
+    if not isinstance(name, str):
+        raise BadInput(f'{place}: expected {{"name": ...}}, given {shown(output)}')
+    if name not in specs:
+        raise BadInput(
+            f"{place}: the model has no output {name[:_SHOWN]!r}, it has: "
+            f"{', '.join(specs)}"
+        )
+    parameters = parameters_of(output, place)
+    for kind in ("classification", "shared_memory_region"):
+        if parameters.get(kind):
+            raise Unsupported(f"{place}: {kind} is not built here")
+    own = flag(parameters, "binary_data", f"{place}.parameters", default=binary)
+    return Wanted(name, own)

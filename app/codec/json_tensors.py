@@ -1,0 +1,64 @@
+"""Tensors in the JSON of the Open Inference Protocol, both ways.
+
+Values may stand flat or nested in a request, as its shape field rules, and are
+checked as strictly as TensorFlow Serving does. In an answer they are flat: Triton's
+C++ client reads nothing else.
+"""
+
+import itertools
+import math
+from typing import Any
+
+import numpy as np
+
+from app.codec import nested
+from app.codec.binary_tensors import shaped
+from app.codec.datatypes import datatype_of
+from app.codec.infer_options import shown
+from app.engines.base import Array, TensorSpec
+from app.errors import BadInput
+
+
+def read(data: Any, spec: TensorSpec, shape: tuple[int, ...]) -> Array:
+    """An input's values as an array of `shape`, the rows first.
+
+    Raises:
+        BadInput: more or fewer values than the shape has, or of another type.
+    """
+    place = f"input {spec.name!r}: data"
+    if datatype_of(spec.dtype) == "FP16":
+        raise BadInput(f"{place}: FP16 has no form in JSON: send it binary")
+    if not isinstance(data, list):
+        raise BadInput(f"{place}: expected a list, given {shown(data)}")
+    depth, leaves = 0, data
+    while leaves and set(map(type, leaves)) == {list}:
+        depth, leaves = depth + 1, list(itertools.chain.from_iterable(leaves))
+        if depth == len(shape):
+            raise BadInput(f"{place}: nested deeper than its shape {list(shape)}")
+    is_plain = set(map(type, leaves)) <= {int, float}
+    loose = TensorSpec(spec.name, spec.dtype, (None,) * depth)
+    values = nested.read(data, loose, place, "", is_plain=is_plain)
+    if values.size != math.prod(shape):
+        raise BadInput(
+            f"{place}: shape {list(shape)} is {math.prod(shape)} values, given "
+            f"{values.size}"
+        )
+    return shaped(values, shape, place)
+
+
+def write(array: Array, name: str) -> Array | list[str]:
+    """The values of the output `name` in a flat row.
+
+    Raises:
+        BadInput: a string is no UTF-8, which JSON can't carry.
+    """
+    flat = np.ascontiguousarray(array).reshape(-1)
+    if array.dtype.kind != "O":
+        return flat
+    try:
+        return [value.decode() for value in flat.tolist()]
+    except UnicodeDecodeError:
+        raise BadInput(
+            f"output {name!r} holds a string that is no UTF-8, which JSON can't "
+            "carry: ask for it with binary_data"
+        ) from None

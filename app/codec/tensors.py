@@ -1,0 +1,219 @@
+"""The Open Inference Protocol's infer bodies: JSON, with or without binary tensors.
+
+As its text and Triton's binary tensor extension have them. A request is JSON, which
+holds each input's values or says how many bytes behind the JSON do; or it is the
+bytes of one input and nothing else. The first size of every shape is the rows.
+"""
+
+import itertools
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from app.codec import binary_tensors, json_tensors, json_text
+from app.codec.datatypes import datatype_of
+from app.codec.infer_options import (
+    Options,
+    parameters_of,
+    read_options,
+    shown,
+)
+from app.engines.base import (
+    DEFAULT_SIGNATURE,
+    Array,
+    Signature,
+    Tensors,
+    TensorSpec,
+)
+from app.errors import BadInput, Unsupported
+
+_SOURCES = ("data", "binary_data_size", "shared_memory_region")
+
+
+@dataclass(frozen=True)
+class Request:
+    """A decoded body; `options` say what to answer."""
+
+    signature_name: str
+    inputs: Tensors
+    options: Options
+
+    @property
+    def timeout_s(self) -> float | None:
+        """The request's own limit in seconds, where it says one."""
+        return self.options.timeout_s
+
+
+def main_signature(signatures: Mapping[str, Signature]) -> str:
+    """The one that the protocol serves, as it knows no signatures."""
+    if DEFAULT_SIGNATURE in signatures:
+        return DEFAULT_SIGNATURE
+    return next(iter(signatures))
+
+
+def decode(
+    body: bytes, json_size: int | None, signatures: Mapping[str, Signature]
+) -> Request:
+    """Read a request's inputs as arrays (rows, *shape); binary ones are views.
+
+    `json_size` is how many bytes of the body are JSON: all of them where it is None,
+    none where it is 0.
+
+    Raises:
+        BadInput: the text names the input and what is wrong with it.
+        Unsupported: shared memory, or something else that is not built here.
+    """
+    name = main_signature(signatures)
+    signature = signatures[name]
+    if json_size == 0:
+        return _decode_raw(body, name, signature)
+    if json_size is not None and json_size > len(body):
+        raise BadInput(
+            f"{json_size} bytes of JSON are announced, and the body has {len(body)}"
+        )
+    payload = json_text.loads(body[:json_size])
+    if not isinstance(payload, dict):
+        raise BadInput('expected a JSON object: {"inputs": [...]}')
+    options = read_options(payload, signature)
+    tail = None
+    if json_size is not None:
+        tail = binary_tensors.Tail(memoryview(body)[json_size:])
+    inputs = _inputs(payload.get("inputs"), signature, tail)
+    if tail is not None:
+        tail.finish()
+    return Request(name, inputs, options)
+
+
+def encode(
+    model_name: str, version: int, options: Options, outputs: Tensors
+) -> tuple[bytes, int | None]:
+    """Write the outputs that were asked for; the body, and how much of it is JSON.
+
+    The size is None where all of it is.
+
+    Raises:
+        BadInput: JSON was asked for, and a string is no UTF-8.
+    """
+    described = []
+    chunks = []
+    for wanted in options.outputs:
+        array = outputs[wanted.name]
+        output: dict[str, Any] = {
+            "name": wanted.name,
+            "datatype": datatype_of(array.dtype),
+            "shape": array.shape,
+        }
+        if wanted.binary:
+            chunks.append(chunk := binary_tensors.write(array))
+            output["parameters"] = {"binary_data_size": len(chunk)}
+        else:
+            output["data"] = json_tensors.write(array, wanted.name)
+        described.append(output)
+    answer: dict[str, Any] = {"model_name": model_name, "model_version": str(version)}
+    if options.id is not None:
+        answer["id"] = options.id
+    head = _dump(answer | {"outputs": described})
+    if not any(wanted.binary for wanted in options.outputs):
+        return head, None
+    return b"".join([head, *chunks]), len(head)
+
+
+def _decode_raw(body: bytes, name: str, signature: Signature) -> Request:
+    """One row of the only input; every output is asked for in binary."""
+    if len(signature.inputs) != 1:
+        names = ", ".join(spec.name for spec in signature.inputs)
+        raise BadInput(
+            f"a body without JSON is one input, and the model takes several: {names}"
+        )
+    (spec,) = signature.inputs
+    options = read_options({"parameters": {"binary_data_output": True}}, signature)
+    row = binary_tensors.read_row(memoryview(body), spec)
+    return Request(name, {spec.name: row}, options)
+
+
+def _inputs(
+    given: Any, signature: Signature, tail: binary_tensors.Tail | None
+) -> Tensors:
+    """All inputs in the model's order, each with the same number of rows."""
+    if not isinstance(given, list) or not given:
+        raise BadInput("inputs: expected a list with at least one tensor")
+    specs = {spec.name: spec for spec in signature.inputs}
+    found: dict[str, Array] = {}
+    for number, tensor in enumerate(given):
+        name = tensor.get("name") if isinstance(tensor, dict) else None
+        if not isinstance(name, str) or name not in specs:
+            raise BadInput(
+                f"inputs[{number}]: expected a tensor with the name of an input, "
+                f"{' or '.join(specs)}, given {shown(name)}"
+            )
+        if name in found:
+            raise BadInput(f"input {name!r} is given twice")
+        found[name] = _input(tensor, specs[name], tail)
+    missing = [name for name in specs if name not in found]
+    if missing:
+        raise BadInput(f"input {missing[0]!r} is missing")
+    for one, other in itertools.pairwise(found):
+        if len(found[one]) != len(found[other]):
+            raise BadInput(
+                f"input {one!r} has {len(found[one])} rows and {other!r} "
+                f"{len(found[other])}: the first sizes of all shapes must be equal"
+            )
+    return {name: found[name] for name in specs}
+
+
+def _input(
+    tensor: Mapping[str, Any], spec: TensorSpec, tail: binary_tensors.Tail | None
+) -> Array:
+    place = f"input {spec.name!r}"
+    wanted = datatype_of(spec.dtype)
+    if tensor.get("datatype") != wanted:
+        given = shown(tensor.get("datatype"))
+        raise BadInput(f"{place}: expected datatype {wanted}, given {given}")
+    shape = _shape(tensor.get("shape"), spec, place)
+    fields = {**parameters_of(tensor, place), "data": tensor.get("data")}
+    sources = [name for name in _SOURCES if fields.get(name) is not None]
+    if len(sources) != 1:
+        raise BadInput(
+            f"{place}: expected one of {', '.join(_SOURCES)}, given "
+            f"{' and '.join(sources) or 'none'}"
+        )
+    if sources == ["data"]:
+        return json_tensors.read(fields["data"], spec, shape)
+    if sources == ["shared_memory_region"]:
+        raise Unsupported(f"{place}: shared memory is not built here")
+    size = fields["binary_data_size"]
+    if type(size) is not int or size < 0:
+        raise BadInput(
+            f"{place}: binary_data_size: expected a number of bytes, given "
+            f"{shown(size)}"
+        )
+    if tail is None:
+        raise BadInput(
+            f"{place}: binary_data_size wants the header "
+            "Inference-Header-Content-Length, which says where the JSON ends"
+        )
+    return binary_tensors.read(tail.take(size, place), spec, shape)
+
+
+def _shape(given: Any, spec: TensorSpec, place: str) -> tuple[int, ...]:
+    wanted = [-1 if size is None else size for size in (None, *spec.shape)]
+    is_shape = isinstance(given, list) and all(
+        type(size) is int and 0 <= size < 1 << 63 for size in given
+    )
+    if not is_shape or not given or not spec.accepts(tuple(given[1:])):
+        raise BadInput(f"{place}: expected shape {wanted}, given {shown(given)}")
+    if given[0] == 0:
+        raise BadInput(f"{place}: shape {shown(given)} has no rows")
+    return tuple(given)
+
+
+def _dump(answer: Mapping[str, Any]) -> bytes:
+    values = [output.get("data") for output in answer["outputs"]]
+    finite = all(
+        np.isfinite(value).all()
+        for value in values
+        if isinstance(value, np.ndarray) and value.dtype.kind == "f"
+    )
+    return (json_text.dumps if finite else json_text.dumps_any_float)(answer)

@@ -1,0 +1,39 @@
+"""Whether a model takes the pictures that its basket.toml promises."""
+
+import numpy as np
+
+from app.engines.base import DEFAULT_SIGNATURE, Engine, TensorSpec
+from app.errors import ModelLoadError
+from app.image_config import ImageConfig
+
+
+def check_image_fit(config: ImageConfig, engine: Engine) -> None:
+    """Compare [image] with what the model takes and gives.
+
+    Raises:
+        ModelLoadError: they do not fit; with both sides.
+    """
+    signature = engine.signatures.get(DEFAULT_SIGNATURE)
+    if signature is None or len(signature.inputs) != 1:
+        raise ModelLoadError("[image] is for a model with one input")
+    (spec,) = signature.inputs
+    if not spec.accepts(config.shape()):
+        raise ModelLoadError(
+            f"[image] makes rows {config.shape()}, the model takes {spec.shape_text()}"
+        )
+    unscaled = config.scale == "none" and np.can_cast(np.uint8, spec.dtype)
+    if spec.dtype.kind != "f" and not unscaled:
+        raise ModelLoadError(
+            f'[image] scale = "{config.scale}" does not make {spec.dtype}, which the '
+            "model takes"
+        )
+    if config.classes:
+        _check_classes(len(config.classes), signature.outputs)
+
+
+def _check_classes(classes: int, outputs: tuple[TensorSpec, ...]) -> None:
+    if [output.shape for output in outputs] != [(classes,)]:
+        given = ", ".join(output.shape_text() for output in outputs)
+        raise ModelLoadError(
+            f"[image] has {classes} classes, the model's output is {given}"
+        )

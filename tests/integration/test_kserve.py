@@ -1,0 +1,75 @@
+"""KServe's own Python client, V1 and V2, against a real Basket."""
+
+import json
+import subprocess
+
+import pytest
+
+from tests.support.server import ROOT, serving, simulated_models
+
+PYTHON = ROOT / ".venv-kserve" / "bin" / "python"
+SCRIPT = ROOT / "tests" / "support" / "kserve_client.py"
+ROWS = [[1.5, 2.0, 3.0], [4.0, 5.0, 6.0]]
+# One answers as it is asked, the other can't be loaded.
+MODELS = {
+    "echo": {"base_ms": 0, "input_shape": [3], "outputs": 3},
+    "broken": {"outputs": 0},
+}
+
+pytestmark = [
+    pytest.mark.skipif(
+        not PYTHON.exists(), reason="no .venv-kserve; `make test` installs it"
+    ),
+    pytest.mark.timeout(120),
+]
+
+
+@pytest.fixture(scope="module")
+def said(tmp_path_factory):
+    """What KServe's client says about a server."""
+    models = simulated_models(tmp_path_factory.mktemp("models"), **MODELS)
+    with serving("--threads=4", ready=False, model_dir=models) as server:
+        server.wait_until_loaded()
+        url = f"http://127.0.0.1:{server.port}"
+        asked = subprocess.run(
+            [PYTHON, SCRIPT, url],
+            check=False,
+            capture_output=True,
+            text=True,
+            timeout=60,
+        )
+    assert asked.returncode == 0, asked.stderr
+    return json.loads(asked.stdout)
+
+
+def test_v1(said):
+    """KServe's V1 client finds readiness, and gets the predictions of its instances."""
+    v1 = said["v1"]
+    refusal = v1.pop("refusal")
+    assert "instances[0]" in refusal
+    assert "400" in refusal
+    assert v1 == {
+        "live": True,
+        "ready": True,
+        "broken is ready": False,
+        "predictions": ROWS,
+    }
+
+
+def test_v2(said):
+    """KServe's V2 client finds readiness, and gets its tensors in JSON and binary."""
+    v2 = said["v2"]
+    refusal = v2.pop("refusal")
+    assert "input 'input': expected shape [-1, 3], given [1, 1]" in refusal
+    assert "400" in refusal
+    # As one model is broken, the server is not ready.
+    assert "503" in v2.pop("server is ready")
+    assert v2 == {
+        "live": True,
+        "ready": True,
+        "broken is ready": False,
+        "json": ROWS,
+        "json is echoed": True,
+        "binary": ROWS,
+        "binary is echoed": True,
+    }

@@ -1,0 +1,76 @@
+"""Ask a server through KServe's own client, and print what it says as JSON.
+
+Run as a script by a Python that has kserve: it wants other versions than Basket's.
+"""
+
+import asyncio
+import json
+import sys
+from typing import Any
+
+import numpy as np
+from httpx import HTTPStatusError
+from kserve import InferenceRESTClient, InferInput, InferRequest, RESTConfig
+from kserve.protocol.infer_type import RequestedOutput
+
+ROWS = [[1.5, 2.0, 3.0], [4.0, 5.0, 6.0]]
+
+
+async def ask_v1(url: str) -> dict[str, Any]:
+    async with InferenceRESTClient(RESTConfig(protocol="v1")) as client:
+        answer = await client.infer(url, {"instances": ROWS}, model_name="echo")
+        return {
+            "live": await client.is_server_live(url),
+            "ready": await client.is_model_ready(url, "echo"),
+            "broken is ready": await client.is_model_ready(url, "broken"),
+            "predictions": answer["predictions"],
+            "refusal": await refusal(client, url, {"instances": [["a"]]}),
+        }
+
+
+async def ask_v2(url: str) -> dict[str, Any]:
+    async with InferenceRESTClient(RESTConfig(protocol="v2")) as client:
+        wrong = request(np.array([[1.0]], np.float32), binary=False)
+        found = {
+            "live": await client.is_server_live(url),
+            "ready": await client.is_model_ready(url, "echo"),
+            "broken is ready": await client.is_model_ready(url, "broken"),
+            "refusal": await refusal(client, url, wrong),
+        }
+        try:
+            found["server is ready"] = await client.is_server_ready(url)
+        except HTTPStatusError as error:
+            found["server is ready"] = str(error)
+        for binary in (False, True):
+            asked = request(np.array(ROWS, np.float32), binary=binary)
+            answer = await client.infer(url, asked, model_name="echo")
+            (output,) = answer.outputs
+            name = "binary" if binary else "json"
+            found[name] = output.as_numpy().tolist()
+            found[f"{name} is echoed"] = answer.id == asked.id
+        return found
+
+
+def request(rows: np.ndarray, *, binary: bool) -> InferRequest:
+    """A request for the model echo, with an id of its own."""
+    tensor = InferInput("input", list(rows.shape), "FP32")
+    tensor.set_data_from_numpy(rows, binary_data=binary)
+    outputs = [RequestedOutput("output", {"binary_data": binary})]
+    return InferRequest("echo", [tensor], f"binary {binary}", request_outputs=outputs)
+
+
+async def refusal(client: InferenceRESTClient, url: str, data: Any) -> str:
+    """The error with which a request fails."""
+    try:
+        await client.infer(url, data, model_name="echo")
+    except HTTPStatusError as error:
+        return str(error)
+    return ""
+
+
+async def ask(url: str) -> dict[str, Any]:
+    return {"v1": await ask_v1(url), "v2": await ask_v2(url)}
+
+
+if __name__ == "__main__":
+    print(json.dumps(asyncio.run(ask(sys.argv[1]))))

@@ -1,9 +1,25 @@
 """What the connection tells about the client while its job waits."""
 
+import ctypes
 import select
 import socket
 from collections.abc import Callable
 from typing import Any
+
+# A PyDLL keeps the interpreter's lock. `select.poll` lets go of it, and among many
+# request threads the batching thread would wait for it again, milliseconds for each
+# job of a batch.
+_poll = ctypes.PyDLL(None).poll
+
+
+class _PollFd(ctypes.Structure):
+    """`struct pollfd` of poll(2)."""
+
+    _fields_ = (
+        ("fd", ctypes.c_int),
+        ("events", ctypes.c_short),
+        ("revents", ctypes.c_short),
+    )
 
 
 def hung_up(environ: dict[str, Any]) -> Callable[[], bool]:
@@ -15,9 +31,7 @@ def hung_up(environ: dict[str, Any]) -> Callable[[], bool]:
     connection: socket.socket | None = environ.get("gunicorn.socket")
     if connection is None:
         return lambda: False
-    poll = select.poll()
-    try:
-        poll.register(connection, select.POLLRDHUP)
-    except (OSError, ValueError):
+    if connection.fileno() < 0:
         return lambda: True
-    return lambda: bool(poll.poll(0))
+    asked = _PollFd(connection.fileno(), select.POLLRDHUP, 0)
+    return lambda: _poll(ctypes.byref(asked), 1, 0) > 0

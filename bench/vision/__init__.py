@@ -1,0 +1,1 @@
+"""Pictures under load: Basket beside the naive API and service-streamer."""

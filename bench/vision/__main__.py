@@ -1,0 +1,161 @@
+"""Measure the vision service: `make bench-vision`, or `python -m bench.vision`."""
+
+import argparse
+import contextlib
+import datetime
+import os
+import platform
+import shutil
+import statistics
+import subprocess
+import sys
+import tempfile
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager
+from pathlib import Path
+from typing import NamedTuple
+
+from bench.vision import peer
+from bench.vision.wrk import Load, drive
+from tests.support.pictures import picture, saved
+from tests.support.server import ROOT, serving
+
+_MODEL = "mobilenet_v2"
+_WARM_UP_S = 6
+_PICTURES = 20
+
+
+class _Server(NamedTuple):
+    url: str
+    pid: int
+
+
+class _Setup(NamedTuple):
+    """What is measured: a server, and the connections that wrk keeps busy."""
+
+    name: str
+    connections: int
+    serve: Callable[[Path], AbstractContextManager[_Server]]
+
+
+@contextlib.contextmanager
+def _basket(models: Path, threads: int = 128, **settings: str) -> Iterator[_Server]:
+    with serving(f"--threads={threads}", model_dir=str(models), **settings) as server:
+        yield _Server(f"http://127.0.0.1:{server.port}/predict", server.process.pid)
+
+
+@contextlib.contextmanager
+def _streamer(kind: str, models: Path) -> Iterator[_Server]:
+    with peer.service_streamer(kind, models / _MODEL / "1" / "model.keras") as found:
+        yield _Server(*found)
+
+
+_SETUPS = (
+    _Setup("naive", 64, lambda models: _basket(models, threads=1, batching="off")),
+    _Setup(
+        "no batching, 128 threads", 64, lambda models: _basket(models, batching="off")
+    ),
+    _Setup("Basket", 64, _basket),
+    _Setup("Basket", 128, _basket),
+    _Setup("service-streamer, gevent", 128, lambda models: _streamer("gevent", models)),
+    _Setup(
+        "service-streamer, threads", 128, lambda models: _streamer("threads", models)
+    ),
+)
+
+
+def main() -> int:
+    """Measure every set-up in turn, again and again, and print a table."""
+    options = _options()
+    if shutil.which("wrk") is None:
+        print("this benchmark wants Debian's package wrk")
+        return 1
+    peer.install()
+    loads: dict[int, list[Load]] = {place: [] for place in range(len(_SETUPS))}
+    with tempfile.TemporaryDirectory() as folder:
+        pictures = _photographs(Path(folder) / "pictures", options.side)
+        models = _fetched(Path(folder) / "models", options.size)
+        for number in range(options.rounds):
+            for place, setup in enumerate(_SETUPS):
+                print(f"round {number + 1} of {options.rounds}: {setup.name} ...")
+                sys.stdout.flush()
+                loads[place].append(_measure(setup, models, pictures, options.seconds))
+    print(_table(loads, options))
+    return 0
+
+
+def _options() -> argparse.Namespace:
+    parser = argparse.ArgumentParser(prog="python -m bench.vision")
+    parser.add_argument("--rounds", type=int, default=3, help="default: 3")
+    parser.add_argument("--seconds", type=int, default=20, help="default: 20")
+    parser.add_argument("--size", type=int, default=96, help="the model's, default: 96")
+    parser.add_argument(
+        "--side", type=int, default=320, help="width of the pictures, default: 320"
+    )
+    return parser.parse_args()
+
+
+def _photographs(folder: Path, width: int) -> list[Path]:
+    """JPEGs of waves and noise, three to four, as a camera at a till writes them."""
+    folder.mkdir()
+    files = [folder / f"{number}.jpg" for number in range(_PICTURES)]
+    for seed, file in enumerate(files):
+        image = picture("RGB", width, width * 3 // 4, seed)
+        file.write_bytes(saved(image, "JPEG", quality=85))
+    return files
+
+
+def _fetched(folder: Path, size: int) -> Path:
+    """A folder of models with MobileNetV2, its weights random."""
+    folder.mkdir()
+    command = [Path(sys.executable).parent / "flask", "--app", "wsgi", "models"]
+    subprocess.run(  # noqa: S603
+        [*command, "fetch", _MODEL, "--weights", "none", "--size", str(size)],
+        cwd=ROOT,
+        env={**os.environ, "BASKET_MODEL_DIR": str(folder)},
+        check=True,
+        capture_output=True,
+    )
+    return folder
+
+
+def _measure(setup: _Setup, models: Path, pictures: list[Path], seconds: int) -> Load:
+    with setup.serve(models) as server:
+        drive(server.url, pictures, setup.connections, _WARM_UP_S, server.pid)
+        return drive(server.url, pictures, setup.connections, seconds, server.pid)
+
+
+def _table(loads: dict[int, list[Load]], options: argparse.Namespace) -> str:
+    today = datetime.datetime.now(datetime.UTC).date()
+    lines = [
+        f"{today}, {os.cpu_count()} cores, Python {platform.python_version()}; "
+        f"MobileNetV2 {options.size} x {options.size}, JPEGs {options.side} pixels "
+        f"wide; {options.seconds} s each, median of {options.rounds} rounds",
+        "",
+        "| server | connections | requests/s | mean (s) | p99 (s) | errors | "
+        "not 2xx | MiB after 5 s | MiB at the end |",
+        "|---|---|---|---|---|---|---|---|---|",
+    ]
+    for place, setup in enumerate(_SETUPS):
+        seen = loads[place]
+        middle = sorted(seen, key=Load.rate)[len(seen) // 2]
+        lines.append(
+            f"| {setup.name} | {setup.connections} | {middle.rate():.0f} | "
+            f"{middle.mean_s:.2f} | {middle.p99_s:.2f} | "
+            f"{sum(load.errors for load in seen)} | "
+            f"{sum(load.not_2xx for load in seen)} | "
+            f"{middle.mib_early:.0f} | {middle.mib_end:.0f} |"
+        )
+    rates = [statistics.median(map(Load.rate, seen)) for seen in loads.values()]
+    naive, unbatched, _, basket, *peers = rates
+    lines += [
+        "",
+        f"Basket at 128 connections: {basket / naive:.2f} x naive, "
+        f"{basket / unbatched:.2f} x no batching, "
+        f"{basket / max(peers):.2f} x the better service-streamer",
+    ]
+    return "\n".join(lines)
+
+
+if __name__ == "__main__":
+    sys.exit(main())

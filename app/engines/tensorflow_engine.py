@@ -17,6 +17,7 @@ import tensorflow as tf
 
 from app import gpus
 from app.engines.base import DEFAULT_SIGNATURE, Signature, Tensors, TensorSpec
+from app.engines.freezing import frozen
 from app.errors import ModelLoadError, OutOfDeviceMemory
 
 # tf, for modules that must not import it before the environment above is set.
@@ -67,10 +68,12 @@ class TensorFlowEngine:
     platform: str
 
     def __init__(self, functions: Mapping[str, Function], weight_bytes: int) -> None:
-        """Trace the functions; nothing is computed yet."""
+        """Trace the functions, and freeze them; nothing is computed yet."""
         self.signatures = {name: each.signature for name, each in functions.items()}
         self.weight_bytes = weight_bytes
-        self._traced = {name: each.traced() for name, each in functions.items()}
+        self._computes = {
+            name: frozen(function.traced()) for name, function in functions.items()
+        }
 
     def run(self, batch: Tensors, signature_name: str = DEFAULT_SIGNATURE) -> Tensors:
         """Compute one batch with one of the functions.
@@ -81,7 +84,7 @@ class TensorFlowEngine:
         signature = self.signatures[signature_name]
         inputs = [tf.constant(batch[spec.name]) for spec in signature.inputs]
         try:
-            outputs = self._traced[signature_name](*inputs)
+            outputs = self._computes[signature_name](*inputs)
             return {name: output.numpy() for name, output in outputs.items()}
         except tf.errors.ResourceExhaustedError as error:
             raise OutOfDeviceMemory(
@@ -89,16 +92,9 @@ class TensorFlowEngine:
                 "memory"
             ) from error
 
-    def traces(self) -> int:
-        """How often functions were traced; once for each is right."""
-        return sum(
-            function.experimental_get_tracing_count()
-            for function in self._traced.values()
-        )
-
     def close(self) -> None:
         """Drop the graphs; TensorFlow gives GPU memory back when its process ends."""
-        self._traced = {}
+        self._computes = {}
 
 
 def row_spec(name: str, dtype: tf.DType, shape: Sequence[int | None]) -> TensorSpec:

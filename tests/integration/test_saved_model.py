@@ -143,19 +143,6 @@ def test_half_width_numbers_are_widened(tf, opened):
     np.testing.assert_array_equal(answer["y"], np.array([0.5, 1.0078125], np.float32))
 
 
-def test_all_batch_sizes_share_one_trace(tf, opened):
-    """A new batch size does not trace a signature again."""
-    engine = opened(
-        serving_default=(
-            lambda x: {"y": x + 1},
-            tf.TensorSpec([None, 3], tf.float32, "x"),
-        )
-    )
-    for rows in (1, 2, 3, 50):
-        engine.run({"x": np.ones((rows, 3), np.float32)})
-    assert engine.traces() == 1
-
-
 def _same(x):
     return {"y": x}
 

@@ -1,7 +1,8 @@
 """Self-checkouts that scan products: `locust --host=http://localhost:8000`.
 
 The dashboard offers the user classes and the shapes of load below by name. What is
-sent follows the model: random rows of the shape and type that the server says.
+sent follows the model: random rows of the shape and type that the server says, or
+pictures.
 """
 
 import os
@@ -23,7 +24,8 @@ from bench.loadtest.payload import (
     THINK_S,
     Payload,
     PayloadError,
-    basket_inputs,
+    Pictures,
+    basket_payload,
     tf_serving_inputs,
 )
 
@@ -39,7 +41,7 @@ class Target:
     """Where to send what."""
 
     path: str
-    payload: Payload
+    payload: Payload | Pictures
     headers: dict[str, str]
 
 
@@ -120,16 +122,17 @@ def aim(environment: Environment) -> None:
     model = getattr(options, "tf_serving_model", None)
     host = (environment.host or "").rstrip("/")
     key = os.environ.get("BASKET_API_KEYS", "").split(",")[0].strip()
-    headers = {"Content-Type": "application/json"}
-    if key:
-        headers["Authorization"] = f"Bearer {key}"
+    headers = {"Authorization": f"Bearer {key}"} if key else {}
+    payload: Payload | Pictures
     if model:
         route = f"/v1/models/{quote(model, safe='')}"
-        inputs = tf_serving_inputs(_get(f"{host}{route}/metadata", headers))
-        _Checkout.target = Target(f"{route}:predict", Payload(inputs), headers)
+        path = f"{route}:predict"
+        payload = Payload(tf_serving_inputs(_get(f"{host}{route}/metadata", headers)))
     else:
-        inputs = basket_inputs(_get(f"{host}/readyz", headers))
-        _Checkout.target = Target("/predict", Payload(inputs), headers)
+        path = "/predict"
+        payload = basket_payload(_get(f"{host}/readyz", headers))
+    headers["Content-Type"] = payload.content_type
+    _Checkout.target = Target(path, payload, headers)
 
 
 def _get(url: str, headers: dict[str, str]) -> Any:

@@ -14,12 +14,16 @@ from typing import TYPE_CHECKING, Any, cast
 
 from gunicorn.workers.gthread import TConn, ThreadWorker
 
+from app.gunicorn_body import read_directly
+
 if TYPE_CHECKING:
     from flask import Flask
 
 # Seconds that an unused connection is kept by a stopping worker: a client may be
 # sending on it, and is told to close with the answer.
 _IDLE_S = 1.0
+# Seconds from one heartbeat to the next; the least --timeout is 1 s.
+_HEARTBEAT_S = 0.25
 # Seconds between looks at the clock while stopping.
 _TICK_S = 0.25
 # Seconds kept at the end of the graceful timeout to answer 503 to who is left.
@@ -27,9 +31,17 @@ _LAST_ANSWERS_S = 1.0
 
 
 class GracefulThreadWorker(ThreadWorker):
-    """A ThreadWorker that differs in how it stops and how it closes connections."""
+    """A ThreadWorker that reads, closes and stops in its own way."""
 
     _stopping_since: float | None = None
+    _notified_at = 0.0
+
+    def notify(self) -> None:
+        """Show a heartbeat, but not at each event: it is a call of the file system."""
+        now = time.monotonic()
+        if now - self._notified_at >= _HEARTBEAT_S:
+            self._notified_at = now
+            super().notify()
 
     def handle_exit(self, sig: int, frame: FrameType | None) -> None:
         """At SIGTERM, have the main loop take in whoever has already connected."""
@@ -47,6 +59,11 @@ class GracefulThreadWorker(ThreadWorker):
             self.notify()
             timeout = _TICK_S
         super().wait_for_and_dispatch_events(timeout)
+
+    def handle_request(self, req: Any, conn: TConn) -> bool:
+        """Have the body read in as few steps as it comes in."""
+        read_directly(req)
+        return super().handle_request(req, conn)
 
     def murder_keepalived(self) -> None:
         """While stopping, unused connections expire sooner."""

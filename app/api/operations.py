@@ -42,9 +42,13 @@ def operations_blueprint(catalog: Catalog) -> Blueprint:
 
 
 def _described(model: ServedModel) -> dict[str, object]:
-    """A model's version, and its inputs: enough to build a request for it."""
+    """A model's version, its inputs and pictures: enough to build a request for it."""
     inputs = [
         {"name": spec.name, "dtype": type_name(spec.dtype), "shape": spec.shape}
         for spec in next(iter(model.signatures.values())).inputs
     ]
-    return {"version": str(model.version), "inputs": inputs}
+    described: dict[str, object] = {"version": str(model.version), "inputs": inputs}
+    image = model.config.image
+    if image is not None:
+        described["image"] = {"size": image.size, "mode": image.mode}
+    return described

@@ -156,7 +156,8 @@ def _short(name: str | None) -> str:
 
 
 def _decode(body: bytes, model: ServedModel) -> rows.Request:
-    return rows.decode(cloud_events.unwrap(body), model.signatures)
+    body = cloud_events.unwrap(body)
+    return rows.decode(body, model.signatures, model.config.image)
 
 
 def _encode(model: ServedModel, asked: rows.Request, outputs: Tensors) -> Response:

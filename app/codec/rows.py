@@ -12,7 +12,7 @@ from typing import Any
 
 import numpy as np
 
-from app.codec import json_text, nested, strings
+from app.codec import images, json_text, nested, strings
 from app.codec.fit import check_carried
 from app.engines.base import (
     DEFAULT_SIGNATURE,
@@ -22,6 +22,7 @@ from app.engines.base import (
     TensorSpec,
 )
 from app.errors import BadInput
+from app.image_config import ImageConfig
 
 # A client's text is repeated in an error only so far.
 _NAMES_SHOWN = 8
@@ -47,8 +48,12 @@ class _Column:
     suffix: str = ""
 
 
-def decode(body: bytes, signatures: Mapping[str, Signature]) -> Request:
+def decode(
+    body: bytes, signatures: Mapping[str, Signature], image: ImageConfig | None = None
+) -> Request:
     """Read a request's rows as arrays (rows, *shape), one for each input.
+
+    With `image`, rows of the default signature may be pictures: {"b64": "..."}.
 
     Raises:
         BadInput: the text names the place and what is wrong there.
@@ -62,6 +67,7 @@ def decode(body: bytes, signatures: Mapping[str, Signature]) -> Request:
         raise BadInput("'signature_name' key must be a string value.")
     name = name or DEFAULT_SIGNATURE
     signature = find_signature(signatures, name)
+    image = image if name == DEFAULT_SIGNATURE else None
     columnar = "inputs" in payload
     if columnar == ("instances" in payload):
         raise BadInput(
@@ -73,9 +79,7 @@ def decode(body: bytes, signatures: Mapping[str, Signature]) -> Request:
     values = payload["inputs" if columnar else "instances"]
     is_plain = _is_plain(body, payload, values)
     inputs = {
-        column.spec.name: nested.read(
-            column.rows, column.spec, column.place, column.suffix, is_plain=is_plain
-        )
+        column.spec.name: _read(column, is_plain, image)
         for column in columns(values, signature)
     }
     return Request(name, inputs, columnar)
@@ -116,6 +120,26 @@ def encode(outputs: Tensors, *, columnar: bool = False) -> bytes:
         else json_text.dumps_any_float
     )
     return write({"outputs" if columnar else "predictions": whole})
+
+
+def _read(column: _Column, is_plain: bool, image: ImageConfig | None) -> Array:
+    spec, place, suffix = column.spec, column.place, column.suffix
+    if image is not None and any(map(strings.is_b64, column.rows)):
+        return images.decode(_pictures(column), image, spec, place, suffix)
+    return nested.read(column.rows, spec, place, suffix, is_plain=is_plain)
+
+
+def _pictures(column: _Column) -> list[bytes]:
+    pictures = []
+    for number, row in enumerate(column.rows):
+        place = f"{column.place}[{number}]{column.suffix}"
+        if not strings.is_b64(row):
+            raise BadInput(f'{place}: expected {{"b64": ...}}, as another row is')
+        try:
+            pictures.append(strings.to_bytes(row))
+        except ValueError as error:
+            raise BadInput(f"{place}: not base64: {error}") from None
+    return pictures
 
 
 def _is_finite(array: Array) -> bool:

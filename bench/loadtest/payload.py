@@ -1,16 +1,20 @@
-"""What the load test sends: random rows that a model takes, as a request's body."""
+"""What the load test sends: random rows that a model takes, or pictures."""
 
+import io
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
+import numpy.typing as npt
 import orjson
+from PIL import Image
 
 # Seconds between an answer and the next product, uniform between these two.
 THINK_S = (1.0, 3.0)
 # What a size that the model leaves free is taken as.
 _FREE_SIZE = 32
+_PICTURES, _PICTURE_SIZE = 16, (640, 480)
 _TENSORFLOW_TYPES = {
     "DT_FLOAT": "float32",
     "DT_DOUBLE": "float64",
@@ -36,6 +40,18 @@ class Input:
     name: str
     dtype: str
     shape: tuple[int | None, ...]
+
+
+def basket_payload(ready: Any) -> "Payload | Pictures":
+    """What to send to the default model, from what Basket's /readyz answers.
+
+    Raises:
+        PayloadError: the answer does not say what the model takes.
+    """
+    inputs = basket_inputs(ready)
+    if "image" in ready["models"][ready["default_model"]]:
+        return Pictures()
+    return Payload(inputs)
 
 
 def basket_inputs(ready: Any) -> list[Input]:
@@ -80,12 +96,40 @@ def tf_serving_inputs(metadata: Any) -> list[Input]:
     return _checked(inputs)
 
 
+class Pictures:
+    """Gives bodies that are JPEGs of 640 x 480, as a camera at a till makes them."""
+
+    content_type = "image/jpeg"
+
+    def __init__(self, seed: int | None = None) -> None:
+        random = np.random.default_rng(seed)
+        self._random = random
+        # Made once: making one costs more than sending it.
+        self._files = [
+            _photograph(random.integers(256, size=(9, 12, 3), dtype=np.uint8))
+            for _ in range(_PICTURES)
+        ]
+
+    def body(self) -> bytes:
+        """The body of a request for one picture."""
+        return self._files[self._random.integers(len(self._files))]
+
+
+def _photograph(colours: npt.NDArray[np.uint8]) -> bytes:
+    file = io.BytesIO()
+    soft = Image.fromarray(colours).resize(_PICTURE_SIZE, Image.Resampling.BICUBIC)
+    soft.save(file, "JPEG", quality=90)
+    return file.getvalue()
+
+
 class Payload:
     """Makes bodies, each with one random row.
 
     Numbers with a fraction lie between 0 and 1; whole numbers are 0 or 1, which any
     vocabulary has.
     """
+
+    content_type = "application/json"
 
     def __init__(self, inputs: Sequence[Input], seed: int | None = None) -> None:
         self._inputs = inputs

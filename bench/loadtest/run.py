@@ -13,7 +13,7 @@ from bench.loadtest.analysis import figures_of
 from bench.loadtest.basket import ServerProblem, running, why_not_ready
 from bench.loadtest.locust_child import Job, drive
 from bench.loadtest.measurement import Campaign, Cell, Setup
-from bench.loadtest.payload import THINK_S, Payload, PayloadError, basket_inputs
+from bench.loadtest.payload import THINK_S, PayloadError, basket_payload
 from bench.loadtest.progress import Progress
 from bench.loadtest.setups import Timing, timing_of
 from tests.support.server import Server, workers_in
@@ -148,11 +148,12 @@ def _row_seconds(server: Server) -> float | None:
     """How long a row alone takes, from a few requests; None where they fail."""
     try:
         ready = server.request("GET", "/readyz").json()
-        payload = Payload(basket_inputs(ready))
+        payload = basket_payload(ready)
+        headers = {"Content-Type": payload.content_type}
         times = []
         for _ in range(_PROBES):
             began_at = time.monotonic()
-            reply = server.request("POST", "/predict", payload.body())
+            reply = server.request("POST", "/predict", payload.body(), headers)
             if reply.status != HTTPStatus.OK:
                 return None
             times.append(time.monotonic() - began_at)

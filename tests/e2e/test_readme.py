@@ -61,8 +61,10 @@ def test_the_readme_has_the_commands_that_are_tested_here():
     """A command that no test runs does not stand in the README."""
     assert COMMANDS == [
         "make serve",
+        'curl -F "file=@samples/7.png" http://127.0.0.1:8000/predict',
         "curl -d @samples/7.json http://127.0.0.1:8000/predict",
         "BASKET_DEFAULT_MODEL=digits make serve",
+        ".venv/bin/flask --app wsgi models fetch mobilenet_v2",
         ".venv/bin/flask --app wsgi models make big --latency-ms 300",
         "BASKET_DEFAULT_MODEL=big make serve",
         "make test",
@@ -72,7 +74,7 @@ def test_the_readme_has_the_commands_that_are_tested_here():
 
 def test_the_curl_answers_the_right_digit(made):
     """`make serve` and the README's curl read a handwritten 7."""
-    (curl,) = [command for command in COMMANDS if command.startswith("curl")]
+    (curl,) = [command for command in COMMANDS if command.startswith("curl -d")]
     (probabilities,) = json.loads(_shell(curl, made.port))["predictions"]
     assert probabilities.index(max(probabilities)) == 7
     (shown,) = re.findall(r'^\{"predictions":\[\[(.*)\]\]\}$', README, re.M)
@@ -80,14 +82,44 @@ def test_the_curl_answers_the_right_digit(made):
     assert probabilities == pytest.approx(expected, abs=1e-5)
 
 
+def test_the_curl_with_the_picture_answers_its_name(made):
+    """The README's picture of a 7 is answered as the README shows it."""
+    (curl,) = [command for command in COMMANDS if command.startswith("curl -F")]
+    answer = json.loads(_shell(curl, made.port))
+    (shown,) = re.findall(r'^\{"class_id".*\}$', README, re.M)
+    expected = json.loads(shown)
+    assert answer.pop("score") == pytest.approx(expected.pop("score"), abs=1e-5)
+    assert answer == expected == {"class_id": "7", "class_name": "seven"}
+
+
 @pytest.mark.parametrize("digit", range(10))
 def test_each_sample_is_read_right(made, digit):
-    """Each sample's digit is the one that the model finds most probable."""
-    reply = made.request(
-        "POST", "/predict", (ROOT / f"samples/{digit}.json").read_bytes()
-    )
+    """Each sample's digit is the one that the model finds, in numbers and pictures."""
+    sample = ROOT / "samples" / f"{digit}.json"
+    reply = made.request("POST", "/predict", sample.read_bytes())
     (probabilities,) = reply.json()["predictions"]
     assert probabilities.index(max(probabilities)) == digit
+    picture = sample.with_suffix(".png").read_bytes()
+    headers = {"Content-Type": "image/png"}
+    reply = made.request("POST", "/predict", picture, headers)
+    assert reply.json()["class_id"] == str(digit)
+
+
+def test_the_fetched_model_is_served(tmp_path):
+    """`models fetch` writes a model that takes pictures; here with random weights."""
+    (command,) = [each for each in COMMANDS if "models fetch" in each]
+    small = f"{command} --weights none --size 32"
+    said = _shell(f"BASKET_MODEL_DIR={tmp_path} {small}", 0)
+    assert "BASKET_DEFAULT_MODEL=mobilenet_v2" in said
+    with serving("--threads=4", model_dir=str(tmp_path)) as server:
+        picture = (ROOT / "samples/7.png").read_bytes()
+        headers = {"Content-Type": "image/png"}
+        reply = server.request("POST", "/predict?top=1", picture, headers)
+        named = (tmp_path / "mobilenet_v2" / "classes.json").exists()
+        assert reply.status == (200 if named else 400), reply.body
+        reply = server.request("POST", "/predict", picture, headers)
+        assert reply.status == 200
+        assert named or len(reply.json()["predictions"][0]) == 1000
 
 
 def test_the_error_that_is_shown_is_the_error_that_is_sent(made):

@@ -33,13 +33,14 @@ ALLOWED = {
         *("app.commands", "app.engines", "app.errors"),
         *("app.model_config", "app.serving.repository", "app.settings"),
     ),
-    "app.gunicorn_worker": (),
+    "app.gunicorn_body": (),
+    "app.gunicorn_worker": ("app.gunicorn_body",),
 }
 FRAMEWORKS = ("tensorflow", "keras", "jax", "openvino")
 # Package -> the only rooms that may import it.
 KEPT_TO = dict.fromkeys(FRAMEWORKS, ("app.engines",)) | {
     "flask": ("app", "app.api", "app.commands", "app.gunicorn_worker"),
-    "gunicorn": ("app.gunicorn_worker",),
+    "gunicorn": ("app.gunicorn_body", "app.gunicorn_worker"),
     "werkzeug": ("app.api",),
     "prometheus_client": ("app.telemetry",),
     "google": ("app.batching_parameters",),

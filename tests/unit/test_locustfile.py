@@ -1,14 +1,19 @@
 """What self-checkouts send follows what the server says that its model takes."""
 
+import io
 import json
 
+import numpy as np
 import pytest
+from PIL import Image
 
 from bench.loadtest.payload import (
     Input,
     Payload,
     PayloadError,
+    Pictures,
     basket_inputs,
+    basket_payload,
     tf_serving_inputs,
 )
 
@@ -61,6 +66,27 @@ def test_tensorflow_servings_metadata_is_read():
         Input("image", "float32", (8, None)),
         Input("n", "int64", ()),
     ]
+
+
+def test_a_model_that_takes_pictures_gets_pictures():
+    """Where /readyz tells of pictures, JPEGs are sent, not all of them the same."""
+    given = ready({"name": "image", "dtype": "float32", "shape": [8, 8, 1]})
+    assert basket_payload(given).content_type == "application/json"
+    given["models"]["m"]["image"] = {"size": [8, 8], "mode": "L"}
+    payload = basket_payload(given)
+    assert payload.content_type == "image/jpeg"
+    bodies = [payload.body() for _ in range(40)]
+    assert 5 < len(set(bodies)) <= 16
+    for body in set(bodies):
+        with Image.open(io.BytesIO(body), formats=["JPEG"]) as image:
+            assert image.size == (640, 480)
+            assert np.asarray(image).std() > 10
+
+
+def test_the_same_seed_gives_the_same_pictures():
+    """Two makers of pictures with one seed send the same, one after the other."""
+    first, again = Pictures(7), Pictures(7)
+    assert [first.body() for _ in range(9)] == [again.body() for _ in range(9)]
 
 
 @pytest.mark.parametrize(

@@ -1,0 +1,76 @@
+"""Builds the image models of keras.applications."""
+
+import socket
+import warnings
+from pathlib import Path
+
+import numpy as np
+
+from app.engines.keras_tensorflow import keras
+from app.errors import ModelLoadError
+
+_CLASSES = 1000
+# A network that swallows packets would have Keras wait for ever.
+_SILENCE_S = 30
+
+
+class DownloadError(ModelLoadError):
+    """What keras.applications keeps on the network can't be had."""
+
+
+def build(function: str, side: int | None, weights: Path | str | None) -> keras.Model:
+    """Build a classifier of 1000 classes for squares of so many pixels.
+
+    `side` None is the architecture's own. `weights` are "imagenet", which Keras
+    downloads with a progress bar, a file of weights, or None: random.
+
+    Raises:
+        DownloadError: the weights can't be downloaded.
+        ModelLoadError: no such size, or a file without these weights.
+    """
+    socket.setdefaulttimeout(_SILENCE_S)
+    make = getattr(keras.applications, function)
+    shape = None if side is None else (side, side, 3)
+    try:
+        if not isinstance(weights, Path):
+            return make(input_shape=shape, weights=weights)
+        model = make(input_shape=shape, weights=None)
+    except ValueError as error:
+        raise ModelLoadError(f"{function}: {_first_line(error)}") from error
+    except Exception as error:  # Keras raises a bare Exception
+        raise DownloadError(_first_line(error)) from error
+    _load_weights(model, weights, function)
+    return model
+
+
+def _load_weights(model: keras.Model, file: Path, function: str) -> None:
+    try:
+        with warnings.catch_warnings():
+            # Keras only warns of layers that a file has no weights for.
+            warnings.simplefilter("error", UserWarning)
+            model.load_weights(file)
+    except Exception as error:  # Keras raises whatever its many readers raise
+        raise ModelLoadError(
+            f"{file.name} does not hold the weights of {function}: {_first_line(error)}"
+        ) from error
+
+
+def imagenet_classes() -> dict[str, list[str]]:
+    """ImageNet's classes, {"0": ["n01440764", "tench"], ...}, which Keras downloads.
+
+    Raises:
+        DownloadError: they can't be downloaded.
+    """
+    socket.setdefaulttimeout(_SILENCE_S)
+    # The public way to the table: scores that fall from the first class to the last.
+    falling = np.arange(_CLASSES, 0, -1, dtype=np.float32)[np.newaxis]
+    decode = keras.applications.imagenet_utils.decode_predictions
+    try:
+        (classes,) = decode(falling, top=_CLASSES)
+    except Exception as error:  # Keras raises a bare Exception
+        raise DownloadError(_first_line(error)) from error
+    return {str(index): [each[0], each[1]] for index, each in enumerate(classes)}
+
+
+def _first_line(error: BaseException) -> str:
+    return (str(error).strip() or type(error).__name__).splitlines()[0]

@@ -1,0 +1,136 @@
+"""[image] in basket.toml: how a picture becomes what the model takes."""
+
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from app.errors import SettingsError
+
+MODES = ("RGB", "L")
+# keras.applications calls these, in turn: no mode of its own, "tf", none, "torch" and
+# "caffe".
+SCALES = ("0..1", "-1..1", "none", "imagenet", "caffe")
+# The words of keras.utils.load_img, its default first.
+INTERPOLATIONS = ("nearest", "bilinear", "bicubic", "lanczos", "box", "hamming")
+_FOR_COLOURS = ("imagenet", "caffe")
+_KEYS = ("size", "mode", "scale", "interpolation", "classes")
+_MAX_SIDE = 4096
+_PLACE = "basket.toml: [image]"
+
+
+@dataclass(frozen=True)
+class ImageClass:
+    """What one output of a model stands for; `id` is ImageNet's, or the index."""
+
+    id: str
+    name: str
+
+
+@dataclass(frozen=True)
+class ImageConfig:
+    """What a model takes: `size` is (height, width) in pixels.
+
+    `mode` has its channels: RGB three, L (grey) one. `scale` says what 0 to 255
+    becomes, `interpolation` how a picture is brought to the size. `classes` are the
+    meanings of the output's values in order, empty where there are none.
+    """
+
+    size: tuple[int, int]
+    mode: str
+    scale: str
+    interpolation: str
+    classes: tuple[ImageClass, ...]
+
+    def shape(self) -> tuple[int, int, int]:
+        """The shape of one row: (height, width, channels)."""
+        return (*self.size, len(self.mode))
+
+
+def read_image_config(table: Mapping[str, Any], folder: Path) -> ImageConfig:
+    """Check the table, and read the file of classes beside basket.toml.
+
+    Raises:
+        SettingsError: an unknown key, a value that can't be, or a file that is not
+            there or holds no classes.
+    """
+    for key in table:
+        if key not in _KEYS:
+            raise SettingsError(
+                f"{_PLACE} unknown key {key!r}; known: {', '.join(_KEYS)}"
+            )
+    mode = _word(table, "mode", MODES, default=MODES[0])
+    scale = _word(table, "scale", SCALES)
+    if scale in _FOR_COLOURS and mode != "RGB":
+        raise SettingsError(f'{_PLACE} scale = "{scale}" is for mode = "RGB" only')
+    interpolation = _word(table, "interpolation", INTERPOLATIONS, INTERPOLATIONS[0])
+    classes = _classes(table["classes"], folder) if "classes" in table else ()
+    return ImageConfig(_size(table), mode, scale, interpolation, classes)
+
+
+def _word(
+    table: Mapping[str, Any],
+    key: str,
+    words: tuple[str, ...],
+    default: str | None = None,
+) -> str:
+    word = table.get(key, default)
+    if word not in words:
+        given = f"{key} = {word!r}" if key in table else f"{key} is missing"
+        raise SettingsError(f"{_PLACE} {given}: expected {' or '.join(words)}")
+    return str(word)
+
+
+def _size(table: Mapping[str, Any]) -> tuple[int, int]:
+    match table.get("size"):
+        case [int(height), int(width)] if all(
+            type(side) is int and 1 <= side <= _MAX_SIDE for side in (height, width)
+        ):
+            return height, width
+    given = f"size = {table['size']!r}" if "size" in table else "size is missing"
+    raise SettingsError(
+        f"{_PLACE} {given}: expected [height, width] in pixels, each from 1 to "
+        f"{_MAX_SIDE}"
+    )
+
+
+def _classes(name: object, folder: Path) -> tuple[ImageClass, ...]:
+    if not isinstance(name, str) or Path(name).name != name:
+        raise SettingsError(
+            f"{_PLACE} classes = {name!r}: expected the name of a file beside "
+            "basket.toml"
+        )
+    place = f"{_PLACE} classes: {name}"
+    try:
+        content = json.loads((folder / name).read_text(encoding="utf-8"))
+    except OSError as error:
+        raise SettingsError(f"{place}: {error.strerror}") from error
+    except ValueError as error:
+        raise SettingsError(f"{place} is not JSON: {error}") from error
+    classes = _listed(content) if isinstance(content, list) else _indexed(content)
+    if not classes:
+        raise SettingsError(
+            f"{place}: expected a list of names, or ImageNet's form "
+            '{"0": ["n01440764", "tench"], ...} with each index from 0'
+        )
+    return classes
+
+
+def _listed(names: list[Any]) -> tuple[ImageClass, ...]:
+    """["zero", "one"]: the id is the index."""
+    if not all(isinstance(name, str) for name in names):
+        return ()
+    return tuple(ImageClass(str(index), name) for index, name in enumerate(names))
+
+
+def _indexed(content: Any) -> tuple[ImageClass, ...]:
+    """{"0": ["n01440764", "tench"]}: id and name by index; empty: not of this form."""
+    classes = []
+    for index in range(len(content) if isinstance(content, dict) else 0):
+        match content.get(str(index)):
+            case [str(identity), str(name)]:
+                classes.append(ImageClass(identity, name))
+            case _:
+                return ()
+    return tuple(classes)

@@ -1,0 +1,130 @@
+"""[image] in basket.toml: what it may say, and how it is told what it may not."""
+
+import json
+
+import pytest
+
+from app.errors import SettingsError
+from app.image_config import ImageClass, ImageConfig
+from app.model_config import read_model_config
+from app.settings import Settings
+
+SOUND = 'size = [96, 64]\nscale = "-1..1"\n'
+
+
+@pytest.fixture(name="read")
+def _read(tmp_path):
+    def read(lines: str, classes: object = None) -> ImageConfig | None:
+        (tmp_path / "basket.toml").write_text(f"[image]\n{lines}")
+        if classes is not None:
+            text = classes if isinstance(classes, str) else json.dumps(classes)
+            (tmp_path / "classes.json").write_text(text)
+        return read_model_config(tmp_path, Settings(model_dir=tmp_path)).image
+
+    return read
+
+
+@pytest.fixture(name="refusal")
+def _refusal(read, tmp_path):
+    def refusal(lines: str, classes: object = None) -> str:
+        with pytest.raises(SettingsError) as raised:
+            read(lines, classes)
+        text = str(raised.value)
+        assert text.startswith("basket.toml: [image] ")
+        assert str(tmp_path) not in text
+        return text
+
+    return refusal
+
+
+def test_without_the_table_a_model_takes_no_pictures(tmp_path):
+    """A basket.toml without [image] gives no image configuration."""
+    (tmp_path / "basket.toml").write_text("max_batch_size = 8\n")
+    assert read_model_config(tmp_path, Settings(model_dir=tmp_path)).image is None
+
+
+def test_the_least_that_has_to_be_said(read):
+    """Size and scale are enough: colours, the nearest pixel, no classes."""
+    assert read(SOUND) == ImageConfig((96, 64), "RGB", "-1..1", "nearest", ())
+
+
+def test_all_that_can_be_said(read):
+    """Each key has its effect, and the shape follows from size and mode."""
+    image = read(
+        'size = [8, 6]\nmode = "L"\nscale = "0..1"\ninterpolation = "bilinear"\n'
+        'classes = "classes.json"\n',
+        ["no", "yes"],
+    )
+    names = (ImageClass("0", "no"), ImageClass("1", "yes"))
+    assert image == ImageConfig((8, 6), "L", "0..1", "bilinear", names)
+    assert image.shape() == (8, 6, 1)
+
+
+def test_classes_in_imagenets_form(read):
+    """ImageNet's index of pairs gives ids and names in the order of its keys."""
+    index = {str(place): [f"n{place}", f"name {place}"] for place in (2, 0, 1)}
+    image = read(f'{SOUND}classes = "classes.json"', index)
+    assert image.classes == tuple(
+        ImageClass(f"n{place}", f"name {place}") for place in range(3)
+    )
+
+
+@pytest.mark.parametrize(
+    ("lines", "expected"),
+    [
+        ('scale = "none"', "size is missing: expected [height, width] in pixels"),
+        ("size = [8, 8]", "scale is missing: expected 0..1 or -1..1 or none or"),
+        ('size = 8\nscale = "none"', "size = 8: expected [height, width]"),
+        ('size = [8]\nscale = "none"', "size = [8]: expected"),
+        ('size = [8, 8, 3]\nscale = "none"', "size = [8, 8, 3]: expected"),
+        ('size = [0, 8]\nscale = "none"', "each from 1 to 4096"),
+        ('size = [8, 4097]\nscale = "none"', "size = [8, 4097]: expected"),
+        ('size = [8.0, 8]\nscale = "none"', "size = [8.0, 8]: expected"),
+        ('size = [true, 8]\nscale = "none"', "size = [True, 8]: expected"),
+        (f'{SOUND}mode = "BGR"', "mode = 'BGR': expected RGB or L"),
+        (f"{SOUND}mode = [1]", "mode = [1]: expected RGB or L"),
+        ('size = [8, 8]\nscale = "0..255"', "scale = '0..255': expected 0..1 or"),
+        ("size = [8, 8]\nscale = 1", "scale = 1: expected"),
+        ('size = [8, 8]\nmode = "L"\nscale = "imagenet"', 'is for mode = "RGB" only'),
+        ('size = [8, 8]\nmode = "L"\nscale = "caffe"', 'is for mode = "RGB" only'),
+        (f'{SOUND}interpolation = "cubic"', "interpolation = 'cubic': expected"),
+        (f"{SOUND}crop = true", "unknown key 'crop'; known: size, mode, scale"),
+        (f"{SOUND}classes = 3", "expected the name of a file beside basket.toml"),
+        (f'{SOUND}classes = "../classes.json"', "expected the name of a file beside"),
+        (f'{SOUND}classes = "/etc/passwd"', "expected the name of a file beside"),
+        (f'{SOUND}classes = ".."', "classes: ..: Is a directory"),
+        (f'{SOUND}classes = "none.json"', "none.json: No such file or directory"),
+    ],
+)
+def test_what_cannot_be_is_told(refusal, lines, expected):
+    """Each wrong value is refused by its key, with what would be right."""
+    assert expected in refusal(lines)
+
+
+@pytest.mark.parametrize(
+    "classes",
+    [
+        pytest.param([], id="nothing"),
+        pytest.param({}, id="an empty index"),
+        pytest.param("tench", id="not JSON"),
+        pytest.param('"tench"', id="a string"),
+        pytest.param([1, 2], id="numbers"),
+        pytest.param({"0": ["a", "b"], "2": ["a", "b"]}, id="a gap"),
+        pytest.param({"1": ["a", "b"]}, id="from one"),
+        pytest.param({"0": "tench"}, id="no pairs"),
+        pytest.param({"0": ["n1", 2]}, id="a number in a pair"),
+        pytest.param({"0": ["n1", "b", "c"]}, id="triples"),
+    ],
+)
+def test_classes_that_are_none_are_told(refusal, classes):
+    """A file that holds no classes is refused by its name."""
+    assert "classes: classes.json" in refusal(
+        f'{SOUND}classes = "classes.json"', classes
+    )
+
+
+def test_image_must_be_a_table(tmp_path):
+    """A value in the table's place is refused."""
+    (tmp_path / "basket.toml").write_text("image = 3\n")
+    with pytest.raises(SettingsError, match="image must be a table"):
+        read_model_config(tmp_path, Settings(model_dir=tmp_path))

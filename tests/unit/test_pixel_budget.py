@@ -1,0 +1,55 @@
+"""How many pixels may be in memory at once."""
+
+import threading
+
+import pytest
+
+from app.codec.pixel_budget import PixelBudget
+from app.errors import Unavailable
+from tests.support.clients import in_parallel
+
+_LONG_S = 60
+
+
+def test_nobody_gets_more_than_there_is():
+    """Who finds too little left, and has no patience, is told when to come again."""
+    budget = PixelBudget(10, patience_s=0)
+    with budget.lend(6), budget.lend(4):
+        with (
+            pytest.raises(Unavailable, match="too many large pictures") as raised,
+            budget.lend(1),
+        ):
+            pass
+        assert raised.value.status == 503
+    with budget.lend(10):
+        pass
+
+
+def test_a_share_comes_back_after_an_error():
+    """A picture that turns out to be broken does not keep its share."""
+    budget = PixelBudget(10, patience_s=0)
+    with pytest.raises(ValueError, match="broken"), budget.lend(10):
+        raise ValueError("broken")
+    with budget.lend(10):
+        pass
+
+
+def test_who_waits_gets_a_share_in_the_end():
+    """Of many who come together all get their share, and never too many at once."""
+    budget = PixelBudget(10, _LONG_S)
+    held, most, counting = 0, 0, threading.Lock()
+
+    def work(place: int) -> None:
+        nonlocal held, most
+        share = 1 + place % 10
+        for _ in range(20):
+            with budget.lend(share):
+                with counting:
+                    held += share
+                    most = max(most, held)
+                with counting:
+                    held -= share
+
+    in_parallel(work, 20)
+    assert held == 0
+    assert most == 10

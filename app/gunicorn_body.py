@@ -1,8 +1,7 @@
 """A request's body as it comes out of the socket, for Gunicorn's threaded worker.
 
 Gunicorn's own reader takes a body in steps of 1 KiB, copies its buffer at each, and
-asks the socket for no more than 8 KiB at a time: 0.1 ms of Python for a picture of
-26 KB and 6 ms for one of 2 MB.
+asks the socket for no more than 8 KiB at a time.
 """
 
 import io

@@ -162,10 +162,11 @@ def test_exif_turns(orientation):
 
 
 @pytest.mark.filterwarnings("ignore:Corrupt EXIF data")
-@pytest.mark.parametrize("exif", [b"Exif\0\0rubbish", b"Exif\0\0II*\0\xff\xff\xff\xff"])
-def test_exif_that_cannot_be_read_is_left_alone(exif):
+@pytest.mark.parametrize("kind", ["JPEG", "PNG", "WEBP"])
+@pytest.mark.parametrize("exif", [b"rubbish!!", b"II*\0\xff\xff\xff\xff"])
+def test_exif_that_cannot_be_read_is_left_alone(exif, kind):
     """A picture with broken EXIF is taken as it is stored."""
-    data = saved(picture(), "JPEG", exif=exif)
+    data = saved(picture(), kind, exif=b"Exif\0\0" + exif)
     wanted = config()
     np.testing.assert_array_equal(decoded(data, wanted), by_load_img(data, wanted))
 

@@ -34,6 +34,31 @@ def test_a_share_comes_back_after_an_error():
         pass
 
 
+def test_who_waits_is_woken(monkeypatch):
+    """A share that comes back goes to whoever waits for it."""
+    waits, done = threading.Event(), threading.Event()
+
+    class Told(threading.Condition):
+        def wait(self, timeout=None):
+            waits.set()
+            return super().wait(timeout)
+
+    monkeypatch.setattr("app.codec.pixel_budget.threading.Condition", Told)
+    budget = PixelBudget(10, _LONG_S)
+
+    def work():
+        with budget.lend(5):
+            done.set()
+
+    thread = threading.Thread(target=work, daemon=True)
+    with budget.lend(10):
+        thread.start()
+        assert waits.wait(10)
+        assert not done.is_set()
+    assert done.wait(10)
+    thread.join()
+
+
 def test_who_waits_gets_a_share_in_the_end():
     """Of many who come together all get their share, and never too many at once."""
     budget = PixelBudget(10, _LONG_S)

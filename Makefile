@@ -10,12 +10,13 @@ BIN := $(VENV)/bin
 SERVE_REQUIREMENTS := $(if $(shell command -v nvidia-smi),requirements-cuda.txt,requirements.txt)
 PIP_INSTALL = $(BIN)/python -m pip install --quiet --disable-pip-version-check --require-hashes
 
-.PHONY: help serve test bench loadtest lint format digits requirements clean
+.PHONY: help serve test bench bench-vision loadtest lint format digits requirements clean
 
 help:
 	@echo "make serve [ARGS=...]  serve the models in models/ on 127.0.0.1:8000"
 	@echo "make test [ARGS=...]   run all tests; ARGS go to pytest"
 	@echo "make bench             measure the set-ups on a simulated device"
+	@echo "make bench-vision      measure pictures under wrk, beside service-streamer"
 	@echo "make loadtest          measure them under load: reports/<date>/; also with"
 	@echo "                       MODEL=big PRICE=3.06 ARGS=--quick"
 	@echo "make lint              check style and types"
@@ -32,6 +33,9 @@ test: $(VENV)/dev.done $(KSERVE_VENV)/done
 
 bench: $(VENV)/dev.done
 	$(BIN)/python -m bench.burst
+
+bench-vision: $(VENV)/dev.done
+	$(BIN)/python -m bench.vision $(ARGS)
 
 loadtest: $(VENV)/dev.done
 	$(BIN)/python -m bench.loadtest $(if $(MODEL),--model $(MODEL)) \
@@ -87,4 +91,4 @@ requirements: $(VENV)/bin/python
 	done
 
 clean:
-	rm -rf $(VENV) $(KSERVE_VENV) .mypy_cache .pytest_cache .ruff_cache .hypothesis
+	rm -rf $(VENV) $(KSERVE_VENV) .venv-peers .mypy_cache .pytest_cache .ruff_cache .hypothesis

@@ -21,8 +21,8 @@ def check_image_fit(config: ImageConfig, engine: Engine) -> None:
         raise ModelLoadError(
             f"[image] makes rows {config.shape()}, the model takes {spec.shape_text()}"
         )
-    unscaled = config.scale == "none" and np.can_cast(np.uint8, spec.dtype)
-    if spec.dtype.kind != "f" and not unscaled:
+    holds_pixels = spec.dtype.kind in "iu" and np.can_cast(np.uint8, spec.dtype)
+    if spec.dtype.kind != "f" and not (config.scale == "none" and holds_pixels):
         raise ModelLoadError(
             f'[image] scale = "{config.scale}" does not make {spec.dtype}, which the '
             "model takes"

@@ -8,34 +8,21 @@ import contextlib
 import http.client
 import os
 import subprocess
-import sys
-import sysconfig
 import tempfile
 from collections.abc import Iterator
 from pathlib import Path
 
-from tests.support.server import ROOT, free_port, wait_until
+from bench.environments import python_with
+from tests.support.server import free_port, wait_until
 
-ENVIRONMENT = ROOT / ".venv-peers" / "service-streamer"
 _PACKAGES = ("service-streamer==0.1.2", "flask<3", "werkzeug<3", "gevent", "gunicorn")
 _APP = Path(__file__).with_name("service_streamer_app.py")
 _READY_WITHIN_S = 120
 
 
-def install() -> None:
-    """Make the environment, unless it is there."""
-    done = ENVIRONMENT / "done"
-    if done.exists():
-        return
-    print("installing service-streamer ...", flush=True)
-    subprocess.run([sys.executable, "-m", "venv", ENVIRONMENT], check=True)  # noqa: S603
-    pip = [ENVIRONMENT / "bin" / "python", "-m", "pip", "install", "--quiet"]
-    subprocess.run([*pip, *_PACKAGES], check=True)  # noqa: S603
-    # A .pth file's folders come after the environment's own packages.
-    site = ENVIRONMENT / "lib" / Path(sysconfig.get_path("purelib")).parent.name
-    shared = sysconfig.get_path("purelib")
-    (site / "site-packages" / "basket.pth").write_text(f"{shared}\n")
-    done.touch()
+def install() -> Path:
+    """The folder of the environment's programs; made on the first call."""
+    return python_with("service-streamer", _PACKAGES).parent
 
 
 @contextlib.contextmanager
@@ -45,12 +32,12 @@ def service_streamer(server: str, model: Path) -> Iterator[tuple[str, int]]:
     `server` is "gevent", which its own example uses, or "threads": Gunicorn with 128.
     """
     port = free_port()
-    python = ENVIRONMENT / "bin" / "python"
-    command: list[object] = [python, _APP, str(port)]
+    programs = install()
+    command: list[object] = [programs / "python", _APP, str(port)]
     if server == "threads":
-        gunicorn = ENVIRONMENT / "bin" / "gunicorn"
         command = [
-            *(gunicorn, "--chdir", _APP.parent, f"--bind=127.0.0.1:{port}"),
+            *(programs / "gunicorn", "--chdir", _APP.parent),
+            f"--bind=127.0.0.1:{port}",
             *("--config=/dev/null", "--threads=128", "--timeout=120"),
             f"{_APP.stem}:app",
         ]

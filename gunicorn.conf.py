@@ -14,10 +14,12 @@ from pathlib import Path
 
 from gunicorn.workers.gthread import ThreadWorker
 
-from app import RUN_DIR, gpus
+from app import MODEL_SOCKETS, RUN_DIR, create_model_process, gpus
 from app.errors import SettingsError
-from app.gunicorn_worker import GracefulThreadWorker
 from app.settings import Settings, unknown_variables
+from app.workers.graceful import GracefulThreadWorker
+from app.workers.model import Crew, ModelWorker
+from app.workers.patient import PatientTls
 
 # No framework survives a fork, so the model loads in the worker.
 preload_app = False
@@ -38,10 +40,11 @@ def on_starting(server):
         if server.cfg.preload_app:
             raise SettingsError("--preload: a model does not survive the fork")
         used = gpus.choose(settings.gpus, gpus.visible())
-        gpus.check_shares(server.cfg.workers, used, settings.gpu_memory_fraction)
+        processes = _model_processes(settings, used) or server.cfg.workers
+        gpus.check_shares(processes, used, settings.gpu_memory_fraction)
     except SettingsError as error:
         sys.exit(f"Basket does not start: {error}")
-    for line in _advice(settings, used, server.cfg.threads):
+    for line in _advice(settings, used, server.cfg):
         server.log.info(line)
     for line in unknown_variables():
         server.log.warning(line)
@@ -50,22 +53,42 @@ def on_starting(server):
     _choose_worker(server)
 
 
+def when_ready(server):
+    """Gunicorn has checked the worker class; no worker is there yet."""
+    _share_models(server)
+
+
+def ssl_context(_, default_ssl_context_factory):
+    """Bound the time for a TLS handshake."""
+    context = default_ssl_context_factory()
+    context.sslsocket_class = PatientTls
+    return context
+
+
 def on_reload(server):
     """A HUP has set Gunicorn's own worker again."""
     _choose_worker(server)
+    _share_models(server)
 
 
 def pre_fork(server, worker):
-    """Choose the worker's GPU while the living workers can be counted."""
-    wanted = Settings.from_environment().gpus
-    used = gpus.choose(wanted, gpus.visible())
+    """Choose the GPU of a process with models, while the living can be counted."""
+    settings = Settings.from_environment()
+    used = gpus.choose(settings.gpus, gpus.visible())
+    worker.model_processes = _model_processes(settings, used)
     living = server.WORKERS.values()
-    worker.gpu = gpus.least_used(used, [w.gpu for w in living]) if used else None
-    worker.has_siblings = bool(living)
+    worker.has_siblings = any(not isinstance(each, ModelWorker) for each in living)
+    worker.gpu = None
+    if isinstance(worker, ModelWorker):
+        worker.gpu = used[worker.slot] if used else None
+    elif used and not worker.model_processes:
+        worker.gpu = gpus.least_used(used, [each.gpu for each in living])
 
 
 def post_fork(server, worker):
     """Show the worker its GPU, and its log, before the application is imported."""
+    if isinstance(server.worker_class, Crew) and not isinstance(worker, ModelWorker):
+        server.worker_class.let_go()
     if worker.gpu is not None:
         gpus.pin(worker.gpu)
         server.log.info("worker %s uses GPU %s", worker.pid, worker.gpu)
@@ -82,9 +105,12 @@ def post_worker_init(worker):
     listens at once, so that readiness can be asked, and so does an only worker
     whose models take long.
     """
+    if isinstance(worker, ModelWorker):
+        return
     loader = worker.wsgi.extensions["basket"]
     patience = itertools.count() if worker.has_siblings else range(_BACKLOG_WAIT_S)
-    for _ in patience if worker.age > 1 else ():
+    is_first = worker.age == 1 + worker.model_processes
+    for _ in () if is_first else patience:
         if loader.wait(timeout_s=1) or not worker.alive:
             break
         worker.notify()
@@ -95,10 +121,17 @@ def child_exit(server, worker):
     from prometheus_client import multiprocess
 
     multiprocess.mark_process_dead(worker.pid)
+    if isinstance(worker, ModelWorker) and worker.crew is not server.worker_class:
+        # A reload has put another crew in the place of this worker's.
+        others = [getattr(each, "crew", None) for each in server.WORKERS.values()]
+        if worker.crew not in others:
+            worker.crew.close()
 
 
 def on_exit(server):
     """Remove what the workers shared, unless a new master goes on with it."""
+    if isinstance(server.worker_class, Crew):
+        server.worker_class.close()
     if RUN_DIR in os.environ and not server.reexec_pid:
         shutil.rmtree(os.environ[RUN_DIR], ignore_errors=True)
 
@@ -106,6 +139,32 @@ def on_exit(server):
 def _choose_worker(server):
     if server.worker_class is ThreadWorker:
         server.worker_class = GracefulThreadWorker
+
+
+def _model_processes(settings, used):
+    """How many processes hold models for all workers; 0: each worker its own."""
+    return max(len(used), 1) if settings.model_process == "shared" else 0
+
+
+def _share_models(server):
+    """Have Gunicorn keep model processes beside its workers."""
+    settings = Settings.from_environment()
+    processes = _model_processes(settings, gpus.choose(settings.gpus, gpus.visible()))
+    if not processes:
+        return
+    crew = Crew(server, server.worker_class, create_model_process, processes)
+    try:
+        paths = crew.open(os.environ[RUN_DIR])
+    except OSError as error:
+        sys.exit(f"Basket does not start: a socket in TMPDIR: {error}")
+    os.environ[MODEL_SOCKETS] = "\n".join(paths)
+    # Those of before a reload go first.
+    for worker in server.WORKERS.values():
+        if isinstance(worker, ModelWorker):
+            worker.age = 0
+    server.worker_class = crew
+    server.cfg.set("workers", server.cfg.workers + processes)
+    server.num_workers = server.cfg.workers
 
 
 def _prepare_run_dir(*, reexecuted):
@@ -128,10 +187,10 @@ def _keep_batching_parameters(file):
         os.environ["BASKET_BATCHING_PARAMETERS_FILE"] = str(copy)
 
 
-def _advice(settings, used, threads):
+def _advice(settings, used, cfg):
     """One line for each setting that can't do here what it is there for."""
     if settings.batching_parameters_file is not None:
-        from app import batching_parameters
+        from app.settings import batching_parameters
 
         for note in batching_parameters.read(settings.batching_parameters_file).notes:
             yield f"BASKET_BATCHING_PARAMETERS_FILE: {note}"
@@ -140,6 +199,9 @@ def _advice(settings, used, threads):
             yield "no GPU: BASKET_GPUS has no effect"
         if settings.gpu_memory_fraction is not None:
             yield "no GPU: BASKET_GPU_MEMORY_FRACTION has no effect"
+    threads = cfg.threads
+    if settings.model_process == "shared":
+        threads *= cfg.workers
     if settings.batching and threads < settings.max_batch_size:
         yield (
             f"{threads} threads can't fill a batch of {settings.max_batch_size} with "

@@ -4,23 +4,31 @@
 """
 
 import os
+import socket
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from flask import Flask
 
+    from app.api.v2_repository import Repository
     from app.serving.catalog import Catalog
+    from app.serving.health import Health
     from app.serving.loader import Loader
     from app.settings import Settings
+    from app.shared_model.process import ModelProcess
 
 
 # Where a server's workers share files; set by the server, and no setting.
 RUN_DIR = "_BASKET_RUN_DIR"
+# Where model processes listen, set likewise; empty: there are none.
+MODEL_SOCKETS = "_BASKET_MODEL_SOCKETS"
 
 
 def create_app(settings: "Settings | None" = None) -> "Flask":
-    """Build the application; `app.extensions["basket"]`, a Loader, starts it.
+    """Build the application.
+
+    `app.extensions["basket"]` starts it: a Loader, or a Mirror of model processes.
 
     Raises:
         SettingsError: with no settings given, a bad value in the environment.
@@ -32,26 +40,70 @@ def create_app(settings: "Settings | None" = None) -> "Flask":
 
     from app.commands import models_commands
     from app.serving.catalog import Catalog
-    from app.serving.loader import Loader
-    from app.serving.opening import Opener
-    from app.serving.unloaded import Unloaded
     from app.settings import Settings
+    from app.shared_model.mirror import Mirror
     from app.telemetry import ModelMetrics
 
     settings = settings or Settings.from_environment()
     catalog = Catalog(settings.default_model)
-    opener = Opener(ModelMetrics)
-    loader = Loader(settings, catalog, opener, Unloaded(_shared("unloaded")))
+    health = _health(settings, catalog)
+    loader: Repository
+    if settings.model_process == "shared":
+        paths = os.environ.get(MODEL_SOCKETS, "").splitlines()
+        loader = Mirror(settings, catalog, ModelMetrics, paths)
+    else:
+        loader = _loader(settings, catalog, health)
     app = Flask(__name__, static_folder=None)
     app.config["MAX_CONTENT_LENGTH"] = settings.max_body_bytes
+    app.config["REQUEST_TIMEOUT_S"] = settings.request_timeout_ms / 1000
+    # No path leads to another one: each is a route, or there is nothing at it.
+    app.url_map.merge_slashes = False
     app.extensions["basket"] = loader
-    _install_api(app, settings, catalog, loader)
+    _install_api(app, settings, catalog, loader, health)
     app.cli.add_command(models_commands(settings))
     return app
 
 
+def create_model_process(listener: socket.socket) -> "ModelProcess":
+    """Build what holds the models where web workers hold none; `start` starts it.
+
+    Raises:
+        SettingsError: a bad value in the environment.
+    """
+    from app.settings import Settings
+    from app.shared_model.process import ModelProcess
+    from app.shared_model.published import PublishedCatalog
+
+    settings = Settings.from_environment()
+    catalog = PublishedCatalog(settings)
+    health = _health(settings, catalog)
+    loader = _loader(settings, catalog, health)
+    return ModelProcess(catalog, loader, listener, health)
+
+
+def _loader(settings: "Settings", catalog: "Catalog", health: "Health") -> "Loader":
+    from app.serving.loader import Loader
+    from app.serving.opening import Opener
+    from app.serving.unloaded import Unloaded
+    from app.telemetry import ModelMetrics
+
+    unloaded = Unloaded(_shared("unloaded"))
+    opener = Opener(ModelMetrics)
+    return Loader(settings, catalog, opener, unloaded, at_each_pass=health.note)
+
+
+def _health(settings: "Settings", catalog: "Catalog") -> "Health":
+    from app.serving.health import Health
+
+    return Health(catalog, settings.request_timeout_ms / 1000, _shared("stuck"))
+
+
 def _install_api(
-    app: "Flask", settings: "Settings", catalog: "Catalog", loader: "Loader"
+    app: "Flask",
+    settings: "Settings",
+    catalog: "Catalog",
+    loader: "Repository",
+    health: "Health",
 ) -> None:
     from app.api.access import install_api_keys
     from app.api.inference import Inference, install_timing
@@ -69,8 +121,8 @@ def _install_api(
     for blueprint in (
         predict_blueprint(inference),
         v1_blueprint(catalog, inference),
-        *v2_blueprints(catalog, inference, loader, settings),
-        operations_blueprint(catalog),
+        *v2_blueprints(catalog, inference, loader, settings, health),
+        operations_blueprint(catalog, health),
     ):
         app.register_blueprint(blueprint)
 

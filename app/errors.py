@@ -16,6 +16,10 @@ class ModelLoadError(Exception):
     """A version that can't be served; the others go on."""
 
 
+class NotYetLoadable(ModelLoadError):
+    """A version that waits for another server, and is tried again by itself."""
+
+
 class BasketError(Exception):
     """The root of all errors that are a client's answer."""
 
@@ -35,6 +39,13 @@ class TooLarge(BasketError):
 
     status = 413
     reason = "too_large"
+
+
+class TooSlow(BasketError):
+    """The body has not come within the time for a request."""
+
+    status = 408
+    reason = "too_slow"
 
 
 class Unauthorized(BasketError):
@@ -66,10 +77,14 @@ class UnknownModel(BasketError):
 
 
 class ModelFailed(BasketError):
-    """The model raised, or broke the rule of one row out for each row in."""
+    """The model raised on this row."""
 
     status = 500
     reason = "model_failed"
+
+
+class WrongOutputs(ModelFailed):
+    """The model broke the rule of one row out for each row in, whatever the rows."""
 
 
 class Late(BasketError):
@@ -111,10 +126,28 @@ class QueueFull(Unavailable):
     reason = "queue_full"
 
 
+class CannotMeetDeadline(Unavailable):
+    """The answer would come after the request's deadline."""
+
+    reason = "deadline"
+
+
+class ModelBroken(Unavailable):
+    """The model fails on everything, and is left alone for a while."""
+
+    reason = "model_broken"
+
+
 class NotReady(Unavailable):
     """The model is not loaded and warm, or failed to load."""
 
     reason = "not_ready"
+
+
+class ModelProcessGone(Unavailable):
+    """The process that holds the models has died; another takes its place."""
+
+    reason = "model_process_gone"
 
 
 class Stopping(Unavailable):

@@ -54,6 +54,15 @@ _batch_rows = Histogram(
 _queue_rows = Gauge(
     "basket_queue_rows", "Rows that wait now.", _MODEL, multiprocess_mode="livesum"
 )
+_reruns = Counter(
+    "basket_reruns", "Batches run again, because one that held them failed.", _MODEL
+)
+_batch_ceiling = Gauge(
+    "basket_batch_ceiling_rows",
+    "The most rows that a batch may have now, for the device's memory.",
+    _MODEL,
+    multiprocess_mode="livemin",
+)
 _stage_seconds = Counter(
     "basket_stage_seconds",
     "Spent by answered requests in each stage: decode, queue, infer, encode.",
@@ -93,6 +102,8 @@ class ModelMetrics:
         self._infer_seconds = _infer_seconds.labels(model, version)
         self._batch_rows = _batch_rows.labels(model, version)
         self._queue_rows = _queue_rows.labels(model, version)
+        self._reruns = _reruns.labels(model, version)
+        self._batch_ceiling = _batch_ceiling.labels(model, version)
         self._stage_seconds = {
             stage: _stage_seconds.labels(model, version, stage) for stage in STAGES
         }
@@ -102,6 +113,14 @@ class ModelMetrics:
         """Count a batch."""
         self._batch_rows.observe(rows)
         self._infer_seconds.observe(seconds)
+
+    def batch_reran(self) -> None:
+        """Count a rerun; `batch_ran` counts it as a batch, too."""
+        self._reruns.inc()
+
+    def batch_limited(self, rows: int) -> None:
+        """Show how large a batch may be."""
+        self._batch_ceiling.set(rows)
 
     def rows_waiting(self, rows: int) -> None:
         """Show the queue's length."""

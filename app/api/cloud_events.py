@@ -39,7 +39,10 @@ def unwrap(body: bytes) -> bytes:
             raise BadInput(f"the CloudEvent's data_base64: {error}") from None
     if "data" not in event:
         raise BadInput("the CloudEvent has no 'data'")
-    return json_text.dumps_any_float(event["data"])
+    try:
+        return json_text.dumps_any_float(event["data"])
+    except RecursionError:
+        raise BadInput("the CloudEvent's data is nested too deeply") from None
 
 
 def wrap(body: bytes, model_name: str) -> Response:

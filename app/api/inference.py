@@ -9,13 +9,14 @@ from collections.abc import Callable
 from typing import Protocol, TypeVar
 
 from flask import Flask, Response, after_this_request, g, request
-from werkzeug.exceptions import RequestEntityTooLarge
+from werkzeug.exceptions import ClientDisconnected, RequestEntityTooLarge
 
 from app import telemetry
 from app.api.client import hung_up
+from app.api.way_back import WayBack
 from app.codec import compression
 from app.engines.base import Tensors
-from app.errors import BadInput, TooLarge, Unsupported
+from app.errors import BadInput, TooLarge, TooSlow, Unsupported
 from app.serving.catalog import Catalog
 from app.serving.job import Answer, Job
 from app.serving.routing import Target
@@ -52,6 +53,7 @@ class Inference:
         """Store the parts."""
         self._catalog = catalog
         self._settings = settings
+        self._way_back = WayBack()
 
     def answer(
         self,
@@ -75,12 +77,15 @@ class Inference:
                 g.arrived_at + timeout_s,
                 hung_up(request.environ),
                 decoded.signature_name,
+                _sharer(),
+                self._way_back.reserve_s(timeout_s),
             )
             model.runner.submit(job)
             g.job = job
             answer = job.wait()
         answered_at = time.monotonic()
         response = encode(model, decoded, answer.outputs)
+        self._way_back.took(time.monotonic() - answer.finished_at)
         _tell(response, model, answer, job.enqueued_at, answered_at)
         return response
 
@@ -100,20 +105,37 @@ def read_body() -> bytes:
     Raises:
         TooLarge: more than BASKET_MAX_BODY_BYTES, as sent or unpacked.
         Unsupported: an unknown Content-Encoding.
-        BadInput: not what its Content-Encoding says.
+        BadInput: cut off, or not what its Content-Encoding says.
+        TooSlow: it has not come in time.
     """
     limit = request.max_content_length
     assert limit is not None  # create_app sets it
-    try:
-        body = request.get_data(cache=False)
-    except RequestEntityTooLarge:
-        raise TooLarge(f"the body is larger than {limit} bytes") from None
+    body = _received(limit)
     try:
         encoding = request.headers.get("Content-Encoding", "")
         return compression.decompress(body, encoding, limit)
     except Unsupported:
         after_this_request(_offer_encodings)
         raise
+
+
+def _received(limit: int) -> bytes:
+    try:
+        body = request.get_data(cache=False)
+        # Werkzeug stops at the limit where the body, in chunks, says no length.
+        may_go_on = len(body) == limit and request.content_length is None
+        if may_go_on and request.environ["wsgi.input"].read(1):
+            raise RequestEntityTooLarge
+    except RequestEntityTooLarge:
+        raise TooLarge(f"the body is larger than {limit} bytes") from None
+    except (ClientDisconnected, OSError, ValueError) as error:
+        # Werkzeug's own error hides what the server's stream raised.
+        cause = error.__context__ if isinstance(error, ClientDisconnected) else error
+        if isinstance(cause, TimeoutError):
+            raise TooSlow("the body has not come in time") from None
+        text = getattr(cause, "strerror", None) or str(cause)
+        raise BadInput(f"the body can't be read: {text[:200]}") from None
+    return body
 
 
 def _offer_encodings(response: Response) -> Response:
@@ -124,6 +146,16 @@ def _offer_encodings(response: Response) -> Response:
 def client_name() -> str | None:
     """Who asks, for a split of the traffic: X-Client-Id, else the API key."""
     return request.headers.get("X-Client-Id") or request.headers.get("Authorization")
+
+
+def _sharer() -> str:
+    """Who shares a full queue evenly with others: an API key, a name, an address.
+
+    A key counts before the name that its bearer may choose, one for each request.
+    """
+    headers = request.headers
+    named = headers.get("Authorization") or headers.get("X-Client-Id")
+    return named or request.remote_addr or ""
 
 
 def count(response: Response) -> Response:

@@ -6,17 +6,22 @@ from app import telemetry
 from app.api.responses import json_response
 from app.codec.fit import type_name
 from app.serving.catalog import Catalog
+from app.serving.health import Health
 from app.serving.served import ServedModel
 
 
-def operations_blueprint(catalog: Catalog) -> Blueprint:
+def operations_blueprint(catalog: Catalog, health: Health) -> Blueprint:
     """/healthz, which is / too as in KServe, /readyz and /metrics."""
     blueprint = Blueprint("operations", __name__)
 
     @blueprint.get("/")
     @blueprint.get("/healthz")
     def healthz() -> Response:
-        return json_response({"status": "alive"})
+        stuck = health.stuck()
+        if not stuck:
+            return json_response({"status": "alive"})
+        text = f"no progress while requests wait: {', '.join(stuck)}"
+        return json_response({"error": text}, 503)
 
     @blueprint.get("/readyz")
     def readyz() -> Response:

@@ -10,9 +10,9 @@ from app.api.inference import Inference, client_name, count
 from app.codec import classes, images, npy, rows
 from app.engines.base import DEFAULT_SIGNATURE, Tensors
 from app.errors import BadInput
-from app.image_config import ImageConfig
 from app.serving.routing import Target
 from app.serving.served import ServedModel
+from app.settings.image_config import ImageConfig
 
 
 @dataclass(frozen=True)

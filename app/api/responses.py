@@ -48,7 +48,7 @@ def _text(error: HTTPException) -> str:
         return f"there is nothing at {request.path[:200]}"
     if isinstance(error, MethodNotAllowed):
         allowed = ", ".join(sorted(error.valid_methods or ()))
-        return f"{request.path} takes no {request.method}, but {allowed}"
+        return f"{request.path[:200]} takes no {request.method}, but {allowed}"
     return error.description or error.name
 
 

@@ -6,12 +6,12 @@ from flask import Blueprint, Response, request
 
 from app.api.inference import Inference, client_name, count
 from app.api.v2_metadata import health_blueprint, metadata_blueprint
-from app.api.v2_repository import repository_blueprint
+from app.api.v2_repository import Repository, repository_blueprint
 from app.codec import tensors
 from app.engines.base import Tensors
 from app.errors import BadInput
 from app.serving.catalog import Catalog
-from app.serving.loader import Loader
+from app.serving.health import Health
 from app.serving.routing import Target
 from app.serving.served import ServedModel
 from app.settings import Settings
@@ -20,12 +20,16 @@ _JSON_SIZE = "Inference-Header-Content-Length"
 
 
 def v2_blueprints(
-    catalog: Catalog, inference: Inference, loader: Loader, settings: Settings
+    catalog: Catalog,
+    inference: Inference,
+    loader: Repository,
+    settings: Settings,
+    health: Health,
 ) -> tuple[Blueprint, ...]:
     """All routes under /v2."""
     return (
         _infer_blueprint(inference),
-        health_blueprint(catalog),
+        health_blueprint(catalog, health),
         metadata_blueprint(catalog),
         repository_blueprint(catalog, loader, settings),
     )

@@ -17,6 +17,7 @@ from app.codec.tensors import main_signature
 from app.engines.base import Signature, TensorSpec
 from app.errors import NotReady, UnknownModel
 from app.serving.catalog import Catalog
+from app.serving.health import Health
 from app.serving.served import ServedModel, State
 
 VERSION = "0.1.0"
@@ -29,13 +30,14 @@ _EXTENSIONS = (
 )
 
 
-def health_blueprint(catalog: Catalog) -> Blueprint:
+def health_blueprint(catalog: Catalog, health: Health) -> Blueprint:
     """Live and ready, for the server and for a model."""
     blueprint = Blueprint("v2_health", __name__)
 
     @blueprint.get("/v2/health/live")
     def live() -> Response:
-        return json_response({"live": True})
+        live = not health.stuck()
+        return json_response({"live": live}, 200 if live else 503)
 
     @blueprint.get("/v2/health/ready")
     def ready() -> Response:

@@ -4,7 +4,7 @@ Who may load and unload may stop the service, so both want an API key, and are o
 where the server has none.
 """
 
-from typing import Any
+from typing import Any, Protocol
 
 from flask import Blueprint, Response
 
@@ -14,7 +14,6 @@ from app.codec import json_text
 from app.codec.infer_options import flag, parameters_of
 from app.errors import BadInput, Forbidden, Unsupported
 from app.serving.catalog import Catalog
-from app.serving.loader import Loader
 from app.serving.served import State
 from app.settings import Settings
 
@@ -27,8 +26,20 @@ _STATES = {
 }
 
 
+class Repository(Protocol):
+    """Who loads and unloads; a Loader does."""
+
+    def load(self, name: str, timeout_s: float) -> None:
+        """Serve a model, and wait for it."""
+        ...
+
+    def unload(self, name: str, timeout_s: float) -> None:
+        """Serve a model no more, and wait for its jobs."""
+        ...
+
+
 def repository_blueprint(
-    catalog: Catalog, loader: Loader, settings: Settings
+    catalog: Catalog, loader: Repository, settings: Settings
 ) -> Blueprint:
     """Index, load and unload."""
     blueprint = Blueprint("v2_repository", __name__)

@@ -8,7 +8,7 @@ import numpy as np
 
 from app.codec import json_text
 from app.engines.base import Array, Tensors
-from app.image_config import ImageClass
+from app.settings.image_config import ImageClass
 
 
 def encode(

@@ -21,7 +21,7 @@ from PIL import ExifTags, Image, PngImagePlugin, UnidentifiedImageError
 from app.codec.pixel_budget import PixelBudget
 from app.engines.base import Array, TensorSpec
 from app.errors import BadInput, BasketError, TooLarge
-from app.image_config import ImageConfig
+from app.settings.image_config import SCALES, ImageConfig, Scale
 
 # In one request, and in one picture.
 MAX_PICTURES = 64
@@ -30,6 +30,7 @@ MAX_PIXELS = 40_000_000
 _FORMATS = ("JPEG", "PNG", "WEBP", "GIF", "BMP")
 # One of the largest pictures, and room for a hundred small ones beside it.
 _budget = PixelBudget(pixels=MAX_PIXELS + 10_000_000, patience_s=10)
+# Shrunk pixels are means of several, and so not load_img's: for large pictures only.
 _SHRINK_ABOVE = 4_000_000
 _SHRINK_TO = 4
 # A picture's comments, in bytes once decompressed; Pillow's own limit is 64 MiB.
@@ -45,16 +46,6 @@ _TURNS = {
     6: Image.Transpose.ROTATE_270,
     7: Image.Transpose.TRANSVERSE,
     8: Image.Transpose.ROTATE_90,
-}
-_MEAN = np.array((0.485, 0.456, 0.406))
-_DEVIATION = np.array((0.229, 0.224, 0.225))
-# Scale -> (factor, summand): one for all channels or one for each.
-_SCALES: dict[str, tuple[npt.ArrayLike, npt.ArrayLike]] = {
-    "0..1": (1 / 255, 0.0),
-    "-1..1": (1 / 127.5, -1.0),
-    "imagenet": (1 / (255 * _DEVIATION), -_MEAN / _DEVIATION),
-    # The means of blue, green and red.
-    "caffe": (1.0, np.array((-103.939, -116.779, -123.68))),
 }
 _Pixels: TypeAlias = npt.NDArray[np.uint8]
 
@@ -81,7 +72,7 @@ def decode(
     rows: Array = np.empty((len(pictures), *config.shape()), spec.dtype)
     for index, picture in enumerate(pictures):
         pixels = _read(picture, config, f"{place}[{index}]{suffix}")
-        _scale(pixels, config.scale, rows[index])
+        _scale(pixels, SCALES[config.scale], rows[index])
     return rows
 
 
@@ -151,12 +142,12 @@ def _to_size(image: Image.Image, config: ImageConfig) -> _Pixels:
     return np.asarray(image).reshape(config.shape())
 
 
-def _scale(pixels: _Pixels, scale: str, row: Array) -> None:
+def _scale(pixels: _Pixels, scale: Scale, row: Array) -> None:
     """Write the pixels into a row of the same shape, scaled."""
-    if scale == "none":
+    if scale == Scale():
         row[...] = pixels
         return
-    if scale == "caffe":
+    if scale.is_bgr:
         pixels = pixels[..., ::-1]
     factor, summand = _line(scale, pixels.shape[1] * pixels.shape[2])
     # Whole lines of pixels: several times as fast as channel by channel.
@@ -166,7 +157,8 @@ def _scale(pixels: _Pixels, scale: str, row: Array) -> None:
 
 
 @lru_cache(maxsize=64)
-def _line(scale: str, values: int) -> tuple[Array, Array]:
+def _line(scale: Scale, values: int) -> tuple[Array, Array]:
     """Factors and summands for a line of so many values."""
-    factor, summand = (np.asarray(each, np.float32) for each in _SCALES[scale])
+    factor = np.asarray(scale.factor, np.float32)
+    summand = np.asarray(scale.summand, np.float32)
     return np.resize(factor, values), np.resize(summand, values)

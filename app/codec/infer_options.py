@@ -11,6 +11,7 @@ from app.errors import BadInput, Unsupported
 
 # A client's text is repeated in an error only so far.
 _SHOWN = 60
+_encoder = json.JSONEncoder()
 # Parameters by which Triton's clients speak to models that remember a sequence.
 _SEQUENCE = ("sequence_id", "sequence_start", "sequence_end")
 
@@ -86,9 +87,13 @@ def flag(
 
 
 def shown(value: Any) -> str:
-    """A client's JSON value, shortened."""
-    text = json.dumps(value)
-    return text if len(text) <= _SHOWN else f"{text[:_SHOWN]}..."
+    """A client's JSON value, shortened, and written only so far."""
+    text = ""
+    for piece in _encoder.iterencode(value):
+        text += piece
+        if len(text) > _SHOWN:
+            return f"{text[:_SHOWN]}..."
+    return text
 
 
 def _check_parameters(parameters: Mapping[str, Any]) -> None:

@@ -22,7 +22,7 @@ from app.engines.base import (
     TensorSpec,
 )
 from app.errors import BadInput
-from app.image_config import ImageConfig
+from app.settings.image_config import ImageConfig
 
 # A client's text is repeated in an error only so far.
 _NAMES_SHOWN = 8

@@ -6,7 +6,7 @@ from typing import NamedTuple
 
 
 class Architecture(NamedTuple):
-    """Keras's name for a model, and the `scale` that its preprocess_input is."""
+    """Keras's name for a model, and the scale that its preprocess_input is."""
 
     function: str
     scale: str

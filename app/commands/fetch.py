@@ -47,7 +47,7 @@ def fetch_command(settings: Settings) -> click.Command:
         applications = import_module("app.engines.applications")
         model = _build(applications, name, size, source)
         classes = _classes(applications, required=weights == "imagenet")
-        _write(target, model, ARCHITECTURES[name].scale, classes)
+        _write(target, model, classes)
         click.echo(f"written: {target}; serve it with BASKET_DEFAULT_MODEL={name}")
 
     return fetch
@@ -67,7 +67,7 @@ def _build(
     applications: Any, name: str, size: int | None, source: Path | str | None
 ) -> Any:
     try:
-        return applications.build(ARCHITECTURES[name].function, size, source)
+        return applications.build(*ARCHITECTURES[name], size, source)
     except applications.DownloadError as error:
         raise click.ClickException(_undownloaded(name, error)) from error
 
@@ -96,14 +96,12 @@ def _undownloaded(what: str, error: Exception) -> str:
     )
 
 
-def _write(
-    target: Path, model: Any, scale: str, classes: dict[str, list[str]] | None
-) -> None:
+def _write(target: Path, model: Any, classes: dict[str, list[str]] | None) -> None:
     """Write aside, then rename: no server ever finds half a model."""
     partial = target.with_name(f".partial-{target.name}")
     height, width = model.input_shape[1:3]
-    lines = ["[image]", f"size = [{height}, {width}]", 'mode = "RGB"']
-    lines.append(f'scale = "{scale}"')
+    # The model scales pixels itself.
+    lines = ["[image]", f"size = [{height}, {width}]", 'mode = "RGB"', 'scale = "none"']
     try:
         shutil.rmtree(partial, ignore_errors=True)
         (partial / "1").mkdir(parents=True)

@@ -3,9 +3,9 @@
 from pathlib import Path
 
 from app.errors import ModelLoadError, SettingsError
-from app.model_config import ModelConfig
 from app.serving.repository import scan
 from app.settings import Settings
+from app.settings.model_config import ModelConfig
 
 
 def find_version(

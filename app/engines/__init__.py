@@ -17,6 +17,7 @@ _MODULE_BY_FILE = {
     "model.h5": "keras_tensorflow",
     "saved_model.pb": "saved_model",
     "simulated.json": "simulated",
+    "tensorflow_serving.json": "tensorflow_serving",
 }
 
 

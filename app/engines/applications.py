@@ -1,13 +1,20 @@
-"""Builds the image models of keras.applications."""
+"""Builds the image models of keras.applications, which take pixels as they are.
+
+A row of uint8 is a quarter as large as a scaled one, and no request thread scales it:
+`python -m bench.vision.in_graph` measures what that is worth.
+"""
 
 import socket
 import warnings
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 import numpy as np
 
 from app.engines.keras_tensorflow import keras
 from app.errors import ModelLoadError
+from app.settings.image_config import SCALES
 
 _CLASSES = 1000
 # A network that swallows packets would have Keras wait for ever.
@@ -18,22 +25,43 @@ class DownloadError(ModelLoadError):
     """What keras.applications keeps on the network can't be had."""
 
 
-def build(function: str, side: int | None, weights: Path | str | None) -> keras.Model:
+def build(
+    function: str, scale: str, side: int | None, weights: Path | str | None
+) -> keras.Model:
     """Build a classifier of 1000 classes for squares of so many pixels.
 
-    `side` None is the architecture's own. `weights` are "imagenet", which Keras
-    downloads with a progress bar, a file of weights, or None: random.
+    It takes uint8 (rows, side, side, 3), red, green and blue from 0 to 255, scales
+    them in its own graph, and gives the scores, float32 (rows, 1000). `side` None is
+    the architecture's own. `weights` are "imagenet", which Keras downloads with a
+    progress bar, a file of weights, or None: random.
 
     Raises:
         DownloadError: the weights can't be downloaded.
         ModelLoadError: no such size, or a file without these weights.
     """
-    socket.setdefaulttimeout(_SILENCE_S)
+    bare = _bare(function, side, weights)
+    image = keras.Input(bare.input_shape[1:], dtype="uint8", name="image")
+    scores = bare(scaled(image, scale))
+    # The output keeps its name, which would be the inner model's.
+    return keras.Model(image, keras.layers.Identity(name=bare.output_names[0])(scores))
+
+
+def scaled(image: keras.KerasTensor, scale: str) -> keras.KerasTensor:
+    """Pixels (rows, height, width, 3) of 0 to 255 as float32, scaled."""
+    factor, summand, is_bgr = SCALES[scale]
+    if is_bgr:
+        image = keras.ops.flip(image, axis=-1)
+    return keras.layers.Rescaling(factor, summand)(image)
+
+
+def _bare(function: str, side: int | None, weights: Path | str | None) -> keras.Model:
+    """The model as keras.applications has it, for pictures that are scaled."""
     make = getattr(keras.applications, function)
     shape = None if side is None else (side, side, 3)
     try:
         if not isinstance(weights, Path):
-            return make(input_shape=shape, weights=weights)
+            with _silence_ends():
+                return make(input_shape=shape, weights=weights)
         model = make(input_shape=shape, weights=None)
     except ValueError as error:
         raise ModelLoadError(f"{function}: {_first_line(error)}") from error
@@ -61,15 +89,26 @@ def imagenet_classes() -> dict[str, list[str]]:
     Raises:
         DownloadError: they can't be downloaded.
     """
-    socket.setdefaulttimeout(_SILENCE_S)
     # The public way to the table: scores that fall from the first class to the last.
     falling = np.arange(_CLASSES, 0, -1, dtype=np.float32)[np.newaxis]
     decode = keras.applications.imagenet_utils.decode_predictions
     try:
-        (classes,) = decode(falling, top=_CLASSES)
+        with _silence_ends():
+            (classes,) = decode(falling, top=_CLASSES)
     except Exception as error:  # Keras raises a bare Exception
         raise DownloadError(_first_line(error)) from error
     return {str(index): [each[0], each[1]] for index, each in enumerate(classes)}
+
+
+@contextmanager
+def _silence_ends() -> Iterator[None]:
+    """Bound how long a download may say nothing; Keras takes no timeout."""
+    before_s = socket.getdefaulttimeout()
+    socket.setdefaulttimeout(_SILENCE_S)
+    try:
+        yield
+    finally:
+        socket.setdefaulttimeout(before_s)
 
 
 def _first_line(error: BaseException) -> str:

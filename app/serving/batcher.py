@@ -1,51 +1,31 @@
-"""The Batcher: request threads fill its bounded queue, one thread drains it.
-
-Beside it Unbatched, the naive API's way: one request, one inference. Both are
-Runners, so that nobody else needs to know which one a model has.
-"""
+"""The Batcher: request threads fill its bounded queue, one thread drains it."""
 
 import logging
 import math
 import queue
 import threading
 import time
-from collections.abc import Sequence
-from typing import Protocol
 
-from app.engines.base import Engine
-from app.errors import QueueFull, Stopping, TooLarge
-from app.serving.execution import Observer, execute
-from app.serving.job import Job
-from app.serving.job_queue import JobQueue, Piece, is_dead
+from app.errors import (
+    CannotMeetDeadline,
+    Late,
+    ModelFailed,
+    QueueFull,
+    Stopping,
+    TooLarge,
+)
+from app.serving.execution import Observer
+from app.serving.executor import Executor
+from app.serving.job import Job, Key
+from app.serving.job_queue import JobQueue
+from app.serving.line import rows_in
 from app.serving.release import Release
 
 _log = logging.getLogger(__name__)
 
 
-class Runner(Protocol):
-    """Takes jobs and sees to it that each gets exactly one answer."""
-
-    def start(self) -> None:
-        """Get ready for jobs."""
-        ...
-
-    def submit(self, job: Job) -> None:
-        """Accept a job, or raise; the answer comes through `job.wait()`.
-
-        Raises:
-            QueueFull: no room now.
-            TooLarge: more rows than there ever is room for.
-            Stopping: closed.
-        """
-        ...
-
-    def close(self, timeout_s: float) -> None:
-        """Finish accepted jobs for so long, fail the rest, close the engine."""
-        ...
-
-
 class Batcher:
-    """Gathers the rows of jobs into batches for one engine.
+    """Gathers the rows of jobs into batches for one engine; a Runner.
 
     The batching thread only takes, stacks, runs and slices; it decodes and encodes
     nothing, and wakes request threads by releasing a lock, so that the next batch
@@ -54,24 +34,19 @@ class Batcher:
 
     def __init__(
         self,
-        engine: Engine,
+        executor: Executor,
         release: Release,
-        max_batch_size: int,
         max_enqueued_batches: int,
         observer: Observer,
-        allowed_batch_sizes: Sequence[int] = (),
     ) -> None:
-        """Store the parts; limits are rows and full batches."""
-        self._engine = engine
-        self._release = release
-        self._max_batch_size = max_batch_size
-        self._max_rows = max_batch_size * max_enqueued_batches
+        """Store the parts; the limit is in full batches."""
+        self._executor = executor
+        self._max_rows = executor.max_batch_size * max_enqueued_batches
         self._observer = observer
-        self._allowed_batch_sizes = allowed_batch_sizes
-        self._queue = JobQueue(self._max_rows)
+        self._queue = JobQueue(self._max_rows, release)
         self._showing = threading.Lock()
-        # Smoothed seconds of a batch, for Retry-After; 0 before the first.
-        self._batch_s = 0.0
+        # Rows of the batch that ran last.
+        self._last_rows = 0
         self._thread = threading.Thread(
             target=self._drain, name="batching", daemon=True
         )
@@ -85,6 +60,8 @@ class Batcher:
         """Put the job's rows into the queue without waiting.
 
         Raises:
+            CannotMeetDeadline: it would be answered too late; says when to come again.
+            Late: its deadline has passed.
             QueueFull: no room now; says when to come again.
             TooLarge: more rows than the whole queue holds.
             Stopping: closed.
@@ -93,16 +70,24 @@ class Batcher:
             raise TooLarge(
                 f"{job.rows} rows in one request, and the queue holds {self._max_rows}"
             )
+        self._admit(job)
         try:
             self._queue.put_nowait(job)
         except queue.Full:
-            waiting = self._queue.qsize()
             raise QueueFull(
-                f"the queue holds {waiting} of at most {self._max_rows} rows, and "
-                f"{job.rows} more do not fit",
-                self._retry_after_s(waiting),
+                f"the queue holds {self._queue.qsize()} of at most {self._max_rows} "
+                f"rows, and {job.rows} more do not fit",
+                max(1, math.ceil(self._run_in_s(self._queue.qsize(), job.key))),
             ) from None
         self._show_waiting()
+
+    def stuck_s(self) -> float:
+        """For how many seconds the engine has had its batch; endless: no thread."""
+        running = self._executor.running()
+        if running is not None:
+            return running[1]
+        died = self._thread.ident and not self._thread.is_alive()
+        return math.inf if died and self._queue.qsize() else 0.0
 
     def close(self, timeout_s: float) -> None:
         """Stop in order; may be called twice.
@@ -122,7 +107,7 @@ class Batcher:
         if left:
             _log.warning("stopped with %d requests unanswered: 503", len(left))
         if not self._thread.is_alive():
-            self._engine.close()
+            self._executor.close()
 
     def _drain(self) -> None:
         # A batch lives in a frame of its own, so that an idle thread holds no rows.
@@ -130,84 +115,59 @@ class Batcher:
             pass
 
     def _run_next(self) -> bool:
-        pieces = self._queue.take(self._release, self._max_batch_size)
+        follows = self._queue.qsize() > 0
+        pieces = self._queue.take(self._executor.limit)
         if pieces is None:
             return False
         self._show_waiting()
-        if pieces:
-            took_s = execute(
-                self._engine, pieces, self._observer, self._allowed_batch_sizes
-            )
-            self._batch_s += 0.2 * (took_s - self._batch_s) if self._batch_s else took_s
+        if not pieces:
+            return True
+        try:
+            self._executor.execute(pieces, follows=follows)
+        except Exception:  # a fault of ours must not end the thread either
+            _log.exception("a batch could not be run")
+            for piece in pieces:
+                piece.job.fail(ModelFailed("the batch could not be run"))
+        self._last_rows = rows_in(pieces)
         return True
+
+    def _admit(self, job: Job) -> None:
+        """Refuse a job that can't be answered in time.
+
+        An idle engine takes any, so that a wrong estimate is soon put right.
+        """
+        left_s = job.deadline - time.monotonic()
+        if left_s <= 0:
+            raise Late("the request's deadline passed before its rows were run")
+        ahead = self._queue.rows_ahead(job)
+        if not ahead and self._executor.running() is None:
+            return
+        wait_s = self._run_in_s(ahead + job.rows, job.key) + job.reserve_s
+        if wait_s > left_s:
+            raise CannotMeetDeadline(
+                f"the answer would take about {wait_s:.2f} s, and the request's "
+                f"deadline is {left_s:.2f} s away",
+                math.ceil(wait_s - left_s),
+            )
+
+    def _run_in_s(self, rows: int, kind: Key) -> float:
+        """The seconds in which the next so many rows will have run; 0: not known.
+
+        What is left of the batch that runs, the full batches, and a last one, taken to
+        be as large as the one before.
+        """
+        times, limit = self._executor.times, self._executor.limit(kind)
+        full, rest = divmod(rows, limit)
+        run_s = full * times.of(limit) + times.margin_s()
+        if rest:
+            run_s += times.of(min(max(rest, self._last_rows), limit))
+        running = self._executor.running()
+        if running is not None:
+            running_rows, for_s = running
+            run_s += max(times.of(running_rows) - for_s, 0.0)
+        return run_s
 
     def _show_waiting(self) -> None:
         # Read and shown under one lock, so that no older figure follows a newer one.
         with self._showing:
             self._observer.rows_waiting(self._queue.qsize())
-
-    def _retry_after_s(self, waiting: int) -> int:
-        """Whole seconds until the rows that wait now will have run; at least 1."""
-        return max(1, math.ceil(waiting / self._max_batch_size * self._batch_s))
-
-
-class Unbatched:
-    """One request, one inference, in the request's own thread."""
-
-    def __init__(
-        self,
-        engine: Engine,
-        max_rows: int,
-        observer: Observer,
-        allowed_batch_sizes: Sequence[int] = (),
-    ) -> None:
-        """Store the parts; `max_rows` bounds one request."""
-        self._engine = engine
-        self._max_rows = max_rows
-        self._observer = observer
-        self._allowed_batch_sizes = allowed_batch_sizes
-        self._closed = False
-        self._running = 0
-        self._idle = threading.Condition()
-
-    def start(self) -> None:
-        """Nothing to start."""
-
-    def submit(self, job: Job) -> None:
-        """Run the job at once; it is answered on return.
-
-        It runs whole, or in batches of the largest allowed size where sizes are set.
-
-        Raises:
-            TooLarge: more rows than one request may have.
-            Stopping: closed.
-        """
-        if job.rows > self._max_rows:
-            raise TooLarge(f"{job.rows} rows in one request; at most {self._max_rows}")
-        with self._idle:
-            if self._closed:
-                raise Stopping("the server is stopping")
-            self._running += 1
-        try:
-            self._run(job)
-        finally:
-            with self._idle:
-                self._running -= 1
-                self._idle.notify_all()
-
-    def close(self, timeout_s: float) -> None:
-        """Let no more jobs in, wait for those that run, and close the engine."""
-        with self._idle:
-            self._closed = True
-            done = self._idle.wait_for(lambda: not self._running, timeout_s)
-        if done:
-            self._engine.close()
-
-    def _run(self, job: Job) -> None:
-        sizes = self._allowed_batch_sizes
-        step = sizes[-1] if sizes else job.rows
-        for start in range(0, job.rows, step):
-            if is_dead(job, time.monotonic()):
-                break
-            piece = Piece(job, start, min(start + step, job.rows))
-            execute(self._engine, [piece], self._observer, sizes)

@@ -1,15 +1,15 @@
-"""Run pieces of jobs as one batch, and give each job its own rows back."""
+"""Run pieces of jobs as one batch: stack their rows, compute, check the outputs."""
 
+import bisect
 import logging
-import time
 from collections.abc import Mapping, Sequence
 from typing import Protocol
 
 import numpy as np
 
 from app.engines.base import Array, Engine, Signature, Tensors
-from app.errors import BasketError, ModelFailed
-from app.serving.job_queue import Piece
+from app.errors import BasketError, ModelFailed, WrongOutputs
+from app.serving.line import Piece, rows_in
 
 _log = logging.getLogger(__name__)
 
@@ -19,6 +19,14 @@ class Observer(Protocol):
 
     def batch_ran(self, rows: int, seconds: float) -> None:
         """A batch ran, well or not."""
+        ...
+
+    def batch_reran(self) -> None:
+        """A part of a batch that had failed ran once more, well or not."""
+        ...
+
+    def batch_limited(self, rows: int) -> None:
+        """A batch may have so many rows from now on: the device's memory."""
         ...
 
     def rows_waiting(self, rows: int) -> None:
@@ -38,40 +46,30 @@ class Observer(Protocol):
         ...
 
 
-def execute(
-    engine: Engine,
-    pieces: Sequence[Piece],
-    observer: Observer,
-    allowed_batch_sizes: Sequence[int] = (),
-) -> float:
-    """Run one batch and answer its jobs; returns the seconds the engine took.
+def padded(rows: int, sizes: Sequence[int]) -> int:
+    """The smallest of the increasing sizes that holds so many rows; else the rows."""
+    place = bisect.bisect_left(sizes, rows)
+    return sizes[place] if place < len(sizes) else rows
 
-    With `allowed_batch_sizes` (increasing, the last at least as large as the batch)
-    the engine gets the next of them, and what it gives for the rows that fill it up
-    is dropped. Whatever the engine raises becomes the jobs' answer and goes no
-    further.
+
+def compute(engine: Engine, pieces: Sequence[Piece], size: int) -> Tensors:
+    """The outputs (size, *shape) for the pieces' rows, filled up to a batch of `size`.
+
+    What the engine gives for the rows that fill it up comes last.
+
+    Raises:
+        BasketError: as the engine raised it, or ModelFailed for all else it may raise,
+            or WrongOutputs.
     """
-    rows = sum(piece.stop - piece.start for piece in pieces)
-    started_at = time.monotonic()
-    for piece in pieces:
-        piece.job.start(rows, started_at)
-    outputs: Tensors = {}
-    failure: Exception | None = None
+    name = pieces[0].job.signature_name
     try:
-        name = pieces[0].job.signature_name
-        size = next((n for n in allowed_batch_sizes if n >= rows), rows)
-        given = engine.run(_stack(pieces, size - rows), name)
-        outputs = _checked(given, size, engine.signatures[name])
-    except BasketError as error:
-        failure = error
+        given = engine.run(_stack(pieces, size - rows_in(pieces)), name)
+    except BasketError:
+        raise
     except BaseException as error:  # a model may raise anything, SystemExit too
-        _log.exception("the model failed on a batch of %d rows", rows)
-        failure = ModelFailed(f"the model failed ({type(error).__name__})")
-    finished_at = time.monotonic()
-    # Before the answers: who has one finds its batch in the metrics.
-    observer.batch_ran(rows, finished_at - started_at)
-    _answer(pieces, outputs, failure, finished_at)
-    return finished_at - started_at
+        _log.debug("the model failed", exc_info=True)
+        raise ModelFailed(f"the model failed ({type(error).__name__})") from error
+    return _checked(given, size, engine.signatures[name])
 
 
 def _stack(pieces: Sequence[Piece], padding: int) -> Tensors:
@@ -104,28 +102,15 @@ def _under_each_other(parts: Sequence[Array]) -> Array:
     return np.frombuffer(joined, first.dtype).reshape(rows, *first.shape[1:])
 
 
-def _answer(
-    pieces: Sequence[Piece], outputs: Tensors, failure: Exception | None, now: float
-) -> None:
-    begin = 0
-    for job, start, stop in pieces:
-        if failure is not None:
-            job.fail(failure)
-            continue
-        end = begin + stop - start
-        job.add({name: array[begin:end] for name, array in outputs.items()}, now)
-        begin = end
-
-
 def _checked(outputs: Tensors, rows: int, signature: Signature) -> Tensors:
     """The outputs that the signature names, each with one row for each row in."""
     for spec in signature.outputs:
         array = outputs.get(spec.name)
         if array is None:
-            raise ModelFailed(f"the model gave no output {spec.name!r}")
+            raise WrongOutputs(f"the model gave no output {spec.name!r}")
         given = len(array) if array.ndim else 0
         if given != rows:
-            raise ModelFailed(
+            raise WrongOutputs(
                 f"the model gave {given} rows of {spec.name!r} for {rows} rows"
             )
     return {spec.name: outputs[spec.name] for spec in signature.outputs}

@@ -4,7 +4,7 @@ import numpy as np
 
 from app.engines.base import DEFAULT_SIGNATURE, Engine, TensorSpec
 from app.errors import ModelLoadError
-from app.image_config import ImageConfig
+from app.settings.image_config import ImageConfig
 
 
 def check_image_fit(config: ImageConfig, engine: Engine) -> None:

@@ -20,13 +20,15 @@ class Answer:
     """What a job gets back.
 
     `queue_s` ends when the job's first row starts to run, `infer_s` when its last
-    row has run; `batch_rows` is the largest batch that any of its rows ran in.
+    row has run, at `finished_at` on the monotonic clock; `batch_rows` is the largest
+    batch that any of its rows ran in.
     """
 
     outputs: Tensors
     batch_rows: int
     queue_s: float
     infer_s: float
+    finished_at: float
 
 
 class Job:
@@ -45,11 +47,13 @@ class Job:
         "_finished_at",
         "_parts",
         "_started_at",
+        "client",
         "deadline",
         "enqueued_at",
         "inputs",
         "is_gone",
         "key",
+        "reserve_s",
         "rows",
         "signature_name",
         "taken",
@@ -61,9 +65,16 @@ class Job:
         deadline: float,
         is_gone: Callable[[], bool] = lambda: False,
         signature_name: str = DEFAULT_SIGNATURE,
+        client: str = "",
+        reserve_s: float = 0.0,
     ) -> None:
-        """Wrap inputs (rows, *shape); `is_gone` says that the client hung up."""
+        """Wrap inputs (rows, *shape); `is_gone` says that the client hung up.
+
+        Jobs of the same `client` wait for one another; those of others, in turn. For
+        the way back to it `reserve_s` are kept before the deadline.
+        """
         self.inputs = inputs
+        self.client = client
         self.signature_name = signature_name
         self.rows = len(next(iter(inputs.values())))
         specs = (
@@ -71,11 +82,13 @@ class Job:
         )
         self.key: Key = (signature_name, tuple(specs))
         self.deadline = deadline
+        self.reserve_s = reserve_s
         self.is_gone = is_gone
         self.enqueued_at = time.monotonic()
         # Rows already handed to a batch; belongs to whoever takes.
         self.taken = 0
-        self._parts: list[Tensors] = []
+        # By the row that each begins with.
+        self._parts: dict[int, Tensors] = {}
         self._error: Exception | None = None
         self._batch_rows = 0
         self._started_at = self._finished_at = 0.0
@@ -103,6 +116,7 @@ class Job:
             batch_rows=self._batch_rows,
             queue_s=self.queue_s(),
             infer_s=self._finished_at - self._started_at,
+            finished_at=self._finished_at,
         )
 
     def queue_s(self) -> float:
@@ -113,15 +127,19 @@ class Job:
         """Say whether a result or an error is there, or about to be."""
         return self._claim.locked()
 
-    def start(self, batch_rows: int, now: float) -> None:
-        """Note that some of the rows start to run in a batch of this size."""
+    def start(self, now: float) -> None:
+        """Note that some of the rows start to run."""
         self._started_at = self._started_at or now
-        self._batch_rows = max(self._batch_rows, batch_rows)
 
-    def add(self, outputs: Tensors, now: float) -> None:
-        """Take the outputs of the next rows; the last rows make the answer."""
-        self._parts.append(outputs)
-        rows = sum(len(next(iter(part.values()))) for part in self._parts)
+    def add(self, start: int, outputs: Tensors, batch_rows: int, now: float) -> None:
+        """Take the outputs of the rows from `start` on, which ran in such a batch.
+
+        The last rows make the answer.
+        """
+        self._batch_rows = max(self._batch_rows, batch_rows)
+        self._parts[start] = outputs
+        parts = self._parts.values()
+        rows = sum(len(next(iter(part.values()))) for part in parts)
         if rows == self.rows and self._claim.acquire(blocking=False):
             self._finished_at = now
             self._answered.release()
@@ -133,7 +151,8 @@ class Job:
             self._answered.release()
 
 
-def _joined(parts: list[Tensors]) -> Tensors:
+def _joined(by_start: dict[int, Tensors]) -> Tensors:
+    parts = [by_start[start] for start in sorted(by_start)]
     if len(parts) == 1:
         return parts[0]
     return {name: np.concatenate([part[name] for part in parts]) for name in parts[0]}

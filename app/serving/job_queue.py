@@ -3,152 +3,185 @@
 import queue
 import threading
 import time
-from collections import deque
+from collections import Counter
 from collections.abc import Callable
-from dataclasses import dataclass
-from typing import NamedTuple
 
-from app.errors import Abandoned, Late, Stopping
+from app.errors import Abandoned, Late, QueueFull, Stopping
 from app.serving.job import Job, Key
+from app.serving.line import Line, Piece, rows_in
 from app.serving.release import Release
 
 
-class Piece(NamedTuple):
-    """Rows `start` to `stop` of a job, in one batch."""
+class JobQueue:
+    """What queue.Queue is, but it counts rows and is emptied by whole batches.
 
-    job: Job
-    start: int
-    stop: int
-
-
-@dataclass
-class _Line:
-    """The jobs of one key in order of arrival, and the rows they still want run."""
-
-    jobs: deque[Job]
-    rows: int = 0
-
-
-class JobQueue(queue.Queue[Job]):
-    """A queue.Queue that counts rows and is emptied by whole batches.
-
-    Jobs whose rows can't share a batch stand in lines of their own, so that a row
-    of another shape neither closes a batch early nor blocks those behind it.
+    It is none, because gevent puts a Queue of its own in that place, without a lock
+    to hold while a batch is gathered. Jobs whose rows can't share a batch stand in
+    lines of their own, which are served in turn, so that a row of another shape
+    neither closes a batch early nor blocks those behind it.
     """
 
     def __init__(
         self,
         max_rows: int,
+        release: Release,
         clock: Callable[[], float] = time.monotonic,
         wait: Callable[[threading.Condition, float | None], object] = (
             threading.Condition.wait
         ),
     ) -> None:
         """Bound the queue to `max_rows`; a test drives `clock` and `wait` by hand."""
-        super().__init__(maxsize=max_rows)
+        self.maxsize = max_rows
+        self._changing = threading.Lock()
+        self._filled = threading.Condition(self._changing)
+        # The line served last stands last.
+        self._lines: dict[Key, Line] = {}
+        self._release = release
         self._clock = clock
         self._wait = wait
         self._closed = False
         # The batch that runs now, or ran last.
         self._taken: list[Piece] = []
+        # Whether dead jobs have been looked for since that batch was taken.
+        self._swept = False
 
-    def _init(self, maxsize: int) -> None:
-        del maxsize
-        self._lines: dict[Key, _Line] = {}
-
-    def _qsize(self) -> int:
-        return sum(line.rows for line in self._lines.values())
-
-    def _put(self, item: Job) -> None:
-        line = self._lines.setdefault(item.key, _Line(deque()))
-        line.jobs.append(item)
-        line.rows += item.rows
+    def qsize(self) -> int:
+        """How many rows wait."""
+        with self._changing:
+            return self._rows()
 
     def put_nowait(self, item: Job) -> None:
         """Let a job in, or say at once that it can't.
+
+        In a full queue dead jobs make room, and then the newest ones of the client
+        that has most rows there, as long as the newcomer's client has fewer: drop
+        from the longest queue (McKenney, "Stochastic Fairness Queueing", 1990).
 
         Raises:
             queue.Full: its rows do not fit beside those that wait.
             Stopping: the queue is closed.
         """
-        with self.mutex:
+        with self._changing:
             if self._closed:
                 raise Stopping("the server is stopping")
-            if self._qsize() + item.rows > self.maxsize:
-                raise queue.Full
-            self._put(item)
-            self.not_empty.notify()
+            while self._rows() + item.rows > self.maxsize:
+                if not (self._sweep() or self._displace(item)):
+                    raise queue.Full
+            self._lines.setdefault(item.key, Line()).add(item)
+            self._release.arrived(item.rows, self._clock())
+            self._filled.notify()
 
-    def take(self, release: Release, max_batch_size: int) -> list[Piece] | None:
-        """Block until the rule releases a batch; None when closed and empty.
+    def rows_ahead(self, job: Job) -> int:
+        """How many rows run before the last one of a job that comes now.
+
+        Of each other client as many as the job's own client then has waiting.
+        """
+        with self._changing:
+            waiting = self._waiting()
+        mine = waiting.pop(job.client, 0)
+        share = mine + job.rows
+        return mine + sum(min(rows, share) for rows in waiting.values())
+
+    def take(self, max_batch_size: Callable[[Key], int]) -> list[Piece] | None:
+        """Block until a batch is full or the rule releases it; None: closed and empty.
 
         Late and abandoned jobs are answered instead of taken, so that the list may
         be empty. Who takes again has answered what was taken before.
         """
-        with self.mutex:
+        with self._changing:
+            if self._taken:
+                self._release.finished(rows_in(self._taken), self._clock())
             self._taken = []
+            self._swept = False
             while True:
                 if not self._lines:
                     if self._closed:
                         return None
-                    self._wait(self.not_empty, None)
+                    self._wait(self._filled, None)
                     continue
-                hold_s, key = self._most_urgent(release)
+                hold_s, key = self._most_urgent(max_batch_size)
                 if hold_s <= 0 or self._closed:
-                    self._taken = self._take_from(key, max_batch_size)
+                    self._taken = self._take_from(key, max_batch_size(key))
                     return self._taken
-                self._wait(self.not_empty, hold_s)
+                self._wait(self._filled, hold_s)
 
     def close(self) -> None:
         """Let no more jobs in; those inside are still taken, without holding."""
-        with self.mutex:
+        with self._changing:
             self._closed = True
-            self.not_empty.notify()
+            self._filled.notify()
 
     def clear(self) -> list[Job]:
         """Empty the queue; all jobs that nobody has answered, running ones too."""
-        with self.mutex:
+        with self._changing:
             jobs = {piece.job for piece in self._taken}
-            jobs.update(*(line.jobs for line in self._lines.values()))
+            jobs.update(*self._lines.values())
             self._lines.clear()
             return [job for job in jobs if not job.is_answered()]
 
-    def _most_urgent(self, release: Release) -> tuple[float, Key]:
+    def _most_urgent(self, max_batch_size: Callable[[Key], int]) -> tuple[float, Key]:
         """The line that may start first, and in how many seconds.
 
-        Among lines that may start now the one with the oldest head goes first.
+        Among lines that may start now the one served longest ago goes first.
         """
         now = self._clock()
-        holds = {
-            key: max(release.hold_s(line.rows, line.jobs[0].enqueued_at, now), 0.0)
-            for key, line in self._lines.items()
-        }
-        key = min(
-            holds, key=lambda key: (holds[key], self._lines[key].jobs[0].enqueued_at)
-        )
+
+        def hold_s(key: Key) -> float:
+            line = self._lines[key]
+            rows = line.rows()
+            if rows >= max_batch_size(key):
+                return 0.0
+            return max(self._release.hold_s(rows, line.oldest_at(), now), 0.0)
+
+        holds = {key: hold_s(key) for key in self._lines}
+        key = min(holds, key=holds.__getitem__)
         return holds[key], key
 
     def _take_from(self, key: Key, max_batch_size: int) -> list[Piece]:
-        line = self._lines[key]
-        pieces: list[Piece] = []
-        room = max_batch_size
-        while line.jobs and room:
-            job = line.jobs[0]
-            left = job.rows - job.taken
-            if is_dead(job, self._clock()):
-                line.rows -= left
-                line.jobs.popleft()
-                continue
-            rows = min(left, room)
-            pieces.append(Piece(job, job.taken, job.taken + rows))
-            job.taken += rows
-            line.rows -= rows
-            room -= rows
-            if rows == left:
-                line.jobs.popleft()
-        if not line.jobs:
-            del self._lines[key]
+        line = self._lines.pop(key)
+        pieces = line.take(max_batch_size, self._is_dead)
+        if line.rows():
+            self._lines[key] = line
         return pieces
+
+    def _sweep(self) -> bool:
+        """Drop dead jobs, once for each batch; say whether that was done."""
+        if self._swept:
+            return False
+        self._swept = True
+        for key, line in list(self._lines.items()):
+            line.drop_dead(self._is_dead)
+            if not line.rows():
+                del self._lines[key]
+        return True
+
+    def _displace(self, item: Job) -> bool:
+        """Drop a job of the client with most rows, if `item`'s would have fewer."""
+        waiting = self._waiting()
+        client, most = waiting.most_common(1)[0] if waiting else ("", 0)
+        if waiting[item.client] + item.rows >= most:
+            return False
+        for key, line in list(self._lines.items()):
+            job = line.drop_newest(client)
+            if job is not None:
+                if not line.rows():
+                    del self._lines[key]
+                job.fail(QueueFull("others that have fewer rows waiting went before"))
+                return True
+        return False
+
+    def _rows(self) -> int:
+        return sum(line.rows() for line in self._lines.values())
+
+    def _waiting(self) -> Counter[str]:
+        """Rows that wait, by client."""
+        waiting: Counter[str] = Counter()
+        for line in self._lines.values():
+            waiting.update(line.waiting)
+        return waiting
+
+    def _is_dead(self, job: Job) -> bool:
+        return is_dead(job, self._clock())
 
 
 def is_dead(job: Job, now: float) -> bool:

@@ -9,6 +9,7 @@ readiness be asked meanwhile.
 import logging
 import threading
 import time
+from collections.abc import Callable
 
 from app.errors import Late, ModelFailed, Stopping, UnknownModel
 from app.serving.catalog import Catalog
@@ -32,12 +33,17 @@ class Loader:
         opener: Opener,
         unloaded: Unloaded,
         scan_every_s: float | None = SCAN_EVERY_S,
+        at_each_pass: Callable[[], None] = lambda: None,
     ) -> None:
-        """Store the parts; with `scan_every_s` None only `rescan` looks again."""
+        """Store the parts; with `scan_every_s` None only `rescan` looks again.
+
+        `at_each_pass` is called as often as the folder is looked at.
+        """
         self._settings = settings
         self._catalog = catalog
         self._unloaded = unloaded
         self._scan_every_s = scan_every_s
+        self._at_each_pass = at_each_pass
         self._reconciler = Reconciler(
             catalog, opener, drain_s=settings.request_timeout_ms / 1000
         )
@@ -124,6 +130,7 @@ class Loader:
             for name in to_retry:
                 self._reconciler.retry(name)
             self._pass()
+            self._at_each_pass()
             with self._passes:
                 self._done = asked
                 self._passes.notify_all()

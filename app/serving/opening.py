@@ -1,20 +1,29 @@
 """From a version's folder to a model that is warm and takes jobs."""
 
 import logging
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
 from app.engines import open_engine
-from app.engines.base import Engine, Signature
-from app.errors import ModelLoadError, OutOfDeviceMemory
-from app.model_config import ModelConfig
-from app.serving.batcher import Batcher, Runner, Unbatched
+from app.engines.base import Engine, Signature, Tensors
+from app.errors import (
+    Late,
+    ModelLoadError,
+    NotYetLoadable,
+    OutOfDeviceMemory,
+    Unavailable,
+)
+from app.serving.batcher import Batcher
 from app.serving.execution import Observer
+from app.serving.executor import Executor
 from app.serving.image_fit import check_image_fit
 from app.serving.release import release_for
+from app.serving.runner import Runner
 from app.serving.served import ServedModel
+from app.serving.unbatched import Unbatched
 from app.settings import Settings
+from app.settings.model_config import ModelConfig
 
 _log = logging.getLogger(__name__)
 
@@ -40,12 +49,13 @@ class Opener:
         try:
             if config.image is not None:
                 check_image_fit(config.image, engine)
-            warm_up(engine, settings.max_batch_size, settings.allowed_batch_sizes)
+            sizes = settings.allowed_batch_sizes or sorted({1, settings.max_batch_size})
+            known_good = warm_up(engine, sizes)
         except BaseException:
             engine.close()
             raise
         observer = self.observe(name, str(version))
-        runner = _runner(engine, settings, observer)
+        runner = _runner(engine, settings, observer, known_good)
         runner.start()
         return ServedModel(
             name,
@@ -58,42 +68,48 @@ class Opener:
         )
 
 
-def warm_up(
-    engine: Engine, max_batch_size: int, allowed_batch_sizes: Sequence[int] = ()
-) -> None:
-    """Run batches of blank rows, so that no client pays for a first.
+def warm_up(engine: Engine, sizes: Sequence[int]) -> dict[str, Tensors]:
+    """Run batches of blank rows of these increasing sizes, so no client pays for it.
 
-    Each of the allowed sizes, or else one row and a full batch.
+    Returns the smallest of them for each signature that computes blank rows.
 
     Raises:
         ModelLoadError: the model fails on rows of zeros.
     """
+    known_good = {}
     for name, signature in engine.signatures.items():
-        sizes = allowed_batch_sizes or sorted({1, max_batch_size})
-        for rows in sizes:
-            try:
+        try:
+            for rows in sizes:
                 _run_blank(engine, name, signature, rows, smallest=sizes[0])
-            except ModelLoadError as error:
-                if _is_known(signature):
-                    raise
-                _log.warning("warm-up of %s: %s; clients may do better", name, error)
+        except ModelLoadError as error:
+            if _is_known(signature):
+                raise
+            _log.warning("warm-up of %s: %s; clients may do better", name, error)
+        else:
+            known_good[name] = _blank(signature, sizes[0])
+    return known_good
 
 
 def _run_blank(
     engine: Engine, name: str, signature: Signature, rows: int, smallest: int
 ) -> None:
-    batch = {spec.name: spec.blank(rows) for spec in signature.inputs}
     try:
-        engine.run(batch, name)
+        engine.run(_blank(signature, rows), name)
     except OutOfDeviceMemory as error:
         if rows == smallest:
             least = "one row" if rows == 1 else f"a batch of {rows} rows"
             raise ModelLoadError(f"not even {least} fits: {error}") from error
         _log.warning("max_batch_size is too high: %s", error)
+    except (Late, Unavailable) as error:
+        raise NotYetLoadable(str(error)) from error
     except Exception as error:
         raise ModelLoadError(
             f"fails on a batch of {rows} rows of zeros ({type(error).__name__})"
         ) from error
+
+
+def _blank(signature: Signature, rows: int) -> Tensors:
+    return {spec.name: spec.blank(rows) for spec in signature.inputs}
 
 
 def _is_known(signature: Signature) -> bool:
@@ -106,15 +122,19 @@ def _is_known(signature: Signature) -> bool:
     )
 
 
-def _runner(engine: Engine, settings: Settings, observer: Observer) -> Runner:
-    max_rows = settings.max_batch_size * settings.max_enqueued_batches
+def _runner(
+    engine: Engine,
+    settings: Settings,
+    observer: Observer,
+    known_good: Mapping[str, Tensors],
+) -> Runner:
+    sizes, limit = settings.allowed_batch_sizes, settings.max_batch_size
+    observer.batch_limited(limit)
+    max_rows = limit * settings.max_enqueued_batches
     if not settings.batching:
-        return Unbatched(engine, max_rows, observer, settings.allowed_batch_sizes)
-    return Batcher(
-        engine,
-        release_for(settings),
-        settings.max_batch_size,
-        settings.max_enqueued_batches,
-        observer,
-        settings.allowed_batch_sizes,
-    )
+        return Unbatched(
+            Executor(engine, observer, sizes or range(1, max_rows + 1)), max_rows
+        )
+    executor = Executor(engine, observer, sizes or range(1, limit + 1), known_good)
+    release = release_for(settings, executor.times)
+    return Batcher(executor, release, settings.max_enqueued_batches, observer)

@@ -4,13 +4,13 @@ import gc
 import logging
 import time
 
-from app.errors import ModelLoadError, SettingsError, Stopping
-from app.model_config import ModelConfig
+from app.errors import ModelLoadError, NotYetLoadable, SettingsError, Stopping
 from app.serving.catalog import Catalog
 from app.serving.opening import Opener
 from app.serving.repository import Fingerprint, ModelFolder, fingerprint
 from app.serving.routing import Routes
 from app.serving.served import ServedModel, State
+from app.settings.model_config import ModelConfig
 
 _log = logging.getLogger(__name__)
 
@@ -29,6 +29,8 @@ class Reconciler:
         self._drain_s = drain_s
         # Versions that could not be loaded, as their folders were then.
         self._broken: dict[tuple[str, int], Fingerprint] = {}
+        # Those of them that are worth another try as they are, and what they lacked.
+        self._awaited: dict[tuple[str, int], str] = {}
 
     def update(self, folder: ModelFolder) -> None:
         """Serve what the folder says.
@@ -43,6 +45,9 @@ class Reconciler:
             self._catalog.settle(name)
             return
         self._note(name, _problem(folder, config))
+        for key in self._awaited:
+            if key[0] == name:
+                self._broken.pop(key, None)
         if not self._available(name):
             self._route(name, config)
         while (version := self._next(folder, config)) is not None:
@@ -64,8 +69,9 @@ class Reconciler:
 
     def retry(self, name: str) -> None:
         """Try the model's broken versions again, although they have not changed."""
-        for key in [key for key in self._broken if key[0] == name]:
-            del self._broken[key]
+        for known in (self._broken, self._awaited):
+            for key in [key for key in known if key[0] == name]:
+                del known[key]
 
     def _wanted(self, folder: ModelFolder, config: ModelConfig) -> list[int]:
         """The versions to serve; those with the most traffic first."""
@@ -95,7 +101,10 @@ class Reconciler:
 
     def _load(self, folder: ModelFolder, version: int, config: ModelConfig) -> None:
         name, place = folder.name, folder.versions[version]
-        _log.info("loading model %s version %s", name, version)
+        # What is tried again and again is told once.
+        lacked = self._awaited.pop((name, version), "")
+        if not lacked:
+            _log.info("loading model %s version %s", name, version)
         self._catalog.begin(name, version)
         looks = fingerprint(place)
         began_at = time.monotonic()
@@ -106,9 +115,12 @@ class Reconciler:
             reason = f"failed to load ({type(error).__name__})"
             if isinstance(error, ModelLoadError | SettingsError):
                 reason = str(error)
-                _log.error("model %s %s is not served: %s", name, version, reason)
+                if reason != lacked:
+                    _log.error("model %s %s is not served: %s", name, version, reason)
             else:
                 _log.exception("model %s version %s is not served", name, version)
+            if isinstance(error, NotYetLoadable):
+                self._awaited[name, version] = reason
             self._catalog.fail(name, version, reason)
             return
         self._broken.pop((name, version), None)

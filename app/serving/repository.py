@@ -11,8 +11,8 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from app.errors import SettingsError
-from app.model_config import ModelConfig, read_model_config
 from app.settings import Settings
+from app.settings.model_config import ModelConfig, read_model_config
 
 # As TensorFlow Serving's int64; more digits are no version.
 _MOST_DIGITS = 18

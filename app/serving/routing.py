@@ -46,7 +46,7 @@ class Routes:
     ) -> None:
         """Store them; without traffic the newest version is for those that ask none."""
         self.labels = dict(labels or {})
-        self._traffic = {name: w for name, w in (traffic or {}).items() if w > 0}
+        self.traffic = {name: w for name, w in (traffic or {}).items() if w > 0}
         self._places = itertools.count()
         self._start = random.random()  # noqa: S311  # no secret
 
@@ -75,7 +75,7 @@ class Routes:
     def _split(self, client: str | None, available: Collection[int]) -> int:
         weights = {
             label: weight
-            for label, weight in self._traffic.items()
+            for label, weight in self.traffic.items()
             if self.labels[label] in available
         }
         if not weights:

@@ -5,10 +5,10 @@ from dataclasses import dataclass, field
 from enum import StrEnum
 
 from app.engines.base import Signature
-from app.model_config import ModelConfig
-from app.serving.batcher import Runner
 from app.serving.execution import Observer
 from app.serving.routing import Routes
+from app.serving.runner import Runner
+from app.settings.model_config import ModelConfig
 
 
 class State(StrEnum):

@@ -9,8 +9,8 @@ from pathlib import Path
 
 import pytest
 
-from app.model_config import read_model_config
 from app.settings import Settings
+from app.settings.model_config import read_model_config
 from tests.support.server import ROOT, serving
 
 PAGE = (ROOT / "docs/models.md").read_text()

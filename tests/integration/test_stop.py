@@ -3,6 +3,7 @@
 import os
 import signal
 import socket
+import threading
 import time
 from contextlib import ExitStack
 
@@ -68,6 +69,35 @@ def test_an_idle_connection_does_not_delay_the_stop(tmp_path):
         assert server.stop() == 0
         # Without help Gunicorn waits for its whole graceful timeout of 30 s.
         assert time.monotonic() - began_at < 20
+
+
+def test_whoever_was_told_to_send_again_is_answered(tmp_path):
+    """While HUPs replace the worker no kept connection is closed under its client."""
+    folder = simulated_models(tmp_path, quick=QUICK)
+    reloaded = threading.Event()
+    with serving("--threads=8", model_dir=folder) as server:
+
+        def work(place):
+            while not reloaded.is_set():
+                with Client(server.port) as client:
+                    keeps = True
+                    while keeps and not reloaded.is_set():
+                        client.send([[float(place)] * 8])
+                        reply = client.receive()
+                        assert reply.json() == {"predictions": [[float(place)] * 8]}
+                        keeps = reply.headers["Connection"] != "close"
+
+        def reload(place):
+            del place
+            try:
+                for _ in range(4):
+                    gone = set(server.workers()).isdisjoint
+                    server.process.send_signal(signal.SIGHUP)
+                    wait_until(lambda gone=gone: gone(server.workers()), 30)
+            finally:
+                reloaded.set()
+
+        in_parallel(lambda place: work(place) if place else reload(place), 9)
 
 
 def test_recycled_workers_lose_nothing(tmp_path):

@@ -4,6 +4,8 @@ import base64
 import io
 import itertools
 import json
+import re
+import shutil
 
 import numpy as np
 import pytest
@@ -13,11 +15,13 @@ from PIL import Image
 from app.codec import images
 from app.commands import models_commands
 from app.commands.architectures import ARCHITECTURES
+from app.engines import open_engine
 from app.engines.base import TensorSpec
-from app.image_config import ImageConfig
 from app.settings import Settings
+from app.settings.image_config import ImageConfig
+from app.settings.model_config import read_model_config
 from tests.support.pictures import colours, form, picture, saved
-from tests.support.server import serving
+from tests.support.server import ROOT, serving
 
 pytestmark = [
     pytest.mark.keras,
@@ -26,7 +30,9 @@ pytestmark = [
     pytest.mark.timeout(240),
 ]
 NPY = "application/x-npy"
-SIZES = {"mobilenet_v2": 96, "densenet121": 224}
+VISION = ROOT / "docs" / "vision.md"
+SIZES = {"mobilenet_v2": 96, "densenet121": 224, "resnet50": 96}
+SERVED = ("mobilenet_v2", "densenet121")
 
 
 @pytest.fixture(scope="module")
@@ -35,6 +41,14 @@ def keras():
     from app.engines.keras_tensorflow import keras  # noqa: PLC0415
 
     return keras
+
+
+@pytest.fixture(scope="module")
+def applications():
+    # Not at the top, for the same reason.
+    from app.engines import applications  # noqa: PLC0415
+
+    return applications
 
 
 def _turned():
@@ -86,7 +100,7 @@ def _module(keras, name):
     "name", ["mobilenet_v2", "densenet121", "resnet50", "efficientnet_b0"]
 )
 def test_pixels_are_those_of_keras(keras, name, interpolation, kind):
-    """What the model gets is what load_img and preprocess_input make of the file."""
+    """A float32 model gets what load_img and preprocess_input make of the file."""
     side = SIZES.get(name, 96)
     scale = ARCHITECTURES[name].scale
     config = ImageConfig((side, side), "RGB", scale, interpolation, ())
@@ -106,9 +120,23 @@ def test_each_architecture_is_scaled_as_keras_does(keras, name):
     config = ImageConfig((8, 8), "RGB", scale, "nearest", ())
     spec = TensorSpec("x", np.dtype(np.float32), (8, 8, 3))
     (row,) = images.decode([saved(pixels)], config, spec, "picture")
+    np.testing.assert_allclose(row, _preprocessed(keras, name, pixels), atol=1e-3)
+
+
+@pytest.mark.parametrize("name", ARCHITECTURES)
+def test_each_architecture_scales_in_its_graph(keras, applications, name):
+    """What stands before a fetched model is its own module's preprocess_input."""
+    pixels = colours(8, 8)
+    image = keras.Input((8, 8, 3), dtype="uint8")
+    model = keras.Model(image, applications.scaled(image, ARCHITECTURES[name].scale))
+    (row,) = model(pixels[np.newaxis]).numpy()
+    assert row.dtype == np.float32
+    np.testing.assert_allclose(row, _preprocessed(keras, name, pixels), atol=1e-3)
+
+
+def _preprocessed(keras, name, pixels):
     module = getattr(keras.applications, _module(keras, name))
-    expected = module.preprocess_input(pixels.astype(np.float32))
-    np.testing.assert_allclose(row, expected, atol=1e-3)
+    return module.preprocess_input(pixels.astype(np.float32))
 
 
 def _tell_apart(keras, model, rows):
@@ -121,33 +149,70 @@ def _tell_apart(keras, model, rows):
             layer.momentum = 0.0
     model(rows, training=True)
     last = model.layers[-1]
-    kernel = last.get_weights()[0] * 20
+    kernel, _ = last.get_weights()
     seen = keras.Model(model.input, last.input)(rows).numpy()
-    # Less what all pictures have in common.
-    last.set_weights([kernel, -seen.mean(axis=0) @ kernel])
+    common = seen.mean(axis=0)
+    kernel *= 3 / np.std((seen - common) @ kernel)
+    last.set_weights([kernel, -common @ kernel])
+
+
+def _bare(keras, name):
+    """The model as keras.applications has it; its weights tell pictures apart."""
+    side = SIZES[name]
+    make = getattr(keras.applications, ARCHITECTURES[name].function)
+    model = make(input_shape=(side, side, 3), weights=None)
+    seen = [_by_keras(keras, name, upright) for _, upright in FILES.values()]
+    _tell_apart(keras, model, np.stack(seen))
+    return model
+
+
+def _weights(model, name, folder):
+    """A file in one of the two forms that Keras keeps weights in."""
+    if name == "mobilenet_v2":
+        # The older one, which Keras downloads.
+        file = folder / f"{name}.h5"
+        model.save(file)
+    else:
+        file = folder / f"{name}.weights.h5"
+        model.save_weights(file)
+    return file
+
+
+def _fetch(folder, bare, name, scratch):
+    """Have `models fetch` make a model with the weights of the bare one."""
+    weights = _weights(bare, name, scratch)
+    _command(folder, "fetch", name, "--weights", weights, "--size", SIZES[name])
+
+
+def _command(folder, *args):
+    group = models_commands(Settings(model_dir=folder))
+    result = CliRunner().invoke(group, [str(each) for each in args])
+    assert result.exit_code == 0, result.output
+
+
+def _name_classes(model):
+    """Put names into a model's folder, whether ImageNet's could be had or not."""
+    config = model / "basket.toml"
+    lines = [line for line in config.read_text().splitlines() if "classes" not in line]
+    config.write_text("\n".join([*lines, 'classes = "classes.json"', ""]))
+    index = {str(place): [f"n{place:08}", f"class {place}"] for place in range(1000)}
+    (model / "classes.json").write_text(json.dumps(index))
 
 
 @pytest.fixture(scope="module")
 def fetched(tmp_path_factory, keras):
-    """Both models as `models fetch --weights none` makes them, then told to see."""
+    """A folder of what `models fetch` and `models export` make, and the bare models."""
     folder = tmp_path_factory.mktemp("models")
-    group = models_commands(Settings(model_dir=folder))
+    scratch = tmp_path_factory.mktemp("scratch")
     keras.utils.set_random_seed(3)
-    models = {}
-    for name, side in SIZES.items():
-        command = ["fetch", name, "--weights", "none", "--size", str(side)]
-        result = CliRunner().invoke(group, command)
-        assert result.exit_code == 0, result.output
-        file = folder / name / "1" / "model.keras"
-        model = models[name] = keras.models.load_model(file, compile=False)
-        seen = [_by_keras(keras, name, upright) for _, upright in FILES.values()]
-        _tell_apart(keras, model, np.stack(seen))
-        model.save(file)
-    config = folder / "mobilenet_v2" / "basket.toml"
-    lines = [line for line in config.read_text().splitlines() if "classes" not in line]
-    config.write_text("\n".join([*lines, 'classes = "classes.json"', ""]))
-    index = {str(place): [f"n{place:08}", f"class {place}"] for place in range(1000)}
-    (folder / "mobilenet_v2" / "classes.json").write_text(json.dumps(index))
+    models = {name: _bare(keras, name) for name in SERVED}
+    for name, bare in models.items():
+        _fetch(folder, bare, name, scratch)
+    _name_classes(folder / "mobilenet_v2")
+    _command(folder, "export", "mobilenet_v2", "--output", scratch)
+    exported = shutil.copytree(scratch / "mobilenet_v2", folder / "exported")
+    for file in ("basket.toml", "classes.json"):
+        shutil.copy(folder / "mobilenet_v2" / file, exported)
     return folder, models
 
 
@@ -160,7 +225,7 @@ def server(fetched):
 
 @pytest.fixture(scope="module")
 def direct(fetched, keras):
-    """The scores of each file by the model itself, called with Keras's pixels."""
+    """The scores of each file by the bare model, called with Keras's pixels."""
     return {
         name: {
             kind: model(_by_keras(keras, name, upright)[np.newaxis]).numpy()[0]
@@ -170,11 +235,15 @@ def direct(fetched, keras):
     }
 
 
-@pytest.mark.parametrize("name", SIZES)
+def _differ(scores):
+    pairs = itertools.combinations(scores, 2)
+    return all(np.abs(one - other).max() > 0.02 for one, other in pairs)
+
+
+@pytest.mark.parametrize("name", SERVED)
 def test_the_test_can_fail(direct, name):
     """The models' answers differ by picture: any two get clearly other scores."""
-    for one, other in itertools.combinations(direct[name].values(), 2):
-        assert np.abs(one - other).max() > 0.02
+    assert _differ(direct[name].values())
 
 
 @pytest.mark.parametrize("kind", FILES)
@@ -202,19 +271,100 @@ def test_the_best_classes_are_those_of_the_model(server, direct):
     assert server.request("POST", "/predict", body, headers).json() == first
 
 
-def test_b64_pictures_over_v1(server, direct):
+def _scores(server, model, *rows):
+    body = json.dumps({"instances": rows}).encode()
+    reply = server.request("POST", f"/v1/models/{model}:predict", body)
+    assert reply.status == 200, reply.body
+    return np.array(reply.json()["predictions"])
+
+
+def _b64(data):
+    return {"b64": base64.b64encode(data).decode()}
+
+
+@pytest.mark.parametrize("name", SERVED)
+def test_b64_pictures_over_v1(server, direct, name):
     """V1 takes pictures as b64, named or not, and answers with the model's scores."""
-    kinds = ["RGB", "EXIF", "L"]
-    instances = [{"b64": base64.b64encode(FILES[kind][0]).decode()} for kind in kinds]
-    expected = [direct["densenet121"][kind] for kind in kinds]
-    path = "/v1/models/densenet121:predict"
-    metadata = server.request("GET", "/v1/models/densenet121/metadata").json()
+    instances = [_b64(data) for data, _ in FILES.values()]
+    expected = [direct[name][kind] for kind in FILES]
+    metadata = server.request("GET", f"/v1/models/{name}/metadata").json()
     signature = metadata["metadata"]["signature_def"]["signature_def"]
-    (name,) = signature["serving_default"]["inputs"]
-    for body in (
-        {"instances": instances},
-        {"instances": [{name: instance} for instance in instances]},
-    ):
-        reply = server.request("POST", path, json.dumps(body).encode())
-        assert reply.status == 200, reply.body
-        np.testing.assert_allclose(reply.json()["predictions"], expected, atol=1e-3)
+    (field,) = signature["serving_default"]["inputs"]
+    assert (field, *signature["serving_default"]["outputs"]) == ("image", "predictions")
+    for rows in (instances, [{field: instance} for instance in instances]):
+        np.testing.assert_allclose(_scores(server, name, *rows), expected, atol=1e-3)
+
+
+def test_an_exported_model_answers_alike(server, direct):
+    """`models export` writes a SavedModel that gives the fetched model's scores."""
+    instances = [_b64(data) for data, _ in FILES.values()]
+    exported = _scores(server, "exported", *instances)
+    fetched = _scores(server, "mobilenet_v2", *instances)
+    np.testing.assert_allclose(exported, fetched, atol=1e-5)
+    expected = [direct["mobilenet_v2"][kind] for kind in FILES]
+    np.testing.assert_allclose(exported, expected, atol=1e-3)
+
+
+def test_json_clients_send_pixels(server, keras, direct):
+    """As JSON a fetched model takes values from 0 to 255; scaled ones are refused."""
+    image = keras.utils.load_img(io.BytesIO(FILES["RGB"][1]), target_size=(96, 96))
+    pixels = keras.utils.img_to_array(image, dtype="uint8").tolist()
+    (scores,) = _scores(server, "mobilenet_v2", pixels)
+    np.testing.assert_allclose(scores, direct["mobilenet_v2"]["RGB"], atol=1e-3)
+    pixels[0][0][0] = 0.5
+    body = json.dumps({"instances": [pixels]}).encode()
+    reply = server.request("POST", "/predict", body)
+    assert reply.status == 400
+    assert "instances[0][0][0][0]" in reply.json()["error"]
+
+
+def test_a_model_that_wants_blue_first(keras, tmp_path):
+    """A fetched ResNet50, read from its file, answers as the bare one with its mode."""
+    keras.utils.set_random_seed(4)
+    bare = _bare(keras, "resnet50")
+    _fetch(tmp_path, bare, "resnet50", tmp_path)
+    file = tmp_path / "resnet50" / "1" / "model.keras"
+    model = keras.models.load_model(file, compile=False)
+    config = read_model_config(tmp_path / "resnet50", Settings()).image
+    spec = TensorSpec("image", np.dtype(model.input.dtype), config.shape())
+    rows = images.decode([data for data, _ in FILES.values()], config, spec, "file")
+    seen = [_by_keras(keras, "resnet50", upright) for _, upright in FILES.values()]
+    expected = bare(np.stack(seen)).numpy()
+    np.testing.assert_allclose(model(rows).numpy(), expected, atol=1e-3)
+    assert _differ(expected)
+
+
+def test_every_scale_can_be_exported(keras, applications, tmp_path):
+    """Each way to scale in the graph is the same in the file and in its export."""
+    image = keras.Input((8, 9, 3), dtype="uint8", name="image")
+    scales = {each.scale for each in ARCHITECTURES.values()}
+    outputs = [applications.scaled(image, scale) for scale in sorted(scales)]
+    assert len(outputs) == 4
+    folder = tmp_path / "m" / "1"
+    folder.mkdir(parents=True)
+    keras.Model(image, outputs).save(folder / "model.keras")
+    _command(tmp_path, "export", "m", "--output", tmp_path / "out")
+    pixels = {"image": colours(9, 8)[np.newaxis]}
+    given = [
+        open_engine(version, Settings()).run(pixels)
+        for version in (folder, tmp_path / "out" / "m" / "1")
+    ]
+    assert len(given[0]) == 4
+    for name, values in given[0].items():
+        np.testing.assert_allclose(given[1][name], values, atol=1e-5)
+
+
+def test_the_lines_on_the_page_scale_in_the_graph(keras, tmp_path, monkeypatch):
+    """vision.md's lines put the scaling into a model, and the answers stay."""
+    (lines,) = re.findall(r"```python\n(.*?)```", VISION.read_text(), re.DOTALL)
+    (tmp_path / "models" / "till" / "2").mkdir(parents=True)
+    monkeypatch.chdir(tmp_path)
+    image = keras.Input((8, 9, 3))
+    model = keras.Model(image, keras.layers.Dense(4)(image))
+    exec(lines, {"keras": keras, "model": model})
+    (file,) = tmp_path.glob("models/till/2/*")
+    inside = keras.models.load_model(file, compile=False)
+    pixels = colours(9, 8)[np.newaxis]
+    assert inside.input.dtype == "uint8"
+    expected = model(_preprocessed(keras, "mobilenet_v2", pixels)).numpy()
+    np.testing.assert_allclose(inside(pixels).numpy(), expected, atol=1e-5)

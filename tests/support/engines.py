@@ -7,6 +7,7 @@ from collections.abc import Callable
 import numpy as np
 
 from app.engines.base import DEFAULT_SIGNATURE, Array, Signature, Tensors, TensorSpec
+from app.errors import OutOfDeviceMemory
 
 _PATIENCE_S = 10
 _FLOAT32 = np.dtype(np.float32)
@@ -177,3 +178,33 @@ class Puppet(Echo):
         """Run all batches by itself from now on."""
         self._free = True
         self.finish()
+
+
+class Poisoned(Echo):
+    """Raises for a batch that holds one of the marked values, else echoes."""
+
+    def __init__(self, *marks: float) -> None:
+        super().__init__()
+        self.marks: tuple[float, ...] = marks
+
+    def run(self, batch: Tensors, signature_name: str = DEFAULT_SIGNATURE) -> Tensors:
+        outputs = super().run(batch)
+        if np.isin(batch["input"], self.marks).any():
+            raise ValueError("a marked row")
+        return outputs
+
+
+class Limited(Echo):
+    """A device whose memory holds so many rows; `failures` had more."""
+
+    def __init__(self, rows: int) -> None:
+        super().__init__()
+        self.rows = rows
+        self.failures = 0
+
+    def run(self, batch: Tensors, signature_name: str = DEFAULT_SIGNATURE) -> Tensors:
+        outputs = super().run(batch)
+        if len(batch["input"]) > self.rows:
+            self.failures += 1
+            raise OutOfDeviceMemory(f"{len(batch['input'])} rows do not fit")
+        return outputs

@@ -3,10 +3,14 @@
 import threading
 import time
 from collections import deque
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
 
 import numpy as np
 
+from app.engines.base import Engine
+from app.serving.execution import Observer
+from app.serving.executor import Executor
 from app.serving.job import Job
 
 _PATIENCE_S = 10
@@ -18,12 +22,13 @@ def job(
     dtype: type = np.float32,
     deadline: float | None = None,
     is_gone: Callable[[], bool] = lambda: False,
+    client: str = "",
 ) -> Job:
     """One row for each value, `width` times that value."""
     rows = np.repeat(np.array(values, dtype), width).reshape(len(values), width)
     if deadline is None:
         deadline = time.monotonic() + _PATIENCE_S
-    return Job({"input": rows}, deadline, is_gone)
+    return Job({"input": rows}, deadline, is_gone, client=client)
 
 
 def answered(job: Job) -> list[float]:
@@ -39,6 +44,18 @@ def outcome(job: Job) -> list[float] | Exception:
         return answered(job)
     except Exception as error:
         return error
+
+
+def executor(
+    engine: Engine,
+    max_batch_size: int,
+    observer: Observer | None = None,
+    sizes: Sequence[int] = (),
+    **rest: Any,
+) -> Executor:
+    """An Executor for batches of any size up to the limit, or of `sizes`."""
+    sizes = sizes or range(1, max_batch_size + 1)
+    return Executor(engine, observer or Notes(), sizes, **rest)
 
 
 class FakeTime:
@@ -80,6 +97,8 @@ class Notes:
 
     def __init__(self) -> None:
         self.batches: list[int] = []
+        self.reruns = 0
+        self.limits: list[int] = []
         self.waiting: list[int] = []
         self.left_queue: list[float] = []
         self.stages: list[list[str]] = []
@@ -88,6 +107,12 @@ class Notes:
     def batch_ran(self, rows: int, seconds: float) -> None:
         assert seconds >= 0
         self.batches.append(rows)
+
+    def batch_reran(self) -> None:
+        self.reruns += 1
+
+    def batch_limited(self, rows: int) -> None:
+        self.limits.append(rows)
 
     def rows_waiting(self, rows: int) -> None:
         self.waiting.append(rows)

@@ -43,6 +43,7 @@ class Server:
     process: subprocess.Popen[bytes]
     port: int
     log: Path
+    loaded_line: str = " is ready ("
     headers: dict[str, str] = field(default_factory=dict)
 
     def request(
@@ -86,7 +87,7 @@ class Server:
 
     def loaded(self) -> int:
         """How many models have become ready, over all workers: each logs it once."""
-        return self.log.read_text().count(" is ready (")
+        return self.log.read_text().count(self.loaded_line)
 
     def wait_until_loaded(self) -> None:
         """Until no model is loading any more; some may have failed."""
@@ -153,6 +154,7 @@ def workers_in(args: Iterable[str]) -> int:
 @contextlib.contextmanager
 def serving(
     *args: str,
+    app: str = "wsgi:app",
     ready: bool = True,
     check_exit: bool = True,
     own_session: bool = False,
@@ -160,17 +162,20 @@ def serving(
 ) -> Iterator[Server]:
     """Run `gunicorn wsgi:app *args` with BASKET_<NAME>=value for each setting.
 
-    With `own_session` Ctrl-C in the terminal does not reach Gunicorn.
+    `app` may be another that Gunicorn can import. With `own_session` Ctrl-C in the
+    terminal does not reach Gunicorn.
     """
     port = free_port()
     gunicorn = str(Path(sys.executable).parent / "gunicorn")
-    command = [gunicorn, "wsgi:app", f"--bind=127.0.0.1:{port}", *args]
+    command = [gunicorn, app, f"--bind=127.0.0.1:{port}", *args]
     with tempfile.TemporaryDirectory() as folder:
         log = Path(folder) / "log"
         process = launch(command, log, own_session=own_session, **settings)
         server = Server(process, port, log)
         try:
             if ready:
+                if settings.get("model_process") == "shared":
+                    server.loaded_line = "the models of the model process are here"
                 server.wait_until_ready(workers_in(args))
             yield server
             if process.poll() is None and check_exit:

@@ -6,13 +6,15 @@ import json
 import re
 import socket
 import threading
-from types import SimpleNamespace
+from functools import partial
 
 import numpy as np
 import pytest
 from prometheus_client.parser import text_string_to_metric_families
 
 from app import create_app
+from app.errors import OutOfDeviceMemory
+from app.serving.executor import Executor
 from app.settings import Settings
 from tests.support.engines import Blocks, Echo, Raises
 
@@ -114,10 +116,9 @@ def test_an_answer_carries_its_version_batch_and_times(serve, batching):
 
 def test_times_are_milliseconds(serve, monkeypatch):
     """A batch that takes a second is 1000 in Server-Timing."""
-    client, seconds = serve(), itertools.count(1000)
-    fake_time = SimpleNamespace(monotonic=lambda: next(seconds))
-    monkeypatch.setattr("app.serving.execution.time", fake_time)
-    timing = _predict(client, ROW).headers["Server-Timing"]
+    clock = partial(next, itertools.count(1000))
+    monkeypatch.setattr("app.serving.opening.Executor", partial(Executor, clock=clock))
+    timing = _predict(serve(), ROW).headers["Server-Timing"]
     assert ", infer;dur=1000.000, " in timing
 
 
@@ -320,12 +321,20 @@ def test_a_bug_is_a_500_that_tells_nothing(serve, monkeypatch, caplog):
     assert "secret" in caplog.text
 
 
-def test_rows_that_do_not_fit_the_device_are_a_507(serve, models):
-    """A batch that the device has no memory for is a 507."""
-    models("echo", memory_rows=1)
+def test_a_row_that_does_not_fit_the_device_is_a_507(serve, use_engine):
+    """A single row that the device has no memory for is a 507, and others go on."""
+    use_engine(Raises(OutOfDeviceMemory("a batch of 1 rows does not fit")))
     client = serve()
-    assert "does not fit" in _error(_predict(client, ROW, ROW), 507)
+    assert "does not fit" in _error(_predict(client, [Raises.poison] * 3), 507)
     assert _predict(client, ROW).status_code == 200
+
+
+def test_rows_that_do_not_fit_together_are_run_apart(serve, models):
+    """A batch that the device has no memory for is answered all the same."""
+    models("echo", memory_rows=1)
+    reply = _predict(serve(), *[ROW] * 5)
+    assert reply.json == {"predictions": [[1, 2]] * 5}
+    assert reply.headers["X-Batch-Size"] == "1"
 
 
 def test_a_full_queue_is_a_503_with_retry_after(serve):
@@ -333,13 +342,17 @@ def test_a_full_queue_is_a_503_with_retry_after(serve):
     client = serve(
         max_batch_size=4, max_enqueued_batches=1, batch_timeout_micros=AN_HOUR
     )
-    # This one holds for company, and stays in the queue when its client gives up.
-    waiting = _predict(client, *[ROW] * 3, headers={"X-Request-Timeout-Ms": "1"})
-    assert waiting.status_code == 504
+    # These hold for company.
+    other = threading.Thread(target=_predict, args=(client, ROW, ROW, ROW))
+    other.start()
+    while b'rows{model="echo",version="7"} 3.0' not in client.get("/metrics").data:
+        continue
     reply = _predict(client, ROW, ROW)
     text = _error(reply, 503)
     assert text == "the queue holds 3 of at most 4 rows, and 2 more do not fit"
     assert int(reply.headers["Retry-After"]) >= 1
+    assert _predict(client, ROW).status_code == 200
+    other.join()
 
 
 def test_a_stopping_server_is_a_503_with_retry_after(serve):
@@ -405,9 +418,9 @@ def test_health_needs_no_model(tmp_path):
 @pytest.mark.parametrize(
     ("limit_ms", "headers"),
     [
-        pytest.param(60_000, {"X-Request-Timeout-Ms": "1"}, id="the request's own"),
-        pytest.param(1, {}, id="the server's"),
-        pytest.param(1, {"X-Request-Timeout-Ms": "60000"}, id="the shorter one"),
+        pytest.param(60_000, {"X-Request-Timeout-Ms": "99"}, id="the request's own"),
+        pytest.param(99, {}, id="the server's"),
+        pytest.param(99, {"X-Request-Timeout-Ms": "60000"}, id="the shorter one"),
     ],
 )
 def test_a_request_that_runs_out_of_time_is_a_504(serve, limit_ms, headers):
@@ -536,7 +549,7 @@ def test_a_request_that_reaches_no_queue_is_counted(
 
 def test_a_job_that_never_ran_is_counted(counted):
     """A job that is late before it runs is in the queue's histogram, and no batch's."""
-    settings = {"batch_timeout_micros": AN_HOUR, "request_timeout_ms": 1}
+    settings = {"batch_timeout_micros": AN_HOUR, "request_timeout_ms": 50}
     assert counted(settings, data=_body([ROW, ROW])) == (
         504,
         {

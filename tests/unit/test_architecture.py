@@ -9,41 +9,38 @@ ROOT = Path(__file__).parents[2]
 # What each room may import of app; a new room says here what it builds on.
 ALLOWED = {
     "app.errors": (),
-    "app.checks": (),
-    "app.batching_parameters": ("app.errors",),
-    "app.settings": ("app.batching_parameters", "app.checks", "app.errors"),
-    "app.image_config": ("app.errors",),
-    "app.model_config": (
-        *("app.checks", "app.errors", "app.image_config", "app.settings"),
-    ),
+    "app.settings": ("app.settings", "app.errors"),
     "app.gpus": ("app.errors",),
     "app.engines": ("app.engines", "app.errors", "app.gpus", "app.settings"),
-    "app.codec": ("app.codec", "app.engines.base", "app.errors", "app.image_config"),
-    "app.serving": (
-        *("app.serving", "app.engines", "app.errors"),
-        *("app.image_config", "app.model_config", "app.settings"),
+    "app.codec": (
+        *("app.codec", "app.engines.base", "app.errors"),
+        "app.settings.image_config",
+    ),
+    "app.serving": ("app.serving", "app.engines", "app.errors", "app.settings"),
+    "app.hang_up": (),
+    "app.shared_model": (
+        *("app.shared_model", "app.serving", "app.engines.base", "app.errors"),
+        *("app.hang_up", "app.settings"),
     ),
     "app.telemetry": (),
     "app.api": (
-        *("app.api", "app.codec", "app.serving"),
-        *("app.engines.base", "app.errors", "app.image_config", "app.model_config"),
-        *("app.settings", "app.telemetry"),
+        *("app.api", "app.codec", "app.serving", "app.engines.base", "app.errors"),
+        *("app.hang_up", "app.settings", "app.telemetry"),
     ),
     "app.commands": (
         *("app.commands", "app.engines", "app.errors"),
-        *("app.model_config", "app.serving.repository", "app.settings"),
+        *("app.serving.repository", "app.settings"),
     ),
-    "app.gunicorn_body": (),
-    "app.gunicorn_worker": ("app.gunicorn_body",),
+    "app.workers": ("app.workers",),
 }
 FRAMEWORKS = ("tensorflow", "keras", "jax", "openvino")
 # Package -> the only rooms that may import it.
 KEPT_TO = dict.fromkeys(FRAMEWORKS, ("app.engines",)) | {
-    "flask": ("app", "app.api", "app.commands", "app.gunicorn_worker"),
-    "gunicorn": ("app.gunicorn_body", "app.gunicorn_worker"),
+    "flask": ("app", "app.api", "app.commands", "app.workers"),
+    "gunicorn": ("app.workers",),
     "werkzeug": ("app.api",),
     "prometheus_client": ("app.telemetry",),
-    "google": ("app.batching_parameters",),
+    "google": ("app.settings",),
 }
 
 

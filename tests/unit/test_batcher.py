@@ -1,14 +1,15 @@
 """The Batcher and its twin without batches: one right answer for each job."""
 
+import math
 import threading
 import time
-from types import SimpleNamespace
 
 import numpy as np
 import pytest
 
 from app.errors import (
     Abandoned,
+    CannotMeetDeadline,
     Late,
     ModelFailed,
     OutOfDeviceMemory,
@@ -16,10 +17,12 @@ from app.errors import (
     Stopping,
     TooLarge,
 )
-from app.serving import execution
-from app.serving.batcher import Batcher, Unbatched
+from app.serving.batcher import Batcher
+from app.serving.executor import Executor
 from app.serving.job import Job
-from app.serving.release import Adaptive, FixedTimeout
+from app.serving.job_queue import JobQueue
+from app.serving.release import FixedTimeout
+from app.serving.unbatched import Unbatched
 from tests.support.engines import (
     Blocks,
     Echo,
@@ -30,9 +33,10 @@ from tests.support.engines import (
     Raises,
     TooFewRows,
 )
-from tests.support.jobs import Notes, answered, job, outcome
+from tests.support.jobs import FakeTime, Notes, answered, executor, job, outcome
 
-AN_HOUR = FixedTimeout(timeout_s=3600, max_batch_size=4)
+AT_ONCE = FixedTimeout(timeout_s=0)
+AN_HOUR = FixedTimeout(timeout_s=3600)
 FAILURES = [
     pytest.param(ValueError("secret"), id="exception"),
     pytest.param(MemoryError("secret"), id="out of memory"),
@@ -51,9 +55,11 @@ def _serve():
     """Start a Batcher of 4 rows a batch and 16 in the queue; closed at the end."""
     started = []
 
-    def serve(engine, release=None, observer=None, sizes=()):
-        release, observer = release or Adaptive(), observer or Notes()
-        batcher = Batcher(engine, release, 4, 4, observer, sizes)
+    def serve(engine, release=None, observer=None, sizes=(), **rest):
+        release, observer = release or AT_ONCE, observer or Notes()
+        batcher = Batcher(
+            executor(engine, 4, observer, sizes, **rest), release, 4, observer
+        )
         started.append((engine, batcher))
         batcher.start()
         return batcher
@@ -243,29 +249,155 @@ def test_a_full_queue_refuses_and_goes_on(serve):
     [
         pytest.param([], 1, id="no batch yet"),
         pytest.param([0.001], 1, id="quick batches"),
-        pytest.param([3.0], 12, id="four batches of 3 s wait"),
-        pytest.param([3.0, 8.0], 16, id="a slower batch counts for a fifth"),
-        pytest.param([2.55], 11, id="rounded up"),
+        pytest.param([3.0], 15, id="one of 3 s runs and four wait"),
+        pytest.param([3.0, 3.0, 3.0], 15, id="steady"),
+        pytest.param([3.0, 8.0], 20, id="a slower one counts for a tenth, and doubt"),
+        pytest.param([2.55], 13, id="rounded up"),
     ],
 )
-def test_retry_after_is_computed(serve, monkeypatch, batches_s, retry_after_s):
+def test_retry_after_is_computed(serve, batches_s, retry_after_s):
     """A refusal says in how many seconds the rows that wait now will have run."""
-    time_now = SimpleNamespace(now=1000.0)
-    time_now.monotonic = lambda: time_now.now
-    monkeypatch.setattr(execution, "time", time_now)
-    engine = Puppet()
-    batcher = serve(engine)
+    fake, engine = FakeTime(), Puppet()
+    batcher = serve(engine, clock=fake.clock)
     for took_s in batches_s:
-        _submit(batcher, 0)
+        one = _submit(batcher, 0)
         engine.begun()
-        time_now.now += took_s
+        fake.now += took_s
         engine.finish()
+        one.wait()
     _submit(batcher, 0)
     engine.begun()
-    _submit(batcher, *range(16))
+    _submit(batcher, *range(16), deadline=math.inf)
     with pytest.raises(QueueFull) as refused:
-        _submit(batcher, 1)
+        _submit(batcher, 1, deadline=math.inf)
     assert refused.value.retry_after_s == retry_after_s
+
+
+def _busy_batcher(serve, took_s=3.0):
+    """A Batcher with a batch in its engine, whose batches have taken so long."""
+    fake, engine = FakeTime(), Puppet()
+    batcher = serve(engine, clock=fake.clock)
+    one = _submit(batcher, 0)
+    engine.begun()
+    fake.now += took_s
+    engine.finish()
+    one.wait()
+    _submit(batcher, 1)
+    engine.begun()
+    return batcher, fake
+
+
+@pytest.mark.parametrize(
+    ("waiting", "ran_s", "timeout_s", "refused"),
+    [
+        pytest.param(0, 0.0, 5.5, True, id="behind the batch that runs"),
+        pytest.param(0, 0.0, 7.0, False, id="behind it, with time"),
+        pytest.param(0, 2.0, 5.5, False, id="behind one that is nearly done"),
+        pytest.param(0, 9.0, 5.5, False, id="behind one that takes long"),
+        pytest.param(0, 9.0, 2.5, True, id="behind it, but with no time of its own"),
+        pytest.param(3, 0.0, 7.0, False, id="in the same batch as others"),
+        pytest.param(4, 0.0, 7.0, True, id="behind a full batch"),
+        pytest.param(4, 0.0, 10.0, False, id="behind a full batch, with time"),
+    ],
+)
+def test_what_can_not_be_answered_in_time_is_refused(
+    serve, waiting, ran_s, timeout_s, refused
+):
+    """A job whose deadline comes before its batch would end is refused at once."""
+    batcher, fake = _busy_batcher(serve)
+    fake.now += ran_s
+    for n in range(waiting):
+        _submit(batcher, n, deadline=math.inf)
+    deadline = time.monotonic() + timeout_s
+    if refused:
+        with pytest.raises(CannotMeetDeadline, match=r"about \d\.00 s.* is \d\.\d+ s"):
+            _submit(batcher, 9, deadline=deadline)
+    else:
+        _submit(batcher, 9, deadline=deadline)
+
+
+def test_a_refusal_tells_when_it_would_have_been_in_time(serve):
+    """Retry-After is what is missing to the deadline, in whole seconds."""
+    batcher, _ = _busy_batcher(serve)
+    with pytest.raises(CannotMeetDeadline) as refused:
+        _submit(batcher, 9, deadline=time.monotonic() + 2.5)
+    assert refused.value.retry_after_s == 4
+
+
+def test_a_polite_client_is_not_refused_for_what_others_wait(serve):
+    """The wait that counts is a client's own, not that of a client with many rows."""
+    batcher, _ = _busy_batcher(serve)
+    for n in range(12):
+        _submit(batcher, n, deadline=math.inf, client="flood")
+    deadline = time.monotonic() + 7
+    with pytest.raises(CannotMeetDeadline):
+        _submit(batcher, 1, deadline=deadline, client="flood")
+    _submit(batcher, 1, deadline=deadline, client="polite")
+
+
+def test_time_is_kept_for_the_way_back(serve):
+    """A job whose batch would end in time, but not its answer, is refused."""
+    batcher, _ = _busy_batcher(serve)
+    for reserve_s in (0.0, 2.0):
+        one = job(1, deadline=time.monotonic() + 7)
+        one.reserve_s = reserve_s
+        if reserve_s:
+            with pytest.raises(CannotMeetDeadline):
+                batcher.submit(one)
+        else:
+            batcher.submit(one)
+
+
+def test_an_idle_engine_takes_any_job_in_time(serve):
+    """However long batches took, a job that finds the engine idle is tried."""
+    fake, engine = FakeTime(), Puppet()
+    batcher = serve(engine, clock=fake.clock)
+    for _ in range(2):
+        one = _submit(batcher, 0, deadline=time.monotonic() + 5)
+        engine.begun()
+        fake.now += 60
+        engine.finish()
+        assert answered(one) == [0]
+
+
+def test_a_deadline_that_has_passed_is_late(serve):
+    """A job that comes after its deadline is told so, whatever waits."""
+    batcher, _ = _busy_batcher(serve)
+    with pytest.raises(Late):
+        _submit(batcher, 1, deadline=time.monotonic() - 1)
+
+
+# Whether it makes progress.
+
+
+def test_a_batcher_that_waits_for_its_engine_tells_how_long(serve):
+    """The time without progress is that of the batch in the engine; idle, it is 0."""
+    batcher, fake = _busy_batcher(serve)
+    fake.now += 40
+    assert batcher.stuck_s() == 40
+    assert serve(Echo()).stuck_s() == 0
+
+
+def test_a_batching_thread_that_died_is_told(serve, monkeypatch):
+    """Rows that wait for a thread that is no more wait for ever."""
+    batcher = serve(Echo())
+    assert batcher.stuck_s() == 0
+    monkeypatch.setattr(JobQueue, "take", lambda *_: None)
+    assert answered(_submit(batcher, 1)) == [1]
+    batcher._thread.join(10)
+    _submit(batcher, 2)
+    assert batcher.stuck_s() == math.inf
+
+
+def test_a_fault_of_ours_fails_its_batch_only(serve, monkeypatch):
+    """An error outside the model is its batch's 500, and the next batch is served."""
+    batcher = serve(Echo())
+    execute = Executor.execute
+    monkeypatch.setattr(Executor, "execute", lambda *_: 1 / 0)
+    with pytest.raises(ModelFailed, match="could not be run"):
+        _submit(batcher, 1).wait()
+    monkeypatch.setattr(Executor, "execute", execute)
+    assert answered(_submit(batcher, 2)) == [2]
 
 
 # What is dropped before it runs.
@@ -276,7 +408,8 @@ def test_a_row_whose_deadline_passed_is_never_run(serve):
     engine = Blocks()
     batcher = serve(engine)
     _submit_and_block(batcher, engine, 0)
-    late = _submit(batcher, 1, deadline=time.monotonic())
+    late = _submit(batcher, 1)
+    late.deadline = time.monotonic()
     behind = _submit(batcher, 2)
     engine.let_go()
     assert answered(behind) == [2]
@@ -430,7 +563,7 @@ def test_start_twice_starts_one_thread(serve):
 
 def test_jobs_before_the_start_are_served_after_it():
     """A job that was submitted before the start is answered after it."""
-    batcher = Batcher(Echo(), Adaptive(), 4, 4, Notes())
+    batcher = Batcher(executor(Echo(), 4), AT_ONCE, 4, Notes())
     one = _submit(batcher, 1)
     batcher.start()
     assert answered(one) == [1]
@@ -517,7 +650,7 @@ def test_after_close_no_rows_wait(serve):
 def test_close_before_the_start_answers_too():
     """A Batcher that never started answers its jobs at close and closes its engine."""
     engine = Echo()
-    batcher = Batcher(engine, Adaptive(), 4, 4, Notes())
+    batcher = Batcher(executor(engine, 4), AT_ONCE, 4, Notes())
     one = _submit(batcher, 1)
     batcher.close(10)
     assert isinstance(outcome(one), Stopping)
@@ -527,7 +660,7 @@ def test_close_before_the_start_answers_too():
 
 def test_a_start_after_the_close_serves_nobody():
     """A Batcher that is started after its close ends its thread at once."""
-    batcher = Batcher(Echo(), Adaptive(), 4, 4, Notes())
+    batcher = Batcher(executor(Echo(), 4), AT_ONCE, 4, Notes())
     batcher.close(10)
     batcher.start()
     batcher.close(10)
@@ -539,7 +672,7 @@ def test_a_start_after_the_close_serves_nobody():
 
 
 def _unbatched(engine, observer=None, sizes=()):
-    runner = Unbatched(engine, 16, observer or Notes(), sizes)
+    runner = Unbatched(executor(engine, 16, observer, sizes), 16)
     runner.start()
     return runner
 

@@ -2,7 +2,7 @@
 
 import itertools
 import time
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 import pytest
 from hypothesis import given, settings
@@ -15,14 +15,16 @@ from hypothesis.stateful import (
 )
 
 from app.errors import Abandoned, Late, ModelFailed, QueueFull, Stopping, TooLarge
-from app.serving.batcher import Batcher, Unbatched
+from app.serving.batcher import Batcher
 from app.serving.job import Job
 from app.serving.job_queue import JobQueue
-from app.serving.release import Adaptive
+from app.serving.release import FixedTimeout
+from app.serving.unbatched import Unbatched
 from tests.support.engines import Echo, Puppet
-from tests.support.jobs import Notes, job, outcome
+from tests.support.jobs import Notes, executor, job, outcome
 
 MAX_BATCH_SIZE, MAX_ENQUEUED_BATCHES = 4, 3
+AT_ONCE = FixedTimeout(0)
 MAX_ROWS = MAX_BATCH_SIZE * MAX_ENQUEUED_BATCHES
 PLACES = st.integers(0, 1000)
 
@@ -36,7 +38,7 @@ class Client:
     gone: bool = False
     late: bool = False
     failed: bool = False
-    rows_run: int = 0
+    run: set[float] = field(default_factory=set)
     job: Job | None = None
 
 
@@ -51,12 +53,17 @@ class Till(RuleBasedStateMachine):
         super().__init__()
         self.engine = Puppet()
         self.batcher = Batcher(
-            self.engine, Adaptive(), MAX_BATCH_SIZE, MAX_ENQUEUED_BATCHES, Notes()
+            executor(self.engine, MAX_BATCH_SIZE),
+            AT_ONCE,
+            MAX_ENQUEUED_BATCHES,
+            Notes(),
         )
-        self.batcher._queue = JobQueue(MAX_ROWS, wait=self.engine.rest)
+        self.batcher._queue = JobQueue(MAX_ROWS, AT_ONCE, wait=self.engine.rest)
         self.numbers = itertools.count()
         self.clients: list[Client] = []
         self.running: list[Client] = []
+        # Places of those batches of the engine that failed.
+        self.failed: set[int] = set()
         self.closed = self.hurried = False
         self.batcher.start()
         self.let_a_batch_begin()
@@ -68,25 +75,26 @@ class Till(RuleBasedStateMachine):
         for client in self.running:
             assert not client.gone
             assert not client.late
-            assert not client.failed
-            client.rows_run += len(values.intersection(client.values))
+            client.run |= values.intersection(client.values)
 
     def unanswered(self):
         return [client for client in self.clients if not client.job.is_answered()]
 
+    def waiting(self):
+        """Rows that have not begun to run of those who wait for an answer."""
+        return sum(len(c.values) - len(c.run) for c in self.unanswered())
+
     @rule(
         rows=st.integers(1, MAX_ROWS + 1),
         width=st.integers(1, 2),
-        fate=st.sampled_from(["waits", "waits", "gone", "late"]),
+        who=st.sampled_from("ab"),
+        gone=st.booleans(),
     )
-    def submit(self, rows, width, fate):
+    def submit(self, rows, width, who, gone):
         values = [float(n) for n in itertools.islice(self.numbers, rows)]
-        client = Client(values, width, gone=fate == "gone", late=fate == "late")
-        client.job = job(*values, width=width, is_gone=lambda: client.gone)
-        if client.late:
-            client.job.deadline = time.monotonic()
-        not_run = sum(len(c.values) - c.rows_run for c in self.clients)
-        waiting = sum(len(c.values) - c.rows_run for c in self.unanswered())
+        client = Client(values, width, gone=gone)
+        client.job = job(*values, width=width, is_gone=lambda: client.gone, client=who)
+        not_run = sum(len(c.values) - len(c.run) for c in self.clients)
         try:
             self.batcher.submit(client.job)
         except TooLarge:
@@ -97,17 +105,19 @@ class Till(RuleBasedStateMachine):
             # Dead rows may stand in the queue until their turn comes.
             assert rows + not_run > MAX_ROWS
         else:
-            assert rows + waiting <= MAX_ROWS
             assert not self.closed
             self.clients.append(client)
+            assert self.waiting() <= MAX_ROWS
             if not self.running:
                 self.let_a_batch_begin()
 
     @precondition(lambda self: self.running and not self.closed)
     @rule(error=st.sampled_from([None, None, ValueError(), SystemExit()]))
     def end_a_batch(self, error):
-        for client in self.running:
-            client.failed = error is not None
+        if error is not None:
+            self.failed.add(len(self.engine.batches) - 1)
+            for client in self.running:
+                client.failed = True
         self.engine.finish(error)
         self.let_a_batch_begin()
 
@@ -141,31 +151,45 @@ class Till(RuleBasedStateMachine):
         assert self.engine.closed
         assert not self.unanswered()
         assert all(len(batch) <= MAX_BATCH_SIZE for batch in self.engine.batches)
-        run = [value for batch in self.engine.seen() for value in batch]
-        assert len(run) == len(set(run)), "a row ran twice"
-        for width in (1, 2):
-            line = {v for c in self.clients if c.width == width for v in c.values}
-            in_line = [value for value in run if value in line]
-            assert in_line == sorted(in_line), "a job overtook one of its own shape"
+        batches = self.engine.seen()
+        begun = list(dict.fromkeys(value for batch in batches for value in batch))
+        computed = [
+            value
+            for place, batch in enumerate(batches)
+            for value in batch
+            if place not in self.failed
+        ]
+        assert len(computed) == len(set(computed)), "a row was computed twice"
+        for width, who in itertools.product((1, 2), "ab"):
+            line = {
+                value
+                for client in self.clients
+                if (client.width, client.job.client) == (width, who)
+                for value in client.values
+            }
+            in_line = [value for value in begun if value in line]
+            assert in_line == sorted(in_line), "a job overtook one of its own client"
         for client in self.clients:
-            ran = [value for value in run if value in client.values]
+            ran = [value for value in begun if value in client.values]
             assert ran == client.values[: len(ran)], "a row was left out"
-            self.check_answer(client, ran)
+            self.check_answer(client, ran, set(computed))
 
-    def check_answer(self, client, ran):
+    def check_answer(self, client, ran, computed):
         answer = outcome(client.job)
         if isinstance(answer, list):
             assert answer == client.values == ran
-            assert not client.failed
+            assert computed.issuperset(answer)
         elif isinstance(answer, ModelFailed):
             assert client.failed
-            assert ran
+            assert not computed.issuperset(client.values)
         elif isinstance(answer, Stopping):
             assert self.hurried
+        elif isinstance(answer, QueueFull):
+            assert not ran
         else:
-            assert len(ran) < len(client.values)
             expected = {Late: client.late, Abandoned: client.gone}
             assert expected[type(answer)]
+            assert not computed.issuperset(client.values)
 
 
 def test_each_accepted_job_gets_one_right_answer():
@@ -177,11 +201,11 @@ def test_each_accepted_job_gets_one_right_answer():
 
 
 def _batched(engine, sizes, notes):
-    return Batcher(engine, Adaptive(), sizes[-1], 100, notes, sizes)
+    return Batcher(executor(engine, 0, notes, sizes), AT_ONCE, 100, notes)
 
 
 def _unbatched(engine, sizes, notes):
-    return Unbatched(engine, 100 * sizes[-1], notes, sizes)
+    return Unbatched(executor(engine, 0, notes, sizes), 100 * sizes[-1])
 
 
 @pytest.mark.parametrize("make", [_batched, _unbatched], ids=["batched", "unbatched"])

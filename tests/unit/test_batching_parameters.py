@@ -9,10 +9,9 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from app import batching_parameters
 from app.errors import SettingsError
-from app.model_config import read_model_config
-from app.settings import Settings
+from app.settings import Settings, batching_parameters
+from app.settings.model_config import read_model_config
 
 VARIABLE = "BASKET_BATCHING_PARAMETERS_FILE"
 NUMBER = "expected a whole number from"

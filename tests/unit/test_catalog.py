@@ -7,14 +7,14 @@ import pytest
 
 from app.engines.base import DEFAULT_SIGNATURE
 from app.errors import BadInput, NotReady, Stopping, UnknownModel
-from app.model_config import ModelConfig
-from app.serving.batcher import Unbatched
 from app.serving.catalog import Catalog
 from app.serving.routing import Routes, Target
 from app.serving.served import ServedModel, State, VersionStatus
+from app.serving.unbatched import Unbatched
 from app.settings import Settings
+from app.settings.model_config import ModelConfig
 from tests.support.engines import Echo
-from tests.support.jobs import Notes
+from tests.support.jobs import Notes, executor
 
 PATIENCE_S = 10
 
@@ -27,7 +27,7 @@ def _model(name, version=1):
         engine.platform,
         {DEFAULT_SIGNATURE: engine.signatures[DEFAULT_SIGNATURE]},
         ModelConfig(Settings()),
-        Unbatched(engine, 16, notes),
+        Unbatched(executor(engine, 16, notes), 16),
         notes,
     )
 

@@ -70,7 +70,8 @@ def test_nothing_known(tmp_path, opened, names):
     with pytest.raises(ModelLoadError) as raised:
         engines.open_engine(folder, Settings())
     assert str(raised.value) == (
-        "version 3 holds none of: model.keras, model.h5, saved_model.pb, simulated.json"
+        "version 3 holds none of: model.keras, model.h5, saved_model.pb, "
+        "simulated.json, tensorflow_serving.json"
     )
     assert opened == []
 

@@ -10,8 +10,8 @@ from click.testing import CliRunner
 from app.commands import fetch, models_commands
 from app.commands.architectures import ARCHITECTURES
 from app.errors import ModelLoadError
-from app.model_config import read_model_config
 from app.settings import Settings
+from app.settings.model_config import read_model_config
 
 CLASSES = {"0": ["n01440764", "tench"], "1": ["n01443537", "goldfish"]}
 
@@ -29,8 +29,8 @@ class Applications:
         self.asked: list[tuple] = []
         self.fails: dict[str, Exception] = {}
 
-    def build(self, function, side, weights):
-        self.asked.append((function, side, weights))
+    def build(self, function, scale, side, weights):
+        self.asked.append((function, scale, side, weights))
         if "build" in self.fails:
             raise self.fails["build"]
         shape = (None, side or 224, side or 224, 3)
@@ -80,14 +80,16 @@ def run(tmp_path, applications):
 def test_a_fetched_model_is_ready_to_be_served(
     run, applications, tmp_path, name, scale
 ):
-    """The version, the right scaling and ImageNet's classes stand in one folder."""
+    """The model scales as its architecture wants; beside it stand [image] and names."""
     status, said = run(name)
     assert status == 0, said
     assert f"BASKET_DEFAULT_MODEL={name}" in said
-    assert applications.asked == [(ARCHITECTURES[name].function, None, "imagenet")]
+    assert applications.asked == [
+        (ARCHITECTURES[name].function, scale, None, "imagenet")
+    ]
     assert (tmp_path / name / "1" / "model.keras").read_bytes() == b"a model"
     image = read_model_config(tmp_path / name, Settings(model_dir=tmp_path)).image
-    assert (image.size, image.mode, image.scale) == ((224, 224), "RGB", scale)
+    assert (image.size, image.mode, image.scale) == ((224, 224), "RGB", "none")
     assert [(each.id, each.name) for each in image.classes] == [
         ("n01440764", "tench"),
         ("n01443537", "goldfish"),
@@ -98,7 +100,7 @@ def test_a_size_and_random_weights(run, applications, tmp_path):
     """--size and --weights none reach Keras, and the size stands in basket.toml."""
     status, said = run("mobilenet_v2", "--weights", "none", "--size", "96")
     assert status == 0, said
-    assert applications.asked == [("MobileNetV2", 96, None)]
+    assert applications.asked == [("MobileNetV2", "-1..1", 96, None)]
     image = read_model_config(tmp_path / "mobilenet_v2", Settings()).image
     assert image.size == (96, 96)
 
@@ -108,7 +110,7 @@ def test_a_file_of_weights(run, applications, tmp_path):
     file = tmp_path / "own.weights.h5"
     file.write_bytes(b"weights")
     assert run("mobilenet_v2", "--weights", str(file))[0] == 0
-    assert applications.asked == [("MobileNetV2", None, file)]
+    assert applications.asked == [("MobileNetV2", "-1..1", None, file)]
 
 
 @pytest.mark.parametrize("what", ["build", "classes"])

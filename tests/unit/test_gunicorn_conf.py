@@ -11,7 +11,7 @@ from gunicorn.workers.gthread import ThreadWorker
 from gunicorn.workers.sync import SyncWorker
 
 from app import RUN_DIR, gpus
-from app.gunicorn_worker import GracefulThreadWorker
+from app.workers.graceful import GracefulThreadWorker
 
 CONFIG = Path(__file__).parents[2] / "gunicorn.conf.py"
 

@@ -5,9 +5,9 @@ import json
 import pytest
 
 from app.errors import SettingsError
-from app.image_config import ImageClass, ImageConfig
-from app.model_config import read_model_config
 from app.settings import Settings
+from app.settings.image_config import ImageClass, ImageConfig
+from app.settings.model_config import read_model_config
 
 SOUND = 'size = [96, 64]\nscale = "-1..1"\n'
 

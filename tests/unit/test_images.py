@@ -15,7 +15,7 @@ from PIL import Image, PngImagePlugin
 from app.codec import images
 from app.engines.base import TensorSpec
 from app.errors import BadInput, TooLarge
-from app.image_config import ImageConfig
+from app.settings.image_config import ImageConfig
 from tests.support.pictures import colours, picture, saved
 
 KINDS = ("JPEG", "PNG", "WEBP", "GIF", "BMP")

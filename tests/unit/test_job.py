@@ -19,8 +19,8 @@ def _outputs(*values):
 def test_wait_gives_the_outputs_back():
     """The outputs that were added are the answer."""
     one = job(7)
-    one.start(5, one.enqueued_at + 1.0)
-    one.add(_outputs(7), one.enqueued_at + 3.0)
+    one.start(one.enqueued_at + 1.0)
+    one.add(0, _outputs(7), 5, one.enqueued_at + 3.0)
     answer = one.wait()
     assert answer.outputs["output"].tolist() == [[7]]
     assert answer.batch_rows == 5
@@ -66,8 +66,8 @@ def test_wait_ends_at_a_deadline_to_come():
 def test_an_answer_that_is_there_is_given_after_the_deadline():
     """An answer that is there already is not thrown away for being late."""
     one = job(7, deadline=time.monotonic() - 1)
-    one.start(1, one.enqueued_at)
-    one.add(_outputs(7), one.enqueued_at)
+    one.start(one.enqueued_at)
+    one.add(0, _outputs(7), 1, one.enqueued_at)
     assert one.wait().outputs["output"].tolist() == [[7]]
 
 
@@ -76,18 +76,18 @@ def test_wait_blocks_until_another_thread_answers():
     one, answers = job(7), []
     waiter = threading.Thread(target=lambda: answers.append(one.wait()))
     waiter.start()
-    one.start(1, one.enqueued_at)
-    one.add(_outputs(7), one.enqueued_at)
+    one.start(one.enqueued_at)
+    one.add(0, _outputs(7), 1, one.enqueued_at)
     waiter.join(10)
     assert answers[0].outputs["output"].tolist() == [[7]]
 
 
 def test_pieces_are_joined_in_order():
-    """Rows that ran in several batches come back as one array, in order."""
+    """Rows that ran in several batches come back as one array, in their own order."""
     one = job(1, 2, 3, 4, 5)
-    for values in ([1, 2], [3, 4], [5]):
+    for values in ([3, 4], [1, 2], [5]):
         assert not one.is_answered()
-        one.add(_outputs(*values), 0.0)
+        one.add(values[0] - 1, _outputs(*values), 2, 0.0)
     assert one.is_answered()
     assert one.wait().outputs["output"].tolist() == [[1], [2], [3], [4], [5]]
 
@@ -96,7 +96,7 @@ def test_each_output_is_joined_by_itself():
     """A model's several outputs are joined each under its own name."""
     one = job(1, 2)
     for value in (1, 2):
-        one.add({"a": np.array([value]), "b": np.array([-value])}, 0.0)
+        one.add(value - 1, {"a": np.array([value]), "b": np.array([-value])}, 1, 0.0)
     outputs = one.wait().outputs
     assert {name: array.tolist() for name, array in outputs.items()} == {
         "a": [1, 2],
@@ -108,7 +108,7 @@ def test_the_first_answer_stands():
     """After an error neither outputs nor another error change the answer."""
     one = job(7)
     one.fail(ModelFailed("first"))
-    one.add(_outputs(7), 0.0)
+    one.add(0, _outputs(7), 1, 0.0)
     one.fail(Stopping("second"))
     with pytest.raises(ModelFailed, match="first"):
         one.wait()
@@ -117,7 +117,7 @@ def test_the_first_answer_stands():
 def test_a_result_is_not_overtaken_by_an_error():
     """After the result a later error is ignored."""
     one = job(7)
-    one.add(_outputs(7), 0.0)
+    one.add(0, _outputs(7), 1, 0.0)
     one.fail(Stopping("too late"))
     assert one.wait().outputs["output"].tolist() == [[7]]
 
@@ -132,7 +132,7 @@ def test_threads_that_race_give_one_answer():
         def answer(place, one=one, start=start):
             start.wait()
             if place == 0:
-                one.add(_outputs(7), 0.0)
+                one.add(0, _outputs(7), 1, 0.0)
             else:
                 one.fail(ModelFailed(f"thread {place}"))
 
@@ -149,10 +149,10 @@ def test_times_span_from_arrival_to_the_first_and_the_last_row():
     """Queue time ends with the first piece's start, infer time with the last's end."""
     one = job(1, 2, 3)
     arrived_at = one.enqueued_at
-    one.start(2, arrived_at + 0.5)
-    one.add(_outputs(1, 2), arrived_at + 1.0)
-    one.start(1, arrived_at + 2.0)
-    one.add(_outputs(3), arrived_at + 2.5)
+    one.start(arrived_at + 0.5)
+    one.add(0, _outputs(1, 2), 2, arrived_at + 1.0)
+    one.start(arrived_at + 2.0)
+    one.add(2, _outputs(3), 1, arrived_at + 2.5)
     answer = one.wait()
     assert answer.queue_s == pytest.approx(0.5)
     assert answer.infer_s == pytest.approx(2.0)

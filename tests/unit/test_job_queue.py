@@ -7,11 +7,15 @@ import pytest
 
 from app.errors import Abandoned, Late, ModelFailed, Stopping
 from app.serving.job_queue import JobQueue
-from app.serving.release import Adaptive, FixedTimeout
+from app.serving.release import FixedTimeout
 from tests.support.jobs import FakeTime, job, outcome
 
-ADAPTIVE = Adaptive()
-HALF_A_SECOND = FixedTimeout(timeout_s=0.5, max_batch_size=4)
+AT_ONCE = FixedTimeout(timeout_s=0)
+HALF_A_SECOND = FixedTimeout(timeout_s=0.5)
+
+
+def FOUR(key):
+    return 4
 
 
 @pytest.fixture(name="fake")
@@ -21,7 +25,12 @@ def _fake():
 
 @pytest.fixture(name="jobs")
 def _jobs(fake):
-    return JobQueue(16, clock=fake.clock, wait=fake.wait)
+    return JobQueue(16, AT_ONCE, clock=fake.clock, wait=fake.wait)
+
+
+@pytest.fixture(name="holding")
+def _holding(fake):
+    return JobQueue(16, HALF_A_SECOND, clock=fake.clock, wait=fake.wait)
 
 
 def _put(jobs, *values, at=1000.0, deadline=2000.0, **rest):
@@ -40,8 +49,8 @@ def _rows(pieces):
     ]
 
 
-def _take(jobs, release=ADAPTIVE, max_batch_size=4):
-    return _rows(jobs.take(release, max_batch_size))
+def _take(jobs, max_batch_size=4):
+    return _rows(jobs.take(lambda key: max_batch_size))
 
 
 def test_a_full_queue_refuses_at_once(jobs, fake):
@@ -108,41 +117,66 @@ def test_different_rows_never_share_a_batch(jobs, other):
     assert _take(jobs) == [2]
 
 
-def test_a_row_of_another_shape_blocks_nobody(jobs, fake):
+def test_a_row_of_another_shape_blocks_nobody(holding, fake):
     """A lone row that holds does not keep a full line of another shape waiting."""
-    _put(jobs, 1, at=999.75)
+    _put(holding, 1, at=999.75)
     for n in range(4):
-        _put(jobs, 10 + n, width=2)
-    assert _take(jobs, HALF_A_SECOND) == [10, 11, 12, 13]
+        _put(holding, 10 + n, width=2)
+    assert _take(holding) == [10, 11, 12, 13]
     assert fake.waits == []
-    assert _take(jobs, HALF_A_SECOND) == [1]
+    assert _take(holding) == [1]
     assert fake.waits == [0.25]
 
 
-def test_the_oldest_head_goes_first(jobs):
-    """Among lines that may start now the one with the oldest job is taken."""
-    _put(jobs, 1, at=1002.0)
-    _put(jobs, 2, at=1001.0, width=2)
-    _put(jobs, 3, at=1003.0, width=3)
-    assert [_take(jobs) for _ in range(3)] == [[2], [1], [3]]
+def test_lines_are_served_in_turn(jobs):
+    """Among lines that may start now the one served longest ago is taken."""
+    for n in range(6):
+        _put(jobs, n)
+    _put(jobs, 10, width=2)
+    assert _take(jobs) == [0, 1, 2, 3]
+    _put(jobs, 20, width=3)
+    assert [_take(jobs) for _ in range(3)] == [[10], [4, 5], [20]]
 
 
-def test_being_overdue_counts_no_more_than_being_full(jobs):
+def test_being_overdue_counts_no_more_than_being_full(holding):
     """A full line goes before an overdue one whose oldest job is younger."""
     for n in range(4):
-        _put(jobs, n, at=998.0)
-    _put(jobs, 9, at=999.0, width=2)
-    assert _take(jobs, HALF_A_SECOND) == [0, 1, 2, 3]
-    assert _take(jobs, HALF_A_SECOND) == [9]
+        _put(holding, n, at=998.0)
+    _put(holding, 9, at=999.0, width=2)
+    assert _take(holding) == [0, 1, 2, 3]
+    assert _take(holding) == [9]
 
 
-def test_a_line_that_is_always_full_starves_nobody(jobs, fake):
+def test_a_line_that_is_always_full_starves_nobody(holding, fake):
     """A single old row goes before the younger rows of a line that stays full."""
-    _put(jobs, 1, at=999.0)
+    _put(holding, 1, at=999.0)
     for n in range(8):
-        _put(jobs, 10 + n, at=1000.0, width=2)
-    assert _take(jobs, HALF_A_SECOND) == [1]
-    assert _take(jobs, HALF_A_SECOND) == [10, 11, 12, 13]
+        _put(holding, 10 + n, at=1000.0, width=2)
+    assert _take(holding) == [1]
+    assert _take(holding) == [10, 11, 12, 13]
+
+
+def test_the_rule_hears_of_arrivals_and_of_finished_batches(fake):
+    """The rule is told of each job's rows when they come, and of each batch's end."""
+    heard = []
+
+    class Listens(FixedTimeout):
+        def arrived(self, rows, now):
+            heard.append(("arrived", rows, now))
+
+        def finished(self, rows, now):
+            heard.append(("finished", rows, now))
+
+    jobs = JobQueue(16, Listens(0), clock=fake.clock, wait=fake.wait)
+    _put(jobs, 1, 2)
+    _put(jobs, 3)
+    _take(jobs)
+    fake.at(1000.5, lambda: _put(jobs, 4))
+    _take(jobs)
+    assert heard == [
+        *(("arrived", 2, 1000.0), ("arrived", 1, 1000.0)),
+        *(("finished", 3, 1000.0), ("arrived", 1, 1000.5)),
+    ]
 
 
 def test_an_empty_queue_blocks_until_a_job_comes(jobs, fake):
@@ -159,45 +193,45 @@ def test_adaptive_takes_what_is_there(jobs, fake):
     assert fake.waits == []
 
 
-def test_the_age_counts_from_enqueueing(jobs, fake):
+def test_the_age_counts_from_enqueueing(holding, fake):
     """A row that was old before the taker came waits only for the rest."""
-    _put(jobs, 1, at=999.625)
-    assert _take(jobs, HALF_A_SECOND) == [1]
+    _put(holding, 1, at=999.625)
+    assert _take(holding) == [1]
     assert fake.waits == [0.125]
     assert fake.now == 1000.125
 
 
-def test_a_row_older_than_the_timeout_is_taken_at_once(jobs, fake):
+def test_a_row_older_than_the_timeout_is_taken_at_once(holding, fake):
     """A row that waited its time behind a running batch does not wait again."""
-    _put(jobs, 1, at=990.0)
-    assert _take(jobs, HALF_A_SECOND) == [1]
+    _put(holding, 1, at=990.0)
+    assert _take(holding) == [1]
     assert fake.waits == []
 
 
-def test_newcomers_join_and_do_not_prolong_the_hold(jobs, fake):
+def test_newcomers_join_and_do_not_prolong_the_hold(holding, fake):
     """Rows that come while a batch holds join it, and it still starts on time."""
-    _put(jobs, 1)
-    fake.at(1000.25, lambda: _put(jobs, 2, at=1000.25))
-    fake.at(1000.375, lambda: _put(jobs, 3, at=1000.375))
-    assert _take(jobs, HALF_A_SECOND) == [1, 2, 3]
+    _put(holding, 1)
+    fake.at(1000.25, lambda: _put(holding, 2, at=1000.25))
+    fake.at(1000.375, lambda: _put(holding, 3, at=1000.375))
+    assert _take(holding) == [1, 2, 3]
     assert fake.waits == [0.5, 0.25, 0.125]
     assert fake.now == 1000.5
 
 
-def test_a_full_batch_ends_the_hold(jobs, fake):
+def test_a_full_batch_ends_the_hold(holding, fake):
     """The row that fills the batch starts it, whatever is left of the timeout."""
-    _put(jobs, 1)
-    fake.at(1000.25, lambda: _put(jobs, 2, 3, 4, at=1000.25))
-    assert _take(jobs, HALF_A_SECOND) == [1, 2, 3, 4]
+    _put(holding, 1)
+    fake.at(1000.25, lambda: _put(holding, 2, 3, 4, at=1000.25))
+    assert _take(holding) == [1, 2, 3, 4]
     assert fake.now == 1000.25
 
 
-def test_the_rest_of_a_split_job_keeps_its_age(jobs, fake):
+def test_the_rest_of_a_split_job_keeps_its_age(holding, fake):
     """What is left of a split job holds no longer than the job's own timeout."""
-    _put(jobs, 1, 2, 3, 4, 5)
-    assert _take(jobs, HALF_A_SECOND) == [1, 2, 3, 4]
+    _put(holding, 1, 2, 3, 4, 5)
+    assert _take(holding) == [1, 2, 3, 4]
     fake.now = 1000.375
-    assert _take(jobs, HALF_A_SECOND) == [5]
+    assert _take(holding) == [5]
     assert fake.waits == [0.125]
 
 
@@ -230,7 +264,7 @@ def test_the_dead_free_their_room(jobs):
 def test_only_dead_jobs_make_an_empty_batch(jobs):
     """A taker gets an empty list where all that waited were dead."""
     _put(jobs, 1, 2, is_gone=lambda: True)
-    assert jobs.take(ADAPTIVE, 4) == []
+    assert jobs.take(FOUR) == []
     assert jobs.qsize() == 0
 
 
@@ -252,29 +286,29 @@ def test_a_closed_queue_refuses(jobs):
         _put(jobs, 1)
 
 
-def test_a_closed_queue_lets_the_rest_out_without_holding(jobs, fake):
+def test_a_closed_queue_lets_the_rest_out_without_holding(holding, fake):
     """After close what waits is taken at once, and then there is nothing."""
-    _put(jobs, *range(5))
-    _put(jobs, 9)
-    jobs.close()
-    assert _take(jobs, HALF_A_SECOND) == [0, 1, 2, 3]
-    assert _take(jobs, HALF_A_SECOND) == [4, 9]
-    assert jobs.take(HALF_A_SECOND, 4) is None
+    _put(holding, *range(5))
+    _put(holding, 9)
+    holding.close()
+    assert _take(holding) == [0, 1, 2, 3]
+    assert _take(holding) == [4, 9]
+    assert holding.take(FOUR) is None
     assert fake.waits == []
 
 
-def test_close_ends_a_hold(jobs, fake):
+def test_close_ends_a_hold(holding, fake):
     """A batch that holds when the queue is closed starts then."""
-    _put(jobs, 1)
-    fake.at(1000.25, jobs.close)
-    assert _take(jobs, HALF_A_SECOND) == [1]
+    _put(holding, 1)
+    fake.at(1000.25, holding.close)
+    assert _take(holding) == [1]
     assert fake.now == 1000.25
 
 
 def test_close_ends_the_wait_for_a_job(jobs, fake):
     """A taker that waits at an empty queue goes home when it is closed."""
     fake.at(1001.0, jobs.close)
-    assert jobs.take(ADAPTIVE, 4) is None
+    assert jobs.take(FOUR) is None
 
 
 def test_clear_gives_back_what_waits(jobs):
@@ -293,5 +327,5 @@ def test_clear_gives_back_the_batch_that_runs(jobs):
     _take(jobs)
     assert jobs.clear() == [one]
     jobs.close()
-    assert jobs.take(ADAPTIVE, 4) is None
+    assert jobs.take(FOUR) is None
     assert jobs.clear() == []

@@ -10,10 +10,10 @@ from app.errors import (
     ModelFailed,
     ModelLoadError,
     NotReady,
+    NotYetLoadable,
     Stopping,
     UnknownModel,
 )
-from app.model_config import ModelConfig
 from app.serving.catalog import Catalog
 from app.serving.loader import Loader
 from app.serving.opening import Opener
@@ -21,6 +21,7 @@ from app.serving.routing import Target
 from app.serving.served import ServedModel, State
 from app.serving.unloaded import Unloaded
 from app.settings import Settings
+from app.settings.model_config import ModelConfig
 from tests.support.engines import Blocks, Echo
 from tests.support.jobs import Notes, answered, job
 
@@ -235,6 +236,24 @@ def test_a_model_s_own_settings_count(loading):
     assert [len(batch) for batch in engine.batches][-2:] == [2, 1]
 
 
+def test_each_pass_calls_whoever_wants_to_know(tmp_path):
+    """At each look at the folder the Loader's guest is called once."""
+    settings, calls = Settings(model_dir=tmp_path), []
+    loader = Loader(
+        settings,
+        Catalog(None),
+        Opener(lambda *_: Notes()),
+        Unloaded(),
+        scan_every_s=None,
+        at_each_pass=lambda: calls.append(1),
+    )
+    loader.start()
+    assert loader.rescan(PATIENCE_S)
+    assert loader.rescan(PATIENCE_S)
+    loader.close(PATIENCE_S)
+    assert len(calls) in (2, 3)
+
+
 def test_models_are_announced_before_they_load(loading):
     """From the start on a model that is not ready yet is known to be loading."""
     engine = loading.add("flowers", engine=Blocks())
@@ -317,6 +336,26 @@ def test_a_broken_version_is_tried_again_when_it_has_changed(loading):
     loading.rescan()
     assert loading.answers() == 1
     assert loading.catalog.problems() == {}
+
+
+def test_a_version_that_waits_for_another_server_is_tried_each_time(loading, caplog):
+    """It is served once it can be, though no file changed, and is logged only once."""
+    loading.add("m", 1)
+    loading.add("m", 2, NotYetLoadable("the server is away"))
+    catalog = loading.load()
+    for _ in range(2):
+        assert loading.loader.rescan(PATIENCE_S)
+    assert list(catalog.names()) == ["m"]
+    with catalog.lease(Target("m")) as model:
+        assert model.version == 1
+    assert loading.opened.count(("m", "2")) == 3
+    assert caplog.text.count("the server is away") == 1
+    loading.engines["m", "2"] = Echo()
+    assert loading.loader.rescan(PATIENCE_S)
+    with catalog.lease(Target("m")) as model:
+        assert model.version == 2
+    assert loading.loader.rescan(PATIENCE_S)
+    assert loading.opened.count(("m", "2")) == 4
 
 
 def test_a_version_that_is_taken_away_gives_way_to_the_one_before(loading):

@@ -5,8 +5,8 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from app.errors import SettingsError
-from app.model_config import ModelConfig, read_model_config
 from app.settings import Settings
+from app.settings.model_config import ModelConfig, read_model_config
 
 MANY_DIGITS = "9" * 5000
 MORE_THAN_PYTHON_PRINTS = "0x" + "f" * 5000

@@ -4,11 +4,18 @@ import numpy as np
 import pytest
 
 from app.engines.base import DEFAULT_SIGNATURE, Signature, TensorSpec
-from app.errors import ModelLoadError, OutOfDeviceMemory
-from app.model_config import ModelConfig
-from app.serving.batcher import Batcher, Unbatched
+from app.errors import (
+    Late,
+    ModelLoadError,
+    NotYetLoadable,
+    OutOfDeviceMemory,
+    Unavailable,
+)
+from app.serving.batcher import Batcher
 from app.serving.opening import Opener, warm_up
+from app.serving.unbatched import Unbatched
 from app.settings import Settings
+from app.settings.model_config import ModelConfig
 from tests.support.engines import Echo, Fails
 from tests.support.jobs import Notes, answered, job
 
@@ -22,20 +29,38 @@ def _wants(*specs, engine=None):
 
 
 @pytest.mark.parametrize(
-    ("max_batch_size", "sizes"), [(4, [1, 4]), (1, [1])], ids=["1 and 4", "only 1"]
+    ("limits", "sizes"),
+    [
+        pytest.param({"max_batch_size": 4}, [1, 4], id="1 and 4"),
+        pytest.param({"max_batch_size": 1}, [1], id="only 1"),
+        pytest.param(
+            {"max_batch_size": 8, "allowed_batch_sizes": (2, 4, 8)}, [2, 4, 8], id="set"
+        ),
+    ],
 )
-def test_warm_up_runs_the_smallest_and_the_largest_batch(max_batch_size, sizes):
-    """Warm-up runs one row and a full batch, each size once."""
+def test_warm_up_runs_the_sizes_that_matter(tmp_path, limits, sizes):
+    """A model is warmed up with one row and a full batch, or with each allowed size."""
     engine = Echo()
-    warm_up(engine, max_batch_size)
+    opener = Opener(lambda *_: Notes(), lambda *_: engine)
+    served = opener.open("m", 1, tmp_path, ModelConfig(Settings(**limits)))
+    served.runner.close(10)
     assert [len(batch) for batch in engine.batches] == sizes
 
 
-def test_warm_up_runs_each_allowed_size():
-    """Where sizes are set warm-up runs each of them once, and no other."""
-    engine = Echo()
-    warm_up(engine, 8, (2, 4, 8))
-    assert [len(batch) for batch in engine.batches] == [2, 4, 8]
+def test_warm_up_tells_what_a_model_computes():
+    """What comes back is the smallest batch of each signature that ran well."""
+    good, bad = TensorSpec("good", FLOAT32, (1,)), TensorSpec("bad", STRING, (1,))
+
+    class OneOfTwo(Echo):
+        def run(self, batch, signature_name=DEFAULT_SIGNATURE):
+            if "bad" in batch:
+                raise ValueError("no empty strings")
+            return {}
+
+    engine = OneOfTwo()
+    engine.signatures = {"a": Signature((good,), ()), "b": Signature((bad,), ())}
+    known_good = warm_up(engine, (2, 4))
+    assert {name: len(batch["good"]) for name, batch in known_good.items()} == {"a": 2}
 
 
 def test_warm_up_feeds_what_each_signature_wants():
@@ -55,7 +80,7 @@ def test_warm_up_feeds_what_each_signature_wants():
         "picture": Signature((image, scale), ()),
         "text": Signature((words,), ()),
     }
-    warm_up(engine, 5)
+    warm_up(engine, (1, 5))
     looks = {
         name: {key: (rows.dtype, rows.shape) for key, rows in batch.items()}
         for name, batch in given.items()
@@ -76,7 +101,7 @@ def test_a_model_that_fails_on_rows_of_zeros_is_refused(size):
                 TensorSpec("input", FLOAT32, (1,)),
                 engine=Fails(ValueError("secret"), size),
             ),
-            4,
+            (1, 4),
         )
 
 
@@ -87,14 +112,21 @@ def test_a_model_that_fails_on_rows_of_zeros_is_refused(size):
 )
 def test_a_model_may_refuse_rows_that_are_made_up(spec, caplog):
     """A model that raises on empty strings or sizes of 1 is served, with a warning."""
-    warm_up(_wants(spec, engine=Fails(ValueError("secret"), 1, 4)), 4)
+    warm_up(_wants(spec, engine=Fails(ValueError("secret"), 1, 4)), (1, 4))
     assert "rows of zeros (ValueError); clients may do better" in caplog.text
     assert "secret" not in caplog.text
 
 
+@pytest.mark.parametrize("error", [Unavailable("away"), Late("away")])
+def test_a_model_whose_server_is_away_may_come(error):
+    """A warm-up that another server does not answer now can be tried again."""
+    with pytest.raises(NotYetLoadable, match=r"^away$"):
+        warm_up(_wants(TensorSpec("input", FLOAT32, (1,)), engine=Fails(error, 1)), [1])
+
+
 def test_a_full_batch_that_does_not_fit_is_tolerated():
     """A model whose memory is too small for a full batch is served all the same."""
-    warm_up(Fails(OutOfDeviceMemory("4 rows do not fit"), 4), 4)
+    warm_up(Fails(OutOfDeviceMemory("4 rows do not fit"), 4), (1, 4))
 
 
 def test_a_row_that_does_not_fit_is_not_tolerated():
@@ -104,7 +136,7 @@ def test_a_row_that_does_not_fit_is_not_tolerated():
         engine=Fails(OutOfDeviceMemory("1 row does not fit"), 1),
     )
     with pytest.raises(ModelLoadError, match="not even one row fits: 1 row does not"):
-        warm_up(engine, 4)
+        warm_up(engine, (1, 4))
 
 
 def test_a_smallest_size_that_does_not_fit_is_not_tolerated():
@@ -114,7 +146,7 @@ def test_a_smallest_size_that_does_not_fit_is_not_tolerated():
         engine=Fails(OutOfDeviceMemory("2 rows do not"), 2),
     )
     with pytest.raises(ModelLoadError, match="not even a batch of 2 rows fits: 2 rows"):
-        warm_up(engine, 4, (2, 4))
+        warm_up(engine, (2, 4))
 
 
 @pytest.mark.parametrize(

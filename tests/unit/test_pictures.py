@@ -11,8 +11,8 @@ import pytest
 from app import create_app
 from app.codec import rows
 from app.engines.base import DEFAULT_SIGNATURE
-from app.image_config import ImageConfig
 from app.settings import Settings
+from app.settings.image_config import ImageConfig
 from tests.support.pictures import colours, form, saved
 from tests.support.signatures import takes
 

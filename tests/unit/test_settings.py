@@ -25,6 +25,7 @@ READ = [
     ("BASKET_GPUS", "all", None),
     ("BASKET_GPUS", "0, 2", (0, 2)),
     ("BASKET_MODEL_PROCESS", "worker", "worker"),
+    ("BASKET_MODEL_PROCESS", "shared", "shared"),
     ("BASKET_REQUEST_TIMEOUT_MS", "5", 5),
     ("BASKET_MAX_BODY_BYTES", "1024", 1024),
     ("BASKET_API_KEYS", "one, two", ("one", "two")),

@@ -15,13 +15,14 @@ from app.api.operations import operations_blueprint
 from app.api.responses import install_error_handlers
 from app.api.v1 import v1_blueprint
 from app.engines.base import DEFAULT_SIGNATURE, Signature, TensorSpec
-from app.model_config import ModelConfig
-from app.serving.batcher import Unbatched
 from app.serving.catalog import Catalog
+from app.serving.health import Health
 from app.serving.routing import Routes
 from app.serving.served import ServedModel
+from app.serving.unbatched import Unbatched
 from app.settings import Settings
-from tests.support.jobs import Notes
+from app.settings.model_config import ModelConfig
+from tests.support.jobs import Notes, executor
 
 LIMIT = 1000
 ROW = {"point": [1.0, 2.0], "word": "hi"}
@@ -84,13 +85,15 @@ class Site:
         install_api_keys(app, keys)
         inference = Inference(self.catalog, Settings())
         app.register_blueprint(v1_blueprint(self.catalog, inference))
-        app.register_blueprint(operations_blueprint(self.catalog))
+        app.register_blueprint(
+            operations_blueprint(self.catalog, Health(self.catalog, 30))
+        )
         self.client = app.test_client()
 
     def serve(self, name, version):
         self.catalog.expect(name)
         poet = Poet(version)
-        runner = Unbatched(poet, 64, self.notes)
+        runner = Unbatched(executor(poet, 64, self.notes), 64)
         self.catalog.add(
             ServedModel(
                 name,

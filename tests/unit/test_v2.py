@@ -230,7 +230,7 @@ def test_what_is_not_built_is_a_501(site):
 def test_the_timeout_parameter_is_the_deadline(site):
     """A request that is not answered within its own microseconds is a 504."""
     m = site(batch_timeout_micros=AN_HOUR)
-    reply = m.infer({**ONE, "parameters": {"timeout": 1000}})
+    reply = m.infer({**ONE, "parameters": {"timeout": 99_000}})
     assert error(reply, 504) == "no answer was ready before the request's deadline"
 
 

@@ -7,8 +7,8 @@ from dataclasses import Field, dataclass, field, fields
 from pathlib import Path
 from typing import Any
 
-from app import checks
 from app.errors import SettingsError
+from app.settings import checks
 
 _PREFIX = "BASKET_"
 # Lists, which have no variable: they stand in basket.toml and the batching file.
@@ -136,7 +136,7 @@ def batching_limits(values: Mapping[str, object]) -> dict[str, Any]:
 
 def _limits_in(file: Path) -> dict[str, Any]:
     # Only where it is needed: protobuf takes 7 MiB.
-    from app import batching_parameters  # noqa: PLC0415
+    from app.settings import batching_parameters  # noqa: PLC0415
 
     return batching_limits(batching_parameters.read(file).limits)
 
@@ -161,7 +161,7 @@ _PARSERS: dict[str, Callable[[str], object]] = {
     "batching_parameters_file": Path,
     "gpu_memory_fraction": checks.fraction,
     "gpus": checks.gpu_list,
-    "model_process": checks.one_of("worker"),
+    "model_process": checks.one_of("worker", "shared"),
     "request_timeout_ms": checks.as_text(checks.whole(1, 86_400_000)),
     "max_body_bytes": checks.as_text(checks.whole(1, 1 << 40)),
     "api_keys": checks.keys,

@@ -6,10 +6,9 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
-from app import checks
 from app.errors import SettingsError
-from app.image_config import ImageConfig, read_image_config
-from app.settings import Settings, batching_limits
+from app.settings import Settings, batching_limits, checks
+from app.settings.image_config import ImageConfig, read_image_config
 
 FILE_NAME = "basket.toml"
 # Settings of the server that a model may set for itself.

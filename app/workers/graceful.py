@@ -6,15 +6,17 @@ while serving, stops accepting for up to 2 s for each client that is slow to clo
 gunicorn.conf.py puts this class in the place of the original.
 """
 
+import selectors
 import socket
 import time
 from concurrent.futures import Future
+from functools import partial
 from types import FrameType
 from typing import TYPE_CHECKING, Any, cast
 
-from gunicorn.workers.gthread import TConn, ThreadWorker
+from gunicorn.workers.gthread import TConn
 
-from app.gunicorn_body import read_directly
+from app.workers.patient import DEFER, PatientThreadWorker
 
 if TYPE_CHECKING:
     from flask import Flask
@@ -30,7 +32,7 @@ _TICK_S = 0.25
 _LAST_ANSWERS_S = 1.0
 
 
-class GracefulThreadWorker(ThreadWorker):
+class GracefulThreadWorker(PatientThreadWorker):
     """A ThreadWorker that reads, closes and stops in its own way."""
 
     _stopping_since: float | None = None
@@ -60,16 +62,11 @@ class GracefulThreadWorker(ThreadWorker):
             timeout = _TICK_S
         super().wait_for_and_dispatch_events(timeout)
 
-    def handle_request(self, req: Any, conn: TConn) -> bool:
-        """Have the body read in as few steps as it comes in."""
-        read_directly(req)
-        return super().handle_request(req, conn)
-
     def murder_keepalived(self) -> None:
         """While stopping, unused connections expire sooner."""
         if self._stopping_since is not None:
             idle_until = self._stopping_since + _IDLE_S
-            for connection in self.keepalived_conns:
+            for connection in (*self.keepalived_conns, *self.pending_conns):
                 connection.timeout = min(connection.timeout or idle_until, idle_until)
         super().murder_keepalived()
 
@@ -83,6 +80,21 @@ class GracefulThreadWorker(ThreadWorker):
         keep = not fs.cancelled() and fs.exception() is None and fs.result()
         if keep and self.alive:
             super().finish_request(conn, fs)
+            return
+        if keep is DEFER:
+            # Its request may be on the way: it is waited for, though not for long.
+            self.enqueue_req(conn)
+            return
+        if keep:
+            # It was told that it may send again.
+            conn.sock.setblocking(False)
+            conn.timeout = time.monotonic() + _IDLE_S
+            self.keepalived_conns.append(conn)
+            self.poller.register(
+                conn.sock,
+                selectors.EVENT_READ,
+                partial(self.on_client_socket_readable, conn),
+            )
             return
         self.nr_conns -= 1
         if _has_unread_data(conn.sock):

@@ -4,14 +4,42 @@ import json
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from types import MappingProxyType
+from typing import Any, NamedTuple
 
 from app.errors import SettingsError
 
 MODES = ("RGB", "L")
+
+
+class Scale(NamedTuple):
+    """What a value from 0 to 255 becomes: value * factor + summand.
+
+    Both are one number for all channels, or one for each channel of the result, whose
+    channels are blue, green and red where `is_bgr`.
+    """
+
+    factor: float | tuple[float, ...] = 1.0
+    summand: float | tuple[float, ...] = 0.0
+    is_bgr: bool = False
+
+
+_MEAN = (0.485, 0.456, 0.406)
+_DEVIATION = (0.229, 0.224, 0.225)
 # keras.applications calls these, in turn: no mode of its own, "tf", none, "torch" and
 # "caffe".
-SCALES = ("0..1", "-1..1", "none", "imagenet", "caffe")
+SCALES: Mapping[str, Scale] = MappingProxyType(
+    {
+        "0..1": Scale(1 / 255),
+        "-1..1": Scale(1 / 127.5, -1.0),
+        "none": Scale(),
+        "imagenet": Scale(
+            tuple(1 / (255 * deviation) for deviation in _DEVIATION),
+            tuple(-m / d for m, d in zip(_MEAN, _DEVIATION, strict=True)),
+        ),
+        "caffe": Scale(1.0, (-103.939, -116.779, -123.68), is_bgr=True),
+    }
+)
 # The words of keras.utils.load_img, its default first.
 INTERPOLATIONS = ("nearest", "bilinear", "bicubic", "lanczos", "box", "hamming")
 _FOR_COLOURS = ("imagenet", "caffe")
@@ -61,7 +89,7 @@ def read_image_config(table: Mapping[str, Any], folder: Path) -> ImageConfig:
                 f"{_PLACE} unknown key {key!r}; known: {', '.join(_KEYS)}"
             )
     mode = _word(table, "mode", MODES, default=MODES[0])
-    scale = _word(table, "scale", SCALES)
+    scale = _word(table, "scale", tuple(SCALES))
     if scale in _FOR_COLOURS and mode != "RGB":
         raise SettingsError(f'{_PLACE} scale = "{scale}" is for mode = "RGB" only')
     interpolation = _word(table, "interpolation", INTERPOLATIONS, INTERPOLATIONS[0])

@@ -1,0 +1,213 @@
+"""TensorFlow Serving's JSON as its client writes and reads it.
+
+Batches go in columns, {"inputs": {name: rows}}, which need no object for each row;
+the answer is {"outputs": rows} for one output and {"outputs": {name: rows}} for
+several.
+"""
+
+import binascii
+import json
+import logging
+from collections.abc import Iterable, Mapping
+from typing import Any
+
+import numpy as np
+import orjson
+
+from app.engines.base import Array, Signature, Tensors, TensorSpec
+from app.errors import ModelLoadError, WrongOutputs
+
+_log = logging.getLogger(__name__)
+# TensorFlow's names; the API carries no others.
+_DTYPES: dict[str, np.dtype[np.generic]] = {
+    "DT_BOOL": np.dtype(np.bool_),
+    "DT_HALF": np.dtype(np.float16),
+    "DT_FLOAT": np.dtype(np.float32),
+    "DT_DOUBLE": np.dtype(np.float64),
+    "DT_STRING": np.dtype(object),
+    **{f"DT_INT{bits}": np.dtype(f"i{bits // 8}") for bits in (8, 16, 32, 64)},
+    **{f"DT_UINT{bits}": np.dtype(f"u{bits // 8}") for bits in (8, 16, 32, 64)},
+}
+_MOST_SHOWN = 200
+# Kinds of JSON's values, as NumPy reads them, that an output of a kind may have.
+_READS = {"f": "fiu", "i": "iu", "u": "iu", "b": "b"}
+
+
+def read_signatures(body: bytes) -> dict[str, Signature]:
+    """The signatures in an answer of /metadata; those without a batch are left out.
+
+    Inputs and outputs have names there and no order; here they stand in that of
+    their names.
+
+    Raises:
+        ModelLoadError: no metadata, or no signature can be batched; with the reasons.
+    """
+    try:
+        definitions = loads(body)["metadata"]["signature_def"]["signature_def"]
+        found = {name: dict(value) for name, value in definitions.items()}
+    except (AttributeError, KeyError, TypeError, ValueError) as error:
+        raise ModelLoadError("the model server's metadata can't be read") from error
+    signatures, reasons = {}, []
+    for name, definition in found.items():
+        try:
+            signatures[name] = _signature(definition)
+        except ModelLoadError as error:
+            reasons.append(f"signature {name}: {error}")
+    if not signatures:
+        raise ModelLoadError("; ".join(reasons) or "the model has no signatures")
+    for reason in reasons:
+        _log.warning("%s; it is left out", reason)
+    return signatures
+
+
+def write_inputs(batch: Tensors, signature: Signature, signature_name: str) -> bytes:
+    """A body for :predict; every number keeps its value, every string its bytes."""
+    names = [spec.name for spec in signature.inputs]
+    arrays = {name: np.ascontiguousarray(batch[name]) for name in names}
+    body = {
+        "signature_name": signature_name,
+        "inputs": {name: _writable(array) for name, array in arrays.items()},
+    }
+    if all(_is_finite(array) for array in arrays.values()):
+        return orjson.dumps(body, option=orjson.OPT_SERIALIZE_NUMPY)
+    # NaN and infinities as the bare tokens that TensorFlow Serving reads.
+    return json.dumps(body, default=np.ndarray.tolist).encode()
+
+
+def read_outputs(body: bytes, signature: Signature) -> Tensors:
+    """The outputs in an answer of :predict, (rows, *shape) in the signature's dtypes.
+
+    Raises:
+        WrongOutputs: not what the signature says; the text names the output.
+    """
+    try:
+        outputs = loads(body)["outputs"]
+    except (KeyError, TypeError, ValueError) as error:
+        raise WrongOutputs("the model server's answer holds no outputs") from error
+    if len(signature.outputs) == 1:
+        (spec,) = signature.outputs
+        return {spec.name: _array(outputs, spec)}
+    if not isinstance(outputs, dict):
+        raise WrongOutputs("the model server's answer names no outputs")
+    return {
+        spec.name: _array(outputs[spec.name], spec)
+        for spec in signature.outputs
+        if spec.name in outputs
+    }
+
+
+def read_states(body: bytes) -> str:
+    """What an answer about a model's status says, in a line: version 3 is LOADING."""
+    try:
+        states = [
+            f"version {each['version']} is {each['state']}"
+            for each in loads(body)["model_version_status"]
+        ]
+    except (KeyError, TypeError, ValueError):
+        states = []
+    return ", ".join(states)[:_MOST_SHOWN] or "it says nothing of any version"
+
+
+def loads(body: bytes) -> Any:
+    """Read JSON, in which NaN and Infinity may stand.
+
+    Raises:
+        ValueError: it is not JSON.
+    """
+    try:
+        return orjson.loads(body)
+    except orjson.JSONDecodeError:
+        try:
+            return json.loads(body)
+        except RecursionError as error:
+            raise ValueError("too many brackets") from error
+
+
+def _signature(definition: Mapping[str, Any]) -> Signature:
+    inputs, outputs = definition.get("inputs"), definition.get("outputs")
+    if not inputs or not outputs:
+        raise ModelLoadError("it has no inputs or no outputs")
+    return Signature(tuple(_specs("input", inputs)), tuple(_specs("output", outputs)))
+
+
+def _specs(kind: str, tensors: Mapping[str, Any]) -> Iterable[TensorSpec]:
+    for name, info in sorted(tensors.items()):
+        place = f"{kind} {name}"
+        try:
+            dtype, shape = info["dtype"], info["tensor_shape"]
+            dims = [int(dim["size"]) for dim in shape.get("dim", ())]
+            is_known = not shape.get("unknown_rank", False)
+        except (AttributeError, KeyError, TypeError, ValueError) as error:
+            raise ModelLoadError(f"{place} can't be read") from error
+        if dtype not in _DTYPES:
+            raise ModelLoadError(f"{place}: {dtype} is not served")
+        if not is_known:
+            raise ModelLoadError(f"{place} has no known number of dimensions")
+        if not dims:
+            raise ModelLoadError(f"{place} is a single value, not a batch")
+        if dims[0] >= 0:
+            raise ModelLoadError(
+                f"{place} has the fixed first dimension {dims[0]}, a batch needs a "
+                "free one"
+            )
+        row = tuple(None if size < 0 else size for size in dims[1:])
+        yield TensorSpec(name, _DTYPES[dtype], row)
+
+
+def _writable(array: Array) -> Any:
+    """What JSON is made of: numbers as they are, strings as b64 objects."""
+    if array.dtype.kind != "O":
+        return array
+    leaves = np.empty(array.size, object)
+    leaves[:] = [
+        {"b64": binascii.b2a_base64(value, newline=False).decode()}
+        for value in array.ravel().tolist()
+    ]
+    return leaves.reshape(array.shape).tolist()
+
+
+def _is_finite(array: Array) -> bool:
+    return array.dtype.kind != "f" or bool(np.isfinite(array).all())
+
+
+def _array(values: Any, spec: TensorSpec) -> Array:
+    try:
+        array = _strings(values) if spec.dtype.kind == "O" else _numbers(values, spec)
+    except (OverflowError, TypeError, ValueError) as error:
+        raise WrongOutputs(
+            f"the model server's {spec.name!r} is not what its signature says: {error}"
+        ) from error
+    if array.ndim and not spec.accepts(array.shape[1:]):
+        raise WrongOutputs(
+            f"the model server's {spec.name!r} has rows of shape {array.shape[1:]}, "
+            f"and its signature says {spec.shape_text()}"
+        )
+    return array
+
+
+def _numbers(values: Any, spec: TensorSpec) -> Array:
+    given: Array = np.array(values)
+    if spec.dtype == np.uint64 and given.dtype.kind == "f":
+        # Such as 1 beside 2**63, of which NumPy makes floats.
+        leaves = np.array(values, object)
+        if all(type(value) is int for value in leaves.flat):
+            given = leaves.astype(np.uint64)
+    if given.size and given.dtype.kind not in _READS[spec.dtype.kind]:
+        raise TypeError(f"{given.dtype} where {spec.dtype} should be")
+    with np.errstate(over="ignore"):
+        array = given.astype(spec.dtype)
+    if spec.dtype.kind in "iu" and (array != given).any():
+        raise OverflowError(f"a value is out of range for {spec.dtype}")
+    return array
+
+
+def _strings(values: Any) -> Array:
+    array = np.array(values, object)
+    array.reshape(-1)[:] = [_bytes(value) for value in array.flat]
+    return array
+
+
+def _bytes(value: Any) -> bytes:
+    if isinstance(value, str):
+        return value.encode()
+    return binascii.a2b_base64(value["b64"], strict_mode=True)

@@ -1,0 +1,52 @@
+"""How long a batch takes by its rows, learnt from those that ran."""
+
+from app.serving.scatter import Scatter
+
+_FADE = 0.1
+# Rows, squared: below it there is no slope to see.
+_LEAST_VARIANCE = 1e-3
+# An outlier counts as at most so many times what was expected.
+_OUTLIER = 3.0
+
+
+class BatchTimes:
+    """A line through rows and seconds in which older batches fade.
+
+    Nexus (SOSP 2019) describes batches by the same line, and measures it before it
+    serves. Used by one thread; others may read.
+    """
+
+    def __init__(self) -> None:
+        """Nothing is known."""
+        self._known = False
+        self._rows = self._seconds = 0.0
+        self._variance = self._covariance = 0.0
+        self._scatter_s = Scatter(_FADE)
+
+    def saw(self, rows: int, seconds: float) -> None:
+        """Learn from one batch."""
+        if not self._known:
+            self._known = True
+            self._rows, self._seconds = rows, seconds
+            return
+        expected = self.of(rows)
+        seconds = min(seconds, _OUTLIER * expected) if expected else seconds
+        self._scatter_s.saw(seconds - expected)
+        from_rows, from_seconds = rows - self._rows, seconds - self._seconds
+        self._rows += _FADE * from_rows
+        self._seconds += _FADE * from_seconds
+        self._variance = (1 - _FADE) * (self._variance + _FADE * from_rows**2)
+        self._covariance = (1 - _FADE) * (
+            self._covariance + _FADE * from_rows * from_seconds
+        )
+
+    def of(self, rows: int) -> float:
+        """The seconds to expect of a batch; 0 before the first has run."""
+        slope = 0.0
+        if self._variance > _LEAST_VARIANCE:
+            slope = max(self._covariance / self._variance, 0.0)
+        return max(self._seconds + slope * (rows - self._rows), 0.0)
+
+    def margin_s(self) -> float:
+        """By how many seconds `of` may well be short."""
+        return self._scatter_s.margin()

@@ -1,0 +1,242 @@
+"""The Executor: runs batches so that one row's failure is nobody else's.
+
+A batch that the model fails on runs again by halves, until only the guilty jobs are
+left; one that does not fit into the device's memory, in smaller parts.
+"""
+
+import logging
+import math
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from functools import partial
+
+from app.engines.base import Engine, Tensors
+from app.errors import BasketError, ModelBroken, ModelFailed, OutOfDeviceMemory
+from app.serving.batch_times import BatchTimes
+from app.serving.ceiling import Ceilings
+from app.serving.execution import Observer, compute, padded
+from app.serving.fuse import Fuse
+from app.serving.job import Key
+from app.serving.job_queue import is_dead
+from app.serving.line import Piece, rows_in
+
+_log = logging.getLogger(__name__)
+
+
+class Executor:
+    """Runs batches on one engine, and sees to it that each job gets its own answer.
+
+    `times` says how long batches take.
+    """
+
+    def __init__(
+        self,
+        engine: Engine,
+        observer: Observer,
+        sizes: Sequence[int],
+        known_good: Mapping[str, Tensors] | None = None,
+        clock: Callable[[], float] = time.monotonic,
+    ) -> None:
+        """Store the parts.
+
+        `sizes` are those that a batch may have, increasing: range(1, 65), or
+        allowed_batch_sizes. `known_good` has a batch for each signature that the
+        model is known to compute. A test drives `clock`, which is in seconds.
+        """
+        self._engine = engine
+        self._observer = observer
+        self._sizes = sizes
+        self._clock = clock
+        self.times = BatchTimes()
+        self._ceilings = Ceilings(sizes, clock)
+        self._fuses = {
+            name: Fuse(partial(self._computes, name, batch), clock)
+            for name, batch in (known_good or {}).items()
+        }
+        # Rows of the batch that runs, and since when; when the last one ended.
+        self._running: tuple[int, float] | None = None
+        self._finished_at = clock()
+
+    @property
+    def max_batch_size(self) -> int:
+        """The most rows that any batch may have."""
+        return self._sizes[-1]
+
+    def limit(self, kind: Key) -> int:
+        """The most rows that a batch of this kind may have now."""
+        return self._ceilings.limit(kind)
+
+    def running(self) -> tuple[int, float] | None:
+        """Rows of the batch that runs now, and for how many seconds it has."""
+        running = self._running
+        if running is None:
+            return None
+        rows, started_at = running
+        return rows, self._clock() - started_at
+
+    def execute(self, pieces: Sequence[Piece], *, follows: bool = False) -> None:
+        """Run one batch and answer its jobs; raises nothing.
+
+        Of a batch of n jobs that fails there are at most n or 8 log2 n reruns. One
+        that `follows` the last batch, because its rows waited for that, takes as long
+        as it is since then: its predecessor's answers were given out meanwhile.
+        """
+        fuse = self._fuses.get(pieces[0].job.signature_name)
+        pause_s = fuse.pause_s() if fuse else 0.0
+        if pause_s:
+            broken = ModelBroken(
+                "the model fails on everything at present", math.ceil(pause_s)
+            )
+            _fail(pieces, broken)
+            return
+        error = self._attempt(pieces, follows=follows)
+        succeeded = error is None or self._isolate(pieces, error)
+        if fuse and isinstance(error, ModelFailed) and not succeeded:
+            fuse.batch_failed()
+        elif fuse:
+            fuse.batch_succeeded()
+
+    def close(self) -> None:
+        """Close the engine."""
+        self._engine.close()
+
+    def _isolate(self, pieces: Sequence[Piece], error: BasketError) -> bool:
+        """Run a failed batch again in parts until only those fail that must.
+
+        Says whether any part succeeded.
+        """
+        rows = rows_in(pieces)
+        _log.error("a batch of %d: %s", rows, error, exc_info=error.__cause__)
+        budget = _Budget(len(pieces))
+        kind = pieces[0].job.key
+        failed = [(pieces, error)]
+        while failed:
+            group, error = failed.pop()
+            parts = self._parts(group, error, budget)
+            if not parts:
+                _fail(group, error)
+            # Cut as late as can be: each part may lower the limit for the next.
+            for part in _cut(parts, lambda: self.limit(kind)):
+                wanted = [p for p in part if not is_dead(p.job, self._clock())]
+                if wanted:
+                    self._observer.batch_reran()
+                    again = self._attempt(wanted)
+                    budget.spend(succeeded=again is None)
+                    if again is not None:
+                        failed.append((wanted, again))
+        return budget.has_success
+
+    def _parts(
+        self, pieces: Sequence[Piece], error: BasketError, budget: "_Budget"
+    ) -> list[Sequence[Piece]]:
+        """What of a failed batch is worth another run; nothing: let it fail."""
+        if isinstance(error, OutOfDeviceMemory):
+            return [pieces] if rows_in(pieces) > self._sizes[0] else []
+        if type(error) is ModelFailed and len(pieces) > 1 and budget.is_left():
+            middle = len(pieces) // 2
+            return [pieces[:middle], pieces[middle:]]
+        return []
+
+    def _attempt(
+        self, pieces: Sequence[Piece], *, follows: bool = False
+    ) -> BasketError | None:
+        """Run the pieces as one batch; answers them, or returns why that failed."""
+        rows, kind = rows_in(pieces), pieces[0].job.key
+        size = padded(rows, self._sizes)
+        started_at = self._clock()
+        self._running = rows, started_at
+        for piece in pieces:
+            piece.job.start(started_at)
+        outputs: Tensors = {}
+        failure: BasketError | None = None
+        try:
+            outputs = compute(self._engine, pieces, size)
+        except BasketError as error:
+            failure = error
+        finished_at = self._clock()
+        self._running = None
+        # Before the answers: who has one finds its batch in the metrics.
+        self._observer.batch_ran(rows, finished_at - started_at)
+        since = self._finished_at if follows else started_at
+        self._finished_at = finished_at
+        self._learn(kind, size, finished_at - since, failure)
+        if failure is None:
+            _answer(pieces, outputs, finished_at)
+        return failure
+
+    def _learn(
+        self, kind: Key, size: int, seconds: float, failure: BasketError | None
+    ) -> None:
+        if failure is None:
+            self.times.saw(size, seconds)
+            moved = self._ceilings.fitted(kind, size)
+        elif isinstance(failure, OutOfDeviceMemory):
+            moved = self._ceilings.overflowed(kind, size)
+        else:
+            return
+        if moved:
+            self._observer.batch_limited(self._ceilings.lowest())
+
+    def _computes(self, signature_name: str, batch: Tensors) -> bool:
+        try:
+            self._engine.run(batch, signature_name)
+        except BaseException:  # a model may raise anything
+            return False
+        return True
+
+
+class _Budget:
+    """How many reruns a failed batch is worth.
+
+    One guilty job among n costs at most 2 log2 n. As many without one success mean
+    that the model fails on nearly everything. In all there are no more than four
+    guilty ones cost, or n, which running each job alone would take.
+    """
+
+    def __init__(self, jobs: int) -> None:
+        one_guilty = 2 * math.ceil(math.log2(jobs))
+        self._left = max(jobs, 4 * one_guilty)
+        self._fruitless_left = one_guilty
+        self.has_success = False
+
+    def is_left(self) -> bool:
+        """Whether two more are."""
+        return self._left > 1 and (self.has_success or self._fruitless_left > 1)
+
+    def spend(self, *, succeeded: bool) -> None:
+        self._left -= 1
+        self._fruitless_left -= 1
+        self.has_success |= succeeded
+
+
+def _cut(
+    parts: Sequence[Sequence[Piece]], limit: Callable[[], int]
+) -> Iterator[list[Piece]]:
+    """The parts in groups of at most so many rows; a piece may be cut as well."""
+    for part in parts:
+        waiting = list(reversed(part))
+        while waiting:
+            group: list[Piece] = []
+            room = limit()
+            while waiting and room:
+                job, start, stop = waiting.pop()
+                middle = min(stop, start + room)
+                group.append(Piece(job, start, middle))
+                room -= middle - start
+                if middle < stop:
+                    waiting.append(Piece(job, middle, stop))
+            yield group
+
+
+def _fail(pieces: Sequence[Piece], error: BasketError) -> None:
+    for piece in pieces:
+        piece.job.fail(error)
+
+
+def _answer(pieces: Sequence[Piece], outputs: Tensors, now: float) -> None:
+    begin, batch_rows = 0, rows_in(pieces)
+    for job, start, stop in pieces:
+        end = begin + stop - start
+        rows = {name: array[begin:end] for name, array in outputs.items()}
+        job.add(start, rows, batch_rows, now)
+        begin = end

@@ -1,0 +1,121 @@
+"""Jobs whose rows may share a batch, each client's in order, the clients in turn."""
+
+from collections import Counter, deque
+from collections.abc import Callable, Iterable, Iterator
+from typing import NamedTuple
+
+from app.serving.job import Job
+
+
+class Piece(NamedTuple):
+    """Rows `start` to `stop` of a job, in one batch."""
+
+    job: Job
+    start: int
+    stop: int
+
+
+def rows_in(pieces: Iterable[Piece]) -> int:
+    """How many rows the pieces have together."""
+    return sum(piece.stop - piece.start for piece in pieces)
+
+
+class Line:
+    """The jobs of one key.
+
+    Max-min fair sharing: a batch is divided evenly among the clients that wait, and
+    what one does not need falls to the others. The one served last stands last.
+    """
+
+    def __init__(self) -> None:
+        """Nobody waits."""
+        # Rows that wait, by client.
+        self.waiting: Counter[str] = Counter()
+        self._jobs: dict[str, deque[Job]] = {}
+
+    def __iter__(self) -> Iterator[Job]:
+        """All jobs, client by client."""
+        for jobs in self._jobs.values():
+            yield from jobs
+
+    def add(self, job: Job) -> None:
+        """Let a job in behind the others of its client."""
+        self._jobs.setdefault(job.client, deque()).append(job)
+        self.waiting[job.client] += job.rows
+
+    def rows(self) -> int:
+        """How many rows wait."""
+        return self.waiting.total()
+
+    def oldest_at(self) -> float:
+        """When the job that waits longest arrived."""
+        return min(jobs[0].enqueued_at for jobs in self._jobs.values())
+
+    def take(self, room: int, is_dead: Callable[[Job], bool]) -> list[Piece]:
+        """Rows for a batch of at most `room`; dead jobs are dropped on the way.
+
+        All rows of one job in one batch are one piece.
+        """
+        taken: dict[Job, Piece] = {}
+        while room and self._jobs:
+            share = max(room // len(self._jobs), 1)
+            for client in list(self._jobs):
+                room -= self._take_from(client, min(share, room), is_dead, taken)
+                if not room:
+                    break
+        return list(taken.values())
+
+    def _take_from(
+        self,
+        client: str,
+        room: int,
+        is_dead: Callable[[Job], bool],
+        taken: dict[Job, Piece],
+    ) -> int:
+        """Move up to `room` rows of one client; how many it were."""
+        jobs = self._jobs.pop(client)
+        left = room
+        while jobs and left:
+            job = jobs[0]
+            waiting = job.rows - job.taken
+            if is_dead(job):
+                self._leave(client, waiting)
+                jobs.popleft()
+                continue
+            rows = min(waiting, left)
+            start = taken[job].start if job in taken else job.taken
+            job.taken += rows
+            taken[job] = Piece(job, start, job.taken)
+            self._leave(client, rows)
+            left -= rows
+            if rows == waiting:
+                jobs.popleft()
+        if jobs:
+            self._jobs[client] = jobs
+        return room - left
+
+    def drop_newest(self, client: str) -> Job | None:
+        """Take a client's newest job out, unless some of its rows have run."""
+        jobs = self._jobs.get(client)
+        if not jobs or jobs[-1].taken:
+            return None
+        job = jobs.pop()
+        self._leave(client, job.rows)
+        if not jobs:
+            del self._jobs[client]
+        return job
+
+    def drop_dead(self, is_dead: Callable[[Job], bool]) -> None:
+        """Drop all dead jobs."""
+        for client, jobs in list(self._jobs.items()):
+            dead = [job for job in jobs if is_dead(job)]
+            for job in dead:
+                jobs.remove(job)
+                self._leave(client, job.rows - job.taken)
+            if not jobs:
+                del self._jobs[client]
+
+    def _leave(self, client: str, rows: int) -> None:
+        self.waiting[client] -= rows
+        if not self.waiting[client]:
+            del self.waiting[client]

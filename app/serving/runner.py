@@ -1,0 +1,33 @@
+"""What takes a model's jobs: the Batcher, or Unbatched, the naive API's way."""
+
+from typing import Protocol
+
+from app.serving.job import Job
+
+
+class Runner(Protocol):
+    """Takes jobs and sees to it that each gets exactly one answer."""
+
+    def start(self) -> None:
+        """Get ready for jobs."""
+        ...
+
+    def submit(self, job: Job) -> None:
+        """Accept a job, or raise; the answer comes through `job.wait()`.
+
+        Raises:
+            CannotMeetDeadline: the answer would come after the job's deadline.
+            Late: the deadline has passed.
+            QueueFull: no room now.
+            TooLarge: more rows than there ever is room for.
+            Stopping: closed.
+        """
+        ...
+
+    def stuck_s(self) -> float:
+        """For how many seconds jobs have waited without any progress; 0: they don't."""
+        ...
+
+    def close(self, timeout_s: float) -> None:
+        """Finish accepted jobs for so long, fail the rest, close the engine."""
+        ...

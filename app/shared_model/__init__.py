@@ -1,0 +1,1 @@
+"""One model process for many web workers, with a Unix socket between them."""

@@ -1,0 +1,116 @@
+"""A request's body as it comes out of the socket, for Gunicorn's threaded worker.
+
+Gunicorn's own readers take a body in steps of 1 KiB, take one that is cut off for
+whole, put no bound on what stands between chunks, and read on behind a broken one.
+"""
+
+import errno
+import io
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any
+
+from gunicorn.http.body import ChunkedReader, LengthReader
+from gunicorn.http.errors import NoMoreData, ParseException
+
+from app.workers.unreader import TimelyUnreader
+
+if TYPE_CHECKING:
+    from _typeshed import WriteableBuffer
+
+# Of chunk sizes, extensions and trailers for one step of a body's data.
+_BETWEEN_CHUNKS_BYTES = 1 << 16
+
+
+class DirectBody(io.RawIOBase):
+    """A body of known length, of which the header's reader may hold the beginning."""
+
+    def __init__(
+        self, unreader: TimelyUnreader, length: int, give_up: Callable[[], None]
+    ) -> None:
+        """Store where to read from; `length` is in bytes.
+
+        `give_up` is called when the rest of the body can't be read, so that it is not
+        taken for the next request.
+        """
+        self._unreader = unreader
+        self._left = length
+        self._give_up = give_up
+        self._ahead = True
+
+    def readable(self) -> bool:
+        """Yes."""
+        return True
+
+    def readinto(self, buffer: "WriteableBuffer") -> int:
+        """Fill the buffer as far as there is something; 0: the end.
+
+        Raises:
+            TimeoutError: nothing came in time.
+            ConnectionResetError: the client hung up before the end.
+        """
+        view = memoryview(buffer).cast("B")[: self._left]
+        if not view:
+            return 0
+        try:
+            count = self._take_ahead(view) or self._unreader.receive_into(view)
+            if not count:
+                raise _cut_off()
+        except OSError:
+            self._give_up()
+            raise
+        self._left -= count
+        return count
+
+    def _take_ahead(self, view: memoryview) -> int:
+        """Move what came with the header; what is of the next request stays."""
+        data = self._unreader.take_buffered() if self._ahead else b""
+        count = min(len(data), len(view))
+        view[:count] = data[:count]
+        if count < len(data):
+            self._unreader.unread(data[count:])
+        self._ahead = count < len(data)
+        return count
+
+
+class BoundedChunks(ChunkedReader):
+    """Gunicorn's reader of a body in chunks, which ends with the first bad one."""
+
+    def __init__(self, request: Any, unreader: TimelyUnreader) -> None:
+        """Store the request, and where to read from."""
+        super().__init__(request, unreader)
+        self._unreader = unreader
+
+    def read(self, size: int) -> bytes:
+        """Up to `size` bytes; none: the end.
+
+        Raises:
+            OSError: it is cut off, late, or is not in chunks.
+            ValueError: bad trailers, or too much between two chunks.
+        """
+        self._unreader.allow(size + _BETWEEN_CHUNKS_BYTES)
+        try:
+            return super().read(size)
+        except (OSError, ValueError, ParseException) as error:
+            self.req.force_close()
+            if isinstance(error, NoMoreData):
+                raise _cut_off() from error
+            if isinstance(error, ParseException):
+                raise ValueError(f"its trailers: {error}") from error
+            raise
+
+
+def read_directly(request: Any, timeout_s: float) -> None:
+    """Have a request of Gunicorn's read its body here, within `timeout_s`."""
+    reader = getattr(request.body, "reader", None)
+    unreader = request.unreader
+    if not isinstance(unreader, TimelyUnreader):
+        return
+    unreader.begin_body(timeout_s)
+    if isinstance(reader, LengthReader):
+        request.body = DirectBody(unreader, reader.length, request.force_close)
+    elif isinstance(reader, ChunkedReader):
+        request.body.reader = BoundedChunks(request, unreader)
+
+
+def _cut_off() -> ConnectionResetError:
+    return ConnectionResetError(errno.ECONNRESET, "it is cut off")

@@ -1,0 +1,142 @@
+"""Gunicorn's threaded worker, with threads that no slow or broken client can keep.
+
+Measured against Gunicorn 26.2: its gthread worker holds a thread for as long as a
+client takes for a header or a body, for up to 5 s for one that connects and says
+nothing, and for ever for one that takes no answer. It leaves a request unanswered that
+came in one packet with the one before, and answers what is no HTTP with HTML.
+"""
+
+import contextlib
+import errno
+import json
+import socket
+import ssl
+from concurrent.futures import Future
+from http import HTTPStatus
+from typing import TYPE_CHECKING, Any, cast
+
+from gunicorn.http import RequestParser, errors
+from gunicorn.workers import gthread
+from gunicorn.workers.gthread import TConn, ThreadWorker
+
+from app.workers.body import read_directly
+from app.workers.unreader import TimelyUnreader, limit_sending
+
+if TYPE_CHECKING:
+    from flask import Flask
+
+# What `handle` returns for a connection that is to wait without a thread.
+DEFER = gthread._DEFER  # type: ignore[attr-defined]
+# Seconds for a whole header, from its first byte; no thread waits meanwhile.
+_HEADER_S = 30.0
+# Seconds that a thread waits for the rest of a header, or for a TLS handshake.
+_BLOCKED_S = 5.0
+# Seconds that a client may take nothing of an answer.
+_SENDING_S = 30.0
+_STATUSES = (
+    (errors.LimitRequestLine, HTTPStatus.REQUEST_URI_TOO_LONG),
+    (errors.LimitRequestHeaders, HTTPStatus.REQUEST_HEADER_FIELDS_TOO_LARGE),
+    (errors.ExpectationFailed, HTTPStatus.EXPECTATION_FAILED),
+    (errors.UnsupportedTransferCoding, HTTPStatus.NOT_IMPLEMENTED),
+    (errors.ForbiddenProxyRequest, HTTPStatus.FORBIDDEN),
+    ((errors.ParseException, ssl.SSLError), HTTPStatus.BAD_REQUEST),
+)
+# A client's text is repeated in an error only so far.
+_SHOWN = 200
+
+
+class PatientTls(ssl.SSLSocket):
+    """The server's end of a TLS connection; a client may not linger in the handshake.
+
+    Gunicorn makes it where gunicorn.conf.py's `ssl_context` names it.
+    """
+
+    def do_handshake(self, block: bool = False) -> None:
+        """Shake hands, or raise a TimeoutError."""
+        self.settimeout(_BLOCKED_S)
+        super().do_handshake(block)
+
+
+class PatientThreadWorker(ThreadWorker):
+    """A ThreadWorker that waits for clients without a thread, or not for long."""
+
+    def init_process(self) -> None:
+        """Set a limit on the listeners, which hand it down to connections."""
+        for listener in self.sockets:
+            limit_sending(listener, _SENDING_S)
+        super().init_process()
+
+    def handle(self, conn: TConn) -> Any:
+        """Answer a request if its header is there; else let the connection wait."""
+        waits_for_tls = conn.cfg.is_ssl and not conn.initialized
+        if self.alive and waits_for_tls and not conn.wait_for_data(0):
+            return DEFER
+        try:
+            unreader = _unreader(conn)
+        except OSError as error:
+            self.log.debug("Closing connection. %s", error)
+            return False
+        if unreader is not None:
+            if self.alive and not unreader.has_header():
+                return unreader.header_age_s() < _HEADER_S and DEFER
+            unreader.begin_header(_BLOCKED_S)
+        return super().handle(conn)
+
+    def handle_request(self, req: Any, conn: TConn) -> bool:
+        """Bound how long the body may take to come, and the answer to go."""
+        read_directly(req, cast("Flask", self.wsgi).config["REQUEST_TIMEOUT_S"])
+        if self.cfg.is_ssl:
+            limit_sending(conn.sock, _SENDING_S)
+        try:
+            return super().handle_request(req, conn)
+        except (BlockingIOError, TimeoutError) as error:
+            text = "the client does not take the answer"
+            raise ConnectionResetError(errno.ECONNRESET, text) from error
+
+    def finish_request(self, conn: TConn, fs: "Future[Any]") -> None:
+        """Go on at once with a request that is already here behind the last one."""
+        unreader = _unreader(conn) if fs.result() is True else None
+        if unreader is not None and unreader.has_more():
+            self.enqueue_req(conn)
+        else:
+            super().finish_request(conn, fs)
+
+    def handle_error(
+        self, req: Any, client: socket.socket, addr: Any, exc: BaseException
+    ) -> None:
+        """Answer what is no HTTP with JSON, as all other errors are."""
+        del req
+        found = (status for kinds, status in _STATUSES if isinstance(exc, kinds))
+        status = next(found, HTTPStatus.INTERNAL_SERVER_ERROR)
+        if status == HTTPStatus.INTERNAL_SERVER_ERROR:
+            self.log.error("Error handling request", exc_info=exc)
+            text = "internal error; the server's log has more"
+        else:
+            self.log.warning("Invalid request from %s: %s", addr, exc)
+            text = str(exc)[:_SHOWN]
+        body = json.dumps({"error": text})
+        head = (
+            f"HTTP/1.1 {status.value} {status.phrase}\r\n"
+            "Connection: close\r\n"
+            "Content-Type: application/json\r\n"
+            f"Content-Length: {len(body)}\r\n\r\n"
+        )
+        with contextlib.suppress(OSError):
+            client.sendall((head + body).encode())
+
+
+def _unreader(conn: TConn) -> TimelyUnreader | None:
+    """What reads the connection, put in its place first; None: HTTP/2 does.
+
+    Raises:
+        OSError: the TLS handshake fails, or takes too long.
+    """
+    if not conn.initialized:
+        conn.init()
+        if isinstance(conn.parser, RequestParser):
+            ours = TimelyUnreader(conn.sock)
+            ours.unread(conn.parser.unreader.take_buffered())
+            conn.parser.unreader = ours
+            conn.sock.setblocking(False)
+    unreader = getattr(conn.parser, "unreader", None)
+    return unreader if isinstance(unreader, TimelyUnreader) else None

@@ -1,0 +1,150 @@
+"""What Gunicorn's threaded worker reads from a connection, and by when.
+
+Gunicorn's own unreader waits for a client for as long as it likes.
+"""
+
+import socket
+import ssl
+import struct
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+from gunicorn.http.unreader import SocketUnreader
+
+_HEADER_END = b"\r\n\r\n"
+# More of an unfinished header is left to the parser, which knows the limits.
+_PARKED_BYTES = 1 << 16
+
+
+class TimelyUnreader(SocketUnreader):
+    """Reads from a connection, up to a deadline on the monotonic clock.
+
+    Too late in a header is the end, as if the client had hung up; too late in a body
+    is a TimeoutError.
+    """
+
+    def __init__(self, sock: socket.socket) -> None:
+        """Store the connection; there is no deadline yet."""
+        super().__init__(sock)
+        self._deadline = 0.0
+        self._bytes_left: int | None = None
+        self._header_since: float | None = None
+
+    def has_header(self) -> bool:
+        """Take what has come; say whether it is a header, or one no more can help.
+
+        The socket must not block.
+        """
+        data = self.take_buffered()
+        try:
+            while _HEADER_END not in data and len(data) < _PARKED_BYTES:
+                more = self.sock.recv(self.mxchunk)
+                data += more
+                if not more:
+                    break
+            is_there = True
+        except (BlockingIOError, ssl.SSLWantReadError):
+            is_there = False
+        except OSError:
+            # The parser meets it again, and tells Gunicorn.
+            is_there = True
+        self.unread(data)
+        if is_there or not data:
+            self._header_since = None
+        elif self._header_since is None:
+            self._header_since = time.monotonic()
+        return is_there
+
+    def header_age_s(self) -> float:
+        """Seconds since the first bytes of an unfinished header were seen."""
+        since = self._header_since
+        return 0.0 if since is None else time.monotonic() - since
+
+    def has_more(self) -> bool:
+        """Say whether bytes are here that no look at the socket would show."""
+        pending = getattr(self.sock, "pending", None)
+        return bool(self.buf.getbuffer().nbytes or (pending is not None and pending()))
+
+    def begin_header(self, timeout_s: float) -> None:
+        """From now on a header is read, for so long."""
+        self._deadline = time.monotonic() + timeout_s
+        self._bytes_left = None
+
+    def begin_body(self, timeout_s: float) -> None:
+        """From now on a body is read, for so long."""
+        self._deadline = time.monotonic() + timeout_s
+        self.allow(self.mxchunk)
+
+    def allow(self, count: int) -> None:
+        """So many bytes of a body in chunks may be taken from now on."""
+        self._bytes_left = count
+
+    def chunk(self) -> bytes:
+        """The next bytes; none where the client has hung up.
+
+        Raises:
+            TimeoutError: none came in time, of a body.
+            ValueError: more of a body in chunks than is allowed.
+        """
+        buffer = bytearray(self.mxchunk)
+        try:
+            count = self.receive_into(memoryview(buffer))
+        except TimeoutError:
+            if self._bytes_left is None:
+                return b""
+            raise
+        if self._bytes_left is not None:
+            self._bytes_left -= count
+            if self._bytes_left < 0:
+                raise ValueError("too much stands between the data of the chunks")
+        return bytes(buffer[:count])
+
+    def receive_into(self, view: memoryview) -> int:
+        """Wait for bytes straight from the socket; 0: the client has hung up.
+
+        Raises:
+            TimeoutError: none came in time.
+        """
+        left_s = self._deadline - time.monotonic()
+        if left_s <= 0:
+            raise TimeoutError
+        with _receiving_limited(self.sock, left_s):
+            return self.sock.recv_into(view)
+
+
+@contextmanager
+def _receiving_limited(sock: socket.socket, timeout_s: float) -> Iterator[None]:
+    """Have a wait for bytes end after so long, with a TimeoutError.
+
+    By the kernel, in one call that keeps the interpreter's lock; `settimeout` takes
+    four around each read that let go of it. Python's TLS asks the kernel again and
+    again, so it needs them.
+    """
+    if not isinstance(sock, ssl.SSLSocket):
+        _limit(sock, socket.SO_RCVTIMEO, timeout_s)
+        try:
+            yield
+        except BlockingIOError:
+            raise TimeoutError from None
+        return
+    before_s = sock.gettimeout()
+    sock.settimeout(timeout_s if before_s is None else min(timeout_s, before_s))
+    try:
+        yield
+    finally:
+        sock.settimeout(before_s)
+
+
+def limit_sending(sock: socket.socket, timeout_s: float) -> None:
+    """Have each wait for a client to take bytes end after so long, with an OSError."""
+    if isinstance(sock, ssl.SSLSocket):
+        sock.settimeout(timeout_s)
+    else:
+        _limit(sock, socket.SO_SNDTIMEO, timeout_s)
+
+
+def _limit(sock: socket.socket, option: int, timeout_s: float) -> None:
+    micros = max(round(timeout_s * 1e6), 1)
+    time_value = struct.pack("ll", *divmod(micros, 1_000_000))
+    sock.setsockopt(socket.SOL_SOCKET, option, time_value)

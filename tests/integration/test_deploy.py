@@ -1,0 +1,455 @@
+"""deploy/ for real: Debian's nginx in front of Basket, systemd's checks, and TLS."""
+
+import contextlib
+import http.client
+import json
+import os
+import re
+import shutil
+import signal
+import socket
+import ssl
+import subprocess
+import sys
+import threading
+from collections.abc import Iterator
+from pathlib import Path
+
+import numpy as np
+import pytest
+from PIL import Image
+
+from tests.support.model_server import ModelServer, Says
+from tests.support.nginx import NGINX, proxy
+from tests.support.pictures import saved
+from tests.support.server import (
+    ROOT,
+    Reply,
+    free_port,
+    serving,
+    simulated_models,
+    wait_until,
+)
+
+pytestmark = pytest.mark.timeout(240)
+with_nginx = pytest.mark.skipif(
+    NGINX is None, reason="Debian's package nginx is wanted"
+)
+with_openssl = pytest.mark.skipif(
+    shutil.which("openssl") is None, reason="the command openssl is wanted"
+)
+UNIT = ROOT / "deploy" / "basket.service"
+MODELS = {
+    "till": {"base_ms": 0, "input_shape": [8, 8, 1], "outputs": 10},
+    "slow": {"base_ms": 0, "input_shape": [2], "outputs": 2},
+}
+# Gunicorn's own log tells what reached it: the connection, and who it is from.
+LOGS = (
+    "--access-logfile=-",
+    "--access-logformat=[%(r)s] port=%({REMOTE_PORT}e)s client=%({x-client-id}i)s "
+    "for=%({x-forwarded-for}i)s from=%(h)s key=%({authorization}i)s",
+)
+MIB = 1 << 20
+SLOW_PATH = "/v1/models/slow:predict"
+WAITING = 'basket_queue_rows{model="slow",version="1"}'
+
+
+def made(folder: Path) -> str:
+    """The simulated models: till takes pictures, and slow has a row wait for 1 s."""
+    models = simulated_models(folder, **MODELS)
+    (folder / "slow" / "basket.toml").write_text("batch_timeout_micros = 1000000\n")
+    for name in ("basket.toml", "classes.json"):
+        shutil.copy(ROOT / "models" / "digits" / name, folder / "till" / name)
+    return models
+
+
+@pytest.fixture(scope="module")
+def basket(tmp_path_factory):
+    models = made(tmp_path_factory.mktemp("models"))
+    with serving(
+        "--threads=4", *LOGS, model_dir=models, default_model="till"
+    ) as server:
+        yield server
+
+
+@pytest.fixture(scope="module")
+def nginx(basket, tmp_path_factory):
+    """The proxy in front of it."""
+    with proxy(tmp_path_factory.mktemp("nginx"), basket.port) as server:
+        yield server
+
+
+@pytest.fixture
+def model_server():
+    """Runs servers that answer as the test says."""
+    running = []
+
+    def run(answer):
+        server = ModelServer(answer)
+        running.append(server.running())
+        running[-1].__enter__()
+        return server
+
+    yield run
+    for each in running:
+        each.__exit__(None, None, None)
+
+
+def _port(server: ModelServer) -> int:
+    return int(server.url.rpartition(":")[2])
+
+
+def _raw(port: int, request: bytes) -> Reply:
+    with socket.create_connection(("127.0.0.1", port), timeout=30) as connection:
+        connection.sendall(request)
+        reply = http.client.HTTPResponse(connection)
+        reply.begin()
+        return Reply(reply.status, reply.headers, reply.read())
+
+
+def _slow_body(rows: int = 1) -> bytes:
+    return json.dumps({"instances": [[1, 2]] * rows}).encode()
+
+
+def _is_json_error(reply: Reply) -> bool:
+    return reply.headers["Content-Type"] == "application/json" and list(
+        reply.json()
+    ) == ["error"]
+
+
+@with_nginx
+def test_a_prediction_through_nginx(nginx, basket):
+    """Answer and headers of a prediction are those of Basket."""
+    rows = np.arange(64).reshape(1, 8, 8, 1).tolist()
+    direct, through = basket.predict(rows), nginx.predict(rows)
+    assert (through.status, through.body) == (200, direct.body)
+    for name in ("X-Model-Version", "X-Batch-Size", "Content-Type"):
+        assert through.headers[name] == direct.headers[name]
+    assert "infer;dur=" in through.headers["Server-Timing"]
+
+
+@with_nginx
+def test_a_large_picture_through_nginx(nginx):
+    """A picture of several MB is uploaded and answered with its class."""
+    noise = np.random.default_rng(0).integers(0, 256, (1500, 1500, 3), np.uint8)
+    picture = saved(Image.fromarray(noise))
+    assert len(picture) > 5 * MIB
+    reply = nginx.request("POST", "/predict", picture, {"Content-Type": "image/png"})
+    assert reply.status == 200
+    assert reply.json()["class_name"]
+
+
+@with_nginx
+def test_slow_uploads_hold_no_thread(nginx):
+    """While more uploads than Basket has threads stand still, others are answered."""
+    head = b"POST /predict HTTP/1.1\r\nHost: a\r\nContent-Length: 99\r\n\r\n{"
+    uploads = [socket.create_connection(("127.0.0.1", nginx.port)) for _ in range(8)]
+    try:
+        for upload in uploads:
+            upload.sendall(head)
+        assert nginx.request("GET", "/readyz", timeout_s=10).status == 200
+    finally:
+        for upload in uploads:
+            upload.close()
+
+
+@with_nginx
+def test_the_body_limit(nginx):
+    """A body of BASKET_MAX_BODY_BYTES reaches Basket, and one more is nginx's 413."""
+    reply = nginx.request("POST", "/predict", b" " * (64 * MIB))
+    assert reply.status == 400
+    assert "JSON Parse error" in reply.json()["error"]
+    head = (
+        f"POST /predict HTTP/1.1\r\nHost: a\r\nContent-Length: {64 * MIB + 1}\r\n\r\n"
+    )
+    reply = _raw(nginx.port, head.encode())
+    assert reply.status == 413
+    assert _is_json_error(reply)
+
+
+@with_nginx
+def test_a_client_that_hangs_up(nginx, basket):
+    """When nginx's client has gone, Basket learns it and drops the waiting rows."""
+    gone = 'basket_rejected_total{reason="abandoned"}'
+    before = basket.metric(gone)
+    body = _slow_body()
+    head = f"POST {SLOW_PATH} HTTP/1.1\r\nHost: a\r\nContent-Length: {len(body)}"
+    with socket.create_connection(("127.0.0.1", nginx.port)) as connection:
+        connection.sendall(head.encode() + b"\r\n\r\n" + body)
+        wait_until(lambda: basket.metric(WAITING) == 1, 5)
+    wait_until(lambda: basket.metric(gone) == before + 1, 5)
+
+
+@contextlib.contextmanager
+def _under_way(nginx, basket) -> Iterator[list[Reply]]:
+    """Send a slow request, and go on when it waits in Basket; at the end, its reply."""
+    replies: list[Reply] = []
+    thread = threading.Thread(
+        target=lambda: replies.append(nginx.request("POST", SLOW_PATH, _slow_body()))
+    )
+    thread.start()
+    wait_until(lambda: basket.metric(WAITING) == 1, 5)
+    yield replies
+    thread.join()
+
+
+def _logged(server, mark: str, count: int = 1) -> list[str]:
+    """The lines about requests with this mark, once so many are there."""
+
+    def lines() -> list[str]:
+        return [line for line in server.log.read_text().splitlines() if mark in line]
+
+    wait_until(lambda: len(lines()) == count, 5)
+    return lines()
+
+
+@with_nginx
+def test_connections_to_basket_are_kept(nginx, basket):
+    """Clients with a connection each come to Basket over one that is used again."""
+    for _ in range(20):
+        assert nginx.request("GET", "/healthz?kept").status == 200
+    lines = _logged(basket, "?kept", 20)
+    assert len({re.search(r"port=(\d+)", line)[1] for line in lines}) == 1
+
+
+@with_nginx
+@pytest.mark.parametrize(
+    ("sent", "client", "key"),
+    [
+        ({}, "127.0.0.1", "-"),
+        ({"X-Client-Id": "till-5"}, "till-5", "-"),
+        ({"Authorization": "Bearer a"}, "-", "Bearer a"),
+        ({"X-Client-Id": "till-5", "Authorization": "Bearer a"}, "till-5", "Bearer a"),
+    ],
+)
+def test_who_asks(nginx, basket, sent, client, key):
+    """Names and keys reach Basket, and who has neither is named by the address."""
+    mark = f"?{client}{len(key)}{len(sent)}"
+    nginx.request("GET", f"/healthz{mark}", headers=sent)
+    (line,) = _logged(basket, mark)
+    assert line.endswith(f"client={client} for=127.0.0.1 from=127.0.0.1 key={key}")
+
+
+@with_nginx
+def test_addresses_that_clients_write_stay_behind(nginx, basket):
+    """To an X-Forwarded-For nginx adds its client's address at the end."""
+    nginx.request("GET", "/healthz?spoof", headers={"X-Forwarded-For": "1.2.3.4"})
+    (line,) = _logged(basket, "?spoof")
+    assert "for=1.2.3.4, 127.0.0.1 " in line
+
+
+@with_nginx
+def test_deadlines_are_passed_on(nginx):
+    """X-Request-Timeout-Ms reaches Basket, whose 504 comes back as it is."""
+    headers = {"X-Request-Timeout-Ms": "200"}
+    reply = nginx.request("POST", SLOW_PATH, _slow_body(), headers)
+    assert reply.status == 504
+    assert "deadline" in reply.json()["error"]
+
+
+@with_nginx
+def test_paths_are_passed_on_as_they_are(tmp_path, model_server):
+    """Percent signs and double slashes reach the server behind unchanged."""
+    server = model_server(lambda asked: Says.value("here"))
+    path = "/v1//models/a%2Fb%20c:predict?x=%41"
+    with proxy(tmp_path / "nginx", _port(server)) as nginx:
+        assert nginx.request("GET", path).json() == "here"
+    assert server.asked[-1].path == path
+
+
+@with_nginx
+@pytest.mark.parametrize(
+    ("request_", "status"),
+    [
+        (b"nonsense\r\n\r\n", 400),
+        (b"GET /" + b"a" * 40_000 + b" HTTP/1.1\r\nHost: a\r\n\r\n", 414),
+        (b"GET / HTTP/1.1\r\nHost: a\r\nA: " + b"a" * 40_000 + b"\r\n\r\n", 400),
+        (b"TRACE / HTTP/1.1\r\nHost: a\r\n\r\n", 405),
+        (b"GET /-/late HTTP/1.1\r\nHost: a\r\n\r\n", 404),
+    ],
+)
+def test_what_nginx_itself_refuses_is_json(nginx, request_, status):
+    """The errors of nginx itself keep their status and have Basket's form."""
+    reply = _raw(nginx.port, request_)
+    assert reply.status == status
+    assert _is_json_error(reply)
+
+
+@with_nginx
+def test_basket_stops_and_comes_back(tmp_path):
+    """A slow answer outlives SIGTERM; then 503 as JSON, until Basket is there again."""
+    models = made(tmp_path / "models")
+    port = free_port()
+    started = {"model_dir": models, "default_model": "till"}
+    bind = f"--bind=127.0.0.1:{port}"
+    with proxy(tmp_path / "nginx", port) as nginx:
+        assert nginx.request("GET", "/healthz").status == 503
+        with (
+            serving(bind, "--threads=4", **started) as basket,
+            _under_way(nginx, basket) as replies,
+        ):
+            assert basket.stop() == 0
+        assert replies[0].status == 200
+        reply = nginx.request("GET", "/healthz")
+        assert (reply.status, reply.headers["Retry-After"]) == (503, "1")
+        assert _is_json_error(reply)
+        with serving(bind, **started):
+            assert nginx.request("GET", "/readyz").status == 200
+
+
+@with_nginx
+def test_a_killed_basket_is_a_503(tmp_path):
+    """A request whose server dies under it gets 503 as JSON."""
+    models = made(tmp_path / "models")
+    with (
+        serving("--threads=4", model_dir=models, default_model="till") as basket,
+        proxy(tmp_path / "nginx", basket.port) as nginx,
+        _under_way(nginx, basket) as replies,
+    ):
+        (worker,) = basket.workers()
+        os.kill(worker, signal.SIGKILL)
+    assert replies[0].status == 503
+    assert _is_json_error(replies[0])
+
+
+@with_nginx
+def test_a_post_is_not_sent_twice(tmp_path, model_server):
+    """What broke under way goes to no other server; what could not be sent does."""
+
+    def breaks(asked):
+        return None if asked.method == "POST" else Says.value("first")
+
+    first, other = model_server(breaks), model_server(lambda asked: Says.value("other"))
+    with proxy(tmp_path / "two", _port(first), _port(other)) as nginx:
+        replies = [nginx.predict([[1]]) for _ in range(4)]
+    posts = first.sent("/predict") + other.sent("/predict")
+    assert len(posts) == len(replies)
+    assert {reply.status for reply in replies} == {200, 503}
+    # In turn: whether nginx is there was asked of the first, so now it is the second's.
+    with proxy(tmp_path / "dead", _port(other), free_port()) as nginx:
+        assert {nginx.predict([[1]]).status for _ in range(4)} == {200}
+
+
+@with_nginx
+def test_a_server_that_does_not_answer(tmp_path, model_server):
+    """It is a 504 as JSON when nginx's time is over, here set to 1 s."""
+    asked_for, answered = threading.Event(), threading.Event()
+
+    def hang(asked):
+        if asked.method == "POST":
+            asked_for.set()
+            answered.wait(30)
+        return Says.value("late")
+
+    server = model_server(hang)
+    shorter = {"proxy_read_timeout 35s;": "proxy_read_timeout 1s;"}
+    with proxy(tmp_path / "nginx", _port(server), replacing=shorter) as nginx:
+        reply = nginx.predict([[1]])
+        answered.set()
+    assert asked_for.is_set()
+    assert reply.status == 504
+    assert _is_json_error(reply)
+
+
+def _certificate(folder: Path) -> tuple[str, str]:
+    key, certificate = f"{folder}/key.pem", f"{folder}/cert.pem"
+    subprocess.run(
+        [
+            *("openssl", "req", "-x509", "-newkey", "rsa:2048", "-nodes", "-days", "1"),
+            *("-subj", "/CN=localhost", "-addext", "subjectAltName=IP:127.0.0.1"),
+            *("-keyout", key, "-out", certificate),
+        ],
+        check=True,
+        capture_output=True,
+    )
+    return certificate, key
+
+
+def _over_tls(port: int, certificate: str, path: str) -> int:
+    context = ssl.create_default_context(cafile=certificate)
+    connection = http.client.HTTPSConnection(
+        "127.0.0.1", port, timeout=10, context=context
+    )
+    try:
+        connection.request("GET", path)
+        return connection.getresponse().status
+    finally:
+        connection.close()
+
+
+@with_nginx
+@with_openssl
+def test_the_tls_lines_of_nginx(basket, tmp_path):
+    """The commented lines for TLS serve HTTPS; http2's wants a newer nginx."""
+    certificate, key = _certificate(tmp_path)
+    port = free_port()
+    replacing = {
+        "# listen 443 ssl;": f"listen 127.0.0.1:{port} ssl;",
+        "# server_name basket.example.com;": "server_name basket.example.com;",
+        "# ssl_certificate     /etc/nginx/tls/fullchain.pem;": (
+            f"ssl_certificate {certificate};"
+        ),
+        "# ssl_certificate_key /etc/nginx/tls/privkey.pem;": (
+            f"ssl_certificate_key {key};"
+        ),
+        "# ssl_protocols ": "ssl_protocols ",
+        "# ssl_session_cache ": "ssl_session_cache ",
+    }
+    with proxy(tmp_path / "nginx", basket.port, replacing=replacing):
+        assert _over_tls(port, certificate, "/readyz") == 200
+
+
+@with_openssl
+def test_tls_by_gunicorn(tmp_path):
+    """Gunicorn's --certfile and --keyfile serve HTTPS without a proxy."""
+    certificate, key = _certificate(tmp_path)
+    models = simulated_models(tmp_path / "models", m=MODELS["slow"])
+    tls = (f"--certfile={certificate}", f"--keyfile={key}")
+    with serving("--threads=4", *tls, ready=False, model_dir=models) as server:
+
+        def is_ready():
+            try:
+                return _over_tls(server.port, certificate, "/readyz") == 200
+            except OSError:
+                return False
+
+        wait_until(is_ready, 60, server.log.read_text)
+
+
+def _unit() -> dict[str, str]:
+    """The unit's values by key, the last of each."""
+    lines = UNIT.read_text().splitlines()
+    return dict(line.split("=", 1) for line in lines if re.match(r"[A-Za-z]+=", line))
+
+
+def test_the_unit_starts_basket(tmp_path, monkeypatch):
+    """ExecStart serves, and tells systemd when; SIGTERM to the master ends it."""
+    command = _unit()["ExecStart"].split()
+    assert command[:2] == ["/srv/basket/.venv/bin/gunicorn", "wsgi:app"]
+    models = simulated_models(tmp_path / "models", m=MODELS["slow"])
+    with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as systemd:
+        systemd.bind(str(tmp_path / "notify"))
+        systemd.settimeout(60)
+        monkeypatch.setenv("NOTIFY_SOCKET", str(tmp_path / "notify"))
+        others = [each for each in command[2:] if not each.startswith("--bind=")]
+        with serving(*others, model_dir=models) as server:
+            assert systemd.recv(1000).startswith(b"READY=1\n")
+            assert server.stop() == 0
+
+
+@pytest.mark.skipif(
+    shutil.which("systemd-analyze") is None, reason="systemd-analyze is wanted"
+)
+def test_systemd_takes_the_unit(tmp_path):
+    """systemd-analyze finds nothing to say of the unit, with paths that are here."""
+    text = UNIT.read_text().replace(
+        "/srv/basket/.venv/bin", str(Path(sys.executable).parent)
+    )
+    (tmp_path / "basket.service").write_text(text.replace("/srv/basket", str(ROOT)))
+    done = subprocess.run(
+        ["systemd-analyze", "verify", str(tmp_path / "basket.service")],
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert (done.returncode, done.stderr) == (0, "")

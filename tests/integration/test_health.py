@@ -1,0 +1,37 @@
+"""A health that means it, on a real server whose device takes its time."""
+
+import threading
+
+from tests.support.server import serving, simulated_models, wait_until
+
+# Its largest batch takes far longer than a request may: as if the device hung.
+HANGS = {"base_ms": 0, "per_row_ms": 1500, "input_shape": [2], "outputs": 1}
+ROWS = [[1.0, 2.0]] * 4
+
+
+def test_health_fails_while_nothing_moves(tmp_path):
+    """A device that hangs fails /healthz of each worker, and what it was is told.
+
+    Once it moves the server is healthy again.
+    """
+    folder = simulated_models(tmp_path, hangs=HANGS)
+    limits = {"max_batch_size": "4", "request_timeout_ms": "500"}
+    with serving("--workers=2", "--threads=4", model_dir=folder, **limits) as server:
+
+        def health(path="/healthz"):
+            return server.request("GET", path)
+
+        assert health().status == 200
+        replies = []
+        client = threading.Thread(target=lambda: replies.append(server.predict(ROWS)))
+        client.start()
+        # One answer comes from the worker that hangs, ten from both.
+        wait_until(lambda: {health().status for _ in range(10)} == {503}, 30)
+        assert health().json() == {
+            "error": "no progress while requests wait: hangs version 1"
+        }
+        assert health("/v2/health/live").status == 503
+        assert health("/readyz").status == 200
+        wait_until(lambda: {health().status for _ in range(10)} == {200}, 30)
+        client.join()
+        assert replies[0].status == 504

@@ -1,0 +1,116 @@
+"""The checks of reliability, short: a sound server passes, broken ones are caught.
+
+The long versions, with the figures, are `python -m bench.reliability`.
+"""
+
+import pytest
+
+from bench.reliability.chaos import chaos
+from bench.reliability.disconnects import disconnects
+from bench.reliability.fairness import fairness
+from bench.reliability.out_of_memory import out_of_memory
+from bench.reliability.overload import peak_and_twice
+from bench.reliability.poison import poison
+from tests.support.broken import app_with
+
+pytestmark = pytest.mark.timeout(120)
+
+
+def broken(report):
+    """What was not held, after the whole table was shown to whoever reads a failure."""
+    print(report.markdown())
+    return report.broken()
+
+
+def in_one_of_three(check):
+    """Say whether all is held in one try: times suffer from whatever else runs here."""
+    return any(broken(check()) == [] for _ in range(3))
+
+
+def test_under_overload_goodput_stays():
+    """At twice of what the device can do most of the peak is answered in time.
+
+    Each request has its own answer, and few rows run in vain before the server has
+    learnt how long answers take; the long version promises none, and milliseconds.
+    """
+    peak, load = peak_and_twice(seconds=6)
+    assert load.goodput() > 0.6 * peak.goodput()
+    assert load.in_vain() < 0.2 * load.rows_run
+    assert load.unaccounted() == []
+
+
+def test_answers_that_are_too_late_are_caught():
+    """A server that keeps no deadline answers next to nothing in time."""
+    peak, load = peak_and_twice(seconds=6, app=app_with("never_late"))
+    assert load.goodput() < 0.5 * peak.goodput()
+
+
+def test_rows_that_run_late_are_caught():
+    """A server that runs rows whose deadline has passed runs most of them in vain."""
+    _, load = peak_and_twice(seconds=6, app=app_with("computes_late"))
+    assert load.in_vain() > 0.3 * load.rows_run
+
+
+def test_a_flood_does_not_hold_up_the_polite():
+    """A polite client's p99 beside a flood is at most twice of its p99 alone."""
+    assert in_one_of_three(lambda: fairness(seconds=6, by_row=False))
+
+
+def test_first_come_first_served_is_caught():
+    """Where clients have no turns, the flood holds up the polite one."""
+    report = fairness(seconds=4, by_row=False, app=app_with("first_come"))
+    assert "p99 of the polite client" in broken(report)
+
+
+def test_rows_of_who_hung_up_do_not_run():
+    """200 clients that hang up while queued cost nothing, and delay nobody."""
+    assert in_one_of_three(lambda: disconnects(clients=200, batch_s=1.5))
+
+
+def test_abandoned_rows_that_run_are_caught():
+    """A server that runs the rows of clients that have gone is found out."""
+    report = disconnects(clients=200, batch_s=1, app=app_with("runs_abandoned"))
+    assert broken(report) == [
+        "rows run of those who hung up",
+        "hang-ups counted",
+        "those who stayed, after the first batch",
+    ]
+
+
+def test_a_small_memory_loses_nobody():
+    """On a device that holds 20 rows, batches shrink to 20 and all are answered."""
+    assert broken(out_of_memory(seconds=3)) == []
+
+
+@pytest.mark.parametrize(
+    ("fault", "caught"),
+    [
+        ("gives_up", "requests lost, failed or wrong"),
+        ("forgets", "full batches until the ceiling is found"),
+    ],
+)
+def test_memory_that_is_not_learnt_is_caught(fault, caught):
+    """A server that fails what does not fit, or forgets what fits, is found out."""
+    assert caught in broken(out_of_memory(seconds=1, app=app_with(fault)))
+
+
+def test_one_poisoned_row_fails_alone():
+    """Of 64 requests at once one is poison; 63 are answered right in each round."""
+    assert broken(poison(rounds=20)) == []
+
+
+def test_failing_neighbours_are_caught():
+    """A server that fails a whole batch for one row is found out."""
+    report = poison(rounds=2, app=app_with("gives_up"))
+    assert "sound rows that failed, marked ones that did not" in broken(report)
+
+
+def test_killed_workers_take_only_their_own():
+    """Of three workers two are killed in turn; only what they held is lost."""
+    assert broken(chaos(seconds=7)) == []
+
+
+def test_workers_that_fall_together_are_caught():
+    """A server whose workers end with one another loses what no victim held."""
+    report = chaos(seconds=7, app=app_with("fall_together"))
+    assert "lost that no killed worker held" in broken(report)

@@ -1,0 +1,287 @@
+"""One model process behind many web workers, as Gunicorn runs them."""
+
+import contextlib
+import http.client
+import os
+import re
+import shutil
+import signal
+import threading
+import time
+from pathlib import Path
+
+import pytest
+
+from tests.support.clients import Client, at_once, in_parallel
+from tests.support.server import (
+    ROOT,
+    metric_sum,
+    serving,
+    simulated_models,
+    wait_until,
+)
+
+SLOW = {"base_ms": 300, "per_row_ms": 0, "input_shape": [8], "outputs": 8}
+QUICK = {**SLOW, "base_ms": 1}
+SHARED = {"model_process": "shared"}
+CLASSES = {"sync": [], "gthread": ["--threads=8"], "gevent": ["--worker-class=gevent"]}
+# CHAOS_ROUNDS=50 for the long run.
+ROUNDS = int(os.environ.get("CHAOS_ROUNDS", "5"))
+
+
+def row(number):
+    return [float(number)] * 8
+
+
+def model_process(server):
+    """The worker that has loaded models last."""
+    loading = re.findall(r"\[(\d+)\] \[INFO\] loading model", server.log.read_text())
+    return int(loading[-1])
+
+
+def _fds(pid):
+    with contextlib.suppress(OSError):
+        for fd in Path(f"/proc/{pid}/fd").iterdir():
+            with contextlib.suppress(OSError):
+                yield str(fd.readlink())
+
+
+def _resident_mib(pid):
+    text = Path(f"/proc/{pid}/smaps_rollup").read_text()
+    return int(re.search(r"^Rss: +(\d+) kB$", text, re.M)[1]) / 1024
+
+
+def _lives(pid):
+    try:
+        status = Path(f"/proc/{pid}/status").read_text()
+    except OSError:
+        return False
+    return "State:\tZ" not in status
+
+
+@pytest.fixture(name="temporary")
+def _temporary(tmp_path_factory, monkeypatch):
+    """A folder for all temporary files of a server; the kernel wants short names."""
+    folder = tmp_path_factory.mktemp("t")
+    monkeypatch.setenv("TMPDIR", str(folder))
+    return folder
+
+
+@pytest.mark.parametrize("where", ["worker", "shared"])
+@pytest.mark.parametrize("workers", [1, 4])
+@pytest.mark.parametrize("kind", CLASSES)
+def test_each_class_and_number_of_workers_answers_right(tmp_path, kind, workers, where):
+    """Under load each row gets its own answer, and all are counted once."""
+    folder = simulated_models(tmp_path, quick=QUICK)
+    args = (f"--workers={workers}", *CLASSES[kind])
+    with serving(*args, model_dir=folder, model_process=where) as server:
+
+        def work(place):
+            with Client(server.port) as client:
+                for number in range(10):
+                    client.send([row(place * 10 + number)])
+                    answer = client.receive().json()
+                    assert answer == {"predictions": [row(place * 10 + number)]}
+
+        in_parallel(work, 8)
+        assert metric_sum(server, "basket_requests_total") == 80
+        assert metric_sum(server, "basket_batch_rows_sum") == 80
+        if where == "shared":
+            web = set(server.workers()) - {model_process(server)}
+            assert len(web) == workers
+            assert max(map(_resident_mib, web)) < 80
+
+
+def test_only_the_model_process_has_the_framework(tmp_path):
+    """With four web workers one process maps TensorFlow, and the web stays small."""
+    shutil.copytree(ROOT / "models" / "digits", tmp_path / "digits")
+    args = ("--workers=4", "--threads=8")
+    with serving(*args, model_dir=str(tmp_path), **SHARED) as server:
+        for _ in range(20):
+            picture = (ROOT / "samples" / "7.png").read_bytes()
+            reply = server.request(
+                "POST", "/predict", picture, {"Content-Type": "image/png"}
+            )
+            assert reply.json()["class_id"] == "7"
+        with_framework = [
+            pid
+            for pid in [server.process.pid, *server.workers()]
+            if "libtensorflow" in Path(f"/proc/{pid}/maps").read_text()
+        ]
+        assert with_framework == [model_process(server)]
+        web = set(server.workers()) - set(with_framework)
+        assert max(map(_resident_mib, web)) < 80
+
+
+def test_a_batch_forms_across_sync_workers(tmp_path):
+    """Four clients of four one-request workers are one batch, and wait for one."""
+    folder = simulated_models(tmp_path, slow=SLOW)
+    settings = {"model_dir": folder, "batch_timeout_micros": "20000", **SHARED}
+    with serving("--workers=4", **settings) as server:
+        took = []
+        for _ in range(3):
+            replies, took_s = at_once(server.port, [row(n) for n in range(4)])
+            took.append(took_s)
+        # The last time; the first one meets workers that have answered nobody yet.
+        assert [reply.headers["X-Batch-Size"] for reply in replies] == ["4"] * 4
+        assert min(took) < 0.35
+
+
+@pytest.mark.timeout(60 + 4 * ROUNDS)
+def test_the_death_of_the_model_process_is_an_answer(tmp_path, temporary):
+    """After kill -9 all 32 clients have an answer within 0.5 s, and soon right ones."""
+    folder = simulated_models(tmp_path, slow=SLOW)
+    args = ("--workers=2", "--threads=16")
+    with serving(*args, model_dir=folder, **SHARED) as server:
+        for _ in range(ROUNDS):
+            _kill_and_recover(server)
+        assert len(server.workers()) == 3
+        sockets = sum(name.startswith("socket:") for name in _fds(server.process.pid))
+        # The web's listener, the model's, and none for what has died.
+        assert sockets == 2
+        assert len(list(temporary.glob("basket-*/model-*/*"))) == 1
+    assert not list(temporary.glob("basket-*"))
+
+
+def _kill_and_recover(server):
+    ended_at = []
+    sent = threading.Barrier(33)
+
+    def work(place):
+        with Client(server.port) as client:
+            client.send([row(place)])
+            sent.wait()
+            reply = client.receive()
+            ended_at.append(time.monotonic())
+            assert reply.status in (200, 503)
+            if reply.status == 503:
+                assert int(reply.headers["Retry-After"]) >= 1
+
+    victim, loaded = model_process(server), server.loaded()
+    clients = threading.Thread(target=in_parallel, args=(work, 32))
+    clients.start()
+    sent.wait()
+    # Most rows are in the model process by then; it must hold whenever that is.
+    threading.Event().wait(0.1)
+    killed_at = time.monotonic()
+    os.kill(victim, signal.SIGKILL)
+    wait_until(lambda: server.request("GET", "/readyz").status == 503, 0.5)
+    clients.join()
+    assert len(ended_at) == 32
+    assert max(ended_at) - killed_at < 0.5
+    server.wait_until_ready(loaded + 2)
+    assert time.monotonic() - killed_at < 15
+    replies, _ = at_once(server.port, [row(n) for n in range(32)])
+    for number, reply in enumerate(replies):
+        assert reply.json() == {"predictions": [row(number)]}
+
+
+@pytest.mark.timeout(60 + 4 * ROUNDS)
+def test_a_killed_web_worker_takes_only_its_own_requests(tmp_path):
+    """A web worker that is killed takes its connections along, and no others."""
+    folder = simulated_models(tmp_path, slow=SLOW)
+    args = ("--workers=2", "--threads=8")
+    with serving(*args, model_dir=folder, **SHARED) as server:
+        model = model_process(server)
+        for _ in range(ROUNDS):
+            _kill_a_web_worker(server, model)
+        assert model_process(server) == model
+
+
+def _kill_a_web_worker(server, model):
+    web, loaded = set(server.workers()) - {model}, server.loaded()
+    replies = []
+    sent = threading.Barrier(13)
+
+    def work(place):
+        with Client(server.port) as client:
+            client.send([row(place)])
+            sent.wait()
+            with contextlib.suppress(OSError, http.client.HTTPException):
+                replies.append((place, client.receive()))
+
+    clients = threading.Thread(target=in_parallel, args=(work, 12))
+    clients.start()
+    sent.wait()
+    os.kill(min(web), signal.SIGKILL)
+    clients.join()
+    for place, reply in replies:
+        assert reply.json() == {"predictions": [row(place)]}
+    wait_until(lambda: server.loaded() > loaded, 15)
+    assert server.predict([row(1)]).status == 200
+
+
+def test_a_hung_model_is_ended_and_comes_back(tmp_path):
+    """A batch that takes longer than a request may ends its process; one comes back."""
+    folder = simulated_models(tmp_path, hangs={**SLOW, "base_ms": 2500})
+    settings = {"model_dir": folder, "max_batch_size": "1", **SHARED}
+    args = ("--workers=2", "--threads=4")
+    with serving(*args, request_timeout_ms="1000", **settings) as server:
+        first = model_process(server)
+        assert server.predict([row(1)]).status in (503, 504)
+        wait_until(lambda: first not in server.workers(), 10)
+        assert "a model hangs" in server.log.read_text()
+        server.wait_until_ready(2)
+        assert model_process(server) != first
+
+
+def test_no_request_fails_while_versions_and_workers_change(tmp_path):
+    """New versions and a HUP under load leave each request with its right answer."""
+    folder = simulated_models(tmp_path, quick=QUICK)
+    args = ("--workers=2", "--threads=8")
+    with serving(*args, model_dir=folder, **SHARED) as server:
+        over = threading.Event()
+        versions = set()
+
+        def work(place):
+            while not over.is_set():
+                # Without a kept-alive connection, which a HUP may close unused.
+                reply = server.predict([row(place)], {"Connection": "close"})
+                assert reply.status == 200, reply.body
+                assert reply.json() == {"predictions": [row(place)]}
+                versions.add(reply.headers["X-Model-Version"])
+
+        clients = threading.Thread(target=in_parallel, args=(work, 8))
+        clients.start()
+        try:
+            for version in ("2", "3", "4"):
+                shutil.copytree(tmp_path / "quick" / "1", tmp_path / "quick" / version)
+                wait_until(lambda v=version: v in versions, 15)
+            before = server.workers()
+            server.process.send_signal(signal.SIGHUP)
+            wait_until(lambda: not set(before) & set(server.workers()), 30)
+            server.wait_until_ready()
+        finally:
+            over.set()
+            clients.join()
+        assert versions == {"1", "2", "3", "4"}
+        assert len(server.workers()) == 3
+
+
+def test_an_orderly_stop_answers_all_that_is_in_flight(tmp_path, temporary):
+    """SIGTERM right after 24 clients have sent a request ends in 24 answers."""
+    folder = simulated_models(tmp_path, slow=SLOW)
+    args = ("--workers=2", "--threads=16")
+    with contextlib.ExitStack() as stack:
+        server = stack.enter_context(serving(*args, model_dir=folder, **SHARED))
+        clients = [stack.enter_context(Client(server.port)) for _ in range(24)]
+        for number, client in enumerate(clients):
+            client.send([row(number)])
+        assert server.stop() == 0
+        for number, client in enumerate(clients):
+            assert client.receive().json() == {"predictions": [row(number)]}
+    assert not list(temporary.glob("basket-*"))
+
+
+def test_nothing_outlives_a_master_that_is_killed(tmp_path, temporary):
+    """After kill -9 of the master each process ends, and no socket stays."""
+    folder = simulated_models(tmp_path, quick=QUICK)
+    args = ("--workers=2", "--threads=4")
+    with serving(*args, model_dir=folder, **SHARED) as server:
+        pids = server.workers()
+        assert list(temporary.glob("basket-*/model-*/*"))
+        assert model_process(server) in pids
+        server.process.kill()
+        server.process.wait()
+        wait_until(lambda: not any(map(_lives, pids)), 15)
+    assert not list(temporary.glob("basket-*/model-*"))

@@ -1,0 +1,36 @@
+"""The soak, a minute of it, and broken servers that it catches sooner."""
+
+import pytest
+
+from bench.reliability.soak import soak
+from tests.support.broken import app_with
+
+pytestmark = pytest.mark.timeout(180)
+
+
+def broken(report):
+    """What was not held, after the whole table was shown to whoever reads a failure."""
+    print(report.markdown())
+    return report.broken()
+
+
+def test_a_minute_of_everything():
+    """For a minute each request gets its own answer, and nothing is left behind."""
+    assert broken(soak(seconds=60)) == []
+
+
+@pytest.mark.parametrize("fault", ["swaps", "loses"])
+def test_answers_that_are_swapped_or_lost_are_caught(fault):
+    """Two answers in each other's place, or one that never comes, are found out."""
+    report = soak(seconds=6, app=app_with(fault))
+    assert "requests without their own answer" in broken(report)
+
+
+def test_leaks_are_caught():
+    """Memory, threads and descriptors that are left behind are found out each."""
+    report = soak(seconds=9, app=app_with("leaks"))
+    assert broken(report) == [
+        "memory after the warm-up",
+        "threads after the warm-up",
+        "descriptors after the warm-up",
+    ]

@@ -1,0 +1,95 @@
+"""A closed loop in virtual time: clients, one device, and the rule that starts it."""
+
+import heapq
+import itertools
+import random
+import statistics
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+from app.serving.batch_times import BatchTimes
+from app.serving.release import Release
+
+MAX_BATCH_SIZE = 128
+
+
+@dataclass(frozen=True)
+class Waits:
+    """From arrival to answer, seconds."""
+
+    mean_s: float
+    p95_s: float
+
+
+class ClosedLoop:
+    """Clients that each send one row, wait for its answer, think, and send again.
+
+    `batch_s` gives the time of a batch by its rows. `think_s` gives the time until a
+    client sends again; it is told who that is, and how many were answered before it
+    in the same batch.
+    """
+
+    def __init__(
+        self,
+        rule: Callable[[BatchTimes], Release],
+        clients: int,
+        batch_s: Callable[[int], float],
+        think_s: Callable[[random.Random, int, int], float],
+    ) -> None:
+        self._times = BatchTimes()
+        self._rule = rule(self._times)
+        self._batch_s, self._think_s = batch_s, think_s
+        self._chance = random.Random(1)
+        self._events: list[tuple[float, int, Callable[..., None], Any]] = []
+        self._order = itertools.count()
+        self._now = 0.0
+        self._waiting: list[tuple[float, int]] = []
+        self._running = False
+        self._decisions = 0
+        self._waits: list[float] = []
+        for client in range(clients):
+            self._at(self._chance.uniform(0, 2), self._arrive, client)
+
+    def run(self, requests: int) -> Waits:
+        """Until so many were answered; the first tenth does not count."""
+        while len(self._waits) < requests:
+            self._now, _, happens, what = heapq.heappop(self._events)
+            happens(what)
+        waits = sorted(self._waits[requests // 10 :])
+        return Waits(statistics.fmean(waits), waits[int(0.95 * len(waits))])
+
+    def _at(self, when: float, happens: Callable[..., None], what: Any) -> None:
+        heapq.heappush(self._events, (when, next(self._order), happens, what))
+
+    def _arrive(self, client: int) -> None:
+        self._waiting.append((self._now, client))
+        self._rule.arrived(1, self._now)
+        self._decide(self._decisions)
+
+    def _decide(self, decision: int) -> None:
+        if self._running or not self._waiting or decision != self._decisions:
+            return
+        self._decisions += 1
+        hold_s = 0.0
+        if len(self._waiting) < MAX_BATCH_SIZE:
+            oldest_at = self._waiting[0][0]
+            hold_s = self._rule.hold_s(len(self._waiting), oldest_at, self._now)
+        if hold_s > 0:
+            self._at(self._now + hold_s, self._decide, self._decisions)
+            return
+        batch = self._waiting[:MAX_BATCH_SIZE]
+        del self._waiting[:MAX_BATCH_SIZE]
+        self._running = True
+        took_s = self._batch_s(len(batch))
+        self._times.saw(len(batch), took_s)
+        self._at(self._now + took_s, self._finish, batch)
+
+    def _finish(self, batch: list[tuple[float, int]]) -> None:
+        self._running = False
+        self._rule.finished(len(batch), self._now)
+        for place, (arrived_at, client) in enumerate(batch):
+            self._waits.append(self._now - arrived_at)
+            after_s = self._think_s(self._chance, client, place)
+            self._at(self._now + after_s, self._arrive, client)
+        self._decide(self._decisions)

@@ -1,0 +1,217 @@
+"""An open loop of requests: each goes out at its appointed time, come what may.
+
+Latency counts from the appointed time, so that a server which falls behind does not
+slow down the one who measures it (Gil Tene's "coordinated omission"). Beside it a
+closed loop, whose clients ask again as soon as they have an answer.
+"""
+
+import asyncio
+import contextlib
+import re
+import time
+from collections.abc import AsyncIterator, Callable, Iterable
+
+from tests.support.open_loop_requests import End, Outcome, Request
+
+# Seconds. A server closes what is idle for long, maybe just when it is used again.
+_KEEP_IDLE_S = 30.0
+_LENGTH = re.compile(rb"\r\ncontent-length: *(\d+)\r\n", re.IGNORECASE)
+_CLOSE = re.compile(rb"\r\nconnection: *close\r\n", re.IGNORECASE)
+
+
+class Client:
+    """Sends requests over kept-alive connections, as many as are needed at once.
+
+    `unasked` counts answers that no request was waiting for.
+    """
+
+    def __init__(self, port: int) -> None:
+        self._port = port
+        self._idle: list[_Connection] = []
+        self._began_at = asyncio.get_running_loop().time()
+        self.unasked = 0
+
+    def now_s(self) -> float:
+        return asyncio.get_running_loop().time() - self._began_at
+
+    async def ask(self, request: Request) -> Outcome:
+        """Send it now; its outcome, once there is one."""
+        outcome = Outcome(request, self.now_s())
+        try:
+            connection = self._take() or await self._connect()
+        except OSError:
+            outcome.end, outcome.ended_s = End.BROKEN, self.now_s()
+            return outcome
+        outcome.port = connection.port
+        try:
+            status, body = await connection.exchange(request)
+        except TimeoutError:
+            outcome.end = End.HUNG_UP
+        except ConnectionError:
+            outcome.end = End.BROKEN
+        else:
+            outcome.end, outcome.status = End.ANSWERED, status
+            outcome.right = request.is_right(status, body)
+        finally:
+            outcome.ended_s = self.now_s()
+            if not connection.is_free():
+                connection.abort()
+            else:
+                connection.idle_since = time.monotonic()
+                self._idle.append(connection)
+        return outcome
+
+    async def fetch(self, path: str) -> str:
+        """The text at a path."""
+        connection = await self._connect()
+        _, body = await connection.exchange(Request(0, path=path))
+        connection.abort()
+        return body.decode()
+
+    async def open_loop(
+        self,
+        requests: Iterable[Request],
+        patience_s: float = 60,
+        outcomes: list[Outcome] | None = None,
+    ) -> list[Outcome]:
+        """Send each at its time; `outcomes`, to which each is added as it ends.
+
+        `patience_s` after the last was sent it is over for those that still wait.
+        """
+        running: dict[asyncio.Task[Outcome], Request] = {}
+        outcomes = [] if outcomes is None else outcomes
+        self._began_at = asyncio.get_running_loop().time()
+
+        def done(task: asyncio.Task[Outcome]) -> None:
+            request = running.pop(task)
+            never = Outcome(request, request.at_s, self.now_s())
+            outcomes.append(never if task.cancelled() else task.result())
+
+        for request in requests:
+            wait_s = request.at_s - self.now_s()
+            if wait_s > 0:
+                await asyncio.sleep(wait_s)
+            task = asyncio.create_task(self.ask(request))
+            running[task] = request
+            task.add_done_callback(done)
+        if running:
+            await asyncio.wait(running, timeout=patience_s)
+        left = list(running)
+        for task in left:
+            task.cancel()
+        await asyncio.gather(*left, return_exceptions=True)
+        return outcomes
+
+    async def closed_loop(
+        self, clients: int, seconds: float, make: Callable[[float], Request]
+    ) -> list[Outcome]:
+        """So many clients that ask again at once; `make` gets the time of sending."""
+        outcomes: list[Outcome] = []
+        self._began_at = asyncio.get_running_loop().time()
+
+        async def live() -> None:
+            while self.now_s() < seconds:
+                outcomes.append(await self.ask(make(self.now_s())))
+
+        await asyncio.gather(*(live() for _ in range(clients)))
+        return outcomes
+
+    def close(self) -> None:
+        """Close all connections that no request is using."""
+        while self._idle:
+            self._idle.pop().abort()
+
+    def _take(self) -> "_Connection | None":
+        while self._idle:
+            connection = self._idle.pop()
+            idle_s = time.monotonic() - connection.idle_since
+            if connection.is_free() and idle_s < _KEEP_IDLE_S:
+                return connection
+            connection.abort()
+        return None
+
+    async def _connect(self) -> "_Connection":
+        _, connection = await asyncio.get_running_loop().create_connection(
+            lambda: _Connection(self), "127.0.0.1", self._port
+        )
+        return connection
+
+
+class _Connection(asyncio.Protocol):
+    """One kept-alive connection, with one request on it at a time."""
+
+    def __init__(self, client: Client) -> None:
+        self._client = client
+        self._buffer = b""
+        self._answer: asyncio.Future[tuple[int, bytes]] | None = None
+        self._usable = True
+        self.idle_since = 0.0
+        self.port = 0
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        assert isinstance(transport, asyncio.Transport)
+        self._transport = transport
+        self.port = transport.get_extra_info("sockname")[1]
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        self._usable = False
+        if self._answer is not None and not self._answer.done():
+            self._answer.set_exception(ConnectionResetError())
+
+    def is_free(self) -> bool:
+        return self._usable and self._answer is None
+
+    def abort(self) -> None:
+        self._usable = False
+        self._transport.abort()
+
+    async def exchange(self, request: Request) -> tuple[int, bytes]:
+        """Status and body; TimeoutError once it has hung up by itself."""
+        if not self._usable:
+            raise ConnectionResetError
+        self._answer = asyncio.get_running_loop().create_future()
+        message = request.head() + request.body
+        if request.pause_s:
+            half = len(message) - len(request.body) // 2
+            self._transport.write(message[:half])
+            await asyncio.sleep(request.pause_s)
+            message = message[half:]
+        self._transport.write(message)
+        # The answer stays set on a way out by exception: nothing more may be asked.
+        if request.hang_up_s is None:
+            answer = await self._answer
+        else:
+            answer = await asyncio.wait_for(self._answer, request.hang_up_s)
+        self._answer = None
+        return answer
+
+    def data_received(self, data: bytes) -> None:
+        self._buffer += data
+        head, end, rest = self._buffer.partition(b"\r\n\r\n")
+        if not end:
+            return
+        found = _LENGTH.search(head + b"\r\n")
+        length = int(found[1]) if found else 0
+        if len(rest) < length:
+            return
+        self._buffer = b""
+        if _CLOSE.search(head + b"\r\n"):
+            self._usable = False
+        if self._answer is not None and not self._answer.done():
+            self._answer.set_result((int(head[9:12]), rest[:length]))
+            rest = rest[length:]
+        # One that has hung up may still be told what it asked for.
+        hung_up = self._answer is not None and self._answer.cancelled()
+        if rest and not hung_up:
+            self._client.unasked += 1
+            self._usable = False
+
+
+@contextlib.asynccontextmanager
+async def client_of(port: int) -> AsyncIterator[Client]:
+    """A client that closes its connections in the end."""
+    client = Client(port)
+    try:
+        yield client
+    finally:
+        client.close()

@@ -1,0 +1,166 @@
+"""Bodies that do not come, come cut or too large, or are nested very deep."""
+
+import contextlib
+import errno
+import io
+import json
+
+import pytest
+
+from app import create_app
+from app.api import access
+from app.settings import Settings
+
+ROW = b'{"instances": [[1.0, 2.0, 3.0]]}'
+EVENT = {"specversion": "1.0", "id": "1", "source": "x", "type": "y"}
+V2 = "/v2/models/echo/infer"
+
+
+class Broken(io.RawIOBase):
+    """A body of which one piece comes, and then an error."""
+
+    def __init__(self, error):
+        self._pieces = iter([b"["])
+        self._error = error
+
+    def readinto(self, buffer):
+        for piece in self._pieces:
+            buffer[: len(piece)] = piece
+            return len(piece)
+        raise self._error
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory):
+    """A folder with one simulated model."""
+    folder = tmp_path_factory.mktemp("models")
+    version = folder / "echo" / "1"
+    version.mkdir(parents=True)
+    simulation = {"base_ms": 0, "input_shape": [3], "outputs": 2}
+    (version / "simulated.json").write_text(json.dumps(simulation))
+    return folder
+
+
+@contextlib.contextmanager
+def started(folder, **settings):
+    """An application's client."""
+    app = create_app(Settings(model_dir=folder, **settings))
+    loader = app.extensions["basket"]
+    loader.start()
+    try:
+        assert loader.wait(10)
+        yield app.test_client()
+    finally:
+        loader.close(10)
+
+
+@pytest.fixture(scope="module")
+def client(folder):
+    with started(folder) as client:
+        yield client
+
+
+def post(client, stream, path="/predict"):
+    """Post what a server gives that knows where the body ends, but not its length."""
+    environ = {"wsgi.input": stream, "wsgi.input_terminated": True}
+    return client.post(path, environ_overrides=environ)
+
+
+@pytest.mark.parametrize(
+    ("error", "status", "text"),
+    [
+        (TimeoutError(), 408, "the body has not come in time"),
+        (
+            ConnectionResetError(errno.ECONNRESET, "it is cut off"),
+            *(400, "the body can't be read: it is cut off"),
+        ),
+        (
+            OSError("bad chunk " + "x" * 900),
+            400,
+            "the body can't be read: bad chunk xx",
+        ),
+        (ValueError("its trailers"), 400, "the body can't be read: its trailers"),
+    ],
+)
+@pytest.mark.parametrize("path", ["/predict", V2, "/v2/repository/index"])
+def test_a_body_that_can_not_be_read_is_the_clients_error(
+    client, error, status, text, path
+):
+    """What the server below raises becomes a 4xx that says why."""
+    reply = post(client, Broken(error), path)
+    assert reply.status_code == status
+    assert reply.json["error"].startswith(text)
+    assert len(reply.json["error"]) < 300
+
+
+@pytest.mark.parametrize(("more", "status"), [(-1, 200), (0, 200), (1, 413), (99, 413)])
+def test_a_body_of_unknown_length_is_bounded(folder, more, status):
+    """Up to the limit it is taken, and what is beyond is not just left away."""
+    with started(folder, max_body_bytes=len(ROW) + 10) as client:
+        reply = post(client, io.BytesIO(ROW + b" " * (10 + more)))
+    assert reply.status_code == status
+
+
+def test_beyond_the_limit_a_broken_body_is_a_400(folder):
+    """An error right behind the largest body that is taken is no bug either."""
+    with started(folder, max_body_bytes=1) as client:
+        reply = post(client, Broken(OSError("bad chunk")))
+    assert reply.status_code == 400
+
+
+@pytest.mark.parametrize("depth", [100, 900, 990, 1010, 1023, 1024, 100_000])
+@pytest.mark.parametrize(("begin", "end"), [("[", "]"), ('{"a":', "}")])
+@pytest.mark.parametrize(
+    ("path", "body"),
+    [
+        ("/predict", '{"instances": %s}'),
+        ("/predict", '{"instances": [[1, 2, %s]]}'),
+        ("/predict", '{"signature_name": %s, "instances": [1]}'),
+        (V2, '{"id": %s}'),
+        (V2, '{"parameters": {"x": %s}}'),
+        (V2, '{"outputs": %s}'),
+        (V2, '{"inputs": [{"name": %s}]}'),
+        (V2, '{"inputs": [{"name": "input", "datatype": %s}]}'),
+        (V2, '{"inputs": [{"name": "input", "datatype": "FP32", "shape": %s}]}'),
+        ("/v2/repository/index", '{"ready": %s}'),
+        ("/v1/models/echo:predict", json.dumps(EVENT)[:-1] + ', "data": %s}'),
+    ],
+)
+def test_deep_json_is_a_400(client, path, body, depth, begin, end):
+    """However deep a value is nested, it is the client's error, told in short."""
+    kind = "application/cloudevents+json" if "data" in body else "application/json"
+    deep = begin * depth + "1" + end * depth
+    reply = client.post(path, data=body % deep, content_type=kind)
+    assert reply.status_code == 400
+    assert len(reply.json["error"]) < 300
+
+
+def test_a_405_repeats_little_of_the_path(client):
+    """A client's path is repeated only shortened."""
+    reply = client.delete("/v2/repository/" + "x" * 3000 + "/index")
+    assert reply.status_code == 405
+    assert len(reply.json["error"]) < 300
+
+
+@pytest.mark.parametrize("path", ["/v2//models", "/v2/models/", "/predict/"])
+def test_no_path_redirects(client, path):
+    """A path that is nearly a route is a 404 in JSON."""
+    reply = client.get(path)
+    assert reply.status_code == 404
+    assert "error" in reply.json
+
+
+@pytest.mark.parametrize("given", ["first", "second", "third", ""])
+def test_all_keys_are_compared_in_constant_time(folder, monkeypatch, given):
+    """The time of a 401 does not tell how much of a key was right, or which key."""
+    compared = []
+    compare = access.hmac.compare_digest
+
+    def note(one, other):
+        compared.append((one, other))
+        return compare(one, other)
+
+    monkeypatch.setattr(access.hmac, "compare_digest", note)
+    with started(folder, api_keys=("first", "second")) as client:
+        client.get("/metrics", headers={"Authorization": f"Bearer {given}"})
+    assert compared == [(given.encode(), b"first"), (given.encode(), b"second")]

@@ -1,0 +1,124 @@
+"""The OpenAPI document names what the server has, and tells right from wrong."""
+
+import json
+import re
+
+import pytest
+
+from app import create_app, errors
+from app.settings import Settings
+from bench.fuzz.contract import Contract, read_document
+from bench.fuzz.exchange import Answer, Request
+
+DOCUMENT = read_document()
+CONTRACT = Contract(DOCUMENT)
+JSON = {"content-type": "application/json"}
+ASK = Request("POST", "/predict")
+LOOK = Request("GET", "/v1/models/digits")
+
+
+def operations():
+    """Each path of the document with each of its methods."""
+    return {
+        (path, method.upper())
+        for path, methods in DOCUMENT["paths"].items()
+        for method in methods
+    }
+
+
+@pytest.fixture(scope="module")
+def app(tmp_path_factory):
+    return create_app(Settings(model_dir=tmp_path_factory.mktemp("models")))
+
+
+def test_every_route_is_in_the_document(app):
+    """Each route of the server is there with its methods, and nothing else is.
+
+    V1 has one rule for all of its paths, which the next test asks one by one.
+    """
+    routes = {
+        (re.sub(r"<(?:int:)?([a-z]+)>", r"{\1}", rule.rule), method)
+        for rule in app.url_map.iter_rules()
+        for method in rule.methods - {"HEAD", "OPTIONS"}
+        if not rule.rule.lower().startswith("/v1/")
+    }
+    assert routes == {each for each in operations() if not each[0].startswith("/v1/")}
+
+
+def test_every_path_of_v1_is_one(app):
+    """V1 knows each of its documented paths: it looks for the model, which is none."""
+    paths = sorted(each for each in operations() if each[0].startswith("/v1/"))
+    assert len(paths) == 19
+    for path, method in paths:
+        filled = re.sub(r"\{[a-z]+\}", "1", path)
+        reply = app.test_client().open(filled, method=method)
+        assert reply.status_code == (200 if path == "/v1/models" else 404), path
+
+
+def test_every_status_of_an_error_is_in_the_document():
+    """A prediction's documented statuses are those that Basket's errors have."""
+    statuses = {
+        each.status for each in vars(errors).values() if hasattr(each, "status")
+    }
+    responses = set(DOCUMENT["paths"]["/predict"]["post"]["responses"])
+    # 403 is for loading and unloading models.
+    assert responses == {"200"} | {str(status) for status in statuses - {403}}
+
+
+def test_every_reference_leads_somewhere():
+    """Each $ref of the document names a part of it."""
+    for reference in set(re.findall(r'"\$ref": "#/([^"]+)"', json.dumps(DOCUMENT))):
+        part = DOCUMENT
+        for name in reference.split("/"):
+            part = part[name]
+
+
+def answer(status, value, headers=JSON):
+    return Answer(status, headers, json.dumps(value).encode())
+
+
+@pytest.mark.parametrize(
+    ("request_", "given", "problem"),
+    [
+        (ASK, answer(500, {"error": "the model failed"}), "status 500"),
+        (None, answer(500, {"error": "x"}), "status 500"),
+        (ASK, answer(400, {"error": "in /tmp/models"}), "a traceback or a path"),
+        (None, answer(400, {"error": "Traceback (most ..."}), "a traceback or a path"),
+        (ASK, answer(400, {"error": "x" * 3000}), "an error of 30"),
+        (ASK, answer(400, {"error": ""}), "not the schema of status 400"),
+        (ASK, answer(400, ["error"]), "not the schema of status 400"),
+        (
+            ASK,
+            answer(400, {"error": "x"}, {"content-type": "text/html"}),
+            "content type",
+        ),
+        (ASK, answer(409, {"error": "x"}), "status 409"),
+        (ASK, answer(201, {}), "status 201"),
+        (ASK, answer(200, {"outcome": 1}), "not the schema of status 200"),
+        (LOOK, answer(200, {"name": "digits"}), "not the schema of status 200"),
+        (Request("GET", "/new"), answer(200, {}), "status 200 is not documented"),
+        (Request("PUT", "/predict"), answer(405, "x"), "not the schema"),
+    ],
+)
+def test_wrong_answers_are_found(request_, given, problem):
+    """What the document does not promise, or no answer may be, is named."""
+    assert problem in CONTRACT.problem(request_, given)
+
+
+@pytest.mark.parametrize(
+    ("request_", "given"),
+    [
+        (ASK, answer(200, {"predictions": [[1.0, float("nan")]]})),
+        (ASK, answer(200, {"class_id": "7", "class_name": "seven", "score": 1.0})),
+        (ASK, answer(400, {"error": "no rows"})),
+        (ASK, answer(414, {"error": "too long"})),
+        (Request("HEAD", "/predict"), Answer(405, JSON)),
+        (Request("GET", "/v2/models/stats"), answer(200, {"model_stats": []})),
+        (Request("GET", "/V1/MODELS"), answer(200, {"models": []})),
+        (Request("GET", "/new"), answer(404, {"error": "nothing"})),
+        (None, answer(431, {"error": "too many headers"})),
+    ],
+)
+def test_right_answers_pass(request_, given):
+    """What the document promises is no problem."""
+    assert CONTRACT.problem(request_, given) is None

@@ -1,0 +1,516 @@
+"""A web worker's mirror and a model process, both in this process."""
+
+import socket
+import threading
+import time
+from contextlib import closing, suppress
+from types import SimpleNamespace
+
+import numpy as np
+import pytest
+
+from app.errors import (
+    Abandoned,
+    Late,
+    ModelFailed,
+    ModelProcessGone,
+    NotReady,
+    QueueFull,
+    SettingsError,
+    Stopping,
+    TooLarge,
+)
+from app.hang_up import HungUp
+from app.serving.catalog import Catalog
+from app.serving.health import Health
+from app.serving.loader import Loader
+from app.serving.opening import Opener
+from app.serving.routing import Target
+from app.serving.served import ServedModel, State
+from app.serving.unloaded import Unloaded
+from app.settings import Settings
+from app.settings.image_config import ImageClass, ImageConfig
+from app.settings.model_config import ModelConfig
+from app.shared_model import client, failures, snapshot
+from app.shared_model.load import Load
+from app.shared_model.mirror import Mirror
+from app.shared_model.process import ModelProcess
+from app.shared_model.published import PublishedCatalog
+from app.shared_model.wire import Connection
+from tests.support.engines import Blocks, Echo, Raises
+from tests.support.jobs import Notes, answered, job
+from tests.support.server import wait_until
+
+PATIENCE_S = 10
+
+
+class Machine:
+    """A folder of models, model processes that serve it, and web workers."""
+
+    def __init__(self, folder, **settings):
+        self.models = folder / "models"
+        self.models.mkdir()
+        self.settings = Settings(model_dir=self.models, max_batch_size=4, **settings)
+        self.engines = {}
+        self.mirrors = []
+        self.path = str(folder / "socket")
+        self.listener = socket.socket(socket.AF_UNIX)
+        self.listener.bind(self.path)
+        self.listener.listen()
+
+    def add(self, name, version=1, engine=None, toml=""):
+        """Make a version's folder, and say which engine it gets."""
+        (self.models / name / str(version)).mkdir(parents=True)
+        (self.models / name / "basket.toml").write_text(toml)
+        self.engines[name, str(version)] = engine or Echo()
+        return self.engines[name, str(version)]
+
+    def process(self):
+        """A model process, whose loader looks only when told."""
+        self.catalog = PublishedCatalog(self.settings)
+        opener = Opener(lambda *_: Notes(), self._open)
+        self.loader = Loader(
+            self.settings, self.catalog, opener, Unloaded(), scan_every_s=None
+        )
+        health = Health(self.catalog, self.settings.request_timeout_ms / 1000)
+        process = ModelProcess(self.catalog, self.loader, self.listener, health)
+        process.start()
+        return process
+
+    def worker(self):
+        """A web worker's catalog and mirror, once these have what there is."""
+        catalog, mirror = self.follower()
+        assert mirror.wait(PATIENCE_S)
+        return catalog, mirror
+
+    def follower(self):
+        """A web worker's catalog and mirror, which have nothing yet."""
+        catalog = Catalog(self.settings.default_model)
+        mirror = Mirror(self.settings, catalog, lambda *_: Notes(), [self.path])
+        mirror.start()
+        self.mirrors.append(mirror)
+        return catalog, mirror
+
+    def _open(self, folder, settings):
+        del settings
+        engine = self.engines[folder.parent.name, folder.name]
+        if isinstance(engine, BaseException):
+            raise engine
+        return engine
+
+
+@pytest.fixture(name="machine")
+def _machine(tmp_path):
+    machine = Machine(tmp_path)
+    yield machine
+    for engine in machine.engines.values():
+        if isinstance(engine, Echo):
+            engine.let_go()
+    for mirror in machine.mirrors:
+        mirror.close(0)
+    machine.listener.close()
+
+
+def _send(catalog, *values, target=None, **rest):
+    with catalog.lease(target or Target()) as model:
+        one = job(*values, **rest)
+        model.runner.submit(one)
+        return one
+
+
+def _in_thread(work):
+    """Start it; a function that waits for what it returns or raises."""
+    outcome = SimpleNamespace()
+
+    def run():
+        try:
+            outcome.value = work()
+        except BaseException as error:
+            outcome.value = error
+
+    thread = threading.Thread(target=run)
+    thread.start()
+
+    def wait():
+        thread.join(PATIENCE_S)
+        assert not thread.is_alive()
+        return outcome.value
+
+    return wait
+
+
+class Scripted:
+    """A model process of which the test says what it does, word by word."""
+
+    def __init__(self, machine):
+        self._listener = machine.listener
+        self.load = Load()
+        self.connections = []
+
+    def show(self, revision=1):
+        """Take a web worker's first connection, and show it a model m."""
+        self.watch = self.accept()
+        assert "watch" in self.watch.receive().meta
+        socket.send_fds(self.watch.sock, [b"."], [self.load.fd])
+        engine = Echo()
+        served = ServedModel(
+            "m", 1, "echo", engine.signatures, ModelConfig(Settings()), None, None
+        )
+        version = {
+            "state": "AVAILABLE",
+            "error": "",
+            "served": snapshot.of_served(served, Settings()),
+        }
+        model = {
+            **{"problem": "", "settled": True, "unloaded": False},
+            **{"labels": {}, "traffic": {}, "versions": {"1": version}},
+        }
+        self.watch.send({"revision": revision, "models": {"m": model}})
+        assert self.watch.receive().meta == {"seen": revision}
+
+    def accept(self):
+        self._listener.settimeout(PATIENCE_S)
+        sock, _ = self._listener.accept()
+        sock.settimeout(PATIENCE_S)
+        self.connections.append(Connection(sock))
+        return self.connections[-1]
+
+    def die(self):
+        for connection in self.connections:
+            connection.close()
+
+
+def test_rows_go_to_the_model_process_and_back(machine):
+    """A job submitted to a web worker is run by the engine of the model process."""
+    engine = machine.add("m")
+    machine.process()
+    catalog, _ = machine.worker()
+    answer = _send(catalog, 1.0, 2.0).wait()
+    assert answer.outputs["output"].tolist() == [[1.0], [2.0]]
+    assert answer.batch_rows == 2
+    assert engine.seen()[-1] == [1.0, 2.0]
+    assert answer.queue_s >= 0
+    assert answer.infer_s >= 0
+
+
+def test_rows_of_two_web_workers_share_a_batch(machine):
+    """What two web workers send while the engine is busy runs as one batch."""
+    engine = machine.add("m", engine=Blocks())
+    engine.let_go()
+    machine.process()
+    workers = [machine.worker()[0] for _ in range(2)]
+    engine.hold()
+    first = _in_thread(lambda: answered(_send(workers[0], 0.0)))
+    engine.wait_until_started()
+    waiting = [
+        _in_thread(lambda w=worker, n=n: answered(_send(w, n)))
+        for n, worker in enumerate(workers, 1)
+    ]
+    runner = machine.catalog.find("m", 1).runner
+    wait_until(lambda: runner._queue.qsize() == 2, PATIENCE_S)
+    engine.let_go()
+    assert [first(), *(each() for each in waiting)] == [[0.0], [1.0], [2.0]]
+    assert sorted(engine.seen()[-1]) == [1.0, 2.0]
+
+
+@pytest.mark.parametrize(
+    "error",
+    [
+        QueueFull("no room", 7),
+        TooLarge("too many rows"),
+        ModelFailed("the model failed"),
+        Stopping("going"),
+        NotReady("loading", 3),
+    ],
+)
+def test_errors_cross_as_what_they_are(error):
+    """An error keeps its class, its text, and when to come again."""
+    rebuilt = failures.rebuild(failures.describe(error))
+    assert type(rebuilt) is type(error)
+    assert str(rebuilt) == str(error)
+    assert vars(rebuilt) == vars(error)
+
+
+def test_an_unknown_error_tells_nothing(machine):
+    """An error that is none of ours, or of no known class, is an internal error."""
+    described = failures.describe(ValueError("/secret/path"))
+    assert "secret" not in str(failures.rebuild(described))
+    assert failures.rebuild({"error": "NoSuchClass", "text": "x"}).status == 500
+
+
+def test_a_refusal_is_raised_and_a_failure_is_the_jobs_own(machine):
+    """Too many rows raise at submit; what the model raises is the job's answer."""
+    machine.add("m", engine=Raises(ValueError("poison")))
+    machine.process()
+    catalog, _ = machine.worker()
+    with pytest.raises(TooLarge, match="in one request"):
+        _send(catalog, *range(1000))
+    failed = _send(catalog, Raises.poison)
+    with pytest.raises(ModelFailed):
+        failed.wait()
+
+
+def test_a_new_version_closes_the_old_one_only_when_nobody_has_it(machine):
+    """While a web worker holds a lease on version 1, version 2 serves and 1 is open."""
+    old = machine.add("m")
+    machine.process()
+    catalog, _ = machine.worker()
+    other, _ = machine.worker()
+    with catalog.lease(Target()) as model:
+        machine.add("m", 2)
+        rescan = _in_thread(lambda: machine.loader.rescan(PATIENCE_S))
+        wait_until(lambda: _version(other) == 2, PATIENCE_S)
+        assert _version(catalog) == 2
+        late = job(5.0)
+        model.runner.submit(late)
+        assert answered(late) == [5.0]
+        assert not old.closed
+    assert rescan()
+    assert old.closed
+    assert [status.version for status in catalog.status("m")] == [2]
+
+
+def _version(catalog):
+    with catalog.lease(Target()) as model:
+        return model.version
+
+
+def test_a_web_worker_that_dies_holds_up_no_swap(machine):
+    """A version is closed although a web worker that has gone never said a word."""
+    old = machine.add("m")
+    machine.process()
+    with closing(client.connect(machine.path)) as silent:
+        silent.send({"watch": True})
+        assert silent.sock.recv(1) == b"."
+        assert silent.receive() is not None
+        machine.add("m", 2)
+        rescan = _in_thread(lambda: machine.loader.rescan(PATIENCE_S))
+        wait_until(lambda: machine.catalog.status("m")[-1].state == "UNLOADING", 10)
+        assert not old.closed
+    assert rescan()
+    assert old.closed
+
+
+def test_what_fails_to_load_is_known_in_web_workers(machine):
+    """A broken version's reason, a label and an unloaded model are seen as they are."""
+    machine.add("m", toml="[labels]\nstable = 1\n")
+    machine.add("broken", engine=ValueError("no such file"))
+    machine.process()
+    catalog, mirror = machine.worker()
+    assert _send(catalog, 1.0, target=Target("m", label="stable")).is_answered()
+    assert "ValueError" in catalog.lacks("broken")
+    assert catalog.status("broken")[0].state is State.END
+    mirror.unload("m", PATIENCE_S)
+    assert catalog.lacks("m") == "is unloaded"
+    mirror.load("m", PATIENCE_S)
+    assert answered(_send(catalog, 4.0, target=Target("m"))) == [4.0]
+    with pytest.raises(ModelFailed, match="failed to load 'broken'"):
+        mirror.load("broken", PATIENCE_S)
+
+
+def test_a_model_that_goes_is_forgotten(machine):
+    """A model whose folder is removed is no more in the web worker's list."""
+    machine.add("m")
+    machine.add("n")
+    machine.process()
+    catalog, _ = machine.worker()
+    (machine.models / "n" / "1").rmdir()
+    (machine.models / "n" / "basket.toml").unlink()
+    (machine.models / "n").rmdir()
+    assert machine.loader.rescan(PATIENCE_S)
+    wait_until(lambda: catalog.names() == ["m"], PATIENCE_S)
+
+
+def test_all_that_a_codec_asks_for_crosses(machine):
+    """Settings, pictures and classes of a version are those of the model process."""
+    image = ImageConfig((2, 3), "RGB", "0..1", "nearest", (ImageClass("0", "tent"),))
+    own = Settings(max_batch_size=8, allowed_batch_sizes=(4, 8))
+    config = ModelConfig(own, {"stable": 1}, {"stable": 2.0}, image)
+    served = ServedModel("m", 1, "echo", Echo().signatures, config, None, None)
+    described = snapshot.of_served(served, Settings())
+    crossed = snapshot.to_served("m", 1, described, Settings(), None, None)
+    assert crossed == served
+
+
+def test_the_death_of_the_process_is_an_answer(machine):
+    """Jobs under way and to come get an error at once; a new process is found."""
+    (machine.models / "m").mkdir()
+    catalog, mirror = machine.follower()
+    first = Scripted(machine)
+    first.show()
+    sent = _in_thread(lambda: _send(catalog, 1.0).wait())
+    assert first.accept().receive().meta["predict"] == ["m", 1]
+    first.die()
+    assert isinstance(sent(), ModelProcessGone)
+    wait_until(lambda: catalog.lacks("m") == "is loading", PATIENCE_S)
+    with pytest.raises(NotReady, match="is loading"):
+        _send(catalog, 1.0)
+    second = Scripted(machine)
+    second.show()
+    assert catalog.lacks("m") == ""
+    sent = _in_thread(lambda: answered(_send(catalog, 3.0)))
+    connection = second.accept()
+    rows = connection.receive().tensors["input"]
+    connection.send({"batch_rows": 1, "times": [1.0, 2.0]}, {"output": rows})
+    assert sent() == [3.0]
+    mirror.close(0)
+    second.die()
+
+
+def test_who_waits_to_be_taken_by_a_process_that_died_is_told(machine):
+    """A job whose connection nobody has accepted ends with the process too."""
+    (machine.models / "m").mkdir()
+    catalog, mirror = machine.follower()
+    process = Scripted(machine)
+    process.show()
+    sent = _in_thread(lambda: _send(catalog, 1.0).wait())
+    (channel,) = mirror._shown
+    wait_until(lambda: channel._busy, PATIENCE_S)
+    process.die()
+    assert isinstance(sent(), ModelProcessGone)
+
+
+def test_a_stop_answers_who_waits(machine):
+    """Closing the mirror fails the jobs under way, and lets no more in."""
+    catalog, mirror = machine.follower()
+    process = Scripted(machine)
+    process.show()
+    sent = _in_thread(lambda: _send(catalog, 1.0).wait())
+    process.accept().receive()
+    with catalog.lease(Target()) as model:
+        mirror.close(0)
+        assert isinstance(sent(), Stopping)
+        with pytest.raises(Stopping):
+            model.runner.submit(job(1.0))
+    process.die()
+
+
+def test_who_hangs_up_is_not_waited_for(machine):
+    """When the client goes, its job ends, and the model process sees it gone."""
+    catalog, _ = machine.follower()
+    process = Scripted(machine)
+    process.show()
+    ours, theirs = socket.socketpair()
+    with ours:
+        sent = _in_thread(lambda: _send(catalog, 1.0, is_gone=HungUp(ours)).wait())
+        connection = process.accept()
+        connection.receive()
+        theirs.close()
+        assert isinstance(sent(), Abandoned)
+    assert connection.receive() is None
+    process.die()
+
+
+def test_who_has_gone_is_not_computed(machine):
+    """Rows whose web worker has closed the connection never reach the engine."""
+    engine = machine.add("m", engine=Blocks())
+    engine.let_go()
+    process = machine.process()
+    catalog, _ = machine.worker()
+    engine.hold()
+    first = _in_thread(lambda: answered(_send(catalog, 0.0)))
+    engine.wait_until_started()
+    ours, theirs = socket.socketpair()
+    with ours:
+        gone = _in_thread(lambda: _send(catalog, 1.0, is_gone=HungUp(ours)).wait())
+        wait_until(lambda: process._load.rows() == 2, PATIENCE_S)
+        theirs.close()
+        assert isinstance(gone(), Abandoned)
+    engine.let_go()
+    assert first() == [0.0]
+    assert answered(_send(catalog, 2.0)) == [2.0]
+    assert [1.0] not in engine.seen()
+
+
+def test_a_process_that_says_nothing_is_late(machine, monkeypatch):
+    """Without an answer the job ends at its deadline."""
+    monkeypatch.setattr(client, "_GRACE_S", 0)
+    catalog, _ = machine.follower()
+    process = Scripted(machine)
+    process.show()
+    sent = _in_thread(lambda: _send(catalog, 1.0, deadline=time.monotonic()).wait())
+    connection = process.accept()
+    assert connection.receive().meta["predict"] == ["m", 1]
+    assert isinstance(sent(), Late)
+    assert connection.receive() is None
+    process.die()
+
+
+def test_rows_go_where_the_least_wait():
+    """Of two model processes the one with fewer rows gets the next job."""
+    loads = [Load(), Load()]
+    asked = []
+
+    class Noting(client.Channel):
+        def ask(self, meta, tensors, deadline, is_gone):
+            asked.append(self)
+            return SimpleNamespace(
+                meta={"batch_rows": 1, "times": [0.0, 0.0]},
+                tensors={"output": np.zeros((1, 1))},
+            )
+
+    channels = [Noting("", load) for load in loads]
+    runner = client.RemoteRunner("m", 1)
+    for channel in channels:
+        runner.add(channel)
+    loads[0].add(2)
+    runner.submit(job(1.0))
+    loads[1].add(3)
+    runner.submit(job(1.0))
+    runner.remove(channels[0], 0)
+    runner.submit(job(1.0))
+    assert asked == [channels[1], channels[0], channels[1]]
+
+
+def test_a_load_is_seen_through_its_descriptor():
+    """Another process that has the descriptor reads the number as it is."""
+    mine = Load()
+    theirs = Load(mine.fd)
+    mine.add(5)
+    assert theirs.rows() == 5
+    mine.add(-3)
+    assert theirs.rows() == 2
+    mine.close()
+    assert theirs.rows() == 2
+
+
+def test_a_batch_that_does_not_end_is_a_hang(machine):
+    """A process hangs when a batch takes longer than a request may, and not before."""
+    machine.settings = Settings(
+        model_dir=machine.models, max_batch_size=4, request_timeout_ms=1
+    )
+    engine = machine.add("m", engine=Blocks())
+    engine.let_go()
+    process = machine.process()
+    assert machine.loader.wait(PATIENCE_S)
+    engine.hold()
+    assert not process.hangs()
+    runner = machine.catalog.find("m", 1).runner
+    runner.submit(job(1.0))
+    engine.wait_until_started()
+    wait_until(process.hangs, PATIENCE_S)
+
+
+def test_wild_bytes_end_their_connection_only(machine):
+    """What is no frame, and a frame that asks for nothing, harm nobody else."""
+    machine.add("m")
+    machine.process()
+    catalog, _ = machine.worker()
+    with socket.socket(socket.AF_UNIX) as wild:
+        wild.connect(machine.path)
+        wild.sendall(b"GET / HTTP/1.1\r\n\r\n")
+        with suppress(ConnectionResetError):
+            assert wild.recv(100) == b""
+    strange = client.connect(machine.path)
+    for meta in ({}, {"predict": 3}, {"predict": ["m", 9]}, {"load": ["m"]}):
+        strange.send(meta)
+        assert "error" in strange.receive().meta
+    strange.close()
+    assert answered(_send(catalog, 1.0)) == [1.0]
+
+
+def test_without_gunicorn_there_is_no_model_process(machine):
+    """A start that nobody has made a model process for says what is missing."""
+    mirror = Mirror(machine.settings, Catalog(None), lambda *_: Notes(), [])
+    with pytest.raises(SettingsError, match="only Gunicorn"):
+        mirror.start()

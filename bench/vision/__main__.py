@@ -3,12 +3,10 @@
 import argparse
 import contextlib
 import datetime
-import json
 import os
 import platform
 import shutil
 import statistics
-import subprocess
 import sys
 import tempfile
 from collections.abc import Callable, Iterator
@@ -17,19 +15,11 @@ from pathlib import Path
 from typing import NamedTuple
 
 from bench.vision import peer
+from bench.vision.set_ups import Server, basket, fetched, photographs
 from bench.vision.wrk import Load, drive
-from tests.support.pictures import picture, saved
-from tests.support.server import ROOT, serving
 
 _MODEL = "mobilenet_v2"
 _WARM_UP_S = 6
-_PICTURES = 20
-_CLASSES = 1000
-
-
-class _Server(NamedTuple):
-    url: str
-    pid: int
 
 
 class _Setup(NamedTuple):
@@ -37,28 +27,22 @@ class _Setup(NamedTuple):
 
     name: str
     connections: int
-    serve: Callable[[Path], AbstractContextManager[_Server]]
+    serve: Callable[[Path], AbstractContextManager[Server]]
 
 
 @contextlib.contextmanager
-def _basket(models: Path, threads: int = 128, **settings: str) -> Iterator[_Server]:
-    with serving(f"--threads={threads}", model_dir=str(models), **settings) as server:
-        yield _Server(f"http://127.0.0.1:{server.port}/predict", server.process.pid)
-
-
-@contextlib.contextmanager
-def _streamer(kind: str, models: Path) -> Iterator[_Server]:
+def _streamer(kind: str, models: Path) -> Iterator[Server]:
     with peer.service_streamer(kind, models / _MODEL / "1" / "model.keras") as found:
-        yield _Server(*found)
+        yield Server(*found)
 
 
 _SETUPS = (
-    _Setup("naive", 64, lambda models: _basket(models, threads=1, batching="off")),
+    _Setup("naive", 64, lambda models: basket(models, threads=1, batching="off")),
     _Setup(
-        "no batching, 128 threads", 64, lambda models: _basket(models, batching="off")
+        "no batching, 128 threads", 64, lambda models: basket(models, batching="off")
     ),
-    _Setup("Basket", 64, _basket),
-    _Setup("Basket", 128, _basket),
+    _Setup("Basket", 64, basket),
+    _Setup("Basket", 128, basket),
     _Setup("service-streamer, gevent", 128, lambda models: _streamer("gevent", models)),
     _Setup(
         "service-streamer, threads", 128, lambda models: _streamer("threads", models)
@@ -75,8 +59,8 @@ def main() -> int:
     peer.install()
     loads: dict[int, list[Load]] = {place: [] for place in range(len(_SETUPS))}
     with tempfile.TemporaryDirectory() as folder:
-        pictures = _photographs(Path(folder) / "pictures", options.side)
-        models = _fetched(Path(folder) / "models", options.size)
+        pictures = photographs(Path(folder) / "pictures", options.side)
+        models = fetched(Path(folder) / "models", _MODEL, options.size)
         for number in range(options.rounds):
             for place, setup in enumerate(_SETUPS):
                 print(f"round {number + 1} of {options.rounds}: {setup.name} ...")
@@ -95,41 +79,6 @@ def _options() -> argparse.Namespace:
         "--side", type=int, default=320, help="width of the pictures, default: 320"
     )
     return parser.parse_args()
-
-
-def _photographs(folder: Path, width: int) -> list[Path]:
-    """JPEGs of waves and noise, three to four, as a camera at a till writes them."""
-    folder.mkdir()
-    files = [folder / f"{number}.jpg" for number in range(_PICTURES)]
-    for seed, file in enumerate(files):
-        image = picture("RGB", width, width * 3 // 4, seed)
-        file.write_bytes(saved(image, "JPEG", quality=85))
-    return files
-
-
-def _fetched(folder: Path, size: int) -> Path:
-    """A folder of models with MobileNetV2, its weights random."""
-    folder.mkdir()
-    command = [Path(sys.executable).parent / "flask", "--app", "wsgi", "models"]
-    subprocess.run(  # noqa: S603
-        [*command, "fetch", _MODEL, "--weights", "none", "--size", str(size)],
-        cwd=ROOT,
-        env={**os.environ, "BASKET_MODEL_DIR": str(folder)},
-        check=True,
-        capture_output=True,
-    )
-    _name_classes(folder / _MODEL)
-    return folder
-
-
-def _name_classes(model: Path) -> None:
-    """Give the model names for its classes, where ImageNet's can't be downloaded."""
-    file = model / "classes.json"
-    if not file.exists():
-        names = [f"class {number}" for number in range(_CLASSES)]
-        file.write_text(json.dumps(names))
-        with (model / "basket.toml").open("a") as config:
-            config.write('classes = "classes.json"\n')
 
 
 def _measure(setup: _Setup, models: Path, pictures: list[Path], seconds: int) -> Load:

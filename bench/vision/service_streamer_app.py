@@ -1,7 +1,8 @@
 """A vision service on service-streamer, in the shape of its own example.
 
 Run in the peer's environment: by itself it serves on gevent, as the example does;
-Gunicorn may import `app` as well. The model comes from the file that MODEL names.
+Gunicorn may import `app` as well. The model comes from the file that MODEL names, and
+takes uint8 pixels, which it scales in its graph.
 """
 
 import io
@@ -27,15 +28,14 @@ _model = keras.models.load_model(os.environ["MODEL"], compile=False)
 _side = _model.input_shape[1]
 
 
-@tf.function(input_signature=[tf.TensorSpec([None, _side, _side, 3], tf.float32)])
+@tf.function(input_signature=[tf.TensorSpec([None, _side, _side, 3], tf.uint8)])
 def _run(pictures):
     return _model(pictures, training=False)
 
 
 def _pixels(picture: bytes) -> np.ndarray:
     image = Image.open(io.BytesIO(picture)).convert("RGB")
-    image = image.resize((_side, _side), Image.Resampling.NEAREST)
-    return np.asarray(image, np.float32) / 127.5 - 1
+    return np.asarray(image.resize((_side, _side), Image.Resampling.NEAREST))
 
 
 def predict_batch(pictures: list[bytes]) -> list[tuple[str, float]]:
@@ -46,8 +46,8 @@ def predict_batch(pictures: list[bytes]) -> list[tuple[str, float]]:
 
 
 # Once with each size, so that nobody waits for a first time.
-_run(tf.zeros([1, _side, _side, 3]))
-_run(tf.zeros([_BATCH_SIZE, _side, _side, 3]))
+_run(tf.zeros([1, _side, _side, 3], tf.uint8))
+_run(tf.zeros([_BATCH_SIZE, _side, _side, 3], tf.uint8))
 app = Flask(__name__)
 streamer = ThreadedStreamer(predict_batch, batch_size=_BATCH_SIZE)
 

@@ -1,0 +1,131 @@
+"""What docs/openapi.json promises of each answer, and what holds for all of them."""
+
+import json
+import re
+from collections.abc import Callable, Mapping
+from http import HTTPStatus
+from pathlib import Path
+from typing import Any
+from urllib.parse import unquote
+
+import jsonschema_rs
+
+from bench.fuzz.exchange import Answer, Request
+
+_ROOT = Path(__file__).parents[2]
+DOCUMENT = _ROOT / "docs" / "openapi.json"
+# Statuses that any path and method may get, documented or not.
+_ANYWHERE = {400, 401, 404, 405, 408, 413, 414, 417, 431, 501, 503}
+_LONGEST_ERROR = 2000
+_DIGITS = "[0-9]+"
+_LEAKS = (
+    *(b"Traceback", b'File "', b"site-packages", b"/tmp/", b"/home/", b"/root/"),
+    f"{_ROOT}/".encode(),
+)
+_ERROR = "#/components/schemas/Error"
+
+_Check = Callable[[Any], bool]
+
+
+class Contract:
+    """Finds what is wrong with an answer."""
+
+    def __init__(self, document: Mapping[str, Any]) -> None:
+        """Read the routes; those without parameters go before those with some."""
+        self._document = document
+        self._checks: dict[str, _Check] = {}
+        paths = sorted(document["paths"].items(), key=lambda each: each[0].count("{"))
+        self._routes = [(_pattern(path), operations) for path, operations in paths]
+
+    def problem(self, request: Request | None, answer: Answer) -> str | None:
+        """What is wrong with the answer to a request, or to bytes that are none."""
+        if answer.status == HTTPStatus.INTERNAL_SERVER_ERROR:
+            return "status 500"
+        if any(leak in answer.body for leak in _LEAKS):
+            return "a traceback or a path of the machine"
+        if request is not None and request.method == "HEAD":
+            return None
+        responses = self._responses(request)
+        if str(answer.status) in responses:
+            return self._against(responses[str(answer.status)], answer)
+        if answer.status >= HTTPStatus.BAD_REQUEST:
+            return self._error_problem(answer)
+        # Without a request it may have been a right one.
+        is_right = request is None or request.method == "OPTIONS"
+        return None if is_right else f"status {answer.status} is not documented"
+
+    def _responses(self, request: Request | None) -> Any:
+        """What the document has for the request's operation; nothing, for no such."""
+        if request is None:
+            return {}
+        sent = request.path.partition("?")[0]
+        for pattern, operations in self._routes:
+            # V1 matches what was sent, all others what it means, with one slash.
+            is_v1 = sent.lower().startswith("/v1/")
+            path = sent if is_v1 else "/" + unquote(sent).lstrip("/")
+            if pattern.fullmatch(path):
+                operation = operations.get(request.method.lower(), {})
+                return operation.get("responses", {})
+        return {}
+
+    def _against(self, documented: Any, answer: Answer) -> str | None:
+        is_error = answer.status >= HTTPStatus.BAD_REQUEST
+        if "$ref" in documented:
+            name = documented["$ref"].rpartition("/")[2]
+            documented = self._document["components"]["responses"][name]
+        content_type = answer.headers.get("content-type", "").partition(";")[0]
+        content = documented["content"].get(content_type)
+        if content is None:
+            return f"content type {content_type!r} with status {answer.status}"
+        if content_type.endswith("json"):
+            value = _json(answer.body)
+            if value is None or not self._fits(content["schema"], value):
+                return (
+                    f"not the schema of status {answer.status}: {answer.body[:300]!r}"
+                )
+        if is_error and len(answer.body) > _LONGEST_ERROR:
+            return f"an error of {len(answer.body)} bytes"
+        return None
+
+    def _error_problem(self, answer: Answer) -> str | None:
+        """What is wrong with an error that no operation of the document describes."""
+        if answer.status not in _ANYWHERE:
+            return f"status {answer.status} is not documented"
+        error = {"content": {"application/json": {"schema": {"$ref": _ERROR}}}}
+        return self._against(error, answer)
+
+    def _fits(self, schema: Mapping[str, Any], value: Any) -> bool:
+        key = json.dumps(schema)
+        if key not in self._checks:
+            whole = {**schema, "components": self._document["components"]}
+            self._checks[key] = jsonschema_rs.Draft202012Validator(whole).is_valid
+        return self._checks[key](value)
+
+
+def _pattern(path: str) -> re.Pattern[str]:
+    """What matches the path; V1 takes its words in any case."""
+    is_v1 = path.startswith("/v1/")
+    other = "[^/:]+" if is_v1 else "[^/]+"
+    parts = [
+        re.escape(part)
+        if part[:1] != "{"
+        else _DIGITS
+        if part == "{version}"
+        else other
+        for part in re.split(r"(\{[a-z]+\})", path)
+    ]
+    return re.compile("".join(parts), re.IGNORECASE if is_v1 else 0)
+
+
+def _json(body: bytes) -> Any:
+    """The value, with 0 for NaN and the infinities, which schemas can't speak of."""
+    try:
+        return json.loads(body, parse_constant=lambda _: 0.0)
+    except ValueError:
+        return None
+
+
+def read_document() -> dict[str, Any]:
+    """The OpenAPI document."""
+    document: dict[str, Any] = json.loads(DOCUMENT.read_text())
+    return document

@@ -1,0 +1,91 @@
+"""Requests made from the OpenAPI document alone, by schemathesis: right and wrong."""
+
+import contextlib
+import copy
+import warnings
+from collections.abc import Iterator
+from functools import lru_cache
+from typing import Any
+from urllib.parse import urlsplit
+
+import requests
+import schemathesis
+from hypothesis import HealthCheck, Phase, given, seed, settings
+from hypothesis.errors import Unsatisfiable
+from schemathesis import APIOperation, Case, GenerationMode
+
+from bench.fuzz import models
+from bench.fuzz.contract import read_document
+from bench.fuzz.exchange import Request
+
+_BASE = "http://fuzz"
+_PARTS = ("method", "url", "headers", "data", "json", "params", "files")
+
+
+def described(number: int, examples: int) -> Iterator[Request]:
+    """So many requests for one operation; `number` chooses it, and seeds them."""
+    operations = _operations()
+    operation = operations[number % len(operations)]
+    modes = list(GenerationMode)
+    mode = modes[number // len(operations) % len(modes)]
+    found: list[Request] = []
+
+    @seed(number)
+    @settings(
+        max_examples=examples,
+        database=None,
+        deadline=None,
+        phases=[Phase.generate],
+        suppress_health_check=list(HealthCheck),
+    )
+    @given(operation.as_strategy(generation_mode=mode))
+    def collect(case: Case) -> None:
+        request = _request(case)
+        if request is not None:
+            found.append(request)
+
+    # For some operations it finds no wrong request, or warns that it finds few.
+    with warnings.catch_warnings(), contextlib.suppress(Unsatisfiable):
+        warnings.simplefilter("ignore")
+        collect()
+    yield from found
+
+
+@lru_cache
+def _operations() -> list[APIOperation]:
+    schema = schemathesis.openapi.from_dict(_of_these_models(read_document()))
+    operations = [each.ok() for each in schema.get_all_operations()]
+    # What takes no parameter and no body can't be asked wrongly.
+    return [each for each in operations if "{" in each.path or each.body or each.query]
+
+
+def _of_these_models(document: dict[str, Any]) -> dict[str, Any]:
+    """The document with the names that there are, so that not all answers are 404."""
+    document = copy.deepcopy(document)
+    model = document["components"]["parameters"]["Model"]
+    model["schema"] = {"enum": list(models.NAMES)}
+    spare = {**model, "schema": {"enum": [models.SPARE]}}
+    for path, operations in document["paths"].items():
+        if path.startswith("/v2/repository/models/"):
+            operations["post"]["parameters"] = [spare]
+    return document
+
+
+def _request(case: Case) -> Request | None:
+    """The case as bytes; None: it has no form in HTTP."""
+    try:
+        kwargs = case.as_transport_kwargs(base_url=_BASE)
+        given_parts = {name: kwargs[name] for name in _PARTS if name in kwargs}
+        prepared = requests.Request(**given_parts).prepare()
+    except (ValueError, TypeError, requests.RequestException):
+        return None
+    url = urlsplit(str(prepared.url))
+    path = url.path + (f"?{url.query}" if url.query else "")
+    body = prepared.body or b""
+    headers = tuple(
+        (name, str(value))
+        for name, value in prepared.headers.items()
+        if name not in ("Content-Length", "Connection", "Transfer-Encoding")
+    )
+    whole = body.encode() if isinstance(body, str) else bytes(body)
+    return Request(str(prepared.method), path, headers, whole)

@@ -10,13 +10,14 @@ BIN := $(VENV)/bin
 SERVE_REQUIREMENTS := $(if $(shell command -v nvidia-smi),requirements-cuda.txt,requirements.txt)
 PIP_INSTALL = $(BIN)/python -m pip install --quiet --disable-pip-version-check --require-hashes
 
-.PHONY: help serve test bench bench-vision loadtest lint format digits requirements clean
+.PHONY: help serve test bench bench-vision soak loadtest lint format digits requirements clean
 
 help:
 	@echo "make serve [ARGS=...]  serve the models in models/ on 127.0.0.1:8000"
 	@echo "make test [ARGS=...]   run all tests; ARGS go to pytest"
 	@echo "make bench             measure the set-ups on a simulated device"
 	@echo "make bench-vision      measure pictures under wrk, beside service-streamer"
+	@echo "make soak              ten minutes of all kinds of clients: nothing lost or leaked"
 	@echo "make loadtest          measure them under load: reports/<date>/; also with"
 	@echo "                       MODEL=big PRICE=3.06 ARGS=--quick"
 	@echo "make lint              check style and types"
@@ -36,6 +37,9 @@ bench: $(VENV)/dev.done
 
 bench-vision: $(VENV)/dev.done
 	$(BIN)/python -m bench.vision $(ARGS)
+
+soak: $(VENV)/dev.done
+	$(BIN)/python -m bench.reliability soak $(ARGS)
 
 loadtest: $(VENV)/dev.done
 	$(BIN)/python -m bench.loadtest $(if $(MODEL),--model $(MODEL)) \

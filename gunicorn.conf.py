@@ -14,7 +14,7 @@ from pathlib import Path
 
 from gunicorn.workers.gthread import ThreadWorker
 
-from app import MODEL_SOCKETS, RUN_DIR, create_model_process, gpus
+from app import MODEL_SOCKETS, RUN_DIR, advice, create_model_process, gpus
 from app.errors import SettingsError
 from app.settings import Settings, unknown_variables
 from app.workers.graceful import GracefulThreadWorker
@@ -44,7 +44,10 @@ def on_starting(server):
         gpus.check_shares(processes, used, settings.gpu_memory_fraction)
     except SettingsError as error:
         sys.exit(f"Basket does not start: {error}")
-    for line in _advice(settings, used, server.cfg):
+    threads = server.cfg.threads
+    if settings.model_process == "shared":
+        threads *= server.cfg.workers
+    for line in advice.lines(settings, used, threads, "--threads"):
         server.log.info(line)
     for line in unknown_variables():
         server.log.warning(line)
@@ -185,25 +188,3 @@ def _keep_batching_parameters(file):
     if file not in (None, copy):
         shutil.copyfile(file, copy)
         os.environ["BASKET_BATCHING_PARAMETERS_FILE"] = str(copy)
-
-
-def _advice(settings, used, cfg):
-    """One line for each setting that can't do here what it is there for."""
-    if settings.batching_parameters_file is not None:
-        from app.settings import batching_parameters
-
-        for note in batching_parameters.read(settings.batching_parameters_file).notes:
-            yield f"BASKET_BATCHING_PARAMETERS_FILE: {note}"
-    if not used:
-        if settings.gpus is not None:
-            yield "no GPU: BASKET_GPUS has no effect"
-        if settings.gpu_memory_fraction is not None:
-            yield "no GPU: BASKET_GPU_MEMORY_FRACTION has no effect"
-    threads = cfg.threads
-    if settings.model_process == "shared":
-        threads *= cfg.workers
-    if settings.batching and threads < settings.max_batch_size:
-        yield (
-            f"{threads} threads can't fill a batch of {settings.max_batch_size} with "
-            f"single rows: --threads={settings.max_batch_size} or more can"
-        )

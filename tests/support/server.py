@@ -1,4 +1,4 @@
-"""Basket as its users run it: Gunicorn as a process, on a free port."""
+"""Basket as its users run it: Gunicorn or Granian as a process, on a free port."""
 
 import contextlib
 import http.client
@@ -38,7 +38,7 @@ class Reply:
 
 @dataclass
 class Server:
-    """A running Gunicorn; `log` is where it writes what it has to say."""
+    """A running server; `log` is where it writes what it has to say."""
 
     process: subprocess.Popen[bytes]
     port: int
@@ -102,7 +102,7 @@ class Server:
 
     def _is_ready(self) -> bool:
         if self.process.poll() is not None:
-            raise AssertionError(f"Gunicorn ended: {self.log.read_text()}")
+            raise AssertionError(f"the server ended: {self.log.read_text()}")
         try:
             return self.request("GET", "/readyz").status == http.HTTPStatus.OK
         except OSError:
@@ -151,9 +151,23 @@ def workers_in(args: Iterable[str]) -> int:
     return int(named[-1].partition("=")[2]) if named else 1
 
 
+def threads(program: str, count: int) -> str:
+    """The argument for so many requests at a time in one worker."""
+    option = {"gunicorn": "--threads", "granian": "--blocking-threads"}[program]
+    return f"{option}={count}"
+
+
+def _command(program: str, app: str, port: int, args: Sequence[str]) -> list[str]:
+    path = str(Path(sys.executable).parent / program)
+    if program == "granian":
+        return [path, "--interface=wsgi", "--http=1", app, f"--port={port}", *args]
+    return [path, app, f"--bind=127.0.0.1:{port}", *args]
+
+
 @contextlib.contextmanager
 def serving(
     *args: str,
+    program: str = "gunicorn",
     app: str = "wsgi:app",
     ready: bool = True,
     check_exit: bool = True,
@@ -162,12 +176,11 @@ def serving(
 ) -> Iterator[Server]:
     """Run `gunicorn wsgi:app *args` with BASKET_<NAME>=value for each setting.
 
-    `app` may be another that Gunicorn can import. With `own_session` Ctrl-C in the
-    terminal does not reach Gunicorn.
+    `program` may be granian, with `args` of its own, and `app` another that it can
+    import. With `own_session` Ctrl-C in the terminal does not reach the server.
     """
     port = free_port()
-    gunicorn = str(Path(sys.executable).parent / "gunicorn")
-    command = [gunicorn, app, f"--bind=127.0.0.1:{port}", *args]
+    command = _command(program, app, port, args)
     with tempfile.TemporaryDirectory() as folder:
         log = Path(folder) / "log"
         process = launch(command, log, own_session=own_session, **settings)

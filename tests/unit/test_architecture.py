@@ -11,6 +11,8 @@ ALLOWED = {
     "app.errors": (),
     "app.settings": ("app.settings", "app.errors"),
     "app.gpus": ("app.errors",),
+    "app.advice": ("app.settings",),
+    "app.granian": ("app.advice", "app.errors", "app.gpus", "app.settings"),
     "app.engines": ("app.engines", "app.errors", "app.gpus", "app.settings"),
     "app.codec": (
         *("app.codec", "app.engines.base", "app.errors"),
@@ -37,6 +39,7 @@ FRAMEWORKS = ("tensorflow", "keras", "jax", "openvino")
 # Package -> the only rooms that may import it.
 KEPT_TO = dict.fromkeys(FRAMEWORKS, ("app.engines",)) | {
     "flask": ("app", "app.api", "app.commands", "app.workers"),
+    "granian": ("app.granian",),
     "gunicorn": ("app.workers",),
     "werkzeug": ("app.api",),
     "prometheus_client": ("app.telemetry",),

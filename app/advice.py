@@ -1,0 +1,31 @@
+"""What a start says about settings that can't do here what they are there for."""
+
+from collections.abc import Iterator
+
+from app.settings import Settings
+
+
+def lines(
+    settings: Settings, used_gpus: tuple[int, ...], threads: int, option: str
+) -> Iterator[str]:
+    """One line for each such setting.
+
+    `threads` is how many requests the server has at a time for one model, and
+    `option` is what says so on its command line.
+    """
+    if settings.batching_parameters_file is not None:
+        # Only where it is needed: protobuf takes 7 MiB.
+        from app.settings import batching_parameters  # noqa: PLC0415
+
+        for note in batching_parameters.read(settings.batching_parameters_file).notes:
+            yield f"BASKET_BATCHING_PARAMETERS_FILE: {note}"
+    if not used_gpus:
+        if settings.gpus is not None:
+            yield "no GPU: BASKET_GPUS has no effect"
+        if settings.gpu_memory_fraction is not None:
+            yield "no GPU: BASKET_GPU_MEMORY_FRACTION has no effect"
+    if settings.batching and threads < settings.max_batch_size:
+        yield (
+            f"{threads} threads can't fill a batch of {settings.max_batch_size} with "
+            f"single rows: {option}={settings.max_batch_size} or more can"
+        )

@@ -10,10 +10,11 @@ BIN := $(VENV)/bin
 SERVE_REQUIREMENTS := $(if $(shell command -v nvidia-smi),requirements-cuda.txt,requirements.txt)
 PIP_INSTALL = $(BIN)/python -m pip install --quiet --disable-pip-version-check --require-hashes
 
-.PHONY: help serve test bench bench-vision soak loadtest lint format digits requirements clean
+.PHONY: help serve serve-granian test bench bench-vision soak loadtest lint format digits requirements clean
 
 help:
 	@echo "make serve [ARGS=...]  serve the models in models/ on 127.0.0.1:8000"
+	@echo "make serve-granian     the same under Granian"
 	@echo "make test [ARGS=...]   run all tests; ARGS go to pytest"
 	@echo "make bench             measure the set-ups on a simulated device"
 	@echo "make bench-vision      measure pictures under wrk, beside service-streamer"
@@ -28,6 +29,10 @@ help:
 
 serve: $(VENV)/serve.done
 	$(BIN)/gunicorn wsgi:app --threads=20 $(ARGS)
+
+serve-granian: $(VENV)/granian.done
+	$(BIN)/granian wsgi:app --interface wsgi --http 1 --blocking-threads 64 \
+		--respawn-failed-workers --workers-kill-timeout 30 $(ARGS)
 
 test: $(VENV)/dev.done $(KSERVE_VENV)/done
 	$(BIN)/python -m pytest $(ARGS)
@@ -68,6 +73,11 @@ $(VENV)/serve.done: $(SERVE_REQUIREMENTS) | $(VENV)/bin/python
 	@$(PIP_INSTALL) -r $<
 	@touch $@
 
+$(VENV)/granian.done: requirements-granian.txt $(VENV)/serve.done
+	@echo "Installing $< ..."
+	@$(PIP_INSTALL) -r $<
+	@touch $@
+
 $(VENV)/dev.done: requirements-dev.txt | $(VENV)/bin/python
 	@echo "Installing $< (TensorFlow is large: this takes a minute or two) ..."
 	@$(PIP_INSTALL) -r $<
@@ -87,7 +97,8 @@ BESIDE := $(SERVE) --constraint requirements.txt --extra
 requirements: $(VENV)/bin/python
 	$(BIN)/python -m pip install --quiet uv
 	for set in "$(SERVE):" "$(BESIDE) cuda:-cuda" "$(BESIDE) load:-load" \
-			"$(BESIDE) dev:-dev" "--group kserve:-kserve"; do \
+			"$(BESIDE) granian:-granian" "$(BESIDE) dev:-dev" \
+			"--group kserve:-kserve"; do \
 		UV_CUSTOM_COMPILE_COMMAND="make requirements" $(BIN)/uv pip compile $${set%%:*} \
 			--quiet --upgrade --generate-hashes --no-emit-index-url --no-emit-find-links \
 			--python-version 3.11 --python-platform x86_64-manylinux_2_28 \

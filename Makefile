@@ -10,13 +10,15 @@ BIN := $(VENV)/bin
 SERVE_REQUIREMENTS := $(if $(shell command -v nvidia-smi),requirements-cuda.txt,requirements.txt)
 PIP_INSTALL = $(BIN)/python -m pip install --quiet --disable-pip-version-check --require-hashes
 
-.PHONY: help serve serve-granian test bench bench-vision soak loadtest lint format digits requirements clean
+.PHONY: help serve serve-granian test bench bench-burst bench-vision soak loadtest lint format digits requirements bench-requirements clean
 
 help:
 	@echo "make serve [ARGS=...]  serve the models in models/ on 127.0.0.1:8000"
 	@echo "make serve-granian     the same under Granian"
 	@echo "make test [ARGS=...]   run all tests; ARGS go to pytest"
-	@echo "make bench             measure the set-ups on a simulated device"
+	@echo "make bench [ARGS=...]  measure Basket beside its peers: reports/<date>/;"
+	@echo "                       ARGS such as --quick, or --loads tiny,policy"
+	@echo "make bench-burst       measure the set-ups on a simulated device"
 	@echo "make bench-vision      measure pictures under wrk, beside service-streamer"
 	@echo "make soak              ten minutes of all kinds of clients: nothing lost or leaked"
 	@echo "make loadtest          measure them under load: reports/<date>/; also with"
@@ -25,6 +27,7 @@ help:
 	@echo "make format            put the code into its standard form"
 	@echo "make digits            train the demo model again"
 	@echo "make requirements      pin the newest versions of all dependencies"
+	@echo "make bench-requirements  pin the newest versions of the peers"
 	@echo "make clean             remove the environment and all caches"
 
 serve: $(VENV)/serve.done
@@ -38,6 +41,9 @@ test: $(VENV)/dev.done $(KSERVE_VENV)/done
 	$(BIN)/python -m pytest $(ARGS)
 
 bench: $(VENV)/dev.done
+	$(BIN)/python -m bench.peers $(ARGS)
+
+bench-burst: $(VENV)/dev.done
 	$(BIN)/python -m bench.burst
 
 bench-vision: $(VENV)/dev.done
@@ -103,6 +109,16 @@ requirements: $(VENV)/bin/python
 			--quiet --upgrade --generate-hashes --no-emit-index-url --no-emit-find-links \
 			--python-version 3.11 --python-platform x86_64-manylinux_2_28 \
 			--output-file requirements$${set##*:}.txt || exit 1; \
+	done
+
+# The newest glibc that any of the peers' packages asks for.
+bench-requirements: $(VENV)/bin/python
+	$(BIN)/python -m pip install --quiet uv
+	cd bench/peers/requirements && for peer in *.in; do \
+		UV_CUSTOM_COMPILE_COMMAND="make bench-requirements" ../../../$(BIN)/uv pip compile $$peer \
+			--quiet --upgrade --generate-hashes --no-emit-index-url --no-emit-find-links \
+			--python-version 3.11 --python-platform x86_64-manylinux_2_35 \
+			--output-file $${peer%.in}.txt || exit 1; \
 	done
 
 clean:

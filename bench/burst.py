@@ -1,7 +1,7 @@
 """Twenty clients at once against each set-up, on a simulated device of 300 ms.
 
 Prints when the first, the mean and the last client had its answer, as a Markdown
-table. Figures are simulated: the device only takes its time. Run `make bench`.
+table. Figures are simulated: the device only takes its time. Run `make bench-burst`.
 """
 
 import datetime

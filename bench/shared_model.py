@@ -21,9 +21,9 @@ from dataclasses import dataclass
 from http import HTTPStatus
 from pathlib import Path
 
+from bench.wrk import Seen, drive
 from tests.support.server import Server, serving
 
-_SCRIPT = Path(__file__).with_name("post_row.lua")
 _ROUNDS = 3
 _SECONDS = 5
 _CONNECTIONS = 32
@@ -80,8 +80,8 @@ def _compare_speed(folder: str) -> None:
         for _ in range(_ROUNDS):
             for each, server in servers.items():
                 busy = _wrk(server, _CONNECTIONS, _SECONDS)
-                rates[each].append(busy["requests"] / busy["seconds"])
-                medians_ms[each].append(1000 * _wrk(server, 1, 2)["p50_s"])
+                rates[each].append(busy.rate())
+                medians_ms[each].append(1000 * _wrk(server, 1, 2).p50_s)
         memory_mib = {each: _memory_mib(server) for each, server in servers.items()}
     first = _SPEED[0]
     print(f"64 -> 64 -> 10 dense, JSON; median of {_ROUNDS} rounds of {_SECONDS} s\n")
@@ -133,15 +133,15 @@ def _make(folder: Path, sizes: list[int]) -> None:
     subprocess.run(command, check=True, stderr=subprocess.DEVNULL)  # noqa: S603
 
 
-def _wrk(server: Server, connections: int, seconds: int) -> dict[str, float]:
-    command = [
-        *("wrk", "--threads=1", f"--connections={connections}"),
-        *(f"--duration={seconds}s", "--timeout=30s", f"--script={_SCRIPT}"),
-        f"http://127.0.0.1:{server.port}/predict",
-    ]
-    ran = subprocess.run(command, capture_output=True, text=True, check=True)  # noqa: S603
-    seen: dict[str, float] = json.loads(ran.stdout.strip().splitlines()[-1])
-    assert not seen["failed"], seen
+def _wrk(server: Server, connections: int, seconds: int) -> Seen:
+    row = [round(place / 64, 3) for place in range(1, 65)]
+    with tempfile.NamedTemporaryFile("w", suffix=".json") as body:
+        json.dump({"instances": [row]}, body)
+        body.flush()
+        url = f"http://127.0.0.1:{server.port}/predict"
+        files = [Path(body.name)]
+        seen = drive(url, files, "application/json", connections, seconds)
+    assert not seen.not_2xx + seen.errors, seen
     return seen
 
 

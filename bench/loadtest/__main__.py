@@ -1,7 +1,6 @@
 """`python -m bench.loadtest`, which `make loadtest` calls."""
 
 import argparse
-import datetime
 import os
 import shlex
 import signal
@@ -15,6 +14,7 @@ from bench.loadtest.measurement import Campaign
 from bench.loadtest.progress import Progress
 from bench.loadtest.run import Plan, Run
 from bench.loadtest.setups import QUICK_USERS, SETUPS, USERS
+from bench.report_folder import new_folder, today
 from tests.support.server import ROOT, simulated_models
 
 # 128 plus the number of SIGINT, as shells have it.
@@ -29,7 +29,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
     with tempfile.TemporaryDirectory() as folder:
         try:
             model = _model_folder(options, Path(folder))
-            out = _output_folder(options.out)
+            out = new_folder(options.out)
+            (out / "raw").mkdir()
         except OSError as error:
             print(error, file=sys.stderr)
             return 2
@@ -52,7 +53,7 @@ def _measure(options: argparse.Namespace, model: Path, out: Path) -> int:
         command=options.command,
         model=model.name,
         simulated=any(model.glob("*/simulated.json")),
-        date=_today(),
+        date=today(),
         machine=machine.describe(),
     )
     run = Run(plan, campaign, out / "raw", Progress(len(setups) * len(users)))
@@ -150,27 +151,6 @@ def _model_folder(options: argparse.Namespace, folder: Path) -> Path:
     link = folder / options.model
     link.symlink_to(source.resolve())
     return link
-
-
-def _output_folder(wanted: Path | None) -> Path:
-    """The report's folder, new; a second one of the same day has a number.
-
-    Raises:
-        FileExistsError: `wanted` is there already.
-    """
-    first = wanted or ROOT / "reports" / _today()
-    folder, number = first, 1
-    while wanted is None and folder.exists():
-        number += 1
-        folder = first.with_name(f"{first.name}-{number}")
-    if folder.exists() and any(folder.iterdir()):
-        raise FileExistsError(f"{folder} has a report already")
-    (folder / "raw").mkdir(parents=True)
-    return folder
-
-
-def _today() -> str:
-    return datetime.datetime.now(datetime.UTC).date().isoformat()
 
 
 if __name__ == "__main__":

@@ -33,18 +33,18 @@ class Progress:
         self._left_s = left_s
         self._began_at = time.monotonic()
         if not self._stream.isatty():
-            self.say(f"{self._where()}: measuring, {_about(left_s)} left")
+            self.say(f"{self._where()}: measuring, {about(left_s)} left")
 
     def tick(self) -> None:
         """Follow the clock, where a line can be written over."""
         if self._stream.isatty():
             passed_s = time.monotonic() - self._began_at
-            left = _about(self._left_s - passed_s)
+            left = about(self._left_s - passed_s)
             self._write(f"{self._where()}: {passed_s:.0f} s, {left} left", end="")
 
     def end(self, outcome: str, left_s: float) -> None:
         """Say what came out of the cell."""
-        self.say(f"{self._where()}: {outcome}, {_about(left_s)} left")
+        self.say(f"{self._where()}: {outcome}, {about(left_s)} left")
 
     def _where(self) -> str:
         width = len(str(self._cells))
@@ -55,7 +55,8 @@ class Progress:
         print(f"{over}{text}", end=end, file=self._stream, flush=True)
 
 
-def _about(seconds: float) -> str:
+def about(seconds: float) -> str:
+    """A time in words."""
     if seconds < 2 * _MINUTE_S:
         return f"about {max(seconds, 0):.0f} s"
     return f"about {seconds / _MINUTE_S:.0f} min"

@@ -5,7 +5,6 @@ import contextlib
 import datetime
 import os
 import platform
-import shutil
 import statistics
 import sys
 import tempfile
@@ -14,6 +13,7 @@ from contextlib import AbstractContextManager
 from pathlib import Path
 from typing import NamedTuple
 
+from bench import wrk
 from bench.vision import peer
 from bench.vision.set_ups import Server, basket, fetched, photographs
 from bench.vision.wrk import Load, drive
@@ -53,8 +53,9 @@ _SETUPS = (
 def main() -> int:
     """Measure every set-up in turn, again and again, and print a table."""
     options = _options()
-    if shutil.which("wrk") is None:
-        print("this benchmark wants Debian's package wrk")
+    lack = wrk.why_missing()
+    if lack:
+        print(lack)
         return 1
     peer.install()
     loads: dict[int, list[Load]] = {place: [] for place in range(len(_SETUPS))}
@@ -87,6 +88,10 @@ def _measure(setup: _Setup, models: Path, pictures: list[Path], seconds: int) ->
         return drive(server.url, pictures, setup.connections, seconds, server.pid)
 
 
+def _rate(load: Load) -> float:
+    return load.seen.rate()
+
+
 def _table(loads: dict[int, list[Load]], options: argparse.Namespace) -> str:
     today = datetime.datetime.now(datetime.UTC).date()
     lines = [
@@ -100,15 +105,15 @@ def _table(loads: dict[int, list[Load]], options: argparse.Namespace) -> str:
     ]
     for place, setup in enumerate(_SETUPS):
         seen = loads[place]
-        middle = sorted(seen, key=Load.rate)[len(seen) // 2]
+        middle = sorted(seen, key=_rate)[len(seen) // 2]
         lines.append(
-            f"| {setup.name} | {setup.connections} | {middle.rate():.0f} | "
-            f"{middle.mean_s:.2f} | {middle.p99_s:.2f} | "
-            f"{sum(load.errors for load in seen)} | "
-            f"{sum(load.not_2xx for load in seen)} | "
+            f"| {setup.name} | {setup.connections} | {_rate(middle):.0f} | "
+            f"{middle.seen.mean_s:.2f} | {middle.seen.p99_s:.2f} | "
+            f"{sum(load.seen.errors for load in seen)} | "
+            f"{sum(load.seen.not_2xx for load in seen)} | "
             f"{middle.mib_early:.0f} | {middle.mib_end:.0f} |"
         )
-    rates = [statistics.median(map(Load.rate, seen)) for seen in loads.values()]
+    rates = [statistics.median(map(_rate, seen)) for seen in loads.values()]
     naive, unbatched, _, basket, *peers = rates
     lines += [
         "",

@@ -14,6 +14,7 @@ import sys
 import tempfile
 from pathlib import Path
 
+from bench import wrk
 from bench.vision.set_ups import basket, fetched, photographs
 from bench.vision.wrk import drive
 
@@ -26,8 +27,9 @@ _SCALED_BY = ("request thread, float32", "graph, uint8")
 def main() -> int:
     """Measure both by turns and print a table."""
     options = _options()
-    if shutil.which("wrk") is None:
-        print("this benchmark wants Debian's package wrk")
+    lack = wrk.why_missing()
+    if lack:
+        print(lack)
         return 1
     rates: dict[str, list[float]] = {name: [] for name in _SCALED_BY}
     with tempfile.TemporaryDirectory() as folder:
@@ -42,8 +44,8 @@ def main() -> int:
                         load = drive(
                             server.url, pictures, _CONNECTIONS, seconds, server.pid
                         )
-                    assert not load.errors + load.not_2xx
-                    rates[name].append(load.rate())
+                    assert not load.seen.errors + load.seen.not_2xx
+                    rates[name].append(load.seen.rate())
     today = datetime.datetime.now(datetime.UTC).date()
     print(f"\n{today}, {os.cpu_count()} cores; {options.seconds} s each\n")
     print("| scaled by | requests/s, median | each round |\n|---|---|---|")

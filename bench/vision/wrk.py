@@ -1,14 +1,15 @@
-"""Debian's wrk, run against a URL with pictures, and the memory of who serves it."""
+"""wrk run against a URL with pictures, and the memory of who serves it."""
 
-import json
 import os
-import subprocess
+import tempfile
 import threading
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-_SCRIPT = Path(__file__).with_name("post_pictures.lua")
+from bench import wrk
+from tests.support.pictures import form
+
 _PAGE_BYTES = os.sysconf("SC_PAGE_SIZE")
 _FLAT_AFTER_S = 5
 
@@ -20,24 +21,15 @@ class Load:
     `mib_early` was taken 5 seconds after the start, `mib_end` at the end.
     """
 
-    requests: int
-    seconds: float
-    mean_s: float
-    p99_s: float
-    not_2xx: int
-    errors: int
+    seen: wrk.Seen
     mib_early: float
     mib_end: float
-
-    def rate(self) -> float:
-        """Requests answered in a second."""
-        return self.requests / self.seconds
 
 
 def drive(
     url: str, pictures: Sequence[Path], connections: int, seconds: int, pid: int
 ) -> Load:
-    """Post the pictures over so many connections to what process `pid` serves.
+    """Post the pictures, as files of a form, to what process `pid` serves.
 
     Raises:
         subprocess.CalledProcessError: wrk failed.
@@ -46,16 +38,15 @@ def drive(
     timer = threading.Timer(
         _FLAT_AFTER_S, lambda: early.append(resident_mib(family(pid)))
     )
-    timer.start()
-    command = [
-        *("wrk", "--threads=1", f"--connections={connections}"),
-        *(f"--duration={seconds}s", "--timeout=30s", f"--script={_SCRIPT}"),
-        *(url, "--", *map(str, pictures)),
-    ]
-    ran = subprocess.run(command, capture_output=True, text=True, check=True)  # noqa: S603
+    with tempfile.TemporaryDirectory() as folder:
+        bodies = [Path(folder) / picture.name for picture in pictures]
+        for body, picture in zip(bodies, pictures, strict=True):
+            content, headers = form(picture.read_bytes(), end="")
+            body.write_bytes(content)
+        timer.start()
+        seen = wrk.drive(url, bodies, headers["Content-Type"], connections, seconds)
     timer.join()
-    seen = json.loads(ran.stdout.strip().splitlines()[-1])
-    return Load(**seen, mib_early=early[0], mib_end=resident_mib(family(pid)))
+    return Load(seen, mib_early=early[0], mib_end=resident_mib(family(pid)))
 
 
 def family(pid: int) -> list[int]:

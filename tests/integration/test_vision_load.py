@@ -94,6 +94,6 @@ def test_wrk_sees_no_errors_and_memory_stays_flat(server, tmp_path):
         file.write_bytes(jpeg(seed))
     url = f"http://127.0.0.1:{server.port}/predict"
     load = drive(url, files, CONNECTIONS, 9, server.process.pid)
-    assert load.requests > CONNECTIONS
-    assert (load.errors, load.not_2xx) == (0, 0)
+    assert load.seen.requests > CONNECTIONS
+    assert (load.seen.errors, load.seen.not_2xx) == (0, 0)
     assert load.mib_end < load.mib_early + 30

@@ -1,0 +1,62 @@
+"""A model's engine without a server: rows in a second, by the size of the batch.
+
+In a process of its own: `python -m bench.peers.bare VERSION-FOLDER SECONDS ROWS ...`.
+"""
+
+import json
+import subprocess
+import sys
+import time
+from collections.abc import Iterable, Sequence
+from pathlib import Path
+
+import numpy as np
+
+from tests.support.server import ROOT
+
+_WARM_UP = 3
+
+
+def rows_a_second(
+    version: Path, sizes: Iterable[int], seconds: float
+) -> dict[int, float]:
+    """Run the model in a version's folder with batches of each size.
+
+    Raises:
+        subprocess.CalledProcessError: the engine can't run it.
+    """
+    numbers = [str(seconds), *map(str, sizes)]
+    command = [sys.executable, "-m", "bench.peers.bare", str(version), *numbers]
+    ran = subprocess.run(  # noqa: S603
+        command, cwd=ROOT, check=True, capture_output=True, text=True
+    )
+    found = json.loads(ran.stdout.strip().splitlines()[-1])
+    return {int(rows): rate for rows, rate in found.items()}
+
+
+def main(arguments: Sequence[str]) -> None:
+    """Measure, and print a line of JSON."""
+    from app.engines import open_engine  # noqa: PLC0415 # TensorFlow, in the child only
+    from app.engines.base import DEFAULT_SIGNATURE  # noqa: PLC0415
+    from app.settings import Settings  # noqa: PLC0415
+
+    folder, seconds, *sizes = arguments
+    engine = open_engine(Path(folder), Settings())
+    (spec,) = engine.signatures[DEFAULT_SIGNATURE].inputs
+    random = np.random.default_rng(1)
+    rates = {}
+    for size in map(int, sizes):
+        shape = spec.blank(size).shape
+        batch = {spec.name: (random.random(shape) * 255).astype(spec.dtype)}
+        for _ in range(_WARM_UP):
+            engine.run(batch)
+        runs, began_at = 0, time.perf_counter()
+        while (took_s := time.perf_counter() - began_at) < float(seconds):
+            engine.run(batch)
+            runs += 1
+        rates[size] = runs * size / took_s
+    print(json.dumps(rates))
+
+
+if __name__ == "__main__":
+    main(sys.argv[1:])

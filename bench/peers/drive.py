@@ -1,0 +1,123 @@
+"""Puts a running server under a load, and says what its clients saw."""
+
+import asyncio
+import random
+import statistics
+import threading
+
+from bench import wrk
+from bench.peers.loads import Clients, Prepared
+from bench.peers.plan import Timing
+from bench.peers.running import Asker, Running
+from tests.support.open_loop import Client, client_of
+from tests.support.open_loop_requests import End, Outcome, Request
+
+_THINK_S = (1.0, 3.0)
+_LOOK_EVERY_S = 0.2
+_OK = 200
+
+
+def by_wrk(
+    server: Running, prepared: Prepared, clients: Clients, timing: Timing
+) -> dict[str, float]:
+    """Drive it with wrk, and look at an answer now and then; a Cell's figures."""
+
+    def drive(seconds: float) -> wrk.Seen:
+        kind = prepared.load.content_type
+        return wrk.drive(server.url, prepared.bodies, kind, clients.count, seconds)
+
+    drive(timing.warm_up_s)
+    asker = Asker(server.port, prepared)
+    done = threading.Event()
+    looks = threading.Thread(target=_look, args=(asker, done))
+    before = server.batches and server.batches()
+    looks.start()
+    try:
+        seen = drive(timing.measured_s)
+    finally:
+        done.set()
+        looks.join()
+    figures: dict[str, float] = {
+        "rate": seen.rate(),
+        "mean_s": seen.mean_s,
+        "p95_s": seen.p95_s,
+        "p99_s": seen.p99_s,
+        "errors": seen.errors,
+        "not_2xx": seen.not_2xx,
+        "asked": asker.asked,
+        "wrong": asker.wrong,
+    }
+    if before and server.batches:
+        rows, batches = map(float.__sub__, server.batches(), before)
+        figures["batch_rows"] = rows / max(batches, 1)
+    return figures
+
+
+def _look(asker: Asker, done: threading.Event) -> None:
+    while not done.wait(_LOOK_EVERY_S):
+        asker.ask()
+    asker.close()
+
+
+def by_users(
+    server: Running, prepared: Prepared, clients: Clients, timing: Timing
+) -> dict[str, float]:
+    """Drive it with users that may think, and look at every answer.
+
+    What was sent within the measurement counts, whenever its answer came.
+    """
+    before = server.batches and server.batches()
+    outcomes = asyncio.run(_live(server.port, prepared, clients, timing))
+    answered = [each for each in outcomes if each.end is End.ANSWERED]
+    good = [each for each in answered if each.status == _OK]
+    took = sorted(each.ended_s - each.sent_s for each in good) or [0.0]
+    figures: dict[str, float] = {
+        "rate": len(good) / timing.measured_s,
+        "mean_s": statistics.fmean(took),
+        "p95_s": took[int(0.95 * len(took))],
+        "p99_s": took[int(0.99 * len(took))],
+        "errors": len(outcomes) - len(answered),
+        "not_2xx": len(answered) - len(good),
+        "asked": len(good),
+        "wrong": sum(not each.right for each in good),
+    }
+    if before and server.batches:
+        rows, batches = map(float.__sub__, server.batches(), before)
+        figures["batch_rows"] = rows / max(batches, 1)
+    return figures
+
+
+async def _live(
+    port: int, prepared: Prepared, clients: Clients, timing: Timing
+) -> list[Outcome]:
+    bodies = [body.read_bytes() for body in prepared.bodies]
+    answers = [{"predictions": [row.tolist()]} for row in prepared.expected]
+    requests = [
+        Request(0, body, answer) for body, answer in zip(bodies, answers, strict=True)
+    ]
+    end_s = timing.warm_up_s + timing.measured_s
+
+    async def live(client: Client, number: int) -> list[Outcome]:
+        # The same thoughts for every server.
+        chance = random.Random(number)  # noqa: S311
+        outcomes: list[Outcome] = []
+        while True:
+            if clients.thinks:
+                await asyncio.sleep(chance.uniform(*_THINK_S))
+            if client.now_s() >= end_s:
+                return outcomes
+            request = requests[(number + len(outcomes)) % len(requests)]
+            outcomes.append(await client.ask(request))
+
+    async with client_of(port) as client:
+        lives = [live(client, number) for number in range(clients.count)]
+        found = [each for one in await asyncio.gather(*lives) for each in one]
+    return [each for each in found if timing.warm_up_s <= each.sent_s < end_s]
+
+
+def measured(
+    server: Running, prepared: Prepared, clients: Clients, timing: Timing
+) -> dict[str, float]:
+    """A Cell's figures, with the clients that the load has."""
+    drive = by_users if prepared.load.by_users else by_wrk
+    return drive(server, prepared, clients, timing)

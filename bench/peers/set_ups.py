@@ -1,0 +1,166 @@
+"""The servers that are compared, each with what it is started with."""
+
+import contextlib
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import AbstractContextManager
+from dataclasses import dataclass, field
+from importlib.util import find_spec
+
+from bench.peers import others
+from bench.peers.loads import Prepared
+from bench.peers.running import Running
+from tests.support.server import metric_sum, serving, threads
+
+_THREADS = 64
+_EVERY = ("tiny", "mnet", "big", "policy", "growth")
+
+
+@dataclass(frozen=True)
+class Setting:
+    """One way to set a server up: words for the table, and its environment."""
+
+    title: str = ""
+    environ: Mapping[str, str] = field(default_factory=dict)
+
+
+_Serve = Callable[[Prepared, Setting], AbstractContextManager[Running]]
+
+
+@dataclass(frozen=True)
+class SetUp:
+    """A server: `settings` are tried in the first round, the best goes on.
+
+    Where there are no rounds it has the first of them.
+
+    `lacks` says what is missing to run it. `by_choice`: only where it is named.
+    `ours`: Basket, whose engine can be measured bare.
+    """
+
+    name: str
+    title: str
+    loads: tuple[str, ...]
+    serve: _Serve
+    settings: tuple[Setting, ...] = (Setting(),)
+    lacks: Callable[[], str | None] = lambda: None
+    ours: bool = False
+    by_choice: bool = False
+
+
+def _basket(*args: str, program: str = "gunicorn", **settings: str) -> _Serve:
+    @contextlib.contextmanager
+    def serve(prepared: Prepared, setting: Setting) -> Iterator[Running]:
+        with serving(
+            *args,
+            program=program,
+            own_session=True,
+            model_dir=str(prepared.models),
+            **settings,
+        ) as server:
+
+            def batches() -> tuple[float, float]:
+                return (
+                    metric_sum(server, "basket_batch_rows_sum"),
+                    metric_sum(server, "basket_batch_rows_count"),
+                )
+
+            yield Running(server.port, batches=batches)
+
+    return serve
+
+
+def _peer(name: str) -> _Serve:
+    def serve(prepared: Prepared, setting: Setting) -> AbstractContextManager[Running]:
+        return others.serve(name, prepared, setting.environ)
+
+    return serve
+
+
+def _wants(package: str) -> Callable[[], str | None]:
+    def lacks() -> str | None:
+        return None if find_spec(package) else f"{package} is not installed in .venv"
+
+    return lacks
+
+
+def _waits(*waits_ms: int, **environ: str) -> tuple[Setting, ...]:
+    return tuple(
+        Setting(
+            ", ".join([f"waits {wait_ms} ms", *environ]).replace("_", " ").lower(),
+            {"WAIT_MS": str(wait_ms), **environ},
+        )
+        for wait_ms in waits_ms
+    )
+
+
+_SHARED = {"model_process": "shared"}
+SET_UPS = {
+    each.name: each
+    for each in (
+        SetUp(
+            "gunicorn",
+            "Basket, Gunicorn",
+            _EVERY,
+            _basket(threads("gunicorn", _THREADS)),
+            ours=True,
+        ),
+        SetUp(
+            "granian",
+            "Basket, Granian",
+            ("tiny", "mnet", "big", "growth"),
+            _basket(threads("granian", _THREADS), program="granian"),
+            lacks=_wants("granian"),
+            ours=True,
+        ),
+        SetUp(
+            "openvino",
+            "Basket, OpenVINO",
+            ("mnet",),
+            _basket(threads("gunicorn", _THREADS), engine="openvino"),
+            lacks=_wants("openvino"),
+        ),
+        SetUp(
+            "shared-gthread",
+            "Basket, model process, 2 gthread",
+            ("tiny",),
+            _basket("--workers=2", threads("gunicorn", _THREADS // 2), **_SHARED),
+        ),
+        SetUp(
+            "shared-gevent",
+            "Basket, model process, 2 gevent",
+            ("tiny",),
+            _basket("--workers=2", "--worker-class=gevent", **_SHARED),
+        ),
+        SetUp(
+            "service-streamer",
+            "service-streamer",
+            _EVERY[:4],
+            _peer("service-streamer"),
+            _waits(10, 100),
+        ),
+        SetUp("mosec", "mosec", _EVERY[:4], _peer("mosec"), _waits(10, 5, 1)),
+        SetUp(
+            "litserve",
+            "LitServe",
+            _EVERY[:4],
+            _peer("litserve"),
+            (*_waits(10, 1), *_waits(1, FAST_QUEUE="1")),
+        ),
+        SetUp("bentoml", "BentoML", _EVERY[:4], _peer("bentoml"), by_choice=True),
+        SetUp(
+            "ray-serve",
+            "Ray Serve",
+            _EVERY[:4],
+            _peer("ray-serve"),
+            _waits(10, 1),
+            by_choice=True,
+        ),
+        SetUp(
+            "pytriton",
+            "NVIDIA pytriton",
+            _EVERY[:4],
+            _peer("pytriton"),
+            _waits(5, 0),
+            by_choice=True,
+        ),
+    )
+}

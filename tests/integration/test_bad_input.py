@@ -7,17 +7,19 @@ import socket
 import pytest
 
 from tests.support.clients import Client, in_parallel
-from tests.support.server import serving, simulated_models
+from tests.support.server import PROGRAMS, serving, simulated_models, threads
 
 QUICK = {"base_ms": 5, "per_row_ms": 0, "input_shape": [2, 2], "outputs": 4}
 GOOD = [[1.5, -2.0], [3.0, 4.0]]
 
 
-@pytest.fixture(scope="module")
-def server(tmp_path_factory):
+@pytest.fixture(scope="module", params=PROGRAMS)
+def server(request, tmp_path_factory):
     folder = simulated_models(tmp_path_factory.mktemp("models"), quick=QUICK)
     limits = {"max_body_bytes": "100000", "max_batch_size": "16"}
-    with serving("--threads=32", model_dir=folder, **limits) as server:
+    program = request.param
+    arguments = (threads(program, 32),)
+    with serving(*arguments, program=program, model_dir=folder, **limits) as server:
         yield server
 
 

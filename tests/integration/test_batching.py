@@ -4,7 +4,14 @@ import numpy as np
 import pytest
 
 from tests.support.clients import Client, at_once, in_parallel
-from tests.support.server import metric_sum, serving, simulated_models, wait_until
+from tests.support.server import (
+    PROGRAMS,
+    metric_sum,
+    serving,
+    simulated_models,
+    threads,
+    wait_until,
+)
 
 SLOW = {"base_ms": 300, "per_row_ms": 0, "input_shape": [64], "outputs": 10}
 QUICK = {"base_ms": 1, "per_row_ms": 0, "input_shape": [8], "outputs": 8}
@@ -14,10 +21,12 @@ def _rows(count, width=64):
     return [[float(n)] * width for n in range(count)]
 
 
-def test_twenty_clients_at_once_share_their_batches(tmp_path):
+@pytest.mark.parametrize("program", PROGRAMS)
+def test_twenty_clients_at_once_share_their_batches(tmp_path, program):
     """Of twenty clients at once the first runs alone and the others together."""
     folder = simulated_models(tmp_path, slow=SLOW)
-    with serving("--threads=20", model_dir=folder) as server:
+    arguments = (threads(program, 20),)
+    with serving(*arguments, program=program, model_dir=folder) as server:
         replies, _ = at_once(server.port, _rows(20))
         assert [reply.status for reply in replies] == [200] * 20
         for n, reply in enumerate(replies):
@@ -27,11 +36,11 @@ def test_twenty_clients_at_once_share_their_batches(tmp_path):
         assert metric_sum(server, "basket_batch_rows_count") in (2, 3)
 
 
-@pytest.mark.parametrize("threads", ["1", "20"], ids=["one thread", "20 threads"])
-def test_the_naive_api_takes_one_at_a_time(tmp_path, threads):
+@pytest.mark.parametrize("count", ["1", "20"], ids=["one thread", "20 threads"])
+def test_the_naive_api_takes_one_at_a_time(tmp_path, count):
     """Without batching the last of twenty clients waits for twenty inferences."""
     folder = simulated_models(tmp_path, slow=SLOW)
-    with serving(f"--threads={threads}", model_dir=folder, batching="off") as server:
+    with serving(f"--threads={count}", model_dir=folder, batching="off") as server:
         replies, took_s = at_once(server.port, _rows(20))
         assert [reply.status for reply in replies] == [200] * 20
         assert took_s >= 20 * 0.3

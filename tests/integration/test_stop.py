@@ -7,8 +7,17 @@ import threading
 import time
 from contextlib import ExitStack
 
+import pytest
+
 from tests.support.clients import Client, in_parallel
-from tests.support.server import metric_sum, serving, simulated_models, wait_until
+from tests.support.server import (
+    PROGRAMS,
+    metric_sum,
+    serving,
+    simulated_models,
+    threads,
+    wait_until,
+)
 
 SLOW = {"base_ms": 300, "per_row_ms": 0, "input_shape": [8], "outputs": 8}
 QUICK = {**SLOW, "base_ms": 1}
@@ -28,11 +37,13 @@ def test_a_killed_worker_takes_only_its_own_requests(tmp_path):
         assert metric_sum(server, "basket_requests_total") == 2
 
 
-def test_sigterm_answers_all_that_is_in_flight(tmp_path):
+@pytest.mark.parametrize("program", PROGRAMS)
+def test_sigterm_answers_all_that_is_in_flight(tmp_path, program):
     """SIGTERM right after 50 clients sent a request ends in 50 answers and exit 0."""
     folder = simulated_models(tmp_path, slow=SLOW)
+    starting = serving(threads(program, 20), program=program, model_dir=folder)
     with ExitStack() as stack:
-        server = stack.enter_context(serving("--threads=20", model_dir=folder))
+        server = stack.enter_context(starting)
         clients = [stack.enter_context(Client(server.port)) for _ in range(50)]
         for n, client in enumerate(clients):
             client.send([[float(n)] * 8])
@@ -41,12 +52,20 @@ def test_sigterm_answers_all_that_is_in_flight(tmp_path):
             assert client.receive().json() == {"predictions": [[float(n)] * 8]}
 
 
-def test_what_cannot_finish_in_time_is_told_so(tmp_path):
+@pytest.mark.parametrize(
+    ("program", "limit"),
+    [("gunicorn", "--graceful-timeout=2"), ("granian", "--workers-kill-timeout=3")],
+    ids=PROGRAMS,
+)
+def test_what_cannot_finish_in_time_is_told_so(tmp_path, program, limit):
     """A request that outlasts the graceful timeout gets 503 before the worker goes."""
-    folder = simulated_models(tmp_path, endless={**SLOW, "base_ms": 5000})
-    arguments = ("--threads=2", "--graceful-timeout=2")
+    endless = {**SLOW, "base_ms": 5000}
+    settings = {
+        "model_dir": simulated_models(tmp_path, endless=endless),
+        "max_batch_size": "1",
+    }
     with (
-        serving(*arguments, model_dir=folder, max_batch_size="1") as server,
+        serving(threads(program, 2), limit, program=program, **settings) as server,
         Client(server.port) as client,
     ):
         client.send([[0.0] * 8])

@@ -151,6 +151,10 @@ def workers_in(args: Iterable[str]) -> int:
     return int(named[-1].partition("=")[2]) if named else 1
 
 
+# What serves Basket, in the order of the README.
+PROGRAMS = ("gunicorn", "granian")
+
+
 def threads(program: str, count: int) -> str:
     """The argument for so many requests at a time in one worker."""
     option = {"gunicorn": "--threads", "granian": "--blocking-threads"}[program]

@@ -1,0 +1,246 @@
+"""Granian in Gunicorn's place: what holds under both, and what is different."""
+
+import json
+import os
+import signal
+import socket
+import threading
+from contextlib import ExitStack
+from pathlib import Path
+
+import numpy as np
+import pytest
+from tritonclient.http import InferenceServerClient
+
+from tests.support.clients import Client, in_parallel
+from tests.support.server import (
+    ROOT,
+    metric_sum,
+    serving,
+    simulated_models,
+    threads,
+    wait_until,
+)
+from tests.support.tensors import inputs_of, outputs_of
+
+QUICK = {"base_ms": 1, "per_row_ms": 0, "input_shape": [8], "outputs": 8}
+STEADY = {**QUICK, "base_ms": 20}
+BODY = json.dumps({"instances": [[1.0] * 8]}).encode()
+POST = b"POST /predict HTTP/1.1\r\nHost: x\r\nAuthorization: Bearer key\r\n"
+THREADS = threads("granian", 16)
+
+
+@pytest.fixture(scope="module")
+def server(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("models")
+    models = simulated_models(folder, quick=QUICK, steady=STEADY)
+    settings = {"default_model": "quick", "max_batch_size": "16", "api_keys": "key"}
+    with serving(THREADS, program="granian", model_dir=models, **settings) as server:
+        server.headers["Authorization"] = "Bearer key"
+        yield server
+
+
+def _talk(server, request, *, end=False):
+    """Send bytes on a connection of their own, and read until the server closes it."""
+    with socket.create_connection(("127.0.0.1", server.port), 30) as connection:
+        connection.sendall(request)
+        if end:
+            connection.shutdown(socket.SHUT_WR)
+        return connection.makefile("rb").read()
+
+
+def _lives(pid):
+    stat = Path(f"/proc/{pid}/stat")
+    return stat.exists() and ") Z " not in stat.read_text()
+
+
+def test_kept_connections_share_batches(server):
+    """Each of 16 clients gets its own rows back, in batches, on one connection."""
+    sizes = []
+
+    def work(place):
+        with Client(server.port) as client:
+            for number in range(25):
+                row = [float(place), float(number)] * 4
+                client.send([row], server.headers)
+                reply = client.receive()
+                assert reply.json() == {"predictions": [row]}
+                sizes.append(int(reply.headers["X-Batch-Size"]))
+
+    before = metric_sum(server, "basket_requests_total")
+    in_parallel(work, 16)
+    assert max(sizes) > 1
+    assert metric_sum(server, "basket_requests_total") - before == 400
+
+
+@pytest.mark.parametrize(
+    ("path", "status", "text"),
+    [
+        ("quick:predict", 200, "predictions"),
+        ("quick/versions/1:predict", 200, "predictions"),
+        ("%71uick%3Apredict", 200, "predictions"),
+        ("no%20body:predict", 404, "Latest(no body)"),
+        ("%C3%A9:predict", 404, "Latest(é)"),
+        # Under Gunicorn, which keeps the path as it came, these are names.
+        ("a%2Fb:predict", 400, "Malformed request"),
+        ("a%3Ab:predict", 400, "Malformed request"),
+    ],
+)
+def test_paths_of_v1(server, path, status, text):
+    """V1 finds models and verbs in paths that Granian has decoded."""
+    reply = server.request("POST", f"/v1/models/{path}", BODY)
+    assert reply.status == status
+    assert text in reply.body.decode()
+
+
+@pytest.mark.parametrize("binary", [True, False])
+def test_tritons_client(server, binary):
+    """V2's client sends and reads tensors, as bytes and as JSON."""
+    rows = np.arange(24, dtype=np.float32).reshape(3, 8)
+    # A copy, as the client adds to it.
+    key = {"headers": dict(server.headers)}
+    client = InferenceServerClient(f"127.0.0.1:{server.port}")
+    try:
+        metadata = client.get_model_metadata("quick", **key)
+        name, answer = (metadata[each][0]["name"] for each in ("inputs", "outputs"))
+        inputs = inputs_of({name: rows}, binary=binary)
+        outputs = outputs_of([answer], binary=binary)
+        result = client.infer("quick", inputs, outputs=outputs, **key)
+        assert np.array_equal(result.as_numpy(answer), rows)
+    finally:
+        client.close()
+
+
+def test_keys_are_asked_for(server):
+    """Without a key a prediction is a 401, and health is told."""
+    nobody = {"Authorization": ""}
+    assert server.request("POST", "/predict", BODY, nobody).status == 401
+    assert server.request("GET", "/healthz", None, nobody).status == 200
+
+
+def test_requests_in_one_packet_are_answered_in_order(server):
+    """One connection carries a body in chunks, then one that is wrong, then none."""
+    chunks = b"Transfer-Encoding: chunked\r\n\r\n%x\r\n%s\r\n0\r\n\r\n"
+    first = POST + chunks % (len(BODY), BODY)
+    second = POST + b"Content-Length: 3\r\n\r\nxyz"
+    last = b"GET /nothing HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n"
+    answers = _talk(server, first + second + last).split(b"HTTP/1.1 ")[1:]
+    assert [answer[:3] for answer in answers] == [b"200", b"400", b"401"]
+
+
+def test_a_cut_body_is_not_run(server):
+    """A body that ends too early is a 400, though what came would be a request."""
+    answer = _talk(server, POST + b"Content-Length: 1000\r\n\r\n" + BODY, end=True)
+    assert answer.startswith(b"HTTP/1.1 400 ")
+    assert b"the body can't be read: it is cut off" in answer
+
+
+def _wait_for_a_queue(server):
+    waiting = 'basket_queue_rows{model="steady",version="1"}'
+    wait_until(lambda: server.metric(waiting) > 0, 10)
+
+
+def test_a_late_row_is_told_so(server):
+    """A row whose deadline passes behind others gets no prediction."""
+    path = "/v1/models/steady:predict"
+    many = json.dumps({"instances": [[0.0] * 8] * 200}).encode()
+    busy = threading.Thread(target=server.request, args=("POST", path, many))
+    busy.start()
+    _wait_for_a_queue(server)
+    late = server.request("POST", path, BODY, {"X-Request-Timeout-Ms": "1"})
+    # It may be late already when it is read, or is refused as it would be.
+    assert late.status in (503, 504)
+    busy.join()
+
+
+def test_who_hangs_up_is_not_seen(tmp_path):
+    """The row of a client that has gone runs, as Granian shows no connection."""
+    folder = simulated_models(tmp_path, steady=STEADY)
+    with (
+        serving(
+            THREADS, program="granian", model_dir=folder, max_batch_size="1"
+        ) as server,
+        Client(server.port) as first,
+    ):
+        first.send([[0.0] * 8] * 16)
+        _wait_for_a_queue(server)
+        with Client(server.port) as second:
+            second.send([[1.0] * 8])
+        assert first.receive().status == 200
+        wait_until(lambda: metric_sum(server, "basket_batch_rows_sum") == 17, 10)
+
+
+def test_slow_bodies_keep_their_threads(tmp_path):
+    """As many slow bodies as threads keep all others waiting: put a proxy in front."""
+    folder = simulated_models(tmp_path, quick=QUICK)
+    arguments = (threads("granian", 2),)
+    with serving(*arguments, program="granian", model_dir=folder) as server:
+
+        def is_silent():
+            try:
+                return server.request("GET", "/healthz", timeout_s=0.5) is None
+            except TimeoutError:
+                return True
+
+        with ExitStack() as stack:
+            for _ in range(2):
+                address = ("127.0.0.1", server.port)
+                slow = stack.enter_context(socket.create_connection(address))
+                slow.sendall(POST + b"Content-Length: 100\r\n\r\n{")
+            wait_until(is_silent, 10)
+        assert server.request("GET", "/healthz").status == 200
+
+
+@pytest.mark.parametrize(
+    ("arguments", "setting", "text"),
+    [
+        ((), {"max_batch_size": "lots"}, "BASKET_MAX_BATCH_SIZE='lots': expected"),
+        (("--workers=2",), {}, "--workers 2: with Granian it is 1"),
+    ],
+    ids=["setting", "argument"],
+)
+def test_what_can_not_be_stops_the_start(tmp_path, arguments, setting, text):
+    """A bad setting or argument ends Granian, with a line that names it."""
+    folder = simulated_models(tmp_path, quick=QUICK)
+    settings = {"model_dir": folder, **setting}
+    with serving(*arguments, program="granian", ready=False, **settings) as server:
+        assert server.process.wait(30) == 1
+        log = server.log.read_text()
+        assert f"Basket does not start: {text}" in log
+        assert "Traceback" not in log
+
+
+def test_a_killed_worker_comes_back(tmp_path):
+    """With --respawn-failed-workers kill -9 of the worker costs what it held alone."""
+    folder = simulated_models(tmp_path, quick=QUICK)
+    arguments = (THREADS, "--respawn-failed-workers")
+    with serving(*arguments, program="granian", model_dir=folder) as server:
+        before = server.workers()
+        os.kill(before[0], signal.SIGKILL)
+        wait_until(lambda: set(server.workers()).isdisjoint(before), 30)
+        server.wait_until_ready()
+        assert server.predict([[1.0] * 8]).status == 200
+
+
+def test_a_worker_does_not_outlive_its_server(tmp_path):
+    """After kill -9 of the main process its worker ends, and frees the port."""
+    folder = simulated_models(tmp_path, quick=QUICK)
+    with serving(THREADS, program="granian", model_dir=folder) as server:
+        (worker,) = server.workers()
+        server.process.kill()
+        server.process.wait()
+        wait_until(lambda: not _lives(worker), 30)
+
+
+def test_a_keras_model_loads_beside_the_answers(tmp_path):
+    """While TensorFlow loads /healthz is 200, /readyz 503, and then it predicts."""
+    models = str(ROOT / "models")
+    with serving(THREADS, program="granian", ready=False, model_dir=models) as server:
+        is_up = "Started worker-1"
+        wait_until(lambda: is_up in server.log.read_text(), 60)
+        reply = server.request("GET", "/readyz")
+        assert reply.status == 503
+        assert b"is loading" in reply.body
+        assert server.request("GET", "/healthz").status == 200
+        server.wait_until_ready()
+        assert server.predict([[[[0.0]] * 8] * 8]).status == 200

@@ -28,6 +28,8 @@ def by_wrk(
 
     drive(timing.warm_up_s)
     asker = Asker(server.port, prepared)
+    # Answered when all is done that the warm-up has left behind.
+    asker.ask()
     done = threading.Event()
     looks = threading.Thread(target=_look, args=(asker, done))
     before = server.batches and server.batches()

@@ -58,6 +58,9 @@ def serve(
         "PORT": str(port),
         "TAKES_PICTURES": "1" if takes_pictures else "",
         "PYTHONPATH": str(_APPS),
+        # What it serves is nobody's business.
+        "BENTOML_DO_NOT_TRACK": "1",
+        "RAY_USAGE_STATS_ENABLED": "0",
         "PATH": f"{install(name).parent}:{os.environ['PATH']}",
         **environ,
     }
@@ -91,4 +94,9 @@ _COMMANDS: dict[str, Callable[[Path, int], _Command]] = {
     "service-streamer": _streamer,
     "mosec": _mosec,
     "litserve": lambda python, _: [python, "litserve_app.py"],
+    "bentoml": lambda python, port: [
+        *(python.parent / "bentoml", "serve", "bentoml_app:Peer"),
+        *("--host=127.0.0.1", f"--port={port}"),
+    ],
+    "ray-serve": lambda python, _: [python, "ray_serve_app.py"],
 }

@@ -2,8 +2,9 @@
 
 import subprocess
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
+from typing import Any
 
 from bench.environments import NotInstalled
 from bench.loadtest.progress import Progress
@@ -58,7 +59,7 @@ class Run:
             if problem is None:
                 problem = self._measure_setting(step, setting, prepared)
             else:
-                self._skip(step, setting, problem)
+                self._skip(step, _cells(step, setting), problem)
         if problem is not None:
             self._given_up[key] = problem
         self._left_s -= self.plan.step_s(step)
@@ -79,32 +80,35 @@ class Run:
         self, step: Step, setting: Setting, prepared: Prepared
     ) -> str | None:
         """Start the server and measure each number of clients; a problem, or None."""
-        missing = list(_cells(step, setting))
+        missing = _cells(step, setting)
+        begun = False
         try:
             with step.set_up.serve(prepared, setting) as server:
                 while missing:
                     cell = missing[0]
                     self.progress.begin(_title(step, cell), self._left_s)
+                    begun = True
                     timing = self.plan.timing(step.load, cell.clients)
                     seen = drive.measured(server, prepared, cell.clients, timing)
-                    self._keep(Cell(**{**vars(cell), **seen}))
-                    missing.pop(0)
+                    self._keep(missing.pop(0), **seen)
+                    begun = False
         except _PROBLEMS as error:
             problem = _one_line(error)
-            for cell in missing:
-                self._keep(Cell(**{**vars(cell), "problem": problem}))
+            if begun:
+                self._keep(missing.pop(0), problem=problem)
+            self._skip(step, missing, problem)
             return problem
         return None
 
-    def _skip(self, step: Step, setting: Setting, problem: str) -> None:
-        for cell in _cells(step, setting):
+    def _skip(self, step: Step, cells: Sequence[Cell], problem: str) -> None:
+        for cell in cells:
             self.progress.skip(_title(step, cell))
-            self._keep(Cell(**{**vars(cell), "problem": problem}))
+            self._keep(cell, problem=problem)
 
-    def _keep(self, cell: Cell) -> None:
-        self.campaign.cells.append(cell)
-        told = cell.problem or _told(cell)
-        self.progress.end(told, self._left_s)
+    def _keep(self, cell: Cell, **seen: Any) -> None:
+        kept = replace(cell, **seen)
+        self.campaign.cells.append(kept)
+        self.progress.end(kept.problem or _told(kept), self._left_s)
 
     def _measure_bare(self, prepared: Prepared, steps: Sequence[Step]) -> None:
         """The engine alone, with batches of the sizes that this round's servers had."""

@@ -145,7 +145,7 @@ SET_UPS = {
             _peer("litserve"),
             (*_waits(10, 1), *_waits(1, FAST_QUEUE="1")),
         ),
-        SetUp("bentoml", "BentoML", _EVERY[:4], _peer("bentoml"), by_choice=True),
+        SetUp("bentoml", "BentoML", ("tiny", "big"), _peer("bentoml"), by_choice=True),
         SetUp(
             "ray-serve",
             "Ray Serve",

@@ -86,7 +86,8 @@ def _throughput(rows: Sequence[Cell], rounds: int) -> list[str]:
         for row in ok
     ]
     clients = rows[0].clients.count
-    said = f"{clients} connections, without think time; median of {rounds} rounds."
+    often = "one round" if rounds == 1 else f"median of {rounds} rounds"
+    said = f"{clients} connections, without think time; {often}."
     return [said, "", *_table((*heading, *more, *ratios), body), ""]
 
 

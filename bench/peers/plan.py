@@ -9,11 +9,13 @@ from bench.peers.set_ups import Setting, SetUp
 
 # Guesses for the time that is left: to make a model, to start and end a server.
 _MODEL_S = {"tiny": 8, "mnet": 15, "big": 15}
-_START_S = {"tiny": 6, "mnet": 10, "big": 10}
-_BARE_START_S = 6
-# Seconds by thinking users. One is always served alike; of 5 there are few requests,
-# and what they wait for differs.
-_THINKING_S = {1: 12.0, 5: 40.0, 20: 25.0}
+_START_S = {"tiny": 4, "mnet": 6, "big": 7}
+_BARE_START_S = 5
+# Seconds of a cell, and with thinking users by their number: one is always served
+# alike; of 5 there are few requests, and what they wait for differs.
+_SECONDS, _QUICK_S = 4.0, 2.0
+_THINKING_S = {1: 8.0, 5: 30.0, 20: 20.0}
+_WARM_UP_S, _USERS_WARM_UP_S = 2.0, 4.0
 
 
 class Timing(NamedTuple):
@@ -58,14 +60,16 @@ class Plan:
 
     def timing(self, load: Load, clients: Clients) -> Timing:
         """How long to warm up and to measure."""
-        measured_s = self.seconds
-        if measured_s is None:
-            measured_s = 2.0 if self.quick else 5.0
-            if clients.thinks:
-                thinking_s = _THINKING_S[clients.count]
-                measured_s = min(thinking_s, 8.0) if self.quick else thinking_s
-        # The longest think time and an answer, so that all are under way.
-        return Timing(4.0 if clients.thinks else min(2.0, measured_s), measured_s)
+        # Users: the longest think time and an answer, so that all are under way.
+        warm_up_s = _USERS_WARM_UP_S if load.by_users else _WARM_UP_S
+        if self.seconds is not None:
+            return Timing(min(warm_up_s, self.seconds), self.seconds)
+        measured_s = _THINKING_S.get(clients.count, _SECONDS)
+        if not clients.thinks:
+            measured_s = _SECONDS
+        if self.quick:
+            measured_s = min(measured_s, 4 * _QUICK_S if clients.thinks else _QUICK_S)
+        return Timing(warm_up_s, measured_s)
 
     def bare_s(self) -> float:
         """Seconds to run a bare engine with one size of a batch."""
@@ -73,6 +77,8 @@ class Plan:
 
     def step_s(self, step: Step) -> float:
         """How many seconds a step takes, about."""
+        if step.set_up.lacks():
+            return 0.0
         start_s = _START_S.get(step.load.name, 3)
         cells = (sum(self.timing(step.load, each)) for each in step.load.clients)
         return len(step.settings) * (start_s + sum(cells))

@@ -53,6 +53,7 @@ class Run:
             self._measure_bare(prepared, steps)
 
     def _measure_step(self, step: Step, prepared: Prepared) -> None:
+        left_s = self._left_s - self.plan.step_s(step)
         key = (step.load.name, step.set_up.name)
         problem = self._given_up.get(key) or step.set_up.lacks()
         for setting in self._settings(step):
@@ -62,7 +63,7 @@ class Run:
                 self._skip(step, _cells(step, setting), problem)
         if problem is not None:
             self._given_up[key] = problem
-        self._left_s -= self.plan.step_s(step)
+        self._left_s = left_s
 
     def _settings(self, step: Step) -> Sequence[Setting]:
         """What is tried; in later rounds what was best in the first."""
@@ -90,6 +91,7 @@ class Run:
                     begun = True
                     timing = self.plan.timing(step.load, cell.clients)
                     seen = drive.measured(server, prepared, cell.clients, timing)
+                    self._left_s -= sum(timing)
                     self._keep(missing.pop(0), **seen)
                     begun = False
         except _PROBLEMS as error:
@@ -151,7 +153,7 @@ def _title(step: Step, cell: Cell) -> str:
 
 
 def _told(cell: Cell) -> str:
-    told = f"{cell.rate:.0f} requests/s, mean {cell.mean_s * 1000:.0f} ms"
+    told = f"{cell.rate:,.1f} requests/s, mean {cell.mean_s * 1000:.0f} ms"
     bad = cell.errors + cell.not_2xx + cell.wrong
     return told + (f", {bad} NOT RIGHT" if bad else "")
 

@@ -143,7 +143,7 @@ SET_UPS = {
             "LitServe",
             _EVERY[:4],
             _peer("litserve"),
-            (*_waits(10, 1), *_waits(1, FAST_QUEUE="1")),
+            (*_waits(10), *_waits(1, FAST_QUEUE="1")),
         ),
         SetUp("bentoml", "BentoML", ("tiny", "big"), _peer("bentoml"), by_choice=True),
         SetUp(

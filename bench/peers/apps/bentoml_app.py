@@ -8,7 +8,7 @@ import numpy as np
 import workload
 
 
-@bentoml.service(workers=1, traffic={"timeout": workload.TIMEOUT_S}, metrics=None)
+@bentoml.service(workers=1, traffic={"timeout": workload.TIMEOUT_S})
 class Peer:
     """One endpoint."""
 

@@ -192,4 +192,4 @@ def _refuse(options: dict[str, Any], settings: Settings) -> None:
 def _threads(options: dict[str, Any]) -> int:
     """How many requests have a thread at a time; Granian's rule where none is said."""
     backpressure = options["backpressure"] or options["backlog"]
-    return int(options["blocking_threads"] or backpressure // 2)
+    return int(options["blocking_threads"] or max(backpressure // 2, 1))

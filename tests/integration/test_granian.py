@@ -13,6 +13,7 @@ import pytest
 from tritonclient.http import InferenceServerClient
 
 from tests.support.clients import Client, in_parallel
+from tests.support.nginx import NGINX, proxy
 from tests.support.server import (
     ROOT,
     metric_sum,
@@ -170,25 +171,45 @@ def test_who_hangs_up_is_not_seen(tmp_path):
         wait_until(lambda: metric_sum(server, "basket_batch_rows_sum") == 17, 10)
 
 
-def test_slow_bodies_keep_their_threads(tmp_path):
-    """As many slow bodies as threads keep all others waiting: put a proxy in front."""
-    folder = simulated_models(tmp_path, quick=QUICK)
-    arguments = (threads("granian", 2),)
-    with serving(*arguments, program="granian", model_dir=folder) as server:
+@pytest.fixture
+def two_threads(tmp_path):
+    """A server with two threads, and how to begin two bodies that never end."""
+    folder = simulated_models(tmp_path / "models", quick=QUICK)
+    with ExitStack() as stack:
+        serves = serving(threads("granian", 2), program="granian", model_dir=folder)
+        server = stack.enter_context(serves)
 
-        def is_silent():
-            try:
-                return server.request("GET", "/healthz", timeout_s=0.5) is None
-            except TimeoutError:
-                return True
-
-        with ExitStack() as stack:
+        def stall(port):
             for _ in range(2):
-                address = ("127.0.0.1", server.port)
-                slow = stack.enter_context(socket.create_connection(address))
+                slow = socket.create_connection(("127.0.0.1", port))
+                stack.enter_context(slow)
                 slow.sendall(POST + b"Content-Length: 100\r\n\r\n{")
-            wait_until(is_silent, 10)
-        assert server.request("GET", "/healthz").status == 200
+
+        yield server, stall
+
+
+def test_slow_bodies_keep_their_threads(two_threads):
+    """As many bodies that stand still as there are threads keep all others waiting."""
+    server, stall = two_threads
+
+    def is_silent():
+        try:
+            return server.request("GET", "/healthz", timeout_s=0.5) is None
+        except TimeoutError:
+            return True
+
+    stall(server.port)
+    wait_until(is_silent, 10)
+
+
+@pytest.mark.skipif(NGINX is None, reason="needs Debian's package nginx")
+def test_behind_nginx_slow_bodies_keep_nobody_waiting(two_threads, tmp_path):
+    """A proxy that takes in whole requests first leaves the threads to the others."""
+    server, stall = two_threads
+    with proxy(tmp_path / "nginx", server.port) as nginx:
+        stall(nginx.port)
+        for _ in range(5):
+            assert nginx.predict([[1.0] * 8]).status == 200
 
 
 @pytest.mark.parametrize(

@@ -4,13 +4,13 @@ A batch is made of rows of strangers, so a model may be batched only if each row
 the answer that it would get alone.
 """
 
-import math
 from dataclasses import dataclass
 
 import numpy as np
 
-from app.commands.random_rows import RandomRows
-from app.engines.base import Array, Engine, Tensors
+from app.engines.base import Engine, Tensors
+from app.engines.difference import scale, share
+from app.engines.random_rows import RandomRows
 
 # Rows that are compared; each is run alone too.
 _MOST_PROBES = 8
@@ -97,32 +97,10 @@ def _stack(first: Tensors, second: Tensors) -> Tensors:
 def _largest(company: str, wanted: list[Tensors], given: list[Tensors]) -> Difference:
     shares = {
         name: max(
-            _share(one[name], other[name], _scale(wanted, name))
+            share(one[name], other[name], scale([answer[name] for answer in wanted]))
             for one, other in zip(wanted, given, strict=True)
         )
         for name in wanted[0]
     }
     output = max(shares, key=lambda name: shares[name])
     return Difference(company, output, shares[output])
-
-
-def _scale(wanted: list[Tensors], name: str) -> float:
-    """The output's largest finite value, over all rows."""
-    arrays = [answer[name] for answer in wanted]
-    if arrays[0].dtype.kind != "f":
-        return 1.0
-    finite = [np.abs(array[np.isfinite(array)]).max(initial=0) for array in arrays]
-    return float(max(finite)) or 1.0
-
-
-def _share(wanted: Array, given: Array, scale: float) -> float:
-    if wanted.shape != given.shape:
-        return math.inf
-    if wanted.dtype.kind != "f":
-        return float((wanted != given).mean()) if wanted.size else 0.0
-    # NaN and an infinity are equal to themselves, and far from all else.
-    with np.errstate(invalid="ignore"):
-        apart = np.abs(wanted.astype(np.float64) - given.astype(np.float64)) / scale
-    same = (wanted == given) | (np.isnan(wanted) & np.isnan(given))
-    apart[same] = 0.0
-    return float(np.where(np.isnan(apart), math.inf, apart).max(initial=0.0))

@@ -2,18 +2,14 @@
 
 import statistics
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
+
+from app.engines.ladder import batch_sizes
+
+__all__ = ["batch_sizes", "median_ms"]
 
 # A batch is run so often, or fewer times when it takes long.
 _MOST_RUNS, _LEAST_RUNS, _ENOUGH_S = 15, 3, 1.0
-
-
-def batch_sizes(max_batch_size: int, allowed: Sequence[int] = ()) -> Sequence[int]:
-    """The sizes worth a look: all that are allowed, else 1, 2, 4 and so on."""
-    if allowed:
-        return allowed
-    doubles = [1 << n for n in range(max_batch_size.bit_length())]
-    return sorted({*doubles, max_batch_size})
 
 
 def median_ms(

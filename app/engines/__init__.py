@@ -1,9 +1,11 @@
 """Frameworks behind one interface: a version's folder in, an Engine out.
 
-The file in the folder decides the engine. An engine's module, and with it the
-framework, is imported only when a model wants it, in the process that runs it.
+The file in the folder decides the engine; Keras files run on the one that the settings
+name. An engine's module, and with it the framework, is imported only when a model wants
+it, in the process that runs it.
 """
 
+import os
 from importlib import import_module
 from pathlib import Path
 from typing import Protocol, cast
@@ -13,8 +15,8 @@ from app.errors import ModelLoadError
 from app.settings import Settings
 
 _MODULE_BY_FILE = {
-    "model.keras": "keras_tensorflow",
-    "model.h5": "keras_tensorflow",
+    "model.keras": "keras_{engine}",
+    "model.h5": "keras_{engine}",
     "saved_model.pb": "saved_model",
     "simulated.json": "simulated",
     "tensorflow_serving.json": "tensorflow_serving",
@@ -31,9 +33,13 @@ def open_engine(folder: Path, settings: Settings) -> Engine:
     Raises:
         ModelLoadError: no file that an engine knows, or its engine can't read it.
     """
-    for name, module in _MODULE_BY_FILE.items():
+    for name, pattern in _MODULE_BY_FILE.items():
         if (folder / name).is_file():
-            engines = cast(_EngineModule, import_module(f"app.engines.{module}"))
+            if settings.engine == "jax":
+                # Whoever imports Keras first decides this, and TensorFlow imports it.
+                os.environ["KERAS_BACKEND"] = "jax"
+            module = f"app.engines.{pattern.format(engine=settings.engine)}"
+            engines = cast(_EngineModule, import_module(module))
             return engines.open_engine(folder / name, settings)
     known = ", ".join(_MODULE_BY_FILE)
     raise ModelLoadError(f"version {folder.name} holds none of: {known}")

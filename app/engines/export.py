@@ -1,4 +1,4 @@
-"""Writes Keras files as other servers read them, under the names that Basket serves."""
+"""Writes Keras models for other servers, under the names that Basket serves."""
 
 from collections.abc import Callable
 from importlib import import_module
@@ -12,11 +12,11 @@ from app.engines.keras_tensorflow import (
     output_names,
     serving_function,
 )
+from app.engines.no_telemetry import openvino
+from app.engines.reading import in_one_line
 from app.engines.tensorflow_engine import limit_gpu_memory
 from app.errors import ModelLoadError
 from app.settings import Settings
-
-_MOST_REASON = 300
 
 
 def export(file: Path, settings: Settings, form: str, folder: Path) -> None:
@@ -29,15 +29,24 @@ def export(file: Path, settings: Settings, form: str, folder: Path) -> None:
         ModelLoadError: Keras can't read the file, or not write it in this form.
     """
     limit_gpu_memory(settings.gpu_memory_fraction)
-    model = load(file)
+    write(load(file), form, folder)
+
+
+def write(model: keras.Model, form: str, folder: Path) -> None:
+    """Write a model that is loaded, as above.
+
+    Raises:
+        ModelLoadError: Keras can't write it in this form.
+    """
     folder.mkdir(parents=True)
     try:
         _WRITERS[form](model, folder)
     except ModelLoadError:
         raise
     except Exception as error:  # the converters raise whatever they raise
-        reason = " ".join(str(error).split())[:_MOST_REASON] or type(error).__name__
-        raise ModelLoadError(f"can't be written as {form}: {reason}") from error
+        raise ModelLoadError(
+            f"can't be written as {form}: {in_one_line(error)}"
+        ) from error
 
 
 def _write_saved_model(model: keras.Model, folder: Path) -> None:
@@ -56,6 +65,7 @@ def _write_onnx(model: keras.Model, folder: Path) -> None:
 
 
 def _write_openvino(model: keras.Model, folder: Path) -> None:
+    openvino()
     _convert(model, "openvino", folder / "model.xml")
 
 

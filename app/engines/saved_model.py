@@ -12,12 +12,11 @@ from typing import Any
 from tensorflow.core.protobuf import meta_graph_pb2, saved_model_pb2
 
 from app.engines.base import Signature, TensorSpec
+from app.engines.reading import load_error, row_spec
 from app.engines.tensorflow_engine import (
     Function,
     TensorFlowEngine,
     limit_gpu_memory,
-    load_error,
-    row_spec,
     tf,
 )
 from app.errors import ModelLoadError
@@ -128,4 +127,4 @@ def _specs(
                 f"{place} has the fixed first dimension {shape[0]}, a batch needs a "
                 "free one"
             )
-        yield row_spec(name, tf.as_dtype(info.dtype), shape.as_list()[1:])
+        yield row_spec(name, tf.as_dtype(info.dtype).name, shape.as_list()[1:])

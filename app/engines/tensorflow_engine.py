@@ -7,26 +7,22 @@ import logging
 import os
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from pathlib import Path
 
 # Read by TensorFlow when it is imported.
 os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "2")
 
-import numpy as np
 import tensorflow as tf
 
 from app import gpus
-from app.engines.base import DEFAULT_SIGNATURE, Signature, Tensors, TensorSpec
+from app.engines.base import DEFAULT_SIGNATURE, Signature, Tensors
 from app.engines.freezing import frozen
-from app.errors import ModelLoadError, OutOfDeviceMemory
+from app.errors import OutOfDeviceMemory
 
 # tf, for modules that must not import it before the environment above is set.
 __all__ = [
     "Function",
     "TensorFlowEngine",
     "limit_gpu_memory",
-    "load_error",
-    "row_spec",
     "tf",
 ]
 
@@ -69,7 +65,9 @@ class TensorFlowEngine:
 
     def __init__(self, functions: Mapping[str, Function], weight_bytes: int) -> None:
         """Trace the functions, and freeze them; nothing is computed yet."""
-        self.signatures = {name: each.signature for name, each in functions.items()}
+        self.signatures: Mapping[str, Signature] = {
+            name: each.signature for name, each in functions.items()
+        }
         self.weight_bytes = weight_bytes
         self._computes = {
             name: frozen(function.traced()) for name, function in functions.items()
@@ -95,27 +93,6 @@ class TensorFlowEngine:
     def close(self) -> None:
         """Drop the graphs; TensorFlow gives GPU memory back when its process ends."""
         self._computes = {}
-
-
-def row_spec(name: str, dtype: tf.DType, shape: Sequence[int | None]) -> TensorSpec:
-    """The spec of one row for a tensor of shape (None, *shape).
-
-    Raises:
-        ModelLoadError: a dtype that no client can send or read.
-    """
-    outside = np.dtype(np.float32 if dtype == tf.bfloat16 else dtype.as_numpy_dtype)
-    is_number = outside.isbuiltin == 1 and outside.kind in "biuf"
-    if not is_number and dtype != tf.string:
-        raise ModelLoadError(f"{name}: {dtype.name} is not served")
-    return TensorSpec(name, outside, tuple(shape))
-
-
-def load_error(error: Exception, file: Path) -> ModelLoadError:
-    """A reader's error in one line, without a path of this machine."""
-    reason = (str(error).strip() or type(error).__name__).splitlines()[0]
-    for folder in (file.parent.resolve(), file.parent):
-        reason = reason.replace(f"{folder}/", "").replace(str(folder), file.name)
-    return ModelLoadError(f"{file.name}: {reason}")
 
 
 def limit_gpu_memory(fraction: float | None) -> None:

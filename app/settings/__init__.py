@@ -153,7 +153,7 @@ _LIMITS: dict[str, Callable[[object], object]] = {
 _PARSERS: dict[str, Callable[[str], object]] = {
     "model_dir": checks.folder,
     "default_model": checks.model_name,
-    "engine": checks.one_of("tensorflow"),
+    "engine": checks.engine,
     "batching": checks.switch,
     "max_batch_size": checks.as_text(_LIMITS["max_batch_size"]),
     "batch_timeout_micros": checks.as_text(_LIMITS["batch_timeout_micros"]),

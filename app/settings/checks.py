@@ -4,6 +4,7 @@ import itertools
 import os
 import re
 from collections.abc import Callable
+from importlib.util import find_spec
 from pathlib import Path
 from typing import TypeVar
 
@@ -60,6 +61,17 @@ def one_of(*words: str) -> Callable[[str], str]:
         return text
 
     return parse
+
+
+def engine(text: str) -> str:
+    """What Keras files run on; its package must be there, and is not imported."""
+    word = one_of("tensorflow", "jax", "openvino")(text)
+    # TensorFlow is for all other engines' files too, so every installation has it.
+    if word != "tensorflow" and find_spec(word) is None:
+        raise ValueError(
+            f"{word} is not installed: pip install -r requirements-{word}.txt"
+        )
+    return word
 
 
 def folder(text: str) -> Path:

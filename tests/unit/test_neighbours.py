@@ -6,8 +6,8 @@ import numpy as np
 import pytest
 
 from app.commands.neighbours import compare
-from app.commands.random_rows import RandomRows
 from app.engines.base import DEFAULT_SIGNATURE, Signature, TensorSpec
+from app.engines.random_rows import RandomRows
 from tests.support.engines import Computes
 
 FLOAT32 = np.dtype(np.float32)

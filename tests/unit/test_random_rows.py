@@ -3,8 +3,8 @@
 import numpy as np
 import pytest
 
-from app.commands.random_rows import RandomRows, rows_for
 from app.engines.base import DEFAULT_SIGNATURE, Signature, TensorSpec
+from app.engines.random_rows import RandomRows, rows_for
 from app.errors import ModelLoadError
 from tests.support.engines import Computes
 

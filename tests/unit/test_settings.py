@@ -36,7 +36,7 @@ BAD = [
     ("BASKET_MODEL_DIR", "x" * 5000, "no such folder"),
     ("BASKET_DEFAULT_MODEL", "models/digits", "not a path"),
     ("BASKET_DEFAULT_MODEL", "..", "not a path"),
-    ("BASKET_ENGINE", "torch", "expected tensorflow"),
+    ("BASKET_ENGINE", "torch", "expected tensorflow or jax or openvino"),
     ("BASKET_BATCHING", "yes", "expected on or off"),
     ("BASKET_MAX_BATCH_SIZE", "0", "from 1 to 1000000"),
     ("BASKET_MAX_BATCH_SIZE", "1000001", "from 1 to 1000000"),

@@ -1,0 +1,102 @@
+"""Random rows for a signature about which only dtypes and shapes are known."""
+
+import math
+import string
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+import numpy as np
+
+from app.engines.base import Array, Engine, Signature, Tensors, TensorSpec
+from app.errors import ModelLoadError
+
+# What free sizes are taken as, and below what number integers stay: numbers of words
+# must be within a vocabulary, pictures need some width. The first that works is taken.
+_FREE_SIZES = (32, 128, 4, 1)
+_LIMITS = (256, 10, 2)
+_LONGEST_WORD = 8
+
+
+@dataclass(frozen=True)
+class RandomRows:
+    """Makes rows: floats from 0 to 1, integers below `limit`, short words."""
+
+    signature: Signature
+    free_size: int
+    limit: int
+
+    def make(self, rows: int, random: np.random.Generator) -> Tensors:
+        """So many new rows (rows, *shape)."""
+        return {
+            spec.name: self._values(spec, (rows, *self._shape(spec)), random)
+            for spec in self.signature.inputs
+        }
+
+    def blank(self, rows: int) -> Tensors:
+        """Rows of zeros, as a server would pad with."""
+        return {
+            spec.name: TensorSpec(spec.name, spec.dtype, self._shape(spec)).blank(rows)
+            for spec in self.signature.inputs
+        }
+
+    def describe(self) -> str:
+        """What is random about them, as far as it was chosen."""
+        parts = []
+        if any(spec.dtype.kind in "iu" for spec in self.signature.inputs):
+            parts.append(f"integers below {self.limit}")
+        if any(None in spec.shape for spec in self.signature.inputs):
+            parts.append(f"free sizes as {self.free_size}")
+        return f" ({', '.join(parts)})" if parts else ""
+
+    def _shape(self, spec: TensorSpec) -> tuple[int, ...]:
+        return tuple(self.free_size if size is None else size for size in spec.shape)
+
+    def _values(
+        self, spec: TensorSpec, shape: tuple[int, ...], random: np.random.Generator
+    ) -> Array:
+        if spec.dtype.kind == "O":
+            words = [_word(random) for _ in range(math.prod(shape))]
+            return np.array(words, object).reshape(shape)
+        if spec.dtype.kind == "f":
+            return random.random(shape).astype(spec.dtype)
+        most = (
+            2
+            if spec.dtype.kind == "b"
+            else min(self.limit, np.iinfo(spec.dtype.str).max)
+        )
+        return random.integers(0, most, shape).astype(spec.dtype)
+
+
+def rows_for(engine: Engine, signature_name: str) -> RandomRows:
+    """The rows that a model takes.
+
+    Raises:
+        ModelLoadError: it takes none that are random; with its last error.
+    """
+    signature = engine.signatures[signature_name]
+    for rows in _candidates(signature):
+        try:
+            engine.run(rows.make(1, np.random.default_rng(0)), signature_name)
+        except Exception as error:  # a model may raise anything
+            refusal = error
+        else:
+            return rows
+    reason = " ".join(str(refusal).split())[:200]
+    raise ModelLoadError(
+        f"the model refuses random rows: {type(refusal).__name__}: {reason}"
+    )
+
+
+def _candidates(signature: Signature) -> Iterator[RandomRows]:
+    has_free_sizes = any(None in spec.shape for spec in signature.inputs)
+    has_integers = any(spec.dtype.kind in "iu" for spec in signature.inputs)
+    for free_size in _FREE_SIZES if has_free_sizes else _FREE_SIZES[:1]:
+        for limit in _LIMITS if has_integers else _LIMITS[:1]:
+            yield RandomRows(signature, free_size, limit)
+
+
+def _word(random: np.random.Generator) -> bytes:
+    letters = random.choice(
+        list(string.ascii_lowercase), random.integers(1, _LONGEST_WORD + 1)
+    )
+    return "".join(letters).encode()

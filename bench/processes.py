@@ -71,16 +71,20 @@ def _wait(
     try:
         wait_until(lambda: process.poll() is not None or is_ready(), _READY_WITHIN_S)
     except AssertionError:
-        text = f"not ready within {_READY_WITHIN_S} s; {_last_line(log)}"
-        raise DidNotStart(text) from None
+        raise DidNotStart(f"not ready within {_READY_WITHIN_S} s{_said(log)}") from None
     if process.poll() is not None:
-        raise DidNotStart(f"ended with {process.returncode}; {_last_line(log)}")
+        raise DidNotStart(f"ended with {process.returncode}{_said(log)}")
 
 
-def _last_line(log: Path) -> str:
-    lines = log.read_text(errors="replace").split("\n")
-    written = [line.strip() for line in lines if line.strip()]
-    return f"its log ends: {written[-1]}" if written else "its log is empty"
+def _said(log: Path) -> str:
+    return f"; its log says: {telling_line(log.read_text(errors='replace'))}"
+
+
+def telling_line(said: str) -> str:
+    """Of what a program said, the last line with an error, or else the last one."""
+    lines = [" ".join(line.split()) for line in said.splitlines() if line.strip()]
+    errors = [line for line in lines if "error" in line.lower()]
+    return ([*lines, *errors] or ["nothing"])[-1]
 
 
 def _end(process: "subprocess.Popen[bytes]") -> None:

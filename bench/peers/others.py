@@ -15,7 +15,7 @@ from tests.support.server import free_port
 _APPS = Path(__file__).parent / "apps"
 _REQUIREMENTS = Path(__file__).parent / "requirements"
 # Where the package has another name than the peer.
-_PACKAGES = {"ray-serve": "ray", "pytriton": "nvidia-pytriton"}
+_PACKAGES = {"ray-serve": "ray"}
 _Command = list[str | Path]
 
 

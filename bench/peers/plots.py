@@ -62,18 +62,20 @@ def _bars(axes: Axes, rows: Sequence[Cell]) -> None:
 def _lines(
     axes: Axes, rows: Sequence[Cell], label: str, value: Callable[[Cell], float]
 ) -> None:
-    """A line for each server, over the kinds of clients in their order."""
+    """A line for each server over the kinds of clients; those that think, apart."""
     kinds = list(dict.fromkeys(row.clients for row in rows))
     for place, server in enumerate(dict.fromkeys(row.server for row in rows)):
         mine = [row for row in rows if row.server == server]
-        axes.plot(
-            [kinds.index(row.clients) for row in mine],
-            [value(row) for row in mine],
-            color=_COLOURS[place % len(_COLOURS)],
-            marker=_MARKERS[place % len(_MARKERS)],
-            markersize=max(10 - 1.5 * place, 4),
-            label=SET_UPS[server].title,
-        )
+        for thinks in dict.fromkeys(row.clients.thinks for row in mine):
+            joined = [row for row in mine if row.clients.thinks == thinks]
+            axes.plot(
+                [kinds.index(row.clients) for row in joined],
+                [value(row) for row in joined],
+                color=_COLOURS[place % len(_COLOURS)],
+                marker=_MARKERS[place % len(_MARKERS)],
+                markersize=max(10 - 1.5 * place, 4),
+                label=SET_UPS[server].title if joined[0] is mine[0] else None,
+            )
     axes.set_xticks(range(len(kinds)), [_words(kind) for kind in map(str, kinds)])
     axes.xaxis.set_minor_locator(NullLocator())
     axes.set_ylim(bottom=0)

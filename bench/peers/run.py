@@ -14,8 +14,9 @@ from bench.peers.loads import Load, Prepared
 from bench.peers.models import prepare
 from bench.peers.plan import Plan, Step, measures_bare
 from bench.peers.set_ups import Setting
-from bench.processes import DidNotStart
+from bench.processes import DidNotStart, telling_line
 
+_LONGEST = 300
 # What a server that can't be measured raises; the run goes on with the others.
 _PROBLEMS = (
     *(NotInstalled, DidNotStart, AssertionError, OSError),
@@ -160,7 +161,6 @@ def _told(cell: Cell) -> str:
 
 def _one_line(error: BaseException) -> str:
     if isinstance(error, subprocess.CalledProcessError):
-        said = (error.stderr or error.stdout or "").strip().splitlines()
-        return f"{Path(error.cmd[0]).name} failed: {' '.join(said[-1:])}"
-    lines = str(error).strip().splitlines()
-    return " ".join(lines[-1].split())[:300] if lines else type(error).__name__
+        said = telling_line(f"{error.stdout}\n{error.stderr or ''}")
+        return f"{Path(error.cmd[0]).name} failed: {said}"
+    return telling_line(str(error) or type(error).__name__)[:_LONGEST]

@@ -143,7 +143,7 @@ SET_UPS = {
             "LitServe",
             _EVERY[:4],
             _peer("litserve"),
-            (*_waits(10), *_waits(1, FAST_QUEUE="1")),
+            _waits(10, 1, FAST_QUEUE="1"),
         ),
         SetUp("bentoml", "BentoML", ("tiny", "big"), _peer("bentoml"), by_choice=True),
         SetUp(
@@ -152,14 +152,6 @@ SET_UPS = {
             _EVERY[:4],
             _peer("ray-serve"),
             _waits(10, 1),
-            by_choice=True,
-        ),
-        SetUp(
-            "pytriton",
-            "NVIDIA pytriton",
-            _EVERY[:4],
-            _peer("pytriton"),
-            _waits(5, 0),
             by_choice=True,
         ),
     )

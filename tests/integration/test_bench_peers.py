@@ -47,7 +47,7 @@ def test_a_small_run_ends_in_a_report(tmp_path):
     mine, theirs = campaign.cells[:2], campaign.cells[2:]
     assert all(cell.sound and cell.rate and cell.asked for cell in mine)
     assert all(1 <= cell.batch_rows <= 8 for cell in mine)
-    problem = "ended with 1; its log ends: no such port"
+    problem = "ended with 1; its log says: no such port"
     assert [cell.problem for cell in theirs] == [problem] * 2
     assert f"[4/4] growth, mosec, 8 clients: {problem}" in said.getvalue()
     report = tables.markdown(campaign)

@@ -9,6 +9,7 @@ from app.commands.check import check_command
 from app.commands.export import export_command
 from app.commands.fetch import fetch_command
 from app.commands.make import make_commands
+from app.commands.quantize import quantize_command
 from app.errors import ModelLoadError, SettingsError
 from app.settings import Settings
 
@@ -25,9 +26,12 @@ class _ModelsGroup(AppGroup):
 
 def models_commands(settings: Settings) -> AppGroup:
     """The `models` group."""
-    models = _ModelsGroup("models", help="Make, fetch, check and export models.")
+    models = _ModelsGroup(
+        "models", help="Make, fetch, check, quantise and export models."
+    )
     models.add_command(make_commands(settings))
     models.add_command(export_command(settings))
     models.add_command(check_command(settings))
     models.add_command(fetch_command(settings))
+    models.add_command(quantize_command(settings))
     return models

@@ -2,13 +2,13 @@
 
 from functools import partial
 from pathlib import Path
-from typing import Protocol, runtime_checkable
 
 import click
 import numpy as np
 
 from app.commands.neighbours import Comparison, compare
 from app.commands.random_rows import RandomRows, rows_for
+from app.commands.sizes import bytes_text, file_bytes, weight_bytes
 from app.commands.timing import batch_sizes, median_ms
 from app.commands.version import find_version
 from app.engines import open_engine
@@ -18,13 +18,6 @@ from app.settings import Settings
 
 # A model whose rows run one by one is compared in batches of this size.
 _SMALL_BATCH = 8
-
-
-@runtime_checkable
-class _Weighs(Protocol):
-    """An engine that knows the bytes of its model's weights."""
-
-    weight_bytes: int
 
 
 def check_command(settings: Settings) -> click.Command:
@@ -84,19 +77,9 @@ def _check_signature(
 
 
 def _size_line(engine: Engine, folder: Path) -> str:
-    files = sum(file.stat().st_size for file in folder.rglob("*") if file.is_file())
-    weights = ""
-    if isinstance(engine, _Weighs) and engine.weight_bytes:
-        weights = f"{_bytes_text(engine.weight_bytes)} of weights, "
-    return f"{engine.platform}: {weights}{_bytes_text(files)} of files"
-
-
-def _bytes_text(size: float) -> str:
-    for unit in ("bytes", "KiB", "MiB"):
-        if size < 1024:  # noqa: PLR2004
-            return f"{size:.4g} {unit}"
-        size /= 1024
-    return f"{size:.4g} GiB"
+    size = weight_bytes(engine)
+    weights = f"{bytes_text(size)} of weights, " if size else ""
+    return f"{engine.platform}: {weights}{bytes_text(file_bytes(folder))} of files"
 
 
 def _show(name: str, signature: Signature) -> None:

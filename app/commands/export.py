@@ -1,18 +1,16 @@
 """`models export`: a Keras file in the format of another server."""
 
 import shlex
-import shutil
 from importlib import import_module
 from importlib.util import find_spec
 from pathlib import Path
 
 import click
 
-from app.commands.version import find_version
-from app.errors import ModelLoadError
+from app.commands.aside import written_aside
+from app.commands.version import find_version, keras_file
 from app.settings import Settings
 
-_KERAS_FILES = ("model.keras", "model.h5")
 # Each form, and the package beyond Basket's own that Keras needs for it.
 _PACKAGES = {"savedmodel": None, "openvino": "openvino", "onnx": "tf2onnx"}
 
@@ -45,7 +43,7 @@ def export_command(settings: Settings) -> click.Command:
         Inputs and outputs keep the names, shapes and dtypes that Basket serves.
         """
         folder, _ = find_version(settings, name, version)
-        file = _keras_file(folder)
+        file = keras_file(folder, "exported")
         target = output / name / folder.name
         _check_room(form, target)
         click.echo("starting TensorFlow ...")
@@ -75,16 +73,6 @@ def docker_command(model: Path, batching_file: Path | None) -> str:
     return " \\\n  ".join(lines)
 
 
-def _keras_file(folder: Path) -> Path:
-    for name in _KERAS_FILES:
-        if (folder / name).is_file():
-            return folder / name
-    raise click.ClickException(
-        f"version {folder.name} holds no {' or '.join(_KERAS_FILES)}: only Keras files "
-        "are exported"
-    )
-
-
 def _check_room(form: str, target: Path) -> None:
     package = _PACKAGES[form]
     if package is not None and find_spec(package) is None:
@@ -96,14 +84,6 @@ def _check_room(form: str, target: Path) -> None:
 
 
 def _write(file: Path, settings: Settings, form: str, target: Path) -> None:
-    """Write aside, then rename: no server ever finds half a version."""
-    partial = target.with_name(f".partial-{target.name}")
-    try:
-        shutil.rmtree(partial, ignore_errors=True)
+    with written_aside(target) as partial:
         # Only this command wants a framework, so only it imports one.
         import_module("app.engines.export").export(file, settings, form, partial)
-        partial.rename(target)
-    except OSError as error:
-        raise ModelLoadError(f"{target} can't be written: {error.strerror}") from error
-    finally:
-        shutil.rmtree(partial, ignore_errors=True)

@@ -1,7 +1,7 @@
 """`models fetch`: an image model of keras.applications, ready to be served."""
 
 import json
-import shutil
+import math
 from importlib import import_module
 from pathlib import Path
 from typing import Any
@@ -9,7 +9,7 @@ from typing import Any
 import click
 
 from app.commands.architectures import ARCHITECTURES
-from app.errors import ModelLoadError
+from app.commands.aside import written_aside
 from app.settings import Settings
 
 _CLASSES_FILE = "classes.json"
@@ -47,7 +47,7 @@ def fetch_command(settings: Settings) -> click.Command:
         applications = import_module("app.engines.applications")
         model = _build(applications, name, size, source)
         classes = _classes(applications, required=weights == "imagenet")
-        _write(target, model, classes)
+        _write(target, model, few_batch_sizes(settings.max_batch_size), classes)
         click.echo(f"written: {target}; serve it with BASKET_DEFAULT_MODEL={name}")
 
     return fetch
@@ -96,22 +96,35 @@ def _undownloaded(what: str, error: Exception) -> str:
     )
 
 
-def _write(target: Path, model: Any, classes: dict[str, list[str]] | None) -> None:
-    """Write aside, then rename: no server ever finds half a model."""
-    partial = target.with_name(f".partial-{target.name}")
+def few_batch_sizes(most: int) -> list[int]:
+    """Sizes up to `most`: doubles of 1 up to an eighth of it, then each eighth.
+
+    TensorFlow keeps what it has prepared for each size of a batch that a convolution
+    has seen, so a server whose batches have all sizes grows with each new one.
+    """
+    step = math.ceil(most / 8)
+    doubles = (1 << n for n in range(step.bit_length()))
+    return sorted(
+        {size for size in doubles if size < step} | {*range(step, most, step), most}
+    )
+
+
+def _write(
+    target: Path, model: Any, sizes: list[int], classes: dict[str, list[str]] | None
+) -> None:
     height, width = model.input_shape[1:3]
+    lines = [f"allowed_batch_sizes = {sizes}", ""]
     # The model scales pixels itself.
-    lines = ["[image]", f"size = [{height}, {width}]", 'mode = "RGB"', 'scale = "none"']
-    try:
-        shutil.rmtree(partial, ignore_errors=True)
+    lines += [
+        "[image]",
+        f"size = [{height}, {width}]",
+        'mode = "RGB"',
+        'scale = "none"',
+    ]
+    with written_aside(target) as partial:
         (partial / "1").mkdir(parents=True)
         model.save(partial / "1" / "model.keras")
         if classes is not None:
             lines.append(f'classes = "{_CLASSES_FILE}"')
             (partial / _CLASSES_FILE).write_text(json.dumps(classes) + "\n")
         (partial / "basket.toml").write_text("\n".join(lines) + "\n")
-        partial.rename(target)
-    except OSError as error:
-        raise ModelLoadError(f"{target} can't be written: {error.strerror}") from error
-    finally:
-        shutil.rmtree(partial, ignore_errors=True)

@@ -7,6 +7,8 @@ from app.serving.repository import scan
 from app.settings import Settings
 from app.settings.model_config import ModelConfig
 
+_KERAS_FILES = ("model.keras", "model.h5")
+
 
 def find_version(
     settings: Settings, name: str, version: int | None
@@ -31,3 +33,24 @@ def find_version(
     if isinstance(model.config, SettingsError):
         raise model.config
     return model.versions[version], model.config
+
+
+def keras_file(folder: Path, done: str) -> Path:
+    """The Keras file of a version; `done` is what is done to it, for the error.
+
+    Raises:
+        ModelLoadError: it holds none.
+    """
+    for name in _KERAS_FILES:
+        if (folder / name).is_file():
+            return folder / name
+    raise ModelLoadError(
+        f"version {folder.name} holds no {' or '.join(_KERAS_FILES)}: only Keras files "
+        f"are {done}"
+    )
+
+
+def next_version(settings: Settings, name: str) -> Path:
+    """The folder of a model's version to come: one above its newest."""
+    versions = scan(settings.model_dir, settings)[name].versions
+    return settings.model_dir / name / str(max(versions, default=0) + 1)

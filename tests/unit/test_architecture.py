@@ -30,7 +30,7 @@ ALLOWED = {
         *("app.hang_up", "app.settings", "app.telemetry"),
     ),
     "app.commands": (
-        *("app.commands", "app.engines", "app.errors"),
+        *("app.codec.npy", "app.commands", "app.engines", "app.errors"),
         *("app.serving.repository", "app.settings"),
     ),
     "app.workers": ("app.workers",),

@@ -88,12 +88,30 @@ def test_a_fetched_model_is_ready_to_be_served(
         (ARCHITECTURES[name].function, scale, None, "imagenet")
     ]
     assert (tmp_path / name / "1" / "model.keras").read_bytes() == b"a model"
-    image = read_model_config(tmp_path / name, Settings(model_dir=tmp_path)).image
+    config = read_model_config(tmp_path / name, Settings(model_dir=tmp_path))
+    assert config.settings.allowed_batch_sizes == (1, 2, 4, *range(8, 65, 8))
+    assert config.settings.max_batch_size == 64
+    image = config.image
     assert (image.size, image.mode, image.scale) == ((224, 224), "RGB", "none")
     assert [(each.id, each.name) for each in image.classes] == [
         ("n01440764", "tench"),
         ("n01443537", "goldfish"),
     ]
+
+
+@pytest.mark.parametrize(
+    ("most", "sizes"),
+    [
+        (1, [1]),
+        (2, [1, 2]),
+        (10, [1, 2, 4, 6, 8, 10]),
+        (64, [1, 2, 4, 8, 16, 24, 32, 40, 48, 56, 64]),
+        (100, [1, 2, 4, 8, 13, 26, 39, 52, 65, 78, 91, 100]),
+    ],
+)
+def test_sizes_of_batches_are_few_and_close(most, sizes):
+    """The sizes end at the most, and are at most an eighth of it apart."""
+    assert fetch.few_batch_sizes(most) == sizes
 
 
 def test_a_size_and_random_weights(run, applications, tmp_path):

@@ -1,0 +1,156 @@
+"""`models quantize`: a Keras file with smaller weights, as a new version."""
+
+from collections.abc import Sequence
+from contextlib import closing
+from dataclasses import replace
+from functools import partial
+from importlib import import_module
+from pathlib import Path
+
+import click
+import numpy as np
+
+from app.codec import npy
+from app.commands.agreement import Agreement, compare
+from app.commands.aside import written_aside
+from app.commands.random_rows import rows_for
+from app.commands.sizes import bytes_text, file_bytes, weight_bytes
+from app.commands.timing import median_ms
+from app.commands.version import find_version, keras_file, next_version
+from app.engines import open_engine
+from app.engines.base import DEFAULT_SIGNATURE, Engine, Tensors
+from app.errors import BadInput, ModelLoadError
+from app.settings import Settings
+
+_RANDOM_ROWS = 256
+_FILE = click.Path(exists=True, dir_okay=False, path_type=Path)
+
+
+def quantize_command(settings: Settings) -> click.Command:
+    """The `quantize` command."""
+    # Keras does it here on TensorFlow, and a process has but one framework.
+    settings = replace(settings, engine="tensorflow")
+
+    @click.command("quantize")
+    @click.argument("name")
+    @click.option("--int8", "kind", flag_value="int8", help="Weights of 8 bits.")
+    @click.option("--version", type=click.IntRange(min=0), help="Not the newest.")
+    @click.option("--data", type=_FILE, help="Rows to compare on, .npy; else random.")
+    @click.option(
+        "--agreement",
+        type=click.FloatRange(0, 1),
+        default=0.99,
+        show_default=True,
+        help="The share of rows that must get the original's answer.",
+    )
+    @click.option("--force", is_flag=True, help="Write it even if they don't.")
+    def quantize(
+        name: str,
+        kind: str | None,
+        version: int | None,
+        data: Path | None,
+        agreement: float,
+        force: bool,
+    ) -> None:
+        """Quantise a Keras model as its next version, and show both side by side."""
+        if kind is None:
+            raise click.UsageError("say to what; there is: --int8")
+        folder, config = find_version(settings, name, version)
+        file = keras_file(folder, "quantised")
+        target = next_version(settings, name)
+        with written_aside(target) as new:
+            _write(file, config.settings, kind, new)
+            found = _compare(folder, new, target.name, config.settings, data)
+            _judge(found, agreement, force=force)
+        click.echo(f"written: {target}")
+
+    return quantize
+
+
+def _write(file: Path, settings: Settings, kind: str, new: Path) -> None:
+    click.echo("starting TensorFlow ...")
+    # Only this command wants a framework, so only it imports one.
+    quantization = import_module("app.engines.quantization")
+    click.echo(f"quantising version {file.parent.name} to {kind} ...")
+    new.mkdir()
+    quantized = quantization.quantize(file, settings, kind, new / "model.keras")
+    click.echo(f"  quantised: {', '.join(quantized.layers)}")
+    click.echo(f"  as before: {', '.join(quantized.others) or 'nothing'}")
+
+
+def _compare(
+    folder: Path, new: Path, number: str, settings: Settings, data: Path | None
+) -> list[Agreement]:
+    """Show both versions side by side; how far their answers are the same."""
+    with (
+        closing(open_engine(folder, settings)) as original,
+        closing(open_engine(new, settings)) as other,
+    ):
+        rows, described = _rows(original, data)
+        click.echo(f"timing, and comparing on {described} ...")
+        most = settings.max_batch_size
+        pairs = ((folder, original), (new, other))
+        _show("", [f"version {each}" for each in (folder.name, number)])
+        _show("files", [bytes_text(file_bytes(each)) for each, _ in pairs])
+        _show("weights", [bytes_text(weight_bytes(each)) for _, each in pairs])
+        for size in sorted({1, most}):
+            batch = _filled(rows, size)
+            took_ms = [median_ms(partial(each.run, batch)) for _, each in pairs]
+            title = f"batch of {size}"
+            _show(title, [f"{each:.2f} ms" for each in took_ms])
+        return compare(original, other, _cut(rows, most))
+
+
+def _show(title: str, figures: Sequence[str]) -> None:
+    click.echo(f"  {title:12}" + "".join(f"{each:>14}" for each in figures))
+
+
+def _cut(rows: Tensors, most: int) -> list[Tensors]:
+    """The rows in batches of at most so many."""
+    count = len(next(iter(rows.values())))
+    return [
+        {name: array[start : start + most] for name, array in rows.items()}
+        for start in range(0, count, most)
+    ]
+
+
+def _filled(rows: Tensors, size: int) -> Tensors:
+    """A batch of so many of the rows, which begin anew where they end."""
+    return {
+        name: np.resize(array, (size, *array.shape[1:])) for name, array in rows.items()
+    }
+
+
+def _rows(engine: Engine, data: Path | None) -> tuple[Tensors, str]:
+    """The rows to compare on, and what they are."""
+    if data is None:
+        made = rows_for(engine, DEFAULT_SIGNATURE)
+        rows = made.make(_RANDOM_ROWS, np.random.default_rng(0))
+        return rows, f"{_RANDOM_ROWS} random rows{made.describe()}"
+    try:
+        rows = npy.decode(data.read_bytes(), engine.signatures[DEFAULT_SIGNATURE])
+    except BadInput as error:
+        raise ModelLoadError(f"--data {data}: {error}") from error
+    return rows, f"the rows of {data}"
+
+
+def _judge(found: Sequence[Agreement], wanted: float, *, force: bool) -> None:
+    for each in found:
+        click.echo(f"  {each.describe()}")
+        if each.answers == 1:
+            click.echo(
+                "  note: all rows have one top class, so this tells little; --data "
+                "takes better ones"
+            )
+    worst = min(found, key=Agreement.share)
+    if worst.share() >= wanted:
+        return
+    problem = (
+        f"{worst.output}: {worst.measure} in {worst.share():.2%} of the rows, wanted "
+        f"are {wanted:.2%}"
+    )
+    if not force:
+        raise click.ClickException(
+            f"{problem}. Nothing is written; --force writes it all the same"
+        )
+    click.echo(f"{problem}; forced")

@@ -1,0 +1,188 @@
+"""`models quantize` with TensorFlow in the test's own process, and its model served."""
+
+import json
+import shutil
+
+import numpy as np
+import pytest
+from click.testing import CliRunner
+
+from app.commands import models_commands, quantize
+from app.engines import open_engine
+from app.settings import Settings
+from tests.support.server import ROOT, serving
+
+pytestmark = [
+    pytest.mark.keras,
+    # TensorFlow and Keras warn of their own ageing parts.
+    pytest.mark.filterwarnings("ignore::DeprecationWarning"),
+    pytest.mark.timeout(180),
+]
+
+
+@pytest.fixture(scope="module")
+def keras():
+    # Not at the top: tests that are not run must not import TensorFlow.
+    from app.engines.keras_tensorflow import keras  # noqa: PLC0415
+
+    return keras
+
+
+@pytest.fixture
+def models(tmp_path):
+    """An empty folder of models, but for the model m, which has an empty version 3."""
+    (tmp_path / "m" / "3").mkdir(parents=True)
+    return tmp_path
+
+
+@pytest.fixture
+def command(models):
+    """Runs a command on the folder; gives the exit status and the output."""
+
+    def run(*args):
+        group = models_commands(Settings(model_dir=models))
+        result = CliRunner().invoke(group, args)
+        assert result.exception is None or isinstance(result.exception, SystemExit)
+        return result.exit_code, result.output
+
+    return run
+
+
+def dense(keras, biases=(0, 0, 0)):
+    """A Dense layer whose columns differ by next to nothing, but for their biases."""
+    layer = keras.layers.Dense(3, name="scores")
+    model = keras.Sequential([keras.Input((4,), name="row"), layer])
+    kernel = np.repeat(np.array([[0.5], [1], [0.2], [0.7]]), 3, axis=1)
+    kernel[:, 1] += [0.001, -0.001, 0, 0]
+    layer.set_weights([kernel, np.array(biases)])
+    return model
+
+
+def attention(keras):
+    """Layers of several kinds, some inside of another; a free length."""
+    layers = keras.layers
+    words = keras.Input((None,), dtype="int32", name="words")
+    vectors = layers.Embedding(256, 16, name="embedding")(words)
+    mixed = layers.MultiHeadAttention(2, 8, name="attention")(vectors, vectors)
+    pooled = layers.GlobalAveragePooling1D()(mixed)
+    return keras.Model(words, layers.Dense(1, name="price")(pooled))
+
+
+def test_a_quantized_model_is_served(keras, models, command, tmp_path):
+    """The demo model's int8 version is the one served, as Keras computes it."""
+    shutil.rmtree(models / "m")
+    shutil.copytree(ROOT / "models/digits", models / "digits")
+    samples = [json.loads((ROOT / f"samples/{n}.json").read_text()) for n in range(10)]
+    rows = np.array([each["instances"][0] for each in samples])
+    np.save(tmp_path / "rows.npy", rows)
+    data = str(tmp_path / "rows.npy")
+    status, output = command("quantize", "digits", "--int8", "--data", data)
+    assert status == 0, output
+    assert "  quantised: dense, digit\n  as before: conv2d, conv2d_1\n" in output
+    assert "digit: the same top class in 100 % of 10 rows" in output
+    assert output.endswith(f"written: {models / 'digits' / '2'}\n")
+    file = models / "digits" / "2" / "model.keras"
+    assert file.stat().st_size < 0.6 * (
+        (models / "digits" / "1" / "model.keras").stat().st_size
+    )
+    # Digits laid over each other, of which no version is sure.
+    mixed = (rows + rows[::-1]) / 2
+    wanted, before = (
+        keras.models.load_model(each, compile=False).predict(mixed, verbose=0)
+        for each in (file, models / "digits" / "1" / "model.keras")
+    )
+    with serving(model_dir=str(models), default_model="digits") as server:
+        reply = server.predict(mixed.tolist())
+    assert reply.headers["X-Model-Version"] == "2"
+    given = np.array(reply.json()["predictions"])
+    np.testing.assert_allclose(given, wanted, atol=1e-5)
+    assert np.abs(given - before).max() > 1e-3
+
+
+def test_a_refused_model_leaves_nothing(keras, models, command):
+    """What agrees too seldom is refused and gone; --force writes it all the same."""
+    dense(keras).save(models / "m" / "3" / "model.keras")
+    status, output = command("quantize", "m", "--int8")
+    assert status == 1
+    assert "scores: the same top class in " in output
+    assert output.endswith(
+        "wanted are 99.00%. Nothing is written; --force writes it all the same\n"
+    )
+    assert [path.name for path in (models / "m").iterdir()] == ["3"]
+    assert command("quantize", "m", "--int8", "--agreement", "0.1")[0] == 0
+    status, output = command("quantize", "m", "--int8", "--version", "3", "--force")
+    assert status == 0
+    assert output.splitlines()[-2].endswith("wanted are 99.00%; forced")
+    assert sorted(path.name for path in (models / "m").iterdir()) == ["3", "4", "5"]
+
+
+def test_ctrl_c_leaves_nothing(keras, models, command, monkeypatch):
+    """Whoever interrupts the comparison finds no part of a version."""
+    dense(keras).save(models / "m" / "3" / "model.keras")
+
+    def interrupt(*_):
+        assert len(list((models / "m").iterdir())) == 2
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(quantize, "compare", interrupt)
+    status, output = command("quantize", "m", "--int8")
+    assert (status, output.splitlines()[-1]) == (1, "Aborted!")
+    assert [path.name for path in (models / "m").iterdir()] == ["3"]
+
+
+def test_other_layers_and_no_classes(keras, models, command):
+    """An embedding is quantised, attention is not, and rows stay independent."""
+    model = attention(keras)
+    model.save(models / "m" / "3" / "model.keras")
+    status, output = command("quantize", "m", "--int8", "--agreement", "0.5")
+    assert status == 0, output
+    assert "  quantised: embedding, price\n  as before: " in output
+    assert "price: values within 1% of the largest in " in output
+    engine = open_engine(models / "m" / "4", Settings())
+    assert engine.weight_bytes < 0.6 * 4 * model.count_params()
+    assert command("check", "m", "--version", "4")[0] == 0
+
+
+def test_one_answer_for_all_is_noted(keras, models, command):
+    """Where each row has the same top class the agreement says little, and is noted."""
+    dense(keras, biases=(0, 50, 0)).save(models / "m" / "3" / "model.keras")
+    status, output = command("quantize", "m", "--int8")
+    assert status == 0
+    assert "note: all rows have one top class, so this tells little" in output
+
+
+def test_what_keras_cannot_quantize_is_told(keras, models, command):
+    """Without a layer that Keras has a way for, the error names those there are."""
+    image = keras.Input((4, 4, 1))
+    scores = keras.layers.Flatten()(keras.layers.Conv2D(2, 3, name="conv")(image))
+    keras.Model(image, scores).save(models / "m" / "3" / "model.keras")
+    status, output = command("quantize", "m", "--int8")
+    assert status == 1
+    assert output.splitlines()[-1] == (
+        "Error: nothing in model.keras can be quantised to int8: Keras does that to "
+        "layers Dense, EinsumDense, Embedding, ReversibleEmbedding, not to those "
+        "inside of others, and with weights there are Conv2D"
+    )
+    assert [path.name for path in (models / "m").iterdir()] == ["3"]
+
+
+def test_nothing_is_quantized_twice(keras, models, command):
+    """A version that is quantised already is an error that names its layers."""
+    dense(keras, biases=(0, 50, 0)).save(models / "m" / "3" / "model.keras")
+    assert command("quantize", "m", "--int8")[0] == 0
+    status, output = command("quantize", "m", "--int8")
+    assert status == 1
+    assert output.endswith("Error: model.keras is quantised already: scores\n")
+
+
+def test_wrong_data_is_told(keras, models, command, tmp_path):
+    """Rows that do not fit are an error with the file, and nothing is left."""
+    dense(keras).save(models / "m" / "3" / "model.keras")
+    np.save(tmp_path / "rows.npy", np.zeros((5, 3)))
+    data = str(tmp_path / "rows.npy")
+    status, output = command("quantize", "m", "--int8", "--data", data)
+    assert status == 1
+    assert output.endswith(
+        f"Error: --data {data}: rows[0]: expected shape (4,), given (3,)\n"
+    )
+    assert [path.name for path in (models / "m").iterdir()] == ["3"]

@@ -13,15 +13,17 @@ class NotInstalled(Exception):
     """An environment could not be made; the text says why."""
 
 
-def python_with(name: str, packages: tuple[str, ...] | Path) -> Path:
+def python_with(
+    name: str, packages: tuple[str, ...] | Path, alone_on: Path | None = None
+) -> Path:
     """The Python of an environment that has these packages, made on the first call.
 
     `packages` are names, or a requirements file with hashes; with others than before
     the environment is made anew. They come before those of Basket's environment, which
-    are all there too.
+    are all there too; not so in one that is `alone_on` another Python.
 
     Raises:
-        NotInstalled: pip can't get them.
+        NotInstalled: pip can't get them, or there is no such Python.
     """
     environment = _FOLDER / name
     python = environment / "bin" / "python"
@@ -35,13 +37,17 @@ def python_with(name: str, packages: tuple[str, ...] | Path) -> Path:
         return python
     print(f"installing {name} into .venv-peers ...", flush=True)
     shutil.rmtree(environment, ignore_errors=True)
-    _run(name, [sys.executable, "-m", "venv", "--without-pip", environment])
+    base = alone_on or Path(sys.executable)
+    if not base.exists():
+        raise NotInstalled(f"{name} can't be installed: it wants {base}")
+    _run(name, [base, "-m", "venv", "--without-pip", environment])
     pip: list[str | Path] = [sys.executable, "-m", "pip", "--python", python]
     _run(name, [*pip, "install", "--quiet", *arguments])
-    # A .pth file's folders come after the environment's own packages.
-    shared = sysconfig.get_path("purelib")
-    site = environment / "lib" / Path(shared).parent.name / "site-packages"
-    (site / "basket.pth").write_text(f"{shared}\n")
+    if alone_on is None:
+        # A .pth file's folders come after the environment's own packages.
+        shared = sysconfig.get_path("purelib")
+        site = environment / "lib" / Path(shared).parent.name / "site-packages"
+        (site / "basket.pth").write_text(f"{shared}\n")
     done.write_text(wanted)
     return python
 

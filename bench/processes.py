@@ -45,7 +45,7 @@ def running(
                 start_new_session=True,
             )
         try:
-            _wait(process, log, is_ready)
+            wait(process, log, is_ready)
             yield process.pid
         finally:
             _end(process)
@@ -65,9 +65,14 @@ def answers(
             return False
 
 
-def _wait(
+def wait(
     process: "subprocess.Popen[bytes]", log: Path, is_ready: Callable[[], bool]
 ) -> None:
+    """Until a process is ready.
+
+    Raises:
+        DidNotStart: it ended by itself, or was not ready within three minutes.
+    """
     try:
         wait_until(lambda: process.poll() is not None or is_ready(), _READY_WITHIN_S)
     except AssertionError:

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from bench.peers.cells import Bare, Cell
 from bench.peers.loads import Clients
 
-_PEERS = ("service-streamer", "mosec", "litserve", "bentoml", "ray-serve")
+_PEERS = ("service-streamer", "mosec", "litserve", "bentoml", "ray-serve", "pytriton")
 # Mean seconds by clients that are served by a device of 300 ms.
 _POLICY_S = {
     Clients(1, thinks=True): 0.305,

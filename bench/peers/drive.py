@@ -6,7 +6,7 @@ import statistics
 import threading
 
 from bench import wrk
-from bench.peers.loads import Clients, Prepared
+from bench.peers.loads import Clients
 from bench.peers.plan import Timing
 from bench.peers.running import Asker, Running
 from tests.support.open_loop import Client, client_of
@@ -17,17 +17,16 @@ _LOOK_EVERY_S = 0.2
 _OK = 200
 
 
-def by_wrk(
-    server: Running, prepared: Prepared, clients: Clients, timing: Timing
-) -> dict[str, float]:
+def by_wrk(server: Running, clients: Clients, timing: Timing) -> dict[str, float]:
     """Drive it with wrk, and look at an answer now and then; a Cell's figures."""
 
     def drive(seconds: float) -> wrk.Seen:
+        prepared = server.prepared
         kind = prepared.load.content_type
         return wrk.drive(server.url, prepared.bodies, kind, clients.count, seconds)
 
     drive(timing.warm_up_s)
-    asker = Asker(server.port, prepared)
+    asker = Asker(server)
     # Answered when all is done that the warm-up has left behind.
     asker.ask()
     done = threading.Event()
@@ -61,15 +60,13 @@ def _look(asker: Asker, done: threading.Event) -> None:
     asker.close()
 
 
-def by_users(
-    server: Running, prepared: Prepared, clients: Clients, timing: Timing
-) -> dict[str, float]:
+def by_users(server: Running, clients: Clients, timing: Timing) -> dict[str, float]:
     """Drive it with users that may think, and look at every answer.
 
     What was sent within the measurement counts, whenever its answer came.
     """
     before = server.batches and server.batches()
-    outcomes = asyncio.run(_live(server.port, prepared, clients, timing))
+    outcomes = asyncio.run(_live(server, clients, timing))
     answered = [each for each in outcomes if each.end is End.ANSWERED]
     good = [each for each in answered if each.status == _OK]
     took = sorted(each.ended_s - each.sent_s for each in good) or [0.0]
@@ -89,9 +86,8 @@ def by_users(
     return figures
 
 
-async def _live(
-    port: int, prepared: Prepared, clients: Clients, timing: Timing
-) -> list[Outcome]:
+async def _live(server: Running, clients: Clients, timing: Timing) -> list[Outcome]:
+    prepared = server.prepared
     bodies = [body.read_bytes() for body in prepared.bodies]
     answers = [{"predictions": [row.tolist()]} for row in prepared.expected]
     requests = [
@@ -111,15 +107,13 @@ async def _live(
             request = requests[(number + len(outcomes)) % len(requests)]
             outcomes.append(await client.ask(request))
 
-    async with client_of(port) as client:
+    async with client_of(server.port) as client:
         lives = [live(client, number) for number in range(clients.count)]
         found = [each for one in await asyncio.gather(*lives) for each in one]
     return [each for each in found if timing.warm_up_s <= each.sent_s < end_s]
 
 
-def measured(
-    server: Running, prepared: Prepared, clients: Clients, timing: Timing
-) -> dict[str, float]:
+def measured(server: Running, clients: Clients, timing: Timing) -> dict[str, float]:
     """A Cell's figures, with the clients that the load has."""
-    drive = by_users if prepared.load.by_users else by_wrk
-    return drive(server, prepared, clients, timing)
+    drive = by_users if server.prepared.load.by_users else by_wrk
+    return drive(server, clients, timing)

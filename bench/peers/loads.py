@@ -107,14 +107,21 @@ def _matches(told: Any, expected: npt.NDArray[np.float32]) -> bool:
         # Of two classes with all but the same score, either is right.
         wanted = float(expected[int(told["class_id"])])
         best = float(expected.max())
-        return max(abs(told["score"] - wanted), best - wanted) < _TOLERANCE
-    # BentoML gives the rows by themselves.
-    (row,) = told if isinstance(told, list) else told["predictions"]
+        return max(abs(float(told["score"]) - wanted), best - wanted) < _TOLERANCE
     slack = _TOLERANCE * float(np.abs(expected).max())
-    given = np.asarray(row, np.float32)
+    given = np.asarray(_row(told), np.float32)
     if given.shape != expected.shape:
         return False
     return bool(np.allclose(given, expected, rtol=0, atol=slack))
+
+
+def _row(told: Any) -> Any:
+    """The row in an answer: Basket's form, BentoML's, or Triton's."""
+    if isinstance(told, dict) and "outputs" in told:
+        (output,) = told["outputs"]
+        return output["data"]
+    (row,) = told if isinstance(told, list) else told["predictions"]
+    return row
 
 
 def found_in(load: Load, folder: Path) -> Prepared:

@@ -1,21 +1,27 @@
 """The peers: what each is installed from, and how its process is started."""
 
 import contextlib
+import json
 import os
 import re
+import tempfile
 from collections.abc import Callable, Iterator, Mapping
+from dataclasses import replace
 from pathlib import Path
 
 from bench import processes
 from bench.environments import python_with
 from bench.peers.loads import JPEG, Prepared
-from bench.peers.running import PATH, Running
+from bench.peers.running import Running
 from tests.support.server import free_port
 
 _APPS = Path(__file__).parent / "apps"
 _REQUIREMENTS = Path(__file__).parent / "requirements"
 # Where the package has another name than the peer.
-_PACKAGES = {"ray-serve": "ray"}
+_PACKAGES = {"ray-serve": "ray", "pytriton": "nvidia-pytriton"}
+# Debian's own Python, whose library Triton loads.
+_ALONE_ON = {"pytriton": Path("/usr/bin/python3.11")}
+_V2_PATH = "/v2/models/peer/infer"
 _Command = list[str | Path]
 
 
@@ -38,7 +44,8 @@ def install(name: str) -> Path:
     Raises:
         NotInstalled: it can't be.
     """
-    return python_with(name, _REQUIREMENTS / f"{name}.txt")
+    requirements = _REQUIREMENTS / f"{name}.txt"
+    return python_with(name, requirements, _ALONE_ON.get(name))
 
 
 @contextlib.contextmanager
@@ -51,7 +58,7 @@ def serve(
         NotInstalled: it can't be installed.
         DidNotStart: it never answered.
     """
-    port = free_port()
+    python, port = install(name), free_port()
     takes_pictures = prepared.load.content_type == JPEG
     environ = {
         "MODEL": str(prepared.file),
@@ -61,18 +68,26 @@ def serve(
         # What it serves is nobody's business.
         "BENTOML_DO_NOT_TRACK": "1",
         "RAY_USAGE_STATS_ENABLED": "0",
-        "PATH": f"{install(name).parent}:{os.environ['PATH']}",
+        "PATH": f"{python.parent}:{os.environ['PATH']}",
         **environ,
     }
-    body = prepared.bodies[0].read_bytes()
-    kind = prepared.load.content_type
+    command = _COMMANDS[name](python, port)
+    with tempfile.TemporaryDirectory() as folder:
+        running = Running(port, prepared)
+        if name == "pytriton":
+            running = Running(port, _in_v2(prepared, Path(folder)), _V2_PATH)
+        with processes.running(command, environ, _APPS, running.answers):
+            yield running
 
-    def is_ready() -> bool:
-        return processes.answers(port, PATH, body, kind)
 
-    command = _COMMANDS[name](install(name), port)
-    with processes.running(command, environ, _APPS, is_ready):
-        yield Running(port)
+def _in_v2(prepared: Prepared, folder: Path) -> Prepared:
+    """The same requests in the Open Inference Protocol, the only one of Triton's."""
+    bodies = tuple(folder / body.name for body in prepared.bodies)
+    for old, new in zip(prepared.bodies, bodies, strict=True):
+        (row,) = json.loads(old.read_text())["instances"]
+        rows = {"name": "rows", "shape": [1, len(row)], "datatype": "FP32", "data": row}
+        new.write_text(json.dumps({"inputs": [rows]}))
+    return replace(prepared, bodies=bodies)
 
 
 def _streamer(python: Path, port: int) -> _Command:
@@ -97,6 +112,9 @@ _COMMANDS: dict[str, Callable[[Path, int], _Command]] = {
     "bentoml": lambda python, port: [
         *(python.parent / "bentoml", "serve", "bentoml_app:Peer"),
         *("--host=127.0.0.1", f"--port={port}"),
+    ],
+    "pytriton": lambda python, _: [
+        *(python, "pytriton_app.py", str(free_port()), str(free_port())),
     ],
     "ray-serve": lambda python, _: [python, "ray_serve_app.py"],
 }

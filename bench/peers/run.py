@@ -91,7 +91,7 @@ class Run:
                     self.progress.begin(_title(step, cell), self._left_s)
                     begun = True
                     timing = self.plan.timing(step.load, cell.clients)
-                    seen = drive.measured(server, prepared, cell.clients, timing)
+                    seen = drive.measured(server, cell.clients, timing)
                     self._left_s -= sum(timing)
                     self._keep(missing.pop(0), **seen)
                     begun = False
@@ -163,4 +163,8 @@ def _one_line(error: BaseException) -> str:
     if isinstance(error, subprocess.CalledProcessError):
         said = telling_line(f"{error.stdout}\n{error.stderr or ''}")
         return f"{Path(error.cmd[0]).name} failed: {said}"
+    if isinstance(error, AssertionError):
+        # How long was waited, or that it ended; then its whole log.
+        what, _, log = str(error).partition(": ")
+        return f"{what}: {telling_line(log)}"[:_LONGEST]
     return telling_line(str(error) or type(error).__name__)[:_LONGEST]

@@ -4,6 +4,7 @@ import http.client
 from collections.abc import Callable
 from dataclasses import dataclass
 
+from bench import processes
 from bench.peers.loads import Prepared
 
 PATH = "/predict"
@@ -11,19 +12,27 @@ PATH = "/predict"
 
 @dataclass(frozen=True)
 class Running:
-    """A ready server, which answers POST /predict.
+    """A server that answers the POSTs of `prepared` at `path`.
 
     `batches` gives the rows and the batches that its model has run so far; None: it
     doesn't say.
     """
 
     port: int
+    prepared: Prepared
+    path: str = PATH
     batches: Callable[[], tuple[float, float]] | None = None
 
     @property
     def url(self) -> str:
         """Where wrk posts to."""
-        return f"http://127.0.0.1:{self.port}{PATH}"
+        return f"http://127.0.0.1:{self.port}{self.path}"
+
+    def answers(self) -> bool:
+        """Whether there is an answer to the first request, right or wrong."""
+        body = self.prepared.bodies[0].read_bytes()
+        kind = self.prepared.load.content_type
+        return processes.answers(self.port, self.path, body, kind)
 
 
 class Asker:
@@ -32,11 +41,13 @@ class Asker:
     `asked` counts requests, `wrong` those with another answer or none.
     """
 
-    def __init__(self, port: int, prepared: Prepared) -> None:
+    def __init__(self, server: Running) -> None:
         """Nothing is connected yet."""
-        self._connection = http.client.HTTPConnection("127.0.0.1", port, timeout=60)
-        self._prepared = prepared
-        self._bodies = [body.read_bytes() for body in prepared.bodies]
+        self._path, self._prepared = server.path, server.prepared
+        self._connection = http.client.HTTPConnection(
+            "127.0.0.1", server.port, timeout=60
+        )
+        self._bodies = [body.read_bytes() for body in self._prepared.bodies]
         self.asked = self.wrong = 0
 
     def ask(self) -> None:
@@ -45,7 +56,7 @@ class Asker:
         self.asked += 1
         headers = {"Content-Type": self._prepared.load.content_type}
         try:
-            self._connection.request("POST", PATH, self._bodies[place], headers)
+            self._connection.request("POST", self._path, self._bodies[place], headers)
             reply = self._connection.getresponse()
             body = reply.read()
         except (OSError, http.client.HTTPException):

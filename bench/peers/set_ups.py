@@ -5,10 +5,12 @@ from collections.abc import Callable, Iterator, Mapping
 from contextlib import AbstractContextManager
 from dataclasses import dataclass, field
 from importlib.util import find_spec
+from typing import Any
 
 from bench.peers import others
 from bench.peers.loads import Prepared
 from bench.peers.running import Running
+from bench.processes import wait
 from tests.support.server import metric_sum, serving, threads
 
 _THREADS = 64
@@ -46,13 +48,14 @@ class SetUp:
     by_choice: bool = False
 
 
-def _basket(*args: str, program: str = "gunicorn", **settings: str) -> _Serve:
+def _basket(*args: str, program: str = "gunicorn", **settings: Any) -> _Serve:
     @contextlib.contextmanager
     def serve(prepared: Prepared, setting: Setting) -> Iterator[Running]:
         with serving(
             *args,
             program=program,
             own_session=True,
+            ready="model_process" in settings,
             model_dir=str(prepared.models),
             **settings,
         ) as server:
@@ -63,7 +66,9 @@ def _basket(*args: str, program: str = "gunicorn", **settings: str) -> _Serve:
                     metric_sum(server, "basket_batch_rows_count"),
                 )
 
-            yield Running(server.port, batches=batches)
+            running = Running(server.port, prepared, batches=batches)
+            wait(server.process, server.log, running.answers)
+            yield running
 
     return serve
 
@@ -151,6 +156,14 @@ SET_UPS = {
             "Ray Serve",
             _EVERY[:4],
             _peer("ray-serve"),
+            _waits(10, 1),
+            by_choice=True,
+        ),
+        SetUp(
+            "pytriton",
+            "NVIDIA pytriton",
+            ("tiny", "big"),
+            _peer("pytriton"),
             _waits(10, 1),
             by_choice=True,
         ),

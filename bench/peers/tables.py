@@ -25,7 +25,7 @@ def markdown(campaign: Campaign) -> str:
         lines += ["Stopped by hand: this is what was measured until then.", ""]
     lines += _complaints(rows)
     for load in LOADS.values():
-        mine = [row for row in rows if row.load == load.name]
+        mine = [row for row in rows if row.load == load.name and not row.problem]
         if mine:
             lines += [f"## {load.name}: {load.title}", ""]
             if load.in_rounds:
@@ -64,10 +64,7 @@ def _bad(row: Cell) -> str:
 
 
 def _throughput(rows: Sequence[Cell], rounds: int) -> list[str]:
-    ok = [row for row in rows if not row.problem]
-    if not ok:
-        return []
-    peers = [row for row in ok if not _is_basket(row)]
+    peers = [row for row in rows if not _is_basket(row)]
     heading = ("server", "setting", "requests/s", "mean (ms)", "p99 (ms)")
     more = ("rows in a batch", "failed", "wrong")
     ratios = tuple(f"x {SET_UPS[peer.server].title}" for peer in peers)
@@ -83,7 +80,7 @@ def _throughput(rows: Sequence[Cell], rounds: int) -> list[str]:
             f"{row.wrong} of {row.asked}",
             *(f"{row.rate / peer.rate:.2f}" if peer.rate else _NONE for peer in peers),
         )
-        for row in ok
+        for row in rows
     ]
     clients = rows[0].clients.count
     often = "one round" if rounds == 1 else f"median of {rounds} rounds"
@@ -111,13 +108,10 @@ def _bare(figures: Figures, load: str) -> list[str]:
 
 def _by_clients(rows: Sequence[Cell], *, speed: bool) -> list[str]:
     """A line for each server, a column for each number of clients."""
-    ok = [row for row in rows if not row.problem]
-    clients = list(dict.fromkeys(row.clients for row in ok))
-    if not ok:
-        return []
+    clients = list(dict.fromkeys(row.clients for row in rows))
     body = []
-    for server in dict.fromkeys(row.server for row in ok):
-        mine = {row.clients: row for row in ok if row.server == server}
+    for server in dict.fromkeys(row.server for row in rows):
+        mine = {row.clients: row for row in rows if row.server == server}
         told = [_cell(mine.get(each), speed=speed) for each in clients]
         kept = [] if speed else [f"{kept_of_peak([*mine.values()]):.2f}"]
         setting = next(iter(mine.values())).setting or _NONE

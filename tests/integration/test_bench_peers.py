@@ -64,7 +64,7 @@ def test_an_answer_for_another_is_seen(shift, tmp_path):
     expected = np.roll(prepared.expected, shift, axis=0)
     prepared = dataclasses.replace(prepared, expected=expected)
     with SET_UPS["gunicorn"].serve(prepared, Setting()) as server:
-        few = server, prepared, Clients(3)
+        few = server, Clients(3)
         for seen in (
             drive.by_wrk(*few, Timing(1, 1)),
             drive.by_users(*few, Timing(0.1, 0.4)),

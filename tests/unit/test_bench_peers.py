@@ -42,7 +42,7 @@ def test_the_best_setting_of_the_first_round_goes_on():
 
 def test_what_never_ran_keeps_its_problem():
     """A server without figures is one row that says why, and its ratio is left out."""
-    rows = summed_up([cell(rate=0.0, problem="no internet"), cell(server="gunicorn")])
+    rows = summed_up([cell(rate=0.0, problem="no internet"), cell(server="granian")])
     assert [row.problem for row in rows] == ["no internet", None]
     assert told("tiny: Granian, x mosec", rows) == ("not measured", "")
 

@@ -17,9 +17,10 @@ from typing import Any, cast
 
 import numpy as np
 
-# Read by JAX and by Keras when they are imported. Without the first JAX rounds floats
-# to 10 bits on the matrix units of GPUs.
+# Read by JAX and by Keras when they are imported. By itself JAX rounds floats to 10
+# bits on the matrix units of GPUs, and cuts 64-bit numbers to 32 bits.
 os.environ.setdefault("JAX_DEFAULT_MATMUL_PRECISION", "float32")
+os.environ["JAX_ENABLE_X64"] = "1"
 os.environ["KERAS_BACKEND"] = "jax"
 
 import jax
@@ -38,7 +39,6 @@ _log = logging.getLogger(__name__)
 _MOST_PROGRAMS = 128
 # How XLA begins the text of an error when a device's memory is full.
 _OUT_OF_MEMORY = "RESOURCE_EXHAUSTED"
-_WIDE_BYTES = 8
 
 _Program = Callable[..., Sequence[jax.Array]]
 
@@ -48,21 +48,26 @@ class KerasJaxEngine:
 
     platform = "jax_keras"
 
-    def __init__(self, model: keras.Model, sizes: Sequence[int]) -> None:
+    def __init__(
+        self,
+        model: keras.Model,
+        sizes: Sequence[int],
+        signature: Signature | None = None,
+    ) -> None:
         """Prepare the model; nothing is compiled yet.
+
+        `signature` is the one that TensorFlow knows, where it was asked: on JAX Keras
+        says int32 of much that is int64.
 
         Raises:
             ModelLoadError: the model has no fixed inputs, or takes or gives text.
         """
         self._model = functional(model)
-        signature = signature_of(self._model)
+        signature = signature or signature_of(self._model)
         refuse_text(signature)
         self.signatures: Mapping[str, Signature] = {DEFAULT_SIGNATURE: signature}
         self.weight_bytes = weight_bytes(model)
         self._sizes = sizes
-        specs = (*signature.inputs, *signature.outputs)
-        # JAX cuts 64-bit numbers to 32 bits unless it is told not to.
-        self._is_wide = any(spec.dtype.itemsize == _WIDE_BYTES for spec in specs)
         # As arguments: constants would be copied into the program of each size.
         self._weights = [
             [variable.value for variable in self._model.trainable_variables],
@@ -129,10 +134,9 @@ class KerasJaxEngine:
         full = {name: resized(array[start:stop], size) for name, array in batch.items()}
         inputs = [full[spec.name] for spec in self.signatures[DEFAULT_SIGNATURE].inputs]
         try:
-            with jax.enable_x64(self._is_wide):
-                outputs = self._program(full)(*self._weights, *inputs)
-                # An error of a GPU may come only here.
-                arrays = jax.device_get(outputs)
+            outputs = self._program(full)(*self._weights, *inputs)
+            # An error of a GPU may come only here.
+            arrays = jax.device_get(outputs)
         except jax.errors.JaxRuntimeError as error:
             if _OUT_OF_MEMORY not in str(error):
                 raise
@@ -156,13 +160,12 @@ class KerasJaxEngine:
 
     def _compiled(self, shapes: tuple[tuple[int, ...], ...]) -> _Program:
         inputs = self.signatures[DEFAULT_SIGNATURE].inputs
-        with jax.enable_x64(self._is_wide):
-            specs = [
-                jax.ShapeDtypeStruct(shape, spec.dtype)
-                for shape, spec in zip(shapes, inputs, strict=True)
-            ]
-            lowered = jax.jit(self._call).lower(*self._weights, *specs)
-            return cast(_Program, lowered.compile())
+        specs = [
+            jax.ShapeDtypeStruct(shape, spec.dtype)
+            for shape, spec in zip(shapes, inputs, strict=True)
+        ]
+        lowered = jax.jit(self._call).lower(*self._weights, *specs)
+        return cast(_Program, lowered.compile())
 
     def _call(
         self, trainable: Any, non_trainable: Any, *inputs: jax.Array
@@ -187,13 +190,13 @@ def open_engine(file: Path, settings: Settings) -> KerasJaxEngine:
     if keras.config.backend() != "jax":
         raise ModelLoadError("Keras runs on another backend in this process already")
     limit_gpu_memory(settings.gpu_memory_fraction)
-    engine = KerasJaxEngine(
-        load(file), batch_sizes(settings.max_batch_size, settings.allowed_batch_sizes)
-    )
+    sizes = batch_sizes(settings.max_batch_size, settings.allowed_batch_sizes)
     if find_spec("tensorflow") is None:
         _log.warning("no TensorFlow is installed, so no answers were compared")
+        engine = KerasJaxEngine(load(file), sizes)
     else:
         with reference(file) as found:
+            engine = KerasJaxEngine(load(file), sizes, found.signature)
             found.check(engine)
     engine.compile_all()
     return engine

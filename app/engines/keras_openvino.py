@@ -5,6 +5,7 @@ Weights and sums are float32 where the model's are: by itself OpenVINO takes bfl
 processors that have it, and its answers are then off by more than is allowed here.
 """
 
+import re
 from collections import deque
 from collections.abc import Mapping
 from pathlib import Path
@@ -12,15 +13,16 @@ from typing import Any
 
 import numpy as np
 
-from app.engines.base import DEFAULT_SIGNATURE, Signature, Tensors
+from app.engines.base import DEFAULT_SIGNATURE, Array, Signature, Tensors
 from app.engines.no_telemetry import openvino
 from app.engines.reading import in_one_line
 from app.engines.reference import reference
-from app.errors import ModelLoadError
+from app.errors import ModelFailed, ModelLoadError
 from app.settings import Settings
 
 # One batch at a time, on all cores.
 _CONFIG = {"INFERENCE_PRECISION_HINT": "f32", "PERFORMANCE_HINT": "LATENCY"}
+_INT32 = np.iinfo(np.int32)
 
 
 class KerasOpenVinoEngine:
@@ -44,9 +46,12 @@ class KerasOpenVinoEngine:
         """Compute one batch.
 
         Raises:
+            ModelFailed: a whole number of more than 32 bits.
             RuntimeError: whatever OpenVINO raises.
         """
         signature = self.signatures[signature_name]
+        for spec in signature.inputs:
+            _check_range(spec.name, batch[spec.name])
         inputs = {
             place: np.ascontiguousarray(batch[spec.name])
             for place, spec in zip(self._inputs, signature.inputs, strict=True)
@@ -84,11 +89,31 @@ def open_engine(file: Path, settings: Settings) -> KerasOpenVinoEngine:
             )
         except Exception as error:  # OpenVINO raises whatever its readers raise
             raise ModelLoadError(
-                f"{file.name} can't run in OpenVINO: {in_one_line(error)}"
+                f"{file.name} can't run in OpenVINO: {_reason(error)}"
             ) from error
         engine = KerasOpenVinoEngine(compiled, found.signature, found.weight_bytes)
         found.check(engine)
         return engine
+
+
+def _check_range(name: str, array: Array) -> None:
+    """Refuse what OpenVINO's CPU plugin would cut off: it computes in 32 bits.
+
+    Raises:
+        ModelFailed: a whole number of more.
+    """
+    if array.dtype.kind not in "iu" or array.dtype.itemsize <= _INT32.dtype.itemsize:
+        return
+    if array.size and not _INT32.min <= array.min() <= array.max() <= _INT32.max:
+        raise ModelFailed(
+            f"{name} holds a number of more than 32 bits, which OpenVINO would cut off"
+        )
+
+
+def _reason(error: Exception) -> str:
+    """Why OpenVINO does not take a model; most of its text says where it noticed."""
+    found = re.search(r"No conversion rule found for operations: (.+)", str(error))
+    return f"it has no {found[1]}" if found else in_one_line(error)
 
 
 def _place(ports: Any, name: str) -> int:

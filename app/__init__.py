@@ -9,8 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from flask import Flask
-
+    from app.api.application import Application
     from app.api.v2_repository import Repository
     from app.serving.catalog import Catalog
     from app.serving.health import Health
@@ -25,7 +24,7 @@ RUN_DIR = "_BASKET_RUN_DIR"
 MODEL_SOCKETS = "_BASKET_MODEL_SOCKETS"
 
 
-def create_app(settings: "Settings | None" = None) -> "Flask":
+def create_app(settings: "Settings | None" = None) -> "Application":
     """Build the application.
 
     `app.extensions["basket"]` starts it: a Loader, or a Mirror of model processes.
@@ -36,8 +35,7 @@ def create_app(settings: "Settings | None" = None) -> "Flask":
     # The Gunicorn master reads app.settings and app.gpus. With the imports in here
     # it stays free of all else, and a HUP brings workers with fresh code.
     # ruff: noqa: PLC0415
-    from flask import Flask
-
+    from app.api.application import Application
     from app.commands import models_commands
     from app.serving.catalog import Catalog
     from app.settings import Settings
@@ -53,13 +51,12 @@ def create_app(settings: "Settings | None" = None) -> "Flask":
         loader = Mirror(settings, catalog, ModelMetrics, paths)
     else:
         loader = _loader(settings, catalog, health)
-    app = Flask(__name__, static_folder=None)
-    app.config["MAX_CONTENT_LENGTH"] = settings.max_body_bytes
+    app = Application(__name__, static_folder=None)
     app.config["REQUEST_TIMEOUT_S"] = settings.request_timeout_ms / 1000
     # No path leads to another one: each is a route, or there is nothing at it.
     app.url_map.merge_slashes = False
     app.extensions["basket"] = loader
-    _install_api(app, settings, catalog, loader, health)
+    install_api(app, settings, catalog, loader, health)
     app.cli.add_command(models_commands(settings))
     return app
 
@@ -98,30 +95,30 @@ def _health(settings: "Settings", catalog: "Catalog") -> "Health":
     return Health(catalog, settings.request_timeout_ms / 1000, _shared("stuck"))
 
 
-def _install_api(
-    app: "Flask",
+def install_api(
+    app: "Application",
     settings: "Settings",
     catalog: "Catalog",
     loader: "Repository",
     health: "Health",
 ) -> None:
-    from app.api.access import install_api_keys
-    from app.api.inference import Inference, install_timing
+    from app.api import predict, v1, v2
+    from app.api.access import install_key_check, key_check
+    from app.api.inference import Inference
     from app.api.operations import operations_blueprint
-    from app.api.predict import predict_blueprint
     from app.api.responses import install_error_handlers
-    from app.api.v1 import v1_blueprint
-    from app.api.v2 import v2_blueprints
 
     install_error_handlers(app)
-    # Before the keys are checked, so that a 401 is timed too.
-    install_timing(app)
-    install_api_keys(app, settings.api_keys)
+    check_key = key_check(settings.api_keys)
+    install_key_check(app, check_key)
     inference = Inference(catalog, settings)
+    predict.declare(app)
+    v2.declare(app)
+    finds = [part.finder(inference) for part in (predict, v1, v2)]
+    app.answer_below(finds, check_key)
     for blueprint in (
-        predict_blueprint(inference),
-        v1_blueprint(catalog, inference),
-        *v2_blueprints(catalog, inference, loader, settings, health),
+        v1.v1_blueprint(catalog),
+        *v2.v2_blueprints(catalog, loader, settings, health),
         operations_blueprint(catalog, health),
     ):
         app.register_blueprint(blueprint)

@@ -69,6 +69,10 @@ class Unsupported(BasketError):
     reason = "unsupported"
 
 
+class UnknownEncoding(Unsupported):
+    """A Content-Encoding that is not unpacked here."""
+
+
 class UnknownModel(BasketError):
     """No such model or version."""
 

@@ -1,9 +1,11 @@
 """API keys: every route but health wants one, once any is set."""
 
 import hmac
+from collections.abc import Callable
 
 from flask import Flask, request
 
+from app.api.exchange import Environ
 from app.errors import Unauthorized
 
 # By their endpoints, not their paths: some hold the name of a model.
@@ -13,20 +15,26 @@ _OPEN = (
 )
 
 
-def install_api_keys(app: Flask, keys: tuple[str, ...]) -> None:
-    """Ask for `Authorization: Bearer KEY` before anything else is looked at."""
-    if not keys:
-        return
+def key_check(keys: tuple[str, ...]) -> Callable[[Environ], None]:
+    """What raises Unauthorized unless `Authorization: Bearer KEY` has one of these."""
     known = [key.encode() for key in keys]
 
-    def check() -> None:
-        if request.endpoint in _OPEN:
-            return
-        scheme, _, key = request.headers.get("Authorization", "").partition(" ")
+    def check(environ: Environ) -> None:
+        scheme, _, key = environ.get("HTTP_AUTHORIZATION", "").partition(" ")
         given = key.strip().encode()
         # A list and not a generator: every key is compared, found or not.
         found = [hmac.compare_digest(given, each) for each in known]
         if scheme.lower() != "bearer" or not any(found):
             raise Unauthorized("this server wants Authorization: Bearer KEY")
 
-    app.before_request(check)
+    return check if keys else lambda _: None
+
+
+def install_key_check(app: Flask, check: Callable[[Environ], None]) -> None:
+    """Check keys before anything else of a request is looked at."""
+
+    def check_unless_open() -> None:
+        if request.endpoint not in _OPEN:
+            check(request.environ)
+
+    app.before_request(check_unless_open)

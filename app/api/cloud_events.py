@@ -9,8 +9,7 @@ import uuid
 from datetime import UTC, datetime
 from urllib.parse import quote
 
-from flask import Response, request
-
+from app.api.exchange import JSON, Exchange, Reply
 from app.codec import json_text
 from app.errors import BadInput
 
@@ -18,13 +17,13 @@ STRUCTURED = "application/cloudevents+json"
 _REQUIRED = ("specversion", "id", "source", "type")
 
 
-def unwrap(body: bytes) -> bytes:
-    """The data of the current request's event; the body where there is no event.
+def unwrap(exchange: Exchange, body: bytes) -> bytes:
+    """The data of a request's event; the body where there is no event.
 
     Raises:
         BadInput: an event without data, or without what every event has.
     """
-    if request.mimetype != STRUCTURED:
+    if exchange.mimetype != STRUCTURED:
         return body
     event = json_text.loads(body)
     if not isinstance(event, dict):
@@ -45,17 +44,17 @@ def unwrap(body: bytes) -> bytes:
         raise BadInput("the CloudEvent's data is nested too deeply") from None
 
 
-def wrap(body: bytes, model_name: str) -> Response:
-    """A JSON body as an event of the same mode as the current request, if it is one."""
-    if request.mimetype == STRUCTURED:
-        event = _attributes(model_name) | {"datacontenttype": "application/json"}
+def wrap(exchange: Exchange, body: bytes, model_name: str) -> Reply:
+    """A JSON body as an event of the same mode as the request, if that is one."""
+    if exchange.mimetype == STRUCTURED:
+        event = _attributes(model_name) | {"datacontenttype": JSON}
         start = json_text.dumps(event).removesuffix(b"}")
-        return Response(start + b',"data":' + body + b"}", content_type=STRUCTURED)
-    response = Response(body, content_type="application/json")
-    if all(f"ce-{name}" in request.headers for name in _REQUIRED):
-        for name, value in _attributes(model_name).items():
-            response.headers[f"ce-{name}"] = value
-    return response
+        return Reply(start + b',"data":' + body + b"}", STRUCTURED)
+    reply = Reply(body)
+    if all(exchange.header(f"ce-{name}") is not None for name in _REQUIRED):
+        attributes = _attributes(model_name).items()
+        reply.headers += [(f"ce-{name}", value) for name, value in attributes]
+    return reply
 
 
 def _attributes(model_name: str) -> dict[str, str]:

@@ -8,15 +8,12 @@ import time
 from collections.abc import Callable
 from typing import Protocol, TypeVar
 
-from flask import Flask, Response, after_this_request, g, request
-from werkzeug.exceptions import ClientDisconnected, RequestEntityTooLarge
-
-from app import telemetry
+from app.api.body import read_body
 from app.api.client import hung_up
+from app.api.exchange import Exchange, Reply, sharer
 from app.api.way_back import WayBack
-from app.codec import compression
 from app.engines.base import Tensors
-from app.errors import BadInput, TooLarge, TooSlow, Unsupported
+from app.errors import BadInput
 from app.serving.catalog import Catalog
 from app.serving.job import Answer, Job
 from app.serving.routing import Target
@@ -57,126 +54,57 @@ class Inference:
 
     def answer(
         self,
+        exchange: Exchange,
         target: Target,
-        decode: Callable[[bytes, ServedModel], _Decoded],
-        encode: Callable[[ServedModel, _Decoded, Tensors], Response],
-    ) -> Response:
-        """Serve the current request.
+        decode: Callable[[Exchange, bytes, ServedModel], _Decoded],
+        encode: Callable[[Exchange, ServedModel, _Decoded, Tensors], Reply],
+    ) -> Reply:
+        """Serve one request.
 
         Raises:
             BasketError: whatever is wrong with the request, or goes wrong on the way.
         """
-        limit_s = _header_timeout_s(self._settings.request_timeout_ms)
-        body = read_body()
+        settings = self._settings
+        limit_s = _timeout_s(exchange, settings.request_timeout_ms)
+        body = read_body(exchange, settings.max_body_bytes)
         with self._catalog.lease(target) as model:
-            g.model = model
-            decoded = decode(body, model)
-            timeout_s = min(limit_s, decoded.timeout_s or limit_s)
-            job = Job(
-                decoded.inputs,
-                g.arrived_at + timeout_s,
-                hung_up(request.environ),
-                decoded.signature_name,
-                _sharer(),
-                self._way_back.reserve_s(timeout_s),
-            )
-            model.runner.submit(job)
-            g.job = job
+            exchange.model = model
+            decoded = decode(exchange, body, model)
+            job = exchange.job = self._submit(exchange, model, decoded, limit_s)
             answer = job.wait()
         answered_at = time.monotonic()
-        response = encode(model, decoded, answer.outputs)
-        self._way_back.took(time.monotonic() - answer.finished_at)
-        _tell(response, model, answer, job.enqueued_at, answered_at)
-        return response
+        reply = encode(exchange, model, decoded, answer.outputs)
+        encoded_at = time.monotonic()
+        self._way_back.took(encoded_at - answer.finished_at)
+        spans_s = {
+            "decode": job.enqueued_at - exchange.arrived_at,
+            "queue": answer.queue_s,
+            "infer": answer.infer_s,
+            "encode": encoded_at - answered_at,
+        }
+        model.observer.request_went_through(spans_s)
+        reply.headers += _about(model, answer, spans_s)
+        return reply
+
+    def _submit(
+        self, exchange: Exchange, model: ServedModel, decoded: Decoded, limit_s: float
+    ) -> Job:
+        timeout_s = min(limit_s, decoded.timeout_s or limit_s)
+        job = Job(
+            decoded.inputs,
+            exchange.arrived_at + timeout_s,
+            hung_up(exchange.environ),
+            decoded.signature_name,
+            sharer(exchange.environ),
+            self._way_back.reserve_s(timeout_s),
+        )
+        model.runner.submit(job)
+        return job
 
 
-def install_timing(app: Flask) -> None:
-    """Note when each request arrives, before anything else is done with it."""
-
-    def arrive() -> None:
-        g.arrived_at = time.monotonic()
-
-    app.before_request(arrive)
-
-
-def read_body() -> bytes:
-    """The current request's whole body, unpacked where it comes compressed.
-
-    Raises:
-        TooLarge: more than BASKET_MAX_BODY_BYTES, as sent or unpacked.
-        Unsupported: an unknown Content-Encoding.
-        BadInput: cut off, or not what its Content-Encoding says.
-        TooSlow: it has not come in time.
-    """
-    limit = request.max_content_length
-    assert limit is not None  # create_app sets it
-    body = _received(limit)
-    try:
-        encoding = request.headers.get("Content-Encoding", "")
-        return compression.decompress(body, encoding, limit)
-    except Unsupported:
-        after_this_request(_offer_encodings)
-        raise
-
-
-def _received(limit: int) -> bytes:
-    try:
-        body = request.get_data(cache=False)
-        # Werkzeug stops at the limit where the body, in chunks, says no length.
-        may_go_on = len(body) == limit and request.content_length is None
-        if may_go_on and request.environ["wsgi.input"].read(1):
-            raise RequestEntityTooLarge
-    except RequestEntityTooLarge:
-        raise TooLarge(f"the body is larger than {limit} bytes") from None
-    except (ClientDisconnected, OSError, ValueError) as error:
-        # Werkzeug's own error hides what the server's stream raised.
-        cause = error.__context__ if isinstance(error, ClientDisconnected) else error
-        if isinstance(cause, TimeoutError):
-            raise TooSlow("the body has not come in time") from None
-        text = getattr(cause, "strerror", None) or str(cause)
-        raise BadInput(f"the body can't be read: {text[:200]}") from None
-    return body
-
-
-def _offer_encodings(response: Response) -> Response:
-    response.headers["Accept-Encoding"] = ", ".join(compression.ENCODINGS)
-    return response
-
-
-def client_name() -> str | None:
-    """Who asks, for a split of the traffic: X-Client-Id, else the API key."""
-    return request.headers.get("X-Client-Id") or request.headers.get("Authorization")
-
-
-def _sharer() -> str:
-    """Who shares a full queue evenly with others: an API key, a name, an address.
-
-    A key counts before the name that its bearer may choose, one for each request.
-    """
-    headers = request.headers
-    named = headers.get("Authorization") or headers.get("X-Client-Id")
-    return named or request.remote_addr or ""
-
-
-def count(response: Response) -> Response:
-    """Put an inference request into the metrics, a failed one too."""
-    if request.method == "OPTIONS":
-        return response
-    took_s = time.monotonic() - g.arrived_at
-    if "model" in g:
-        g.model.observer.request_answered(response.status_code, took_s)
-    else:
-        telemetry.request_without_model(response.status_code, took_s)
-    if "job" in g:
-        g.model.observer.job_left_queue(g.job.queue_s())
-    if "rejection" in g:
-        telemetry.rejected(g.rejection)
-    return response
-
-
-def _header_timeout_s(limit_ms: int) -> float:
+def _timeout_s(exchange: Exchange, limit_ms: int) -> float:
     """The request's own timeout, which may only shorten the server's."""
-    text = request.headers.get("X-Request-Timeout-Ms")
+    text = exchange.header("X-Request-Timeout-Ms")
     if text is None:
         return limit_ms / 1000
     if not text.isascii() or not text.isdigit() or int(text[:18]) == 0:
@@ -186,23 +114,13 @@ def _header_timeout_s(limit_ms: int) -> float:
     return min(int(text[:18]), limit_ms) / 1000
 
 
-def _tell(
-    response: Response,
-    model: ServedModel,
-    answer: Answer,
-    decoded_at: float,
-    answered_at: float,
-) -> None:
-    """Say in headers which version answered, in what batch, and how long it took."""
-    spans_s = {
-        "decode": decoded_at - g.arrived_at,
-        "queue": answer.queue_s,
-        "infer": answer.infer_s,
-        "encode": time.monotonic() - answered_at,
-    }
-    model.observer.request_went_through(spans_s)
-    response.headers["X-Model-Version"] = str(model.version)
-    response.headers["X-Batch-Size"] = str(answer.batch_rows)
-    response.headers["Server-Timing"] = ", ".join(
-        f"{name};dur={seconds * 1000:.3f}" for name, seconds in spans_s.items()
-    )
+def _about(
+    model: ServedModel, answer: Answer, spans_s: dict[str, float]
+) -> list[tuple[str, str]]:
+    """Headers that say which version answered, in what batch, and how long it took."""
+    timing = [f"{name};dur={seconds * 1000:.3f}" for name, seconds in spans_s.items()]
+    return [
+        ("X-Model-Version", str(model.version)),
+        ("X-Batch-Size", str(answer.batch_rows)),
+        ("Server-Timing", ", ".join(timing)),
+    ]

@@ -3,10 +3,12 @@
 import re
 from dataclasses import dataclass
 
-from flask import Blueprint, Response, request
+from flask import Flask
 
 from app.api import upload
-from app.api.inference import Inference, client_name, count
+from app.api.application import Find
+from app.api.exchange import Exchange, Reply, client_name
+from app.api.inference import Inference
 from app.codec import classes, images, npy, rows
 from app.engines.base import DEFAULT_SIGNATURE, Tensors
 from app.errors import BadInput
@@ -27,25 +29,33 @@ class _Pictures:
     timeout_s: float | None = None
 
 
-def predict_blueprint(inference: Inference) -> Blueprint:
-    """The route, and the name it has in an older service."""
-    blueprint = Blueprint("predict", __name__)
-
-    @blueprint.post("/predict")
-    @blueprint.post("/stream_predict")
-    def predict() -> Response:
-        return inference.answer(Target(client=client_name()), _decode, _encode)
-
-    blueprint.after_request(count)
-    return blueprint
+_PATHS = ("/predict", "/stream_predict")
 
 
-def _decode(body: bytes, model: ServedModel) -> rows.Request | _Pictures:
-    if request.mimetype == npy.CONTENT_TYPE:
+def declare(app: Flask) -> None:
+    """Tell Flask of the route, and of the name it has in an older service."""
+    for path in _PATHS:
+        app.add_url_rule(path, path, methods=["POST"])
+
+
+def finder(inference: Inference) -> Find:
+    """What answers the route."""
+
+    def answer(exchange: Exchange) -> Reply:
+        target = Target(client=client_name(exchange.environ))
+        return inference.answer(exchange, target, _decode, _encode)
+
+    return lambda environ: answer if environ["PATH_INFO"] in _PATHS else None
+
+
+def _decode(
+    exchange: Exchange, body: bytes, model: ServedModel
+) -> rows.Request | _Pictures:
+    if exchange.mimetype == npy.CONTENT_TYPE:
         signature = rows.find_signature(model.signatures, DEFAULT_SIGNATURE)
         inputs = npy.decode(body, signature)
         return rows.Request(DEFAULT_SIGNATURE, inputs)
-    pictures = upload.pictures(body)
+    pictures = upload.pictures(exchange, body)
     config = model.config.image
     if pictures is None:
         return rows.decode(body, model.signatures, config)
@@ -53,15 +63,14 @@ def _decode(body: bytes, model: ServedModel) -> rows.Request | _Pictures:
         raise BadInput(
             f"model {model.name!r} takes no pictures: its basket.toml has no [image]"
         )
-    top = _top(config)
+    top = _top(exchange.query("top"), config)
     (spec,) = model.signatures[DEFAULT_SIGNATURE].inputs
     inputs = {spec.name: images.decode(pictures, config, spec, "picture")}
     return _Pictures(inputs, config, len(pictures) == 1, top)
 
 
-def _top(config: ImageConfig) -> int | None:
+def _top(text: str | None, config: ImageConfig) -> int | None:
     """How many classes the request asks for."""
-    text = request.args.get("top")
     if text is None:
         return None
     most = len(config.classes)
@@ -75,17 +84,17 @@ def _top(config: ImageConfig) -> int | None:
 
 
 def _encode(
-    model: ServedModel, asked: rows.Request | _Pictures, outputs: Tensors
-) -> Response:
+    exchange: Exchange,
+    model: ServedModel,
+    asked: rows.Request | _Pictures,
+    outputs: Tensors,
+) -> Reply:
     del model
-    if npy.CONTENT_TYPE in request.headers.get("Accept", ""):
-        return Response(npy.encode(outputs), content_type=npy.CONTENT_TYPE)
+    if npy.CONTENT_TYPE in (exchange.header("Accept") or ""):
+        return Reply(npy.encode(outputs), npy.CONTENT_TYPE)
     if isinstance(asked, rows.Request):
-        body = rows.encode(outputs, columnar=asked.columnar)
-    elif asked.config.classes:
-        body = classes.encode(
-            outputs, asked.config.classes, asked.top, single=asked.single
-        )
-    else:
-        body = rows.encode(outputs)
-    return Response(body, content_type="application/json")
+        return Reply(rows.encode(outputs, columnar=asked.columnar))
+    if asked.config.classes:
+        known = asked.config.classes
+        return Reply(classes.encode(outputs, known, asked.top, single=asked.single))
+    return Reply(rows.encode(outputs))

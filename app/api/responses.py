@@ -2,34 +2,51 @@
 
 import logging
 
-from flask import Flask, Response, g, request
+from flask import Flask, Response, request
 from werkzeug.exceptions import HTTPException, MethodNotAllowed, NotFound
 
-from app.codec import json_text
-from app.errors import BasketError, Unauthorized, Unavailable
+from app.api.exchange import JSON, Reply
+from app.codec import compression, json_text
+from app.errors import BasketError, Unauthorized, Unavailable, UnknownEncoding
 
 _log = logging.getLogger(__name__)
 
 
 def json_response(value: object, status: int = 200) -> Response:
     """A JSON body with its content type."""
-    return Response(json_text.dumps(value), status, mimetype="application/json")
+    return Response(json_text.dumps(value), status, content_type=JSON)
 
 
 def install_error_handlers(app: Flask) -> None:
     """Answer `{"error": "..."}` for our errors, HTTP's own, and bugs."""
-    app.register_error_handler(BasketError, _ours)
     app.register_error_handler(HTTPException, _http)
-    app.register_error_handler(Exception, _bug)
+    app.register_error_handler(Exception, _failed)
 
 
-def _ours(error: BasketError) -> Response:
-    g.rejection = error.reason
-    response = json_response({"error": str(error)}, error.status)
+def reply_to(error: Exception) -> Reply:
+    """The answer to a request that failed; a bug is logged, and says no more."""
+    if not isinstance(error, BasketError):
+        _log.error("unexpected error", exc_info=error)
+        return _refusal("internal error; the server's log has more", 500)
+    reply = _refusal(str(error), error.status)
     if isinstance(error, Unavailable):
-        response.headers["Retry-After"] = str(error.retry_after_s)
+        reply.headers.append(("Retry-After", str(error.retry_after_s)))
     if isinstance(error, Unauthorized):
-        response.headers["WWW-Authenticate"] = "Bearer"
+        reply.headers.append(("WWW-Authenticate", "Bearer"))
+    if isinstance(error, UnknownEncoding):
+        known = ", ".join(compression.ENCODINGS)
+        reply.headers.append(("Accept-Encoding", known))
+    return reply
+
+
+def _refusal(text: str, status: int) -> Reply:
+    return Reply(json_text.dumps({"error": text}), status=status)
+
+
+def _failed(error: Exception) -> Response:
+    reply = reply_to(error)
+    response = Response(reply.body, reply.status, content_type=reply.content_type)
+    response.headers.extend(reply.headers)
     return response
 
 
@@ -50,8 +67,3 @@ def _text(error: HTTPException) -> str:
         allowed = ", ".join(sorted(error.valid_methods or ()))
         return f"{request.path[:200]} takes no {request.method}, but {allowed}"
     return error.description or error.name
-
-
-def _bug(error: Exception) -> Response:
-    _log.error("unexpected error", exc_info=error)
-    return json_response({"error": "internal error; the server's log has more"}, 500)

@@ -6,9 +6,9 @@ takes ten times as long on a picture's bytes, all of it under Python's lock.
 
 from collections.abc import Iterator
 
-from flask import request
 from werkzeug.http import parse_options_header
 
+from app.api.exchange import Exchange
 from app.codec.images import MAX_PICTURES
 from app.errors import BadInput, TooLarge
 
@@ -19,18 +19,19 @@ _NAMES_SHOWN = 8
 _BREAK = b"\r\n"
 
 
-def pictures(body: bytes) -> list[bytes] | None:
-    """The current request's pictures; None: its Content-Type speaks of none.
+def pictures(exchange: Exchange, body: bytes) -> list[bytes] | None:
+    """A request's pictures; None: its Content-Type speaks of none.
 
     Raises:
         BadInput: not a form, or one without the field `file`.
         TooLarge: more parts than the pictures that a request may have, and some.
     """
-    if request.mimetype.startswith("image/"):
+    mimetype = exchange.mimetype
+    if mimetype.startswith("image/"):
         return [body]
-    if request.mimetype != "multipart/form-data":
+    if mimetype != "multipart/form-data":
         return None
-    boundary = request.mimetype_params.get("boundary")
+    boundary = exchange.mimetype_parameter("boundary")
     if not boundary:
         raise BadInput("multipart/form-data without a boundary")
     found, others = [], []

@@ -8,6 +8,7 @@ catalog. What no pattern knows is a 400, not a 404 or 405.
 import re
 from collections.abc import Iterator
 from contextlib import contextmanager
+from functools import partial
 from urllib.parse import quote, unquote_to_bytes
 
 from flask import Blueprint, Response, request
@@ -15,7 +16,9 @@ from flask.blueprints import BlueprintSetupState
 from werkzeug.routing import BaseConverter
 
 from app.api import cloud_events, v1_answers
-from app.api.inference import Inference, client_name, count
+from app.api.application import Answer, Find
+from app.api.exchange import Environ, Exchange, Reply, client_name
+from app.api.inference import Inference
 from app.api.responses import json_response
 from app.codec import rows
 from app.engines.base import Tensors
@@ -24,6 +27,7 @@ from app.serving.catalog import Catalog
 from app.serving.routing import Target
 from app.serving.served import ServedModel
 
+_STARTS = ("/v1/", "/V1/")
 _METHODS = ("GET", "HEAD", "POST", "PUT", "PATCH", "DELETE", "OPTIONS", "TRACE")
 _WHICH = r"(?:/versions/(?P<version>[0-9]+)|/labels/(?P<label>[^/:]+))?"
 _ASK = re.compile(
@@ -37,31 +41,45 @@ _LOOK = re.compile(
 _LARGEST_VERSION = (1 << 63) - 1
 
 
-def v1_blueprint(catalog: Catalog, inference: Inference) -> Blueprint:
-    """Everything under /v1/."""
+def finder(inference: Inference) -> Find:
+    """What answers the route that predicts."""
+
+    def find(environ: Environ) -> Answer | None:
+        if not environ["PATH_INFO"].startswith(_STARTS):
+            return None
+        found = _ASK.fullmatch(_raw_path(environ))
+        if found is None or found["verb"].lower() != "predict":
+            return None
+        return partial(_predict, inference, found)
+
+    return find
+
+
+def v1_blueprint(catalog: Catalog) -> Blueprint:
+    """Everything under /v1/ that does not predict."""
     blueprint = Blueprint("v1", __name__)
     blueprint.record_once(_know_anything)
 
     def answer(rest: str) -> Response:
         del rest
-        path = _raw_path()
+        path, environ = _raw_path(request.environ), request.environ
         if request.method == "POST" and (found := _ASK.fullmatch(path)):
-            return _ask(catalog, inference, _target(found), found["verb"].lower())
+            return _ask(catalog, _target(found, environ), found["verb"].lower())
         if request.method == "GET" and (found := _LOOK.fullmatch(path)):
-            return _look(catalog, _target(found), found["metadata"] is not None)
+            at_metadata = found["metadata"] is not None
+            return _look(catalog, _target(found, environ), at_metadata)
         origin = request.headers.get("Origin", "")
         if request.method == "OPTIONS" and origin.startswith(("http://", "https://")):
             return json_response({})
         raise BadInput(f"Malformed request: {request.method} {path[:200]}")
 
-    for start in ("/v1/", "/V1/"):
+    for start in _STARTS:
         blueprint.add_url_rule(
             f"{start}<anything:rest>",
             view_func=answer,
             methods=_METHODS,
             provide_automatic_options=False,
         )
-    blueprint.after_request(_count)
     return blueprint
 
 
@@ -76,22 +94,17 @@ def _know_anything(state: BlueprintSetupState) -> None:
     state.app.url_map.converters["anything"] = _Anything
 
 
-def _count(response: Response) -> Response:
-    """Count predictions; a look at a model is no inference request."""
-    is_look = request.method != "POST" or not request.path.lower().endswith(":predict")
-    return response if is_look else count(response)
-
-
-def _raw_path() -> str:
+def _raw_path(environ: Environ) -> str:
     """The path with its percent signs, as the client sent it."""
-    environ = request.environ
-    sent = environ.get("RAW_URI") or environ.get("REQUEST_URI") or quote(request.path)
+    sent: str = environ.get("RAW_URI") or environ.get("REQUEST_URI") or ""
+    if not sent:
+        sent = quote(environ["PATH_INFO"].encode("latin-1"))
     # A proxy's request begins with the host, and a mounted application's with where.
     path = re.sub("^https?://[^/]*", "", sent, flags=re.IGNORECASE).partition("?")[0]
     return path.removeprefix(environ.get("SCRIPT_NAME", ""))
 
 
-def _target(found: re.Match[str]) -> Target:
+def _target(found: re.Match[str], environ: Environ) -> Target:
     digits = found["version"]
     version = None
     if digits is not None:
@@ -100,9 +113,8 @@ def _target(found: re.Match[str]) -> Target:
         version = int(significant[:20])
         if version > _LARGEST_VERSION:
             raise BadInput(f"Failed to convert version: {digits[:40]} to numeric.")
-    return Target(
-        _decoded(found["name"]), version, _decoded(found["label"]), client_name()
-    )
+    name, label = _decoded(found["name"]), _decoded(found["label"])
+    return Target(name, version, label, client_name(environ))
 
 
 def _decoded(part: str | None) -> str | None:
@@ -111,12 +123,16 @@ def _decoded(part: str | None) -> str | None:
     return unquote_to_bytes(part.encode("latin-1", "replace")).decode(errors="replace")
 
 
-def _ask(catalog: Catalog, inference: Inference, target: Target, verb: str) -> Response:
+def _predict(inference: Inference, found: re.Match[str], exchange: Exchange) -> Reply:
+    target = _target(found, exchange.environ)
     with _servable_not_found(target):
-        if verb == "predict":
-            return inference.answer(target, _decode, _encode)
-        with catalog.lease(target):
-            pass
+        return inference.answer(exchange, target, _decode, _encode)
+
+
+def _ask(catalog: Catalog, target: Target, verb: str) -> Response:
+    """What a model that predicts does not do."""
+    with _servable_not_found(target), catalog.lease(target):
+        pass
     if verb == "explain":
         raise Unsupported("no model here has an explainer")
     kind = {"classify": "classification", "regress": "regression"}[verb]
@@ -155,11 +171,13 @@ def _short(name: str | None) -> str:
     return (name or "")[:80]
 
 
-def _decode(body: bytes, model: ServedModel) -> rows.Request:
-    body = cloud_events.unwrap(body)
-    return rows.decode(body, model.signatures, model.config.image)
+def _decode(exchange: Exchange, body: bytes, model: ServedModel) -> rows.Request:
+    data = cloud_events.unwrap(exchange, body)
+    return rows.decode(data, model.signatures, model.config.image)
 
 
-def _encode(model: ServedModel, asked: rows.Request, outputs: Tensors) -> Response:
+def _encode(
+    exchange: Exchange, model: ServedModel, asked: rows.Request, outputs: Tensors
+) -> Reply:
     body = rows.encode(outputs, columnar=asked.columnar)
-    return cloud_events.wrap(body, model.name)
+    return cloud_events.wrap(exchange, body, model.name)

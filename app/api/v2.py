@@ -1,10 +1,13 @@
 """The Open Inference Protocol (V2) over HTTP, with Triton's binary tensor extension."""
 
 import re
+from functools import partial
 
-from flask import Blueprint, Response, request
+from flask import Blueprint, Flask
 
-from app.api.inference import Inference, client_name, count
+from app.api.application import Answer, Find
+from app.api.exchange import Environ, Exchange, Reply, client_name
+from app.api.inference import Inference
 from app.api.v2_metadata import health_blueprint, metadata_blueprint
 from app.api.v2_repository import Repository, repository_blueprint
 from app.codec import tensors
@@ -19,42 +22,62 @@ from app.settings import Settings
 _JSON_SIZE = "Inference-Header-Content-Length"
 
 
+_RULES = (
+    "/v2/models/<model>/infer",
+    "/v2/models/<model>/versions/<int:version>/infer",
+)
+# The same on the path as WSGI has it; int() takes no more digits.
+_PATH = re.compile(
+    r"/v2/models/(?P<name>[^/]+)(?:/versions/(?P<version>\d{1,4300}))?/infer"
+)
+
+
 def v2_blueprints(
-    catalog: Catalog,
-    inference: Inference,
-    loader: Repository,
-    settings: Settings,
-    health: Health,
+    catalog: Catalog, loader: Repository, settings: Settings, health: Health
 ) -> tuple[Blueprint, ...]:
-    """All routes under /v2."""
+    """All routes under /v2 but that which predicts."""
     return (
-        _infer_blueprint(inference),
         health_blueprint(catalog, health),
         metadata_blueprint(catalog),
         repository_blueprint(catalog, loader, settings),
     )
 
 
-def _infer_blueprint(inference: Inference) -> Blueprint:
-    blueprint = Blueprint("v2", __name__)
-
-    @blueprint.post("/v2/models/<model>/infer")
-    @blueprint.post("/v2/models/<model>/versions/<int:version>/infer")
-    def infer(model: str, version: int | None = None) -> Response:
-        target = Target(model, version, client=client_name())
-        return inference.answer(target, _decode, _encode)
-
-    blueprint.after_request(count)
-    return blueprint
+def declare(app: Flask) -> None:
+    """Tell Flask of the routes that predict."""
+    for rule in _RULES:
+        app.add_url_rule(rule, rule, methods=["POST"])
 
 
-def _decode(body: bytes, model: ServedModel) -> tensors.Request:
-    return tensors.decode(body, _json_size(), model.signatures)
+def finder(inference: Inference) -> Find:
+    """What answers the routes that predict."""
+
+    def find(environ: Environ) -> Answer | None:
+        found = _PATH.fullmatch(environ["PATH_INFO"])
+        if found is None:
+            return None
+        return partial(_answer, inference, found["name"], found["version"])
+
+    return find
 
 
-def _json_size() -> int | None:
+def _answer(
+    inference: Inference, name: str, version: str | None, exchange: Exchange
+) -> Reply:
+    number = None if version is None else int(version)
+    # WSGI gives bytes as Latin-1.
+    name = name.encode("latin-1").decode(errors="replace")
+    target = Target(name, number, client=client_name(exchange.environ))
+    return inference.answer(exchange, target, _decode, _encode)
+
+
+def _decode(exchange: Exchange, body: bytes, model: ServedModel) -> tensors.Request:
+    json_size = _json_size(exchange.header(_JSON_SIZE))
+    return tensors.decode(body, json_size, model.signatures)
+
+
+def _json_size(text: str | None) -> int | None:
     """How many bytes of the body are JSON, by its header; None: all of them."""
-    text = request.headers.get(_JSON_SIZE)
     if text is None:
         return None
     if not re.fullmatch("[0-9]{1,18}", text):
@@ -62,10 +85,12 @@ def _json_size() -> int | None:
     return int(text)
 
 
-def _encode(model: ServedModel, asked: tensors.Request, outputs: Tensors) -> Response:
+def _encode(
+    exchange: Exchange, model: ServedModel, asked: tensors.Request, outputs: Tensors
+) -> Reply:
+    del exchange
     body, json_size = tensors.encode(model.name, model.version, asked.options, outputs)
     if json_size is None:
-        return Response(body, content_type="application/json")
-    response = Response(body, content_type="application/octet-stream")
-    response.headers[_JSON_SIZE] = str(json_size)
-    return response
+        return Reply(body)
+    size = (_JSON_SIZE, str(json_size))
+    return Reply(body, "application/octet-stream", headers=[size])

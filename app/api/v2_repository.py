@@ -6,9 +6,10 @@ where the server has none.
 
 from typing import Any, Protocol
 
-from flask import Blueprint, Response
+from flask import Blueprint, Response, request
 
-from app.api.inference import read_body
+from app.api.body import read_body
+from app.api.exchange import Exchange
 from app.api.responses import json_response
 from app.codec import json_text
 from app.codec.infer_options import flag, parameters_of
@@ -47,7 +48,7 @@ def repository_blueprint(
 
     @blueprint.post("/v2/repository/index")
     def index() -> Response:
-        only_ready = flag(_json_body(), "ready", "the body", default=False)
+        only_ready = flag(_json_body(settings), "ready", "the body", default=False)
         entries = [
             entry for name in catalog.names() for entry in _entries(catalog, name)
         ]
@@ -58,14 +59,14 @@ def repository_blueprint(
     @blueprint.post("/v2/repository/models/<model>/load")
     def load(model: str) -> Response:
         _check_allowed(settings)
-        _check_no_override(parameters_of(_json_body(), "the body"))
+        _check_no_override(parameters_of(_json_body(settings), "the body"))
         loader.load(model, timeout_s)
         return json_response({"name": model, "load": True})
 
     @blueprint.post("/v2/repository/models/<model>/unload")
     def unload(model: str) -> Response:
         _check_allowed(settings)
-        parameters_of(_json_body(), "the body")
+        parameters_of(_json_body(settings), "the body")
         loader.unload(model, timeout_s)
         return json_response({"name": model, "unload": True})
 
@@ -98,9 +99,9 @@ def _entries(catalog: Catalog, name: str) -> list[dict[str, str]]:
     return [{"name": name, "state": state, "reason": reason}]
 
 
-def _json_body() -> dict[str, Any]:
+def _json_body(settings: Settings) -> dict[str, Any]:
     """The body, an object; an empty one where there is none."""
-    body = read_body()
+    body = read_body(Exchange(request.environ), settings.max_body_bytes)
     value = json_text.loads(body) if body.strip() else {}
     if not isinstance(value, dict):
         raise BadInput("the body: expected nothing or a JSON object")

@@ -2,7 +2,7 @@
 
 import zlib
 
-from app.errors import BadInput, TooLarge, Unsupported
+from app.errors import BadInput, TooLarge, UnknownEncoding
 
 ENCODINGS = ("gzip", "deflate")
 # zlib's sign for a gzip header; without it the header is zlib's own, as in HTTP's
@@ -16,7 +16,7 @@ def decompress(body: bytes, encoding: str, max_bytes: int) -> bytes:
     No more than `max_bytes` and one are ever unpacked.
 
     Raises:
-        Unsupported: another encoding, or several.
+        UnknownEncoding: another one, or several.
         BadInput: not what the encoding says, cut off, or with more behind it.
         TooLarge: more than `max_bytes`.
     """
@@ -24,7 +24,7 @@ def decompress(body: bytes, encoding: str, max_bytes: int) -> bytes:
     if encoding in ("", "identity") or not body:
         return body
     if encoding not in ENCODINGS:
-        raise Unsupported(
+        raise UnknownEncoding(
             f"Content-Encoding: {encoding[:40]!r} is not known here, but "
             f"{' and '.join(ENCODINGS)} are"
         )

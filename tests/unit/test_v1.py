@@ -7,13 +7,9 @@ from typing import ClassVar
 
 import numpy as np
 import pytest
-from flask import Flask
 
-from app.api.access import install_api_keys
-from app.api.inference import Inference, install_timing
-from app.api.operations import operations_blueprint
-from app.api.responses import install_error_handlers
-from app.api.v1 import v1_blueprint
+from app import install_api
+from app.api.application import Application
 from app.engines.base import DEFAULT_SIGNATURE, Signature, TensorSpec
 from app.serving.catalog import Catalog
 from app.serving.health import Health
@@ -71,23 +67,17 @@ class Poet:
 class Site:
     """An application with version 2 and 10 of the model poet, whose label is old."""
 
-    def __init__(self, keys=()):
+    def __init__(self, keys=(), limit_bytes=LIMIT):
         self.notes = Notes()
         self.catalog = Catalog(None)
         self.serve("poet", 2)
         self.serve("poet", 10)
         self.catalog.route("poet", Routes({"old": 2, "gone": 3}))
         self.catalog.settle("poet")
-        app = Flask(__name__, static_folder=None)
-        app.config["MAX_CONTENT_LENGTH"] = LIMIT
-        install_error_handlers(app)
-        install_timing(app)
-        install_api_keys(app, keys)
-        inference = Inference(self.catalog, Settings())
-        app.register_blueprint(v1_blueprint(self.catalog, inference))
-        app.register_blueprint(
-            operations_blueprint(self.catalog, Health(self.catalog, 30))
-        )
+        app = Application(__name__, static_folder=None)
+        settings = Settings(api_keys=keys, max_body_bytes=limit_bytes)
+        health = Health(self.catalog, 30)
+        install_api(app, settings, self.catalog, None, health)
         self.client = app.test_client()
 
     def serve(self, name, version):
@@ -239,10 +229,9 @@ def test_bad_input(site, value, text):
     ],
     ids=["empty", "cut off", "deep"],
 )
-def test_bad_json(site, body, text):
+def test_bad_json(body, text):
     """What is no JSON is a 400, however deep it goes."""
-    site.client.application.config["MAX_CONTENT_LENGTH"] = 1 << 20
-    reply = site.client.post("/v1/models/poet:predict", data=body)
+    reply = Site(limit_bytes=1 << 20).client.post("/v1/models/poet:predict", data=body)
     assert error(reply, 400).startswith(f"JSON Parse error: {text}")
 
 
@@ -703,7 +692,7 @@ def test_only_predictions_are_counted(site, monkeypatch):
     """A prediction is counted, a failed one too; a look at a model is not."""
     unknown = []
     monkeypatch.setattr(
-        "app.api.inference.telemetry.request_without_model",
+        "app.api.application.telemetry.request_without_model",
         lambda status, _: unknown.append(status),
     )
     site.post("/v1/models/poet:predict")

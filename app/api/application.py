@@ -1,0 +1,75 @@
+"""Flask, below which inference requests are answered.
+
+Flask makes contexts, runs hooks and builds objects for each request, which takes
+several times as long as a small model needs for a row. The routes that predict are
+declared to Flask, which knows them for 405 and OPTIONS, and answered here.
+"""
+
+import time
+from collections.abc import Callable, Iterable, Sequence
+from typing import TYPE_CHECKING
+
+from flask import Flask
+
+from app import telemetry
+from app.api.exchange import Environ, Exchange, Reply
+from app.api.responses import reply_to
+from app.errors import BasketError
+
+if TYPE_CHECKING:
+    from _typeshed.wsgi import StartResponse
+
+Answer = Callable[[Exchange], Reply]
+# What answers a POST to a path; None: Flask does.
+Find = Callable[[Environ], Answer | None]
+
+
+class Application(Flask):
+    """The WSGI application."""
+
+    _finds: Sequence[Find] = ()
+    _check_key: Callable[[Environ], None]
+
+    def answer_below(
+        self, finds: Sequence[Find], check_key: Callable[[Environ], None]
+    ) -> None:
+        """Have requests that one of these finds an answer for never come to Flask.
+
+        `check_key` raises Unauthorized for a request without a known API key.
+        """
+        self._finds = finds
+        self._check_key = check_key
+
+    def wsgi_app(
+        self, environ: Environ, start_response: "StartResponse"
+    ) -> Iterable[bytes]:
+        """Answer one request (PEP 3333)."""
+        if environ["REQUEST_METHOD"] == "POST":
+            for find in self._finds:
+                answer = find(environ)
+                if answer is not None:
+                    return self._predict(answer, environ).send(start_response)
+        return super().wsgi_app(environ, start_response)
+
+    def _predict(self, answer: Answer, environ: Environ) -> Reply:
+        exchange = Exchange(environ)
+        try:
+            self._check_key(environ)
+            reply = answer(exchange)
+        except Exception as error:
+            reply = reply_to(error)
+            if isinstance(error, BasketError):
+                telemetry.rejected(error.reason)
+        _count(exchange, reply.status)
+        return reply
+
+
+def _count(exchange: Exchange, status: int) -> None:
+    """Put an inference request into the metrics, a failed one too."""
+    took_s = time.monotonic() - exchange.arrived_at
+    if exchange.model is None:
+        telemetry.request_without_model(status, took_s)
+        return
+    exchange.model.observer.request_answered(status, took_s)
+    if exchange.job is not None:
+        exchange.model.observer.job_left_queue(exchange.job.queue_s())

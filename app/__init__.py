@@ -102,6 +102,7 @@ def install_api(
     loader: "Repository",
     health: "Health",
 ) -> None:
+    """Give the application its routes, and what stands before them."""
     from app.api import predict, v1, v2
     from app.api.access import install_key_check, key_check
     from app.api.inference import Inference

@@ -6,6 +6,7 @@ and nothing is ever wrapped, truncated or read out of a string.
 """
 
 import numpy as np
+import numpy.typing as npt
 
 from app.engines.base import Array, TensorSpec
 from app.errors import BadInput, Unsupported
@@ -50,17 +51,25 @@ def fit(array: Array, spec: TensorSpec, place: str, suffix: str = "") -> Array:
         )
     if array.dtype == spec.dtype:
         return array
-    # Invalid: a NaN of the signalling kind, which becomes a quiet one.
-    with np.errstate(over="ignore", invalid="ignore"):
-        cast = array.astype(spec.dtype)
-    # A finite value beyond float32 turns infinite; an integer out of range wraps.
-    lost = cast != array if spec.dtype.kind in "iu" else np.isinf(cast)
-    if lost.any():
-        if spec.dtype.kind == "f":
-            lost &= np.isfinite(array)
-        for where in np.argwhere(lost):
-            value = array[tuple(where)]
-            row, *inner = where
-            at = f"{place}[{row}]{suffix}" + "".join(f"[{index}]" for index in inner)
-            raise BadInput(f"{at}: {value} is out of range for {spec.dtype}")
+    try:
+        # Invalid: a NaN of the signalling kind, which becomes a quiet one.
+        with np.errstate(over="raise", invalid="ignore"):
+            cast = array.astype(spec.dtype)
+    except FloatingPointError:
+        with np.errstate(over="ignore", invalid="ignore"):
+            cast = array.astype(spec.dtype)
+        _check_range(np.isinf(cast) & np.isfinite(array), array, spec, place, suffix)
+    if spec.dtype.kind in "iu":
+        # An integer out of range wraps.
+        _check_range(cast != array, array, spec, place, suffix)
     return cast
+
+
+def _check_range(
+    lost: npt.NDArray[np.bool_], array: Array, spec: TensorSpec, place: str, suffix: str
+) -> None:
+    for where in np.argwhere(lost):
+        value = array[tuple(where)]
+        row, *inner = where
+        at = f"{place}[{row}]{suffix}" + "".join(f"[{index}]" for index in inner)
+        raise BadInput(f"{at}: {value} is out of range for {spec.dtype}")

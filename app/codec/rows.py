@@ -114,12 +114,12 @@ def encode(outputs: Tensors, *, columnar: bool = False) -> bytes:
         whole = [
             {name: array[row] for name, array in values.items()} for row in range(rows)
         ]
-    write = (
-        json_text.dumps
-        if all(map(_is_finite, arrays.values()))
-        else json_text.dumps_any_float
-    )
-    return write({"outputs" if columnar else "predictions": whole})
+    answer = {"outputs" if columnar else "predictions": whole}
+    body = json_text.dumps(answer)
+    # What is not finite has become null, and searching for that is cheap.
+    if b"null" in body and not all(map(_is_finite, arrays.values())):
+        return json_text.dumps_any_float(answer)
+    return body
 
 
 def _read(column: _Column, is_plain: bool, image: ImageConfig | None) -> Array:

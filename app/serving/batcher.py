@@ -42,9 +42,7 @@ class Batcher:
         """Store the parts; the limit is in full batches."""
         self._executor = executor
         self._max_rows = executor.max_batch_size * max_enqueued_batches
-        self._observer = observer
-        self._queue = JobQueue(self._max_rows, release)
-        self._showing = threading.Lock()
+        self._queue = JobQueue(self._max_rows, release, show=observer.rows_waiting)
         # Rows of the batch that ran last.
         self._last_rows = 0
         self._thread = threading.Thread(
@@ -79,7 +77,6 @@ class Batcher:
                 f"rows, and {job.rows} more do not fit",
                 max(1, math.ceil(self._run_in_s(self._queue.qsize(), job.key))),
             ) from None
-        self._show_waiting()
 
     def stuck_s(self) -> float:
         """For how many seconds the engine has had its batch; endless: no thread."""
@@ -101,7 +98,6 @@ class Batcher:
         if self._thread.ident:
             self._thread.join(timeout_s)
         left = self._queue.clear()
-        self._show_waiting()
         for job in left:
             job.fail(Stopping("the server is stopping"))
         if left:
@@ -119,7 +115,6 @@ class Batcher:
         pieces = self._queue.take(self._executor.limit)
         if pieces is None:
             return False
-        self._show_waiting()
         if not pieces:
             return True
         try:
@@ -166,8 +161,3 @@ class Batcher:
             running_rows, for_s = running
             run_s += max(times.of(running_rows) - for_s, 0.0)
         return run_s
-
-    def _show_waiting(self) -> None:
-        # Read and shown under one lock, so that no older figure follows a newer one.
-        with self._showing:
-            self._observer.rows_waiting(self._queue.qsize())

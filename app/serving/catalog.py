@@ -5,12 +5,38 @@ that a version which is replaced goes only when nobody uses it any more.
 """
 
 import threading
-from collections.abc import Iterator
-from contextlib import contextmanager
 
 from app.errors import NotReady, Stopping, UnknownModel
 from app.serving.routing import Routes, Target
 from app.serving.served import Model, ServedModel, State, Version, VersionStatus
+
+
+class Lease:
+    """A version that is kept from being unloaded until the block ends.
+
+    A class, as a generator with contextlib takes three times as long.
+    """
+
+    __slots__ = ("_changed", "_version")
+
+    def __init__(self, version: Version, changed: threading.Condition) -> None:
+        """Store a version whose leases count this one already."""
+        self._version = version
+        self._changed = changed
+
+    def __enter__(self) -> ServedModel:
+        """Give what is leased."""
+        served = self._version.served
+        assert served is not None  # as it was AVAILABLE
+        return served
+
+    def __exit__(self, *_: object) -> None:
+        """Give it back."""
+        version = self._version
+        with self._changed:
+            version.leases -= 1
+            if version.state is not State.AVAILABLE:
+                self._changed.notify_all()
 
 
 class Catalog:
@@ -25,8 +51,7 @@ class Catalog:
 
     # What request threads ask.
 
-    @contextmanager
-    def lease(self, target: Target) -> Iterator[ServedModel]:
+    def lease(self, target: Target) -> "Lease":
         """The ready version that a request wants, kept until the block ends.
 
         Raises:
@@ -36,18 +61,9 @@ class Catalog:
         """
         with self._changed:
             name = target.name or self.default_name()
-            model = self._find(name)
-            version = self._choose(name, model, target)
+            version = self._choose(name, self._find(name), target)
             version.leases += 1
-        served = version.served
-        assert served is not None  # as it is AVAILABLE
-        try:
-            yield served
-        finally:
-            with self._changed:
-                version.leases -= 1
-                if version.state is not State.AVAILABLE:
-                    self._changed.notify_all()
+        return Lease(version, self._changed)
 
     def status(self, name: str) -> list[VersionStatus]:
         """A model's versions, highest first.

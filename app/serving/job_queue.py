@@ -5,6 +5,7 @@ import threading
 import time
 from collections import Counter
 from collections.abc import Callable
+from functools import partial
 
 from app.errors import Abandoned, Late, QueueFull, Stopping
 from app.serving.job import Job, Key
@@ -29,8 +30,12 @@ class JobQueue:
         wait: Callable[[threading.Condition, float | None], object] = (
             threading.Condition.wait
         ),
+        show: Callable[[int], None] = lambda _: None,
     ) -> None:
-        """Bound the queue to `max_rows`; a test drives `clock` and `wait` by hand."""
+        """Bound the queue to `max_rows`; a test drives `clock` and `wait` by hand.
+
+        `show` is told how many rows wait, in the order in which that changes.
+        """
         self.maxsize = max_rows
         self._changing = threading.Lock()
         self._filled = threading.Condition(self._changing)
@@ -39,6 +44,7 @@ class JobQueue:
         self._release = release
         self._clock = clock
         self._wait = wait
+        self._show = show
         self._closed = False
         # The batch that runs now, or ran last.
         self._taken: list[Piece] = []
@@ -68,6 +74,7 @@ class JobQueue:
                 if not (self._sweep() or self._displace(item)):
                     raise queue.Full
             self._lines.setdefault(item.key, Line()).add(item)
+            self._show(self._rows())
             self._release.arrived(item.rows, self._clock())
             self._filled.notify()
 
@@ -78,9 +85,8 @@ class JobQueue:
         """
         with self._changing:
             waiting = self._waiting()
-        mine = waiting.pop(job.client, 0)
-        share = mine + job.rows
-        return mine + sum(min(rows, share) for rows in waiting.values())
+            share = waiting[job.client] + job.rows
+            return sum(min(rows, share) for rows in waiting.values())
 
     def take(self, max_batch_size: Callable[[Key], int]) -> list[Piece] | None:
         """Block until a batch is full or the rule releases it; None: closed and empty.
@@ -117,6 +123,7 @@ class JobQueue:
             jobs = {piece.job for piece in self._taken}
             jobs.update(*self._lines.values())
             self._lines.clear()
+            self._show(0)
             return [job for job in jobs if not job.is_answered()]
 
     def _most_urgent(self, max_batch_size: Callable[[Key], int]) -> tuple[float, Key]:
@@ -139,9 +146,10 @@ class JobQueue:
 
     def _take_from(self, key: Key, max_batch_size: int) -> list[Piece]:
         line = self._lines.pop(key)
-        pieces = line.take(max_batch_size, self._is_dead)
+        pieces = line.take(max_batch_size, partial(is_dead, now=self._clock()))
         if line.rows():
             self._lines[key] = line
+        self._show(self._rows())
         return pieces
 
     def _sweep(self) -> bool:
@@ -150,7 +158,7 @@ class JobQueue:
             return False
         self._swept = True
         for key, line in list(self._lines.items()):
-            line.drop_dead(self._is_dead)
+            line.drop_dead(partial(is_dead, now=self._clock()))
             if not line.rows():
                 del self._lines[key]
         return True
@@ -175,13 +183,13 @@ class JobQueue:
 
     def _waiting(self) -> Counter[str]:
         """Rows that wait, by client."""
+        if len(self._lines) == 1:
+            (line,) = self._lines.values()
+            return line.waiting
         waiting: Counter[str] = Counter()
         for line in self._lines.values():
             waiting.update(line.waiting)
         return waiting
-
-    def _is_dead(self, job: Job) -> bool:
-        return is_dead(job, self._clock())
 
 
 def is_dead(job: Job, now: float) -> bool:

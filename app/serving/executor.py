@@ -16,7 +16,7 @@ from app.serving.batch_times import BatchTimes
 from app.serving.ceiling import Ceilings
 from app.serving.execution import Observer, compute, padded
 from app.serving.fuse import Fuse
-from app.serving.job import Key
+from app.serving.job import Key, tell
 from app.serving.job_queue import is_dead
 from app.serving.line import Piece, rows_in
 
@@ -235,8 +235,11 @@ def _fail(pieces: Sequence[Piece], error: BasketError) -> None:
 
 def _answer(pieces: Sequence[Piece], outputs: Tensors, now: float) -> None:
     begin, batch_rows = 0, rows_in(pieces)
+    answered = []
     for job, start, stop in pieces:
         end = begin + stop - start
         rows = {name: array[begin:end] for name, array in outputs.items()}
-        job.add(start, rows, batch_rows, now)
+        if job.add(start, rows, batch_rows, now):
+            answered.append(job)
         begin = end
+    tell(answered)

@@ -1,8 +1,9 @@
 """A job: one request's rows, from the request thread to the batch and back."""
 
+import itertools
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -13,6 +14,9 @@ from app.errors import Late
 # Rows may share a batch when their keys are equal: the signature's name, and each
 # input's name, dtype and row shape.
 Key = tuple[str, tuple[tuple[str, str, tuple[int, ...]], ...]]
+
+# How long those before a job, who are told first, may take.
+_TOLD_WITHIN_S = 1.0
 
 
 @dataclass(frozen=True)
@@ -45,6 +49,7 @@ class Job:
         "_claim",
         "_error",
         "_finished_at",
+        "_next",
         "_parts",
         "_started_at",
         "client",
@@ -92,6 +97,8 @@ class Job:
         self._error: Exception | None = None
         self._batch_rows = 0
         self._started_at = self._finished_at = 0.0
+        # Whose thread to wake next.
+        self._next: Job | None = None
         # Taken by the first who answers, so that no second answer can follow.
         self._claim = threading.Lock()
         # Held until the answer is there: the lightest thing to wait on.
@@ -107,7 +114,12 @@ class Job:
         """
         left_s = self.deadline - time.monotonic()
         if not self._answered.acquire(timeout=max(left_s, 0)):
-            raise Late("no answer was ready before the request's deadline")
+            if self._claim.acquire(blocking=False):
+                raise Late("no answer was ready before the request's deadline")
+            # It is there, and its turn to be told is near.
+            self._answered.acquire(timeout=_TOLD_WITHIN_S)
+        if self._next is not None:
+            self._next._answered.release()
         if self._error is not None:
             # A batch's jobs share one error object; each raises it afresh.
             raise self._error.with_traceback(None)
@@ -131,10 +143,10 @@ class Job:
         """Note that some of the rows start to run."""
         self._started_at = self._started_at or now
 
-    def add(self, start: int, outputs: Tensors, batch_rows: int, now: float) -> None:
+    def add(self, start: int, outputs: Tensors, batch_rows: int, now: float) -> bool:
         """Take the outputs of the rows from `start` on, which ran in such a batch.
 
-        The last rows make the answer.
+        Says whether these, the last ones, make the answer; `tell` has to follow then.
         """
         self._batch_rows = max(self._batch_rows, batch_rows)
         self._parts[start] = outputs
@@ -142,13 +154,26 @@ class Job:
         rows = sum(len(next(iter(part.values()))) for part in parts)
         if rows == self.rows and self._claim.acquire(blocking=False):
             self._finished_at = now
-            self._answered.release()
+            return True
+        return False
 
     def fail(self, error: Exception) -> None:
         """Answer with an error, unless there is an answer already."""
         if self._claim.acquire(blocking=False):
             self._error = error
             self._answered.release()
+
+
+def tell(jobs: Sequence[Job]) -> None:
+    """Wake the threads of answered jobs, each of which wakes the next.
+
+    All at once they would fight for the interpreter's lock, and each switch between
+    two of them takes longer than to encode a small answer.
+    """
+    for job, following in itertools.pairwise(jobs):
+        job._next = following
+    if jobs:
+        jobs[0]._answered.release()
 
 
 def _joined(by_start: dict[int, Tensors]) -> Tensors:

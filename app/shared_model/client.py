@@ -12,7 +12,7 @@ from typing import Any
 from app.engines.base import Tensors
 from app.errors import Abandoned, BasketError, Late, ModelProcessGone, Stopping
 from app.hang_up import HungUp
-from app.serving.job import Job
+from app.serving.job import Job, tell
 from app.shared_model import failures
 from app.shared_model.load import Load
 from app.shared_model.wire import Connection, Frame, WireError
@@ -240,4 +240,5 @@ def _fill_in(job: Job, frame: Frame) -> None:
     # One clock for all processes of a machine.
     started_at, finished_at = meta["times"]
     job.start(started_at)
-    job.add(0, frame.tensors, meta["batch_rows"], finished_at)
+    if job.add(0, frame.tensors, meta["batch_rows"], finished_at):
+        tell([job])

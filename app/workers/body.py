@@ -41,6 +41,10 @@ class DirectBody(io.RawIOBase):
         """Yes."""
         return True
 
+    def is_read(self) -> bool:
+        """Say whether nothing is left."""
+        return not self._left
+
     def readinto(self, buffer: "WriteableBuffer") -> int:
         """Fill the buffer as far as there is something; 0: the end.
 

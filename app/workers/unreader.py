@@ -3,6 +3,7 @@
 Gunicorn's own unreader waits for a client for as long as it likes.
 """
 
+import select
 import socket
 import ssl
 import struct
@@ -34,12 +35,12 @@ class TimelyUnreader(SocketUnreader):
     def has_header(self) -> bool:
         """Take what has come; say whether it is a header, or one no more can help.
 
-        The socket must not block.
+        A socket under TLS must not block.
         """
         data = self.take_buffered()
         try:
             while _HEADER_END not in data and len(data) < _PARKED_BYTES:
-                more = self.sock.recv(self.mxchunk)
+                more = self._receive_at_once()
                 data += more
                 if not more:
                     break
@@ -55,6 +56,17 @@ class TimelyUnreader(SocketUnreader):
         elif self._header_since is None:
             self._header_since = time.monotonic()
         return is_there
+
+    def _receive_at_once(self) -> bytes:
+        if isinstance(self.sock, ssl.SSLSocket):
+            return self.sock.recv(self.mxchunk)
+        return self.sock.recv(self.mxchunk, socket.MSG_DONTWAIT)
+
+    def comes_within(self, timeout_s: float) -> bool:
+        """Wait so long for bytes; say whether there are some, or an end."""
+        poll = select.poll()
+        poll.register(self.sock, select.POLLIN)
+        return bool(poll.poll(timeout_s * 1000))
 
     def header_age_s(self) -> float:
         """Seconds since the first bytes of an unfinished header were seen."""

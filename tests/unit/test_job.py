@@ -1,6 +1,7 @@
 """A job: one answer, all rows, the right times."""
 
 import contextlib
+import queue
 import threading
 import time
 
@@ -8,7 +9,7 @@ import numpy as np
 import pytest
 
 from app.errors import Late, ModelFailed, Stopping
-from app.serving.job import Job
+from app.serving.job import Job, tell
 from tests.support.jobs import job
 
 
@@ -16,11 +17,16 @@ def _outputs(*values):
     return {"output": np.array(values, np.float32).reshape(-1, 1)}
 
 
+def _add(one, *part):
+    if one.add(*part):
+        tell([one])
+
+
 def test_wait_gives_the_outputs_back():
     """The outputs that were added are the answer."""
     one = job(7)
     one.start(one.enqueued_at + 1.0)
-    one.add(0, _outputs(7), 5, one.enqueued_at + 3.0)
+    _add(one, 0, _outputs(7), 5, one.enqueued_at + 3.0)
     answer = one.wait()
     assert answer.outputs["output"].tolist() == [[7]]
     assert answer.batch_rows == 5
@@ -67,7 +73,7 @@ def test_an_answer_that_is_there_is_given_after_the_deadline():
     """An answer that is there already is not thrown away for being late."""
     one = job(7, deadline=time.monotonic() - 1)
     one.start(one.enqueued_at)
-    one.add(0, _outputs(7), 1, one.enqueued_at)
+    _add(one, 0, _outputs(7), 1, one.enqueued_at)
     assert one.wait().outputs["output"].tolist() == [[7]]
 
 
@@ -77,7 +83,7 @@ def test_wait_blocks_until_another_thread_answers():
     waiter = threading.Thread(target=lambda: answers.append(one.wait()))
     waiter.start()
     one.start(one.enqueued_at)
-    one.add(0, _outputs(7), 1, one.enqueued_at)
+    _add(one, 0, _outputs(7), 1, one.enqueued_at)
     waiter.join(10)
     assert answers[0].outputs["output"].tolist() == [[7]]
 
@@ -87,7 +93,7 @@ def test_pieces_are_joined_in_order():
     one = job(1, 2, 3, 4, 5)
     for values in ([3, 4], [1, 2], [5]):
         assert not one.is_answered()
-        one.add(values[0] - 1, _outputs(*values), 2, 0.0)
+        _add(one, values[0] - 1, _outputs(*values), 2, 0.0)
     assert one.is_answered()
     assert one.wait().outputs["output"].tolist() == [[1], [2], [3], [4], [5]]
 
@@ -96,7 +102,7 @@ def test_each_output_is_joined_by_itself():
     """A model's several outputs are joined each under its own name."""
     one = job(1, 2)
     for value in (1, 2):
-        one.add(value - 1, {"a": np.array([value]), "b": np.array([-value])}, 1, 0.0)
+        _add(one, value - 1, {"a": np.array([value]), "b": np.array([-value])}, 1, 0.0)
     outputs = one.wait().outputs
     assert {name: array.tolist() for name, array in outputs.items()} == {
         "a": [1, 2],
@@ -108,7 +114,7 @@ def test_the_first_answer_stands():
     """After an error neither outputs nor another error change the answer."""
     one = job(7)
     one.fail(ModelFailed("first"))
-    one.add(0, _outputs(7), 1, 0.0)
+    _add(one, 0, _outputs(7), 1, 0.0)
     one.fail(Stopping("second"))
     with pytest.raises(ModelFailed, match="first"):
         one.wait()
@@ -117,7 +123,7 @@ def test_the_first_answer_stands():
 def test_a_result_is_not_overtaken_by_an_error():
     """After the result a later error is ignored."""
     one = job(7)
-    one.add(0, _outputs(7), 1, 0.0)
+    _add(one, 0, _outputs(7), 1, 0.0)
     one.fail(Stopping("too late"))
     assert one.wait().outputs["output"].tolist() == [[7]]
 
@@ -132,7 +138,7 @@ def test_threads_that_race_give_one_answer():
         def answer(place, one=one, start=start):
             start.wait()
             if place == 0:
-                one.add(0, _outputs(7), 1, 0.0)
+                _add(one, 0, _outputs(7), 1, 0.0)
             else:
                 one.fail(ModelFailed(f"thread {place}"))
 
@@ -150,9 +156,9 @@ def test_times_span_from_arrival_to_the_first_and_the_last_row():
     one = job(1, 2, 3)
     arrived_at = one.enqueued_at
     one.start(arrived_at + 0.5)
-    one.add(0, _outputs(1, 2), 2, arrived_at + 1.0)
+    _add(one, 0, _outputs(1, 2), 2, arrived_at + 1.0)
     one.start(arrived_at + 2.0)
-    one.add(2, _outputs(3), 1, arrived_at + 2.5)
+    _add(one, 2, _outputs(3), 1, arrived_at + 2.5)
     answer = one.wait()
     assert answer.queue_s == pytest.approx(0.5)
     assert answer.infer_s == pytest.approx(2.0)
@@ -181,3 +187,50 @@ def test_a_job_that_never_ran_is_still_in_the_queue():
 def test_the_key_tells_what_may_share_a_batch(first, second, alike):
     """Keys are equal when names, dtypes and row shapes are, whatever the rows."""
     assert (first.key == second.key) == alike
+
+
+def test_one_thread_wakes_the_next():
+    """All threads of a batch get their answers, though only the first was woken."""
+    jobs = [job(value) for value in range(5)]
+    answers = queue.SimpleQueue()
+
+    def wait(one):
+        answers.put(one.wait().outputs["output"].item())
+
+    threads = [threading.Thread(target=wait, args=(one,)) for one in jobs]
+    for thread in threads:
+        thread.start()
+    for value, one in enumerate(jobs):
+        assert one.add(0, _outputs(value), 5, 0.0)
+    assert answers.empty()
+    tell(jobs)
+    assert sorted(answers.get(timeout=10) for _ in jobs) == [0, 1, 2, 3, 4]
+    for thread in threads:
+        thread.join()
+
+
+def test_who_gave_up_has_no_answer_to_pass_on():
+    """A job whose thread no longer waits does not become answered, so none is told."""
+    late = job(7, deadline=time.monotonic() - 1)
+    with pytest.raises(Late):
+        late.wait()
+    assert late.is_answered()
+    assert not late.add(0, _outputs(7), 1, 0.0)
+
+
+def test_who_is_late_gets_an_answer_that_is_about_to_be_told():
+    """Past its deadline a job whose answer is there waits for its turn to be told."""
+    late, following = job(1, deadline=time.monotonic() - 1), job(2)
+    for one in (late, following):
+        assert one.add(0, _outputs(7), 2, 0.0)
+    answers = queue.SimpleQueue()
+    threads = [
+        threading.Thread(target=lambda one=one: answers.put(one.wait()))
+        for one in (late, following)
+    ]
+    for thread in threads:
+        thread.start()
+    tell([late, following])
+    assert [answers.get(timeout=10).batch_rows for _ in threads] == [2, 2]
+    for thread in threads:
+        thread.join()

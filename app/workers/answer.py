@@ -1,0 +1,95 @@
+"""One request of Gunicorn's threaded worker: the application's answer, in one piece.
+
+Gunicorn's own way sends the header and the body in two calls, which wake the client
+twice, and can hand files to the kernel, which no application here has.
+"""
+
+import datetime
+from typing import Any, cast
+
+from gunicorn import util
+from gunicorn.http import wsgi
+from gunicorn.workers.gthread import TConn, ThreadWorker
+
+
+class WholeResponse(wsgi.Response):
+    """A response whose header waits for the first bytes of the body."""
+
+    _head = b""
+
+    def send_headers(self) -> None:
+        """Make the header."""
+        if not self.headers_sent:
+            lines = self.default_headers()
+            lines.extend(f"{name}: {value}\r\n" for name, value in self.headers)
+            self._head = f"{''.join(lines)}\r\n".encode("latin-1")
+            self.headers_sent = True
+
+    def _emit_body(self, data: bytes) -> None:
+        head, self._head = self._head, b""
+        if head and not self.chunked:
+            data = head + data
+        elif head:
+            util.write(self.sock, head)
+        util.write(self.sock, data, self.chunked)
+
+    def close(self) -> None:
+        """Send what is left: a header without a body, the end of one in chunks."""
+        self.send_headers()
+        if self._head:
+            util.write(self.sock, self._head)
+        super().close()
+
+
+def answer(worker: ThreadWorker, req: Any, conn: TConn) -> bool:
+    """Run the application on a request and send what it gives.
+
+    As ThreadWorker.handle_request, whose settings and hooks hold here too. Says
+    whether the connection may be used again.
+    """
+    cfg = worker.cfg
+    response, environ = None, cast("Any", {})
+    try:
+        cfg.pre_request(worker, req)
+        begun = datetime.datetime.now()
+        response, environ = cast("Any", wsgi.create)(
+            req, conn.sock, conn.client, conn.server, cfg, response_class=WholeResponse
+        )
+        environ["wsgi.multithread"] = True
+        _count(worker, response)
+        parts = worker.wsgi(environ, response.start_response)
+        try:
+            for part in parts:
+                response.write(part)
+            response.close()
+        finally:
+            worker.log.access(response, req, environ, datetime.datetime.now() - begun)
+            if hasattr(parts, "close"):
+                parts.close()
+        return not response.should_close()
+    except OSError:
+        raise
+    except Exception:
+        if response is None or not response.sent:
+            raise
+        # It is too late for an error of its own: the end of the connection says it.
+        worker.log.exception("Error handling request")
+        util.close_graceful(conn.sock)
+        raise StopIteration from None
+    finally:
+        try:
+            cfg.post_request(worker, req, environ, response)
+        except Exception:
+            worker.log.exception("Exception in post_request hook")
+
+
+def _count(worker: ThreadWorker, response: WholeResponse) -> None:
+    """Close the connection where the worker ends, or keeps none or no more."""
+    worker.nr += 1
+    if worker.nr >= worker.max_requests and worker.alive:
+        worker.log.info("Autorestarting worker after current request.")
+        worker.alive = False
+    kept = len(worker.keepalived_conns)
+    keeps = worker.cfg.keepalive and kept < worker.max_keepalived
+    if not worker.alive or not keeps:
+        response.force_close()

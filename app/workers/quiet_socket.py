@@ -1,0 +1,83 @@
+"""A socket that keeps the interpreter's lock for what does not have to wait.
+
+Python lets go of its lock around every call of the kernel. Among many request threads
+each time is a fight for it, with several switches between threads, which take longer
+than to copy a small request out of the kernel or an answer into it.
+"""
+
+import ctypes
+import errno
+import os
+import socket
+from typing import TYPE_CHECKING, Any, Self
+
+if TYPE_CHECKING:
+    from _typeshed import ReadableBuffer, WriteableBuffer
+
+# A PyDLL keeps the lock.
+_libc = ctypes.PyDLL(None, use_errno=True)
+_MUST_WAIT = (errno.EAGAIN, errno.EINTR)
+# Larger pieces are worth letting others run meanwhile.
+_SMALL_BYTES = 1 << 16
+
+_libc.recv.argtypes = _libc.send.argtypes = (
+    *(ctypes.c_int, ctypes.c_void_p, ctypes.c_size_t, ctypes.c_int),
+)
+_libc.recv.restype = _libc.send.restype = ctypes.c_ssize_t
+
+
+class QuietSocket(socket.socket):
+    """A connected socket; what has to wait, or is large, is left to Python's own."""
+
+    @classmethod
+    def of(cls, sock: socket.socket) -> Self:
+        """Take a socket's connection over."""
+        timeout_s = sock.gettimeout()
+        taken = cls(fileno=sock.detach())
+        taken.settimeout(timeout_s)
+        return taken
+
+    def recv(self, bufsize: int, flags: int = 0, /) -> bytes:
+        """As socket.recv."""
+        if bufsize > _SMALL_BYTES:
+            return super().recv(bufsize, flags)
+        buffer = ctypes.create_string_buffer(bufsize)
+        count = self._at_once(_libc.recv, buffer, bufsize, flags)
+        return super().recv(bufsize, flags) if count is None else buffer.raw[:count]
+
+    def recv_into(
+        self, buffer: "WriteableBuffer", nbytes: int = 0, flags: int = 0
+    ) -> int:
+        """As socket.recv_into."""
+        view = memoryview(buffer).cast("B")
+        size = nbytes or len(view)
+        if 0 < size <= _SMALL_BYTES:
+            target = (ctypes.c_char * size).from_buffer(view)
+            count = self._at_once(_libc.recv, target, size, flags)
+            if count is not None:
+                return count
+        return super().recv_into(buffer, nbytes, flags)
+
+    def sendall(self, data: "ReadableBuffer", flags: int = 0, /) -> None:
+        """As socket.sendall."""
+        sent = None
+        if isinstance(data, bytes) and len(data) <= _SMALL_BYTES:
+            how = flags | socket.MSG_NOSIGNAL
+            sent = self._at_once(_libc.send, data, len(data), how)
+        if sent != memoryview(data).nbytes:
+            super().sendall(memoryview(data)[sent or 0 :], flags)
+
+    def setblocking(self, flag: bool, /) -> None:
+        """As socket.setblocking, without asking the kernel for what is set."""
+        if flag != self.getblocking():
+            super().setblocking(flag)
+
+    def _at_once(self, call: Any, buffer: Any, size: int, flags: int) -> int | None:
+        """What the call gives if it need not wait, else None."""
+        count: int = call(self.fileno(), buffer, size, flags | socket.MSG_DONTWAIT)
+        if count >= 0:
+            return count
+        number = ctypes.get_errno()
+        if number in _MUST_WAIT:
+            return None
+        raise OSError(number, os.strerror(number))

@@ -98,7 +98,7 @@ def _raw_path(environ: Environ) -> str:
     """The path with its percent signs, as the client sent it."""
     sent: str = environ.get("RAW_URI") or environ.get("REQUEST_URI") or ""
     if not sent:
-        sent = quote(environ["PATH_INFO"].encode("latin-1"))
+        sent = quote(environ["PATH_INFO"].encode("latin-1"), safe="/:")
     # A proxy's request begins with the host, and a mounted application's with where.
     path = re.sub("^https?://[^/]*", "", sent, flags=re.IGNORECASE).partition("?")[0]
     return path.removeprefix(environ.get("SCRIPT_NAME", ""))

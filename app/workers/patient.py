@@ -69,7 +69,7 @@ class PatientThreadWorker(ThreadWorker):
         """Set a limit on the listeners, which hand it down to connections."""
         for listener in self.sockets:
             limit_sending(listener, _SENDING_S)
-        self._may_stay = threading.BoundedSemaphore(max(self.cfg.threads // 2, 1))
+        self.may_stay = threading.BoundedSemaphore(max(self.cfg.threads // 2, 1))
         super().init_process()
 
     def handle(self, conn: TConn) -> Any:
@@ -86,7 +86,7 @@ class PatientThreadWorker(ThreadWorker):
     def _has_next(self, conn: TConn) -> bool:
         """Wait a moment for the next request, unless the thread is wanted elsewhere."""
         unreader = _unreader(conn)
-        if unreader is None or not self.alive or not self._may_stay.acquire(False):
+        if unreader is None or not self.alive or not self.may_stay.acquire(False):
             return False
         try:
             is_wanted = self.tpool._work_queue.qsize() > 0
@@ -94,7 +94,7 @@ class PatientThreadWorker(ThreadWorker):
                 unreader.has_more() or unreader.comes_within(_STAY_S)
             )
         finally:
-            self._may_stay.release()
+            self.may_stay.release()
 
     def _handle_next(self, conn: TConn) -> Any:
         """Answer a request if its header is there; else let the connection wait."""

@@ -17,6 +17,8 @@ if TYPE_CHECKING:
 # A PyDLL keeps the lock.
 _libc = ctypes.PyDLL(None, use_errno=True)
 _MUST_WAIT = (errno.EAGAIN, errno.EINTR)
+# Plain numbers: those of the module are enums, which take long to join.
+_AT_ONCE, _NO_SIGNAL = int(socket.MSG_DONTWAIT), int(socket.MSG_NOSIGNAL)
 # Larger pieces are worth letting others run meanwhile.
 _SMALL_BYTES = 1 << 16
 
@@ -62,8 +64,7 @@ class QuietSocket(socket.socket):
         """As socket.sendall."""
         sent = None
         if isinstance(data, bytes) and len(data) <= _SMALL_BYTES:
-            how = flags | socket.MSG_NOSIGNAL
-            sent = self._at_once(_libc.send, data, len(data), how)
+            sent = self._at_once(_libc.send, data, len(data), flags | _NO_SIGNAL)
         if sent != memoryview(data).nbytes:
             super().sendall(memoryview(data)[sent or 0 :], flags)
 
@@ -74,7 +75,7 @@ class QuietSocket(socket.socket):
 
     def _at_once(self, call: Any, buffer: Any, size: int, flags: int) -> int | None:
         """What the call gives if it need not wait, else None."""
-        count: int = call(self.fileno(), buffer, size, flags | socket.MSG_DONTWAIT)
+        count: int = call(self.fileno(), buffer, size, flags | _AT_ONCE)
         if count >= 0:
             return count
         number = ctypes.get_errno()

@@ -13,6 +13,7 @@ from contextlib import contextmanager
 
 from gunicorn.http.unreader import SocketUnreader
 
+_AT_ONCE = int(socket.MSG_DONTWAIT)
 _HEADER_END = b"\r\n\r\n"
 # More of an unfinished header is left to the parser, which knows the limits.
 _PARKED_BYTES = 1 << 16
@@ -60,7 +61,7 @@ class TimelyUnreader(SocketUnreader):
     def _receive_at_once(self) -> bytes:
         if isinstance(self.sock, ssl.SSLSocket):
             return self.sock.recv(self.mxchunk)
-        return self.sock.recv(self.mxchunk, socket.MSG_DONTWAIT)
+        return self.sock.recv(self.mxchunk, _AT_ONCE)
 
     def comes_within(self, timeout_s: float) -> bool:
         """Wait so long for bytes; say whether there are some, or an end."""

@@ -3,6 +3,7 @@
 import json
 import os
 import re
+import shutil
 import subprocess
 import sys
 from pathlib import Path
@@ -19,8 +20,9 @@ BLOCKS = re.findall(r"^```\w*\n(.*?)^```$", PAGE, re.M | re.S)
 pytestmark = pytest.mark.timeout(240)
 
 
-def run(command):
+def run(command, **settings):
     environ = {k: v for k, v in os.environ.items() if not k.startswith("BASKET_")}
+    environ |= settings
     # The page's .venv is the environment that these tests run in.
     command = command.replace(".venv/bin", str(Path(sys.executable).parent))
     return subprocess.run(
@@ -52,15 +54,18 @@ def test_the_page_has_the_commands_that_are_tested_here():
     assert COMMANDS == [
         ".venv/bin/flask --app wsgi models check digits",
         ".venv/bin/flask --app wsgi models export digits",
+        COMMANDS[2],
+        ".venv/bin/flask --app wsgi models quantize digits --int8 --data scans.npy",
     ]
+    assert COMMANDS[2].startswith('.venv/bin/python -c "import numpy, sklearn')
+
+
+def without_numbers(text):
+    return re.sub(r" +\d+\.\d+(e[+-]\d+)?", " N", text)
 
 
 def test_the_check_prints_what_is_shown():
     """The demo model passes, with the lines of the page; only numbers may differ."""
-
-    def without_numbers(text):
-        return re.sub(r" +\d+\.\d+(e[+-]\d+)?", " N", text)
-
     printed = run(COMMANDS[0])
     assert without_numbers(printed) == without_numbers(block("loading digits"))
 
@@ -84,6 +89,17 @@ def test_the_export_is_served(exported, tmp_path):
     (shown,) = re.findall(r'^\{"predictions":\[\[(.*)\]\]\}$', readme, re.M)
     wanted = [float(number) for number in shown.split(",")]
     assert given == pytest.approx(wanted, abs=1e-5)
+
+
+def test_a_model_is_quantized_as_shown(tmp_path):
+    """The page's rows are made, and its command prints its lines on a copy."""
+    shutil.copytree(ROOT / "models/digits/1", tmp_path / "models/digits/1")
+    scans = str(tmp_path / "scans.npy")
+    run(COMMANDS[2].replace("scans.npy", scans))
+    models = str(tmp_path / "models")
+    printed = run(COMMANDS[3].replace("scans.npy", scans), BASKET_MODEL_DIR=models)
+    printed = printed.replace(scans, "scans.npy").replace(models, "models")
+    assert without_numbers(printed) == without_numbers(block("starting TensorFlow"))
 
 
 def test_the_configuration_is_one(tmp_path):

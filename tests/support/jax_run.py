@@ -1,0 +1,129 @@
+"""What the engine jax does, in a process where Keras runs on JAX.
+
+`python -m tests.support.jax_run FOLDER` reads FOLDER/batch.npz, runs the models there,
+and writes FOLDER/answers.npz and FOLDER/found.json for the test that waits for it.
+"""
+
+import json
+import logging
+import sys
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from app.engines import keras_jax
+from app.engines.base import Signature, TensorSpec
+from app.errors import ModelLoadError, OutOfDeviceMemory
+from app.settings import Settings
+
+# As large as no machine's memory: 4 TiB for the largest batch.
+HUGE_SIDE, HUGE_ROWS = 1 << 14, 1 << 12
+
+
+def several(folder: Path) -> dict[str, Any]:
+    """A model of several inputs and outputs, opened as the server opens it."""
+    settings = Settings(max_batch_size=3, allowed_batch_sizes=(1, 3))
+    engine = keras_jax.open_engine(folder / "several.keras", settings)
+    compiled = _compilations.count
+    with np.load(folder / "batch.npz") as batch:
+        arrays = dict(batch)
+    answers = {
+        f"{rows} {name}": array
+        for rows in (1, 2, 8)
+        for name, array in engine.run(
+            {name: array[:rows] for name, array in arrays.items()}
+        ).items()
+    }
+    np.savez(folder / "answers.npz", **answers)
+    signature = engine.signatures["serving_default"]
+    specs = (*signature.inputs, *signature.outputs)
+    return {
+        "specs": [[spec.name, str(spec.dtype), list(spec.shape)] for spec in specs],
+        "compiled_by_requests": _compilations.count - compiled,
+    }
+
+
+def free_sizes(keras: Any) -> list[Any]:
+    """A model that leaves a size free: answers for two of them."""
+    row = keras.Input((None, 3), name="row")
+    model = keras.Model(row, keras.ops.sum(row, axis=1))
+    engine = keras_jax.KerasJaxEngine(model, [1, 2])
+    engine.compile_all()
+    batches = [np.ones((2, size, 3), np.float32) for size in (1, 5)]
+    return [
+        array.tolist()
+        for batch in batches
+        for array in engine.run({"row": batch}).values()
+    ]
+
+
+def wide_numbers(keras: Any) -> list[int]:
+    """What a model makes of 64-bit numbers."""
+    row = keras.Input((1,), name="row", dtype="int64")
+    model = keras.Model(row, row + 1)
+    spec = TensorSpec("row", np.dtype(np.int64), (1,))
+    signature = Signature((spec,), (spec,))
+    engine = keras_jax.KerasJaxEngine(model, [1], signature)
+    (output,) = engine.run({"row": np.array([[1 << 40]])}).values()
+    return [int(output[0, 0]), output.dtype.itemsize]
+
+
+def out_of_memory(keras: Any) -> str:
+    """What the engine says of a batch that is too large for any memory."""
+    row = keras.Input((1, 1), name="row")
+    huge = keras.ops.tile(row, (1, HUGE_SIDE, HUGE_SIDE))
+    engine = keras_jax.KerasJaxEngine(keras.Model(row, huge), [1, HUGE_ROWS])
+    try:
+        engine.run({"row": np.ones((HUGE_ROWS, 1, 1), np.float32)})
+    except OutOfDeviceMemory as error:
+        return str(error)
+    return ""
+
+
+def look_up(keras: Any) -> str:
+    """What the engine says of a layer that only TensorFlow has."""
+    number = keras.Input((1,), name="number", dtype="int64")
+    found = keras.layers.IntegerLookup(vocabulary=[7, 8])(number)
+    try:
+        keras_jax.KerasJaxEngine(keras.Model(number, found), [1]).compile_all()
+    except ModelLoadError as error:
+        return str(error)
+    return ""
+
+
+class _Compilations(logging.Handler):
+    """Counts what JAX compiles, of which it tells its log."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.count = 0
+
+    def emit(self, record: logging.LogRecord) -> None:
+        self.count += "Finished XLA compilation" in record.getMessage()
+
+
+_compilations = _Compilations()
+
+
+def main(folder: Path) -> None:
+    log = logging.getLogger("app")
+    log.setLevel(logging.INFO)
+    log.addHandler(logging.FileHandler(folder / "log"))
+    dispatch = logging.getLogger("jax._src.dispatch")
+    dispatch.setLevel(logging.DEBUG)
+    dispatch.addHandler(_compilations)
+    keras = keras_jax.keras
+    found: dict[str, Any] = {"several": several(folder)}
+    found["compiled"] = _compilations.count
+    found["free_sizes"] = free_sizes(keras)
+    found["wide_numbers"] = wide_numbers(keras)
+    found["out_of_memory"] = out_of_memory(keras)
+    # Before a layer is built that wants it.
+    found["has_tensorflow"] = "tensorflow" in sys.modules
+    found["look_up"] = look_up(keras)
+    (folder / "found.json").write_text(json.dumps(found))
+
+
+if __name__ == "__main__":
+    main(Path(sys.argv[1]))

@@ -4,10 +4,6 @@ import statistics
 import time
 from collections.abc import Callable
 
-from app.engines.ladder import batch_sizes
-
-__all__ = ["batch_sizes", "median_ms"]
-
 # A batch is run so often, or fewer times when it takes long.
 _MOST_RUNS, _LEAST_RUNS, _ENOUGH_S = 15, 3, 1.0
 

@@ -2,7 +2,8 @@
 
 import pytest
 
-from app.commands.timing import batch_sizes, median_ms
+from app.commands.timing import median_ms
+from app.engines.ladder import batch_sizes
 
 
 @pytest.mark.parametrize(

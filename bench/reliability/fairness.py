@@ -27,7 +27,7 @@ _BY_ROW = (50.0, 2.0)
 
 
 @dataclass(frozen=True)
-class _Polite:
+class Polite:
     """What the polite client saw alone and beside the flood."""
 
     rate: float
@@ -36,9 +36,11 @@ class _Polite:
     flood: list[Outcome]
 
     def p99_s(self) -> tuple[float, float]:
+        """In seconds, alone and beside the flood."""
         return _p99_s(self.alone), _p99_s(self.beside)
 
     def failed(self) -> int:
+        """How many of its requests had no answer."""
         return sum(not one.is_good() for one in (*self.alone, *self.beside))
 
 
@@ -48,7 +50,7 @@ def fairness(seconds: float = 30, app: str = GOOD, *, by_row: bool = True) -> Re
     `by_row` shows a device beside it whose cost grows with the rows.
     """
     report = Report("Fairness")
-    seen = _measure(_FIXED, seconds, app)
+    seen = alone_and_beside(seconds, app)
     alone_s, beside_s = seen.p99_s()
     report.notes += [_note(_FIXED, seconds, seen)]
     report.promise(
@@ -66,7 +68,7 @@ def fairness(seconds: float = 30, app: str = GOOD, *, by_row: bool = True) -> Re
     lost = [one for one in seen.flood if not one.right]
     report.promise("flooding requests without an answer", "0", len(lost), held=not lost)
     if by_row:
-        seen = _measure(_BY_ROW, seconds, app)
+        seen = alone_and_beside(seconds, app, _BY_ROW)
         alone_s, beside_s = seen.p99_s()
         report.notes += [
             "",
@@ -77,11 +79,20 @@ def fairness(seconds: float = 30, app: str = GOOD, *, by_row: bool = True) -> Re
     return report
 
 
-def _measure(cost_ms: tuple[float, float], seconds: float, app: str) -> _Polite:
+def alone_and_beside(
+    seconds: float,
+    app: str = GOOD,
+    cost_ms: tuple[float, float] = _FIXED,
+    batch: int = _MAX_BATCH_SIZE,
+) -> Polite:
+    """The polite client alone, then beside the flood, `seconds` each.
+
+    A batch holds `batch` rows and costs `cost_ms`, and something for each row.
+    """
     base_ms, per_row_ms = cost_ms
-    batch_s = (base_ms + per_row_ms * _MAX_BATCH_SIZE) / 1000
-    rate = _POLITE_SHARE * _MAX_BATCH_SIZE / batch_s
-    settings: dict[str, Any] = {"max_batch_size": str(_MAX_BATCH_SIZE)}
+    batch_s = (base_ms + per_row_ms * batch) / 1000
+    rate = _POLITE_SHARE * batch / batch_s
+    settings: dict[str, Any] = {"max_batch_size": str(batch)}
     arguments = ("--threads=512", "--worker-connections=4096")
     with simulated(device(*cost_ms), *arguments, app=app, **settings) as server:
         alone = with_client(server, partial(_send, rate=rate, seconds=seconds, flood=0))
@@ -89,7 +100,7 @@ def _measure(cost_ms: tuple[float, float], seconds: float, app: str) -> _Polite:
             server, partial(_send, rate=rate, seconds=seconds, flood=_FLOOD)
         )
     seen = [one for one in both if one.request.at_s >= _WARM_UP_S]
-    return _Polite(
+    return Polite(
         rate,
         [one for one in alone if one.request.at_s >= _WARM_UP_S],
         [one for one in seen if one.request.tag == _POLITE],
@@ -114,7 +125,7 @@ def _p99_s(outcomes: list[Outcome]) -> float:
     return percentile([one.latency_s for one in outcomes if one.is_good()], 99)
 
 
-def _note(cost_ms: tuple[float, float], seconds: float, seen: _Polite) -> str:
+def _note(cost_ms: tuple[float, float], seconds: float, seen: Polite) -> str:
     base_ms, per_row_ms = cost_ms
     return (
         f"Simulated device, {base_ms:g} ms + {per_row_ms:g} ms a row, batches of up to "

@@ -38,10 +38,15 @@ _GROWTH = 0.02
 _DEVICE = device(base_ms=5, per_row_ms=0.05)
 
 
-def soak(seconds: float = 600, app: str = GOOD, growth: float = _GROWTH) -> Report:
+def soak(
+    seconds: float = 600,
+    app: str = GOOD,
+    growth: float = _GROWTH,
+    rate: float = _RATE,
+) -> Report:
     """Serve a mix for so long, of which up to a minute is warm-up.
 
-    `growth` is the share by which memory may grow after that.
+    `growth` is the share by which memory may grow after that; `rate` is requests/s.
     """
     with tempfile.TemporaryDirectory() as folder:
         models = Path(folder)
@@ -53,7 +58,9 @@ def soak(seconds: float = 600, app: str = GOOD, growth: float = _GROWTH) -> Repo
         with serving(*arguments, app=app, own_session=True, **settings) as server:
             soaked = with_client(
                 server,
-                partial(_soak, server=server, models=models, seconds=seconds),
+                partial(
+                    _soak, server=server, models=models, seconds=seconds, rate=rate
+                ),
             )
     return _report(soaked, seconds, growth)
 
@@ -65,6 +72,7 @@ class _Soak:
     server: Server
     client: Client
     version: Path
+    rate: float
     outcomes: list[Outcome] = field(default_factory=list)
     swaps: int = 0
     loaded: int = 0
@@ -82,7 +90,7 @@ class _Soak:
     async def phase(self, seconds: float, seed: int) -> None:
         """Serve the mix for so long, then note what is held when all have gone."""
         async with _beside(self._swap()), _beside(self._show()):
-            requests = mix.requests(_RATE, seconds, seed)
+            requests = mix.requests(self.rate, seconds, seed)
             await self.client.open_loop(requests, _PATIENCE_S, self.outcomes)
         await self._loaded()
         if self.version.exists():
@@ -136,8 +144,10 @@ class _Soak:
             )
 
 
-async def _soak(client: Client, server: Server, models: Path, seconds: float) -> _Soak:
-    soaking = _Soak(server, client, models / "m" / "2")
+async def _soak(
+    client: Client, server: Server, models: Path, seconds: float, rate: float
+) -> _Soak:
+    soaking = _Soak(server, client, models / "m" / "2", rate)
     before = await metrics.read(client)
     warm_up_s = min(seconds / 3, _LONGEST_WARM_UP_S)
     await soaking.fill_threads()
@@ -163,10 +173,10 @@ async def _beside(work: Coroutine[None, None, None]) -> AsyncIterator[None]:
 def _report(seen: _Soak, seconds: float, growth: float) -> Report:
     report = Report("Soak")
     report.notes += [
-        f"{_WORKERS} workers with {_THREADS} threads, simulated device, {_RATE:.0f} "
-        f"requests/s (Poisson) of good, large, bad, slow and dropped ones for "
-        f"{seconds:.0f} s, a version that comes or goes every {_SWAP_EVERY_S:.0f} s: "
-        f"{tally(seen.outcomes)}."
+        f"{_WORKERS} workers with {_THREADS} threads, simulated device, "
+        f"{seen.rate:.0f} requests/s (Poisson) of good, large, bad, slow and dropped "
+        f"ones for {seconds:.0f} s, a version that comes or goes every "
+        f"{_SWAP_EVERY_S:.0f} s: {tally(seen.outcomes)}."
     ]
     wrong = [one for one in seen.outcomes if not mix.is_as_promised(one)]
     report.promise(

@@ -11,7 +11,6 @@ from app.settings import Settings
 from tests.support.api_page import EXAMPLES, make_models, run
 from tests.support.server import serving
 
-pytestmark = pytest.mark.timeout(240)
 # It stands for a text that nobody can know before.
 ANY_TEXT = "..."
 

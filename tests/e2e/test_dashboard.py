@@ -8,7 +8,7 @@ from tests.support.browser import browsing, needs_chromium
 from tests.support.dashboard import dashboard
 from tests.support.server import serving, simulated_models
 
-pytestmark = [needs_chromium, pytest.mark.timeout(180)]
+pytestmark = needs_chromium
 QUICK = {"base_ms": 20, "per_row_ms": 0, "input_shape": [8], "outputs": 8}
 _CHART = (
     "return [...document.querySelectorAll('canvas')].map(c => c.toDataURL()).join()"

@@ -17,7 +17,6 @@ from tests.support.server import ROOT, serving
 PAGE = (ROOT / "docs/models.md").read_text()
 COMMANDS = re.findall(r"^\$ (.*)$", PAGE, re.M)
 BLOCKS = re.findall(r"^```\w*\n(.*?)^```$", PAGE, re.M | re.S)
-pytestmark = pytest.mark.timeout(240)
 
 
 def run(command, **settings):

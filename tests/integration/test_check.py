@@ -11,7 +11,6 @@ pytestmark = [
     pytest.mark.keras,
     # TensorFlow and Keras warn of their own ageing parts.
     pytest.mark.filterwarnings("ignore::DeprecationWarning"),
-    pytest.mark.timeout(180),
 ]
 
 

@@ -31,7 +31,6 @@ from tests.support.server import (
     wait_until,
 )
 
-pytestmark = pytest.mark.timeout(240)
 with_nginx = pytest.mark.skipif(
     NGINX is None, reason="Debian's package nginx is wanted"
 )

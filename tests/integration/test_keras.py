@@ -13,7 +13,6 @@ pytestmark = [
     pytest.mark.keras,
     # TensorFlow and Keras warn of their own ageing parts.
     pytest.mark.filterwarnings("ignore::DeprecationWarning"),
-    pytest.mark.timeout(180),
 ]
 
 

@@ -20,7 +20,6 @@ pytestmark = [
     pytest.mark.skipif(
         not PYTHON.exists(), reason="no .venv-kserve; `make test` installs it"
     ),
-    pytest.mark.timeout(120),
 ]
 
 

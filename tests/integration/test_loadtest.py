@@ -43,7 +43,6 @@ def descendants():
     return found
 
 
-@pytest.mark.timeout(120)
 def test_a_small_campaign_ends_in_a_report(tmp_path):
     """Two loads on one set-up give two rows, their raw answers, and exit status 0."""
     out = tmp_path / "report"
@@ -68,7 +67,6 @@ def test_a_small_campaign_ends_in_a_report(tmp_path):
         assert all(1 <= int(row["batch_rows"]) <= users for row in rows)
 
 
-@pytest.mark.timeout(120)
 def test_a_server_that_is_not_ready_is_a_row_with_a_problem(tmp_path):
     """A limit that no server keeps puts the problem into the row, and exit status 1."""
     out = tmp_path / "report"
@@ -82,7 +80,6 @@ def test_a_server_that_is_not_ready_is_a_row_with_a_problem(tmp_path):
     assert descendants() == []
 
 
-@pytest.mark.timeout(120)
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
 def test_a_stopped_run_keeps_what_it_has_and_leaves_nothing_behind(tmp_path, number):
     """A signal in the second cell leaves a report of the first and no process."""

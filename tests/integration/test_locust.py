@@ -24,7 +24,6 @@ def requests_of(shown):
     return row["num_requests"], row["num_failures"]
 
 
-@pytest.mark.timeout(120)
 @pytest.mark.parametrize(
     ("user_class", "shape"),
     [("SelfCheckout", "Default"), ("Saturation", "Ramp"), ("SelfCheckout", "Spike")],

@@ -17,7 +17,6 @@ pytestmark = [
     pytest.mark.keras,
     # TensorFlow warns of its own ageing parts.
     pytest.mark.filterwarnings("ignore::DeprecationWarning"),
-    pytest.mark.timeout(180),
 ]
 
 
@@ -295,25 +294,22 @@ def resident_mib():
 
 @pytest.mark.parametrize("kind", ["model.keras", "saved_model.pb"])
 def test_closing_gives_the_memory_back(tf, tmp_path, kind):
-    """A model of 40 MiB that is opened 9 times leaves no more than its first times."""
+    """A model of 16 MiB that is opened 6 times leaves no more than its first two."""
     from app.engines.keras_tensorflow import keras  # noqa: PLC0415
 
     row = keras.Input((1024,), name="row")
-    hidden = row
-    for _ in range(10):
-        hidden = keras.layers.Dense(1024)(hidden)
-    model = keras.Model(row, hidden)
+    model = keras.Model(row, keras.layers.Dense(4 * 1024)(row))
     if kind == "model.keras":
         (tmp_path / "1").mkdir()
         model.save(tmp_path / "1" / kind)
     else:
         model.export(str(tmp_path / "1"), verbose=False)
-    del model, row, hidden
+    del model, row
     closed = []
 
     def use():
         engine = open_engine(tmp_path / "1", Settings())
-        assert engine.weight_bytes == 10 * 4 * (1024 * 1024 + 1024)
+        assert engine.weight_bytes == 4 * 4 * (1024 * 1024 + 1024)
         for name, signature in engine.signatures.items():
             for rows in (1, 64):
                 engine.run({s.name: s.blank(rows) for s in signature.inputs}, name)
@@ -323,9 +319,9 @@ def test_closing_gives_the_memory_back(tf, tmp_path, kind):
         closed.append(engine)
         gc.collect()
 
-    for _ in range(3):
+    for _ in range(2):
         use()
     before_mib = resident_mib()
-    for _ in range(6):
+    for _ in range(4):
         use()
     assert resident_mib() <= before_mib * 1.15

@@ -28,7 +28,6 @@ TILL = [
     {"prices": [1, 2.5, 3], "customer": "Ann"},
     {"prices": [0.5, 0, 0], "customer": {"b64": "Qm9i"}},
 ]
-pytestmark = pytest.mark.timeout(240)
 
 
 def front_models(folder: Path, url: str, **models) -> str:

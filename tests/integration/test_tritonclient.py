@@ -14,7 +14,6 @@ pytestmark = [
     pytest.mark.keras,
     # TensorFlow and Keras warn of their own ageing parts.
     pytest.mark.filterwarnings("ignore::DeprecationWarning"),
-    pytest.mark.timeout(180),
 ]
 KEY = {"Authorization": "Bearer key"}
 WORKERS = 2

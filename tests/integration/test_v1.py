@@ -14,7 +14,6 @@ from tests.support.server import Reply, metric_sum, serving, simulated_models
 
 ECHO = {"base_ms": 0, "input_shape": [3], "outputs": 2}
 PRICES = {"prices": [1, 2.5, 3], "customer": "Ann"}
-pytestmark = pytest.mark.timeout(240)
 
 
 @pytest.fixture(scope="module")

@@ -21,7 +21,6 @@ DEVICE = {
     "memory_rows": ROWS_THAT_FIT,
 }
 IMAGE = '[image]\nsize = [96, 96]\nmode = "RGB"\nscale = "-1..1"\n'
-pytestmark = pytest.mark.timeout(120)
 
 
 @pytest.fixture(scope="module")

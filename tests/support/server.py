@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import Any
 
 ROOT = Path(__file__).parents[2]
-_READY_WITHIN_S = 90
+_READY_WITHIN_S = 240
 
 
 def free_port() -> int:

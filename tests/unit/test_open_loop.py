@@ -87,15 +87,15 @@ def test_nobody_waits_for_a_slow_server():
     by_time = sorted(outcomes, key=lambda outcome: outcome.request.at_s)
     assert all(outcome.is_good() for outcome in by_time)
     assert by_time[0].latency_s >= times[-1]
-    assert by_time[-1].sent_s == pytest.approx(times[-1], abs=0.5)
+    assert by_time[-1].sent_s >= times[-1]
 
 
 def test_latency_counts_from_when_a_request_was_due():
     """A request that was due a second before it could be sent took a second or more."""
     _, (outcome,) = against(echo, lambda client: client.open_loop(requests([-1])))
     assert outcome.is_good()
-    assert 1 <= outcome.latency_s < 1.5
-    assert outcome.sent_s < 0.5
+    assert outcome.latency_s == pytest.approx(outcome.ended_s + 1)
+    assert outcome.ended_s >= outcome.sent_s >= 0
 
 
 def test_another_rows_answer_is_wrong():

@@ -279,6 +279,7 @@ def test_a_web_worker_that_dies_holds_up_no_swap(machine):
     """A version is closed although a web worker that has gone never said a word."""
     old = machine.add("m")
     machine.process()
+    assert machine.loader.wait(PATIENCE_S)
     with closing(client.connect(machine.path)) as silent:
         silent.send({"watch": True})
         assert silent.sock.recv(1) == b"."

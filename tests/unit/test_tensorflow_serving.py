@@ -209,10 +209,12 @@ def test_slow(opened):
             answered.wait(PATIENCE_S)
         return doubles(asked)
 
-    engine, _ = opened(slow_once, timeout_ms=100)
-    with pytest.raises(
-        Late, match=r"server 127\.0\.0\.1 did not answer within 0\.1 s$"
-    ):
+    engine, _ = opened(slow_once, timeout_ms=20_000)
+    (kept,) = engine._connections._kept
+    assert kept.sock.gettimeout() == 20
+    # Only here, where nothing is ever answered in time.
+    kept.sock.settimeout(0.01)
+    with pytest.raises(Late, match=r"server 127\.0\.0\.1 did not answer within 20 s$"):
         engine.run(batch(1))
     answered.set()
     assert engine.run(batch(3))["y"].tolist() == [6]

@@ -37,8 +37,9 @@ serve-granian: $(VENV)/granian.done
 	$(BIN)/granian wsgi:app --interface wsgi --http 1 --blocking-threads 64 \
 		--respawn-failed-workers --workers-kill-timeout 30 $(ARGS)
 
+# Two tests at a time, those of a file in one process: most of them wait.
 test: $(VENV)/dev.done $(KSERVE_VENV)/done
-	$(BIN)/python -m pytest $(ARGS)
+	$(BIN)/python -m pytest --numprocesses=2 --dist=loadfile $(ARGS)
 
 bench: $(VENV)/dev.done
 	$(BIN)/python -m bench.peers $(ARGS)

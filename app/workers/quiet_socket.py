@@ -36,7 +36,8 @@ class QuietSocket(socket.socket):
         """Take a socket's connection over."""
         timeout_s = sock.gettimeout()
         taken = cls(fileno=sock.detach())
-        taken.settimeout(timeout_s)
+        # The kernel keeps what was set; this object does not know of it.
+        socket.socket.settimeout(taken, timeout_s)
         return taken
 
     def recv(self, bufsize: int, flags: int = 0, /) -> bytes:
@@ -69,9 +70,13 @@ class QuietSocket(socket.socket):
             super().sendall(memoryview(data)[sent or 0 :], flags)
 
     def setblocking(self, flag: bool, /) -> None:
-        """As socket.setblocking, without asking the kernel for what is set."""
-        if flag != self.getblocking():
-            super().setblocking(flag)
+        """As socket.setblocking."""
+        self.settimeout(None if flag else 0)
+
+    def settimeout(self, value: float | None, /) -> None:
+        """As socket.settimeout, without asking the kernel for what is set."""
+        if value != self.gettimeout():
+            super().settimeout(value)
 
     def _at_once(self, call: Any, buffer: Any, size: int, flags: int) -> int | None:
         """What the call gives if it need not wait, else None."""

@@ -105,4 +105,4 @@ def _variable(name: str) -> str:
 
 @cache
 def _status_line(status: int) -> str:
-    return f"{status} {HTTPStatus(status).phrase}"
+    return f"{status} {HTTPStatus(status).phrase.upper()}"

@@ -50,12 +50,12 @@ def exported(tmp_path_factory):
 
 def test_the_page_has_the_commands_that_are_tested_here():
     """A command that no test runs does not stand in the page."""
-    assert COMMANDS == [
+    assert [
         ".venv/bin/flask --app wsgi models check digits",
         ".venv/bin/flask --app wsgi models export digits",
         COMMANDS[2],
         ".venv/bin/flask --app wsgi models quantize digits --int8 --data scans.npy",
-    ]
+    ] == COMMANDS
     assert COMMANDS[2].startswith('.venv/bin/python -c "import numpy, sklearn')
 
 

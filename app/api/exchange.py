@@ -83,6 +83,12 @@ class Exchange:
         return parse_qs(text, keep_blank_values=True).get(name, [None])[0]
 
 
+def path_of(environ: Environ) -> str:
+    """The path, as bytes in Latin-1; as for Flask, slashes before it don't count."""
+    path: str = environ["PATH_INFO"]
+    return path if path[1:2] != "/" else "/" + path.lstrip("/")
+
+
 def client_name(environ: Environ) -> str | None:
     """Who asks, for a split of the traffic: X-Client-Id, else the API key."""
     return environ.get("HTTP_X_CLIENT_ID") or environ.get("HTTP_AUTHORIZATION")

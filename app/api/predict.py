@@ -7,7 +7,7 @@ from flask import Flask
 
 from app.api import upload
 from app.api.application import Find
-from app.api.exchange import Exchange, Reply, client_name
+from app.api.exchange import Exchange, Reply, client_name, path_of
 from app.api.inference import Inference
 from app.codec import classes, images, npy, rows
 from app.engines.base import DEFAULT_SIGNATURE, Tensors
@@ -45,7 +45,7 @@ def finder(inference: Inference) -> Find:
         target = Target(client=client_name(exchange.environ))
         return inference.answer(exchange, target, _decode, _encode)
 
-    return lambda environ: answer if environ["PATH_INFO"] in _PATHS else None
+    return lambda environ: answer if path_of(environ) in _PATHS else None
 
 
 def _decode(

@@ -6,7 +6,7 @@ from functools import partial
 from flask import Blueprint, Flask
 
 from app.api.application import Answer, Find
-from app.api.exchange import Environ, Exchange, Reply, client_name
+from app.api.exchange import Environ, Exchange, Reply, client_name, path_of
 from app.api.inference import Inference
 from app.api.v2_metadata import health_blueprint, metadata_blueprint
 from app.api.v2_repository import Repository, repository_blueprint
@@ -53,7 +53,7 @@ def finder(inference: Inference) -> Find:
     """What answers the routes that predict."""
 
     def find(environ: Environ) -> Answer | None:
-        found = _PATH.fullmatch(environ["PATH_INFO"])
+        found = _PATH.fullmatch(path_of(environ))
         if found is None:
             return None
         return partial(_answer, inference, found["name"], found["version"])

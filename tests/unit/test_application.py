@@ -1,0 +1,83 @@
+"""Which requests are answered below Flask, and which by it."""
+
+import json
+import logging
+
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from app import create_app
+from app.settings import Settings
+
+ROW = b'{"instances": [[1.0, 2.0, 3.0]]}'
+PREDICTING = (
+    *("/predict", "/stream_predict"),
+    *("/v1/models/echo:predict", "/V1/models/echo/versions/1:predict"),
+)
+pieces = st.sampled_from(
+    [
+        *("/", "v1", "V1", "v2", "models", "echo", "versions", "labels", "1", "٣"),
+        *(":predict", ":PREDICT", ":regress", "infer", "predict", "stream_predict"),
+        *("stable", "metadata", "config", "ready", "é", "\udcff", "%2F", "?", " "),
+        *("9" * 25, "9" * 5000, "-1", ".."),
+    ]
+)
+paths = st.lists(pieces, max_size=9).map(lambda found: "/" + "".join(found))
+
+
+@pytest.fixture(name="application", scope="module")
+def _application(tmp_path_factory):
+    """An application with one simulated model, and the calls that came to Flask."""
+    folder = tmp_path_factory.mktemp("models")
+    (folder / "echo" / "1").mkdir(parents=True)
+    simulation = {"base_ms": 0, "input_shape": [3], "outputs": 2}
+    (folder / "echo" / "1" / "simulated.json").write_text(json.dumps(simulation))
+    application = create_app(Settings(model_dir=folder))
+    loader = application.extensions["basket"]
+    loader.start()
+    assert loader.wait(10)
+    seen = []
+    application.before_request(lambda: seen.append(1) and None)
+    yield application, seen
+    loader.close(10)
+
+
+@pytest.mark.parametrize("path", PREDICTING)
+def test_predictions_do_not_come_to_flask(application, path):
+    """Flask's hooks see no request that predicts, and it is answered all the same."""
+    application, seen = application
+    seen.clear()
+    reply = application.test_client().post(path, data=ROW)
+    assert reply.json == {"predictions": [[1.0, 2.0]]}
+    assert not seen
+
+
+@pytest.mark.parametrize("path", ["/predict", "/v2/models/echo/infer"])
+@pytest.mark.parametrize("method", ["GET", "PUT", "DELETE"])
+def test_flask_says_which_method_a_prediction_has(application, method, path):
+    """Any other method is a 405 that names POST."""
+    reply = application[0].test_client().open(path, method=method)
+    assert reply.status_code == 405
+    assert "POST" in reply.headers["Allow"]
+    assert "takes no" in reply.json["error"]
+
+
+@settings(
+    max_examples=300,
+    deadline=None,
+    suppress_health_check=[HealthCheck.function_scoped_fixture],
+)
+@given(path=paths)
+def test_both_know_the_same_paths(application, caplog, path):
+    """No POST is left to a route of Flask's that has no view: that would be a 500."""
+    caplog.clear()
+    environ = {"PATH_INFO": path.encode("utf-8", "surrogateescape").decode("latin-1")}
+    with caplog.at_level(logging.ERROR):
+        reply = (
+            application[0]
+            .test_client()
+            .post("/", data=ROW, environ_overrides=environ | {"RAW_URI": ""})
+        )
+    assert reply.status_code < 500 or reply.status_code == 501, path[:200]
+    assert not caplog.records

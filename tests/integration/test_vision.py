@@ -20,6 +20,7 @@ from app.engines import open_engine
 from app.engines.base import TensorSpec
 from app.settings import Settings
 from app.settings.image_config import ImageConfig
+from tests.support.keras_models import tell_apart
 from tests.support.pictures import colours, form, picture, saved
 from tests.support.server import ROOT, serving
 
@@ -139,30 +140,13 @@ def _preprocessed(keras, name, pixels):
     return module.preprocess_input(pixels.astype(np.float32))
 
 
-def _tell_apart(keras, model, rows):
-    """Give a model of random weights statistics and scores that differ by picture.
-
-    As it is made, it answers 0.001 for each of 1000 classes whatever it sees.
-    """
-    for layer in model.layers:
-        if isinstance(layer, keras.layers.BatchNormalization):
-            layer.momentum = 0.0
-    model(rows, training=True)
-    last = model.layers[-1]
-    kernel, _ = last.get_weights()
-    seen = keras.Model(model.input, last.input)(rows).numpy()
-    common = seen.mean(axis=0)
-    kernel *= 3 / np.std((seen - common) @ kernel)
-    last.set_weights([kernel, -common @ kernel])
-
-
 def _bare(keras, name):
     """The model as keras.applications has it; its weights tell pictures apart."""
     side = SIZES[name]
     make = getattr(keras.applications, ARCHITECTURES[name].function)
     model = make(input_shape=(side, side, 3), weights=None)
     seen = [_by_keras(keras, name, upright) for _, upright in FILES.values()]
-    _tell_apart(keras, model, np.stack(seen))
+    tell_apart(keras, model, np.stack(seen))
     return model
 
 

@@ -116,8 +116,9 @@ def encode(outputs: Tensors, *, columnar: bool = False) -> bytes:
         ]
     answer = {"outputs" if columnar else "predictions": whole}
     body = json_text.dumps(answer)
-    # What is not finite has become null, and searching for that is cheap.
-    if b"null" in body and not all(map(_is_finite, arrays.values())):
+    # What is not finite has become null, and searching for that is cheap; for one
+    # letter of it, which numbers have not, it is cheaper still.
+    if b"u" in body and b"null" in body and not all(map(_is_finite, arrays.values())):
         return json_text.dumps_any_float(answer)
     return body
 
@@ -156,7 +157,8 @@ def _values(array: Array, name: str) -> Any:
 
 def _is_plain(body: bytes, payload: dict[str, Any], values: Any) -> bool:
     """Say whether the body has neither bools nor more quotes than keys and options."""
-    if b"true" in body or b"false" in body:
+    # One letter is found many times as fast as a word.
+    if (b"r" in body and b"true" in body) or (b"l" in body and b"false" in body):
         return False
     options = sum(isinstance(value, str) for value in payload.values())
     objects = values if isinstance(values, list) else [values]

@@ -70,6 +70,9 @@ class PatientThreadWorker(ThreadWorker):
         for listener in self.sockets:
             limit_sending(listener, _SENDING_S)
         self.may_stay = threading.BoundedSemaphore(max(self.cfg.threads // 2, 1))
+        # Thirty for a request, each of which Gunicorn looks up in two steps of Python.
+        settings = self.cfg.settings.items()
+        vars(self.cfg).update({name: setting.get() for name, setting in settings})
         super().init_process()
 
     def handle(self, conn: TConn) -> Any:

@@ -1,4 +1,4 @@
-"""How long a batch takes by its rows, learnt from those that ran."""
+"""How long something takes by the rows of a batch, learnt from batches before."""
 
 from app.serving.scatter import Scatter
 
@@ -12,8 +12,8 @@ _OUTLIER = 3.0
 class BatchTimes:
     """A line through rows and seconds in which older batches fade.
 
-    Nexus (SOSP 2019) describes batches by the same line, and measures it before it
-    serves. Used by one thread; others may read.
+    Nexus (SOSP 2019) describes what the engine takes by the same line, and measures
+    it before it serves. Used by one thread; others may read.
     """
 
     def __init__(self) -> None:

@@ -3,7 +3,7 @@
 from typing import Protocol
 
 from app.serving.batch_times import BatchTimes
-from app.serving.scatter import Scatter
+from app.serving.returns import Returns
 from app.settings import Settings
 
 
@@ -51,15 +51,9 @@ class FixedTimeout:
         return oldest_at + self._timeout_s - now
 
 
-# Of the fixed part of a batch's time: how long the clients of a batch are waited for.
-_WINDOW = 1 / 3
-# The share of them that has come back so soon, on average, where holding is tried.
-_RETURNING = 0.9
-# How much less time one batch must take than two.
-_GAIN = 1.3
-# Weight of the newest observation.
-_WEIGHT = 0.2
-# For the scheduler, beside what they scatter.
+# How much less time one batch of all must take than two.
+_GAIN = 1.1
+# For the scheduler, beside what returns scatter; no hold is worth less.
 _JITTER_S = 0.001
 # Batches without holding after a hold in vain: four, each time twice as many.
 _FIRST_PENALTY, _LAST_PENALTY = 4, 256
@@ -70,85 +64,66 @@ class Adaptive:
 
     With clients that think between requests, starting at once is within 1.1 % of the
     best mean that any rule can reach (Deb and Serfozo, 1973, give the optimal control
-    limit). Clients that come back at once split under it into two alternating halves,
-    each of which waits for the other's batch: up to twice the time. This rule sees
-    them come back, and waits the few milliseconds in which they do, as long as one
-    batch then takes clearly less time than two. A hold in which they do not come
-    makes it start at once for the next batches. Nothing to tune.
+    limit). Clients that come back at once split under it into two groups that take
+    turns, each of which waits for the other's batch: up to twice the time. This rule
+    sees them come back, and waits the few milliseconds in which they do, as long as
+    one batch of all of them, with that wait, takes clearly less time than two. A hold
+    in which they do not come makes it start at once for the next batches. Nothing to
+    tune.
     """
 
     def __init__(self, times: BatchTimes) -> None:
         """Store `times`, which learns how long batches take."""
         self._times = times
-        self._observed = 0
-        # Averages: of the share of a batch's rows that come back within the window,
-        # of the seconds after which the last one does, and how far these scatter.
-        self._share = self._last_after_s = 0.0
-        self._scatter_s = Scatter(_WEIGHT)
-        # The batch answered last: when, its rows, and those that came since.
-        self._answered_at: float | None = None
-        self._rows = self._returned = 0
-        self._last_return_s = self._window_s = 0.0
-        self._held = False
+        self._returns = Returns()
+        # Whether the next batch is held, and whether it started without who was
+        # waited for.
+        self._held = self._in_vain = False
         self._penalty = self._without_hold = 0
 
     def arrived(self, rows: int, now: float) -> None:
-        """Count rows that come soon after a batch was answered."""
-        if self._answered_at is None:
-            return
-        after_s = now - self._answered_at
-        if after_s > self._window_s:
-            self._observe()
-            return
-        if self._returned < self._rows:
-            self._last_return_s = after_s
-        self._returned += rows
+        """Count rows that come after a batch was answered."""
+        self._returns.arrived(rows, now)
 
     def finished(self, rows: int, now: float) -> None:
         """Begin to look out for those who are answered now."""
-        if self._answered_at is not None:
-            self._observe()
-        self._answered_at, self._rows, self._returned = now, rows, 0
-        self._window_s = _WINDOW * self._times.of(0)
-
-    def hold_s(self, rows: int, oldest_at: float, now: float) -> float:
-        """The time in which all who were just answered should be back."""
-        del oldest_at
-        missing = self._rows - self._returned
-        if (
-            self._answered_at is None
-            or missing <= 0
-            or self._share < _RETURNING
-            or self._without_hold
-        ):
-            return 0.0
-        back_after_s = self._last_after_s + self._scatter_s.margin() + _JITTER_S
-        left_s = self._answered_at + min(back_after_s, self._window_s) - now
-        two_s = self._times.of(rows) + self._times.of(missing)
-        if left_s <= 0 or two_s < _GAIN * (self._times.of(rows + missing) + left_s):
-            return 0.0
-        self._held = True
-        return left_s
-
-    def _observe(self) -> None:
-        """Learn from those who came back after the last batch."""
-        self._answered_at = None
-        self._observed += 1
-        weight = max(_WEIGHT, 1 / self._observed)
-        share = min(self._returned / self._rows, 1.0)
-        self._share += weight * (share - self._share)
-        if self._returned:
-            error_s = self._last_return_s - self._last_after_s
-            self._scatter_s.saw(error_s)
-            self._last_after_s += weight * error_s
+        self._returns.answered(rows, now, waited=self._held)
         if not self._held:
             self._without_hold = max(self._without_hold - 1, 0)
-        elif self._returned < self._rows:
+        elif self._in_vain:
             self._penalty = min(2 * self._penalty + _FIRST_PENALTY, _LAST_PENALTY)
             self._without_hold = self._penalty
         else:
             self._penalty = max(self._penalty - 1, 0)
-        self._held = False
+        self._held = self._in_vain = False
+
+    def hold_s(self, rows: int, oldest_at: float, now: float) -> float:
+        """The time in which all who were just answered should be back."""
+        del oldest_at
+        missing = self._returns.missing()
+        if not missing:
+            return 0.0
+        hold_s = (
+            0.0 if self._without_hold else self._worth_holding_s(rows, missing, now)
+        )
+        if hold_s > 0:
+            self._held = True
+        else:
+            self._in_vain = self._held
+        return hold_s
+
+    def _worth_holding_s(self, rows: int, missing: int, now: float) -> float:
+        """How long to wait for those who are missing; 0 or less: not at all."""
+        returns, together = self._returns, rows + missing
+        one_s = self._times.of(together)
+        two_s = self._times.of(rows) + self._times.of(missing)
+        # Once they are together, all have to come back each time.
+        whole_s = one_s + returns.after_s(together)
+        saved_s = two_s - one_s
+        if not returns.are_usual() or saved_s < _JITTER_S or two_s < _GAIN * whole_s:
+            return 0.0
+        back_after_s = min(returns.at_latest_s() + _JITTER_S, saved_s)
+        return returns.answered_at + back_after_s - now
 
 
 def release_for(settings: Settings, times: BatchTimes) -> Release:

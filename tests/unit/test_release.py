@@ -12,6 +12,7 @@ BATCHES = {
     "250 ms and 50 ms a row": lambda rows: 0.25 + 0.05 * rows,
     "50 ms and 2 ms a row": lambda rows: 0.05 + 0.002 * rows,
     "10 ms": lambda rows: 0.01,
+    "47 ms and half a ms a row": lambda rows: 0.047 + 0.0005 * rows,
 }
 THINKING = {
     "1 to 3 s": lambda chance, client, place: chance.uniform(1, 3),
@@ -104,6 +105,7 @@ def test_a_hold_in_vain_is_not_repeated_at_once():
     rule, now = _learnt()
     rule.arrived(1, now + 0.001)
     assert rule.hold_s(1, now, now + 0.001) > 0
+    assert rule.hold_s(1, now, now + 0.1) <= 0
     held = []
     for _ in range(6):
         now += 0.3
@@ -129,6 +131,12 @@ def test_one_rule_is_good_with_and_without_think_time(clients, thinking, most_s)
     """A model of 300 ms answers within these means, with nothing tuned."""
     waits = _waits(Adaptive, clients, "300 ms", thinking, 6000)
     assert waits.mean_s <= most_s
+
+
+def test_large_bodies_share_a_batch_too():
+    """Clients who take half of a batch's time to come back are gathered, too."""
+    load = (32, "47 ms and half a ms a row", "none, 0.7 ms apart", 3000)
+    assert _waits(Adaptive, *load).mean_s <= 0.9 * _waits(_at_once, *load).mean_s
 
 
 @pytest.mark.parametrize("batch", BATCHES)

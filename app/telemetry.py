@@ -8,6 +8,7 @@ import os
 from collections import defaultdict
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from functools import cache
 from http import HTTPStatus
 
 from prometheus_client import (
@@ -104,7 +105,8 @@ class ModelMetrics:
 
     def __init__(self, model: str, version: str) -> None:
         """Look the children up once; both labels empty where no model is known."""
-        self._labels = (model, version)
+        # By status; to look a child up takes longer than to count.
+        self._requests = cache(lambda status: _requests.labels(model, version, status))
         self._request_seconds = _request_seconds.labels(model, version)
         self._queue_seconds = _queue_seconds.labels(model, version)
         self._infer_seconds = _infer_seconds.labels(model, version)
@@ -146,7 +148,7 @@ class ModelMetrics:
 
     def request_answered(self, status: int, seconds: float) -> None:
         """Count a request, whatever its status."""
-        _requests.labels(*self._labels, str(status)).inc()
+        self._requests(status).inc()
         self._request_seconds.observe(seconds)
         if status != HTTPStatus.OK:
             self._failed_seconds.inc(seconds)

@@ -3,6 +3,7 @@
 import json
 import shutil
 import subprocess
+import sys
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -32,9 +33,11 @@ class Seen:
         return (self.requests - self.not_2xx) / self.seconds
 
 
-def why_missing() -> str | None:
-    """Say what to install where there is no wrk."""
-    return None if shutil.which("wrk") else "this benchmark wants Debian's package wrk"
+def require() -> None:
+    """End the program, with status 2 and what to install, where there is no wrk."""
+    if not shutil.which("wrk"):
+        print("this benchmark wants Debian's package wrk", file=sys.stderr)
+        raise SystemExit(2)
 
 
 def drive(

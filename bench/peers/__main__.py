@@ -30,10 +30,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     """Measure, write the report, and give the exit status: 0 if all went well."""
     given = sys.argv[1:] if arguments is None else list(arguments)
     options = _parser().parse_args(given)
-    lack = wrk.why_missing()
-    if lack is not None:
-        print(lack, file=sys.stderr)
-        return 2
+    wrk.require()
     try:
         out = new_folder(options.out)
     except OSError as error:

@@ -53,10 +53,7 @@ _SETUPS = (
 def main() -> int:
     """Measure every set-up in turn, again and again, and print a table."""
     options = _options()
-    lack = wrk.why_missing()
-    if lack:
-        print(lack)
-        return 1
+    wrk.require()
     peer.install()
     loads: dict[int, list[Load]] = {place: [] for place in range(len(_SETUPS))}
     with tempfile.TemporaryDirectory() as folder:

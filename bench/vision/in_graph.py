@@ -27,10 +27,7 @@ _SCALED_BY = ("request thread, float32", "graph, uint8")
 def main() -> int:
     """Measure both by turns and print a table."""
     options = _options()
-    lack = wrk.why_missing()
-    if lack:
-        print(lack)
-        return 1
+    wrk.require()
     rates: dict[str, list[float]] = {name: [] for name in _SCALED_BY}
     with tempfile.TemporaryDirectory() as folder:
         pictures = photographs(Path(folder) / "pictures")

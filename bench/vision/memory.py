@@ -32,10 +32,7 @@ _SETTLED_S, _FLAT = 5, 1.01
 def main() -> int:
     """Measure, print, and fail where the service as it is set up does not stay flat."""
     options = _options()
-    lack = wrk.why_missing()
-    if lack:
-        print(lack)
-        return 1
+    wrk.require()
     print(f"{datetime.datetime.now(datetime.UTC).date()}, {os.cpu_count()} cores")
     with tempfile.TemporaryDirectory() as folder:
         pictures = photographs(Path(folder) / "pictures")

@@ -167,7 +167,9 @@ def test_a_wrong_option_says_what_there_is(arguments, said, capsys):
 def test_without_wrk_it_says_what_to_install(monkeypatch, tmp_path, capsys):
     """Where wrk is missing, nothing is started, and Debian's package is named."""
     monkeypatch.setenv("PATH", str(tmp_path))
-    assert command.main([f"--out={tmp_path / 'report'}"]) == 2
+    with pytest.raises(SystemExit) as ended:
+        command.main([f"--out={tmp_path / 'report'}"])
+    assert ended.value.code == 2
     assert "Debian's package wrk" in capsys.readouterr().err
     assert not (tmp_path / "report").exists()
 

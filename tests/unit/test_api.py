@@ -38,24 +38,15 @@ def _models(tmp_path):
 
 
 @pytest.fixture(name="serve")
-def _serve(tmp_path, models):
+def _serve(tmp_path, models, client_of):
     """Start an application and give its client; one model, unless there are some."""
-    loaders = []
 
-    def serve(*, wait=True, **settings):
+    def serve(**settings):
         if not any(tmp_path.iterdir()):
             models("echo")
-        app = create_app(Settings(model_dir=tmp_path, **settings))
-        loader = app.extensions["basket"]
-        loaders.append(loader)
-        loader.start()
-        if wait:
-            assert loader.wait(10)
-        return app.test_client()
+        return client_of(model_dir=tmp_path, **settings)
 
-    yield serve
-    for loader in loaders:
-        loader.close(10)
+    return serve
 
 
 @pytest.fixture(name="use_engine")

@@ -8,10 +8,8 @@ import threading
 import numpy as np
 import pytest
 
-from app import create_app
 from app.codec import rows
 from app.engines.base import DEFAULT_SIGNATURE
-from app.settings import Settings
 from app.settings.image_config import ImageConfig
 from tests.support.pictures import colours, form, saved
 from tests.support.signatures import takes
@@ -31,9 +29,8 @@ def bright(place: int) -> bytes:
 
 
 @pytest.fixture(name="serve")
-def _serve(tmp_path):
+def _serve(tmp_path, client_of):
     """Start a simulated model that answers with a picture's three pixels."""
-    loaders = []
 
     def serve(image=WITH_CLASSES, wait=True, **simulation):
         version = tmp_path / "till" / "1"
@@ -44,17 +41,9 @@ def _serve(tmp_path):
             lines = "".join(f"{key} = {value}\n" for key, value in image.items())
             (version.parent / "basket.toml").write_text(f"[image]\n{lines}")
             (version.parent / "classes.json").write_text(json.dumps(NAMES))
-        app = create_app(Settings(model_dir=tmp_path))
-        loader = app.extensions["basket"]
-        loaders.append(loader)
-        loader.start()
-        if wait:
-            assert loader.wait(10)
-        return app.test_client()
+        return client_of(model_dir=tmp_path, wait=wait)
 
-    yield serve
-    for loader in loaders:
-        loader.close(10)
+    return serve
 
 
 def post(client, *files, path="/predict", headers=None, **kwargs):

@@ -1,0 +1,25 @@
+"""What tests of the HTTP interface share."""
+
+import pytest
+
+from app import create_app
+from app.settings import Settings
+
+
+@pytest.fixture(name="client_of")
+def _client_of():
+    """Start the application that settings describe, and give a client of it."""
+    loaders = []
+
+    def client_of(*, wait=True, **settings):
+        app = create_app(Settings(**settings))
+        loader = app.extensions["basket"]
+        loaders.append(loader)
+        loader.start()
+        if wait:
+            assert loader.wait(10)
+        return app.test_client()
+
+    yield client_of
+    for loader in loaders:
+        loader.close(10)

@@ -1,11 +1,11 @@
 """Brings one model in line with its folder: what to load, what may go."""
 
-import gc
 import logging
 import time
 
 from app.errors import ModelLoadError, NotYetLoadable, SettingsError, Stopping
 from app.serving.catalog import Catalog
+from app.serving.garbage import collect_and_freeze
 from app.serving.opening import Opener
 from app.serving.repository import Fingerprint, ModelFolder, fingerprint
 from app.serving.routing import Routes
@@ -31,6 +31,8 @@ class Reconciler:
         self._broken: dict[tuple[str, int], Fingerprint] = {}
         # Those of them that are worth another try as they are, and what they lacked.
         self._awaited: dict[tuple[str, int], str] = {}
+        # Whether a model has come or gone since the last garbage collection.
+        self._changed = False
 
     def update(self, folder: ModelFolder) -> None:
         """Serve what the folder says.
@@ -59,12 +61,14 @@ class Reconciler:
                 keep = status.state is State.END and status.version in folder.versions
                 if not keep:
                     self._retire(name, status.version)
+        self._tidy()
         self._catalog.settle(name)
 
     def remove(self, name: str) -> None:
         """Retire all versions of a model."""
         for status in self._catalog.status(name):
             self._retire(name, status.version)
+        self._tidy()
         self.retry(name)
 
     def retry(self, name: str) -> None:
@@ -134,16 +138,21 @@ class Reconciler:
         except Stopping:
             close(served, self._drain_s)
             raise
+        self._changed = True
 
     def _retire(self, name: str, version: int) -> None:
         served = self._catalog.retire(name, version, self._drain_s)
         if served is not None:
             close(served, self._drain_s)
+            self._changed = True
             _log.info("model %s version %s is unloaded", name, version)
-            # Graphs refer to themselves; without this their weights would stay.
-            del served
-            gc.collect()
         self._catalog.forget(name, version)
+
+    def _tidy(self) -> None:
+        """Free what was unloaded: graphs refer to themselves, and would stay."""
+        if self._changed:
+            self._changed = False
+            collect_and_freeze()
 
     def _route(self, name: str, config: ModelConfig) -> None:
         routes = Routes(config.labels, config.traffic)

@@ -1,6 +1,8 @@
 """Loading, swapping, unloading and closing, with engines that load in no time."""
 
+import gc
 import threading
+import weakref
 from types import SimpleNamespace
 
 import pytest
@@ -447,6 +449,38 @@ def test_a_bug_in_one_model_s_update_stops_no_other(loading, monkeypatch):
     loading.load()
     assert loading.answers("pears") == 1
     loading.rescan()
+
+
+def test_no_collection_walks_what_is_loaded_and_what_goes_is_freed(loading):
+    """An engine is frozen once it serves, and freed with its cycles when it goes."""
+    engine = loading.add("flowers")
+    engine.itself = engine
+    loading.load()
+    assert not any(each is engine for each in gc.get_objects())
+    gone = weakref.ref(engine)
+    del engine
+    loading.engines.clear()
+    loading.loader.unload("flowers", PATIENCE_S)
+    assert gone() is None
+
+
+def test_a_pass_that_changes_nothing_collects_nothing(loading, monkeypatch):
+    """Only a load or an unload costs a collection, and a swap costs one."""
+    collections = []
+    monkeypatch.setattr(
+        "app.serving.reconciler.collect_and_freeze", lambda: collections.append(1)
+    )
+    loading.add("flowers", 1)
+    loading.load()
+    loading.rescan()
+    assert len(collections) == 1
+    loading.add("flowers", 2)
+    loading.rescan()
+    assert len(collections) == 2
+    loading.unloaded.add("flowers")
+    loading.rescan()
+    loading.rescan()
+    assert len(collections) == 3
 
 
 # By hand.

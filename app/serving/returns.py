@@ -60,8 +60,13 @@ class Returns:
         return self._sooner * self._times.of(rows)
 
     def at_latest_s(self) -> float:
-        """When those who were answered last should be back in any case."""
-        return self._times.of(self.rows) + self._scatter_s.margin()
+        """When those who were answered last should be back in any case.
+
+        That is as late as ever, or by the pace at which they come this time.
+        """
+        usual_s = self._times.of(self.rows) + self._scatter_s.margin()
+        pace_s = self._last_after_s / self._returned if self._returned else 0.0
+        return max(usual_s, pace_s * self.rows)
 
     def _observe(self, *, waited: bool) -> None:
         self._observed += 1

@@ -79,3 +79,13 @@ def test_who_stays_away_teaches_nothing_of_times():
     _after(returns, 8, 0.1, waited=False, back=7)
     returns.answered(8, returns.answered_at + 1, waited=False)
     assert returns.after_s(8) == pytest.approx(before_s, rel=0.01)
+
+
+def test_who_comes_slower_this_time_is_given_longer():
+    """Where 4 of 8 are back after 0.2 s, the last is expected after 0.4 s at latest."""
+    returns = Returns()
+    for _ in range(20):
+        _after(returns, 8, 0.01, waited=False)
+    now = _after(returns, 8, 0.05, waited=False, back=4)
+    assert returns.answered_at == now
+    assert returns.at_latest_s() == pytest.approx(0.4)

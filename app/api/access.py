@@ -5,7 +5,7 @@ from collections.abc import Callable
 
 from flask import Flask, request
 
-from app.api.exchange import Environ
+from app.api.environ import Environ
 from app.errors import Unauthorized
 
 # By their endpoints, not their paths: some hold the name of a model.

@@ -6,20 +6,21 @@ declared to Flask, which knows them for 405 and OPTIONS, and answered here.
 """
 
 import time
-from collections.abc import Callable, Iterable, Sequence
-from typing import TYPE_CHECKING
+from collections.abc import Callable, Coroutine, Iterable, Sequence
+from typing import TYPE_CHECKING, Any
 
 from flask import Flask
 
 from app import telemetry
-from app.api.exchange import Environ, Exchange, Reply
+from app.api.environ import Environ
+from app.api.exchange import Exchange, Reply, completed
 from app.api.responses import reply_to
 from app.errors import BasketError
 
 if TYPE_CHECKING:
     from _typeshed.wsgi import StartResponse
 
-Answer = Callable[[Exchange], Reply]
+Answer = Callable[[Exchange], Coroutine[Any, Any, Reply]]
 # What answers a POST to a path; None: Flask does.
 Find = Callable[[Environ], Answer | None]
 
@@ -28,7 +29,8 @@ class Application(Flask):
     """The WSGI application."""
 
     _finds: Sequence[Find] = ()
-    _check_key: Callable[[Environ], None]
+    # Raises Unauthorized.
+    check_key: Callable[[Environ], None]
 
     def answer_below(
         self, finds: Sequence[Find], check_key: Callable[[Environ], None]
@@ -38,24 +40,32 @@ class Application(Flask):
         `check_key` raises Unauthorized for a request without a known API key.
         """
         self._finds = finds
-        self._check_key = check_key
+        self.check_key = check_key
 
     def wsgi_app(
         self, environ: Environ, start_response: "StartResponse"
     ) -> Iterable[bytes]:
         """Answer one request (PEP 3333)."""
+        answer = self.find(environ)
+        if answer is None:
+            return super().wsgi_app(environ, start_response)
+        reply = completed(self.predict(answer, Exchange(environ)))
+        return reply.send(start_response)
+
+    def find(self, environ: Environ) -> Answer | None:
+        """What answers a request that predicts; None: Flask does."""
         if environ["REQUEST_METHOD"] == "POST":
             for find in self._finds:
                 answer = find(environ)
                 if answer is not None:
-                    return self._predict(answer, environ).send(start_response)
-        return super().wsgi_app(environ, start_response)
+                    return answer
+        return None
 
-    def _predict(self, answer: Answer, environ: Environ) -> Reply:
-        exchange = Exchange(environ)
+    async def predict(self, answer: Answer, exchange: Exchange) -> Reply:
+        """Answer a request that predicts, whatever goes wrong."""
         try:
-            self._check_key(environ)
-            reply = answer(exchange)
+            self.check_key(exchange.environ)
+            reply = await answer(exchange)
         except Exception as error:
             reply = reply_to(error)
             if isinstance(error, BasketError):

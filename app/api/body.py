@@ -2,7 +2,7 @@
 
 from typing import Protocol
 
-from app.api.exchange import Environ, Exchange
+from app.api.environ import Environ
 from app.codec import compression
 from app.errors import BadInput, TooLarge, TooSlow
 
@@ -14,24 +14,47 @@ class _Stream(Protocol):
     def read(self, size: int, /) -> bytes: ...
 
 
-def read_body(exchange: Exchange, limit_bytes: int) -> bytes:
-    """Read it, and unpack it where it comes compressed.
+def read_body(environ: Environ, limit_bytes: int) -> bytes:
+    """Read it from `wsgi.input`, as it was sent.
 
     Raises:
-        TooLarge: more than the limit, as sent or unpacked.
-        Unsupported: an unknown Content-Encoding.
-        BadInput: cut off, or not what its Content-Encoding says.
+        TooLarge: more than the limit.
+        BadInput: cut off, or not as HTTP has it.
         TooSlow: it has not come in time.
     """
     try:
-        body = _received(exchange.environ, limit_bytes)
+        return _received(environ, limit_bytes)
     except TimeoutError:
-        raise TooSlow("the body has not come in time") from None
+        raise too_slow() from None
     except (OSError, ValueError) as error:
-        text = getattr(error, "strerror", None) or str(error)
-        raise BadInput(f"the body can't be read: {text[:200]}") from None
-    encoding = exchange.header("Content-Encoding")
+        raise unreadable(getattr(error, "strerror", None) or str(error)) from None
+
+
+def unpack(environ: Environ, body: bytes, limit_bytes: int) -> bytes:
+    """Unpack a body that came compressed.
+
+    Raises:
+        TooLarge: more than the limit.
+        UnknownEncoding: the Content-Encoding is none of those known here.
+        BadInput: not what its Content-Encoding says.
+    """
+    encoding = environ.get("HTTP_CONTENT_ENCODING")
     return compression.decompress(body, encoding, limit_bytes) if encoding else body
+
+
+def too_large(limit_bytes: int) -> TooLarge:
+    """What is said of a body beyond the limit."""
+    return TooLarge(f"the body is larger than {limit_bytes} bytes")
+
+
+def too_slow() -> TooSlow:
+    """What is said of a body that stands still."""
+    return TooSlow("the body has not come in time")
+
+
+def unreadable(reason: str) -> BadInput:
+    """What is said of a body that ends too early, or is broken on its way."""
+    return BadInput(f"the body can't be read: {reason[:200]}")
 
 
 def _received(environ: Environ, limit_bytes: int) -> bytes:
@@ -40,7 +63,7 @@ def _received(environ: Environ, limit_bytes: int) -> bytes:
     if length:
         size = int(length)
         if size > limit_bytes:
-            raise _too_large(limit_bytes)
+            raise too_large(limit_bytes)
         body = _read(stream, size)
         if len(body) < size:
             raise ValueError(f"{len(body)} bytes of {size} came")
@@ -49,7 +72,7 @@ def _received(environ: Environ, limit_bytes: int) -> bytes:
         return b""
     body = _read(stream, limit_bytes + 1)
     if len(body) > limit_bytes:
-        raise _too_large(limit_bytes)
+        raise too_large(limit_bytes)
     return body
 
 
@@ -63,7 +86,3 @@ def _read(stream: _Stream, size: int) -> bytes:
         parts.append(part)
         left -= len(part)
     return b"".join(parts)
-
-
-def _too_large(limit_bytes: int) -> TooLarge:
-    return TooLarge(f"the body is larger than {limit_bytes} bytes")

@@ -2,26 +2,33 @@
 
 Flask's request and response cost more than a small model takes for a row, so the
 routes that predict do without.
+
+What a request waits for is awaited, so that one straight line of code serves both a
+thread for each request, where nothing ever suspends, and an event loop for all.
 """
 
 import time
-from collections.abc import Iterable
+from collections.abc import Callable, Coroutine, Iterable
 from dataclasses import dataclass, field
 from functools import cache
 from http import HTTPStatus
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, ParamSpec, TypeVar
 from urllib.parse import parse_qs
 
 from werkzeug.http import parse_options_header
 
-from app.serving.job import Job
+from app.api.body import read_body
+from app.api.client import hung_up
+from app.api.environ import Environ, variable
+from app.serving.job import Answer, Job, Wake
 from app.serving.served import ServedModel
 
 if TYPE_CHECKING:
     from _typeshed.wsgi import StartResponse
 
-Environ = dict[str, Any]
 JSON = "application/json"
+_P = ParamSpec("_P")
+_T = TypeVar("_T")
 
 
 @dataclass(slots=True)
@@ -45,11 +52,14 @@ class Reply:
 
 
 class Exchange:
-    """One request, and what becomes known of it on its way.
+    """One request, and what becomes known of it on its way; in a thread of its own.
 
     `arrived_at` is on the monotonic clock, `model` and `job` are there from the time
-    on that they are found and submitted.
+    on that they are found and submitted. `wake` is how the job's answer is told where
+    no thread waits for it.
     """
+
+    wake: Wake | None = None
 
     __slots__ = ("arrived_at", "environ", "job", "model")
 
@@ -62,7 +72,7 @@ class Exchange:
 
     def header(self, name: str) -> str | None:
         """A header's text; None: the request has none of that name."""
-        text: str | None = self.environ.get(_variable(name))
+        text: str | None = self.environ.get(variable(name))
         return text
 
     @property
@@ -82,31 +92,43 @@ class Exchange:
             return None
         return parse_qs(text, keep_blank_values=True).get(name, [None])[0]
 
+    async def body(self, limit_bytes: int) -> bytes:
+        """The body as it was sent.
 
-def path_of(environ: Environ) -> str:
-    """The path, as bytes in Latin-1; as for Flask, slashes before it don't count."""
-    path: str = environ["PATH_INFO"]
-    return path if path[1:2] != "/" else "/" + path.lstrip("/")
+        Raises:
+            TooLarge: more than the limit.
+            BadInput: cut off, or not as HTTP has it.
+            TooSlow: it has not come in time.
+        """
+        return read_body(self.environ, limit_bytes)
+
+    async def work(
+        self,
+        quick: bool,
+        function: Callable[_P, _T],
+        *args: _P.args,
+        **kwargs: _P.kwargs,
+    ) -> _T:
+        """Call a function where it may take its time, unless it is `quick`."""
+        return function(*args, **kwargs)
+
+    async def answered(self, job: Job) -> Answer:
+        """The answer, or what `job.wait` raises."""
+        return job.wait()
+
+    def is_gone(self) -> Callable[[], bool]:
+        """A check that says whether the client has hung up."""
+        return hung_up(self.environ)
 
 
-def client_name(environ: Environ) -> str | None:
-    """Who asks, for a split of the traffic: X-Client-Id, else the API key."""
-    return environ.get("HTTP_X_CLIENT_ID") or environ.get("HTTP_AUTHORIZATION")
-
-
-def sharer(environ: Environ) -> str:
-    """Who shares a full queue evenly with others: an API key, a name, an address.
-
-    A key counts before the name that its bearer may choose, one for each request.
-    """
-    named = environ.get("HTTP_AUTHORIZATION") or environ.get("HTTP_X_CLIENT_ID")
-    return named or environ.get("REMOTE_ADDR") or ""
-
-
-@cache
-def _variable(name: str) -> str:
-    """Where CGI, and with it WSGI, puts a header."""
-    return "HTTP_" + name.upper().replace("-", "_")
+def completed(line: Coroutine[Any, Any, _T]) -> _T:
+    """What a coroutine returns that never suspends."""
+    try:
+        line.send(None)
+    except StopIteration as end:
+        result: _T = end.value
+        return result
+    raise RuntimeError("it waits for an event loop, and there is none")
 
 
 @cache

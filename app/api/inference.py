@@ -1,16 +1,17 @@
 """One request's way: lease a model, decode, submit, wait, encode.
 
 Every route that predicts goes through `Inference.answer`; the protocols differ only
-in how they read a body and write an answer. All of it runs in the request's thread.
+in how they read a body and write an answer, and the servers in how an Exchange waits:
+all of it runs in the request's thread, or on an event loop and what is long beside it.
 """
 
 import time
 from collections.abc import Callable
 from typing import Protocol, TypeVar
 
-from app.api.body import read_body
-from app.api.client import hung_up
-from app.api.exchange import Exchange, Reply, sharer
+from app.api.body import unpack
+from app.api.environ import sharer
+from app.api.exchange import Exchange, Reply
 from app.api.way_back import WayBack
 from app.engines.base import Tensors
 from app.errors import BadInput
@@ -19,6 +20,11 @@ from app.serving.job import Answer, Job
 from app.serving.routing import Target
 from app.serving.served import ServedModel
 from app.settings import Settings
+
+# Up to here a body, as numbers, is decoded in less time than another thread takes to
+# do it; and the outputs are encoded, in bytes of their arrays.
+_QUICK_BODY_BYTES = 16 << 10
+_QUICK_OUTPUT_BYTES = 64 << 10
 
 
 class Decoded(Protocol):
@@ -52,7 +58,7 @@ class Inference:
         self._settings = settings
         self._way_back = WayBack()
 
-    def answer(
+    async def answer(
         self,
         exchange: Exchange,
         target: Target,
@@ -66,40 +72,71 @@ class Inference:
         """
         settings = self._settings
         limit_s = _timeout_s(exchange, settings.request_timeout_ms)
-        body = read_body(exchange, settings.max_body_bytes)
+        body = await exchange.body(settings.max_body_bytes)
         with self._catalog.lease(target) as model:
             exchange.model = model
-            decoded = decode(exchange, body, model)
-            job = exchange.job = self._submit(exchange, model, decoded, limit_s)
-            answer = job.wait()
+            quick = _decodes_quickly(exchange, body, model)
+            decoded = await exchange.work(
+                quick, self._decoded, decode, exchange, body, model
+            )
+            job = self._job(exchange, decoded, limit_s)
+            runner = model.runner
+            await exchange.work(not runner.runs_in_submit, runner.submit, job)
+            exchange.job = job
+            answer = await exchange.answered(job)
         answered_at = time.monotonic()
-        reply = encode(exchange, model, decoded, answer.outputs)
+        quick = _encodes_quickly(answer.outputs)
+        reply = await exchange.work(
+            quick, encode, exchange, model, decoded, answer.outputs
+        )
         encoded_at = time.monotonic()
         self._way_back.took(encoded_at - answer.finished_at)
-        spans_s = {
-            "decode": job.enqueued_at - exchange.arrived_at,
-            "queue": answer.queue_s,
-            "infer": answer.infer_s,
-            "encode": encoded_at - answered_at,
-        }
+        decode_s = job.enqueued_at - exchange.arrived_at
+        spans_s = _spans_s(decode_s, answer, encoded_at - answered_at)
         model.observer.request_went_through(spans_s)
         reply.headers += _about(model, answer, spans_s)
         return reply
 
-    def _submit(
-        self, exchange: Exchange, model: ServedModel, decoded: Decoded, limit_s: float
-    ) -> Job:
+    def _decoded(
+        self,
+        decode: Callable[[Exchange, bytes, ServedModel], _Decoded],
+        exchange: Exchange,
+        body: bytes,
+        model: ServedModel,
+    ) -> _Decoded:
+        unpacked = unpack(exchange.environ, body, self._settings.max_body_bytes)
+        return decode(exchange, unpacked, model)
+
+    def _job(self, exchange: Exchange, decoded: Decoded, limit_s: float) -> Job:
         timeout_s = min(limit_s, decoded.timeout_s or limit_s)
         job = Job(
             decoded.inputs,
             exchange.arrived_at + timeout_s,
-            hung_up(exchange.environ),
+            exchange.is_gone(),
             decoded.signature_name,
             sharer(exchange.environ),
             self._way_back.reserve_s(timeout_s),
         )
-        model.runner.submit(job)
+        job.wake = exchange.wake
         return job
+
+
+def _decodes_quickly(exchange: Exchange, body: bytes, model: ServedModel) -> bool:
+    """Say whether a body, as it was sent, is small whatever it holds.
+
+    A few bytes may unpack to many, or to a large picture.
+    """
+    return (
+        len(body) <= _QUICK_BODY_BYTES
+        and model.config.image is None
+        and "HTTP_CONTENT_ENCODING" not in exchange.environ
+    )
+
+
+def _encodes_quickly(outputs: Tensors) -> bool:
+    arrays = outputs.values()
+    size = sum(array.nbytes for array in arrays)
+    return size <= _QUICK_OUTPUT_BYTES and not any(a.dtype.hasobject for a in arrays)
 
 
 def _timeout_s(exchange: Exchange, limit_ms: int) -> float:
@@ -112,6 +149,15 @@ def _timeout_s(exchange: Exchange, limit_ms: int) -> float:
             f"X-Request-Timeout-Ms: expected a whole number of ms, given {text[:40]!r}"
         )
     return min(int(text[:18]), limit_ms) / 1000
+
+
+def _spans_s(decode_s: float, answer: Answer, encode_s: float) -> dict[str, float]:
+    return {
+        "decode": decode_s,
+        "queue": answer.queue_s,
+        "infer": answer.infer_s,
+        "encode": encode_s,
+    }
 
 
 def _about(

@@ -7,7 +7,8 @@ from flask import Flask
 
 from app.api import upload
 from app.api.application import Find
-from app.api.exchange import Exchange, Reply, client_name, path_of
+from app.api.environ import client_name, path_of
+from app.api.exchange import Exchange, Reply
 from app.api.inference import Inference
 from app.codec import classes, images, npy, rows
 from app.engines.base import DEFAULT_SIGNATURE, Tensors
@@ -41,9 +42,9 @@ def declare(app: Flask) -> None:
 def finder(inference: Inference) -> Find:
     """What answers the route."""
 
-    def answer(exchange: Exchange) -> Reply:
+    async def answer(exchange: Exchange) -> Reply:
         target = Target(client=client_name(exchange.environ))
-        return inference.answer(exchange, target, _decode, _encode)
+        return await inference.answer(exchange, target, _decode, _encode)
 
     return lambda environ: answer if path_of(environ) in _PATHS else None
 

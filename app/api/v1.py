@@ -17,7 +17,8 @@ from werkzeug.routing import BaseConverter
 
 from app.api import cloud_events, v1_answers
 from app.api.application import Answer, Find
-from app.api.exchange import Environ, Exchange, Reply, client_name
+from app.api.environ import Environ, client_name
+from app.api.exchange import Exchange, Reply
 from app.api.inference import Inference
 from app.api.responses import json_response
 from app.codec import rows
@@ -98,7 +99,8 @@ def _raw_path(environ: Environ) -> str:
     """The path with its percent signs, as the client sent it."""
     sent: str = environ.get("RAW_URI") or environ.get("REQUEST_URI") or ""
     if not sent:
-        sent = quote(environ["PATH_INFO"].encode("latin-1"), safe="/:")
+        path = environ.get("SCRIPT_NAME", "") + environ["PATH_INFO"]
+        sent = quote(path.encode("latin-1"), safe="/:")
     # A proxy's request begins with the host, and a mounted application's with where.
     path = re.sub("^https?://[^/]*", "", sent, flags=re.IGNORECASE).partition("?")[0]
     return path.removeprefix(environ.get("SCRIPT_NAME", ""))
@@ -123,10 +125,12 @@ def _decoded(part: str | None) -> str | None:
     return unquote_to_bytes(part.encode("latin-1", "replace")).decode(errors="replace")
 
 
-def _predict(inference: Inference, found: re.Match[str], exchange: Exchange) -> Reply:
+async def _predict(
+    inference: Inference, found: re.Match[str], exchange: Exchange
+) -> Reply:
     target = _target(found, exchange.environ)
     with _servable_not_found(target):
-        return inference.answer(exchange, target, _decode, _encode)
+        return await inference.answer(exchange, target, _decode, _encode)
 
 
 def _ask(catalog: Catalog, target: Target, verb: str) -> Response:

@@ -6,7 +6,8 @@ from functools import partial
 from flask import Blueprint, Flask
 
 from app.api.application import Answer, Find
-from app.api.exchange import Environ, Exchange, Reply, client_name, path_of
+from app.api.environ import Environ, client_name, path_of
+from app.api.exchange import Exchange, Reply
 from app.api.inference import Inference
 from app.api.v2_metadata import health_blueprint, metadata_blueprint
 from app.api.v2_repository import Repository, repository_blueprint
@@ -61,14 +62,14 @@ def finder(inference: Inference) -> Find:
     return find
 
 
-def _answer(
+async def _answer(
     inference: Inference, name: str, version: str | None, exchange: Exchange
 ) -> Reply:
     number = None if version is None else int(version)
     # WSGI gives bytes as Latin-1.
     name = name.encode("latin-1").decode(errors="replace")
     target = Target(name, number, client=client_name(exchange.environ))
-    return inference.answer(exchange, target, _decode, _encode)
+    return await inference.answer(exchange, target, _decode, _encode)
 
 
 def _decode(exchange: Exchange, body: bytes, model: ServedModel) -> tensors.Request:

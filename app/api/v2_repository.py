@@ -8,8 +8,7 @@ from typing import Any, Protocol
 
 from flask import Blueprint, Response, request
 
-from app.api.body import read_body
-from app.api.exchange import Exchange
+from app.api.body import read_body, unpack
 from app.api.responses import json_response
 from app.codec import json_text
 from app.codec.infer_options import flag, parameters_of
@@ -101,7 +100,8 @@ def _entries(catalog: Catalog, name: str) -> list[dict[str, str]]:
 
 def _json_body(settings: Settings) -> dict[str, Any]:
     """The body, an object; an empty one where there is none."""
-    body = read_body(Exchange(request.environ), settings.max_body_bytes)
+    sent = read_body(request.environ, settings.max_body_bytes)
+    body = unpack(request.environ, sent, settings.max_body_bytes)
     value = json_text.loads(body) if body.strip() else {}
     if not isinstance(value, dict):
         raise BadInput("the body: expected nothing or a JSON object")

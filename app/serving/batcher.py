@@ -32,6 +32,8 @@ class Batcher:
     starts before the last one's answers are written out.
     """
 
+    runs_in_submit = False
+
     def __init__(
         self,
         executor: Executor,

@@ -18,6 +18,10 @@ Key = tuple[str, tuple[tuple[str, str, tuple[int, ...]], ...]]
 # How long those before a job, who are told first, may take.
 _TOLD_WITHIN_S = 1.0
 
+# Tells whoever waits for these answered jobs in no thread of their own; called with all
+# jobs of a batch that have the same, by the thread that answers them.
+Wake = Callable[[Sequence["Job"]], None]
+
 
 @dataclass(frozen=True)
 class Answer:
@@ -38,9 +42,10 @@ class Answer:
 class Job:
     """One request's rows, waiting for exactly one answer.
 
-    The request thread makes it, submits it and waits; the batching thread takes
-    its rows, in pieces when they outnumber a batch, and fills in the answer. Times
-    are seconds on the monotonic clock.
+    Who makes it submits it and waits: a request thread in `wait`, an event loop until
+    `wake` is called, and then there. The batching thread takes its rows, in pieces
+    when they outnumber a batch, and fills in the answer. Times are seconds on the
+    monotonic clock.
     """
 
     __slots__ = (
@@ -62,6 +67,7 @@ class Job:
         "rows",
         "signature_name",
         "taken",
+        "wake",
     )
 
     def __init__(
@@ -92,13 +98,13 @@ class Job:
         self.enqueued_at = time.monotonic()
         # Rows already handed to a batch; belongs to whoever takes.
         self.taken = 0
-        # By the row that each begins with.
-        self._parts: dict[int, Tensors] = {}
+        self._parts: dict[int, Tensors] = {}  # by their first rows
         self._error: Exception | None = None
         self._batch_rows = 0
         self._started_at = self._finished_at = 0.0
-        # Whose thread to wake next.
+        # Whose thread to wake next; what to call instead, where none is in `wait`.
         self._next: Job | None = None
+        self.wake: Wake | None = None
         # Taken by the first who answers, so that no second answer can follow.
         self._claim = threading.Lock()
         # Held until the answer is there: the lightest thing to wait on.
@@ -106,7 +112,7 @@ class Job:
         self._answered.acquire()
 
     def wait(self) -> Answer:
-        """Block the request thread until the answer, at most until the deadline.
+        """Block the thread until the answer, at most until the deadline.
 
         Raises:
             Late: the deadline passed first; rows that don't run yet never will.
@@ -135,6 +141,10 @@ class Job:
         """Seconds from arrival until the first row ran, or until now if none has."""
         return (self._started_at or time.monotonic()) - self.enqueued_at
 
+    def is_told(self) -> bool:
+        """Say whether `wait` would not block; for jobs that have a `wake`."""
+        return not self._answered.locked()
+
     def is_answered(self) -> bool:
         """Say whether a result or an error is there, or about to be."""
         return self._claim.locked()
@@ -161,19 +171,26 @@ class Job:
         """Answer with an error, unless there is an answer already."""
         if self._claim.acquire(blocking=False):
             self._error = error
-            self._answered.release()
+            tell([self])
 
 
 def tell(jobs: Sequence[Job]) -> None:
-    """Wake the threads of answered jobs, each of which wakes the next.
+    """Wake those who wait for answered jobs, a batch of them in its order.
 
-    All at once they would fight for the interpreter's lock, and each switch between
-    two of them takes longer than to encode a small answer.
+    Of threads each wakes the next. All at once they would fight for the interpreter's
+    lock, and each switch between two of them takes longer than to encode a small
+    answer. An event loop is woken once for all its jobs.
     """
-    for job, following in itertools.pairwise(jobs):
-        job._next = following
-    if jobs:
-        jobs[0]._answered.release()
+    for wake, group in itertools.groupby(jobs, lambda job: job.wake):
+        told = list(group)
+        if wake is None:
+            for job, following in itertools.pairwise(told):
+                job._next = following
+            told[0]._answered.release()
+        else:
+            for job in told:
+                job._answered.release()
+            wake(told)
 
 
 def _joined(by_start: dict[int, Tensors]) -> Tensors:

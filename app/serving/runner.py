@@ -8,6 +8,11 @@ from app.serving.job import Job
 class Runner(Protocol):
     """Takes jobs and sees to it that each gets exactly one answer."""
 
+    @property
+    def runs_in_submit(self) -> bool:
+        """Whether `submit` takes as long as the model does."""
+        ...
+
     def start(self) -> None:
         """Get ready for jobs."""
         ...

@@ -13,6 +13,8 @@ from app.serving.line import Piece
 class Unbatched:
     """Runs each job in the request's own thread; a Runner."""
 
+    runs_in_submit = True
+
     def __init__(self, executor: Executor, max_rows: int) -> None:
         """Store the parts; `max_rows` bounds one request."""
         self._executor = executor

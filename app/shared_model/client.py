@@ -112,6 +112,8 @@ class Channel:
 class RemoteRunner:
     """One version's Runner: its jobs go to the model process with the least rows."""
 
+    runs_in_submit = True
+
     def __init__(self, name: str, version: int) -> None:
         """Store whose jobs these are; `add` says where they can go."""
         self._key = (name, version)

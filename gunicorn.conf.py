@@ -47,7 +47,8 @@ def on_starting(server):
     threads = server.cfg.threads
     if settings.model_process == "shared":
         threads *= server.cfg.workers
-    for line in advice.lines(settings, used, threads, "--threads"):
+    at_a_time = advice.AtATime(threads, "threads", "--threads")
+    for line in advice.lines(settings, used, at_a_time):
         server.log.info(line)
     for line in unknown_variables():
         server.log.warning(line)

@@ -1,4 +1,4 @@
-"""What a WSGI server serves: `gunicorn wsgi:app`, `granian --interface wsgi wsgi:app`.
+"""What a server serves: `gunicorn wsgi:app`, `granian wsgi:app`.
 
 The only module whose import has an effect: models begin to load.
 """
@@ -9,14 +9,15 @@ import sys
 
 from app import create_app, granian
 from app.errors import SettingsError
+from app.granian import start, stop
 
 _AT_COMMAND_LINE = "FLASK_RUN_FROM_CLI" in os.environ
 
 try:
     if granian.is_serving():
-        granian.hold_signals()
-        granian.prepare()
-    app = create_app()
+        stop.hold_signals()
+        start.prepare()
+    application = create_app()
 except SettingsError as error:
     if granian.is_serving():
         sys.exit(f"Basket does not start: {error}")
@@ -24,13 +25,18 @@ except SettingsError as error:
         raise
     sys.exit(f"Error: {error}")
 
+loader = application.extensions["basket"]
 # `flask --app wsgi models ...` wants the commands and no loaded models.
 if not _AT_COMMAND_LINE:
-    app.extensions["basket"].start()
+    loader.start()
     # Nothing is left to finish here: a server that stops in order has waited for
     # its requests already.
-    atexit.register(app.extensions["basket"].close, timeout_s=5)
+    atexit.register(loader.close, timeout_s=5)
 
+app: object = application
 if granian.is_serving():
-    app.wsgi_app = granian.CompleteEnviron(app.wsgi_app)  # type: ignore[method-assign]
-    granian.stop_in_order(app.extensions["basket"].close)
+    from app.granian.rsgi import Rsgi
+
+    options = start.options()
+    stop.stop_in_order(loader.close, options["workers_kill_timeout"])
+    app = Rsgi(application, options["url_path_prefix"] or "")

@@ -52,7 +52,9 @@ def create_app(settings: "Settings | None" = None) -> "Application":
     else:
         loader = _loader(settings, catalog, health)
     app = Application(__name__, static_folder=None)
+    # For servers that read a body before they call the application.
     app.config["REQUEST_TIMEOUT_S"] = settings.request_timeout_ms / 1000
+    app.config["MAX_BODY_BYTES"] = settings.max_body_bytes
     # No path leads to another one: each is a route, or there is nothing at it.
     app.url_map.merge_slashes = False
     app.extensions["basket"] = loader

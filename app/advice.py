@@ -1,18 +1,26 @@
 """What a start says about settings that can't do here what they are there for."""
 
 from collections.abc import Iterator
+from typing import NamedTuple
 
 from app.settings import Settings
 
 
-def lines(
-    settings: Settings, used_gpus: tuple[int, ...], threads: int, option: str
-) -> Iterator[str]:
-    """One line for each such setting.
+class AtATime(NamedTuple):
+    """How many requests a server has at a time for one model.
 
-    `threads` is how many requests the server has at a time for one model, and
-    `option` is what says so on its command line.
+    `what` it has one of for each request, and the `option` that says how many.
     """
+
+    number: int
+    what: str
+    option: str
+
+
+def lines(
+    settings: Settings, used_gpus: tuple[int, ...], at_a_time: AtATime
+) -> Iterator[str]:
+    """One line for each such setting."""
     if settings.batching_parameters_file is not None:
         # Only where it is needed: protobuf takes 7 MiB.
         from app.settings import batching_parameters  # noqa: PLC0415
@@ -24,8 +32,9 @@ def lines(
             yield "no GPU: BASKET_GPUS has no effect"
         if settings.gpu_memory_fraction is not None:
             yield "no GPU: BASKET_GPU_MEMORY_FRACTION has no effect"
-    if settings.batching and threads < settings.max_batch_size:
+    number, what, option = at_a_time
+    if settings.batching and number < settings.max_batch_size:
         yield (
-            f"{threads} threads can't fill a batch of {settings.max_batch_size} with "
+            f"{number} {what} can't fill a batch of {settings.max_batch_size} with "
             f"single rows: {option}={settings.max_batch_size} or more can"
         )

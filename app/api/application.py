@@ -10,10 +10,11 @@ from collections.abc import Callable, Coroutine, Iterable, Sequence
 from typing import TYPE_CHECKING, Any
 
 from flask import Flask
+from werkzeug.wrappers import Response
 
 from app import telemetry
 from app.api.environ import Environ
-from app.api.exchange import Exchange, Reply, completed
+from app.api.exchange import JSON, Exchange, Reply, completed
 from app.api.responses import reply_to
 from app.errors import BasketError
 
@@ -60,6 +61,12 @@ class Application(Flask):
                 if answer is not None:
                     return answer
         return None
+
+    def answer_by_flask(self, environ: Environ) -> Reply:
+        """The whole answer to any other request."""
+        response = Response.from_app(super().wsgi_app, environ, buffered=True)
+        kind = response.headers.pop("Content-Type", JSON)
+        return Reply(response.data, kind, response.status_code, list(response.headers))
 
     async def predict(self, answer: Answer, exchange: Exchange) -> Reply:
         """Answer a request that predicts, whatever goes wrong."""

@@ -59,9 +59,7 @@ class Exchange:
     no thread waits for it.
     """
 
-    wake: Wake | None = None
-
-    __slots__ = ("arrived_at", "environ", "job", "model")
+    __slots__ = ("arrived_at", "environ", "job", "model", "wake")
 
     def __init__(self, environ: Environ) -> None:
         """Note when it arrives, before anything else is done with it."""
@@ -69,6 +67,7 @@ class Exchange:
         self.environ = environ
         self.model: ServedModel | None = None
         self.job: Job | None = None
+        self.wake: Wake | None = None
 
     def header(self, name: str) -> str | None:
         """A header's text; None: the request has none of that name."""

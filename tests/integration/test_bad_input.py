@@ -18,7 +18,7 @@ def server(request, tmp_path_factory):
     folder = simulated_models(tmp_path_factory.mktemp("models"), quick=QUICK)
     limits = {"max_body_bytes": "100000", "max_batch_size": "16"}
     program = request.param
-    arguments = (threads(program, 32),)
+    arguments = threads(program, 32)
     with serving(*arguments, program=program, model_dir=folder, **limits) as server:
         yield server
 

@@ -25,7 +25,7 @@ def _rows(count, width=64):
 def test_twenty_clients_at_once_share_their_batches(tmp_path, program):
     """Twenty clients at once are run together, and not one by one."""
     folder = simulated_models(tmp_path, slow=SLOW)
-    arguments = (threads(program, 20),)
+    arguments = threads(program, 20)
     with serving(*arguments, program=program, model_dir=folder) as server:
         replies, _ = at_once(server.port, _rows(20))
         assert [reply.status for reply in replies] == [200] * 20

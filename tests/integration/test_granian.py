@@ -2,8 +2,10 @@
 
 import json
 import os
+import shutil
 import signal
 import socket
+import subprocess
 import threading
 from contextlib import ExitStack
 from pathlib import Path
@@ -19,16 +21,15 @@ from tests.support.server import (
     metric_sum,
     serving,
     simulated_models,
-    threads,
     wait_until,
 )
 from tests.support.tensors import inputs_of, outputs_of
 
 QUICK = {"base_ms": 1, "per_row_ms": 0, "input_shape": [8], "outputs": 8}
 STEADY = {**QUICK, "base_ms": 20}
+SLOW = {**QUICK, "base_ms": 700}
 BODY = json.dumps({"instances": [[1.0] * 8]}).encode()
 POST = b"POST /predict HTTP/1.1\r\nHost: x\r\nAuthorization: Bearer key\r\n"
-THREADS = threads("granian", 16)
 
 
 @pytest.fixture(scope="module")
@@ -36,7 +37,7 @@ def server(tmp_path_factory):
     folder = tmp_path_factory.mktemp("models")
     models = simulated_models(folder, quick=QUICK, steady=STEADY)
     settings = {"default_model": "quick", "max_batch_size": "16", "api_keys": "key"}
-    with serving(THREADS, program="granian", model_dir=models, **settings) as server:
+    with serving(program="granian", model_dir=models, **settings) as server:
         server.headers["Authorization"] = "Bearer key"
         yield server
 
@@ -136,6 +137,18 @@ def test_a_cut_body_is_not_run(server):
     assert b"the body can't be read: it is cut off" in answer
 
 
+@pytest.mark.parametrize(
+    ("rest", "status"),
+    [(b"0\r\n\r\n", b"200"), (b"", b"400"), (b"zz\r\n", b"400")],
+    ids=["whole", "cut off", "broken"],
+)
+def test_broken_chunks_are_not_run(server, rest, status):
+    """Chunks without their end are a 400, though what came would be a request."""
+    begin = b"Connection: close\r\nTransfer-Encoding: chunked\r\n\r\n%x\r\n%s\r\n"
+    sent = POST + begin % (len(BODY), BODY) + rest
+    assert _talk(server, sent, end=not rest).startswith(b"HTTP/1.1 %s " % status)
+
+
 def test_a_late_row_is_told_so(server):
     """A row whose deadline passes behind others gets no prediction."""
     path = "/v1/models/steady:predict"
@@ -150,45 +163,113 @@ def test_a_late_row_is_told_so(server):
     busy.join()
 
 
+SLOW_BODY = POST + b"Content-Length: 100\r\n\r\n{"
+
+
 @pytest.fixture
-def two_threads(tmp_path):
-    """A server with two threads, and how to begin two bodies that never end."""
-    folder = simulated_models(tmp_path / "models", quick=QUICK)
+def hasty(tmp_path):
+    """A server that gives a request two seconds, and one batch at a time to a model."""
+    folder = simulated_models(tmp_path, quick=QUICK, slow=SLOW)
+    settings = {"default_model": "quick", "max_batch_size": "1"}
+    limits = {"request_timeout_ms": "2000"}
+    with serving(program="granian", model_dir=folder, **settings, **limits) as server:
+        yield server
+
+
+def test_slow_bodies_keep_nobody_waiting(hasty):
+    """Beside 1,000 bodies that stand still others are answered, and then these: 408."""
+    address = ("127.0.0.1", hasty.port)
     with ExitStack() as stack:
-        serves = serving(threads("granian", 2), program="granian", model_dir=folder)
-        server = stack.enter_context(serves)
+        slow = [
+            stack.enter_context(socket.create_connection(address, 60))
+            for _ in range(1000)
+        ]
+        for connection in slow:
+            connection.sendall(SLOW_BODY)
+        assert hasty.request("GET", "/healthz").status == 200
+        assert hasty.predict([[1.0] * 8]).status == 200
+        for connection in slow:
+            answer = connection.makefile("rb").read()
+            assert answer.startswith(b"HTTP/1.1 408 ")
+            assert b"the body has not come in time" in answer
+        assert hasty.metric('basket_rejected_total{reason="too_slow"}') == 1000
 
-        def stall(port):
-            for _ in range(2):
-                slow = socket.create_connection(("127.0.0.1", port))
-                stack.enter_context(slow)
-                slow.sendall(POST + b"Content-Length: 100\r\n\r\n{")
 
-        yield server, stall
+def test_rows_of_who_has_hung_up_do_not_run(hasty):
+    """A client that goes while its job waits is dropped before the model runs."""
+    post = POST.replace(b"/predict", b"/v1/models/slow:predict")
+    whole = post + b"Content-Length: %d\r\n\r\n%s" % (len(BODY), BODY)
+    address = ("127.0.0.1", hasty.port)
+    waiting = 'basket_queue_rows{model="slow",version="1"}'
+    with socket.create_connection(address, 60) as first:
+        first.sendall(whole)
+        ran = 'basket_batch_rows_count{model="slow",version="1"}'
+        with socket.create_connection(address, 60) as second:
+            # Of the two only one runs.
+            second.sendall(whole)
+            wait_until(lambda: hasty.metric(waiting) == 1, 10)
+        assert first.makefile("rb").readline().startswith(b"HTTP/1.1 200 ")
+        wait_until(lambda: hasty.metric(waiting) == 0, 10)
+        assert hasty.metric('basket_rejected_total{reason="abandoned"}') == 1
+        assert hasty.metric(ran) == 1
 
 
-def test_slow_bodies_keep_their_threads(two_threads):
-    """As many bodies that stand still as there are threads keep all others waiting."""
-    server, stall = two_threads
+def test_large_bodies_are_decoded_beside_small_ones(server):
+    """Each of eight clients gets its own rows, many in one body or one in each."""
 
-    def is_silent():
-        try:
-            return server.request("GET", "/healthz", timeout_s=0.5) is None
-        except TimeoutError:
-            return True
+    def work(place):
+        is_large = place % 2
+        for number in range(5):
+            row = [float(place), float(number)] * 4
+            rows = [row] * 16 if is_large else [row]
+            body = json.dumps({"instances": rows}).encode()
+            # White space is read as well.
+            reply = server.request("POST", "/predict", body.ljust(2_000_000 * is_large))
+            assert reply.json() == {"predictions": rows}
 
-    stall(server.port)
-    wait_until(is_silent, 10)
+    in_parallel(work, 8)
+
+
+def test_without_batching_health_is_told_meanwhile(tmp_path):
+    """While the naive API runs one request after the other /healthz is answered."""
+    folder = simulated_models(tmp_path, slow=SLOW)
+    settings = {"model_dir": folder, "batching": "off"}
+    with serving(program="granian", **settings) as server, ExitStack() as stack:
+        clients = [stack.enter_context(Client(server.port)) for _ in range(4)]
+        for number, client in enumerate(clients):
+            client.send([[float(number)] * 8])
+        assert server.request("GET", "/healthz").status == 200
+        assert metric_sum(server, "basket_batch_rows_sum") < 4
+        for number, client in enumerate(clients):
+            reply = client.receive()
+            assert reply.json() == {"predictions": [[float(number)] * 8]}
+            assert reply.headers["X-Batch-Size"] == "1"
+
+
+@pytest.mark.skipif(shutil.which("curl") is None, reason="needs curl")
+def test_http_2(tmp_path):
+    """Without --http 1 a client that speaks HTTP/2 is understood."""
+    folder = simulated_models(tmp_path, quick=QUICK)
+    with serving("--http=auto", program="granian", model_dir=folder) as server:
+        url = f"http://127.0.0.1:{server.port}/predict"
+        talk = ["curl", "--silent", "--http2-prior-knowledge", "--data-binary", BODY]
+        show = ["--write-out", " %{http_version} %{http_code}", url]
+        answer = subprocess.run(talk + show, capture_output=True, check=True).stdout
+        assert answer == b'{"predictions":[%s]} 2 200' % str(
+            [1.0] * 8
+        ).encode().replace(b" ", b"")
 
 
 @pytest.mark.skipif(NGINX is None, reason="needs Debian's package nginx")
-def test_behind_nginx_slow_bodies_keep_nobody_waiting(two_threads, tmp_path):
-    """A proxy that takes in whole requests first leaves the threads to the others."""
-    server, stall = two_threads
-    with proxy(tmp_path / "nginx", server.port) as nginx:
-        stall(nginx.port)
+def test_behind_nginx_slow_bodies_keep_nobody_waiting(server, tmp_path):
+    """A proxy takes in whole requests first, and passes them on."""
+    with proxy(tmp_path / "nginx", server.port) as nginx, ExitStack() as stack:
+        for _ in range(2):
+            address = ("127.0.0.1", nginx.port)
+            slow = stack.enter_context(socket.create_connection(address))
+            slow.sendall(SLOW_BODY)
         for _ in range(5):
-            assert nginx.predict([[1.0] * 8]).status == 200
+            assert nginx.predict([[1.0] * 8], server.headers).status == 200
 
 
 @pytest.mark.parametrize(
@@ -196,8 +277,9 @@ def test_behind_nginx_slow_bodies_keep_nobody_waiting(two_threads, tmp_path):
     [
         ((), {"max_batch_size": "lots"}, "BASKET_MAX_BATCH_SIZE='lots': expected"),
         (("--workers=2",), {}, "--workers 2: with Granian it is 1"),
+        (("--interface=wsgi",), {}, "--interface wsgi: Granian serves this with"),
     ],
-    ids=["setting", "argument"],
+    ids=["setting", "argument", "interface"],
 )
 def test_what_can_not_be_stops_the_start(tmp_path, arguments, setting, text):
     """A bad setting or argument ends Granian, with a line that names it."""
@@ -213,8 +295,8 @@ def test_what_can_not_be_stops_the_start(tmp_path, arguments, setting, text):
 def test_a_killed_worker_comes_back(tmp_path):
     """With --respawn-failed-workers kill -9 of the worker costs what it held alone."""
     folder = simulated_models(tmp_path, quick=QUICK)
-    arguments = (THREADS, "--respawn-failed-workers")
-    with serving(*arguments, program="granian", model_dir=folder) as server:
+    argument = "--respawn-failed-workers"
+    with serving(argument, program="granian", model_dir=folder) as server:
         before = server.workers()
         os.kill(before[0], signal.SIGKILL)
         wait_until(lambda: set(server.workers()).isdisjoint(before), 30)
@@ -225,7 +307,7 @@ def test_a_killed_worker_comes_back(tmp_path):
 def test_a_worker_does_not_outlive_its_server(tmp_path):
     """After kill -9 of the main process its worker ends, and frees the port."""
     folder = simulated_models(tmp_path, quick=QUICK)
-    with serving(THREADS, program="granian", model_dir=folder) as server:
+    with serving(program="granian", model_dir=folder) as server:
         (worker,) = server.workers()
         server.process.kill()
         server.process.wait()
@@ -236,7 +318,7 @@ def test_a_worker_does_not_outlive_its_server(tmp_path):
 def test_a_keras_model_loads_beside_the_answers(tmp_path):
     """While TensorFlow loads /healthz is 200, /readyz 503, and then it predicts."""
     models = str(ROOT / "models")
-    with serving(THREADS, program="granian", ready=False, model_dir=models) as server:
+    with serving(program="granian", ready=False, model_dir=models) as server:
         is_up = "Started worker-1"
         wait_until(lambda: is_up in server.log.read_text(), 60)
         reply = server.request("GET", "/readyz")

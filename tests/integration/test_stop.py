@@ -41,7 +41,7 @@ def test_a_killed_worker_takes_only_its_own_requests(tmp_path):
 def test_sigterm_answers_all_that_is_in_flight(tmp_path, program):
     """SIGTERM right after 50 clients sent a request ends in 50 answers and exit 0."""
     folder = simulated_models(tmp_path, slow=SLOW)
-    starting = serving(threads(program, 20), program=program, model_dir=folder)
+    starting = serving(*threads(program, 20), program=program, model_dir=folder)
     with ExitStack() as stack:
         server = stack.enter_context(starting)
         clients = [stack.enter_context(Client(server.port)) for _ in range(50)]
@@ -65,7 +65,7 @@ def test_what_cannot_finish_in_time_is_told_so(tmp_path, program, limit):
         "max_batch_size": "1",
     }
     with (
-        serving(threads(program, 2), limit, program=program, **settings) as server,
+        serving(*threads(program, 2), limit, program=program, **settings) as server,
         Client(server.port) as client,
     ):
         client.send([[0.0] * 8])

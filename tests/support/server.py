@@ -155,16 +155,18 @@ def workers_in(args: Iterable[str]) -> int:
 PROGRAMS = ("gunicorn", "granian")
 
 
-def threads(program: str, count: int) -> str:
-    """The argument for so many requests at a time in one worker."""
-    option = {"gunicorn": "--threads", "granian": "--blocking-threads"}[program]
-    return f"{option}={count}"
+def threads(program: str, count: int) -> list[str]:
+    """The arguments for so many requests at a time in one worker, or more.
+
+    Under Granian no thread waits for an answer, and 1024 connections are its default.
+    """
+    return [f"--threads={count}"] if program == "gunicorn" else []
 
 
 def _command(program: str, app: str, port: int, args: Sequence[str]) -> list[str]:
     path = str(Path(sys.executable).parent / program)
     if program == "granian":
-        return [path, "--interface=wsgi", "--http=1", app, f"--port={port}", *args]
+        return [path, "--http=1", app, f"--port={port}", *args]
     return [path, app, f"--bind=127.0.0.1:{port}", *args]
 
 

@@ -1,5 +1,6 @@
 """Which requests are answered below Flask, and which by it."""
 
+import asyncio
 import json
 import logging
 
@@ -8,6 +9,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from app import create_app
+from app.api.exchange import completed
 from app.settings import Settings
 
 ROW = b'{"instances": [[1.0, 2.0, 3.0]]}'
@@ -81,3 +83,21 @@ def test_both_know_the_same_paths(application, caplog, path):
         )
     assert reply.status_code < 500 or reply.status_code == 501, path[:200]
     assert not caplog.records
+
+
+def test_a_line_that_suspends_is_no_line_for_wsgi():
+    """What waits for an event loop can't be driven without one, and says so."""
+
+    async def sleeps():
+        await asyncio.sleep(0)
+
+    with pytest.raises(RuntimeError, match="waits for an event loop"):
+        completed(sleeps())
+
+
+def test_below_a_mount_a_path_is_made_again(application):
+    """Where a server gives no path as it came, the mount's is not taken off twice."""
+    mounted = {"SCRIPT_NAME": "/v1", "PATH_INFO": "/v1/models/echo:predict"}
+    environ = mounted | {"RAW_URI": "", "REQUEST_URI": ""}
+    reply = application[0].test_client().post("/", data=ROW, environ_overrides=environ)
+    assert reply.status_code == 200

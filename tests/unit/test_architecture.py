@@ -12,7 +12,10 @@ ALLOWED = {
     "app.settings": ("app.settings", "app.errors"),
     "app.gpus": ("app.errors",),
     "app.advice": ("app.settings",),
-    "app.granian": ("app.advice", "app.errors", "app.gpus", "app.settings"),
+    "app.granian": (
+        *("app.granian", "app.api", "app.serving.job", "app.advice", "app.errors"),
+        *("app.gpus", "app.settings"),
+    ),
     "app.engines": ("app.engines", "app.errors", "app.gpus", "app.settings"),
     "app.codec": (
         *("app.codec", "app.engines.base", "app.errors"),
@@ -38,6 +41,7 @@ ALLOWED = {
 FRAMEWORKS = ("tensorflow", "keras", "jax", "openvino")
 # Package -> the only rooms that may import it.
 KEPT_TO = dict.fromkeys(FRAMEWORKS, ("app.engines",)) | {
+    "asyncio": ("app.granian",),
     "flask": ("app", "app.api", "app.commands", "app.workers"),
     "granian": ("app.granian",),
     "gunicorn": ("app.workers",),

@@ -1,15 +1,14 @@
-"""Granian's side: what is refused, and what its environ lacks."""
+"""Granian's side: what a start refuses, and what it says."""
 
 import logging
 import os
 import sys
-from io import BytesIO
 
 import pytest
-from werkzeug.test import create_environ
 
-from app import gpus, granian
+from app import gpus
 from app.errors import SettingsError
+from app.granian.start import prepare
 
 
 @pytest.fixture(name="start")
@@ -26,17 +25,17 @@ def _start(monkeypatch, tmp_path):
     monkeypatch.setattr(logging.getLogger("app"), "handlers", [])
     monkeypatch.setattr(logging.getLogger("app"), "level", logging.NOTSET)
 
-    def start(*arguments, interface="wsgi"):
+    def start(*arguments, interface="rsgi"):
         line = ["granian", "wsgi:app", f"--interface={interface}", *arguments]
         monkeypatch.setattr(sys, "argv", line)
         monkeypatch.setattr(logging.getLogger("_granian"), "level", logging.INFO)
-        granian.prepare()
+        prepare()
 
     return start
 
 
 def test_a_plain_start_is_taken(start):
-    """One worker that speaks WSGI starts, and counts in its own memory alone."""
+    """One worker that speaks RSGI starts, and counts in its own memory alone."""
     start()
     assert "PROMETHEUS_MULTIPROC_DIR" not in os.environ
 
@@ -54,10 +53,11 @@ def test_arguments_that_can_not_be_are_refused(start, arguments, text):
         start(*arguments)
 
 
-def test_another_interface_is_refused(start):
-    """Without --interface wsgi, which is not Granian's default, nothing starts."""
-    with pytest.raises(SettingsError, match="--interface wsgi"):
-        start(interface="rsgi")
+@pytest.mark.parametrize("interface", ["wsgi", "asgi"])
+def test_another_interface_is_refused(start, interface):
+    """With an interface that is not Granian's own and its default, nothing starts."""
+    with pytest.raises(SettingsError, match=f"--interface {interface}: .* rsgi alone"):
+        start(interface=interface)
 
 
 def test_granians_own_variables_count(start, monkeypatch):
@@ -81,19 +81,17 @@ def test_a_shared_model_process_is_refused(start, monkeypatch):
 
 
 @pytest.mark.parametrize(
-    ("arguments", "threads"),
-    [
-        (["--blocking-threads=20"], 20),
-        (["--backpressure=40"], 20),
-        (["--backlog=128"], 64),
-    ],
+    ("arguments", "connections"),
+    [(["--backpressure=40"], 40), (["--backlog=150"], 150)],
 )
-def test_too_few_threads_are_said(start, monkeypatch, caplog, arguments, threads):
+def test_too_few_connections_are_said(
+    start, monkeypatch, caplog, arguments, connections
+):
     """The number that Granian makes of its arguments is held against the batch."""
-    monkeypatch.setenv("BASKET_MAX_BATCH_SIZE", "100")
+    monkeypatch.setenv("BASKET_MAX_BATCH_SIZE", "200")
     start(*arguments)
-    assert f"{threads} threads can't fill a batch of 100" in caplog.text
-    assert "--blocking-threads=100 or more can" in caplog.text
+    assert f"{connections} connections can't fill a batch of 200" in caplog.text
+    assert "--backpressure=200 or more can" in caplog.text
 
 
 def test_a_misspelt_setting_is_a_warning(start, monkeypatch, caplog):
@@ -110,49 +108,3 @@ def test_the_worker_sees_the_first_gpu_that_is_wanted(start, monkeypatch):
     monkeypatch.setenv("BASKET_GPUS", "1,0")
     start()
     assert os.environ["CUDA_VISIBLE_DEVICES"] == "1"
-
-
-def _seen(**environ):
-    """The environ that the application gets for one of Granian's."""
-    seen = {}
-    application = granian.CompleteEnviron(lambda given, _: seen.update(given) or [])
-    granians = create_environ() | {"wsgi.input_terminated": True} | environ
-    application(granians, None)
-    return seen
-
-
-@pytest.mark.parametrize(
-    ("path", "raw"),
-    [
-        ("/v1/models/digits:predict", "/v1/models/digits:predict"),
-        ("/v1/models/a b%:predict", "/v1/models/a%20b%25:predict"),
-        ("/v1/models/\u00c3\u00a9", "/v1/models/%C3%A9"),
-    ],
-)
-def test_the_raw_path_is_made_again(path, raw):
-    """What Granian has decoded is encoded again, in front of it the mount's path."""
-    assert _seen(PATH_INFO=path)["RAW_URI"] == raw
-    assert _seen(SCRIPT_NAME="/v1", PATH_INFO=path)["RAW_URI"] == "/v1" + raw
-
-
-def test_a_whole_body_is_read():
-    """A body of the length that was announced comes as it is, and then its end."""
-    body = _seen(CONTENT_LENGTH="5", **{"wsgi.input": BytesIO(b"12345")})["wsgi.input"]
-    assert body.readable()
-    assert body.read(3) == b"123"
-    assert body.read() == b"45"
-    assert body.read(1) == b""
-
-
-def test_a_body_that_is_cut_off_is_no_body():
-    """Fewer bytes than announced are an error, and not a shorter body."""
-    body = _seen(CONTENT_LENGTH="6", **{"wsgi.input": BytesIO(b"12345")})["wsgi.input"]
-    with pytest.raises(ConnectionResetError, match="it is cut off"):
-        body.read()
-
-
-def test_a_body_of_unknown_length_is_left_alone():
-    """A body in chunks is read from Granian's own stream."""
-    stream = BytesIO(b"12345")
-    environ = {"wsgi.input": stream, "CONTENT_LENGTH": ""}
-    assert _seen(**environ)["wsgi.input"] is stream

@@ -234,3 +234,46 @@ def test_who_is_late_gets_an_answer_that_is_about_to_be_told():
     assert [answers.get(timeout=10).batch_rows for _ in threads] == [2, 2]
     for thread in threads:
         thread.join()
+
+
+def test_a_loop_is_woken_once_for_a_batch():
+    """Of jobs that share a loop one call tells all, in their order, as answered."""
+    woken = []
+    jobs = [job(value) for value in range(5)]
+
+    def wake(told):
+        woken.append([each.is_told() for each in told])
+
+    for value, one in enumerate(jobs):
+        one.wake = wake
+        assert one.add(0, _outputs(value), 5, 0.0)
+    assert not any(one.is_told() for one in jobs)
+    tell(jobs)
+    assert woken == [[True] * 5]
+    assert [one.wait().outputs["output"].item() for one in jobs] == [0, 1, 2, 3, 4]
+
+
+def test_a_failed_job_wakes_its_loop_once():
+    """An error is told as an answer is, and what comes after it is not."""
+    woken = []
+    one = job(7)
+    one.wake = woken.append
+    one.fail(ModelFailed("first"))
+    one.fail(Stopping("second"))
+    assert woken == [[one]]
+    with pytest.raises(ModelFailed, match="first"):
+        one.wait()
+
+
+def test_threads_and_loops_may_share_a_batch():
+    """Each loop is woken for its own jobs, and threads wake one another."""
+    woken = {"a": [], "b": []}
+    wakes = {"a": woken["a"].extend, "b": woken["b"].extend, "": None}
+    jobs = {place: job(place) for place in range(6)}
+    for place, one in jobs.items():
+        one.wake = wakes["aab b"[place : place + 1].strip()]
+        assert one.add(0, _outputs(place), 6, 0.0)
+    tell(list(jobs.values()))
+    assert woken == {"a": [jobs[0], jobs[1]], "b": [jobs[2], jobs[4]]}
+    for place in (3, 5):
+        assert jobs[place].wait().outputs["output"].item() == place

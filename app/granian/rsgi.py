@@ -1,0 +1,60 @@
+"""What Granian serves over RSGI, its own interface: predictions on its event loop."""
+
+import asyncio
+from http import HTTPStatus
+
+from app.api.application import Application
+from app.api.exchange import Reply
+from app.api.responses import reply_to
+from app.granian.environ import complete
+from app.granian.exchange import LoopExchange
+from app.granian.loop import Loop
+from app.granian.spec import Connection, Scope
+
+_QUICK_METHODS = ("GET", "HEAD", "OPTIONS")
+
+
+class Rsgi:
+    """An RSGI application (Granian's docs/spec/RSGI.md) around the WSGI one."""
+
+    _loop: Loop
+
+    def __init__(self, application: Application, prefix: str = "") -> None:
+        """Store the application, and the path that it is mounted on."""
+        self._application = application
+        self._prefix = prefix
+
+    def __rsgi_init__(self, loop: asyncio.AbstractEventLoop) -> None:
+        """Granian has made its event loop."""
+        timeout_s = self._application.config["REQUEST_TIMEOUT_S"]
+        self._loop = Loop(loop, timeout_s)
+
+    async def __rsgi__(self, scope: Scope, connection: Connection) -> None:
+        """Answer one request."""
+        if scope.proto != "http":
+            connection.close(HTTPStatus.NOT_FOUND)
+            return
+        exchange = LoopExchange(scope, connection, self._loop, self._prefix)
+        answer = self._application.find(exchange.environ)
+        if answer is not None:
+            reply = await self._application.predict(answer, exchange)
+        else:
+            reply = await self._other(exchange)
+        headers = [("content-type", reply.content_type), *reply.headers]
+        connection.response_bytes(reply.status, headers, reply.body)
+
+    async def _other(self, exchange: LoopExchange) -> Reply:
+        """Have Flask answer, in another thread, once the body is here."""
+        application, environ = self._application, exchange.environ
+        body = b""
+        try:
+            if exchange.has_body():
+                # Of nobody else a body is kept.
+                application.check_key(environ)
+                body = await exchange.body(application.config["MAX_BODY_BYTES"])
+        except Exception as error:
+            return reply_to(error)
+        complete(environ, exchange.scope, body)
+        is_quick = environ["REQUEST_METHOD"] in _QUICK_METHODS
+        work = self._loop.quick_work if is_quick else self._loop.work
+        return await work(application.answer_by_flask, environ)

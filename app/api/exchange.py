@@ -21,6 +21,7 @@ from app.api.body import read_body
 from app.api.client import hung_up
 from app.api.environ import Environ, variable
 from app.serving.job import Answer, Job, Wake
+from app.serving.runner import Runner
 from app.serving.served import ServedModel
 
 if TYPE_CHECKING:
@@ -110,6 +111,10 @@ class Exchange:
     ) -> _T:
         """Call a function where it may take its time, unless it is `quick`."""
         return function(*args, **kwargs)
+
+    async def submit(self, runner: Runner, job: Job) -> None:
+        """Submit a job, where a model may run if that is what submitting does."""
+        runner.submit(job)
 
     async def answered(self, job: Job) -> Answer:
         """The answer, or what `job.wait` raises."""

@@ -21,10 +21,9 @@ from app.serving.routing import Target
 from app.serving.served import ServedModel
 from app.settings import Settings
 
-# Up to here a body, as numbers, is decoded in less time than another thread takes to
-# do it; and the outputs are encoded, in bytes of their arrays.
-_QUICK_BODY_BYTES = 16 << 10
-_QUICK_OUTPUT_BYTES = 64 << 10
+# What is larger is not decoded or encoded while other requests wait for it: a body, and
+# the outputs' arrays.
+_QUICK_BYTES = 64 << 10
 
 
 class Decoded(Protocol):
@@ -80,8 +79,7 @@ class Inference:
                 quick, self._decoded, decode, exchange, body, model
             )
             job = self._job(exchange, decoded, limit_s)
-            runner = model.runner
-            await exchange.work(not runner.runs_in_submit, runner.submit, job)
+            await exchange.submit(model.runner, job)
             exchange.job = job
             answer = await exchange.answered(job)
         answered_at = time.monotonic()
@@ -127,7 +125,7 @@ def _decodes_quickly(exchange: Exchange, body: bytes, model: ServedModel) -> boo
     A few bytes may unpack to many, or to a large picture.
     """
     return (
-        len(body) <= _QUICK_BODY_BYTES
+        len(body) <= _QUICK_BYTES
         and model.config.image is None
         and "HTTP_CONTENT_ENCODING" not in exchange.environ
     )
@@ -136,7 +134,7 @@ def _decodes_quickly(exchange: Exchange, body: bytes, model: ServedModel) -> boo
 def _encodes_quickly(outputs: Tensors) -> bool:
     arrays = outputs.values()
     size = sum(array.nbytes for array in arrays)
-    return size <= _QUICK_OUTPUT_BYTES and not any(a.dtype.hasobject for a in arrays)
+    return size <= _QUICK_BYTES and not any(a.dtype.hasobject for a in arrays)
 
 
 def _timeout_s(exchange: Exchange, limit_ms: int) -> float:

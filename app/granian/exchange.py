@@ -12,6 +12,7 @@ from app.granian.loop import Loop
 from app.granian.patience import Undo
 from app.granian.spec import Connection, Scope
 from app.serving.job import Answer, Job
+from app.serving.runner import Runner
 
 _P = ParamSpec("_P")
 _T = TypeVar("_T")
@@ -62,7 +63,14 @@ class LoopExchange(Exchange):
         """Call what is quick at once, and all else in another thread."""
         if quick:
             return function(*args, **kwargs)
-        return await self._loop.work(partial(function, *args, **kwargs))
+        return await self._loop.compute(partial(function, *args, **kwargs))
+
+    async def submit(self, runner: Runner, job: Job) -> None:
+        """Submit a job, in a thread if its model runs there."""
+        if runner.runs_in_submit:
+            await self._loop.block(runner.submit, job)
+        else:
+            runner.submit(job)
 
     async def answered(self, job: Job) -> Answer:
         """The answer, or what `job.wait` raises."""

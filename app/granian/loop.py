@@ -1,6 +1,7 @@
 """What all requests on Granian's event loop share."""
 
 import asyncio
+import os
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any, TypeVar
@@ -8,10 +9,12 @@ from typing import Any, TypeVar
 from app.granian.patience import Patience, Undo
 from app.serving.job import Job
 
-# Threads for what takes long, each made when it is first needed.
+# Threads for what waits, for a model or for Flask, each made when it is first needed.
 _THREADS = 64
 # For what Flask answers without delay, however busy the others are.
 _QUICK_THREADS = 4
+# For what computes: more would only take turns.
+_COMPUTING_THREADS = max(len(os.sched_getaffinity(0)), 2)
 
 _T = TypeVar("_T")
 
@@ -27,18 +30,23 @@ class Loop:
         self.patience = Patience(loop)
         self._loop = loop
         self._waiting: dict[Job, asyncio.Future[None]] = {}
-        self._pool = ThreadPoolExecutor(_THREADS, "work")
-        self._quick_pool = ThreadPoolExecutor(_QUICK_THREADS, "quick")
+        self._computing = ThreadPoolExecutor(_COMPUTING_THREADS, "compute")
+        self._blocking = ThreadPoolExecutor(_THREADS, "block")
+        self._quick = ThreadPoolExecutor(_QUICK_THREADS, "quick")
 
-    def work(self, function: Callable[..., _T], *args: Any) -> "asyncio.Future[_T]":
-        """Call a function that takes long."""
-        return self._loop.run_in_executor(self._pool, function, *args)
+    def compute(self, function: Callable[[], _T]) -> "asyncio.Future[_T]":
+        """Call a function that keeps a processor busy."""
+        return self._loop.run_in_executor(self._computing, function)
 
-    def quick_work(
+    def block(self, function: Callable[..., _T], *args: Any) -> "asyncio.Future[_T]":
+        """Call a function that may wait for something."""
+        return self._loop.run_in_executor(self._blocking, function, *args)
+
+    def block_shortly(
         self, function: Callable[..., _T], *args: Any
     ) -> "asyncio.Future[_T]":
-        """Call a function that only waits for its turn."""
-        return self._loop.run_in_executor(self._quick_pool, function, *args)
+        """Call a function that waits for no model and no client."""
+        return self._loop.run_in_executor(self._quick, function, *args)
 
     def wake(self, jobs: Sequence[Job]) -> None:
         """Tell who waits for these answered jobs; from any thread."""

@@ -56,5 +56,5 @@ class Rsgi:
             return reply_to(error)
         complete(environ, exchange.scope, body)
         is_quick = environ["REQUEST_METHOD"] in _QUICK_METHODS
-        work = self._loop.quick_work if is_quick else self._loop.work
-        return await work(application.answer_by_flask, environ)
+        call = self._loop.block_shortly if is_quick else self._loop.block
+        return await call(application.answer_by_flask, environ)

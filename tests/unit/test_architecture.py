@@ -13,8 +13,8 @@ ALLOWED = {
     "app.gpus": ("app.errors",),
     "app.advice": ("app.settings",),
     "app.granian": (
-        *("app.granian", "app.api", "app.serving.job", "app.advice", "app.errors"),
-        *("app.gpus", "app.settings"),
+        *("app.granian", "app.api", "app.serving.job", "app.serving.runner"),
+        *("app.advice", "app.errors", "app.gpus", "app.settings"),
     ),
     "app.engines": ("app.engines", "app.errors", "app.gpus", "app.settings"),
     "app.codec": (

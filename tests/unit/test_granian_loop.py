@@ -24,7 +24,7 @@ from tests.support.rsgi import Connection, HandLoop, scope
 
 LENGTH = {"content-length": "4"}
 ROW = b'{"instances": [[1.0, 2.0, 3.0]]}'
-LIMIT = 20_000
+LIMIT = 100_000
 CHUNKS = {"transfer-encoding": "chunked"}
 
 
@@ -385,7 +385,7 @@ async def test_predictions_are_answered_on_the_loop(application, body, status, t
     ("body", "headers", "decodes_here"),
     [
         (ROW, {}, True),
-        (ROW.ljust((16 << 10) + 1), {}, False),
+        (ROW.ljust((64 << 10) + 1), {}, False),
         (gzip.compress(ROW), {"content-encoding": "gzip"}, False),
     ],
     ids=["small", "large", "compressed"],
@@ -394,7 +394,7 @@ async def test_predictions_are_answered_on_the_loop(application, body, status, t
 async def test_what_may_be_long_leaves_the_loop(
     application, monkeypatch, body, headers, decodes_here
 ):
-    """A large or compressed body is decoded elsewhere; so runs a model in submit."""
+    """A large or compressed body is decoded elsewhere, and a small answer is not."""
     work, stayed = LoopExchange.work, []
 
     def note(exchange, quick, *rest):
@@ -404,8 +404,23 @@ async def test_what_may_be_long_leaves_the_loop(
     monkeypatch.setattr(LoopExchange, "work", note)
     connection = await ask(application, body, headers=headers)
     assert connection.sent[0] == 200
+    assert stayed == [decodes_here, True]
+
+
+@on_loop
+async def test_a_model_that_runs_in_submit_leaves_the_loop(application, monkeypatch):
+    """Without batching another thread submits, and with it the loop's own."""
     with application.extensions["basket"]._catalog.lease(Target()) as model:
-        assert stayed == [decodes_here, not model.runner.runs_in_submit, True]
+        runner, threads = model.runner, []
+        submit = runner.submit
+
+        def note(job):
+            threads.append(threading.get_ident())
+            submit(job)
+
+        monkeypatch.setattr(runner, "submit", note)
+        assert (await ask(application, ROW)).sent[0] == 200
+        assert (threads == [threading.get_ident()]) != runner.runs_in_submit
 
 
 @pytest.mark.parametrize(

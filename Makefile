@@ -34,8 +34,8 @@ serve: $(VENV)/serve.done
 	$(BIN)/gunicorn wsgi:app --threads=20 $(ARGS)
 
 serve-granian: $(VENV)/granian.done
-	$(BIN)/granian wsgi:app --interface wsgi --http 1 --blocking-threads 64 \
-		--respawn-failed-workers --workers-kill-timeout 30 $(ARGS)
+	$(BIN)/granian wsgi:app --http 1 --respawn-failed-workers \
+		--workers-kill-timeout 30 $(ARGS)
 
 # Two tests at a time, those of a file in one process: most of them wait.
 test: $(VENV)/dev.done $(KSERVE_VENV)/done

@@ -15,8 +15,8 @@ _LOOK_EVERY_S = 0.05
 class Patience:
     """Tells waits that become long, so that the others need no timer of their own.
 
-    To set and cancel a timer takes an event loop 2 microseconds, and a request waits
-    twice; here both take a tenth of one.
+    A request waits twice, and nearly always shortly. To set and cancel a timer costs an
+    event loop many times what an entry in a dictionary does.
     """
 
     def __init__(self, loop: asyncio.AbstractEventLoop) -> None:

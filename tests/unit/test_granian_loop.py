@@ -6,11 +6,13 @@ import gzip
 import json
 import threading
 import time
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
 
 from app import create_app
+from app.api import inference
 from app.errors import BadInput, Late, ModelFailed, TooLarge, TooSlow
 from app.granian.environ import complete
 from app.granian.exchange import LoopExchange
@@ -191,6 +193,7 @@ async def test_an_answer_that_is_there_already_is_not_waited_for(begin):
     await settle()
     answer = await exchange.answered(one)
     assert answer.batch_rows == 1
+    assert not exchange._loop._waiting
 
 
 @on_loop
@@ -221,6 +224,7 @@ async def test_a_deadline_ends_the_wait(begin):
         await wait
     assert not one.add(0, {"output": np.array([[7.0]])}, 1, 0.0)
     assert not hand.timers
+    assert not exchange._loop._waiting
 
 
 @on_loop
@@ -405,6 +409,29 @@ async def test_what_may_be_long_leaves_the_loop(
     connection = await ask(application, body, headers=headers)
     assert connection.sent[0] == 200
     assert stayed == [decodes_here, True]
+
+
+def test_pictures_are_never_quick_to_decode():
+    """A small file may hold a large picture, in JSON too."""
+    exchange = SimpleNamespace(environ={})
+    for image, is_quick in [(None, True), (object(), False)]:
+        model = SimpleNamespace(config=SimpleNamespace(image=image))
+        assert inference._decodes_quickly(exchange, ROW, model) == is_quick
+
+
+@pytest.mark.parametrize(
+    ("arrays", "is_quick"),
+    [
+        ([np.zeros(16 << 10, np.float32)], True),
+        ([np.zeros(16 << 10, np.float32), np.zeros(1)], False),
+        ([np.array(["a"], object)], False),
+    ],
+    ids=["small", "large", "texts"],
+)
+def test_large_outputs_are_not_quick_to_encode(arrays, is_quick):
+    """All outputs count together, and of texts nobody knows how long they are."""
+    outputs = {str(place): array for place, array in enumerate(arrays)}
+    assert inference._encodes_quickly(outputs) == is_quick
 
 
 @on_loop

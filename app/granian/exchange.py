@@ -21,7 +21,7 @@ _T = TypeVar("_T")
 class LoopExchange(Exchange):
     """One request, which holds no thread while it waits."""
 
-    __slots__ = ("_connection", "_gone", "_loop", "scope")
+    __slots__ = ("_connection", "_ends", "_loop", "scope")
 
     def __init__(
         self, scope: Scope, connection: Connection, loop: Loop, prefix: str
@@ -32,7 +32,8 @@ class LoopExchange(Exchange):
         self.scope = scope
         self._connection = connection
         self._loop = loop
-        self._gone = False
+        # Not empty once the client has hung up.
+        self._ends: list[None] = []
 
     async def body(self, limit_bytes: int) -> bytes:
         """As it was sent; what is beyond the limit is not read."""
@@ -79,7 +80,8 @@ class LoopExchange(Exchange):
 
     def is_gone(self) -> Callable[[], bool]:
         """A check that says whether the client has hung up."""
-        return lambda: self._gone
+        # Not with this exchange in it: its job is in here, and would be in a circle.
+        return partial(bool, self._ends)
 
     async def _chunks(self, limit_bytes: int) -> bytes:
         """A body of unknown length."""
@@ -135,7 +137,8 @@ class LoopExchange(Exchange):
         return undo
 
     def _note(self, watch: "asyncio.Future[None]") -> None:
-        self._gone = not watch.cancelled()
+        if not watch.cancelled():
+            self._ends.append(None)
 
 
 def _end(told: "asyncio.Future[None]") -> None:

@@ -2,6 +2,7 @@
 
 import asyncio
 import functools
+import gc
 import gzip
 import json
 import threading
@@ -468,6 +469,20 @@ async def test_all_else_is_answered_by_flask(application, method, path, status):
     assert connection.sent[0] == status
     assert connection.sent[1]["content-type"] == "application/json"
     assert json.loads(connection.sent[2]) is not None
+
+
+@on_loop
+async def test_an_answered_request_is_let_go_at_once(application):
+    """A request and its rows are in no circle, which only a collection would free."""
+    gc.collect()
+    gc.disable()
+    try:
+        await ask(application, ROW)
+        await settle()
+        kept = [each for each in gc.get_objects() if isinstance(each, LoopExchange)]
+        assert not kept
+    finally:
+        gc.enable()
 
 
 @pytest.mark.parametrize("path", ["/predict", "/v2/repository/index"])

@@ -109,7 +109,7 @@ class Adaptive:
         if hold_s > 0:
             self._held = True
         else:
-            self._in_vain = self._held
+            self._in_vain = self._held and not self._returns.are_nearly_all()
         return hold_s
 
     def _worth_holding_s(self, rows: int, missing: int, now: float) -> float:

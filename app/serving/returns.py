@@ -6,6 +6,8 @@ from app.serving.scatter import Scatter
 # The share of a batch's rows that come back before the next one ends, on average,
 # where waiting for them is tried.
 _RETURNING = 0.9
+# How many times what lay between two who came back the last few are given.
+_LAST_GAPS = 8
 # Weight of the newest observation.
 _WEIGHT = 0.2
 # What part of the time it may take them with the engine idle, of that beside a batch,
@@ -62,11 +64,18 @@ class Returns:
     def at_latest_s(self) -> float:
         """When those who were answered last should be back in any case.
 
-        That is as late as ever, or by the pace at which they come this time.
+        That is as late as ever, or by the pace at which they come this time. For the
+        last few it is a few times what lay between two of the others.
         """
         usual_s = self._times.of(self.rows) + self._scatter_s.margin()
         pace_s = self._last_after_s / self._returned if self._returned else 0.0
+        if self.are_nearly_all():
+            return min(usual_s, self._last_after_s + _LAST_GAPS * pace_s)
         return max(usual_s, pace_s * self.rows)
+
+    def are_nearly_all(self) -> bool:
+        """Say whether so many are back that the others may well have gone to think."""
+        return self._returned >= _RETURNING * self.rows
 
     def _observe(self, *, waited: bool) -> None:
         self._observed += 1

@@ -25,6 +25,9 @@ THINKING = {
         chance.uniform(1, 3) if client % 2 else 0.0007 * (place + 1)
     ),
     "100 ms, exponential": lambda chance, client, place: chance.expovariate(10),
+    "200 ms for one, none for the others": lambda chance, client, place: (
+        0.0007 * (place + 1) if client else 0.2
+    ),
 }
 
 
@@ -137,6 +140,13 @@ def test_large_bodies_share_a_batch_too():
     """Clients who take half of a batch's time to come back are gathered, too."""
     load = (32, "47 ms and half a ms a row", "none, 0.7 ms apart", 3000)
     assert _waits(Adaptive, *load).mean_s <= 0.9 * _waits(_at_once, *load).mean_s
+
+
+def test_one_who_thinks_does_not_part_the_others():
+    """Beside a client who thinks for a while the others still share their batches."""
+    thinking = "200 ms for one, none for the others"
+    load = (33, "47 ms and half a ms a row", thinking, 3000)
+    assert _waits(Adaptive, *load).mean_s <= 0.8 * _waits(_at_once, *load).mean_s
 
 
 @pytest.mark.parametrize("batch", BATCHES)

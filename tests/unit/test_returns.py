@@ -89,3 +89,13 @@ def test_who_comes_slower_this_time_is_given_longer():
     now = _after(returns, 8, 0.05, waited=False, back=4)
     assert returns.answered_at == now
     assert returns.at_latest_s() == pytest.approx(0.4)
+
+
+def test_the_last_few_are_not_waited_for_as_long():
+    """With 19 of 20 back the last is given eight times what lay between two of them."""
+    returns = Returns()
+    for _ in range(20):
+        _after(returns, 20, 0.03, waited=False)
+    _after(returns, 20, 0.01, waited=False, back=19)
+    assert returns.are_nearly_all()
+    assert returns.at_latest_s() == pytest.approx(0.19 + 8 * 0.01)

@@ -17,7 +17,7 @@ from gunicorn.workers.gthread import ThreadWorker
 from app import MODEL_SOCKETS, RUN_DIR, advice, create_model_process, gpus
 from app.errors import SettingsError
 from app.settings import Settings, unknown_variables
-from app.workers.graceful import GracefulThreadWorker
+from app.workers.in_turn import InTurnWorker
 from app.workers.model import Crew, ModelWorker
 from app.workers.patient import PatientTls
 
@@ -142,7 +142,7 @@ def on_exit(server):
 
 def _choose_worker(server):
     if server.worker_class is ThreadWorker:
-        server.worker_class = GracefulThreadWorker
+        server.worker_class = InTurnWorker
 
 
 def _model_processes(settings, used):

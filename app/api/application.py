@@ -7,6 +7,7 @@ declared to Flask, which knows them for 405 and OPTIONS, and answered here.
 
 import time
 from collections.abc import Callable, Coroutine, Iterable, Sequence
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from flask import Flask
@@ -14,9 +15,12 @@ from werkzeug.wrappers import Response
 
 from app import telemetry
 from app.api.environ import Environ
-from app.api.exchange import JSON, Exchange, Reply, completed
+from app.api.exchange import JSON, Exchange, Reply
 from app.api.responses import reply_to
+from app.api.shared_thread import SharedThreadExchange
+from app.coroutines import completed, elsewhere
 from app.errors import BasketError
+from app.serving.job import Wake
 
 if TYPE_CHECKING:
     from _typeshed.wsgi import StartResponse
@@ -51,6 +55,21 @@ class Application(Flask):
         if answer is None:
             return super().wsgi_app(environ, start_response)
         reply = completed(self.predict(answer, Exchange(environ)))
+        return reply.send(start_response)
+
+    async def on_shared_thread(
+        self, environ: Environ, start_response: "StartResponse", wake: Wake
+    ) -> Iterable[bytes]:
+        """Answer one request as `wsgi_app`, and keep the thread waiting for nothing.
+
+        It suspends as a SharedThreadExchange does.
+        """
+        answer = self.find(environ)
+        if answer is None:
+            reply = await elsewhere(partial(self.answer_by_flask, environ))
+        else:
+            exchange = SharedThreadExchange(environ, wake)
+            reply = await self.predict(answer, exchange)
         return reply.send(start_response)
 
     def find(self, environ: Environ) -> Answer | None:

@@ -8,11 +8,11 @@ thread for each request, where nothing ever suspends, and an event loop for all.
 """
 
 import time
-from collections.abc import Callable, Coroutine, Iterable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 from functools import cache
 from http import HTTPStatus
-from typing import TYPE_CHECKING, Any, ParamSpec, TypeVar
+from typing import TYPE_CHECKING, ParamSpec, TypeVar
 from urllib.parse import parse_qs
 
 from werkzeug.http import parse_options_header
@@ -123,16 +123,6 @@ class Exchange:
     def is_gone(self) -> Callable[[], bool]:
         """A check that says whether the client has hung up."""
         return hung_up(self.environ)
-
-
-def completed(line: Coroutine[Any, Any, _T]) -> _T:
-    """What a coroutine returns that never suspends."""
-    try:
-        line.send(None)
-    except StopIteration as end:
-        result: _T = end.value
-        return result
-    raise RuntimeError("it waits for an event loop, and there is none")
 
 
 @cache

@@ -5,11 +5,23 @@ twice, and can hand files to the kernel, which no application here has.
 """
 
 import datetime
-from typing import Any, cast
+from collections.abc import Awaitable, Callable, Iterable
+from typing import Any, Protocol, cast
 
 from gunicorn import util
 from gunicorn.http import wsgi
 from gunicorn.workers.gthread import TConn, ThreadWorker
+
+# What gives the body's parts, as a WSGI application does.
+Respond = Callable[[Any, Any], Awaitable[Iterable[bytes]]]
+
+
+class Sink(Protocol):
+    """What a response is written to."""
+
+    def sendall(self, data: bytes, /) -> None:
+        """As a socket's."""
+        ...
 
 
 class WholeResponse(wsgi.Response):
@@ -41,11 +53,13 @@ class WholeResponse(wsgi.Response):
         super().close()
 
 
-def answer(worker: ThreadWorker, req: Any, conn: TConn) -> bool:
-    """Run the application on a request and send what it gives.
+async def answer(
+    worker: ThreadWorker, req: Any, conn: TConn, respond: Respond, sink: Sink
+) -> bool:
+    """Have a request responded to, and send what is given.
 
     As ThreadWorker.handle_request, whose settings and hooks hold here too. Says
-    whether the connection may be used again.
+    whether the connection may be used again. It suspends where `respond` does.
     """
     cfg = worker.cfg
     response, environ = None, cast("Any", {})
@@ -55,9 +69,10 @@ def answer(worker: ThreadWorker, req: Any, conn: TConn) -> bool:
         response, environ = cast("Any", wsgi.create)(
             req, conn.sock, conn.client, conn.server, cfg, response_class=WholeResponse
         )
+        response.sock = sink
         environ["wsgi.multithread"] = True
         _count(worker, response)
-        parts = worker.wsgi(environ, response.start_response)
+        parts = await respond(environ, response.start_response)
         try:
             for part in parts:
                 response.write(part)
@@ -74,13 +89,18 @@ def answer(worker: ThreadWorker, req: Any, conn: TConn) -> bool:
             raise
         # It is too late for an error of its own: the end of the connection says it.
         worker.log.exception("Error handling request")
-        util.close_graceful(conn.sock)
-        raise StopIteration from None
+        return False
     finally:
-        try:
-            cfg.post_request(worker, req, environ, response)
-        except Exception:
-            worker.log.exception("Exception in post_request hook")
+        _call_post_request(worker, req, environ, response)
+
+
+def _call_post_request(
+    worker: ThreadWorker, req: Any, environ: Any, response: Any
+) -> None:
+    try:
+        worker.cfg.post_request(worker, req, environ, response)
+    except Exception:
+        worker.log.exception("Exception in post_request hook")
 
 
 def _count(worker: ThreadWorker, response: WholeResponse) -> None:

@@ -11,7 +11,6 @@ import errno
 import json
 import socket
 import ssl
-import threading
 from concurrent.futures import Future
 from http import HTTPStatus
 from typing import TYPE_CHECKING, Any, cast
@@ -20,6 +19,7 @@ from gunicorn.http import RequestParser, errors
 from gunicorn.workers import gthread
 from gunicorn.workers.gthread import TConn, ThreadWorker
 
+from app.coroutines import completed
 from app.workers.answer import answer
 from app.workers.body import DirectBody, read_directly
 from app.workers.quiet_socket import QuietSocket
@@ -36,8 +36,6 @@ _HEADER_S = 30.0
 _BLOCKED_S = 5.0
 # Seconds that a client may take nothing of an answer.
 _SENDING_S = 30.0
-# Seconds that a thread stays with a connection after an answer.
-_STAY_S = 0.005
 _STATUSES = (
     (errors.LimitRequestLine, HTTPStatus.REQUEST_URI_TOO_LONG),
     (errors.LimitRequestHeaders, HTTPStatus.REQUEST_HEADER_FIELDS_TOO_LARGE),
@@ -69,43 +67,18 @@ class PatientThreadWorker(ThreadWorker):
         """Set a limit on the listeners, which hand it down to connections."""
         for listener in self.sockets:
             limit_sending(listener, _SENDING_S)
-        self.may_stay = threading.BoundedSemaphore(max(self.cfg.threads // 2, 1))
         # Thirty for a request, each of which Gunicorn looks up in two steps of Python.
         settings = self.cfg.settings.items()
         vars(self.cfg).update({name: setting.get() for name, setting in settings})
         super().init_process()
 
     def handle(self, conn: TConn) -> Any:
-        """Answer requests for as long as they come at once, and nobody else waits.
-
-        To hand the connection back to the main loop and get it again takes longer
-        than a small model.
-        """
-        result = self._handle_next(conn)
-        while result is True and self._has_next(conn):
-            result = self._handle_next(conn)
-        return result
-
-    def _has_next(self, conn: TConn) -> bool:
-        """Wait a moment for the next request, unless the thread is wanted elsewhere."""
-        unreader = _unreader(conn)
-        if unreader is None or not self.alive or not self.may_stay.acquire(False):
-            return False
-        try:
-            is_wanted = self.tpool._work_queue.qsize() > 0
-            return not is_wanted and (
-                unreader.has_more() or unreader.comes_within(_STAY_S)
-            )
-        finally:
-            self.may_stay.release()
-
-    def _handle_next(self, conn: TConn) -> Any:
         """Answer a request if its header is there; else let the connection wait."""
         waits_for_tls = conn.cfg.is_ssl and not conn.initialized
         if self.alive and waits_for_tls and not conn.wait_for_data(0):
             return DEFER
         try:
-            unreader = _unreader(conn)
+            unreader = unreader_of(conn)
         except OSError as error:
             self.log.debug("Closing connection. %s", error)
             return False
@@ -121,10 +94,13 @@ class PatientThreadWorker(ThreadWorker):
         if self.cfg.is_ssl:
             limit_sending(conn.sock, _SENDING_S)
         try:
-            return answer(self, req, conn)
+            return completed(answer(self, req, conn, self._respond, conn.sock))
         except (BlockingIOError, TimeoutError) as error:
             text = "the client does not take the answer"
             raise ConnectionResetError(errno.ECONNRESET, text) from error
+
+    async def _respond(self, environ: Any, start_response: Any) -> Any:
+        return self.wsgi(environ, start_response)
 
     def _keepalive_after(self, conn: TConn, keepalive: bool) -> bool:
         """Have what is left of a body read, with the care for clients that stall."""
@@ -136,7 +112,7 @@ class PatientThreadWorker(ThreadWorker):
 
     def finish_request(self, conn: TConn, fs: "Future[Any]") -> None:
         """Go on at once with a request that is already here behind the last one."""
-        unreader = _unreader(conn) if fs.result() is True else None
+        unreader = unreader_of(conn) if fs.result() is True else None
         if unreader is not None and unreader.has_more():
             self.enqueue_req(conn)
         else:
@@ -162,11 +138,16 @@ class PatientThreadWorker(ThreadWorker):
             "Content-Type: application/json\r\n"
             f"Content-Length: {len(body)}\r\n\r\n"
         )
+        whole = (head + body).encode()
         with contextlib.suppress(OSError):
-            client.sendall((head + body).encode())
+            if isinstance(client, QuietSocket):
+                # The main loop waits for nobody, and the connection is at its end.
+                client.send_at_once(whole)
+            else:
+                client.sendall(whole)
 
 
-def _unreader(conn: TConn) -> TimelyUnreader | None:
+def unreader_of(conn: TConn) -> TimelyUnreader | None:
     """What reads the connection, put in its place first; None: HTTP/2 does.
 
     Raises:

@@ -69,6 +69,11 @@ class QuietSocket(socket.socket):
         if sent != memoryview(data).nbytes:
             super().sendall(memoryview(data)[sent or 0 :], flags)
 
+    def send_at_once(self, data: bytes) -> int:
+        """Send as much as needs no wait; gives the number of bytes."""
+        flags = _AT_ONCE | _NO_SIGNAL
+        return self._at_once(_libc.send, data, len(data), flags) or 0
+
     def setblocking(self, flag: bool, /) -> None:
         """As socket.setblocking."""
         self.settimeout(None if flag else 0)

@@ -3,7 +3,7 @@
 Gunicorn's own unreader waits for a client for as long as it likes.
 """
 
-import select
+import re
 import socket
 import ssl
 import struct
@@ -17,6 +17,12 @@ _AT_ONCE = int(socket.MSG_DONTWAIT)
 _HEADER_END = b"\r\n\r\n"
 # More of an unfinished header is left to the parser, which knows the limits.
 _PARKED_BYTES = 1 << 16
+# A small body has no more; one in a header like these is left to the parser.
+_SMALL_BYTES = 64 << 10
+_LENGTH = re.compile(rb"\r\nContent-Length:[ \t]*([0-9]{1,9})[ \t]*\r\n", re.IGNORECASE)
+_NOT_PLAIN = re.compile(
+    rb"\r\n(?:Transfer-Encoding|Expect|Upgrade)[ \t]*:", re.IGNORECASE
+)
 
 
 class TimelyUnreader(SocketUnreader):
@@ -41,7 +47,7 @@ class TimelyUnreader(SocketUnreader):
         data = self.take_buffered()
         try:
             while _HEADER_END not in data and len(data) < _PARKED_BYTES:
-                more = self._receive_at_once()
+                more = self._receive_at_once(self.mxchunk)
                 data += more
                 if not more:
                     break
@@ -58,16 +64,36 @@ class TimelyUnreader(SocketUnreader):
             self._header_since = time.monotonic()
         return is_there
 
-    def _receive_at_once(self) -> bytes:
-        if isinstance(self.sock, ssl.SSLSocket):
-            return self.sock.recv(self.mxchunk)
-        return self.sock.recv(self.mxchunk, _AT_ONCE)
+    def has_small_post(self) -> bool:
+        """Take what has come; say whether it is a whole POST with a small body.
 
-    def comes_within(self, timeout_s: float) -> bool:
-        """Wait so long for bytes; say whether there are some, or an end."""
-        poll = select.poll()
-        poll.register(self.sock, select.POLLIN)
-        return bool(poll.poll(timeout_s * 1000))
+        If so nothing has to be waited for to read it.
+        """
+        if not self.has_header():
+            return False
+        head, end, body = self.buf.getvalue().partition(_HEADER_END)
+        lengths = _LENGTH.findall(head + b"\r\n")
+        if (
+            not head.startswith(b"POST ")
+            or len(lengths) != 1
+            or _NOT_PLAIN.search(head)
+        ):
+            return False
+        missing = int(lengths[0]) - len(body)
+        try:
+            while end and 0 < missing <= _SMALL_BYTES:
+                more = self._receive_at_once(missing)
+                self.buf.write(more)
+                missing -= len(more) or missing
+        except OSError:
+            # It may come yet.
+            return False
+        return bool(end) and missing <= 0
+
+    def _receive_at_once(self, count: int) -> bytes:
+        if isinstance(self.sock, ssl.SSLSocket):
+            return self.sock.recv(count)
+        return self.sock.recv(count, _AT_ONCE)
 
     def header_age_s(self) -> float:
         """Seconds since the first bytes of an unfinished header were seen."""

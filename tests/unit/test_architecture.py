@@ -8,6 +8,7 @@ import pytest
 ROOT = Path(__file__).parents[2]
 # What each room may import of app; a new room says here what it builds on.
 ALLOWED = {
+    "app.coroutines": (),
     "app.errors": (),
     "app.settings": ("app.settings", "app.errors"),
     "app.gpus": ("app.errors",),
@@ -29,14 +30,15 @@ ALLOWED = {
     ),
     "app.telemetry": (),
     "app.api": (
-        *("app.api", "app.codec", "app.serving", "app.engines.base", "app.errors"),
+        *("app.api", "app.codec", "app.coroutines", "app.serving"),
+        *("app.engines.base", "app.errors"),
         *("app.hang_up", "app.settings", "app.telemetry"),
     ),
     "app.commands": (
         *("app.codec.npy", "app.commands", "app.engines", "app.errors"),
         *("app.serving.repository", "app.settings"),
     ),
-    "app.workers": ("app.workers",),
+    "app.workers": ("app.workers", "app.coroutines"),
 }
 FRAMEWORKS = ("tensorflow", "keras", "jax", "openvino")
 # Package -> the only rooms that may import it.

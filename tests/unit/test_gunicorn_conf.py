@@ -11,7 +11,7 @@ from gunicorn.workers.gthread import ThreadWorker
 from gunicorn.workers.sync import SyncWorker
 
 from app import RUN_DIR, gpus
-from app.workers.graceful import GracefulThreadWorker
+from app.workers.in_turn import InTurnWorker
 
 CONFIG = Path(__file__).parents[2] / "gunicorn.conf.py"
 
@@ -119,7 +119,7 @@ def test_the_threaded_worker_is_replaced(conf, environment, hook):
     threaded, plain = _server(ThreadWorker), _server(SyncWorker)
     for server in (threaded, plain):
         getattr(conf, hook)(server)
-    assert threaded.worker_class is GracefulThreadWorker
+    assert threaded.worker_class is InTurnWorker
     assert plain.worker_class is SyncWorker
 
 

@@ -3,10 +3,8 @@
 import errno
 import json
 import logging
-import queue
 import socket
 import ssl
-import threading
 from types import SimpleNamespace
 
 import pytest
@@ -22,8 +20,6 @@ def worker():
     worker = object.__new__(PatientThreadWorker)
     worker.log = logging.getLogger("test")
     worker.alive = True
-    worker.may_stay = threading.BoundedSemaphore()
-    worker.tpool = SimpleNamespace(_work_queue=queue.SimpleQueue())
     return worker
 
 
@@ -76,8 +72,7 @@ def test_a_bug_says_nothing_of_itself(worker, caplog):
 
 def conn(**unreader):
     """A connection whose reader says these things."""
-    without = {"has_more": lambda: False, "comes_within": lambda timeout_s: False}
-    made = SimpleNamespace(begin_header=lambda timeout_s: None, **without | unreader)
+    made = SimpleNamespace(begin_header=lambda timeout_s: None, **unreader)
     config = SimpleNamespace(is_ssl=False)
     return SimpleNamespace(cfg=config, initialized=True, unreader=made)
 
@@ -86,7 +81,7 @@ def conn(**unreader):
 def _handed_on(monkeypatch):
     """The connections that come through to Gunicorn's own worker."""
     handed_on = []
-    monkeypatch.setattr("app.workers.patient._unreader", lambda conn: conn.unreader)
+    monkeypatch.setattr("app.workers.patient.unreader_of", lambda conn: conn.unreader)
     monkeypatch.setattr(
         ThreadWorker, "handle", lambda _, conn: handed_on.append(conn) or True
     )
@@ -120,59 +115,13 @@ def test_a_stopping_worker_waits_for_a_header(worker, handed_on):
 def test_a_client_that_takes_no_answer_counts_as_gone(worker, monkeypatch):
     """Gunicorn then ends the connection, and logs no error."""
 
-    def blocked(*_):
+    async def blocked(*_):
         raise BlockingIOError(errno.EAGAIN, "would block")
 
     monkeypatch.setattr("app.workers.patient.answer", blocked)
     worker.wsgi = SimpleNamespace(config={"REQUEST_TIMEOUT_S": 1})
     worker.cfg = SimpleNamespace(is_ssl=False)
+    request = SimpleNamespace(body=None, unreader=None)
     with pytest.raises(ConnectionResetError) as raised:
-        worker.handle_request(SimpleNamespace(body=None, unreader=None), None)
+        worker.handle_request(request, SimpleNamespace(sock=None))
     assert raised.value.errno == errno.ECONNRESET
-
-
-@pytest.fixture(name="staying")
-def _staying(worker, handed_on):
-    """A worker of four threads, and how to make a connection with so many requests."""
-    worker.may_stay = threading.BoundedSemaphore(2)
-
-    def connection(requests):
-        left = iter(range(1, requests))
-        return conn(
-            has_header=lambda: True,
-            has_more=lambda: False,
-            comes_within=lambda _: next(left, None) is not None,
-        )
-
-    return worker, connection, handed_on
-
-
-def test_a_thread_stays_while_requests_come_at_once(staying):
-    """Five requests, one right after the other, are one task of the thread pool."""
-    worker, connection, handed_on = staying
-    assert worker.handle(connection(5)) is True
-    assert len(handed_on) == 5
-
-
-def test_a_thread_does_not_stay_when_it_is_wanted(staying):
-    """A connection that waits for a thread goes before the next request of this one."""
-    worker, connection, handed_on = staying
-    worker.tpool._work_queue.put("a connection")
-    assert worker.handle(connection(5)) is True
-    assert len(handed_on) == 1
-
-
-def test_at_most_half_of_the_threads_stay(staying):
-    """The other half is there for who comes next."""
-    worker, connection, handed_on = staying
-    with worker.may_stay, worker.may_stay:
-        assert worker.handle(connection(5)) is True
-    assert len(handed_on) == 1
-
-
-def test_a_stopping_worker_does_not_stay(staying):
-    """Once the worker stops, its threads end with the request that they have."""
-    worker, connection, handed_on = staying
-    worker.alive = False
-    assert worker.handle(connection(5)) is True
-    assert len(handed_on) == 1

@@ -5,6 +5,7 @@ from types import SimpleNamespace
 import pytest
 from gunicorn.config import Config
 
+from app.coroutines import completed
 from app.workers.answer import WholeResponse, answer
 
 
@@ -117,7 +118,12 @@ def ask(one):
     )
     wire = Wire()
     conn = SimpleNamespace(sock=wire, client=("1.2.3.4", 5), server=("6.7.8.9", 80))
-    return answer(one, request, conn), b"".join(wire.sent)
+
+    async def respond(environ, start_response):
+        return one.wsgi(environ, start_response)
+
+    kept = completed(answer(one, request, conn, respond, wire))
+    return kept, b"".join(wire.sent)
 
 
 def well(environ, start_response):

@@ -1,0 +1,55 @@
+"""An inference request on a thread that has other requests to see to."""
+
+from collections.abc import Callable
+from functools import partial
+from typing import ParamSpec, TypeVar
+
+from app.api.environ import Environ
+from app.api.exchange import Exchange
+from app.coroutines import elsewhere, until
+from app.serving.job import Answer, Job, Wake
+from app.serving.runner import Runner
+
+_P = ParamSpec("_P")
+_T = TypeVar("_T")
+
+
+class SharedThreadExchange(Exchange):
+    """One request that never keeps its thread waiting.
+
+    Its coroutine suspends with what it waits for: a submitted Job, to be resumed when
+    that is told or late, or a function to be called in another thread.
+    """
+
+    __slots__ = ()
+
+    def __init__(self, environ: Environ, wake: Wake) -> None:
+        """Note when it arrives; `wake` is told of answered jobs, from any thread."""
+        super().__init__(environ)
+        self.wake = wake
+
+    async def work(
+        self,
+        quick: bool,
+        function: Callable[_P, _T],
+        *args: _P.args,
+        **kwargs: _P.kwargs,
+    ) -> _T:
+        """Call what is quick at once, and all else in another thread."""
+        if quick:
+            return function(*args, **kwargs)
+        return await elsewhere(partial(function, *args, **kwargs))
+
+    async def submit(self, runner: Runner, job: Job) -> None:
+        """Submit a job, in another thread if its model runs there."""
+        if runner.runs_in_submit:
+            await elsewhere(partial(runner.submit, job))
+        else:
+            runner.submit(job)
+
+    async def answered(self, job: Job) -> Answer:
+        """The answer, or what `job.wait` raises."""
+        # One that ran in `submit` has been told already.
+        if not job.is_told():
+            await until(job)
+        return job.wait()

@@ -1,0 +1,195 @@
+"""Gunicorn's threaded worker, whose main loop answers small requests itself.
+
+To hand a request to a thread, have that thread wait for a batch, and take the
+connection back costs more switches between threads than a row of a small model is
+worth. What would keep the main loop waiting is left to the threads.
+"""
+
+import math
+import threading
+import time
+from collections.abc import Callable, Coroutine, Sequence
+from concurrent.futures import Future
+from functools import partial
+from typing import Any, cast
+
+from gunicorn.http2 import negotiation
+from gunicorn.workers.gthread import TConn, ThreadWorker
+
+from app.coroutines import elsewhere
+from app.workers.answer import answer
+from app.workers.body import read_directly
+from app.workers.graceful import GracefulThreadWorker
+from app.workers.patient import unreader_of
+from app.workers.quiet_socket import QuietSocket
+from app.workers.unreader import TimelyUnreader
+
+# What handling a request gives whose answer comes later.
+_LATER = object()
+
+
+class Turn:
+    """A request that the main loop answers: a coroutine, and where its answer goes."""
+
+    __slots__ = ("conn", "left", "line")
+
+    line: Coroutine[Any, Any, bool]
+
+    def __init__(self, conn: TConn) -> None:
+        """Store the connection; `left` is what could not be sent without a wait."""
+        self.conn = conn
+        self.left = b""
+
+    def sendall(self, data: bytes) -> None:
+        """Send what the kernel takes at once; the rest is left."""
+        sent = (
+            0 if self.left else cast("QuietSocket", self.conn.sock).send_at_once(data)
+        )
+        self.left += data[sent:]
+
+
+class InTurnWorker(GracefulThreadWorker):
+    """A ThreadWorker that takes no thread for what needs none."""
+
+    def init_process(self) -> None:
+        """No request is under way."""
+        self._thread = threading.get_ident()
+        # By the jobs that are waited for; and the earliest deadline that one of them
+        # may have.
+        self._turns: dict[Any, Turn] = {}
+        self._look_at = math.inf
+        super().init_process()
+
+    def on_client_socket_readable(self, conn: TConn, client: Any) -> None:
+        """Have it answered; the connection may stay with the poller meanwhile."""
+        try:
+            self.keepalived_conns.remove(conn)
+        except ValueError:
+            # Its last request is being answered; this one has to wait.
+            self.poller.unregister(client)
+        else:
+            self.enqueue_req(conn)
+
+    def enqueue_req(self, conn: TConn) -> None:
+        """Answer a small request here, and all else in a thread."""
+        unreader = _small_post(conn) if self.alive else None
+        if unreader is None:
+            if self._is_registered(conn):
+                self.poller.unregister(conn.sock)
+            super().enqueue_req(conn)
+            return
+        unreader.begin_header(0)
+        result = ThreadWorker.handle(self, conn)
+        if result is not _LATER:
+            self._end(conn, bool(result))
+
+    def handle_request(self, req: Any, conn: TConn) -> Any:
+        """Begin to answer, if this is the main loop."""
+        if threading.get_ident() != self._thread:
+            return super().handle_request(req, conn)
+        read_directly(req, 0)
+        turn = Turn(conn)
+        turn.line = self._line(req, turn)
+        self._go_on(turn, turn.line.send, None)
+        return _LATER
+
+    def _keepalive_after(self, conn: TConn, keepalive: Any) -> Any:
+        if keepalive is _LATER:
+            return _LATER
+        return super()._keepalive_after(conn, keepalive)
+
+    def wait_for_and_dispatch_events(self, timeout: float | None) -> None:
+        """Wait no longer than until somebody's deadline."""
+        if self._look_at <= time.monotonic():
+            self._end_late()
+        left_s = max(self._look_at - time.monotonic(), 0)
+        super().wait_for_and_dispatch_events(
+            left_s if timeout is None else min(timeout, left_s)
+        )
+
+    async def _line(self, req: Any, turn: Turn) -> bool:
+        conn = turn.conn
+        keeps = await answer(self, req, conn, self._respond_in_turn, turn)
+        if turn.left:
+            await elsewhere(partial(conn.sock.sendall, turn.left))
+        return bool(self._keepalive_after(conn, keeps))
+
+    async def _respond_in_turn(self, environ: Any, start_response: Any) -> Any:
+        respond = cast("Any", self.wsgi).on_shared_thread
+        return await respond(environ, start_response, self._wake)
+
+    def _go_on(self, turn: Turn, step: Callable[[Any], Any], value: Any) -> None:
+        """Take a coroutine to where it waits again, or to its end."""
+        keeps = False
+        try:
+            wanted = step(value)
+        except StopIteration as end:
+            keeps = end.value
+        except OSError as error:
+            self.log.debug("Closing connection. %s", error)
+        except Exception as error:
+            self.handle_error(None, turn.conn.sock, turn.conn.client, error)
+        else:
+            self._await(turn, wanted)
+            return
+        self._end(turn.conn, keeps)
+
+    def _await(self, turn: Turn, wanted: Any) -> None:
+        if callable(wanted):
+            future = self.tpool.submit(wanted)
+            future.add_done_callback(
+                partial(self.method_queue.defer, self._called, turn)
+            )
+        else:
+            self._turns[wanted] = turn
+            self._look_at = min(self._look_at, wanted.deadline)
+
+    def _called(self, turn: Turn, future: "Future[Any]") -> None:
+        error = future.exception()
+        if error is None:
+            self._go_on(turn, turn.line.send, future.result())
+        else:
+            self._go_on(turn, turn.line.throw, error)
+
+    def _wake(self, jobs: Sequence[Any]) -> None:
+        self.method_queue.defer(self._told, jobs)
+
+    def _told(self, jobs: Sequence[Any]) -> None:
+        for job in jobs:
+            turn = self._turns.pop(job, None)
+            if turn is not None:
+                self._go_on(turn, turn.line.send, None)
+
+    def _end_late(self) -> None:
+        """Have those go on whose deadline is over."""
+        now = time.monotonic()
+        late = [job for job in self._turns if job.deadline <= now]
+        others = (job.deadline for job in self._turns if job.deadline > now)
+        self._look_at = min(others, default=math.inf)
+        self._told(late)
+
+    def _end(self, conn: TConn, keeps: bool) -> None:
+        """The connection waits for its next request, or goes Gunicorn's way."""
+        unreader = cast("Any", conn.parser).unreader
+        is_registered = self._is_registered(conn)
+        if keeps and self.alive and is_registered and not unreader.has_more():
+            conn.set_timeout()
+            self.keepalived_conns.append(conn)
+            return
+        if is_registered:
+            self.poller.unregister(conn.sock)
+        done: Future[bool] = Future()
+        done.set_result(keeps)
+        self.finish_request(conn, done)
+
+    def _is_registered(self, conn: TConn) -> bool:
+        return conn.sock.fileno() in self.poller.get_map()
+
+
+def _small_post(conn: TConn) -> TimelyUnreader | None:
+    """What has read a whole small request; None: it is not that."""
+    cfg, client = conn.cfg, conn.client
+    if cfg.is_ssl or negotiation.prior_knowledge_allowed(cfg, client):
+        return None
+    unreader = unreader_of(conn)
+    return unreader if unreader is not None and unreader.has_small_post() else None

@@ -44,11 +44,7 @@ def on_starting(server):
         gpus.check_shares(processes, used, settings.gpu_memory_fraction)
     except SettingsError as error:
         sys.exit(f"Basket does not start: {error}")
-    threads = server.cfg.threads
-    if settings.model_process == "shared":
-        threads *= server.cfg.workers
-    at_a_time = advice.AtATime(threads, "threads", "--threads")
-    for line in advice.lines(settings, used, at_a_time):
+    for line in advice.lines(settings, used, _at_a_time(server, settings)):
         server.log.info(line)
     for line in unknown_variables():
         server.log.warning(line)
@@ -143,6 +139,16 @@ def on_exit(server):
 def _choose_worker(server):
     if server.worker_class is ThreadWorker:
         server.worker_class = InTurnWorker
+
+
+def _at_a_time(server, settings):
+    """How many requests the server has at a time for one model."""
+    cfg, is_shared = server.cfg, settings.model_process == "shared"
+    if server.worker_class is ThreadWorker and not is_shared:
+        name = "--worker-connections"
+        return advice.AtATime(cfg.worker_connections, "connections", name)
+    threads = cfg.threads * (cfg.workers if is_shared else 1)
+    return advice.AtATime(threads, "threads", "--threads")
 
 
 def _model_processes(settings, used):

@@ -18,7 +18,8 @@ class SharedThreadExchange(Exchange):
     """One request that never keeps its thread waiting.
 
     Its coroutine suspends with what it waits for: a submitted Job, to be resumed when
-    that is told or late, or a function to be called in another thread.
+    that is told or late, or a function to be called in another thread, where it may go
+    on.
     """
 
     __slots__ = ()
@@ -49,7 +50,5 @@ class SharedThreadExchange(Exchange):
 
     async def answered(self, job: Job) -> Answer:
         """The answer, or what `job.wait` raises."""
-        # One that ran in `submit` has been told already.
-        if not job.is_told():
-            await until(job)
+        await until(job)
         return job.wait()

@@ -10,7 +10,6 @@ import threading
 import time
 from collections.abc import Callable, Coroutine, Sequence
 from concurrent.futures import Future
-from functools import partial
 from typing import Any, cast
 
 from gunicorn.http2 import negotiation
@@ -20,9 +19,9 @@ from app.coroutines import elsewhere
 from app.workers.answer import answer
 from app.workers.body import read_directly
 from app.workers.graceful import GracefulThreadWorker
-from app.workers.patient import unreader_of
+from app.workers.patient import SENDING_S, unreader_of
 from app.workers.quiet_socket import QuietSocket
-from app.workers.unreader import TimelyUnreader
+from app.workers.unreader import TimelyUnreader, limit_sending
 
 # What handling a request gives whose answer comes later.
 _LATER = object()
@@ -41,11 +40,21 @@ class Turn:
         self.left = b""
 
     def sendall(self, data: bytes) -> None:
-        """Send what the kernel takes at once; the rest is left."""
-        sent = (
-            0 if self.left else cast("QuietSocket", self.conn.sock).send_at_once(data)
-        )
+        """Send what the kernel takes at once; the rest is left, under TLS all."""
+        sock, sent = self.conn.sock, 0
+        if isinstance(sock, QuietSocket) and not self.left:
+            sent = sock.send_at_once(data)
         self.left += data[sent:]
+
+    def send_rest(self) -> None:
+        """Send what is left, however long it takes the client to take it.
+
+        Raises:
+            OSError: it takes none for too long, or has gone.
+        """
+        if self.conn.cfg.is_ssl:
+            limit_sending(self.conn.sock, SENDING_S)
+        self.conn.sock.sendall(self.left)
 
 
 class InTurnWorker(GracefulThreadWorker):
@@ -72,7 +81,7 @@ class InTurnWorker(GracefulThreadWorker):
 
     def enqueue_req(self, conn: TConn) -> None:
         """Answer a small request here, and all else in a thread."""
-        unreader = _small_post(conn) if self.alive else None
+        unreader = _small_post(conn)
         if unreader is None:
             if self._is_registered(conn):
                 self.poller.unregister(conn.sock)
@@ -84,10 +93,12 @@ class InTurnWorker(GracefulThreadWorker):
             self._end(conn, bool(result))
 
     def handle_request(self, req: Any, conn: TConn) -> Any:
-        """Begin to answer, if this is the main loop."""
-        if threading.get_ident() != self._thread:
-            return super().handle_request(req, conn)
-        read_directly(req, 0)
+        """Begin to answer; how it ends comes by `_end`."""
+        if self._is_main():
+            body_timeout_s = 0.0
+        else:
+            body_timeout_s = cast("Any", self.wsgi).config["REQUEST_TIMEOUT_S"]
+        read_directly(req, body_timeout_s)
         turn = Turn(conn)
         turn.line = self._line(req, turn)
         self._go_on(turn, turn.line.send, None)
@@ -107,11 +118,16 @@ class InTurnWorker(GracefulThreadWorker):
             left_s if timeout is None else min(timeout, left_s)
         )
 
+    def finish_request(self, conn: TConn, fs: "Future[Any]") -> None:
+        """A thread is done with a connection, whose answer may come later."""
+        if fs.cancelled() or fs.exception() is not None or fs.result() is not _LATER:
+            super().finish_request(conn, fs)
+
     async def _line(self, req: Any, turn: Turn) -> bool:
         conn = turn.conn
         keeps = await answer(self, req, conn, self._respond_in_turn, turn)
         if turn.left:
-            await elsewhere(partial(conn.sock.sendall, turn.left))
+            await elsewhere(turn.send_rest)
         return bool(self._keepalive_after(conn, keeps))
 
     async def _respond_in_turn(self, environ: Any, start_response: Any) -> Any:
@@ -119,7 +135,7 @@ class InTurnWorker(GracefulThreadWorker):
         return await respond(environ, start_response, self._wake)
 
     def _go_on(self, turn: Turn, step: Callable[[Any], Any], value: Any) -> None:
-        """Take a coroutine to where it waits again, or to its end."""
+        """Take a coroutine to its next job, or to its end; in any thread."""
         keeps = False
         try:
             wanted = step(value)
@@ -130,26 +146,38 @@ class InTurnWorker(GracefulThreadWorker):
         except Exception as error:
             self.handle_error(None, turn.conn.sock, turn.conn.client, error)
         else:
-            self._await(turn, wanted)
+            if not callable(wanted):
+                self._in_main(self._await, turn, wanted)
+            elif self._is_main():
+                self.tpool.submit(self._call, turn, wanted)
+            else:
+                self._call(turn, wanted)
             return
-        self._end(turn.conn, keeps)
+        self._in_main(self._end, turn.conn, keeps)
 
-    def _await(self, turn: Turn, wanted: Any) -> None:
-        if callable(wanted):
-            future = self.tpool.submit(wanted)
-            future.add_done_callback(
-                partial(self.method_queue.defer, self._called, turn)
-            )
-        else:
-            self._turns[wanted] = turn
-            self._look_at = min(self._look_at, wanted.deadline)
-
-    def _called(self, turn: Turn, future: "Future[Any]") -> None:
-        error = future.exception()
-        if error is None:
-            self._go_on(turn, turn.line.send, future.result())
-        else:
+    def _call(self, turn: Turn, function: Callable[[], Any]) -> None:
+        try:
+            value = function()
+        except Exception as error:
             self._go_on(turn, turn.line.throw, error)
+        else:
+            self._go_on(turn, turn.line.send, value)
+
+    def _await(self, turn: Turn, job: Any) -> None:
+        if job.is_told():
+            self._go_on(turn, turn.line.send, None)
+        else:
+            self._turns[job] = turn
+            self._look_at = min(self._look_at, job.deadline)
+
+    def _is_main(self) -> bool:
+        return threading.get_ident() == self._thread
+
+    def _in_main(self, function: Callable[..., None], *args: Any) -> None:
+        if self._is_main():
+            function(*args)
+        else:
+            self.method_queue.defer(function, *args)
 
     def _wake(self, jobs: Sequence[Any]) -> None:
         self.method_queue.defer(self._told, jobs)

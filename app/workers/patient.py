@@ -7,7 +7,6 @@ came in one packet with the one before, and answers what is no HTTP with HTML.
 """
 
 import contextlib
-import errno
 import json
 import socket
 import ssl
@@ -19,14 +18,12 @@ from gunicorn.http import RequestParser, errors
 from gunicorn.workers import gthread
 from gunicorn.workers.gthread import TConn, ThreadWorker
 
-from app.coroutines import completed
-from app.workers.answer import answer
-from app.workers.body import DirectBody, read_directly
+from app.workers.body import DirectBody
 from app.workers.quiet_socket import QuietSocket
 from app.workers.unreader import TimelyUnreader, limit_sending
 
 if TYPE_CHECKING:
-    from flask import Flask
+    pass
 
 # What `handle` returns for a connection that is to wait without a thread.
 DEFER = gthread._DEFER  # type: ignore[attr-defined]
@@ -35,7 +32,7 @@ _HEADER_S = 30.0
 # Seconds that a thread waits for the rest of a header, or for a TLS handshake.
 _BLOCKED_S = 5.0
 # Seconds that a client may take nothing of an answer.
-_SENDING_S = 30.0
+SENDING_S = 30.0
 _STATUSES = (
     (errors.LimitRequestLine, HTTPStatus.REQUEST_URI_TOO_LONG),
     (errors.LimitRequestHeaders, HTTPStatus.REQUEST_HEADER_FIELDS_TOO_LARGE),
@@ -66,7 +63,7 @@ class PatientThreadWorker(ThreadWorker):
     def init_process(self) -> None:
         """Set a limit on the listeners, which hand it down to connections."""
         for listener in self.sockets:
-            limit_sending(listener, _SENDING_S)
+            limit_sending(listener, SENDING_S)
         # Thirty for a request, each of which Gunicorn looks up in two steps of Python.
         settings = self.cfg.settings.items()
         vars(self.cfg).update({name: setting.get() for name, setting in settings})
@@ -87,20 +84,6 @@ class PatientThreadWorker(ThreadWorker):
                 return unreader.header_age_s() < _HEADER_S and DEFER
             unreader.begin_header(_BLOCKED_S)
         return super().handle(conn)
-
-    def handle_request(self, req: Any, conn: TConn) -> bool:
-        """Bound how long the body may take to come, and the answer to go."""
-        read_directly(req, cast("Flask", self.wsgi).config["REQUEST_TIMEOUT_S"])
-        if self.cfg.is_ssl:
-            limit_sending(conn.sock, _SENDING_S)
-        try:
-            return completed(answer(self, req, conn, self._respond, conn.sock))
-        except (BlockingIOError, TimeoutError) as error:
-            text = "the client does not take the answer"
-            raise ConnectionResetError(errno.ECONNRESET, text) from error
-
-    async def _respond(self, environ: Any, start_response: Any) -> Any:
-        return self.wsgi(environ, start_response)
 
     def _keepalive_after(self, conn: TConn, keepalive: bool) -> bool:
         """Have what is left of a body read, with the care for clients that stall."""

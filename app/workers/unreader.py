@@ -83,8 +83,11 @@ class TimelyUnreader(SocketUnreader):
         try:
             while end and 0 < missing <= _SMALL_BYTES:
                 more = self._receive_at_once(missing)
+                if not more:
+                    # Cut off: whoever reads it says so.
+                    return False
                 self.buf.write(more)
-                missing -= len(more) or missing
+                missing -= len(more)
         except OSError:
             # It may come yet.
             return False

@@ -1,5 +1,7 @@
 """Several workers, each with a model of its own, behind one address."""
 
+import pytest
+
 from tests.support.clients import Client, in_parallel
 from tests.support.server import metric_sum, serving, simulated_models
 
@@ -55,11 +57,27 @@ def test_gpu_settings_without_a_gpu_are_one_line_each(tmp_path):
         assert log.count("no GPU: BASKET_GPU_MEMORY_FRACTION has no effect") == 1
 
 
-def test_too_few_threads_for_a_full_batch_are_said(tmp_path):
-    """A start with fewer threads than max_batch_size says that batches can't fill."""
+@pytest.mark.parametrize(
+    ("args", "settings", "what"),
+    [
+        ((), {}, "1 threads"),
+        (("--threads=20", "--worker-connections=40"), {}, "40 connections"),
+        (("--threads=20",), {"model_process": "shared"}, "20 threads"),
+    ],
+    ids=["sync", "gthread", "shared"],
+)
+def test_what_can_not_fill_a_batch_is_said(tmp_path, args, settings, what):
+    """A start with fewer requests at a time than max_batch_size says what limits it."""
+    folder = simulated_models(tmp_path, quick=QUICK)
+    with serving(*args, model_dir=folder, **settings) as server:
+        assert f"{what} can't fill a batch of 64" in server.log.read_text()
+
+
+def test_threads_do_not_limit_a_batch(tmp_path):
+    """Twenty threads are enough for a batch of 64, and nothing is said of them."""
     folder = simulated_models(tmp_path, quick=QUICK)
     with serving("--threads=20", model_dir=folder) as server:
-        assert "20 threads can't fill a batch of 64" in server.log.read_text()
+        assert "can't fill a batch" not in server.log.read_text()
 
 
 def test_two_servers_do_not_disturb_each_other(tmp_path):

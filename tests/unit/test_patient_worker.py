@@ -1,6 +1,5 @@
 """Threads that no slow or broken client can keep, without a server around them."""
 
-import errno
 import json
 import logging
 import socket
@@ -110,18 +109,3 @@ def test_a_stopping_worker_waits_for_a_header(worker, handed_on):
     worker.alive = False
     assert worker.handle(conn(has_header=None)) is True
     assert len(handed_on) == 1
-
-
-def test_a_client_that_takes_no_answer_counts_as_gone(worker, monkeypatch):
-    """Gunicorn then ends the connection, and logs no error."""
-
-    async def blocked(*_):
-        raise BlockingIOError(errno.EAGAIN, "would block")
-
-    monkeypatch.setattr("app.workers.patient.answer", blocked)
-    worker.wsgi = SimpleNamespace(config={"REQUEST_TIMEOUT_S": 1})
-    worker.cfg = SimpleNamespace(is_ssl=False)
-    request = SimpleNamespace(body=None, unreader=None)
-    with pytest.raises(ConnectionResetError) as raised:
-        worker.handle_request(request, SimpleNamespace(sock=None))
-    assert raised.value.errno == errno.ECONNRESET

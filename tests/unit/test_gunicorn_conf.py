@@ -44,9 +44,9 @@ def environment(monkeypatch, tmp_path):
 
 
 def _server(worker_class=SyncWorker, **cfg):
-    defaults = {"preload_app": False, "workers": 1, "threads": 1}
+    sizes = {"workers": 1, "threads": 1, "worker_connections": 1000}
     return SimpleNamespace(
-        cfg=SimpleNamespace(**{**defaults, **cfg}),
+        cfg=SimpleNamespace(**{"preload_app": False, **sizes, **cfg}),
         log=logging.getLogger("test"),
         master_pid=0,
         reexec_pid=0,

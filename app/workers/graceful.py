@@ -59,7 +59,7 @@ class GracefulThreadWorker(PatientThreadWorker):
             if now - self._stopping_since > patience_s:
                 cast("Flask", self.wsgi).extensions["basket"].close(timeout_s=0)
             self.notify()
-            timeout = _TICK_S
+            timeout = _TICK_S if timeout is None else min(timeout, _TICK_S)
         super().wait_for_and_dispatch_events(timeout)
 
     def murder_keepalived(self) -> None:

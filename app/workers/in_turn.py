@@ -1,8 +1,9 @@
-"""Gunicorn's threaded worker, whose main loop answers small requests itself.
+"""Gunicorn's threaded worker, in which no request holds a thread while it waits.
 
 To hand a request to a thread, have that thread wait for a batch, and take the
 connection back costs more switches between threads than a row of a small model is
-worth. What would keep the main loop waiting is left to the threads.
+worth. So the main loop waits for all, and answers small requests from their first byte
+to their last. Threads do what would keep it from the others.
 """
 
 import math
@@ -28,7 +29,7 @@ _LATER = object()
 
 
 class Turn:
-    """A request that the main loop answers: a coroutine, and where its answer goes."""
+    """A request under way: the coroutine that answers it, and where its answer goes."""
 
     __slots__ = ("conn", "left", "line")
 
@@ -58,7 +59,7 @@ class Turn:
 
 
 class InTurnWorker(GracefulThreadWorker):
-    """A ThreadWorker that takes no thread for what needs none."""
+    """A ThreadWorker that has as many requests at a time as connections."""
 
     def init_process(self) -> None:
         """No request is under way."""
@@ -105,6 +106,7 @@ class InTurnWorker(GracefulThreadWorker):
         return _LATER
 
     def _keepalive_after(self, conn: TConn, keepalive: Any) -> Any:
+        # Gunicorn asks when a request has been handled; here it may only have begun.
         if keepalive is _LATER:
             return _LATER
         return super()._keepalive_after(conn, keepalive)

@@ -29,11 +29,6 @@ def check_carried(name: str, dtype: np.dtype[np.generic]) -> None:
         raise Unsupported(f"{name}: {dtype} has no form in JSON")
 
 
-def takes(spec: TensorSpec, given: np.dtype[np.generic]) -> bool:
-    """Say whether values of the given dtype may become the input's dtype."""
-    return given.kind in _TAKES.get(spec.dtype.kind, "")
-
-
 def fit(array: Array, spec: TensorSpec, place: str, suffix: str = "") -> Array:
     """Return the rows (rows, *shape) in the input's dtype.
 
@@ -41,7 +36,7 @@ def fit(array: Array, spec: TensorSpec, place: str, suffix: str = "") -> Array:
         BadInput: wrong dtype, wrong row shape, or a value out of range; the text
             begins with `place`, the number of the row, and `suffix`.
     """
-    if not takes(spec, array.dtype):
+    if array.dtype.kind not in _TAKES.get(spec.dtype.kind, ""):
         wanted, given = type_name(spec.dtype), type_name(array.dtype)
         raise BadInput(f"{place}: expected {wanted}, given {given}")
     if array.ndim == 0 or not spec.accepts(array.shape[1:]):

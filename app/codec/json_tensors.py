@@ -30,14 +30,14 @@ def read(data: Any, spec: TensorSpec, shape: tuple[int, ...]) -> Array:
         raise BadInput(f"{place}: FP16 has no form in JSON: send it binary")
     if not isinstance(data, list):
         raise BadInput(f"{place}: expected a list, given {shown(data)}")
-    depth, leaves = 0, data
-    while leaves and set(map(type, leaves)) == {list}:
+    depth, leaves, kinds = 0, data, set(map(type, data))
+    while kinds == {list}:
         depth, leaves = depth + 1, list(itertools.chain.from_iterable(leaves))
+        kinds = set(map(type, leaves))
         if depth == len(shape):
             raise BadInput(f"{place}: nested deeper than its shape {list(shape)}")
-    is_plain = set(map(type, leaves)) <= {int, float}
     loose = TensorSpec(spec.name, spec.dtype, (None,) * depth)
-    values = nested.read(data, loose, place, "", is_plain=is_plain)
+    values = nested.read(data, loose, place, "", has_bools=bool in kinds)
     if values.size != math.prod(shape):
         raise BadInput(
             f"{place}: shape {list(shape)} is {math.prod(shape)} values, given "

@@ -424,6 +424,12 @@ def test_no_rows(body, text):
             id="ragged inside where sizes are free",
         ),
         pytest.param(
+            [[[1]], [[2], [3]]],
+            takes("f4", None, 1),
+            "instances[1]: expected 1 values, given 2; a row has shape (any, 1)",
+            id="ragged around what is even",
+        ),
+        pytest.param(
             [[1, 2, 3]],
             takes("f4", 2),
             "instances[0]: expected 2 values, given 3; a row has shape (2,)",

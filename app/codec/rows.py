@@ -7,8 +7,7 @@ values; one with several takes an object for each row, or one object of columns.
 
 import itertools
 from collections.abc import Mapping
-from dataclasses import dataclass
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -28,8 +27,7 @@ from app.settings.image_config import ImageConfig
 _NAMES_SHOWN = 8
 
 
-@dataclass(frozen=True)
-class Request:
+class Request(NamedTuple):
     """A decoded body; the answer is in columns where the request was."""
 
     signature_name: str
@@ -38,8 +36,7 @@ class Request:
     timeout_s: float | None = None
 
 
-@dataclass(frozen=True)
-class _Column:
+class _Column(NamedTuple):
     """One input's rows, and where in the body they stand: place[row]suffix."""
 
     spec: TensorSpec

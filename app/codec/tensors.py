@@ -7,8 +7,7 @@ bytes of one input and nothing else. The first size of every shape is the rows.
 
 import itertools
 from collections.abc import Mapping
-from dataclasses import dataclass
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -32,8 +31,7 @@ from app.errors import BadInput, Unsupported
 _SOURCES = ("data", "binary_data_size", "shared_memory_region")
 
 
-@dataclass(frozen=True)
-class Request:
+class Request(NamedTuple):
     """A decoded body; `options` say what to answer."""
 
     signature_name: str

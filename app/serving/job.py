@@ -4,7 +4,7 @@ import itertools
 import threading
 import time
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from typing import NamedTuple
 
 import numpy as np
 
@@ -23,8 +23,7 @@ _TOLD_WITHIN_S = 1.0
 Wake = Callable[[Sequence["Job"]], None]
 
 
-@dataclass(frozen=True)
-class Answer:
+class Answer(NamedTuple):
     """What a job gets back.
 
     `queue_s` ends when the job's first row starts to run, `infer_s` when its last

@@ -12,7 +12,7 @@ import itertools
 import math
 import random
 from collections.abc import Collection, Mapping
-from dataclasses import dataclass
+from typing import NamedTuple
 
 from app.errors import BadInput, UnknownModel
 
@@ -23,8 +23,7 @@ _DIGEST_BYTES = 6
 _GOLDEN = (math.sqrt(5) - 1) / 2
 
 
-@dataclass(frozen=True)
-class Target:
+class Target(NamedTuple):
     """What a request says about the model it wants; None: not said.
 
     `client` is whoever must always land on the same side of a split.

@@ -17,12 +17,12 @@ class Lease:
     A class, as a generator with contextlib takes three times as long.
     """
 
-    __slots__ = ("_changed", "_version")
+    __slots__ = ("_catalog", "_version")
 
-    def __init__(self, version: Version, changed: threading.Condition) -> None:
+    def __init__(self, version: Version, catalog: "Catalog") -> None:
         """Store a version whose leases count this one already."""
         self._version = version
-        self._changed = changed
+        self._catalog = catalog
 
     def __enter__(self) -> ServedModel:
         """Give what is leased."""
@@ -32,11 +32,11 @@ class Lease:
 
     def __exit__(self, *_: object) -> None:
         """Give it back."""
-        version = self._version
-        with self._changed:
+        version, catalog = self._version, self._catalog
+        with catalog._changing:
             version.leases -= 1
             if version.state is not State.AVAILABLE:
-                self._changed.notify_all()
+                catalog._changed.notify_all()
 
 
 class Catalog:
@@ -47,7 +47,9 @@ class Catalog:
         self._default_model = default_model
         self._models: dict[str, Model] = {}
         self._closed = False
-        self._changed = threading.Condition()
+        # Entered by itself, a lock takes a third of the time that its condition does.
+        self._changing = threading.RLock()
+        self._changed = threading.Condition(self._changing)
 
     # What request threads ask.
 
@@ -59,11 +61,11 @@ class Catalog:
             BadInput: no such label.
             NotReady: still loading, or failed to load; with the reason.
         """
-        with self._changed:
+        with self._changing:
             name = target.name or self.default_name()
             version = self._choose(name, self._find(name), target)
             version.leases += 1
-        return Lease(version, self._changed)
+        return Lease(version, self)
 
     def status(self, name: str) -> list[VersionStatus]:
         """A model's versions, highest first.
@@ -71,7 +73,7 @@ class Catalog:
         Raises:
             UnknownModel: no such model.
         """
-        with self._changed:
+        with self._changing:
             versions = self._find(name).versions
             return [
                 VersionStatus(number, versions[number].state, versions[number].error)
@@ -84,17 +86,17 @@ class Catalog:
         Raises:
             UnknownModel: no such model.
         """
-        with self._changed:
+        with self._changing:
             return self._find(name).lacks()
 
     def names(self) -> list[str]:
         """All models in order, those that are not ready or unloaded too."""
-        with self._changed:
+        with self._changing:
             return sorted(self._models)
 
     def models(self) -> list[ServedModel]:
         """Each version that is ready, the default one of a name last."""
-        with self._changed:
+        with self._changing:
             return [
                 served
                 for model in self._models.values()
@@ -103,7 +105,7 @@ class Catalog:
 
     def missing(self) -> dict[str, str]:
         """Each model that should be served and is not, with the reason."""
-        with self._changed:
+        with self._changing:
             missing = {
                 name: model.lacks() or "is loading"
                 for name, model in self._models.items()
@@ -117,13 +119,13 @@ class Catalog:
 
     def problems(self) -> dict[str, list[str]]:
         """All that went wrong with models, those that serve all the same too."""
-        with self._changed:
+        with self._changing:
             found = {name: model.failures() for name, model in self._models.items()}
         return {name: texts for name, texts in found.items() if texts}
 
     def default_name(self) -> str:
         """What requests without a name mean: as set, else the only one, else digits."""
-        with self._changed:
+        with self._changing:
             if self._default_model is None and len(self._models) == 1:
                 return next(iter(self._models))
         return self._default_model or "digits"
@@ -132,17 +134,17 @@ class Catalog:
 
     def expect(self, name: str) -> None:
         """Announce a model that will be loaded."""
-        with self._changed:
+        with self._changing:
             self._models.setdefault(name, Model()).unloaded = False
 
     def route(self, name: str, routes: Routes) -> None:
         """Split a model's requests so from now on."""
-        with self._changed:
+        with self._changing:
             self._models[name].routes = routes
 
     def begin(self, name: str, version: int) -> None:
         """Show a version as loading."""
-        with self._changed:
+        with self._changing:
             self._models[name].versions[version] = Version(State.LOADING)
 
     def add(self, served: ServedModel) -> None:
@@ -151,7 +153,7 @@ class Catalog:
         Raises:
             Stopping: the catalog is closed.
         """
-        with self._changed:
+        with self._changing:
             if self._closed:
                 raise Stopping("the server is stopping")
             version = Version(State.AVAILABLE, served=served)
@@ -160,19 +162,19 @@ class Catalog:
 
     def fail(self, name: str, version: int, reason: str) -> None:
         """Keep the reason for which a version can't be served."""
-        with self._changed:
+        with self._changing:
             self._models[name].versions[version] = Version(State.END, reason)
 
     def note(self, name: str, problem: str) -> bool:
         """Keep what is wrong with a whole model, empty: nothing; say if it is new."""
-        with self._changed:
+        with self._changing:
             is_new = self._models[name].problem != problem
             self._models[name].problem = problem
         return is_new
 
     def settle(self, name: str) -> None:
         """Note that the model stands as its folder wants it, as far as it can."""
-        with self._changed:
+        with self._changing:
             self._models[name].settled = True
 
     def retire(self, name: str, version: int, timeout_s: float) -> ServedModel | None:
@@ -180,7 +182,7 @@ class Catalog:
 
         Returns what has to be closed; None: it never came to be served.
         """
-        with self._changed:
+        with self._changing:
             retired = self._models[name].versions[version]
             retired.state = State.UNLOADING
             self._changed.wait_for(lambda: not retired.leases, timeout_s)
@@ -188,7 +190,7 @@ class Catalog:
 
     def forget(self, name: str, version: int | None = None) -> None:
         """Drop a version that is no more, or a whole model."""
-        with self._changed:
+        with self._changing:
             if version is None:
                 del self._models[name]
             else:
@@ -196,12 +198,12 @@ class Catalog:
 
     def mark_unloaded(self, name: str) -> None:
         """Note that a model is not served because somebody wants it so."""
-        with self._changed:
+        with self._changing:
             self._models.setdefault(name, Model()).unloaded = True
 
     def close(self) -> list[ServedModel]:
         """Take no more versions in; those that have to be closed."""
-        with self._changed:
+        with self._changing:
             self._closed = True
         return self.models()
 

@@ -38,7 +38,7 @@ class PublishedCatalog(Catalog):
 
     def find(self, name: str, version: int) -> ServedModel | None:
         """A version, also while it is retired; None: it is not here."""
-        with self._changed:
+        with self._changing:
             model = self._models.get(name)
             found = model.versions.get(version) if model else None
             return found.served if found else None
@@ -145,7 +145,7 @@ class PublishedCatalog(Catalog):
 
     def _publish(self) -> None:
         with self._publishing:
-            with self._changed:
+            with self._changing:
                 shown = {
                     name: snapshot.of_model(model, self._described.get(name, {}))
                     for name, model in self._models.items()

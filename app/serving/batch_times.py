@@ -20,7 +20,7 @@ class BatchTimes:
         """Nothing is known."""
         self._known = False
         self._rows = self._seconds = 0.0
-        self._variance = self._covariance = 0.0
+        self._variance = self._covariance = self._slope = 0.0
         self._scatter_s = Scatter(_FADE)
 
     def saw(self, rows: int, seconds: float) -> None:
@@ -39,13 +39,12 @@ class BatchTimes:
         self._covariance = (1 - _FADE) * (
             self._covariance + _FADE * from_rows * from_seconds
         )
+        is_known = self._variance > _LEAST_VARIANCE
+        self._slope = max(self._covariance / self._variance, 0.0) if is_known else 0.0
 
     def of(self, rows: int) -> float:
         """The seconds to expect of a batch; 0 before the first has run."""
-        slope = 0.0
-        if self._variance > _LEAST_VARIANCE:
-            slope = max(self._covariance / self._variance, 0.0)
-        return max(self._seconds + slope * (rows - self._rows), 0.0)
+        return max(self._seconds + self._slope * (rows - self._rows), 0.0)
 
     def margin_s(self) -> float:
         """By how many seconds `of` may well be short."""

@@ -74,10 +74,11 @@ class Batcher:
         try:
             self._queue.put_nowait(job)
         except queue.Full:
+            waiting, running = self._queue.qsize(), self._executor.running()
             raise QueueFull(
-                f"the queue holds {self._queue.qsize()} of at most {self._max_rows} "
-                f"rows, and {job.rows} more do not fit",
-                max(1, math.ceil(self._run_in_s(self._queue.qsize(), job.key))),
+                f"the queue holds {waiting} of at most {self._max_rows} rows, and "
+                f"{job.rows} more do not fit",
+                max(1, math.ceil(self._run_in_s(waiting, job.key, running))),
             ) from None
 
     def stuck_s(self) -> float:
@@ -136,10 +137,10 @@ class Batcher:
         left_s = job.deadline - time.monotonic()
         if left_s <= 0:
             raise Late("the request's deadline passed before its rows were run")
-        ahead = self._queue.rows_ahead(job)
-        if not ahead and self._executor.running() is None:
+        ahead, running = self._queue.rows_ahead(job), self._executor.running()
+        if not ahead and running is None:
             return
-        wait_s = self._run_in_s(ahead + job.rows, job.key) + job.reserve_s
+        wait_s = self._run_in_s(ahead + job.rows, job.key, running) + job.reserve_s
         if wait_s > left_s:
             raise CannotMeetDeadline(
                 f"the answer would take about {wait_s:.2f} s, and the request's "
@@ -147,18 +148,21 @@ class Batcher:
                 math.ceil(wait_s - left_s),
             )
 
-    def _run_in_s(self, rows: int, kind: Key) -> float:
+    def _run_in_s(
+        self, rows: int, kind: Key, running: tuple[int, float] | None
+    ) -> float:
         """The seconds in which the next so many rows will have run; 0: not known.
 
-        What is left of the batch that runs, the full batches, and a last one, taken to
-        be as large as the one before.
+        What is left of the batch that is `running`, the full batches, and a last one,
+        taken to be as large as the one before.
         """
         times, limit = self._executor.times, self._executor.limit(kind)
         full, rest = divmod(rows, limit)
-        run_s = full * times.of(limit) + times.margin_s()
+        run_s = times.margin_s()
+        if full:
+            run_s += full * times.of(limit)
         if rest:
             run_s += times.of(min(max(rest, self._last_rows), limit))
-        running = self._executor.running()
         if running is not None:
             running_rows, for_s = running
             run_s += max(times.of(running_rows) - for_s, 0.0)

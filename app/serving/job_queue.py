@@ -70,11 +70,14 @@ class JobQueue:
         with self._changing:
             if self._closed:
                 raise Stopping("the server is stopping")
-            while self._rows() + item.rows > self.maxsize:
+            while (rows := self._rows() + item.rows) > self.maxsize:
                 if not (self._sweep() or self._displace(item)):
                     raise queue.Full
-            self._lines.setdefault(item.key, Line()).add(item)
-            self._show(self._rows())
+            line = self._lines.get(item.key)
+            if line is None:
+                line = self._lines[item.key] = Line()
+            line.add(item)
+            self._show(rows)
             self._release.arrived(item.rows, self._clock())
             self._filled.notify()
 
@@ -86,7 +89,7 @@ class JobQueue:
         with self._changing:
             waiting = self._waiting()
             share = waiting[job.client] + job.rows
-            return sum(min(rows, share) for rows in waiting.values())
+            return sum([min(rows, share) for rows in waiting.values()])
 
     def take(self, max_batch_size: Callable[[Key], int]) -> list[Piece] | None:
         """Block until a batch is full or the rule releases it; None: closed and empty.
@@ -135,7 +138,7 @@ class JobQueue:
 
         def hold_s(key: Key) -> float:
             line = self._lines[key]
-            rows = line.rows()
+            rows = line.rows
             if rows >= max_batch_size(key):
                 return 0.0
             return max(self._release.hold_s(rows, line.oldest_at(), now), 0.0)
@@ -147,7 +150,7 @@ class JobQueue:
     def _take_from(self, key: Key, max_batch_size: int) -> list[Piece]:
         line = self._lines.pop(key)
         pieces = line.take(max_batch_size, partial(is_dead, now=self._clock()))
-        if line.rows():
+        if line.rows:
             self._lines[key] = line
         self._show(self._rows())
         return pieces
@@ -159,7 +162,7 @@ class JobQueue:
         self._swept = True
         for key, line in list(self._lines.items()):
             line.drop_dead(partial(is_dead, now=self._clock()))
-            if not line.rows():
+            if not line.rows:
                 del self._lines[key]
         return True
 
@@ -172,14 +175,14 @@ class JobQueue:
         for key, line in list(self._lines.items()):
             job = line.drop_newest(client)
             if job is not None:
-                if not line.rows():
+                if not line.rows:
                     del self._lines[key]
                 job.fail(QueueFull("others that have fewer rows waiting went before"))
                 return True
         return False
 
     def _rows(self) -> int:
-        return sum(line.rows() for line in self._lines.values())
+        return sum([line.rows for line in self._lines.values()])
 
     def _waiting(self) -> Counter[str]:
         """Rows that wait, by client."""

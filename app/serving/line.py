@@ -29,7 +29,8 @@ class Line:
 
     def __init__(self) -> None:
         """Nobody waits."""
-        # Rows that wait, by client.
+        # Rows that wait: all, and by client.
+        self.rows = 0
         self.waiting: Counter[str] = Counter()
         self._jobs: dict[str, deque[Job]] = {}
 
@@ -42,10 +43,7 @@ class Line:
         """Let a job in behind the others of its client."""
         self._jobs.setdefault(job.client, deque()).append(job)
         self.waiting[job.client] += job.rows
-
-    def rows(self) -> int:
-        """How many rows wait."""
-        return self.waiting.total()
+        self.rows += job.rows
 
     def oldest_at(self) -> float:
         """When the job that waits longest arrived."""
@@ -116,6 +114,7 @@ class Line:
                 del self._jobs[client]
 
     def _leave(self, client: str, rows: int) -> None:
+        self.rows -= rows
         self.waiting[client] -= rows
         if not self.waiting[client]:
             del self.waiting[client]

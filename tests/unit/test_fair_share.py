@@ -52,7 +52,7 @@ def test_a_client_with_more_than_a_batch_goes_on_in_the_next():
     """A long job's rows go into batch after batch, each once, in order."""
     line = _line(a=10, b=2)
     spans = []
-    while line.rows():
+    while line.rows:
         spans += [p[1:] for p in line.take(4, _nobody) if p.job.client == "a"]
     assert spans == [(0, 2), (2, 6), (6, 10)]
 
@@ -82,7 +82,7 @@ def test_nobody_gets_more_while_another_wants_it(rows, room):
     for n, count in enumerate(rows):
         got = shares.get(f"client {n}", 0)
         assert got == count or got >= most - 1
-    assert line.rows() == sum(rows) - sum(shares.values())
+    assert line.rows == sum(rows) - sum(shares.values())
 
 
 # A full queue.

@@ -32,13 +32,11 @@ def frozen(function: tf.types.experimental.PolymorphicFunction) -> Computes:
     constant = convert_variables_to_constants_v2(concrete)
     # TensorFlow flattens a dict in the order of its sorted keys.
     names = sorted(concrete.structured_outputs)
-    # Called directly, `constant` first tries another convention, fails, and writes the
-    # whole batch into the text of the error that it swallows.
-    specs = [tf.TensorSpec(each.shape, each.dtype) for each in constant.inputs]
-    return tf.function(  # type: ignore[no-any-return]
-        lambda *inputs: dict(zip(names, constant(*inputs), strict=True)),
-        input_signature=specs,
-    ).get_concrete_function()
+    # Called itself, `constant` first tries another convention, fails, and writes the
+    # whole batch into the text of the error that it swallows; a tf.function around it
+    # takes longer to bind its arguments than a small model does to compute.
+    call = constant.inference_fn.call_flat
+    return lambda *inputs: dict(zip(names, call(*inputs), strict=True))
 
 
 def _may_be_frozen(concrete: tf.types.experimental.ConcreteFunction) -> bool:

@@ -32,6 +32,8 @@ if _MULTIPROCESS:
 
 # What an answered request goes through, in this order.
 STAGES = ("decode", "queue", "infer", "encode")
+# As a number: a member of an enumeration is a property, looked up at each request.
+_OK = HTTPStatus.OK.value
 _MODEL = ("model", "version")
 _SECONDS = (
     *(0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.2, 0.3, 0.4, 0.5, 0.75),
@@ -150,7 +152,7 @@ class ModelMetrics:
         """Count a request, whatever its status."""
         self._requests(status).inc()
         self._request_seconds.observe(seconds)
-        if status != HTTPStatus.OK:
+        if status != _OK:
             self._failed_seconds.inc(seconds)
 
 
@@ -184,7 +186,7 @@ def totals() -> dict[tuple[str, str], Totals]:
 
 def _add(sums: Totals, series: str, labels: Mapping[str, str], value: float) -> None:
     if series == "basket_requests_total":
-        if labels["status"] == str(HTTPStatus.OK.value):
+        if labels["status"] == str(_OK):
             sums.succeeded += int(value)
         else:
             sums.failed += int(value)

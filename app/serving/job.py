@@ -13,7 +13,7 @@ from app.errors import Late
 
 # Rows may share a batch when their keys are equal: the signature's name, and each
 # input's name, dtype and row shape.
-Key = tuple[str, tuple[tuple[str, str, tuple[int, ...]], ...]]
+Key = tuple[str, tuple[tuple[str, np.dtype[np.generic], tuple[int, ...]], ...]]
 
 # How long those before a job, who are told first, may take.
 _TOLD_WITHIN_S = 1.0
@@ -87,9 +87,7 @@ class Job:
         self.client = client
         self.signature_name = signature_name
         self.rows = len(next(iter(inputs.values())))
-        specs = (
-            (name, array.dtype.str, array.shape[1:]) for name, array in inputs.items()
-        )
+        specs = [(name, each.dtype, each.shape[1:]) for name, each in inputs.items()]
         self.key: Key = (signature_name, tuple(specs))
         self.deadline = deadline
         self.reserve_s = reserve_s
@@ -159,8 +157,7 @@ class Job:
         """
         self._batch_rows = max(self._batch_rows, batch_rows)
         self._parts[start] = outputs
-        parts = self._parts.values()
-        rows = sum(len(next(iter(part.values()))) for part in parts)
+        rows = sum([len(next(iter(part.values()))) for part in self._parts.values()])
         if rows == self.rows and self._claim.acquire(blocking=False):
             self._finished_at = now
             return True
@@ -193,7 +190,8 @@ def tell(jobs: Sequence[Job]) -> None:
 
 
 def _joined(by_start: dict[int, Tensors]) -> Tensors:
+    if len(by_start) == 1:
+        (whole,) = by_start.values()
+        return whole
     parts = [by_start[start] for start in sorted(by_start)]
-    if len(parts) == 1:
-        return parts[0]
     return {name: np.concatenate([part[name] for part in parts]) for name in parts[0]}

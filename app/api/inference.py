@@ -132,9 +132,8 @@ def _decodes_quickly(exchange: Exchange, body: bytes, model: ServedModel) -> boo
 
 
 def _encodes_quickly(outputs: Tensors) -> bool:
-    arrays = outputs.values()
-    size = sum(array.nbytes for array in arrays)
-    return size <= _QUICK_BYTES and not any(a.dtype.hasobject for a in arrays)
+    sizes = [each.nbytes for each in outputs.values() if not each.dtype.hasobject]
+    return len(sizes) == len(outputs) and sum(sizes) <= _QUICK_BYTES
 
 
 def _timeout_s(exchange: Exchange, limit_ms: int) -> float:

@@ -161,14 +161,14 @@ def _has_bools(body: bytes) -> bool:
 def _of_instances(instances: Any, signature: Signature) -> list[_Column]:
     if not isinstance(instances, list) or not instances:
         raise BadInput("'instances' must be a list/array with at least one row")
-    names = [spec.name for spec in signature.inputs]
+    is_alone = len(signature.inputs) == 1
     named = [
-        isinstance(instance, dict)
-        and not (len(names) == 1 and strings.is_b64(instance))
+        isinstance(instance, dict) and not (is_alone and strings.is_b64(instance))
         for instance in instances
     ]
-    if len(names) == 1 and not any(named):
+    if is_alone and True not in named:
         return [_Column(signature.inputs[0], instances, "instances")]
+    names = [spec.name for spec in signature.inputs]
     if not all(named):
         row = named.index(False)
         raise BadInput(f"instances[{row}]: expected an object with {_listed(names)}")

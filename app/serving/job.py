@@ -1,6 +1,7 @@
 """A job: one request's rows, from the request thread to the batch and back."""
 
 import itertools
+import operator
 import threading
 import time
 from collections.abc import Callable, Sequence
@@ -177,7 +178,7 @@ def tell(jobs: Sequence[Job]) -> None:
     lock, and each switch between two of them takes longer than to encode a small
     answer. An event loop is woken once for all its jobs.
     """
-    for wake, group in itertools.groupby(jobs, lambda job: job.wake):
+    for wake, group in itertools.groupby(jobs, operator.attrgetter("wake")):
         told = list(group)
         if wake is None:
             for job, following in itertools.pairwise(told):

@@ -17,7 +17,7 @@ class Piece(NamedTuple):
 
 def rows_in(pieces: Iterable[Piece]) -> int:
     """How many rows the pieces have together."""
-    return sum(piece.stop - piece.start for piece in pieces)
+    return sum([stop - start for _, start, stop in pieces])
 
 
 class Line:
@@ -72,22 +72,22 @@ class Line:
     ) -> int:
         """Move up to `room` rows of one client; how many it were."""
         jobs = self._jobs.pop(client)
-        left = room
+        left, dead = room, 0
         while jobs and left:
             job = jobs[0]
             waiting = job.rows - job.taken
             if is_dead(job):
-                self._leave(client, waiting)
+                dead += waiting
                 jobs.popleft()
                 continue
             rows = min(waiting, left)
             start = taken[job].start if job in taken else job.taken
             job.taken += rows
             taken[job] = Piece(job, start, job.taken)
-            self._leave(client, rows)
             left -= rows
             if rows == waiting:
                 jobs.popleft()
+        self._leave(client, room - left + dead)
         if jobs:
             self._jobs[client] = jobs
         return room - left

@@ -32,11 +32,15 @@ def frozen(function: tf.types.experimental.PolymorphicFunction) -> Computes:
     constant = convert_variables_to_constants_v2(concrete)
     # TensorFlow flattens a dict in the order of its sorted keys.
     names = sorted(concrete.structured_outputs)
+
     # Called itself, `constant` first tries another convention, fails, and writes the
     # whole batch into the text of the error that it swallows; a tf.function around it
     # takes longer to bind its arguments than a small model does to compute.
-    call = constant.inference_fn.call_flat
-    return lambda *inputs: dict(zip(names, call(*inputs), strict=True))
+    def compute(*inputs: tf.Tensor) -> dict[str, tf.Tensor]:
+        outputs = constant.inference_fn.call_flat(*inputs)
+        return dict(zip(names, outputs, strict=True))
+
+    return compute
 
 
 def _may_be_frozen(concrete: tf.types.experimental.ConcreteFunction) -> bool:

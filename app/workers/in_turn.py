@@ -11,6 +11,7 @@ import threading
 import time
 from collections.abc import Callable, Coroutine, Sequence
 from concurrent.futures import Future
+from contextlib import suppress
 from typing import Any, cast
 
 from gunicorn.http2 import negotiation
@@ -75,8 +76,10 @@ class InTurnWorker(GracefulThreadWorker):
         try:
             self.keepalived_conns.remove(conn)
         except ValueError:
-            # Its last request is being answered; this one has to wait.
-            self.poller.unregister(client)
+            # Its last request is being answered, and this one has to wait; or that has
+            # come to its end in this very round of events, and nobody looks here now.
+            with suppress(KeyError, ValueError):
+                self.poller.unregister(client)
         else:
             self.enqueue_req(conn)
 
@@ -210,7 +213,11 @@ class InTurnWorker(GracefulThreadWorker):
             self.poller.unregister(conn.sock)
         done: Future[bool] = Future()
         done.set_result(keeps)
-        self.finish_request(conn, done)
+        if keeps and unreader.has_more():
+            # Others come first; and a long row of requests would nest too deep.
+            self.method_queue.defer(self.finish_request, conn, done)
+        else:
+            self.finish_request(conn, done)
 
     def _is_registered(self, conn: TConn) -> bool:
         return conn.sock.fileno() in self.poller.get_map()

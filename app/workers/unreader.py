@@ -19,7 +19,9 @@ _HEADER_END = b"\r\n\r\n"
 _PARKED_BYTES = 1 << 16
 # A small body has no more; one in a header like these is left to the parser.
 _SMALL_BYTES = 64 << 10
-_LENGTH = re.compile(rb"\r\nContent-Length:[ \t]*([0-9]{1,9})[ \t]*\r\n", re.IGNORECASE)
+_LENGTH = re.compile(
+    rb"\r\nContent-Length:[ \t]*([0-9]{1,9})[ \t]*(?=\r\n)", re.IGNORECASE
+)
 _NOT_PLAIN = re.compile(
     rb"\r\n(?:Transfer-Encoding|Expect|Upgrade)[ \t]*:", re.IGNORECASE
 )
@@ -77,6 +79,8 @@ class TimelyUnreader(SocketUnreader):
             not head.startswith(b"POST ")
             or len(lengths) != 1
             or _NOT_PLAIN.search(head)
+            # To the parser a line may end with LF alone.
+            or head.count(b"\n") != head.count(b"\r\n")
         ):
             return False
         missing = int(lengths[0]) - len(body)

@@ -1,0 +1,78 @@
+"""Small requests on Gunicorn's main loop, in a real server with two threads."""
+
+import contextlib
+import gzip
+import http.client
+import json
+import select
+import socket
+
+from tests.support.clients import Client, in_parallel
+from tests.support.server import serving, simulated_models
+
+SLOW = {"base_ms": 150, "per_row_ms": 0, "input_shape": [4], "outputs": 4}
+WIDE = {"base_ms": 1, "per_row_ms": 0, "input_shape": [1 << 20], "outputs": 1 << 20}
+CLIENTS = 20
+# A few in JSON are more than the kernel keeps for who does not read.
+ROW = [0.5] * (1 << 20)
+
+
+def post(model, body, header="Content-Type: application/json"):
+    """A whole request, for one packet: what comes in two may be left to a thread."""
+    line = f"POST /v1/models/{model}:predict HTTP/1.1"
+    lines = [line, "Host: x", f"Content-Length: {len(body)}", header]
+    return "\r\n".join([*lines, "", ""]).encode() + body
+
+
+def test_a_batch_has_more_requests_than_there_are_threads(tmp_path):
+    """Clients that keep their connections share batches that no thread waits for."""
+    folder = simulated_models(tmp_path, slow=SLOW)
+    rounds = 3
+    sizes = [[0] * rounds for _ in range(CLIENTS)]
+    with serving("--threads=2", model_dir=folder) as server:
+
+        def work(place):
+            with Client(server.port) as client:
+                for turn in range(rounds):
+                    row = [float(place), float(turn), 0.0, 0.0]
+                    client.send([row])
+                    reply = client.receive()
+                    assert reply.json() == {"predictions": [row]}
+                    sizes[place][turn] = int(reply.headers["X-Batch-Size"])
+
+        in_parallel(work, CLIENTS)
+    assert max(map(max, sizes)) > 2
+
+
+def test_clients_that_take_no_answer_hold_up_nobody_on_the_main_loop(tmp_path):
+    """While all threads wait for clients that do not read, others are answered."""
+    folder = simulated_models(tmp_path, wide=WIDE, slow=SLOW | {"base_ms": 1})
+    small = post("slow", b'{"instances": [[1, 2, 3, 4]]}')
+    body = gzip.compress(json.dumps({"instances": [ROW] * 2}).encode(), 1)
+    large = post("wide", body, "Content-Encoding: gzip")
+    with (
+        serving("--threads=2", model_dir=folder) as server,
+        socket.create_connection(("127.0.0.1", server.port), 20) as kept,
+        contextlib.ExitStack() as stack,
+    ):
+
+        def ask():
+            kept.sendall(small)
+            reply = http.client.HTTPResponse(kept)
+            reply.begin()
+            assert json.load(reply) == {"predictions": [[1.0, 2.0, 3.0, 4.0]]}
+
+        ask()
+        others = [stack.enter_context(socket.socket()) for _ in range(2)]
+        for each in others:
+            each.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4096)
+            each.connect(("127.0.0.1", server.port))
+            each.sendall(large)
+        begun = []
+        while len(begun) < 2:
+            begun, _, _ = select.select(others, [], [], 20)
+            ask()
+        for each in begun:
+            assert each.recv(12) == b"HTTP/1.1 200"
+        for _ in range(20):
+            ask()

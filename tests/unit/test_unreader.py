@@ -1,0 +1,171 @@
+"""What of a connection's bytes is a whole small POST, for which nobody has to wait."""
+
+import socket
+from contextlib import suppress
+
+import pytest
+from gunicorn.config import Config
+from gunicorn.http.errors import ParseException
+from gunicorn.http.message import Request
+from hypothesis import example, given
+from hypothesis import strategies as st
+
+from app.workers.body import DirectBody, read_directly
+from app.workers.quiet_socket import QuietSocket
+from app.workers.unreader import TimelyUnreader
+
+POST = b"POST /predict HTTP/1.1\r\n"
+LENGTH = b"Content-Length: 4\r\n"
+END = b"\r\n"
+
+
+@pytest.fixture(name="wire")
+def _wire():
+    """The client's end of a connection, and the reader of the server's."""
+    client, server = socket.socketpair()
+    with client, QuietSocket.of(server) as sock:
+        yield client, TimelyUnreader(sock)
+
+
+@pytest.mark.parametrize(
+    ("sent", "is_small"),
+    [
+        (POST + LENGTH + END + b"body", True),
+        (POST + b"Content-Length: 0\r\n" + END, True),
+        (POST + b"CONTENT-length:4 \t\r\nA: b\r\n" + END + b"body", True),
+        (POST + LENGTH + END + b"bodyPOST /", True),
+        (b"", False),
+        (POST, False),
+        (POST + LENGTH, False),
+        (POST + END + b"body", False),
+        (POST + LENGTH + END + b"bod", False),
+        (POST + LENGTH + LENGTH + END + b"body", False),
+        (POST + LENGTH + b"A: b\r\n" + LENGTH + END + b"body", False),
+        (POST + b"Content-Length: 4, 4\r\n" + END + b"body", False),
+        (POST + b"X-Content-Length: 4\r\n" + END + b"body", False),
+        (POST + b"A: b\r\n " + LENGTH + END + b"body", False),
+        (POST + b"Content-Length: 0000000004\r\n" + END + b"body", False),
+        (POST + LENGTH + b"Transfer-Encoding: chunked\r\n" + END + b"body", False),
+        (POST + LENGTH + b"EXPECT\t: 100-continue\r\n" + END + b"body", False),
+        (POST + LENGTH + b"upgrade:h2c\r\n" + END + b"body", False),
+        (POST + LENGTH + b"A: b\nExpect: 100-continue\r\n" + END + b"body", False),
+        (POST + b"Content-Length: 90\n" + END + LENGTH + END + b"body", False),
+        (b"post / HTTP/1.1\r\n" + LENGTH + END + b"body", False),
+        (b"PUT / HTTP/1.1\r\n" + LENGTH + END + b"body", False),
+        (b"\r\n" + POST + LENGTH + END + b"body", False),
+        (b"PROXY TCP4 1.2.3.4 1.2.3.4 1 2\r\n" + POST + LENGTH + END + b"body", False),
+    ],
+)
+def test_a_whole_post_of_plain_length_is_small(wire, sent, is_small):
+    """What it says is so however the bytes come, and none of them is lost."""
+    client, unreader = wire
+    for byte in sent[:-1]:
+        client.send(bytes([byte]))
+        unreader.has_small_post()
+    client.send(sent[-1:])
+    assert unreader.has_small_post() is is_small
+    with suppress(BlockingIOError):
+        unreader.buf.write(unreader.sock.recv(1 << 16, socket.MSG_DONTWAIT))
+    assert unreader.take_buffered() == sent
+
+
+@pytest.mark.parametrize(
+    ("size", "is_small"), [(1 << 16, True), ((1 << 16) + 8192, False), (10**8, False)]
+)
+def test_a_small_body_has_a_limit(wire, size, is_small):
+    """A body of more than 64 KiB, and of what came with its header, is not taken."""
+    client, unreader = wire
+    client.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, 1 << 18)
+    client.sendall(POST + b"Content-Length: %d\r\n\r\n" % size)
+    client.sendall(bytes(min(size, 1 << 17)))
+    assert unreader.has_small_post() is is_small
+
+
+@pytest.mark.parametrize(
+    "sent",
+    [POST + LENGTH + END + b"bod", POST + LENGTH, POST + b"Content-Length: 0\r\n", b""],
+)
+def test_a_client_that_hung_up_before_the_end_sent_no_whole_post(wire, sent):
+    """A request that is cut off is left to who says so to the client."""
+    client, unreader = wire
+    client.sendall(sent)
+    client.shutdown(socket.SHUT_WR)
+    assert not unreader.has_small_post()
+
+
+def test_a_client_that_hung_up_behind_its_post_sent_a_whole_one(wire):
+    """Who has said all may close its side, and waits for the answer."""
+    client, unreader = wire
+    client.sendall(POST + LENGTH + END + b"body")
+    client.shutdown(socket.SHUT_WR)
+    assert unreader.has_small_post()
+
+
+PIECES = [
+    *(POST, LENGTH, END, b"\r\n\r\n", b"\n", b"\r", b" ", b"\t", b":", b"body", b"x"),
+    *(b"POST ", b"POST / HTTP/1.0\r\n", b"GET / HTTP/1.1\r\n", b"PRI * HTTP/2.0\r\n"),
+    *(b"POST / HTTP/1.1\n", b"Content-Length: 90\n", b"Content-Length:0\r\n"),
+    *(b"Content-Length: 90\r\n", b"Content-Length : 9\r\n", b"content-length: 4 \r\n"),
+    *(b"Content_Length: 90\r\n", b" Content-Length: 9\r\n", b"A: b\r\n c\r\n"),
+    *(b"Transfer-Encoding: chunked\r\n", b"Transfer-Encoding: identity\r\n"),
+    *(b"Transfer-Encoding : chunked\r\n", b"A: b\nTransfer-Encoding: chunked\r\n"),
+    *(b"4\r\nbody\r\n0\r\n\r\n", b"Expect: 100-continue\r\n", b"Upgrade: h2c\r\n"),
+    *(b"PROXY TCP4 1.2.3.4 1.2.3.4 1 2\r\n", b"\0", b"\xff" * 90, b"A: b\r\n" * 120),
+    *(b"Content-Length: 4", b"\r\nContent-Length: 4", b"A" * 9000),
+]
+SETTINGS = [
+    {},
+    {"http_parser": "python"},
+    {"http_parser": "python", "strip_header_spaces": True},
+    {"http_parser": "python", "permit_obsolete_folding": True},
+    {"proxy_protocol": "auto", "header_map": "dangerous"},
+]
+
+
+def configured(**settings):
+    config = Config()
+    for name, value in settings.items():
+        config.set(name, value)
+    return config
+
+
+CONFIGS = [configured(**settings) for settings in SETTINGS]
+some = st.lists(st.sampled_from(PIECES), max_size=8)
+likely = st.lists(st.sampled_from(PIECES), max_size=3).map(
+    lambda middle: [POST, *middle, LENGTH, END, b"body"]
+)
+pieces = st.one_of(some, likely, st.builds(list.__add__, likely, some))
+
+
+@given(pieces, st.integers(0, 40), st.booleans(), st.sampled_from(CONFIGS))
+@example([POST, LENGTH, END, b"body"], 0, False, CONFIGS[0])
+@example([POST, LENGTH, END, b"bod"], 0, True, CONFIGS[0])
+@example(
+    [POST, b"Content-Length: 90\n", END, LENGTH, END, b"body"], 0, False, CONFIGS[0]
+)
+def test_a_whole_post_is_read_without_a_wait(pieces, cut, ends, config):
+    """Gunicorn's parser and the body need no byte more of what is said to be whole."""
+    sent = b"".join(pieces)
+    client, server = socket.socketpair()
+    with client, QuietSocket.of(server) as sock:
+        unreader = TimelyUnreader(sock)
+        client.sendall(sent[:cut])
+        is_small = unreader.has_small_post()
+        if not is_small:
+            client.sendall(sent[cut:])
+            if ends:
+                client.shutdown(socket.SHUT_WR)
+            is_small = unreader.has_small_post()
+        if not is_small:
+            return
+        unreader.begin_header(0)
+        try:
+            request = Request(config, unreader, ("127.0.0.1", 1))
+        except ParseException:
+            return
+        read_directly(request, 0)
+        assert isinstance(request.body, DirectBody)
+        assert not request._expected_100_continue
+        while request.body.read(3):
+            pass
+        assert request.body.is_read()

@@ -489,6 +489,22 @@ def test_a_body_that_is_not_all_there_goes_to_a_thread(loop, kept):
     assert loop.handed_on == [conn]
 
 
+def test_what_a_thread_began_waits_without_it(loop, waiting):
+    """More requests wait for jobs than there are threads, though threads read them."""
+    clients = [loop.connect() for _ in range(5)]
+    for place, client in enumerate(clients):
+        client.send(
+            b"POST /wait HTTP/1.1\r\nTransfer-Encoding: chunked\r\n\r\n"
+            b"1\r\n%d\r\n0\r\n\r\n" % place
+        )
+    loop.until(lambda: len(loop.worker._turns) == 5)
+    assert HERE not in [thread for _, thread in loop.app.seen]
+    waiting.keep(b"4", b"3", b"2", b"1", b"0")
+    answers = [client.receive() for client in clients]
+    assert answers == [(200, b"%d" % place) for place in range(5)]
+    assert clients[0].ask("/echo", b"next") == (200, b"next")
+
+
 def test_half_a_header_waits_without_a_thread(loop, kept):
     """A request whose header comes in two packets is answered on the main loop."""
     whole = post("/echo", b"body")

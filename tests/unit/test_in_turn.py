@@ -505,6 +505,17 @@ def test_what_a_thread_began_waits_without_it(loop, waiting):
     assert clients[0].ask("/echo", b"next") == (200, b"next")
 
 
+def test_a_connection_is_given_back_on_the_main_loop(loop, kept):
+    """What the poller holds is changed by no thread, whoever sent the answer."""
+    ends = []
+    end = loop.worker._end
+    loop.worker._end = lambda *args: ends.append(threading.get_ident()) or end(*args)
+    assert kept.ask("/large", bytes(100_000)) == (200, b"no route")
+    assert kept.ask("/echo", b"next") == (200, b"next")
+    assert ends == [HERE, HERE]
+    assert loop.app.seen[0][1] != HERE
+
+
 def test_half_a_header_waits_without_a_thread(loop, kept):
     """A request whose header comes in two packets is answered on the main loop."""
     whole = post("/echo", b"body")

@@ -66,10 +66,9 @@ class Application(Flask):
         """
         answer = self.find(environ)
         if answer is None:
-            reply = await elsewhere(partial(self.answer_by_flask, environ))
-        else:
-            exchange = SharedThreadExchange(environ, wake)
-            reply = await self.predict(answer, exchange)
+            flask = partial(super().wsgi_app, environ, start_response)
+            return await elsewhere(flask)
+        reply = await self.predict(answer, SharedThreadExchange(environ, wake))
         return reply.send(start_response)
 
     def find(self, environ: Environ) -> Answer | None:

@@ -9,9 +9,11 @@ to their last. Threads do what would keep it from the others.
 import math
 import threading
 import time
-from collections.abc import Callable, Coroutine, Sequence
+from collections.abc import Callable, Sequence
 from concurrent.futures import Future
 from contextlib import suppress
+from functools import partial
+from selectors import EVENT_READ
 from typing import Any, cast
 
 from gunicorn.http2 import negotiation
@@ -21,42 +23,11 @@ from app.coroutines import elsewhere
 from app.workers.answer import answer
 from app.workers.body import read_directly
 from app.workers.graceful import GracefulThreadWorker
-from app.workers.patient import SENDING_S, unreader_of
-from app.workers.quiet_socket import QuietSocket
-from app.workers.unreader import TimelyUnreader, limit_sending
+from app.workers.patient import unreader_of
+from app.workers.turn import Turn
 
 # What handling a request gives whose answer comes later.
 _LATER = object()
-
-
-class Turn:
-    """A request under way: the coroutine that answers it, and where its answer goes."""
-
-    __slots__ = ("conn", "left", "line")
-
-    line: Coroutine[Any, Any, bool]
-
-    def __init__(self, conn: TConn) -> None:
-        """Store the connection; `left` is what could not be sent without a wait."""
-        self.conn = conn
-        self.left = b""
-
-    def sendall(self, data: bytes) -> None:
-        """Send what the kernel takes at once; the rest is left, under TLS all."""
-        sock, sent = self.conn.sock, 0
-        if isinstance(sock, QuietSocket) and not self.left:
-            sent = sock.send_at_once(data)
-        self.left += data[sent:]
-
-    def send_rest(self) -> None:
-        """Send what is left, however long it takes the client to take it.
-
-        Raises:
-            OSError: it takes none for too long, or has gone.
-        """
-        if self.conn.cfg.is_ssl:
-            limit_sending(self.conn.sock, SENDING_S)
-        self.conn.sock.sendall(self.left)
 
 
 class InTurnWorker(GracefulThreadWorker):
@@ -65,44 +36,56 @@ class InTurnWorker(GracefulThreadWorker):
     def init_process(self) -> None:
         """No request is under way."""
         self._thread = threading.get_ident()
-        # By the jobs that are waited for; and the earliest deadline that one of them
-        # may have.
+        # By the jobs that are waited for; and the earliest deadline that one of them,
+        # or of those below, may have.
         self._turns: dict[Any, Turn] = {}
         self._look_at = math.inf
+        # Connections with the beginning of a small request, and by when its rest is
+        # waited for.
+        self._begun: dict[TConn, float] = {}
         super().init_process()
 
     def on_client_socket_readable(self, conn: TConn, client: Any) -> None:
         """Have it answered; the connection may stay with the poller meanwhile."""
-        try:
-            self.keepalived_conns.remove(conn)
-        except ValueError:
-            # Its last request is being answered, and this one has to wait; or that has
-            # come to its end in this very round of events, and nobody looks here now.
-            with suppress(KeyError, ValueError):
-                self.poller.unregister(client)
-        else:
-            self.enqueue_req(conn)
+        if conn not in self._begun:
+            try:
+                self.keepalived_conns.remove(conn)
+            except ValueError:
+                # Its last request is being answered, and this one has to wait; or that
+                # has come to its end in this very round of events.
+                with suppress(KeyError, ValueError):
+                    self.poller.unregister(client)
+                return
+        self.enqueue_req(conn)
 
     def enqueue_req(self, conn: TConn) -> None:
-        """Answer a small request here, and all else in a thread."""
-        unreader = _small_post(conn)
-        if unreader is None:
+        """Answer a small request here once it is all there; all else in a thread."""
+        until = self._begun.pop(conn, None)
+        lacks = _small_post_lacks(conn)
+        if lacks is None:
             if self._is_registered(conn):
                 self.poller.unregister(conn.sock)
             super().enqueue_req(conn)
-            return
-        unreader.begin_header(0)
-        result = ThreadWorker.handle(self, conn)
-        if result is not _LATER:
-            self._end(conn, bool(result))
+        elif lacks and (until is None or until > time.monotonic()):
+            self._wait_for_rest(conn, until)
+        else:
+            cast("Any", conn.parser).unreader.begin_header(0)
+            result = ThreadWorker.handle(self, conn)
+            if result is not _LATER:
+                self._end(conn, bool(result))
+
+    def _wait_for_rest(self, conn: TConn, until: float | None) -> None:
+        """Come back with the next bytes, or when it is too late for them."""
+        until = until or time.monotonic() + self._request_timeout_s()
+        self._begun[conn] = until
+        self._look_at = min(self._look_at, until)
+        if not self._is_registered(conn):
+            readable = partial(self.on_client_socket_readable, conn)
+            self.poller.register(conn.sock, EVENT_READ, readable)
 
     def handle_request(self, req: Any, conn: TConn) -> Any:
         """Begin to answer; how it ends comes by `_end`."""
-        if self._is_main():
-            body_timeout_s = 0.0
-        else:
-            body_timeout_s = cast("Any", self.wsgi).config["REQUEST_TIMEOUT_S"]
-        read_directly(req, body_timeout_s)
+        read_directly(req, 0 if self._is_main() else self._request_timeout_s())
         turn = Turn(conn)
         turn.line = self._line(req, turn)
         self._go_on(turn, turn.line.send, None)
@@ -196,10 +179,11 @@ class InTurnWorker(GracefulThreadWorker):
     def _end_late(self) -> None:
         """Have those go on whose deadline is over."""
         now = time.monotonic()
-        late = [job for job in self._turns if job.deadline <= now]
-        others = (job.deadline for job in self._turns if job.deadline > now)
-        self._look_at = min(others, default=math.inf)
-        self._told(late)
+        self._told([job for job in self._turns if job.deadline <= now])
+        for conn in [conn for conn, until in self._begun.items() if until <= now]:
+            self.enqueue_req(conn)
+        deadlines = [job.deadline for job in self._turns]
+        self._look_at = min([*deadlines, *self._begun.values()], default=math.inf)
 
     def _end(self, conn: TConn, keeps: bool) -> None:
         """The connection waits for its next request, or goes Gunicorn's way."""
@@ -219,14 +203,18 @@ class InTurnWorker(GracefulThreadWorker):
         else:
             self.finish_request(conn, done)
 
+    def _request_timeout_s(self) -> float:
+        timeout_s: float = cast("Any", self.wsgi).config["REQUEST_TIMEOUT_S"]
+        return timeout_s
+
     def _is_registered(self, conn: TConn) -> bool:
         return conn.sock.fileno() in self.poller.get_map()
 
 
-def _small_post(conn: TConn) -> TimelyUnreader | None:
-    """What has read a whole small request; None: it is not that."""
+def _small_post_lacks(conn: TConn) -> int | None:
+    """As of TimelyUnreader's method; None also where there is none."""
     cfg, client = conn.cfg, conn.client
     if cfg.is_ssl or negotiation.prior_knowledge_allowed(cfg, client):
         return None
     unreader = unreader_of(conn)
-    return unreader if unreader is not None and unreader.has_small_post() else None
+    return None if unreader is None else unreader.small_post_lacks()

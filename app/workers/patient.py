@@ -12,7 +12,7 @@ import socket
 import ssl
 from concurrent.futures import Future
 from http import HTTPStatus
-from typing import TYPE_CHECKING, Any, cast
+from typing import Any, cast
 
 from gunicorn.http import RequestParser, errors
 from gunicorn.workers import gthread
@@ -21,9 +21,6 @@ from gunicorn.workers.gthread import TConn, ThreadWorker
 from app.workers.body import DirectBody
 from app.workers.quiet_socket import QuietSocket
 from app.workers.unreader import TimelyUnreader, limit_sending
-
-if TYPE_CHECKING:
-    pass
 
 # What `handle` returns for a connection that is to wait without a thread.
 DEFER = gthread._DEFER  # type: ignore[attr-defined]

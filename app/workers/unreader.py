@@ -66,36 +66,38 @@ class TimelyUnreader(SocketUnreader):
             self._header_since = time.monotonic()
         return is_there
 
-    def has_small_post(self) -> bool:
-        """Take what has come; say whether it is a whole POST with a small body.
+    def small_post_lacks(self) -> int | None:
+        """Take what has come; say how many bytes a POST with a small body lacks.
 
-        If so nothing has to be waited for to read it.
+        None: it is something else, its header is not all there, or it is cut off. With
+        0, nothing has to be waited for to read it.
         """
         if not self.has_header():
-            return False
+            return None
         head, end, body = self.buf.getvalue().partition(_HEADER_END)
         lengths = _LENGTH.findall(head + b"\r\n")
         if (
-            not head.startswith(b"POST ")
+            not (end and head.startswith(b"POST "))
             or len(lengths) != 1
+            or int(lengths[0]) > _SMALL_BYTES
             or _NOT_PLAIN.search(head)
             # To the parser a line may end with LF alone.
             or head.count(b"\n") != head.count(b"\r\n")
         ):
-            return False
-        missing = int(lengths[0]) - len(body)
+            return None
+        lacks = int(lengths[0]) - len(body)
         try:
-            while end and 0 < missing <= _SMALL_BYTES:
-                more = self._receive_at_once(missing)
+            while lacks > 0:
+                more = self._receive_at_once(lacks)
                 if not more:
-                    # Cut off: whoever reads it says so.
-                    return False
+                    return None
                 self.buf.write(more)
-                missing -= len(more)
+                lacks -= len(more)
+        except BlockingIOError:
+            return lacks
         except OSError:
-            # It may come yet.
-            return False
-        return bool(end) and missing <= 0
+            return None
+        return 0
 
     def _receive_at_once(self, count: int) -> bytes:
         if isinstance(self.sock, ssl.SSLSocket):

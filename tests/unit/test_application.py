@@ -7,6 +7,7 @@ import logging
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
+from werkzeug.test import create_environ
 
 from app import create_app
 from app.coroutines import completed
@@ -93,6 +94,24 @@ def test_a_line_that_suspends_is_no_line_for_wsgi():
 
     with pytest.raises(RuntimeError, match="waits for an event loop"):
         completed(sleeps())
+
+
+@pytest.mark.parametrize("method", ["GET", "HEAD"])
+def test_what_flask_answers_elsewhere_has_one_length(application, method):
+    """A shared thread gives all but predictions away, and Flask's headers are kept."""
+    environ = create_environ("/healthz", method=method)
+    headers = []
+    line = application[0].on_shared_thread(
+        environ, lambda status, given: headers.extend(given), wake=None
+    )
+    call = line.send(None)
+    assert headers == []
+    with pytest.raises(StopIteration) as end:
+        line.send(call())
+    body = b"".join(end.value.value)
+    (length,) = [value for name, value in headers if name == "Content-Length"]
+    assert int(length) > 0
+    assert len(body) == (int(length) if method == "GET" else 0)
 
 
 def test_below_a_mount_a_path_is_made_again(application):

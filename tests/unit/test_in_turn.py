@@ -16,8 +16,8 @@ from app.api.shared_thread import SharedThreadExchange
 from app.coroutines import elsewhere, until
 from app.errors import QueueFull
 from app.serving.job import tell
-from app.workers.in_turn import Turn
 from app.workers.quiet_socket import QuietSocket
+from app.workers.turn import Turn
 from tests.support.in_turn import PATIENCE_S, Promise, looping, post
 from tests.support.jobs import job
 
@@ -475,18 +475,58 @@ def test_what_is_no_small_post_goes_to_a_thread(loop, kept, sent, status):
     assert HERE not in [thread for _, thread in loop.app.seen]
 
 
-def test_a_body_that_is_not_all_there_goes_to_a_thread(loop, kept):
-    """A thread waits for the rest; with that in time the next request needs none."""
+@pytest.mark.parametrize("how", ["kept", "new"])
+def test_a_small_body_may_come_later(loop, kept, how):
+    """A POST whose body comes in packets of their own is answered on the main loop."""
     whole = post("/echo", b"body")
+    client = kept if how == "kept" else loop.connect()
+    for begin, end in ((0, -4), (-4, -1)):
+        client.send(whole[begin:end])
+        loop.until(lambda: loop.worker._begun)
+        while not loop.is_idle():
+            loop.step()
+        assert client.has_nothing()
+    client.send(whole[-1:])
+    assert client.receive() == (200, b"body")
+    assert client.ask("/echo", b"next") == (200, b"next")
+    assert loop.app.seen == [("/echo", HERE)] * 2
+    assert loop.worker._begun == {}
+
+
+def test_a_small_body_that_does_not_come_is_given_up(loop, kept, clock):
+    """When its time is over, and not before, the application meets what is there."""
+    errors = []
+
+    async def give_up(environ, start_response, wake):
+        try:
+            environ["wsgi.input"].read()
+        except TimeoutError as error:
+            errors.append(error)
+        start_response("408 REQUEST TIMEOUT", [("Content-Length", "0")])
+        return [b""]
+
+    loop.app.on_shared_thread = give_up
+    kept.send(post("/echo", b"body")[:-1])
+    loop.until(lambda: loop.worker._begun)
+    clock.now += PATIENCE_S - 1
+    loop.step()
+    assert kept.has_nothing()
+    clock.now += 1
+    assert kept.receive() == (408, b"")
+    assert kept.has_ended()
+    assert len(errors) == 1
+    assert loop.handed_on == []
+
+
+def test_a_body_that_is_cut_off_goes_to_a_thread(loop, kept):
+    """Who closes in the middle of a small body is left to who says so."""
     conn = the_conn(loop)
-    kept.send(whole[:-1])
+    kept.send(post("/echo", b"body")[:-1])
+    loop.until(lambda: loop.worker._begun)
+    kept.sock.shutdown(socket.SHUT_WR)
     loop.until(lambda: loop.handed_on)
-    assert not is_registered(loop, conn)
-    kept.send(whole[-1:])
-    assert kept.receive() == (200, b"body")
-    assert HERE not in [thread for _, thread in loop.app.seen]
-    assert kept.ask("/echo", b"next") == (200, b"next")
     assert loop.handed_on == [conn]
+    assert loop.worker._begun == {}
 
 
 def test_what_a_thread_began_waits_without_it(loop, waiting):

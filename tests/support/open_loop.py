@@ -64,8 +64,10 @@ class Client:
     async def fetch(self, path: str) -> str:
         """The text at a path."""
         connection = await self._connect()
-        _, body = await connection.exchange(Request(0, path=path))
-        connection.abort()
+        try:
+            _, body = await connection.exchange(Request(0, path=path))
+        finally:
+            connection.abort()
         return body.decode()
 
     async def open_loop(

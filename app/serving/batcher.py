@@ -45,6 +45,8 @@ class Batcher:
         self._executor = executor
         self._max_rows = executor.max_batch_size * max_enqueued_batches
         self._queue = JobQueue(self._max_rows, release, show=observer.rows_waiting)
+        # Whether rows waited when the last batch had run.
+        self._follows = False
         # Rows of the batch that ran last.
         self._last_rows = 0
         self._thread = threading.Thread(
@@ -114,20 +116,26 @@ class Batcher:
             pass
 
     def _run_next(self) -> bool:
-        follows = self._queue.qsize() > 0
         pieces = self._queue.take(self._executor.limit)
         if pieces is None:
             return False
         if not pieces:
             return True
         try:
-            self._executor.execute(pieces, follows=follows)
+            follows, self._follows = self._follows, False
+            self._executor.execute(
+                pieces, follows=follows, before_answers=self._finished
+            )
         except Exception:  # a fault of ours must not end the thread either
             _log.exception("a batch could not be run")
             for piece in pieces:
                 piece.job.fail(ModelFailed("the batch could not be run"))
         self._last_rows = rows_in(pieces)
         return True
+
+    def _finished(self) -> None:
+        self._queue.finished()
+        self._follows = self._queue.qsize() > 0
 
     def _admit(self, job: Job) -> None:
         """Refuse a job that can't be answered in time.

@@ -13,6 +13,7 @@ from functools import partial
 from app.engines.base import Engine, Tensors
 from app.errors import BasketError, ModelBroken, ModelFailed, OutOfDeviceMemory
 from app.serving.batch_times import BatchTimes
+from app.serving.budget import Budget
 from app.serving.ceiling import Ceilings
 from app.serving.execution import Observer, compute, padded
 from app.serving.fuse import Fuse
@@ -74,12 +75,20 @@ class Executor:
         rows, started_at = running
         return rows, self._clock() - started_at
 
-    def execute(self, pieces: Sequence[Piece], *, follows: bool = False) -> None:
+    def execute(
+        self,
+        pieces: Sequence[Piece],
+        *,
+        follows: bool = False,
+        before_answers: Callable[[], object] = lambda: None,
+    ) -> None:
         """Run one batch and answer its jobs; raises nothing.
 
         Of a batch of n jobs that fails there are at most n or 8 log2 n reruns. One
         that `follows` the last batch, because its rows waited for that, takes as long
         as it is since then: its predecessor's answers were given out meanwhile.
+        `before_answers` is called when it has run, or a part of it, and nobody has been
+        told: whoever has an answer may be back with more at once.
         """
         fuse = self._fuses.get(pieces[0].job.signature_name)
         pause_s = fuse.pause_s() if fuse else 0.0
@@ -89,8 +98,8 @@ class Executor:
             )
             _fail(pieces, broken)
             return
-        error = self._attempt(pieces, follows=follows)
-        succeeded = error is None or self._isolate(pieces, error)
+        error = self._attempt(pieces, before_answers, follows=follows)
+        succeeded = error is None or self._isolate(pieces, error, before_answers)
         if fuse and isinstance(error, ModelFailed) and not succeeded:
             fuse.batch_failed()
         elif fuse:
@@ -100,14 +109,19 @@ class Executor:
         """Close the engine."""
         self._engine.close()
 
-    def _isolate(self, pieces: Sequence[Piece], error: BasketError) -> bool:
+    def _isolate(
+        self,
+        pieces: Sequence[Piece],
+        error: BasketError,
+        before_answers: Callable[[], object],
+    ) -> bool:
         """Run a failed batch again in parts until only those fail that must.
 
         Says whether any part succeeded.
         """
         rows = rows_in(pieces)
         _log.error("a batch of %d: %s", rows, error, exc_info=error.__cause__)
-        budget = _Budget(len(pieces))
+        budget = Budget(len(pieces))
         kind = pieces[0].job.key
         failed = [(pieces, error)]
         while failed:
@@ -120,14 +134,14 @@ class Executor:
                 wanted = [p for p in part if not is_dead(p.job, self._clock())]
                 if wanted:
                     self._observer.batch_reran()
-                    again = self._attempt(wanted)
+                    again = self._attempt(wanted, before_answers)
                     budget.spend(succeeded=again is None)
                     if again is not None:
                         failed.append((wanted, again))
         return budget.has_success
 
     def _parts(
-        self, pieces: Sequence[Piece], error: BasketError, budget: "_Budget"
+        self, pieces: Sequence[Piece], error: BasketError, budget: Budget
     ) -> list[Sequence[Piece]]:
         """What of a failed batch is worth another run; nothing: let it fail."""
         if isinstance(error, OutOfDeviceMemory):
@@ -138,7 +152,11 @@ class Executor:
         return []
 
     def _attempt(
-        self, pieces: Sequence[Piece], *, follows: bool = False
+        self,
+        pieces: Sequence[Piece],
+        before_answers: Callable[[], object],
+        *,
+        follows: bool = False,
     ) -> BasketError | None:
         """Run the pieces as one batch; answers them, or returns why that failed."""
         rows, kind = rows_in(pieces), pieces[0].job.key
@@ -161,6 +179,7 @@ class Executor:
         self._finished_at = finished_at
         self._learn(kind, size, finished_at - since, failure)
         if failure is None:
+            before_answers()
             _answer(pieces, outputs, finished_at)
         return failure
 
@@ -183,30 +202,6 @@ class Executor:
         except BaseException:  # a model may raise anything
             return False
         return True
-
-
-class _Budget:
-    """How many reruns a failed batch is worth.
-
-    One guilty job among n costs at most 2 log2 n. As many without one success mean
-    that the model fails on nearly everything. In all there are no more than four
-    guilty ones cost, or n, which running each job alone would take.
-    """
-
-    def __init__(self, jobs: int) -> None:
-        one_guilty = 2 * math.ceil(math.log2(jobs))
-        self._left = max(jobs, 4 * one_guilty)
-        self._fruitless_left = one_guilty
-        self.has_success = False
-
-    def is_left(self) -> bool:
-        """Whether two more are."""
-        return self._left > 1 and (self.has_success or self._fruitless_left > 1)
-
-    def spend(self, *, succeeded: bool) -> None:
-        self._left -= 1
-        self._fruitless_left -= 1
-        self.has_success |= succeeded
 
 
 def _cut(

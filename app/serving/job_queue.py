@@ -48,6 +48,8 @@ class JobQueue:
         self._closed = False
         # The batch that runs now, or ran last.
         self._taken: list[Piece] = []
+        # How many rows of it the rule has not heard of.
+        self._runs = 0
         # Whether dead jobs have been looked for since that batch was taken.
         self._swept = False
 
@@ -98,8 +100,7 @@ class JobQueue:
         be empty. Who takes again has answered what was taken before.
         """
         with self._changing:
-            if self._taken:
-                self._release.finished(rows_in(self._taken), self._clock())
+            self._finish()
             self._taken = []
             self._swept = False
             while True:
@@ -111,8 +112,18 @@ class JobQueue:
                 hold_s, key = self._most_urgent(max_batch_size)
                 if hold_s <= 0 or self._closed:
                     self._taken = self._take_from(key, max_batch_size(key))
+                    self._runs = rows_in(self._taken)
                     return self._taken
                 self._wait(self._filled, hold_s)
+
+    def finished(self) -> None:
+        """What was taken has run, and nobody has been told.
+
+        Who does not call it before the answers may see their clients come back before
+        `take` does.
+        """
+        with self._changing:
+            self._finish()
 
     def close(self) -> None:
         """Let no more jobs in; those inside are still taken, without holding."""
@@ -128,6 +139,11 @@ class JobQueue:
             self._lines.clear()
             self._show(0)
             return [job for job in jobs if not job.is_answered()]
+
+    def _finish(self) -> None:
+        if self._runs:
+            self._release.finished(self._runs, self._clock())
+            self._runs = 0
 
     def _most_urgent(self, max_batch_size: Callable[[Key], int]) -> tuple[float, Key]:
         """The line that may start first, and in how many seconds.

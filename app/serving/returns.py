@@ -67,10 +67,10 @@ class Returns:
         That is as late as ever, or by the pace at which they come this time. For the
         last few it is a few times what lay between two of the others.
         """
-        usual_s = self._times.of(self.rows) + self._scatter_s.margin()
         pace_s = self._last_after_s / self._returned if self._returned else 0.0
         if self.are_nearly_all():
-            return min(usual_s, self._last_after_s + _LAST_GAPS * pace_s)
+            return self._last_after_s + _LAST_GAPS * pace_s
+        usual_s = self._times.of(self.rows) + self._scatter_s.margin()
         return max(usual_s, pace_s * self.rows)
 
     def are_nearly_all(self) -> bool:

@@ -803,3 +803,54 @@ def test_unbatched_closes_no_engine_that_runs():
     assert engine.closed == 1
     assert answered(one) == [1]
     request.join()
+
+
+def test_the_rule_hears_of_the_end_before_a_client_is_back(serve):
+    """Whoever comes back with its answer comes after the batch that it was in."""
+    heard, done = [], threading.Event()
+
+    class Listens(FixedTimeout):
+        def arrived(self, rows, now):
+            heard.append("arrived")
+
+        def finished(self, rows, now):
+            heard.append("finished")
+
+    batcher = serve(Echo(), Listens(0))
+    first, second = job(1), job(2)
+    second.wake = lambda _: done.set()
+
+    def come_back(_):
+        batcher.submit(second)
+        heard.append("is back")
+
+    first.wake = come_back
+    batcher.submit(first)
+    assert done.wait(10)
+    assert heard[:4] == ["arrived", "finished", "arrived", "is back"]
+
+
+@pytest.mark.parametrize("comes_back", [False, True])
+def test_a_batch_follows_what_it_waited_for(serve, monkeypatch, comes_back):
+    """Rows that came after the last batch had run did not wait for it."""
+    follows, done = [], threading.Event()
+    execute = Executor.execute
+
+    def note(self, pieces, **named):
+        follows.append(named["follows"])
+        execute(self, pieces, **named)
+
+    monkeypatch.setattr(Executor, "execute", note)
+    engine = Blocks()
+    batcher = serve(engine)
+    first, second = job(1), job(2)
+    second.wake = lambda _: done.set()
+    if comes_back:
+        first.wake = lambda _: batcher.submit(second)
+    batcher.submit(first)
+    engine.wait_until_started()
+    if not comes_back:
+        batcher.submit(second)
+    engine.let_go()
+    assert done.wait(10)
+    assert follows == [False, not comes_back]

@@ -173,9 +173,13 @@ def test_the_rule_hears_of_arrivals_and_of_finished_batches(fake):
     _take(jobs)
     fake.at(1000.5, lambda: _put(jobs, 4))
     _take(jobs)
+    jobs.finished()
+    _put(jobs, 5)
+    _take(jobs)
     assert heard == [
         *(("arrived", 2, 1000.0), ("arrived", 1, 1000.0)),
         *(("finished", 3, 1000.0), ("arrived", 1, 1000.5)),
+        *(("finished", 1, 1000.5), ("arrived", 1, 1000.5)),
     ]
 
 

@@ -66,8 +66,8 @@ class Application(Flask):
         """
         answer = self.find(environ)
         if answer is None:
-            flask = partial(super().wsgi_app, environ, start_response)
-            return await elsewhere(flask)
+            # With whatever middleware is around it.
+            return await elsewhere(partial(self.wsgi_app, environ, start_response))
         reply = await self.predict(answer, SharedThreadExchange(environ, wake))
         return reply.send(start_response)
 

@@ -1,6 +1,6 @@
 """An inference request on a thread that has other requests to see to."""
 
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
 from functools import partial
 from typing import ParamSpec, TypeVar
 
@@ -20,6 +20,7 @@ class SharedThreadExchange(Exchange):
     Its coroutine suspends with what it waits for: a submitted Job, to be resumed when
     that is told or late, or a function to be called in another thread, where it may go
     on.
+    An event loop of Python's has ways of its own to wait for these.
     """
 
     __slots__ = ()
@@ -39,12 +40,12 @@ class SharedThreadExchange(Exchange):
         """Call what is quick at once, and all else in another thread."""
         if quick:
             return function(*args, **kwargs)
-        return await elsewhere(partial(function, *args, **kwargs))
+        return await self._compute(partial(function, *args, **kwargs))
 
     async def submit(self, runner: Runner, job: Job) -> None:
         """Submit a job, in another thread if its model runs there."""
         if runner.runs_in_submit:
-            await elsewhere(partial(runner.submit, job))
+            await self._block(partial(runner.submit, job))
         else:
             runner.submit(job)
 
@@ -52,3 +53,11 @@ class SharedThreadExchange(Exchange):
         """The answer, or what `job.wait` raises."""
         await until(job)
         return job.wait()
+
+    def _compute(self, function: Callable[[], _T]) -> Awaitable[_T]:
+        """Call a function that keeps a processor busy."""
+        return elsewhere(function)
+
+    def _block(self, function: Callable[[], _T]) -> Awaitable[_T]:
+        """Call a function that may wait for something."""
+        return elsewhere(function)

@@ -1,24 +1,22 @@
 """An inference request that is answered on Granian's event loop."""
 
 import asyncio
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
 from functools import partial
-from typing import Any, ParamSpec, TypeVar
+from typing import Any, TypeVar
 
 from app.api.body import too_large, too_slow, unreadable
-from app.api.exchange import Exchange
+from app.api.shared_thread import SharedThreadExchange
 from app.granian.environ import environ_of
 from app.granian.loop import Loop
 from app.granian.patience import Undo
 from app.granian.spec import Connection, Scope
 from app.serving.job import Answer, Job
-from app.serving.runner import Runner
 
-_P = ParamSpec("_P")
 _T = TypeVar("_T")
 
 
-class LoopExchange(Exchange):
+class LoopExchange(SharedThreadExchange):
     """One request, which holds no thread while it waits."""
 
     __slots__ = ("_connection", "_ends", "_loop", "scope")
@@ -27,8 +25,7 @@ class LoopExchange(Exchange):
         self, scope: Scope, connection: Connection, loop: Loop, prefix: str
     ) -> None:
         """Store what Granian gives; `prefix` is the path that this is mounted on."""
-        super().__init__(environ_of(scope, prefix))
-        self.wake = loop.wake
+        super().__init__(environ_of(scope, prefix), loop.wake)
         self.scope = scope
         self._connection = connection
         self._loop = loop
@@ -54,25 +51,6 @@ class LoopExchange(Exchange):
         in_chunks = "HTTP_TRANSFER_ENCODING" in self.environ
         return in_chunks or self.scope.http_version == "2"
 
-    async def work(
-        self,
-        quick: bool,
-        function: Callable[_P, _T],
-        *args: _P.args,
-        **kwargs: _P.kwargs,
-    ) -> _T:
-        """Call what is quick at once, and all else in another thread."""
-        if quick:
-            return function(*args, **kwargs)
-        return await self._loop.compute(partial(function, *args, **kwargs))
-
-    async def submit(self, runner: Runner, job: Job) -> None:
-        """Submit a job, in a thread if its model runs there."""
-        if runner.runs_in_submit:
-            await self._loop.block(runner.submit, job)
-        else:
-            runner.submit(job)
-
     async def answered(self, job: Job) -> Answer:
         """The answer, or what `job.wait` raises."""
         await self._loop.told(job, partial(self._waits_long, job))
@@ -82,6 +60,12 @@ class LoopExchange(Exchange):
         """A check that says whether the client has hung up."""
         # Not with this exchange in it: its job is in here, and would be in a circle.
         return partial(bool, self._ends)
+
+    def _compute(self, function: Callable[[], _T]) -> Awaitable[_T]:
+        return self._loop.compute(function)
+
+    def _block(self, function: Callable[[], _T]) -> Awaitable[_T]:
+        return self._loop.block(function)
 
     async def _chunks(self, limit_bytes: int) -> bytes:
         """A body of unknown length."""

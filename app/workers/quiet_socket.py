@@ -63,16 +63,15 @@ class QuietSocket(socket.socket):
 
     def sendall(self, data: "ReadableBuffer", flags: int = 0, /) -> None:
         """As socket.sendall."""
-        sent = None
+        sent = 0
         if isinstance(data, bytes) and len(data) <= _SMALL_BYTES:
-            sent = self._at_once(_libc.send, data, len(data), flags | _NO_SIGNAL)
+            sent = self.send_at_once(data, flags)
         if sent != memoryview(data).nbytes:
-            super().sendall(memoryview(data)[sent or 0 :], flags)
+            super().sendall(memoryview(data)[sent:], flags)
 
-    def send_at_once(self, data: bytes) -> int:
+    def send_at_once(self, data: bytes, flags: int = 0) -> int:
         """Send as much as needs no wait; gives the number of bytes."""
-        flags = _AT_ONCE | _NO_SIGNAL
-        return self._at_once(_libc.send, data, len(data), flags) or 0
+        return self._at_once(_libc.send, data, len(data), flags | _NO_SIGNAL) or 0
 
     def setblocking(self, flag: bool, /) -> None:
         """As socket.setblocking."""

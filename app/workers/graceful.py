@@ -50,6 +50,14 @@ class GracefulThreadWorker(PatientThreadWorker):
         super().handle_exit(sig, frame)
         self.method_queue.defer(self._take_in_backlog)
 
+    def accept(self, listener: socket.socket) -> None:
+        """Take a connection in; an event of a listener that has been closed is stale.
+
+        It stands behind the one that closed it, where the kernel gave both at once.
+        """
+        if listener in self.sockets:
+            super().accept(listener)
+
     def wait_for_and_dispatch_events(self, timeout: float | None) -> None:
         """While stopping: show the arbiter a heartbeat, and keep to the time limit."""
         if not self.alive:
@@ -109,11 +117,13 @@ class GracefulThreadWorker(PatientThreadWorker):
         answers them.
         """
         self.set_accept_enabled(False)
-        for listener in self.sockets:
+        while self.sockets:
+            listener = self.sockets[-1]
             before = -1
             while before != self.nr_conns:
                 before = self.nr_conns
                 self.accept(listener)
+            self.sockets.pop()
             listener.close()
 
 

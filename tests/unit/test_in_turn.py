@@ -1,6 +1,7 @@
 """Small requests that the main loop answers, beside what it leaves to threads."""
 
 import math
+import signal
 import socket
 import threading
 import time
@@ -672,6 +673,16 @@ def test_a_stopping_worker_ends_what_it_has_begun(loop, waiting, kept, header):
         assert kept.ask("/echo", b"last") == (200, b"last")
     assert kept.has_ended()
     assert loop.worker.nr_conns == 0
+
+
+def test_who_connects_as_the_worker_is_told_to_stop_is_answered(loop):
+    """A connection whose event comes behind the stop's is taken in, and answered."""
+    # The kernel gives events in the order in which they became due.
+    loop.worker.handle_exit(signal.SIGTERM, None)
+    client = loop.connect()
+    loop.step()
+    assert client.ask("/echo", b"in time") == (200, b"in time")
+    assert loop.worker.sockets == []
 
 
 def test_a_worker_to_be_replaced_ends_its_connections():

@@ -143,12 +143,12 @@ def _choose_worker(server):
 
 def _at_a_time(server, settings):
     """How many requests the server has at a time for one model."""
-    cfg, is_shared = server.cfg, settings.model_process == "shared"
-    if server.worker_class is ThreadWorker and not is_shared:
-        name = "--worker-connections"
-        return advice.AtATime(cfg.worker_connections, "connections", name)
-    threads = cfg.threads * (cfg.workers if is_shared else 1)
-    return advice.AtATime(threads, "threads", "--threads")
+    cfg = server.cfg
+    workers = cfg.workers if settings.model_process == "shared" else 1
+    if server.worker_class is ThreadWorker:
+        number = cfg.worker_connections * workers
+        return advice.AtATime(number, "connections", "--worker-connections")
+    return advice.AtATime(cfg.threads * workers, "threads", "--threads")
 
 
 def _model_processes(settings, used):

@@ -106,5 +106,5 @@ def _count(exchange: Exchange, status: int) -> None:
         telemetry.request_without_model(status, took_s)
         return
     exchange.model.observer.request_answered(status, took_s)
-    if exchange.job is not None:
+    if exchange.job is not None and not exchange.job.was_refused:
         exchange.model.observer.job_left_queue(exchange.job.queue_s())

@@ -68,6 +68,7 @@ class Job:
         "signature_name",
         "taken",
         "wake",
+        "was_refused",
     )
 
     def __init__(
@@ -94,6 +95,8 @@ class Job:
         self.reserve_s = reserve_s
         self.is_gone = is_gone
         self.enqueued_at = time.monotonic()
+        # Whether it failed without ever having stood in a queue.
+        self.was_refused = False
         # Rows already handed to a batch; belongs to whoever takes.
         self.taken = 0
         self._parts: dict[int, Tensors] = {}  # by their first rows

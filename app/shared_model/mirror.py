@@ -1,7 +1,6 @@
 """A web worker's copy of what the model processes serve."""
 
 import logging
-import socket
 import threading
 import time
 from collections.abc import Callable, Mapping, Sequence
@@ -16,9 +15,8 @@ from app.serving.routing import Routes
 from app.serving.served import State
 from app.settings import Settings
 from app.shared_model import failures, snapshot
-from app.shared_model.client import Channel, RemoteRunner, connect
-from app.shared_model.load import Load
-from app.shared_model.wire import Connection, WireError
+from app.shared_model.channel import Channel
+from app.shared_model.remote_runner import RemoteRunner
 
 _log = logging.getLogger(__name__)
 # Before the next try, where a model process can't be reached.
@@ -105,7 +103,7 @@ class Mirror:
             raise ModelProcessGone(_GONE)
         asked = {**what, "timeout_s": timeout_s}
         for channel in channels:
-            frame = channel.ask(asked, None, time.monotonic() + 2 * timeout_s)
+            frame = channel.order(asked, 2 * timeout_s)
             if "error" in frame.meta:
                 raise failures.rebuild(frame.meta)
 
@@ -118,30 +116,22 @@ class Mirror:
 
     def _follow(self, path: str) -> None:
         while not self._stopping:
-            with suppress(OSError, WireError):
-                connection = connect(path)
-                with connection.sock:
-                    self._watch(connection, path)
+            with suppress(OSError):
+                self._watch(Channel.to(path))
             time.sleep(_RETRY_S)
 
-    def _watch(self, connection: Connection, path: str) -> None:
+    def _watch(self, channel: Channel) -> None:
         """Take in what one life of a model process says, to its end."""
-        connection.send({"watch": True})
-        _, fds, _, _ = socket.recv_fds(connection.sock, 1, 1)
-        if not fds:
-            return
-        load = Load(fds[0])
-        channel = Channel(path, load)
+        channel.start()
         was_settled = False
         try:
-            while (frame := connection.receive()) is not None:
-                self._take_in(channel, frame.meta["models"])
+            for said in channel.news():
+                self._take_in(channel, said["models"])
                 if not was_settled and self.wait(0):
                     was_settled = True
                     _log.info("the models of the model process are here")
-                connection.send({"seen": frame.meta["revision"]})
+                channel.tell({"seen": said["revision"]})
         finally:
-            load.close()
             self._drop(channel)
 
     def _take_in(self, channel: Channel, models: Mapping[str, Any]) -> None:
@@ -225,8 +215,7 @@ class Mirror:
         )
 
     def _drop(self, channel: Channel) -> None:
-        """The model process has ended: whatever went there fails."""
-        channel.close(ModelProcessGone(_GONE))
+        """The model process has ended, and the channel has told all who waited."""
         with self._changed:
             self._shown.pop(channel, None)
             for name in self._catalog.names():

@@ -5,21 +5,23 @@ once it has no request left for what has gone. A version is closed only after al
 have: no request can be on its way to it any more.
 """
 
-import socket
-import struct
 import threading
-from contextlib import suppress
-from typing import Any
+from collections.abc import Mapping
+from typing import Any, Protocol
 
 from app.serving.catalog import Catalog
 from app.serving.routing import Routes
 from app.serving.served import ServedModel
 from app.settings import Settings
 from app.shared_model import snapshot
-from app.shared_model.wire import Connection
 
-# A web worker that takes nothing for so long is let go; it comes back by itself.
-_SEND_WITHIN_S = 5
+
+class Watcher(Protocol):
+    """A web worker that is shown what there is."""
+
+    def tell(self, meta: Mapping[str, Any]) -> None:
+        """Send it these values, without waiting."""
+        ...
 
 
 class PublishedCatalog(Catalog):
@@ -29,8 +31,8 @@ class PublishedCatalog(Catalog):
         """Store what a version's own settings are compared with."""
         super().__init__(settings.default_model)
         self._settings = settings
-        # Each web worker's connection, and the last change that it has taken in.
-        self._watchers: dict[Connection, int] = {}
+        # The last change that each web worker has taken in.
+        self._watchers: dict[Watcher, int] = {}
         self._shown: dict[str, Any] = {}
         self._revision = 0
         self._described: dict[str, dict[int, dict[str, Any]]] = {}
@@ -43,28 +45,24 @@ class PublishedCatalog(Catalog):
             found = model.versions.get(version) if model else None
             return found.served if found else None
 
-    def watch(self, connection: Connection) -> None:
-        """Show a web worker what is there now, and each change until it closes.
-
-        Raises:
-            WireError: it sent no acknowledgement.
-            OSError: it has gone.
-        """
-        limit = struct.pack("ll", _SEND_WITHIN_S, 0)
-        connection.sock.setsockopt(socket.SOL_SOCKET, socket.SO_SNDTIMEO, limit)
+    def watch(self, watcher: Watcher) -> None:
+        """Show a web worker what is there now, and each change until `unwatch`."""
         with self._publishing:
             self._publish()
-            self._show(connection)
-            self._watchers[connection] = 0
-        try:
-            while (frame := connection.receive()) is not None:
-                with self._publishing:
-                    self._watchers[connection] = int(frame.meta.get("seen", 0))
-                    self._publishing.notify_all()
-        finally:
-            with self._publishing:
-                del self._watchers[connection]
-                self._publishing.notify_all()
+            self._watchers[watcher] = 0
+            self._show(watcher)
+
+    def saw(self, watcher: Watcher, revision: int) -> None:
+        """A web worker has taken in this change and all before."""
+        with self._publishing:
+            self._watchers[watcher] = revision
+            self._publishing.notify_all()
+
+    def unwatch(self, watcher: Watcher) -> None:
+        """A web worker has gone, if it ever watched."""
+        with self._publishing:
+            self._watchers.pop(watcher, None)
+            self._publishing.notify_all()
 
     def wait_until_seen(self, timeout_s: float) -> bool:
         """Block until all web workers have taken in what is there now."""
@@ -154,13 +152,8 @@ class PublishedCatalog(Catalog):
                 return
             self._shown = shown
             self._revision += 1
-            for connection in list(self._watchers):
-                try:
-                    self._show(connection)
-                except OSError:
-                    # Its own thread reads the end, and lets it go.
-                    with suppress(OSError):
-                        connection.sock.shutdown(socket.SHUT_RDWR)
+            for watcher in self._watchers:
+                self._show(watcher)
 
-    def _show(self, connection: Connection) -> None:
-        connection.send({"revision": self._revision, "models": self._shown})
+    def _show(self, watcher: Watcher) -> None:
+        watcher.tell({"revision": self._revision, "models": self._shown})

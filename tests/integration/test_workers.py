@@ -62,9 +62,14 @@ def test_gpu_settings_without_a_gpu_are_one_line_each(tmp_path):
     [
         ((), {}, "1 threads"),
         (("--threads=20", "--worker-connections=40"), {}, "40 connections"),
-        (("--threads=20",), {"model_process": "shared"}, "20 threads"),
+        (("--workers=2",), {"model_process": "shared"}, "2 threads"),
+        (
+            ("--threads=8", "--worker-connections=20", "--workers=2"),
+            {"model_process": "shared"},
+            "40 connections",
+        ),
     ],
-    ids=["sync", "gthread", "shared"],
+    ids=["sync", "gthread", "shared-sync", "shared-gthread"],
 )
 def test_what_can_not_fill_a_batch_is_said(tmp_path, args, settings, what):
     """A start with fewer requests at a time than max_batch_size says what limits it."""

@@ -23,16 +23,14 @@ ALLOWED = {
         "app.settings.image_config",
     ),
     "app.serving": ("app.serving", "app.engines", "app.errors", "app.settings"),
-    "app.hang_up": (),
     "app.shared_model": (
         *("app.shared_model", "app.serving", "app.engines.base", "app.errors"),
-        *("app.hang_up", "app.settings"),
+        "app.settings",
     ),
     "app.telemetry": (),
     "app.api": (
         *("app.api", "app.codec", "app.coroutines", "app.serving"),
-        *("app.engines.base", "app.errors"),
-        *("app.hang_up", "app.settings", "app.telemetry"),
+        *("app.engines.base", "app.errors", "app.settings", "app.telemetry"),
     ),
     "app.commands": (
         *("app.codec.npy", "app.commands", "app.engines", "app.errors"),

@@ -1,14 +1,16 @@
 """A web worker's mirror and a model process, both in this process."""
 
+import itertools
+import queue
 import socket
 import threading
 import time
-from contextlib import closing, suppress
+from contextlib import ExitStack, closing, suppress
 from types import SimpleNamespace
 
-import numpy as np
 import pytest
 
+from app.api.client import HungUp
 from app.errors import (
     Abandoned,
     Late,
@@ -20,7 +22,6 @@ from app.errors import (
     Stopping,
     TooLarge,
 )
-from app.hang_up import HungUp
 from app.serving.catalog import Catalog
 from app.serving.health import Health
 from app.serving.loader import Loader
@@ -31,12 +32,15 @@ from app.serving.unloaded import Unloaded
 from app.settings import Settings
 from app.settings.image_config import ImageClass, ImageConfig
 from app.settings.model_config import ModelConfig
-from app.shared_model import client, failures, snapshot
+from app.shared_model import failures, snapshot
+from app.shared_model.channel import Channel
+from app.shared_model.connection import Connection
+from app.shared_model.frames import Frame, encode
 from app.shared_model.load import Load
 from app.shared_model.mirror import Mirror
 from app.shared_model.process import ModelProcess
 from app.shared_model.published import PublishedCatalog
-from app.shared_model.wire import Connection
+from app.shared_model.remote_runner import RemoteRunner
 from tests.support.engines import Blocks, Echo, Raises
 from tests.support.jobs import Notes, answered, job
 from tests.support.server import wait_until
@@ -139,19 +143,41 @@ def _in_thread(work):
     return wait
 
 
+class End:
+    """One end of a connection of which the test says each word."""
+
+    def __init__(self, connection):
+        self.connection = connection
+        connection.sock.settimeout(PATIENCE_S)
+        self._received = []
+
+    def send(self, meta, tensors=None):
+        self.connection.send(encode(Frame(meta, tensors or {})))
+
+    def receive(self):
+        """The next frame."""
+        if not self._received:
+            self._received = self.connection.receive()
+        return self._received.pop(0)
+
+    def close(self):
+        self.connection.close()
+
+
 class Scripted:
     """A model process of which the test says what it does, word by word."""
 
     def __init__(self, machine):
         self._listener = machine.listener
         self.load = Load()
-        self.connections = []
 
     def show(self, revision=1):
-        """Take a web worker's first connection, and show it a model m."""
-        self.watch = self.accept()
-        assert "watch" in self.watch.receive().meta
-        socket.send_fds(self.watch.sock, [b"."], [self.load.fd])
+        """Take a web worker's connection, and show it a model m."""
+        self._listener.settimeout(PATIENCE_S)
+        sock, _ = self._listener.accept()
+        self.end = End(Connection(sock))
+        assert "watch" in self.end.receive().meta
+        socket.send_fds(sock, [b"."], [self.load.fd])
         engine = Echo()
         served = ServedModel(
             "m", 1, "echo", engine.signatures, ModelConfig(Settings()), None, None
@@ -165,19 +191,22 @@ class Scripted:
             **{"problem": "", "settled": True, "unloaded": False},
             **{"labels": {}, "traffic": {}, "versions": {"1": version}},
         }
-        self.watch.send({"revision": revision, "models": {"m": model}})
-        assert self.watch.receive().meta == {"seen": revision}
+        self.end.send({"revision": revision, "models": {"m": model}})
+        assert self.end.receive().meta == {"seen": revision}
 
-    def accept(self):
-        self._listener.settimeout(PATIENCE_S)
-        sock, _ = self._listener.accept()
-        sock.settimeout(PATIENCE_S)
-        self.connections.append(Connection(sock))
-        return self.connections[-1]
+    def asked(self):
+        """The next job."""
+        frame = self.end.receive()
+        assert frame.meta["predict"] == ["m", 1]
+        return frame
+
+    def answer(self, frame, times=(1.0, 2.0)):
+        """Give a job its rows back."""
+        meta = {"number": frame.meta["number"], "batch_rows": 1, "times": times}
+        self.end.send(meta, {"output": frame.tensors["input"]})
 
     def die(self):
-        for connection in self.connections:
-            connection.close()
+        self.end.close()
 
 
 def test_rows_go_to_the_model_process_and_back(machine):
@@ -238,16 +267,19 @@ def test_an_unknown_error_tells_nothing(machine):
     assert failures.rebuild({"error": "NoSuchClass", "text": "x"}).status == 500
 
 
-def test_a_refusal_is_raised_and_a_failure_is_the_jobs_own(machine):
-    """Too many rows raise at submit; what the model raises is the job's answer."""
+def test_a_refusal_is_told_from_a_failure(machine):
+    """Too many rows never stood in a queue; rows that the model fails on did."""
     machine.add("m", engine=Raises(ValueError("poison")))
     machine.process()
     catalog, _ = machine.worker()
+    refused = _send(catalog, *range(1000))
     with pytest.raises(TooLarge, match="in one request"):
-        _send(catalog, *range(1000))
+        refused.wait()
+    assert refused.was_refused
     failed = _send(catalog, Raises.poison)
     with pytest.raises(ModelFailed):
         failed.wait()
+    assert not failed.was_refused
 
 
 def test_a_new_version_closes_the_old_one_only_when_nobody_has_it(machine):
@@ -280,10 +312,10 @@ def test_a_web_worker_that_dies_holds_up_no_swap(machine):
     old = machine.add("m")
     machine.process()
     assert machine.loader.wait(PATIENCE_S)
-    with closing(client.connect(machine.path)) as silent:
+    with closing(End(Connection.to(machine.path))) as silent:
         silent.send({"watch": True})
-        assert silent.sock.recv(1) == b"."
-        assert silent.receive() is not None
+        assert silent.connection.sock.recv(1) == b"."
+        assert "models" in silent.receive().meta
         machine.add("m", 2)
         rescan = _in_thread(lambda: machine.loader.rescan(PATIENCE_S))
         wait_until(lambda: machine.catalog.status("m")[-1].state == "UNLOADING", 10)
@@ -298,7 +330,7 @@ def test_what_fails_to_load_is_known_in_web_workers(machine):
     machine.add("broken", engine=ValueError("no such file"))
     machine.process()
     catalog, mirror = machine.worker()
-    assert _send(catalog, 1.0, target=Target("m", label="stable")).is_answered()
+    assert answered(_send(catalog, 1.0, target=Target("m", label="stable"))) == [1.0]
     assert "ValueError" in catalog.lacks("broken")
     assert catalog.status("broken")[0].state is State.END
     mirror.unload("m", PATIENCE_S)
@@ -339,36 +371,80 @@ def test_the_death_of_the_process_is_an_answer(machine):
     catalog, mirror = machine.follower()
     first = Scripted(machine)
     first.show()
-    sent = _in_thread(lambda: _send(catalog, 1.0).wait())
-    assert first.accept().receive().meta["predict"] == ["m", 1]
+    sent = _send(catalog, 1.0)
+    first.asked()
     first.die()
-    assert isinstance(sent(), ModelProcessGone)
+    with pytest.raises(ModelProcessGone):
+        sent.wait()
     wait_until(lambda: catalog.lacks("m") == "is loading", PATIENCE_S)
     with pytest.raises(NotReady, match="is loading"):
         _send(catalog, 1.0)
     second = Scripted(machine)
     second.show()
     assert catalog.lacks("m") == ""
-    sent = _in_thread(lambda: answered(_send(catalog, 3.0)))
-    connection = second.accept()
-    rows = connection.receive().tensors["input"]
-    connection.send({"batch_rows": 1, "times": [1.0, 2.0]}, {"output": rows})
-    assert sent() == [3.0]
+    sent = _send(catalog, 3.0)
+    second.answer(second.asked())
+    assert answered(sent) == [3.0]
     mirror.close(0)
     second.die()
 
 
-def test_who_waits_to_be_taken_by_a_process_that_died_is_told(machine):
-    """A job whose connection nobody has accepted ends with the process too."""
+def test_a_job_that_is_sent_into_a_death_gets_an_answer(machine):
+    """Who sends before the death is noticed is refused, or told like the others."""
     (machine.models / "m").mkdir()
-    catalog, mirror = machine.follower()
+    catalog, _ = machine.follower()
     process = Scripted(machine)
     process.show()
-    sent = _in_thread(lambda: _send(catalog, 1.0).wait())
-    (channel,) = mirror._shown
-    wait_until(lambda: channel._busy, PATIENCE_S)
+    with catalog.lease(Target()) as model:
+
+        def ask():
+            one = job(1.0)
+            model.runner.submit(one)
+            one.wait()
+
+        process.die()
+        for _ in range(20):
+            with pytest.raises(ModelProcessGone):
+                ask()
+
+
+def test_answers_come_in_any_order(machine):
+    """Of two jobs under way the second is answered first, and each gets its own."""
+    (machine.models / "m").mkdir()
+    catalog, _ = machine.follower()
+    process = Scripted(machine)
+    process.show()
+    jobs = [_send(catalog, 1.0), _send(catalog, 2.0)]
+    first, second = process.asked(), process.asked()
+    process.answer(second)
+    assert answered(jobs[1]) == [2.0]
+    assert not jobs[0].is_answered()
+    process.answer(first)
+    assert answered(jobs[0]) == [1.0]
     process.die()
-    assert isinstance(sent(), ModelProcessGone)
+
+
+def test_answers_that_come_together_wake_once(machine):
+    """Jobs answered by one piece of the stream are told of in one call."""
+    (machine.models / "m").mkdir()
+    catalog, _ = machine.follower()
+    process = Scripted(machine)
+    process.show()
+    woken = queue.Queue()
+    jobs = []
+    with catalog.lease(Target()) as model:
+        for value in (1.0, 2.0):
+            one = job(value)
+            one.wake = woken.put
+            model.runner.submit(one)
+            jobs.append(one)
+    buffers = []
+    for frame in (process.asked(), process.asked()):
+        meta = {"number": frame.meta["number"], "batch_rows": 2, "times": [1.0, 2.0]}
+        buffers += encode(Frame(meta, {"output": frame.tensors["input"]}))
+    process.end.connection.send(buffers)
+    assert woken.get(timeout=PATIENCE_S) == jobs
+    process.die()
 
 
 def test_a_stop_answers_who_waits(machine):
@@ -376,34 +452,35 @@ def test_a_stop_answers_who_waits(machine):
     catalog, mirror = machine.follower()
     process = Scripted(machine)
     process.show()
-    sent = _in_thread(lambda: _send(catalog, 1.0).wait())
-    process.accept().receive()
+    sent = _send(catalog, 1.0)
+    process.asked()
     with catalog.lease(Target()) as model:
         mirror.close(0)
-        assert isinstance(sent(), Stopping)
+        with pytest.raises(Stopping):
+            sent.wait()
         with pytest.raises(Stopping):
             model.runner.submit(job(1.0))
     process.die()
 
 
 def test_who_hangs_up_is_not_waited_for(machine):
-    """When the client goes, its job ends, and the model process sees it gone."""
+    """When the client goes, its job ends, and the model process is told."""
     catalog, _ = machine.follower()
     process = Scripted(machine)
     process.show()
     ours, theirs = socket.socketpair()
     with ours:
-        sent = _in_thread(lambda: _send(catalog, 1.0, is_gone=HungUp(ours)).wait())
-        connection = process.accept()
-        connection.receive()
+        sent = _send(catalog, 1.0, is_gone=HungUp(ours))
+        number = process.asked().meta["number"]
         theirs.close()
-        assert isinstance(sent(), Abandoned)
-    assert connection.receive() is None
+        with pytest.raises(Abandoned):
+            sent.wait()
+    assert process.end.receive().meta == {"drop": [number]}
     process.die()
 
 
 def test_who_has_gone_is_not_computed(machine):
-    """Rows whose web worker has closed the connection never reach the engine."""
+    """Rows that their web worker has taken back never reach the engine."""
     engine = machine.add("m", engine=Blocks())
     engine.let_go()
     process = machine.process()
@@ -413,28 +490,75 @@ def test_who_has_gone_is_not_computed(machine):
     engine.wait_until_started()
     ours, theirs = socket.socketpair()
     with ours:
-        gone = _in_thread(lambda: _send(catalog, 1.0, is_gone=HungUp(ours)).wait())
+        gone = _send(catalog, 1.0, is_gone=HungUp(ours))
         wait_until(lambda: process._load.rows() == 2, PATIENCE_S)
         theirs.close()
-        assert isinstance(gone(), Abandoned)
+        with pytest.raises(Abandoned):
+            gone.wait()
+    # Refused at once, and behind what takes the other one back.
+    with pytest.raises(TooLarge):
+        _send(catalog, *range(1000)).wait()
     engine.let_go()
     assert first() == [0.0]
     assert answered(_send(catalog, 2.0)) == [2.0]
     assert [1.0] not in engine.seen()
 
 
-def test_a_process_that_says_nothing_is_late(machine, monkeypatch):
-    """Without an answer the job ends at its deadline."""
-    monkeypatch.setattr(client, "_GRACE_S", 0)
+def test_rows_of_a_web_worker_that_died_are_not_computed(machine):
+    """What a web worker leaves behind when its connection ends is dropped."""
+    engine = machine.add("m", engine=Blocks())
+    engine.let_go()
+    process = machine.process()
+    catalog, _ = machine.worker()
+    engine.hold()
+    first = _send(catalog, 0.0)
+    engine.wait_until_started()
+    with closing(End(Connection.to(machine.path))) as dying:
+        specs = {"signature": "serving_default", "client": "", "reserve_s": 0.0}
+        until = {"deadline": time.monotonic() + PATIENCE_S}
+        asks = {"predict": ["m", 1], "number": 1, **specs, **until}
+        dying.send(asks, job(1.0).inputs)
+        wait_until(lambda: process._load.rows() == 2, PATIENCE_S)
+    wait_until(lambda: _connections() == 1, PATIENCE_S)
+    engine.let_go()
+    assert answered(first) == [0.0]
+    assert answered(_send(catalog, 2.0)) == [2.0]
+    assert [1.0] not in engine.seen()
+    wait_until(lambda: process._load.rows() == 0, PATIENCE_S)
+
+
+def _connections():
+    """How many web workers the model process in here has."""
+    return sum(thread.name == "connection" for thread in threading.enumerate())
+
+
+def test_a_process_that_says_nothing_is_late(machine):
+    """A job ends at its deadline; the answer that comes then harms nobody."""
     catalog, _ = machine.follower()
     process = Scripted(machine)
     process.show()
-    sent = _in_thread(lambda: _send(catalog, 1.0, deadline=time.monotonic()).wait())
-    connection = process.accept()
-    assert connection.receive().meta["predict"] == ["m", 1]
-    assert isinstance(sent(), Late)
-    assert connection.receive() is None
+    late = _send(catalog, 1.0, deadline=time.monotonic())
+    with pytest.raises(Late):
+        late.wait()
+    process.answer(process.asked())
+    other = _send(catalog, 2.0)
+    process.answer(process.asked())
+    assert answered(other) == [2.0]
     process.die()
+
+
+def test_without_batching_jobs_of_one_web_worker_run_side_by_side(machine):
+    """A job whose model runs in `submit` keeps no other from the model process."""
+    machine.settings = Settings(model_dir=machine.models, batching=False)
+    engine = machine.add("m", engine=Blocks())
+    engine.let_go()
+    process = machine.process()
+    catalog, _ = machine.worker()
+    engine.hold()
+    jobs = [_in_thread(lambda n=n: answered(_send(catalog, n))) for n in (1.0, 2.0)]
+    wait_until(lambda: process._load.rows() == 2, PATIENCE_S)
+    engine.let_go()
+    assert [one() for one in jobs] == [[1.0], [2.0]]
 
 
 def test_rows_go_where_the_least_wait():
@@ -442,24 +566,27 @@ def test_rows_go_where_the_least_wait():
     loads = [Load(), Load()]
     asked = []
 
-    class Noting(client.Channel):
-        def ask(self, meta, tensors, deadline, is_gone):
+    class Noting(Channel):
+        def ask(self, question, meta, tensors):
             asked.append(self)
-            return SimpleNamespace(
-                meta={"batch_rows": 1, "times": [0.0, 0.0]},
-                tensors={"output": np.zeros((1, 1))},
-            )
 
-    channels = [Noting("", load) for load in loads]
-    runner = client.RemoteRunner("m", 1)
-    for channel in channels:
-        runner.add(channel)
-    loads[0].add(2)
-    runner.submit(job(1.0))
-    loads[1].add(3)
-    runner.submit(job(1.0))
-    runner.remove(channels[0], 0)
-    runner.submit(job(1.0))
+    pairs = [socket.socketpair() for _ in loads]
+    with ExitStack() as stack:
+        for end in itertools.chain(*pairs):
+            stack.enter_context(end)
+        channels = [
+            Noting(Connection(ours), load)
+            for (ours, _), load in zip(pairs, loads, strict=True)
+        ]
+        runner = RemoteRunner("m", 1)
+        for channel in channels:
+            runner.add(channel)
+        loads[0].add(2)
+        runner.submit(job(1.0))
+        loads[1].add(3)
+        runner.submit(job(1.0))
+        runner.remove(channels[0], 0)
+        runner.submit(job(1.0))
     assert asked == [channels[1], channels[0], channels[1]]
 
 
@@ -502,7 +629,7 @@ def test_wild_bytes_end_their_connection_only(machine):
         wild.sendall(b"GET / HTTP/1.1\r\n\r\n")
         with suppress(ConnectionResetError):
             assert wild.recv(100) == b""
-    strange = client.connect(machine.path)
+    strange = End(Connection.to(machine.path))
     for meta in ({}, {"predict": 3}, {"predict": ["m", 9]}, {"load": ["m"]}):
         strange.send(meta)
         assert "error" in strange.receive().meta

@@ -1,0 +1,170 @@
+"""Frames on the socket between a web worker and a model process.
+
+A frame is a fixed header, JSON, and the raw bytes of its tensors. Nothing is
+pickled. Tensors go out from their own memory, and come in as views of the one buffer
+that a frame was received into.
+"""
+
+import json
+import math
+import re
+import struct
+from collections.abc import Iterator, Mapping, Sequence
+from functools import lru_cache
+from types import MappingProxyType
+from typing import Any, NamedTuple, TypeAlias
+
+import numpy as np
+import orjson
+
+from app.engines.base import Array, Tensors
+
+# What each frame begins with, bytes of JSON, and bytes of tensors.
+_HEADER = struct.Struct("<4sIQ")
+HEADER_BYTES = _HEADER.size
+_MAGIC = b"BSK1"
+# The JSON is filled up with blanks, so that tensors begin at multiples of this.
+_ALIGNMENT = 16
+_STRINGS = "O"
+_DTYPE = re.compile(r"[<>|][biufcV][1-9][0-9]{0,3}")
+_LENGTH = np.dtype("<u4")
+# What comes of reading JSON and tensors that are not as they should be.
+_UNREADABLE = (
+    *(ValueError, TypeError, KeyError, AttributeError),
+    *(OverflowError, RecursionError),
+)
+Buffer: TypeAlias = bytes | memoryview
+
+
+class WireError(Exception):
+    """The other end sent what is no frame, or ended in the middle of one."""
+
+
+class Frame(NamedTuple):
+    """JSON values by name, and tensors; arrays of strings hold bytes."""
+
+    meta: Mapping[str, Any]
+    tensors: Tensors = MappingProxyType({})
+
+
+def encode(frame: Frame) -> list[Buffer]:
+    """The buffers that a frame is made of.
+
+    Raises:
+        TypeError: an array of strings holds something else than bytes.
+    """
+    heads: list[tuple[str, str, tuple[int, ...]]] = []
+    buffers: list[Buffer] = []
+    size = 0
+    for name, array in frame.tensors.items():
+        strings = array.dtype.hasobject
+        heads.append((name, _STRINGS if strings else array.dtype.str, array.shape))
+        for buffer in _strings(array) if strings else [_bytes_of(array)]:
+            padding = -len(buffer) % _ALIGNMENT
+            buffers += [buffer, bytes(padding)] if padding else [buffer]
+            size += len(buffer) + padding
+    text = _to_json({**frame.meta, "tensors": heads})
+    text += b" " * (-(HEADER_BYTES + len(text)) % _ALIGNMENT)
+    return [_HEADER.pack(_MAGIC, len(text), size) + text, *buffers]
+
+
+def _bytes_of(array: Array) -> memoryview:
+    flat = np.ascontiguousarray(array).reshape(-1)
+    return flat.view(np.uint8).data
+
+
+def _strings(array: Array) -> tuple[memoryview, bytes]:
+    """The lengths of all strings, and the strings one behind the other."""
+    items: list[Any] = array.reshape(-1).tolist()
+    lengths = np.fromiter(map(len, items), _LENGTH, len(items))
+    return _bytes_of(lengths), b"".join(items)
+
+
+def _to_json(value: Any) -> bytes:
+    try:
+        return orjson.dumps(value)
+    except TypeError:
+        # Text that no encoding has, such as a path's, is escaped by the slower one.
+        return json.dumps(value).encode()
+
+
+def _from_json(text: bytes | memoryview) -> Any:
+    try:
+        return orjson.loads(text)
+    except ValueError:
+        return json.loads(bytes(text))
+
+
+def sizes(header: bytes | memoryview, begin: int = 0) -> tuple[int, int]:
+    """Of the frame whose header begins there: bytes of header and JSON, and of all.
+
+    Raises:
+        WireError: no frame begins there.
+    """
+    magic, text_size, tensors_size = _HEADER.unpack_from(header, begin)
+    if magic != _MAGIC:
+        raise WireError("this is no frame")
+    head_size = HEADER_BYTES + text_size
+    return head_size, head_size + tensors_size
+
+
+def decode(frame: memoryview, head_size: int) -> Frame:
+    """A whole frame, and views of its tensors.
+
+    Raises:
+        WireError: it can't be read.
+    """
+    try:
+        meta = _from_json(frame[HEADER_BYTES:head_size])
+        heads = meta.pop("tensors")
+        return Frame(meta, dict(_arrays(heads, frame[head_size:])) if heads else {})
+    except _UNREADABLE as error:
+        raise WireError(f"a frame that can't be read: {error}") from error
+
+
+def _arrays(
+    heads: Sequence[Sequence[Any]], data: memoryview
+) -> Iterator[tuple[str, Array]]:
+    """The tensors as views of `data`; strings are copied out of it.
+
+    Raises:
+        ValueError: the data is too short, or a head makes no sense.
+    """
+    for name, kind, shape in heads:
+        strings = kind == _STRINGS
+        dtype = _LENGTH if strings else _dtype(kind)
+        if min(shape, default=0) < 0:
+            raise ValueError("a negative size")
+        count = math.prod(shape)
+        array = np.frombuffer(data, dtype, count) if count else np.empty(0, dtype)
+        data = data[_aligned(array.nbytes) :]
+        if strings:
+            array, size = _split(data, array)
+            data = data[_aligned(size) :]
+        yield name, array.reshape(shape)
+
+
+# Bounded: it is the other end that says which there are.
+@lru_cache(maxsize=64)
+def _dtype(kind: str) -> np.dtype[Any]:
+    if not _DTYPE.fullmatch(kind):
+        raise ValueError("no such dtype")
+    return np.dtype(kind)
+
+
+def _split(data: memoryview, lengths: Array) -> tuple[Array, int]:
+    """Strings that stand one behind the other, and how many bytes they have."""
+    ends = np.cumsum(lengths, dtype=np.int64).tolist()
+    size = ends[-1] if ends else 0
+    if size > len(data):
+        raise ValueError("strings longer than the data")
+    array = np.empty(len(ends), object)
+    begin = 0
+    for place, end in enumerate(ends):
+        array[place] = bytes(data[begin:end])
+        begin = end
+    return array, size
+
+
+def _aligned(size: int) -> int:
+    return size + -size % _ALIGNMENT

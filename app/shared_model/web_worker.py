@@ -1,0 +1,195 @@
+"""A model process's end of the connection to one web worker."""
+
+import itertools
+import logging
+import queue
+import socket
+import struct
+import threading
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
+from typing import Any, cast
+
+from app.errors import BasketError, NotReady
+from app.serving.job import Job
+from app.serving.runner import Runner
+from app.shared_model import failures
+from app.shared_model.connection import Connection
+from app.shared_model.frames import Buffer, Frame, WireError, encode
+from app.shared_model.load import Load
+from app.shared_model.published import PublishedCatalog
+
+_log = logging.getLogger(__name__)
+# A web worker that takes nothing for so long is let go; it comes back by itself.
+_SEND_WITHIN_S = 5
+# Carries out an order, to load or to unload a model, to its end.
+Order = Callable[[Mapping[str, Any]], None]
+
+
+class _NumberedJob(Job):
+    """A job, and by what number the web worker knows it."""
+
+    __slots__ = ("number",)
+
+    number: int
+
+
+class WebWorker:
+    """Takes a web worker's jobs to the runners, and their answers back.
+
+    The thread in `serve` receives; another one encodes and sends, so that neither the
+    batching threads do that, nor one job of this web worker waits for another.
+    """
+
+    def __init__(
+        self,
+        connection: Connection,
+        catalog: PublishedCatalog,
+        load: Load,
+        orders: Mapping[str, Order],
+    ) -> None:
+        """Store the parts; `orders` are carried out in threads of their own."""
+        self._connection = connection
+        self._catalog = catalog
+        self._load = load
+        self._orders = orders
+        # By their numbers; a job that is not in here has been given up.
+        self._under_way: dict[int, _NumberedJob] = {}
+        self._answers: queue.SimpleQueue[Sequence[_NumberedJob] | Frame | None] = (
+            queue.SimpleQueue()
+        )
+
+    def serve(self) -> None:
+        """Serve the web worker for as long as it lives."""
+        limit = struct.pack("ll", _SEND_WITHIN_S, 0)
+        self._connection.sock.setsockopt(socket.SOL_SOCKET, socket.SO_SNDTIMEO, limit)
+        sender = threading.Thread(target=self._send, name="answers", daemon=True)
+        sender.start()
+        # A web worker that dies ends the connection in the middle of anything.
+        with suppress(WireError, OSError):
+            while frames := self._connection.receive():
+                while frames:
+                    self._take(frames.pop(0))
+        self._catalog.unwatch(self)
+        self._under_way.clear()
+        self._answers.put(None)
+        sender.join()
+        self._connection.close()
+
+    def tell(self, meta: Mapping[str, Any]) -> None:
+        """Send it something unasked."""
+        self._answers.put(Frame(meta))
+
+    def _take(self, frame: Frame) -> None:
+        meta = frame.meta
+        try:
+            if "predict" in meta:
+                self._predict(frame)
+            elif "drop" in meta:
+                for number in meta["drop"]:
+                    self._under_way.pop(number, None)
+            elif "seen" in meta:
+                self._catalog.saw(self, meta["seen"])
+            elif "watch" in meta:
+                socket.send_fds(self._connection.sock, [b"."], [self._load.fd])
+                self._catalog.watch(self)
+            else:
+                (name,) = self._orders.keys() & meta.keys()
+                threading.Thread(
+                    target=self._carry_out, args=(self._orders[name], meta), daemon=True
+                ).start()
+        except Exception as error:
+            self._refuse(meta, error)
+
+    def _predict(self, frame: Frame) -> None:
+        meta = frame.meta
+        name, version = meta["predict"]
+        served = self._catalog.find(name, version)
+        if served is None:
+            raise NotReady(f"model {name!r}: version {version} is not here")
+        number = meta["number"]
+        job = _NumberedJob(
+            frame.tensors,
+            meta["deadline"],
+            lambda: number not in self._under_way,
+            meta["signature"],
+            meta["client"],
+            meta["reserve_s"],
+        )
+        job.number = number
+        job.wake = self._told
+        self._under_way[number] = job
+        self._load.add(job.rows)
+        if served.runner.runs_in_submit:
+            threading.Thread(
+                target=self._submit, args=(served.runner, job, meta), daemon=True
+            ).start()
+        else:
+            self._submit(served.runner, job, meta)
+
+    def _submit(
+        self, runner: Runner, job: _NumberedJob, meta: Mapping[str, Any]
+    ) -> None:
+        try:
+            runner.submit(job)
+        except Exception as error:
+            self._load.add(-job.rows)
+            self._under_way.pop(job.number, None)
+            self._refuse(meta, error)
+
+    def _carry_out(self, order: Order, meta: Mapping[str, Any]) -> None:
+        try:
+            order(meta)
+        except Exception as error:
+            self._refuse(meta, error)
+        else:
+            self.tell({"number": meta["number"]})
+
+    def _refuse(self, meta: Mapping[str, Any], error: Exception) -> None:
+        refused = {"number": meta.get("number"), "refused": True}
+        self.tell({**_described(error), **refused})
+
+    def _told(self, jobs: Sequence[Job]) -> None:
+        self._load.add(-sum([job.rows for job in jobs]))
+        self._answers.put(cast("Sequence[_NumberedJob]", jobs))
+
+    def _send(self) -> None:
+        answers = self._answers
+        is_end = False
+        with suppress(OSError):
+            while not is_end:
+                said = [answers.get()]
+                # What has come meanwhile goes along.
+                while not answers.empty():
+                    said.append(answers.get())
+                is_end = None in said
+                wanted = [self._encoded(each) for each in said if each is not None]
+                self._connection.send([*itertools.chain(*wanted)])
+        self._connection.end()
+
+    def _encoded(self, said: Frame | Sequence[_NumberedJob]) -> list[Buffer]:
+        if isinstance(said, Frame):
+            return encode(said)
+        buffers = []
+        for job in said:
+            if self._under_way.pop(job.number, None) is not None:
+                buffers += _answer(job)
+        return buffers
+
+
+def _answer(job: _NumberedJob) -> list[Buffer]:
+    number = {"number": job.number}
+    try:
+        answer = job.wait()
+        started_at = job.enqueued_at + answer.queue_s
+        times = (started_at, started_at + answer.infer_s)
+        meta = {"batch_rows": answer.batch_rows, "times": times}
+        return encode(Frame({**number, **meta}, answer.outputs))
+    except Exception as error:
+        return encode(Frame({**number, **_described(error)}))
+
+
+def _described(error: Exception) -> dict[str, Any]:
+    if not isinstance(error, BasketError):
+        _log.error("a job of a web worker failed", exc_info=error)
+    return failures.describe(error)

@@ -13,7 +13,8 @@ import pytest
 from prometheus_client.parser import text_string_to_metric_families
 
 from app import create_app
-from app.errors import OutOfDeviceMemory
+from app.errors import OutOfDeviceMemory, QueueFull
+from app.serving.batcher import Batcher
 from app.serving.executor import Executor
 from app.settings import Settings
 from tests.support.engines import Blocks, Echo, Raises
@@ -557,6 +558,21 @@ def test_a_job_that_is_not_let_in_has_not_waited(counted):
     assert counted(settings, data=_body([ROW, ROW])) == (
         413,
         {**_requests(413, ECHO), ("rejected_total", ("reason", "too_large")): 1},
+    )
+
+
+def test_a_job_that_is_not_let_in_elsewhere_has_not_waited(counted, monkeypatch):
+    """A job whose model process refuses it leaves no trace in the queue's histogram."""
+
+    def refuse(batcher, job):
+        del batcher
+        job.was_refused = True
+        job.fail(QueueFull("no room"))
+
+    monkeypatch.setattr(Batcher, "submit", refuse)
+    assert counted(data=_body([ROW])) == (
+        503,
+        {**_requests(503, ECHO), ("rejected_total", ("reason", "queue_full")): 1},
     )
 
 

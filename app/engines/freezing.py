@@ -11,6 +11,8 @@ from tensorflow.python.framework.convert_to_constants import (
     convert_variables_to_constants_v2,
 )
 
+from app.engines import inline
+
 # Constants stand in the graph several times while TensorFlow works on it, and a graph
 # ends at 2 GiB.
 _LARGEST_BYTES = 256 << 20
@@ -32,6 +34,8 @@ def frozen(function: tf.types.experimental.PolymorphicFunction) -> Computes:
     constant = convert_variables_to_constants_v2(concrete)
     # TensorFlow flattens a dict in the order of its sorted keys.
     names = sorted(concrete.structured_outputs)
+    if inline.is_worth_it(constant):
+        return inline.Inline(constant, names)
 
     # Called itself, `constant` first tries another convention, fails, and writes the
     # whole batch into the text of the error that it swallows; a tf.function around it

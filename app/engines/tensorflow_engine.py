@@ -16,6 +16,7 @@ import tensorflow as tf
 from app import gpus
 from app.engines.base import DEFAULT_SIGNATURE, Signature, Tensors
 from app.engines.freezing import frozen
+from app.engines.inline import Inline
 from app.errors import OutOfDeviceMemory
 
 # tf, for modules that must not import it before the environment above is set.
@@ -92,7 +93,10 @@ class TensorFlowEngine:
 
     def close(self) -> None:
         """Drop the graphs; TensorFlow gives GPU memory back when its process ends."""
-        self._computes = {}
+        computes, self._computes = self._computes, {}
+        for compute in computes.values():
+            if isinstance(compute, Inline):
+                compute.close()
 
 
 def limit_gpu_memory(fraction: float | None) -> None:

@@ -1,5 +1,9 @@
 """Functions whose variables become constants, and those that keep them."""
 
+import gc
+import resource
+from pathlib import Path
+
 import pytest
 
 pytestmark = [
@@ -93,3 +97,116 @@ def test_a_function_with_a_table_keeps_it(tf, freezing):
 
     computes = freezing.frozen(look_up)
     assert _numbers(computes(tf.constant(["seven", "six"])))["number"] == [14.0, 0.0]
+
+
+def _chain(tf):
+    """Each operation waits for the one before; shapes are reckoned beside them."""
+    weights = tf.Variable(tf.eye(4))
+
+    @tf.function(input_signature=[tf.TensorSpec([None, 2, 2], tf.float32)])
+    def chain(x):
+        flat = tf.reshape(x, [tf.shape(x)[0], -1])
+        return {"scores": tf.nn.relu(flat @ weights)}
+
+    return chain
+
+
+def _fork(tf):
+    """Two operations may run side by side."""
+    weights = tf.Variable(tf.eye(4))
+
+    @tf.function(input_signature=[tf.TensorSpec([None, 4], tf.float32)])
+    def fork(x):
+        return {"scores": tf.nn.relu(x @ weights) + tf.nn.tanh(x @ weights)}
+
+    return fork
+
+
+def _two_inputs(tf):
+    """Two chains that have nothing to do with each other."""
+    weight = tf.Variable(2.0)
+    spec = tf.TensorSpec([None], tf.float32)
+
+    @tf.function(input_signature=[spec, spec])
+    def two(x, y):
+        return {"x": x * weight, "y": y * weight}
+
+    return two
+
+
+def _nested(tf):
+    """A chain, of which one operation is a function that forks."""
+    weight = tf.Variable(2.0)
+
+    def body(x):
+        return tf.nn.relu(x * weight) + tf.nn.tanh(x * weight)
+
+    @tf.function(input_signature=[tf.TensorSpec([None], tf.float32)])
+    def nested(x):
+        return {"y": tf.map_fn(body, x) + 1.0}
+
+    return nested
+
+
+def test_a_chain_is_computed_in_the_calling_thread(tf, freezing):
+    """Where no two operations may run side by side, no other thread is asked."""
+    computes = freezing.frozen(_chain(tf))
+    assert isinstance(computes, freezing.inline.Inline)
+    (found,) = _numbers(computes(tf.constant([[[1.0, -2.0], [3.0, -4.0]]]))).values()
+    assert found == [[1.0, 0.0, 3.0, 0.0]]
+
+
+@pytest.mark.parametrize("function", [_fork, _two_inputs, _nested])
+def test_what_may_run_side_by_side_does(tf, freezing, function):
+    """A graph that is not one chain is left to TensorFlow's threads."""
+    computes = freezing.frozen(function(tf))
+    assert not isinstance(computes, freezing.inline.Inline)
+
+
+def test_a_gpu_gets_its_operations_from_tensorflow(tf, freezing, monkeypatch):
+    """With a GPU in sight a chain is left to TensorFlow's threads as well."""
+    monkeypatch.setattr(tf.config, "list_physical_devices", lambda _: ["a GPU"])
+    assert not isinstance(freezing.frozen(_chain(tf)), freezing.inline.Inline)
+
+
+def test_what_a_chain_raises_is_tensorflows_own_error(tf, freezing):
+    """Rows of a shape that the graph does not take are an InvalidArgumentError."""
+    computes = freezing.frozen(_chain(tf))
+    with pytest.raises(tf.errors.InvalidArgumentError):
+        computes(tf.ones([1, 3, 3]))
+
+
+def test_an_engine_that_is_closed_frees_its_chain(tf):
+    """Versions that come and go leave nothing behind; the others go on."""
+    from app.engines.base import DEFAULT_SIGNATURE  # noqa: PLC0415
+    from app.engines.keras_tensorflow import (  # noqa: PLC0415
+        KerasTensorFlowEngine,
+        keras,
+    )
+
+    row = keras.Input((1024,))
+    first = keras.layers.Dense(4096, activation="relu")(row)
+    model = keras.Model(row, keras.layers.Dense(1024)(first))
+
+    def run(engine):
+        (spec,) = engine.signatures[DEFAULT_SIGNATURE].inputs
+        (scores,) = engine.run({spec.name: spec.blank(1)}).values()
+        assert scores.shape == (1, 1024)
+
+    stays = KerasTensorFlowEngine(model)
+    grew_mib = []
+    for _ in range(8):
+        goes = KerasTensorFlowEngine(model)
+        run(goes)
+        goes.close()
+        del goes
+        gc.collect()
+        run(stays)
+        grew_mib.append(_resident_mib())
+    # Each has 32 MiB of weights, and TensorFlow made more than one copy of them.
+    assert grew_mib[-1] - grew_mib[3] < 64
+
+
+def _resident_mib():
+    pages = int(Path("/proc/self/statm").read_text().split()[1])
+    return pages * resource.getpagesize() >> 20

@@ -81,7 +81,7 @@ class TensorFlowEngine:
             OutOfDeviceMemory: TensorFlow's ResourceExhaustedError.
         """
         signature = self.signatures[signature_name]
-        inputs = [tf.constant(batch[spec.name]) for spec in signature.inputs]
+        inputs = [batch[spec.name] for spec in signature.inputs]
         try:
             outputs = self._computes[signature_name](*inputs)
             return {name: output.numpy() for name, output in outputs.items()}

@@ -49,6 +49,8 @@ class Batcher:
         self._follows = False
         # Rows of the batch that ran last.
         self._last_rows = 0
+        # No job that the queue takes should take longer, by what is known of batches.
+        self._longest_s = 0.0
         self._thread = threading.Thread(
             target=self._drain, name="batching", daemon=True
         )
@@ -136,15 +138,23 @@ class Batcher:
     def _finished(self) -> None:
         self._queue.finished()
         self._follows = self._queue.qsize() > 0
+        times, executor = self._executor.times, self._executor
+        # A full queue before as many rows, and the batch that runs.
+        batches = math.ceil(2 * self._max_rows / executor.lowest_limit()) + 1
+        whole_s = batches * times.of(executor.max_batch_size)
+        self._longest_s = whole_s + times.margin_s()
 
     def _admit(self, job: Job) -> None:
         """Refuse a job that can't be answered in time.
 
-        An idle engine takes any, so that a wrong estimate is soon put right.
+        An idle engine takes any, so that a wrong estimate is soon put right. One that
+        has time enough for the longest queue is not estimated.
         """
         left_s = job.deadline - time.monotonic()
         if left_s <= 0:
             raise Late("the request's deadline passed before its rows were run")
+        if left_s - job.reserve_s > self._longest_s:
+            return
         ahead, running = self._queue.rows_ahead(job), self._executor.running()
         if not ahead and running is None:
             return

@@ -67,6 +67,10 @@ class Executor:
         """The most rows that a batch of this kind may have now."""
         return self._ceilings.limit(kind)
 
+    def lowest_limit(self) -> int:
+        """The most rows that a batch of any kind may have now."""
+        return self._ceilings.lowest()
+
     def running(self) -> tuple[int, float] | None:
         """Rows of the batch that runs now, and for how many seconds it has."""
         running = self._running

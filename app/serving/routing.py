@@ -72,7 +72,7 @@ class Routes:
         return version
 
     def _split(self, client: str | None, available: Collection[int]) -> int:
-        weights = {
+        weights = self.traffic and {
             label: weight
             for label, weight in self.traffic.items()
             if self.labels[label] in available

@@ -12,7 +12,6 @@ from tensorflow.python.framework.convert_to_constants import (
 )
 
 from app.engines import inline
-from app.engines.base import Array
 
 # Constants stand in the graph several times while TensorFlow works on it, and a graph
 # ends at 2 GiB.
@@ -41,8 +40,8 @@ def frozen(function: tf.types.experimental.PolymorphicFunction) -> Computes:
     # Called itself, `constant` first tries another convention, fails, and writes the
     # whole batch into the text of the error that it swallows; a tf.function around it
     # takes longer to bind its arguments than a small model does to compute.
-    def compute(*inputs: Array) -> dict[str, tf.Tensor]:
-        outputs = constant.inference_fn.call_flat(*map(tf.constant, inputs))
+    def compute(*inputs: tf.Tensor) -> dict[str, tf.Tensor]:
+        outputs = constant.inference_fn.call_flat(*inputs)
         return dict(zip(names, outputs, strict=True))
 
     return compute

@@ -1,7 +1,6 @@
 """A job: one request's rows, from the request thread to the batch and back."""
 
 import itertools
-import operator
 import threading
 import time
 from collections.abc import Callable, Sequence
@@ -181,8 +180,10 @@ def tell(jobs: Sequence[Job]) -> None:
     lock, and each switch between two of them takes longer than to encode a small
     answer. An event loop is woken once for all its jobs.
     """
-    for wake, group in itertools.groupby(jobs, operator.attrgetter("wake")):
-        told = list(group)
+    by_wake: dict[Wake | None, list[Job]] = {}
+    for job in jobs:
+        by_wake.setdefault(job.wake, []).append(job)
+    for wake, told in by_wake.items():
         if wake is None:
             for job, following in itertools.pairwise(told):
                 job._next = following

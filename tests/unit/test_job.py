@@ -266,14 +266,14 @@ def test_a_failed_job_wakes_its_loop_once():
 
 
 def test_threads_and_loops_may_share_a_batch():
-    """Each loop is woken for its own jobs, and threads wake one another."""
+    """Each loop is woken once for its own jobs, and threads wake one another."""
     woken = {"a": [], "b": []}
-    wakes = {"a": woken["a"].extend, "b": woken["b"].extend, "": None}
+    wakes = {"a": woken["a"].append, "b": woken["b"].append, "": None}
     jobs = {place: job(place) for place in range(6)}
     for place, one in jobs.items():
         one.wake = wakes["aab b"[place : place + 1].strip()]
         assert one.add(0, _outputs(place), 6, 0.0)
     tell(list(jobs.values()))
-    assert woken == {"a": [jobs[0], jobs[1]], "b": [jobs[2], jobs[4]]}
+    assert woken == {"a": [[jobs[0], jobs[1]]], "b": [[jobs[2], jobs[4]]]}
     for place in (3, 5):
         assert jobs[place].wait().outputs["output"].item() == place

@@ -34,8 +34,9 @@ class DirectBody(io.RawIOBase):
         """
         self._unreader = unreader
         self._left = length
-        self._give_up = give_up
+        self._give_up: Callable[[], None] | None = give_up
         self._ahead = True
+        self._took(0)
 
     def readable(self) -> bool:
         """Yes."""
@@ -44,6 +45,16 @@ class DirectBody(io.RawIOBase):
     def is_read(self) -> bool:
         """Say whether nothing is left."""
         return not self._left
+
+    def read(self, size: int = -1, /) -> bytes | None:
+        """As RawIOBase.read, but a body that is here is given as it is."""
+        if self._ahead and 0 < self._left <= size:
+            data = self._unreader.take_buffered()
+            if len(data) == self._left:
+                self._took(len(data))
+                return data
+            self._unreader.unread(data)
+        return super().read(size)
 
     def readinto(self, buffer: "WriteableBuffer") -> int:
         """Fill the buffer as far as there is something; 0: the end.
@@ -60,10 +71,17 @@ class DirectBody(io.RawIOBase):
             if not count:
                 raise _cut_off()
         except OSError:
-            self._give_up()
+            if self._give_up is not None:
+                self._give_up()
             raise
-        self._left -= count
+        self._took(count)
         return count
+
+    def _took(self, count: int) -> None:
+        self._left -= count
+        if not self._left:
+            # It is a request's, which has this body: a circle to be collected.
+            self._give_up = None
 
     def _take_ahead(self, view: memoryview) -> int:
         """Move what came with the header; what is of the next request stays."""

@@ -9,6 +9,7 @@ import ctypes
 import errno
 import os
 import socket
+import threading
 from typing import TYPE_CHECKING, Any, Self
 
 if TYPE_CHECKING:
@@ -28,6 +29,17 @@ _libc.recv.argtypes = _libc.send.argtypes = (
 _libc.recv.restype = _libc.send.restype = ctypes.c_ssize_t
 
 
+class _Room(threading.local):
+    """Where a thread receives, so that no memory is cleared for each time."""
+
+    def __init__(self) -> None:
+        self.buffer = ctypes.create_string_buffer(_SMALL_BYTES)
+        self.view = memoryview(self.buffer)
+
+
+_room = _Room()
+
+
 class QuietSocket(socket.socket):
     """A connected socket; what has to wait, or is large, is left to Python's own."""
 
@@ -42,11 +54,11 @@ class QuietSocket(socket.socket):
 
     def recv(self, bufsize: int, flags: int = 0, /) -> bytes:
         """As socket.recv."""
-        if bufsize > _SMALL_BYTES:
-            return super().recv(bufsize, flags)
-        buffer = ctypes.create_string_buffer(bufsize)
-        count = self._at_once(_libc.recv, buffer, bufsize, flags)
-        return super().recv(bufsize, flags) if count is None else buffer.raw[:count]
+        if bufsize <= _SMALL_BYTES:
+            count = self._at_once(_libc.recv, _room.buffer, bufsize, flags)
+            if count is not None:
+                return bytes(_room.view[:count])
+        return super().recv(bufsize, flags)
 
     def recv_into(
         self, buffer: "WriteableBuffer", nbytes: int = 0, flags: int = 0
@@ -55,7 +67,8 @@ class QuietSocket(socket.socket):
         view = memoryview(buffer).cast("B")
         size = nbytes or len(view)
         if 0 < size <= _SMALL_BYTES:
-            target = (ctypes.c_char * size).from_buffer(view)
+            # Not an array of this size: ctypes would make a class for it.
+            target = ctypes.byref(ctypes.c_char.from_buffer(view))
             count = self._at_once(_libc.recv, target, size, flags)
             if count is not None:
                 return count

@@ -3,6 +3,8 @@
 Gunicorn's own unreader waits for a client for as long as it likes.
 """
 
+import io
+import os
 import re
 import socket
 import ssl
@@ -10,11 +12,17 @@ import struct
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
+from typing import TYPE_CHECKING
 
 from gunicorn.http.unreader import SocketUnreader
 
+if TYPE_CHECKING:
+    from _typeshed import ReadableBuffer
+
 _AT_ONCE = int(socket.MSG_DONTWAIT)
 _HEADER_END = b"\r\n\r\n"
+# A header and a small body come in one piece.
+_AT_A_TIME_BYTES = 1 << 16
 # More of an unfinished header is left to the parser, which knows the limits.
 _PARKED_BYTES = 1 << 16
 # A small body has no more; one in a header like these is left to the parser.
@@ -40,6 +48,24 @@ class TimelyUnreader(SocketUnreader):
         self._deadline = 0.0
         self._bytes_left: int | None = None
         self._header_since: float | None = None
+        # Of what is here: so many bytes are a header.
+        self._header_bytes = 0
+
+    def read(self, size: int | None = None) -> bytes:
+        """As Unreader.read, but a header that is here comes without its body.
+
+        The parser copies several times what it is given.
+        """
+        count, self._header_bytes = self._header_bytes, 0
+        data = self.take_buffered() if count and size is None else b""
+        if not data:
+            return super().read(size)
+        self.unread(data[count:])
+        return data[:count]
+
+    def unread(self, data: "ReadableBuffer") -> None:
+        """As Unreader.unread, but alone it is not copied."""
+        self.buf = io.BytesIO(bytes(data) + self.take_buffered())
 
     def has_header(self) -> bool:
         """Take what has come; say whether it is a header, or one no more can help.
@@ -49,7 +75,7 @@ class TimelyUnreader(SocketUnreader):
         data = self.take_buffered()
         try:
             while _HEADER_END not in data and len(data) < _PARKED_BYTES:
-                more = self._receive_at_once(self.mxchunk)
+                more = self._receive_at_once(_AT_A_TIME_BYTES)
                 data += more
                 if not more:
                     break
@@ -60,6 +86,8 @@ class TimelyUnreader(SocketUnreader):
             # The parser meets it again, and tells Gunicorn.
             is_there = True
         self.unread(data)
+        end = data.find(_HEADER_END)
+        self._header_bytes = end + len(_HEADER_END) if end >= 0 else 0
         if is_there or not data:
             self._header_since = None
         elif self._header_since is None:
@@ -74,10 +102,11 @@ class TimelyUnreader(SocketUnreader):
         """
         if not self.has_header():
             return None
-        head, end, body = self.buf.getvalue().partition(_HEADER_END)
-        lengths = _LENGTH.findall(head + b"\r\n")
+        data = self.buf.getvalue()
+        head = data[: self._header_bytes]
+        lengths = _LENGTH.findall(head)
         if (
-            not (end and head.startswith(b"POST "))
+            not head.startswith(b"POST ")
             or len(lengths) != 1
             or int(lengths[0]) > _SMALL_BYTES
             or _NOT_PLAIN.search(head)
@@ -85,13 +114,13 @@ class TimelyUnreader(SocketUnreader):
             or head.count(b"\n") != head.count(b"\r\n")
         ):
             return None
-        lacks = int(lengths[0]) - len(body)
+        lacks = self._header_bytes + int(lengths[0]) - len(data)
         try:
             while lacks > 0:
                 more = self._receive_at_once(lacks)
                 if not more:
                     return None
-                self.buf.write(more)
+                self.unread(self.take_buffered() + more)
                 lacks -= len(more)
         except BlockingIOError:
             return lacks
@@ -112,7 +141,8 @@ class TimelyUnreader(SocketUnreader):
     def has_more(self) -> bool:
         """Say whether bytes are here that no look at the socket would show."""
         pending = getattr(self.sock, "pending", None)
-        return bool(self.buf.getbuffer().nbytes or (pending is not None and pending()))
+        here = self.buf.seek(0, os.SEEK_END)
+        return bool(here or (pending is not None and pending()))
 
     def begin_header(self, timeout_s: float) -> None:
         """From now on a header is read, for so long."""

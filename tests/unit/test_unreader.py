@@ -64,9 +64,10 @@ def test_a_whole_post_of_plain_length_is_small(wire, sent, is_small):
         unreader.small_post_lacks()
     client.send(sent[-1:])
     assert (unreader.small_post_lacks() == 0) is is_small
+    taken = unreader.take_buffered()
     with suppress(BlockingIOError):
-        unreader.buf.write(unreader.sock.recv(1 << 16, socket.MSG_DONTWAIT))
-    assert unreader.take_buffered() == sent
+        taken += unreader.sock.recv(1 << 16, socket.MSG_DONTWAIT)
+    assert taken == sent
 
 
 @pytest.mark.parametrize(
@@ -99,6 +100,39 @@ def test_a_client_that_hung_up_behind_its_post_sent_a_whole_one(wire):
     client.sendall(POST + LENGTH + END + b"body")
     client.shutdown(socket.SHUT_WR)
     assert unreader.small_post_lacks() == 0
+
+
+def test_the_parser_is_given_a_header_without_its_body(wire):
+    """A header that is here is read alone, and what follows it after that."""
+    client, unreader = wire
+    client.sendall(POST + LENGTH + END + b"body" + POST + END + END)
+    assert unreader.small_post_lacks() == 0
+    assert unreader.read() == POST + LENGTH + END
+    assert unreader.read() == b"body" + POST + END + END
+
+
+def test_a_header_known_before_is_no_end(wire):
+    """Who takes all that is here, and then reads, reads what comes next."""
+    client, unreader = wire
+    client.sendall(POST + LENGTH + END + b"body")
+    assert unreader.has_header()
+    unreader.take_buffered()
+    client.sendall(b"more")
+    unreader.begin_header(10)
+    assert unreader.read() == b"more"
+
+
+@pytest.mark.parametrize("ahead", [b"", b"ahead"])
+def test_what_is_given_back_stands_first(wire, ahead):
+    """Bytes given back are read before those that were behind them."""
+    unreader = wire[1]
+    unreader.unread(ahead)
+    unreader.unread(b"back")
+    unreader.unread(b"")
+    assert unreader.has_more()
+    assert unreader.read(3) == b"bac"
+    assert unreader.read() == b"k" + ahead
+    assert not unreader.has_more()
 
 
 PIECES = [
@@ -150,13 +184,13 @@ def test_a_whole_post_is_read_without_a_wait(pieces, cut, ends, config):
     with client, QuietSocket.of(server) as sock:
         unreader = TimelyUnreader(sock)
         client.sendall(sent[:cut])
-        is_small = unreader.small_post_lacks()
-        if not is_small:
+        lacks = unreader.small_post_lacks()
+        if lacks != 0:
             client.sendall(sent[cut:])
             if ends:
                 client.shutdown(socket.SHUT_WR)
-            is_small = unreader.small_post_lacks()
-        if not is_small:
+            lacks = unreader.small_post_lacks()
+        if lacks != 0:
             return
         unreader.begin_header(0)
         try:

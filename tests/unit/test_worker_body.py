@@ -1,6 +1,8 @@
 """Requests read straight from the socket: whole, in time, and none of the next one."""
 
+import gc
 import socket
+import weakref
 from types import SimpleNamespace
 
 import pytest
@@ -68,6 +70,34 @@ def test_a_body_comes_whole_and_the_rest_stays(wire, ahead, step):
     assert body.read(1024) == b""
     rest = unreader.read()
     assert rest + (unreader.read() if len(rest) < 5 else b"") == b"GET /"
+
+
+def test_a_body_that_is_here_is_given_as_it_is(wire):
+    """A whole body that came with its header is not copied again."""
+    unreader = wire[1]
+    sent = b"0123456789"
+    unreader.unread(sent)
+    body = DirectBody(unreader, 10, never)
+    assert body.read(10) is sent
+    assert body.is_read()
+    assert body.read(10) == b""
+
+
+@pytest.mark.parametrize("sent", [b"", b"0123456789"])
+def test_a_request_whose_body_is_read_needs_no_collection(wire, sent):
+    """Nothing refers to such a request but who uses it."""
+    client, unreader = wire
+    client.sendall(b"POST / HTTP/1.1\r\nContent-Length: %d\r\n\r\n" % len(sent) + sent)
+    request = Request(Config(), unreader, ("127.0.0.1", 1))
+    read_directly(request, 10)
+    assert request.body.read() == sent
+    left = weakref.ref(request)
+    gc.disable()
+    try:
+        del request
+        assert left() is None
+    finally:
+        gc.enable()
 
 
 def test_a_large_body_takes_few_calls(wire):

@@ -11,7 +11,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from app.codec import images, json_text, nested, strings
+from app.codec import images, json_numbers, json_text, nested, strings
 from app.codec.fit import check_carried
 from app.engines.base import (
     DEFAULT_SIGNATURE,
@@ -56,6 +56,9 @@ def decode(
         BadInput: the text names the place and what is wrong there.
         Unsupported: an input has a dtype that JSON can't carry.
     """
+    numbers = _numbers(body, signatures)
+    if numbers is not None:
+        return numbers
     payload = json_text.loads(body)
     if not isinstance(payload, dict):
         raise BadInput('expected a JSON object: {"instances": [row, ...]}')
@@ -80,6 +83,20 @@ def decode(
         for column in columns(values, signature)
     }
     return Request(name, inputs, columnar)
+
+
+def _numbers(body: bytes, signatures: Mapping[str, Signature]) -> Request | None:
+    """What is asked by rows of numbers for a model with one input; None: else."""
+    if len(body) < json_numbers.WORTH_BYTES:
+        return None
+    signature = signatures.get(DEFAULT_SIGNATURE)
+    if signature is None or len(signature.inputs) != 1:
+        return None
+    (spec,) = signature.inputs
+    array = json_numbers.read(body, spec)
+    if array is None:
+        return None
+    return Request(DEFAULT_SIGNATURE, {spec.name: array})
 
 
 def find_signature(signatures: Mapping[str, Signature], name: str) -> Signature:

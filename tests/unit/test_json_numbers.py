@@ -1,0 +1,171 @@
+"""The short way for rows of numbers gives what the long way gives, or nothing."""
+
+import threading
+
+import numpy as np
+import pytest
+from hypothesis import example, given, settings
+from hypothesis import strategies as st
+
+from app.codec import json_numbers, json_text, nested, rows
+from app.engines.base import DEFAULT_SIGNATURE, TensorSpec
+from app.errors import BadInput
+from tests.support.signatures import takes
+
+ROWS = b'{"instances": %s}'
+PLAIN = b'{"instances": [[1, 2.5], [-3e2, 0.1]]}'
+TOKENS = [
+    *("0", "-0", "-0.0", "0e9", "7", "-1.5", "1E5", "1.0e+5", "0.1", "16777217"),
+    *("9007199254740993", "9223372036854775807", "9223372036854775808"),
+    *("-9223372036854775808", "-9223372036854775809", "18446744073709551615"),
+    *("18446744073709551616", "1" * 400, "1e400", "1e-400", "65519", "65520", "1e39"),
+    *("3.4028235677973366e38", "3.4028235677973362e38", "1.0000000596046448", "5e-324"),
+    *(
+        "1e-45",
+        "7.0064923216240854e-46",
+        "2.9802322387695312e-08",
+        "2.98023223876954e-8",
+    ),
+    *("NaN", "Infinity", "-Inf", "true", "null", '"1"', "{}", "[]", "[1]", "[1, 2]"),
+    *("01", "1.", "+1", ".5", "- 1", "1 2", "", "\t3\n", "\u00a01", "\\u0031"),
+]
+ENDS = ["", " \n", "x", "\0", "}", ', "instances": [[1]]', ', "a": 1']
+SPECS = [
+    TensorSpec("x", np.dtype(dtype), shape)
+    for dtype in ("f2", "f4", "f8")
+    for shape in ((), (1,), (2,), (None,), (None, 2))
+]
+token = st.sampled_from(TOKENS) | st.floats().map(repr) | st.integers().map(str)
+number = st.floats(allow_nan=False, allow_infinity=False, width=32).map(repr)
+
+
+def listed(inner):
+    return st.lists(inner, max_size=3).map(lambda all_: f"[{', '.join(all_)}]")
+
+
+nest = st.recursive(token, listed, max_leaves=6)
+even = st.one_of(
+    listed(
+        st.lists(leaf, min_size=2, max_size=2).map(lambda pair: f"[{','.join(pair)}]")
+    )
+    for leaf in (number, token)
+)
+
+
+def long_way(body, spec):
+    """What is read without the short way; None: it is refused."""
+    try:
+        values = json_text.loads(body)["instances"]
+        read = nested.read(values, spec, "instances", "", has_bools=True)
+    except BadInput:
+        return None
+    return read if values else None
+
+
+@given(listed(nest) | even, st.sampled_from(ENDS), st.sampled_from(SPECS))
+@example("[[1], [2, 3]]", "", SPECS[3])
+@example("[[[], [1, 2]]]", "", SPECS[2])
+@example("[]", "", SPECS[0])
+@example("[[[1], 2]]", "", SPECS[2])
+@settings(deadline=None)
+def test_what_it_reads_is_what_the_long_way_reads(text, end, spec):
+    """To the last bit, and nothing that the long way refuses."""
+    body = (ROWS % text.encode())[:-1] + end.encode() + b"}"
+    array = json_numbers.read(body, spec)
+    if array is not None:
+        wanted = long_way(body, spec)
+        assert wanted is not None
+        assert (array.dtype, array.shape) == (wanted.dtype, wanted.shape)
+        assert array.tobytes() == wanted.tobytes()
+
+
+@given(st.binary(max_size=30), st.sampled_from(SPECS))
+@settings(deadline=None)
+def test_any_bytes_are_read_as_the_long_way_reads_them(inner, spec):
+    """Bytes that are no text, or no JSON, are left to the long way."""
+    for body in (inner, ROWS % inner, ROWS % (b"[[1, 2], " + inner + b"]")):
+        array = json_numbers.read(body, spec)
+        if array is not None:
+            np.testing.assert_array_equal(array, long_way(body, spec))
+
+
+@pytest.mark.parametrize(
+    ("body", "dtype", "shape", "values"),
+    [
+        (PLAIN, "f4", (2,), [[1, 2.5], [-3e2, 0.1]]),
+        (PLAIN, "f2", (None,), [[1, 2.5], [-3e2, 0.1]]),
+        (ROWS % b"[[-0.0], [5]]", "f8", (1,), [[-0.0], [5]]),
+        (ROWS % b"[1, 2, 3]", "f4", (), [1, 2, 3]),
+        (ROWS % b"[[[1], [2]]]", "f4", (2, None), [[[1], [2]]]),
+        (b' {"\\u0069nstances" :[ [ 7 ] ]}\n', "f4", (1,), [[7]]),
+    ],
+)
+def test_plain_rows_take_the_short_way(body, dtype, shape, values):
+    """Evenly nested finite numbers are read here."""
+    array = json_numbers.read(body, TensorSpec("x", np.dtype(dtype), shape))
+    np.testing.assert_array_equal(array, np.array(values, dtype), strict=True)
+
+
+@pytest.mark.parametrize("count", [499, 500, 501, 1003])
+def test_long_rows_come_whole(count):
+    """However many values there are, each stands in its place."""
+    values = np.random.default_rng(count).random((2, count), np.float32)
+    body = json_text.dumps({"instances": values})
+    spec = TensorSpec("x", np.dtype("f4"), (count,))
+    np.testing.assert_array_equal(json_numbers.read(body, spec), values)
+
+
+@pytest.mark.parametrize(
+    "body",
+    [
+        *(b"", b"[]", b"1", b"{}", b'{"inputs": [[1, 2]]}', ROWS % b"1", ROWS % b"[]"),
+        *(ROWS % b"[1, 2]", ROWS % b"[[1, 2], [3]]", ROWS % b"[[1, 2], 3]"),
+        *(ROWS % b"[[1, true]]", ROWS % b'[[1, "2"]]', ROWS % b"[[1, null]]"),
+        *(ROWS % b"[[1, NaN]]", ROWS % b"[[1, 1e39]]", ROWS % b"[[[], [1, 2]]]"),
+        b'{"instances": [[1, 2]], "signature_name": "other"}',
+        b'{"instances": [[1, 2]], "instances": [[3, 4]]}',
+        PLAIN + b" behind",
+        PLAIN + b" " * (1 << 16),
+    ],
+)
+def test_what_is_not_plain_takes_the_long_way(body):
+    """Another key, another shape, no number, one out of range, too many bytes."""
+    assert json_numbers.read(body, TensorSpec("x", np.dtype("f4"), (2,))) is None
+    # And the next body is read.
+    assert json_numbers.read(PLAIN, TensorSpec("x", np.dtype("f4"), (2,))) is not None
+
+
+@pytest.mark.parametrize("dtype", ["i4", "u1", "?", "O", "c8"])
+def test_only_floats_take_the_short_way(dtype):
+    """Integers have ranges, and others no numbers."""
+    assert json_numbers.read(PLAIN, TensorSpec("x", np.dtype(dtype), (2,))) is None
+
+
+@pytest.mark.parametrize(
+    ("size", "unused"),
+    [
+        (json_numbers.WORTH_BYTES, (json_text, "loads")),
+        (json_numbers.WORTH_BYTES - 1, (json_numbers, "read")),
+    ],
+)
+def test_rows_decode_by_the_short_way_where_it_is_shorter(size, unused, monkeypatch):
+    """Plain rows for the default signature are not read by orjson, but for a few."""
+    monkeypatch.setattr(*unused, None)
+    request = rows.decode(PLAIN.ljust(size), {DEFAULT_SIGNATURE: takes("f4", 2)})
+    wanted = np.array([[1, 2.5], [-3e2, 0.1]], "f4")
+    np.testing.assert_array_equal(request.inputs["x"], wanted, strict=True)
+    assert (request.signature_name, request.columnar) == (DEFAULT_SIGNATURE, False)
+
+
+def test_threads_do_not_share_a_parser():
+    """What one thread has parsed stays while others parse."""
+    document = json_numbers._own.parser.parse(b"[1, 2]")
+    found = []
+    spec = TensorSpec("x", np.dtype("f4"), (2,))
+    thread = threading.Thread(
+        target=lambda: found.append(json_numbers.read(PLAIN, spec))
+    )
+    thread.start()
+    thread.join()
+    assert found[0] is not None
+    assert list(document) == [1, 2]

@@ -5,7 +5,9 @@ twice, and can hand files to the kernel, which no application here has.
 """
 
 import datetime
+import time
 from collections.abc import Awaitable, Callable, Iterable
+from functools import lru_cache
 from typing import Any, Protocol, cast
 
 from gunicorn import util
@@ -29,6 +31,20 @@ class WholeResponse(wsgi.Response):
 
     _head = b""
 
+    def default_headers(self) -> list[str]:
+        """As Gunicorn's, which puts the date into words for each answer."""
+        version = ".".join(map(str, self.req.version or ()))
+        closes = "close" if self.should_close() else "keep-alive"
+        lines = [
+            f"HTTP/{version} {self.status}\r\n",
+            f"Server: {self.version}\r\n",
+            f"Date: {_date(int(time.time()))}\r\n",
+            f"Connection: {'upgrade' if self.upgrade else closes}\r\n",
+        ]
+        if self.chunked:
+            lines.append("Transfer-Encoding: chunked\r\n")
+        return lines
+
     def send_headers(self) -> None:
         """Make the header."""
         if not self.headers_sent:
@@ -51,6 +67,11 @@ class WholeResponse(wsgi.Response):
         if self._head:
             util.write(self.sock, self._head)
         super().close()
+
+
+@lru_cache(maxsize=1)
+def _date(second: int) -> str:
+    return util.http_date(second)
 
 
 async def answer(

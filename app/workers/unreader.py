@@ -45,6 +45,8 @@ class TimelyUnreader(SocketUnreader):
     def __init__(self, sock: socket.socket) -> None:
         """Store the connection; there is no deadline yet."""
         super().__init__(sock)
+        # Whether who sends is a proxy to be believed; None: not known yet.
+        self.peer_is_trusted: bool | None = None
         self._deadline = 0.0
         self._bytes_left: int | None = None
         self._header_since: float | None = None

@@ -7,10 +7,12 @@ import ssl
 from types import SimpleNamespace
 
 import pytest
+from gunicorn.config import Config
 from gunicorn.http import errors
 from gunicorn.workers.gthread import ThreadWorker
 
-from app.workers.patient import DEFER, PatientThreadWorker
+from app.workers.patient import DEFER, PatientThreadWorker, PeerRequest
+from app.workers.unreader import TimelyUnreader
 
 
 @pytest.fixture
@@ -109,3 +111,17 @@ def test_a_stopping_worker_waits_for_a_header(worker, handed_on):
     worker.alive = False
     assert worker.handle(conn(has_header=None)) is True
     assert len(handed_on) == 1
+
+
+@pytest.mark.parametrize(("peer", "scheme"), [("10.1.2.3", "https"), ("10.9", "http")])
+def test_a_peer_is_believed_for_all_of_its_connection(peer, scheme, monkeypatch):
+    """Who may say that the client speaks TLS is looked up for its first request."""
+    config = Config()
+    config.set("forwarded_allow_ips", "10.1.2.3")
+    client, server = socket.socketpair()
+    with client, server:
+        unreader = TimelyUnreader(server)
+        for _ in range(2):
+            unreader.unread(b"GET / HTTP/1.1\r\nX-Forwarded-Proto: https\r\n\r\n")
+            assert PeerRequest(config, unreader, (peer, 1)).scheme == scheme
+            monkeypatch.setattr(PeerRequest.__base__, "_peer_is_trusted_proxy", None)

@@ -42,6 +42,22 @@ def test_a_small_answer_is_sent_at_once():
     assert b"\r\nContent-Length: 2\r\nX-Batch-Size: 7" in head
 
 
+@pytest.mark.parametrize("version", [(1, 0), (1, 1)])
+@pytest.mark.parametrize("headers", [[], [("Content-Length", "2")]])
+@pytest.mark.parametrize("closes", [True, False])
+def test_a_header_begins_as_gunicorns(version, headers, closes, monkeypatch):
+    """The status, who serves, the date, and what becomes of the connection."""
+    clock = SimpleNamespace(now=0.0)
+    monkeypatch.setattr("time.time", lambda: clock.now)
+    made = response(Wire(), headers, version=version)
+    if closes:
+        made.force_close()
+    for clock.now in (1e9, 1e9 + 0.9, 1e9 + 1, 1e9 + 70):
+        lines = made.default_headers()
+        assert lines == super(WholeResponse, made).default_headers()
+    assert "Date: Sun, 09 Sep 2001 01:47:50 GMT\r\n" in lines
+
+
 @pytest.mark.parametrize("method", ["POST", "HEAD"])
 def test_an_answer_without_a_body_is_its_header(method):
     """A header goes out although no body follows."""

@@ -1,9 +1,11 @@
 """The model process: takes web workers' jobs from a socket to its own runners."""
 
 import logging
+import queue
 import socket
 import threading
 import time
+from collections import defaultdict
 from collections.abc import Mapping
 from typing import Any
 
@@ -12,7 +14,7 @@ from app.serving.loader import Loader
 from app.shared_model.connection import Connection
 from app.shared_model.load import Load
 from app.shared_model.published import PublishedCatalog
-from app.shared_model.web_worker import Order, WebWorker
+from app.shared_model.web_worker import Order, Said, WebWorker
 
 _log = logging.getLogger(__name__)
 # What a stop leaves for models to be closed, seconds.
@@ -22,7 +24,11 @@ _RETRY_S = 0.1
 
 
 class ModelProcess:
-    """Serves one listening socket: a WebWorker for each connection."""
+    """Serves one listening socket: a WebWorker for each connection.
+
+    Each has a thread that receives; one thread encodes and sends for all, so that a
+    batch wakes one thread and not one for each web worker.
+    """
 
     def __init__(
         self,
@@ -37,11 +43,13 @@ class ModelProcess:
         self._listener = listener
         self._health = health
         self._load = Load()
+        self._unsaid: queue.SimpleQueue[tuple[WebWorker, Said]] = queue.SimpleQueue()
 
     def start(self) -> None:
         """Begin to load models, and to take connections."""
         self._loader.start()
-        threading.Thread(target=self._accept, name="accept", daemon=True).start()
+        for target in (self._accept, self._send):
+            threading.Thread(target=target, daemon=True).start()
 
     def hangs(self) -> bool:
         """Say whether a model has stood still for longer than a request may take."""
@@ -68,7 +76,26 @@ class ModelProcess:
 
     def _serve(self, sock: socket.socket) -> None:
         orders: dict[str, Order] = {"load": self._load_model, "unload": self._unload}
-        WebWorker(Connection(sock), self._catalog, self._load, orders).serve()
+        parts = self._catalog, self._load, orders, self._say
+        WebWorker(Connection(sock), *parts).serve()
+
+    def _say(self, worker: WebWorker, said: Said) -> None:
+        self._unsaid.put((worker, said))
+
+    def _send(self) -> None:
+        """Have web workers told what there is to say, all of it to each at once."""
+        unsaid = self._unsaid
+        while True:
+            by_worker: defaultdict[WebWorker, list[Said]] = defaultdict(list)
+            worker, said = unsaid.get()
+            by_worker[worker].append(said)
+            while not unsaid.empty():
+                worker, said = unsaid.get()
+                by_worker[worker].append(said)
+            for worker, whole in by_worker.items():
+                worker.send(whole)
+            # An idle process holds no rows.
+            del worker, said, by_worker, whole
 
     def _load_model(self, meta: Mapping[str, Any]) -> None:
         timeout_s = float(meta["timeout_s"])

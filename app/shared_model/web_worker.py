@@ -2,13 +2,12 @@
 
 import itertools
 import logging
-import queue
 import socket
 import struct
 import threading
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import suppress
-from typing import Any, cast
+from typing import Any, TypeAlias, cast
 
 from app.errors import BasketError, NotReady
 from app.serving.job import Job
@@ -34,12 +33,12 @@ class _NumberedJob(Job):
     number: int
 
 
-class WebWorker:
-    """Takes a web worker's jobs to the runners, and their answers back.
+# What a web worker is to hear.
+Said: TypeAlias = Frame | Sequence[_NumberedJob]
 
-    The thread in `serve` receives; another one encodes and sends, so that neither the
-    batching threads do that, nor one job of this web worker waits for another.
-    """
+
+class WebWorker:
+    """Takes a web worker's jobs to the runners, and their answers back."""
 
     def __init__(
         self,
@@ -47,24 +46,25 @@ class WebWorker:
         catalog: PublishedCatalog,
         load: Load,
         orders: Mapping[str, Order],
+        say: Callable[["WebWorker", Said], None],
     ) -> None:
-        """Store the parts; `orders` are carried out in threads of their own."""
+        """Store the parts.
+
+        `orders` are carried out in threads of their own. `say` has `send` called in
+        another thread, so that no batching thread encodes.
+        """
         self._connection = connection
         self._catalog = catalog
         self._load = load
         self._orders = orders
+        self._say = say
         # By their numbers; a job that is not in here has been given up.
         self._under_way: dict[int, _NumberedJob] = {}
-        self._answers: queue.SimpleQueue[Sequence[_NumberedJob] | Frame | None] = (
-            queue.SimpleQueue()
-        )
 
     def serve(self) -> None:
-        """Serve the web worker for as long as it lives."""
+        """Receive what the web worker sends, for as long as it lives."""
         limit = struct.pack("ll", _SEND_WITHIN_S, 0)
         self._connection.sock.setsockopt(socket.SOL_SOCKET, socket.SO_SNDTIMEO, limit)
-        sender = threading.Thread(target=self._send, name="answers", daemon=True)
-        sender.start()
         # A web worker that dies ends the connection in the middle of anything.
         with suppress(WireError, OSError):
             while frames := self._connection.receive():
@@ -72,13 +72,21 @@ class WebWorker:
                     self._take(frames.pop(0))
         self._catalog.unwatch(self)
         self._under_way.clear()
-        self._answers.put(None)
-        sender.join()
         self._connection.close()
+
+    def send(self, said: Iterable[Said]) -> None:
+        """Encode and send, without waiting for the web worker to read it."""
+        try:
+            whole = itertools.chain.from_iterable(map(self._encoded, said))
+            self._connection.send([*whole])
+        except Exception as error:
+            if not isinstance(error, OSError):
+                _log.exception("a web worker could not be answered")
+            self._connection.end()
 
     def tell(self, meta: Mapping[str, Any]) -> None:
         """Send it something unasked."""
-        self._answers.put(Frame(meta))
+        self._say(self, Frame(meta))
 
     def _take(self, frame: Frame) -> None:
         meta = frame.meta
@@ -151,23 +159,9 @@ class WebWorker:
 
     def _told(self, jobs: Sequence[Job]) -> None:
         self._load.add(-sum([job.rows for job in jobs]))
-        self._answers.put(cast("Sequence[_NumberedJob]", jobs))
+        self._say(self, cast("Sequence[_NumberedJob]", jobs))
 
-    def _send(self) -> None:
-        answers = self._answers
-        is_end = False
-        with suppress(OSError):
-            while not is_end:
-                said = [answers.get()]
-                # What has come meanwhile goes along.
-                while not answers.empty():
-                    said.append(answers.get())
-                is_end = None in said
-                wanted = [self._encoded(each) for each in said if each is not None]
-                self._connection.send([*itertools.chain(*wanted)])
-        self._connection.end()
-
-    def _encoded(self, said: Frame | Sequence[_NumberedJob]) -> list[Buffer]:
+    def _encoded(self, said: Said) -> list[Buffer]:
         if isinstance(said, Frame):
             return encode(said)
         buffers = []

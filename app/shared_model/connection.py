@@ -18,6 +18,7 @@ from app.shared_model.frames import (
 
 # What one read takes; frames of a few rows come whole, and several at a time.
 _READ_BYTES = 1 << 16
+_SEND_BUFFER_BYTES = 4 << 20
 # IOV_MAX of Linux.
 _MOST_BUFFERS = 1024
 
@@ -28,6 +29,8 @@ class Connection:
     def __init__(self, sock: socket.socket) -> None:
         """Take over a socket."""
         self.sock = sock
+        # The answers of a batch are to fit; the kernel cuts it down to what it allows.
+        sock.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, _SEND_BUFFER_BYTES)
         # What was read beyond the last whole frame.
         self._ahead = b""
         # What the kernel did not take at once; a thread sends it while there is any.

@@ -78,12 +78,12 @@ def _lines(
             )
     axes.set_xticks(range(len(kinds)), [_words(kind) for kind in map(str, kinds)])
     axes.xaxis.set_minor_locator(NullLocator())
-    axes.set_ylim(bottom=0)
-    axes.margins(x=0.05)
+    axes.margins(x=0.08)
+    axes.set_ylim(0, 1.1 * max(map(value, rows)))
     axes.grid(axis="y", color="#DDDDDD")
     axes.set_ylabel(label)
     axes.set_xlabel("clients at once; device simulated", color=_GREY)
-    axes.legend(frameon=False, fontsize=9)
+    axes.legend(frameon=False, fontsize=9, loc="lower left")
 
 
 def _words(kind: str) -> str:

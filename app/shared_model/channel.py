@@ -16,6 +16,7 @@ from app.shared_model.connection import Connection
 from app.shared_model.frames import Frame, WireError, encode
 from app.shared_model.load import Load
 
+GONE = "the model process has died, another takes its place"
 # How often a hang-up of those who wait for an answer is asked for.
 _LOOK_EVERY_S = 0.05
 
@@ -65,7 +66,7 @@ class Channel:
             connection.send(encode(Frame({"watch": True})))
             _, fds, _, _ = socket.recv_fds(connection.sock, 1, 1)
             if not fds:
-                raise ConnectionResetError("the model process has died")
+                raise ConnectionResetError(GONE)
         except OSError:
             connection.close()
             raise
@@ -98,7 +99,7 @@ class Channel:
         try:
             self._connection.send(frame)
         except OSError:
-            self.close(ModelProcessGone("the model process has died"))
+            self.close(ModelProcessGone(GONE))
         # After it can be seen by `close`.
         if self._end is not None and self._asked.pop(number, None) is not None:
             raise self._end.with_traceback(None)
@@ -147,7 +148,7 @@ class Channel:
         except (OSError, WireError):
             pass
         finally:
-            self.close(ModelProcessGone("the model process has died"))
+            self.close(ModelProcessGone(GONE))
             self._connection.close()
             self._news.put(None)
             self._has_asked.set()

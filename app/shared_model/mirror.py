@@ -15,13 +15,12 @@ from app.serving.routing import Routes
 from app.serving.served import State
 from app.settings import Settings
 from app.shared_model import failures, snapshot
-from app.shared_model.channel import Channel
+from app.shared_model.channel import GONE, Channel
 from app.shared_model.remote_runner import RemoteRunner
 
 _log = logging.getLogger(__name__)
 # Before the next try, where a model process can't be reached.
 _RETRY_S = 0.1
-_GONE = "the model process has died, another takes its place"
 
 
 class Mirror:
@@ -100,7 +99,7 @@ class Mirror:
     def _ask_all(self, what: dict[str, Any], timeout_s: float) -> None:
         channels = list(self._shown)
         if not channels:
-            raise ModelProcessGone(_GONE)
+            raise ModelProcessGone(GONE)
         asked = {**what, "timeout_s": timeout_s}
         for channel in channels:
             frame = channel.order(asked, 2 * timeout_s)
@@ -224,4 +223,4 @@ class Mirror:
                     self._catalog.forget(name)
                     self._catalog.expect(name)
         if not self._stopping:
-            _log.error("%s", _GONE)
+            _log.error("%s", GONE)

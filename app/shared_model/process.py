@@ -6,15 +6,13 @@ import socket
 import threading
 import time
 from collections import defaultdict
-from collections.abc import Mapping
-from typing import Any
 
 from app.serving.health import Health
 from app.serving.loader import Loader
 from app.shared_model.connection import Connection
 from app.shared_model.load import Load
 from app.shared_model.published import PublishedCatalog
-from app.shared_model.web_worker import Order, Said, WebWorker
+from app.shared_model.web_worker import Said, WebWorker
 
 _log = logging.getLogger(__name__)
 # What a stop leaves for models to be closed, seconds.
@@ -75,8 +73,7 @@ class ModelProcess:
             ).start()
 
     def _serve(self, sock: socket.socket) -> None:
-        orders: dict[str, Order] = {"load": self._load_model, "unload": self._unload}
-        parts = self._catalog, self._load, orders, self._say
+        parts = self._catalog, self._loader, self._load, self._say
         WebWorker(Connection(sock), *parts).serve()
 
     def _say(self, worker: WebWorker, said: Said) -> None:
@@ -96,13 +93,3 @@ class ModelProcess:
                 worker.send(whole)
             # An idle process holds no rows.
             del worker, said, by_worker, whole
-
-    def _load_model(self, meta: Mapping[str, Any]) -> None:
-        timeout_s = float(meta["timeout_s"])
-        self._loader.load(meta["load"], timeout_s)
-        self._catalog.wait_until_seen(timeout_s)
-
-    def _unload(self, meta: Mapping[str, Any]) -> None:
-        timeout_s = float(meta["timeout_s"])
-        self._loader.unload(meta["unload"], timeout_s)
-        self._catalog.wait_until_seen(timeout_s)

@@ -7,7 +7,7 @@ from collections.abc import Callable
 from app.errors import BasketError, ModelProcessGone, Stopping
 from app.serving.job import Job
 from app.shared_model import failures
-from app.shared_model.channel import Channel
+from app.shared_model.channel import GONE, Channel
 from app.shared_model.frames import Frame
 
 
@@ -96,7 +96,7 @@ class RemoteRunner:
             if self._closed:
                 raise Stopping("the server is stopping")
             if not there:
-                raise ModelProcessGone("the model process has died")
+                raise ModelProcessGone(GONE)
             channel = min(there, key=Channel.rows)
             self._under_way[channel] += 1
             return channel

@@ -11,6 +11,7 @@ from typing import Any, TypeAlias, cast
 
 from app.errors import BasketError, NotReady
 from app.serving.job import Job
+from app.serving.loader import Loader
 from app.serving.runner import Runner
 from app.shared_model import failures
 from app.shared_model.connection import Connection
@@ -21,8 +22,6 @@ from app.shared_model.published import PublishedCatalog
 _log = logging.getLogger(__name__)
 # A web worker that takes nothing for so long is let go; it comes back by itself.
 _SEND_WITHIN_S = 5
-# Carries out an order, to load or to unload a model, to its end.
-Order = Callable[[Mapping[str, Any]], None]
 
 
 class _NumberedJob(Job):
@@ -44,19 +43,18 @@ class WebWorker:
         self,
         connection: Connection,
         catalog: PublishedCatalog,
+        loader: Loader,
         load: Load,
-        orders: Mapping[str, Order],
         say: Callable[["WebWorker", Said], None],
     ) -> None:
         """Store the parts.
 
-        `orders` are carried out in threads of their own. `say` has `send` called in
-        another thread, so that no batching thread encodes.
+        `say` has `send` called in another thread, so that no batching thread encodes.
         """
         self._connection = connection
         self._catalog = catalog
         self._load = load
-        self._orders = orders
+        self._orders = {"load": loader.load, "unload": loader.unload}
         self._say = say
         # By their numbers; a job that is not in here has been given up.
         self._under_way: dict[int, _NumberedJob] = {}
@@ -103,8 +101,9 @@ class WebWorker:
                 self._catalog.watch(self)
             else:
                 (name,) = self._orders.keys() & meta.keys()
+                # It may take minutes.
                 threading.Thread(
-                    target=self._carry_out, args=(self._orders[name], meta), daemon=True
+                    target=self._carry_out, args=(name, meta), daemon=True
                 ).start()
         except Exception as error:
             self._refuse(meta, error)
@@ -145,9 +144,11 @@ class WebWorker:
             self._under_way.pop(job.number, None)
             self._refuse(meta, error)
 
-    def _carry_out(self, order: Order, meta: Mapping[str, Any]) -> None:
+    def _carry_out(self, order: str, meta: Mapping[str, Any]) -> None:
         try:
-            order(meta)
+            timeout_s = float(meta["timeout_s"])
+            self._orders[order](meta[order], timeout_s)
+            self._catalog.wait_until_seen(timeout_s)
         except Exception as error:
             self._refuse(meta, error)
         else:

@@ -10,8 +10,6 @@ from typing import Any
 import tensorflow as tf
 from tensorflow.python.eager import context
 
-from app.engines.base import Array
-
 # Shapes are reckoned in it, beside what is computed.
 _OF_SHAPES = tf.int32
 
@@ -27,8 +25,8 @@ class Inline:
         self._names = names
         self._dtypes = [output.dtype for output in function.outputs]
 
-    def __call__(self, *inputs: Array) -> dict[str, tf.Tensor]:
-        """Compute the outputs by name, of arrays that have the inputs' dtypes."""
+    def __call__(self, *inputs: tf.Tensor) -> dict[str, tf.Tensor]:
+        """Compute the outputs by name."""
         outputs = tf.raw_ops.PartitionedCall(
             args=inputs, Tout=self._dtypes, f=self._function
         )

@@ -81,13 +81,9 @@ class TensorFlowEngine:
             OutOfDeviceMemory: TensorFlow's ResourceExhaustedError.
         """
         signature = self.signatures[signature_name]
-        compute = self._computes[signature_name]
-        inputs = [batch[spec.name] for spec in signature.inputs]
-        if not isinstance(compute, Inline):
-            # Which would make tensors of them too, but not as fast as this.
-            inputs = [tf.constant(array) for array in inputs]
+        inputs = [tf.constant(batch[spec.name]) for spec in signature.inputs]
         try:
-            outputs = compute(*inputs)
+            outputs = self._computes[signature_name](*inputs)
             return {name: output.numpy() for name, output in outputs.items()}
         except tf.errors.ResourceExhaustedError as error:
             raise OutOfDeviceMemory(

@@ -194,16 +194,31 @@ class Scripted:
         self.end.send({"revision": revision, "models": {"m": model}})
         assert self.end.receive().meta == {"seen": revision}
 
+    @classmethod
+    def followed(cls, machine):
+        """One that shows its model m; the web worker's catalog and mirror, and it."""
+        catalog, mirror = machine.follower()
+        process = cls(machine)
+        process.show()
+        return catalog, mirror, process
+
     def asked(self):
         """The next job."""
         frame = self.end.receive()
         assert frame.meta["predict"] == ["m", 1]
         return frame
 
-    def answer(self, frame, times=(1.0, 2.0)):
-        """Give a job its rows back."""
-        meta = {"number": frame.meta["number"], "batch_rows": 1, "times": times}
-        self.end.send(meta, {"output": frame.tensors["input"]})
+    def answer(self, *frames):
+        """Give jobs their rows back, in one piece."""
+        buffers = []
+        for frame in frames:
+            meta = {
+                "number": frame.meta["number"],
+                "batch_rows": 1,
+                "times": (1.0, 2.0),
+            }
+            buffers += encode(Frame(meta, {"output": frame.tensors["input"]}))
+        self.end.connection.send(buffers)
 
     def die(self):
         self.end.close()
@@ -368,9 +383,7 @@ def test_all_that_a_codec_asks_for_crosses(machine):
 def test_the_death_of_the_process_is_an_answer(machine):
     """Jobs under way and to come get an error at once; a new process is found."""
     (machine.models / "m").mkdir()
-    catalog, mirror = machine.follower()
-    first = Scripted(machine)
-    first.show()
+    catalog, mirror, first = Scripted.followed(machine)
     sent = _send(catalog, 1.0)
     first.asked()
     first.die()
@@ -391,10 +404,7 @@ def test_the_death_of_the_process_is_an_answer(machine):
 
 def test_a_job_that_is_sent_into_a_death_gets_an_answer(machine):
     """Who sends before the death is noticed is refused, or told like the others."""
-    (machine.models / "m").mkdir()
-    catalog, _ = machine.follower()
-    process = Scripted(machine)
-    process.show()
+    catalog, _, process = Scripted.followed(machine)
     with catalog.lease(Target()) as model:
 
         def ask():
@@ -410,10 +420,7 @@ def test_a_job_that_is_sent_into_a_death_gets_an_answer(machine):
 
 def test_answers_come_in_any_order(machine):
     """Of two jobs under way the second is answered first, and each gets its own."""
-    (machine.models / "m").mkdir()
-    catalog, _ = machine.follower()
-    process = Scripted(machine)
-    process.show()
+    catalog, _, process = Scripted.followed(machine)
     jobs = [_send(catalog, 1.0), _send(catalog, 2.0)]
     first, second = process.asked(), process.asked()
     process.answer(second)
@@ -426,10 +433,7 @@ def test_answers_come_in_any_order(machine):
 
 def test_answers_that_come_together_wake_once(machine):
     """Jobs answered by one piece of the stream are told of in one call."""
-    (machine.models / "m").mkdir()
-    catalog, _ = machine.follower()
-    process = Scripted(machine)
-    process.show()
+    catalog, _, process = Scripted.followed(machine)
     woken = queue.Queue()
     jobs = []
     with catalog.lease(Target()) as model:
@@ -438,20 +442,14 @@ def test_answers_that_come_together_wake_once(machine):
             one.wake = woken.put
             model.runner.submit(one)
             jobs.append(one)
-    buffers = []
-    for frame in (process.asked(), process.asked()):
-        meta = {"number": frame.meta["number"], "batch_rows": 2, "times": [1.0, 2.0]}
-        buffers += encode(Frame(meta, {"output": frame.tensors["input"]}))
-    process.end.connection.send(buffers)
+    process.answer(process.asked(), process.asked())
     assert woken.get(timeout=PATIENCE_S) == jobs
     process.die()
 
 
 def test_a_stop_answers_who_waits(machine):
     """Closing the mirror fails the jobs under way, and lets no more in."""
-    catalog, mirror = machine.follower()
-    process = Scripted(machine)
-    process.show()
+    catalog, mirror, process = Scripted.followed(machine)
     sent = _send(catalog, 1.0)
     process.asked()
     with catalog.lease(Target()) as model:
@@ -465,9 +463,7 @@ def test_a_stop_answers_who_waits(machine):
 
 def test_who_hangs_up_is_not_waited_for(machine):
     """When the client goes, its job ends, and the model process is told."""
-    catalog, _ = machine.follower()
-    process = Scripted(machine)
-    process.show()
+    catalog, _, process = Scripted.followed(machine)
     ours, theirs = socket.socketpair()
     with ours:
         sent = _send(catalog, 1.0, is_gone=HungUp(ours))
@@ -534,9 +530,7 @@ def _connections():
 
 def test_a_process_that_says_nothing_is_late(machine):
     """A job ends at its deadline; the answer that comes then harms nobody."""
-    catalog, _ = machine.follower()
-    process = Scripted(machine)
-    process.show()
+    catalog, _, process = Scripted.followed(machine)
     late = _send(catalog, 1.0, deadline=time.monotonic())
     with pytest.raises(Late):
         late.wait()

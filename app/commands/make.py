@@ -18,15 +18,18 @@ def make_commands(settings: Settings) -> AppGroup:
     @click.option("--latency-ms", type=click.FloatRange(min=1), default=300.0)
     @click.option("--width", type=click.IntRange(64, 65_536), default=4096)
     @click.option("--max-gib", type=click.FloatRange(min=0.01), default=2.0)
-    def big(latency_ms: float, width: int, max_gib: float) -> None:
+    @click.option("--tolerance", type=click.FloatRange(min=0.01), default=0.2)
+    def big(latency_ms: float, width: int, max_gib: float, tolerance: float) -> None:
         """Make models/big/1: Dense layers that take LATENCY_MS for one row here.
 
         MAX_GIB bounds the weights. A slower model goes through them more than once.
+        TOLERANCE says how far from LATENCY_MS it may be, as a share of it.
         """
         click.echo("starting TensorFlow ...")
         # Only this command wants a framework, so only it imports one.
         stacks = import_module("app.engines.dense_stack")
-        stack = stacks.fit(latency_ms, width, int(max_gib * _GIB), click.echo)
+        max_bytes = int(max_gib * _GIB)
+        stack = stacks.fit(latency_ms, width, max_bytes, tolerance, click.echo)
         click.echo(
             f"{stack.layers} layers of {stack.width}, {stack.distinct} of them "
             f"distinct, {stack.size_bytes() / _GIB:.2f} GiB of weights"

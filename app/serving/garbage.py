@@ -12,12 +12,16 @@ unload.
 
 import gc
 
+from app.memory import give_back
+
 
 def collect_and_freeze() -> None:
     """Free what nothing refers to, and keep the rest out of later collections.
 
-    To be called after each load and unload; walks all objects once.
+    To be called after each load and unload; walks all objects once. Each version has
+    been computed by a thread of its own, so what is free goes back to the system.
     """
     gc.unfreeze()
     gc.collect()
     gc.freeze()
+    give_back()

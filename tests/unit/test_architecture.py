@@ -10,6 +10,7 @@ ROOT = Path(__file__).parents[2]
 ALLOWED = {
     "app.coroutines": (),
     "app.errors": (),
+    "app.memory": (),
     "app.settings": ("app.settings", "app.errors"),
     "app.gpus": ("app.errors",),
     "app.advice": ("app.settings",),
@@ -19,10 +20,13 @@ ALLOWED = {
     ),
     "app.engines": ("app.engines", "app.errors", "app.gpus", "app.settings"),
     "app.codec": (
-        *("app.codec", "app.engines.base", "app.errors"),
+        *("app.codec", "app.engines.base", "app.errors", "app.memory"),
         "app.settings.image_config",
     ),
-    "app.serving": ("app.serving", "app.engines", "app.errors", "app.settings"),
+    "app.serving": (
+        *("app.serving", "app.engines", "app.errors", "app.memory"),
+        "app.settings",
+    ),
     "app.shared_model": (
         *("app.shared_model", "app.serving", "app.engines.base", "app.errors"),
         "app.settings",

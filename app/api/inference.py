@@ -13,6 +13,7 @@ from app.api.body import unpack
 from app.api.environ import sharer
 from app.api.exchange import Exchange, Reply
 from app.api.way_back import WayBack
+from app.codec import images
 from app.engines.base import Tensors
 from app.errors import BadInput
 from app.serving.catalog import Catalog
@@ -122,13 +123,12 @@ class Inference:
 def _decodes_quickly(exchange: Exchange, body: bytes, model: ServedModel) -> bool:
     """Say whether a body, as it was sent, is small whatever it holds.
 
-    A few bytes may unpack to many, or to a large picture.
+    A few bytes may unpack to many, or to a large picture, in JSON and forms too.
     """
-    return (
-        len(body) <= _QUICK_BYTES
-        and model.config.image is None
-        and "HTTP_CONTENT_ENCODING" not in exchange.environ
-    )
+    if len(body) > _QUICK_BYTES or "HTTP_CONTENT_ENCODING" in exchange.environ:
+        return False
+    config = model.config.image
+    return config is None or images.is_quick(body, config)
 
 
 def _encodes_quickly(outputs: Tensors) -> bool:

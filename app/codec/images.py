@@ -11,6 +11,7 @@ times as fast, and in a fraction of the memory.
 import io
 import warnings
 from collections.abc import Sequence
+from contextlib import AbstractContextManager, nullcontext
 from functools import lru_cache
 from typing import TypeAlias
 
@@ -18,6 +19,7 @@ import numpy as np
 import numpy.typing as npt
 from PIL import ExifTags, Image, PngImagePlugin, UnidentifiedImageError
 
+from app.codec import jpeg
 from app.codec.pixel_budget import PixelBudget
 from app.engines.base import Array, TensorSpec
 from app.errors import BadInput, BasketError, TooLarge
@@ -28,7 +30,9 @@ MAX_PICTURES = 64
 MAX_PIXELS = 40_000_000
 # Decoders for other formats stay closed to what clients send.
 _FORMATS = ("JPEG", "PNG", "WEBP", "GIF", "BMP")
-# One of the largest pictures, and room for a hundred small ones beside it.
+# As many as there are threads take no more than one large picture.
+_SMALL_PIXELS = 300 * 300
+# One of the largest pictures, and room for others beside it.
 _budget = PixelBudget(pixels=MAX_PIXELS + 10_000_000, patience_s=10)
 # Shrunk pixels are means of several, and so not load_img's: for large pictures only.
 _SHRINK_ABOVE = 4_000_000
@@ -76,6 +80,16 @@ def decode(
     return rows
 
 
+def is_quick(picture: bytes, config: ImageConfig) -> bool:
+    """Say whether a picture becomes a row in about a millisecond, and never waits.
+
+    The header tells, of a JPEG in one scan: a few bytes may hold a large picture.
+    """
+    height, width = config.size
+    pixels = jpeg.pixels_of_one_scan(picture)
+    return pixels is not None and max(pixels, height * width) <= _SMALL_PIXELS
+
+
 def _read(picture: bytes, config: ImageConfig, place: str) -> _Pixels:
     """The picture's pixels (height, width, channels), 0 to 255."""
     if not picture:
@@ -83,7 +97,7 @@ def _read(picture: bytes, config: ImageConfig, place: str) -> _Pixels:
     try:
         with (
             Image.open(io.BytesIO(picture), formats=_FORMATS) as image,
-            _budget.lend(_prepare(image, config, place)),
+            _share(_prepare(image, config, place)),
         ):
             return _to_size(_upright(image), config)
     except (BasketError, MemoryError):
@@ -110,6 +124,10 @@ def _prepare(image: Image.Image, config: ImageConfig, place: str) -> int:
         image.draft(None, (side, side))
     # A progressive JPEG is in memory as a whole in any case.
     return pixels if "progressive" in image.info else image.width * image.height
+
+
+def _share(pixels: int) -> AbstractContextManager[None]:
+    return nullcontext() if pixels <= _SMALL_PIXELS else _budget.lend(pixels)
 
 
 def _too_large(place: str) -> TooLarge:

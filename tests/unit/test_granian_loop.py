@@ -22,7 +22,9 @@ from app.granian.rsgi import Rsgi
 from app.serving.job import tell
 from app.serving.routing import Target
 from app.settings import Settings
+from app.settings.image_config import ImageConfig
 from tests.support.jobs import job
+from tests.support.pictures import picture, saved
 from tests.support.rsgi import Connection, HandLoop, scope
 
 LENGTH = {"content-length": "4"}
@@ -412,12 +414,22 @@ async def test_what_may_be_long_leaves_the_loop(
     assert stayed == [decodes_here, True]
 
 
-def test_pictures_are_never_quick_to_decode():
-    """A small file may hold a large picture, in JSON too."""
+@pytest.mark.parametrize(
+    ("body", "is_quick"),
+    [
+        (saved(picture(), "JPEG"), True),
+        (saved(picture(width=400, height=400), "JPEG"), False),
+        (saved(picture(), "PNG"), False),
+        (ROW, False),
+    ],
+    ids=["small", "large", "of another kind", "in JSON perhaps"],
+)
+def test_of_pictures_only_small_ones_stay(body, is_quick):
+    """For a model of pictures, what is quick to decode is a small JPEG as the body."""
     exchange = SimpleNamespace(environ={})
-    for image, is_quick in [(None, True), (object(), False)]:
-        model = SimpleNamespace(config=SimpleNamespace(image=image))
-        assert inference._decodes_quickly(exchange, ROW, model) == is_quick
+    image = ImageConfig((8, 10), "RGB", "none", "nearest", ())
+    model = SimpleNamespace(config=SimpleNamespace(image=image))
+    assert inference._decodes_quickly(exchange, body, model) == is_quick
 
 
 @pytest.mark.parametrize(

@@ -13,8 +13,9 @@ from hypothesis import strategies as st
 from PIL import Image, PngImagePlugin
 
 from app.codec import images
+from app.codec.pixel_budget import PixelBudget
 from app.engines.base import TensorSpec
-from app.errors import BadInput, TooLarge
+from app.errors import BadInput, TooLarge, Unavailable
 from app.settings.image_config import ImageConfig
 from tests.support.pictures import colours, picture, saved
 
@@ -263,6 +264,29 @@ def test_more_than_40_megapixels_are_refused_by_the_header(budget, width, height
     text = refusal(png_claiming(width, height), TooLarge)
     assert text == "picture[0]: the picture has more than 40 megapixels"
     assert budget.lent == []
+
+
+@pytest.mark.parametrize(
+    ("kind", "size", "wanted", "is_quick"),
+    [
+        ("JPEG", (300, 300), (224, 224), True),
+        ("JPEG", (300, 301), (224, 224), False),
+        ("JPEG", (30, 30), (300, 301), False),
+        ("PNG", (30, 30), (224, 224), False),
+    ],
+)
+def test_what_is_quick(kind, size, wanted, is_quick):
+    """A JPEG of 300 x 300 is quick to decode for a model that takes no more."""
+    data = saved(picture("RGB", *size), kind)
+    assert images.is_quick(data, config(wanted)) == is_quick
+
+
+def test_what_is_quick_never_waits(monkeypatch):
+    """Where large pictures have all the budget, a quick one is decoded beside them."""
+    monkeypatch.setattr(images, "_budget", PixelBudget(0, patience_s=0))
+    decoded(saved(picture("RGB", 300, 300), "JPEG"), config())
+    with pytest.raises(Unavailable, match="too many large pictures"):
+        decoded(saved(picture("RGB", 300, 301), "JPEG"), config())
 
 
 def test_a_bomb_of_comments_is_refused():

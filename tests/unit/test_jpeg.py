@@ -1,0 +1,114 @@
+"""A JPEG's size by its header, for those that are decoded in one pass."""
+
+import io
+import struct
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from PIL import Image, UnidentifiedImageError
+
+from app.codec.jpeg import pixels_of_one_scan
+from tests.support.pictures import picture, saved
+
+PLAIN = saved(picture(), "JPEG")
+PIXELS = 37 * 23
+SCAN = PLAIN.index(b"\xff\xda")
+
+
+def with_segments(*segments: bytes, marker: int = 0xFE) -> bytes:
+    """The plain picture with segments, comments unless told otherwise, in front."""
+    heads = [struct.pack(">BBH", 0xFF, marker, 2 + len(each)) for each in segments]
+    pairs = zip(heads, segments, strict=True)
+    return PLAIN[:2] + b"".join(head + each for head, each in pairs) + PLAIN[2:]
+
+
+def turned() -> bytes:
+    exif = Image.Exif()
+    exif[0x0112] = 6
+    return saved(picture(), "JPEG", exif=exif)
+
+
+@pytest.mark.parametrize(
+    "data",
+    [
+        pytest.param(PLAIN, id="plain"),
+        pytest.param(saved(picture("L"), "JPEG"), id="grey"),
+        pytest.param(saved(picture("CMYK"), "JPEG"), id="four colours"),
+        pytest.param(saved(picture(), "JPEG", optimize=True), id="own tables"),
+        pytest.param(saved(picture(), "JPEG", subsampling=0), id="all colour"),
+        pytest.param(saved(picture(), "JPEG", restart_marker_rows=1), id="restarts"),
+        pytest.param(saved(picture(), "JPEG", icc_profile=b"x" * 99), id="a profile"),
+        pytest.param(turned(), id="turned"),
+        pytest.param(with_segments(b"shop 7"), id="a comment"),
+        pytest.param(PLAIN[: SCAN + 2 + 20], id="cut off in its pixels"),
+    ],
+)
+def test_one_scan(data):
+    """What encoders write for small pictures has its width times height."""
+    assert pixels_of_one_scan(data) == PIXELS
+
+
+@pytest.mark.parametrize(
+    "data",
+    [
+        pytest.param(b"", id="nothing"),
+        pytest.param(b'{"instances": [1]}', id="text"),
+        pytest.param(saved(picture(), "PNG"), id="another kind"),
+        pytest.param(saved(picture(), "JPEG", progressive=True), id="progressive"),
+        pytest.param(PLAIN + PLAIN[SCAN:], id="scanned twice"),
+        pytest.param(PLAIN[:SCAN], id="no scan"),
+        pytest.param(PLAIN.replace(b"\xff\xc0", b"\xff\xc3"), id="lossless"),
+        pytest.param(PLAIN.replace(b"\xff\xc0", b"\xff\xfe"), id="no frame"),
+        pytest.param(
+            with_segments(struct.pack(">BHHB", 8, 9, 9, 0), marker=0xC0),
+            id="two frames",
+        ),
+        pytest.param(
+            with_segments(struct.pack(">BHHB", 8, 9, 9, 0), marker=0xC2),
+            id="another kind of frame, too",
+        ),
+        pytest.param(with_segments(*[b""] * 40), id="many segments"),
+        pytest.param(with_segments(b"x" * 9000), id="a long header"),
+        pytest.param(PLAIN[:2] + b"\x00" + PLAIN[2:], id="bytes between segments"),
+        pytest.param(PLAIN.replace(b"\xff\xdb", b"\x00\xdb", 1), id="no marker"),
+        pytest.param(
+            PLAIN.replace(struct.pack(">HH", 23, 37), struct.pack(">HH", 0, 37)),
+            id="height to come",
+        ),
+    ],
+)
+def test_all_else(data):
+    """What is no JPEG, or takes more than one pass, or is odd, has no number."""
+    assert pixels_of_one_scan(data) is None
+
+
+@pytest.mark.parametrize("length", range(SCAN + 4))
+def test_a_header_that_is_cut_off(length):
+    """A header that ends anywhere has no number, and raises nothing."""
+    assert pixels_of_one_scan(PLAIN[:length]) is None
+
+
+@settings(max_examples=500)
+@given(
+    st.lists(
+        st.tuples(st.integers(0, len(PLAIN) - 1), st.integers(0, 255)), max_size=4
+    ),
+    st.binary(max_size=8),
+    st.integers(0, SCAN),
+)
+def test_no_edit_makes_it_smaller_than_it_is(edits, inserted, place):
+    """Whatever is changed in a picture, Pillow finds no more pixels than are said."""
+    data = bytearray(PLAIN)
+    for at, value in edits:
+        data[at] = value
+    data[place:place] = inserted
+    pixels = pixels_of_one_scan(bytes(data))
+    if pixels is None:
+        return
+    try:
+        with Image.open(io.BytesIO(data), formats=("JPEG",)) as image:
+            assert image.width * image.height == pixels
+            assert "progressive" not in image.info
+    except (UnidentifiedImageError, SyntaxError, OSError, ValueError):
+        pass

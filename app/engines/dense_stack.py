@@ -4,21 +4,17 @@ Each layer's weights must come from memory for every batch, however small, so th
 a batch of 16 costs far less than 16 single rows, as with a large real model.
 """
 
-import statistics
-import time
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 
-from app.engines.base import DEFAULT_SIGNATURE
+from app.engines import fitting
 from app.engines.keras_tensorflow import KerasTensorFlowEngine, keras
-from app.errors import ModelLoadError
 
 _CLASSES = 10
 # Enough layers to see the time of one; fewer than this can't be fitted closely.
 _FEWEST_LAYERS = 5
 _SMALLEST_WIDTH = 64
-_TRIES = 6
 # Depths whose difference gives the time of a layer.
 _PROBES = (4, 12)
 
@@ -41,17 +37,9 @@ class Stack:
         """Bytes of all weights, float32."""
         return int(self.model.count_params()) * 4
 
-    def time_ms(self, rows: int, runs: int = 7) -> float:
+    def time_ms(self, rows: int) -> float:
         """The median time of one batch of so many rows, in ms."""
-        specs = self.engine.signatures[DEFAULT_SIGNATURE].inputs
-        batch = {spec.name: spec.blank(rows) + 1 for spec in specs}
-        self.engine.run(batch)
-        times_ms = []
-        for _ in range(runs):
-            began_at = time.perf_counter()
-            self.engine.run(batch)
-            times_ms.append((time.perf_counter() - began_at) * 1000)
-        return statistics.median(times_ms)
+        return fitting.median_ms(self.engine, rows)
 
 
 def fit(
@@ -63,11 +51,10 @@ def fit(
 ) -> Stack:
     """Build the stack whose single row takes `latency_ms`.
 
-    Measures a short stack, computes the number of layers, builds, measures again
-    and corrects, until the time is off by at most half of `tolerance`, a share of
-    `latency_ms`. After the last try the closest one will do if it is within all of
-    it. Where layers of this width are too slow for a close fit, half the width is
-    taken. Weights end at `max_bytes`; deeper stacks go round them again.
+    A short stack is measured for a first guess of how many layers that takes, then
+    it is corrected as `fitting.fit` does. Where layers of this width are too slow for
+    a close fit, half the width is taken. Weights end at `max_bytes`; deeper stacks go
+    round them again.
 
     Raises:
         ModelLoadError: none of several tries was within `tolerance`.
@@ -78,39 +65,25 @@ def fit(
         pool, per_layer_ms = _time_of_a_layer(width, max_bytes)
     say(f"one layer of {width} x {width} takes {per_layer_ms:.2f} ms for one row")
     layers = max(1, round(latency_ms / per_layer_ms))
-    tries: dict[float, Stack] = {}
-    for _ in range(_TRIES):
-        say(f"building {layers} layers ...")
-        stack = pool.stack(layers)
-        took_ms = stack.time_ms(1)
-        say(f"{layers} layers take {took_ms:.1f} ms, wanted are {latency_ms:.1f} ms")
-        off = abs(took_ms / latency_ms - 1)
-        if off <= tolerance / 2:
-            return stack
-        tries[off] = stack
-        layers = max(1, round(layers * latency_ms / took_ms))
-    if min(tries) <= tolerance:
-        return tries[min(tries)]
-    raise ModelLoadError(
-        f"no stack of width {width} came within {tolerance:.0%} of {latency_ms} ms: "
-        f"the closest was off by {min(tries):.0%}; try again on a quieter machine, "
-        f"or with a larger --tolerance"
-    )
+    return fitting.fit(pool, layers, fitting.Wanted(latency_ms, tolerance), say)
 
 
 class LayerPool:
     """Dense layers with random weights, made once and used by every try."""
 
+    unit = "layers"
+
     def __init__(self, width: int, max_bytes: int) -> None:
         """Store the width, and the bytes at which the weights end."""
+        self.name = f"stack of width {width}"
         self._width = width
         self._most = max(1, max_bytes // (width * width * 4))
         self._dense: list[keras.layers.Dense] = []
         self._scores = keras.layers.Dense(_CLASSES, name="scores")
 
-    def stack(self, layers: int) -> Stack:
+    def build(self, count: int) -> Stack:
         """A stack whose values neither grow nor die on the way through it."""
-        while len(self._dense) < min(layers, self._most):
+        while len(self._dense) < min(count, self._most):
             self._dense.append(
                 keras.layers.Dense(
                     self._width,
@@ -119,13 +92,13 @@ class LayerPool:
                     name=f"dense_{len(self._dense)}",
                 )
             )
-        distinct = min(layers, self._most)
+        distinct = min(count, self._most)
         row = signal = keras.Input((self._width,), name="row")
-        for n in range(layers):
+        for n in range(count):
             signal = self._dense[n % distinct](signal)
         model = keras.Model(row, self._scores(signal), name="big")
         engine = KerasTensorFlowEngine(model)
-        return Stack(model, engine, self._width, layers, distinct)
+        return Stack(model, engine, self._width, count, distinct)
 
 
 def save(stack: Stack, file: Path) -> None:
@@ -139,5 +112,5 @@ def save(stack: Stack, file: Path) -> None:
 def _time_of_a_layer(width: int, max_bytes: int) -> tuple[LayerPool, float]:
     """Milliseconds that one more layer adds for one row, and the layers used."""
     pool = LayerPool(width, max_bytes)
-    short, long = (pool.stack(layers).time_ms(1) for layers in _PROBES)
+    short, long = (pool.build(layers).time_ms(1) for layers in _PROBES)
     return pool, max((long - short) / (_PROBES[1] - _PROBES[0]), 1e-3)

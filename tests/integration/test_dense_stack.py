@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from app.engines import dense_stack
+from app.engines import dense_stack, fitting
 from app.engines.base import DEFAULT_SIGNATURE, Signature, TensorSpec
 from app.errors import ModelLoadError
 
@@ -16,7 +16,7 @@ _PROBES = 2
 def machine(monkeypatch):
     """A machine whose models move its clock."""
     machine = _Machine()
-    monkeypatch.setattr(dense_stack.time, "perf_counter", lambda: machine.now_s)
+    monkeypatch.setattr(fitting.time, "perf_counter", lambda: machine.now_s)
     monkeypatch.setattr(
         dense_stack, "KerasTensorFlowEngine", lambda model: _Engine(machine, model)
     )

@@ -4,6 +4,8 @@ import os
 import platform
 import shutil
 import subprocess
+from collections.abc import Iterable
+from contextlib import suppress
 from importlib import metadata
 from pathlib import Path
 
@@ -12,28 +14,30 @@ _GIB = 1 << 30
 # the file, and about half a GiB for TensorFlow.
 _COPIES = 3
 _PROCESS_BYTES = _GIB // 2
+_PACKAGES = ("TensorFlow", "Gunicorn", "Locust")
 
 
-def describe() -> dict[str, str]:
-    """What this machine is, in the words of the report."""
-    return {
+def describe(packages: Iterable[str] = _PACKAGES) -> dict[str, str]:
+    """What this machine is, in the words of the report; packages that are installed."""
+    found = {
         "processor": _processor(),
         "cores": str(os.cpu_count()),
-        "memory": f"{_memory('MemTotal') / _GIB:.0f} GiB",
+        "memory": f"{memory_bytes('MemTotal') / _GIB:.0f} GiB",
         "GPU": _gpus(),
         "system": f"{platform.system()} {platform.release()}",
         "Python": platform.python_version(),
-        "TensorFlow": metadata.version("tensorflow"),
-        "Gunicorn": metadata.version("gunicorn"),
-        "Locust": metadata.version("locust"),
     }
+    for package in packages:
+        with suppress(metadata.PackageNotFoundError):
+            found[package] = metadata.version(package)
+    return found
 
 
 def lacks_memory_for(model: Path, processes: int) -> str | None:
     """Say how much is missing to load `model` in each process; None if it fits."""
     size = sum(file.stat().st_size for file in model.rglob("*") if file.is_file())
     needed = processes * (_COPIES * size + _PROCESS_BYTES)
-    free = _memory("MemAvailable")
+    free = memory_bytes("MemAvailable")
     if needed <= free:
         return None
     return (
@@ -43,8 +47,8 @@ def lacks_memory_for(model: Path, processes: int) -> str | None:
     )
 
 
-def _memory(word: str) -> int:
-    """Bytes, by a word of the kernel's."""
+def memory_bytes(word: str) -> int:
+    """Of this machine's memory, by a word of the kernel's, such as MemAvailable."""
     for line in Path("/proc/meminfo").read_text().splitlines():
         name, _, value = line.partition(":")
         if name == word:

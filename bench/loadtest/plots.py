@@ -14,11 +14,11 @@ from bench.loadtest.analysis import Figures, answers_of, common_load
 from bench.loadtest.measurement import Campaign, Cell
 
 # Okabe and Ito's colours, told apart by colour-blind readers too; markers for print.
-_COLOURS = ("#D55E00", "#E69F00", "#CC79A7", "#0072B2", "#009E73", "#56B4E9", "#000000")
-_MARKERS = ("o", "s", "D", "^", "v", "P", "X")
+COLOURS = ("#D55E00", "#E69F00", "#CC79A7", "#0072B2", "#009E73", "#56B4E9", "#000000")
+MARKERS = ("o", "s", "D", "^", "v", "P", "X")
 _GREY = "#555555"
 _WIDTH_INCHES = 5.8
-_STYLE: Any = {
+STYLE: Any = {
     "font.size": 10.5,
     "axes.titlesize": 11.5,
     "axes.titleweight": "bold",
@@ -61,7 +61,7 @@ _CHARTS = {
 def draw(campaign: Campaign, rows: Sequence[Figures]) -> dict[str, bytes]:
     """A PNG by file name, for each picture that there is something to draw for."""
     answered = [row for row in rows if row.answers]
-    with rc_context(_STYLE):
+    with rc_context(STYLE):
         figures = {
             name: _by_users(chart, answered, _looks(rows))
             for name, chart in _CHARTS.items()
@@ -89,9 +89,9 @@ def _by_users(
     if chart.compared:
         _compare(axes, rows, looks)
     axes.set_title(chart.title)
-    _users_axis(axes, sorted({row.users for row in rows}))
+    users_axis(axes, sorted({row.users for row in rows}))
     if chart.unit == "s":
-        _log_seconds(axes)
+        log_seconds(axes)
         axes.set_ylabel("seconds (log scale)")
     else:
         axes.margins(y=0.05)
@@ -101,7 +101,7 @@ def _by_users(
     return figure
 
 
-def _users_axis(axes: Axes, users: Sequence[int]) -> None:
+def users_axis(axes: Axes, users: Sequence[int]) -> None:
     """A logarithmic axis whose ticks are the loads that were measured."""
     axes.set_xscale("log")
     axes.set_xlim(users[0] / 1.3, users[-1] * 1.3)
@@ -114,8 +114,8 @@ def _looks(rows: Sequence[Figures | Cell]) -> dict[str, _Look]:
     """Each set-up's look in every picture; smaller markers lie on larger ones."""
     return {
         setup: {
-            "color": _COLOURS[place % len(_COLOURS)],
-            "marker": _MARKERS[place % len(_MARKERS)],
+            "color": COLOURS[place % len(COLOURS)],
+            "marker": MARKERS[place % len(MARKERS)],
             "markersize": max(10 - 1.3 * place, 4),
         }
         for place, setup in enumerate(dict.fromkeys(row.setup for row in rows))
@@ -155,7 +155,7 @@ def _over_time(campaign: Campaign) -> Figure | None:
         colour = looks[cell.setup]["color"]
         axes.plot(times, taken, ".", markersize=4, color=colour)
         axes.set_title(cell.setup, fontsize=10.5)
-    _log_seconds(panels[0, 0])
+    log_seconds(panels[0, 0])
     panels[0, 0].set_xlim(left=0)
     panels[-1, 0].set_xlabel("seconds since the measurement began")
     figure.supylabel("response time in seconds (log scale)", fontsize=10.5)
@@ -165,7 +165,7 @@ def _over_time(campaign: Campaign) -> Figure | None:
     return figure
 
 
-def _log_seconds(axes: Axes) -> None:
+def log_seconds(axes: Axes) -> None:
     """A logarithmic axis that begins and ends at ticks such as 0.2, 0.5 and 1."""
     axes.set_yscale("log")
     locator = LogLocator(subs=(1, 2, 5))

@@ -12,6 +12,7 @@ from pathlib import Path
 
 import numpy as np
 
+from app.engines.base import DEFAULT_SIGNATURE, Engine
 from tests.support.server import ROOT
 
 _WARM_UP = 3
@@ -37,25 +38,29 @@ def rows_a_second(
 def main(arguments: Sequence[str]) -> None:
     """Measure, and print a line of JSON."""
     from app.engines import open_engine  # noqa: PLC0415 # TensorFlow, in the child only
-    from app.engines.base import DEFAULT_SIGNATURE  # noqa: PLC0415
     from app.settings import Settings  # noqa: PLC0415
 
     folder, seconds, *sizes = arguments
     engine = open_engine(Path(folder), Settings())
+    print(json.dumps(rates_of(engine, map(int, sizes), float(seconds))))
+
+
+def rates_of(engine: Engine, sizes: Iterable[int], seconds: float) -> dict[int, float]:
+    """Rows in a second with batches of each size, which runs for so many seconds."""
     (spec,) = engine.signatures[DEFAULT_SIGNATURE].inputs
     random = np.random.default_rng(1)
     rates = {}
-    for size in map(int, sizes):
+    for size in sizes:
         shape = spec.blank(size).shape
         batch = {spec.name: (random.random(shape) * 255).astype(spec.dtype)}
         for _ in range(_WARM_UP):
             engine.run(batch)
         runs, began_at = 0, time.perf_counter()
-        while (took_s := time.perf_counter() - began_at) < float(seconds):
+        while (took_s := time.perf_counter() - began_at) < seconds:
             engine.run(batch)
             runs += 1
         rates[size] = runs * size / took_s
-    print(json.dumps(rates))
+    return rates
 
 
 if __name__ == "__main__":

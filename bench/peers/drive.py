@@ -4,9 +4,10 @@ import asyncio
 import random
 import statistics
 import threading
+from dataclasses import dataclass
 
 from bench import wrk
-from bench.peers.loads import Clients
+from bench.peers.loads import Clients, Prepared
 from bench.peers.plan import Timing
 from bench.peers.running import Asker, Running
 from tests.support.open_loop import Client, client_of
@@ -86,12 +87,23 @@ def by_users(server: Running, clients: Clients, timing: Timing) -> dict[str, flo
     return figures
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Known(Request):
+    """Request `place` of a load, whose answer is known but for a model's rounding."""
+
+    place: int
+    prepared: Prepared
+
+    def is_right(self, status: int, body: bytes) -> bool:
+        return status != _OK or self.prepared.is_right(self.place, body)
+
+
 async def _live(server: Running, clients: Clients, timing: Timing) -> list[Outcome]:
     prepared = server.prepared
     bodies = [body.read_bytes() for body in prepared.bodies]
-    answers = [{"predictions": [row.tolist()]} for row in prepared.expected]
     requests = [
-        Request(0, body, answer) for body, answer in zip(bodies, answers, strict=True)
+        _Known(0, body, place=place, prepared=prepared)
+        for place, body in enumerate(bodies)
     ]
     end_s = timing.warm_up_s + timing.measured_s
 
@@ -100,10 +112,10 @@ async def _live(server: Running, clients: Clients, timing: Timing) -> list[Outco
         chance = random.Random(number)  # noqa: S311
         outcomes: list[Outcome] = []
         while True:
-            if clients.thinks:
-                await asyncio.sleep(chance.uniform(*_THINK_S))
-            if client.now_s() >= end_s:
+            think_s = chance.uniform(*_THINK_S) if clients.thinks else 0.0
+            if client.now_s() + think_s >= end_s:
                 return outcomes
+            await asyncio.sleep(think_s)
             request = requests[(number + len(outcomes)) % len(requests)]
             outcomes.append(await client.ask(request))
 

@@ -40,8 +40,8 @@ def prepare(load: Load, folder: Path) -> Prepared:
     folder.mkdir()
     if load.simulation is not None:
         simulated_models(folder / "models", **{load.name: load.simulation})
-        rows = _rows(64)
-        _write_rows(folder, rows)
+        rows = random_rows(64)
+        write_rows(folder, rows)
         np.save(folder / "expected.npy", rows[:, : load.simulation["outputs"]])
     else:
         command = [sys.executable, "-m", "bench.peers.models", load.name, str(folder)]
@@ -51,14 +51,15 @@ def prepare(load: Load, folder: Path) -> Prepared:
     return found_in(load, folder)
 
 
-def _rows(width: int) -> npt.NDArray[np.float32]:
+def random_rows(width: int) -> npt.NDArray[np.float32]:
     """Random rows of 64ths, which are the same in any notation."""
     random = np.random.default_rng(_SEED)
     sixtyfourths = random.integers(64, size=(_REQUESTS, width))
     return np.asarray(sixtyfourths / 64, np.float32)
 
 
-def _write_rows(folder: Path, rows: npt.NDArray[np.float32]) -> None:
+def write_rows(folder: Path, rows: npt.NDArray[np.float32]) -> None:
+    """Write the request of each row into the folder of a load."""
     (folder / "bodies").mkdir()
     for place, row in enumerate(rows):
         file = folder / "bodies" / f"{place:02}.json"
@@ -83,8 +84,8 @@ def _make_dense(folder: Path, version: Path, sizes: Sequence[int]) -> None:
     model = keras.Sequential([keras.Input([sizes[0]])])
     for size in sizes[1:]:
         model.add(keras.layers.Dense(size, "relu", kernel_initializer="he_normal"))
-    rows = _rows(sizes[0])
-    _write_rows(folder, rows)
+    rows = random_rows(sizes[0])
+    write_rows(folder, rows)
     np.save(folder / "expected.npy", model(rows).numpy())
     model.save(version / "model.keras")
 

@@ -18,7 +18,7 @@ from bench.processes import DidNotStart, telling_line
 
 _LONGEST = 300
 # What a server that can't be measured raises; the run goes on with the others.
-_PROBLEMS = (
+PROBLEMS = (
     *(NotInstalled, DidNotStart, AssertionError, OSError),
     subprocess.SubprocessError,
 )
@@ -95,8 +95,8 @@ class Run:
                     self._left_s -= sum(timing)
                     self._keep(missing.pop(0), **seen)
                     begun = False
-        except _PROBLEMS as error:
-            problem = _one_line(error)
+        except PROBLEMS as error:
+            problem = one_line(error)
             if begun:
                 self._keep(missing.pop(0), problem=problem)
             self._skip(step, missing, problem)
@@ -159,7 +159,8 @@ def _told(cell: Cell) -> str:
     return told + (f", {bad} NOT RIGHT" if bad else "")
 
 
-def _one_line(error: BaseException) -> str:
+def one_line(error: BaseException) -> str:
+    """What one of PROBLEMS has to say."""
     if isinstance(error, subprocess.CalledProcessError):
         said = telling_line(f"{error.stdout}\n{error.stderr or ''}")
         return f"{Path(error.cmd[0]).name} failed: {said}"

@@ -48,7 +48,9 @@ class SetUp:
     by_choice: bool = False
 
 
-def _basket(*args: str, program: str = "gunicorn", **settings: Any) -> _Serve:
+def basket(*args: str, program: str = "gunicorn", **settings: Any) -> _Serve:
+    """What starts Basket with these arguments and BASKET_ settings."""
+
     @contextlib.contextmanager
     def serve(prepared: Prepared, setting: Setting) -> Iterator[Running]:
         with serving(
@@ -105,14 +107,14 @@ SET_UPS = {
             "gunicorn",
             "Basket, Gunicorn",
             _EVERY,
-            _basket(*threads("gunicorn", _THREADS)),
+            basket(*threads("gunicorn", _THREADS)),
             ours=True,
         ),
         SetUp(
             "granian",
             "Basket, Granian",
             ("tiny", "mnet", "big", "growth"),
-            _basket(program="granian"),
+            basket(program="granian"),
             lacks=_wants("granian"),
             ours=True,
         ),
@@ -120,20 +122,20 @@ SET_UPS = {
             "openvino",
             "Basket, OpenVINO",
             ("mnet",),
-            _basket(*threads("gunicorn", _THREADS), engine="openvino"),
+            basket(*threads("gunicorn", _THREADS), engine="openvino"),
             lacks=_wants("openvino"),
         ),
         SetUp(
             "shared-gthread",
             "Basket, model process, 2 gthread",
             ("tiny",),
-            _basket("--workers=2", *threads("gunicorn", _THREADS // 2), **_SHARED),
+            basket("--workers=2", *threads("gunicorn", _THREADS // 2), **_SHARED),
         ),
         SetUp(
             "shared-gevent",
             "Basket, model process, 2 gevent",
             ("tiny",),
-            _basket("--workers=2", "--worker-class=gevent", **_SHARED),
+            basket("--workers=2", "--worker-class=gevent", **_SHARED),
         ),
         SetUp(
             "service-streamer",

@@ -1,0 +1,65 @@
+"""The command for a GPU, in its trial run on whatever there is."""
+
+import os
+import re
+import subprocess
+import sys
+from importlib.util import find_spec
+
+import pytest
+
+from bench.gpu.plan import QUICK
+from tests.support.server import ROOT
+
+pytestmark = [
+    pytest.mark.skipif(
+        find_spec("jax") is None, reason="jax is not installed: requirements-jax.txt"
+    ),
+    pytest.mark.skipif(
+        find_spec("matplotlib") is None,
+        reason="matplotlib is not installed: requirements-load.txt",
+    ),
+]
+# Python runs this first. As if TensorFlow were not installed.
+_HIDE = """
+from importlib.machinery import PathFinder
+find = PathFinder.find_spec
+PathFinder.find_spec = lambda name, *more: (
+    None if name.split(".")[0] == "tensorflow" else find(name, *more)
+)
+"""
+
+
+def test_a_trial_run_writes_the_page(tmp_path):
+    """With no TensorFlow to import, all is measured and right, and drawn."""
+    (tmp_path / "sitecustomize.py").write_text(_HIDE)
+    environ = os.environ | {
+        "PYTHONPATH": str(tmp_path),
+        # Three servers and the engine alone compile the same.
+        "JAX_COMPILATION_CACHE_DIR": str(tmp_path / "compiled"),
+        "JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS": "0",
+    }
+    out = tmp_path / "out"
+    command = [sys.executable, "-m", "bench.gpu", "--quick", "--any-device"]
+    ran = subprocess.run(
+        [*command, f"--out={out}"],
+        cwd=ROOT,
+        env=environ,
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert ran.returncode == 0, ran.stdout + ran.stderr
+    assert "no TensorFlow is installed, so no answers were compared" in ran.stderr
+    text = (out / "gpu.md").read_text()
+    cells = re.findall(
+        r"^\| (naive|batching) \| (\d+) \|.* \| (\d+) \| 0 \|$", text, re.M
+    )
+    measured = [(server, int(users)) for server, users, _ in cells]
+    assert measured == [(s, n) for s in ("naive", "batching") for n in QUICK.users]
+    assert all(int(requests) > 0 for *_, requests in cells)
+    assert (
+        len(re.findall(r"^\| \d+ \| [\d.,]+ \| [\d.,]+ \| [\d.]+ \|$", text, re.M)) == 7
+    )
+    assert "| batching, a fraction of 0.4 |" in text
+    assert (out / "gpu.png").read_bytes().startswith(b"\x89PNG")

@@ -107,7 +107,7 @@ def _write(found: Found, told: page.About, out: Path) -> None:
     out.mkdir(parents=True, exist_ok=True)
     text = page.markdown(found, told)
     (out / "gpu.md").write_text(text)
-    title = f"{told.machine['GPU']}; a model of {found.row_ms:.0f} ms for one row"
+    title = f"GPU: {told.machine['GPU']}; a model of {found.row_ms:.0f} ms for one row"
     plot.draw(found, title, out / page.PLOT_FILE)
     print(f"\n{text}\nthe page is {out / 'gpu.md'}")
 

@@ -63,3 +63,19 @@ def test_a_trial_run_writes_the_page(tmp_path):
     )
     assert "| batching, a fraction of 0.4 |" in text
     assert (out / "gpu.png").read_bytes().startswith(b"\x89PNG")
+
+
+def test_a_gpu_that_jax_does_not_see(tmp_path):
+    """Where JAX has no part for the GPU, no model is made, and one line says so."""
+    command = [sys.executable, "-m", "bench.gpu.model", str(tmp_path), "gpu"]
+    ran = subprocess.run(
+        [*command, "2", "128", "1", "0.1"],
+        cwd=ROOT,
+        env=os.environ | {"JAX_PLATFORMS": "cpu"},
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert ran.returncode == 1
+    assert ran.stderr.splitlines()[-1].startswith("JAX sees no GPU: ")
+    assert not list(tmp_path.iterdir())

@@ -16,6 +16,8 @@ from tests.support.open_loop_requests import (
 
 _WEIGHTS = {"good": 70, "large": 5, "bad": 10, "slow": 5, "dropped": 10}
 _LARGE_ROWS = 100
+# Blanks behind the rows, so that the body is one that a worker leaves to a thread.
+_FILLER = b" " * (64 << 10)
 _LONGEST_PAUSE_S = 1.5
 _LONGEST_STAY_S = 0.03
 # Above it single precision does not tell whole numbers apart.
@@ -43,10 +45,17 @@ def is_as_promised(one: Outcome) -> bool:
     return one.is_good()
 
 
+def large(request: Request) -> Request:
+    """The same, with a body that a thread of the worker reads."""
+    return replace(request, body=request.body + _FILLER, tag="large")
+
+
 def _changed(request: Request, kind: str, chance: random.Random) -> Request:
     if kind == "bad":
         bodies = (request.body[:-3], json.dumps({"instances": [[1.0]]}).encode())
         return replace(request, body=chance.choice(bodies), tag=kind)
+    if kind == "large":
+        return large(request)
     if kind == "slow":
         pause_s = chance.uniform(0, _LONGEST_PAUSE_S)
         return replace(request, pause_s=pause_s, tag=kind)

@@ -82,7 +82,7 @@ class _Soak:
 
     async def fill_threads(self) -> None:
         """Have each worker start all its threads, which it does as it needs them."""
-        slow = replace(rows_request(0, 0), pause_s=1.0, tag="slow")
+        slow = replace(mix.large(rows_request(0, 0)), pause_s=1.0)
         clients = 3 * _WORKERS * _THREADS
         asked = (self.client.ask(slow) for _ in range(clients))
         self.outcomes += await asyncio.gather(*asked)

@@ -15,6 +15,8 @@ from tests.support.server import (
 
 SLOW = {"base_ms": 300, "per_row_ms": 0, "input_shape": [64], "outputs": 10}
 QUICK = {"base_ms": 1, "per_row_ms": 0, "input_shape": [8], "outputs": 8}
+# Slow enough that a second client comes before the first is done.
+STEADY = {**QUICK, "base_ms": 100}
 
 
 def _rows(count, width=64):
@@ -110,7 +112,7 @@ def test_a_full_queue_refuses_at_once_with_a_time_to_come_again(tmp_path):
 
 def test_a_late_row_is_not_computed(tmp_path):
     """A row whose deadline passes behind others is told so and never runs."""
-    folder = simulated_models(tmp_path, steady={**QUICK, "base_ms": 20})
+    folder = simulated_models(tmp_path, steady=STEADY)
     with (
         serving("--threads=4", model_dir=folder, max_batch_size="1") as server,
         Client(server.port) as first,
@@ -131,7 +133,7 @@ def test_a_late_row_is_not_computed(tmp_path):
 
 def test_the_rows_of_a_client_that_hung_up_are_not_computed(tmp_path):
     """A client that closes its connection while its row waits costs no inference."""
-    folder = simulated_models(tmp_path, steady={**QUICK, "base_ms": 20})
+    folder = simulated_models(tmp_path, steady=STEADY)
     with (
         serving("--threads=4", model_dir=folder, max_batch_size="1") as server,
         Client(server.port) as first,

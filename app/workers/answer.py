@@ -14,6 +14,8 @@ from gunicorn import util
 from gunicorn.http import wsgi
 from gunicorn.workers.gthread import TConn, ThreadWorker
 
+from app.workers.request import create
+
 # What gives the body's parts, as a WSGI application does.
 Respond = Callable[[Any, Any], Awaitable[Iterable[bytes]]]
 
@@ -87,9 +89,7 @@ async def answer(
     try:
         cfg.pre_request(worker, req)
         begun = datetime.datetime.now()
-        response, environ = cast("Any", wsgi.create)(
-            req, conn.sock, conn.client, conn.server, cfg, response_class=WholeResponse
-        )
+        response, environ = create(req, conn, cfg, WholeResponse)
         response.sock = sink
         environ["wsgi.multithread"] = True
         _count(worker, response)

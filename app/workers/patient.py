@@ -15,12 +15,12 @@ from http import HTTPStatus
 from typing import Any, cast
 
 from gunicorn.http import RequestParser, errors
-from gunicorn.http.message import Request
 from gunicorn.workers import gthread
 from gunicorn.workers.gthread import TConn, ThreadWorker
 
 from app.workers.body import DirectBody
 from app.workers.quiet_socket import QuietSocket
+from app.workers.request import RepeatedRequest
 from app.workers.unreader import TimelyUnreader, limit_sending
 
 # What `handle` returns for a connection that is to wait without a thread.
@@ -41,20 +41,6 @@ _STATUSES = (
 )
 # A client's text is repeated in an error only so far.
 _SHOWN = 200
-
-
-class PeerRequest(Request):
-    """A request; whether its peer is a trusted proxy is found out once a connection.
-
-    Gunicorn reads the peer's address anew for each request.
-    """
-
-    def _peer_is_trusted_proxy(self) -> bool:
-        unreader = cast("TimelyUnreader", self.unreader)
-        if unreader.peer_is_trusted is None:
-            trusted = super()._peer_is_trusted_proxy()  # type: ignore[misc]
-            unreader.peer_is_trusted = trusted
-        return bool(unreader.peer_is_trusted)
 
 
 class PatientTls(ssl.SSLSocket):
@@ -156,7 +142,7 @@ def unreader_of(conn: TConn) -> TimelyUnreader | None:
             ours = TimelyUnreader(conn.sock)
             ours.unread(conn.parser.unreader.take_buffered())
             conn.parser.unreader = ours
-            cast("Any", conn.parser).mesg_class = PeerRequest
+            cast("Any", conn.parser).mesg_class = RepeatedRequest
             conn.sock.setblocking(False)
     unreader = getattr(conn.parser, "unreader", None)
     return unreader if isinstance(unreader, TimelyUnreader) else None

@@ -16,6 +16,8 @@ from typing import TYPE_CHECKING
 
 from gunicorn.http.unreader import SocketUnreader
 
+from app.workers.peer import Peer
+
 if TYPE_CHECKING:
     from _typeshed import ReadableBuffer
 
@@ -45,8 +47,7 @@ class TimelyUnreader(SocketUnreader):
     def __init__(self, sock: socket.socket) -> None:
         """Store the connection; there is no deadline yet."""
         super().__init__(sock)
-        # Whether who sends is a proxy to be believed; None: not known yet.
-        self.peer_is_trusted: bool | None = None
+        self.peer = Peer()
         self._deadline = 0.0
         self._bytes_left: int | None = None
         self._header_since: float | None = None
@@ -68,6 +69,10 @@ class TimelyUnreader(SocketUnreader):
     def unread(self, data: "ReadableBuffer") -> None:
         """As Unreader.unread, but alone it is not copied."""
         self.buf = io.BytesIO(bytes(data) + self.take_buffered())
+
+    def header(self) -> bytes:
+        """The whole header that is here; nothing: it is not all here."""
+        return self.buf.getvalue()[: self._header_bytes]
 
     def has_header(self) -> bool:
         """Take what has come; say whether it is a header, or one no more can help.
@@ -105,7 +110,7 @@ class TimelyUnreader(SocketUnreader):
         if not self.has_header():
             return None
         data = self.buf.getvalue()
-        head = data[: self._header_bytes]
+        head = self.header()
         lengths = _LENGTH.findall(head)
         if (
             not head.startswith(b"POST ")

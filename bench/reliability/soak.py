@@ -34,6 +34,7 @@ _LONGEST_WARM_UP_S = 60.0
 _SETTLED_S = 3.0
 _LOOK_S = 0.1
 _PATIENCE_S = 15.0
+_MOST_ROUNDS = 10
 _GROWTH = 0.02
 _DEVICE = device(base_ms=5, per_row_ms=0.05)
 
@@ -81,11 +82,21 @@ class _Soak:
     began_at: float = field(default_factory=time.monotonic)
 
     async def fill_threads(self) -> None:
-        """Have each worker start all its threads, which it does as it needs them."""
+        """Have each worker start all its threads, which it does as it needs them.
+
+        Which of them takes a client in is up to the kernel, so there may be several
+        rounds of clients: until one adds no thread, and all workers have as many.
+        """
         slow = replace(mix.large(rows_request(0, 0)), pause_s=1.0)
         clients = 3 * _WORKERS * _THREADS
-        asked = (self.client.ask(slow) for _ in range(clients))
-        self.outcomes += await asyncio.gather(*asked)
+        threads: list[int] = []
+        for _ in range(_MOST_ROUNDS):
+            before = threads
+            asked = (self.client.ask(slow) for _ in range(clients))
+            self.outcomes += await asyncio.gather(*asked)
+            threads = [held_by([pid]).threads for pid in self.server.workers()]
+            if threads == before and len(set(threads)) == 1:
+                break
 
     async def phase(self, seconds: float, seed: int) -> None:
         """Serve the mix for so long, then note what is held when all have gone."""

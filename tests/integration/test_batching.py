@@ -15,8 +15,8 @@ from tests.support.server import (
 
 SLOW = {"base_ms": 300, "per_row_ms": 0, "input_shape": [64], "outputs": 10}
 QUICK = {"base_ms": 1, "per_row_ms": 0, "input_shape": [8], "outputs": 8}
-# Slow enough that a second client comes before the first is done.
-STEADY = {**QUICK, "base_ms": 100}
+# Slow enough for a second client to come before the rows of a first are computed.
+STEADY = {**QUICK, "base_ms": 50}
 
 
 def _rows(count, width=64):
@@ -140,7 +140,8 @@ def test_the_rows_of_a_client_that_hung_up_are_not_computed(tmp_path):
     ):
         first.send([[0.0] * 8] * 16)
         waiting = 'basket_queue_rows{model="steady",version="1"}'
-        wait_until(lambda: server.metric(waiting) > 0, 10)
+        # All of them would fill the queue.
+        wait_until(lambda: 0 < server.metric(waiting) < 16, 10)
         with Client(server.port) as second:
             second.send([[1.0] * 8])
         assert first.receive().status == 200

@@ -11,7 +11,8 @@ from gunicorn.config import Config
 from gunicorn.http import errors
 from gunicorn.workers.gthread import ThreadWorker
 
-from app.workers.patient import DEFER, PatientThreadWorker, PeerRequest
+from app.workers.patient import DEFER, PatientThreadWorker
+from app.workers.request import RepeatedRequest
 from app.workers.unreader import TimelyUnreader
 
 
@@ -123,5 +124,7 @@ def test_a_peer_is_believed_for_all_of_its_connection(peer, scheme, monkeypatch)
         unreader = TimelyUnreader(server)
         for _ in range(2):
             unreader.unread(b"GET / HTTP/1.1\r\nX-Forwarded-Proto: https\r\n\r\n")
-            assert PeerRequest(config, unreader, (peer, 1)).scheme == scheme
-            monkeypatch.setattr(PeerRequest.__base__, "_peer_is_trusted_proxy", None)
+            assert RepeatedRequest(config, unreader, (peer, 1)).scheme == scheme
+            monkeypatch.setattr(
+                RepeatedRequest.__base__, "_peer_is_trusted_proxy", None
+            )

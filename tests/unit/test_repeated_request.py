@@ -1,0 +1,175 @@
+"""Requests whose header repeats are as Gunicorn's own, and not parsed again."""
+
+import socket
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+from gunicorn.config import Config
+from gunicorn.http.errors import ParseException
+from gunicorn.http.message import Request
+from gunicorn.http.wsgi import Response
+from hypothesis import given
+from hypothesis import strategies as st
+
+from app.workers.request import RepeatedRequest, create
+from app.workers.unreader import TimelyUnreader
+
+PEER = ("10.1.2.3", 4711)
+# Of one request alone; the last is a function of the response.
+OWN = {"wsgi.input", "wsgi.errors", "wsgi.early_hints", "gunicorn.socket"}
+HEADERS = [
+    "POST /predict HTTP/1.1\r\nHost: a\r\nContent-Length: 3\r\n",
+    "POST /predict HTTP/1.1\r\nHost: a\r\nContent-Length: 4\r\n",
+    "POST /predict?top=2 HTTP/1.1\r\nHost: a\r\nContent-Length: 3\r\n",
+    "POST /a%20b HTTP/1.0\r\nContent-Length: 3\r\nConnection: keep-alive\r\n",
+    "POST / HTTP/1.1\r\nHost: a\r\nX-Forwarded-Proto: https\r\nContent-Length: 3\r\n",
+    "POST / HTTP/1.1\r\nHost: a\r\nExpect: 100-continue\r\nContent-Length: 3\r\n",
+    "POST / HTTP/1.1\r\nHost: a\r\nTransfer-Encoding: gzip, chunked\r\n",
+    "GET /metrics HTTP/1.1\r\nHost: b\r\nAccept: a\r\nAccept: b\r\n",
+    "GET / HTTP/1.1\r\nHost: a\r\nHost: b\r\n",
+    "nonsense\r\n",
+]
+
+
+class Connection:
+    """One end of a connection, whose requests are read one after another."""
+
+    def __init__(self) -> None:
+        self.config = Config()
+        self.config.set("forwarded_allow_ips", PEER[0])
+        self.client, self.server = socket.socketpair()
+        self.unreader = TimelyUnreader(self.server)
+        self.count = 0
+
+    def __enter__(self) -> "Connection":
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.client.close()
+        self.server.close()
+
+    def request(self, header: str, body: bytes = b"abc") -> Any:
+        """The request of a header, which comes with its body in one piece."""
+        self.unreader.take_buffered()
+        self.client.sendall(header.encode() + b"\r\n" + body)
+        assert self.unreader.has_header()
+        return self.read()
+
+    def read(self) -> Any:
+        """The request that is here."""
+        self.count += 1
+        return RepeatedRequest(self.config, self.unreader, PEER, self.count)
+
+    def environ(self, request: Any) -> dict[str, Any]:
+        conn: Any = SimpleNamespace(
+            sock=self.server, client=PEER, server=("127.0.0.1", 80)
+        )
+        return create(request, conn, self.config, Response)[1]
+
+
+@pytest.fixture
+def connection():
+    with Connection() as one:
+        yield one
+
+
+@pytest.fixture
+def parsed(monkeypatch):
+    """How often Gunicorn has parsed a header."""
+    times = []
+    parse = Request.parse
+
+    def note(request, unreader):
+        times.append(1)
+        return parse(request, unreader)
+
+    monkeypatch.setattr(Request, "parse", note)
+    return times
+
+
+def all_of(request: Any) -> dict[str, Any]:
+    found = {**vars(request), "body": type(request.body.reader)}
+    return {key: found[key] for key in found.keys() - {"unreader", "header", "cfg"}}
+
+
+def comparable(environ: dict[str, Any]) -> dict[str, Any]:
+    return {key: value for key, value in environ.items() if key not in OWN}
+
+
+def test_a_header_is_parsed_once(connection, parsed):
+    """As long as the header stays the same, only bodies are read."""
+    bodies = []
+    for body in (b"abc", b"def", b"ghi"):
+        request = connection.request(HEADERS[0], body)
+        environ = connection.environ(request)
+        bodies.append(environ["wsgi.input"].read())
+    assert bodies == [b"abc", b"def", b"ghi"]
+    assert len(parsed) == 1
+
+
+def test_another_header_is_parsed(connection, parsed):
+    """Only what is the same to the last byte is the header of before."""
+    for header in (HEADERS[0], HEADERS[2], HEADERS[0]):
+        assert connection.request(header).uri == header.split()[1]
+    assert len(parsed) == 3
+
+
+@given(st.lists(st.sampled_from(HEADERS), max_size=6))
+def test_it_is_as_gunicorn_s_own(headers):
+    """Whatever came before, a request and its environment are as if it came alone."""
+    with Connection() as kept:
+        for number, header in enumerate(headers, 1):
+            with Connection() as alone:
+                alone.count = number - 1
+                try:
+                    wanted = alone.request(header)
+                except ParseException as error:
+                    with pytest.raises(type(error)):
+                        kept.request(header)
+                    continue
+                request = kept.request(header)
+                assert all_of(request) == all_of(wanted)
+                environ = kept.environ(request)
+                assert comparable(environ) == comparable(alone.environ(wanted))
+                assert environ["wsgi.input"] is request.body
+                assert environ["gunicorn.socket"] is kept.server
+
+
+def test_what_an_application_adds_stays_with_its_request(connection):
+    """An environment that was written to is not that of the next request."""
+    for _ in range(3):
+        environ = connection.environ(connection.request(HEADERS[0]))
+        assert "flask.seen" not in environ
+        assert environ["REQUEST_METHOD"] == "POST"
+        environ["flask.seen"] = environ["REQUEST_METHOD"] = "?"
+
+
+def test_a_connection_that_ends_stays_ended(connection):
+    """That one request is the connection's last says nothing of one like it."""
+    connection.request(HEADERS[0]).force_close()
+    assert not connection.request(HEADERS[0]).should_close()
+
+
+@pytest.mark.parametrize(
+    "header",
+    [HEADERS[0] + f"X-Long: {'x' * 4096}\r\n", HEADERS[5]],
+    ids=["long", "one that wants an answer first"],
+)
+def test_what_is_not_kept(connection, parsed, header):
+    """A long header would stay in memory, and one that expects has to be answered."""
+    for _ in range(2):
+        connection.environ(connection.request(header))
+    assert len(parsed) == 2
+
+
+def test_a_header_in_pieces_is_parsed(connection, parsed):
+    """What was not all there when it was looked at goes Gunicorn's way."""
+    for _ in range(2):
+        connection.unreader.take_buffered()
+        connection.unreader.begin_header(60)
+        connection.client.sendall(HEADERS[0].encode())
+        assert not connection.unreader.has_header()
+        connection.client.sendall(b"\r\nabc")
+        assert connection.read().uri == "/predict"
+    assert len(parsed) == 2

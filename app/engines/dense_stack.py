@@ -10,13 +10,18 @@ from pathlib import Path
 
 from app.engines import fitting
 from app.engines.keras_tensorflow import KerasTensorFlowEngine, keras
+from app.errors import ModelLoadError
 
 _CLASSES = 10
 # Enough layers to see the time of one; fewer than this can't be fitted closely.
 _FEWEST_LAYERS = 5
 _SMALLEST_WIDTH = 64
-# Depths whose difference gives the time of a layer.
+# Keras calls itself for each layer, which Python ends at about a thousand.
+_MOST_LAYERS = 500
+# Depths whose difference gives the time of a layer; noise may make it next to nothing,
+# so it counts as at least this part of the deeper one's.
 _PROBES = (4, 12)
+_LEAST_PART = 1 / 48
 
 
 @dataclass(frozen=True)
@@ -57,7 +62,8 @@ def fit(
     round them again.
 
     Raises:
-        ModelLoadError: none of several tries was within `tolerance`.
+        ModelLoadError: none of several tries was within `tolerance`, or that takes too
+            many layers.
     """
     pool, per_layer_ms = _time_of_a_layer(width, max_bytes)
     while latency_ms / per_layer_ms < _FEWEST_LAYERS and width > _SMALLEST_WIDTH:
@@ -82,7 +88,16 @@ class LayerPool:
         self._scores = keras.layers.Dense(_CLASSES, name="scores")
 
     def build(self, count: int) -> Stack:
-        """A stack whose values neither grow nor die on the way through it."""
+        """A stack whose values neither grow nor die on the way through it.
+
+        Raises:
+            ModelLoadError: it would be too deep for Keras.
+        """
+        if count > _MOST_LAYERS:
+            raise ModelLoadError(
+                f"{count} layers of {self._width} x {self._width} would be needed, "
+                f"and {_MOST_LAYERS} are the most; take a larger --width"
+            )
         while len(self._dense) < min(count, self._most):
             self._dense.append(
                 keras.layers.Dense(
@@ -113,4 +128,4 @@ def _time_of_a_layer(width: int, max_bytes: int) -> tuple[LayerPool, float]:
     """Milliseconds that one more layer adds for one row, and the layers used."""
     pool = LayerPool(width, max_bytes)
     short, long = (pool.build(layers).time_ms(1) for layers in _PROBES)
-    return pool, max((long - short) / (_PROBES[1] - _PROBES[0]), 1e-3)
+    return pool, max((long - short) / (_PROBES[1] - _PROBES[0]), long * _LEAST_PART)

@@ -97,3 +97,15 @@ def test_a_larger_tolerance_takes_what_there_is(machine):
     """With a tolerance of 1 the first try, off by half, is the model."""
     _tries_take(machine, 45)
     assert _fit(30, tolerance=1).layers == 30
+
+
+def test_a_first_look_that_noise_spoils(machine):
+    """Where the deeper stack seems to take no longer, the first guess is still sane."""
+    machine.took_ms = lambda nth, layers, _: 12 if nth < _PROBES else layers
+    assert _fit(30).layers == 30
+
+
+def test_more_layers_than_keras_takes(machine):
+    """What would take a thousand layers is refused, with what may help."""
+    with pytest.raises(ModelLoadError, match=r"1000 layers of 64 x 64 .*--width"):
+        _fit(1000)

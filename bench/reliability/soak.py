@@ -25,7 +25,7 @@ from tests.support.open_loop_requests import Outcome, rows_request
 from tests.support.server import Server, serving, simulated_models
 
 _WORKERS = 2
-_THREADS = 24
+_THREADS = 4
 _RATE = 100.0
 _SWAP_EVERY_S = 4.0
 _SHOW_EVERY_S = 10.0
@@ -85,17 +85,18 @@ class _Soak:
         """Have each worker start all its threads, which it does as it needs them.
 
         Which of them takes a client in is up to the kernel, so there may be several
-        rounds of clients: until one adds no thread, and all workers have as many; or
-        until one is not answered as it should be.
+        rounds of new clients: until one adds no thread, and all workers have as many;
+        or until one is not answered as it should be.
         """
-        slow = replace(mix.large(rows_request(0, 0)), pause_s=1.0)
-        clients = 3 * _WORKERS * _THREADS
+        slow = replace(mix.large(rows_request(0, 0)), pause_s=0.3)
+        clients = 6 * _WORKERS * _THREADS
         threads: list[int] = []
         for _ in range(_MOST_ROUNDS):
             before = threads
             asked = (self.client.ask(slow) for _ in range(clients))
             seen = await asyncio.gather(*asked)
             self.outcomes += seen
+            self.client.close()
             threads = [held_by([pid]).threads for pid in self.server.workers()]
             are_full = threads == before and len(set(threads)) == 1
             if are_full or not all(map(mix.is_as_promised, seen)):

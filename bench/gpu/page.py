@@ -1,10 +1,11 @@
 """The page on a GPU, in Markdown."""
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 from bench.gpu.run import LARGEST, Found
 from bench.peers.cells import Cell
+from bench.peers.tables import table
 
 PLOT_FILE = "gpu.png"
 
@@ -33,7 +34,8 @@ def _lines(found: Found, about: About) -> Iterator[str]:
     if about.trial:
         yield "**A trial run, which shows that the command works: no figures.**\n"
     yield f"`{about.command}`, on {about.date}. All of this page is written by it.\n"
-    yield from _table(("", ""), about.machine.items())
+    yield from table(("", ""), about.machine.items())
+    yield ""
     yield (
         f"The model shows a row of 64 numbers to a recurrent layer {found.steps:,} "
         f"times. Each time all its weights are read, {found.weights_mib:,.3g} MiB of "
@@ -52,12 +54,14 @@ def _lines(found: Found, about: About) -> Iterator[str]:
     )
     times = ("mean (s)", "95th percentile (s)", "requests/s")
     heading = ("server", "users", *times, "rows in a batch", "requests", "failed")
-    yield from _table(heading, map(_cell, found.cells))
+    yield from table(heading, map(_cell, found.cells))
+    yield ""
     yield "## Sizes of a batch\n"
     yield "The engine alone, in a process of its own, without a server.\n"
-    yield from _table(
+    yield from table(
         ("rows", "a batch (ms)", "rows/s", "x one row"), _sizes(found.rates)
     )
+    yield ""
     yield "## Memory\n"
     yield (
         "How much more of the card's memory is in use when the server has given its "
@@ -74,9 +78,10 @@ def _lines(found: Found, about: About) -> Iterator[str]:
         )
         for each in found.memory
     ]
-    yield from _table(
+    yield from table(
         ("server", "first answer (MiB)", f"{LARGEST} rows (MiB)", "of the card"), rows
     )
+    yield ""
 
 
 def _cell(cell: Cell) -> tuple[str, ...]:
@@ -92,11 +97,3 @@ def _sizes(rates: Sequence[tuple[int, float]]) -> Iterator[tuple[str, ...]]:
     for rows, rate in rates:
         took_ms = rows / rate * 1000
         yield str(rows), f"{took_ms:.1f}", f"{rate:,.1f}", f"{rate / alone:.1f}"
-
-
-def _table(heading: Sequence[str], rows: Iterable[Sequence[str]]) -> Iterator[str]:
-    yield f"| {' | '.join(heading)} |"
-    yield "|---" * len(heading) + "|"
-    for row in rows:
-        yield f"| {' | '.join(row)} |"
-    yield ""

@@ -35,7 +35,7 @@ def markdown(campaign: Campaign) -> str:
                 lines += _by_clients(mine, speed=load.by_users)
     lines += ["## Aims", ""]
     told = [aim.told(figures) for aim in AIMS]
-    lines += _table(("aim", "limit", "measured", "reached"), told)
+    lines += table(("aim", "limit", "measured", "reached"), told)
     return "\n".join(lines)
 
 
@@ -85,7 +85,7 @@ def _throughput(rows: Sequence[Cell], rounds: int) -> list[str]:
     clients = rows[0].clients.count
     often = "one round" if rounds == 1 else f"median of {rounds} rounds"
     said = f"{clients} connections, without think time; {often}."
-    return [said, "", *_table((*heading, *more, *ratios), body), ""]
+    return [said, "", *table((*heading, *more, *ratios), body), ""]
 
 
 def _bare(figures: Figures, load: str) -> list[str]:
@@ -103,7 +103,7 @@ def _bare(figures: Figures, load: str) -> list[str]:
     ]
     heading = ("server", "round", "rows in a batch", "served rows/s")
     more = ("the engine alone, rows/s", "share")
-    return [*_table((*heading, *more), body), ""] if body else []
+    return [*table((*heading, *more), body), ""] if body else []
 
 
 def _by_clients(rows: Sequence[Cell], *, speed: bool) -> list[str]:
@@ -122,7 +122,7 @@ def _by_clients(rows: Sequence[Cell], *, speed: bool) -> list[str]:
         else "Requests/s, and how many failed, on a simulated device."
     )
     heading = ["server", "setting", *map(str, clients), *([] if speed else ["kept"])]
-    return [said, "", *_table(heading, body), ""]
+    return [said, "", *table(heading, body), ""]
 
 
 def _cell(row: Cell | None, *, speed: bool) -> str:
@@ -137,6 +137,7 @@ def _is_basket(row: Cell) -> bool:
     return SET_UPS[row.server].title.startswith("Basket")
 
 
-def _table(heading: Sequence[str], body: Iterable[Sequence[str]]) -> list[str]:
+def table(heading: Sequence[str], body: Iterable[Sequence[str]]) -> list[str]:
+    """The lines of a Markdown table."""
     lines = [f"| {' | '.join(cells)} |" for cells in (heading, *body)]
     return [lines[0], "|" + "---|" * len(heading), *lines[1:]]

@@ -11,7 +11,7 @@ from tensorflow.python.framework.convert_to_constants import (
     convert_variables_to_constants_v2,
 )
 
-from app.engines import inline
+from app.engines import folding, inline
 
 # Constants stand in the graph several times while TensorFlow works on it, and a graph
 # ends at 2 GiB.
@@ -31,7 +31,7 @@ def frozen(function: tf.types.experimental.PolymorphicFunction) -> Computes:
     concrete = function.get_concrete_function()
     if not _may_be_frozen(concrete):
         return function  # type: ignore[no-any-return]
-    constant = convert_variables_to_constants_v2(concrete)
+    constant = folding.folded(convert_variables_to_constants_v2(concrete))
     # TensorFlow flattens a dict in the order of its sorted keys.
     names = sorted(concrete.structured_outputs)
     if inline.is_worth_it(constant):

@@ -16,6 +16,7 @@ from PIL import Image
 
 from bench.peers.loads import LOADS, Load, Prepared, found_in
 from bench.vision.set_ups import photographs
+from tests.support.keras_models import tell_apart
 from tests.support.server import ROOT, simulated_models
 
 _SEED = 8
@@ -99,7 +100,7 @@ def _make_mnet(folder: Path, version: Path) -> None:
     scaled = keras.layers.Rescaling(1 / 127.5, -1)(taken)
     model = keras.Model(taken, net(scaled))
     pixels = np.stack([_pixels(file) for file in photographs(folder / "bodies")])
-    _tell_apart(net, keras.Model(net.input, net.layers[-2].output), pixels)
+    tell_apart(keras, net, pixels / np.float32(127.5) - 1)
     np.save(folder / "expected.npy", model(pixels).numpy())
     model.save(version / "model.keras")
     (version.parent / "basket.toml").write_text(_IMAGE)
@@ -110,20 +111,6 @@ def _make_mnet(folder: Path, version: Path) -> None:
 def _pixels(file: Path) -> npt.NDArray[np.uint8]:
     small = Image.open(file).resize((_SIDE, _SIDE), Image.Resampling.NEAREST)
     return np.asarray(small)
-
-
-def _tell_apart(net: object, features: object, pixels: npt.NDArray[np.uint8]) -> None:
-    """Have the random net answer each picture with another class, and surely.
-
-    Its last layer is scaled so that what it adds up is, over these pictures, of mean 0
-    and standard deviation 3; an answer for another's picture is then seen as wrong.
-    """
-    seen = features(pixels / np.float32(127.5) - 1).numpy()  # type: ignore[operator]
-    last = net.layers[-1]  # type: ignore[attr-defined]
-    kernel, _ = last.get_weights()
-    sums = seen @ kernel
-    kernel *= 3 / sums.std(axis=0)
-    last.set_weights([kernel, -(seen @ kernel).mean(axis=0)])
 
 
 if __name__ == "__main__":

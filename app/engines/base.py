@@ -69,6 +69,9 @@ class Engine(Protocol):
     def run(self, batch: Tensors, signature_name: str = DEFAULT_SIGNATURE) -> Tensors:
         """Compute one batch: inputs (rows, *shape) to outputs (rows, *shape).
 
+        The inputs are the caller's, who may write over them afterwards. They are left
+        as they are; outputs may be views of them.
+
         Raises:
             OutOfDeviceMemory: the batch does not fit; a smaller one may.
             Exception: whatever the model raises.

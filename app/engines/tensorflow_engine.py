@@ -11,10 +11,13 @@ from dataclasses import dataclass
 # Read by TensorFlow when it is imported.
 os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "2")
 
+import numpy as np
 import tensorflow as tf
+from tensorflow.python.eager import context
+from tensorflow.python.framework import ops
 
 from app import gpus
-from app.engines.base import DEFAULT_SIGNATURE, Signature, Tensors
+from app.engines.base import DEFAULT_SIGNATURE, Array, Signature, Tensors
 from app.engines.freezing import frozen
 from app.engines.inline import Inline
 from app.errors import OutOfDeviceMemory
@@ -81,10 +84,11 @@ class TensorFlowEngine:
             OutOfDeviceMemory: TensorFlow's ResourceExhaustedError.
         """
         signature = self.signatures[signature_name]
-        inputs = [tf.constant(batch[spec.name]) for spec in signature.inputs]
+        inputs = [_tensor(batch[spec.name]) for spec in signature.inputs]
         try:
             outputs = self._computes[signature_name](*inputs)
-            return {name: output.numpy() for name, output in outputs.items()}
+            # Not numpy(), which copies.
+            return {name: np.asarray(output) for name, output in outputs.items()}
         except tf.errors.ResourceExhaustedError as error:
             raise OutOfDeviceMemory(
                 f"a batch of {inputs[0].shape[0]} rows does not fit into the device's "
@@ -97,6 +101,14 @@ class TensorFlowEngine:
         for compute in computes.values():
             if isinstance(compute, Inline):
                 compute.close()
+
+
+def _tensor(array: Array) -> tf.Tensor:
+    """The array as a tensor: in its own memory, where that is aligned.
+
+    tf.constant copies it first, so that a tensor never changes with an array.
+    """
+    return ops.EagerTensor(array, context.context().device_name, None)
 
 
 def limit_gpu_memory(fraction: float | None) -> None:

@@ -7,9 +7,10 @@ from typing import Protocol
 
 import numpy as np
 
-from app.engines.base import Array, Engine, Signature, Tensors
+from app.engines.base import Engine, Signature, Tensors
 from app.errors import BasketError, ModelFailed, WrongOutputs
 from app.serving.line import Piece, rows_in
+from app.serving.stack import Stack
 
 _log = logging.getLogger(__name__)
 
@@ -52,10 +53,13 @@ def padded(rows: int, sizes: Sequence[int]) -> int:
     return sizes[place] if place < len(sizes) else rows
 
 
-def compute(engine: Engine, pieces: Sequence[Piece], size: int) -> Tensors:
+def compute(
+    engine: Engine, pieces: Sequence[Piece], size: int, stack: Stack
+) -> Tensors:
     """The outputs (size, *shape) for the pieces' rows, filled up to a batch of `size`.
 
-    What the engine gives for the rows that fill it up comes last.
+    What the engine gives for the rows that fill it up comes last. Nothing of it lies in
+    the stack, which the next batch overwrites.
 
     Raises:
         BasketError: as the engine raised it, or ModelFailed for all else it may raise,
@@ -63,43 +67,29 @@ def compute(engine: Engine, pieces: Sequence[Piece], size: int) -> Tensors:
     """
     name = pieces[0].job.signature_name
     try:
-        given = engine.run(_stack(pieces, size - rows_in(pieces)), name)
+        given = engine.run(_batch(pieces, size - rows_in(pieces), stack), name)
     except BasketError:
         raise
     except BaseException as error:  # a model may raise anything, SystemExit too
         _log.debug("the model failed", exc_info=True)
         raise ModelFailed(f"the model failed ({type(error).__name__})") from error
-    return _checked(given, size, engine.signatures[name])
+    checked = _checked(given, size, engine.signatures[name])
+    return {name: stack.own(array) for name, array in checked.items()}
 
 
-def _stack(pieces: Sequence[Piece], padding: int) -> Tensors:
+def _batch(pieces: Sequence[Piece], padding: int, stack: Stack) -> Tensors:
     """The pieces' rows under each other, then the last row `padding` times more.
 
     As in TensorFlow Serving, real rows fill a batch up: a model may fail on zeros.
     What is one piece without padding stays a view.
     """
-    stacked = {}
+    batch = {}
     for name in pieces[0].job.inputs:
         parts = [job.inputs[name][start:stop] for job, start, stop in pieces]
         if padding:
             parts.append(np.repeat(parts[-1][-1:], padding, axis=0))
-        stacked[name] = _under_each_other(parts) if len(parts) > 1 else parts[0]
-    return stacked
-
-
-def _under_each_other(parts: Sequence[Array]) -> Array:
-    """The rows of all parts, which share dtype and row shape, in one array.
-
-    bytes.join copies without letting go of the interpreter's lock. np.concatenate
-    lets go for each part, and among many request threads the batching thread would
-    wait for it again as often.
-    """
-    first = parts[0]
-    if first.dtype.hasobject:
-        return np.concatenate(parts)
-    rows = sum(len(part) for part in parts)
-    joined = b"".join([np.ascontiguousarray(part).data for part in parts])
-    return np.frombuffer(joined, first.dtype).reshape(rows, *first.shape[1:])
+        batch[name] = stack.put(name, parts) if len(parts) > 1 else parts[0]
+    return batch
 
 
 def _checked(outputs: Tensors, rows: int, signature: Signature) -> Tensors:

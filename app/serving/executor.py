@@ -20,6 +20,7 @@ from app.serving.fuse import Fuse
 from app.serving.job import Key, tell
 from app.serving.job_queue import is_dead
 from app.serving.line import Piece, rows_in
+from app.serving.stack import Stacks
 
 _log = logging.getLogger(__name__)
 
@@ -57,6 +58,7 @@ class Executor:
         # Rows of the batch that runs, and since when; when the last one ended.
         self._running: tuple[int, float] | None = None
         self._finished_at = clock()
+        self._stacks = Stacks()
 
     @property
     def max_batch_size(self) -> int:
@@ -172,7 +174,8 @@ class Executor:
         outputs: Tensors = {}
         failure: BasketError | None = None
         try:
-            outputs = compute(self._engine, pieces, size)
+            with self._stacks.one() as stack:
+                outputs = compute(self._engine, pieces, size, stack)
         except BasketError as error:
             failure = error
         finished_at = self._clock()

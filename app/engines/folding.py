@@ -45,7 +45,7 @@ def folded(function: _ConcreteFunction) -> _ConcreteFunction:
         steps = dict(_steps(convolution, outputs))
         if steps:
             *_, last = steps
-            weights, bias = _folded(convolution, steps.values())
+            weights, bias = _weights_and_bias(convolution, steps.values())
             weights_node = _constant(f"{convolution.name}/folded_weights", weights)
             bias_node = _constant(f"{convolution.name}/folded_bias", bias)
             graph_def.node.extend([weights_node, bias_node])
@@ -70,13 +70,16 @@ def _has_channels_last(operation: tf.Operation) -> bool:
     return bool(operation.get_attr("data_format") == b"NHWC")
 
 
-def _with_constants_computed(graph: tf.Graph, outputs: Collection[str]) -> _GraphDef:
-    """The graph, in which what depends on no input is a constant."""
+def _with_constants_computed(graph: tf.Graph, kept: Collection[str]) -> _GraphDef:
+    """The graph, in which what depends on no input is a constant.
+
+    The tensors with the names that are `kept` stay, whatever becomes of the others.
+    """
     meta_graph = tf.compat.v1.train.export_meta_graph(
         graph_def=graph.as_graph_def(), graph=graph
     )
     # By this name TensorFlow knows what is wanted of the graph.
-    meta_graph.collection_def["train_op"].node_list.value.extend(outputs)
+    meta_graph.collection_def["train_op"].node_list.value.extend(kept)
     config = tf.compat.v1.ConfigProto()
     options = config.graph_options.rewrite_options
     options.min_graph_nodes = -1  # small graphs as well
@@ -116,11 +119,10 @@ def _step(operation: tf.Operation, tensor: tf.Tensor) -> _Step | None:
             return ones, summand
         case "BiasAdd", [summand] if _has_channels_last(operation):
             return ones, summand
-        case "FusedBatchNormV3", [scale, offset, mean, variance] if _is_for_inference(
-            operation
-        ):
-            factor = scale / np.sqrt(variance + operation.get_attr("epsilon"))
-            return factor, offset - mean * factor
+        case "FusedBatchNormV3", [scale, offset, mean, variance]:
+            if _is_for_inference(operation):
+                factor = scale / np.sqrt(variance + operation.get_attr("epsilon"))
+                return factor, offset - mean * factor
     return None
 
 
@@ -145,8 +147,10 @@ def _is_for_inference(normalisation: tf.Operation) -> bool:
     )
 
 
-def _folded(convolution: tf.Operation, steps: Iterable[_Step]) -> tuple[_Array, _Array]:
-    """The weights and the bias with which the convolution does all steps."""
+def _weights_and_bias(
+    convolution: tf.Operation, steps: Iterable[_Step]
+) -> tuple[_Array, _Array]:
+    """Those with which a convolution does all steps."""
     weights = tf.get_static_value(convolution.inputs[1])
     channels = convolution.outputs[0].shape[-1]
     factor, bias = np.ones(channels, np.float32), np.zeros(channels, np.float32)

@@ -1,7 +1,6 @@
-"""Turns a traced function's variables into constants, so that TensorFlow can fold them.
+"""Turns a traced function's variables into constants, so that they can be folded.
 
-With constants it merges batch normalisation and biases into the convolutions before
-them. `python -m bench.freezing` measures what that saves.
+`python -m bench.freezing` measures what that saves.
 """
 
 from collections.abc import Callable, Iterator

@@ -312,6 +312,24 @@ def test_a_padding_that_others_want_stays_for_them(tf):
     assert "Pad" in _fold(tf, compute)
 
 
+def test_inputs_stay_that_no_convolution_takes(tf):
+    """A folded graph takes all inputs, also those it ignores or only hands through."""
+    from app.engines.folding import folded  # noqa: PLC0415
+
+    def compute(x, ignored, handed):
+        del ignored
+        return handed, tf.nn.conv2d(x, _kernel(), 1, "SAME") * _numbers(_FILTERS)
+
+    number = tf.TensorSpec([None], tf.float32)
+    rows = tf.TensorSpec([None, *_ROWS.shape[1:]], tf.float32)
+    function = tf.function(compute, input_signature=[rows, number, number])
+    constant = function.get_concrete_function()
+    given = [tf.constant(_ROWS), tf.constant([1.0]), tf.constant([2.0])]
+    handed, computed = folded(constant).inference_fn.call_flat(*given)
+    assert handed.numpy().tolist() == [2.0]
+    np.testing.assert_allclose(computed, constant(*given)[1], rtol=2e-5, atol=2e-5)
+
+
 def test_an_engine_answers_as_its_picture_model_does(tf):
     """Layers as in MobileNetV2, trained, answer as Keras does when they are served."""
     from app.engines.keras_tensorflow import (  # noqa: PLC0415

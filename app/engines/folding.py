@@ -42,10 +42,12 @@ def folded(function: _ConcreteFunction) -> _ConcreteFunction:
         tf.import_graph_def(graph_def, name="")
     nodes = {node.name: node for node in graph_def.node}
     for convolution in filter(_is_convolution, graph.get_operations()):
-        steps = dict(_steps(convolution, outputs))
+        weights = tf.get_static_value(convolution.inputs[1])
+        steps = {} if weights is None else dict(_steps(convolution, outputs))
         if steps:
             *_, last = steps
-            weights, bias = _weights_and_bias(convolution, steps.values())
+            factor, bias = _as_one(steps.values())
+            weights = weights * factor.reshape(_channel_axes(convolution))
             weights_node = _constant(f"{convolution.name}/folded_weights", weights)
             bias_node = _constant(f"{convolution.name}/folded_bias", bias)
             graph_def.node.extend([weights_node, bias_node])
@@ -91,8 +93,6 @@ def _steps(
     convolution: tf.Operation, outputs: Collection[str]
 ) -> Iterator[tuple[tf.Operation, _Step]]:
     """The operations to fold: nothing else wants what lies between."""
-    if tf.get_static_value(convolution.inputs[1]) is None:
-        return
     (tensor,) = convolution.outputs
     while tensor.name not in outputs and len(tensor.consumers()) == 1:
         (operation,) = tensor.consumers()
@@ -147,19 +147,23 @@ def _is_for_inference(normalisation: tf.Operation) -> bool:
     )
 
 
-def _weights_and_bias(
-    convolution: tf.Operation, steps: Iterable[_Step]
-) -> tuple[_Array, _Array]:
-    """Those with which a convolution does all steps."""
-    weights = tf.get_static_value(convolution.inputs[1])
-    channels = convolution.outputs[0].shape[-1]
-    factor, bias = np.ones(channels, np.float32), np.zeros(channels, np.float32)
-    for times, plus in steps:
-        factor, bias = factor * times, bias * times + plus
-    # Depthwise, a channel is one of the last axis for each of the one before.
+def _as_one(steps: Iterable[_Step]) -> _Step:
+    """The step that does what all do, one after the other."""
+    first, *others = steps
+    factor, summand = first
+    for times, plus in others:
+        factor, summand = factor * times, summand * times + plus
+    return factor, summand
+
+
+def _channel_axes(convolution: tf.Operation) -> list[int]:
+    """The sizes of the last axes of its weights, which make up its channels.
+
+    Depthwise, a channel is one of the last axis for each of the one before.
+    """
     is_depthwise = convolution.type == "DepthwiseConv2dNative"
-    axes = weights.shape[2:] if is_depthwise else weights.shape[3:]
-    return weights * factor.reshape(axes), bias
+    sizes: list[int] = convolution.inputs[1].shape.as_list()
+    return sizes[2:] if is_depthwise else sizes[3:]
 
 
 def _constant(name: str, value: _Array) -> _NodeDef:

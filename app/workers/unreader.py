@@ -29,7 +29,7 @@ _AT_A_TIME_BYTES = 1 << 16
 _PARKED_BYTES = 1 << 16
 # A small body has no more; one in a header like these is left to the parser.
 _SMALL_BYTES = 64 << 10
-_LENGTH = re.compile(
+PLAIN_LENGTH = re.compile(
     rb"\r\nContent-Length:[ \t]*([0-9]{1,9})[ \t]*(?=\r\n)", re.IGNORECASE
 )
 _NOT_PLAIN = re.compile(
@@ -111,14 +111,13 @@ class TimelyUnreader(SocketUnreader):
             return None
         data = self.buf.getvalue()
         head = self.header()
-        lengths = _LENGTH.findall(head)
+        lengths = PLAIN_LENGTH.findall(head)
         if (
             not head.startswith(b"POST ")
             or len(lengths) != 1
             or int(lengths[0]) > _SMALL_BYTES
             or _NOT_PLAIN.search(head)
-            # To the parser a line may end with LF alone.
-            or head.count(b"\n") != head.count(b"\r\n")
+            or not has_plain_lines(head)
         ):
             return None
         lacks = self._header_bytes + int(lengths[0]) - len(data)
@@ -196,6 +195,11 @@ class TimelyUnreader(SocketUnreader):
             raise TimeoutError
         with _receiving_limited(self.sock, left_s):
             return self.sock.recv_into(view)
+
+
+def has_plain_lines(header: bytes) -> bool:
+    """Whether all lines end with CRLF; to the parser a header may end with two LF."""
+    return header.count(b"\n") == header.count(b"\r\n")
 
 
 @contextmanager

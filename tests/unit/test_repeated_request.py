@@ -27,6 +27,16 @@ HEADERS = [
     "POST / HTTP/1.1\r\nHost: a\r\nExpect: 100-continue\r\nContent-Length: 3\r\n",
     "POST / HTTP/1.1\r\nHost: a\r\nTransfer-Encoding: gzip, chunked\r\n",
     "GET /metrics HTTP/1.1\r\nHost: b\r\nAccept: a\r\nAccept: b\r\n",
+    "POST /predict HTTP/1.1\r\nHost: a\r\nContent-Length: 0\r\n",
+    "POST /predict HTTP/1.1\r\nHost: a\r\nContent-Length: 000000000003\r\n",
+    "POST /predict HTTP/1.1\r\nHost: a\r\nContent-Length: \r\n",
+    "POST /predict HTTP/1.1\r\nHost: a\r\nContent-Length: +3\r\n",
+    "POST /predict HTTP/1.1\r\nHost: a\r\nContent-Length: 3, 3\r\n",
+    "POST /predict HTTP/1.1\r\nHost: a\r\n",
+    "POST / HTTP/1.1\r\nContent-Length: 3\r\nHost: a\r\nContent-Length: 3\r\n",
+    "POST / HTTP/1.1\r\nContent-Length: 3\n\nabcGET / HTTP/1.1\r\nHost: a\r\n",
+    "POST / HTTP/1.1\r\nContent-Length: 3\n\nabc\r\nContent-Length: 3\r\n",
+    "POST / HTTP/1.1\r\nContent-Length: 3\n\nabc\r\nContent-Length: 4\r\n",
     "GET / HTTP/1.1\r\nHost: a\r\nHost: b\r\n",
     "nonsense\r\n",
 ]
@@ -90,7 +100,10 @@ def parsed(monkeypatch):
 
 def all_of(request: Any) -> dict[str, Any]:
     found = {**vars(request), "body": type(request.body.reader)}
-    return {key: found[key] for key in found.keys() - {"unreader", "header", "cfg"}}
+    return {
+        key: found[key]
+        for key in found.keys() - {"unreader", "header", "length", "cfg"}
+    }
 
 
 def comparable(environ: dict[str, Any]) -> dict[str, Any]:
@@ -109,10 +122,21 @@ def test_a_header_is_parsed_once(connection, parsed):
 
 
 def test_another_header_is_parsed(connection, parsed):
-    """Only what is the same to the last byte is the header of before."""
+    """One that differs in more than the body's length is not the header of before."""
     for header in (HEADERS[0], HEADERS[2], HEADERS[0]):
         assert connection.request(header).uri == header.split()[1]
     assert len(parsed) == 3
+
+
+@pytest.mark.parametrize("digits", ["1", "2", "0003"])
+def test_a_header_is_parsed_once_for_bodies_of_any_length(connection, parsed, digits):
+    """The length is that of each request, also for the application."""
+    for length in ("3", digits, "2"):
+        header = f"POST / HTTP/1.1\r\nContent-Length: {length}\r\nHost: a\r\n"
+        environ = connection.environ(connection.request(header))
+        assert environ["CONTENT_LENGTH"] == length
+        assert environ["wsgi.input"].read() == b"abc"[: int(length)]
+    assert len(parsed) == 1
 
 
 @given(st.lists(st.sampled_from(HEADERS), max_size=6))
@@ -134,6 +158,15 @@ def test_it_is_as_gunicorn_s_own(headers):
                 assert comparable(environ) == comparable(alone.environ(wanted))
                 assert environ["wsgi.input"] is request.body
                 assert environ["gunicorn.socket"] is kept.server
+                assert kept.unreader.take_buffered() == alone.unreader.take_buffered()
+
+
+def test_a_body_that_looks_like_a_header_is_left_alone(connection):
+    """Two LFs end a header, so what stands behind them is its body, each time."""
+    header = "POST / HTTP/1.1\r\nContent-Length: 3\n\nabc\r\nContent-Length: 3\r\n"
+    for _ in range(2):
+        environ = connection.environ(connection.request(header, b"xyz"))
+        assert environ["wsgi.input"].read() == b"abc"
 
 
 def test_what_an_application_adds_stays_with_its_request(connection):

@@ -11,7 +11,7 @@ _STOPS = (signal.SIGTERM, signal.SIGINT)
 # has read nothing, also those whose request is there.
 _TAKE_IN_S = 1.0
 # Seconds kept before --workers-kill-timeout to answer 503 to who is left.
-_LAST_ANSWERS_S = 1.0
+_LAST_ANSWERS_S = 2.0
 # Seconds between looks at whether Granian's main process lives.
 _TICK_S = 1.0
 

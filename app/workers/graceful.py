@@ -11,7 +11,6 @@ import socket
 import time
 from concurrent.futures import Future
 from functools import partial
-from types import FrameType
 from typing import TYPE_CHECKING, Any, cast
 
 from gunicorn.workers.gthread import TConn
@@ -29,7 +28,7 @@ _HEARTBEAT_S = 0.25
 # Seconds between looks at the clock while stopping.
 _TICK_S = 0.25
 # Seconds kept at the end of the graceful timeout to answer 503 to who is left.
-_LAST_ANSWERS_S = 1.0
+_LAST_ANSWERS_S = 2.0
 
 
 class GracefulThreadWorker(PatientThreadWorker):
@@ -45,18 +44,11 @@ class GracefulThreadWorker(PatientThreadWorker):
             self._notified_at = now
             super().notify()
 
-    def handle_exit(self, sig: int, frame: FrameType | None) -> None:
-        """At SIGTERM, have the main loop take in whoever has already connected."""
-        super().handle_exit(sig, frame)
-        self.method_queue.defer(self._take_in_backlog)
-
-    def accept(self, listener: socket.socket) -> None:
-        """Take a connection in; an event of a listener that has been closed is stale.
-
-        It stands behind the one that closed it, where the kernel gave both at once.
-        """
-        if listener in self.sockets:
-            super().accept(listener)
+    def set_accept_enabled(self, enabled: bool | None) -> None:
+        """Gunicorn ends its loop with False: take in whoever has already connected."""
+        super().set_accept_enabled(enabled)
+        if not enabled and not self.alive:
+            self._take_in_backlog()
 
     def wait_for_and_dispatch_events(self, timeout: float | None) -> None:
         """While stopping: show the arbiter a heartbeat, and keep to the time limit."""
@@ -116,7 +108,6 @@ class GracefulThreadWorker(PatientThreadWorker):
         A listener left open would let clients connect to a worker that never
         answers them.
         """
-        self.set_accept_enabled(False)
         while self.sockets:
             listener = self.sockets[-1]
             before = -1

@@ -54,7 +54,7 @@ def test_sigterm_answers_all_that_is_in_flight(tmp_path, program):
 
 @pytest.mark.parametrize(
     ("program", "limit"),
-    [("gunicorn", "--graceful-timeout=2"), ("granian", "--workers-kill-timeout=3")],
+    [("gunicorn", "--graceful-timeout=3"), ("granian", "--workers-kill-timeout=4")],
     ids=PROGRAMS,
 )
 def test_what_cannot_finish_in_time_is_told_so(tmp_path, program, limit):

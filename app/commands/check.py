@@ -8,12 +8,12 @@ import numpy as np
 
 from app.commands.neighbours import Comparison, compare
 from app.commands.sizes import bytes_text, file_bytes, weight_bytes
-from app.commands.timing import median_ms
 from app.commands.version import find_version
 from app.engines import open_engine
 from app.engines.base import Engine, Signature
 from app.engines.ladder import batch_sizes
 from app.engines.random_rows import RandomRows, rows_for
+from app.engines.timing import median_ms
 from app.errors import ModelLoadError, OutOfDeviceMemory
 from app.settings import Settings
 

@@ -14,11 +14,11 @@ from app.codec import npy
 from app.commands.agreement import Agreement, compare
 from app.commands.aside import written_aside
 from app.commands.sizes import bytes_text, file_bytes, weight_bytes
-from app.commands.timing import median_ms
 from app.commands.version import find_version, keras_file, next_version
 from app.engines import open_engine
 from app.engines.base import DEFAULT_SIGNATURE, Engine, Tensors
 from app.engines.random_rows import rows_for
+from app.engines.timing import median_ms
 from app.errors import BadInput, ModelLoadError
 from app.settings import Settings
 

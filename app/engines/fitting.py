@@ -1,16 +1,15 @@
 """Fits dummy models to a time: how many layers or steps it takes is measured."""
 
-import statistics
-import time
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import partial
 from typing import Protocol, TypeVar
 
 from app.engines.base import DEFAULT_SIGNATURE, Engine
+from app.engines.timing import median_ms
 from app.errors import ModelLoadError
 
 _TRIES = 6
-_RUNS = 7
 
 
 class Timed(Protocol):
@@ -87,17 +86,8 @@ def fit(
     )
 
 
-def median_ms(engine: Engine, rows: int) -> float:
-    """The median time of one batch of so many rows, in ms; a first one is not counted.
-
-    All values are 1.
-    """
+def batch_ms(engine: Engine, rows: int) -> float:
+    """The median time of one batch of so many rows, in ms; all values are 1."""
     specs = engine.signatures[DEFAULT_SIGNATURE].inputs
     batch = {spec.name: spec.blank(rows) + 1 for spec in specs}
-    engine.run(batch)
-    times_ms = []
-    for _ in range(_RUNS):
-        began_at = time.perf_counter()
-        engine.run(batch)
-        times_ms.append((time.perf_counter() - began_at) * 1000)
-    return statistics.median(times_ms)
+    return median_ms(partial(engine.run, batch))

@@ -5,7 +5,7 @@ import time
 from collections.abc import Callable
 
 # A batch is run so often, or fewer times when it takes long.
-_MOST_RUNS, _LEAST_RUNS, _ENOUGH_S = 15, 3, 1.0
+_MOST_RUNS, _LEAST_RUNS, _ENOUGH_S = 15, 3, 2.0
 
 
 def median_ms(

@@ -455,7 +455,7 @@ def raw(*lines, body=b"body"):
         (raw("Content-Length: +4"), 400),
         (raw(body=b""), 200),
         (b"GET /x HTTP/1.1\r\n" + LENGTH.encode() + b"\r\n\r\nbody", 200),
-        (b"\r\n" + raw(LENGTH), 200),
+        (b"\r\n" + raw(LENGTH), 400),
         (b"\r\n\r\n" + raw(LENGTH), 400),
         (PROXY + raw(LENGTH), 400),
     ],

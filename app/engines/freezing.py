@@ -3,7 +3,7 @@
 `python -m bench.freezing` measures what that saves.
 """
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 
 import tensorflow as tf
 from tensorflow.python.framework.convert_to_constants import (
@@ -15,8 +15,11 @@ from app.engines import folding, inline
 # Constants stand in the graph several times while TensorFlow works on it, and a graph
 # ends at 2 GiB.
 _LARGEST_BYTES = 256 << 20
-# What an operation is called that changes a variable.
-_WRITES = ("Assign", "ResourceApply", "ResourceScatter", "ResourceSparseApply")
+# What an operation is called that changes what outlives the call: variables, queues.
+_WRITES = (
+    *("Assign", "ResourceApply", "ResourceScatter", "ResourceSparseApply"),
+    "QueueEnqueue",
+)
 
 Computes = Callable[..., dict[str, tf.Tensor]]
 
@@ -25,7 +28,8 @@ def frozen(function: tf.types.experimental.PolymorphicFunction) -> Computes:
     """The same computation with constants, where that can be and is worth it.
 
     `function` has one trace and gives tensors by name. It comes back as it is where it
-    has more than 256 MiB of variables, changes one of them, or uses lookup tables.
+    has more than 256 MiB of variables, or uses lookup tables. No function of a model
+    that has one which `writes` may be frozen.
     """
     concrete = function.get_concrete_function()
     if not _may_be_frozen(concrete):
@@ -46,15 +50,24 @@ def frozen(function: tf.types.experimental.PolymorphicFunction) -> Computes:
     return compute
 
 
+def writes(function: tf.types.experimental.PolymorphicFunction) -> bool:
+    """Whether a call of the function, which has one trace, may change another's."""
+    operations = _operations(function.get_concrete_function())
+    return any(name.startswith(_WRITES) for name in operations)
+
+
+def size_bytes(variables: Iterable[tf.Variable]) -> int:
+    """The size of the variables, each counted once, as far as their shape is known."""
+    unique = {id(each.handle): each for each in variables}.values()
+    return sum((each.shape.num_elements() or 0) * each.dtype.size for each in unique)
+
+
 def _may_be_frozen(concrete: tf.types.experimental.ConcreteFunction) -> bool:
-    variables = {id(variable.handle): variable for variable in concrete.variables}
-    size = sum(
-        variable.shape.num_elements() * variable.dtype.size
-        for variable in variables.values()
-    )
-    only_variables = all(id(each) in variables for each in concrete.captured_inputs)
-    writes = any(name.startswith(_WRITES) for name in _operations(concrete))
-    return 0 < size <= _LARGEST_BYTES and only_variables and not writes
+    handles = {id(variable.handle) for variable in concrete.variables}
+    only_variables = all(id(each) in handles for each in concrete.captured_inputs)
+    known = all(each.shape.is_fully_defined() for each in concrete.variables)
+    size = size_bytes(concrete.variables)
+    return 0 < size <= _LARGEST_BYTES and only_variables and known
 
 
 def _operations(concrete: tf.types.experimental.ConcreteFunction) -> Iterator[str]:

@@ -6,12 +6,14 @@ served.
 
 import logging
 from collections.abc import Iterator, Mapping
+from itertools import chain
 from pathlib import Path
 from typing import Any
 
 from tensorflow.core.protobuf import meta_graph_pb2, saved_model_pb2
 
 from app.engines.base import Signature, TensorSpec
+from app.engines.freezing import size_bytes
 from app.engines.reading import load_error, row_spec
 from app.engines.tensorflow_engine import (
     Function,
@@ -52,12 +54,8 @@ class SavedModelEngine(TensorFlowEngine):
             raise ModelLoadError("; ".join(reasons) or "the model has no signatures")
         for reason in reasons:
             _log.warning("%s; it is left out", reason)
-        variables = {
-            variable.ref(): variable.shape.num_elements() * variable.dtype.size
-            for name in functions
-            for variable in loaded.signatures[name].variables
-        }
-        super().__init__(functions, sum(variables.values()))
+        used = (loaded.signatures[name].variables for name in functions)
+        super().__init__(functions, size_bytes(chain.from_iterable(used)))
 
 
 def open_engine(file: Path, settings: Settings) -> SavedModelEngine:

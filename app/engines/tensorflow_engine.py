@@ -18,7 +18,7 @@ from tensorflow.python.framework import ops
 
 from app import gpus
 from app.engines.base import DEFAULT_SIGNATURE, Array, Signature, Tensors
-from app.engines.freezing import frozen
+from app.engines.freezing import frozen, writes
 from app.engines.inline import Inline
 from app.errors import OutOfDeviceMemory
 
@@ -68,13 +68,20 @@ class TensorFlowEngine:
     platform: str
 
     def __init__(self, functions: Mapping[str, Function], weight_bytes: int) -> None:
-        """Trace the functions, and freeze them; nothing is computed yet."""
+        """Trace the functions, and freeze them; nothing is computed yet.
+
+        Where one of them changes a variable, the others may read it, and it may keep
+        the memory of what it is given: so none is frozen, and inputs are copied.
+        """
         self.signatures: Mapping[str, Signature] = {
             name: each.signature for name, each in functions.items()
         }
         self.weight_bytes = weight_bytes
+        traced = {name: function.traced() for name, function in functions.items()}
+        has_state = any(map(writes, traced.values()))
+        self._tensor = tf.constant if has_state else _tensor
         self._computes = {
-            name: frozen(function.traced()) for name, function in functions.items()
+            name: each if has_state else frozen(each) for name, each in traced.items()
         }
 
     def run(self, batch: Tensors, signature_name: str = DEFAULT_SIGNATURE) -> Tensors:
@@ -84,7 +91,7 @@ class TensorFlowEngine:
             OutOfDeviceMemory: TensorFlow's ResourceExhaustedError.
         """
         signature = self.signatures[signature_name]
-        inputs = [_tensor(batch[spec.name]) for spec in signature.inputs]
+        inputs = [self._tensor(batch[spec.name]) for spec in signature.inputs]
         try:
             outputs = self._computes[signature_name](*inputs)
             # Not numpy(), which copies.

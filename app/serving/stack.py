@@ -39,9 +39,10 @@ class Stack:
         view, end = memory.data, 0
         for part in parts:
             begin, end = end, end + part.nbytes
-            view[begin:end] = part.reshape(-1).view(np.uint8).data
-        rows = sum(map(len, parts))
-        return memory[:end].view(first.dtype).reshape(rows, *first.shape[1:])
+            rows = np.ascontiguousarray(part)
+            view[begin:end] = rows.reshape(-1).view(np.uint8).data
+        shape = (sum(map(len, parts)), *first.shape[1:])
+        return memory[:end].view(first.dtype).reshape(shape)
 
     def own(self, array: Array) -> Array:
         """The array; a copy of it where it is a view of what the next batch overwrites.

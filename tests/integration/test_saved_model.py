@@ -12,6 +12,7 @@ import pytest
 from app.engines import open_engine
 from app.errors import ModelLoadError, OutOfDeviceMemory
 from app.memory import give_back
+from app.serving.stack import Stack
 from app.settings import Settings
 
 pytestmark = [
@@ -239,6 +240,35 @@ def test_tables_of_words_are_there(tf, tmp_path):
     engine = open_engine(tmp_path / "1", Settings())
     answer = engine.run({"word": np.array([b"two", b"ten", b"zero"], object)})
     assert answer["number"].tolist() == [2, -1, 0]
+
+
+@pytest.mark.parametrize("shape", [[2], None], ids=["known", "unknown"])
+def test_what_one_signature_keeps_another_reads(tf, tmp_path, shape):
+    """A variable holds what was assigned, also when the next batch is stacked."""
+    x = [tf.TensorSpec([None], tf.float32)]
+
+    class Keeper(tf.Module):
+        def __init__(self):
+            super().__init__()
+            self.kept = tf.Variable([0.0, 0.0], shape=tf.TensorShape(shape))
+
+        @tf.function(input_signature=x)
+        def keep(self, x):
+            self.kept.assign(x)
+            return {"y": x}
+
+        @tf.function(input_signature=x)
+        def add(self, x):
+            return {"y": x + tf.reduce_sum(self.kept)}
+
+    keeper = Keeper()
+    signatures = {"serving_default": keeper.add, "keep": keeper.keep}
+    tf.saved_model.save(keeper, str(tmp_path / "1"), signatures=signatures)
+    engine = open_engine(tmp_path / "1", Settings())
+    stack = Stack()
+    engine.run({"x": stack.put("x", [np.float32([1]), np.float32([2])])}, "keep")
+    added = engine.run({"x": stack.put("x", [np.float32([10]), np.float32([20])])})
+    assert added["y"].tolist() == [13, 23]
 
 
 def test_a_batch_that_does_not_fit_is_told_from_other_errors(tf, opened):

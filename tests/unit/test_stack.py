@@ -18,17 +18,25 @@ def _rows(*values, width=3):
 @given(
     dtype=_DTYPES,
     shape=arrays.array_shapes(min_dims=0, max_dims=3, min_side=0, max_side=4),
-    counts=st.lists(st.integers(0, 4), min_size=1, max_size=5),
+    ends=st.lists(st.tuples(st.integers(0, 5), st.integers(0, 5)), min_size=1),
+    order=st.sampled_from("CF"),
     data=st.data(),
 )
-def test_rows_come_under_each_other(dtype, shape, counts, data):
+def test_rows_come_under_each_other(dtype, shape, ends, order, data):
     """Parts of any dtype, shape and order come as np.concatenate has them."""
-    whole = data.draw(arrays.arrays(dtype, (5, *shape)))
-    parts = [np.asfortranarray(whole[:count]) for count in counts]
+    whole = np.array(data.draw(arrays.arrays(dtype, (5, *shape))), order=order)
+    parts = [whole[min(each) : max(each)] for each in ends]
     found = Stack().put("x", parts)
     assert found.dtype == dtype
-    assert found.shape == (sum(counts), *shape)
+    assert found.shape == (sum(map(len, parts)), *shape)
     assert found.tobytes() == np.concatenate(parts).tobytes()
+
+
+def test_a_row_that_lies_in_columns_is_stacked():
+    """One row of an array in Fortran's order, whose values lie apart, is as any."""
+    columns = np.asfortranarray(np.arange(6, dtype=np.float32).reshape(3, 2))
+    found = Stack().put("x", [columns[2:], columns[:1]])
+    assert found.tolist() == [[4, 5], [0, 1]]
 
 
 def test_strings_come_under_each_other():

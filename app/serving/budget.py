@@ -4,8 +4,9 @@ import math
 
 
 class Budget:
-    """How many reruns a failed batch is worth.
+    """How many reruns a failed batch is worth, besides those for lack of memory.
 
+    Each of these has fewer rows, so they come to an end by themselves.
     One guilty job among n costs at most 2 log2 n. As many without one success mean
     that the model fails on nearly everything. In all there are no more than four
     guilty ones cost, or n, which running each job alone would take.
@@ -22,8 +23,7 @@ class Budget:
         """Whether two more are."""
         return self._left > 1 and (self.has_success or self._fruitless_left > 1)
 
-    def spend(self, *, succeeded: bool) -> None:
-        """One has been made."""
+    def spend(self) -> None:
+        """One is made."""
         self._left -= 1
         self._fruitless_left -= 1
-        self.has_success |= succeeded

@@ -68,13 +68,13 @@ def compute(
     name = pieces[0].job.signature_name
     try:
         given = engine.run(_batch(pieces, size - rows_in(pieces), stack), name)
+        checked = _checked(given, size, engine.signatures[name])
+        return {name: stack.own(array) for name, array in checked.items()}
     except BasketError:
         raise
     except BaseException as error:  # a model may raise anything, SystemExit too
         _log.debug("the model failed", exc_info=True)
         raise ModelFailed(f"the model failed ({type(error).__name__})") from error
-    checked = _checked(given, size, engine.signatures[name])
-    return {name: stack.own(array) for name, array in checked.items()}
 
 
 def _batch(pieces: Sequence[Piece], padding: int, stack: Stack) -> Tensors:

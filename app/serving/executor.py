@@ -7,7 +7,7 @@ left; one that does not fit into the device's memory, in smaller parts.
 import logging
 import math
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 
 from app.engines.base import Engine, Tensors
@@ -19,7 +19,7 @@ from app.serving.execution import Observer, compute, padded
 from app.serving.fuse import Fuse
 from app.serving.job import Key, tell
 from app.serving.job_queue import is_dead
-from app.serving.line import Piece, rows_in
+from app.serving.line import Piece, cut, rows_in
 from app.serving.stack import Stacks
 
 _log = logging.getLogger(__name__)
@@ -90,11 +90,12 @@ class Executor:
     ) -> None:
         """Run one batch and answer its jobs; raises nothing.
 
-        Of a batch of n jobs that fails there are at most n or 8 log2 n reruns. One
-        that `follows` the last batch, because its rows waited for that, takes as long
-        as it is since then: its predecessor's answers were given out meanwhile.
-        `before_answers` is called when it has run, or a part of it, and nobody has been
-        told: whoever has an answer may be back with more at once.
+        Of a batch of n jobs that fails there are at most n or 8 log2 n reruns, and
+        those in smaller parts for the device's memory. One that `follows` the last
+        batch, because its rows waited for that, takes as long as it is since then: its
+        predecessor's answers were given out meanwhile. `before_answers` is called when
+        it has run, or a part of it, and nobody has been told: whoever has an answer may
+        be back with more at once.
         """
         fuse = self._fuses.get(pieces[0].job.signature_name)
         pause_s = fuse.pause_s() if fuse else 0.0
@@ -136,13 +137,16 @@ class Executor:
             if not parts:
                 _fail(group, error)
             # Cut as late as can be: each part may lower the limit for the next.
-            for part in _cut(parts, lambda: self.limit(kind)):
+            for part in cut(parts, lambda: self.limit(kind)):
                 wanted = [p for p in part if not is_dead(p.job, self._clock())]
                 if wanted:
                     self._observer.batch_reran()
+                    if not isinstance(error, OutOfDeviceMemory):
+                        budget.spend()
                     again = self._attempt(wanted, before_answers)
-                    budget.spend(succeeded=again is None)
-                    if again is not None:
+                    if again is None:
+                        budget.has_success = True
+                    else:
                         failed.append((wanted, again))
         return budget.has_success
 
@@ -178,8 +182,9 @@ class Executor:
                 outputs = compute(self._engine, pieces, size, stack)
         except BasketError as error:
             failure = error
+        finally:
+            self._running = None
         finished_at = self._clock()
-        self._running = None
         # Before the answers: who has one finds its batch in the metrics.
         self._observer.batch_ran(rows, finished_at - started_at)
         since = self._finished_at if follows else started_at
@@ -204,30 +209,15 @@ class Executor:
             self._observer.batch_limited(self._ceilings.lowest())
 
     def _computes(self, signature_name: str, batch: Tensors) -> bool:
+        (rows, *_) = map(len, batch.values())
+        self._running = rows, self._clock()
         try:
             self._engine.run(batch, signature_name)
         except BaseException:  # a model may raise anything
             return False
+        finally:
+            self._running = None
         return True
-
-
-def _cut(
-    parts: Sequence[Sequence[Piece]], limit: Callable[[], int]
-) -> Iterator[list[Piece]]:
-    """The parts in groups of at most so many rows; a piece may be cut as well."""
-    for part in parts:
-        waiting = list(reversed(part))
-        while waiting:
-            group: list[Piece] = []
-            room = limit()
-            while waiting and room:
-                job, start, stop = waiting.pop()
-                middle = min(stop, start + room)
-                group.append(Piece(job, start, middle))
-                room -= middle - start
-                if middle < stop:
-                    waiting.append(Piece(job, middle, stop))
-            yield group
 
 
 def _fail(pieces: Sequence[Piece], error: BasketError) -> None:

@@ -4,7 +4,7 @@ import queue
 import threading
 import time
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from functools import partial
 
 from app.errors import Abandoned, Late, QueueFull, Stopping
@@ -72,14 +72,15 @@ class JobQueue:
         with self._changing:
             if self._closed:
                 raise Stopping("the server is stopping")
-            while (rows := self._rows() + item.rows) > self.maxsize:
-                if not (self._sweep() or self._displace(item)):
-                    raise queue.Full
+            if self._lacks(item) > 0 and self._sweep():
+                self._show(self._rows())
+            if self._lacks(item) > 0:
+                self._displace(item)
             line = self._lines.get(item.key)
             if line is None:
                 line = self._lines[item.key] = Line()
             line.add(item)
-            self._show(rows)
+            self._show(self._rows())
             self._release.arrived(item.rows, self._clock())
             self._filled.notify()
 
@@ -182,20 +183,41 @@ class JobQueue:
                 del self._lines[key]
         return True
 
-    def _displace(self, item: Job) -> bool:
-        """Drop a job of the client with most rows, if `item`'s would have fewer."""
-        waiting = self._waiting()
-        client, most = waiting.most_common(1)[0] if waiting else ("", 0)
-        if waiting[item.client] + item.rows >= most:
-            return False
-        for key, line in list(self._lines.items()):
-            job = line.drop_newest(client)
-            if job is not None:
-                if not line.rows:
-                    del self._lines[key]
-                job.fail(QueueFull("others that have fewer rows waiting went before"))
-                return True
-        return False
+    def _lacks(self, item: Job) -> int:
+        """How many rows too many there would be."""
+        return self._rows() + item.rows - self.maxsize
+
+    def _displace(self, item: Job) -> None:
+        """Drop jobs of the clients with most rows, while `item`'s would have fewer.
+
+        Raises:
+            queue.Full: it would not fit all the same; nobody is dropped.
+        """
+        lacks, waiting = self._lacks(item), Counter(self._waiting())
+        newest: dict[str, Iterator[tuple[Key, Job]]] = {}
+        dropped = []
+        while lacks > 0:
+            client, most = waiting.most_common(1)[0] if waiting else ("", 0)
+            if waiting[item.client] + item.rows >= most:
+                raise queue.Full
+            found = next(newest.setdefault(client, self._newest(client)), None)
+            if found is None:
+                raise queue.Full
+            dropped.append(found)
+            waiting[client] -= found[1].rows
+            lacks -= found[1].rows
+        for key, job in dropped:
+            line = self._lines[key]
+            line.drop_newest(job.client)
+            if not line.rows:
+                del self._lines[key]
+            job.fail(QueueFull("others that have fewer rows waiting went before"))
+
+    def _newest(self, client: str) -> Iterator[tuple[Key, Job]]:
+        """The jobs of a client that may be dropped, in the order to drop them."""
+        for key, line in self._lines.items():
+            for job in line.newest(client):
+                yield key, job
 
     def _rows(self) -> int:
         return sum([line.rows for line in self._lines.values()])

@@ -1,7 +1,7 @@
 """Jobs whose rows may share a batch, each client's in order, the clients in turn."""
 
 from collections import Counter, deque
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import NamedTuple
 
 from app.serving.job import Job
@@ -18,6 +18,25 @@ class Piece(NamedTuple):
 def rows_in(pieces: Iterable[Piece]) -> int:
     """How many rows the pieces have together."""
     return sum([stop - start for _, start, stop in pieces])
+
+
+def cut(
+    parts: Sequence[Sequence[Piece]], limit: Callable[[], int]
+) -> Iterator[list[Piece]]:
+    """The parts in groups of at most so many rows; a piece may be cut as well."""
+    for part in parts:
+        waiting = list(reversed(part))
+        while waiting:
+            group: list[Piece] = []
+            room = limit()
+            while waiting and room:
+                job, start, stop = waiting.pop()
+                middle = min(stop, start + room)
+                group.append(Piece(job, start, middle))
+                room -= middle - start
+                if middle < stop:
+                    waiting.append(Piece(job, middle, stop))
+            yield group
 
 
 class Line:
@@ -92,16 +111,19 @@ class Line:
             self._jobs[client] = jobs
         return room - left
 
-    def drop_newest(self, client: str) -> Job | None:
-        """Take a client's newest job out, unless some of its rows have run."""
-        jobs = self._jobs.get(client)
-        if not jobs or jobs[-1].taken:
-            return None
-        job = jobs.pop()
-        self._leave(client, job.rows)
+    def newest(self, client: str) -> Iterator[Job]:
+        """A client's jobs of which no row has run, the newest first."""
+        for job in reversed(self._jobs.get(client, ())):
+            if job.taken:
+                return
+            yield job
+
+    def drop_newest(self, client: str) -> None:
+        """Take a client's newest job out."""
+        jobs = self._jobs[client]
+        self._leave(client, jobs.pop().rows)
         if not jobs:
             del self._jobs[client]
-        return job
 
     def drop_dead(self, is_dead: Callable[[Job], bool]) -> None:
         """Drop all dead jobs."""

@@ -10,7 +10,14 @@ from hypothesis import strategies as st
 from app.errors import ModelBroken, ModelFailed, OutOfDeviceMemory, Unavailable
 from app.serving.ceiling import Ceilings
 from app.serving.line import Piece
-from tests.support.engines import Echo, Limited, Poisoned, Raises, TooFewRows
+from tests.support.engines import (
+    Computes,
+    Echo,
+    Limited,
+    Poisoned,
+    Raises,
+    TooFewRows,
+)
 from tests.support.jobs import FakeTime, Notes, executor, job, outcome
 
 
@@ -133,6 +140,23 @@ def test_a_job_is_cut_where_it_does_not_fit():
     """A request with more rows than fit is run in parts and joined in order."""
     (one,) = _run(executor(Limited(20), 64), 64)
     assert outcome(one) == list(range(64))
+
+
+def test_a_guilty_job_is_found_where_the_batch_did_not_fit():
+    """Runs in smaller parts leave as many as ever to tell the guilty from others."""
+
+    class Both(Limited):
+        def run(self, batch, signature_name):
+            found = super().run(batch, signature_name)
+            if (batch["input"] == 13).any():
+                raise ValueError
+            return found
+
+    guilty, innocent = job(*[13] * 7), job(1)
+    pieces = [Piece(guilty, 0, 7), Piece(innocent, 0, 1)]
+    executor(Both(4), 8).execute(pieces)
+    assert isinstance(outcome(guilty), ModelFailed)
+    assert outcome(innocent) == [1]
 
 
 def test_the_ceiling_is_found_and_held():
@@ -318,4 +342,29 @@ def test_what_runs_is_told():
     assert runs.running() is None
     _run(runs, 3)
     assert seen == [(3, 7.0)]
+    assert runs.running() is None
+
+
+def test_nothing_runs_after_outputs_that_are_no_arrays():
+    """A model that gives lists has failed, and does not seem to run for ever."""
+    (signature,) = Echo().signatures.values()
+    runs = executor(Computes(lambda _: {"output": [[1.0]]}, signature), 4)
+    (one,) = _run(runs, 1)
+    assert isinstance(outcome(one), ModelFailed)
+    assert runs.running() is None
+
+
+def test_a_probe_runs_as_a_batch_does():
+    """The row that tells whether a model is broken is seen to run, and for how long."""
+    fake, seen = FakeTime(), []
+
+    class Failing(Echo):
+        def run(self, batch, signature_name):
+            seen.append(runs.running())
+            raise ValueError
+
+    runs = _broken(Failing(), fake)
+    for _ in range(3):
+        _run(runs, 2)
+    assert seen == [(2, 0.0)] * 3 + [(1, 0.0)]
     assert runs.running() is None

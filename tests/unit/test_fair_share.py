@@ -120,6 +120,27 @@ def test_a_full_queue_is_shared_evenly_in_the_end():
     jobs.put_nowait(job(1, client="a third one"))
 
 
+def test_nobody_gives_way_in_vain():
+    """Who would be refused all the same costs nobody else an answer."""
+    flood = [job(n, client="flood") for n in range(5)]
+    jobs = _queue(*flood, *(job(n, client="polite") for n in range(3)))
+    with pytest.raises(queue.Full):
+        jobs.put_nowait(job(*range(4), client="a third one"))
+    assert not any(one.is_answered() for one in flood)
+    assert jobs.qsize() == 8
+
+
+def test_what_waits_is_shown_also_where_a_newcomer_is_refused():
+    """Rows of dead jobs that a refusal found are shown to be gone."""
+    shown = []
+    jobs = JobQueue(2, AT_ONCE, show=shown.append)
+    jobs.put_nowait(job(1, is_gone=lambda: True))
+    jobs.put_nowait(job(2))
+    with pytest.raises(queue.Full):
+        jobs.put_nowait(job(3, 4))
+    assert shown == [1, 2, 1]
+
+
 def test_a_job_that_has_begun_does_not_give_way():
     """A job of which rows have run is finished, whoever comes."""
     large = job(*range(9), client="flood")

@@ -37,6 +37,9 @@ def folded(function: _ConcreteFunction) -> _ConcreteFunction:
     inputs = [each.name for each in function.inputs]
     outputs = [each.name for each in function.outputs]
     graph_def = _with_constants_computed(function.graph, outputs)
+    # Grappler changes functions and leaves them their names, by which TensorFlow knows
+    # them already.
+    graph_def.library.CopyFrom(function.graph.as_graph_def().library)
     graph = tf.Graph()
     with graph.as_default():
         tf.import_graph_def(graph_def, name="")
@@ -47,11 +50,14 @@ def folded(function: _ConcreteFunction) -> _ConcreteFunction:
         if steps:
             *_, last = steps
             factor, bias = _as_one(steps.values())
-            weights = weights * factor.reshape(_channel_axes(convolution))
-            weights_node = _constant(f"{convolution.name}/folded_weights", weights)
-            bias_node = _constant(f"{convolution.name}/folded_bias", bias)
-            graph_def.node.extend([weights_node, bias_node])
-            nodes[convolution.name].input[1] = weights_node.name
+            beside = convolution.inputs[1].op
+            bias_node = _constant(f"{convolution.name}/folded_bias", bias, beside)
+            graph_def.node.append(bias_node)
+            if np.any(factor != 1):
+                weights = weights * factor.reshape(_channel_axes(convolution))
+                name = f"{convolution.name}/folded_weights"
+                graph_def.node.append(_constant(name, weights, beside))
+                nodes[convolution.name].input[1] = name
             _become_bias_add(nodes[last.name], convolution.name, bias_node.name)
         padding = convolution.inputs[0].op
         if padding.type == "Pad" and _pads_as_same(padding, convolution):
@@ -166,8 +172,10 @@ def _channel_axes(convolution: tf.Operation) -> list[int]:
     return sizes[2:] if is_depthwise else sizes[3:]
 
 
-def _constant(name: str, value: _Array) -> _NodeDef:
+def _constant(name: str, value: _Array, beside: tf.Operation) -> _NodeDef:
+    """A constant of the same loop, if it is one, as another."""
     node = tf.compat.v1.NodeDef(name=name, op="Const")
+    node.input.extend(f"^{each.name}" for each in beside.control_inputs)
     node.attr["dtype"].type = tf.float32.as_datatype_enum
     node.attr["value"].tensor.CopyFrom(tf.make_tensor_proto(value))
     return node
@@ -176,7 +184,8 @@ def _constant(name: str, value: _Array) -> _NodeDef:
 def _become_bias_add(node: _NodeDef, convolution: str, bias: str) -> None:
     """Replace an operation by another, which has its name and so its consumers."""
     node.op = "BiasAdd"
-    node.input[:] = [convolution, bias]
+    waits_for = [each for each in node.input if each.startswith("^")]
+    node.input[:] = [convolution, bias, *waits_for]
     node.attr.clear()
     node.attr["T"].type = tf.float32.as_datatype_enum
 

@@ -18,7 +18,7 @@ from tensorflow.python.framework import ops
 
 from app import gpus
 from app.engines.base import DEFAULT_SIGNATURE, Array, Signature, Tensors
-from app.engines.freezing import frozen, writes
+from app.engines.freezing import frozen, only_reads
 from app.engines.inline import Inline
 from app.errors import OutOfDeviceMemory
 
@@ -70,15 +70,15 @@ class TensorFlowEngine:
     def __init__(self, functions: Mapping[str, Function], weight_bytes: int) -> None:
         """Trace the functions, and freeze them; nothing is computed yet.
 
-        Where one of them changes a variable, the others may read it, and it may keep
-        the memory of what it is given: so none is frozen, and inputs are copied.
+        Where one of them may change a variable, the others may read it, and it may
+        keep the memory of what it is given: so none is frozen, and inputs are copied.
         """
         self.signatures: Mapping[str, Signature] = {
             name: each.signature for name, each in functions.items()
         }
         self.weight_bytes = weight_bytes
         traced = {name: function.traced() for name, function in functions.items()}
-        has_state = any(map(writes, traced.values()))
+        has_state = not all(map(only_reads, traced.values()))
         self._tensor = tf.constant if has_state else _tensor
         self._computes = {
             name: each if has_state else frozen(each) for name, each in traced.items()

@@ -68,8 +68,8 @@ def test_a_large_function_keeps_its_variables(tf, freezing, monkeypatch):
 
 
 @pytest.mark.parametrize("nested", [False, True], ids=["outside", "in a branch"])
-def test_a_function_that_writes_is_told_from_others(tf, freezing, nested):
-    """One that counts its calls does, wherever it does so; one that reads does not."""
+def test_a_function_that_only_reads_is_told_from_others(tf, freezing, nested):
+    """One that counts its calls does more, wherever it does so."""
     calls = tf.Variable(0.0)
 
     def note():
@@ -82,8 +82,8 @@ def test_a_function_that_writes_is_told_from_others(tf, freezing, nested):
         return {"calls": x + note()}
 
     count.get_concrete_function()
-    assert freezing.writes(count)
-    assert not freezing.writes(_scale(tf, calls))
+    assert not freezing.only_reads(count)
+    assert freezing.only_reads(_scale(tf, calls))
 
 
 def test_a_function_with_a_table_keeps_it(tf, freezing):
@@ -231,3 +231,29 @@ def test_an_engine_that_is_closed_frees_its_chain(tf):
 def _resident_mib():
     pages = int(Path("/proc/self/statm").read_text().split()[1])
     return pages * resource.getpagesize() >> 20
+
+
+def test_constants_that_a_layer_holds_are_as_good_as_variables(tf, freezing):
+    """A model that normalises with what it captured as tensors is frozen."""
+    weight, mean = tf.Variable(3.0), tf.constant([1.0, 2.0])
+
+    @tf.function(input_signature=[tf.TensorSpec([None, 2], tf.float32)])
+    def normalise(x):
+        return {"y": (x - mean) * weight}
+
+    computes = freezing.frozen(normalise)
+    assert computes is not normalise
+    assert _numbers(computes(tf.constant([[2.0, 4.0]])))["y"] == [[3.0, 6.0]]
+
+
+def test_what_cannot_be_frozen_is_served_as_it_is(tf, freezing, monkeypatch, caplog):
+    """A graph that one of TensorFlow's passes fails on keeps its variables."""
+
+    def fail(_):
+        raise ValueError("no such node")
+
+    monkeypatch.setattr(freezing.folding, "folded", fail)
+    function = _scale(tf, tf.Variable(3.0))
+    with caplog.at_level("INFO"):
+        assert freezing.frozen(function) is function
+    assert "no such node" in caplog.text

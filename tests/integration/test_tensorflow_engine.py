@@ -13,6 +13,13 @@ pytestmark = [
 ]
 
 
+@pytest.fixture(name="tf")
+def _tf():
+    from app.engines.tensorflow_engine import tf  # noqa: PLC0415
+
+    return tf
+
+
 @pytest.fixture(name="run")
 def _run():
     """Computes one output of one input of three float32, with TensorFlow."""
@@ -65,3 +72,33 @@ def test_what_is_computed_lies_elsewhere(run):
 def test_any_array_is_taken(run, rows):
     """Arrays that TensorFlow can't take as they are give the same answer."""
     assert run(lambda x: [x * 2], rows).tolist() == (rows * 2).tolist()
+
+
+def _draw(tf, weight, generator, x):
+    return x * weight + 0.0 * generator.normal(tf.shape(x))
+
+
+def _write_a_part(tf, weight, generator, x):
+    weight[1:2].assign([3.0])
+    return x * weight
+
+
+def _ask_for_a_shape(tf, weight, generator, x):
+    (size,) = tf.unstack(tf.raw_ops.VariableShape(input=weight.handle))
+    return x * tf.cast(size, tf.float32)
+
+
+def _read_in_a_pipeline(tf, weight, generator, x):
+    rows = tf.data.Dataset.range(2).map(lambda n: weight * tf.cast(n, tf.float32))
+    return x * rows.reduce(tf.zeros([3]), lambda one, other: one + other)
+
+
+@pytest.mark.parametrize(
+    "compute", [_draw, _write_a_part, _ask_for_a_shape, _read_in_a_pipeline]
+)
+def test_a_variable_may_be_used_in_any_way(tf, run, compute):
+    """What TensorFlow can't make constants of answers as it is traced."""
+    weight = tf.Variable([3.0, 3.0, 3.0])
+    generator = tf.random.Generator.from_seed(1)
+    answer = run(lambda x: [compute(tf, weight, generator, x)], _stacked(1, 2))
+    assert answer.tolist() == [[3, 3, 3], [6, 6, 6]]

@@ -27,6 +27,7 @@ from app.engines.tensorflow_engine import (
     limit_gpu_memory,
     tf,
 )
+from app.errors import ModelLoadError
 from app.settings import Settings
 
 # keras, for modules that must not import it before the environment above is set.
@@ -50,7 +51,7 @@ class KerasTensorFlowEngine(TensorFlowEngine):
         """Trace the model; nothing is computed yet.
 
         Raises:
-            ModelLoadError: the model has no fixed inputs.
+            ModelLoadError: as of `serving_function`.
         """
         super().__init__(
             {DEFAULT_SIGNATURE: serving_function(model)}, weight_bytes(model)
@@ -61,7 +62,7 @@ def open_engine(file: Path, settings: Settings) -> KerasTensorFlowEngine:
     """Load a .keras or .h5 file.
 
     Raises:
-        ModelLoadError: Keras can't read the file, or it has no fixed inputs.
+        ModelLoadError: Keras can't read the file, or it can't be served.
     """
     limit_gpu_memory(settings.gpu_memory_fraction)
     return KerasTensorFlowEngine(load(file))
@@ -71,12 +72,30 @@ def serving_function(model: keras.Model) -> Function:
     """What is served of a model: its call for inference, on inputs in a row.
 
     Raises:
-        ModelLoadError: the model has no fixed inputs.
+        ModelLoadError: the model has no fixed inputs, or a layer in it would answer
+            wrongly.
     """
     model = functional(model)
+    _check_steps(model)
 
     def call(*inputs: tf.Tensor) -> list[tf.Tensor]:
         packed = keras.tree.pack_sequence_as(model.input, list(inputs))
         return list(keras.tree.flatten(model(packed, training=False)))
 
     return Function(signature_of(model), call)
+
+
+def _check_steps(model: keras.Model) -> None:
+    """Refuse what Keras 3.15 traces wrongly, and computes rightly only untraced.
+
+    Where neither the batch nor the number of steps is known, TimeDistributed goes
+    through as many steps as there are rows.
+    """
+    for layer in model._flatten_layers():
+        if isinstance(layer, keras.layers.TimeDistributed):
+            shape = layer.get_build_config()["input_shape"]
+            if shape[1] is None:
+                raise ModelLoadError(
+                    f"layer {layer.name!r}: Keras computes TimeDistributed wrongly for "
+                    "a free number of steps: give keras.Input a fixed one"
+                )

@@ -162,6 +162,23 @@ def test_a_model_without_inputs_is_a_load_error(keras, keras_tensorflow):
         keras_tensorflow.KerasTensorFlowEngine(model)
 
 
+def test_steps_that_keras_would_take_for_rows_are_refused(keras, reopened):
+    """TimeDistributed is served for a number of steps that is known, and only so."""
+
+    def model(steps):
+        words = keras.Input((steps, 3))
+        dense = keras.layers.TimeDistributed(keras.layers.Dense(2), name="each")
+        return keras.Model(words, keras.Sequential([words, dense])(words))
+
+    with pytest.raises(ModelLoadError, match=r"layer 'each'.*a fixed one"):
+        reopened(model(None))
+    known, rows = model(5), _rows(2, 5, 3)
+    engine = reopened(known)
+    (spec,) = engine.signatures["serving_default"].inputs
+    (found,) = engine.run({spec.name: rows}).values()
+    np.testing.assert_allclose(found, known(rows), rtol=1e-5, atol=1e-6)
+
+
 def test_a_lambda_layer_is_not_run(keras, reopened):
     """A file that carries code of its own is refused."""
     row = keras.Input((3,), name="row")

@@ -1,6 +1,9 @@
 # Two words do all the set-up on a fresh machine: `make serve` and `make test`.
-# Only Python 3.11 and make have to be there. The environment lives in .venv.
+# It wants Linux on x86-64, Python 3.11, and a C compiler with Python's headers, as
+# gunicorn-h1c has no wheel for Linux. The environment lives in .venv.
 
+# The packages are pinned for 3.11. For 3.12 and 3.13 they are the same, untried; 3.14 has
+# no TensorFlow yet.
 PYTHON ?= $(shell command -v python3.11 || command -v python3)
 VENV := .venv
 # For KServe's client in the tests, which wants another protobuf than TensorFlow.
@@ -71,7 +74,7 @@ digits: $(VENV)/dev.done
 
 $(VENV)/bin/python:
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' \
-		|| { echo "Basket needs Python 3.11 or newer; say which: make PYTHON=/path/to/python3.11"; exit 1; }
+		|| { echo "Basket needs Python 3.11; say which: make PYTHON=/path/to/python3.11"; exit 1; }
 	@echo "Creating the environment in $(VENV) ..."
 	@$(PYTHON) -m venv $(VENV)
 
@@ -85,8 +88,9 @@ $(VENV)/granian.done: requirements-granian.txt $(VENV)/serve.done
 	@$(PIP_INSTALL) -r $<
 	@touch $@
 
-$(VENV)/dev.done: requirements-dev.txt | $(VENV)/bin/python
-	@echo "Installing $< (TensorFlow is large: this takes a minute or two) ..."
+# On top of what serving needs, so that tests and benches use a GPU that is there.
+$(VENV)/dev.done: requirements-dev.txt | $(VENV)/serve.done
+	@echo "Installing $< ..."
 	@$(PIP_INSTALL) -r $<
 	@touch $@
 

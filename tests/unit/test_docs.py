@@ -12,6 +12,8 @@ from app.settings import Settings, variables
 ROOT = Path(__file__).parents[2]
 README = (ROOT / "README.md").read_text()
 OPERATIONS = (ROOT / "docs" / "operations.md").read_text()
+# A package and its version; what it has extras for stands between.
+PIN = re.compile(r"^([\w.-]+)(?:\[[^]]*\])?==(\S+)", re.M)
 DOCUMENTS = [ROOT / "README.md", ROOT / "CHANGELOG.md", *ROOT.glob("docs/*.md")]
 
 
@@ -67,6 +69,24 @@ def test_what_the_image_copies_is_there():
     for path in paths:
         assert (ROOT / path).exists()
         assert any(Path(path).match(line[1:]) for line in let_through if line[0] == "!")
+
+
+@pytest.mark.parametrize("other", ["-cuda", "-dev", "-granian"])
+def test_what_make_installs_one_after_the_other_agrees(other):
+    """What is installed beside requirements.txt wants the same versions of all."""
+    pins = dict(PIN.findall((ROOT / "requirements.txt").read_text()))
+    assert "tensorflow" in pins
+    beside = dict(PIN.findall((ROOT / f"requirements{other}.txt").read_text()))
+    assert beside | pins == beside
+
+
+def test_the_tools_agree_with_cuda():
+    """The tools are installed on top of TensorFlow with CUDA where there is a GPU."""
+    cuda, tools = (
+        dict(PIN.findall((ROOT / f"requirements-{name}.txt").read_text()))
+        for name in ("cuda", "dev")
+    )
+    assert tools | {name: cuda[name] for name in cuda.keys() & tools.keys()} == tools
 
 
 def test_make_help_lists_the_make_commands():

@@ -275,6 +275,18 @@ def test_what_nginx_itself_refuses_is_json(nginx, request_, status):
 
 
 @with_nginx
+def test_the_metrics_are_kept_inside(tmp_path, basket):
+    """The page's location for /metrics refuses those outside, as JSON."""
+    page = (ROOT / "docs" / "deploy.md").read_text()
+    (inside,) = re.findall(r"^location = /metrics .*$", page, re.M)
+    added = {"    server_tokens off;\n": f"    server_tokens off;\n    {inside}\n"}
+    with proxy(tmp_path / "nginx", basket.port, replacing=added) as nginx:
+        reply = nginx.request("GET", "/metrics")
+        assert reply.status == 403
+        assert _is_json_error(reply)
+
+
+@with_nginx
 def test_basket_stops_and_comes_back(tmp_path):
     """A slow answer outlives SIGTERM; then 503 as JSON, until Basket is there again."""
     models = made(tmp_path / "models")

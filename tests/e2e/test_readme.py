@@ -3,6 +3,7 @@
 import json
 import os
 import re
+import shutil
 import signal
 import subprocess
 import sys
@@ -17,6 +18,7 @@ from tests.support.server import (
     launch,
     serving,
     simulated_models,
+    wait_until,
 )
 
 README = (ROOT / "README.md").read_text()
@@ -69,7 +71,8 @@ def test_the_readme_has_the_commands_that_are_tested_here():
         "make serve",
         'curl -F "file=@samples/7.png" http://127.0.0.1:8000/predict',
         "curl -d @samples/7.json http://127.0.0.1:8000/predict",
-        "BASKET_DEFAULT_MODEL=digits make serve",
+        "curl http://127.0.0.1:8000/readyz",
+        "BASKET_DEFAULT_MODEL=mine make serve",
         ".venv/bin/flask --app wsgi models fetch mobilenet_v2",
         ".venv/bin/flask --app wsgi models make big --latency-ms 300",
         "BASKET_DEFAULT_MODEL=big make serve",
@@ -126,6 +129,30 @@ def test_the_fetched_model_is_served(tmp_path):
         reply = server.request("POST", "/predict", picture, headers)
         assert reply.status == 200
         assert named or len(reply.json()["predictions"][0]) == 1000
+
+
+def test_a_model_of_yours_is_served(tmp_path):
+    """A model that is saved where the README says is found by a running server."""
+    (path,) = re.findall(r"save it as `models/(\S+)`", README)
+    (route,) = re.findall(r"answers on `(/v1/\S+)`", README)
+    (curl,) = [command for command in COMMANDS if command.endswith("/readyz")]
+    (start,) = [command for command in COMMANDS if "DEFAULT_MODEL=mine" in command]
+    digits = (ROOT / "models" / "digits").resolve()
+    (tmp_path / "digits").symlink_to(digits)
+    rows = json.loads((ROOT / "samples/7.json").read_text())
+    (name,) = re.findall(r"BASKET_DEFAULT_MODEL=(\S+) make serve", start)
+    with serving("--threads=4", model_dir=str(tmp_path)) as server:
+        file = tmp_path / path
+        file.parent.mkdir(parents=True)
+        shutil.copy(digits / "1" / "model.keras", file)
+        wait_until(
+            lambda: name in server.request("GET", "/readyz").json()["models"], 60
+        )
+        reply = server.request("POST", route, json.dumps(rows).encode())
+        assert reply.status == 200
+        said = json.loads(_shell(curl, server.port))
+        (shown,) = said["models"][name]["inputs"]
+        assert (shown["name"], shown["shape"]) == ("image", [8, 8, 1])
 
 
 def test_the_error_that_is_shown_is_the_error_that_is_sent(made):

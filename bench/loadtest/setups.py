@@ -4,7 +4,7 @@ from typing import NamedTuple
 
 from bench.loadtest.measurement import Setup
 
-# 64 users and their batch of 64, and a few for whoever asks about readiness.
+# What makes requests share batches. Any number does: who waits holds no thread.
 _THREADS = "--threads=68"
 
 SETUPS = (

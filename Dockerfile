@@ -1,7 +1,8 @@
 # With CUDA by default; for a machine without a GPU:
 #   docker build --build-arg DEVICE=cpu --tag basket:cpu .
-# Run it:
-#   docker run --gpus all --publish 8000:8000 --volume "$PWD/models:/basket/models:ro" basket
+# Run it (docs/operations.md has more):
+#   docker run --gpus all --publish 127.0.0.1:8000:8000 --stop-timeout 35 \
+#     --volume "$PWD/models:/basket/models:ro" basket
 FROM python:3.11-slim
 
 # cuda or cpu. The CUDA libraries come as wheels; the host gives the driver.

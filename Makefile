@@ -1,6 +1,6 @@
 # Two words do all the set-up on a fresh machine: `make serve` and `make test`.
-# It wants Linux on x86-64, Python 3.11, and a C compiler with Python's headers, as
-# gunicorn-h1c has no wheel for Linux. The environment lives in .venv.
+# Only Linux on x86-64, Python 3.11 and make have to be there. The environment lives in
+# .venv.
 
 # The packages are pinned for 3.11. For 3.12 and 3.13 they are the same, untried; 3.14 has
 # no TensorFlow yet.

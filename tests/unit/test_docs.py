@@ -60,6 +60,14 @@ def test_links_lead_somewhere(document):
             assert (document.parent / target).exists(), target
 
 
+def test_the_image_has_the_python_that_packages_are_pinned_for():
+    """The Dockerfile begins with the version that the requirements are compiled for."""
+    pinned = re.search(r"--python-version (\S+)", (ROOT / "Makefile").read_text())
+    lines = (ROOT / "Dockerfile").read_text().splitlines()
+    first = next(line for line in lines if not line.startswith("#"))
+    assert first == f"FROM python:{pinned[1]}-slim"
+
+
 def test_what_the_image_copies_is_there():
     """Each path that the Dockerfile copies exists and is let through to the build."""
     let_through = (ROOT / ".dockerignore").read_text().split()

@@ -5,7 +5,6 @@ import contextlib
 import datetime
 import os
 import platform
-import statistics
 import sys
 import tempfile
 from collections.abc import Callable, Iterator
@@ -89,6 +88,11 @@ def _rate(load: Load) -> float:
     return load.seen.rate()
 
 
+def _middle(seen: list[Load]) -> Load:
+    """The round of median rate; of an even number, the slower one in the middle."""
+    return sorted(seen, key=_rate)[(len(seen) - 1) // 2]
+
+
 def _table(loads: dict[int, list[Load]], options: argparse.Namespace) -> str:
     today = datetime.datetime.now(datetime.UTC).date()
     lines = [
@@ -102,7 +106,7 @@ def _table(loads: dict[int, list[Load]], options: argparse.Namespace) -> str:
     ]
     for place, setup in enumerate(_SETUPS):
         seen = loads[place]
-        middle = sorted(seen, key=_rate)[len(seen) // 2]
+        middle = _middle(seen)
         lines.append(
             f"| {setup.name} | {setup.connections} | {_rate(middle):.0f} | "
             f"{middle.seen.mean_s:.2f} | {middle.seen.p99_s:.2f} | "
@@ -110,7 +114,7 @@ def _table(loads: dict[int, list[Load]], options: argparse.Namespace) -> str:
             f"{sum(load.seen.not_2xx for load in seen)} | "
             f"{middle.mib_early:.0f} | {middle.mib_end:.0f} |"
         )
-    rates = [statistics.median(map(_rate, seen)) for seen in loads.values()]
+    rates = [_rate(_middle(seen)) for seen in loads.values()]
     naive, unbatched, _, basket, *peers = rates
     lines += [
         "",

@@ -30,16 +30,17 @@ class ModelFolder:
 
 
 def scan(model_dir: Path, settings: Settings) -> dict[str, ModelFolder]:
-    """All models by name.
+    """All models by name, those whose own folder can't be read now too.
 
     Raises:
-        OSError: the folder can't be read now.
+        OSError: the folder of models itself can't be read now.
     """
-    return {
-        folder.name: _read(folder, settings)
+    found = [
+        _read(folder, settings)
         for folder in sorted(model_dir.iterdir())
-        if not folder.name.startswith((".", "_", "lost+found")) and folder.is_dir()
-    }
+        if not folder.name.startswith((".", "_", "lost+found"))
+    ]
+    return {model.name: model for model in found if model is not None}
 
 
 def fingerprint(version: Path) -> Fingerprint:
@@ -55,16 +56,26 @@ def fingerprint(version: Path) -> Fingerprint:
     return frozenset(found)
 
 
-def _read(folder: Path, settings: Settings) -> ModelFolder:
-    versions = {
+def _read(folder: Path, settings: Settings) -> ModelFolder | None:
+    """A model, None: this is no folder, or is gone by now."""
+    versions: dict[int, Path] = {}
+    config: ModelConfig | SettingsError
+    try:
+        versions = _versions(folder)
+        config = read_model_config(folder, settings)
+    except (FileNotFoundError, NotADirectoryError):
+        return None
+    except OSError as error:
+        config = SettingsError(f"its folder can't be read now: {error.strerror}")
+    except SettingsError as error:
+        config = error
+    return ModelFolder(folder.name, versions, config)
+
+
+def _versions(folder: Path) -> dict[int, Path]:
+    return {
         int(version.name): version
         for version in sorted(folder.iterdir())
         if re.fullmatch(rf"[0-9]{{1,{_MOST_DIGITS}}}", version.name)
         and version.is_dir()
     }
-    config: ModelConfig | SettingsError
-    try:
-        config = read_model_config(folder, settings)
-    except SettingsError as error:
-        config = error
-    return ModelFolder(folder.name, versions, config)

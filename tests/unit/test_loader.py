@@ -28,6 +28,7 @@ from tests.support.engines import Blocks, Echo
 from tests.support.jobs import Notes, answered, job
 
 PATIENCE_S = 10
+CAN_NOT_BE_READ = "its folder can't be read now: File name too long"
 
 
 class Loading:
@@ -76,6 +77,13 @@ class Loading:
     def configure(self, name, text):
         (self.folder / name).mkdir(exist_ok=True)
         (self.folder / name / "basket.toml").write_text(text)
+
+    def hide(self, name):
+        """Put a link that can't be followed, by root neither, in a folder's place."""
+        folder = self.folder / name
+        if folder.exists():
+            folder.rename(self.folder / f".{name}")
+        folder.symlink_to("x" * 300)
 
     def load(self):
         self.loader.start()
@@ -214,6 +222,14 @@ def test_a_bad_basket_toml_is_noted(loading):
     loading.configure("flowers", "size = 3")
     assert "unknown key 'size'" in loading.load().missing()["flowers"]
     assert loading.opened == []
+
+
+def test_a_folder_that_can_not_be_read_is_noted_at_the_start(loading):
+    """A model whose folder can't be read is missing with the reason, others serve."""
+    loading.add("pears")
+    loading.hide("apples")
+    assert loading.load().missing() == {"apples": CAN_NOT_BE_READ}
+    assert loading.answers("pears") == 1
 
 
 def test_a_label_without_a_version_is_noted(loading):
@@ -419,6 +435,22 @@ def test_a_basket_toml_that_breaks_changes_nothing_else(loading):
     assert loading.answers(label="stable") == 1
     assert loading.catalog.missing() == {}
     assert "basket.toml" in loading.catalog.problems()["flowers"][0]
+
+
+def test_a_model_s_folder_that_can_not_be_read_changes_nothing_else(loading):
+    """A model goes on while its folder can't be read, and others come and go."""
+    for name in ("apples", "plums"):
+        loading.add(name)
+    catalog = loading.load()
+    loading.hide("apples")
+    loading.remove("plums", 1)
+    (loading.folder / "plums").rmdir()
+    loading.add("pears")
+    loading.rescan()
+    assert (loading.answers("apples"), loading.answers("pears")) == (1, 1)
+    assert catalog.names() == ["apples", "pears"]
+    assert catalog.missing() == {}
+    assert catalog.problems() == {"apples": [CAN_NOT_BE_READ]}
 
 
 def test_a_folder_that_can_not_be_read_changes_nothing(loading, monkeypatch):

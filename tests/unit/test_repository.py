@@ -1,12 +1,16 @@
 """What is read from the folder of models."""
 
 import os
+from pathlib import Path
 
 import pytest
 
 from app.errors import SettingsError
 from app.serving.repository import fingerprint, scan
 from app.settings import Settings
+
+# A link to such a name can't be followed, by root neither.
+TOO_LONG = "x" * 300
 
 
 def _scan(folder):
@@ -40,10 +44,11 @@ def test_a_file_with_a_number_is_no_version(tmp_path):
 
 
 def test_hidden_folders_and_files_are_no_models(tmp_path):
-    """Folders that begin with a dot or an underscore, and files, are no models."""
+    """Folders that begin with a dot or an underscore, and no folders, are no models."""
     for name in (".git", "__pycache__", "_old", "lost+found", "flowers"):
         (tmp_path / name / "1").mkdir(parents=True)
     (tmp_path / "README.md").write_text("about the models")
+    (tmp_path / "link").symlink_to("nowhere")
     assert list(_scan(tmp_path)) == ["flowers"]
 
 
@@ -56,6 +61,33 @@ def test_a_bad_configuration_spoils_only_its_own_model(tmp_path):
     assert isinstance(found["apples"].config, SettingsError)
     assert list(found["apples"].versions) == [1]
     assert not isinstance(found["pears"].config, SettingsError)
+
+
+def test_a_folder_that_can_not_be_read_spoils_only_its_own_model(tmp_path):
+    """A model whose folder can't be read is found, and says so in place of versions."""
+    (tmp_path / "apples").symlink_to(TOO_LONG)
+    (tmp_path / "pears" / "1").mkdir(parents=True)
+    found = _scan(tmp_path)
+    assert str(found["apples"].config) == (
+        "its folder can't be read now: File name too long"
+    )
+    assert list(found["apples"].versions) == []
+    assert list(found["pears"].versions) == [1]
+
+
+def test_a_folder_that_goes_while_it_is_read_is_no_model(tmp_path, monkeypatch):
+    """A folder that is taken away between two looks of one scan is left out."""
+    for name in ("apples", "pears"):
+        (tmp_path / name).mkdir()
+    iterdir = Path.iterdir
+
+    def take_away(folder):
+        if folder.name == "apples":
+            folder.rmdir()
+        return iterdir(folder)
+
+    monkeypatch.setattr(Path, "iterdir", take_away)
+    assert list(_scan(tmp_path)) == ["pears"]
 
 
 def test_a_fingerprint_changes_with_any_file(tmp_path):

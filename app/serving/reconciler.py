@@ -2,6 +2,7 @@
 
 import logging
 import time
+from collections.abc import Set
 
 from app.errors import ModelLoadError, NotYetLoadable, SettingsError, Stopping
 from app.serving.catalog import Catalog
@@ -52,10 +53,13 @@ class Reconciler:
                 self._broken.pop(key, None)
         if not self._available(name):
             self._route(name, config)
-        while (version := self._next(folder, config)) is not None:
-            self._load(folder, version, config)
+        # Asked once: what grows while it is tried looks worth another try at once.
+        sound = {v for v in folder.versions if not self._is_broken(folder, v)}
+        while (version := self._next(name, sound, config)) is not None:
+            if not self._load(folder, version, config):
+                sound.remove(version)
         self._route(name, config)
-        wanted = self._wanted(folder, config)
+        wanted = _wanted(sound, config)
         for status in self._catalog.status(name):
             if status.version not in wanted:
                 keep = status.state is State.END and status.version in folder.versions
@@ -77,20 +81,9 @@ class Reconciler:
             for key in [key for key in known if key[0] == name]:
                 del known[key]
 
-    def _wanted(self, folder: ModelFolder, config: ModelConfig) -> list[int]:
-        """The versions to serve; those with the most traffic first."""
-        sound = [v for v in folder.versions if not self._is_broken(folder, v)]
-        weights = dict.fromkeys(sorted(sound, reverse=True)[:1], 0.0)
-        for label, version in config.labels.items():
-            if version in sound:
-                weight = config.traffic.get(label, 0.0)
-                weights[version] = weights.get(version, 0.0) + weight
-        return sorted(weights, key=lambda version: (-weights[version], -version))
-
-    def _next(self, folder: ModelFolder, config: ModelConfig) -> int | None:
-        available = self._available(folder.name)
-        wanted = self._wanted(folder, config)
-        return next((v for v in wanted if v not in available), None)
+    def _next(self, name: str, sound: Set[int], config: ModelConfig) -> int | None:
+        available = self._available(name)
+        return next((v for v in _wanted(sound, config) if v not in available), None)
 
     def _is_broken(self, folder: ModelFolder, version: int) -> bool:
         known = self._broken.get((folder.name, version))
@@ -103,7 +96,8 @@ class Reconciler:
             if status.state is State.AVAILABLE
         }
 
-    def _load(self, folder: ModelFolder, version: int, config: ModelConfig) -> None:
+    def _load(self, folder: ModelFolder, version: int, config: ModelConfig) -> bool:
+        """Whether it serves now."""
         name, place = folder.name, folder.versions[version]
         # What is tried again and again is told once.
         lacked = self._awaited.pop((name, version), "")
@@ -126,11 +120,12 @@ class Reconciler:
             if isinstance(error, NotYetLoadable):
                 self._awaited[name, version] = reason
             self._catalog.fail(name, version, reason)
-            return
+            return False
         self._broken.pop((name, version), None)
         self._serve(served)
         took_s = time.monotonic() - began_at
         _log.info("model %s version %s is ready (%.1f s)", name, version, took_s)
+        return True
 
     def _serve(self, served: ServedModel) -> None:
         try:
@@ -169,6 +164,16 @@ def close(served: ServedModel, timeout_s: float) -> None:
         served.runner.close(timeout_s)
     except Exception:  # an engine may raise anything
         _log.exception("model %s did not close in order", served.name)
+
+
+def _wanted(sound: Set[int], config: ModelConfig) -> list[int]:
+    """Which of these versions to serve; those with the most traffic first."""
+    weights = dict.fromkeys(sorted(sound, reverse=True)[:1], 0.0)
+    for label, version in config.labels.items():
+        if version in sound:
+            weight = config.traffic.get(label, 0.0)
+            weights[version] = weights.get(version, 0.0) + weight
+    return sorted(weights, key=lambda version: (-weights[version], -version))
 
 
 def _problem(folder: ModelFolder, config: ModelConfig) -> str:

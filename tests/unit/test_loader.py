@@ -55,14 +55,14 @@ class Loading:
         return Notes()
 
     def open(self, folder, settings):
-        """Give the engine that is meant for this version, or raise it."""
+        """Give the engine that is meant for this version, call it, or raise it."""
         del settings
         key = (folder.parent.name, folder.name)
         self.opened.append(key)
         engine = self.engines[key]
         if isinstance(engine, BaseException):
             raise engine
-        return engine
+        return engine(folder) if callable(engine) else engine
 
     def add(self, name, version=1, engine=None):
         """Make a version's folder, and say which engine it gets."""
@@ -356,6 +356,21 @@ def test_a_broken_version_is_tried_again_when_it_has_changed(loading):
     assert loading.catalog.problems() == {}
 
 
+def test_a_version_that_is_being_copied_is_tried_once_in_each_pass(loading):
+    """One that grows with each try leaves the one before it, and others, their turn."""
+    loading.add("flowers", 1)
+    loading.add("flowers", 2, engine=_half_copied)
+    loading.add("pears")
+    loading.load()
+    assert loading.opened == [("flowers", "2"), ("flowers", "1"), ("pears", "1")]
+    loading.rescan()
+    assert loading.opened[3:] == [("flowers", "2")]
+    assert loading.serving("flowers") == {1}
+    loading.engines["flowers", "2"] = Echo()
+    loading.rescan()
+    assert loading.serving("flowers") == {2}
+
+
 def test_a_version_that_waits_for_another_server_is_tried_each_time(loading, caplog):
     """It is served once it can be, though no file changed, and is logged only once."""
     loading.add("m", 1)
@@ -636,6 +651,15 @@ def test_all_models_share_one_time_limit(loading, monkeypatch):
     monkeypatch.setattr("app.serving.loader.time", fake_time)
     loading.loader.close(5.0)
     assert left_s == [5.0, 2.0, 0.0]
+
+
+def _half_copied(folder):
+    """Be written to while it is opened, the first few times."""
+    file = folder / "model.keras"
+    written = file.read_bytes() if file.exists() else b""
+    if len(written) < 5:
+        file.write_bytes(written + b"-")
+    raise ModelLoadError("half a file")
 
 
 def _wait_until(condition):

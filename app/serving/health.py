@@ -4,10 +4,13 @@ A request for the health reaches one process, and another one may be stuck: each
 its own state in a folder that they share.
 """
 
+import logging
 import os
 from pathlib import Path
 
 from app.serving.catalog import Catalog
+
+_log = logging.getLogger(__name__)
 
 
 class Health:
@@ -20,18 +23,21 @@ class Health:
         self._catalog = catalog
         self._limit_s = limit_s
         self._folder = folder
+        # Why the other processes could not be told the last time.
+        self._problem = ""
 
     def note(self) -> None:
-        """Tell the other processes how this one is doing."""
+        """Tell the other processes how this one is doing, if they can be told now."""
         if self._folder is None:
             return
-        file = self._folder / str(os.getpid())
-        names = self.stuck_here()
-        if names:
-            self._folder.mkdir(exist_ok=True)
-            file.write_text("\n".join(names))
-        else:
-            file.unlink(missing_ok=True)
+        problem = ""
+        try:
+            self._tell(self._folder)
+        except OSError as error:
+            problem = str(error)
+        if problem and problem != self._problem:
+            _log.error("other processes can't be told what is stuck here: %s", problem)
+        self._problem = problem
 
     def stuck(self) -> list[str]:
         """The models, each once, that make no progress in some living process."""
@@ -51,6 +57,15 @@ class Health:
             for model in self._catalog.models()
             if model.runner.stuck_s() > self._limit_s
         ]
+
+    def _tell(self, folder: Path) -> None:
+        file = folder / str(os.getpid())
+        names = self.stuck_here()
+        if names:
+            folder.mkdir(exist_ok=True)
+            file.write_text("\n".join(names))
+        else:
+            file.unlink(missing_ok=True)
 
 
 def _lives(pid: int) -> bool:

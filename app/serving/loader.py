@@ -129,8 +129,11 @@ class Loader:
                 self._to_retry = set()
             for name in to_retry:
                 self._reconciler.retry(name)
-            self._pass()
-            self._at_each_pass()
+            for step in (self._pass, self._at_each_pass):
+                try:
+                    step()
+                except Exception:  # must not end the thread
+                    _log.exception("looking after the models failed")
             with self._passes:
                 self._done = asked
                 self._passes.notify_all()

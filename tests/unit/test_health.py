@@ -1,6 +1,7 @@
 """Whether models make progress, over all processes of a server."""
 
 import os
+import shutil
 import subprocess
 from types import SimpleNamespace
 
@@ -58,6 +59,28 @@ def test_processes_tell_each_other(tmp_path, monkeypatch):
     finally:
         other.communicate()
     assert sibling.stuck() == []
+
+
+def test_a_note_that_can_not_be_written_is_told_once(tmp_path, caplog):
+    """A note that fails is logged, not raised, and told again once one has passed."""
+    run_dir = tmp_path / "run"
+    health = Health(_Models(bad=40), LIMIT_S, run_dir / "stuck")
+
+    def told():
+        caplog.clear()
+        health.note()
+        return [record.message for record in caplog.records]
+
+    first = told()
+    assert len(first) == 1
+    assert "can't be told what is stuck here: " in first[0]
+    assert "No such file or directory" in first[0]
+    assert told() == []
+    run_dir.mkdir()
+    assert told() == []
+    assert (run_dir / "stuck" / str(os.getpid())).read_text() == "bad version 3"
+    shutil.rmtree(run_dir)
+    assert told() == first
 
 
 def test_alone_nothing_is_written(tmp_path, monkeypatch):

@@ -272,6 +272,29 @@ def test_each_pass_calls_whoever_wants_to_know(tmp_path):
     assert len(calls) in (2, 3)
 
 
+def test_a_guest_that_fails_ends_nothing(tmp_path):
+    """Whatever the Loader's guest raises, the folder is looked at again."""
+
+    def fail():
+        raise ValueError("a bug")
+
+    catalog = Catalog(None)
+    loader = Loader(
+        Settings(model_dir=tmp_path),
+        catalog,
+        Opener(lambda *_: Notes()),
+        Unloaded(),
+        scan_every_s=None,
+        at_each_pass=fail,
+    )
+    loader.start()
+    assert loader.wait(PATIENCE_S)
+    (tmp_path / "pears").mkdir()
+    assert loader.rescan(PATIENCE_S)
+    assert catalog.names() == ["pears"]
+    loader.close(PATIENCE_S)
+
+
 def test_models_are_announced_before_they_load(loading):
     """From the start on a model that is not ready yet is known to be loading."""
     engine = loading.add("flowers", engine=Blocks())
@@ -496,6 +519,27 @@ def test_a_bug_in_one_model_s_update_stops_no_other(loading, monkeypatch):
     loading.load()
     assert loading.answers("pears") == 1
     loading.rescan()
+
+
+def test_a_bug_in_a_model_s_removal_ends_nothing(loading, monkeypatch):
+    """What goes wrong with a model that goes is tried again, and others come."""
+    loading.add("apples")
+    catalog = loading.load()
+    remove, failures = loading.loader._reconciler.remove, [ValueError("a bug")]
+
+    def fail_once(name):
+        if failures:
+            raise failures.pop()
+        remove(name)
+
+    monkeypatch.setattr(loading.loader._reconciler, "remove", fail_once)
+    loading.remove("apples", 1)
+    (loading.folder / "apples").rmdir()
+    loading.add("pears")
+    loading.rescan()
+    assert catalog.names() == ["apples", "pears"]
+    loading.rescan()
+    assert catalog.names() == ["pears"]
 
 
 def test_no_collection_walks_what_is_loaded_and_what_goes_is_freed(loading):

@@ -25,7 +25,7 @@ def operations_blueprint(catalog: Catalog, health: Health) -> Blueprint:
 
     @blueprint.get("/readyz")
     def readyz() -> Response:
-        state = {
+        state: dict[str, object] = {
             "default_model": catalog.default_name(),
             "models": {model.name: _described(model) for model in catalog.models()},
         }

@@ -10,6 +10,9 @@ from app.errors import NotReady, Stopping, UnknownModel
 from app.serving.routing import Routes, Target
 from app.serving.served import Model, ServedModel, State, Version, VersionStatus
 
+# The default where nobody chose one of several: the model that comes with Basket.
+_USUAL = "digits"
+
 
 class Lease:
     """A version that is kept from being unloaded until the block ends.
@@ -57,12 +60,12 @@ class Catalog:
         """The ready version that a request wants, kept until the block ends.
 
         Raises:
-            UnknownModel: no such model or version.
+            UnknownModel: no such model or version, or no name and no default.
             BadInput: no such label.
             NotReady: still loading, or failed to load; with the reason.
         """
         with self._changing:
-            name = target.name or self.default_name()
+            name = target.name or self._default()
             version = self._choose(name, self._find(name), target)
             version.leases += 1
         return Lease(version, self)
@@ -111,10 +114,9 @@ class Catalog:
                 for name, model in self._models.items()
                 if (model.lacks() or not model.settled) and not model.unloaded
             }
-            if not self._models or self._default_model is not None:
-                name = self.default_name()
-                if name not in self._models:
-                    missing[name] = "is the default model and not there"
+            default = self.default_name()
+            if default is not None and default not in self._models:
+                missing[default] = "is the default model and not there"
         return missing
 
     def problems(self) -> dict[str, list[str]]:
@@ -123,12 +125,17 @@ class Catalog:
             found = {name: model.failures() for name, model in self._models.items()}
         return {name: texts for name, texts in found.items() if texts}
 
-    def default_name(self) -> str:
-        """What requests without a name mean: as set, else the only one, else digits."""
+    def default_name(self) -> str | None:
+        """What requests without a name mean: as set, else the only one, else digits.
+
+        None: nobody has set it, and there are several models without a digits.
+        """
         with self._changing:
-            if self._default_model is None and len(self._models) == 1:
+            if self._default_model is not None:
+                return self._default_model
+            if len(self._models) == 1:
                 return next(iter(self._models))
-        return self._default_model or "digits"
+            return _USUAL if _USUAL in self._models or not self._models else None
 
     # What the loader says.
 
@@ -207,11 +214,22 @@ class Catalog:
             self._closed = True
         return self.models()
 
+    def _default(self) -> str:
+        name = self.default_name()
+        if name is not None:
+            return name
+        raise UnknownModel(
+            f"there are several models, and none is the default: {self._known()}; "
+            "set BASKET_DEFAULT_MODEL or ask /v1/models/NAME:predict"
+        )
+
     def _find(self, name: str) -> Model:
         if name in self._models:
             return self._models[name]
-        known = ", ".join(sorted(self._models)) or "none"
-        raise UnknownModel(f"no model {name[:80]!r}; there are: {known}")
+        raise UnknownModel(f"no model {name[:80]!r}; there are: {self._known()}")
+
+    def _known(self) -> str:
+        return ", ".join(sorted(self._models)) or "none"
 
     def _choose(self, name: str, model: Model, target: Target) -> Version:
         available = model.available()

@@ -238,11 +238,22 @@ def test_more_rows_than_the_queue_holds_are_a_413(serve):
 
 
 def test_without_a_default_model_predict_is_a_404(serve, models):
-    """Where it is not clear which model is meant, the 404 lists those there are."""
+    """Where it is not clear which model is meant, the 404 lists those there are.
+
+    The server is ready, and claims no default.
+    """
     models("apples")
     models("pears")
-    text = _error(_predict(serve(), ROW), 404)
-    assert text == "no model 'digits'; there are: apples, pears"
+    client = serve()
+    assert _error(_predict(client, ROW), 404) == (
+        "there are several models, and none is the default: apples, pears; "
+        "set BASKET_DEFAULT_MODEL or ask /v1/models/NAME:predict"
+    )
+    ready = client.get("/readyz")
+    assert ready.status_code == 200
+    assert ready.json["default_model"] is None
+    asked = client.post("/v1/models/pears:predict", data=_body([ROW]))
+    assert asked.status_code == 200
 
 
 # Keys.

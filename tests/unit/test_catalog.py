@@ -83,11 +83,17 @@ def test_a_default_that_is_not_there_is_missing(names, default, wanted, known):
 
 
 def test_several_models_need_no_default_to_be_ready():
-    """Where nobody chose a default, two models are ready without a digits model."""
+    """Where nobody chose a default, two models are ready without a digits model.
+
+    None of them is the default, and who names none is told what to do.
+    """
     catalog = _catalog("apples", "pears")
     assert catalog.missing() == {}
-    with pytest.raises(UnknownModel, match=r"there are: apples, pears$"):
+    assert catalog.default_name() is None
+    what_to_do = "default: apples, pears; set BASKET_DEFAULT_MODEL or ask /v1/models/"
+    with pytest.raises(UnknownModel, match=what_to_do):
         _found(catalog)
+    assert _found(catalog, "pears") == ("pears", 1)
 
 
 def test_one_that_loads_counts_when_the_default_is_chosen():

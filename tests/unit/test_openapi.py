@@ -112,6 +112,18 @@ def test_wrong_answers_are_found(request_, given, problem):
         (ASK, answer(200, {"class_id": "7", "class_name": "seven", "score": 1.0})),
         (ASK, answer(400, {"error": "no rows"})),
         (ASK, answer(414, {"error": "too long"})),
+        (
+            Request("GET", "/readyz"),
+            answer(
+                200,
+                {
+                    "status": "ready",
+                    "default_model": None,
+                    "models": {},
+                    "problems": {"digits": ["version 2: no weights"]},
+                },
+            ),
+        ),
         (Request("HEAD", "/predict"), Answer(405, JSON)),
         (Request("GET", "/v2/models/stats"), answer(200, {"model_stats": []})),
         (Request("GET", "/V1/MODELS"), answer(200, {"models": []})),

@@ -136,11 +136,14 @@ class Connection:
         return buffers
 
     def _send_rest(self) -> None:
+        """Send until nothing is left; `send` then starts another thread."""
         try:
-            while self._left:
+            while True:
                 sent = self.sock.sendmsg(self._left[:_MOST_BUFFERS])
                 with self._sending:
                     self._left = _unsent(self._left, sent)
+                    if not self._left:
+                        return
         except OSError:
             self.end()
 

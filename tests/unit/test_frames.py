@@ -172,6 +172,43 @@ def test_who_sends_more_than_the_other_end_reads_does_not_wait(ends):
     assert ends[1].receive()[0].meta == {"number": 4}
 
 
+def test_what_is_sent_as_a_sender_ends_crosses_once():
+    """A frame that comes when a thread has just sent the rest is sent by one thread."""
+    crossed, senders = [], []
+    waiting = [[b"second"]]
+
+    def sendmsg(buffers, _=(), flags=0):
+        if flags:
+            raise BlockingIOError
+        senders.append(threading.current_thread())
+        if senders[-1] is not senders[0]:
+            senders[0].join(PATIENCE_S)
+        crossed.extend(buffers)
+        return sum(map(len, buffers))
+
+    class Lock:
+        """A thread that gives it back stands still while the next frame is sent."""
+
+        def __enter__(self):
+            lock.acquire()
+
+        def __exit__(self, *_):
+            lock.release()
+            if waiting and threading.current_thread() in senders:
+                connection.send(waiting.pop())
+
+    lock = threading.Lock()
+    connection = Connection(
+        SimpleNamespace(sendmsg=sendmsg, setsockopt=lambda *_: None)
+    )
+    connection._sending = Lock()
+    connection.send([b"first"])
+    wait_until(lambda: len(set(senders)) == 2, PATIENCE_S)
+    for sender in senders:
+        sender.join(PATIENCE_S)
+    assert crossed == [b"first", b"second"]
+
+
 def test_an_end_that_takes_nothing_is_given_up(ends):
     """When the rest can't be sent in time, whoever receives is told of the end."""
     sock = ends[0].sock

@@ -75,9 +75,17 @@ class Channel:
         return cls(connection, load)
 
     def start(self) -> None:
-        """Begin to receive."""
-        for target in (self._receive, self._look_after):
-            threading.Thread(target=target, daemon=True).start()
+        """Begin to receive.
+
+        Raises:
+            OSError: there are no threads for it.
+        """
+        try:
+            for work in (self._look_after, self._receive):
+                self._connection.start_thread(work)
+        except OSError:
+            self._finish()
+            raise
 
     def rows(self) -> int:
         """How many rows the process has now."""
@@ -148,10 +156,14 @@ class Channel:
         except (OSError, WireError):
             pass
         finally:
-            self.close(ModelProcessGone(GONE))
-            self._connection.close()
-            self._news.put(None)
-            self._has_asked.set()
+            self._finish()
+
+    def _finish(self) -> None:
+        """Nobody receives any more."""
+        self.close(ModelProcessGone(GONE))
+        self._connection.close()
+        self._news.put(None)
+        self._has_asked.set()
 
     def _take(self, frames: list[Frame]) -> None:
         answered = []

@@ -2,6 +2,7 @@
 
 import socket
 import threading
+from collections.abc import Callable
 from contextlib import suppress
 from typing import Self
 
@@ -56,7 +57,7 @@ class Connection:
         """Write encoded frames, without waiting for the other end to read them.
 
         Raises:
-            OSError: the other end has gone.
+            OSError: the other end has gone, or there is no thread to send the rest.
         """
         with self._sending:
             if self._left:
@@ -64,7 +65,19 @@ class Connection:
                 return
             self._left = self._send_at_once(buffers)
             if self._left:
-                threading.Thread(target=self._send_rest, daemon=True).start()
+                self.start_thread(self._send_rest)
+
+    def start_thread(self, work: Callable[[], None], name: str | None = None) -> None:
+        """Have a thread work for this connection, which ends where there is none.
+
+        Raises:
+            OSError: there is none.
+        """
+        try:
+            threading.Thread(target=work, name=name, daemon=True).start()
+        except RuntimeError as error:
+            self.end()
+            raise ConnectionAbortedError(str(error)) from error
 
     def receive(self) -> list[Frame]:
         """Wait for the next frame; all that have come by then.

@@ -64,17 +64,19 @@ class ModelProcess:
         while self._listener.fileno() >= 0:
             try:
                 sock, _ = self._listener.accept()
-            except OSError as error:  # too many open files
-                _log.error("no connection can be taken: %s", error.strerror)
+                self._serve(Connection(sock))
+            except OSError as error:  # too many open files, or threads
+                _log.error("no connection can be taken: %s", error)
                 time.sleep(_RETRY_S)
-                continue
-            threading.Thread(
-                target=self._serve, args=(sock,), name="connection", daemon=True
-            ).start()
 
-    def _serve(self, sock: socket.socket) -> None:
+    def _serve(self, connection: Connection) -> None:
         parts = self._catalog, self._loader, self._load, self._say
-        WebWorker(Connection(sock), *parts).serve()
+        worker = WebWorker(connection, *parts)
+        try:
+            connection.start_thread(worker.serve, "connection")
+        except OSError:
+            connection.close()
+            raise
 
     def _say(self, worker: WebWorker, said: Said) -> None:
         self._unsaid.put((worker, said))

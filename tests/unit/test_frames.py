@@ -209,6 +209,21 @@ def test_what_is_sent_as_a_sender_ends_crosses_once():
     assert crossed == [b"first", b"second"]
 
 
+def test_a_frame_that_no_thread_can_finish_ends_the_connection(ends, monkeypatch):
+    """Where no thread can be started, both ends see that a frame is cut off."""
+
+    def start(thread):
+        raise RuntimeError("can't start new thread")
+
+    with monkeypatch.context() as patched:
+        patched.setattr(threading.Thread, "start", start)
+        with pytest.raises(ConnectionAbortedError):
+            ends[0].send(encode(Frame({}, {"rows": np.zeros(1 << 22)})))
+    with pytest.raises(WireError, match="closed within a frame"):
+        ends[1].receive()
+    assert ends[0].receive() == []
+
+
 def test_an_end_that_takes_nothing_is_given_up(ends):
     """When the rest can't be sent in time, whoever receives is told of the end."""
     sock = ends[0].sock

@@ -402,6 +402,28 @@ def test_the_death_of_the_process_is_an_answer(machine):
     second.die()
 
 
+def test_a_connection_that_no_thread_can_be_had_for_is_tried_again(
+    machine, monkeypatch
+):
+    """A web worker gets what there is although each thread it takes fails once."""
+    start = threading.Thread.start
+    lacking = {"connection", "_receive", "_look_after"}
+
+    def start_or_fail(thread):
+        failing = lacking & {thread.name, getattr(thread._target, "__name__", None)}
+        if failing:
+            lacking.difference_update(failing)
+            raise RuntimeError("can't start new thread")
+        start(thread)
+
+    machine.add("m")
+    machine.process()
+    monkeypatch.setattr(threading.Thread, "start", start_or_fail)
+    catalog, _ = machine.worker()
+    assert not lacking
+    assert answered(_send(catalog, 1.0)) == [1.0]
+
+
 def test_a_job_that_is_sent_into_a_death_gets_an_answer(machine):
     """Who sends before the death is noticed is refused, or told like the others."""
     catalog, _, process = Scripted.followed(machine)

@@ -87,6 +87,10 @@ class Channel:
             self._finish()
             raise
 
+    def has_ended(self) -> bool:
+        """Say whether all who ask get an error."""
+        return self._end is not None
+
     def rows(self) -> int:
         """How many rows the process has now."""
         return self._load.rows()

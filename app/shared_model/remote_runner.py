@@ -97,7 +97,8 @@ class RemoteRunner:
                 raise Stopping("the server is stopping")
             if not there:
                 raise ModelProcessGone(GONE)
-            channel = min(there, key=Channel.rows)
+            # A dead process's number stands still, and it may be here for a while.
+            channel = min(there, key=lambda each: (each.has_ended(), each.rows()))
             self._under_way[channel] += 1
             return channel
 

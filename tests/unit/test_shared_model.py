@@ -606,6 +606,33 @@ def test_rows_go_where_the_least_wait():
     assert asked == [channels[1], channels[0], channels[1]]
 
 
+def test_rows_go_to_a_process_that_lives():
+    """A dead process gets no job though its rows are fewer; alone, it says its end."""
+    loads = [Load(), Load()]
+    pairs = [socket.socketpair() for _ in loads]
+    runner = RemoteRunner("m", 1)
+    with ExitStack() as stack:
+        for end in itertools.chain(*pairs):
+            stack.enter_context(end)
+        dead, living = [
+            Channel(Connection(ours), load)
+            for (ours, _), load in zip(pairs, loads, strict=True)
+        ]
+        runner.add(dead)
+        runner.add(living)
+        loads[1].add(3)
+        dead.close(ModelProcessGone("died"))
+        sent, refused = job(1.0), job(1.0)
+        runner.submit(sent)
+        assert not sent.is_answered()
+        assert End(Connection(pairs[1][1])).receive().meta["predict"] == ["m", 1]
+        living.close(Stopping("stopped"))
+        runner.remove(living, 0)
+        runner.submit(refused)
+        with pytest.raises(ModelProcessGone, match="died"):
+            refused.wait()
+
+
 def test_a_load_is_seen_through_its_descriptor():
     """Another process that has the descriptor reads the number as it is."""
     mine = Load()

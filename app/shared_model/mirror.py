@@ -39,7 +39,8 @@ class Mirror:
         self._observe = observe
         self._paths = paths
         self._drain_s = settings.request_timeout_ms / 1000
-        self._runners: dict[tuple[str, int], RemoteRunner] = {}
+        # Each version's, and how the version was last described.
+        self._runners: dict[tuple[str, int], tuple[RemoteRunner, object]] = {}
         # What each living model process says, by its channel.
         self._shown: dict[Channel, Mapping[str, Any]] = {}
         self._stopping = False
@@ -172,23 +173,25 @@ class Mirror:
     def _serve(
         self, channel: Channel, name: str, number: int, described: Mapping[str, Any]
     ) -> None:
-        runner = self._runners.get((name, number))
-        if runner is None:
-            runner = self._runners[name, number] = RemoteRunner(name, number)
-            runner.add(channel)
-            observer = self._observe(name, str(number))
-            served = snapshot.to_served(
-                name, number, described, self._settings, runner, observer
-            )
-            with suppress(Stopping):
-                self._catalog.add(served)
+        runner, known = self._runners.get((name, number), (None, None))
+        runner = runner or RemoteRunner(name, number)
         runner.add(channel)
+        if described == known:
+            return
+        # New, or replaced while another process kept it here.
+        self._runners[name, number] = runner, described
+        observer = self._observe(name, str(number))
+        served = snapshot.to_served(
+            name, number, described, self._settings, runner, observer
+        )
+        with suppress(Stopping):
+            self._catalog.add(served)
 
     def _leave(
         self, channel: Channel, name: str, serving: Sequence[int], drain_s: float
     ) -> None:
         """Send no more jobs there for other versions than those, and wait for all."""
-        for (model, number), runner in list(self._runners.items()):
+        for (model, number), (runner, _) in list(self._runners.items()):
             if model != name or number in serving:
                 continue
             if runner.channels() == {channel}:

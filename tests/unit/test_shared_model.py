@@ -87,10 +87,11 @@ class Machine:
         assert mirror.wait(PATIENCE_S)
         return catalog, mirror
 
-    def follower(self):
+    def follower(self, processes=1):
         """A web worker's catalog and mirror, which have nothing yet."""
         catalog = Catalog(self.settings.default_model)
-        mirror = Mirror(self.settings, catalog, lambda *_: Notes(), [self.path])
+        paths = [self.path] * processes
+        mirror = Mirror(self.settings, catalog, lambda *_: Notes(), paths)
         mirror.start()
         self.mirrors.append(mirror)
         return catalog, mirror
@@ -171,25 +172,28 @@ class Scripted:
         self._listener = machine.listener
         self.load = Load()
 
-    def show(self, revision=1):
+    def show(self):
         """Take a web worker's connection, and show it a model m."""
         self._listener.settimeout(PATIENCE_S)
         sock, _ = self._listener.accept()
         self.end = End(Connection(sock))
         assert "watch" in self.end.receive().meta
         socket.send_fds(sock, [b"."], [self.load.fd])
-        engine = Echo()
-        served = ServedModel(
-            "m", 1, "echo", engine.signatures, ModelConfig(Settings()), None, None
-        )
-        version = {
-            "state": "AVAILABLE",
-            "error": "",
-            "served": snapshot.of_served(served, Settings()),
-        }
+        self.say(1, {"1": self.version("echo")})
+
+    @staticmethod
+    def version(platform):
+        """A version that serves, as web workers are shown it."""
+        config = ModelConfig(Settings())
+        served = ServedModel("m", 1, platform, Echo().signatures, config, None, None)
+        described = snapshot.of_served(served, Settings())
+        return {"state": "AVAILABLE", "error": "", "served": described}
+
+    def say(self, revision, versions):
+        """Show the web worker these versions of m, and wait until it has them."""
         model = {
             **{"problem": "", "settled": True, "unloaded": False},
-            **{"labels": {}, "traffic": {}, "versions": {"1": version}},
+            **{"labels": {}, "traffic": {}, "versions": versions},
         }
         self.end.send({"revision": revision, "models": {"m": model}})
         assert self.end.receive().meta == {"seen": revision}
@@ -367,6 +371,21 @@ def test_a_model_that_goes_is_forgotten(machine):
     (machine.models / "n").rmdir()
     assert machine.loader.rescan(PATIENCE_S)
     wait_until(lambda: catalog.names() == ["m"], PATIENCE_S)
+
+
+def test_a_version_that_each_process_replaces_in_turn_is_the_new_one(machine):
+    """Web workers decode for what processes serve, though one of them always did."""
+    catalog, _ = machine.follower(processes=2)
+    processes = [Scripted(machine), Scripted(machine)]
+    for process in processes:
+        process.show()
+    for process in processes:
+        process.say(2, {})
+        process.say(3, {"1": process.version("other")})
+    with catalog.lease(Target()) as model:
+        assert model.platform == "other"
+    for process in processes:
+        process.die()
 
 
 def test_all_that_a_codec_asks_for_crosses(machine):

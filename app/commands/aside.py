@@ -1,28 +1,31 @@
-"""Folders that are there as a whole or not at all."""
+"""Files and folders that are there as a whole or not at all."""
 
-import shutil
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
+from tempfile import TemporaryDirectory
 
 from app.errors import ModelLoadError
 
 
 @contextmanager
 def written_aside(target: Path) -> Iterator[Path]:
-    """Give a folder to make, which becomes `target` at the end; no server sees half.
+    """Give a path to write to, which becomes `target` at the end; no server sees half.
 
-    Where the body raises, or is interrupted, nothing is left of it.
+    It is in a hidden folder of its own, in the first folder above `target` that is
+    there. Where the body raises, or is interrupted, nothing is left of it. A file
+    takes the place of one that is there, a folder does not.
 
     Raises:
         ModelLoadError: it can't be written, or `target` has come to be meanwhile.
     """
-    partial = target.with_name(f".partial-{target.name}")
     try:
-        shutil.rmtree(partial, ignore_errors=True)
-        yield partial
-        partial.rename(target)
+        there = next(each for each in target.parents if each.exists())
+        with TemporaryDirectory(prefix=f".{target.name}-", dir=there) as own:
+            # Its owner alone may enter `own`, so that is not what becomes the target.
+            partial = Path(own, target.name)
+            yield partial
+            target.parent.mkdir(parents=True, exist_ok=True)
+            partial.rename(target)
     except OSError as error:
         raise ModelLoadError(f"{target} can't be written: {error.strerror}") from error
-    finally:
-        shutil.rmtree(partial, ignore_errors=True)

@@ -8,9 +8,7 @@ from click.testing import CliRunner
 
 from app.commands import models_commands
 from app.commands.agreement import compare
-from app.commands.aside import written_aside
 from app.engines.base import Signature, TensorSpec
-from app.errors import ModelLoadError
 from app.settings import Settings
 from tests.support.engines import Computes
 
@@ -93,39 +91,3 @@ def test_all_else_agrees_where_it_is_equal():
     """Integers and the like count where all of a row is equal."""
     found = agreed([[1, 2], [3, 4]], [[1, 2], [3, 5]], np.int64)
     assert (found.agreeing, found.rows) == (1, 2)
-
-
-def write(target, error=None):
-    """Write a version that holds a file; what else is there when it is half done."""
-    with written_aside(target) as partial:
-        partial.mkdir()
-        (partial / "file").write_text("whole")
-        seen = [path.name for path in target.parent.iterdir()]
-        if error is not None:
-            raise error
-        return seen
-
-
-def test_what_is_written_aside_comes_as_a_whole(tmp_path):
-    """The folder appears under its name when the body is done, and not before."""
-    (half,) = write(tmp_path / "2")
-    assert half.startswith(".")
-    assert [path.name for path in tmp_path.iterdir()] == ["2"]
-    assert (tmp_path / "2" / "file").read_text() == "whole"
-
-
-@pytest.mark.parametrize("error", [KeyboardInterrupt(), ModelLoadError("no")])
-def test_what_is_interrupted_leaves_nothing(tmp_path, error):
-    """An error or Ctrl-C goes on, and what was written is gone."""
-    with pytest.raises(type(error)):
-        write(tmp_path / "2", error)
-    assert list(tmp_path.iterdir()) == []
-
-
-def test_what_came_to_be_meanwhile_is_not_written_over(tmp_path):
-    """A version that somebody else made in the meantime stays as it is."""
-    (tmp_path / "2").mkdir()
-    (tmp_path / "2" / "theirs").touch()
-    with pytest.raises(ModelLoadError, match="2 can't be written: Directory not empty"):
-        write(tmp_path / "2")
-    assert sorted(path.name for path in tmp_path.rglob("*")) == ["2", "theirs"]

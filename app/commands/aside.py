@@ -5,6 +5,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
+from app.engines.reading import in_one_line
 from app.errors import ModelLoadError
 
 
@@ -28,4 +29,5 @@ def written_aside(target: Path) -> Iterator[Path]:
             target.parent.mkdir(parents=True, exist_ok=True)
             partial.rename(target)
     except OSError as error:
-        raise ModelLoadError(f"{target} can't be written: {error.strerror}") from error
+        reason = error.strerror or in_one_line(error)
+        raise ModelLoadError(f"{target} can't be written: {reason}") from error

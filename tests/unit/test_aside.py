@@ -45,6 +45,25 @@ def test_what_is_interrupted_leaves_nothing(tmp_path, error):
     assert list(tmp_path.iterdir()) == []
 
 
+@pytest.mark.parametrize(
+    ("error", "reason"),
+    [
+        (OSError(28, "No space left on device"), "No space left on device"),
+        # As h5py raises them.
+        (
+            OSError("[Errno 28] Can't write data\n(no space)"),
+            "Can't write data (no space)",
+        ),
+    ],
+)
+def test_the_reason_is_told_in_one_line(tmp_path, error, reason):
+    """An error of the system is told with its reason, also where that has no field."""
+    with pytest.raises(ModelLoadError) as raised:
+        write(tmp_path / "2", error)
+    assert str(raised.value).startswith(f"{tmp_path / '2'} can't be written: ")
+    assert str(raised.value).endswith(reason)
+
+
 def test_folders_above_come_with_what_is_written(tmp_path):
     """Folders that are missing above it are made at the end, for what is whole only."""
     target = tmp_path / "big" / "1" / "model.keras"

@@ -1,18 +1,19 @@
 """`models make`: models that are not trained for anything."""
 
 from importlib import import_module
+from typing import Any
 
 import click
-from flask.cli import AppGroup
 
+from app.commands.aside import written_aside
 from app.settings import Settings
 
 _GIB = 1 << 30
 
 
-def make_commands(settings: Settings) -> AppGroup:
+def make_commands(settings: Settings) -> click.Group:
     """The `make` group."""
-    make = AppGroup("make", help="Make a model that is not trained for anything.")
+    make = click.Group("make", help="Make a model that is not trained for anything.")
 
     @make.command("big")
     @click.option("--latency-ms", type=click.FloatRange(min=1), default=300.0)
@@ -25,20 +26,27 @@ def make_commands(settings: Settings) -> AppGroup:
         MAX_GIB bounds the weights. A slower model goes through them more than once.
         TOLERANCE says how far from LATENCY_MS it may be, as a share of it.
         """
-        click.echo("starting TensorFlow ...")
-        # Only this command wants a framework, so only it imports one.
-        stacks = import_module("app.engines.dense_stack")
-        max_bytes = int(max_gib * _GIB)
-        stack = stacks.fit(latency_ms, width, max_bytes, tolerance, click.echo)
-        click.echo(
-            f"{stack.layers} layers of {stack.width}, {stack.distinct} of them "
-            f"distinct, {stack.size_bytes() / _GIB:.2f} GiB of weights"
-        )
-        for rows in (1, 8, 16, 32):
-            click.echo(f"batch of {rows:2}: {stack.time_ms(rows):7.1f} ms")
         file = settings.model_dir / "big" / "1" / "model.keras"
-        click.echo(f"saving {file} ...")
-        stacks.save(stack, file)
+        # The fitting takes minutes, so first of all the disk is tried.
+        with written_aside(file) as partial:
+            stack = _fitted(latency_ms, width, int(max_gib * _GIB), tolerance)
+            click.echo(f"saving {file} ...")
+            stack.model.save(partial)
         click.echo("saved; serve it with BASKET_DEFAULT_MODEL=big")
 
     return make
+
+
+def _fitted(latency_ms: float, width: int, max_bytes: int, tolerance: float) -> Any:
+    """A stack of layers, which is shown."""
+    click.echo("starting TensorFlow ...")
+    # Only this command wants a framework, so only it imports one.
+    stacks = import_module("app.engines.dense_stack")
+    stack = stacks.fit(latency_ms, width, max_bytes, tolerance, click.echo)
+    click.echo(
+        f"{stack.layers} layers of {stack.width}, {stack.distinct} of them "
+        f"distinct, {stack.size_bytes() / _GIB:.2f} GiB of weights"
+    )
+    for rows in (1, 8, 16, 32):
+        click.echo(f"batch of {rows:2}: {stack.time_ms(rows):7.1f} ms")
+    return stack

@@ -6,7 +6,6 @@ a batch of 16 costs far less than 16 single rows, as with a large real model.
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from pathlib import Path
 
 from app.engines import fitting
 from app.engines.keras_tensorflow import KerasTensorFlowEngine, keras
@@ -114,14 +113,6 @@ class LayerPool:
         model = keras.Model(row, self._scores(signal), name="big")
         engine = KerasTensorFlowEngine(model)
         return Stack(model, engine, self._width, count, distinct)
-
-
-def save(stack: Stack, file: Path) -> None:
-    """Write a .keras file in one step, so that no reader sees half of it."""
-    file.parent.mkdir(parents=True, exist_ok=True)
-    partial = file.with_name(f".partial-{file.name}")
-    stack.model.save(partial)
-    partial.replace(file)
 
 
 def _time_of_a_layer(width: int, max_bytes: int) -> tuple[LayerPool, float]:

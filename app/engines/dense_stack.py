@@ -12,6 +12,7 @@ from app.engines.keras_tensorflow import KerasTensorFlowEngine, keras
 from app.errors import ModelLoadError
 
 _CLASSES = 10
+_GIB = 1 << 30
 # Enough layers to see the time of one; fewer than this can't be fitted closely.
 _FEWEST_LAYERS = 5
 _SMALLEST_WIDTH = 64
@@ -61,9 +62,14 @@ def fit(
     round them again.
 
     Raises:
-        ModelLoadError: none of several tries was within `tolerance`, or that takes too
-            many layers.
+        ModelLoadError: none of several tries was within `tolerance`, that takes too
+            many layers, or one layer has more weights than are allowed.
     """
+    if _layer_bytes(width) > max_bytes:
+        raise ModelLoadError(
+            f"one layer of {width} x {width} has {_layer_bytes(width) / _GIB:.2g} GiB "
+            f"of weights; take a smaller --width or a larger --max-gib"
+        )
     pool, per_layer_ms = _time_of_a_layer(width, max_bytes)
     while latency_ms / per_layer_ms < _FEWEST_LAYERS and width > _SMALLEST_WIDTH:
         width //= 2
@@ -82,7 +88,7 @@ class LayerPool:
         """Store the width, and the bytes at which the weights end."""
         self.name = f"stack of width {width}"
         self._width = width
-        self._most = max(1, max_bytes // (width * width * 4))
+        self._most = max_bytes // _layer_bytes(width)
         self._dense: list[keras.layers.Dense] = []
         self._scores = keras.layers.Dense(_CLASSES, name="scores")
 
@@ -113,6 +119,10 @@ class LayerPool:
         model = keras.Model(row, self._scores(signal), name="big")
         engine = KerasTensorFlowEngine(model)
         return Stack(model, engine, self._width, count, distinct)
+
+
+def _layer_bytes(width: int) -> int:
+    return width * width * 4
 
 
 def _time_of_a_layer(width: int, max_bytes: int) -> tuple[LayerPool, float]:

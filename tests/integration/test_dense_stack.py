@@ -67,6 +67,15 @@ def test_weights_are_used_again_beyond_the_most_bytes(machine):
     assert (stack.layers, stack.distinct) == (40, 16)
 
 
+def test_a_layer_beyond_the_most_bytes(machine):
+    """Where one layer of 256 KiB is too much, nothing is built, with what may help."""
+    _fit(30, width=256, max_bytes=256 << 10)
+    built = machine.engines
+    with pytest.raises(ModelLoadError, match=r"256 x 256 .*--width.*--max-gib"):
+        _fit(30, width=256, max_bytes=(256 << 10) - 1)
+    assert machine.engines == built
+
+
 def test_narrower_layers_where_few_are_too_slow(machine):
     """Where a layer takes more than a fifth of the time, half the width is taken."""
     machine.took_ms = lambda _nth, layers, width: layers * width / 64

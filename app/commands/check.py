@@ -6,6 +6,7 @@ from pathlib import Path
 import click
 import numpy as np
 
+from app.commands.finite import FiniteRange
 from app.commands.neighbours import Comparison, compare
 from app.commands.sizes import bytes_text, file_bytes, weight_bytes
 from app.commands.version import find_version
@@ -29,7 +30,7 @@ def check_command(settings: Settings) -> click.Command:
     @click.option("--version", type=click.IntRange(min=0), help="Not the newest.")
     @click.option(
         "--tolerance",
-        type=click.FloatRange(min=0),
+        type=FiniteRange(min=0),
         default=1e-4,
         show_default=True,
         help="A share of an output's largest value.",

@@ -6,6 +6,7 @@ from typing import Any
 import click
 
 from app.commands.aside import written_aside
+from app.commands.finite import FiniteRange
 from app.settings import Settings
 
 _GIB = 1 << 30
@@ -16,10 +17,10 @@ def make_commands(settings: Settings) -> click.Group:
     make = click.Group("make", help="Make a model that is not trained for anything.")
 
     @make.command("big")
-    @click.option("--latency-ms", type=click.FloatRange(min=1), default=300.0)
+    @click.option("--latency-ms", type=FiniteRange(1, 3_600_000), default=300.0)
     @click.option("--width", type=click.IntRange(64, 65_536), default=4096)
-    @click.option("--max-gib", type=click.FloatRange(min=0.01), default=2.0)
-    @click.option("--tolerance", type=click.FloatRange(min=0.01), default=0.2)
+    @click.option("--max-gib", type=FiniteRange(0.01, 1 << 20), default=2.0)
+    @click.option("--tolerance", type=FiniteRange(min=0.01), default=0.2)
     def big(latency_ms: float, width: int, max_gib: float, tolerance: float) -> None:
         """Make models/big/1: Dense layers that take LATENCY_MS for one row here.
 

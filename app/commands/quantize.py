@@ -13,6 +13,7 @@ import numpy as np
 from app.codec import npy
 from app.commands.agreement import Agreement, compare
 from app.commands.aside import written_aside
+from app.commands.finite import FiniteRange
 from app.commands.sizes import bytes_text, file_bytes, weight_bytes
 from app.commands.version import find_version, keras_file, next_version
 from app.engines import open_engine
@@ -38,7 +39,7 @@ def quantize_command(settings: Settings) -> click.Command:
     @click.option("--data", type=_FILE, help="Rows to compare on, .npy; else random.")
     @click.option(
         "--agreement",
-        type=click.FloatRange(0, 1),
+        type=FiniteRange(0, 1),
         default=0.99,
         show_default=True,
         help="The share of rows that must get the original's answer.",

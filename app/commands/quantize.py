@@ -17,7 +17,7 @@ from app.commands.finite import FiniteRange
 from app.commands.sizes import bytes_text, file_bytes, weight_bytes
 from app.commands.version import find_version, keras_file, next_version
 from app.engines import open_engine
-from app.engines.base import DEFAULT_SIGNATURE, Engine, Tensors
+from app.engines.base import DEFAULT_SIGNATURE, Array, Engine, Tensors
 from app.engines.random_rows import rows_for
 from app.engines.timing import median_ms
 from app.errors import BadInput, ModelLoadError
@@ -130,9 +130,21 @@ def _rows(engine: Engine, data: Path | None) -> tuple[Tensors, str]:
         return rows, f"{_RANDOM_ROWS} random rows{made.describe()}"
     try:
         rows = npy.decode(data.read_bytes(), engine.signatures[DEFAULT_SIGNATURE])
+        _refuse_gaps(*rows.values())
     except BadInput as error:
         raise ModelLoadError(f"--data {data}: {error}") from error
     return rows, f"the rows of {data}"
+
+
+def _refuse_gaps(rows: Array) -> None:
+    """Hold that rows hold numbers: ReLU makes 0 of NaN, and all answers agree.
+
+    Raises:
+        BadInput: a row holds NaN or infinity.
+    """
+    finite = np.isfinite(rows).reshape(len(rows), -1).all(axis=1)
+    if not finite.all():
+        raise BadInput(f"rows[{finite.argmin()}] holds NaN or infinity")
 
 
 def _judge(found: Sequence[Agreement], wanted: float, *, force: bool) -> None:

@@ -175,14 +175,21 @@ def test_nothing_is_quantized_twice(keras, models, command):
     assert output.endswith("Error: model.keras is quantised already: scores\n")
 
 
-def test_wrong_data_is_told(keras, models, command, tmp_path):
-    """Rows that do not fit are an error with the file, and nothing is left."""
+@pytest.mark.parametrize(
+    ("rows", "problem"),
+    [
+        (np.zeros((5, 3)), "rows[0]: expected shape (4,), given (3,)"),
+        (np.full((5, 4), np.nan), "rows[0] holds NaN or infinity"),
+        (np.diag([1, 1, np.inf, 1]), "rows[2] holds NaN or infinity"),
+    ],
+    ids=["shape", "NaN", "infinity"],
+)
+def test_wrong_data_is_told(keras, models, command, tmp_path, rows, problem):
+    """Rows that do not fit are an error with the file, NaN too, and nothing is left."""
     dense(keras).save(models / "m" / "3" / "model.keras")
-    np.save(tmp_path / "rows.npy", np.zeros((5, 3)))
+    np.save(tmp_path / "rows.npy", rows)
     data = str(tmp_path / "rows.npy")
     status, output = command("quantize", "m", "--int8", "--data", data)
     assert status == 1
-    assert output.endswith(
-        f"Error: --data {data}: rows[0]: expected shape (4,), given (3,)\n"
-    )
+    assert output.endswith(f"Error: --data {data}: {problem}\n")
     assert [path.name for path in (models / "m").iterdir()] == ["3"]

@@ -142,6 +142,8 @@ def _refuse_gaps(rows: Array) -> None:
     Raises:
         BadInput: a row holds NaN or infinity.
     """
+    if rows.dtype.kind != "f":
+        return
     finite = np.isfinite(rows).reshape(len(rows), -1).all(axis=1)
     if not finite.all():
         raise BadInput(f"rows[{finite.argmin()}] holds NaN or infinity")

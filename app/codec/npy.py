@@ -39,7 +39,7 @@ def encode(outputs: Tensors) -> bytes:
     """Write the one output as .npy.
 
     Raises:
-        BadInput: the model has several outputs.
+        BadInput: the model has several outputs, or gives strings.
     """
     if len(outputs) != 1:
         raise BadInput(
@@ -47,6 +47,8 @@ def encode(outputs: Tensors) -> bytes:
             "ask for JSON"
         )
     (array,) = outputs.values()
+    if array.dtype.hasobject:
+        raise BadInput(".npy carries numbers, this model gives strings; ask for JSON")
     file = io.BytesIO()
     npy_format.write_array(file, np.ascontiguousarray(array), allow_pickle=False)
     return file.getvalue()

@@ -268,6 +268,6 @@ def test_encode_several():
 
 
 def test_encode_never_pickles():
-    """Outputs that are no plain values are an error, and never a pickle."""
-    with pytest.raises(ValueError, match=r"allow_pickle=False"):
-        npy.encode({"y": np.array([None])})
+    """Strings can't be a .npy file but as a pickle, so the client is told to change."""
+    with pytest.raises(BadInput, match=r"this model gives strings; ask for JSON$"):
+        npy.encode({"y": np.array([b"Ann"], object)})

@@ -11,6 +11,7 @@ from app.granian.exchange import LoopExchange
 from app.granian.loop import Loop
 from app.granian.spec import Connection, Scope
 
+# Those of routes that read no body.
 _QUICK_METHODS = ("GET", "HEAD", "OPTIONS")
 
 
@@ -46,15 +47,15 @@ class Rsgi:
     async def _other(self, exchange: LoopExchange) -> Reply:
         """Have Flask answer, in another thread, once the body is here."""
         application, environ = self._application, exchange.environ
+        is_quick = environ["REQUEST_METHOD"] in _QUICK_METHODS
         body = b""
         try:
-            if exchange.has_body():
+            if not is_quick and exchange.has_body():
                 # Of nobody else a body is kept.
                 application.check_key(environ)
                 body = await exchange.body(application.config["MAX_BODY_BYTES"])
         except Exception as error:
             return reply_to(error)
         complete(environ, exchange.scope, body)
-        is_quick = environ["REQUEST_METHOD"] in _QUICK_METHODS
         call = self._loop.block_shortly if is_quick else self._loop.block
         return await call(application.answer_by_flask, environ)

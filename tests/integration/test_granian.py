@@ -120,6 +120,14 @@ def test_keys_are_asked_for(server):
     assert server.request("GET", "/healthz", None, nobody).status == 200
 
 
+def test_a_body_that_nobody_wants_is_no_request(server):
+    """Health is told beside a body, whose bytes are not taken for the next request."""
+    first = b"GET /healthz HTTP/1.1\r\nHost: x\r\nContent-Length: 9\r\n\r\nGET / HTT"
+    last = b"GET /nothing HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n"
+    answers = _talk(server, first + last).split(b"HTTP/1.1 ")[1:]
+    assert [answer[:3] for answer in answers] == [b"200", b"401"]
+
+
 def test_requests_in_one_packet_are_answered_in_order(server):
     """One connection carries a body in chunks, then one that is wrong, then none."""
     chunks = b"Transfer-Encoding: chunked\r\n\r\n%x\r\n%s\r\n0\r\n\r\n"
@@ -246,18 +254,40 @@ def test_without_batching_health_is_told_meanwhile(tmp_path):
             assert reply.headers["X-Batch-Size"] == "1"
 
 
-@pytest.mark.skipif(shutil.which("curl") is None, reason="needs curl")
-def test_http_2(tmp_path):
+@pytest.fixture(scope="module")
+def http_2(tmp_path_factory):
+    """A client of HTTP/2, as a function: curl's arguments to an answer and a status."""
+    if shutil.which("curl") is None:
+        pytest.skip("needs curl")
+    folder = simulated_models(tmp_path_factory.mktemp("models"), quick=QUICK)
+    settings = {"model_dir": folder, "api_keys": "key"}
+    with serving("--http=auto", program="granian", **settings) as server:
+
+        def ask(path, *arguments, body=b""):
+            talk = ["curl", "--silent", "--http2-prior-knowledge", *arguments]
+            show = ["--write-out", "\n%{http_version} %{http_code}"]
+            url = f"http://127.0.0.1:{server.port}{path}"
+            command = [*talk, *show, url]
+            done = subprocess.run(command, input=body, capture_output=True, check=True)
+            answer, _, status = done.stdout.rpartition(b"\n")
+            return answer, status.decode()
+
+        yield ask
+
+
+KEY = ("--header", "Authorization: Bearer key")
+ONES = b'{"predictions":[%s]}' % json.dumps([1.0] * 8, separators=(",", ":")).encode()
+
+
+def test_http_2(http_2):
     """Without --http 1 a client that speaks HTTP/2 is understood."""
-    folder = simulated_models(tmp_path, quick=QUICK)
-    with serving("--http=auto", program="granian", model_dir=folder) as server:
-        url = f"http://127.0.0.1:{server.port}/predict"
-        talk = ["curl", "--silent", "--http2-prior-knowledge", "--data-binary", BODY]
-        show = ["--write-out", " %{http_version} %{http_code}", url]
-        answer = subprocess.run(talk + show, capture_output=True, check=True).stdout
-        assert answer == b'{"predictions":[%s]} 2 200' % str(
-            [1.0] * 8
-        ).encode().replace(b" ", b"")
+    assert http_2("/predict", *KEY, "--data-binary", BODY) == (ONES, "2 200")
+
+
+@pytest.mark.parametrize("method", ["--get", "--head"])
+def test_http_2_asks_no_key_for_health(http_2, method):
+    """Health is told to anybody where HTTP/2 leaves open whether a body follows."""
+    assert http_2("/healthz", method)[1] == "2 200"
 
 
 @pytest.mark.skipif(NGINX is None, reason="needs Debian's package nginx")

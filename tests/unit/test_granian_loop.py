@@ -483,6 +483,21 @@ async def test_all_else_is_answered_by_flask(application, method, path, status):
     assert json.loads(connection.sent[2]) is not None
 
 
+@pytest.mark.parametrize(
+    ("parts", "about"),
+    [((), {"http_version": "2"}), ((b"x",), {})],
+    ids=["perhaps", "surely"],
+)
+@pytest.mark.parametrize("method", ["GET", "HEAD", "OPTIONS"])
+@on_loop
+async def test_health_has_no_body_to_wait_for(application, method, parts, about):
+    """Whoever only looks needs no key for health, whatever body may follow."""
+    about = {"path": "/healthz", "method": method, **about}
+    connection = await ask(application, *parts, key="none", **about)
+    assert connection.sent[0] == 200
+    assert not connection.reads
+
+
 @on_loop
 async def test_an_answered_request_is_let_go_at_once(application):
     """A request and its rows are in no circle, which only a collection would free."""

@@ -70,17 +70,19 @@ class LoopExchange(SharedThreadExchange):
     async def _chunks(self, limit_bytes: int) -> bytes:
         """A body of unknown length."""
         parts: list[bytes] = []
-        size, is_end = 0, False
+        size, empty_parts = 0, 0
+        # One for the end, and for HTTP/2 the last frame or the trailers before it; an
+        # error is one more.
+        allowed = 2 if self.scope.http_version == "2" else 1
         stream = self._connection.__aiter__()
         while True:
             try:
                 part = await self._in_time(stream.__anext__())
             except StopAsyncIteration:
                 return b"".join(parts)
-            if not part and is_end:
-                # Granian has one empty part for the end, and one more for an error.
+            empty_parts = 0 if part else empty_parts + 1
+            if empty_parts > allowed:
                 raise unreadable("it is cut off, or is not in chunks")
-            is_end = not part
             size += len(part)
             if size > limit_bytes:
                 raise too_large(limit_bytes)

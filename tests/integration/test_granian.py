@@ -284,6 +284,12 @@ def test_http_2(http_2):
     assert http_2("/predict", *KEY, "--data-binary", BODY) == (ONES, "2 200")
 
 
+def test_http_2_needs_no_length(http_2):
+    """A body that is sent while it is made, and ends with an empty frame, is whole."""
+    sent = ("--request", "POST", "--upload-file", "-")
+    assert http_2("/predict", *KEY, *sent, body=BODY) == (ONES, "2 200")
+
+
 @pytest.mark.parametrize("method", ["--get", "--head"])
 def test_http_2_asks_no_key_for_health(http_2, method):
     """Health is told to anybody where HTTP/2 leaves open whether a body follows."""

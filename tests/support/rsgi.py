@@ -52,12 +52,16 @@ def scope(path="/predict", method="POST", headers=(), **others):
 
 
 class Connection:
-    """A body of these parts; then it stands still, ends, or is broken."""
+    """A body of these parts; then it stands still, ends, or is broken.
 
-    def __init__(self, *parts, end="whole"):
+    Read in parts it has so many empty ones at its end.
+    """
+
+    def __init__(self, *parts, end="whole", empty_parts=None):
         self._parts = list(parts)
         self._end = end
-        self._empty_parts = {"whole": 1, "broken": 2}.get(end, 0)
+        usual = {"whole": 1, "broken": 2}.get(end, 0)
+        self._empty_parts = usual if empty_parts is None else empty_parts
         self.gone = asyncio.get_running_loop().create_future()
         self.reads = 0
         self.sent = None

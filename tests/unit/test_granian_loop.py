@@ -53,9 +53,9 @@ async def settle():
 def begin():
     """Make an exchange, and what it needs; the loop's timers are in hand."""
 
-    def begin(*parts, end="whole", timeout_s=30.0, **about):
+    def begin(*parts, end="whole", empty_parts=None, timeout_s=30.0, **about):
         hand = HandLoop(asyncio.get_running_loop())
-        connection = Connection(*parts, end=end)
+        connection = Connection(*parts, end=end, empty_parts=empty_parts)
         exchange = LoopExchange(scope(**about), connection, Loop(hand, timeout_s), "")
         return exchange, connection, hand
 
@@ -84,11 +84,20 @@ async def test_a_body_comes_whole(begin, headers, parts):
     assert bool(connection.reads) == exchange.has_body() == bool(headers)
 
 
+@pytest.mark.parametrize("empty_parts", [1, 2], ids=["plain", "an empty frame last"])
 @on_loop
-async def test_http_2_may_send_a_body_without_a_word(begin):
+async def test_http_2_may_send_a_body_without_a_word(begin, empty_parts):
     """With HTTP/2 a body may have neither a length nor chunks."""
-    exchange, _, _ = begin(b"abcd", http_version="2")
+    exchange, _, _ = begin(b"ab", b"cd", empty_parts=empty_parts, http_version="2")
     assert await exchange.body(4) == b"abcd"
+
+
+@on_loop
+async def test_http_2_s_cut_body_is_no_body(begin):
+    """With HTTP/2 a body that is cut off has empty parts without end."""
+    exchange, _, _ = begin(b"ab", empty_parts=1000, http_version="2")
+    with pytest.raises(BadInput, match="can't be read: it is cut off"):
+        await exchange.body(10)
 
 
 @on_loop

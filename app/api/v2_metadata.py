@@ -15,10 +15,11 @@ from app.api.responses import json_response
 from app.codec.datatypes import BYTES, datatype_of
 from app.codec.tensors import main_signature
 from app.engines.base import Signature, TensorSpec
-from app.errors import NotReady, UnknownModel
+from app.errors import NotReady
 from app.serving.catalog import Catalog
 from app.serving.health import Health
-from app.serving.served import ServedModel, State
+from app.serving.routing import Target
+from app.serving.served import ServedModel
 
 VERSION = "0.1.0"
 _EXTENSIONS = (
@@ -46,12 +47,11 @@ def health_blueprint(catalog: Catalog, health: Health) -> Blueprint:
     @blueprint.get("/v2/models/<model>/ready")
     @blueprint.get("/v2/models/<model>/versions/<int:version>/ready")
     def model_ready(model: str, version: int | None = None) -> Response:
-        if version is None:
-            return _readiness({"name": model}, not catalog.lacks(model))
-        for status in catalog.status(model):
-            if status.version == version:
-                return _readiness({"name": model}, status.state is State.AVAILABLE)
-        raise _unknown_version(model, version)
+        try:
+            _served(catalog, model, version)
+        except NotReady:
+            return _readiness({"name": model}, ready=False)
+        return _readiness({"name": model}, ready=True)
 
     return blueprint
 
@@ -108,21 +108,15 @@ def _served(catalog: Catalog, name: str, version: int | None) -> list[ServedMode
 
     Raises:
         UnknownModel: no such model or version.
-        NotReady: no version is ready.
+        NotReady: the version is not ready, or none is.
     """
+    if version is not None:
+        with catalog.lease(Target(name, version)) as served:
+            return [served]
     ready = [model for model in catalog.models() if model.name == name]
     if not ready:
         raise NotReady(f"model {name!r}: {catalog.lacks(name) or 'is loading'}")
-    if version is None:
-        return ready
-    found = [model for model in ready if model.version == version]
-    if not found:
-        raise _unknown_version(name, version)
-    return found
-
-
-def _unknown_version(model: str, version: int) -> UnknownModel:
-    return UnknownModel(f"model {model!r}: version {str(version)[:20]} is not served")
+    return ready
 
 
 def _main_signature(model: ServedModel) -> Signature:

@@ -62,7 +62,7 @@ class Catalog:
         Raises:
             UnknownModel: no such model or version, or no name and no default.
             BadInput: no such label.
-            NotReady: still loading, or failed to load; with the reason.
+            NotReady: still loading, unloaded, or failed to load; with the reason.
         """
         with self._changing:
             name = target.name or self._default()
@@ -206,7 +206,9 @@ class Catalog:
     def mark_unloaded(self, name: str) -> None:
         """Note that a model is not served because somebody wants it so."""
         with self._changing:
-            self._models.setdefault(name, Model()).unloaded = True
+            model = self._models.setdefault(name, Model())
+            # To be loaded again it starts anew.
+            model.unloaded, model.settled = True, False
 
     def close(self) -> list[ServedModel]:
         """Take no more versions in; those that have to be closed."""
@@ -233,10 +235,9 @@ class Catalog:
 
     def _choose(self, name: str, model: Model, target: Target) -> Version:
         available = model.available()
-        if not available:
+        number = model.routes.choose(target, available) if model.versions else None
+        if number is None:
             raise NotReady(f"model {name!r}: {model.lacks()}")
-        try:
-            number = model.routes.choose(target, available)
-        except UnknownModel as error:
-            raise UnknownModel(f"model {name!r}: {error}") from None
+        if number not in available:
+            raise model.refusal(name, number)
         return model.versions[number]

@@ -14,7 +14,7 @@ import random
 from collections.abc import Collection, Mapping
 from typing import NamedTuple
 
-from app.errors import BadInput, UnknownModel
+from app.errors import BadInput
 
 # 48 bits: every share is exact as a double, and below 1.
 _DIGEST_BYTES = 6
@@ -49,27 +49,24 @@ class Routes:
         self._places = itertools.count()
         self._start = random.random()  # noqa: S311  # no secret
 
-    def choose(self, target: Target, available: Collection[int]) -> int:
-        """The version for a request, out of those that are `available`, one at least.
+    def choose(self, target: Target, available: Collection[int]) -> int | None:
+        """The version for a request: what it names, else one that is `available`.
 
-        A label whose version is not available has no share of the traffic.
+        A label whose version is not available has no share of the traffic. None: no
+        version is named, and none available.
 
         Raises:
             BadInput: no such label.
-            UnknownModel: the version, or the label's version, is not available.
         """
-        version = target.version
         if target.label is not None:
             if target.label not in self.labels:
                 raise BadInput(
                     f"Unrecognized servable version label: {target.label[:80]}"
                 )
-            version = self.labels[target.label]
-        if version is None:
-            return self._split(target.client, available)
-        if version not in available:
-            raise UnknownModel(f"version {str(version)[:20]} is not served")
-        return version
+            return self.labels[target.label]
+        if target.version is not None or not available:
+            return target.version
+        return self._split(target.client, available)
 
     def _split(self, client: str | None, available: Collection[int]) -> int:
         weights = self.traffic and {

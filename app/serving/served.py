@@ -5,6 +5,7 @@ from dataclasses import dataclass, field
 from enum import StrEnum
 
 from app.engines.base import Signature
+from app.errors import BasketError, NotReady, UnknownModel
 from app.serving.execution import Observer
 from app.serving.routing import Routes
 from app.serving.runner import Runner
@@ -87,6 +88,19 @@ class Model:
             return "is loading"
         errors = [version.error for version in newest_first if version.error]
         return self.problem or next(iter(errors), "has no version that serves")
+
+    def refusal(self, name: str, number: int) -> BasketError:
+        """Why a version that a request names does not answer it."""
+        text = f"model {name!r}: version {str(number)[:20]}"
+        version = self.versions.get(number)
+        if version is not None and version.state is State.END:
+            return NotReady(f"{text}: {version.error}")
+        if version is not None:
+            return NotReady(f"{text} is {version.state.lower()}")
+        if self.settled:
+            return UnknownModel(f"{text} is not served")
+        # Its turn has not come, or is over.
+        return NotReady(f"{text} is {'unloaded' if self.unloaded else 'loading'}")
 
     def available(self) -> dict[int, ServedModel]:
         """The versions that take jobs."""

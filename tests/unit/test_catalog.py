@@ -185,6 +185,62 @@ def test_labels_and_traffic_follow_the_routes():
         _found(catalog, version=3)
 
 
+@pytest.mark.parametrize("named", [{"version": 2}, {"label": "new"}])
+def test_a_version_that_comes_or_fails_is_not_unknown(named):
+    """A version that is loading, or has failed, is not ready, whatever else serves."""
+    catalog = _catalog("flowers")
+    catalog.route("flowers", Routes({"new": 2}))
+    with pytest.raises(UnknownModel, match=r"'flowers': version 2 is not served$"):
+        _found(catalog, **named)
+    catalog.begin("flowers", 2)
+    with pytest.raises(NotReady, match=r"'flowers': version 2 is loading$"):
+        _found(catalog, **named)
+    catalog.fail("flowers", 2, "no weights")
+    with pytest.raises(NotReady, match=r"'flowers': version 2: no weights$"):
+        _found(catalog, **named)
+    assert _found(catalog) == ("flowers", 1)
+
+
+def test_an_unknown_version_is_unknown_whatever_the_others_do():
+    """Beside a version that failed another one is still none, and a label, too."""
+    catalog = Catalog(None)
+    catalog.expect("flowers")
+    catalog.fail("flowers", 1, "no weights")
+    catalog.settle("flowers")
+    with pytest.raises(UnknownModel, match="version 7 is not served"):
+        _found(catalog, version=7)
+    with pytest.raises(BadInput, match="label: beta"):
+        _found(catalog, label="beta")
+
+
+@pytest.mark.parametrize("reloaded", [False, True])
+def test_a_version_whose_turn_comes_is_loading(reloaded):
+    """No version of a model that starts, or is loaded again, is unknown meanwhile."""
+    catalog = _catalog("flowers") if reloaded else Catalog(None)
+    if reloaded:
+        catalog.mark_unloaded("flowers")
+        catalog.forget("flowers", 1)
+        with pytest.raises(NotReady, match="'flowers': is unloaded"):
+            _found(catalog, version=1)
+    catalog.expect("flowers")
+    for named in ({"version": 1}, {"label": "stable"}):
+        with pytest.raises(NotReady, match="'flowers': is loading"):
+            _found(catalog, "flowers", **named)
+    catalog.add(_model("flowers", 2))
+    with pytest.raises(NotReady, match="version 1 is loading"):
+        _found(catalog, version=1)
+
+
+def test_a_model_that_goes_has_no_unknown_versions():
+    """While the versions of an unloaded model go one by one, none is unknown."""
+    catalog = _catalog("flowers")
+    catalog.add(_model("flowers", 2))
+    catalog.mark_unloaded("flowers")
+    catalog.forget("flowers", 1)
+    with pytest.raises(NotReady, match="version 1 is unloaded"):
+        _found(catalog, version=1)
+
+
 def test_a_retired_version_waits_for_those_that_use_it():
     """A version that retires is given to nobody more, and waits for its last lease."""
     catalog = _catalog("flowers")
@@ -196,7 +252,7 @@ def test_a_retired_version_waits_for_those_that_use_it():
         )
         thread.start()
         _wait_until(lambda: catalog.status("flowers")[1].state is State.UNLOADING)
-        with pytest.raises(UnknownModel, match="version 1 is not served"):
+        with pytest.raises(NotReady, match=r"'flowers': version 1 is unloading$"):
             _found(catalog, version=1)
         assert _found(catalog) == ("flowers", 2)
         assert retired == []
@@ -233,7 +289,7 @@ def test_an_unloaded_model_is_not_missing():
         _found(catalog, "flowers")
     assert catalog.missing() == {}
     catalog.expect("flowers")
-    assert catalog.missing() == {"flowers": "has no version that serves"}
+    assert catalog.missing() == {"flowers": "is loading"}
 
 
 def test_a_forgotten_model_is_unknown():

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from app.errors import BadInput, UnknownModel
+from app.errors import BadInput
 from app.serving.routing import Routes, Target
 
 REQUESTS = 10_000
@@ -42,10 +42,15 @@ def test_an_unknown_label_is_bad_input():
 
 
 @pytest.mark.parametrize("target", [Target(version=2), Target(label="canary")])
-def test_a_version_that_does_not_serve_is_unknown(target):
-    """A version that is not available is unknown, by its number and by its label."""
-    with pytest.raises(UnknownModel, match="version 2 is not served"):
-        Routes(LABELS).choose(target, {1})
+@pytest.mark.parametrize("available", [{1}, ()])
+def test_a_named_version_stays_even_if_it_does_not_serve(target, available):
+    """A version that is not available is not replaced, by number or by label."""
+    assert Routes(LABELS).choose(target, available) == 2
+
+
+def test_who_names_no_version_gets_none_where_none_serves():
+    """Without an available version there is nothing to split."""
+    assert Routes(LABELS, SPLIT).choose(Target(), ()) is None
 
 
 @pytest.mark.parametrize("weights", [(90, 10), (0.9, 0.1), (1, 1), (0, 5)])

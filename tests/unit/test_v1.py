@@ -291,6 +291,16 @@ def test_a_model_that_is_not_ready(site):
     assert error(site.get("/v1/models/slow/metadata"), 503)
 
 
+def test_a_version_that_is_not_ready(site):
+    """A version that loads while others serve is a 503, by its number and its label."""
+    site.catalog.begin("poet", 3)
+    for which in ("versions/3", "labels/gone"):
+        reply = site.post(f"/v1/models/poet/{which}:predict")
+        assert error(reply, 503) == "model 'poet': version 3 is loading"
+        assert int(reply.headers["Retry-After"]) >= 1
+        assert error(site.get(f"/v1/models/poet/{which}/metadata"), 503)
+
+
 @pytest.mark.parametrize(
     ("verb", "status", "text"),
     [

@@ -340,6 +340,10 @@ def test_a_version_is_ready_by_itself(site):
 
 def test_a_version_that_failed_is_not_ready(site):
     """A version that can't be loaded is a 503, and the model is ready all the same."""
+
+    def ask(m, version):
+        return m.post(f"/v2/models/m/versions/{version}/infer")
+
     m = site(start=False)
     write_version(m.folder, "m", 11)
     (m.folder / "m" / "11" / "simulated.json").unlink()
@@ -347,6 +351,10 @@ def test_a_version_that_failed_is_not_ready(site):
     reply = m.get("/v2/models/m/versions/11/ready")
     assert (reply.status_code, reply.json) == (503, {"name": "m", "ready": False})
     assert m.get("/v2/models/m/ready").status_code == 200
+    for answer in (m.get("/v2/models/m/versions/11"), ask(m, 11)):
+        assert "'m': version 11: " in error(answer, 503)
+        assert answer.headers["Retry-After"] == "1"
+    assert "version 12 is not served" in error(ask(m, 12), 404)
 
 
 # Metadata.

@@ -15,7 +15,7 @@ from app.api.exchange import Exchange, Reply
 from app.api.way_back import WayBack
 from app.codec import images
 from app.engines.base import Tensors
-from app.errors import BadInput
+from app.errors import BadInput, Late
 from app.serving.catalog import Catalog
 from app.serving.job import Answer, Job
 from app.serving.routing import Target
@@ -82,6 +82,9 @@ class Inference:
             job = self._job(exchange, decoded, limit_s)
             await exchange.submit(model.runner, job)
             exchange.job = job
+            if model.runner.runs_in_submit and time.monotonic() >= job.deadline:
+                # Where nobody waited, nobody was told in time.
+                raise Late("no answer was ready before the request's deadline")
             answer = await exchange.answered(job)
         answered_at = time.monotonic()
         quick = _encodes_quickly(answer.outputs)

@@ -6,7 +6,9 @@ import json
 import re
 import socket
 import threading
+import time
 from functools import partial
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -416,6 +418,23 @@ def test_health_needs_no_model(tmp_path):
 
 
 # Time.
+
+
+@pytest.mark.parametrize(("took_s", "status"), [(29, 200), (31, 504)])
+def test_without_batching_an_answer_may_be_late(
+    serve, use_engine, monkeypatch, took_s, status
+):
+    """What the model gives only after the 30 s for a request is a 504, not a 200."""
+
+    class Slow(Echo):
+        def run(self, batch, signature_name):
+            if 13 in batch["input"]:
+                later = SimpleNamespace(monotonic=lambda: time.monotonic() + took_s)
+                monkeypatch.setattr("app.api.inference.time", later)
+            return super().run(batch, signature_name)
+
+    use_engine(Slow())
+    assert _predict(serve(batching=False), [13]).status_code == status
 
 
 @pytest.mark.parametrize(

@@ -39,6 +39,15 @@ def reply_to(error: Exception) -> Reply:
     return reply
 
 
+def nothing_at(path: str) -> Reply:
+    """The answer where there is no route."""
+    return _refusal(_nothing_at(path), 404)
+
+
+def _nothing_at(path: str) -> str:
+    return f"there is nothing at {path[:200]}"
+
+
 def _refusal(text: str, status: int) -> Reply:
     return Reply(json_text.dumps({"error": text}), status=status)
 
@@ -62,7 +71,7 @@ def _http(error: HTTPException) -> Response:
 
 def _text(error: HTTPException) -> str:
     if isinstance(error, NotFound):
-        return f"there is nothing at {request.path[:200]}"
+        return _nothing_at(request.path)
     if isinstance(error, MethodNotAllowed):
         allowed = ", ".join(sorted(error.valid_methods or ()))
         return f"{request.path[:200]} takes no {request.method}, but {allowed}"

@@ -7,10 +7,15 @@ from app.api.environ import Environ, variable
 from app.granian.spec import Scope
 
 
+def is_below(path: str, prefix: str) -> bool:
+    """Say whether a path belongs to what is mounted on the other."""
+    return not prefix or path == prefix or path.startswith(prefix + "/")
+
+
 def environ_of(scope: Scope, prefix: str) -> Environ:
     """As much of it as is asked for when a request predicts.
 
-    `prefix` is the path that the application is mounted on.
+    `prefix` is the path that the application is mounted on, and the request's below.
     """
     # Decoded as UTF-8, where WSGI has bytes as Latin-1.
     path = scope.path[len(prefix) :] or "/"

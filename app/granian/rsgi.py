@@ -5,8 +5,8 @@ from http import HTTPStatus
 
 from app.api.application import Application
 from app.api.exchange import Reply
-from app.api.responses import reply_to
-from app.granian.environ import complete
+from app.api.responses import nothing_at, reply_to
+from app.granian.environ import complete, is_below
 from app.granian.exchange import LoopExchange
 from app.granian.loop import Loop
 from app.granian.spec import Connection, Scope
@@ -23,7 +23,7 @@ class Rsgi:
     def __init__(self, application: Application, prefix: str = "") -> None:
         """Store the application, and the path that it is mounted on."""
         self._application = application
-        self._prefix = prefix
+        self._prefix = prefix.rstrip("/")
 
     def __rsgi_init__(self, loop: asyncio.AbstractEventLoop) -> None:
         """Granian has made its event loop."""
@@ -35,14 +35,19 @@ class Rsgi:
         if scope.proto != "http":
             connection.close(HTTPStatus.NOT_FOUND)
             return
-        exchange = LoopExchange(scope, connection, self._loop, self._prefix)
-        answer = self._application.find(exchange.environ)
-        if answer is not None:
-            reply = await self._application.predict(answer, exchange)
+        if is_below(scope.path, self._prefix):
+            exchange = LoopExchange(scope, connection, self._loop, self._prefix)
+            reply = await self._reply(exchange)
         else:
-            reply = await self._other(exchange)
+            reply = nothing_at(scope.path)
         headers = [("content-type", reply.content_type), *reply.headers]
         connection.response_bytes(reply.status, headers, reply.body)
+
+    async def _reply(self, exchange: LoopExchange) -> Reply:
+        answer = self._application.find(exchange.environ)
+        if answer is None:
+            return await self._other(exchange)
+        return await self._application.predict(answer, exchange)
 
     async def _other(self, exchange: LoopExchange) -> Reply:
         """Have Flask answer, in another thread, once the body is here."""

@@ -310,6 +310,27 @@ async def test_a_mount_is_taken_off_the_path():
         assert exchange.environ["SCRIPT_NAME"] == "/at"
 
 
+@pytest.mark.parametrize("prefix", ["/at", "/at/"])
+@pytest.mark.parametrize(
+    ("path", "status"),
+    [
+        ("/at/healthz", 200),
+        ("/at", 200),
+        ("/xx/healthz", 404),
+        ("/healthz", 404),
+        ("/attic", 404),
+    ],
+)
+@on_loop
+async def test_beside_a_mount_there_is_nothing(application, prefix, path, status):
+    """What is not below --url-path-prefix is a 404 that names the whole path."""
+    connection = await ask(application, prefix=prefix, path=path, method="GET")
+    assert connection.sent[0] == status
+    if status == 404:
+        answer = json.loads(connection.sent[2])
+        assert answer == {"error": f"there is nothing at {path}"}
+
+
 @on_loop
 async def test_headers_are_where_cgi_puts_them(begin):
     """A header with an underscore can't pass for another one."""
@@ -369,9 +390,9 @@ def application(request, tmp_path):
     loader.close(10)
 
 
-async def ask(application, *parts, key="key", headers=(), **about):
+async def ask(application, *parts, key="key", headers=(), prefix="", **about):
     """The answer to a request, once it has gone the whole way."""
-    rsgi = Rsgi(application)
+    rsgi = Rsgi(application, prefix)
     rsgi.__rsgi_init__(asyncio.get_running_loop())
     length = {"content-length": str(sum(map(len, parts)))} if parts else {}
     given = {"authorization": f"Bearer {key}", **length, **dict(headers)}

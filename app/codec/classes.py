@@ -38,7 +38,7 @@ def _best(row: Array, classes: Sequence[ImageClass], top: int) -> list[dict[str,
         {
             "class_id": classes[place].id,
             "class_name": classes[place].name,
-            "score": row[place],
+            "score": json_text.in_own_width(row[place]),
         }
         for place in places
     ]

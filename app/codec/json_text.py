@@ -45,6 +45,14 @@ def dumps_any_float(value: Any) -> bytes:
     return json.dumps(value, default=_plain, separators=(",", ":")).encode()
 
 
+def in_own_width(array: Array) -> Array:
+    """The numbers as `dumps` has to be given them, to write no digit too many.
+
+    To orjson 0.1 as float16 is the float32 0.099975586.
+    """
+    return _by_way_of_text(array) if array.dtype == np.float16 else array
+
+
 def _loads_tolerantly(body: bytes) -> Any:
     try:
         text = body.decode("utf-8-sig")
@@ -89,5 +97,9 @@ _decoder = json.JSONDecoder(parse_float=_finite, parse_int=_whole)
 def _plain(array: Array) -> Any:
     if array.dtype.kind != "f":
         return array.tolist()
-    # By way of text, 0.2 as float32 stays 0.2 and is not 0.20000000298.
-    return array.astype(str).astype(np.float64).tolist()
+    return _by_way_of_text(array).tolist()
+
+
+def _by_way_of_text(array: Array) -> Array:
+    # So 0.2 as float32 stays 0.2 and is not 0.20000000298.
+    return array.astype(str).astype(np.float64)

@@ -166,7 +166,7 @@ def _values(array: Array, name: str) -> Any:
     if array.dtype.kind == "O":
         return strings.to_json(array, name)
     check_carried(name, array.dtype)
-    return array
+    return json_text.in_own_width(array)
 
 
 def _has_bools(body: bytes) -> bool:

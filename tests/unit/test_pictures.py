@@ -8,9 +8,9 @@ import threading
 import numpy as np
 import pytest
 
-from app.codec import rows
+from app.codec import classes, rows
 from app.engines.base import DEFAULT_SIGNATURE
-from app.settings.image_config import ImageConfig
+from app.settings.image_config import ImageClass, ImageConfig
 from tests.support.pictures import colours, form, saved
 from tests.support.signatures import takes
 
@@ -114,6 +114,14 @@ def test_other_fields_are_left_alone(serve):
         "file": (io.BytesIO(bright(2)), "product.png"),
     }
     assert serve().post("/predict", data=data).json == named(2)
+
+
+def test_a_score_has_its_own_width():
+    """A score in half precision is written with the digits that it has."""
+    scores = np.array([[0.1, 0.9, 0.0]], np.float16)
+    known = tuple(ImageClass(str(place), name) for place, name in enumerate(NAMES))
+    answer = classes.encode({"y": scores}, known, 2, single=True)
+    assert [each["score"] for each in json.loads(answer)] == [0.9, 0.1]
 
 
 def test_without_classes_pictures_get_predictions(serve):

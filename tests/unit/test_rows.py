@@ -727,6 +727,16 @@ def strings(*values) -> np.ndarray:
             {"y": np.array([0.2, 1], "f4")}, '{"predictions":[0.2,1.0]}', id="scalars"
         ),
         pytest.param(
+            {"y": np.array([0.1, 6e-8, 1 / 3], "f2")},
+            '{"predictions":[0.1,6e-8,0.3333]}',
+            id="half precision",
+        ),
+        pytest.param(
+            {"y": np.array([0.1, np.nan], "f2"), "z": np.array([0.1, 0.2], "f4")},
+            '{"predictions":[{"y":0.1,"z":0.1},{"y":NaN,"z":0.2}]}',
+            id="half precision beside single, not finite",
+        ),
+        pytest.param(
             {"y": np.array([[1, 2]], "i8")}, '{"predictions":[[1,2]]}', id="list"
         ),
         pytest.param(

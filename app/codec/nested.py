@@ -6,6 +6,7 @@ the place to name.
 
 import itertools
 import json
+import math
 import struct
 from typing import Any
 
@@ -111,6 +112,8 @@ def _walk(
 
 def _check_leaf(value: Any, spec: TensorSpec, place: str) -> None:
     kind = spec.dtype.kind
+    if kind in "iu" and _is_out_of_range(value, spec.dtype):
+        raise BadInput(f"{place}: {value} is out of range for {spec.dtype}")
     if kind == "O":
         fits = isinstance(value, str) or _is_good_b64(value, place)
     elif isinstance(value, bool):
@@ -122,10 +125,16 @@ def _check_leaf(value: Any, spec: TensorSpec, place: str) -> None:
     if not fits:
         wanted = type_name(spec.dtype)
         raise BadInput(f"{place}: expected {wanted}, given {_shown(value)}")
-    if kind in "iu":
-        limits = np.iinfo(spec.dtype.str)
-        if not limits.min <= value <= limits.max:
-            raise BadInput(f"{place}: {value} is out of range for {spec.dtype}")
+
+
+def _is_out_of_range(value: Any, dtype: np.dtype[np.generic]) -> bool:
+    """Say so of an integer; of more than 64 bits, orjson has made it a float."""
+    if isinstance(value, float):
+        is_integer = 1 << 63 <= abs(value) < math.inf
+    else:
+        is_integer = isinstance(value, int)
+    limits = np.iinfo(dtype.str)
+    return is_integer and not limits.min <= value <= limits.max
 
 
 def _is_good_b64(value: Any, place: str) -> bool:

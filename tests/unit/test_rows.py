@@ -499,6 +499,18 @@ def test_odd_value_among_numbers(odd, shown, place):
         pytest.param(
             "[null]", takes("f8"), "[0]: expected float64, given null", id="n"
         ),
+        pytest.param(
+            f"[{2.0**62:f}]",
+            takes("i1"),
+            "[0]: expected int8, given 4.611686018427388e+18",
+            id="a large float",
+        ),
+        pytest.param(
+            f"[{2.0**63:f}]",
+            takes("u8"),
+            "[0]: expected uint64, given 9.223372036854776e+18",
+            id="a float in uint64's range",
+        ),
     ],
 )
 def test_wrong_type(text, signature, problem):
@@ -530,6 +542,18 @@ def test_wrong_type(text, signature, problem):
             takes("i8"),
             f"instances[0]: {2**63} is out of range for int64",
             id="int64",
+        ),
+        pytest.param(
+            [0, 2**64],
+            takes("u8"),
+            "instances[1]: 1.8446744073709552e+19 is out of range for uint64",
+            id="uint64",
+        ),
+        pytest.param(
+            [-(2**65)],
+            takes("i4"),
+            "instances[0]: -3.6893488147419103e+19 is out of range for int32",
+            id="beyond all integers",
         ),
         pytest.param(
             [[0.0, -1e39]],

@@ -4,6 +4,7 @@ import re
 from dataclasses import dataclass
 
 from flask import Flask
+from werkzeug.http import parse_accept_header
 
 from app.api import upload
 from app.api.application import Find
@@ -91,7 +92,7 @@ def _encode(
     outputs: Tensors,
 ) -> Reply:
     del model
-    if npy.CONTENT_TYPE in (exchange.header("Accept") or ""):
+    if _wants_npy(exchange.header("Accept") or ""):
         return Reply(npy.encode(outputs), npy.CONTENT_TYPE)
     if isinstance(asked, rows.Request):
         return Reply(rows.encode(outputs, columnar=asked.columnar))
@@ -99,3 +100,15 @@ def _encode(
         known = asked.config.classes
         return Reply(classes.encode(outputs, known, asked.top, single=asked.single))
     return Reply(rows.encode(outputs))
+
+
+def _wants_npy(accept: str) -> bool:
+    """Say whether .npy is named, and not refused by q=0; whatever else is."""
+    if "npy" not in accept.lower():
+        return False
+    wanted = [kind for kind, quality in parse_accept_header(accept) if quality]
+    return npy.CONTENT_TYPE in map(_type_of, wanted)
+
+
+def _type_of(kind: str) -> str:
+    return kind.partition(";")[0].strip().lower()

@@ -150,6 +150,23 @@ def test_npy_in_json_out(serve):
     assert reply.json == {"predictions": [[1, 2]]}
 
 
+@pytest.mark.parametrize(
+    ("accept", "mimetype"),
+    [
+        ("Application/X-NPY", NPY),
+        ("application/json;q=0.9, application/x-npy; q=0.5", NPY),
+        ("application/x-npy;v=1", NPY),
+        ("application/x-npy;q=0", "application/json"),
+        ("application/x-npy; Q=0.0, */*", "application/json"),
+        ("application/x-npyz, */*", "application/json"),
+    ],
+)
+def test_accept_is_read_as_http_has_it(serve, accept, mimetype):
+    """A media type counts in any case, unless q=0 refuses it."""
+    reply = _predict(serve(), ROW, headers={"Accept": accept})
+    assert (reply.status_code, reply.mimetype) == (200, mimetype)
+
+
 @pytest.mark.parametrize("content_type", ["application/json", NPY])
 def test_npy_out(serve, content_type):
     """Predictions come as .npy where Accept asks for it, whatever came in."""

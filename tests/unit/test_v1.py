@@ -580,9 +580,19 @@ BODY = json.dumps({"instances": [ROW]}).encode()
     [
         ("gzip", gzip.compress(BODY, mtime=0)),
         (" GZIP", gzip.compress(BODY, mtime=0)),
+        ("x-gzip", gzip.compress(BODY, mtime=0)),
+        (
+            "gzip",
+            gzip.compress(BODY[:9]) + gzip.compress(b"") + gzip.compress(BODY[9:]),
+        ),
+        ("gzip", gzip.compress(BODY) + gzip.compress(b"") * 9),
         ("deflate", zlib.compress(BODY)),
         ("identity", BODY),
         ("", BODY),
+    ],
+    ids=[
+        *("gzip", "in capitals", "x-gzip", "in members", "members behind"),
+        *("deflate", "identity", "none"),
     ],
 )
 def test_a_compressed_body(site, encoding, body):
@@ -617,6 +627,30 @@ def test_a_compressed_body(site, encoding, body):
         ),
         (
             "gzip",
+            gzip.compress(BODY, mtime=0) + gzip.compress(b"", mtime=0)[:-1],
+            400,
+            "the body is not gzip: it is cut off",
+        ),
+        (
+            "gzip",
+            gzip.compress(BODY, mtime=0) + b"\x1f\x8bxx",
+            400,
+            "the body is not gzip: Error -3",
+        ),
+        (
+            "deflate",
+            zlib.compress(BODY) + gzip.compress(b""),
+            400,
+            "something follows the deflate data",
+        ),
+        (
+            "gzip",
+            gzip.compress(bytes(LIMIT)) + gzip.compress(b"x"),
+            413,
+            f"the body is larger than {LIMIT} bytes when unpacked",
+        ),
+        (
+            "gzip",
             gzip.compress(bytes(LIMIT + 1)),
             413,
             f"the body is larger than {LIMIT} bytes when unpacked",
@@ -628,6 +662,7 @@ def test_a_compressed_body(site, encoding, body):
     ],
     ids=[
         *("plain", "zlib as gzip", "gzip as zlib", "cut off", "more behind"),
+        *("member cut off", "no member", "more behind zlib", "two halves of a bomb"),
         *("a bomb", "as large as may be", "large before", "unknown", "twice"),
     ],
 )

@@ -145,6 +145,13 @@ def test_a_cut_body_is_not_run(server):
     assert b"the body can't be read: it is cut off" in answer
 
 
+def test_who_half_closes_a_connection_gets_no_answer(server):
+    """A client that closes its side while its request is answered hears nothing."""
+    post = POST.replace(b"/predict", b"/v1/models/steady:predict")
+    whole = post + b"Content-Length: %d\r\n\r\n%s" % (len(BODY), BODY)
+    assert _talk(server, whole, end=True) == b""
+
+
 @pytest.mark.parametrize(
     ("rest", "status"),
     [(b"0\r\n\r\n", b"200"), (b"", b"400"), (b"zz\r\n", b"400")],

@@ -6,6 +6,7 @@ while serving, stops accepting for up to 2 s for each client that is slow to clo
 gunicorn.conf.py puts this class in the place of the original.
 """
 
+import select
 import selectors
 import socket
 import time
@@ -110,9 +111,12 @@ class GracefulThreadWorker(PatientThreadWorker):
         """
         while self.sockets:
             listener = self.sockets[-1]
-            before = -1
-            while before != self.nr_conns:
-                before = self.nr_conns
+            waiting = select.poll()
+            waiting.register(listener, select.POLLIN)
+            # So many may wait at a time; who comes later could go on for ever.
+            for _ in range(self.cfg.backlog):
+                if not waiting.poll(0):
+                    break
                 self.accept(listener)
             self.sockets.pop()
             listener.close()

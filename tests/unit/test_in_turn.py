@@ -687,6 +687,36 @@ def test_who_connects_as_the_worker_is_told_to_stop_is_answered(loop):
         loop.connect()
 
 
+def test_who_waits_behind_one_that_is_answered_at_once_is_taken_in(loop):
+    """A connection that comes and goes in one step is not the last of the backlog."""
+    first, second = loop.connect(), loop.connect()
+    for client in (first, second):
+        client.send(post("/echo", b"body", "Connection: close"))
+    loop.worker.handle_exit(signal.SIGTERM, None)
+    end_loop(loop)
+    assert first.receive() == (200, b"body")
+    assert second.receive() == (200, b"body")
+    assert loop.worker.nr_conns == 0
+
+
+def test_who_goes_on_connecting_does_not_delay_the_stop():
+    """No more are taken in than may wait in the kernel at a time."""
+    with looping(backlog=3) as loop:
+        accept = loop.worker.accept
+        accepted = []
+
+        def accept_and_connect(listener):
+            accepted.append(listener)
+            loop.connect()
+            accept(listener)
+
+        loop.worker.accept = accept_and_connect
+        loop.connect()
+        loop.worker.handle_exit(signal.SIGTERM, None)
+        end_loop(loop)
+        assert len(accepted) == 3
+
+
 def end_loop(loop):
     """Do as Gunicorn does, which goes on only while there are connections."""
     assert not loop.worker.alive

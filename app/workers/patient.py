@@ -143,6 +143,5 @@ def unreader_of(conn: TConn) -> TimelyUnreader | None:
             ours.unread(conn.parser.unreader.take_buffered())
             conn.parser.unreader = ours
             cast("Any", conn.parser).mesg_class = RepeatedRequest
-            conn.sock.setblocking(False)
     unreader = getattr(conn.parser, "unreader", None)
     return unreader if isinstance(unreader, TimelyUnreader) else None

@@ -75,10 +75,7 @@ class TimelyUnreader(SocketUnreader):
         return self.buf.getvalue()[: self._header_bytes]
 
     def has_header(self) -> bool:
-        """Take what has come; say whether it is a header, or one no more can help.
-
-        A socket under TLS must not block.
-        """
+        """Take what has come; say whether it is a header, or one no more can help."""
         data = self.take_buffered()
         try:
             while _HEADER_END not in data and len(data) < _PARKED_BYTES:
@@ -136,6 +133,8 @@ class TimelyUnreader(SocketUnreader):
 
     def _receive_at_once(self, count: int) -> bytes:
         if isinstance(self.sock, ssl.SSLSocket):
+            # It takes no flags; whoever reads the request has it block again.
+            self.sock.setblocking(False)
             return self.sock.recv(count)
         return self.sock.recv(count, _AT_ONCE)
 

@@ -5,16 +5,18 @@ import logging
 import math
 import re
 import socket
+import ssl
 import threading
 import time
 from collections.abc import Awaitable, Callable, Iterator
-from typing import Any
+from typing import Any, cast
 
 import pytest
 from gunicorn.config import Config
 from gunicorn.workers.base import Worker
 
 from app.workers.in_turn import InTurnWorker
+from tests.support.tls import client_context
 
 PATIENCE_S = 20
 _STEP_S = 0.02
@@ -95,6 +97,19 @@ class Client:
         body, self._data = self._data[:size], self._data[size:]
         return int(head.split()[1]), body
 
+    def speak_tls(self) -> None:
+        """Shake hands; what is sent and received from now on is encrypted."""
+        self.sock = client_context().wrap_socket(
+            self.sock, do_handshake_on_connect=False
+        )
+        self._loop.until(self._has_shaken_hands)
+
+    def _has_shaken_hands(self) -> bool:
+        with contextlib.suppress(ssl.SSLWantReadError):
+            cast("ssl.SSLSocket", self.sock).do_handshake()
+            return True
+        return False
+
     def ask(self, *request: Any) -> tuple[int, bytes]:
         self.send(post(*request))
         return self.receive()
@@ -109,7 +124,7 @@ class Client:
         return not self._data
 
     def _read(self) -> bytes:
-        with contextlib.suppress(BlockingIOError):
+        with contextlib.suppress(BlockingIOError, ssl.SSLWantReadError):
             while more := self.sock.recv(1 << 20):
                 self._data += more
         return self._data
@@ -117,7 +132,7 @@ class Client:
     def _is_closed(self) -> bool:
         self._read()
         try:
-            return not self.sock.recv(1, socket.MSG_PEEK)
+            return not socket.socket.recv(self.sock, 1, socket.MSG_PEEK)
         except BlockingIOError:
             return False
 

@@ -8,7 +8,6 @@ gunicorn.conf.py puts this class in the place of the original.
 
 import select
 import selectors
-import socket
 import time
 from concurrent.futures import Future
 from functools import partial
@@ -16,6 +15,7 @@ from typing import TYPE_CHECKING, Any, cast
 
 from gunicorn.workers.gthread import TConn
 
+from app.workers.lingering import Lingering
 from app.workers.patient import DEFER, PatientThreadWorker
 
 if TYPE_CHECKING:
@@ -37,6 +37,11 @@ class GracefulThreadWorker(PatientThreadWorker):
 
     _stopping_since: float | None = None
     _notified_at = 0.0
+
+    def init_process(self) -> None:
+        """Nobody lingers."""
+        self._lingering = Lingering(self)
+        super().init_process()
 
     def notify(self) -> None:
         """Show a heartbeat, but not at each event: it is a call of the file system."""
@@ -64,7 +69,8 @@ class GracefulThreadWorker(PatientThreadWorker):
         super().wait_for_and_dispatch_events(timeout)
 
     def murder_keepalived(self) -> None:
-        """While stopping, unused connections expire sooner."""
+        """Close who lingers too long; while stopping, unused ones expire sooner."""
+        self._lingering.end_late()
         if self._stopping_since is not None:
             idle_until = self._stopping_since + _IDLE_S
             for connection in (*self.keepalived_conns, *self.pending_conns):
@@ -72,12 +78,7 @@ class GracefulThreadWorker(PatientThreadWorker):
         super().murder_keepalived()
 
     def finish_request(self, conn: TConn, fs: "Future[Any]") -> None:
-        """Close what is to be closed without holding up the main loop.
-
-        Gunicorn waits up to 2 s for the client to close first. That is needed only
-        where unread data would turn the close into a reset, and then a thread of
-        the pool can do the waiting.
-        """
+        """Close what is to be closed without a wait for the client to close first."""
         keep = not fs.cancelled() and fs.exception() is None and fs.result()
         if keep and self.alive:
             super().finish_request(conn, fs)
@@ -97,11 +98,7 @@ class GracefulThreadWorker(PatientThreadWorker):
                 partial(self.on_client_socket_readable, conn),
             )
             return
-        self.nr_conns -= 1
-        if _has_unread_data(conn.sock):
-            self.tpool.submit(conn.close, graceful=True)
-        else:
-            conn.close()
+        self._lingering.close(conn.sock)
 
     def _take_in_backlog(self) -> None:
         """Accept all connections that wait in the kernel, and then no more.
@@ -120,13 +117,3 @@ class GracefulThreadWorker(PatientThreadWorker):
                 self.accept(listener)
             self.sockets.pop()
             listener.close()
-
-
-def _has_unread_data(connection: socket.socket) -> bool:
-    """Say whether closing would reset; under TLS there is no telling, so yes."""
-    try:
-        return bool(connection.recv(1, socket.MSG_PEEK | socket.MSG_DONTWAIT))
-    except ValueError:
-        return True
-    except OSError:
-        return False

@@ -598,7 +598,7 @@ def test_a_connection_that_begins_with_more_than_a_request_is_left(loop, setting
     conn = TConn(config, sock, address, loop.address)
     loop.worker.nr_conns += 1
     loop.worker.enqueue_req(conn)
-    loop.until(lambda: loop.worker.nr_conns == 0)
+    loop.until(lambda: begun)
     assert begun == [(conn, False)]
     assert loop.app.seen == []
 

@@ -125,12 +125,15 @@ def _call_post_request(
 
 
 def _count(worker: ThreadWorker, response: WholeResponse) -> None:
-    """Close the connection where the worker ends, or keeps none or no more."""
+    """Close the connection where the worker ends, or keeps none or no more.
+
+    So that idle connections always leave room for others, all connections count: those
+    that are busy now will be idle.
+    """
     worker.nr += 1
     if worker.nr >= worker.max_requests and worker.alive:
         worker.log.info("Autorestarting worker after current request.")
         worker.alive = False
-    kept = len(worker.keepalived_conns)
-    keeps = worker.cfg.keepalive and kept < worker.max_keepalived
+    keeps = worker.cfg.keepalive and worker.nr_conns <= worker.max_keepalived
     if not worker.alive or not keeps:
         response.force_close()

@@ -239,6 +239,20 @@ def test_an_event_that_comes_with_the_answer_is_harmless(
         assert kept.receive() == (200, b"third")
 
 
+def test_idle_connections_leave_room_for_others():
+    """Of more connections than may be idle, those answered are closed, though busy."""
+    with looping(worker_connections=5) as loop:
+        waiting = Waiting(loop)
+        clients = [loop.connect() for _ in range(5)]
+        for place, client in enumerate(clients):
+            wait_begun(loop, waiting, client, b"%d" % place)
+        for place, client in enumerate(clients):
+            waiting.keep(b"%d" % place)
+            assert client.receive() == (200, b"%d" % place)
+        loop.until(lambda: loop.worker.nr_conns == 3)
+        assert len(loop.worker.keepalived_conns) == 3
+
+
 def test_a_client_that_hangs_up_costs_nobody_else(loop, waiting, kept):
     """Its end does not keep the main loop busy, and its connection is given back."""
     other = loop.connect()

@@ -111,7 +111,7 @@ def worker(application, **settings):
         alive=True,
         nr=0,
         max_requests=3,
-        keepalived_conns=[],
+        nr_conns=1,
         max_keepalived=1,
     )
 
@@ -163,7 +163,7 @@ def test_an_answer_keeps_the_connection():
     [
         ({"keepalive": 0}, {}),
         ({}, {"alive": False}),
-        ({}, {"max_keepalived": 0}),
+        ({}, {"nr_conns": 2}),
         ({}, {"nr": 2}),
     ],
     ids=["no keep-alive", "stopping", "too many", "recycled"],

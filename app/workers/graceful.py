@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any, cast
 from gunicorn.workers.gthread import TConn
 
 from app.workers.lingering import Lingering
-from app.workers.patient import DEFER, PatientThreadWorker
+from app.workers.patient import DEFER, PatientThreadWorker, has_more
 
 if TYPE_CHECKING:
     from flask import Flask
@@ -83,7 +83,7 @@ class GracefulThreadWorker(PatientThreadWorker):
         if keep and self.alive:
             super().finish_request(conn, fs)
             return
-        if keep is DEFER:
+        if keep is DEFER or (keep and has_more(conn)):
             # Its request may be on the way: it is waited for, though not for long.
             self.enqueue_req(conn)
             return

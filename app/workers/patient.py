@@ -93,8 +93,7 @@ class PatientThreadWorker(ThreadWorker):
 
     def finish_request(self, conn: TConn, fs: "Future[Any]") -> None:
         """Go on at once with a request that is already here behind the last one."""
-        unreader = unreader_of(conn) if fs.result() is True else None
-        if unreader is not None and unreader.has_more():
+        if fs.result() is True and has_more(conn):
             self.enqueue_req(conn)
         else:
             super().finish_request(conn, fs)
@@ -145,3 +144,9 @@ def unreader_of(conn: TConn) -> TimelyUnreader | None:
             cast("Any", conn.parser).mesg_class = RepeatedRequest
     unreader = getattr(conn.parser, "unreader", None)
     return unreader if isinstance(unreader, TimelyUnreader) else None
+
+
+def has_more(conn: TConn) -> bool:
+    """Say whether bytes of a next request have been read with the one before."""
+    unreader = unreader_of(conn)
+    return unreader is not None and unreader.has_more()

@@ -689,6 +689,19 @@ def test_a_stopping_worker_ends_what_it_has_begun(loop, waiting, kept, header):
     assert loop.worker.nr_conns == 0
 
 
+def test_a_stopping_worker_answers_what_came_with_the_request_before(
+    loop, waiting, kept
+):
+    """Who was told that it may send again is answered, though it has done so before."""
+    kept.send(post("/wait", b"job") + post("/echo", b"second"))
+    loop.until(lambda: waiting.promises)
+    loop.worker.alive = False
+    waiting.keep(b"job")
+    assert kept.receive() == (200, b"job")
+    assert kept.receive() == (200, b"second")
+    assert kept.has_ended()
+
+
 def test_who_connects_as_the_worker_is_told_to_stop_is_answered(loop):
     """A connection that nobody has seen when the loop ends is taken in, the last."""
     client = loop.connect()

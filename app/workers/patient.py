@@ -88,7 +88,14 @@ class PatientThreadWorker(ThreadWorker):
         body = cast("Any", conn.parser).mesg.body
         if keepalive and isinstance(body, DirectBody) and body.is_read():
             return True
-        kept: bool = super()._keepalive_after(conn, keepalive)  # type: ignore[misc]
+        try:
+            kept: bool = super()._keepalive_after(  # type: ignore[misc]
+                conn, keepalive
+            )
+        except (OSError, ValueError) as error:
+            # The request has its answer, and may not have an error as a second one.
+            self.log.debug("Closing connection. %s", error)
+            return False
         return kept
 
     def finish_request(self, conn: TConn, fs: "Future[Any]") -> None:

@@ -571,6 +571,29 @@ def test_a_connection_is_given_back_on_the_main_loop(loop, kept):
     assert loop.app.seen[0][1] != HERE
 
 
+def answer_unread(loop):
+    """Have requests answered whose bodies nobody reads."""
+
+    async def answer(environ, start_response, wake):
+        start_response("404 NOT FOUND", [("Content-Length", "4")])
+        return [b"none"]
+
+    loop.app.on_shared_thread = answer
+
+
+@pytest.mark.parametrize("trailer", ["no trailer", "Host: x"])
+def test_a_request_has_one_answer_though_its_body_breaks_behind_it(
+    loop, kept, caplog, trailer
+):
+    """A body that nobody wanted, and that can't be read, ends the connection."""
+    answer_unread(loop)
+    body = f"4\r\nbody\r\n0\r\n{trailer}\r\n\r\n".encode()
+    kept.send(raw("Transfer-Encoding: chunked", body=body))
+    assert kept.receive() == (404, b"none")
+    assert kept.has_ended()
+    assert caplog.text == ""
+
+
 def test_half_a_header_waits_without_a_thread(loop, kept):
     """A request whose header comes in two packets is answered on the main loop."""
     whole = post("/echo", b"body")

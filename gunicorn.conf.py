@@ -7,6 +7,7 @@ defaults: `gunicorn wsgi:app` is one sync worker, `--threads=20` lets batches fo
 import itertools
 import logging
 import os
+import resource
 import shutil
 import sys
 import tempfile
@@ -46,7 +47,7 @@ def on_starting(server):
         sys.exit(f"Basket does not start: {error}")
     for line in advice.lines(settings, used, _at_a_time(server, settings)):
         server.log.info(line)
-    for line in unknown_variables():
+    for line in (*unknown_variables(), *_on_open_files(server)):
         server.log.warning(line)
     _prepare_run_dir(reexecuted=server.master_pid != 0)
     _keep_batching_parameters(settings.batching_parameters_file)
@@ -149,6 +150,14 @@ def _at_a_time(server, settings):
         number = cfg.worker_connections * workers
         return advice.AtATime(number, "connections", "--worker-connections")
     return advice.AtATime(cfg.threads * workers, "threads", "--threads")
+
+
+def _on_open_files(server):
+    """What there is to say of a limit that a worker's connections could meet."""
+    if server.worker_class is not ThreadWorker:
+        return ()
+    limit, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
+    return advice.on_open_files(limit, server.cfg.worker_connections)
 
 
 def _model_processes(settings, used):

@@ -5,6 +5,9 @@ from typing import NamedTuple
 
 from app.settings import Settings
 
+# Open files that a worker has beside its connections.
+_OTHER_FILES = 50
+
 
 class AtATime(NamedTuple):
     """How many requests a server has at a time for one model.
@@ -37,4 +40,15 @@ def lines(
         yield (
             f"{number} {what} can't fill a batch of {settings.max_batch_size} with "
             f"single rows: {option}={settings.max_batch_size} or more can"
+        )
+
+
+def on_open_files(limit: int, connections: int) -> Iterator[str]:
+    """A line where each of a worker's connections can't have a descriptor."""
+    least = connections + _OTHER_FILES
+    # Below 0: there is no limit.
+    if 0 <= limit < least:
+        yield (
+            f"{limit} open files are too few for --worker-connections={connections}: "
+            f"ulimit -n {least} or more is enough"
         )

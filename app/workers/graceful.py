@@ -8,6 +8,7 @@ gunicorn.conf.py puts this class in the place of the original.
 
 import select
 import selectors
+import socket
 import time
 from concurrent.futures import Future
 from functools import partial
@@ -17,6 +18,7 @@ from gunicorn.workers.gthread import TConn
 
 from app.workers.lingering import Lingering
 from app.workers.patient import DEFER, PatientThreadWorker, has_more
+from app.workers.room import Room
 
 if TYPE_CHECKING:
     from flask import Flask
@@ -39,7 +41,8 @@ class GracefulThreadWorker(PatientThreadWorker):
     _notified_at = 0.0
 
     def init_process(self) -> None:
-        """Nobody lingers."""
+        """Nobody lingers, and there is room."""
+        self._room = Room(self.log)
         self._lingering = Lingering(self)
         super().init_process()
 
@@ -50,9 +53,22 @@ class GracefulThreadWorker(PatientThreadWorker):
             self._notified_at = now
             super().notify()
 
+    def accept(self, listener: socket.socket) -> None:
+        """Accept a connection; where there is no room for it, no more for a while."""
+        try:
+            super().accept(listener)
+        except OSError as error:
+            if not self._room.is_used_up(error, self.nr_conns):
+                raise
+            super().set_accept_enabled(False)
+
     def set_accept_enabled(self, enabled: bool | None) -> None:
-        """Gunicorn ends its loop with False: take in whoever has already connected."""
-        super().set_accept_enabled(enabled)
+        """Gunicorn asks for True in each round in which no connection is accepted.
+
+        It ends its loop with False: take in whoever has already connected.
+        """
+        has_room = self._room.is_there(self.nr_conns)
+        super().set_accept_enabled(bool(enabled) and has_room)
         if not enabled and not self.alive:
             self._take_in_backlog()
 

@@ -3,6 +3,7 @@
 import importlib.util
 import logging
 import os
+import resource
 from pathlib import Path
 from types import SimpleNamespace
 
@@ -172,3 +173,22 @@ def test_a_misspelt_setting_is_a_warning(conf, environment, caplog):
     environment.setenv("BASKET_MAX_BATCHSIZE", "8")
     conf.on_starting(_server())
     assert "did you mean BASKET_MAX_BATCH_SIZE?" in caplog.text
+
+
+@pytest.mark.parametrize(
+    ("worker_class", "limit", "is_said"),
+    [
+        (ThreadWorker, 1049, True),
+        (ThreadWorker, 1050, False),
+        (ThreadWorker, resource.RLIM_INFINITY, False),
+        (SyncWorker, 64, False),
+    ],
+)
+def test_too_few_open_files_are_a_warning(
+    conf, environment, caplog, worker_class, limit, is_said
+):
+    """Where connections could use them up, the log says how many are enough."""
+    environment.setattr(resource, "getrlimit", lambda _: (limit, limit))
+    conf.on_starting(_server(worker_class))
+    text = "1049 open files are too few for --worker-connections=1000: ulimit -n 1050"
+    assert (text in caplog.text) is is_said

@@ -59,7 +59,9 @@ class RepeatedRequest(Request):
         if not 0 < len(sent) <= _KEPT_BYTES or not has_plain_lines(sent):
             return None
         parsed = {k: v for k, v in vars(self).items() if k not in _OF_A_REQUEST}
-        if parsed["_expected_100_continue"]:
+        if parsed["_expected_100_continue"] or parsed["proxy_protocol_info"]:
+            # What a proxy says stands before the header, once; of its binary form
+            # the first four bytes look like all of one.
             return None
         found = PLAIN_LENGTH.search(sent)
         entry = (_LENGTH_NAME, found[1].decode()) if found else None

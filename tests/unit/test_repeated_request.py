@@ -217,3 +217,32 @@ def test_a_header_in_pieces_is_parsed(connection, parsed):
         connection.client.sendall(b"\r\nabc")
         assert connection.read().uri == "/predict"
     assert len(parsed) == 2
+
+
+PROXY_V2 = (
+    b"\r\n\r\n\0\r\nQUIT\n\x21\x11\0\x0c\x09\x09\x09\x09\x08\x08\x08\x08\0\x01\0\x02"
+)
+
+
+PROXY_V1 = b"PROXY TCP4 9.9.9.9 8.8.8.8 1 2\r\n"
+
+
+@pytest.mark.parametrize(
+    ("preamble", "begin"),
+    [(PROXY_V2, b""), (PROXY_V1, PROXY_V1 + HEADERS[0].encode().removesuffix(b"\r\n"))],
+    ids=["v2", "v1"],
+)
+def test_what_a_proxy_says_is_of_one_request(preamble, begin):
+    """A later request that begins as the proxy's words did is no repetition."""
+    with Connection() as connection:
+        connection.config.set("proxy_protocol", "auto")
+        connection.config.set("proxy_allow_ips", PEER[0])
+        connection.client.sendall(preamble + HEADERS[0].encode() + b"\r\nabc")
+        assert connection.unreader.has_header()
+        first = connection.read()
+        assert first.proxy_protocol_info["client_addr"] == "9.9.9.9"
+        connection.unreader.take_buffered()
+        connection.client.sendall(begin + b"\r\n\r\nabc")
+        assert connection.unreader.has_header()
+        with pytest.raises(ParseException):
+            connection.read()

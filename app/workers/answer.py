@@ -14,6 +14,7 @@ from gunicorn import util
 from gunicorn.http import wsgi
 from gunicorn.workers.gthread import TConn, ThreadWorker
 
+from app.workers.body import DirectBody
 from app.workers.request import create
 
 # What gives the body's parts, as a WSGI application does.
@@ -48,8 +49,11 @@ class WholeResponse(wsgi.Response):
         return lines
 
     def send_headers(self) -> None:
-        """Make the header."""
+        """Make the header, which says whether the connection may be used again."""
         if not self.headers_sent:
+            body = cast("Any", self.req).body
+            if isinstance(body, DirectBody) and body.is_in_the_way():
+                self.force_close()
             lines = self.default_headers()
             lines.extend(f"{name}: {value}\r\n" for name, value in self.headers)
             self._head = f"{''.join(lines)}\r\n".encode("latin-1")

@@ -17,6 +17,8 @@ from app.workers.unreader import TimelyUnreader
 if TYPE_CHECKING:
     from _typeshed import WriteableBuffer
 
+# So much is left of a body that Gunicorn does not throw it away to keep a connection.
+_TOO_MUCH_BYTES = 1 << 16
 # Of chunk sizes, extensions and trailers for one step of a body's data.
 _BETWEEN_CHUNKS_BYTES = 1 << 16
 
@@ -45,6 +47,10 @@ class DirectBody(io.RawIOBase):
     def is_read(self) -> bool:
         """Say whether nothing is left."""
         return not self._left
+
+    def is_in_the_way(self) -> bool:
+        """Say whether so much is left that no other request can follow it."""
+        return self._left >= _TOO_MUCH_BYTES
 
     def read(self, size: int = -1, /) -> bytes | None:
         """As RawIOBase.read, but a body that is here is given as it is."""
@@ -102,6 +108,10 @@ class BoundedChunks(ChunkedReader):
         super().__init__(request, unreader)
         self._unreader = unreader
 
+    def is_read(self) -> bool:
+        """Say whether nothing is left."""
+        return self.parser is None
+
     def read(self, size: int) -> bytes:
         """Up to `size` bytes; none: the end.
 
@@ -132,6 +142,13 @@ def read_directly(request: Any, timeout_s: float) -> None:
         request.body = DirectBody(unreader, reader.length, request.force_close)
     elif isinstance(reader, ChunkedReader):
         request.body.reader = BoundedChunks(request, unreader)
+
+
+def is_unread(request: Any) -> bool:
+    """Say whether the client of a request may still be sending its body."""
+    body = request.body
+    reader = getattr(body, "reader", body)
+    return isinstance(reader, DirectBody | BoundedChunks) and not reader.is_read()
 
 
 def _cut_off() -> ConnectionResetError:

@@ -114,7 +114,7 @@ class GracefulThreadWorker(PatientThreadWorker):
                 partial(self.on_client_socket_readable, conn),
             )
             return
-        self._lingering.close(conn.sock)
+        self._lingering.close(conn)
 
     def _take_in_backlog(self) -> None:
         """Accept all connections that wait in the kernel, and then no more.

@@ -10,8 +10,9 @@ import socket
 import time
 from selectors import EVENT_READ
 
-from gunicorn.workers.gthread import ThreadWorker
+from gunicorn.workers.gthread import TConn, ThreadWorker
 
+from app.workers.body import is_unread
 from app.workers.quiet_socket import QuietSocket
 
 # Seconds, and bytes, for which a client is waited for: Gunicorn's.
@@ -29,13 +30,13 @@ class Lingering:
         # more are read of it.
         self._left: dict[QuietSocket, tuple[float, int]] = {}
 
-    def close(self, sock: socket.socket) -> None:
-        """Close a connection: at once, or if that would reset it, after a while."""
-        if not _has_unread_data(sock):
-            self._close(sock)
+    def close(self, conn: TConn) -> None:
+        """Close a connection: at once, or if that could reset it, after a while."""
+        if not _is_sending(conn) and not _has_unread_data(conn.sock):
+            self._close(conn.sock)
             return
         # An event that was on its way to the old object finds that closed.
-        taken = QuietSocket.of(sock)
+        taken = QuietSocket.of(conn.sock)
         taken.setblocking(False)
         try:
             taken.shutdown(socket.SHUT_WR)
@@ -74,6 +75,11 @@ class Lingering:
         with contextlib.suppress(OSError):
             sock.close()
         self._worker.nr_conns -= 1
+
+
+def _is_sending(conn: TConn) -> bool:
+    request = getattr(conn.parser, "mesg", None)
+    return request is not None and is_unread(request)
 
 
 def _has_unread_data(sock: socket.socket) -> bool:

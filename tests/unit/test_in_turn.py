@@ -594,6 +594,17 @@ def test_a_request_has_one_answer_though_its_body_breaks_behind_it(
     assert caplog.text == ""
 
 
+def test_what_nobody_read_is_thrown_away(loop, kept):
+    """The next request is answered behind as much as an answer keeps a connection for.
+
+    Gunicorn throws away less than 64 KiB, of which the header must know.
+    """
+    answer_unread(loop)
+    for size in (65_535, 65_536):
+        assert kept.ask("/x", bytes(size)) == (404, b"none")
+    assert kept.has_ended()
+
+
 def test_half_a_header_waits_without_a_thread(loop, kept):
     """A request whose header comes in two packets is answered on the main loop."""
     whole = post("/echo", b"body")

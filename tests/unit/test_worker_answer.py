@@ -7,6 +7,7 @@ from gunicorn.config import Config
 
 from app.coroutines import completed
 from app.workers.answer import WholeResponse, answer
+from app.workers.body import DirectBody
 
 
 class Wire:
@@ -19,10 +20,10 @@ class Wire:
         self.sent.append(bytes(data))
 
 
-def response(wire, headers, method="POST", version=(1, 1)):
+def response(wire, headers, method="POST", version=(1, 1), body=None):
     """A response to such a request, started."""
     request = SimpleNamespace(
-        method=method, version=version, should_close=lambda: False
+        method=method, version=version, should_close=lambda: False, body=body
     )
     made = WholeResponse(request, wire, Config())
     made.start_response("200 OK", headers)
@@ -78,6 +79,19 @@ def test_an_answer_of_unknown_length_goes_in_chunks():
     made.close()
     body = b"".join(wire.sent).partition(b"\r\n\r\n")[2]
     assert body == b"3\r\nabc\r\n2\r\nde\r\n0\r\n\r\n"
+
+
+@pytest.mark.parametrize(
+    ("left", "says"), [(65_535, b"keep-alive"), (65_536, b"close")]
+)
+def test_an_answer_says_that_a_large_body_was_not_read(left, says):
+    """A body too large to be thrown away ends the connection, as the header says."""
+    wire = Wire()
+    body = DirectBody(None, left, lambda: None)
+    made = response(wire, [("Content-Length", "0")], body=body)
+    made.close()
+    assert b"\r\nConnection: %s\r\n" % says in wire.sent[0]
+    assert made.should_close() is (says == b"close")
 
 
 class Log:

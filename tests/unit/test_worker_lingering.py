@@ -122,3 +122,30 @@ def test_an_answer_that_leaves_nothing_unread_is_closed_at_once(clock):
         assert client.receive() == (200, b"no route")
         assert loop.worker.nr_conns == 0
         assert client.has_ended()
+
+
+@pytest.mark.parametrize(
+    "begin",
+    [
+        b"POST / HTTP/1.1\r\nContent-Length: 100000\r\n\r\n",
+        b"POST / HTTP/1.1\r\nConnection: close\r\nTransfer-Encoding: chunked\r\n\r\n",
+    ],
+    ids=["length", "chunks"],
+)
+def test_an_answer_before_the_body_is_not_reset_by_it(clock, begin):
+    """Who is answered while a body is on its way lingers, though none of it is here."""
+
+    async def refuse(environ, start_response, wake):
+        start_response("404 NOT FOUND", [("Content-Length", "4")])
+        return [b"none"]
+
+    with looping() as loop:
+        loop.app.on_shared_thread = refuse
+        client = connect(loop)
+        client.send(begin)
+        assert client.receive() == (404, b"none")
+        assert client.has_ended()
+        client.send(b"4\r\nbody\r\n")
+        while not loop.is_idle():
+            loop.step()
+        assert loop.worker.nr_conns == 1

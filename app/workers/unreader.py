@@ -22,6 +22,7 @@ if TYPE_CHECKING:
     from _typeshed import ReadableBuffer
 
 _AT_ONCE = int(socket.MSG_DONTWAIT)
+_LINE_END = b"\r\n"
 _HEADER_END = b"\r\n\r\n"
 # A header and a small body come in one piece.
 _AT_A_TIME_BYTES = 1 << 16
@@ -89,6 +90,10 @@ class TimelyUnreader(SocketUnreader):
         except OSError:
             # The parser meets it again, and tells Gunicorn.
             is_there = True
+        if data.startswith(_LINE_END) and data[2:3] not in (b"", b"\r"):
+            # An empty line before a request is none of it. A proxy's words in their
+            # binary form begin with two.
+            data = data[2:]
         self.unread(data)
         end = data.find(_HEADER_END)
         self._header_bytes = end + len(_HEADER_END) if end >= 0 else 0

@@ -469,7 +469,7 @@ def raw(*lines, body=b"body"):
         (raw("Content-Length: +4"), 400),
         (raw(body=b""), 200),
         (b"GET /x HTTP/1.1\r\n" + LENGTH.encode() + b"\r\n\r\nbody", 200),
-        (b"\r\n" + raw(LENGTH), 400),
+        (b"\r\nGET /x HTTP/1.1\r\n\r\n", 200),
         (b"\r\n\r\n" + raw(LENGTH), 400),
         (PROXY + raw(LENGTH), 400),
     ],
@@ -603,6 +603,12 @@ def test_what_nobody_read_is_thrown_away(loop, kept):
     for size in (65_535, 65_536):
         assert kept.ask("/x", bytes(size)) == (404, b"none")
     assert kept.has_ended()
+
+
+def test_an_empty_line_between_requests_is_passed_over(loop, kept):
+    """A line end behind a body, as some clients send it, spoils no request."""
+    kept.send(post("/echo", b"first") + b"\r\n" + post("/echo", b"second"))
+    assert [kept.receive() for _ in range(2)] == [(200, b"first"), (200, b"second")]
 
 
 def test_half_a_header_waits_without_a_thread(loop, kept):

@@ -52,7 +52,7 @@ def _wire():
         (POST + b"Content-Length: 90\n" + END + LENGTH + END + b"body", False),
         (b"post / HTTP/1.1\r\n" + LENGTH + END + b"body", False),
         (b"PUT / HTTP/1.1\r\n" + LENGTH + END + b"body", False),
-        (b"\r\n" + POST + LENGTH + END + b"body", False),
+        (b"\r\n\r\n" + POST + LENGTH + END + b"body", False),
         (b"PROXY TCP4 1.2.3.4 1.2.3.4 1 2\r\n" + POST + LENGTH + END + b"body", False),
     ],
 )
@@ -68,6 +68,31 @@ def test_a_whole_post_of_plain_length_is_small(wire, sent, is_small):
     with suppress(BlockingIOError):
         taken += unreader.sock.recv(1 << 16, socket.MSG_DONTWAIT)
     assert taken == sent
+
+
+@pytest.mark.parametrize("cut", range(5))
+def test_an_empty_line_before_a_request_is_passed_over(wire, cut):
+    """However its bytes come, one line end is not of the request that follows."""
+    client, unreader = wire
+    sent = b"\r\n" + POST + LENGTH + END + b"body"
+    client.send(sent[:cut])
+    assert unreader.small_post_lacks() is None
+    client.send(sent[cut:])
+    assert unreader.small_post_lacks() == 0
+    assert unreader.take_buffered() == sent[2:]
+
+
+def test_the_words_of_a_proxy_are_not_passed_over(wire):
+    """Their binary form begins with two line ends, both of which are of it."""
+    client, unreader = wire
+    begin = b"\r\n\r\n\0\r\nQUIT\n"
+    for byte in begin:
+        client.send(bytes([byte]))
+        unreader.has_header()
+    taken = unreader.take_buffered()
+    with suppress(BlockingIOError):
+        taken += unreader.sock.recv(1 << 16, socket.MSG_DONTWAIT)
+    assert taken == begin
 
 
 @pytest.mark.parametrize(

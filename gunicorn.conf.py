@@ -130,10 +130,10 @@ def child_exit(server, worker):
 
 
 def on_exit(server):
-    """Remove what the workers shared, unless a new master goes on with it."""
+    """Remove what the workers shared; a new master has made its own."""
     if isinstance(server.worker_class, Crew):
         server.worker_class.close()
-    if RUN_DIR in os.environ and not server.reexec_pid:
+    if RUN_DIR in os.environ:
         shutil.rmtree(os.environ[RUN_DIR], ignore_errors=True)
 
 
@@ -187,9 +187,12 @@ def _share_models(server):
 
 
 def _prepare_run_dir(*, reexecuted):
-    """Make what the workers share; a re-executed master goes on with the old one's."""
-    if not reexecuted or RUN_DIR not in os.environ:
-        os.environ[RUN_DIR] = tempfile.mkdtemp(prefix="basket-")
+    """Make what the workers share.
+
+    A re-executed master begins with the environment of the start, and so with a
+    folder of its own; but one for the metrics that the user named is the old one's too.
+    """
+    os.environ[RUN_DIR] = tempfile.mkdtemp(prefix="basket-")
     os.environ.setdefault(_METRICS_DIR, f"{os.environ[RUN_DIR]}/metrics")
     folder = Path(os.environ[_METRICS_DIR])
     folder.mkdir(parents=True, exist_ok=True)

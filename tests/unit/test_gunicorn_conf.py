@@ -154,18 +154,22 @@ def test_a_folder_of_its_own_for_metrics_is_taken_away(conf, environment):
     assert not made.parent.exists()
 
 
-def test_a_re_executed_master_goes_on_with_the_shared_folder(conf, environment):
-    """The old master leaves what the new one shares with it, and the new removes it."""
-    conf.on_starting(_server())
-    shared = os.environ[RUN_DIR]
+def test_a_re_executed_master_has_a_folder_of_its_own(conf, environment):
+    """Each master removes what its own workers shared, whichever ends first."""
     old, new = _server(), _server()
+    conf.on_starting(old)
+    of_old = os.environ[RUN_DIR]
     old.reexec_pid, new.master_pid = 4711, 4710
-    conf.on_starting(new)
-    assert os.environ[RUN_DIR] == shared
+    with environment.context() as its_own:
+        # It is started with the environment that the old one was started with.
+        its_own.delenv(RUN_DIR)
+        conf.on_starting(new)
+        of_new = os.environ[RUN_DIR]
+        conf.on_exit(new)
+    assert not Path(of_new).exists()
+    assert Path(of_old).is_dir()
     conf.on_exit(old)
-    assert Path(shared).is_dir()
-    conf.on_exit(new)
-    assert not Path(shared).exists()
+    assert not Path(of_old).exists()
 
 
 def test_a_misspelt_setting_is_a_warning(conf, environment, caplog):

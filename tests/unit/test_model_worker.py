@@ -114,7 +114,7 @@ def test_each_model_worker_gets_a_gpu_and_web_workers_none(conf):
     siblings = [worker.has_siblings for worker in server.WORKERS.values()]
     assert siblings[-1]
     paths = os.environ[MODEL_SOCKETS].splitlines()
-    conf.on_exit(SimpleNamespace(worker_class=server.worker_class, reexec_pid=1))
+    conf.on_exit(SimpleNamespace(worker_class=server.worker_class))
     assert not any(map(os.path.exists, paths))
     server.close()
 

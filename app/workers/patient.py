@@ -10,6 +10,7 @@ import contextlib
 import json
 import socket
 import ssl
+import time
 from concurrent.futures import Future
 from http import HTTPStatus
 from typing import Any, cast
@@ -68,10 +69,13 @@ class PatientThreadWorker(ThreadWorker):
         super().init_process()
 
     def handle(self, conn: TConn) -> Any:
-        """Answer a request if its header is there; else let the connection wait."""
+        """Answer a request if its header is there; else let the connection wait.
+
+        One on which nothing has come waits as between two requests.
+        """
         waits_for_tls = conn.cfg.is_ssl and not conn.initialized
         if self.alive and waits_for_tls and not conn.wait_for_data(0):
-            return DEFER
+            return True
         try:
             unreader = unreader_of(conn)
         except OSError as error:
@@ -79,6 +83,8 @@ class PatientThreadWorker(ThreadWorker):
             return False
         if unreader is not None:
             if self.alive and not unreader.has_header():
+                if not unreader.has_more():
+                    return True
                 return unreader.header_age_s() < _HEADER_S and DEFER
             unreader.begin_header(_BLOCKED_S)
         return super().handle(conn)
@@ -102,8 +108,12 @@ class PatientThreadWorker(ThreadWorker):
         """Go on at once with a request that is already here behind the last one."""
         if fs.result() is True and has_more(conn):
             self.enqueue_req(conn)
-        else:
-            super().finish_request(conn, fs)
+            return
+        super().finish_request(conn, fs)
+        if fs.result() is DEFER:
+            # Half a header: Gunicorn gives it as much time as no header at all.
+            age_s = cast("Any", conn.parser).unreader.header_age_s()
+            conn.timeout = time.monotonic() + _HEADER_S - age_s
 
     def handle_error(
         self, req: Any, client: socket.socket, addr: Any, exc: BaseException
@@ -155,5 +165,5 @@ def unreader_of(conn: TConn) -> TimelyUnreader | None:
 
 def has_more(conn: TConn) -> bool:
     """Say whether bytes of a next request have been read with the one before."""
-    unreader = unreader_of(conn)
-    return unreader is not None and unreader.has_more()
+    unreader = getattr(conn.parser, "unreader", None)
+    return isinstance(unreader, TimelyUnreader) and unreader.has_more()

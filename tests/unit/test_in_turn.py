@@ -571,6 +571,25 @@ def test_a_connection_is_given_back_on_the_main_loop(loop, kept):
     assert loop.app.seen[0][1] != HERE
 
 
+@pytest.mark.parametrize(("sent", "after_s"), [(b"", 75), (b"POST", 30)])
+def test_a_header_that_stops_is_waited_for_half_a_minute(monkeypatch, sent, after_s):
+    """Who has begun a header has less time than one who has sent nothing."""
+    with looping(keepalive=75) as loop:
+        loop.connect().send(sent)
+        loop.until(lambda: loop.worker.pending_conns or loop.worker.keepalived_conns)
+        for ahead_s, left in ((after_s - 5, 1), (after_s + 1, 0)):
+            fake = clock_ahead(ahead_s)
+            monkeypatch.setattr("gunicorn.workers.gthread.time", fake)
+            loop.worker.murder_keepalived()
+            loop.worker.murder_pending()
+            assert loop.worker.nr_conns == left
+
+
+def clock_ahead(seconds):
+    """A clock that shows the time in so many seconds."""
+    return SimpleNamespace(monotonic=lambda: time.monotonic() + seconds)
+
+
 def answer_unread(loop):
     """Have requests answered whose bodies nobody reads."""
 

@@ -95,8 +95,16 @@ def _handed_on(monkeypatch):
 )
 def test_an_unfinished_header_waits_without_a_thread(worker, handed_on, age_s, result):
     """The connection goes back to the main loop, and is closed when it is too old."""
-    waiting = conn(has_header=lambda: False, header_age_s=lambda: age_s)
+    waiting = conn(
+        has_header=lambda: False, has_more=lambda: True, header_age_s=lambda: age_s
+    )
     assert worker.handle(waiting) is result
+    assert handed_on == []
+
+
+def test_a_connection_without_a_byte_is_idle(worker, handed_on):
+    """Nothing has begun on it: it waits for as long as one between two requests."""
+    assert worker.handle(conn(has_header=lambda: False, has_more=lambda: False)) is True
     assert handed_on == []
 
 

@@ -51,7 +51,7 @@ class WholeResponse(wsgi.Response):
     def send_headers(self) -> None:
         """Make the header, which says whether the connection may be used again."""
         if not self.headers_sent:
-            body = cast("Any", self.req).body
+            body: Any = self.req.body
             if isinstance(body, DirectBody) and body.is_in_the_way():
                 self.force_close()
             lines = self.default_headers()

@@ -47,10 +47,9 @@ class Lingering:
 
     def end_late(self) -> None:
         """Close those whose clients have had their time."""
-        now = time.monotonic()
         while self._left:
             sock, (until, _) = next(iter(self._left.items()))
-            if until > now:
+            if until > time.monotonic():
                 break
             self._end(sock)
 

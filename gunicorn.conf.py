@@ -153,11 +153,17 @@ def _at_a_time(server, settings):
 
 
 def _on_open_files(server):
-    """What there is to say of a limit that a worker's connections could meet."""
-    if server.worker_class is not ThreadWorker:
-        return ()
-    limit, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
-    return advice.on_open_files(limit, server.cfg.worker_connections)
+    """Take as many as a worker's connections need, or say that they are not allowed."""
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    needed = advice.open_files(server.cfg.worker_connections)
+    is_enough = soft == resource.RLIM_INFINITY or soft >= needed
+    if is_enough or server.worker_class is not ThreadWorker:
+        return []
+    is_allowed = hard == resource.RLIM_INFINITY or hard >= needed
+    taken = needed if is_allowed else hard
+    resource.setrlimit(resource.RLIMIT_NOFILE, (taken, hard))
+    line = advice.on_open_files(taken, server.cfg.worker_connections)
+    return [] if is_allowed else [line]
 
 
 def _model_processes(settings, used):

@@ -43,12 +43,14 @@ def lines(
         )
 
 
-def on_open_files(limit: int, connections: int) -> Iterator[str]:
-    """A line where each of a worker's connections can't have a descriptor."""
-    least = connections + _OTHER_FILES
-    # Below 0: there is no limit.
-    if 0 <= limit < least:
-        yield (
-            f"{limit} open files are too few for --worker-connections={connections}: "
-            f"ulimit -n {least} or more is enough"
-        )
+def open_files(connections: int) -> int:
+    """How many a worker with so many connections may come to need."""
+    return connections + _OTHER_FILES
+
+
+def on_open_files(limit: int, connections: int) -> str:
+    """A line for where each of a worker's connections can't have a descriptor."""
+    return (
+        f"{limit} open files are too few for --worker-connections={connections}: "
+        f"ulimit -Hn {open_files(connections)} or more is enough"
+    )

@@ -179,20 +179,28 @@ def test_a_misspelt_setting_is_a_warning(conf, environment, caplog):
     assert "did you mean BASKET_MAX_BATCH_SIZE?" in caplog.text
 
 
+_NO_LIMIT = resource.RLIM_INFINITY
+
+
 @pytest.mark.parametrize(
-    ("worker_class", "limit", "is_said"),
+    ("worker_class", "limits", "taken"),
     [
-        (ThreadWorker, 1049, True),
-        (ThreadWorker, 1050, False),
-        (ThreadWorker, resource.RLIM_INFINITY, False),
-        (SyncWorker, 64, False),
+        (ThreadWorker, (64, 1049), 1049),
+        (ThreadWorker, (64, 1050), 1050),
+        (ThreadWorker, (64, _NO_LIMIT), 1050),
+        (ThreadWorker, (1050, 1050), None),
+        (ThreadWorker, (_NO_LIMIT, _NO_LIMIT), None),
+        (SyncWorker, (64, 1049), None),
     ],
 )
-def test_too_few_open_files_are_a_warning(
-    conf, environment, caplog, worker_class, limit, is_said
+def test_connections_may_have_as_many_open_files_as_they_need(
+    conf, environment, caplog, worker_class, limits, taken
 ):
-    """Where connections could use them up, the log says how many are enough."""
-    environment.setattr(resource, "getrlimit", lambda _: (limit, limit))
+    """As many are taken as the system allows; if those are too few, the log says so."""
+    set_to = []
+    environment.setattr(resource, "getrlimit", lambda _: limits)
+    environment.setattr(resource, "setrlimit", lambda _, each: set_to.append(each))
     conf.on_starting(_server(worker_class))
-    text = "1049 open files are too few for --worker-connections=1000: ulimit -n 1050"
-    assert (text in caplog.text) is is_said
+    assert set_to == ([] if taken is None else [(taken, limits[1])])
+    text = "1049 open files are too few for --worker-connections=1000: ulimit -Hn 1050"
+    assert (text in caplog.text) is (taken == 1049)

@@ -14,16 +14,29 @@ import time
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
+from random import SystemRandom
 from typing import Any
 
 ROOT = Path(__file__).parents[2]
 _READY_WITHIN_S = 240
 
 
+# Below those that the system gives to clients, who would be in the way.
+_PORTS = range(20_000, 32_000)
+_given: set[int] = set()
+_random = SystemRandom()
+
+
 def free_port() -> int:
-    with socket.socket() as listener:
-        listener.bind(("127.0.0.1", 0))
-        return int(listener.getsockname()[1])
+    """A port that nobody listens on now, and another one each time."""
+    while True:
+        port = _random.choice(_PORTS)
+        if port in _given:
+            continue
+        with socket.socket() as listener, contextlib.suppress(OSError):
+            listener.bind(("127.0.0.1", port))
+            _given.add(port)
+            return port
 
 
 @dataclass

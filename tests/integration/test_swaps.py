@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 from tests.support.clients import Client, in_parallel
-from tests.support.server import metric_sum, serving, simulated_models
+from tests.support.server import metric_sum, serving, simulated_models, wait_until
 
 pytestmark = [
     pytest.mark.keras,
@@ -144,6 +144,8 @@ def test_traffic_is_split_and_a_client_stays(tmp_path):
                     sides.setdefault(name, set()).add(version)
 
     with serving("--workers=2", "--threads=12", model_dir=models) as server:
+        # Both versions in both workers.
+        wait_until(lambda: server.loaded() == 4, 60, server.log.read_text)
         in_parallel(ask, 20)
         counted = metric_sum(server, "basket_requests_total")
     assert anonymous.total() == 10_000

@@ -71,9 +71,8 @@ def loses() -> None:
             super().__init__(*args, **named)
             self._is_lost = next(jobs) % 100 == 0
 
-        def add(self, *args: Any) -> None:
-            if not self._is_lost:
-                super().add(*args)
+        def add(self, *args: Any) -> bool:
+            return not self._is_lost and super().add(*args)
 
     _with_jobs(Forgotten)
 

@@ -19,6 +19,8 @@ from typing import Any
 
 ROOT = Path(__file__).parents[2]
 _READY_WITHIN_S = 240
+# Characters of a server's log that come with what went wrong.
+_TOLD = 4000
 
 
 # Below those that the system gives to clients, who would be in the way.
@@ -212,6 +214,9 @@ def serving(
             yield server
             if process.poll() is None and check_exit:
                 assert server.stop() == 0, log.read_text()
+        except BaseException as error:
+            error.add_note(f"The server's log ends:\n{log.read_text()[-_TOLD:]}")
+            raise
         finally:
             if process.poll() is None:
                 process.kill()

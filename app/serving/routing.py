@@ -10,8 +10,8 @@ import bisect
 import hashlib
 import itertools
 import math
-import random
 from collections.abc import Collection, Mapping
+from random import SystemRandom
 from typing import NamedTuple
 
 from app.errors import BadInput
@@ -47,7 +47,8 @@ class Routes:
         self.labels = dict(labels or {})
         self.traffic = {name: w for name, w in (traffic or {}).items() if w > 0}
         self._places = itertools.count()
-        self._start = random.random()  # noqa: S311  # no secret
+        # Of no generator that others share, as this runs in threads.
+        self._start = SystemRandom().random()
 
     def choose(self, target: Target, available: Collection[int]) -> int | None:
         """The version for a request: what it names, else one that is `available`.

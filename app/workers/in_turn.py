@@ -3,14 +3,15 @@
 To hand a request to a thread, have that thread wait for a batch, and take the
 connection back costs more switches between threads than a row of a small model is
 worth. So the main loop waits for all, and answers small requests from their first byte
-to their last. Threads do what would keep it from the others.
+to their last. Threads do what would keep it from the others; what only asks, and waits
+for no model and no client, has threads of its own.
 """
 
 import math
 import threading
 import time
 from collections.abc import Callable, Sequence
-from concurrent.futures import Future
+from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import suppress
 from functools import partial
 from selectors import EVENT_READ
@@ -24,10 +25,13 @@ from app.workers.answer import answer
 from app.workers.body import read_directly
 from app.workers.graceful import GracefulThreadWorker
 from app.workers.patient import unreader_of
+from app.workers.sending import Sending
 from app.workers.turn import Turn
 
 # What handling a request gives whose answer comes later.
 _LATER = object()
+# Threads for what Flask answers without delay, however busy the others are.
+_QUICK_THREADS = 2
 
 
 class InTurnWorker(GracefulThreadWorker):
@@ -43,6 +47,8 @@ class InTurnWorker(GracefulThreadWorker):
         # Connections with the beginning of a small request, and by when its rest is
         # waited for.
         self._begun: dict[TConn, float] = {}
+        self._sending = Sending(self, self._end)
+        self._quick = ThreadPoolExecutor(_QUICK_THREADS, "quick")
         super().init_process()
 
     def on_client_socket_readable(self, conn: TConn, client: Any) -> None:
@@ -53,15 +59,16 @@ class InTurnWorker(GracefulThreadWorker):
             except ValueError:
                 # Its last request is being answered, and this one has to wait; or that
                 # has come to its end in this very round of events.
-                with suppress(KeyError, ValueError):
-                    self.poller.unregister(client)
+                if conn not in self._sending:
+                    with suppress(KeyError, ValueError):
+                        self.poller.unregister(client)
                 return
         self.enqueue_req(conn)
 
     def enqueue_req(self, conn: TConn) -> None:
         """Answer a small request here once it is all there; all else in a thread."""
         until = self._begun.pop(conn, None)
-        lacks = _small_post_lacks(conn)
+        lacks = _small_request_lacks(conn)
         if lacks is None:
             if self._is_registered(conn):
                 self.poller.unregister(conn.sock)
@@ -85,8 +92,12 @@ class InTurnWorker(GracefulThreadWorker):
 
     def handle_request(self, req: Any, conn: TConn) -> Any:
         """Begin to answer; how it ends comes by `_end`."""
-        read_directly(req, 0 if self._is_main() else self._request_timeout_s())
-        turn = Turn(conn)
+        timeout_s, pool = self._request_timeout_s(), self.tpool
+        if self._is_main():
+            # All of it is here, and only a POST takes long.
+            timeout_s, pool = 0, pool if req.method == "POST" else self._quick
+        read_directly(req, timeout_s)
+        turn = Turn(conn, pool)
         turn.line = self._line(req, turn)
         self._go_on(turn, turn.line.send, None)
         return _LATER
@@ -114,7 +125,7 @@ class InTurnWorker(GracefulThreadWorker):
     async def _line(self, req: Any, turn: Turn) -> bool:
         conn = turn.conn
         keeps = await answer(self, req, conn, self._respond_in_turn, turn)
-        if turn.left:
+        if turn.left and conn.cfg.is_ssl:
             await elsewhere(turn.send_rest)
         return bool(self._keepalive_after(conn, keeps))
 
@@ -137,11 +148,11 @@ class InTurnWorker(GracefulThreadWorker):
             if not callable(wanted):
                 self._in_main(self._await, turn, wanted)
             elif self._is_main():
-                self.tpool.submit(self._call, turn, wanted)
+                turn.pool.submit(self._call, turn, wanted)
             else:
                 self._call(turn, wanted)
             return
-        self._in_main(self._end, turn.conn, keeps)
+        self._in_main(self._send_rest, turn, keeps)
 
     def _call(self, turn: Turn, function: Callable[[], Any]) -> None:
         try:
@@ -185,6 +196,19 @@ class InTurnWorker(GracefulThreadWorker):
         deadlines = [job.deadline for job in self._turns]
         self._look_at = min([*deadlines, *self._begun.values()], default=math.inf)
 
+    def _send_rest(self, turn: Turn, keeps: bool) -> None:
+        if not turn.left:
+            self._end(turn.conn, keeps)
+            return
+        if self._is_registered(turn.conn):
+            self.poller.unregister(turn.conn.sock)
+        self._sending.begin(turn.conn, turn.left, keeps)
+
+    def murder_keepalived(self) -> None:
+        """Close those, too, whose clients take nothing of their answers."""
+        self._sending.end_late()
+        super().murder_keepalived()
+
     def _end(self, conn: TConn, keeps: bool) -> None:
         """The connection waits for its next request, or goes Gunicorn's way."""
         unreader = cast("Any", conn.parser).unreader
@@ -211,10 +235,10 @@ class InTurnWorker(GracefulThreadWorker):
         return conn.sock.fileno() in self.poller.get_map()
 
 
-def _small_post_lacks(conn: TConn) -> int | None:
+def _small_request_lacks(conn: TConn) -> int | None:
     """As of TimelyUnreader's method; None also where there is none."""
     cfg, client = conn.cfg, conn.client
     if cfg.is_ssl or negotiation.prior_knowledge_allowed(cfg, client):
         return None
     unreader = unreader_of(conn)
-    return None if unreader is None else unreader.small_post_lacks()
+    return None if unreader is None else unreader.small_request_lacks()

@@ -2,7 +2,9 @@
 
 Closed with bytes unread, a connection is reset, and its client may lose the answer. So
 only this side is closed, and what comes is thrown away until the client closes its
-own, as in Gunicorn's `close_graceful`; but the main loop waits, and for all at a time.
+own, as in Gunicorn's `close_graceful`; but the main loop waits, for all at a time, and
+for however much a client sends: one whose body is refused may read nothing before it
+has sent all.
 """
 
 import contextlib
@@ -15,9 +17,9 @@ from gunicorn.workers.gthread import TConn, ThreadWorker
 from app.workers.body import is_unread
 from app.workers.quiet_socket import QuietSocket
 
-# Seconds, and bytes, for which a client is waited for: Gunicorn's.
+# Seconds for which a client is waited for: Gunicorn's.
 _LINGER_S = 2.0
-_MOST_BYTES = 1 << 16
+_PIECE_BYTES = 1 << 16
 
 
 class Lingering:
@@ -26,9 +28,8 @@ class Lingering:
     def __init__(self, worker: ThreadWorker) -> None:
         """Store the worker; nobody lingers."""
         self._worker = worker
-        # When each is closed at the latest, the next one first, and how many bytes
-        # more are read of it.
-        self._left: dict[QuietSocket, tuple[float, int]] = {}
+        # When each is closed at the latest, the next one first.
+        self._left: dict[QuietSocket, float] = {}
 
     def close(self, conn: TConn) -> None:
         """Close a connection: at once, or if that could reset it, after a while."""
@@ -41,28 +42,26 @@ class Lingering:
         try:
             taken.shutdown(socket.SHUT_WR)
             self._worker.poller.register(taken, EVENT_READ, self._drain)
-            self._left[taken] = (time.monotonic() + _LINGER_S, _MOST_BYTES)
+            self._left[taken] = time.monotonic() + _LINGER_S
         except OSError:
             self._close(taken)
 
     def end_late(self) -> None:
         """Close those whose clients have had their time."""
         while self._left:
-            sock, (until, _) = next(iter(self._left.items()))
+            sock, until = next(iter(self._left.items()))
             if until > time.monotonic():
                 break
             self._end(sock)
 
     def _drain(self, sock: QuietSocket) -> None:
-        until, most = self._left[sock]
         try:
-            count = len(sock.recv(most))
+            is_over = not sock.recv(_PIECE_BYTES)
         except BlockingIOError:
             return
         except OSError:
-            count = 0
-        self._left[sock] = (until, most - count)
-        if count in (0, most):
+            is_over = True
+        if is_over:
             self._end(sock)
 
     def _end(self, sock: QuietSocket) -> None:

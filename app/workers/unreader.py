@@ -26,6 +26,7 @@ _LINE_END = b"\r\n"
 _HEADER_END = b"\r\n\r\n"
 # A header and a small body come in one piece.
 _AT_A_TIME_BYTES = 1 << 16
+_ASKING = (b"GET ", b"HEAD ", b"OPTIONS ")
 # More of an unfinished header is left to the parser, which knows the limits.
 _PARKED_BYTES = 1 << 16
 # A small body has no more; one in a header like these is left to the parser.
@@ -33,6 +34,7 @@ _SMALL_BYTES = 64 << 10
 PLAIN_LENGTH = re.compile(
     rb"\r\nContent-Length:[ \t]*([0-9]{1,9})[ \t]*(?=\r\n)", re.IGNORECASE
 )
+_LENGTH = re.compile(rb"\r\nContent-Length", re.IGNORECASE)
 _NOT_PLAIN = re.compile(
     rb"\r\n(?:Transfer-Encoding|Expect|Upgrade)[ \t]*:", re.IGNORECASE
 )
@@ -103,26 +105,17 @@ class TimelyUnreader(SocketUnreader):
             self._header_since = time.monotonic()
         return is_there
 
-    def small_post_lacks(self) -> int | None:
-        """Take what has come; say how many bytes a POST with a small body lacks.
+    def small_request_lacks(self) -> int | None:
+        """Take what has come; say how many bytes a request with a small body lacks.
 
-        None: it is something else, its header is not all there, or it is cut off. With
-        0, nothing has to be waited for to read it.
+        That is a POST, or what only asks and has none. None: it is something else, its
+        header is not all there, or it is cut off. With 0, nothing has to be waited for
+        to read it.
         """
-        if not self.has_header():
+        length = _small_length(self.header()) if self.has_header() else None
+        if length is None:
             return None
-        data = self.buf.getvalue()
-        head = self.header()
-        lengths = PLAIN_LENGTH.findall(head)
-        if (
-            not head.startswith(b"POST ")
-            or len(lengths) != 1
-            or int(lengths[0]) > _SMALL_BYTES
-            or _NOT_PLAIN.search(head)
-            or not has_plain_lines(head)
-        ):
-            return None
-        lacks = self._header_bytes + int(lengths[0]) - len(data)
+        lacks = self._header_bytes + length - len(self.buf.getvalue())
         try:
             while lacks > 0:
                 more = self._receive_at_once(lacks)
@@ -199,6 +192,17 @@ class TimelyUnreader(SocketUnreader):
             raise TimeoutError
         with _receiving_limited(self.sock, left_s):
             return self.sock.recv_into(view)
+
+
+def _small_length(header: bytes) -> int | None:
+    """Of a request's body, which is small, or that of one that only asks; else None."""
+    if _NOT_PLAIN.search(header) or not has_plain_lines(header):
+        return None
+    lengths = [int(digits) for digits in PLAIN_LENGTH.findall(header)]
+    if header.startswith(b"POST "):
+        return lengths[0] if len(lengths) == 1 and lengths[0] <= _SMALL_BYTES else None
+    has_body = any(lengths) or len(_LENGTH.findall(header)) != len(lengths)
+    return None if has_body or not header.startswith(_ASKING) else 0
 
 
 def has_plain_lines(header: bytes) -> bool:

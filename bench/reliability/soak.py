@@ -94,7 +94,10 @@ class _Soak:
         for _ in range(_MOST_ROUNDS):
             before = threads
             asked = (self.client.ask(slow) for _ in range(clients))
-            seen = await asyncio.gather(*asked)
+            health = (self.client.fetch("/healthz") for _ in range(clients))
+            seen, _ = await asyncio.gather(
+                asyncio.gather(*asked), asyncio.gather(*health)
+            )
             self.outcomes += seen
             self.client.close()
             threads = [held_by([pid]).threads for pid in self.server.workers()]

@@ -3,6 +3,7 @@
 import contextlib
 import json
 import re
+import select
 import socket
 import time
 
@@ -150,6 +151,32 @@ def test_what_is_no_http_gets_json(talk, sent, status):
 def test_no_path_leads_to_another(server, path):
     """A path that is almost a route is a 404, and no redirection."""
     assert server.request("GET", path).status == 404
+
+
+def test_who_reads_nothing_before_all_is_sent_hears_why_it_is_too_large(server):
+    """A client that has far more to send than the kernel keeps has its answer."""
+    reply = server.request("POST", "/predict", bytes(32 << 20))
+    assert reply.status == 413
+    assert reply.json()["error"] == "the body is larger than 1000 bytes"
+
+
+def test_what_only_asks_is_answered_while_clients_keep_all_threads(tmp_path):
+    """Health and metrics wait for nobody who sends a body in pieces."""
+    folder = simulated_models(tmp_path, quick=QUICK)
+    with (
+        serving(f"--threads={THREADS}", model_dir=folder) as server,
+        contextlib.ExitStack() as stack,
+    ):
+        address = ("127.0.0.1", server.port)
+        slow = [
+            stack.enter_context(socket.create_connection(address, 20))
+            for _ in range(THREADS + 1)
+        ]
+        for each in slow:
+            each.sendall(CHUNKED + b"5\r\n[1")
+        for path in ("/healthz", "/readyz", "/metrics", "/v1/models/quick"):
+            assert server.request("GET", path, timeout_s=20).status == 200
+        assert select.select(slow, [], [], 0)[0] == []
 
 
 def test_a_cut_body_is_not_run(server):

@@ -17,6 +17,7 @@ from app.api.shared_thread import SharedThreadExchange
 from app.coroutines import elsewhere, until
 from app.errors import QueueFull
 from app.serving.job import tell
+from app.workers.patient import SENDING_S
 from app.workers.quiet_socket import QuietSocket
 from app.workers.turn import Turn
 from tests.support.in_turn import PATIENCE_S, Promise, looping, post
@@ -24,6 +25,9 @@ from tests.support.jobs import job
 
 HERE = threading.get_ident()
 PIECES = 4
+CHUNKED = (
+    b"POST /echo HTTP/1.1\r\nTransfer-Encoding: chunked\r\n\r\n4\r\nbody\r\n0\r\n\r\n"
+)
 
 
 class Waiting:
@@ -273,7 +277,8 @@ def _clock(monkeypatch):
     """The time that the deadlines of jobs are compared with."""
     clock = SimpleNamespace(now=100.0)
     fake = SimpleNamespace(monotonic=lambda: clock.now)
-    monkeypatch.setattr("app.workers.in_turn.time", fake)
+    for module in ("in_turn", "sending"):
+        monkeypatch.setattr(f"app.workers.{module}.time", fake)
     return clock
 
 
@@ -398,8 +403,8 @@ def test_a_job_is_submitted_here_and_answered_by_a_thread(loop, kept):
     assert runner.threads == [HERE, HERE]
 
 
-def test_a_large_answer_waits_for_its_client_in_a_thread(loop, kept):
-    """Others go on while a client takes nothing, which then gets all bytes in order."""
+def large_answers(loop):
+    """Have /large answer with more than the kernel takes; gives its bytes."""
     data = np.arange(4 << 20, dtype=np.uint32).tobytes()
     size = len(data) // PIECES
 
@@ -407,23 +412,81 @@ def test_a_large_answer_waits_for_its_client_in_a_thread(loop, kept):
         return [data[at : at + size] for at in range(0, len(data), size)]
 
     loop.app.routes["/large"] = large
+    return data
+
+
+def take_nothing(loop, client):
+    """Have a client's large answer begin, of which it takes nothing yet."""
+    before = len(loop.worker._sending._left)
+    client.send(post("/large"))
+    loop.until(lambda: len(loop.worker._sending._left) == before + 1)
+
+
+def test_a_large_answer_waits_for_its_client_without_a_thread(loop, kept):
+    """More clients than threads take nothing; the others go on, and all get all."""
+    data = large_answers(loop)
+    slow = [kept, loop.connect(), loop.connect()]
+    for client in slow:
+        take_nothing(loop, client)
     other = loop.connect()
-    kept.send(post("/large"))
-    loop.until(lambda: loop.app.seen)
     for _ in range(10):
         assert other.ask("/echo", b"hello") == (200, b"hello")
-    status, body = kept.receive()
-    assert status == 200
-    assert body == data
-    assert kept.ask("/echo", b"next") == (200, b"next")
-    assert {thread for _, thread in loop.app.seen} == {HERE}
+    loop.handed_on.clear()
+    other.send(CHUNKED)
+    assert other.receive() == (200, b"body")
+    assert len(loop.handed_on) == 1
+    for client in slow:
+        assert client.receive() == (200, data)
+        assert client.ask("/echo", b"next") == (200, b"next")
+
+
+@pytest.mark.parametrize("is_seen_late", [False, True])
+def test_a_request_behind_a_large_answer_waits_for_its_end(loop, kept, is_seen_late):
+    """Its bytes are not looked at, nor do they keep the answer from being sent."""
+    data = large_answers(loop)
+    conn = the_conn(loop)
+    take_nothing(loop, kept)
+    kept.send(post("/echo", b"behind"))
+    if is_seen_late:
+        # It was among the events of the round in which the answer began.
+        loop.worker.on_client_socket_readable(conn, conn.sock)
+    assert kept.receive() == (200, data)
+    assert kept.receive() == (200, b"behind")
+
+
+def test_who_takes_nothing_for_too_long_is_given_up(loop, kept, clock):
+    """Its time begins anew with all that it takes, and then its connection ends."""
+    large_answers(loop)
+    take_nothing(loop, kept)
+    for _ in range(3):
+        clock.now += SENDING_S - 1
+        left = loop.worker._sending._left[the_sent(loop)]
+        loop.until(lambda left=left: has_taken(loop, kept, left))
+        loop.worker.murder_keepalived()
+        assert loop.worker.nr_conns == 1
+    clock.now += SENDING_S
+    loop.worker.murder_keepalived()
+    assert loop.worker.nr_conns == 0
+    assert loop.worker._sending._left == {}
+
+
+def the_sent(loop):
+    """The only connection that an answer is being sent on."""
+    (conn,) = loop.worker._sending._left
+    return conn
+
+
+def has_taken(loop, client, left):
+    """Let a client take some bytes; say whether the server has sent more."""
+    client.sock.recv(1 << 18)
+    return loop.worker._sending._left[the_sent(loop)] != left
 
 
 def test_nothing_overtakes_what_could_not_be_sent():
     """Once something is left, all that follows is, though there may be room again."""
     client, server = socket.socketpair()
     with client, QuietSocket.of(server) as sock:
-        turn = Turn(SimpleNamespace(sock=sock))
+        turn = Turn(SimpleNamespace(sock=sock), None)
         first = bytes(8 << 20)
         turn.sendall(first)
         sent = len(first) - len(turn.left)
@@ -469,13 +532,23 @@ def raw(*lines, body=b"body"):
         (raw("Content-Length: +4"), 400),
         (raw(body=b""), 200),
         (b"GET /x HTTP/1.1\r\n" + LENGTH.encode() + b"\r\n\r\nbody", 200),
-        (b"\r\nGET /x HTTP/1.1\r\n\r\n", 200),
+        (b"PUT /x HTTP/1.1\r\n\r\n", 200),
+        (b"\r\nPUT /x HTTP/1.1\r\n\r\n", 200),
         (b"\r\n\r\n" + raw(LENGTH), 400),
         (PROXY + raw(LENGTH), 400),
     ],
     ids=[
         *("large", "chunks", "two lengths", "expect", "upgrade", "length twice"),
-        *("length again", "no number", "no length", "GET", "CRLF", "CRLFs", "PROXY"),
+        *(
+            "length again",
+            "no number",
+            "no length",
+            "GET",
+            "PUT",
+            "CRLF",
+            "CRLFs",
+            "PROXY",
+        ),
     ],
 )
 def test_what_is_no_small_post_goes_to_a_thread(loop, kept, sent, status):
@@ -488,6 +561,34 @@ def test_what_is_no_small_post_goes_to_a_thread(loop, kept, sent, status):
         assert kept.receive()[0] == status
     assert loop.handed_on == [conn]
     assert HERE not in [thread for _, thread in loop.app.seen]
+
+
+@pytest.mark.parametrize(
+    "sent",
+    [
+        b"GET /x HTTP/1.1\r\n\r\n",
+        b"GET /x HTTP/1.1\r\nHost: x\r\nContent-Length: 0\r\n\r\n",
+        b"OPTIONS /x HTTP/1.1\r\n\r\n",
+    ],
+)
+def test_what_only_asks_waits_for_no_thread_of_the_others(loop, kept, sent):
+    """While all of them are kept, a GET is answered in a thread of another kind."""
+
+    def name():
+        return threading.current_thread().name.encode()
+
+    async def ask(body, environ, wake):
+        return await elsewhere(name)
+
+    loop.app.routes["/x"] = ask
+    free = threading.Event()
+    for _ in range(2 * loop.worker.cfg.threads):
+        loop.worker.tpool.submit(free.wait, PATIENCE_S)
+    kept.send(sent)
+    status, thread = kept.receive()
+    assert (status, thread.partition(b"_")[0]) == (200, b"quick")
+    assert kept.ask("/echo", b"next") == (200, b"next")
+    free.set()
 
 
 @pytest.mark.parametrize("how", ["kept", "new"])

@@ -52,6 +52,15 @@ def _wire():
         (POST + b"Content-Length: 90\n" + END + LENGTH + END + b"body", False),
         (b"post / HTTP/1.1\r\n" + LENGTH + END + b"body", False),
         (b"PUT / HTTP/1.1\r\n" + LENGTH + END + b"body", False),
+        (b"PUT / HTTP/1.1\r\n" + END, False),
+        (b"GET / HTTP/1.1\r\n" + END, True),
+        (b"HEAD / HTTP/1.1\r\nHost: x\r\n" + END, True),
+        (b"OPTIONS / HTTP/1.1\r\nContent-Length: 0\r\n" + END, True),
+        (b"GET / HTTP/1.1\r\n" + LENGTH + END + b"body", False),
+        (b"GET / HTTP/1.1\r\ncontent-length : 4\r\n" + END + b"body", False),
+        (b"GET / HTTP/1.1\r\nUpgrade: h2c\r\n" + END, False),
+        (b"GET / HTTP/1.1\r\nTransfer-Encoding: chunked\r\n" + END, False),
+        (b"GETS / HTTP/1.1\r\n" + END, False),
         (b"\r\n\r\n" + POST + LENGTH + END + b"body", False),
         (b"PROXY TCP4 1.2.3.4 1.2.3.4 1 2\r\n" + POST + LENGTH + END + b"body", False),
     ],
@@ -61,9 +70,9 @@ def test_a_whole_post_of_plain_length_is_small(wire, sent, is_small):
     client, unreader = wire
     for byte in sent[:-1]:
         client.send(bytes([byte]))
-        unreader.small_post_lacks()
+        unreader.small_request_lacks()
     client.send(sent[-1:])
-    assert (unreader.small_post_lacks() == 0) is is_small
+    assert (unreader.small_request_lacks() == 0) is is_small
     taken = unreader.take_buffered()
     with suppress(BlockingIOError):
         taken += unreader.sock.recv(1 << 16, socket.MSG_DONTWAIT)
@@ -76,9 +85,9 @@ def test_an_empty_line_before_a_request_is_passed_over(wire, cut):
     client, unreader = wire
     sent = b"\r\n" + POST + LENGTH + END + b"body"
     client.send(sent[:cut])
-    assert unreader.small_post_lacks() is None
+    assert unreader.small_request_lacks() is None
     client.send(sent[cut:])
-    assert unreader.small_post_lacks() == 0
+    assert unreader.small_request_lacks() == 0
     assert unreader.take_buffered() == sent[2:]
 
 
@@ -104,7 +113,7 @@ def test_a_small_body_has_a_limit(wire, size, is_small):
     client.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, 1 << 18)
     client.sendall(POST + b"Content-Length: %d\r\n\r\n" % size)
     client.sendall(bytes(min(size, 1 << 17)))
-    assert (unreader.small_post_lacks() == 0) is is_small
+    assert (unreader.small_request_lacks() == 0) is is_small
 
 
 @pytest.mark.parametrize(
@@ -116,7 +125,7 @@ def test_a_client_that_hung_up_before_the_end_sent_no_whole_post(wire, sent):
     client, unreader = wire
     client.sendall(sent)
     client.shutdown(socket.SHUT_WR)
-    assert unreader.small_post_lacks() is None
+    assert unreader.small_request_lacks() is None
 
 
 def test_a_client_that_hung_up_behind_its_post_sent_a_whole_one(wire):
@@ -124,14 +133,14 @@ def test_a_client_that_hung_up_behind_its_post_sent_a_whole_one(wire):
     client, unreader = wire
     client.sendall(POST + LENGTH + END + b"body")
     client.shutdown(socket.SHUT_WR)
-    assert unreader.small_post_lacks() == 0
+    assert unreader.small_request_lacks() == 0
 
 
 def test_the_parser_is_given_a_header_without_its_body(wire):
     """A header that is here is read alone, and what follows it after that."""
     client, unreader = wire
     client.sendall(POST + LENGTH + END + b"body" + POST + END + END)
-    assert unreader.small_post_lacks() == 0
+    assert unreader.small_request_lacks() == 0
     assert unreader.read() == POST + LENGTH + END
     assert unreader.read() == b"body" + POST + END + END
 
@@ -209,12 +218,12 @@ def test_a_whole_post_is_read_without_a_wait(pieces, cut, ends, config):
     with client, QuietSocket.of(server) as sock:
         unreader = TimelyUnreader(sock)
         client.sendall(sent[:cut])
-        lacks = unreader.small_post_lacks()
+        lacks = unreader.small_request_lacks()
         if lacks != 0:
             client.sendall(sent[cut:])
             if ends:
                 client.shutdown(socket.SHUT_WR)
-            lacks = unreader.small_post_lacks()
+            lacks = unreader.small_request_lacks()
         if lacks != 0:
             return
         unreader.begin_header(0)

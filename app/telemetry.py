@@ -21,7 +21,8 @@ from prometheus_client import (
     generate_latest,
     values,
 )
-from prometheus_client.multiprocess import MultiProcessCollector
+
+from app.metrics_files import Collector
 
 _MULTIPROCESS = "PROMETHEUS_MULTIPROC_DIR" in os.environ
 if _MULTIPROCESS:
@@ -206,5 +207,5 @@ def _registry() -> CollectorRegistry:
     if not _MULTIPROCESS:
         return REGISTRY
     registry = CollectorRegistry()
-    MultiProcessCollector(registry)  # type: ignore[no-untyped-call]
+    Collector(registry)  # type: ignore[no-untyped-call]
     return registry

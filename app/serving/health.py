@@ -8,6 +8,7 @@ import logging
 import os
 from pathlib import Path
 
+from app.pids import lives
 from app.serving.catalog import Catalog
 
 _log = logging.getLogger(__name__)
@@ -43,7 +44,7 @@ class Health:
         """The models, each once, that make no progress in some living process."""
         names = set(self.stuck_here())
         for file in self._folder.glob("[0-9]*") if self._folder else ():
-            if _lives(int(file.name)):
+            if lives(int(file.name)):
                 try:
                     names.update(file.read_text().splitlines())
                 except FileNotFoundError:  # it goes on just now
@@ -66,13 +67,3 @@ class Health:
             file.write_text("\n".join(names))
         else:
             file.unlink(missing_ok=True)
-
-
-def _lives(pid: int) -> bool:
-    try:
-        os.kill(pid, 0)
-    except ProcessLookupError:
-        return False
-    except PermissionError:  # somebody else's by now
-        return False
-    return True

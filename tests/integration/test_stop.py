@@ -119,9 +119,11 @@ def test_whoever_was_told_to_send_again_is_answered(tmp_path):
         in_parallel(lambda place: work(place) if place else reload(place), 9)
 
 
-def test_recycled_workers_lose_nothing(tmp_path):
+def test_recycled_workers_lose_nothing(tmp_path, monkeypatch):
     """While --max-requests=25 replaces workers each of 400 requests is answered."""
-    folder = simulated_models(tmp_path, quick=QUICK)
+    folder = simulated_models(tmp_path / "models", quick=QUICK)
+    counts = tmp_path / "counts"
+    monkeypatch.setenv("PROMETHEUS_MULTIPROC_DIR", str(counts))
     arguments = ("--threads=8", "--workers=2", "--max-requests=25")
     with serving(*arguments, model_dir=folder) as server:
         seen = set()
@@ -139,6 +141,9 @@ def test_recycled_workers_lose_nothing(tmp_path):
 
         in_parallel(work, 8)
         assert len(seen) > 10
+        assert metric_sum(server, "basket_requests_total") == 400
+        # Those of the dead in one, and of whoever has ended since.
+        assert len(list(counts.glob("counter_*.db"))) <= 5
 
 
 def test_clients_that_are_slow_to_close_hold_up_nobody(tmp_path):

@@ -11,6 +11,7 @@ ALLOWED = {
     "app.coroutines": (),
     "app.errors": (),
     "app.memory": (),
+    "app.pids": (),
     "app.settings": ("app.settings", "app.errors"),
     "app.gpus": ("app.errors",),
     "app.advice": ("app.settings",),
@@ -25,13 +26,14 @@ ALLOWED = {
     ),
     "app.serving": (
         *("app.serving", "app.engines", "app.errors", "app.memory"),
-        "app.settings",
+        *("app.pids", "app.settings"),
     ),
     "app.shared_model": (
         *("app.shared_model", "app.serving", "app.engines.base", "app.errors"),
         "app.settings",
     ),
-    "app.telemetry": (),
+    "app.metrics_files": ("app.pids",),
+    "app.telemetry": ("app.metrics_files",),
     "app.api": (
         *("app.api", "app.codec", "app.coroutines", "app.serving"),
         *("app.engines.base", "app.errors", "app.settings", "app.telemetry"),
@@ -50,7 +52,7 @@ KEPT_TO = dict.fromkeys(FRAMEWORKS, ("app.engines",)) | {
     "granian": ("app.granian",),
     "gunicorn": ("app.workers",),
     "werkzeug": ("app.api",),
-    "prometheus_client": ("app.telemetry",),
+    "prometheus_client": ("app.metrics_files", "app.telemetry"),
     "google": ("app.settings",),
 }
 

@@ -17,14 +17,13 @@ from functools import partial
 from selectors import EVENT_READ
 from typing import Any, cast
 
-from gunicorn.http2 import negotiation
 from gunicorn.workers.gthread import TConn, ThreadWorker
 
 from app.coroutines import elsewhere
 from app.workers.answer import answer
 from app.workers.body import read_directly
 from app.workers.graceful import GracefulThreadWorker
-from app.workers.patient import unreader_of
+from app.workers.patient import how_to_wait, plain_unreader_of
 from app.workers.sending import Sending
 from app.workers.turn import Turn
 
@@ -68,11 +67,15 @@ class InTurnWorker(GracefulThreadWorker):
     def enqueue_req(self, conn: TConn) -> None:
         """Answer a small request here once it is all there; all else in a thread."""
         until = self._begun.pop(conn, None)
-        lacks = _small_request_lacks(conn)
+        unreader = plain_unreader_of(conn)
+        lacks = None if unreader is None else unreader.small_request_lacks()
         if lacks is None:
             if self._is_registered(conn):
                 self.poller.unregister(conn.sock)
-            super().enqueue_req(conn)
+            if unreader is not None and self.alive and not unreader.has_header():
+                self._finish(conn, how_to_wait(unreader))
+            else:
+                super().enqueue_req(conn)
         elif lacks and (until is None or until > time.monotonic()):
             self._wait_for_rest(conn, until)
         else:
@@ -219,13 +222,16 @@ class InTurnWorker(GracefulThreadWorker):
             return
         if is_registered:
             self.poller.unregister(conn.sock)
-        done: Future[bool] = Future()
-        done.set_result(keeps)
         if keeps and unreader.has_more():
             # Others come first; and a long row of requests would nest too deep.
-            self.method_queue.defer(self.finish_request, conn, done)
+            self.method_queue.defer(self._finish, conn, keeps)
         else:
-            self.finish_request(conn, done)
+            self._finish(conn, keeps)
+
+    def _finish(self, conn: TConn, result: Any) -> None:
+        done: Future[Any] = Future()
+        done.set_result(result)
+        self.finish_request(conn, done)
 
     def _request_timeout_s(self) -> float:
         timeout_s: float = cast("Any", self.wsgi).config["REQUEST_TIMEOUT_S"]
@@ -233,12 +239,3 @@ class InTurnWorker(GracefulThreadWorker):
 
     def _is_registered(self, conn: TConn) -> bool:
         return conn.sock.fileno() in self.poller.get_map()
-
-
-def _small_request_lacks(conn: TConn) -> int | None:
-    """As of TimelyUnreader's method; None also where there is none."""
-    cfg, client = conn.cfg, conn.client
-    if cfg.is_ssl or negotiation.prior_knowledge_allowed(cfg, client):
-        return None
-    unreader = unreader_of(conn)
-    return None if unreader is None else unreader.small_request_lacks()

@@ -16,6 +16,7 @@ from http import HTTPStatus
 from typing import Any, cast
 
 from gunicorn.http import RequestParser, errors
+from gunicorn.http2 import negotiation
 from gunicorn.workers import gthread
 from gunicorn.workers.gthread import TConn, ThreadWorker
 
@@ -83,9 +84,7 @@ class PatientThreadWorker(ThreadWorker):
             return False
         if unreader is not None:
             if self.alive and not unreader.has_header():
-                if not unreader.has_more():
-                    return True
-                return unreader.header_age_s() < _HEADER_S and DEFER
+                return how_to_wait(unreader)
             unreader.begin_header(_BLOCKED_S)
         return super().handle(conn)
 
@@ -161,6 +160,21 @@ def unreader_of(conn: TConn) -> TimelyUnreader | None:
             cast("Any", conn.parser).mesg_class = RepeatedRequest
     unreader = getattr(conn.parser, "unreader", None)
     return unreader if isinstance(unreader, TimelyUnreader) else None
+
+
+def plain_unreader_of(conn: TConn) -> TimelyUnreader | None:
+    """What reads the connection without a wait; None: under TLS, and of HTTP/2."""
+    cfg, client = conn.cfg, conn.client
+    if cfg.is_ssl or negotiation.prior_knowledge_allowed(cfg, client):
+        return None
+    return unreader_of(conn)
+
+
+def how_to_wait(unreader: TimelyUnreader) -> Any:
+    """What `handle` returns for a connection whose header is not all here."""
+    if not unreader.has_more():
+        return True
+    return unreader.header_age_s() < _HEADER_S and DEFER
 
 
 def has_more(conn: TConn) -> bool:

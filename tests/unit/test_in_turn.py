@@ -1,5 +1,6 @@
 """Small requests that the main loop answers, beside what it leaves to threads."""
 
+import contextlib
 import math
 import signal
 import socket
@@ -539,16 +540,8 @@ def raw(*lines, body=b"body"):
     ],
     ids=[
         *("large", "chunks", "two lengths", "expect", "upgrade", "length twice"),
-        *(
-            "length again",
-            "no number",
-            "no length",
-            "GET",
-            "PUT",
-            "CRLF",
-            "CRLFs",
-            "PROXY",
-        ),
+        *("length again", "no number", "no length", "GET", "PUT", "CRLF", "CRLFs"),
+        "PROXY",
     ],
 )
 def test_what_is_no_small_post_goes_to_a_thread(loop, kept, sent, status):
@@ -581,14 +574,36 @@ def test_what_only_asks_waits_for_no_thread_of_the_others(loop, kept, sent):
         return await elsewhere(name)
 
     loop.app.routes["/x"] = ask
+    with all_threads_kept(loop):
+        kept.send(sent)
+        status, thread = kept.receive()
+        assert (status, thread.partition(b"_")[0]) == (200, b"quick")
+        assert kept.ask("/echo", b"next") == (200, b"next")
+
+
+@contextlib.contextmanager
+def all_threads_kept(loop):
+    """No thread but the quick ones has time for anybody."""
     free = threading.Event()
     for _ in range(2 * loop.worker.cfg.threads):
         loop.worker.tpool.submit(free.wait, PATIENCE_S)
-    kept.send(sent)
-    status, thread = kept.receive()
-    assert (status, thread.partition(b"_")[0]) == (200, b"quick")
-    assert kept.ask("/echo", b"next") == (200, b"next")
-    free.set()
+    try:
+        yield
+    finally:
+        free.set()
+
+
+@pytest.mark.parametrize("begin", [b"", b"POST /echo HT"])
+def test_a_new_connection_waits_for_no_thread(loop, begin):
+    """Though its first request comes late, or in pieces, no thread looks for it."""
+    with all_threads_kept(loop):
+        client = loop.connect()
+        client.send(begin)
+        waits = (loop.worker.keepalived_conns, loop.worker.pending_conns)
+        loop.until(lambda: waits[bool(begin)])
+        client.send(post("/echo", b"late")[len(begin) :])
+        assert client.receive() == (200, b"late")
+    assert loop.handed_on == []
 
 
 @pytest.mark.parametrize("how", ["kept", "new"])

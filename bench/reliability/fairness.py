@@ -93,7 +93,7 @@ def alone_and_beside(
     batch_s = (base_ms + per_row_ms * batch) / 1000
     rate = _POLITE_SHARE * batch / batch_s
     settings: dict[str, Any] = {"max_batch_size": str(batch)}
-    arguments = ("--threads=512", "--worker-connections=4096")
+    arguments = ("--threads=20", "--worker-connections=4096")
     with simulated(device(*cost_ms), *arguments, app=app, **settings) as server:
         alone = with_client(server, partial(_send, rate=rate, seconds=seconds, flood=0))
         both = with_client(

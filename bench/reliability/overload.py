@@ -33,7 +33,7 @@ _MAX_BATCH_SIZE = 64
 _MAX_ENQUEUED_BATCHES = 16
 _DEADLINE_S = 1.0
 _DEADLINE = "X-Request-Timeout-Ms: 1000\r\n"
-_ARGUMENTS = ("--threads=512", "--worker-connections=4096")
+_ARGUMENTS = ("--threads=20", "--worker-connections=4096")
 # Seconds at the start of each load that are not looked at.
 _WARM_UP_S = 1.0
 _GOODPUT = 0.9

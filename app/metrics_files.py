@@ -56,21 +56,22 @@ def _merge_dead(folder: Path) -> None:
         BlockingIOError: somebody looks at them now.
         OSError: there is no room for it.
     """
-    dead = {kind: list(_left(folder, kind)) for kind in _KINDS}
-    if not any(dead.values()):
+    if not any(_left(folder, kind) for kind in _KINDS):
         return
     with _locked(folder, fcntl.LOCK_EX | fcntl.LOCK_NB):
         for kind in _KINDS:
             # Another process may have been faster.
-            files = list(_left(folder, kind))
+            files = _left(folder, kind)
             if files:
                 _merge(files, folder / f"{kind}_{_DEAD}.db")
 
 
-def _left(folder: Path, kind: str) -> Iterator[Path]:
-    for file in folder.glob(f"{kind}_[0-9]*.db"):
-        if not lives(int(file.stem.rpartition("_")[2])):
-            yield file
+def _left(folder: Path, kind: str) -> list[Path]:
+    return [
+        file
+        for file in folder.glob(f"{kind}_[0-9]*.db")
+        if not lives(int(file.stem.rpartition("_")[2]))
+    ]
 
 
 def _merge(files: Sequence[Path], target: Path) -> None:

@@ -69,7 +69,7 @@ class InTurnWorker(GracefulThreadWorker):
         until = self._begun.pop(conn, None)
         unreader = plain_unreader_of(conn)
         lacks = None if unreader is None else unreader.small_request_lacks()
-        if lacks is None:
+        if unreader is None or lacks is None:
             if self._is_registered(conn):
                 self.poller.unregister(conn.sock)
             if unreader is not None and self.alive and not unreader.has_header():
@@ -79,7 +79,7 @@ class InTurnWorker(GracefulThreadWorker):
         elif lacks and (until is None or until > time.monotonic()):
             self._wait_for_rest(conn, until)
         else:
-            cast("Any", conn.parser).unreader.begin_header(0)
+            unreader.begin_header(0)
             result = ThreadWorker.handle(self, conn)
             if result is not _LATER:
                 self._end(conn, bool(result))

@@ -11,7 +11,7 @@ from functools import partial
 from typing import Any
 
 from bench.reliability.report import Report, tally
-from bench.reliability.set_up import GOOD, device, simulated, with_client
+from bench.reliability.set_up import CROWDED, GOOD, device, simulated, with_client
 from tests.support.open_loop import Client
 from tests.support.open_loop_requests import Outcome, percentile, poisson, rows_request
 
@@ -93,8 +93,7 @@ def alone_and_beside(
     batch_s = (base_ms + per_row_ms * batch) / 1000
     rate = _POLITE_SHARE * batch / batch_s
     settings: dict[str, Any] = {"max_batch_size": str(batch)}
-    arguments = ("--threads=20", "--worker-connections=4096")
-    with simulated(device(*cost_ms), *arguments, app=app, **settings) as server:
+    with simulated(device(*cost_ms), *CROWDED, app=app, **settings) as server:
         alone = with_client(server, partial(_send, rate=rate, seconds=seconds, flood=0))
         both = with_client(
             server, partial(_send, rate=rate, seconds=seconds, flood=_FLOOD)

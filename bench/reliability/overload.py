@@ -14,7 +14,7 @@ from itertools import count
 
 from bench.reliability import metrics
 from bench.reliability.report import Report, tally
-from bench.reliability.set_up import GOOD, device, simulated, with_client
+from bench.reliability.set_up import CROWDED, GOOD, device, simulated, with_client
 from tests.support.open_loop import Client
 from tests.support.open_loop_requests import (
     Cost,
@@ -33,7 +33,6 @@ _MAX_BATCH_SIZE = 64
 _MAX_ENQUEUED_BATCHES = 16
 _DEADLINE_S = 1.0
 _DEADLINE = "X-Request-Timeout-Ms: 1000\r\n"
-_ARGUMENTS = ("--threads=20", "--worker-connections=4096")
 # Seconds at the start of each load that are not looked at.
 _WARM_UP_S = 1.0
 _GOODPUT = 0.9
@@ -144,7 +143,7 @@ def sweep(shares: Sequence[float], seconds: float = 20) -> tuple[Load, list[Load
 
 def _serving(batch: int, app: str = GOOD) -> AbstractContextManager[Server]:
     simulation = device(base_ms=50, per_row_ms=_ROWS_MS / batch)
-    return simulated(simulation, *_ARGUMENTS, app=app, max_batch_size=str(batch))
+    return simulated(simulation, *CROWDED, app=app, max_batch_size=str(batch))
 
 
 async def _peak(client: Client, seconds: float, batch: int = _MAX_BATCH_SIZE) -> Load:

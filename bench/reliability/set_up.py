@@ -11,6 +11,8 @@ from tests.support.open_loop import Client, client_of
 from tests.support.server import Server, serving, simulated_models
 
 GOOD = "wsgi:app"
+# Of a Gunicorn that more come to than it can serve.
+CROWDED = ("--threads=20", "--worker-connections=4096")
 _WIDTH = 4
 _T = TypeVar("_T")
 

@@ -1,10 +1,8 @@
 """`models check` on real models, with TensorFlow in the test's own process."""
 
 import pytest
-from click.testing import CliRunner
 
-from app.commands import models_commands
-from app.settings import Settings
+from tests.support.commands import run_models
 from tests.support.server import ROOT
 
 pytestmark = [
@@ -31,10 +29,7 @@ def tf(keras):
 
 def check(model_dir, name):
     """The exit status, and what is printed."""
-    group = models_commands(Settings(model_dir=model_dir, max_batch_size=16))
-    result = CliRunner().invoke(group, ["check", name])
-    assert result.exception is None or isinstance(result.exception, SystemExit)
-    return result.exit_code, result.output
+    return run_models(model_dir, "check", name, max_batch_size=16)
 
 
 @pytest.fixture

@@ -2,12 +2,11 @@
 
 import numpy as np
 import pytest
-from click.testing import CliRunner
 
-from app.commands import models_commands
 from app.engines import open_engine
 from app.engines.base import DEFAULT_SIGNATURE
 from app.settings import Settings
+from tests.support.commands import run_models
 from tests.support.server import ROOT
 
 pytestmark = [
@@ -30,11 +29,8 @@ def export(tmp_path):
     """Exports version 3 of the model m; gives the exit status and the output."""
 
     def run(*args):
-        group = models_commands(Settings(model_dir=tmp_path / "models"))
-        out = str(tmp_path / "out")
-        result = CliRunner().invoke(group, ["export", "m", "--output", out, *args])
-        assert result.exception is None or isinstance(result.exception, SystemExit)
-        return result.exit_code, result.output
+        out = tmp_path / "out"
+        return run_models(tmp_path / "models", "export", "m", "--output", out, *args)
 
     return run
 

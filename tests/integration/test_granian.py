@@ -8,7 +8,6 @@ import socket
 import subprocess
 import threading
 from contextlib import ExitStack
-from pathlib import Path
 
 import numpy as np
 import pytest
@@ -18,6 +17,7 @@ from tests.support.clients import Client, in_parallel
 from tests.support.nginx import NGINX, proxy
 from tests.support.server import (
     ROOT,
+    lives,
     metric_sum,
     serving,
     simulated_models,
@@ -49,11 +49,6 @@ def _talk(server, request, *, end=False):
         if end:
             connection.shutdown(socket.SHUT_WR)
         return connection.makefile("rb").read()
-
-
-def _lives(pid):
-    stat = Path(f"/proc/{pid}/stat")
-    return stat.exists() and ") Z " not in stat.read_text()
 
 
 def test_kept_connections_share_batches(server):
@@ -354,7 +349,7 @@ def test_a_worker_does_not_outlive_its_server(tmp_path):
         (worker,) = server.workers()
         server.process.kill()
         server.process.wait()
-        wait_until(lambda: not _lives(worker), 30)
+        wait_until(lambda: not lives(worker), 30)
 
 
 @pytest.mark.timeout(180)

@@ -5,11 +5,11 @@ import shutil
 
 import numpy as np
 import pytest
-from click.testing import CliRunner
 
-from app.commands import models_commands, quantize
+from app.commands import quantize
 from app.engines import open_engine
 from app.settings import Settings
+from tests.support.commands import run_models
 from tests.support.server import ROOT, serving
 
 pytestmark = [
@@ -40,10 +40,7 @@ def command(models):
     """Runs a command on the folder; gives the exit status and the output."""
 
     def run(*args):
-        group = models_commands(Settings(model_dir=models))
-        result = CliRunner().invoke(group, args)
-        assert result.exception is None or isinstance(result.exception, SystemExit)
-        return result.exit_code, result.output
+        return run_models(models, *args)
 
     return run
 

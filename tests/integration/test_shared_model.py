@@ -14,6 +14,7 @@ import pytest
 from tests.support.clients import Client, at_once, in_parallel
 from tests.support.server import (
     ROOT,
+    lives,
     metric_sum,
     serving,
     simulated_models,
@@ -48,14 +49,6 @@ def _fds(pid):
 def _resident_mib(pid):
     text = Path(f"/proc/{pid}/smaps_rollup").read_text()
     return int(re.search(r"^Rss: +(\d+) kB$", text, re.M)[1]) / 1024
-
-
-def _lives(pid):
-    try:
-        status = Path(f"/proc/{pid}/status").read_text()
-    except OSError:
-        return False
-    return "State:\tZ" not in status
 
 
 @pytest.fixture(name="temporary")
@@ -281,5 +274,5 @@ def test_nothing_outlives_a_master_that_is_killed(tmp_path, temporary):
         assert model_process(server) in pids
         server.process.kill()
         server.process.wait()
-        wait_until(lambda: not any(map(_lives, pids)), 15)
+        wait_until(lambda: not any(map(lives, pids)), 15)
     assert not list(temporary.glob("basket-*/model-*"))

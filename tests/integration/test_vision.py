@@ -10,16 +10,15 @@ import shutil
 
 import numpy as np
 import pytest
-from click.testing import CliRunner
 from PIL import Image
 
 from app.codec import images
-from app.commands import models_commands
 from app.commands.architectures import ARCHITECTURES
 from app.engines import open_engine
 from app.engines.base import TensorSpec
 from app.settings import Settings
 from app.settings.image_config import ImageConfig
+from tests.support.commands import run_models
 from tests.support.keras_models import tell_apart
 from tests.support.pictures import colours, form, picture, saved
 from tests.support.server import ROOT, serving
@@ -169,9 +168,8 @@ def _fetch(folder, bare, name, scratch):
 
 
 def _command(folder, *args):
-    group = models_commands(Settings(model_dir=folder))
-    result = CliRunner().invoke(group, [str(each) for each in args])
-    assert result.exit_code == 0, result.output
+    status, output = run_models(folder, *args)
+    assert status == 0, output
 
 
 def _name_classes(model):

@@ -143,6 +143,15 @@ def wait_until(condition: Any, timeout_s: float, describe: Any = lambda: "") -> 
         threading.Event().wait(0.02)
 
 
+def lives(pid: int) -> bool:
+    """Whether a process runs, and has not only been left by its parent."""
+    try:
+        stat = Path(f"/proc/{pid}/stat").read_text()
+    except OSError:
+        return False
+    return ") Z " not in stat
+
+
 def launch(
     command: Sequence[str], log: Path, *, own_session: bool, **settings: str
 ) -> subprocess.Popen[bytes]:

@@ -5,13 +5,13 @@ from pathlib import Path
 from types import SimpleNamespace
 
 import pytest
-from click.testing import CliRunner
 
-from app.commands import fetch, models_commands
+from app.commands import fetch
 from app.commands.architectures import ARCHITECTURES
 from app.errors import ModelLoadError
 from app.settings import Settings
 from app.settings.model_config import read_model_config
+from tests.support.commands import run_models
 
 CLASSES = {"0": ["n01440764", "tench"], "1": ["n01443537", "goldfish"]}
 
@@ -59,11 +59,9 @@ def run(tmp_path, applications):
     """Runs `models fetch` and gives its exit status and output."""
 
     def run(*args):
-        group = models_commands(Settings(model_dir=tmp_path))
-        result = CliRunner().invoke(group, ["fetch", *args])
-        assert result.exception is None or isinstance(result.exception, SystemExit)
+        told = run_models(tmp_path, "fetch", *args)
         assert not [path for path in tmp_path.iterdir() if path.name.startswith(".")]
-        return result.exit_code, result.output
+        return told
 
     return run
 

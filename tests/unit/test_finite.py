@@ -2,11 +2,10 @@
 
 import click
 import pytest
-from click.testing import CliRunner
 
-from app.commands import make, models_commands
+from app.commands import make
 from app.commands.finite import FiniteRange
-from app.settings import Settings
+from tests.support.commands import run_models
 
 
 @pytest.mark.parametrize("text", ["nan", "-nan", "inf", "-inf", "1e999", "0.4", "x"])
@@ -33,17 +32,15 @@ def test_finite_numbers_are_taken(text):
 def test_each_command_wants_finite_numbers(tmp_path, monkeypatch, option, number):
     """NaN and inf are wrong calls, told with the option before anything is done."""
     monkeypatch.delattr(make, "import_module")
-    group = models_commands(Settings(model_dir=tmp_path))
-    result = CliRunner().invoke(group, [*option.split(), number])
-    assert result.exit_code == 2
-    assert f"Invalid value for '{option.split()[-1]}'" in result.output
+    status, output = run_models(tmp_path, *option.split(), number)
+    assert status == 2
+    assert f"Invalid value for '{option.split()[-1]}'" in output
 
 
 @pytest.mark.parametrize("option", ["--latency-ms", "--max-gib"])
 def test_numbers_beyond_all_measure_are_refused(tmp_path, monkeypatch, option):
     """A time or a size that overflows when it is counted in other units is refused."""
     monkeypatch.delattr(make, "import_module")
-    group = models_commands(Settings(model_dir=tmp_path))
-    result = CliRunner().invoke(group, ["make", "big", option, "1e308"])
-    assert result.exit_code == 2
-    assert f"Invalid value for '{option}'" in result.output
+    status, output = run_models(tmp_path, "make", "big", option, "1e308")
+    assert status == 2
+    assert f"Invalid value for '{option}'" in output

@@ -21,14 +21,12 @@ from app.serving.job import tell
 from app.workers.patient import SENDING_S
 from app.workers.quiet_socket import QuietSocket
 from app.workers.turn import Turn
+from tests.support.clocks import standing_clock
 from tests.support.in_turn import PATIENCE_S, Promise, looping, post
 from tests.support.jobs import job
 
 HERE = threading.get_ident()
 PIECES = 4
-CHUNKED = (
-    b"POST /echo HTTP/1.1\r\nTransfer-Encoding: chunked\r\n\r\n4\r\nbody\r\n0\r\n\r\n"
-)
 
 
 class Waiting:
@@ -276,11 +274,7 @@ def test_a_client_that_hangs_up_costs_nobody_else(loop, waiting, kept):
 @pytest.fixture(name="clock")
 def _clock(monkeypatch):
     """The time that the deadlines of jobs are compared with."""
-    clock = SimpleNamespace(now=100.0)
-    fake = SimpleNamespace(monotonic=lambda: clock.now)
-    for module in ("in_turn", "sending"):
-        monkeypatch.setattr(f"app.workers.{module}.time", fake)
-    return clock
+    return standing_clock(monkeypatch, "app.workers.in_turn", "app.workers.sending")
 
 
 def test_a_job_that_is_late_is_gone_on_with(loop, waiting, clock, monkeypatch):
@@ -433,8 +427,8 @@ def test_a_large_answer_waits_for_its_client_without_a_thread(loop, kept):
     for _ in range(10):
         assert other.ask("/echo", b"hello") == (200, b"hello")
     loop.handed_on.clear()
-    other.send(CHUNKED)
-    assert other.receive() == (200, b"body")
+    body = bytes(100_000)
+    assert other.ask("/echo", body) == (200, body)
     assert len(loop.handed_on) == 1
     for client in slow:
         assert client.receive() == (200, data)

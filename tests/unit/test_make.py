@@ -3,10 +3,9 @@
 from types import SimpleNamespace
 
 import pytest
-from click.testing import CliRunner
 
-from app.commands import make, models_commands
-from app.settings import Settings
+from app.commands import make
+from tests.support.commands import run_models
 
 
 class DenseStacks:
@@ -46,10 +45,7 @@ def run(tmp_path, stacks):
     """Runs `models make big` and gives its exit status and output."""
 
     def run(*args):
-        group = models_commands(Settings(model_dir=tmp_path / "models"))
-        result = CliRunner().invoke(group, ["make", "big", *args])
-        assert result.exception is None or isinstance(result.exception, SystemExit)
-        return result.exit_code, result.output
+        return run_models(tmp_path / "models", "make", "big", *args)
 
     return run
 

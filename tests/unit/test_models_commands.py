@@ -6,13 +6,12 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from click.testing import CliRunner
 
-from app.commands import check, export, models_commands
+from app.commands import check, export
 from app.commands.export import docker_command
 from app.engines.base import Signature, TensorSpec
 from app.errors import ModelLoadError
-from app.settings import Settings
+from tests.support.commands import run_models
 from tests.support.engines import Computes
 
 FLOAT32 = np.dtype(np.float32)
@@ -35,10 +34,7 @@ def command(models):
     """Runs a command of the group `models` and gives its exit status and output."""
 
     def run(*args, **settings):
-        group = models_commands(Settings(model_dir=models, **settings))
-        result = CliRunner().invoke(group, args)
-        assert result.exception is None or isinstance(result.exception, SystemExit)
-        return result.exit_code, result.output
+        return run_models(models, *args, **settings)
 
     return run
 

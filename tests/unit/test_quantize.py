@@ -4,12 +4,10 @@ import json
 
 import numpy as np
 import pytest
-from click.testing import CliRunner
 
-from app.commands import models_commands
 from app.commands.agreement import compare
 from app.engines.base import Signature, TensorSpec
-from app.settings import Settings
+from tests.support.commands import run_models
 from tests.support.engines import Computes
 
 NO_KERAS_FILE = "no model.keras or model.h5: only Keras files are"
@@ -23,11 +21,10 @@ def command(tmp_path):
     (version / "simulated.json").write_text(json.dumps({"base_ms": 0}))
 
     def run(*args):
-        group = models_commands(Settings(model_dir=tmp_path))
-        result = CliRunner().invoke(group, ["quantize", *args])
-        assert isinstance(result.exception, SystemExit)
+        status, output = run_models(tmp_path, "quantize", *args)
+        assert status != 0
         assert [path.name for path in (tmp_path / "a").iterdir()] == ["1"]
-        return result.exit_code, result.output.splitlines()[-1]
+        return status, output.splitlines()[-1]
 
     return run
 

@@ -13,6 +13,7 @@ from gunicorn.http.unreader import SocketUnreader
 
 from app.workers.body import BoundedChunks, DirectBody, read_directly
 from app.workers.unreader import TimelyUnreader, limit_sending
+from tests.support.clocks import standing_clock
 
 CHUNKED = b"POST / HTTP/1.1\r\nTransfer-Encoding: chunked\r\n\r\n"
 
@@ -30,10 +31,7 @@ def wire():
 @pytest.fixture
 def clock(monkeypatch):
     """A clock that stands still unless it is set."""
-    clock = SimpleNamespace(now=100.0)
-    fake = SimpleNamespace(monotonic=lambda: clock.now)
-    monkeypatch.setattr("app.workers.unreader.time", fake)
-    return clock
+    return standing_clock(monkeypatch, "app.workers.unreader")
 
 
 def never():

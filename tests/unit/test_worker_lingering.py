@@ -2,10 +2,10 @@
 
 import socket
 import struct
-from types import SimpleNamespace
 
 import pytest
 
+from tests.support.clocks import standing_clock
 from tests.support.in_turn import looping, post
 from tests.support.tls import server_context
 
@@ -26,10 +26,7 @@ def _loop(request):
 @pytest.fixture(name="clock")
 def _clock(monkeypatch):
     """The time that lingering connections are looked at by."""
-    clock = SimpleNamespace(now=100.0)
-    fake = SimpleNamespace(monotonic=lambda: clock.now)
-    monkeypatch.setattr("app.workers.lingering.time", fake)
-    return clock
+    return standing_clock(monkeypatch, "app.workers.lingering")
 
 
 def connect(loop):

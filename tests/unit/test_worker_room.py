@@ -3,11 +3,11 @@
 import errno
 import logging
 import os
-from types import SimpleNamespace
 
 import pytest
 from gunicorn.workers.gthread import ThreadWorker
 
+from tests.support.clocks import standing_clock
 from tests.support.in_turn import looping, post
 
 LAST = post("/last", b"", "Connection: close")
@@ -41,10 +41,7 @@ def _accept(monkeypatch):
 
 @pytest.fixture(name="clock")
 def _clock(monkeypatch):
-    clock = SimpleNamespace(now=100.0)
-    fake = SimpleNamespace(monotonic=lambda: clock.now)
-    monkeypatch.setattr("app.workers.room.time", fake)
-    return clock
+    return standing_clock(monkeypatch, "app.workers.room")
 
 
 @pytest.fixture(name="loop")

@@ -28,6 +28,11 @@ preload_app = False
 keepalive = 75
 # Its default path is one for all servers of a user, and nothing here needs it.
 control_socket_disable = True
+# For heartbeats, and for what the workers share. In memory, where TMPDIR does not say
+# otherwise: on a disk that is full, the first thing that a worker counts would end it.
+_MEMORY_DIR = "/dev/shm"  # noqa: S108
+_is_memory = "TMPDIR" not in os.environ and os.access(_MEMORY_DIR, os.W_OK)
+worker_tmp_dir = _MEMORY_DIR if _is_memory else None
 
 _METRICS_DIR = "PROMETHEUS_MULTIPROC_DIR"
 # Below the half minute after which most supervisors take silence for death.
@@ -49,7 +54,7 @@ def on_starting(server):
         server.log.info(line)
     for line in (*unknown_variables(), *_on_open_files(server)):
         server.log.warning(line)
-    _prepare_run_dir(reexecuted=server.master_pid != 0)
+    _prepare_run_dir(server.cfg.worker_tmp_dir, reexecuted=server.master_pid != 0)
     _keep_batching_parameters(settings.batching_parameters_file)
     _choose_worker(server)
 
@@ -181,7 +186,7 @@ def _share_models(server):
     try:
         paths = crew.open(os.environ[RUN_DIR])
     except OSError as error:
-        sys.exit(f"Basket does not start: a socket in TMPDIR: {error}")
+        sys.exit(f"Basket does not start: a socket in --worker-tmp-dir: {error}")
     os.environ[MODEL_SOCKETS] = "\n".join(paths)
     # Those of before a reload go first.
     for worker in server.WORKERS.values():
@@ -192,13 +197,13 @@ def _share_models(server):
     server.num_workers = server.cfg.workers
 
 
-def _prepare_run_dir(*, reexecuted):
-    """Make what the workers share.
+def _prepare_run_dir(parent, *, reexecuted):
+    """Make what the workers share, in a folder there; None: in TMPDIR.
 
     A re-executed master begins with the environment of the start, and so with a
     folder of its own; but one for the metrics that the user named is the old one's too.
     """
-    os.environ[RUN_DIR] = tempfile.mkdtemp(prefix="basket-")
+    os.environ[RUN_DIR] = tempfile.mkdtemp(prefix="basket-", dir=parent)
     os.environ.setdefault(_METRICS_DIR, f"{os.environ[RUN_DIR]}/metrics")
     folder = Path(os.environ[_METRICS_DIR])
     folder.mkdir(parents=True, exist_ok=True)

@@ -13,7 +13,7 @@ from functools import partial
 
 from bench.reliability import metrics
 from bench.reliability.report import Report, tally
-from bench.reliability.set_up import GOOD, device, simulated, with_client
+from bench.reliability.set_up import CROWDED, GOOD, device, simulated, with_client
 from tests.support.open_loop import Client
 from tests.support.open_loop_requests import Outcome, rows_request
 
@@ -49,21 +49,18 @@ class _Round:
 def disconnects(clients: int = 1000, batch_s: float = 5, app: str = GOOD) -> Report:
     """Let so many clients hang up during a batch of `batch_s` seconds.
 
-    The queue and the threads have room for all of them at once.
+    The queue has room for all of them at once.
     """
     _, most = resource.getrlimit(resource.RLIMIT_NOFILE)
     resource.setrlimit(resource.RLIMIT_NOFILE, (most, most))
-    arguments = (
-        f"--threads={clients + 2 * _STAY}",
-        f"--worker-connections={2 * clients + 100}",
-        "--timeout=120",
-    )
     settings = {
         "request_timeout_ms": f"{_LONG_S * 1000:.0f}",
         "max_enqueued_batches": str((clients + 2 * _STAY) // 64 + 1),
     }
     simulation = device(base_ms=batch_s * 1000, per_row_ms=0)
-    with simulated(simulation, *arguments, app=app, **settings) as server:
+    with simulated(
+        simulation, *CROWDED, "--timeout=120", app=app, **settings
+    ) as server:
         alone = with_client(server, partial(_round, crowd=0))
         beside = with_client(server, partial(_round, crowd=clients))
     return _report(clients, batch_s, alone, beside)

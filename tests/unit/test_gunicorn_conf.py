@@ -19,6 +19,10 @@ CONFIG = Path(__file__).parents[2] / "gunicorn.conf.py"
 
 @pytest.fixture
 def conf():
+    return _read()
+
+
+def _read():
     spec = importlib.util.spec_from_file_location("gunicorn_conf", CONFIG)
     module = importlib.util.module_from_spec(spec)
     spec.loader.exec_module(module)
@@ -46,8 +50,9 @@ def environment(monkeypatch, tmp_path):
 
 def _server(worker_class=SyncWorker, **cfg):
     sizes = {"workers": 1, "threads": 1, "worker_connections": 1000}
+    others = {"preload_app": False, "worker_tmp_dir": None}
     return SimpleNamespace(
-        cfg=SimpleNamespace(**{"preload_app": False, **sizes, **cfg}),
+        cfg=SimpleNamespace(**{**others, **sizes, **cfg}),
         log=logging.getLogger("test"),
         master_pid=0,
         reexec_pid=0,
@@ -152,6 +157,25 @@ def test_a_folder_of_its_own_for_metrics_is_taken_away(conf, environment):
     assert made.is_dir()
     conf.on_exit(_server())
     assert not made.parent.exists()
+
+
+@pytest.mark.parametrize(("temporary", "expected"), [(None, "/dev/shm"), ("/", None)])
+def test_what_workers_share_is_in_memory_unless_told_otherwise(
+    environment, temporary, expected
+):
+    """Without TMPDIR, heartbeats and metrics are in memory, where no disk gets full."""
+    environment.setenv("TMPDIR", "")
+    environment.delenv("TMPDIR")
+    if temporary:
+        environment.setenv("TMPDIR", temporary)
+    assert _read().worker_tmp_dir == expected
+
+
+def test_the_shared_folder_is_where_heartbeats_are(conf, environment, tmp_path):
+    """The folder of sockets and metrics is made in --worker-tmp-dir."""
+    conf.on_starting(_server(worker_tmp_dir=str(tmp_path)))
+    assert Path(os.environ[RUN_DIR]).parent == tmp_path
+    conf.on_exit(_server())
 
 
 def test_a_re_executed_master_has_a_folder_of_its_own(conf, environment):

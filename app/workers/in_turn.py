@@ -19,7 +19,6 @@ from typing import Any, cast
 
 from gunicorn.workers.gthread import TConn, ThreadWorker
 
-from app.coroutines import elsewhere
 from app.workers.answer import answer
 from app.workers.body import read_directly
 from app.workers.graceful import GracefulThreadWorker
@@ -128,8 +127,6 @@ class InTurnWorker(GracefulThreadWorker):
     async def _line(self, req: Any, turn: Turn) -> bool:
         conn = turn.conn
         keeps = await answer(self, req, conn, self._respond_in_turn, turn)
-        if turn.left and conn.cfg.is_ssl:
-            await elsewhere(turn.send_rest)
         return bool(self._keepalive_after(conn, keeps))
 
     async def _respond_in_turn(self, environ: Any, start_response: Any) -> Any:

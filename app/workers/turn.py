@@ -6,9 +6,7 @@ from typing import Any
 
 from gunicorn.workers.gthread import TConn
 
-from app.workers.patient import SENDING_S
-from app.workers.quiet_socket import QuietSocket
-from app.workers.unreader import limit_sending
+from app.workers.sending import send_at_once
 
 
 class Turn:
@@ -28,18 +26,11 @@ class Turn:
         self.left = b""
 
     def sendall(self, data: bytes) -> None:
-        """Send what the kernel takes at once; the rest is left, under TLS all."""
-        sock, sent = self.conn.sock, 0
-        if isinstance(sock, QuietSocket) and not self.left:
-            sent = sock.send_at_once(data)
-        self.left += data[sent:]
-
-    def send_rest(self) -> None:
-        """Send what is left under TLS, however long it takes the client to take it.
+        """Send what the kernel takes at once; the rest is left.
 
         Raises:
-            OSError: it takes none for too long, or has gone.
+            OSError: the client has gone.
         """
-        limit_sending(self.conn.sock, SENDING_S)
-        self.conn.sock.sendall(self.left)
-        self.left = b""
+        if not self.left:
+            data = data[send_at_once(self.conn.sock, data) :]
+        self.left += data

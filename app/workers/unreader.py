@@ -235,10 +235,7 @@ def _receiving_limited(sock: socket.socket, timeout_s: float) -> Iterator[None]:
 
 def limit_sending(sock: socket.socket, timeout_s: float) -> None:
     """Have each wait for a client to take bytes end after so long, with an OSError."""
-    if isinstance(sock, ssl.SSLSocket):
-        sock.settimeout(timeout_s)
-    else:
-        _limit(sock, socket.SO_SNDTIMEO, timeout_s)
+    _limit(sock, socket.SO_SNDTIMEO, timeout_s)
 
 
 def _limit(sock: socket.socket, option: int, timeout_s: float) -> None:

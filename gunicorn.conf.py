@@ -21,6 +21,7 @@ from app.settings import Settings, unknown_variables
 from app.workers.in_turn import InTurnWorker
 from app.workers.model import Crew, ModelWorker
 from app.workers.patient import PatientTls
+from app.workers.strict import strict
 
 # No framework survives a fork, so the model loads in the worker.
 preload_app = False
@@ -145,6 +146,8 @@ def on_exit(server):
 def _choose_worker(server):
     if server.worker_class is ThreadWorker:
         server.worker_class = InTurnWorker
+    else:
+        server.worker_class = strict(server.worker_class)
 
 
 def _at_a_time(server, settings):

@@ -100,8 +100,29 @@ class DirectBody(io.RawIOBase):
         return count
 
 
-class BoundedChunks(ChunkedReader):
+class StrictChunks(ChunkedReader):
     """Gunicorn's reader of a body in chunks, which ends with the first bad one."""
+
+    def read(self, size: int) -> bytes:
+        """Up to `size` bytes; none: the end.
+
+        Raises:
+            OSError: it is cut off, late, or is not in chunks.
+            ValueError: bad trailers.
+        """
+        try:
+            return super().read(size)
+        except (OSError, ValueError, ParseException) as error:
+            self.req.force_close()
+            if isinstance(error, NoMoreData):
+                raise _cut_off() from error
+            if isinstance(error, ParseException):
+                raise ValueError(f"its trailers: {error}") from error
+            raise
+
+
+class BoundedChunks(StrictChunks):
+    """StrictChunks that have little between them."""
 
     def __init__(self, request: Any, unreader: TimelyUnreader) -> None:
         """Store the request, and where to read from."""
@@ -113,22 +134,14 @@ class BoundedChunks(ChunkedReader):
         return self.parser is None
 
     def read(self, size: int) -> bytes:
-        """Up to `size` bytes; none: the end.
+        """As StrictChunks.read.
 
         Raises:
-            OSError: it is cut off, late, or is not in chunks.
-            ValueError: bad trailers, or too much between two chunks.
+            OSError: as there.
+            ValueError: too much between two chunks, too.
         """
         self._unreader.allow(size + _BETWEEN_CHUNKS_BYTES)
-        try:
-            return super().read(size)
-        except (OSError, ValueError, ParseException) as error:
-            self.req.force_close()
-            if isinstance(error, NoMoreData):
-                raise _cut_off() from error
-            if isinstance(error, ParseException):
-                raise ValueError(f"its trailers: {error}") from error
-            raise
+        return super().read(size)
 
 
 def read_directly(request: Any, timeout_s: float) -> None:

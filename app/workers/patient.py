@@ -6,16 +6,12 @@ nothing, and for ever for one that takes no answer. It leaves a request unanswer
 came in one packet with the one before, and answers what is no HTTP with HTML.
 """
 
-import contextlib
-import json
-import socket
 import ssl
 import time
 from concurrent.futures import Future
-from http import HTTPStatus
 from typing import Any, cast
 
-from gunicorn.http import RequestParser, errors
+from gunicorn.http import RequestParser
 from gunicorn.http2 import negotiation
 from gunicorn.workers import gthread
 from gunicorn.workers.gthread import TConn, ThreadWorker
@@ -23,6 +19,7 @@ from gunicorn.workers.gthread import TConn, ThreadWorker
 from app.workers.body import DirectBody
 from app.workers.quiet_socket import QuietSocket
 from app.workers.request import RepeatedRequest
+from app.workers.strict import JsonErrors
 from app.workers.unreader import TimelyUnreader, limit_sending
 
 # What `handle` returns for a connection that is to wait without a thread.
@@ -33,16 +30,6 @@ _HEADER_S = 30.0
 _BLOCKED_S = 5.0
 # Seconds that a client may take nothing of an answer.
 SENDING_S = 30.0
-_STATUSES = (
-    (errors.LimitRequestLine, HTTPStatus.REQUEST_URI_TOO_LONG),
-    (errors.LimitRequestHeaders, HTTPStatus.REQUEST_HEADER_FIELDS_TOO_LARGE),
-    (errors.ExpectationFailed, HTTPStatus.EXPECTATION_FAILED),
-    (errors.UnsupportedTransferCoding, HTTPStatus.NOT_IMPLEMENTED),
-    (errors.ForbiddenProxyRequest, HTTPStatus.FORBIDDEN),
-    ((errors.ParseException, ssl.SSLError), HTTPStatus.BAD_REQUEST),
-)
-# A client's text is repeated in an error only so far.
-_SHOWN = 200
 
 
 class PatientTls(ssl.SSLSocket):
@@ -57,7 +44,7 @@ class PatientTls(ssl.SSLSocket):
         super().do_handshake(block)
 
 
-class PatientThreadWorker(ThreadWorker):
+class PatientThreadWorker(JsonErrors, ThreadWorker):
     """A ThreadWorker that waits for clients without a thread, or not for long."""
 
     def init_process(self) -> None:
@@ -113,34 +100,6 @@ class PatientThreadWorker(ThreadWorker):
             # Half a header: Gunicorn gives it as much time as no header at all.
             age_s = cast("Any", conn.parser).unreader.header_age_s()
             conn.timeout = time.monotonic() + _HEADER_S - age_s
-
-    def handle_error(
-        self, req: Any, client: socket.socket, addr: Any, exc: BaseException
-    ) -> None:
-        """Answer what is no HTTP with JSON, as all other errors are."""
-        del req
-        found = (status for kinds, status in _STATUSES if isinstance(exc, kinds))
-        status = next(found, HTTPStatus.INTERNAL_SERVER_ERROR)
-        if status == HTTPStatus.INTERNAL_SERVER_ERROR:
-            self.log.error("Error handling request", exc_info=exc)
-            text = "internal error; the server's log has more"
-        else:
-            self.log.warning("Invalid request from %s: %s", addr, exc)
-            text = str(exc)[:_SHOWN]
-        body = json.dumps({"error": text})
-        head = (
-            f"HTTP/1.1 {status.value} {status.phrase}\r\n"
-            "Connection: close\r\n"
-            "Content-Type: application/json\r\n"
-            f"Content-Length: {len(body)}\r\n\r\n"
-        )
-        whole = (head + body).encode()
-        with contextlib.suppress(OSError):
-            if isinstance(client, QuietSocket):
-                # The main loop waits for nobody, and the connection is at its end.
-                client.send_at_once(whole)
-            else:
-                client.sendall(whole)
 
 
 def unreader_of(conn: TConn) -> TimelyUnreader | None:

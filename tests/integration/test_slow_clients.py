@@ -21,16 +21,32 @@ CHUNKED = POST + b"Transfer-Encoding: chunked\r\n\r\n"
 THREADS = 2
 
 
-@pytest.fixture(scope="module")
-def server(tmp_path_factory):
+@contextlib.contextmanager
+def quick_server(tmp_path_factory, *args):
     folder = simulated_models(tmp_path_factory.mktemp("models"), quick=QUICK)
     limits = {"request_timeout_ms": "700", "max_body_bytes": "1000"}
-    with serving(f"--threads={THREADS}", model_dir=folder, **limits) as server:
+    with serving(*args, model_dir=folder, **limits) as server:
         yield server
 
 
-@pytest.fixture
-def talk(server):
+@pytest.fixture(scope="module")
+def server(tmp_path_factory):
+    with quick_server(tmp_path_factory, f"--threads={THREADS}") as server:
+        yield server
+
+
+@pytest.fixture(
+    scope="module",
+    params=[f"--threads={THREADS}", "--threads=1", "--worker-class=gevent"],
+    ids=["gthread", "sync", "gevent"],
+)
+def any_server(request, tmp_path_factory):
+    """One of each class of workers."""
+    with quick_server(tmp_path_factory, request.param) as server:
+        yield server
+
+
+def talking_to(server):
     """Send bytes on a new connection and read until the server closes it."""
 
     def talk(*parts, pause_s=0.0):
@@ -41,6 +57,16 @@ def talk(server):
             return connection.makefile("rb").read()
 
     return talk
+
+
+@pytest.fixture
+def talk(server):
+    return talking_to(server)
+
+
+@pytest.fixture
+def talk_to_any(any_server):
+    return talking_to(any_server)
 
 
 def statuses(answers):
@@ -110,9 +136,9 @@ def test_requests_in_one_packet_are_answered_in_order(talk, first, status):
     [b"zz\r\n", b"3\r\nxyzxx\r\n", b"3\r\nxyz\r\n0\r\nHost: a\r\n\r\n"],
     ids=["size", "end", "trailer"],
 )
-def test_nothing_behind_a_broken_chunk_is_a_request(talk, body):
+def test_nothing_behind_a_broken_chunk_is_a_request(talk_to_any, body):
     """The connection ends with the error."""
-    answer = talk(CHUNKED + body + HEALTH)
+    answer = talk_to_any(CHUNKED + body + HEALTH)
     assert statuses(answer) == [400]
     assert "the body can't be read" in error_in(answer)
 
@@ -138,9 +164,9 @@ def test_a_body_in_chunks_may_not_be_too_large_either(talk):
         (POST + b"Content-Length: -1\r\n\r\n", 400),
     ],
 )
-def test_what_is_no_http_gets_json(talk, sent, status):
+def test_what_is_no_http_gets_json(talk_to_any, sent, status):
     """Errors of the server below the application are JSON too, and end it."""
-    answer = talk(sent)
+    answer = talk_to_any(sent)
     assert statuses(answer) == [status]
     assert 0 < len(error_in(answer)) <= 200
 

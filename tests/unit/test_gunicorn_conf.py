@@ -13,6 +13,7 @@ from gunicorn.workers.sync import SyncWorker
 
 from app import RUN_DIR, gpus
 from app.workers.in_turn import InTurnWorker
+from app.workers.strict import Strict
 
 CONFIG = Path(__file__).parents[2] / "gunicorn.conf.py"
 
@@ -121,12 +122,13 @@ def test_a_gpu_that_is_not_there_stops_the_start(conf, environment):
 
 @pytest.mark.parametrize("hook", ["on_starting", "on_reload"])
 def test_the_threaded_worker_is_replaced(conf, environment, hook):
-    """Gunicorn's threaded worker gives way to ours, and no other one does."""
+    """Gunicorn's threaded worker gives way to ours, and others become strict."""
     threaded, plain = _server(ThreadWorker), _server(SyncWorker)
     for server in (threaded, plain):
         getattr(conf, hook)(server)
     assert threaded.worker_class is InTurnWorker
-    assert plain.worker_class is SyncWorker
+    assert issubclass(plain.worker_class, Strict)
+    assert issubclass(plain.worker_class, SyncWorker)
 
 
 def test_old_metrics_are_emptied_but_not_those_of_a_living_master(

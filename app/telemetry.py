@@ -107,7 +107,7 @@ class ModelMetrics:
     """The series of one version, and the Observer of its batches."""
 
     def __init__(self, model: str, version: str) -> None:
-        """Look the children up once; both labels empty where no model is known."""
+        """Look the children up once."""
         # By status; to look a child up takes longer than to count.
         self._requests = cache(lambda status: _requests.labels(model, version, status))
         self._request_seconds = _request_seconds.labels(model, version)
@@ -116,7 +116,8 @@ class ModelMetrics:
         self._batch_rows = _batch_rows.labels(model, version)
         self._queue_rows = _queue_rows.labels(model, version)
         self._reruns = _reruns.labels(model, version)
-        self._batch_ceiling = _batch_ceiling.labels(model, version)
+        # Made with its first value: where no batches run, its 0 would be the least.
+        self._batch_ceiling = cache(lambda: _batch_ceiling.labels(model, version))
         self._stage_seconds = {
             stage: _stage_seconds.labels(model, version, stage) for stage in STAGES
         }
@@ -133,7 +134,7 @@ class ModelMetrics:
 
     def batch_limited(self, rows: int) -> None:
         """Show how large a batch may be."""
-        self._batch_ceiling.set(rows)
+        self._batch_ceiling().set(rows)
 
     def rows_waiting(self, rows: int) -> None:
         """Show the queue's length."""

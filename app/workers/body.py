@@ -48,6 +48,10 @@ class DirectBody(io.RawIOBase):
         """Say whether nothing is left."""
         return not self._left
 
+    def is_larger_than(self, size: int) -> bool:
+        """Say whether more bytes than that are left."""
+        return self._left > size
+
     def is_in_the_way(self) -> bool:
         """Say whether so much is left that no other request can follow it."""
         return self._left >= _TOO_MUCH_BYTES

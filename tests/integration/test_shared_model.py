@@ -78,6 +78,7 @@ def test_each_class_and_number_of_workers_answers_right(tmp_path, kind, workers,
         in_parallel(work, 8)
         assert metric_sum(server, "basket_requests_total") == 80
         assert metric_sum(server, "basket_batch_rows_sum") == 80
+        assert metric_sum(server, "basket_batch_ceiling_rows") == 64
         if where == "shared":
             web = set(server.workers()) - {model_process(server)}
             assert len(web) == workers

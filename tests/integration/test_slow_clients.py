@@ -186,6 +186,14 @@ def test_who_reads_nothing_before_all_is_sent_hears_why_it_is_too_large(server):
     assert reply.json()["error"] == "the body is larger than 1000 bytes"
 
 
+@pytest.mark.parametrize(("size", "answers"), [(1000, [100, 400]), (1001, [413])])
+def test_who_asks_first_is_not_told_to_send_too_much(talk, size, answers):
+    """A client that waits for a 100 hears at once that its body is too large."""
+    head = POST + b"Expect: 100-continue\r\nConnection: close\r\n"
+    body = b" " * 1000
+    assert statuses(talk(head + b"Content-Length: %d\r\n\r\n" % size, body)) == answers
+
+
 def test_what_only_asks_is_answered_while_clients_keep_all_threads(tmp_path):
     """Health and metrics wait for nobody who sends a body in pieces."""
     folder = simulated_models(tmp_path, quick=QUICK)

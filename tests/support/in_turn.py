@@ -48,7 +48,7 @@ class App:
     """
 
     def __init__(self) -> None:
-        self.config = {"REQUEST_TIMEOUT_S": PATIENCE_S}
+        self.config = {"REQUEST_TIMEOUT_S": PATIENCE_S, "MAX_BODY_BYTES": 1 << 24}
         self.routes: dict[str, Callable[..., Awaitable[Any]]] = {}
         self.seen: list[tuple[str, int]] = []
 

@@ -14,11 +14,11 @@ from app.errors import (
     Stopping,
     TooLarge,
 )
-from app.serving.execution import Observer
 from app.serving.executor import Executor
 from app.serving.job import Job, Key
 from app.serving.job_queue import JobQueue
 from app.serving.line import rows_in
+from app.serving.observer import Observer
 from app.serving.release import Release
 
 _log = logging.getLogger(__name__)

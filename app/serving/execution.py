@@ -2,8 +2,7 @@
 
 import bisect
 import logging
-from collections.abc import Mapping, Sequence
-from typing import Protocol
+from collections.abc import Sequence
 
 import numpy as np
 
@@ -13,38 +12,6 @@ from app.serving.line import Piece, rows_in
 from app.serving.stack import Stack
 
 _log = logging.getLogger(__name__)
-
-
-class Observer(Protocol):
-    """Whoever counts what a model does; telemetry is one."""
-
-    def batch_ran(self, rows: int, seconds: float) -> None:
-        """A batch ran, well or not."""
-        ...
-
-    def batch_reran(self) -> None:
-        """A part of a batch that had failed ran once more, well or not."""
-        ...
-
-    def batch_limited(self, rows: int) -> None:
-        """A batch may have so many rows from now on: the device's memory."""
-        ...
-
-    def rows_waiting(self, rows: int) -> None:
-        """So many rows now stand in the queue."""
-        ...
-
-    def job_left_queue(self, seconds: float) -> None:
-        """A job waited so long for its first row to run, or to fail before."""
-        ...
-
-    def request_went_through(self, stages_s: Mapping[str, float]) -> None:
-        """A request that got its answer spent so many seconds in each stage."""
-        ...
-
-    def request_answered(self, status: int, seconds: float) -> None:
-        """A request got this HTTP status so long after it arrived."""
-        ...
 
 
 def padded(rows: int, sizes: Sequence[int]) -> int:

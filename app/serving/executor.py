@@ -15,11 +15,11 @@ from app.errors import BasketError, ModelBroken, ModelFailed, OutOfDeviceMemory
 from app.serving.batch_times import BatchTimes
 from app.serving.budget import Budget
 from app.serving.ceiling import Ceilings
-from app.serving.execution import Observer, compute, padded
+from app.serving.execution import compute, padded
 from app.serving.fuse import Fuse
 from app.serving.job import Key, tell
-from app.serving.job_queue import is_dead
 from app.serving.line import Piece, cut, rows_in
+from app.serving.observer import Observer
 from app.serving.stack import Stacks
 
 _log = logging.getLogger(__name__)
@@ -138,7 +138,7 @@ class Executor:
                 _fail(group, error)
             # Cut as late as can be: each part may lower the limit for the next.
             for part in cut(parts, lambda: self.limit(kind)):
-                wanted = [p for p in part if not is_dead(p.job, self._clock())]
+                wanted = [p for p in part if not p.job.drop_if_dead(self._clock())]
                 if wanted:
                     self._observer.batch_reran()
                     if not isinstance(error, OutOfDeviceMemory):

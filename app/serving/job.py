@@ -9,7 +9,7 @@ from typing import NamedTuple
 import numpy as np
 
 from app.engines.base import DEFAULT_SIGNATURE, Tensors
-from app.errors import Late
+from app.errors import Abandoned, Late
 
 # Rows may share a batch when their keys are equal: the signature's name, and each
 # input's name, dtype and row shape.
@@ -171,6 +171,17 @@ class Job:
         if self._claim.acquire(blocking=False):
             self._error = error
             tell([self])
+
+    def drop_if_dead(self, now: float) -> bool:
+        """Fail a job that is late or whose client has gone.
+
+        Says whether its rows are not to be run, because it has its answer.
+        """
+        if self.deadline <= now:
+            self.fail(Late("the request's deadline passed before its rows were run"))
+        elif not self.is_answered() and self.is_gone():
+            self.fail(Abandoned("the client closed the connection"))
+        return self.is_answered()
 
 
 def tell(jobs: Sequence[Job]) -> None:

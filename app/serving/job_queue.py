@@ -5,9 +5,8 @@ import threading
 import time
 from collections import Counter
 from collections.abc import Callable, Iterator
-from functools import partial
 
-from app.errors import Abandoned, Late, QueueFull, Stopping
+from app.errors import QueueFull, Stopping
 from app.serving.job import Job, Key
 from app.serving.line import Line, Piece, rows_in
 from app.serving.release import Release
@@ -166,7 +165,7 @@ class JobQueue:
 
     def _take_from(self, key: Key, max_batch_size: int) -> list[Piece]:
         line = self._lines.pop(key)
-        pieces = line.take(max_batch_size, partial(is_dead, now=self._clock()))
+        pieces = line.take(max_batch_size, self._clock())
         if line.rows:
             self._lines[key] = line
         self._show(self._rows())
@@ -178,7 +177,7 @@ class JobQueue:
             return False
         self._swept = True
         for key, line in list(self._lines.items()):
-            line.drop_dead(partial(is_dead, now=self._clock()))
+            line.drop_dead(self._clock())
             if not line.rows:
                 del self._lines[key]
         return True
@@ -231,16 +230,3 @@ class JobQueue:
         for line in self._lines.values():
             waiting.update(line.waiting)
         return waiting
-
-
-def is_dead(job: Job, now: float) -> bool:
-    """Say whether a job's rows are not to be run; one that nobody wants is answered."""
-    if job.is_answered():
-        return True
-    if job.deadline <= now:
-        job.fail(Late("the request's deadline passed before its rows were run"))
-    elif job.is_gone():
-        job.fail(Abandoned("the client closed the connection"))
-    else:
-        return False
-    return True

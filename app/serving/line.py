@@ -68,7 +68,7 @@ class Line:
         """When the job that waits longest arrived."""
         return min(jobs[0].enqueued_at for jobs in self._jobs.values())
 
-    def take(self, room: int, is_dead: Callable[[Job], bool]) -> list[Piece]:
+    def take(self, room: int, now: float) -> list[Piece]:
         """Rows for a batch of at most `room`; dead jobs are dropped on the way.
 
         All rows of one job in one batch are one piece.
@@ -77,7 +77,7 @@ class Line:
         while room and self._jobs:
             share = max(room // len(self._jobs), 1)
             for client in list(self._jobs):
-                room -= self._take_from(client, min(share, room), is_dead, taken)
+                room -= self._take_from(client, min(share, room), now, taken)
                 if not room:
                     break
         return list(taken.values())
@@ -86,7 +86,7 @@ class Line:
         self,
         client: str,
         room: int,
-        is_dead: Callable[[Job], bool],
+        now: float,
         taken: dict[Job, Piece],
     ) -> int:
         """Move up to `room` rows of one client; how many it were."""
@@ -95,7 +95,7 @@ class Line:
         while jobs and left:
             job = jobs[0]
             waiting = job.rows - job.taken
-            if is_dead(job):
+            if job.drop_if_dead(now):
                 dead += waiting
                 jobs.popleft()
                 continue
@@ -125,10 +125,10 @@ class Line:
         if not jobs:
             del self._jobs[client]
 
-    def drop_dead(self, is_dead: Callable[[Job], bool]) -> None:
+    def drop_dead(self, now: float) -> None:
         """Drop all dead jobs."""
         for client, jobs in list(self._jobs.items()):
-            dead = [job for job in jobs if is_dead(job)]
+            dead = [job for job in jobs if job.drop_if_dead(now)]
             for job in dead:
                 jobs.remove(job)
                 self._leave(client, job.rows - job.taken)

@@ -15,9 +15,9 @@ from app.errors import (
     Unavailable,
 )
 from app.serving.batcher import Batcher
-from app.serving.execution import Observer
 from app.serving.executor import Executor
 from app.serving.image_fit import check_image_fit
+from app.serving.observer import Observer
 from app.serving.release import release_for
 from app.serving.runner import Runner
 from app.serving.served import ServedModel

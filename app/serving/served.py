@@ -6,7 +6,7 @@ from enum import StrEnum
 
 from app.engines.base import Signature
 from app.errors import BasketError, NotReady, UnknownModel
-from app.serving.execution import Observer
+from app.serving.observer import Observer
 from app.serving.routing import Routes
 from app.serving.runner import Runner
 from app.settings.model_config import ModelConfig

@@ -6,7 +6,6 @@ import time
 from app.errors import Stopping, TooLarge
 from app.serving.executor import Executor
 from app.serving.job import Job
-from app.serving.job_queue import is_dead
 from app.serving.line import Piece
 
 
@@ -66,6 +65,6 @@ class Unbatched:
     def _run(self, job: Job) -> None:
         step = self._executor.max_batch_size
         for start in range(0, job.rows, step):
-            if is_dead(job, time.monotonic()):
+            if job.drop_if_dead(time.monotonic()):
                 break
             self._executor.execute([Piece(job, start, min(start + step, job.rows))])

@@ -9,7 +9,7 @@ from typing import Any
 
 from app.errors import ModelProcessGone, SettingsError, Stopping
 from app.serving.catalog import Catalog
-from app.serving.execution import Observer
+from app.serving.observer import Observer
 from app.serving.repository import scan
 from app.serving.routing import Routes
 from app.serving.served import State

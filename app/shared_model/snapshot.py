@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 
 from app.engines.base import Signature, TensorSpec
-from app.serving.execution import Observer
+from app.serving.observer import Observer
 from app.serving.runner import Runner
 from app.serving.served import Model, ServedModel
 from app.settings import Settings

@@ -9,9 +9,9 @@ from typing import Any
 import numpy as np
 
 from app.engines.base import Engine
-from app.serving.execution import Observer
 from app.serving.executor import Executor
 from app.serving.job import Job
+from app.serving.observer import Observer
 
 _PATIENCE_S = 10
 

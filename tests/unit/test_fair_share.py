@@ -14,10 +14,8 @@ from app.serving.release import FixedTimeout
 from tests.support.jobs import job, outcome
 
 AT_ONCE = FixedTimeout(0)
-
-
-def _nobody(one):
-    return False
+# When nobody is late yet.
+NOW = 0.0
 
 
 def _line(**rows):
@@ -45,7 +43,7 @@ def _shares(pieces):
 )
 def test_a_batch_is_divided_evenly(rows, room, shares):
     """Clients get equal shares of a batch, and what one leaves falls to the others."""
-    assert _shares(_line(**rows).take(room, _nobody)) == shares
+    assert _shares(_line(**rows).take(room, NOW)) == shares
 
 
 def test_a_client_with_more_than_a_batch_goes_on_in_the_next():
@@ -53,7 +51,7 @@ def test_a_client_with_more_than_a_batch_goes_on_in_the_next():
     line = _line(a=10, b=2)
     spans = []
     while line.rows:
-        spans += [p[1:] for p in line.take(4, _nobody) if p.job.client == "a"]
+        spans += [p[1:] for p in line.take(4, NOW) if p.job.client == "a"]
     assert spans == [(0, 2), (2, 6), (6, 10)]
 
 
@@ -63,7 +61,7 @@ def test_clients_that_outnumber_a_batch_take_turns():
     taken = [
         piece.job.client
         for _ in range(3)
-        for piece in line.take(2, _nobody)
+        for piece in line.take(2, NOW)
         for _ in range(piece.stop - piece.start)
     ]
     assert taken == ["a", "b", "c", "a", "b", "c"]
@@ -76,7 +74,7 @@ def test_clients_that_outnumber_a_batch_take_turns():
 def test_nobody_gets_more_while_another_wants_it(rows, room):
     """A batch is full or serves all, and who wants more has at most one row less."""
     line = _line(**{f"client {n}": count for n, count in enumerate(rows)})
-    shares = _shares(line.take(room, _nobody))
+    shares = _shares(line.take(room, NOW))
     assert sum(shares.values()) == min(room, sum(rows))
     most = max(shares.values())
     for n, count in enumerate(rows):

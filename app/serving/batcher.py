@@ -43,10 +43,9 @@ class Batcher:
     ) -> None:
         """Store the parts; the limit is in full batches."""
         self._executor = executor
+        executor.before_answers = self._finished
         self._max_rows = executor.max_batch_size * max_enqueued_batches
         self._queue = JobQueue(self._max_rows, release, show=observer.rows_waiting)
-        # Whether rows waited when the last batch had run.
-        self._follows = False
         # Rows of the batch that ran last.
         self._last_rows = 0
         # No job that the queue takes should take longer, by what is known of batches.
@@ -124,10 +123,7 @@ class Batcher:
         if not pieces:
             return True
         try:
-            follows, self._follows = self._follows, False
-            self._executor.execute(
-                pieces, follows=follows, before_answers=self._finished
-            )
+            self._executor.execute(pieces, follows=self._queue.follows)
         except Exception:  # a fault of ours must not end the thread either
             _log.exception("a batch could not be run")
             for piece in pieces:
@@ -137,12 +133,11 @@ class Batcher:
 
     def _finished(self) -> None:
         self._queue.finished()
-        self._follows = self._queue.qsize() > 0
-        times, executor = self._executor.times, self._executor
+        executor = self._executor
         # A full queue before as many rows, and the batch that runs.
         batches = math.ceil(2 * self._max_rows / executor.lowest_limit()) + 1
-        whole_s = batches * times.of(executor.max_batch_size)
-        self._longest_s = whole_s + times.margin_s()
+        whole_s = batches * executor.expected_s(executor.max_batch_size)
+        self._longest_s = whole_s + executor.times.margin_s()
 
     def _admit(self, job: Job) -> None:
         """Refuse a job that can't be answered in time.
@@ -174,14 +169,14 @@ class Batcher:
         What is left of the batch that is `running`, the full batches, and a last one,
         taken to be as large as the one before.
         """
-        times, limit = self._executor.times, self._executor.limit(kind)
+        expected_s, limit = self._executor.expected_s, self._executor.limit(kind)
         full, rest = divmod(rows, limit)
-        run_s = times.margin_s()
+        run_s = self._executor.times.margin_s()
         if full:
-            run_s += full * times.of(limit)
+            run_s += full * expected_s(limit)
         if rest:
-            run_s += times.of(min(max(rest, self._last_rows), limit))
+            run_s += expected_s(min(max(rest, self._last_rows), limit))
         if running is not None:
             running_rows, for_s = running
-            run_s += max(times.of(running_rows) - for_s, 0.0)
+            run_s += max(expected_s(running_rows) - for_s, 0.0)
         return run_s

@@ -28,7 +28,9 @@ _log = logging.getLogger(__name__)
 class Executor:
     """Runs batches on one engine, and sees to it that each job gets its own answer.
 
-    `times` says how long batches take.
+    `times` says how long batches take, by the rows that they are filled up to.
+    `before_answers` is called when a batch has run, or a part of it, and nobody has
+    been told: whoever has an answer may be back with more at once.
     """
 
     def __init__(
@@ -50,12 +52,13 @@ class Executor:
         self._sizes = sizes
         self._clock = clock
         self.times = BatchTimes()
+        self.before_answers: Callable[[], object] = lambda: None
         self._ceilings = Ceilings(sizes, clock)
         self._fuses = {
             name: Fuse(partial(self._computes, name, batch), clock)
             for name, batch in (known_good or {}).items()
         }
-        # Rows of the batch that runs, and since when; when the last one ended.
+        # Rows of the batch that runs, and since when; when the last one ended, or was refused.
         self._running: tuple[int, float] | None = None
         self._finished_at = clock()
         self._stacks = Stacks()
@@ -81,21 +84,17 @@ class Executor:
         rows, started_at = running
         return rows, self._clock() - started_at
 
-    def execute(
-        self,
-        pieces: Sequence[Piece],
-        *,
-        follows: bool = False,
-        before_answers: Callable[[], object] = lambda: None,
-    ) -> None:
+    def expected_s(self, rows: int) -> float:
+        """The seconds to expect of a batch of so many rows, filled up; 0: not known."""
+        return self.times.of(padded(rows, self._sizes))
+
+    def execute(self, pieces: Sequence[Piece], *, follows: bool = False) -> None:
         """Run one batch and answer its jobs; raises nothing.
 
         Of a batch of n jobs that fails there are at most n or 8 log2 n reruns, and
         those in smaller parts for the device's memory. One that `follows` the last
-        batch, because its rows waited for that, takes as long as it is since then: its
-        predecessor's answers were given out meanwhile. `before_answers` is called when
-        it has run, or a part of it, and nobody has been told: whoever has an answer may
-        be back with more at once.
+        batch, because nothing was waited for, takes as long as it is since then: its
+        predecessor's answers were given out meanwhile.
         """
         fuse = self._fuses.get(pieces[0].job.signature_name)
         pause_s = fuse.pause_s() if fuse else 0.0
@@ -104,9 +103,10 @@ class Executor:
                 "the model fails on everything at present", math.ceil(pause_s)
             )
             _fail(pieces, broken)
+            self._finished_at = self._clock()
             return
-        error = self._attempt(pieces, before_answers, follows=follows)
-        succeeded = error is None or self._isolate(pieces, error, before_answers)
+        error = self._attempt(pieces, follows=follows)
+        succeeded = error is None or self._isolate(pieces, error)
         if fuse and isinstance(error, ModelFailed) and not succeeded:
             fuse.batch_failed()
         elif fuse:
@@ -116,12 +116,7 @@ class Executor:
         """Close the engine."""
         self._engine.close()
 
-    def _isolate(
-        self,
-        pieces: Sequence[Piece],
-        error: BasketError,
-        before_answers: Callable[[], object],
-    ) -> bool:
+    def _isolate(self, pieces: Sequence[Piece], error: BasketError) -> bool:
         """Run a failed batch again in parts until only those fail that must.
 
         Says whether any part succeeded.
@@ -143,7 +138,7 @@ class Executor:
                     self._observer.batch_reran()
                     if not isinstance(error, OutOfDeviceMemory):
                         budget.spend()
-                    again = self._attempt(wanted, before_answers)
+                    again = self._attempt(wanted)
                     if again is None:
                         budget.has_success = True
                     else:
@@ -162,11 +157,7 @@ class Executor:
         return []
 
     def _attempt(
-        self,
-        pieces: Sequence[Piece],
-        before_answers: Callable[[], object],
-        *,
-        follows: bool = False,
+        self, pieces: Sequence[Piece], *, follows: bool = False
     ) -> BasketError | None:
         """Run the pieces as one batch; answers them, or returns why that failed."""
         rows, kind = rows_in(pieces), pieces[0].job.key
@@ -191,7 +182,7 @@ class Executor:
         self._finished_at = finished_at
         self._learn(kind, size, finished_at - since, failure)
         if failure is None:
-            before_answers()
+            self.before_answers()
             _answer(pieces, outputs, finished_at)
         return failure
 

@@ -18,7 +18,8 @@ class JobQueue:
     It is none, because gevent puts a Queue of its own in that place, without a lock
     to hold while a batch is gathered. Jobs whose rows can't share a batch stand in
     lines of their own, which are served in turn, so that a row of another shape
-    neither closes a batch early nor blocks those behind it.
+    neither closes a batch early nor blocks those behind it. `follows` says whether the
+    batch taken last was taken at once when the one before it had run.
     """
 
     def __init__(
@@ -51,6 +52,7 @@ class JobQueue:
         self._runs = 0
         # Whether dead jobs have been looked for since that batch was taken.
         self._swept = False
+        self.follows = False
 
     def qsize(self) -> int:
         """How many rows wait."""
@@ -101,20 +103,22 @@ class JobQueue:
         """
         with self._changing:
             self._finish()
+            # After an empty batch none has run.
+            self.follows = self.follows or bool(self._taken)
             self._taken = []
             self._swept = False
             while True:
                 if not self._lines:
                     if self._closed:
                         return None
-                    self._wait(self._filled, None)
+                    self._hold(None)
                     continue
                 hold_s, key = self._most_urgent(max_batch_size)
                 if hold_s <= 0 or self._closed:
                     self._taken = self._take_from(key, max_batch_size(key))
                     self._runs = rows_in(self._taken)
                     return self._taken
-                self._wait(self._filled, hold_s)
+                self._hold(hold_s)
 
     def finished(self) -> None:
         """What was taken has run, and nobody has been told.
@@ -139,6 +143,10 @@ class JobQueue:
             self._lines.clear()
             self._show(0)
             return [job for job in jobs if not job.is_answered()]
+
+    def _hold(self, timeout_s: float | None) -> None:
+        self.follows = False
+        self._wait(self._filled, timeout_s)
 
     def _finish(self) -> None:
         if self._runs:

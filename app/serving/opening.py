@@ -136,5 +136,5 @@ def _runner(
             Executor(engine, observer, sizes or range(1, max_rows + 1)), max_rows
         )
     executor = Executor(engine, observer, sizes or range(1, limit + 1), known_good)
-    release = release_for(settings, executor.times)
+    release = release_for(settings, executor.expected_s)
     return Batcher(executor, release, settings.max_enqueued_batches, observer)

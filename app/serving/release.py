@@ -1,8 +1,8 @@
 """When a batch starts: the rules that a queue asks while its engine is idle."""
 
+from collections.abc import Callable
 from typing import Protocol
 
-from app.serving.batch_times import BatchTimes
 from app.serving.returns import Returns
 from app.settings import Settings
 
@@ -15,7 +15,7 @@ class Release(Protocol):
         ...
 
     def finished(self, rows: int, now: float) -> None:
-        """The engine has finished a batch of so many rows, which are answered."""
+        """The engine has finished a batch of so many rows; nobody has been told."""
         ...
 
     def hold_s(self, rows: int, oldest_at: float, now: float) -> float:
@@ -72,9 +72,9 @@ class Adaptive:
     tune.
     """
 
-    def __init__(self, times: BatchTimes) -> None:
-        """Store `times`, which learns how long batches take."""
-        self._times = times
+    def __init__(self, expected_s: Callable[[int], float]) -> None:
+        """Store what gives the seconds to expect of a batch by its rows."""
+        self._expected_s = expected_s
         self._returns = Returns()
         # Whether the next batch is held, and whether it started without who was
         # waited for.
@@ -115,8 +115,8 @@ class Adaptive:
     def _worth_holding_s(self, rows: int, missing: int, now: float) -> float:
         """How long to wait for those who are missing; 0 or less: not at all."""
         returns, together = self._returns, rows + missing
-        one_s = self._times.of(together)
-        two_s = self._times.of(rows) + self._times.of(missing)
+        one_s = self._expected_s(together)
+        two_s = self._expected_s(rows) + self._expected_s(missing)
         # Once they are together, all have to come back each time.
         whole_s = one_s + returns.after_s(together)
         saved_s = two_s - one_s
@@ -126,8 +126,8 @@ class Adaptive:
         return returns.answered_at + back_after_s - now
 
 
-def release_for(settings: Settings, times: BatchTimes) -> Release:
+def release_for(settings: Settings, expected_s: Callable[[int], float]) -> Release:
     """The rule that `batch_timeout_micros` asks for."""
     if settings.batch_timeout_micros is None:
-        return Adaptive(times)
+        return Adaptive(expected_s)
     return FixedTimeout(settings.batch_timeout_micros / 1e6)

@@ -32,13 +32,13 @@ class ClosedLoop:
 
     def __init__(
         self,
-        rule: Callable[[BatchTimes], Release],
+        rule: Callable[[Callable[[int], float]], Release],
         clients: int,
         batch_s: Callable[[int], float],
         think_s: Callable[[random.Random, int, int], float],
     ) -> None:
         self._times = BatchTimes()
-        self._rule = rule(self._times)
+        self._rule = rule(self._times.of)
         self._batch_s, self._think_s = batch_s, think_s
         self._chance = random.Random(1)
         self._events: list[tuple[float, int, Callable[..., None], Any]] = []

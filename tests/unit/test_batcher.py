@@ -316,6 +316,22 @@ def test_what_can_not_be_answered_in_time_is_refused(
         _submit(batcher, 9, deadline=deadline)
 
 
+def test_a_batch_takes_as_long_as_what_it_is_filled_up_to(serve):
+    """What is refused for its deadline counts with the rows that fill its batch up."""
+    fake, engine = FakeTime(), Puppet()
+    batcher = serve(engine, sizes=(1, 4), clock=fake.clock)
+    for rows in [4, 1] * 30:
+        one = _submit(batcher, *range(rows))
+        engine.begun()
+        fake.now += rows
+        engine.finish()
+        one.wait()
+    _submit(batcher, 0)
+    engine.begun()
+    with pytest.raises(CannotMeetDeadline, match="about 5.0"):
+        _submit(batcher, 1, 2, deadline=time.monotonic() + 4)
+
+
 def test_a_refusal_tells_when_it_would_have_been_in_time(serve):
     """Retry-After is what is missing to the deadline, in whole seconds."""
     batcher, _ = _busy_batcher(serve)
@@ -830,10 +846,32 @@ def test_the_rule_hears_of_the_end_before_a_client_is_back(serve):
     assert heard[:4] == ["arrived", "finished", "arrived", "is back"]
 
 
-@pytest.mark.parametrize("comes_back", [False, True])
-def test_a_batch_follows_what_it_waited_for(serve, monkeypatch, comes_back):
-    """Rows that came after the last batch had run did not wait for it."""
-    follows, done = [], threading.Event()
+def test_time_spent_holding_is_not_a_batch_s():
+    """A batch whose rows were held after the last one takes as long as its own run."""
+    fake, engine = FakeTime(), Puppet()
+    batches = executor(engine, 4, clock=fake.clock)
+    batcher = Batcher(batches, AN_HOUR, 4, Notes())
+    batcher._queue = JobQueue(16, AN_HOUR, wait=engine.rest)
+    batcher.start()
+    assert engine.begun() is None
+    _submit(batcher, 1)
+    for _ in range(3):
+        assert engine.begun() is None
+        fake.now += 9
+        _submit(batcher, 2, 3, 4)
+        assert len(engine.begun()) == 4
+        _submit(batcher, 1)
+        fake.now += 1
+        engine.finish()
+    assert engine.begun() is None
+    assert batches.times.of(4) == 1
+    engine.let_go()
+    batcher.close(10)
+
+
+def test_what_lies_between_two_batches_is_the_second_one_s(serve, monkeypatch):
+    """Rows that are taken as soon as a batch has run follow it."""
+    follows = []
     execute = Executor.execute
 
     def note(self, pieces, **named):
@@ -843,14 +881,8 @@ def test_a_batch_follows_what_it_waited_for(serve, monkeypatch, comes_back):
     monkeypatch.setattr(Executor, "execute", note)
     engine = Blocks()
     batcher = serve(engine)
-    first, second = job(1), job(2)
-    second.wake = lambda _: done.set()
-    if comes_back:
-        first.wake = lambda _: batcher.submit(second)
-    batcher.submit(first)
-    engine.wait_until_started()
-    if not comes_back:
-        batcher.submit(second)
+    _submit_and_block(batcher, engine, 1)
+    second = _submit(batcher, 2)
     engine.let_go()
-    assert done.wait(10)
-    assert follows == [False, not comes_back]
+    assert answered(second) == [2]
+    assert follows == [False, True]

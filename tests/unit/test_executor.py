@@ -328,6 +328,36 @@ def test_a_batch_that_follows_takes_what_lies_between_too(follows, takes_s):
     assert runs.times.of(1) == pytest.approx(takes_s, abs=0.1)
 
 
+def test_a_pause_is_not_a_batch_s():
+    """The time for which a broken model was left alone is nobody's batch time."""
+    fake, engine = FakeTime(), Poisoned(*range(64))
+    runs = _broken(engine, fake)
+    for _ in range(3):
+        _run(runs, 1)
+    engine.marks = ()
+    for _ in range(2):
+        fake.now += 0.5
+        runs.execute([Piece(job(1), 0, 1)], follows=True)
+    assert runs.times.of(1) == 0.5
+
+
+def test_a_batch_takes_as_long_as_what_it_is_filled_up_to():
+    """Rows between two sizes are expected to take what the larger one takes."""
+    fake = FakeTime()
+
+    class OneSecondARow(Echo):
+        def run(self, batch, signature_name):
+            fake.now += len(batch["input"])
+            return super().run(batch)
+
+    runs = executor(OneSecondARow(), 64, sizes=(1, 64), clock=fake.clock)
+    for rows in [1, 64] * 60:
+        _run(runs, rows)
+    assert [runs.expected_s(rows) for rows in (1, 2, 64)] == pytest.approx(
+        [1, 64, 64], abs=0.1
+    )
+
+
 def test_what_runs_is_told():
     """While a batch is in the engine its rows and seconds are told, else nothing."""
     fake, seen = FakeTime(), []

@@ -190,6 +190,43 @@ def test_an_empty_queue_blocks_until_a_job_comes(jobs, fake):
     assert fake.waits == [None]
 
 
+def test_a_batch_follows_where_nothing_was_waited_for(holding, fake):
+    """A batch follows the last one unless the taker waited for rows, or held some."""
+    follows = []
+
+    def take():
+        holding.take(FOUR)
+        follows.append(holding.follows)
+
+    _put(holding, *range(12))
+    for _ in range(3):
+        take()
+    fake.at(1001.0, lambda: _put(holding, *range(4), at=1001.0))
+    take()
+    _put(holding, 1, at=1001.0)
+    take()
+    _put(holding, 1, at=1001.0)
+    take()
+    assert follows == [False, True, True, False, False, True]
+
+
+def test_nothing_follows_a_batch_of_dead_jobs(jobs, fake):
+    """Where all that waited were dead, the next batch follows the one before them."""
+    follows = []
+    for wait in (False, True):
+        _put(jobs, 1)
+        jobs.take(FOUR)
+        if wait:
+            fake.at(1001.0, lambda: _put(jobs, 2, is_gone=lambda: True))
+        else:
+            _put(jobs, 2, is_gone=lambda: True)
+        assert jobs.take(FOUR) == []
+        _put(jobs, 3)
+        jobs.take(FOUR)
+        follows.append(jobs.follows)
+    assert follows == [True, False]
+
+
 def test_adaptive_takes_what_is_there(jobs, fake):
     """Under the adaptive rule a taker waits for nobody."""
     _put(jobs, 1)

@@ -13,7 +13,8 @@ class BatchTimes:
     """A line through rows and seconds in which older batches fade.
 
     Nexus (SOSP 2019) describes what the engine takes by the same line, and measures
-    it before it serves. Used by one thread; others may read.
+    it before it serves. One thread feeds it, and others may read; without batching
+    several feed it, and nobody reads.
     """
 
     def __init__(self) -> None:

@@ -19,8 +19,9 @@ class Unbatched:
         self._executor = executor
         self._max_rows = max_rows
         self._closed = False
-        # When each job that runs began.
-        self._running: dict[Job, float] = {}
+        # How many jobs run, and when any batch of theirs ended, or the first began.
+        self._running = 0
+        self._moved_at = 0.0
         self._changed = threading.Condition()
 
     def start(self) -> None:
@@ -40,26 +41,34 @@ class Unbatched:
         with self._changed:
             if self._closed:
                 raise Stopping("the server is stopping")
-            self._running[job] = time.monotonic()
+            if not self._running:
+                self._moved_at = time.monotonic()
+            self._running += 1
         try:
             self._run(job)
         finally:
             with self._changed:
-                del self._running[job]
+                self._running -= 1
+                self._close_if_over()
                 self._changed.notify_all()
 
     def stuck_s(self) -> float:
-        """For how many seconds the job that came first has run; 0: none does."""
+        """For how many seconds jobs have run and no batch has ended; 0: none runs."""
         with self._changed:
-            began_at = min(self._running.values(), default=None)
-        return 0.0 if began_at is None else time.monotonic() - began_at
+            return time.monotonic() - self._moved_at if self._running else 0.0
 
     def close(self, timeout_s: float) -> None:
-        """Let no more jobs in, wait for those that run, and close the engine."""
+        """Let no more jobs in, and wait for those that run.
+
+        The engine is closed with the last one, however long that takes.
+        """
         with self._changed:
             self._closed = True
-            done = self._changed.wait_for(lambda: not self._running, timeout_s)
-        if done:
+            self._close_if_over()
+            self._changed.wait_for(lambda: not self._running, timeout_s)
+
+    def _close_if_over(self) -> None:
+        if self._closed and not self._running:
             self._executor.close()
 
     def _run(self, job: Job) -> None:
@@ -68,3 +77,4 @@ class Unbatched:
             if job.drop_if_dead(time.monotonic()):
                 break
             self._executor.execute([Piece(job, start, min(start + step, job.rows))])
+            self._moved_at = time.monotonic()

@@ -3,6 +3,7 @@
 import math
 import threading
 import time
+from concurrent.futures import FIRST_COMPLETED, ThreadPoolExecutor, wait
 
 import numpy as np
 import pytest
@@ -23,6 +24,7 @@ from app.serving.job import Job
 from app.serving.job_queue import JobQueue
 from app.serving.release import FixedTimeout
 from app.serving.unbatched import Unbatched
+from tests.support.clocks import standing_clock
 from tests.support.engines import (
     Blocks,
     Echo,
@@ -328,7 +330,7 @@ def test_a_batch_takes_as_long_as_what_it_is_filled_up_to(serve):
         one.wait()
     _submit(batcher, 0)
     engine.begun()
-    with pytest.raises(CannotMeetDeadline, match="about 5.0"):
+    with pytest.raises(CannotMeetDeadline, match=r"about 5\.0"):
         _submit(batcher, 1, 2, deadline=time.monotonic() + 4)
 
 
@@ -816,9 +818,48 @@ def test_unbatched_closes_no_engine_that_runs():
     engine.let_go()
     # Longer than a test may take: the end of the request ends the wait.
     runner.close(600)
-    assert engine.closed == 1
+    assert engine.closed
     assert answered(one) == [1]
     request.join()
+
+
+def test_unbatched_the_last_request_closes_the_engine():
+    """Without batching an engine that ran when close gave up is closed all the same."""
+    engine = Blocks()
+    runner = _unbatched(engine)
+    request = threading.Thread(target=runner.submit, args=(job(1),))
+    request.start()
+    engine.wait_until_started()
+    runner.close(0)
+    engine.let_go()
+    request.join()
+    assert engine.closed == 1
+
+
+def test_unbatched_is_stuck_where_no_batch_ends(monkeypatch):
+    """Without batching the time without progress begins anew with each batch's end."""
+    clock = standing_clock(monkeypatch, "app.serving.unbatched")
+    engine = Puppet()
+    runner = _unbatched(engine, sizes=(1,))
+    assert runner.stuck_s() == 0
+    with ThreadPoolExecutor(2) as pool:
+        requests = []
+        for rows in (1, 2):
+            clock.now += 40
+            one = job(*range(rows), deadline=math.inf)
+            requests.append(pool.submit(runner.submit, one))
+            engine.begun()
+        assert runner.stuck_s() == 40
+        clock.now += 40
+        for _ in range(2):
+            engine.finish()
+        engine.begun()
+        wait(requests, return_when=FIRST_COMPLETED)
+        assert runner.stuck_s() == 0
+        clock.now += 5
+        assert runner.stuck_s() == 5
+        engine.finish()
+    assert runner.stuck_s() == 0
 
 
 def test_the_rule_hears_of_the_end_before_a_client_is_back(serve):

@@ -1,6 +1,5 @@
 """The Batcher: request threads fill its bounded queue, one thread drains it."""
 
-import logging
 import math
 import queue
 import threading
@@ -20,8 +19,6 @@ from app.serving.job_queue import JobQueue
 from app.serving.line import rows_in
 from app.serving.observer import Observer
 from app.serving.release import Release
-
-_log = logging.getLogger(__name__)
 
 
 class Batcher:
@@ -96,9 +93,9 @@ class Batcher:
         """Stop in order; may be called twice.
 
         Lets no more jobs in, finishes those inside for up to `timeout_s` seconds,
-        answers the rest with Stopping, then closes the engine. A batch that hangs
-        in the engine can't be ended from outside: its jobs are answered, its
-        thread is left behind.
+        answers the rest with Stopping; the thread then closes the engine. A batch
+        that hangs in the engine can't be ended from outside: its jobs are answered,
+        its thread is left behind.
         """
         self._queue.close()
         if self._thread.ident:
@@ -107,14 +104,18 @@ class Batcher:
         for job in left:
             job.fail(Stopping("the server is stopping"))
         if left:
-            _log.warning("stopped with %d requests unanswered: 503", len(left))
-        if not self._thread.is_alive():
+            text = "stopped with %d requests unanswered: 503"
+            self._executor.log.warning(text, len(left))
+        if not self._thread.ident:
             self._executor.close()
 
     def _drain(self) -> None:
         # A batch lives in a frame of its own, so that an idle thread holds no rows.
-        while self._run_next():
-            pass
+        try:
+            while self._run_next():
+                pass
+        finally:
+            self._executor.close()
 
     def _run_next(self) -> bool:
         pieces = self._queue.take(self._executor.limit)
@@ -125,7 +126,7 @@ class Batcher:
         try:
             self._executor.execute(pieces, follows=self._queue.follows)
         except Exception:  # a fault of ours must not end the thread either
-            _log.exception("a batch could not be run")
+            self._executor.log.exception("a batch could not be run")
             for piece in pieces:
                 piece.job.fail(ModelFailed("the batch could not be run"))
         self._last_rows = rows_in(pieces)

@@ -35,8 +35,8 @@ def compute(
     name = pieces[0].job.signature_name
     try:
         given = engine.run(_batch(pieces, size - rows_in(pieces), stack), name)
-        checked = _checked(given, size, engine.signatures[name])
-        return {name: stack.own(array) for name, array in checked.items()}
+        outputs = checked(given, size, engine.signatures[name])
+        return {name: stack.own(array) for name, array in outputs.items()}
     except BasketError:
         raise
     except BaseException as error:  # a model may raise anything, SystemExit too
@@ -59,8 +59,12 @@ def _batch(pieces: Sequence[Piece], padding: int, stack: Stack) -> Tensors:
     return batch
 
 
-def _checked(outputs: Tensors, rows: int, signature: Signature) -> Tensors:
-    """The outputs that the signature names, each with one row for each row in."""
+def checked(outputs: Tensors, rows: int, signature: Signature) -> Tensors:
+    """The outputs that the signature names, each with one row for each row in.
+
+    Raises:
+        WrongOutputs: one is missing, or has another number of rows.
+    """
     for spec in signature.outputs:
         array = outputs.get(spec.name)
         if array is None:

@@ -4,7 +4,6 @@ A batch that the model fails on runs again by halves, until only the guilty jobs
 left; one that does not fit into the device's memory, in smaller parts.
 """
 
-import logging
 import math
 import time
 from collections.abc import Callable, Mapping, Sequence
@@ -15,14 +14,13 @@ from app.errors import BasketError, ModelBroken, ModelFailed, OutOfDeviceMemory
 from app.serving.batch_times import BatchTimes
 from app.serving.budget import Budget
 from app.serving.ceiling import Ceilings
-from app.serving.execution import compute, padded
+from app.serving.execution import checked, compute, padded
 from app.serving.fuse import Fuse
 from app.serving.job import Key, tell
 from app.serving.line import Piece, cut, rows_in
+from app.serving.model_log import ModelLog
 from app.serving.observer import Observer
 from app.serving.stack import Stacks
-
-_log = logging.getLogger(__name__)
 
 
 class Executor:
@@ -37,6 +35,7 @@ class Executor:
         self,
         engine: Engine,
         observer: Observer,
+        log: ModelLog,
         sizes: Sequence[int],
         known_good: Mapping[str, Tensors] | None = None,
         clock: Callable[[], float] = time.monotonic,
@@ -49,16 +48,18 @@ class Executor:
         """
         self._engine = engine
         self._observer = observer
+        self.log = log
         self._sizes = sizes
         self._clock = clock
         self.times = BatchTimes()
         self.before_answers: Callable[[], object] = lambda: None
         self._ceilings = Ceilings(sizes, clock)
         self._fuses = {
-            name: Fuse(partial(self._computes, name, batch), clock)
+            name: Fuse(partial(self._computes, name, batch), log, clock)
             for name, batch in (known_good or {}).items()
         }
-        # Rows of the batch that runs, and since when; when the last one ended, or was refused.
+        # Rows of the batch that runs, and since when; when the last one ended, or was
+        # refused.
         self._running: tuple[int, float] | None = None
         self._finished_at = clock()
         self._stacks = Stacks()
@@ -107,14 +108,17 @@ class Executor:
             return
         error = self._attempt(pieces, follows=follows)
         succeeded = error is None or self._isolate(pieces, error)
-        if fuse and isinstance(error, ModelFailed) and not succeeded:
-            fuse.batch_failed()
-        elif fuse:
+        if fuse and succeeded:
             fuse.batch_succeeded()
+        elif fuse and isinstance(error, ModelFailed):
+            fuse.batch_failed()
 
     def close(self) -> None:
-        """Close the engine."""
-        self._engine.close()
+        """Close the engine; what it raises is logged."""
+        try:
+            self._engine.close()
+        except Exception:  # an engine may raise anything
+            self.log.exception("its engine did not close in order")
 
     def _isolate(self, pieces: Sequence[Piece], error: BasketError) -> bool:
         """Run a failed batch again in parts until only those fail that must.
@@ -122,7 +126,7 @@ class Executor:
         Says whether any part succeeded.
         """
         rows = rows_in(pieces)
-        _log.error("a batch of %d: %s", rows, error, exc_info=error.__cause__)
+        self.log.error("a batch of %d: %s", rows, error, exc_info=error.__cause__)
         budget = Budget(len(pieces))
         kind = pieces[0].job.key
         failed = [(pieces, error)]
@@ -203,7 +207,8 @@ class Executor:
         (rows, *_) = map(len, batch.values())
         self._running = rows, self._clock()
         try:
-            self._engine.run(batch, signature_name)
+            given = self._engine.run(batch, signature_name)
+            checked(given, rows, self._engine.signatures[signature_name])
         except BaseException:  # a model may raise anything
             return False
         finally:

@@ -6,11 +6,11 @@ for a while, and then asked with that row once more (the circuit breaker of Nyga
 "Release It!", 2007).
 """
 
-import logging
 import time
 from collections.abc import Callable
 
-_log = logging.getLogger(__name__)
+from app.serving.model_log import ModelLog
+
 _BATCHES = 3
 _FIRST_PAUSE_S = 1.0
 _LAST_PAUSE_S = 30.0
@@ -20,13 +20,17 @@ class Fuse:
     """Says whether a model is worth asking. Used by one thread at a time."""
 
     def __init__(
-        self, probe: Callable[[], bool], clock: Callable[[], float] = time.monotonic
+        self,
+        probe: Callable[[], bool],
+        log: ModelLog,
+        clock: Callable[[], float] = time.monotonic,
     ) -> None:
         """Store `probe`, which runs a known good row and says whether that went well.
 
         A test drives `clock`.
         """
         self._probe = probe
+        self._log = log
         self._clock = clock
         self._failures = 0
         self._pause_s = 0.0
@@ -45,16 +49,16 @@ class Fuse:
             self._ask()
 
     def batch_succeeded(self) -> None:
-        """Note that it computed at least some."""
+        """Note that the model computed some row of a batch."""
         self._failures = 0
 
     def _ask(self) -> None:
         self._failures = 0
         if self._probe():
             if self._pause_s:
-                _log.warning("the model computes again")
+                self._log.warning("computes again")
             self._pause_s = 0.0
             return
         self._pause_s = min(max(2 * self._pause_s, _FIRST_PAUSE_S), _LAST_PAUSE_S)
         self._ask_at = self._clock() + self._pause_s
-        _log.error("the model fails on everything; left alone: %.0f s", self._pause_s)
+        self._log.error("fails on everything; left alone: %.0f s", self._pause_s)

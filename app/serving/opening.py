@@ -1,6 +1,5 @@
 """From a version's folder to a model that is warm and takes jobs."""
 
-import logging
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -13,10 +12,13 @@ from app.errors import (
     NotYetLoadable,
     OutOfDeviceMemory,
     Unavailable,
+    WrongOutputs,
 )
 from app.serving.batcher import Batcher
+from app.serving.execution import checked
 from app.serving.executor import Executor
 from app.serving.image_fit import check_image_fit
+from app.serving.model_log import ModelLog
 from app.serving.observer import Observer
 from app.serving.release import release_for
 from app.serving.runner import Runner
@@ -24,8 +26,6 @@ from app.serving.served import ServedModel
 from app.serving.unbatched import Unbatched
 from app.settings import Settings
 from app.settings.model_config import ModelConfig
-
-_log = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True)
@@ -44,19 +44,19 @@ class Opener:
             ModelLoadError: no engine can read the folder, the model does not take what
                 [image] makes, or it fails on rows of zeros.
         """
-        settings = config.settings
+        settings, log = config.settings, ModelLog(name, version)
         engine = self.open_engine(folder, settings)
         try:
             if config.image is not None:
                 check_image_fit(config.image, engine)
             sizes = settings.allowed_batch_sizes or sorted({1, settings.max_batch_size})
-            known_good = warm_up(engine, sizes)
+            known_good = warm_up(engine, sizes, log)
+            observer = self.observe(name, str(version))
+            runner = _runner(engine, settings, observer, log, known_good)
+            runner.start()
         except BaseException:
             engine.close()
             raise
-        observer = self.observe(name, str(version))
-        runner = _runner(engine, settings, observer, known_good)
-        runner.start()
         return ServedModel(
             name,
             version,
@@ -68,38 +68,41 @@ class Opener:
         )
 
 
-def warm_up(engine: Engine, sizes: Sequence[int]) -> dict[str, Tensors]:
+def warm_up(engine: Engine, sizes: Sequence[int], log: ModelLog) -> dict[str, Tensors]:
     """Run batches of blank rows of these increasing sizes, so no client pays for it.
 
     Returns the smallest of them for each signature that computes blank rows.
 
     Raises:
-        ModelLoadError: the model fails on rows of zeros.
+        ModelLoadError: the model fails on rows of zeros, or does not give as many.
     """
     known_good = {}
     for name, signature in engine.signatures.items():
         try:
             for rows in sizes:
-                _run_blank(engine, name, signature, rows, smallest=sizes[0])
+                _run_blank(engine, name, rows, is_least=rows == sizes[0], log=log)
         except ModelLoadError as error:
             if _is_known(signature):
                 raise
-            _log.warning("warm-up of %s: %s; clients may do better", name, error)
+            log.warning("warm-up of %s: %s; clients may do better", name, error)
         else:
             known_good[name] = _blank(signature, sizes[0])
     return known_good
 
 
 def _run_blank(
-    engine: Engine, name: str, signature: Signature, rows: int, smallest: int
+    engine: Engine, name: str, rows: int, *, is_least: bool, log: ModelLog
 ) -> None:
+    signature = engine.signatures[name]
     try:
-        engine.run(_blank(signature, rows), name)
+        checked(engine.run(_blank(signature, rows), name), rows, signature)
     except OutOfDeviceMemory as error:
-        if rows == smallest:
+        if is_least:
             least = "one row" if rows == 1 else f"a batch of {rows} rows"
             raise ModelLoadError(f"not even {least} fits: {error}") from error
-        _log.warning("max_batch_size is too high: %s", error)
+        log.warning("max_batch_size is too high: %s", error)
+    except WrongOutputs as error:
+        raise ModelLoadError(str(error)) from error
     except (Late, Unavailable) as error:
         raise NotYetLoadable(str(error)) from error
     except Exception as error:
@@ -126,15 +129,17 @@ def _runner(
     engine: Engine,
     settings: Settings,
     observer: Observer,
+    log: ModelLog,
     known_good: Mapping[str, Tensors],
 ) -> Runner:
-    sizes, limit = settings.allowed_batch_sizes, settings.max_batch_size
-    observer.batch_limited(limit)
-    max_rows = limit * settings.max_enqueued_batches
+    max_rows = settings.max_batch_size * settings.max_enqueued_batches
+    largest = settings.max_batch_size if settings.batching else max_rows
+    sizes = settings.allowed_batch_sizes or range(1, largest + 1)
+    # A fuse is for one thread.
+    fused = known_good if settings.batching else {}
+    executor = Executor(engine, observer, log, sizes, fused)
+    observer.batch_limited(executor.max_batch_size)
     if not settings.batching:
-        return Unbatched(
-            Executor(engine, observer, sizes or range(1, max_rows + 1)), max_rows
-        )
-    executor = Executor(engine, observer, sizes or range(1, limit + 1), known_good)
+        return Unbatched(executor, max_rows)
     release = release_for(settings, executor.expected_s)
     return Batcher(executor, release, settings.max_enqueued_batches, observer)

@@ -11,6 +11,7 @@ import numpy as np
 from app.engines.base import Engine
 from app.serving.executor import Executor
 from app.serving.job import Job
+from app.serving.model_log import ModelLog
 from app.serving.observer import Observer
 
 _PATIENCE_S = 10
@@ -55,7 +56,7 @@ def executor(
 ) -> Executor:
     """An Executor for batches of any size up to the limit, or of `sizes`."""
     sizes = sizes or range(1, max_batch_size + 1)
-    return Executor(engine, observer or Notes(), sizes, **rest)
+    return Executor(engine, observer or Notes(), ModelLog("m", 1), sizes, **rest)
 
 
 class FakeTime:

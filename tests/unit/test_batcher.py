@@ -617,19 +617,19 @@ def test_close_answers_those_it_can_not_finish(serve, caplog):
     batcher.close(0)
     assert [type(outcome(one)) for one in jobs] == [Stopping] * 3
     assert [record.getMessage() for record in caplog.records] == [
-        "stopped with 3 requests unanswered: 503"
+        "model m version 1: stopped with 3 requests unanswered: 503"
     ]
 
 
 def test_a_hung_engine_is_not_closed_under_its_batch(serve):
-    """An engine that still runs at close is closed by the close after it ended."""
+    """An engine that still runs when close gives up is closed when it has ended."""
     engine = Blocks()
     batcher = serve(engine)
     _submit_and_block(batcher, engine, 1)
     batcher.close(0)
     assert engine.closed == 0
     engine.let_go()
-    batcher.close(10)
+    batcher._thread.join(10)
     assert engine.closed == 1
 
 

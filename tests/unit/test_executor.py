@@ -7,7 +7,14 @@ import pytest
 from hypothesis import assume, given
 from hypothesis import strategies as st
 
-from app.errors import ModelBroken, ModelFailed, OutOfDeviceMemory, Unavailable
+from app.errors import (
+    Late,
+    ModelBroken,
+    ModelFailed,
+    OutOfDeviceMemory,
+    Unavailable,
+    WrongOutputs,
+)
 from app.serving.ceiling import Ceilings
 from app.serving.line import Piece
 from tests.support.engines import (
@@ -292,6 +299,56 @@ def test_rows_that_fail_are_not_a_broken_model():
     assert len(engine.batches) == 20
     for _ in range(10):
         assert isinstance(outcome(_run(runs, 1, first=7.0)[0]), ModelFailed)
+
+
+@pytest.mark.parametrize(
+    "error", [Late("late"), OutOfDeviceMemory("full"), Unavailable("away")]
+)
+def test_what_is_no_success_does_not_count_as_one(error):
+    """A batch that failed for another reason does not make a broken model sound."""
+    engine = Raises(ValueError())
+    engine.poison = 0.0
+    runs = _broken(engine, FakeTime())
+    for each in (ValueError(), ValueError(), error, ValueError()):
+        engine.error = each
+        _run(runs, 1)
+    assert isinstance(outcome(_run(runs, 1)[0]), ModelBroken)
+
+
+def test_a_probe_with_wrong_outputs_has_failed():
+    """A model that gives one row for all of them is broken, whatever it raises."""
+    runs = _broken(TooFewRows(), FakeTime())
+    for _ in range(3):
+        assert isinstance(outcome(_run(runs, 1)[0]), WrongOutputs)
+    assert isinstance(outcome(_run(runs, 1)[0]), ModelBroken)
+
+
+def test_what_is_logged_says_of_which_model(caplog):
+    """A batch that fails, a broken model and one that recovers name their model."""
+    fake, engine = FakeTime(), Poisoned(*range(64))
+    runs = _broken(engine, fake)
+    for _ in range(3):
+        _run(runs, 1)
+    engine.marks = ()
+    fake.now += 1
+    _run(runs, 1)
+    text = "model m version 1: "
+    assert [record.getMessage() for record in caplog.records] == [
+        *[f"{text}a batch of 1: the model failed (ValueError)"] * 3,
+        f"{text}fails on everything; left alone: 1 s",
+        f"{text}computes again",
+    ]
+
+
+def test_an_engine_that_can_not_be_closed_is_logged(caplog):
+    """Whatever an engine raises when it is closed ends no thread."""
+
+    class CanNotClose(Echo):
+        def close(self):
+            raise OSError("no")
+
+    executor(CanNotClose(), 4).close()
+    assert "model m version 1: its engine did not close in order" in caplog.text
 
 
 def test_pauses_grow_to_half_a_minute():

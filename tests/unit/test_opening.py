@@ -12,13 +12,15 @@ from app.errors import (
     Unavailable,
 )
 from app.serving.batcher import Batcher
+from app.serving.model_log import ModelLog
 from app.serving.opening import Opener, warm_up
 from app.serving.unbatched import Unbatched
 from app.settings import Settings
 from app.settings.model_config import ModelConfig
-from tests.support.engines import Echo, Fails
+from tests.support.engines import Echo, Fails, OneValue, OutputMissing
 from tests.support.jobs import Notes, answered, job
 
+LOG = ModelLog("m", 1)
 FLOAT32, STRING = np.dtype(np.float32), np.dtype(object)
 
 
@@ -59,7 +61,7 @@ def test_warm_up_tells_what_a_model_computes():
 
     engine = OneOfTwo()
     engine.signatures = {"a": Signature((good,), ()), "b": Signature((bad,), ())}
-    known_good = warm_up(engine, (2, 4))
+    known_good = warm_up(engine, (2, 4), LOG)
     assert {name: len(batch["good"]) for name, batch in known_good.items()} == {"a": 2}
 
 
@@ -80,7 +82,7 @@ def test_warm_up_feeds_what_each_signature_wants():
         "picture": Signature((image, scale), ()),
         "text": Signature((words,), ()),
     }
-    warm_up(engine, (1, 5))
+    warm_up(engine, (1, 5), LOG)
     looks = {
         name: {key: (rows.dtype, rows.shape) for key, rows in batch.items()}
         for name, batch in given.items()
@@ -102,7 +104,24 @@ def test_a_model_that_fails_on_rows_of_zeros_is_refused(size):
                 engine=Fails(ValueError("secret"), size),
             ),
             (1, 4),
+            LOG,
         )
+
+
+@pytest.mark.parametrize(
+    ("engine", "text"),
+    [
+        pytest.param(OneValue, "gave 0 rows of 'output' for 1 rows", id="one value"),
+        pytest.param(OutputMissing, "gave no output 'output'", id="missing"),
+    ],
+)
+def test_a_model_that_does_not_give_its_outputs_is_refused(engine, text):
+    """A model whose outputs are no rows, or not those it names, is not served."""
+    specs = [(TensorSpec(name, FLOAT32, (1,)),) for name in ("input", "output")]
+    wrong = engine()
+    wrong.signatures = {DEFAULT_SIGNATURE: Signature(*specs)}
+    with pytest.raises(ModelLoadError, match=text):
+        warm_up(wrong, (1, 4), LOG)
 
 
 @pytest.mark.parametrize(
@@ -112,7 +131,8 @@ def test_a_model_that_fails_on_rows_of_zeros_is_refused(size):
 )
 def test_a_model_may_refuse_rows_that_are_made_up(spec, caplog):
     """A model that raises on empty strings or sizes of 1 is served, with a warning."""
-    warm_up(_wants(spec, engine=Fails(ValueError("secret"), 1, 4)), (1, 4))
+    warm_up(_wants(spec, engine=Fails(ValueError("secret"), 1, 4)), (1, 4), LOG)
+    assert "model m version 1: warm-up of serving_default" in caplog.text
     assert "rows of zeros (ValueError); clients may do better" in caplog.text
     assert "secret" not in caplog.text
 
@@ -121,12 +141,14 @@ def test_a_model_may_refuse_rows_that_are_made_up(spec, caplog):
 def test_a_model_whose_server_is_away_may_come(error):
     """A warm-up that another server does not answer now can be tried again."""
     with pytest.raises(NotYetLoadable, match=r"^away$"):
-        warm_up(_wants(TensorSpec("input", FLOAT32, (1,)), engine=Fails(error, 1)), [1])
+        warm_up(
+            _wants(TensorSpec("input", FLOAT32, (1,)), engine=Fails(error, 1)), [1], LOG
+        )
 
 
 def test_a_full_batch_that_does_not_fit_is_tolerated():
     """A model whose memory is too small for a full batch is served all the same."""
-    warm_up(Fails(OutOfDeviceMemory("4 rows do not fit"), 4), (1, 4))
+    warm_up(Fails(OutOfDeviceMemory("4 rows do not fit"), 4), (1, 4), LOG)
 
 
 def test_a_row_that_does_not_fit_is_not_tolerated():
@@ -136,7 +158,7 @@ def test_a_row_that_does_not_fit_is_not_tolerated():
         engine=Fails(OutOfDeviceMemory("1 row does not fit"), 1),
     )
     with pytest.raises(ModelLoadError, match="not even one row fits: 1 row does not"):
-        warm_up(engine, (1, 4))
+        warm_up(engine, (1, 4), LOG)
 
 
 def test_a_smallest_size_that_does_not_fit_is_not_tolerated():
@@ -146,7 +168,7 @@ def test_a_smallest_size_that_does_not_fit_is_not_tolerated():
         engine=Fails(OutOfDeviceMemory("2 rows do not"), 2),
     )
     with pytest.raises(ModelLoadError, match="not even a batch of 2 rows fits: 2 rows"):
-        warm_up(engine, (2, 4))
+        warm_up(engine, (2, 4), LOG)
 
 
 @pytest.mark.parametrize(
@@ -159,6 +181,40 @@ def test_an_engine_that_can_not_be_warmed_is_closed(tmp_path, error):
     with pytest.raises((ModelLoadError, SystemExit)):
         opener.open("flowers", 1, tmp_path, ModelConfig(Settings()))
     assert engine.closed == 1
+
+
+def test_an_engine_without_a_thread_is_closed(tmp_path, monkeypatch):
+    """Where no thread can be started for a model, its engine is closed."""
+
+    def start(_):
+        raise RuntimeError("can't start new thread")
+
+    monkeypatch.setattr(Batcher, "start", start)
+    engine = Echo()
+    opener = Opener(lambda *_: Notes(), lambda *_: engine)
+    with pytest.raises(RuntimeError):
+        opener.open("flowers", 1, tmp_path, ModelConfig(Settings()))
+    assert engine.closed == 1
+
+
+@pytest.mark.parametrize(
+    ("limits", "rows"),
+    [
+        pytest.param({}, 4, id="batching"),
+        pytest.param({"batching": False}, 4 * 16, id="unbatched"),
+        pytest.param(
+            {"batching": False, "allowed_batch_sizes": (2, 4)}, 4, id="allowed sizes"
+        ),
+    ],
+)
+def test_the_largest_batch_that_may_run_is_shown(tmp_path, limits, rows):
+    """The observer is told how many rows a batch may have, without batching too."""
+    notes = Notes()
+    opener = Opener(lambda *_: notes, lambda *_: Echo())
+    settings = Settings(max_batch_size=4, max_enqueued_batches=16, **limits)
+    model = opener.open("flowers", 1, tmp_path, ModelConfig(settings))
+    model.runner.close(10)
+    assert notes.limits == [rows]
 
 
 @pytest.mark.parametrize(

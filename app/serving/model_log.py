@@ -1,0 +1,43 @@
+"""What is logged of a version that serves: each line says whose it is."""
+
+import logging
+import time
+from collections.abc import Callable
+from typing import Any
+
+_TRACEBACK_EVERY_S = 60.0
+
+
+class ModelLog(logging.LoggerAdapter[logging.Logger]):
+    """Begins each line with the model and its version.
+
+    At most one error a minute has its traceback, so that a client whose rows fail does
+    not fill the disk.
+    """
+
+    def __init__(
+        self, name: str, version: int, clock: Callable[[], float] = time.monotonic
+    ) -> None:
+        """Store whose log it is; a test drives `clock`, which is in seconds."""
+        super().__init__(logging.getLogger(__name__), {})
+        self._model = name, version
+        self._clock = clock
+        self._traceback_at = clock()
+
+    def log(
+        self,
+        level: int,
+        msg: object,
+        *args: object,
+        exc_info: Any = None,
+        **rest: Any,
+    ) -> None:
+        """Write a line; all the other methods do it with this one."""
+        if exc_info:
+            now = self._clock()
+            if now < self._traceback_at:
+                exc_info = None
+            else:
+                self._traceback_at = now + _TRACEBACK_EVERY_S
+        text = f"model %s version %s: {msg}"
+        super().log(level, text, *self._model, *args, exc_info=exc_info, **rest)

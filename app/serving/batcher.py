@@ -163,14 +163,14 @@ class Batcher:
             )
 
     def _run_in_s(
-        self, rows: int, kind: Key, running: tuple[int, float] | None
+        self, rows: int, key: Key, running: tuple[int, float] | None
     ) -> float:
         """The seconds in which the next so many rows will have run; 0: not known.
 
         What is left of the batch that is `running`, the full batches, and a last one,
         taken to be as large as the one before.
         """
-        expected_s, limit = self._executor.expected_s, self._executor.limit(kind)
+        expected_s, limit = self._executor.expected_s, self._executor.limit(key)
         full, rest = divmod(rows, limit)
         run_s = self._executor.times.margin_s()
         if full:

@@ -15,13 +15,13 @@ from app.serving.job import Key
 
 _FIRST_RETRY_S = 60.0
 _LAST_RETRY_S = 3600.0
-# Kinds of rows whose ceilings are remembered; clients may send any shape to a model
+# Keys whose ceilings are remembered; clients may send any shape to a model
 # that leaves sizes free.
-_MAX_KINDS = 64
+_MAX_KEYS = 64
 
 
 class Ceilings:
-    """For each kind of rows, how many of them a batch may have now.
+    """For each key, how many rows of it a batch may have now.
 
     `sizes` are the batch sizes there are, increasing; the last is the limit where
     nothing has failed yet. Safe to use from several threads.
@@ -36,35 +36,35 @@ class Ceilings:
         self._searches: dict[Key, _Search] = {}
         self._changing = threading.Lock()
 
-    def limit(self, kind: Key) -> int:
-        """The most rows to put into the next batch of this kind; at least one size."""
-        search = self._searches.get(kind)
+    def limit(self, key: Key) -> int:
+        """The most rows to put into the next batch of this key; at least one size."""
+        search = self._searches.get(key)
         if search is None:
             return self._sizes[-1]
         return self._sizes[search.next_try(self._clock())]
 
     def lowest(self) -> int:
-        """The lowest limit of all kinds: what the gauge shows."""
+        """The lowest limit of all keys: what the gauge shows."""
         with self._changing:
-            kinds = list(self._searches)
-        return min(map(self.limit, kinds), default=self._sizes[-1])
+            keys = list(self._searches)
+        return min(map(self.limit, keys), default=self._sizes[-1])
 
-    def fitted(self, kind: Key, rows: int) -> bool:
+    def fitted(self, key: Key, rows: int) -> bool:
         """Note that a batch of so many rows ran; say whether a limit may have moved."""
-        if kind not in self._searches:
+        if key not in self._searches:
             return False
         with self._changing:
-            search = self._searches.get(kind)
+            search = self._searches.get(key)
             return search is not None and search.fitted(self._place(rows))
 
-    def overflowed(self, kind: Key, rows: int) -> bool:
+    def overflowed(self, key: Key, rows: int) -> bool:
         """Note that so many rows did not fit; the limit moves."""
         with self._changing:
-            search = self._searches.get(kind)
+            search = self._searches.get(key)
             if search is None:
-                if len(self._searches) == _MAX_KINDS:
+                if len(self._searches) == _MAX_KEYS:
                     del self._searches[next(iter(self._searches))]
-                search = self._searches[kind] = _Search(len(self._sizes))
+                search = self._searches[key] = _Search(len(self._sizes))
             search.overflowed(self._place(rows), self._clock())
         return True
 

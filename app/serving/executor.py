@@ -69,12 +69,12 @@ class Executor:
         """The most rows that any batch may have."""
         return self._sizes[-1]
 
-    def limit(self, kind: Key) -> int:
-        """The most rows that a batch of this kind may have now."""
-        return self._ceilings.limit(kind)
+    def limit(self, key: Key) -> int:
+        """The most rows that a batch of this key may have now."""
+        return self._ceilings.limit(key)
 
     def lowest_limit(self) -> int:
-        """The most rows that a batch of any kind may have now."""
+        """The most rows that a batch of any key may have now."""
         return self._ceilings.lowest()
 
     def running(self) -> tuple[int, float] | None:
@@ -128,7 +128,7 @@ class Executor:
         rows = rows_in(pieces)
         self.log.error("a batch of %d: %s", rows, error, exc_info=error.__cause__)
         budget = Budget(len(pieces))
-        kind = pieces[0].job.key
+        key = pieces[0].job.key
         failed = [(pieces, error)]
         while failed:
             group, error = failed.pop()
@@ -136,7 +136,7 @@ class Executor:
             if not parts:
                 _fail(group, error)
             # Cut as late as can be: each part may lower the limit for the next.
-            for part in cut(parts, lambda: self.limit(kind)):
+            for part in cut(parts, lambda: self.limit(key)):
                 wanted = [p for p in part if not p.job.drop_if_dead(self._clock())]
                 if wanted:
                     self._observer.batch_reran()
@@ -164,7 +164,7 @@ class Executor:
         self, pieces: Sequence[Piece], *, follows: bool = False
     ) -> BasketError | None:
         """Run the pieces as one batch; answers them, or returns why that failed."""
-        rows, kind = rows_in(pieces), pieces[0].job.key
+        rows, key = rows_in(pieces), pieces[0].job.key
         size = padded(rows, self._sizes)
         started_at = self._clock()
         self._running = rows, started_at
@@ -184,20 +184,20 @@ class Executor:
         self._observer.batch_ran(rows, finished_at - started_at)
         since = self._finished_at if follows else started_at
         self._finished_at = finished_at
-        self._learn(kind, size, finished_at - since, failure)
+        self._learn(key, size, finished_at - since, failure)
         if failure is None:
             self.before_answers()
             _answer(pieces, outputs, finished_at)
         return failure
 
     def _learn(
-        self, kind: Key, size: int, seconds: float, failure: BasketError | None
+        self, key: Key, size: int, seconds: float, failure: BasketError | None
     ) -> None:
         if failure is None:
             self.times.saw(size, seconds)
-            moved = self._ceilings.fitted(kind, size)
+            moved = self._ceilings.fitted(key, size)
         elif isinstance(failure, OutOfDeviceMemory):
-            moved = self._ceilings.overflowed(kind, size)
+            moved = self._ceilings.overflowed(key, size)
         else:
             return
         if moved:

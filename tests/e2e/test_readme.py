@@ -3,7 +3,7 @@
 import json
 import os
 import re
-import shutil
+import shlex
 import signal
 import subprocess
 import sys
@@ -23,6 +23,11 @@ from tests.support.server import (
 
 README = (ROOT / "README.md").read_text()
 COMMANDS = re.findall(r"^\$ (.*)$", README, re.M)
+# The predictions that it shows: of the 7, and of a model of yours.
+SHOWN = [
+    json.loads(line)["predictions"]
+    for line in re.findall(r'^\{"predictions":.*\}$', README, re.M)
+]
 
 
 @pytest.fixture(scope="module")
@@ -48,7 +53,7 @@ def made(tmp_path_factory, only_digits):
     process.wait(60)
 
 
-def _shell(command, port, timeout_s=280):
+def _shell(command, port, timeout_s=280, cwd=ROOT):
     environ = {
         **os.environ,
         "PATH": f"{Path(sys.executable).parent}:{os.environ['PATH']}",
@@ -56,7 +61,7 @@ def _shell(command, port, timeout_s=280):
     return subprocess.run(
         command.replace("127.0.0.1:8000", f"127.0.0.1:{port}"),
         shell=True,
-        cwd=ROOT,
+        cwd=cwd,
         env=environ,
         capture_output=True,
         text=True,
@@ -71,6 +76,9 @@ def test_the_readme_has_the_commands_that_are_tested_here():
         "make serve",
         'curl -F "file=@samples/7.png" http://127.0.0.1:8000/predict',
         "curl -d @samples/7.json http://127.0.0.1:8000/predict",
+        "mkdir -p models/mine/1",
+        "curl -d '{\"instances\": [[1, 2]]}' "
+        "http://127.0.0.1:8000/v1/models/mine:predict",
         "curl http://127.0.0.1:8000/readyz",
         "BASKET_DEFAULT_MODEL=mine make serve",
         ".venv/bin/flask --app wsgi models fetch mobilenet_v2",
@@ -83,11 +91,10 @@ def test_the_readme_has_the_commands_that_are_tested_here():
 
 def test_the_curl_answers_the_right_digit(made):
     """`make serve` and the README's curl read a handwritten 7."""
-    (curl,) = [command for command in COMMANDS if command.startswith("curl -d")]
+    (curl,) = [command for command in COMMANDS if "-d @samples/7.json" in command]
     (probabilities,) = json.loads(_shell(curl, made.port))["predictions"]
     assert probabilities.index(max(probabilities)) == 7
-    (shown,) = re.findall(r'^\{"predictions":\[\[(.*)\]\]\}$', README, re.M)
-    expected = [float(number) for number in shown.split(",")]
+    (expected,) = SHOWN[0]
     assert probabilities == pytest.approx(expected, abs=1e-5)
 
 
@@ -132,27 +139,25 @@ def test_the_fetched_model_is_served(tmp_path):
 
 
 def test_a_model_of_yours_is_served(tmp_path):
-    """A model that is saved where the README says is found by a running server."""
-    (path,) = re.findall(r"save it as `models/(\S+)`", README)
-    (route,) = re.findall(r"answers on `(/v1/\S+)`", README)
+    """A model that is saved as the README says is found by a running server."""
+    (mkdir,) = [command for command in COMMANDS if command.startswith("mkdir")]
+    (ask,) = [command for command in COMMANDS if "/mine:predict" in command]
     (curl,) = [command for command in COMMANDS if command.endswith("/readyz")]
-    (start,) = [command for command in COMMANDS if "DEFAULT_MODEL=mine" in command]
-    digits = (ROOT / "models" / "digits").resolve()
-    (tmp_path / "digits").symlink_to(digits)
-    rows = json.loads((ROOT / "samples/7.json").read_text())
-    (name,) = re.findall(r"BASKET_DEFAULT_MODEL=(\S+) make serve", start)
-    with serving("--threads=4", model_dir=str(tmp_path)) as server:
-        file = tmp_path / path
-        file.parent.mkdir(parents=True)
-        shutil.copy(digits / "1" / "model.keras", file)
+    (script,) = re.findall(r"^```python\n(.*?)^```$", README, re.M | re.S)
+    (name,) = re.findall(r"BASKET_DEFAULT_MODEL=(mine) make serve", README)
+    models = tmp_path / "models"
+    models.mkdir()
+    (models / "digits").symlink_to((ROOT / "models" / "digits").resolve())
+    with serving("--threads=4", model_dir=str(models)) as server:
+        _shell(mkdir, server.port, cwd=tmp_path)
+        _shell(f"python -c {shlex.quote(script)}", server.port, cwd=tmp_path)
         wait_until(
             lambda: name in server.request("GET", "/readyz").json()["models"], 60
         )
-        reply = server.request("POST", route, json.dumps(rows).encode())
-        assert reply.status == 200
+        assert json.loads(_shell(ask, server.port))["predictions"] == SHOWN[1]
         said = json.loads(_shell(curl, server.port))
         (shown,) = said["models"][name]["inputs"]
-        assert (shown["name"], shown["shape"]) == ("image", [8, 8, 1])
+        assert (shown["name"], shown["shape"]) == ("prices", [2])
 
 
 def test_the_error_that_is_shown_is_the_error_that_is_sent(made):

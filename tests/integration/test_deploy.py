@@ -287,6 +287,20 @@ def test_the_metrics_are_kept_inside(tmp_path, basket):
 
 
 @with_nginx
+def test_what_is_commented_out_refuses_who_has_a_key(tmp_path, basket):
+    """The file's own lines keep the repository and the metrics inside, as JSON."""
+    paths = ("/v2/repository/models/till/unload", "/metrics")
+    lines = ("location /v2/repository/ {", "location = /metrics {")
+    added = {f"# {line}": line for line in lines}
+    with proxy(tmp_path / "nginx", basket.port, replacing=added) as nginx:
+        for path in paths:
+            reply = nginx.request("POST", path)
+            assert reply.status == 403
+            assert _is_json_error(reply)
+        assert nginx.request("GET", "/v2").status == 200
+
+
+@with_nginx
 def test_basket_stops_and_comes_back(tmp_path):
     """A slow answer outlives SIGTERM; then 503 as JSON, until Basket is there again."""
     models = made(tmp_path / "models")

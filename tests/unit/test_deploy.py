@@ -68,6 +68,22 @@ def test_compose_files_fit_the_specification():
 
 
 @every_file
+def test_what_compose_comments_is_a_setting(file):
+    """The API keys that are commented out have the name and place of a setting."""
+    text = re.sub(r"# (?=BASKET_)", "", file.read_text())
+    environment = YAML(typ="safe").load(text)["services"]["basket"]["environment"]
+    assert "BASKET_API_KEYS" in environment
+    assert set(environment) <= set(variables())
+
+
+def test_all_start_with_as_many_threads():
+    """The unit, the compose files and the image give a worker as many threads."""
+    files = [DEPLOY / "basket.service", ROOT / "Dockerfile", *COMPOSE]
+    given = [re.findall(r"--threads=(\d+)", file.read_text()) for file in files]
+    assert given == [["64"]] * 4
+
+
+@every_file
 def test_what_compose_mounts_is_there(file):
     """Each mounted file or folder is in the repository, or is made by an export."""
     services = YAML(typ="safe").load(file)["services"]

@@ -321,7 +321,6 @@ def test_every_scale_can_be_exported(keras, applications, tmp_path):
 def test_the_lines_on_the_page_scale_in_the_graph(keras, tmp_path, monkeypatch):
     """vision.md's lines put the scaling into a model, and the answers stay."""
     (lines,) = re.findall(r"```python\n(.*?)```", VISION.read_text(), re.DOTALL)
-    (tmp_path / "models" / "till" / "2").mkdir(parents=True)
     monkeypatch.chdir(tmp_path)
     image = keras.Input((8, 9, 3))
     model = keras.Model(image, keras.layers.Dense(4)(image))

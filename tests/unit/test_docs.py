@@ -5,8 +5,9 @@ from pathlib import Path
 
 import pytest
 from prometheus_client import REGISTRY
+from ruamel.yaml import YAML
 
-from app import create_app
+from app import create_app, errors
 from app.settings import Settings, variables
 
 ROOT = Path(__file__).parents[2]
@@ -14,6 +15,7 @@ README = (ROOT / "README.md").read_text()
 OPERATIONS = (ROOT / "docs" / "operations.md").read_text()
 # A package and its version; what it has extras for stands between.
 PIN = re.compile(r"^([\w.-]+)(?:\[[^]]*\])?==(\S+)", re.M)
+yaml = YAML(typ="safe")
 DOCUMENTS = [ROOT / "README.md", ROOT / "CHANGELOG.md", *ROOT.glob("docs/*.md")]
 
 
@@ -50,6 +52,41 @@ def test_every_series_is_in_the_operators_page(tmp_path):
     for series in ours:
         name = f"{series.name}_total" if series.type == "counter" else series.name
         assert f"| `{name}` |" in OPERATIONS
+
+
+def test_every_reason_is_in_the_operators_page():
+    """The page has a row with each reason for which a prediction is turned away."""
+    kinds, reasons = [errors.BasketError], set()
+    while kinds:
+        kinds += kinds.pop().__subclasses__()
+        reasons |= {kind.reason for kind in kinds}
+    # What only Flask answers is not counted.
+    reasons -= {errors.Forbidden.reason}
+    (table,) = re.findall(r"^\| reason \| status \|.*\n((?:\|.*\n)+)", OPERATIONS, re.M)
+    rows = [row.split("|")[1] for row in table.splitlines()]
+    assert {name for row in rows for name in re.findall(r"`(\w+)`", row)} == reasons
+
+
+def test_what_the_operators_page_configures_is_there():
+    """Its YAML can be read, and its rules ask for series and reasons that exist."""
+    files = [
+        yaml.load(text) for text in re.findall(r"```yaml\n(.*?)```", OPERATIONS, re.S)
+    ]
+    (alerts,) = [file["groups"][0]["rules"] for file in files if "groups" in file]
+    (scraped,) = [file["scrape_configs"] for file in files if "scrape_configs" in file]
+    asked = " ".join(rule["expr"] for rule in alerts)
+    samples = {
+        f"{series.name}{end}"
+        for series in REGISTRY.collect()
+        for end in ("", "_total", "_bucket", "_sum", "_count")
+    }
+    series = set(re.findall(r"\bbasket_\w+", asked))
+    assert len(series) == 4
+    assert series <= samples
+    jobs = {job["job_name"] for job in scraped}
+    assert set(re.findall(r'job="([\w-]+)"', asked)) <= jobs
+    for reason in "|".join(re.findall(r'reason=~"([^"]*)"', asked)).split("|"):
+        assert f"`{reason.removesuffix('.*')}" in OPERATIONS
 
 
 @pytest.mark.parametrize("document", DOCUMENTS, ids=lambda path: path.name)

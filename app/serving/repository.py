@@ -69,6 +69,8 @@ def _read(folder: Path, settings: Settings) -> ModelFolder | None:
         config = SettingsError(f"its folder can't be read now: {error.strerror}")
     except SettingsError as error:
         config = error
+    except Exception as error:  # must not end the scan of the others
+        config = SettingsError(f"can't be read ({type(error).__name__})")
     return ModelFolder(folder.name, versions, config)
 
 

@@ -134,7 +134,7 @@ def _classes(name: object, folder: Path) -> tuple[ImageClass, ...]:
         content = json.loads((folder / name).read_text(encoding="utf-8"))
     except OSError as error:
         raise SettingsError(f"{place}: {error.strerror}") from error
-    except ValueError as error:
+    except (ValueError, RecursionError) as error:  # too many digits, or brackets, too
         raise SettingsError(f"{place} is not JSON: {error}") from error
     classes = _listed(content) if isinstance(content, list) else _indexed(content)
     if not classes:

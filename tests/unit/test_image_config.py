@@ -107,6 +107,7 @@ def test_what_cannot_be_is_told(refusal, lines, expected):
         pytest.param([], id="nothing"),
         pytest.param({}, id="an empty index"),
         pytest.param("tench", id="not JSON"),
+        pytest.param("[" * 100_000, id="too many brackets"),
         pytest.param('"tench"', id="a string"),
         pytest.param([1, 2], id="numbers"),
         pytest.param({"0": ["a", "b"], "2": ["a", "b"]}, id="a gap"),

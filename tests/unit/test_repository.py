@@ -63,6 +63,22 @@ def test_a_bad_configuration_spoils_only_its_own_model(tmp_path):
     assert not isinstance(found["pears"].config, SettingsError)
 
 
+def test_whatever_a_model_s_configuration_raises_spoils_only_its_own_model(
+    tmp_path, monkeypatch
+):
+    """An error that nobody foresaw is that model's own, and the scan goes on."""
+    for name in ("apples", "pears"):
+        (tmp_path / name / "1").mkdir(parents=True)
+
+    def read(folder, settings):
+        return 1 // (folder.name == "pears")
+
+    monkeypatch.setattr("app.serving.repository.read_model_config", read)
+    found = _scan(tmp_path)
+    assert str(found["apples"].config) == "can't be read (ZeroDivisionError)"
+    assert found["pears"].config == 1
+
+
 def test_a_folder_that_can_not_be_read_spoils_only_its_own_model(tmp_path):
     """A model whose folder can't be read is found, and says so in place of versions."""
     (tmp_path / "apples").symlink_to(TOO_LONG)

@@ -35,9 +35,9 @@ def open_engine(folder: Path, settings: Settings) -> Engine:
     """
     for name, pattern in _MODULE_BY_FILE.items():
         if (folder / name).is_file():
-            if settings.engine == "jax":
-                # Whoever imports Keras first decides this, and TensorFlow imports it.
-                os.environ["KERAS_BACKEND"] = "jax"
+            # Whoever imports Keras first decides this, and TensorFlow imports it.
+            backend = "jax" if settings.engine == "jax" else "tensorflow"
+            os.environ["KERAS_BACKEND"] = backend
             module = f"app.engines.{pattern.format(engine=settings.engine)}"
             engines = cast(_EngineModule, import_module(module))
             return engines.open_engine(folder / name, settings)

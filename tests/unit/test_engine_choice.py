@@ -1,6 +1,7 @@
 """What BASKET_ENGINE chooses, and how another engine's answers are judged."""
 
 import logging
+import os
 from pathlib import Path
 
 import numpy as np
@@ -35,6 +36,12 @@ def _reference():
     return Reference(SIGNATURE, ROWS, ANSWERS, weight_bytes=8)
 
 
+@pytest.fixture(autouse=True)
+def _the_backend_stays(monkeypatch):
+    """Opening an engine sets it, and it has to be as before for other tests."""
+    monkeypatch.setenv("KERAS_BACKEND", "tensorflow")
+
+
 @pytest.mark.parametrize("file", ["model.keras", "model.h5"])
 @pytest.mark.parametrize("engine", ["tensorflow", "jax", "openvino"])
 def test_the_setting_chooses_for_keras_files(tmp_path, monkeypatch, file, engine):
@@ -46,14 +53,35 @@ def test_the_setting_chooses_for_keras_files(tmp_path, monkeypatch, file, engine
         raise ModelLoadError
 
     monkeypatch.setattr(engines, "import_module", import_module)
-    # For jax it is set, and has to be as before for other tests.
-    monkeypatch.setenv("KERAS_BACKEND", "tensorflow")
     (tmp_path / file).touch()
     with pytest.raises(ModelLoadError):
         engines.open_engine(tmp_path, Settings(engine=engine))
     assert imported == [f"app.engines.keras_{engine}"]
     folder = Path(engines.__file__).parent
     assert (folder / f"keras_{engine}.py").is_file()
+
+
+@pytest.mark.parametrize("file", ["model.keras", "saved_model.pb"])
+@pytest.mark.parametrize(
+    ("engine", "backend"),
+    [("tensorflow", "tensorflow"), ("openvino", "tensorflow"), ("jax", "jax")],
+)
+def test_the_setting_alone_chooses_what_keras_runs_on(
+    tmp_path, monkeypatch, file, engine, backend
+):
+    """Whatever the environment says, and whatever is loaded first and brings Keras."""
+    monkeypatch.setenv("KERAS_BACKEND", "numpy")
+    told = []
+
+    def import_module(name):
+        told.append(os.environ["KERAS_BACKEND"])
+        raise ModelLoadError
+
+    monkeypatch.setattr(engines, "import_module", import_module)
+    (tmp_path / file).touch()
+    with pytest.raises(ModelLoadError):
+        engines.open_engine(tmp_path, Settings(engine=engine))
+    assert told == [backend]
 
 
 def test_other_files_run_as_ever(tmp_path, monkeypatch):

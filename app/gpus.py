@@ -48,18 +48,30 @@ def _ask(number: int) -> Gpu | None:
 
 
 def visible(environ: Mapping[str, str] = os.environ) -> tuple[Gpu, ...]:
-    """The GPUs that CUDA_VISIBLE_DEVICES leaves to this process, in its order."""
+    """The GPUs that CUDA_VISIBLE_DEVICES leaves to this process, in its order.
+
+    As in CUDA, what stands behind a name of no GPU does not count, and a list that
+    names a GPU twice leaves none.
+    """
     there = installed()
     allowed = environ.get("CUDA_VISIBLE_DEVICES")
     if allowed is None:
         return there
-    names = [name for part in allowed.split(",") if (name := part.strip())]
-    return tuple(
-        gpu
-        for name in names
-        for gpu in there
-        if name == str(gpu.number) or (not name.isdigit() and gpu.uuid.startswith(name))
-    )
+    found: list[Gpu] = []
+    for part in allowed.split(","):
+        gpu = _named(part.strip(), there)
+        if gpu is None:
+            break
+        found.append(gpu)
+    return tuple(found) if len(set(found)) == len(found) else ()
+
+
+def _named(name: str, there: Sequence[Gpu]) -> Gpu | None:
+    """The GPU of this number, or whose UUID begins so."""
+    for gpu in there:
+        if name == str(gpu.number) or (name[:4] == "GPU-" and gpu.uuid.startswith(name)):
+            return gpu
+    return None
 
 
 def choose(wanted: tuple[int, ...] | None, there: Sequence[Gpu]) -> tuple[int, ...]:

@@ -187,23 +187,29 @@ def test_a_lambda_layer_is_not_run(keras, reopened):
         reopened(model)
 
 
+TWO_GPUS = (gpus.Gpu(0, "GPU-a", 16384), gpus.Gpu(1, "GPU-b", 8192))
+BOTH_GROW = [("GPU:0", "grows"), ("GPU:1", "grows")]
+
+
 @pytest.mark.parametrize(
-    ("fraction", "expected"),
+    ("fraction", "there", "expected"),
     [
-        pytest.param(0.25, [("GPU:0", 4096), ("GPU:1", 2048)], id="a share"),
-        pytest.param(None, [("GPU:0", "grows"), ("GPU:1", "grows")], id="no share"),
+        pytest.param(0.25, TWO_GPUS, [("GPU:0", 4096), ("GPU:1", 2048)], id="a share"),
+        pytest.param(None, TWO_GPUS, BOTH_GROW, id="no share"),
+        pytest.param(None, (), BOTH_GROW, id="no share, and no NVML"),
+        pytest.param(0.25, TWO_GPUS[:1], BOTH_GROW, id="NVML knows others"),
     ],
 )
 def test_the_memory_fraction_becomes_a_limit(
-    keras_tensorflow, monkeypatch, fraction, expected
+    keras_tensorflow, monkeypatch, fraction, there, expected
 ):
-    """Each visible GPU is capped at its share; TensorFlow's calls are recorded only.
+    """Each visible GPU is capped at its share, where NVML knows how large it is.
 
-    No GPU can be had, so both its list of devices and NVML's are made up.
+    No GPU can be had: TensorFlow's calls are recorded only, and its list of devices
+    is made up, as is NVML's.
     """
     config = keras_tensorflow.tf.config
     devices = [SimpleNamespace(name="GPU:0"), SimpleNamespace(name="GPU:1")]
-    there = (gpus.Gpu(0, "GPU-a", 16384), gpus.Gpu(1, "GPU-b", 8192))
     calls = []
     monkeypatch.setattr(config, "list_physical_devices", lambda kind: devices)
     monkeypatch.setattr(gpus, "visible", lambda: there)

@@ -68,8 +68,9 @@ def visible(environ: Mapping[str, str] = os.environ) -> tuple[Gpu, ...]:
 
 def _named(name: str, there: Sequence[Gpu]) -> Gpu | None:
     """The GPU of this number, or whose UUID begins so."""
+    is_uuid = name.startswith("GPU-")
     for gpu in there:
-        if name == str(gpu.number) or (name[:4] == "GPU-" and gpu.uuid.startswith(name)):
+        if name == str(gpu.number) or (is_uuid and gpu.uuid.startswith(name)):
             return gpu
     return None
 

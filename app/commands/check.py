@@ -14,6 +14,7 @@ from app.engines import open_engine
 from app.engines.base import Engine, Signature
 from app.engines.ladder import batch_sizes
 from app.engines.random_rows import RandomRows, rows_for
+from app.engines.reading import in_one_line
 from app.engines.timing import median_ms
 from app.errors import ModelLoadError, OutOfDeviceMemory
 from app.settings import Settings
@@ -73,8 +74,8 @@ def _check_signature(
         click.echo(f"  comparing rows alone and in batches of {batch_rows} ...")
         comparison = compare(engine, name, rows, batch_rows)
     except Exception as error:  # a model may raise anything
-        reason = " ".join(str(error).split())[:200]
-        return f"{name} fails on several rows: {type(error).__name__}: {reason}"
+        kind, reason = type(error).__name__, in_one_line(error)
+        return f"{name} fails on several rows: {kind}: {reason}"
     return _judge(name, comparison, tolerance)
 
 

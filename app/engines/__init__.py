@@ -11,16 +11,19 @@ from pathlib import Path
 from typing import Protocol, cast
 
 from app.engines.base import Engine
+from app.engines.reading import readable
 from app.errors import ModelLoadError
 from app.settings import Settings
 
-_MODULE_BY_FILE = {
+# What a version's folder may hold, and the module that opens it.
+MODEL_FILES = {
     "model.keras": "keras_{engine}",
     "model.h5": "keras_{engine}",
     "saved_model.pb": "saved_model",
     "simulated.json": "simulated",
     "tensorflow_serving.json": "tensorflow_serving",
 }
+_MOST_SHOWN = 5
 
 
 class _EngineModule(Protocol):
@@ -33,13 +36,32 @@ def open_engine(folder: Path, settings: Settings) -> Engine:
     Raises:
         ModelLoadError: no file that an engine knows, or its engine can't read it.
     """
-    for name, pattern in _MODULE_BY_FILE.items():
-        if (folder / name).is_file():
-            # Whoever imports Keras first decides this, and TensorFlow imports it.
-            backend = "jax" if settings.engine == "jax" else "tensorflow"
-            os.environ["KERAS_BACKEND"] = backend
-            module = f"app.engines.{pattern.format(engine=settings.engine)}"
-            engines = cast(_EngineModule, import_module(module))
-            return engines.open_engine(folder / name, settings)
-    known = ", ".join(_MODULE_BY_FILE)
-    raise ModelLoadError(f"version {folder.name} holds none of: {known}")
+    with readable(f"version {folder.name}"):
+        held = sorted(each.name for each in folder.iterdir())
+        name = model_file(folder)
+    if name is None:
+        known = ", ".join(MODEL_FILES)
+        raise ModelLoadError(
+            f"version {folder.name} holds {_shown(held)}; expected one of: {known}"
+        )
+    with readable(name):
+        (folder / name).open("rb").close()
+    # Whoever imports Keras first decides this, and TensorFlow imports it.
+    os.environ["KERAS_BACKEND"] = "jax" if settings.engine == "jax" else "tensorflow"
+    module = f"app.engines.{MODEL_FILES[name].format(engine=settings.engine)}"
+    engines = cast(_EngineModule, import_module(module))
+    return engines.open_engine(folder / name, settings)
+
+
+def model_file(folder: Path) -> str | None:
+    """The name of the file in a folder that decides; None: there is none.
+
+    Raises:
+        OSError: the folder can't be read.
+    """
+    return next((name for name in MODEL_FILES if (folder / name).is_file()), None)
+
+
+def _shown(names: list[str]) -> str:
+    more = ", ..." if len(names) > _MOST_SHOWN else ""
+    return ", ".join(names[:_MOST_SHOWN]) + more or "nothing"

@@ -13,6 +13,7 @@ from pathlib import Path
 import numpy as np
 
 from app.engines.keras_tensorflow import keras
+from app.engines.reading import first_line
 from app.errors import ModelLoadError
 from app.settings.image_config import SCALES
 
@@ -64,9 +65,9 @@ def _bare(function: str, side: int | None, weights: Path | str | None) -> keras.
                 return make(input_shape=shape, weights=weights)
         model = make(input_shape=shape, weights=None)
     except ValueError as error:
-        raise ModelLoadError(f"{function}: {_first_line(error)}") from error
+        raise ModelLoadError(f"{function}: {first_line(error)}") from error
     except Exception as error:  # Keras raises a bare Exception
-        raise DownloadError(_first_line(error)) from error
+        raise DownloadError(first_line(error)) from error
     _load_weights(model, weights, function)
     return model
 
@@ -79,7 +80,7 @@ def _load_weights(model: keras.Model, file: Path, function: str) -> None:
             model.load_weights(file)
     except Exception as error:  # Keras raises whatever its many readers raise
         raise ModelLoadError(
-            f"{file.name} does not hold the weights of {function}: {_first_line(error)}"
+            f"{file.name} does not hold the weights of {function}: {first_line(error)}"
         ) from error
 
 
@@ -96,7 +97,7 @@ def imagenet_classes() -> dict[str, list[str]]:
         with _silence_ends():
             (classes,) = decode(falling, top=_CLASSES)
     except Exception as error:  # Keras raises a bare Exception
-        raise DownloadError(_first_line(error)) from error
+        raise DownloadError(first_line(error)) from error
     return {str(index): [each[0], each[1]] for index, each in enumerate(classes)}
 
 
@@ -109,7 +110,3 @@ def _silence_ends() -> Iterator[None]:
         yield
     finally:
         socket.setdefaulttimeout(before_s)
-
-
-def _first_line(error: BaseException) -> str:
-    return (str(error).strip() or type(error).__name__).splitlines()[0]

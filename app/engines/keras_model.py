@@ -5,16 +5,24 @@ which, then import this module.
 """
 
 import math
+import os
+import re
 from pathlib import Path
+from zipfile import is_zipfile
 
 import keras
 import numpy as np
 
 from app.engines.base import Signature, TensorSpec
-from app.engines.reading import load_error, row_spec
+from app.engines.reading import first_line, load_error, readable, row_spec
 from app.errors import ModelLoadError
 
 _BFLOAT16_BYTES = 2
+# How Keras says of what kind and name something is that it does not know.
+_UNKNOWN = re.compile(
+    r"(?:Could not locate|Unknown|Cannot deserialize object of) "
+    r"(class|function|layer|object|type):? ['`]([^'`]+)"
+)
 
 
 def load(file: Path) -> keras.Model:
@@ -23,10 +31,32 @@ def load(file: Path) -> keras.Model:
     Raises:
         ModelLoadError: Keras can't.
     """
+    with readable(file.name), file.open("rb") as content:
+        size_bytes = os.fstat(content.fileno()).st_size
+        is_whole = file.suffix != ".keras" or is_zipfile(content)
+    if not is_whole:
+        raise ModelLoadError(
+            f"{file.name} is no whole .keras file ({size_bytes} bytes): half copied, "
+            "or damaged"
+        )
     try:
         return keras.models.load_model(file, compile=False)
     except Exception as error:  # Keras raises whatever its many readers raise
-        raise load_error(error, file) from error
+        code = _own_code(first_line(error))
+        if not code:
+            raise load_error(error, file) from error
+        raise ModelLoadError(
+            f"{file.name}: {code} is code of yours, which is not run here: write a "
+            'SavedModel with model.export("models/NAME/VERSION")'
+        ) from error
+
+
+def _own_code(reason: str) -> str:
+    """What a file wants that is not Keras's own, by its error; empty: nothing."""
+    found = _UNKNOWN.match(reason)
+    if found:
+        return f"{found[1]} {found[2]!r}"
+    return "a Python lambda" if "Python lambda" in reason else ""
 
 
 def functional(model: keras.Model) -> keras.Model:

@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from app.engines.keras_tensorflow import keras, load
+from app.engines.reading import first_line
 from app.engines.tensorflow_engine import limit_gpu_memory
 from app.errors import ModelLoadError
 from app.settings import Settings
@@ -45,8 +46,9 @@ def quantize(file: Path, settings: Settings, kind: str, target: Path) -> Quantiz
             # such as attention's.
             model.quantize(kind, filters=_stand_alone(model).__contains__)
     except ValueError as error:
-        reason = str(error).splitlines()[0]
-        raise ModelLoadError(f"{file.name} can't be quantised: {reason}") from error
+        raise ModelLoadError(
+            f"{file.name} can't be quantised: {first_line(error)}"
+        ) from error
     layers = _layers(model)
     found = tuple(each.name for each in layers if each.quantization_mode == kind)
     if not found:

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from app.engines.base import Array, Engine, Signature, Tensors, TensorSpec
+from app.engines.reading import in_one_line
 from app.errors import ModelLoadError
 
 # What free sizes are taken as, and below what number integers stay: numbers of words
@@ -81,10 +82,8 @@ def rows_for(engine: Engine, signature_name: str) -> RandomRows:
             refusal = error
         else:
             return rows
-    reason = " ".join(str(refusal).split())[:200]
-    raise ModelLoadError(
-        f"the model refuses random rows: {type(refusal).__name__}: {reason}"
-    )
+    kind, reason = type(refusal).__name__, in_one_line(refusal)
+    raise ModelLoadError(f"the model refuses random rows: {kind}: {reason}")
 
 
 def _candidates(signature: Signature) -> Iterator[RandomRows]:

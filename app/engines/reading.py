@@ -1,6 +1,8 @@
 """What engines share in reading a model: specs from its dtypes, and its errors."""
 
-from collections.abc import Sequence
+import os
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 
 import numpy as np
@@ -44,12 +46,34 @@ def refuse_text(signature: Signature) -> None:
             )
 
 
+@contextmanager
+def readable(what: str) -> Iterator[None]:
+    """Say of what the system does not let be read in the body, and to whom.
+
+    Raises:
+        ModelLoadError: in the place of an OSError.
+    """
+    try:
+        yield
+    except OSError as error:
+        raise ModelLoadError(
+            f"{what} can't be read: {error.strerror} (the server runs as uid "
+            f"{os.geteuid()})"
+        ) from error
+
+
 def load_error(error: Exception, file: Path) -> ModelLoadError:
     """A reader's error in one line, without a path of this machine."""
-    reason = (str(error).strip() or type(error).__name__).splitlines()[0]
+    reason = first_line(error)
     for folder in (file.parent.resolve(), file.parent):
         reason = reason.replace(f"{folder}/", "").replace(str(folder), file.name)
     return ModelLoadError(f"{file.name}: {reason}")
+
+
+def first_line(error: BaseException) -> str:
+    """The first line of what a framework raised; Keras quotes what it began with."""
+    text = str(error).rpartition("Exception encountered: ")[2].strip()
+    return (text or type(error).__name__).splitlines()[0][:_MOST_REASON]
 
 
 def in_one_line(error: BaseException) -> str:

@@ -151,7 +151,7 @@ def test_an_unreadable_file_leaves_nothing(version, export, tmp_path):
     (version / "model.keras").write_bytes(b"no zip")
     status, output = export()
     assert status == 1
-    assert output.splitlines()[-1].startswith("Error: model.keras: ")
+    assert output.splitlines()[-1].startswith("Error: model.keras is no whole")
     assert not (tmp_path / "out").exists()
 
 

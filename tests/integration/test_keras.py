@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 
 from app import gpus
+from app.engines import open_engine
 from app.errors import ModelLoadError
 from app.settings import Settings
 
@@ -179,12 +180,63 @@ def test_steps_that_keras_would_take_for_rows_are_refused(keras, reopened):
     np.testing.assert_allclose(found, known(rows), rtol=1e-5, atol=1e-6)
 
 
-def test_a_lambda_layer_is_not_run(keras, reopened):
-    """A file that carries code of its own is refused."""
+def _with_a_lambda(keras):
+    return keras.layers.Lambda(lambda rows: rows * 2)
+
+
+def _with_a_class(keras):
+    class Mine(keras.layers.Layer):
+        def call(self, rows):
+            return rows * 2
+
+    return Mine()
+
+
+def _with_a_function(keras):
+    def mine(rows):
+        return rows * 3
+
+    return keras.layers.Dense(2, activation=mine)
+
+
+@pytest.mark.parametrize(
+    ("layer", "name", "code"),
+    [
+        (_with_a_lambda, "model.keras", "a Python lambda"),
+        (_with_a_lambda, "model.h5", "a Python lambda"),
+        (_with_a_class, "model.keras", "class 'Mine'"),
+        (_with_a_class, "model.h5", "layer 'Mine'"),
+        (_with_a_function, "model.keras", "function 'mine'"),
+    ],
+)
+@pytest.mark.filterwarnings("ignore::UserWarning")
+def test_code_of_its_own_is_not_run(keras, reopened, tmp_path, layer, name, code):
+    """A file that wants some is refused by its name; as a SavedModel it is served."""
+    model = keras.Sequential([keras.Input((3,), name="row"), layer(keras)])
+    with pytest.raises(ModelLoadError) as raised:
+        reopened(model, name)
+    assert str(raised.value) == (
+        f"{name}: {code} is code of yours, which is not run here: write a SavedModel "
+        'with model.export("models/NAME/VERSION")'
+    )
+    model.export(tmp_path / "1", verbose=False)
+    engine = open_engine(tmp_path / "1", Settings())
+    (given,) = engine.run({"row": _rows(2, 3)}).values()
+    np.testing.assert_allclose(given, model(_rows(2, 3)), rtol=1e-5, atol=1e-6)
+
+
+@pytest.mark.parametrize("kept", [0, 9000])
+def test_half_a_file_is_told(keras, reopened, keras_tensorflow, tmp_path, kept):
+    """A .keras file that has not come as a whole is refused with what there is."""
     row = keras.Input((3,), name="row")
-    model = keras.Model(row, keras.layers.Lambda(lambda x: x * 2)(row))
-    with pytest.raises(ModelLoadError, match=r"model\.keras"):
-        reopened(model)
+    reopened(keras.Model(row, keras.layers.Dense(2048)(row)))
+    file = tmp_path / "model.keras"
+    file.write_bytes(file.read_bytes()[:kept])
+    with pytest.raises(ModelLoadError) as raised:
+        keras_tensorflow.open_engine(file, Settings())
+    assert str(raised.value) == (
+        f"model.keras is no whole .keras file ({kept} bytes): half copied, or damaged"
+    )
 
 
 TWO_GPUS = (gpus.Gpu(0, "GPU-a", 16384), gpus.Gpu(1, "GPU-b", 8192))

@@ -10,7 +10,7 @@ import pytest
 from app import engines
 from app.engines.base import Signature, TensorSpec
 from app.engines.ladder import parts, resized
-from app.engines.reading import refuse_text, row_spec
+from app.engines.reading import first_line, refuse_text, row_spec
 from app.engines.reference import Reference, read, write
 from app.errors import ModelLoadError, SettingsError
 from app.settings import Settings, checks
@@ -97,6 +97,20 @@ def test_other_files_run_as_ever(tmp_path, monkeypatch):
     with pytest.raises(ModelLoadError):
         engines.open_engine(tmp_path, Settings(engine="openvino"))
     assert imported == ["app.engines.saved_model"]
+
+
+@pytest.mark.parametrize(
+    ("text", "line"),
+    [
+        ("\n wrong size\n (2, 3)", "wrong size"),
+        ("", "ValueError"),
+        ("A failed.\n\nException encountered: B failed.\nC", "B failed."),
+        ("x" * 1000, "x" * 300),
+    ],
+)
+def test_an_error_in_a_line(text, line):
+    """What a framework raised is told by one line: the cause, else its class."""
+    assert first_line(ValueError(text)) == line
 
 
 @pytest.mark.parametrize("engine", ["jax", "openvino"])

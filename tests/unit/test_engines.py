@@ -1,5 +1,7 @@
 """Which engine opens which folder, and how a row's shape is compared and written."""
 
+import errno
+from pathlib import Path
 from types import SimpleNamespace
 
 import numpy as np
@@ -60,9 +62,17 @@ def test_simulated_for_real(tmp_path):
     assert isinstance(engine, SimulatedEngine)
 
 
-@pytest.mark.parametrize("names", [[], ["model.pt"], ["model.keras/"], ["variables/"]])
-def test_nothing_known(tmp_path, opened, names):
-    """A folder without a known file is refused with the names of those that are."""
+@pytest.mark.parametrize(
+    ("names", "shown"),
+    [
+        ([], "nothing"),
+        (["model.pt", "a"], "a, model.pt"),
+        (["model.keras/"], "model.keras"),
+        (list("fedcba"), "a, b, c, d, e, ..."),
+    ],
+)
+def test_nothing_known(tmp_path, opened, names, shown):
+    """A folder without a known file is refused with what it holds and should hold."""
     folder = tmp_path / "3"
     folder.mkdir()
     for name in names:
@@ -70,9 +80,27 @@ def test_nothing_known(tmp_path, opened, names):
     with pytest.raises(ModelLoadError) as raised:
         engines.open_engine(folder, Settings())
     assert str(raised.value) == (
-        "version 3 holds none of: model.keras, model.h5, saved_model.pb, "
-        "simulated.json, tensorflow_serving.json"
+        f"version 3 holds {shown}; expected one of: model.keras, model.h5, "
+        "saved_model.pb, simulated.json, tensorflow_serving.json"
     )
+    assert opened == []
+
+
+def test_a_folder_or_file_that_can_not_be_read(tmp_path, opened, monkeypatch):
+    """It is told by its name, with the system's reason and who the server is."""
+    monkeypatch.setattr("os.geteuid", lambda: 61234)
+    (tmp_path / "7").symlink_to("x" * 300)
+    reason = r"can't be read: File name too long \(the server runs as uid 61234\)$"
+    with pytest.raises(ModelLoadError, match=f"^version 7 {reason}"):
+        engines.open_engine(tmp_path / "7", Settings())
+    (tmp_path / "model.keras").touch()
+
+    def refuse(file, mode):
+        raise OSError(errno.ENAMETOOLONG, "File name too long")
+
+    monkeypatch.setattr(Path, "open", refuse)
+    with pytest.raises(ModelLoadError, match=rf"^model\.keras {reason}"):
+        engines.open_engine(tmp_path, Settings())
     assert opened == []
 
 

@@ -76,6 +76,8 @@ def engine(text: str) -> str:
 
 def folder(text: str) -> Path:
     """A folder that is there."""
+    if os.path.isfile(text):
+        raise ValueError("it is a file, not a folder")
     # Path.is_dir raises where a folder above may not be entered; this says no.
     if not os.path.isdir(text):
         raise ValueError("there is no such folder")

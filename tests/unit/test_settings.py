@@ -34,6 +34,7 @@ READ = [
 BAD = [
     ("BASKET_MODEL_DIR", "no/such/folder", "no such folder"),
     ("BASKET_MODEL_DIR", "x" * 5000, "no such folder"),
+    ("BASKET_MODEL_DIR", __file__, "it is a file, not a folder"),
     ("BASKET_DEFAULT_MODEL", "models/digits", "not a path"),
     ("BASKET_DEFAULT_MODEL", "..", "not a path"),
     ("BASKET_ENGINE", "torch", "expected tensorflow or jax or openvino"),

@@ -38,7 +38,7 @@ def open_engine(folder: Path, settings: Settings) -> Engine:
     """
     with readable(f"version {folder.name}"):
         held = sorted(each.name for each in folder.iterdir())
-        name = model_file(folder)
+        name = next((each for each in MODEL_FILES if (folder / each).is_file()), None)
     if name is None:
         known = ", ".join(MODEL_FILES)
         raise ModelLoadError(
@@ -51,15 +51,6 @@ def open_engine(folder: Path, settings: Settings) -> Engine:
     module = f"app.engines.{MODEL_FILES[name].format(engine=settings.engine)}"
     engines = cast(_EngineModule, import_module(module))
     return engines.open_engine(folder / name, settings)
-
-
-def model_file(folder: Path) -> str | None:
-    """The name of the file in a folder that decides; None: there is none.
-
-    Raises:
-        OSError: the folder can't be read.
-    """
-    return next((name for name in MODEL_FILES if (folder / name).is_file()), None)
 
 
 def _shown(names: list[str]) -> str:

@@ -2,18 +2,39 @@
 
 import logging
 import time
-from collections.abc import Set
+from collections.abc import Iterator, Mapping, Set
+from typing import NamedTuple
 
 from app.errors import ModelLoadError, NotYetLoadable, SettingsError, Stopping
 from app.serving.catalog import Catalog
 from app.serving.garbage import collect_and_freeze
 from app.serving.opening import Opener
-from app.serving.repository import Fingerprint, ModelFolder, fingerprint
+from app.serving.repository import Fingerprint, ModelFolder, fingerprint, has_changed
 from app.serving.routing import Routes
 from app.serving.served import ServedModel, State
 from app.settings.model_config import ModelConfig
 
 _log = logging.getLogger(__name__)
+
+
+# While a version is tried no other is, so after a try that took long, because a server
+# does not answer, so many times as long passes until the next.
+_PAUSE_TIMES = 10
+_LONGEST_PAUSE_S = 60.0
+
+
+class _Awaited(NamedTuple):
+    """What a version lacked when it was last tried, and when to try it again."""
+
+    reason: str
+    again_at: float
+
+    @classmethod
+    def since(cls, began_at: float, reason: str) -> "_Awaited":
+        """For a try that began then and has just failed."""
+        now = time.monotonic()
+        pause_s = min(_PAUSE_TIMES * (now - began_at), _LONGEST_PAUSE_S)
+        return cls(reason, now + pause_s)
 
 
 class Reconciler:
@@ -30,8 +51,12 @@ class Reconciler:
         self._drain_s = drain_s
         # Versions that could not be loaded, as their folders were then.
         self._broken: dict[tuple[str, int], Fingerprint] = {}
-        # Those of them that are worth another try as they are, and what they lacked.
-        self._awaited: dict[tuple[str, int], str] = {}
+        # Those of them that are worth another try as they are.
+        self._awaited: dict[tuple[str, int], _Awaited] = {}
+        # Versions that were loaded, as their folders were then.
+        self._loaded: dict[tuple[str, int], Fingerprint] = {}
+        # How each model's requests are split: new Routes would begin to deal anew.
+        self._routed: dict[str, tuple[Mapping[str, int], Mapping[str, float]]] = {}
         # Whether a model has come or gone since the last garbage collection.
         self._changed = False
 
@@ -47,9 +72,11 @@ class Reconciler:
             self._note(name, str(config))
             self._catalog.settle(name)
             return
-        self._note(name, _problem(folder, config))
-        for key in self._awaited:
-            if key[0] == name:
+        problems = (*_problems(folder, config), *self._unread(folder, config))
+        self._note(name, "; ".join(problems))
+        now = time.monotonic()
+        for key, awaited in self._awaited.items():
+            if key[0] == name and awaited.again_at <= now:
                 self._broken.pop(key, None)
         if not self._available(name):
             self._route(name, config)
@@ -73,6 +100,7 @@ class Reconciler:
         for status in self._catalog.status(name):
             self._retire(name, status.version)
         self._tidy()
+        self._routed.pop(name, None)
         self.retry(name)
 
     def retry(self, name: str) -> None:
@@ -100,7 +128,7 @@ class Reconciler:
         """Whether it serves now."""
         name, place = folder.name, folder.versions[version]
         # What is tried again and again is told once.
-        lacked = self._awaited.pop((name, version), "")
+        lacked = self._awaited.pop((name, version), _Awaited("", 0)).reason
         if not lacked:
             _log.info("loading model %s version %s", name, version)
         self._catalog.begin(name, version)
@@ -118,10 +146,11 @@ class Reconciler:
             else:
                 _log.exception("model %s version %s is not served", name, version)
             if isinstance(error, NotYetLoadable):
-                self._awaited[name, version] = reason
+                self._awaited[name, version] = _Awaited.since(began_at, reason)
             self._catalog.fail(name, version, reason)
             return False
         self._broken.pop((name, version), None)
+        self._loaded[name, version] = looks
         self._serve(served)
         took_s = time.monotonic() - began_at
         _log.info("model %s version %s is ready (%.1f s)", name, version, took_s)
@@ -140,6 +169,7 @@ class Reconciler:
         if served is not None:
             close(served, self._drain_s)
             self._changed = True
+            self._loaded.pop((name, version), None)
             _log.info("model %s version %s is unloaded", name, version)
         self._catalog.forget(name, version)
 
@@ -150,8 +180,29 @@ class Reconciler:
             collect_and_freeze()
 
     def _route(self, name: str, config: ModelConfig) -> None:
-        routes = Routes(config.labels, config.traffic)
-        self._catalog.route(name, routes)
+        wanted = (config.labels, config.traffic)
+        if self._routed.get(name) != wanted:
+            self._routed[name] = wanted
+            self._catalog.route(name, Routes(*wanted))
+
+    def _unread(self, folder: ModelFolder, config: ModelConfig) -> Iterator[str]:
+        """What was written after a version was loaded, which it knows nothing of."""
+        for version, place in sorted(folder.versions.items()):
+            if has_changed(self._loaded.get((folder.name, version)), place):
+                yield (
+                    f"version {version} has changed since it was loaded, and the old "
+                    "content answers: write a new version, such as "
+                    f"{max(folder.versions) + 1}"
+                )
+        for served in self._catalog.models():
+            old = served.config
+            is_old = old.settings != config.settings or old.image != config.image
+            if served.name == folder.name and is_old:
+                yield (
+                    "basket.toml has changed since version "
+                    f"{served.version} was loaded: its limits and [image] count from "
+                    "the next load"
+                )
 
     def _note(self, name: str, problem: str) -> None:
         if self._catalog.note(name, problem) and problem:
@@ -176,10 +227,10 @@ def _wanted(sound: Set[int], config: ModelConfig) -> list[int]:
     return sorted(weights, key=lambda version: (-weights[version], -version))
 
 
-def _problem(folder: ModelFolder, config: ModelConfig) -> str:
+def _problems(folder: ModelFolder, config: ModelConfig) -> Iterator[str]:
     if not folder.versions:
-        return "has no version folder, such as 1"
+        yield "has no version folder, such as 1"
     for label, version in config.labels.items():
-        if version not in folder.versions:
-            return f"label {label} names version {version}, and there is none"
-    return ""
+        if folder.versions and version not in folder.versions:
+            yield f"label {label} names version {version}, and there is none"
+    yield from folder.notes

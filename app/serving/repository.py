@@ -5,28 +5,35 @@ numbers are versions, so one that is written under another name, such as .tmp-2,
 and then renamed, is never seen half done.
 """
 
+import os
 import re
-from collections.abc import Mapping
+import stat
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
+from app.engines import MODEL_FILES
 from app.errors import SettingsError
 from app.settings import Settings
 from app.settings.model_config import ModelConfig, read_model_config
 
 # As TensorFlow Serving's int64; more digits are no version.
-_MOST_DIGITS = 18
+_IS_VERSION = re.compile(r"[0-9]{1,18}").fullmatch
 # Size and time of each file: what changes when a version is written over.
 Fingerprint = frozenset[tuple[str, int, int]]
 
 
 @dataclass(frozen=True)
 class ModelFolder:
-    """A model as it stands on disk: its configuration or what is wrong with it."""
+    """A model as it stands on disk: its configuration or what is wrong with it.
+
+    `notes` say what in it only looks like a version.
+    """
 
     name: str
     versions: Mapping[int, Path]
     config: ModelConfig | SettingsError
+    notes: Sequence[str] = ()
 
 
 def scan(model_dir: Path, settings: Settings) -> dict[str, ModelFolder]:
@@ -44,24 +51,38 @@ def scan(model_dir: Path, settings: Settings) -> dict[str, ModelFolder]:
 
 
 def fingerprint(version: Path) -> Fingerprint:
-    """What tells whether a version that could not be loaded is worth another try."""
+    """What tells whether a version's files are those that were loaded, or tried."""
     found = set()
     for file in version.rglob("*"):
         try:
             status = file.stat()
         except OSError:  # on its way in or out
             continue
+        if stat.S_ISDIR(status.st_mode):  # changes with what comes and goes in it
+            continue
         name = str(file.relative_to(version))
         found.add((name, status.st_size, status.st_mtime_ns))
     return frozenset(found)
 
 
+def has_changed(before: Fingerprint | None, version: Path) -> bool:
+    """Whether a file that was there before is another one now; None: there was none.
+
+    Files that come and go beside it do not count.
+    """
+    if not before:
+        return False
+    now = fingerprint(version)
+    return bool({name for name, *_ in before - now} & {name for name, *_ in now})
+
+
 def _read(folder: Path, settings: Settings) -> ModelFolder | None:
     """A model, None: this is no folder, or is gone by now."""
     versions: dict[int, Path] = {}
+    notes: list[str] = []
     config: ModelConfig | SettingsError
     try:
-        versions = _versions(folder)
+        versions, notes = _contents(folder)
         config = read_model_config(folder, settings)
     except (FileNotFoundError, NotADirectoryError):
         return None
@@ -71,13 +92,47 @@ def _read(folder: Path, settings: Settings) -> ModelFolder | None:
         config = error
     except Exception as error:  # must not end the scan of the others
         config = SettingsError(f"can't be read ({type(error).__name__})")
-    return ModelFolder(folder.name, versions, config)
+    return ModelFolder(folder.name, versions, config, notes)
 
 
-def _versions(folder: Path) -> dict[int, Path]:
-    return {
-        int(version.name): version
-        for version in sorted(folder.iterdir())
-        if re.fullmatch(rf"[0-9]{{1,{_MOST_DIGITS}}}", version.name)
-        and version.is_dir()
-    }
+def _contents(folder: Path) -> tuple[dict[int, Path], list[str]]:
+    """A model's versions, and a note on each thing that only looks like one."""
+    versions: dict[int, Path] = {}
+    notes, others = [], []
+    for each in sorted(folder.iterdir()):
+        if not _IS_VERSION(each.name) or not each.is_dir():
+            others.append(each)
+            continue
+        number = int(each.name)
+        if number in versions:
+            left_out = versions[number].name
+            notes.append(f"{left_out} is left out: {each.name} is version {number} too")
+        versions[number] = each
+    following = max(versions, default=0) + 1
+    for each in others:
+        # Links, such as one called latest, are somebody's own.
+        if each.name[0] in "._" or each.is_symlink():
+            continue
+        file = _model_in(each)
+        if file:
+            notes.append(
+                f"{each.name} holds {file} and is no version: the name of one is a "
+                f"number, such as {following}"
+            )
+    file = _model_in(folder)
+    if file and _IS_VERSION(folder.name):
+        notes.append(
+            f"holds {file}, so BASKET_MODEL_DIR looks like one model: it is to be the "
+            "folder above"
+        )
+    elif file:
+        notes.append(
+            f"{file} lies in {folder.name}: move it to {folder.name}/{following}"
+        )
+    return versions, notes
+
+
+def _model_in(folder: Path) -> str | None:
+    # Path.is_file raises where the folder may not be entered; this says no.
+    there = (name for name in MODEL_FILES if os.path.isfile(folder / name))
+    return next(there, None)

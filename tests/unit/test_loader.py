@@ -24,6 +24,7 @@ from app.serving.served import ServedModel, State
 from app.serving.unloaded import Unloaded
 from app.settings import Settings
 from app.settings.model_config import ModelConfig
+from tests.support.clocks import standing_clock
 from tests.support.engines import Blocks, Echo
 from tests.support.jobs import Notes, answered, job
 
@@ -412,6 +413,116 @@ def test_a_version_that_waits_for_another_server_is_tried_each_time(loading, cap
         assert model.version == 2
     assert loading.loader.rescan(PATIENCE_S)
     assert loading.opened.count(("m", "2")) == 4
+
+
+@pytest.mark.parametrize(("took_s", "pause_s"), [(3, 30), (20, 60)])
+def test_a_version_that_takes_long_to_fail_leaves_the_others_their_time(
+    loading, monkeypatch, took_s, pause_s
+):
+    """Ten times as long as a try took passes until the next, but at most a minute."""
+    clock = standing_clock(monkeypatch, "app.serving.reconciler")
+
+    def wait_in_vain(_):
+        clock.now += took_s
+        raise NotYetLoadable("no answer")
+
+    loading.add("m", 1, wait_in_vain)
+    loading.load()
+    clock.now += pause_s - 1
+    loading.rescan()
+    assert len(loading.opened) == 1
+    clock.now += 1
+    loading.rescan()
+    assert len(loading.opened) == 2
+
+
+def test_by_hand_a_version_that_waits_is_tried_at_once(loading, monkeypatch):
+    """A load by hand does not wait for the next try."""
+    clock = standing_clock(monkeypatch, "app.serving.reconciler")
+
+    def wait_in_vain(_):
+        clock.now += 3
+        raise NotYetLoadable("no answer")
+
+    loading.add("m", 1, wait_in_vain)
+    loading.load()
+    loading.engines["m", "1"] = Echo()
+    loading.loader.load("m", PATIENCE_S)
+    assert loading.serving("m") == {1}
+
+
+def test_a_version_that_is_written_over_is_told_once(loading, caplog):
+    """What serves goes on, and says so, until there is a new version."""
+    loading.add("flowers", 1)
+    file = loading.folder / "flowers" / "1" / "model.keras"
+    file.write_text("1")
+    loading.load()
+    loading.rescan()
+    assert loading.catalog.problems() == {}
+    file.write_text("12")
+    loading.rescan()
+    loading.rescan()
+    said = (
+        "version 1 has changed since it was loaded, and the old content answers: write "
+        "a new version, such as 2"
+    )
+    assert loading.catalog.problems() == {"flowers": [said]}
+    assert loading.catalog.missing() == {}
+    assert caplog.text.count(said) == 1
+    loading.add("flowers", 2)
+    loading.rescan()
+    loading.rescan()
+    assert loading.catalog.problems() == {}
+
+
+def test_a_version_that_is_loaded_again_is_as_it_is_then(loading):
+    """Unloaded and loaded by hand, a version that was written over is read anew."""
+    loading.add("flowers", 1)
+    file = loading.folder / "flowers" / "1" / "model.keras"
+    file.write_text("1")
+    loading.load()
+    loading.loader.unload("flowers", PATIENCE_S)
+    file.write_text("12")
+    loading.loader.load("flowers", PATIENCE_S)
+    loading.rescan()
+    assert loading.catalog.problems() == {}
+
+
+def test_limits_that_do_not_count_yet_are_told(loading):
+    """What basket.toml says of batches counts from the next load, and shows as such."""
+    loading.add("flowers", 1)
+    loading.load()
+    loading.configure("flowers", "max_batch_size = 2")
+    loading.rescan()
+    assert loading.catalog.problems() == {
+        "flowers": [
+            "basket.toml has changed since version 1 was loaded: its limits and "
+            "[image] count from the next load"
+        ]
+    }
+    loading.add("flowers", 2)
+    loading.rescan()
+    loading.rescan()
+    assert loading.catalog.problems() == {}
+
+
+def test_a_split_goes_on_where_it_was(loading, monkeypatch):
+    """To look at the folder again is no new beginning in dealing requests out."""
+    from_the_start = SimpleNamespace(random=lambda: 0.0)
+    monkeypatch.setattr("app.serving.routing.SystemRandom", lambda: from_the_start)
+    for version in (1, 2):
+        loading.add("m", version)
+    labels = "[labels]\na = 1\nb = 2\n"
+    loading.configure("m", f"{labels}[traffic]\na = 1\nb = 1")
+    loading.load()
+    answered_by = []
+    for _ in range(8):
+        answered_by.append(loading.answers("m"))
+        loading.rescan()
+    assert answered_by[:4] == [1, 2, 1, 2]
+    loading.configure("m", f"{labels}[traffic]\na = 0\nb = 1")
+    loading.rescan()
+    assert {loading.answers("m") for _ in range(8)} == {2}
 
 
 def test_a_version_that_is_taken_away_gives_way_to_the_one_before(loading):

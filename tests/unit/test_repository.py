@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from app.errors import SettingsError
-from app.serving.repository import fingerprint, scan
+from app.serving.repository import fingerprint, has_changed, scan
 from app.settings import Settings
 
 # A link to such a name can't be followed, by root neither.
@@ -50,6 +50,65 @@ def test_hidden_folders_and_files_are_no_models(tmp_path):
     (tmp_path / "README.md").write_text("about the models")
     (tmp_path / "link").symlink_to("nowhere")
     assert list(_scan(tmp_path)) == ["flowers"]
+
+
+@pytest.mark.parametrize(
+    ("files", "notes"),
+    [
+        pytest.param(
+            ["flowers/1/model.keras", "flowers/v3/model.h5"],
+            [
+                "v3 holds model.h5 and is no version: the name of one is a number, "
+                "such as 2"
+            ],
+            id="a version by another name",
+        ),
+        pytest.param(
+            ["flowers/01/model.keras", "flowers/1/model.keras"],
+            ["01 is left out: 1 is version 1 too"],
+            id="one number twice",
+        ),
+        pytest.param(
+            ["flowers/model.keras"],
+            ["model.keras lies in flowers: move it to flowers/1"],
+            id="no version folder",
+        ),
+        pytest.param(
+            ["flowers/saved_model.pb", "flowers/4/model.h5"],
+            ["saved_model.pb lies in flowers: move it to flowers/5"],
+            id="beside a version folder",
+        ),
+        pytest.param(
+            ["1/model.keras"],
+            [
+                "holds model.keras, so BASKET_MODEL_DIR looks like one model: it is to "
+                "be the folder above"
+            ],
+            id="a model as the folder of models",
+        ),
+        pytest.param(["1/1/model.keras"], [], id="a model called 1"),
+        pytest.param(
+            [f"flowers/{name}" for name in (".2/model.h5", "_2/model.h5", "src/a.py")],
+            [],
+            id="what is no version and does not look like one",
+        ),
+    ],
+)
+def test_what_only_looks_like_a_version_is_noted(tmp_path, files, notes):
+    """A model that lies where none is looked for is told, with its right place."""
+    for file in files:
+        (tmp_path / file).parent.mkdir(parents=True, exist_ok=True)
+        (tmp_path / file).touch()
+    (model,) = _scan(tmp_path).values()
+    assert model.notes == notes
+
+
+def test_a_link_to_a_version_is_nobodys_mistake(tmp_path):
+    """A link such as latest says nothing wrong."""
+    (tmp_path / "flowers" / "1").mkdir(parents=True)
+    (tmp_path / "flowers" / "1" / "model.keras").touch()
+    (tmp_path / "flowers" / "latest").symlink_to("1")
+    assert _scan(tmp_path)["flowers"].notes == []
 
 
 def test_a_bad_configuration_spoils_only_its_own_model(tmp_path):
@@ -126,3 +185,17 @@ def test_a_broken_link_is_no_reason_to_fail(tmp_path):
     """A file that is gone while the folder is read is left out of the fingerprint."""
     (tmp_path / "weights").symlink_to(tmp_path / "nowhere")
     assert fingerprint(tmp_path) == frozenset()
+
+
+def test_only_files_that_were_there_change_a_version(tmp_path):
+    """A version has changed when one of its files has; what comes or goes is none."""
+    for name in ("weights", "notes"):
+        (tmp_path / "variables").mkdir(exist_ok=True)
+        (tmp_path / "variables" / name).write_text("1")
+    before = fingerprint(tmp_path)
+    (tmp_path / "variables" / "more").write_text("1")
+    (tmp_path / "variables" / "notes").unlink()
+    assert not has_changed(before, tmp_path)
+    (tmp_path / "variables" / "weights").write_text("12")
+    assert has_changed(before, tmp_path)
+    assert not has_changed(None, tmp_path)

@@ -40,7 +40,14 @@ def increasing(check: Callable[[object], int]) -> Callable[[object], tuple[int, 
 
 def auto_or(check: Callable[[object], _T]) -> Callable[[object], _T | None]:
     """What the check takes, or the word auto, which is None."""
-    return lambda value: None if value == "auto" else check(value)
+
+    def check_or_auto(value: object) -> _T | None:
+        try:
+            return None if value == "auto" else check(value)
+        except ValueError as error:
+            raise ValueError(f"{error}, or auto") from error
+
+    return check_or_auto
 
 
 def as_text(check: Callable[[object], _T]) -> Callable[[str], _T]:
@@ -69,7 +76,8 @@ def engine(text: str) -> str:
     # TensorFlow is for all other engines' files too, so every installation has it.
     if word != "tensorflow" and find_spec(word) is None:
         raise ValueError(
-            f"{word} is not installed: pip install -r requirements-{word}.txt"
+            f"{word} is not installed: pip install --require-hashes -r "
+            f"requirements-{word}.txt"
         )
     return word
 

@@ -121,7 +121,7 @@ def test_an_engine_that_is_not_installed(monkeypatch, engine):
         Settings.from_environment({"BASKET_ENGINE": engine})
     assert str(raised.value) == (
         f"BASKET_ENGINE='{engine}': {engine} is not installed: "
-        f"pip install -r requirements-{engine}.txt"
+        f"pip install --require-hashes -r requirements-{engine}.txt"
     )
     assert (Path(__file__).parents[2] / f"requirements-{engine}.txt").is_file()
 

@@ -47,7 +47,11 @@ BAD = [
     ("BASKET_MAX_BATCH_SIZE", "٣", "whole number"),
     ("BASKET_MAX_BATCH_SIZE", "auto", "whole number"),
     ("BASKET_MAX_BATCH_SIZE", "9" * 5000, "whole number"),
-    ("BASKET_BATCH_TIMEOUT_MICROS", "soon", "whole number"),
+    (
+        "BASKET_BATCH_TIMEOUT_MICROS",
+        "2ms",
+        "whole number from 0 to 3600000000, or auto",
+    ),
     ("BASKET_BATCH_TIMEOUT_MICROS", "3600000001", "from 0 to 3600000000"),
     ("BASKET_MAX_ENQUEUED_BATCHES", "0", "from 1"),
     ("BASKET_BATCHING_PARAMETERS_FILE", "no/such/file", "No such file"),

@@ -4,9 +4,9 @@ A batcher calls its engine from one thread; with batching off, request threads
 call it side by side.
 """
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Protocol, TypeAlias
+from typing import Any, Protocol, TypeAlias
 
 import numpy as np
 import numpy.typing as npt
@@ -41,6 +41,16 @@ class TensorSpec:
         """The shape of one row as people write it: (224, 224, 3), (any, 16)."""
         sizes = ["any" if size is None else str(size) for size in self.shape]
         return f"({', '.join(sizes)}{',' if len(sizes) == 1 else ''})"
+
+    def to_list(self) -> list[Any]:
+        """What JSON can carry of it."""
+        return [self.name, self.dtype.str, self.shape]
+
+    @classmethod
+    def from_list(cls, values: Sequence[Any]) -> "TensorSpec":
+        """The spec of which `to_list` gave these values."""
+        name, dtype, shape = values
+        return cls(name, np.dtype(dtype), tuple(shape))
 
     def blank(self, rows: int) -> Array:
         """Zeros of shape (rows, *shape), free sizes taken as 1; b"" for strings."""

@@ -1,16 +1,20 @@
-"""What engines share in reading a model: specs from its dtypes, and its errors."""
+"""What engines share in reading a model: its signatures, dtypes and errors."""
 
+import logging
 import os
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
+from typing import TypeVar
 
 import numpy as np
 
 from app.engines.base import Signature, TensorSpec
 from app.errors import ModelLoadError
 
+_log = logging.getLogger(__name__)
 _MOST_REASON = 300
+_T = TypeVar("_T")
 
 
 def row_spec(name: str, dtype: str, shape: Sequence[int | None]) -> TensorSpec:
@@ -31,6 +35,43 @@ def row_spec(name: str, dtype: str, shape: Sequence[int | None]) -> TensorSpec:
     if outside.isbuiltin != 1 or outside.kind not in "biuf":
         raise ModelLoadError(f"{name}: {dtype} is not served")
     return TensorSpec(name, outside, tuple(shape))
+
+
+def batched(names: Iterable[str], read: Callable[[str], _T]) -> dict[str, _T]:
+    """What `read` makes of each signature; those that can't be batched are left out.
+
+    Raises:
+        ModelLoadError: none is left; with what `read` says of each.
+    """
+    found, reasons = {}, []
+    for name in names:
+        try:
+            found[name] = read(name)
+        except ModelLoadError as error:
+            reasons.append(f"signature {name}: {error}")
+    if not found:
+        raise ModelLoadError("; ".join(reasons) or "the model has no signatures")
+    for reason in reasons:
+        _log.warning("%s; it is left out", reason)
+    return found
+
+
+def row_shape(place: str, shape: Sequence[int | None] | None) -> tuple[int | None, ...]:
+    """The shape of one row of a batch; `shape` None: nothing is known of it.
+
+    Raises:
+        ModelLoadError: the first dimension is no batch of any size.
+    """
+    if shape is None:
+        raise ModelLoadError(f"{place} has no known number of dimensions")
+    if not shape:
+        raise ModelLoadError(f"{place} is a single value, not a batch")
+    if shape[0] is not None:
+        raise ModelLoadError(
+            f"{place} has the fixed first dimension {shape[0]}, a batch needs a free "
+            "one"
+        )
+    return tuple(shape[1:])
 
 
 def refuse_text(signature: Signature) -> None:

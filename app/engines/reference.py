@@ -14,7 +14,6 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from tempfile import TemporaryDirectory
-from typing import Any
 
 import numpy as np
 
@@ -104,8 +103,8 @@ def write(folder: Path, found: Reference) -> None:
     """Write a reference for the process that waits for it."""
     signature = found.signature
     head = {
-        "inputs": [_described(spec) for spec in signature.inputs],
-        "outputs": [_described(spec) for spec in signature.outputs],
+        "inputs": [spec.to_list() for spec in signature.inputs],
+        "outputs": [spec.to_list() for spec in signature.outputs],
         "weight_bytes": found.weight_bytes,
     }
     for kind, arrays, specs in (
@@ -120,8 +119,8 @@ def write(folder: Path, found: Reference) -> None:
 def read(folder: Path, *, saved_model: bool) -> Reference:
     """Read what another process wrote."""
     head = json.loads((folder / _FILE).read_text())
-    inputs = tuple(_spec(each) for each in head["inputs"])
-    outputs = tuple(_spec(each) for each in head["outputs"])
+    inputs = tuple(TensorSpec.from_list(each) for each in head["inputs"])
+    outputs = tuple(TensorSpec.from_list(each) for each in head["outputs"])
     return Reference(
         Signature(inputs, outputs),
         _arrays(folder, "input", inputs),
@@ -129,15 +128,6 @@ def read(folder: Path, *, saved_model: bool) -> Reference:
         head["weight_bytes"],
         folder / EXPORT_FOLDER if saved_model else None,
     )
-
-
-def _described(spec: TensorSpec) -> list[Any]:
-    return [spec.name, spec.dtype.str, spec.shape]
-
-
-def _spec(described: list[Any]) -> TensorSpec:
-    name, dtype, shape = described
-    return TensorSpec(name, np.dtype(dtype), tuple(shape))
 
 
 def _arrays(folder: Path, kind: str, specs: tuple[TensorSpec, ...]) -> Tensors:

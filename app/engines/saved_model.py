@@ -4,7 +4,6 @@ A SavedModel is a program: it may read and write files. Only trusted ones should
 served.
 """
 
-import logging
 from collections.abc import Iterator, Mapping
 from itertools import chain
 from pathlib import Path
@@ -14,7 +13,7 @@ from tensorflow.core.protobuf import meta_graph_pb2, saved_model_pb2
 
 from app.engines.base import Signature, TensorSpec
 from app.engines.freezing import size_bytes
-from app.engines.reading import load_error, row_spec
+from app.engines.reading import batched, load_error, row_shape, row_spec
 from app.engines.tensorflow_engine import (
     Function,
     TensorFlowEngine,
@@ -23,8 +22,6 @@ from app.engines.tensorflow_engine import (
 )
 from app.errors import ModelLoadError
 from app.settings import Settings
-
-_log = logging.getLogger(__name__)
 
 
 class SavedModelEngine(TensorFlowEngine):
@@ -44,16 +41,9 @@ class SavedModelEngine(TensorFlowEngine):
         Raises:
             ModelLoadError: no signature can be batched; with the reason for each.
         """
-        functions, reasons = {}, []
-        for name in loaded.signatures:
-            try:
-                functions[name] = _function(loaded, name, definitions[name])
-            except ModelLoadError as error:
-                reasons.append(f"signature {name}: {error}")
-        if not functions:
-            raise ModelLoadError("; ".join(reasons) or "the model has no signatures")
-        for reason in reasons:
-            _log.warning("%s; it is left out", reason)
+        functions = batched(
+            loaded.signatures, lambda name: _function(loaded, name, definitions[name])
+        )
         used = (loaded.signatures[name].variables for name in functions)
         super().__init__(functions, size_bytes(chain.from_iterable(used)))
 
@@ -106,23 +96,10 @@ def _function(
 def _specs(
     kind: str, tensors: Mapping[str, meta_graph_pb2.TensorInfo]
 ) -> Iterator[TensorSpec]:
-    """The spec of one row of each.
-
-    Raises:
-        ModelLoadError: the first dimension is no batch of any size.
-    """
     for name, info in sorted(tensors.items()):
         place = f"{kind} {name}"
         shape = tf.TensorShape(info.tensor_shape)
         if info.WhichOneof("encoding") != "name":
             raise ModelLoadError(f"{place} is not one dense tensor")
-        if shape.rank is None:
-            raise ModelLoadError(f"{place} has no known number of dimensions")
-        if not shape.rank:
-            raise ModelLoadError(f"{place} is a single value, not a batch")
-        if shape[0] is not None:
-            raise ModelLoadError(
-                f"{place} has the fixed first dimension {shape[0]}, a batch needs a "
-                "free one"
-            )
-        yield row_spec(name, tf.as_dtype(info.dtype).name, shape.as_list()[1:])
+        row = row_shape(place, shape.as_list() if shape.rank is not None else None)
+        yield row_spec(name, tf.as_dtype(info.dtype).name, row)

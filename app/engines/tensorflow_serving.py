@@ -20,7 +20,7 @@ from app.engines import tensorflow_serving_json as wire
 from app.engines.base import DEFAULT_SIGNATURE, Signature, Tensors
 from app.engines.tensorflow_serving_http import Connections, error_of, error_text
 from app.errors import BasketError, Late, ModelLoadError, NotYetLoadable, Unavailable
-from app.settings import Settings
+from app.settings import Settings, checks
 
 FILE_NAME = "tensorflow_serving.json"
 _T = TypeVar("_T")
@@ -56,7 +56,7 @@ class RemoteModel:
                 if key not in _DEFAULTS:
                     known = ", ".join(_DEFAULTS)
                     raise ValueError(f"unknown key {key[:40]!r}; known: {known}")
-            checked = {key: _CHECKS[key](value) for key, value in values.items()}
+            checked = {key: _checked(key, value) for key, value in values.items()}
         except (TypeError, ValueError, RecursionError) as error:
             raise ModelLoadError(f"{FILE_NAME}: {error}") from error
         checked["timeout_ms"] = min(checked["timeout_ms"], limit_ms)
@@ -157,29 +157,27 @@ def open_engine(file: Path, settings: Settings) -> TensorFlowServingEngine:
     return engine
 
 
+def _checked(key: str, value: object) -> Any:
+    try:
+        return _CHECKS[key](value)
+    except ValueError as error:
+        raise ValueError(f"{key}: {error}") from error
+
+
 def _url(value: object) -> SplitResult:
     parts = urlsplit(value if isinstance(value, str) else "")
     is_more = parts.username or parts.password or parts.query or parts.fragment
     if parts.scheme not in ("http", "https") or not parts.hostname or is_more:
         # Not repeated: there may be a password in it.
-        raise ValueError("url: expected the like of http://host:8501 and no more")
+        raise ValueError("expected the like of http://host:8501 and no more")
     _ = parts.port  # raises ValueError where it is none
     return parts
 
 
 def _name(value: object) -> str:
     if not isinstance(value, str) or not value:
-        raise ValueError("model and signature_name: expected a name")
+        raise ValueError("expected a name")
     return value
-
-
-def _whole(key: str, low: int, high: int) -> Callable[[object], int]:
-    def check(value: object) -> int:
-        if type(value) is not int or not low <= value <= high:
-            raise ValueError(f"{key}: expected a whole number from {low} to {high}")
-        return value
-
-    return check
 
 
 def _or_none(check: Callable[[object], _T]) -> Callable[[object], _T | None]:
@@ -189,8 +187,8 @@ def _or_none(check: Callable[[object], _T]) -> Callable[[object], _T | None]:
 _CHECKS: dict[str, Callable[[object], Any]] = {
     "url": _url,
     "model": _name,
-    "version": _or_none(_whole("version", 0, (1 << 63) - 1)),
+    "version": _or_none(checks.whole(0, (1 << 63) - 1)),
     "signature_name": _or_none(_name),
-    "timeout_ms": _whole("timeout_ms", 1, 86_400_000),
+    "timeout_ms": checks.whole(1, 86_400_000),
 }
 _DEFAULTS: dict[str, Any] = dict.fromkeys(_CHECKS)

@@ -7,7 +7,6 @@ several.
 
 import binascii
 import json
-import logging
 from collections.abc import Iterable, Mapping
 from typing import Any
 
@@ -15,9 +14,9 @@ import numpy as np
 import orjson
 
 from app.engines.base import Array, Signature, Tensors, TensorSpec
+from app.engines.reading import batched, row_shape
 from app.errors import ModelLoadError, WrongOutputs
 
-_log = logging.getLogger(__name__)
 # TensorFlow's names; the API carries no others.
 _DTYPES: dict[str, np.dtype[np.generic]] = {
     "DT_BOOL": np.dtype(np.bool_),
@@ -47,17 +46,7 @@ def read_signatures(body: bytes) -> dict[str, Signature]:
         found = {name: dict(value) for name, value in definitions.items()}
     except (AttributeError, KeyError, TypeError, ValueError) as error:
         raise ModelLoadError("the model server's metadata can't be read") from error
-    signatures, reasons = {}, []
-    for name, definition in found.items():
-        try:
-            signatures[name] = _signature(definition)
-        except ModelLoadError as error:
-            reasons.append(f"signature {name}: {error}")
-    if not signatures:
-        raise ModelLoadError("; ".join(reasons) or "the model has no signatures")
-    for reason in reasons:
-        _log.warning("%s; it is left out", reason)
-    return signatures
+    return batched(found, lambda name: _signature(found[name]))
 
 
 def write_inputs(batch: Tensors, signature: Signature, signature_name: str) -> bytes:
@@ -135,22 +124,14 @@ def _specs(kind: str, tensors: Mapping[str, Any]) -> Iterable[TensorSpec]:
         place = f"{kind} {name}"
         try:
             dtype, shape = info["dtype"], info["tensor_shape"]
-            dims = [int(dim["size"]) for dim in shape.get("dim", ())]
+            sizes = [int(dim["size"]) for dim in shape.get("dim", ())]
             is_known = not shape.get("unknown_rank", False)
         except (AttributeError, KeyError, TypeError, ValueError) as error:
             raise ModelLoadError(f"{place} can't be read") from error
         if dtype not in _DTYPES:
             raise ModelLoadError(f"{place}: {dtype} is not served")
-        if not is_known:
-            raise ModelLoadError(f"{place} has no known number of dimensions")
-        if not dims:
-            raise ModelLoadError(f"{place} is a single value, not a batch")
-        if dims[0] >= 0:
-            raise ModelLoadError(
-                f"{place} has the fixed first dimension {dims[0]}, a batch needs a "
-                "free one"
-            )
-        row = tuple(None if size < 0 else size for size in dims[1:])
+        dims = [None if size < 0 else size for size in sizes]
+        row = row_shape(place, dims if is_known else None)
         yield TensorSpec(name, _DTYPES[dtype], row)
 
 

@@ -4,8 +4,6 @@ from collections.abc import Mapping
 from dataclasses import asdict, fields, replace
 from typing import Any
 
-import numpy as np
-
 from app.engines.base import Signature, TensorSpec
 from app.serving.observer import Observer
 from app.serving.runner import Runner
@@ -43,8 +41,8 @@ def of_served(served: ServedModel, settings: Settings) -> dict[str, Any]:
         "platform": served.platform,
         "signatures": {
             name: {
-                "inputs": [_of_spec(spec) for spec in signature.inputs],
-                "outputs": [_of_spec(spec) for spec in signature.outputs],
+                "inputs": [spec.to_list() for spec in signature.inputs],
+                "outputs": [spec.to_list() for spec in signature.outputs],
             }
             for name, signature in served.signatures.items()
         },
@@ -86,15 +84,8 @@ def to_served(
     return ServedModel(name, version, platform, signatures, config, runner, observer)
 
 
-def _of_spec(spec: TensorSpec) -> list[Any]:
-    return [spec.name, spec.dtype.str, spec.shape]
-
-
 def _to_specs(described: list[Any]) -> tuple[TensorSpec, ...]:
-    return tuple(
-        TensorSpec(name, np.dtype(kind), tuple(shape))
-        for name, kind, shape in described
-    )
+    return tuple(TensorSpec.from_list(each) for each in described)
 
 
 def _to_image(described: Mapping[str, Any] | None) -> ImageConfig | None:

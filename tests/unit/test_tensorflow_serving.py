@@ -537,6 +537,17 @@ def test_parse_refuses(text):
     assert "secret" not in str(caught.value)
 
 
+@pytest.mark.parametrize(
+    ("key", "value"),
+    [("model", ""), ("url", "tfs"), ("version", -1), ("timeout_ms", 0)],
+)
+def test_parse_names_the_key(key, value):
+    """A value that can't be is told by its own key, with what would be right."""
+    text = json.dumps({"url": "http://tfs", "model": "m", key: value}).encode()
+    with pytest.raises(ModelLoadError, match=rf"json: {key}: expected "):
+        RemoteModel.parse(text, 1000)
+
+
 @st.composite
 def _tensors(draw):
     """A signature's tensor and rows of it: all dtypes of the protocol, any values."""

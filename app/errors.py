@@ -17,7 +17,7 @@ class ModelLoadError(Exception):
 
 
 class NotYetLoadable(ModelLoadError):
-    """A version that waits for another server, and is tried again by itself."""
+    """A version that lacks what is not in its files, and is tried again by itself."""
 
 
 class BasketError(Exception):

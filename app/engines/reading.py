@@ -10,7 +10,7 @@ from typing import TypeVar
 import numpy as np
 
 from app.engines.base import Signature, TensorSpec
-from app.errors import ModelLoadError
+from app.errors import ModelLoadError, NotYetLoadable
 
 _log = logging.getLogger(__name__)
 _MOST_REASON = 300
@@ -92,12 +92,13 @@ def readable(what: str) -> Iterator[None]:
     """Say of what the system does not let be read in the body, and to whom.
 
     Raises:
-        ModelLoadError: in the place of an OSError.
+        NotYetLoadable: in the place of an OSError; a right that is given changes no
+            file, so that nothing else would tell when it is worth another try.
     """
     try:
         yield
     except OSError as error:
-        raise ModelLoadError(
+        raise NotYetLoadable(
             f"{what} can't be read: {error.strerror} (the server runs as uid "
             f"{os.geteuid()})"
         ) from error

@@ -163,9 +163,8 @@ class Catalog:
         with self._changing:
             if self._closed:
                 raise Stopping("the server is stopping")
-            version = Version(State.AVAILABLE, served=served)
-            model = self._models.setdefault(served.name, Model())
-            model.versions[served.version] = version
+            versions = self._models.setdefault(served.name, Model()).versions
+            versions[served.version] = Version(State.AVAILABLE, served=served)
 
     def fail(self, name: str, version: int, reason: str) -> None:
         """Keep the reason for which a version can't be served."""
@@ -185,15 +184,22 @@ class Catalog:
             self._models[name].settled = True
 
     def retire(self, name: str, version: int, timeout_s: float) -> ServedModel | None:
-        """Give a version to nobody from now on, and wait until nobody has it.
+        """Withdraw a version, wait until nobody has it; what to close, if any."""
+        withdrawn = self.withdraw(name, version)
+        self.wait_until_unused(withdrawn, timeout_s)
+        return withdrawn.served
 
-        Returns what has to be closed; None: it never came to be served.
-        """
+    def withdraw(self, name: str, version: int) -> Version:
+        """Give a version to nobody from now on."""
         with self._changing:
-            retired = self._models[name].versions[version]
-            retired.state = State.UNLOADING
-            self._changed.wait_for(lambda: not retired.leases, timeout_s)
-            return retired.served
+            withdrawn = self._models[name].versions[version]
+            withdrawn.state = State.UNLOADING
+            return withdrawn
+
+    def wait_until_unused(self, withdrawn: Version, timeout_s: float) -> bool:
+        """Block until nobody has the version; False: time ran out."""
+        with self._changing:
+            return self._changed.wait_for(lambda: not withdrawn.leases, timeout_s)
 
     def forget(self, name: str, version: int | None = None) -> None:
         """Drop a version that is no more, or a whole model."""

@@ -1,6 +1,7 @@
 """A web worker's end of its connection to one life of a model process."""
 
 import itertools
+import logging
 import queue
 import socket
 import threading
@@ -16,6 +17,7 @@ from app.shared_model.connection import Connection
 from app.shared_model.frames import Frame, WireError, encode
 from app.shared_model.load import Load
 
+_log = logging.getLogger(__name__)
 GONE = "the model process has died, another takes its place"
 # How often a hang-up of those who wait for an answer is asked for.
 _LOOK_EVERY_S = 0.05
@@ -25,7 +27,10 @@ class Question(Protocol):
     """What is asked; it gets an answer or an error, once."""
 
     def answer(self, frame: Frame) -> Job | None:
-        """Take the answer; gives the job that is to be told now, if any is."""
+        """Take the answer; gives the job that is to be told now, if any is.
+
+        Where it raises it has not been answered, and is to be failed.
+        """
         ...
 
     def fail(self, error: BasketError) -> None:
@@ -81,8 +86,8 @@ class Channel:
             OSError: there are no threads for it.
         """
         try:
-            for work in (self._look_after, self._receive):
-                self._connection.start_thread(work)
+            self._connection.start_thread(self._look_after, "hang-ups")
+            self._connection.start_thread(self._receive, "answers")
         except OSError:
             self._finish()
             raise
@@ -177,7 +182,14 @@ class Channel:
                 self._news.put(frame.meta)
                 continue
             question = self._asked.pop(number, None)
-            job = question.answer(frame) if question else None
+            if question is None:
+                continue
+            try:
+                job = question.answer(frame)
+            except Exception:  # must not end the thread
+                _log.exception("an answer of the model process makes no sense")
+                question.fail(BasketError("internal error"))
+                continue
             if job is not None:
                 answered.append(job)
         tell(answered)

@@ -65,9 +65,9 @@ class Connection:
                 return
             self._left = self._send_at_once(buffers)
             if self._left:
-                self.start_thread(self._send_rest)
+                self.start_thread(self._send_rest, "send rest")
 
-    def start_thread(self, work: Callable[[], None], name: str | None = None) -> None:
+    def start_thread(self, work: Callable[[], None], name: str) -> None:
         """Have a thread work for this connection, which ends where there is none.
 
         Raises:

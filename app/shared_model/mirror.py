@@ -14,13 +14,15 @@ from app.serving.repository import scan
 from app.serving.routing import Routes
 from app.serving.served import State
 from app.settings import Settings
-from app.shared_model import failures, snapshot
+from app.shared_model import failures
 from app.shared_model.channel import GONE, Channel
-from app.shared_model.remote_runner import RemoteRunner
+from app.shared_model.remote_versions import RemoteVersions, Wait, wait_for_all
 
 _log = logging.getLogger(__name__)
 # Before the next try, where a model process can't be reached.
 _RETRY_S = 0.1
+# Before the next try, where what it says can't be taken in.
+_RETRY_LATER_S = 5.0
 
 
 class Mirror:
@@ -36,17 +38,17 @@ class Mirror:
         """Store the parts; `paths` are where model processes listen."""
         self._settings = settings
         self._catalog = catalog
-        self._observe = observe
         self._paths = paths
         self._drain_s = settings.request_timeout_ms / 1000
-        # Each version's, and how the version was last described.
-        self._runners: dict[tuple[str, int], tuple[RemoteRunner, object]] = {}
+        self._versions = RemoteVersions(settings, catalog, observe)
         # What each living model process says, by its channel.
         self._shown: dict[Channel, Mapping[str, Any]] = {}
         self._stopping = False
         self._changed = threading.Condition(threading.RLock())
         self._threads = [
-            threading.Thread(target=self._follow, args=(path,), daemon=True)
+            threading.Thread(
+                target=self._follow, args=(path,), name="mirror", daemon=True
+            )
             for path in paths
         ]
 
@@ -116,9 +118,13 @@ class Mirror:
 
     def _follow(self, path: str) -> None:
         while not self._stopping:
-            with suppress(OSError):
-                self._watch(Channel.to(path))
-            time.sleep(_RETRY_S)
+            try:
+                with suppress(OSError):
+                    self._watch(Channel.to(path))
+                time.sleep(_RETRY_S)
+            except Exception:  # must not end the thread
+                _log.exception("what the model process says can't be taken in")
+                time.sleep(_RETRY_LATER_S)
 
     def _watch(self, channel: Channel) -> None:
         """Take in what one life of a model process says, to its end."""
@@ -132,22 +138,30 @@ class Mirror:
                     _log.info("the models of the model process are here")
                 channel.tell({"seen": said["revision"]})
         finally:
+            channel.close(ModelProcessGone(GONE))
             self._drop(channel)
 
     def _take_in(self, channel: Channel, models: Mapping[str, Any]) -> None:
+        """Make it so, and wait until nothing needs what has gone."""
+        waits: list[Wait] = []
         with self._changed:
             if self._stopping:
                 return
             self._shown[channel] = models
             for name, model in models.items():
-                self._update(channel, name, model)
+                waits += self._update(channel, name, model)
             for name in set(self._catalog.names()) - set(models):
-                self._leave(channel, name, (), self._drain_s)
+                waits += self._versions.leave(channel, name)
                 if not any(name in shown for shown in self._shown.values()):
                     self._catalog.forget(name)
             self._changed.notify_all()
+        # Nobody else is kept waiting meanwhile.
+        wait_for_all(waits, self._drain_s)
 
-    def _update(self, channel: Channel, name: str, model: Mapping[str, Any]) -> None:
+    def _update(
+        self, channel: Channel, name: str, model: Mapping[str, Any]
+    ) -> list[Wait]:
+        """What one model needs to be waited for, once it is as it is there."""
         catalog = self._catalog
         if model["unloaded"]:
             catalog.mark_unloaded(name)
@@ -158,70 +172,42 @@ class Mirror:
         for text, version in model["versions"].items():
             number = int(text)
             if version["state"] == State.AVAILABLE:
-                self._serve(channel, name, number, version["served"])
+                self._versions.serve(channel, name, number, version["served"])
                 serving.append(number)
-        self._leave(channel, name, serving, self._drain_s)
+        waits = self._versions.leave(channel, name, serving)
         for text, version in model["versions"].items():
             self._show_state(name, int(text), version)
-        for status in catalog.status(name):
-            if not self._is_known(name, status.version):
-                catalog.forget(name, status.version)
-        self._catalog.note(name, model["problem"])
+        self._forget_unknown(name)
+        catalog.note(name, model["problem"])
         if model["settled"]:
-            self._catalog.settle(name)
-
-    def _serve(
-        self, channel: Channel, name: str, number: int, described: Mapping[str, Any]
-    ) -> None:
-        runner, known = self._runners.get((name, number), (None, None))
-        runner = runner or RemoteRunner(name, number)
-        runner.add(channel)
-        if described == known:
-            return
-        # New, or replaced while another process kept it here.
-        self._runners[name, number] = runner, described
-        observer = self._observe(name, str(number))
-        served = snapshot.to_served(
-            name, number, described, self._settings, runner, observer
-        )
-        with suppress(Stopping):
-            self._catalog.add(served)
-
-    def _leave(
-        self, channel: Channel, name: str, serving: Sequence[int], drain_s: float
-    ) -> None:
-        """Send no more jobs there for other versions than those, and wait for all."""
-        for (model, number), (runner, _) in list(self._runners.items()):
-            if model != name or number in serving:
-                continue
-            if runner.channels() == {channel}:
-                self._catalog.retire(name, number, drain_s)
-                self._catalog.forget(name, number)
-                del self._runners[name, number]
-            runner.remove(channel, drain_s)
+            catalog.settle(name)
+        return waits
 
     def _show_state(self, name: str, number: int, version: Mapping[str, Any]) -> None:
         """A version that no model process serves: why not."""
-        if (name, number) in self._runners:
+        if (name, number) in self._versions:
             return
         if version["state"] == State.END:
             self._catalog.fail(name, number, version["error"])
         elif version["state"] == State.LOADING:
             self._catalog.begin(name, number)
 
-    def _is_known(self, name: str, number: int) -> bool:
-        return (name, number) in self._runners or any(
-            str(number) in models[name]["versions"]
-            for models in self._shown.values()
-            if name in models
-        )
+    def _forget_unknown(self, name: str) -> None:
+        """Forget versions that no model process speaks of any more."""
+        known: set[str] = set()
+        for models in self._shown.values():
+            known.update(models[name]["versions"] if name in models else ())
+        for status in self._catalog.status(name):
+            if str(status.version) not in known:
+                self._catalog.forget(name, status.version)
 
     def _drop(self, channel: Channel) -> None:
         """The model process has ended, and the channel has told all who waited."""
         with self._changed:
             self._shown.pop(channel, None)
             for name in self._catalog.names():
-                self._leave(channel, name, (), 0)
+                wait_for_all(self._versions.leave(channel, name), 0)
+                self._forget_unknown(name)
                 if not self._shown:
                     self._catalog.forget(name)
                     self._catalog.expect(name)

@@ -46,8 +46,8 @@ class ModelProcess:
     def start(self) -> None:
         """Begin to load models, and to take connections."""
         self._loader.start()
-        for target in (self._accept, self._send):
-            threading.Thread(target=target, daemon=True).start()
+        for work, name in ((self._accept, "accept"), (self._send, "send")):
+            threading.Thread(target=work, name=name, daemon=True).start()
 
     def hangs(self) -> bool:
         """Say whether a model has stood still for longer than a request may take."""

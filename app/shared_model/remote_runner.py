@@ -19,9 +19,9 @@ class RemoteRunner:
     def __init__(self, name: str, version: int) -> None:
         """Store whose jobs these are; `add` says where they can go."""
         self._asked_for = [name, version]
-        # Jobs under way on each channel, those that are given up too.
+        self._channels: set[Channel] = set()
+        # Jobs under way on each channel where there are any, those given up too.
         self._under_way: dict[Channel, int] = {}
-        self._leaving: set[Channel] = set()
         self._closed = False
         self._changed = threading.Condition()
 
@@ -31,20 +31,23 @@ class RemoteRunner:
     def add(self, channel: Channel) -> None:
         """Send jobs there too."""
         with self._changed:
-            self._under_way.setdefault(channel, 0)
+            self._channels.add(channel)
+
+    def leave(self, channel: Channel) -> None:
+        """Send no more jobs there."""
+        with self._changed:
+            self._channels.discard(channel)
 
     def remove(self, channel: Channel, timeout_s: float) -> None:
         """Send no more jobs there, and wait for those that are under way."""
+        self.leave(channel)
         with self._changed:
-            self._leaving.add(channel)
-            self._changed.wait_for(lambda: not self._under_way.get(channel), timeout_s)
-            self._under_way.pop(channel, None)
-            self._leaving.discard(channel)
+            self._changed.wait_for(lambda: channel not in self._under_way, timeout_s)
 
     def channels(self) -> set[Channel]:
         """Where jobs can go."""
         with self._changed:
-            return self._under_way.keys() - self._leaving
+            return self._channels.copy()
 
     def submit(self, job: Job) -> None:
         """Send the job on its way.
@@ -85,21 +88,22 @@ class RemoteRunner:
     def done(self, channel: Channel) -> None:
         """A job is no longer under way there."""
         with self._changed:
-            if channel in self._under_way:
-                self._under_way[channel] -= 1
-            if self._leaving:
+            self._under_way[channel] -= 1
+            if not self._under_way[channel]:
+                del self._under_way[channel]
                 self._changed.notify_all()
 
     def _choose(self) -> Channel:
         with self._changed:
-            there = self._under_way.keys() - self._leaving
             if self._closed:
                 raise Stopping("the server is stopping")
-            if not there:
+            if not self._channels:
                 raise ModelProcessGone(GONE)
             # A dead process's number stands still, and it may be here for a while.
-            channel = min(there, key=lambda each: (each.has_ended(), each.rows()))
-            self._under_way[channel] += 1
+            channel = min(
+                self._channels, key=lambda each: (each.has_ended(), each.rows())
+            )
+            self._under_way[channel] = self._under_way.get(channel, 0) + 1
             return channel
 
 
@@ -117,16 +121,16 @@ class _Remote:
         self.is_gone = job.is_gone
 
     def answer(self, frame: Frame) -> Job | None:
-        self._runner.done(self._channel)
         job, meta = self._job, frame.meta
         if "error" in meta:
             job.was_refused = "refused" in meta
-            job.fail(failures.rebuild(meta))
+            self.fail(failures.rebuild(meta))
             return None
         # One clock for all processes of a machine.
         started_at, finished_at = meta["times"]
         job.start(started_at)
         is_last = job.add(0, frame.tensors, meta["batch_rows"], finished_at)
+        self._runner.done(self._channel)
         return job if is_last else None
 
     def fail(self, error: BasketError) -> None:

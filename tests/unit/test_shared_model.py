@@ -13,6 +13,7 @@ import pytest
 from app.api.client import HungUp
 from app.errors import (
     Abandoned,
+    BasketError,
     Late,
     ModelFailed,
     ModelProcessGone,
@@ -174,12 +175,16 @@ class Scripted:
 
     def show(self):
         """Take a web worker's connection, and show it a model m."""
+        self.accept()
+        self.say(1, {"1": self.version("echo")})
+
+    def accept(self):
+        """Take a web worker's connection."""
         self._listener.settimeout(PATIENCE_S)
         sock, _ = self._listener.accept()
         self.end = End(Connection(sock))
         assert "watch" in self.end.receive().meta
         socket.send_fds(sock, [b"."], [self.load.fd])
-        self.say(1, {"1": self.version("echo")})
 
     @staticmethod
     def version(platform):
@@ -189,13 +194,18 @@ class Scripted:
         described = snapshot.of_served(served, Settings())
         return {"state": "AVAILABLE", "error": "", "served": described}
 
-    def say(self, revision, versions):
-        """Show the web worker these versions of m, and wait until it has them."""
-        model = {
+    @staticmethod
+    def model(versions):
+        """A model with these versions, as web workers are shown it."""
+        return {
             **{"problem": "", "settled": True, "unloaded": False},
             **{"labels": {}, "traffic": {}, "versions": versions},
         }
-        self.end.send({"revision": revision, "models": {"m": model}})
+
+    def say(self, revision, versions):
+        """Show the web worker these versions of m, and wait until it has them."""
+        models = {"m": self.model(versions)}
+        self.end.send({"revision": revision, "models": models})
         assert self.end.receive().meta == {"seen": revision}
 
     @classmethod
@@ -318,7 +328,7 @@ def test_a_new_version_closes_the_old_one_only_when_nobody_has_it(machine):
         assert not old.closed
     assert rescan()
     assert old.closed
-    assert [status.version for status in catalog.status("m")] == [2]
+    wait_until(lambda: [each.version for each in catalog.status("m")] == [2], 10)
 
 
 def _version(catalog):
@@ -388,6 +398,63 @@ def test_a_version_that_each_process_replaces_in_turn_is_the_new_one(machine):
         process.die()
 
 
+def test_what_one_process_finishes_keeps_no_other_waiting(machine):
+    """A change is taken in while a job of another process's old version runs there."""
+    catalog, mirror = machine.follower(processes=2)
+    processes = busy, other = [Scripted(machine), Scripted(machine)]
+    for process in processes:
+        process.show()
+    other.load.add(9)
+    with catalog.lease(Target()) as model:
+        channels = model.runner.channels
+        sent = _send(catalog, 1.0)
+        busy.end.send({"revision": 2, "models": {"m": busy.model({})}})
+        wait_until(lambda: len(channels()) == 1, PATIENCE_S)
+        assert mirror.wait(PATIENCE_S)
+        other.say(2, {"1": other.version("other")})
+        busy.answer(busy.asked())
+        assert answered(sent) == [1.0]
+    assert busy.end.receive().meta == {"seen": 2}
+    for process in processes:
+        process.die()
+
+
+def test_what_one_process_gives_up_another_one_may_take_up(machine):
+    """A version whose last lease at one process goes on is served by the next one."""
+    catalog, _ = machine.follower(processes=2)
+    processes = before, after = [Scripted(machine), Scripted(machine)]
+    before.show()
+    after.accept()
+    after.say(1, {})
+    with catalog.lease(Target()):
+        before.end.send({"revision": 2, "models": {"m": before.model({})}})
+        wait_until(lambda: catalog.lacks("m") != "", PATIENCE_S)
+        after.say(2, {"1": after.version("echo")})
+        assert catalog.lacks("m") == ""
+    assert before.end.receive().meta == {"seen": 2}
+    sent = _send(catalog, 1.0)
+    after.answer(after.asked())
+    assert answered(sent) == [1.0]
+    for process in processes:
+        process.die()
+
+
+def test_what_makes_no_sense_is_logged_and_asked_for_again(
+    machine, monkeypatch, caplog
+):
+    """A process that describes a model wrongly is left, and listened to once more."""
+    monkeypatch.setattr("app.shared_model.mirror._RETRY_LATER_S", 0)
+    catalog, _, process = Scripted.followed(machine)
+    process.end.send({"revision": 2, "models": {"m": {}}})
+    again = Scripted(machine)
+    again.show()
+    assert catalog.lacks("m") == ""
+    assert process.end.connection.receive() == []
+    assert "what the model process says can't be taken in" in caplog.text
+    process.die()
+    again.die()
+
+
 def test_all_that_a_codec_asks_for_crosses(machine):
     """Settings, pictures and classes of a version are those of the model process."""
     image = ImageConfig((2, 3), "RGB", "0..1", "nearest", (ImageClass("0", "tent"),))
@@ -425,22 +492,38 @@ def test_a_connection_that_no_thread_can_be_had_for_is_tried_again(
     machine, monkeypatch
 ):
     """A web worker gets what there is although each thread it takes fails once."""
-    start = threading.Thread.start
-    lacking = {"connection", "_receive", "_look_after"}
-
-    def start_or_fail(thread):
-        failing = lacking & {thread.name, getattr(thread._target, "__name__", None)}
-        if failing:
-            lacking.difference_update(failing)
-            raise RuntimeError("can't start new thread")
-        start(thread)
-
+    lacking = {"connection", "answers", "hang-ups"}
     machine.add("m")
     machine.process()
-    monkeypatch.setattr(threading.Thread, "start", start_or_fail)
+    _refuse_once(lacking, monkeypatch)
     catalog, _ = machine.worker()
     assert not lacking
     assert answered(_send(catalog, 1.0)) == [1.0]
+
+
+def _refuse_once(lacking, monkeypatch):
+    """Have the first thread of each of these names not start."""
+    start = threading.Thread.start
+
+    def start_or_fail(thread):
+        if thread.name in lacking:
+            lacking.remove(thread.name)
+            raise RuntimeError("can't start new thread")
+        start(thread)
+
+    monkeypatch.setattr(threading.Thread, "start", start_or_fail)
+
+
+def test_threads_have_names(machine):
+    """Whoever looks at a process's threads reads what each is there for."""
+    machine.add("m")
+    before = set(threading.enumerate())
+    machine.process()
+    machine.worker()
+    names = {thread.name for thread in set(threading.enumerate()) - before}
+    mine, theirs = {"mirror", "answers", "hang-ups"}, {"accept", "connection", "send"}
+    assert names >= mine | theirs
+    assert not [name for name in names if name.startswith("Thread-")]
 
 
 def test_a_job_that_is_sent_into_a_death_gets_an_answer(machine):
@@ -650,6 +733,42 @@ def test_rows_go_to_a_process_that_lives():
         runner.submit(refused)
         with pytest.raises(ModelProcessGone, match="died"):
             refused.wait()
+
+
+def test_a_process_that_comes_back_has_what_is_under_way():
+    """A job that outlasted the wait for it is counted out once, when it ends."""
+    asked = []
+
+    class Noting(Channel):
+        def ask(self, question, meta, tensors):
+            asked.append(question)
+
+    ours, theirs = socket.socketpair()
+    with ours, theirs:
+        channel = Noting(Connection(ours), Load())
+        runner = RemoteRunner("m", 1)
+        runner.add(channel)
+        runner.submit(job(1.0))
+        runner.remove(channel, 0)
+        runner.add(channel)
+        asked[0].fail(Late("too late"))
+        _in_thread(lambda: runner.remove(channel, 2 * PATIENCE_S))()
+
+
+def test_an_answer_that_makes_no_sense_is_its_job_s_alone(machine, caplog):
+    """A job whose answer can't be read fails, and the next one is answered."""
+    catalog, _, process = Scripted.followed(machine)
+    failed = _send(catalog, 1.0)
+    process.end.send({"number": process.asked().meta["number"]})
+    with pytest.raises(BasketError, match="internal error"):
+        failed.wait()
+    assert "an answer of the model process makes no sense" in caplog.text
+    sent = _send(catalog, 2.0)
+    process.answer(process.asked())
+    assert answered(sent) == [2.0]
+    # Neither of them is under way.
+    process.say(2, {})
+    process.die()
 
 
 def test_a_load_is_seen_through_its_descriptor():

@@ -102,9 +102,7 @@ class WebWorker:
             else:
                 (name,) = self._orders.keys() & meta.keys()
                 # It may take minutes.
-                threading.Thread(
-                    target=self._carry_out, args=(name, meta), daemon=True
-                ).start()
+                self._in_thread("order", self._carry_out, name, meta)
         except Exception as error:
             self._refuse(meta, error)
 
@@ -127,12 +125,13 @@ class WebWorker:
         job.wake = self._told
         self._under_way[number] = job
         self._load.add(job.rows)
-        if served.runner.runs_in_submit:
-            threading.Thread(
-                target=self._submit, args=(served.runner, job, meta), daemon=True
-            ).start()
-        else:
+        if not served.runner.runs_in_submit:
             self._submit(served.runner, job, meta)
+            return
+        try:
+            self._in_thread("job", self._submit, served.runner, job, meta)
+        except RuntimeError as error:  # there are no threads
+            self._turn_away(job, meta, error)
 
     def _submit(
         self, runner: Runner, job: _NumberedJob, meta: Mapping[str, Any]
@@ -140,9 +139,18 @@ class WebWorker:
         try:
             runner.submit(job)
         except Exception as error:
-            self._load.add(-job.rows)
-            self._under_way.pop(job.number, None)
-            self._refuse(meta, error)
+            self._turn_away(job, meta, error)
+
+    def _turn_away(
+        self, job: _NumberedJob, meta: Mapping[str, Any], error: Exception
+    ) -> None:
+        self._load.add(-job.rows)
+        self._under_way.pop(job.number, None)
+        self._refuse(meta, error)
+
+    @staticmethod
+    def _in_thread(name: str, work: Callable[..., None], *args: object) -> None:
+        threading.Thread(target=work, name=name, args=args, daemon=True).start()
 
     def _carry_out(self, order: str, meta: Mapping[str, Any]) -> None:
         try:

@@ -514,6 +514,21 @@ def _refuse_once(lacking, monkeypatch):
     monkeypatch.setattr(threading.Thread, "start", start_or_fail)
 
 
+def test_a_job_that_no_thread_can_be_had_for_is_counted_out(machine, monkeypatch):
+    """It is refused, its rows count no more, and the next job is computed."""
+    machine.settings = Settings(model_dir=machine.models, batching=False)
+    machine.add("m")
+    process = machine.process()
+    catalog, _ = machine.worker()
+    _refuse_once({"job"}, monkeypatch)
+    refused = _send(catalog, 1.0)
+    with pytest.raises(BasketError, match="internal error"):
+        refused.wait()
+    assert refused.was_refused
+    assert process._load.rows() == 0
+    assert answered(_send(catalog, 2.0)) == [2.0]
+
+
 def test_threads_have_names(machine):
     """Whoever looks at a process's threads reads what each is there for."""
     machine.add("m")

@@ -15,7 +15,7 @@ from pathlib import Path
 
 from gunicorn.workers.gthread import ThreadWorker
 
-from app import MODEL_SOCKETS, RUN_DIR, advice, create_model_process, gpus
+from app import MODEL_SOCKETS, RUN_DIR, STUCK_DIR, advice, create_model_process, gpus
 from app.errors import SettingsError
 from app.settings import Settings, unknown_variables
 from app.workers.in_turn import InTurnWorker
@@ -107,6 +107,8 @@ def post_fork(server, worker):
 def post_worker_init(worker):
     """Have every worker but the first of all load its models before it listens.
 
+    Where it has models, it tells the other workers what is stuck from now on.
+
     Clients of a worker that takes another's place would hear "is loading"; this way
     its siblings serve them, or they wait in the kernel's backlog. The first worker
     listens at once, so that readiness can be asked, and so does an only worker
@@ -114,6 +116,8 @@ def post_worker_init(worker):
     """
     if isinstance(worker, ModelWorker):
         return
+    if not worker.model_processes:
+        worker.wsgi.extensions["health"].start()
     loader = worker.wsgi.extensions["basket"]
     patience = itertools.count() if worker.has_siblings else range(_BACKLOG_WAIT_S)
     is_first = worker.age == 1 + worker.model_processes
@@ -124,10 +128,15 @@ def post_worker_init(worker):
 
 
 def child_exit(server, worker):
-    """Take a dead worker's gauges out of the sums; its counters stay."""
+    """Take a dead worker's gauges out of the sums, and what was stuck in it.
+
+    Its counters stay.
+    """
     from prometheus_client import multiprocess
 
     multiprocess.mark_process_dead(worker.pid)
+    note = Path(os.environ[RUN_DIR], STUCK_DIR, str(worker.pid))
+    note.unlink(missing_ok=True)
     if isinstance(worker, ModelWorker) and worker.crew is not server.worker_class:
         # A reload has put another crew in the place of this worker's.
         others = [getattr(each, "crew", None) for each in server.WORKERS.values()]

@@ -20,6 +20,8 @@ if TYPE_CHECKING:
 
 # Where a server's workers share files; set by the server, and no setting.
 RUN_DIR = "_BASKET_RUN_DIR"
+# The folder in it where processes note what is stuck, by their numbers.
+STUCK_DIR = "stuck"
 # Where model processes listen, set likewise; empty: there are none.
 MODEL_SOCKETS = "_BASKET_MODEL_SOCKETS"
 
@@ -28,6 +30,7 @@ def create_app(settings: "Settings | None" = None) -> "Application":
     """Build the application.
 
     `app.extensions["basket"]` starts it: a Loader, or a Mirror of model processes.
+    `app.extensions["health"]` can tell other processes what is stuck in this one.
 
     Raises:
         SettingsError: with no settings given, a bad value in the environment.
@@ -50,7 +53,7 @@ def create_app(settings: "Settings | None" = None) -> "Application":
         paths = os.environ.get(MODEL_SOCKETS, "").splitlines()
         loader = Mirror(settings, catalog, ModelMetrics, paths)
     else:
-        loader = _loader(settings, catalog, health)
+        loader = _loader(settings, catalog)
     app = Application(__name__, static_folder=None)
     # For servers that read a body before they call the application.
     app.config["REQUEST_TIMEOUT_S"] = settings.request_timeout_ms / 1000
@@ -58,6 +61,7 @@ def create_app(settings: "Settings | None" = None) -> "Application":
     # No path leads to another one: each is a route, or there is nothing at it.
     app.url_map.merge_slashes = False
     app.extensions["basket"] = loader
+    app.extensions["health"] = health
     install_api(app, settings, catalog, loader, health)
     app.cli.add_command(models_commands(settings))
     return app
@@ -76,25 +80,24 @@ def create_model_process(listener: socket.socket) -> "ModelProcess":
     settings = Settings.from_environment()
     catalog = PublishedCatalog(settings)
     health = _health(settings, catalog)
-    loader = _loader(settings, catalog, health)
+    loader = _loader(settings, catalog)
     return ModelProcess(catalog, loader, listener, health)
 
 
-def _loader(settings: "Settings", catalog: "Catalog", health: "Health") -> "Loader":
+def _loader(settings: "Settings", catalog: "Catalog") -> "Loader":
     from app.serving.loader import Loader
     from app.serving.opening import Opener
     from app.serving.unloaded import Unloaded
     from app.telemetry import ModelMetrics
 
     unloaded = Unloaded(_shared("unloaded"))
-    opener = Opener(ModelMetrics)
-    return Loader(settings, catalog, opener, unloaded, at_each_pass=health.note)
+    return Loader(settings, catalog, Opener(ModelMetrics), unloaded)
 
 
 def _health(settings: "Settings", catalog: "Catalog") -> "Health":
     from app.serving.health import Health
 
-    return Health(catalog, settings.request_timeout_ms / 1000, _shared("stuck"))
+    return Health(catalog, settings.request_timeout_ms / 1000, _shared(STUCK_DIR))
 
 
 def install_api(

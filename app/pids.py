@@ -4,7 +4,10 @@ import os
 
 
 def lives(pid: int) -> bool:
-    """Say whether a process of this server has the number now."""
+    """Say whether a process has the number now that this one may signal.
+
+    It may be a stranger: numbers are given again.
+    """
     try:
         os.kill(pid, 0)
     except ProcessLookupError:

@@ -1,17 +1,20 @@
 """Whether models make progress, over all processes of a server.
 
 A request for the health reaches one process, and another one may be stuck: each notes
-its own state in a folder that they share.
+its own state in a folder that they share, from which whoever has made the folder
+takes the notes of the dead.
 """
 
 import logging
 import os
+import threading
+import time
 from pathlib import Path
 
-from app.pids import lives
 from app.serving.catalog import Catalog
 
 _log = logging.getLogger(__name__)
+_NOTE_EVERY_S = 1.0
 
 
 class Health:
@@ -26,6 +29,15 @@ class Health:
         self._folder = folder
         # Why the other processes could not be told the last time.
         self._problem = ""
+        self._thread = threading.Thread(target=self._run, name="health", daemon=True)
+
+    def start(self) -> None:
+        """Begin to note each second how this process is doing, if anyone can read it.
+
+        In a thread of its own, because to load or to unload a model takes minutes.
+        """
+        if self._folder is not None and not self._thread.ident:
+            self._thread.start()
 
     def note(self) -> None:
         """Tell the other processes how this one is doing, if they can be told now."""
@@ -34,21 +46,20 @@ class Health:
         problem = ""
         try:
             self._tell(self._folder)
-        except OSError as error:
+        except Exception as error:  # must not end the thread
             problem = str(error)
         if problem and problem != self._problem:
             _log.error("other processes can't be told what is stuck here: %s", problem)
         self._problem = problem
 
     def stuck(self) -> list[str]:
-        """The models, each once, that make no progress in some living process."""
+        """The models, each once, that make no progress in some process."""
         names = set(self.stuck_here())
         for file in self._folder.glob("[0-9]*") if self._folder else ():
-            if lives(int(file.name)):
-                try:
-                    names.update(file.read_text().splitlines())
-                except FileNotFoundError:  # it goes on just now
-                    continue
+            try:
+                names.update(file.read_text().splitlines())
+            except FileNotFoundError:  # it goes on just now
+                continue
         return sorted(names)
 
     def stuck_here(self) -> list[str]:
@@ -64,6 +75,14 @@ class Health:
         names = self.stuck_here()
         if names:
             folder.mkdir(exist_ok=True)
-            file.write_text("\n".join(names))
+            # Renamed when it is whole, so that nobody reads half of it.
+            aside = folder / f".{file.name}"
+            aside.write_text("\n".join(names))
+            aside.rename(file)
         else:
             file.unlink(missing_ok=True)
+
+    def _run(self) -> None:
+        while True:
+            self.note()
+            time.sleep(_NOTE_EVERY_S)

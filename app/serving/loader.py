@@ -9,7 +9,6 @@ readiness be asked meanwhile.
 import logging
 import threading
 import time
-from collections.abc import Callable
 
 from app.errors import Late, ModelFailed, Stopping, UnknownModel
 from app.serving.catalog import Catalog
@@ -33,17 +32,12 @@ class Loader:
         opener: Opener,
         unloaded: Unloaded,
         scan_every_s: float | None = SCAN_EVERY_S,
-        at_each_pass: Callable[[], None] = lambda: None,
     ) -> None:
-        """Store the parts; with `scan_every_s` None only `rescan` looks again.
-
-        `at_each_pass` is called as often as the folder is looked at.
-        """
+        """Store the parts; with `scan_every_s` None only `rescan` looks again."""
         self._settings = settings
         self._catalog = catalog
         self._unloaded = unloaded
         self._scan_every_s = scan_every_s
-        self._at_each_pass = at_each_pass
         self._reconciler = Reconciler(
             catalog, opener, drain_s=settings.request_timeout_ms / 1000
         )
@@ -129,11 +123,10 @@ class Loader:
                 self._to_retry = set()
             for name in to_retry:
                 self._reconciler.retry(name)
-            for step in (self._pass, self._at_each_pass):
-                try:
-                    step()
-                except Exception:  # must not end the thread
-                    _log.exception("looking after the models failed")
+            try:
+                self._pass()
+            except Exception:  # must not end the thread
+                _log.exception("looking after the models failed")
             with self._passes:
                 self._done = asked
                 self._passes.notify_all()

@@ -26,7 +26,7 @@ ALLOWED = {
     ),
     "app.serving": (
         *("app.serving", "app.engines", "app.errors", "app.memory"),
-        *("app.pids", "app.settings"),
+        "app.settings",
     ),
     "app.shared_model": (
         *("app.shared_model", "app.serving", "app.engines.base", "app.errors"),

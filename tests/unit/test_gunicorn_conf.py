@@ -11,7 +11,7 @@ import pytest
 from gunicorn.workers.gthread import ThreadWorker
 from gunicorn.workers.sync import SyncWorker
 
-from app import RUN_DIR, gpus
+from app import RUN_DIR, STUCK_DIR, gpus
 from app.workers.in_turn import InTurnWorker
 from app.workers.strict import Strict
 
@@ -196,6 +196,32 @@ def test_a_re_executed_master_has_a_folder_of_its_own(conf, environment):
     assert Path(of_old).is_dir()
     conf.on_exit(old)
     assert not Path(of_old).exists()
+
+
+def test_what_was_stuck_in_a_dead_worker_is_forgotten(conf, environment):
+    """A worker's note goes with it, so that it never speaks for another process."""
+    conf.on_starting(_server())
+    folder = Path(os.environ[RUN_DIR], STUCK_DIR)
+    folder.mkdir()
+    notes = [folder / pid for pid in ("4711", "4712")]
+    for note in notes:
+        note.touch()
+    for pid in (4711, 4713):
+        conf.child_exit(_server(), SimpleNamespace(pid=pid))
+    assert [note.exists() for note in notes] == [False, True]
+
+
+@pytest.mark.parametrize(("model_processes", "told"), [(0, ["told"]), (1, [])])
+def test_a_worker_with_models_tells_what_is_stuck(conf, model_processes, told):
+    """Notes begin with the worker; where it has no models there is nothing to note."""
+    said = []
+    health = SimpleNamespace(start=lambda: said.append("told"))
+    parts = {"basket": None, "health": health}
+    first = {"age": 1 + model_processes, "has_siblings": False}
+    wsgi = SimpleNamespace(extensions=parts)
+    worker = SimpleNamespace(wsgi=wsgi, model_processes=model_processes, **first)
+    conf.post_worker_init(worker)
+    assert said == told
 
 
 def test_a_misspelt_setting_is_a_warning(conf, environment, caplog):

@@ -255,47 +255,6 @@ def test_a_model_s_own_settings_count(loading):
     assert [len(batch) for batch in engine.batches][-2:] == [2, 1]
 
 
-def test_each_pass_calls_whoever_wants_to_know(tmp_path):
-    """At each look at the folder the Loader's guest is called once."""
-    settings, calls = Settings(model_dir=tmp_path), []
-    loader = Loader(
-        settings,
-        Catalog(None),
-        Opener(lambda *_: Notes()),
-        Unloaded(),
-        scan_every_s=None,
-        at_each_pass=lambda: calls.append(1),
-    )
-    loader.start()
-    assert loader.rescan(PATIENCE_S)
-    assert loader.rescan(PATIENCE_S)
-    loader.close(PATIENCE_S)
-    assert len(calls) in (2, 3)
-
-
-def test_a_guest_that_fails_ends_nothing(tmp_path):
-    """Whatever the Loader's guest raises, the folder is looked at again."""
-
-    def fail():
-        raise ValueError("a bug")
-
-    catalog = Catalog(None)
-    loader = Loader(
-        Settings(model_dir=tmp_path),
-        catalog,
-        Opener(lambda *_: Notes()),
-        Unloaded(),
-        scan_every_s=None,
-        at_each_pass=fail,
-    )
-    loader.start()
-    assert loader.wait(PATIENCE_S)
-    (tmp_path / "pears").mkdir()
-    assert loader.rescan(PATIENCE_S)
-    assert catalog.names() == ["pears"]
-    loader.close(PATIENCE_S)
-
-
 def test_models_are_announced_before_they_load(loading):
     """From the start on a model that is not ready yet is known to be loading."""
     engine = loading.add("flowers", engine=Blocks())

@@ -214,7 +214,7 @@ class Catalog:
         with self._changing:
             model = self._models.setdefault(name, Model())
             # To be loaded again it starts anew.
-            model.unloaded, model.settled = True, False
+            model.unloaded, model.settled, model.problem = True, False, ""
 
     def close(self) -> list[ServedModel]:
         """Take no more versions in; those that have to be closed."""

@@ -9,6 +9,8 @@ readiness be asked meanwhile.
 import logging
 import threading
 import time
+from collections.abc import Collection
+from pathlib import Path
 
 from app.errors import Late, ModelFailed, Stopping, UnknownModel
 from app.serving.catalog import Catalog
@@ -42,6 +44,8 @@ class Loader:
             catalog, opener, drain_s=settings.request_timeout_ms / 1000
         )
         self._stopping = False
+        # What is wrong with the folder of models as a whole.
+        self._problem = ""
         # Passes over the folder: how many were asked for, and are done.
         self._asked = self._done = 0
         self._to_retry: set[str] = set()
@@ -63,12 +67,21 @@ class Loader:
             return self._passes.wait_for(lambda: self._done > 0, timeout_s)
 
     def rescan(self, timeout_s: float | None = None) -> bool:
-        """Look at the folder now, and wait for what follows; False: time ran out."""
+        """Look at the folder now, and wait for what follows; False: time ran out.
+
+        Raises:
+            Stopping: this is closed, and will not look again.
+        """
         with self._passes:
             self._asked += 1
             mine = self._asked
             self._passes.notify_all()
-            return self._passes.wait_for(lambda: self._done >= mine, timeout_s)
+            self._passes.wait_for(
+                lambda: self._done >= mine or self._stopping, timeout_s
+            )
+            if self._done < mine and self._stopping:
+                raise Stopping("the server is stopping")
+            return self._done >= mine
 
     def load(self, name: str, timeout_s: float | None = None) -> None:
         """Serve a model that was unloaded, or try one again that failed.
@@ -77,6 +90,7 @@ class Loader:
             UnknownModel: no such folder.
             Late: it is still loading when the time is over, and goes on.
             ModelFailed: it can't be loaded; with the reason.
+            Stopping: as `rescan`.
         """
         self._check_known(name)
         self._unloaded.discard(name)
@@ -94,6 +108,7 @@ class Loader:
         Raises:
             UnknownModel: no such folder.
             Late: it is still in use when the time is over, and goes later.
+            Stopping: as `rescan`.
         """
         self._check_known(name)
         self._unloaded.add(name)
@@ -139,7 +154,9 @@ class Loader:
         try:
             folders = scan(self._settings.model_dir, self._settings)
         except OSError as error:
-            _log.error("the folder of models can't be read now: %s", error.strerror)
+            self._note(f"{self._folder()} can't be read now: {error.strerror}")
+            for served in self._catalog.models():
+                self._catalog.note(served.name, self._problem)
             return
         default = self._catalog.default_name()
         for name in sorted(folders, key=lambda name: (name != default, name)):
@@ -159,3 +176,25 @@ class Loader:
         for name in set(self._catalog.names()) - set(folders):
             self._reconciler.remove(name)
             self._catalog.forget(name)
+        self._note(self._lacks(folders))
+
+    def _lacks(self, names: Collection[str]) -> str:
+        """Why requests that name no model can have no answer; empty: they can."""
+        if not names:
+            return f"{self._folder()} holds no model"
+        default = self._catalog.default_name()
+        if default in (None, *names):
+            return ""
+        known = ", ".join(sorted(names))
+        return (
+            f"default model {default!r} is not in {self._folder()}; there are: {known}"
+        )
+
+    def _folder(self) -> Path:
+        return self._settings.model_dir.absolute()
+
+    def _note(self, problem: str) -> None:
+        """Log what is wrong with the folder as a whole, once; empty: nothing."""
+        if problem and problem != self._problem:
+            _log.warning("%s", problem)
+        self._problem = problem

@@ -561,17 +561,60 @@ def test_a_model_s_folder_that_can_not_be_read_changes_nothing_else(loading):
     assert catalog.problems() == {"apples": [CAN_NOT_BE_READ]}
 
 
-def test_a_folder_that_can_not_be_read_changes_nothing(loading, monkeypatch):
-    """While the folder of models can't be read, what is served goes on."""
-    loading.add("flowers")
-    loading.load()
-
-    def fail(*_):
-        raise OSError(5, "Input/output error")
-
-    monkeypatch.setattr("app.serving.loader.scan", fail)
+def test_a_folder_that_can_not_be_read_changes_nothing(loading, caplog):
+    """While the folder of models can't be read, what is served goes on, and says so."""
+    for name in ("flowers", "pears"):
+        loading.add(name)
+    catalog = loading.load()
+    aside = loading.folder.rename(loading.folder.with_name("aside"))
+    for _ in range(2):
+        loading.rescan()
+    problem = f"{loading.folder} can't be read now: No such file or directory"
+    assert loading.answers("flowers") == 1
+    assert catalog.problems() == {"flowers": [problem], "pears": [problem]}
+    assert caplog.messages.count(problem) == 1
+    aside.rename(loading.folder)
+    loading.unloaded.add("pears")
     loading.rescan()
-    assert loading.answers() == 1
+    assert catalog.problems() == {}
+    aside = loading.folder.rename(aside)
+    loading.rescan()
+    assert caplog.messages.count(problem) == 2
+
+
+def test_a_default_model_that_is_not_there_is_told(tmp_path, caplog):
+    """A default model with a misspelt name is logged once, with those there are."""
+    loading = Loading(tmp_path, default_model="pear")
+    for name in ("pears", "apples"):
+        loading.add(name)
+    loading.load()
+    loading.rescan()
+    told = f"default model 'pear' is not in {tmp_path}; there are: apples, pears"
+    assert caplog.messages.count(told) == 1
+    loading.add("pear")
+    caplog.clear()
+    loading.rescan()
+    assert "default model" not in caplog.text
+    loading.remove("pear", 1)
+    (tmp_path / "pear").rmdir()
+    loading.rescan()
+    assert caplog.messages.count(told) == 1
+    loading.loader.close(PATIENCE_S)
+
+
+def test_a_default_model_that_nobody_chose_is_not_missed(loading, caplog):
+    """Several models without a default one are no fault."""
+    for name in ("apples", "pears"):
+        loading.add(name)
+    loading.load()
+    assert not [each for each in caplog.records if each.levelname == "WARNING"]
+
+
+def test_a_folder_without_models_is_told(loading, caplog):
+    """An empty folder of models is logged once."""
+    loading.load()
+    loading.rescan()
+    assert caplog.messages == [f"{loading.folder} holds no model"]
 
 
 def test_a_bug_in_one_model_s_update_stops_no_other(loading, monkeypatch):
@@ -719,6 +762,16 @@ def test_close_stops_all_models(loading):
     for model in models:
         with pytest.raises(Stopping):
             model.runner.submit(job(1))
+
+
+def test_nobody_waits_for_a_loader_that_is_closed(loading):
+    """To load or to unload by hand during a stop is refused at once."""
+    loading.add("flowers")
+    loading.load()
+    loading.loader.close(PATIENCE_S)
+    for call in (loading.loader.load, loading.loader.unload):
+        with pytest.raises(Stopping):
+            call("flowers", PATIENCE_S)
 
 
 def test_an_engine_that_can_not_close_keeps_no_other_open(loading):

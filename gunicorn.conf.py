@@ -4,6 +4,7 @@ Threads, workers and address are left to the command line and to Gunicorn's own
 defaults: `gunicorn wsgi:app` is one sync worker, `--threads=20` lets batches form.
 """
 
+import atexit
 import itertools
 import logging
 import os
@@ -11,6 +12,7 @@ import resource
 import shutil
 import sys
 import tempfile
+from contextlib import contextmanager
 from pathlib import Path
 
 from gunicorn.workers.gthread import ThreadWorker
@@ -51,6 +53,8 @@ def on_starting(server):
         gpus.check_shares(processes, used, settings.gpu_memory_fraction)
     except SettingsError as error:
         sys.exit(f"Basket does not start: {error}")
+    with _usable("BASKET_MODEL_DIR", settings.model_dir):
+        os.listdir(settings.model_dir)
     for line in advice.lines(settings, used, _at_a_time(server, settings)):
         server.log.info(line)
     for line in (*unknown_variables(), *_on_open_files(server)):
@@ -144,12 +148,14 @@ def child_exit(server, worker):
             worker.crew.close()
 
 
-def on_exit(server):
-    """Remove what the workers shared; a new master has made its own."""
-    if isinstance(server.worker_class, Crew):
-        server.worker_class.close()
-    if RUN_DIR in os.environ:
-        shutil.rmtree(os.environ[RUN_DIR], ignore_errors=True)
+@contextmanager
+def _usable(setting, value):
+    """End the start where the system fails, with what the setting says."""
+    try:
+        yield
+    except OSError as error:
+        reason = error.strerror or error
+        sys.exit(f"Basket does not start: {setting}={str(value or '')!r}: {reason}")
 
 
 def _choose_worker(server):
@@ -195,10 +201,8 @@ def _share_models(server):
     if not processes:
         return
     crew = Crew(server, server.worker_class, create_model_process, processes)
-    try:
+    with _usable("--worker-tmp-dir", server.cfg.worker_tmp_dir):
         paths = crew.open(os.environ[RUN_DIR])
-    except OSError as error:
-        sys.exit(f"Basket does not start: a socket in --worker-tmp-dir: {error}")
     os.environ[MODEL_SOCKETS] = "\n".join(paths)
     # Those of before a reload go first.
     for worker in server.WORKERS.values():
@@ -215,13 +219,28 @@ def _prepare_run_dir(parent, *, reexecuted):
     A re-executed master begins with the environment of the start, and so with a
     folder of its own; but one for the metrics that the user named is the old one's too.
     """
-    os.environ[RUN_DIR] = tempfile.mkdtemp(prefix="basket-", dir=parent)
-    os.environ.setdefault(_METRICS_DIR, f"{os.environ[RUN_DIR]}/metrics")
+    with _usable("--worker-tmp-dir", parent):
+        run_dir = tempfile.mkdtemp(prefix="basket-", dir=parent)
+    # Gunicorn's own hook is not called where a start fails.
+    atexit.register(_remove, run_dir, os.getpid())
+    os.environ[RUN_DIR] = run_dir
+    os.environ.setdefault(_METRICS_DIR, f"{run_dir}/metrics")
     folder = Path(os.environ[_METRICS_DIR])
-    folder.mkdir(parents=True, exist_ok=True)
-    if not reexecuted:
-        for file in folder.glob("*.db"):
-            file.unlink()
+    with _usable(_METRICS_DIR, folder):
+        folder.mkdir(parents=True, exist_ok=True)
+        tempfile.TemporaryFile(dir=folder).close()
+        if not reexecuted:
+            for file in folder.glob("*.db"):
+                file.unlink()
+
+
+def _remove(folder, owner):
+    """Remove a folder at the end of the process that has made it.
+
+    Workers, which are forked from that, end in the same way.
+    """
+    if os.getpid() == owner:
+        shutil.rmtree(folder, ignore_errors=True)
 
 
 def _keep_batching_parameters(file):

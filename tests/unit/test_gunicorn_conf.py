@@ -1,9 +1,12 @@
 """Gunicorn's hooks, with GPUs that are made up because none can be had."""
 
+import atexit
 import importlib.util
 import logging
 import os
 import resource
+from contextlib import contextmanager
+from functools import partial
 from pathlib import Path
 from types import SimpleNamespace
 
@@ -47,6 +50,19 @@ def environment(monkeypatch, tmp_path):
     monkeypatch.setattr(logging.getLogger("app"), "handlers", [])
     monkeypatch.setattr(logging.getLogger("app"), "level", logging.NOTSET)
     return monkeypatch
+
+
+@contextmanager
+def _process(patch):
+    """A process, which ends with the block; what it is to do then."""
+    todo = []
+    try:
+        with patch.context() as its_own:
+            its_own.setattr(atexit, "register", lambda *do: todo.append(partial(*do)))
+            yield todo
+    finally:
+        for each in todo:
+            each()
 
 
 def _server(worker_class=SyncWorker, **cfg):
@@ -150,15 +166,66 @@ def test_old_metrics_are_emptied_but_not_those_of_a_living_master(
 def test_a_folder_of_its_own_for_metrics_is_taken_away(conf, environment):
     """A folder that the start has made is gone after the exit, a given one is not."""
     given = Path(os.environ["PROMETHEUS_MULTIPROC_DIR"])
-    conf.on_starting(_server())
-    conf.on_exit(_server())
+    with _process(environment):
+        conf.on_starting(_server())
     assert given.is_dir()
     environment.delenv("PROMETHEUS_MULTIPROC_DIR")
-    conf.on_starting(_server())
-    made = Path(os.environ["PROMETHEUS_MULTIPROC_DIR"])
-    assert made.is_dir()
-    conf.on_exit(_server())
+    with _process(environment):
+        conf.on_starting(_server())
+        made = Path(os.environ["PROMETHEUS_MULTIPROC_DIR"])
+        assert made.is_dir()
     assert not made.parent.exists()
+
+
+def test_a_worker_that_ends_leaves_the_folder(conf, environment, tmp_path):
+    """A worker has inherited what the master is to do at its exit, and does not."""
+    with _process(environment) as inherited:
+        conf.on_starting(_server(worker_tmp_dir=str(tmp_path)))
+        with environment.context() as worker:
+            worker.setattr(os, "getpid", lambda: -1)
+            for each in inherited:
+                each()
+        assert list(tmp_path.glob("basket-*"))
+
+
+def _denied(*_):
+    raise PermissionError(13, "Permission denied")
+
+
+def test_a_folder_of_models_that_can_not_be_read_stops_the_start(
+    conf, environment, tmp_path
+):
+    """The start ends with the setting, its value and the reason."""
+    environment.setattr(os, "listdir", _denied)
+    text = f"not start: BASKET_MODEL_DIR='{tmp_path}': Permission denied"
+    with pytest.raises(SystemExit, match=text):
+        conf.on_starting(_server())
+
+
+@pytest.mark.parametrize("name", ["PROMETHEUS_MULTIPROC_DIR", "--worker-tmp-dir"])
+def test_a_folder_that_can_not_be_written_stops_the_start(
+    conf, environment, tmp_path, name
+):
+    """A file in a folder's place is named with the setting, and nothing stays."""
+    file = tmp_path / "file"
+    file.touch()
+    server = _server(worker_tmp_dir=str(tmp_path))
+    if name.startswith("-"):
+        server.cfg.worker_tmp_dir = str(file)
+    else:
+        environment.setenv(name, str(file / "metrics"))
+    text = f"Basket does not start: {name}='{file}.*': Not a directory"
+    with pytest.raises(SystemExit, match=text), _process(environment):
+        conf.on_starting(server)
+    assert not list(tmp_path.glob("basket-*"))
+
+
+def test_a_folder_for_metrics_that_takes_no_file_stops_the_start(conf, environment):
+    """A folder that is there is tried before a worker needs it."""
+    environment.setattr(conf.tempfile, "TemporaryFile", lambda **_: _denied())
+    text = "PROMETHEUS_MULTIPROC_DIR='.*metrics': Permission denied"
+    with pytest.raises(SystemExit, match=text), _process(environment):
+        conf.on_starting(_server())
 
 
 @pytest.mark.parametrize(("temporary", "expected"), [(None, "/dev/shm"), ("/", None)])
@@ -177,24 +244,22 @@ def test_the_shared_folder_is_where_heartbeats_are(conf, environment, tmp_path):
     """The folder of sockets and metrics is made in --worker-tmp-dir."""
     conf.on_starting(_server(worker_tmp_dir=str(tmp_path)))
     assert Path(os.environ[RUN_DIR]).parent == tmp_path
-    conf.on_exit(_server())
 
 
 def test_a_re_executed_master_has_a_folder_of_its_own(conf, environment):
     """Each master removes what its own workers shared, whichever ends first."""
     old, new = _server(), _server()
-    conf.on_starting(old)
-    of_old = os.environ[RUN_DIR]
-    old.reexec_pid, new.master_pid = 4711, 4710
-    with environment.context() as its_own:
-        # It is started with the environment that the old one was started with.
-        its_own.delenv(RUN_DIR)
-        conf.on_starting(new)
-        of_new = os.environ[RUN_DIR]
-        conf.on_exit(new)
-    assert not Path(of_new).exists()
-    assert Path(of_old).is_dir()
-    conf.on_exit(old)
+    with _process(environment):
+        conf.on_starting(old)
+        of_old = os.environ[RUN_DIR]
+        old.reexec_pid, new.master_pid = 4711, 4710
+        with environment.context() as its_own, _process(environment):
+            # It is started with the environment that the old one was started with.
+            its_own.delenv(RUN_DIR)
+            conf.on_starting(new)
+            of_new = os.environ[RUN_DIR]
+        assert not Path(of_new).exists()
+        assert Path(of_old).is_dir()
     assert not Path(of_old).exists()
 
 

@@ -6,7 +6,6 @@ import os
 import socket
 import sys
 from pathlib import Path
-from types import SimpleNamespace
 
 import pytest
 from gunicorn.config import Config
@@ -114,9 +113,9 @@ def test_each_model_worker_gets_a_gpu_and_web_workers_none(conf):
     siblings = [worker.has_siblings for worker in server.WORKERS.values()]
     assert siblings[-1]
     paths = os.environ[MODEL_SOCKETS].splitlines()
-    conf.on_exit(SimpleNamespace(worker_class=server.worker_class))
-    assert not any(map(os.path.exists, paths))
+    assert all(map(os.path.exists, paths))
     server.close()
+    assert not any(map(os.path.exists, paths))
 
 
 def test_a_reload_ends_the_model_workers_of_before(conf):

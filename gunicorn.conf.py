@@ -13,6 +13,7 @@ import shutil
 import sys
 import tempfile
 from contextlib import contextmanager
+from functools import partial
 from pathlib import Path
 
 from gunicorn.workers.gthread import ThreadWorker
@@ -111,12 +112,10 @@ def post_fork(server, worker):
 def post_worker_init(worker):
     """Have every worker but the first of all load its models before it listens.
 
-    Where it has models, it tells the other workers what is stuck from now on.
-
     Clients of a worker that takes another's place would hear "is loading"; this way
     its siblings serve them, or they wait in the kernel's backlog. The first worker
     listens at once, so that readiness can be asked, and so does an only worker
-    whose models take long.
+    whose models take long. From now on a worker with models tells what is stuck in it.
     """
     if isinstance(worker, ModelWorker):
         return
@@ -211,6 +210,13 @@ def _share_models(server):
     server.worker_class = crew
     server.cfg.set("workers", server.cfg.workers + processes)
     server.num_workers = server.cfg.workers
+    server.handle_ttou = partial(_leave_out_one, server, processes + 1)
+
+
+def _leave_out_one(server, least):
+    """At TTOU: have one web worker less, down to one; Gunicorn counts all as such."""
+    if server.num_workers > least:
+        type(server).handle_ttou(server)
 
 
 def _prepare_run_dir(parent, *, reexecuted):

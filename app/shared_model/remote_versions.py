@@ -8,7 +8,7 @@ from typing import Any, TypeAlias
 
 from app.errors import Stopping
 from app.serving.catalog import Catalog
-from app.serving.execution import Observer
+from app.serving.observer import Observer
 from app.settings import Settings
 from app.shared_model import snapshot
 from app.shared_model.channel import Channel

@@ -93,8 +93,7 @@ async def answer(
     try:
         cfg.pre_request(worker, req)
         begun = datetime.datetime.now()
-        limit_bytes = cast("Any", worker.wsgi).config["MAX_BODY_BYTES"]
-        response, environ = create(req, conn, cfg, WholeResponse, limit_bytes)
+        response, environ = create(req, conn, cfg, WholeResponse)
         response.sock = sink
         environ["wsgi.multithread"] = True
         _count(worker, response)

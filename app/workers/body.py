@@ -6,6 +6,7 @@ whole, put no bound on what stands between chunks, and read on behind a broken o
 
 import errno
 import io
+import math
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
@@ -47,10 +48,6 @@ class DirectBody(io.RawIOBase):
     def is_read(self) -> bool:
         """Say whether nothing is left."""
         return not self._left
-
-    def is_larger_than(self, size: int) -> bool:
-        """Say whether more bytes than that are left."""
-        return self._left > size
 
     def is_in_the_way(self) -> bool:
         """Say whether so much is left that no other request can follow it."""
@@ -148,14 +145,21 @@ class BoundedChunks(StrictChunks):
         return super().read(size)
 
 
-def read_directly(request: Any, timeout_s: float) -> None:
-    """Have a request of Gunicorn's read its body here, within `timeout_s`."""
+def read_directly(
+    request: Any, timeout_s: float, limit_bytes: float = math.inf
+) -> None:
+    """Have a request of Gunicorn's read its body here, within `timeout_s`.
+
+    A client that asks first is not told to send one that is larger than the limit.
+    """
     reader = getattr(request.body, "reader", None)
     unreader = request.unreader
     if not isinstance(unreader, TimelyUnreader):
         return
     unreader.begin_body(timeout_s)
     if isinstance(reader, LengthReader):
+        if reader.length > limit_bytes:
+            request._expected_100_continue = False
         request.body = DirectBody(unreader, reader.length, request.force_close)
     elif isinstance(reader, ChunkedReader):
         request.body.reader = BoundedChunks(request, unreader)

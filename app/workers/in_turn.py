@@ -98,7 +98,7 @@ class InTurnWorker(GracefulThreadWorker):
         if self._is_main():
             # All of it is here, and only a POST takes long.
             timeout_s, pool = 0, pool if req.method == "POST" else self._quick
-        read_directly(req, timeout_s)
+        read_directly(req, timeout_s, self._config()["MAX_BODY_BYTES"])
         turn = Turn(conn, pool)
         turn.line = self._line(req, turn)
         self._go_on(turn, turn.line.send, None)
@@ -231,8 +231,11 @@ class InTurnWorker(GracefulThreadWorker):
         self.finish_request(conn, done)
 
     def _request_timeout_s(self) -> float:
-        timeout_s: float = cast("Any", self.wsgi).config["REQUEST_TIMEOUT_S"]
+        timeout_s: float = self._config()["REQUEST_TIMEOUT_S"]
         return timeout_s
+
+    def _config(self) -> Any:
+        return cast("Any", self.wsgi).config
 
     def _is_registered(self, conn: TConn) -> bool:
         return conn.sock.fileno() in self.poller.get_map()

@@ -11,7 +11,6 @@ from gunicorn.http import wsgi
 from gunicorn.http.message import Request
 from gunicorn.workers.gthread import TConn
 
-from app.workers.body import DirectBody
 from app.workers.peer import Header
 from app.workers.unreader import PLAIN_LENGTH, TimelyUnreader, has_plain_lines
 
@@ -79,19 +78,9 @@ class RepeatedRequest(Request):
 
 
 def create(
-    req: Any,
-    conn: TConn,
-    cfg: Any,
-    response_class: type[wsgi.Response],
-    limit_bytes: int,
+    req: Any, conn: TConn, cfg: Any, response_class: type[wsgi.Response]
 ) -> tuple[Any, dict[str, Any]]:
-    """The request's response and environment, as Gunicorn's `create` makes them.
-
-    A client that asks before it sends its body is not told to send one that is larger
-    than the limit.
-    """
-    if isinstance(req.body, DirectBody) and req.body.is_larger_than(limit_bytes):
-        req._expected_100_continue = False
+    """The request's response and environment, as Gunicorn's `create` makes them."""
     header = getattr(req, "header", None)
     if header is not None and header.environ:
         response = cast("Any", response_class)(req, conn.sock, cfg)

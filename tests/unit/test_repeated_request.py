@@ -75,7 +75,7 @@ class Connection:
         conn: Any = SimpleNamespace(
             sock=self.server, client=PEER, server=("127.0.0.1", 80)
         )
-        return create(request, conn, self.config, Response, 1 << 20)[1]
+        return create(request, conn, self.config, Response)[1]
 
 
 @pytest.fixture

@@ -24,7 +24,6 @@ class _Pictures:
     """A request's pictures as rows; `top`: so many classes are wanted for each."""
 
     inputs: Tensors
-    config: ImageConfig
     single: bool
     top: int | None
     signature_name: str = DEFAULT_SIGNATURE
@@ -53,22 +52,23 @@ def finder(inference: Inference) -> Find:
 def _decode(
     exchange: Exchange, body: bytes, model: ServedModel
 ) -> rows.Request | _Pictures:
-    if exchange.mimetype == npy.CONTENT_TYPE:
+    mimetype = exchange.mimetype
+    if mimetype == npy.CONTENT_TYPE:
         signature = rows.find_signature(model.signatures, DEFAULT_SIGNATURE)
         inputs = npy.decode(body, signature)
         return rows.Request(DEFAULT_SIGNATURE, inputs)
-    pictures = upload.pictures(exchange, body)
     config = model.config.image
-    if pictures is None:
+    if not upload.is_of_pictures(mimetype):
         return rows.decode(body, model.signatures, config)
     if config is None:
         raise BadInput(
             f"model {model.name!r} takes no pictures: its basket.toml has no [image]"
         )
+    pictures = upload.pictures(exchange, body)
     top = _top(exchange.query("top"), config)
     (spec,) = model.signatures[DEFAULT_SIGNATURE].inputs
     inputs = {spec.name: images.decode(pictures, config, spec, "picture")}
-    return _Pictures(inputs, config, len(pictures) == 1, top)
+    return _Pictures(inputs, len(pictures) == 1, top)
 
 
 def _top(text: str | None, config: ImageConfig) -> int | None:
@@ -91,13 +91,13 @@ def _encode(
     asked: rows.Request | _Pictures,
     outputs: Tensors,
 ) -> Reply:
-    del model
     if _wants_npy(exchange.header("Accept") or ""):
         return Reply(npy.encode(outputs), npy.CONTENT_TYPE)
     if isinstance(asked, rows.Request):
         return Reply(rows.encode(outputs, columnar=asked.columnar))
-    if asked.config.classes:
-        known = asked.config.classes
+    config = model.config.image
+    if config is not None and config.classes:
+        known = config.classes
         return Reply(classes.encode(outputs, known, asked.top, single=asked.single))
     return Reply(rows.encode(outputs))
 

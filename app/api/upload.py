@@ -13,24 +13,29 @@ from app.codec.images import MAX_PICTURES
 from app.errors import BadInput, TooLarge
 
 FIELD = "file"
+_FORM = "multipart/form-data"
+# A part's. Browsers send some hundred, and thousands take milliseconds to read.
+_MOST_HEADER_BYTES = 8 << 10
 # Parts of a form beside its pictures.
 _OTHER_PARTS = 16
 _NAMES_SHOWN = 8
 _BREAK = b"\r\n"
 
 
-def pictures(exchange: Exchange, body: bytes) -> list[bytes] | None:
-    """A request's pictures; None: its Content-Type speaks of none.
+def is_of_pictures(mimetype: str) -> bool:
+    """Say whether a body of this type is a picture, or a form that may hold some."""
+    return mimetype == _FORM or mimetype.startswith("image/")
+
+
+def pictures(exchange: Exchange, body: bytes) -> list[bytes]:
+    """The pictures of a request whose type is of pictures.
 
     Raises:
         BadInput: not a form, or one without the field `file`.
         TooLarge: more parts than the pictures that a request may have, and some.
     """
-    mimetype = exchange.mimetype
-    if mimetype.startswith("image/"):
+    if exchange.mimetype != _FORM:
         return [body]
-    if mimetype != "multipart/form-data":
-        return None
     boundary = exchange.mimetype_parameter("boundary")
     if not boundary:
         raise BadInput("multipart/form-data without a boundary")
@@ -55,6 +60,11 @@ def _parts(body: bytes, boundary: bytes) -> Iterator[tuple[str, bool, bytes]]:
     while not body.startswith(b"--", at + len(edge)):
         begin = _find(body, _BREAK, at)
         blank = _find(body, _BREAK + _BREAK, begin)
+        if blank - begin > _MOST_HEADER_BYTES:
+            raise BadInput(
+                f"a part of the form has a header of more than {_MOST_HEADER_BYTES} "
+                "bytes"
+            )
         # From the blank line on: a part may be empty.
         end = _find(body, _BREAK + edge, blank + len(_BREAK))
         yield *_disposition(body[begin:blank]), body[blank + 2 * len(_BREAK) : end]

@@ -352,6 +352,12 @@ def test_64_pictures_are_answered(serve):
             'the field "file" has no filename, so it is text and not a file',
             id="text",
         ),
+        pytest.param(
+            "multipart/form-data; boundary=edge",
+            b"--edge\r\nContent-Disposition: form-data" + b";a=b" * 2048 + b"\r\n\r\n",
+            "a part of the form has a header of more than 8192 bytes",
+            id="a long header",
+        ),
     ],
 )
 def test_a_form_that_is_none_is_refused(serve, headers, body, expected):
@@ -375,6 +381,9 @@ def test_a_model_without_image_takes_no_pictures(serve):
     expected = "model 'till' takes no pictures: its basket.toml has no [image]"
     assert error(post(client, bright(1)), 400) == expected
     reply = client.post("/predict", data=bright(1), content_type="image/png")
+    assert error(reply, 400) == expected
+    no_form = {"Content-Type": "multipart/form-data"}
+    reply = client.post("/predict", data=b"", headers=no_form)
     assert error(reply, 400) == expected
 
 

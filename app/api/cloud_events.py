@@ -39,7 +39,7 @@ def unwrap(exchange: Exchange, body: bytes) -> bytes:
     if "data" not in event:
         raise BadInput("the CloudEvent has no 'data'")
     try:
-        return json_text.dumps_any_float(event["data"])
+        return json_text.dumps_loaded(event["data"])
     except RecursionError:
         raise BadInput("the CloudEvent's data is nested too deeply") from None
 

@@ -1,6 +1,5 @@
 """A model's scores as the names of what it sees."""
 
-import math
 from collections.abc import Sequence
 from typing import Any
 
@@ -21,10 +20,8 @@ def encode(
     """
     (scores,) = outputs.values()
     lists = [_best(row, classes, top or 1) for row in scores]
-    finite = all(math.isfinite(each["score"]) for best in lists for each in best)
-    write = json_text.dumps if finite else json_text.dumps_any_float
     answers = [best[0] for best in lists] if top is None else lists
-    return write(answers[0] if single else answers)
+    return json_text.dumps_any_float(answers[0] if single else answers)
 
 
 def _best(row: Array, classes: Sequence[ImageClass], top: int) -> list[dict[str, Any]]:

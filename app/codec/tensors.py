@@ -9,8 +9,6 @@ import itertools
 from collections.abc import Mapping
 from typing import Any, NamedTuple
 
-import numpy as np
-
 from app.codec import binary_tensors, json_tensors, json_text
 from app.codec.datatypes import datatype_of
 from app.codec.infer_options import (
@@ -112,7 +110,7 @@ def encode(
     answer: dict[str, Any] = {"model_name": model_name, "model_version": str(version)}
     if options.id is not None:
         answer["id"] = options.id
-    head = _dump(answer | {"outputs": described})
+    head = json_text.dumps_any_float(answer | {"outputs": described})
     if not any(wanted.binary for wanted in options.outputs):
         return head, None
     return b"".join([head, *chunks]), len(head)
@@ -205,13 +203,3 @@ def _shape(given: Any, spec: TensorSpec, place: str) -> tuple[int, ...]:
     if given[0] == 0:
         raise BadInput(f"{place}: shape {shown(given)} has no rows")
     return tuple(given)
-
-
-def _dump(answer: Mapping[str, Any]) -> bytes:
-    values = [output.get("data") for output in answer["outputs"]]
-    finite = all(
-        np.isfinite(value).all()
-        for value in values
-        if isinstance(value, np.ndarray) and value.dtype.kind == "f"
-    )
-    return (json_text.dumps if finite else json_text.dumps_any_float)(answer)

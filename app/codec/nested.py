@@ -1,14 +1,14 @@
 """Nested lists, as JSON gives them, to an array of the dtype that a model takes.
 
-All values are read at once; only when something about them is odd does a walk look for
-the place to name.
+All values are read at once; only when something about them is odd is the place to name
+looked for.
 """
 
 import itertools
 import json
 import math
 import struct
-from typing import Any
+from typing import Any, NoReturn, TypeAlias
 
 import numpy as np
 
@@ -17,8 +17,12 @@ from app.codec.fit import check_carried, fit, type_name
 from app.engines.base import Array, TensorSpec
 from app.errors import BadInput
 
+# Of a value in lists; None is a free size.
+_Shape: TypeAlias = tuple[int | None, ...]
 # What struct calls the dtypes of numbers.
 _CODES = {np.dtype(code): code for code in "efdbhiqBHIQ"}
+# What JSON gives for a kind of dtype.
+_TYPES: dict[str, set[type]] = {"f": {int, float}, "i": {int}, "u": {int}, "b": {bool}}
 
 
 def read(
@@ -42,10 +46,8 @@ def read(
     if array is not None:
         return array
     check_carried(spec.name, spec.dtype)
-    shape = spec.shape
-    for number, row in enumerate(rows):
-        # The first row settles the free sizes for all.
-        shape = _walk(row, shape, spec, f"{place}[{number}]{suffix}")
+    if _settled(rows, spec.shape, spec) is None:
+        _refuse(rows, spec.shape, spec, place, suffix)
     # All values are right. Large integers need to be told their type.
     array = np.array(rows, np.float64 if spec.dtype.kind == "f" else spec.dtype)
     return fit(array, spec, place, suffix)
@@ -58,17 +60,10 @@ def _numbers_at_once(rows: list[Any], spec: TensorSpec) -> Array | None:
     out of range. np.array takes three times as long, as it looks for a dtype first.
     """
     code = _CODES.get(spec.dtype)
-    if code is None:
+    innermost, sizes = _innermost(rows, spec.shape) or ([], ())
+    if code is None or not innermost:
         return None
-    innermost, shape = [rows], [len(rows)]
-    for wanted in spec.shape:
-        innermost = list(itertools.chain.from_iterable(innermost))
-        if set(map(type, innermost)) != {list}:
-            return None
-        size, *others = set(map(len, innermost))
-        if others or wanted not in (None, size):
-            return None
-        shape.append(size)
+    shape = [len(rows), *(size or 0 for size in sizes)]
     # In standard sizes ("="): in native ones 1e300 is an infinite float32.
     pack = struct.Struct(f"={shape[-1]}{code}").pack
     try:
@@ -76,6 +71,26 @@ def _numbers_at_once(rows: list[Any], spec: TensorSpec) -> Array | None:
     except (struct.error, OverflowError):
         return None
     return np.frombuffer(packed, spec.dtype).reshape(shape)
+
+
+def _innermost(
+    values: list[Any], shape: _Shape
+) -> tuple[list[list[Any]], _Shape] | None:
+    """The lists that hold values of this shape, and it, its free sizes settled.
+
+    None: the lists are not nested so.
+    """
+    lists, settled = [values], []
+    for size in shape:
+        lists = list(itertools.chain.from_iterable(lists))
+        if not set(map(type, lists)) <= {list}:
+            return None
+        sizes = set(map(len, lists))
+        known = next(iter(sizes), None) if size is None else size
+        if not sizes <= {known}:
+            return None
+        settled.append(known)
+    return lists, tuple(settled)
 
 
 def _strings_at_once(rows: list[Any], spec: TensorSpec) -> Array | None:
@@ -90,61 +105,88 @@ def _strings_at_once(rows: list[Any], spec: TensorSpec) -> Array | None:
     return array
 
 
-def _walk(
-    value: Any, shape: tuple[int | None, ...], spec: TensorSpec, place: str
-) -> tuple[int | None, ...]:
-    """Raise at the first value that does not fit; return the shape, sizes settled."""
+def _settled(values: list[Any], shape: _Shape, spec: TensorSpec) -> _Shape | None:
+    """The shape of each of these values, free sizes settled, if all of them fit."""
+    found = _innermost(values, shape)
+    if found is None:
+        return None
+    lists, settled = found
+    return settled if _fit(list(itertools.chain.from_iterable(lists)), spec) else None
+
+
+def _fit(leaves: list[Any], spec: TensorSpec) -> bool:
+    kind = spec.dtype.kind
+    if kind == "O":
+        return _are_strings(leaves)
+    if not set(map(type, leaves)) <= _TYPES[kind]:
+        return False
+    if kind not in "iu" or not leaves:
+        return True
+    limits = np.iinfo(spec.dtype.str)
+    return bool(limits.min <= min(leaves) and max(leaves) <= limits.max)
+
+
+def _are_strings(leaves: list[Any]) -> bool:
+    try:
+        for leaf in leaves:
+            strings.to_bytes(leaf)
+    except (TypeError, ValueError):
+        return False
+    return True
+
+
+def _refuse(
+    values: list[Any], shape: _Shape, spec: TensorSpec, place: str, suffix: str = ""
+) -> NoReturn:
+    """Raise at the first of values that do not all fit, found by halving them.
+
+    Those before it settle the free sizes.
+    """
+    begin, end = 0, len(values)
+    while end - begin > 1:
+        middle = (begin + end) // 2
+        settled = _settled(values[begin:middle], shape, spec)
+        if settled is None:
+            end = middle
+        else:
+            begin, shape = middle, settled
+    odd, place = values[begin], f"{place}[{begin}]{suffix}"
     if not shape:
-        _check_leaf(value, spec, place)
-        return shape
-    if not isinstance(value, list):
-        raise BadInput(f"{place}: expected a list, given {_shown(value)}")
-    size, inner = shape[0], shape[1:]
-    if size is not None and len(value) != size:
+        _refuse_leaf(odd, spec, place)
+    if not isinstance(odd, list):
+        raise BadInput(f"{place}: expected a list, given {_shown(odd)}")
+    size, *inner = shape
+    if size is not None and len(odd) != size:
         raise BadInput(
-            f"{place}: expected {size} values, given {len(value)}; a row has shape "
+            f"{place}: expected {size} values, given {len(odd)}; a row has shape "
             f"{spec.shape_text()}"
         )
-    for index, element in enumerate(value):
-        inner = _walk(element, inner, spec, f"{place}[{index}]")
-    return (len(value), *inner)
+    _refuse(odd, tuple(inner), spec, place)
 
 
-def _check_leaf(value: Any, spec: TensorSpec, place: str) -> None:
+def _refuse_leaf(leaf: Any, spec: TensorSpec, place: str) -> NoReturn:
     kind = spec.dtype.kind
-    if kind in "iu" and _is_out_of_range(value, spec.dtype):
-        raise BadInput(f"{place}: {value} is out of range for {spec.dtype}")
-    if kind == "O":
-        fits = isinstance(value, str) or _is_good_b64(value, place)
-    elif isinstance(value, bool):
-        fits = kind == "b"
-    elif isinstance(value, int):
-        fits = kind in "fiu"
-    else:
-        fits = isinstance(value, float) and kind == "f"
-    if not fits:
-        wanted = type_name(spec.dtype)
-        raise BadInput(f"{place}: expected {wanted}, given {_shown(value)}")
+    if kind in "iu" and _is_beyond(leaf, spec.dtype):
+        raise BadInput(f"{place}: {leaf} is out of range for {spec.dtype}")
+    if kind == "O" and strings.is_b64(leaf):
+        try:
+            strings.to_bytes(leaf)
+        except ValueError as error:
+            raise BadInput(f"{place}: not base64: {error}") from None
+    wanted = type_name(spec.dtype)
+    raise BadInput(f"{place}: expected {wanted}, given {_shown(leaf)}")
 
 
-def _is_out_of_range(value: Any, dtype: np.dtype[np.generic]) -> bool:
-    """Say so of an integer; of more than 64 bits, orjson has made it a float."""
-    if isinstance(value, float):
-        is_integer = 1 << 63 <= abs(value) < math.inf
-    else:
-        is_integer = isinstance(value, int)
+def _is_beyond(leaf: Any, dtype: np.dtype[np.generic]) -> bool:
+    """Say so of an integer that does not fit.
+
+    Of one with more than 64 bits orjson has made a float, which may be the lower limit.
+    """
     limits = np.iinfo(dtype.str)
-    return is_integer and not limits.min <= value <= limits.max
-
-
-def _is_good_b64(value: Any, place: str) -> bool:
-    if not strings.is_b64(value):
-        return False
-    try:
-        strings.to_bytes(value)
-    except ValueError as error:
-        raise BadInput(f"{place}: not base64: {error}") from None
-    return True
+    if isinstance(leaf, float):
+        is_integer = 1 << 63 <= abs(leaf) < math.inf
+        return is_integer and not limits.min < leaf <= limits.max
+    return type(leaf) is int
 
 
 def _shown(value: Any) -> str:

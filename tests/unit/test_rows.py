@@ -1,6 +1,7 @@
 """JSON rows to arrays and back: what is taken, what is refused, and in which words."""
 
 import json
+import sys
 import time
 import tracemalloc
 
@@ -75,7 +76,12 @@ def refusal(body: bytes, signature) -> str:
 @pytest.mark.parametrize(
     "extra",
     ["", ', "signature_name": "serving_default"', ', "x": [true]', ', "x": ["y"]'],
-    ids=["at once", "with options", "with a walk for bools", "with a walk for strings"],
+    ids=[
+        "at once",
+        "with options",
+        "with a search for bools",
+        "with a search for strings",
+    ],
 )
 @pytest.mark.parametrize(
     "form",
@@ -335,8 +341,60 @@ def test_text_behind_the_object_is_ignored(behind):
 )
 def test_read_at_once(monkeypatch, body, signature):
     """Plain rows are read by NumPy at once; Python looks at no single value."""
-    monkeypatch.setattr(nested, "_walk", None)
+    monkeypatch.setattr(nested, "_settled", None)
     inputs(body, signature)
+
+
+@pytest.mark.parametrize(
+    ("body", "signature", "problem"),
+    [
+        pytest.param(
+            b'{"instances": [%strue]}' % (b"1," * 9999),
+            takes("f4"),
+            "instances[9999]: expected float32, given true",
+            id="bare values",
+        ),
+        pytest.param(
+            b'{"instances": [[[%strue]], [["x"]]]}' % (b"1," * 9999),
+            takes("f4", 1, None),
+            "instances[0][0][9999]: expected float32, given true",
+            id="one row",
+        ),
+        pytest.param(
+            b'{"instances": [%s[[[1]], [[3e9]]]]}' % (b"[[[1]], [[2]]]," * 9999),
+            takes("i4", None, None, 1),
+            "instances[9999][1][0][0]: expected int32, given 3000000000.0",
+            id="nested",
+        ),
+        pytest.param(
+            b'{"instances": [%s[[1, 2], [3]]]}' % (b"[[1, 2], [3, 4]]," * 9999),
+            takes("f4", 2, None),
+            "instances[9999][1]: expected 2 values, given 1; a row has shape (2, any)",
+            id="uneven",
+        ),
+    ],
+)
+def test_an_odd_value_is_found_without_a_look_at_each(body, signature, problem):
+    """Python calls far fewer functions than there are values, and names the first."""
+    calls = []
+    sys.setprofile(
+        lambda frame, event, _: event == "call" and calls.append(frame.f_code)
+    )
+    try:
+        with pytest.raises(BadInput) as raised:
+            inputs(body, signature)
+    finally:
+        sys.setprofile(None)
+    assert str(raised.value) == problem
+    assert len(calls) < 1000
+
+
+def test_rows_of_nothing_settle_no_sizes_within():
+    """Empty lists leave free sizes within them open, as deep as they go."""
+    problem = "instances[0]: expected shape (any, any), given (0,)"
+    with pytest.raises(BadInput) as raised:
+        inputs(b'{"instances": [[], []]}', takes("f4", None, None))
+    assert str(raised.value) == problem
 
 
 def test_decode_several_inputs():
@@ -545,6 +603,12 @@ def test_wrong_type(text, signature, problem):
             id="int64",
         ),
         pytest.param(
+            [-(2**63), -(2**63) - 1],
+            takes("i8"),
+            "instances[1]: -9.223372036854776e+18 is out of range for int64",
+            id="below int64",
+        ),
+        pytest.param(
             [0, 2**64],
             takes("u8"),
             "instances[1]: 1.8446744073709552e+19 is out of range for uint64",
@@ -576,7 +640,7 @@ def test_wrong_type(text, signature, problem):
         ),
     ],
 )
-@pytest.mark.parametrize("extra", [{}, {"x": [True]}], ids=["at once", "with a walk"])
+@pytest.mark.parametrize("extra", [{}, {"x": [True]}], ids=["at once", "with a search"])
 def test_out_of_range(values, signature, text, extra):
     """A number that the input's dtype can't hold is refused, never wrapped or cut."""
     body = json.dumps({"instances": values} | extra).encode()

@@ -63,12 +63,13 @@ def read(data: memoryview, spec: TensorSpec, shape: tuple[int, ...]) -> Array:
     place = f"input {spec.name!r}"
     count = math.prod(shape)
     if spec.dtype.kind == "O":
-        values = np.array(_strings(data, place), object)
-        if len(values) != count:
+        strings = _strings(data, count, place)
+        if len(strings) != count:
+            given = "more" if len(strings) > count else len(strings)
             raise BadInput(
-                f"{place}: shape {list(shape)} is {count} strings, given {len(values)}"
+                f"{place}: shape {list(shape)} is {count} strings, given {given}"
             )
-        return shaped(values, shape, place)
+        return shaped(np.array(strings, object), shape, place)
     datatype = datatype_of(spec.dtype)
     if len(data) != count * spec.dtype.itemsize:
         raise BadInput(
@@ -127,10 +128,11 @@ def write(array: Array) -> bytes | memoryview:
     return plain.reshape(-1).view(np.uint8).data
 
 
-def _strings(data: memoryview, place: str) -> list[bytes]:
+def _strings(data: memoryview, count: int, place: str) -> list[bytes]:
+    """So many strings, or fewer; one more where there are more."""
     values: list[bytes] = []
     at = 0
-    while at < len(data):
+    while at < len(data) and len(values) <= count:
         left = len(data) - at - _LENGTH_BYTES
         size = int.from_bytes(data[at : at + _LENGTH_BYTES], "little")
         if left < 0:

@@ -422,13 +422,20 @@ def test_a_length_of_all_the_body_is_json():
             "O",
             "string 1 has 2 bytes by its length, and 1 are left",
         ),
-        (binary(8, datatype="BYTES"), bytes(8), "O", "is 1 strings, given 2"),
+        (binary(8, datatype="BYTES"), bytes(8), "O", "is 1 strings, given more"),
         (binary(0, datatype="BYTES"), b"", "O", "shape [1] is 1 strings, given 0"),
     ],
 )
 def test_bytes_that_do_not_fit_are_refused(given, tail, dtype, text):
-    """Too few bytes, too many, or a length beyond them is refused with both numbers."""
+    """Too few bytes, too many, or a length beyond them is refused, saying which."""
     assert text in refused({"inputs": [given]}, echoes(x=(dtype,)), tail)
+
+
+def test_strings_beyond_a_shape_are_not_read():
+    """What follows the first string too many may be anything."""
+    given, tail = binary(13, datatype="BYTES"), bytes(8) + b"\xff\xff\xff\xffx"
+    problem = "is 1 strings, given more"
+    assert problem in refused({"inputs": [given]}, echoes(x=("O",)), tail)
 
 
 def test_sizes_that_no_array_has_are_refused():

@@ -5,6 +5,7 @@ from flask import Blueprint, Response
 from app import telemetry
 from app.api.responses import json_response
 from app.codec.fit import type_name
+from app.engines.base import main_signature
 from app.serving.catalog import Catalog
 from app.serving.health import Health
 from app.serving.served import ServedModel
@@ -48,9 +49,10 @@ def operations_blueprint(catalog: Catalog, health: Health) -> Blueprint:
 
 def _described(model: ServedModel) -> dict[str, object]:
     """A model's version, its inputs and pictures: enough to build a request for it."""
+    _, signature = main_signature(model.signatures)
     inputs = [
         {"name": spec.name, "dtype": type_name(spec.dtype), "shape": spec.shape}
-        for spec in next(iter(model.signatures.values())).inputs
+        for spec in signature.inputs
     ]
     described: dict[str, object] = {"version": str(model.version), "inputs": inputs}
     image = model.config.image

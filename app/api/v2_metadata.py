@@ -13,8 +13,7 @@ from flask import Blueprint, Response
 from app import telemetry
 from app.api.responses import json_response
 from app.codec.datatypes import BYTES, datatype_of
-from app.codec.tensors import main_signature
-from app.engines.base import Signature, TensorSpec
+from app.engines.base import TensorSpec, main_signature
 from app.errors import NotReady
 from app.serving.catalog import Catalog
 from app.serving.health import Health
@@ -119,13 +118,9 @@ def _served(catalog: Catalog, name: str, version: int | None) -> list[ServedMode
     return ready
 
 
-def _main_signature(model: ServedModel) -> Signature:
-    return model.signatures[main_signature(model.signatures)]
-
-
 def _metadata(versions: list[ServedModel]) -> dict[str, Any]:
     newest = versions[-1]
-    signature = _main_signature(newest)
+    _, signature = main_signature(newest.signatures)
     return {
         "name": newest.name,
         "versions": [str(model.version) for model in versions],
@@ -150,7 +145,7 @@ def _dims(spec: TensorSpec) -> list[int]:
 
 def _config(model: ServedModel) -> dict[str, Any]:
     """In Triton's words, where the batch is not among the dims."""
-    signature = _main_signature(model)
+    _, signature = main_signature(model.signatures)
     settings = model.config.settings
     config: dict[str, Any] = {
         "name": model.name,

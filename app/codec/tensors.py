@@ -18,11 +18,11 @@ from app.codec.infer_options import (
     shown,
 )
 from app.engines.base import (
-    DEFAULT_SIGNATURE,
     Array,
     Signature,
     Tensors,
     TensorSpec,
+    main_signature,
 )
 from app.errors import BadInput, Unsupported
 
@@ -42,13 +42,6 @@ class Request(NamedTuple):
         return self.options.timeout_s
 
 
-def main_signature(signatures: Mapping[str, Signature]) -> str:
-    """The one that the protocol serves, as it knows no signatures."""
-    if DEFAULT_SIGNATURE in signatures:
-        return DEFAULT_SIGNATURE
-    return next(iter(signatures))
-
-
 def decode(
     body: bytes, json_size: int | None, signatures: Mapping[str, Signature]
 ) -> Request:
@@ -61,8 +54,7 @@ def decode(
         BadInput: the text names the input and what is wrong with it.
         Unsupported: shared memory, or something else that is not built here.
     """
-    name = main_signature(signatures)
-    signature = signatures[name]
+    name, signature = main_signature(signatures)
     if json_size == 0:
         return _decode_raw(body, name, signature)
     if json_size is not None and json_size > len(body):

@@ -66,6 +66,14 @@ class Signature:
     outputs: tuple[TensorSpec, ...]
 
 
+def main_signature(signatures: Mapping[str, Signature]) -> tuple[str, Signature]:
+    """What stands for a model where no signature can be named: its name, and it."""
+    name = DEFAULT_SIGNATURE
+    if name not in signatures:
+        name = next(iter(signatures))
+    return name, signatures[name]
+
+
 class Engine(Protocol):
     """A ready model in one framework.
 

@@ -20,6 +20,7 @@ from app.serving.batcher import Batcher
 from app.serving.executor import Executor
 from app.settings import Settings
 from tests.support.engines import Blocks, Echo, Raises
+from tests.support.signatures import takes_several
 
 NPY = "application/x-npy"
 AN_HOUR = 3_600_000_000
@@ -219,6 +220,15 @@ def test_npy_is_for_the_default_signature(serve, use_engine):
     body = _npy(np.array([ROW], np.float32))
     reply = serve().post("/predict", data=body, content_type=NPY)
     assert "serving_default" in _error(reply, 400)
+
+
+def test_readyz_describes_what_predict_serves(serve, use_engine):
+    """Of several signatures it shows the default one, wherever the model has it."""
+    engine = use_engine(Echo())
+    other = takes_several(input=("f4", 7))
+    engine.signatures = {"other": other, **engine.signatures}
+    (field,) = serve().get("/readyz").json["models"]["echo"]["inputs"]
+    assert field["shape"] == [None]
 
 
 @pytest.mark.parametrize("path", ["/v1", "/predict/", "/predict/x", "/v9"])

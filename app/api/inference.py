@@ -124,7 +124,7 @@ class Inference:
 
 
 def _decodes_quickly(exchange: Exchange, body: bytes, model: ServedModel) -> bool:
-    """Say whether a body, as it was sent, is small whatever it holds.
+    """Say whether a body is small, and all that it may unpack to.
 
     A few bytes may unpack to many, or to a large picture, in JSON and forms too.
     """
@@ -144,11 +144,13 @@ def _timeout_s(exchange: Exchange, limit_ms: int) -> float:
     text = exchange.header("X-Request-Timeout-Ms")
     if text is None:
         return limit_ms / 1000
-    if not text.isascii() or not text.isdigit() or int(text[:18]) == 0:
+    significant = text.lstrip("0")
+    if not text.isascii() or not significant.isdigit():
         raise BadInput(
             f"X-Request-Timeout-Ms: expected a whole number of ms, given {text[:40]!r}"
         )
-    return min(int(text[:18]), limit_ms) / 1000
+    # Shortened, as Python takes no more than 4300 digits.
+    return min(int(significant[:18]), limit_ms) / 1000
 
 
 def _spans_s(decode_s: float, answer: Answer, encode_s: float) -> dict[str, float]:

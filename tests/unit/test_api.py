@@ -7,6 +7,7 @@ import re
 import socket
 import threading
 import time
+from dataclasses import replace
 from functools import partial
 from types import SimpleNamespace
 
@@ -20,7 +21,6 @@ from app.serving.batcher import Batcher
 from app.serving.executor import Executor
 from app.settings import Settings
 from tests.support.engines import Blocks, Echo, Raises
-from tests.support.signatures import takes_several
 
 NPY = "application/x-npy"
 AN_HOUR = 3_600_000_000
@@ -225,7 +225,9 @@ def test_npy_is_for_the_default_signature(serve, use_engine):
 def test_readyz_describes_what_predict_serves(serve, use_engine):
     """Of several signatures it shows the default one, wherever the model has it."""
     engine = use_engine(Echo())
-    other = takes_several(input=("f4", 7))
+    default = engine.signatures["serving_default"]
+    (spec,) = default.inputs
+    other = replace(default, inputs=(replace(spec, shape=(7,)),))
     engine.signatures = {"other": other, **engine.signatures}
     (field,) = serve().get("/readyz").json["models"]["echo"]["inputs"]
     assert field["shape"] == [None]
@@ -479,14 +481,14 @@ def test_a_request_that_runs_out_of_time_is_a_504(serve, limit_ms, headers):
     assert text == "no answer was ready before the request's deadline"
 
 
-@pytest.mark.parametrize("given", ["60000", "1" + "0" * 30], ids=["a minute", "ages"])
+@pytest.mark.parametrize("given", ["60000", "1" + "0" * 30, "0" * 30 + "60000"])
 def test_a_generous_timeout_changes_nothing(serve, given):
     """A request with time enough is answered, however much time it gives."""
     reply = _predict(serve(), ROW, headers={"X-Request-Timeout-Ms": given})
     assert reply.status_code == 200
 
 
-@pytest.mark.parametrize("given", ["", "0", "-1", "1.5", "soon", "1e3", "²"])
+@pytest.mark.parametrize("given", ["", "0", "00", "-1", "1.5", "soon", "1e3", "²"])
 def test_a_timeout_that_is_no_number_is_a_400(serve, given):
     """A timeout that is not a whole number of at least 1 ms is a 400 that shows it."""
     reply = _predict(serve(), ROW, headers={"X-Request-Timeout-Ms": given})

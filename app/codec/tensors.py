@@ -103,7 +103,8 @@ def encode(
     if options.id is not None:
         answer["id"] = options.id
     head = json_text.dumps_any_float(answer | {"outputs": described})
-    if not any(wanted.binary for wanted in options.outputs):
+    # As Triton's extension has it: without a byte behind the JSON it is a JSON answer.
+    if not any(map(len, chunks)):
         return head, None
     return b"".join([head, *chunks]), len(head)
 

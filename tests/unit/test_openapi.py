@@ -124,6 +124,7 @@ def test_wrong_answers_are_found(request_, given, problem):
                 },
             ),
         ),
+        (Request("GET", "/v2/health/live"), answer(503, {"live": False})),
         (Request("HEAD", "/predict"), Answer(405, JSON)),
         (Request("GET", "/v2/models/stats"), answer(200, {"model_stats": []})),
         (Request("GET", "/V1/MODELS"), answer(200, {"models": []})),

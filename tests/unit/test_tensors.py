@@ -543,6 +543,17 @@ def test_an_answer_in_binary():
     assert tail == b"\x02\0\x01\0" + b"\x02\0\0\0ab" + b"\0\0\0\0"
 
 
+def test_without_a_byte_behind_it_an_answer_is_json():
+    """Binary outputs without values are told of, and Triton's client reads them."""
+    options = Options((Wanted("x", binary=True), Wanted("y", binary=False)))
+    outputs = {"x": np.zeros((1, 0), "f4"), "y": np.array([3])}
+    body, size = tensors.encode("m", 1, options, outputs)
+    assert size is None
+    result = InferenceServerClient.parse_response_body(body)
+    assert result.get_output("x")["parameters"] == {"binary_data_size": 0}
+    assert result.as_numpy("x").shape == (1, 0)
+
+
 def test_only_wanted_outputs_are_written():
     """An output that was not asked for is left out, and the order is the request's."""
     outputs = {name: np.zeros(1, "f4") for name in "xyz"}

@@ -17,7 +17,7 @@ from app import telemetry
 from app.api.environ import Environ
 from app.api.exchange import JSON, Exchange, Reply
 from app.api.responses import reply_to
-from app.api.shared_thread import SharedThreadExchange
+from app.api.shared_thread import SuspendedExchange
 from app.coroutines import completed, elsewhere
 from app.errors import BasketError
 from app.serving.job import Wake
@@ -25,9 +25,9 @@ from app.serving.job import Wake
 if TYPE_CHECKING:
     from _typeshed.wsgi import StartResponse
 
-Answer = Callable[[Exchange], Coroutine[Any, Any, Reply]]
+Handler = Callable[[Exchange], Coroutine[Any, Any, Reply]]
 # What answers a POST to a path; None: Flask does.
-Find = Callable[[Environ], Answer | None]
+Find = Callable[[Environ], Handler | None]
 
 
 class Application(Flask):
@@ -40,7 +40,7 @@ class Application(Flask):
     def answer_below(
         self, finds: Sequence[Find], check_key: Callable[[Environ], None]
     ) -> None:
-        """Have requests that one of these finds an answer for never come to Flask.
+        """Have requests that one of these finds a handler for never come to Flask.
 
         `check_key` raises Unauthorized for a request without a known API key.
         """
@@ -51,10 +51,10 @@ class Application(Flask):
         self, environ: Environ, start_response: "StartResponse"
     ) -> Iterable[bytes]:
         """Answer one request (PEP 3333)."""
-        answer = self.find(environ)
-        if answer is None:
+        handler = self.find(environ)
+        if handler is None:
             return super().wsgi_app(environ, start_response)
-        reply = completed(self.predict(answer, Exchange(environ)))
+        reply = completed(self.predict(handler, Exchange(environ)))
         return reply.send(start_response)
 
     async def on_shared_thread(
@@ -62,22 +62,21 @@ class Application(Flask):
     ) -> Iterable[bytes]:
         """Answer one request as `wsgi_app`, and keep the thread waiting for nothing.
 
-        It suspends as a SharedThreadExchange does.
+        It suspends as a SuspendedExchange does.
         """
-        answer = self.find(environ)
-        if answer is None:
-            # With whatever middleware is around it.
-            return await elsewhere(partial(self.wsgi_app, environ, start_response))
-        reply = await self.predict(answer, SharedThreadExchange(environ, wake))
+        handler = self.find(environ)
+        if handler is None:
+            return await elsewhere(partial(super().wsgi_app, environ, start_response))
+        reply = await self.predict(handler, SuspendedExchange(environ, wake))
         return reply.send(start_response)
 
-    def find(self, environ: Environ) -> Answer | None:
+    def find(self, environ: Environ) -> Handler | None:
         """What answers a request that predicts; None: Flask does."""
         if environ["REQUEST_METHOD"] == "POST":
             for find in self._finds:
-                answer = find(environ)
-                if answer is not None:
-                    return answer
+                handler = find(environ)
+                if handler is not None:
+                    return handler
         return None
 
     def answer_by_flask(self, environ: Environ) -> Reply:
@@ -86,11 +85,11 @@ class Application(Flask):
         kind = response.headers.pop("Content-Type", JSON)
         return Reply(response.data, kind, response.status_code, list(response.headers))
 
-    async def predict(self, answer: Answer, exchange: Exchange) -> Reply:
+    async def predict(self, handler: Handler, exchange: Exchange) -> Reply:
         """Answer a request that predicts, whatever goes wrong."""
         try:
             self.check_key(exchange.environ)
-            reply = await answer(exchange)
+            reply = await handler(exchange)
         except Exception as error:
             reply = reply_to(error)
             if isinstance(error, BasketError):

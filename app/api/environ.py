@@ -30,8 +30,8 @@ def sharer(environ: Environ) -> str:
 @lru_cache(maxsize=1024)
 def variable(name: str) -> str:
     """Where CGI, and with it WSGI, puts a header."""
-    variable = name.upper().replace("-", "_")
-    return variable if variable in _WITHOUT_PREFIX else "HTTP_" + variable
+    capitals = name.upper().replace("-", "_")
+    return capitals if capitals in _WITHOUT_PREFIX else "HTTP_" + capitals
 
 
 _WITHOUT_PREFIX = ("CONTENT_TYPE", "CONTENT_LENGTH")

@@ -15,12 +15,9 @@ _T = TypeVar("_T")
 
 
 class SharedThreadExchange(Exchange):
-    """One request that never keeps its thread waiting.
+    """One request that never keeps its thread waiting; `aside` and `answered` say how.
 
-    Its coroutine suspends with what it waits for: a submitted Job, to be resumed when
-    that is told or late, or a function to be called in another thread, where it may go
-    on.
-    An event loop of Python's has ways of its own to wait for these.
+    What those do while they wait depends on the server.
     """
 
     __slots__ = ()
@@ -29,6 +26,10 @@ class SharedThreadExchange(Exchange):
         """Note when it arrives; `wake` is told of answered jobs, from any thread."""
         super().__init__(environ)
         self.wake = wake
+
+    def aside(self, function: Callable[[], _T], *, computes: bool) -> Awaitable[_T]:
+        """Call a function in another thread; unless it computes, it may wait."""
+        raise NotImplementedError
 
     async def work(
         self,
@@ -40,24 +41,30 @@ class SharedThreadExchange(Exchange):
         """Call what is quick at once, and all else in another thread."""
         if quick:
             return function(*args, **kwargs)
-        return await self._compute(partial(function, *args, **kwargs))
+        return await self.aside(partial(function, *args, **kwargs), computes=True)
 
     async def submit(self, runner: Runner, job: Job) -> None:
         """Submit a job, in another thread if its model runs there."""
         if runner.runs_in_submit:
-            await self._block(partial(runner.submit, job))
+            await self.aside(partial(runner.submit, job), computes=False)
         else:
             runner.submit(job)
+
+
+class SuspendedExchange(SharedThreadExchange):
+    """One whose coroutine suspends with what it waits for.
+
+    That is a submitted Job, to be resumed when it is told or late, or a function to be
+    called in another thread, where the coroutine may go on.
+    """
+
+    __slots__ = ()
+
+    def aside(self, function: Callable[[], _T], *, computes: bool) -> Awaitable[_T]:
+        """Call a function in another thread."""
+        return elsewhere(function)
 
     async def answered(self, job: Job) -> Answer:
         """The answer, or what `job.wait` raises."""
         await until(job)
         return job.wait()
-
-    def _compute(self, function: Callable[[], _T]) -> Awaitable[_T]:
-        """Call a function that keeps a processor busy."""
-        return elsewhere(function)
-
-    def _block(self, function: Callable[[], _T]) -> Awaitable[_T]:
-        """Call a function that may wait for something."""
-        return elsewhere(function)

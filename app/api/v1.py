@@ -16,7 +16,7 @@ from flask.blueprints import BlueprintSetupState
 from werkzeug.routing import BaseConverter
 
 from app.api import cloud_events, v1_answers
-from app.api.application import Answer, Find
+from app.api.application import Find, Handler
 from app.api.environ import Environ, client_name
 from app.api.exchange import Exchange, Reply
 from app.api.inference import Inference
@@ -45,7 +45,7 @@ _LARGEST_VERSION = (1 << 63) - 1
 def finder(inference: Inference) -> Find:
     """What answers the route that predicts."""
 
-    def find(environ: Environ) -> Answer | None:
+    def find(environ: Environ) -> Handler | None:
         if not environ["PATH_INFO"].startswith(_STARTS):
             return None
         found = _ASK.fullmatch(_raw_path(environ))

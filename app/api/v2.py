@@ -5,7 +5,7 @@ from functools import partial
 
 from flask import Blueprint, Flask
 
-from app.api.application import Answer, Find
+from app.api.application import Find, Handler
 from app.api.environ import Environ, client_name, path_of
 from app.api.exchange import Exchange, Reply
 from app.api.inference import Inference
@@ -53,7 +53,7 @@ def declare(app: Flask) -> None:
 def finder(inference: Inference) -> Find:
     """What answers the routes that predict."""
 
-    def find(environ: Environ) -> Answer | None:
+    def find(environ: Environ) -> Handler | None:
         found = _PATH.fullmatch(path_of(environ))
         if found is None:
             return None

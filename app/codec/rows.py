@@ -23,7 +23,7 @@ from app.engines.base import (
 from app.errors import BadInput
 from app.settings.image_config import ImageConfig
 
-# A client's text is repeated in an error only so far.
+# Of so many names an error shows no more.
 _NAMES_SHOWN = 8
 
 

@@ -56,16 +56,15 @@ class LoopExchange(SharedThreadExchange):
         await self._loop.told(job, partial(self._waits_long, job))
         return job.wait()
 
+    def aside(self, function: Callable[[], _T], *, computes: bool) -> Awaitable[_T]:
+        """Call a function in one of the threads for its kind."""
+        call = self._loop.compute if computes else self._loop.block
+        return call(function)
+
     def is_gone(self) -> Callable[[], bool]:
         """A check that says whether the client has hung up."""
         # Not with this exchange in it: its job is in here, and would be in a circle.
         return partial(bool, self._ends)
-
-    def _compute(self, function: Callable[[], _T]) -> Awaitable[_T]:
-        return self._loop.compute(function)
-
-    def _block(self, function: Callable[[], _T]) -> Awaitable[_T]:
-        return self._loop.block(function)
 
     async def _chunks(self, limit_bytes: int) -> bytes:
         """A body of unknown length."""

@@ -44,10 +44,10 @@ class Rsgi:
         connection.response_bytes(reply.status, headers, reply.body)
 
     async def _reply(self, exchange: LoopExchange) -> Reply:
-        answer = self._application.find(exchange.environ)
-        if answer is None:
+        handler = self._application.find(exchange.environ)
+        if handler is None:
             return await self._other(exchange)
-        return await self._application.predict(answer, exchange)
+        return await self._application.predict(handler, exchange)
 
     async def _other(self, exchange: LoopExchange) -> Reply:
         """Have Flask answer, in another thread, once the body is here."""

@@ -22,7 +22,8 @@ def prepare() -> None:
     """
     log = logging.getLogger("app")
     granians = logging.getLogger("_granian")
-    log.handlers, log.level = granians.handlers, granians.level
+    log.handlers = granians.handlers
+    log.setLevel(granians.level)
     chosen = options()
     settings = Settings.from_environment()
     _refuse(chosen, settings)

@@ -6,35 +6,30 @@ one of FAULTS.
 
 import importlib
 import os
-from collections.abc import Callable, Iterable
+from collections.abc import Callable
 from typing import Any
 
-_Wsgi = Callable[[dict[str, Any], Any], Iterable[bytes]]
+from flask import Flask, request, request_started
+
 _LEAK_BYTES = 1 << 20
 _kept: list[bytearray] = []
 
 
-def _is_bad(environ: dict[str, Any]) -> bool:
-    """Say whether no client that means well sends such a request."""
-    return environ["REQUEST_METHOD"] in ("PUT", "PATCH", "DELETE", "TRACE", "BREW")
-
-
-def _raises(sound: _Wsgi, environ: dict[str, Any], start: Any) -> Iterable[bytes]:
+def _raises() -> None:
     raise RuntimeError("no such method")
 
 
-def _dies(sound: _Wsgi, environ: dict[str, Any], start: Any) -> Iterable[bytes]:
+def _dies() -> None:
     os._exit(1)
 
 
-def _leaks(sound: _Wsgi, environ: dict[str, Any], start: Any) -> Iterable[bytes]:
+def _leaks() -> None:
     # Written to, so that it is in memory.
     _kept.append(bytearray(b"x") * _LEAK_BYTES)
-    return sound(environ, start)
 
 
 # What is done with a bad request, and what the fuzzing says of it.
-FAULTS: dict[str, tuple[Callable[..., Iterable[bytes]], str]] = {
+FAULTS: dict[str, tuple[Callable[[], None], str]] = {
     "raises": (_raises, "status 500"),
     "dies": (_dies, "workers"),
     "leaks": (_leaks, "has grown by"),
@@ -49,12 +44,13 @@ def app_with(fault: str) -> str:
 def fragile(fault: str) -> Any:
     """The application with a fault."""
     app = importlib.import_module("wsgi").app
-    sound, (answer, _) = app.wsgi_app, FAULTS[fault]
+    hurt, _ = FAULTS[fault]
 
-    def wsgi_app(environ: dict[str, Any], start: Any) -> Iterable[bytes]:
-        if _is_bad(environ):
-            return answer(sound, environ, start)
-        return sound(environ, start)
+    def begin(_: Flask) -> None:
+        # No client that means well sends such a request.
+        if request.method in ("PUT", "PATCH", "DELETE", "TRACE", "BREW"):
+            hurt()
 
-    app.wsgi_app = wsgi_app
+    # Before any key is looked at.
+    request_started.connect(begin, app, weak=False)
     return app

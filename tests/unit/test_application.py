@@ -10,8 +10,10 @@ from hypothesis import strategies as st
 from werkzeug.test import create_environ
 
 from app import create_app
+from app.api import inference
 from app.coroutines import completed
 from app.settings import Settings
+from app.workers import unreader
 
 ROW = b'{"instances": [[1.0, 2.0, 3.0]]}'
 PREDICTING = (
@@ -112,6 +114,22 @@ def test_what_flask_answers_elsewhere_has_one_length(application, method):
     (length,) = [value for name, value in headers if name == "Content-Length"]
     assert int(length) > 0
     assert len(body) == (int(length) if method == "GET" else 0)
+
+
+def test_what_flask_answers_goes_no_way_round(application, monkeypatch):
+    """A shared thread looks once whether a request predicts, then asks Flask."""
+    found = []
+    monkeypatch.setattr(application[0], "_finds", [found.append])
+    environ = create_environ("/v1/models/echo:regress", method="POST")
+    line = application[0].on_shared_thread(environ, lambda *_: None, wake=None)
+    call = line.send(None)
+    call()
+    assert len(found) == 1
+
+
+def test_what_the_main_loop_reads_it_decodes():
+    """A body that Gunicorn's main loop takes is also small enough to decode there."""
+    assert unreader._SMALL_BYTES == inference._QUICK_BYTES
 
 
 def test_below_a_mount_a_path_is_made_again(application):

@@ -31,7 +31,9 @@ def _start(monkeypatch, tmp_path):
         monkeypatch.setattr(logging.getLogger("_granian"), "level", logging.INFO)
         prepare()
 
-    return start
+    yield start
+    # Loggers remember what they are enabled for.
+    logging.getLogger("app").setLevel(logging.NOTSET)
 
 
 def test_a_plain_start_is_taken(start):
@@ -58,6 +60,14 @@ def test_another_interface_is_refused(start, interface):
     """With an interface that is not Granian's own and its default, nothing starts."""
     with pytest.raises(SettingsError, match=f"--interface {interface}: .* rsgi alone"):
         start(interface=interface)
+
+
+def test_granians_level_is_the_logs(start):
+    """Granian's level counts from the start on, whatever was asked before."""
+    log = logging.getLogger("app.serving.loader")
+    assert not log.isEnabledFor(logging.INFO)
+    start()
+    assert log.isEnabledFor(logging.INFO)
 
 
 def test_granians_own_variables_count(start, monkeypatch):

@@ -14,7 +14,7 @@ import pytest
 from gunicorn.config import Config
 from gunicorn.workers.gthread import TConn
 
-from app.api.shared_thread import SharedThreadExchange
+from app.api.shared_thread import SuspendedExchange
 from app.coroutines import elsewhere, until
 from app.errors import QueueFull
 from app.serving.job import tell
@@ -355,7 +355,7 @@ def exchanging(loop, runner):
     """A route that has a runner answer with its body's number and one."""
 
     async def route(body, environ, wake):
-        exchange = SharedThreadExchange(environ, wake)
+        exchange = SuspendedExchange(environ, wake)
         # None of these may be waited for until it is late.
         made = job(float(body), deadline=time.monotonic() + 1000)
         made.wake = exchange.wake

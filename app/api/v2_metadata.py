@@ -18,7 +18,7 @@ from app.errors import NotReady
 from app.serving.catalog import Catalog
 from app.serving.health import Health
 from app.serving.routing import Target
-from app.serving.served import ServedModel
+from app.serving.served import IS_LOADING, ServedModel
 
 VERSION = "0.1.0"
 _EXTENSIONS = (
@@ -114,7 +114,7 @@ def _served(catalog: Catalog, name: str, version: int | None) -> list[ServedMode
             return [served]
     ready = [model for model in catalog.models() if model.name == name]
     if not ready:
-        raise NotReady(f"model {name!r}: {catalog.lacks(name) or 'is loading'}")
+        raise NotReady(f"model {name!r}: {catalog.lacks(name) or IS_LOADING}")
     return ready
 
 

@@ -14,7 +14,7 @@ from app.codec import json_text
 from app.codec.infer_options import flag, parameters_of
 from app.errors import BadInput, Forbidden, Unsupported
 from app.serving.catalog import Catalog
-from app.serving.served import State
+from app.serving.served import IS_LOADING, State
 from app.settings import Settings
 
 _READY = "READY"
@@ -94,7 +94,7 @@ def _entries(catalog: Catalog, name: str) -> list[dict[str, str]]:
     if versions:
         return versions
     reason = catalog.lacks(name)
-    state = "LOADING" if reason == "is loading" else "UNAVAILABLE"
+    state = "LOADING" if reason == IS_LOADING else "UNAVAILABLE"
     return [{"name": name, "state": state, "reason": reason}]
 
 

@@ -8,7 +8,14 @@ import threading
 
 from app.errors import NotReady, Stopping, UnknownModel
 from app.serving.routing import Routes, Target
-from app.serving.served import Model, ServedModel, State, Version, VersionStatus
+from app.serving.served import (
+    IS_LOADING,
+    Model,
+    ServedModel,
+    State,
+    Version,
+    VersionStatus,
+)
 
 # The default where nobody chose one of several: the model that comes with Basket.
 _USUAL = "digits"
@@ -110,7 +117,7 @@ class Catalog:
         """Each model that should be served and is not, with the reason."""
         with self._changing:
             missing = {
-                name: model.lacks() or "is loading"
+                name: model.lacks() or IS_LOADING
                 for name, model in self._models.items()
                 if (model.lacks() or not model.settled) and not model.unloaded
             }

@@ -21,6 +21,10 @@ class State(StrEnum):
     END = "END"
 
 
+# What a model lacks whose versions are still to come.
+IS_LOADING = "is loading"
+
+
 @dataclass(frozen=True)
 class ServedModel:
     """A version that is loaded, warm and taking jobs."""
@@ -85,7 +89,7 @@ class Model:
         newest_first = [self.versions[number] for number in sorted(self.versions)][::-1]
         loading = any(version.state is State.LOADING for version in newest_first)
         if loading or not self.settled:
-            return "is loading"
+            return IS_LOADING
         errors = [version.error for version in newest_first if version.error]
         return self.problem or next(iter(errors), "has no version that serves")
 

@@ -3,6 +3,7 @@
 import pytest
 
 from app import create_app
+from app.serving.batcher import Batcher
 from app.settings import Settings
 
 
@@ -23,3 +24,17 @@ def _client_of():
     yield client_of
     for loader in loaders:
         loader.close(10)
+
+
+@pytest.fixture(name="submitted")
+def _submitted(monkeypatch):
+    """The jobs that come to a batcher."""
+    jobs = []
+    submit = Batcher.submit
+
+    def note(batcher, job):
+        jobs.append(job)
+        submit(batcher, job)
+
+    monkeypatch.setattr(Batcher, "submit", note)
+    return jobs

@@ -20,6 +20,7 @@ from app.errors import OutOfDeviceMemory, QueueFull
 from app.serving.batcher import Batcher
 from app.serving.executor import Executor
 from app.settings import Settings
+from tests.support.clocks import standing_clock
 from tests.support.engines import Blocks, Echo, Raises
 
 NPY = "application/x-npy"
@@ -474,11 +475,26 @@ def test_without_batching_an_answer_may_be_late(
         pytest.param(99, {"X-Request-Timeout-Ms": "60000"}, id="the shorter one"),
     ],
 )
-def test_a_request_that_runs_out_of_time_is_a_504(serve, limit_ms, headers):
-    """A row that is not answered within the shorter of both limits is a 504."""
+def test_a_request_that_runs_out_of_time_is_a_504(
+    serve, submitted, monkeypatch, limit_ms, headers
+):
+    """A row not answered within the shorter limit, from arrival on, is a 504."""
+    standing_clock(monkeypatch, "app.api.exchange").now = 0.0
     client = serve(batch_timeout_micros=AN_HOUR, request_timeout_ms=limit_ms)
     text = _error(_predict(client, ROW, headers=headers), 504)
-    assert text == "no answer was ready before the request's deadline"
+    assert "the request's deadline" in text
+    (job,) = submitted
+    assert job.deadline == pytest.approx(0.099)
+
+
+def test_the_way_back_is_kept_free(serve, submitted, monkeypatch):
+    """After an answer that took very long on its way out a quarter of 40 s is kept."""
+    client = serve(request_timeout_ms=40_000)
+    an_hour_later = SimpleNamespace(monotonic=lambda: time.monotonic() + 3600)
+    monkeypatch.setattr("app.api.inference.time", an_hour_later)
+    for _ in range(2):
+        assert _predict(client, ROW).status_code == 200
+    assert [job.reserve_s for job in submitted] == [0, 10]
 
 
 @pytest.mark.parametrize("given", ["60000", "1" + "0" * 30, "0" * 30 + "60000"])

@@ -13,6 +13,7 @@ from app import create_app
 from app.api.v2_metadata import VERSION
 from app.settings import Settings
 from app.telemetry import ModelMetrics
+from tests.support.clocks import standing_clock
 from tests.support.engines import Blocks, Raises
 from tests.support.tensors import EchoAll, body_of
 
@@ -227,11 +228,23 @@ def test_what_is_not_built_is_a_501(site):
     assert "keep nothing" in error(reply, 501)
 
 
-def test_the_timeout_parameter_is_the_deadline(site):
-    """A request that is not answered within its own microseconds is a 504."""
-    m = site(batch_timeout_micros=AN_HOUR)
-    reply = m.infer({**ONE, "parameters": {"timeout": 99_000}})
-    assert error(reply, 504) == "no answer was ready before the request's deadline"
+@pytest.mark.parametrize(
+    ("limit_ms", "timeout"),
+    [
+        pytest.param(60_000, 99_000, id="the request's own"),
+        pytest.param(99, 60_000_000, id="the shorter one"),
+    ],
+)
+def test_the_timeout_parameter_is_the_deadline(
+    site, submitted, monkeypatch, limit_ms, timeout
+):
+    """Microseconds in a request shorten the server's limit, and lengthen it never."""
+    standing_clock(monkeypatch, "app.api.exchange").now = 0.0
+    m = site(batch_timeout_micros=AN_HOUR, request_timeout_ms=limit_ms)
+    reply = m.infer({**ONE, "parameters": {"timeout": timeout}})
+    assert "the request's deadline" in error(reply, 504)
+    (job,) = submitted
+    assert job.deadline == pytest.approx(0.099)
 
 
 def test_a_model_that_fails_is_a_500(site):

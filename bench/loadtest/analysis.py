@@ -7,9 +7,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from http import HTTPStatus
 
-import numpy as np
-
 from bench.loadtest.measurement import Cell, Sample
+from bench.percentile import percentile
 
 LITTLE_LIMIT_PERCENT = 5.0
 
@@ -90,9 +89,9 @@ def figures_of(cell: Cell, *, simulated: bool) -> Figures:
         answers=len(answered),
         rate=len(answered) / cell.measured_s if cell.measured_s > 0 else 0.0,
         mean_s=statistics.fmean(times) if times else None,
-        p50_s=_percentile(times, 50),
-        p95_s=_percentile(times, 95),
-        p99_s=_percentile(times, 99),
+        p50_s=percentile(times, 50) if times else None,
+        p95_s=percentile(times, 95) if times else None,
+        p99_s=percentile(times, 99) if times else None,
         mean_batch=_mean_batch(answered),
         errors=dict(sorted(Counter(failed).items())),
         little=_little(cell),
@@ -118,13 +117,6 @@ def common_load(cells: Sequence[Cell]) -> int | None:
         by_load.setdefault(cell.users, set()).add(cell.setup)
     common = [users for users, names in by_load.items() if names == setups]
     return max(common or by_load, default=None)
-
-
-def _percentile(times: Sequence[float], percent: float) -> float | None:
-    """The least of `times` that at least `percent` of them do not exceed."""
-    if not times:
-        return None
-    return float(np.percentile(times, percent, method="inverted_cdf"))
 
 
 def _mean_batch(answered: Sequence[Sample]) -> float | None:

@@ -10,6 +10,7 @@ from bench import wrk
 from bench.peers.loads import Clients, Prepared
 from bench.peers.plan import Timing
 from bench.peers.running import Asker, Running
+from bench.percentile import percentile
 from tests.support.open_loop import Client, client_of
 from tests.support.open_loop_requests import End, Outcome, Request
 
@@ -70,12 +71,12 @@ def by_users(server: Running, clients: Clients, timing: Timing) -> dict[str, flo
     outcomes = asyncio.run(_live(server, clients, timing))
     answered = [each for each in outcomes if each.end is End.ANSWERED]
     good = [each for each in answered if each.status == _OK]
-    took = sorted(each.ended_s - each.sent_s for each in good) or [0.0]
+    took = [each.ended_s - each.sent_s for each in good] or [0.0]
     figures: dict[str, float] = {
         "rate": len(good) / timing.measured_s,
         "mean_s": statistics.fmean(took),
-        "p95_s": took[int(0.95 * len(took))],
-        "p99_s": took[int(0.99 * len(took))],
+        "p95_s": percentile(took, 95),
+        "p99_s": percentile(took, 99),
         "errors": len(outcomes) - len(answered),
         "not_2xx": len(answered) - len(good),
         "asked": len(good),

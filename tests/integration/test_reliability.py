@@ -5,6 +5,7 @@ The long versions, with the figures, are `python -m bench.reliability`.
 
 import pytest
 
+from bench.percentile import percentile
 from bench.reliability.chaos import chaos
 from bench.reliability.disconnects import disconnects
 from bench.reliability.fairness import alone_and_beside
@@ -14,7 +15,6 @@ from bench.reliability.poison import poison
 from bench.reliability.report import tally
 from bench.reliability.set_up import GOOD
 from tests.support.broken import app_with
-from tests.support.open_loop_requests import percentile
 
 # Rows: few, so that HTTP is never what takes the time.
 BATCH = 16
@@ -24,11 +24,6 @@ def broken(report):
     """What was not held, after the whole table was shown to whoever reads a failure."""
     print(report.markdown())
     return report.broken()
-
-
-def in_one_of_three(check):
-    """Say whether all is held in one try: times suffer from whatever else runs here."""
-    return any(broken(check()) == [] for _ in range(3))
 
 
 def overloaded(app=GOOD):
@@ -83,13 +78,25 @@ def test_first_come_first_served_is_caught():
 
 
 def test_rows_of_who_hung_up_do_not_run():
-    """200 clients that hang up while queued cost nothing, and delay nobody."""
-    assert in_one_of_three(lambda: disconnects(clients=200, batch_s=1.5))
+    """200 clients that hang up while queued cost nothing, and delay nobody.
+
+    Only what takes longer where other work runs beside it may be tried again.
+    """
+    timed = {
+        "the crowd came and went during the first batch",
+        "those who stayed, after the first batch",
+    }
+    for _ in range(3):
+        missed = set(broken(disconnects(clients=200, batch_s=1.5)))
+        assert missed <= timed
+        if not missed:
+            break
+    assert not missed
 
 
 def test_abandoned_rows_that_run_are_caught():
     """A server that runs the rows of clients that have gone is found out."""
-    report = disconnects(clients=200, batch_s=1, app=app_with("runs_abandoned"))
+    report = disconnects(clients=200, batch_s=1.5, app=app_with("runs_abandoned"))
     assert broken(report) == [
         "rows run of those who hung up",
         "hang-ups counted",

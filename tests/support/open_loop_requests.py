@@ -3,7 +3,6 @@
 import json
 import random
 import time
-from collections.abc import Sequence
 from dataclasses import dataclass, field
 from enum import StrEnum
 
@@ -118,11 +117,3 @@ def poisson(rate: float, seconds: float, seed: int = 1) -> list[float]:
         times.append(at_s)
         at_s += chance.expovariate(rate)
     return times
-
-
-def percentile(values: Sequence[float], percent: float) -> float:
-    """The nearest-rank percentile; 0 of nothing."""
-    ordered = sorted(values)
-    if not ordered:
-        return 0.0
-    return ordered[min(int(len(ordered) * percent / 100), len(ordered) - 1)]

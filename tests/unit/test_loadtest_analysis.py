@@ -4,6 +4,7 @@ import pytest
 
 from bench.loadtest.analysis import common_load, figures_of
 from bench.loadtest.measurement import Cell, Sample
+from bench.percentile import percentile
 
 
 def cell(times, *, users=1, rows=1, status=200, setup="naive", **more):
@@ -35,6 +36,22 @@ def test_a_single_answer_is_each_of_its_percentiles():
     """One answer is the mean and all percentiles."""
     found = figures([0.3])
     assert found.mean_s == found.p50_s == found.p95_s == found.p99_s == 0.3
+
+
+@pytest.mark.parametrize(
+    ("values", "percent", "wanted"),
+    [
+        pytest.param(range(100, 0, -1), 99, 99, id="99 of a hundred"),
+        pytest.param([2.0, 1.0], 50, 1, id="half of two"),
+        pytest.param([2.0, 1.0], 51, 2, id="more than half of two"),
+        pytest.param([3.0], 99, 3, id="one"),
+        pytest.param([3.0], 0, 3, id="the least"),
+        pytest.param([], 99, 0, id="nothing"),
+    ],
+)
+def test_a_percentile_is_of_the_nearest_rank(values, percent, wanted):
+    """It is the least value that so many percent of all do not exceed."""
+    assert percentile(values, percent) == wanted
 
 
 def test_failed_requests_are_errors_and_not_responses():

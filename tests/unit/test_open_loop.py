@@ -9,7 +9,6 @@ from tests.support.open_loop import Client
 from tests.support.open_loop_requests import (
     End,
     even,
-    percentile,
     poisson,
     rows_request,
 )
@@ -162,12 +161,3 @@ def test_arrivals_are_the_same_for_the_same_seed():
     assert times == sorted(times)
     assert len(times) == pytest.approx(10_000, rel=0.05)
     assert times[-1] < 10
-
-
-def test_percentiles_are_values_that_were_measured():
-    """The 99th percentile of 100 values is the largest but none above it."""
-    values = [n / 100 for n in range(100)]
-    assert percentile(values, 99) == 0.99
-    assert percentile(values, 50) == 0.5
-    assert percentile([3.0], 99) == 3.0
-    assert percentile([], 99) == 0.0

@@ -28,6 +28,8 @@ from app.settings import Settings
 _SIDE = 96
 _ROWS = (1, 8, 64)
 _RUNS, _QUICK_RUNS = 40, 5
+# The first runs build what the others use.
+_WARM_UPS = 3
 _ENGINES: dict[str, dict[str, Any]] = {"tensorflow": {}, "openvino": {}, "jax": {}}
 _VARIANTS: dict[str, dict[str, Any]] = {
     "openvino": {},
@@ -104,12 +106,12 @@ def _measure(folder: Path, name: str, config: dict[str, Any], *, quick: bool) ->
         random = np.random.default_rng(rows)
         batch = {spec.name: random.random((rows, *spec.shape), np.float32)}
         times_ms = []
-        for _ in range(3 + (_QUICK_RUNS if quick else _RUNS)):
+        for _ in range(_WARM_UPS + (_QUICK_RUNS if quick else _RUNS)):
             began_at = time.perf_counter()
             engine.run(batch)
             times_ms.append((time.perf_counter() - began_at) * 1000)
-        # The first ones build what the others use.
-        cells.append(f"{np.median(times_ms[3:]):.1f} ({min(times_ms):.1f})")
+        warm_ms = times_ms[_WARM_UPS:]
+        cells.append(f"{np.median(warm_ms):.1f} ({min(warm_ms):.1f})")
     memory_mib = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss >> 10
     print(" | ".join([*cells, f"{load_s:.0f}", str(memory_mib)]) + " |")
 

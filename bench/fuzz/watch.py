@@ -5,10 +5,10 @@ import re
 import socket
 import threading
 import time
-from pathlib import Path
 
 from bench.fuzz import models
 from bench.fuzz.exchange import Connection, NotHttp
+from tests.support.memory import resident_mib
 from tests.support.server import Server
 
 # Of each worker, in MiB, from the end of the first tenth of the requests on.
@@ -134,13 +134,3 @@ class Watch:
         bad = [line for line in lines if _BAD_LINES.search(line)]
         found += [f"in the log: {line[:300]}" for line in bad[:5]]
         return found
-
-
-def resident_mib(pid: int) -> float:
-    """A process's memory; 0 where there is no such process."""
-    try:
-        text = Path(f"/proc/{pid}/status").read_text()
-    except OSError:
-        return 0.0
-    found = re.search(r"VmRSS:\s+(\d+) kB", text)
-    return int(found[1]) / 1024 if found else 0.0

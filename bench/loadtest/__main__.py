@@ -9,6 +9,7 @@ import tempfile
 from collections.abc import Sequence
 from pathlib import Path
 
+from bench.arguments import positive
 from bench.loadtest import machine, report
 from bench.loadtest.measurement import Campaign
 from bench.loadtest.progress import Progress
@@ -76,9 +77,9 @@ def _parser() -> argparse.ArgumentParser:
     add = parser.add_argument
     add("--quick", action="store_true", help="1, 5 and 20 users, in under 3 minutes")
     add("--model", help="a model of models/; default: a simulated one of 300 ms")
-    add("--price", type=_positive, help="dollars for an hour of one instance")
-    add("--p95-limit", type=_positive, default=1.0, help="seconds; default: 1")
-    add("--rate", type=_positive, default=100.0, help="requests/s wanted; default: 100")
+    add("--price", type=positive, help="dollars for an hour of one instance")
+    add("--p95-limit", type=positive, default=1.0, help="seconds; default: 1")
+    add("--rate", type=positive, default=100.0, help="requests/s wanted; default: 100")
     add("--out", type=Path, help="a new folder; default: reports/<date>")
     add(
         "--setup",
@@ -87,11 +88,11 @@ def _parser() -> argparse.ArgumentParser:
         help="only this one; may be given several times",
     )
     add("--users", type=_numbers, help="such as 1,5,20")
-    add("--seconds", type=_positive, help="measure each for so long")
-    add("--warm-up", type=_positive, help="seconds before each measurement")
-    add("--ready-within", type=_positive, default=300.0, help="seconds; default: 300")
+    add("--seconds", type=positive, help="measure each for so long")
+    add("--warm-up", type=positive, help="seconds before each measurement")
+    add("--ready-within", type=positive, default=300.0, help="seconds; default: 300")
     # For tests: the report's words are about a device of 300 ms.
-    add("--device-ms", type=_positive, default=300.0, help=argparse.SUPPRESS)
+    add("--device-ms", type=positive, default=300.0, help=argparse.SUPPRESS)
     return parser
 
 
@@ -109,13 +110,6 @@ def _make_command(given: Sequence[str]) -> str:
     if others:
         words.append(f'ARGS="{" ".join(others)}"')
     return " ".join(words)
-
-
-def _positive(text: str) -> float:
-    number = float(text)
-    if not 0 < number < float("inf"):
-        raise argparse.ArgumentTypeError(f"{text} is not above 0")
-    return number
 
 
 def _numbers(text: str) -> tuple[int, ...]:

@@ -11,6 +11,7 @@ from importlib import metadata
 from pathlib import Path
 
 from bench import wrk
+from bench.arguments import positive
 from bench.environments import NotInstalled
 from bench.loadtest import machine
 from bench.loadtest.progress import Progress, about
@@ -82,7 +83,7 @@ def _parser() -> argparse.ArgumentParser:
         help=f"of {', '.join(SET_UPS)}; default: all up to {usual[-1]}",
     )
     add("--quick", action="store_true", help="one short round, one setting each")
-    add("--seconds", type=_positive, help="measure each for so long; default: by load")
+    add("--seconds", type=positive, help="measure each for so long; default: by load")
     add("--rounds", type=_count, help="default: 3")
     add("--out", type=Path, help="a new folder; default: reports/<date>")
     return parser
@@ -101,13 +102,6 @@ def _names(known: Collection[str]) -> Callable[[str], list[str]]:
         return [name for name in known if name in given]
 
     return names
-
-
-def _positive(text: str) -> float:
-    number = float(text)
-    if not 0 < number < float("inf"):
-        raise argparse.ArgumentTypeError(f"{text} is not above 0")
-    return number
 
 
 def _count(text: str) -> int:

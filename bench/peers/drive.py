@@ -17,6 +17,8 @@ from tests.support.open_loop_requests import End, Outcome, Request
 _THINK_S = (1.0, 3.0)
 _LOOK_EVERY_S = 0.2
 _OK = 200
+# Rows and batches.
+_Ran = tuple[float, float]
 
 
 def by_wrk(server: Running, clients: Clients, timing: Timing) -> dict[str, float]:
@@ -33,7 +35,7 @@ def by_wrk(server: Running, clients: Clients, timing: Timing) -> dict[str, float
     asker.ask()
     done = threading.Event()
     looks = threading.Thread(target=_look, args=(asker, done))
-    before = server.batches and server.batches()
+    before = server.batches() if server.batches else None
     looks.start()
     try:
         seen = drive(timing.measured_s)
@@ -50,10 +52,15 @@ def by_wrk(server: Running, clients: Clients, timing: Timing) -> dict[str, float
         "asked": asker.asked,
         "wrong": asker.wrong,
     }
-    if before and server.batches:
-        rows, batches = map(float.__sub__, server.batches(), before)
-        figures["batch_rows"] = rows / max(batches, 1)
-    return figures
+    return figures | _batch_rows(server, before)
+
+
+def _batch_rows(server: Running, before: _Ran | None) -> dict[str, float]:
+    """The mean batch since then, where the server says so."""
+    if before is None or server.batches is None:
+        return {}
+    rows, batches = map(float.__sub__, server.batches(), before)
+    return {"batch_rows": rows / max(batches, 1)}
 
 
 def _look(asker: Asker, done: threading.Event) -> None:
@@ -67,8 +74,7 @@ def by_users(server: Running, clients: Clients, timing: Timing) -> dict[str, flo
 
     What was sent within the measurement counts, whenever its answer came.
     """
-    before = server.batches and server.batches()
-    outcomes = asyncio.run(_live(server, clients, timing))
+    outcomes, before = asyncio.run(_live(server, clients, timing))
     answered = [each for each in outcomes if each.end is End.ANSWERED]
     good = [each for each in answered if each.status == _OK]
     took = [each.ended_s - each.sent_s for each in good] or [0.0]
@@ -82,10 +88,7 @@ def by_users(server: Running, clients: Clients, timing: Timing) -> dict[str, flo
         "asked": len(good),
         "wrong": sum(not each.right for each in good),
     }
-    if before and server.batches:
-        rows, batches = map(float.__sub__, server.batches(), before)
-        figures["batch_rows"] = rows / max(batches, 1)
-    return figures
+    return figures | _batch_rows(server, before)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -99,7 +102,10 @@ class _Known(Request):
         return status != _OK or self.prepared.is_right(self.place, body)
 
 
-async def _live(server: Running, clients: Clients, timing: Timing) -> list[Outcome]:
+async def _live(
+    server: Running, clients: Clients, timing: Timing
+) -> tuple[list[Outcome], _Ran | None]:
+    """What was sent within the measurement, and what had run before it."""
     prepared = server.prepared
     bodies = [body.read_bytes() for body in prepared.bodies]
     requests = [
@@ -120,10 +126,16 @@ async def _live(server: Running, clients: Clients, timing: Timing) -> list[Outco
             request = requests[(number + len(outcomes)) % len(requests)]
             outcomes.append(await client.ask(request))
 
+    async def warmed_up() -> _Ran | None:
+        await asyncio.sleep(timing.warm_up_s)
+        return await asyncio.to_thread(server.batches) if server.batches else None
+
     async with client_of(server.port) as client:
         lives = [live(client, number) for number in range(clients.count)]
-        found = [each for one in await asyncio.gather(*lives) for each in one]
-    return [each for each in found if timing.warm_up_s <= each.sent_s < end_s]
+        before, *found = await asyncio.gather(warmed_up(), *lives)
+    outcomes = [each for one in found for each in one]
+    sent = [each for each in outcomes if timing.warm_up_s <= each.sent_s < end_s]
+    return sent, before
 
 
 def measured(server: Running, clients: Clients, timing: Timing) -> dict[str, float]:

@@ -6,8 +6,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path
 
-_PAGE_BYTES = os.sysconf("SC_PAGE_SIZE")
-_MIB = 1 << 20
+from tests.support.memory import resident_mib
 
 
 @dataclass(frozen=True)
@@ -25,10 +24,10 @@ def held_by(pids: Iterable[int]) -> Held:
     Raises:
         FileNotFoundError: one has ended.
     """
+    pids = list(pids)
     folders = [Path(f"/proc/{pid}") for pid in pids]
-    pages = sum(int((each / "statm").read_text().split()[1]) for each in folders)
     return Held(
-        pages * _PAGE_BYTES / _MIB,
+        sum(map(resident_mib, pids)),
         sum(len(os.listdir(each / "task")) for each in folders),
         sum(len(os.listdir(each / "fd")) for each in folders),
     )

@@ -15,7 +15,7 @@ from typing import NamedTuple
 from bench import wrk
 from bench.vision import peer
 from bench.vision.set_ups import Server, basket, fetched, photographs
-from bench.vision.wrk import Load, drive
+from bench.vision.wrk import Load, drive, load_seconds
 
 _MODEL = "mobilenet_v2"
 _WARM_UP_S = 6
@@ -70,7 +70,7 @@ def main() -> int:
 def _options() -> argparse.Namespace:
     parser = argparse.ArgumentParser(prog="python -m bench.vision")
     parser.add_argument("--rounds", type=int, default=3, help="default: 3")
-    parser.add_argument("--seconds", type=int, default=20, help="default: 20")
+    parser.add_argument("--seconds", type=load_seconds, default=20, help="default: 20")
     parser.add_argument("--size", type=int, default=96, help="the model's, default: 96")
     parser.add_argument(
         "--side", type=int, default=320, help="width of the pictures, default: 320"

@@ -18,7 +18,8 @@ from pathlib import Path
 
 from bench import wrk
 from bench.vision.set_ups import Server, basket, fetched, photographs
-from bench.vision.wrk import drive, family, resident_mib
+from bench.vision.wrk import drive, family_mib, load_seconds
+from tests.support.memory import resident_mib
 
 _MODEL = "mobilenet_v2"
 _CONNECTIONS = 128
@@ -47,7 +48,7 @@ def main() -> int:
 
 def _options() -> argparse.Namespace:
     parser = argparse.ArgumentParser(prog="python -m bench.vision.memory")
-    parser.add_argument("--seconds", type=int, default=20, help="default: 20")
+    parser.add_argument("--seconds", type=load_seconds, default=20, help="default: 20")
     return parser.parse_args()
 
 
@@ -69,7 +70,7 @@ def _measure_engine(model: Path) -> None:
     def run(sizes: Sequence[int], what: str) -> None:
         for rows in sizes:
             engine.run({image.name: image.blank(rows)})
-        print(f"  {what:26} {resident_mib([os.getpid()]):6.0f} MiB", flush=True)
+        print(f"  {what:26} {resident_mib(os.getpid()):6.0f} MiB", flush=True)
 
     print("the engine alone, after batches of")
     run((1, _MOST_ROWS), f"1 and {_MOST_ROWS} rows")
@@ -106,7 +107,7 @@ def _sampled(server: Server) -> Iterator[list[float]]:
 
     def sample() -> None:
         while not ended.wait(1):
-            samples.append(resident_mib(family(server.pid)))
+            samples.append(family_mib(server.pid))
 
     thread = threading.Thread(target=sample)
     thread.start()

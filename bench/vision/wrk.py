@@ -1,6 +1,6 @@
 """wrk run against a URL with pictures, and the memory of who serves it."""
 
-import os
+import argparse
 import tempfile
 import threading
 from collections.abc import Sequence
@@ -8,9 +8,9 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from bench import wrk
+from tests.support.memory import resident_mib
 from tests.support.pictures import form
 
-_PAGE_BYTES = os.sysconf("SC_PAGE_SIZE")
 _FLAT_AFTER_S = 5
 
 
@@ -35,9 +35,7 @@ def drive(
         subprocess.CalledProcessError: wrk failed.
     """
     early: list[float] = []
-    timer = threading.Timer(
-        _FLAT_AFTER_S, lambda: early.append(resident_mib(family(pid)))
-    )
+    timer = threading.Timer(_FLAT_AFTER_S, lambda: early.append(family_mib(pid)))
     with tempfile.TemporaryDirectory() as folder:
         bodies = [Path(folder) / picture.name for picture in pictures]
         for body, picture in zip(bodies, pictures, strict=True):
@@ -46,24 +44,31 @@ def drive(
         timer.start()
         seen = wrk.drive(url, bodies, headers["Content-Type"], connections, seconds)
     timer.join()
-    return Load(seen, mib_early=early[0], mib_end=resident_mib(family(pid)))
+    return Load(seen, mib_early=early[0], mib_end=family_mib(pid))
 
 
-def family(pid: int) -> list[int]:
+def _family(pid: int) -> list[int]:
     """A process and all below it."""
     try:
         found = Path(f"/proc/{pid}/task/{pid}/children").read_text().split()
     except OSError:
         return []
-    return [pid, *(one for child in found for one in family(int(child)))]
+    return [pid, *(one for child in found for one in _family(int(child)))]
 
 
-def resident_mib(pids: Sequence[int]) -> float:
-    """What the processes hold in memory together, MiB."""
-    pages = 0
-    for pid in pids:
-        try:
-            pages += int(Path(f"/proc/{pid}/statm").read_text().split()[1])
-        except OSError:  # ended meanwhile
-            continue
-    return pages * _PAGE_BYTES / (1 << 20)
+def family_mib(pid: int) -> float:
+    """What a process and all below it hold in memory together, MiB."""
+    return sum(map(resident_mib, _family(pid)))
+
+
+def load_seconds(text: str) -> int:
+    """How long a load lasts, of a command line.
+
+    Raises:
+        ValueError: not a whole number.
+        argparse.ArgumentTypeError: it would be over when its memory is read.
+    """
+    seconds = int(text)
+    if seconds <= _FLAT_AFTER_S:
+        raise argparse.ArgumentTypeError(f"{text} is not above {_FLAT_AFTER_S}")
+    return seconds

@@ -1,11 +1,12 @@
 """Functions whose variables become constants, and those that keep them."""
 
 import gc
-import resource
-from pathlib import Path
+import os
 
 import numpy as np
 import pytest
+
+from tests.support.memory import resident_mib
 
 pytestmark = [
     pytest.mark.keras,
@@ -215,7 +216,7 @@ def test_an_engine_that_is_closed_frees_its_chain(tf):
         assert scores.shape == (1, 1024)
 
     stays = KerasTensorFlowEngine(model)
-    resident_mib = []
+    held_mib = []
     for _ in range(5):
         goes = KerasTensorFlowEngine(model)
         run(goes)
@@ -223,14 +224,9 @@ def test_an_engine_that_is_closed_frees_its_chain(tf):
         del goes
         gc.collect()
         run(stays)
-        resident_mib.append(_resident_mib())
+        held_mib.append(resident_mib(os.getpid()))
     # Each has 16 MiB of weights, and TensorFlow made more than one copy of them.
-    assert resident_mib[-1] - resident_mib[1] < 48
-
-
-def _resident_mib():
-    pages = int(Path("/proc/self/statm").read_text().split()[1])
-    return pages * resource.getpagesize() >> 20
+    assert held_mib[-1] - held_mib[1] < 48
 
 
 def test_constants_that_a_layer_holds_are_as_good_as_variables(tf, freezing):

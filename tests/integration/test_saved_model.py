@@ -2,7 +2,7 @@
 
 import gc
 import logging
-import re
+import os
 import shutil
 from pathlib import Path
 
@@ -14,6 +14,7 @@ from app.errors import ModelLoadError, OutOfDeviceMemory
 from app.memory import give_back
 from app.serving.stack import Stack
 from app.settings import Settings
+from tests.support.memory import resident_mib
 
 pytestmark = [
     pytest.mark.keras,
@@ -318,11 +319,6 @@ def test_a_broken_model_is_a_load_error(tf, tmp_path, damage):
     assert len(str(raised.value).splitlines()) == 1
 
 
-def resident_mib():
-    (kib,) = re.findall(r"VmRSS:\s+(\d+) kB", Path("/proc/self/status").read_text())
-    return int(kib) / 1024
-
-
 @pytest.mark.parametrize("kind", ["model.keras", "saved_model.pb"])
 def test_closing_gives_the_memory_back(tf, tmp_path, kind):
     """A model of 16 MiB that is opened 6 times leaves no more than its first two."""
@@ -353,7 +349,7 @@ def test_closing_gives_the_memory_back(tf, tmp_path, kind):
 
     for _ in range(2):
         use()
-    before_mib = resident_mib()
+    before_mib = resident_mib(os.getpid())
     for _ in range(4):
         use()
-    assert resident_mib() <= before_mib * 1.15
+    assert resident_mib(os.getpid()) <= before_mib * 1.15

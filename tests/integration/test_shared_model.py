@@ -12,6 +12,7 @@ from pathlib import Path
 import pytest
 
 from tests.support.clients import Client, at_once, in_parallel
+from tests.support.memory import resident_mib
 from tests.support.server import (
     ROOT,
     lives,
@@ -46,11 +47,6 @@ def _fds(pid):
                 yield str(fd.readlink())
 
 
-def _resident_mib(pid):
-    text = Path(f"/proc/{pid}/smaps_rollup").read_text()
-    return int(re.search(r"^Rss: +(\d+) kB$", text, re.M)[1]) / 1024
-
-
 @pytest.fixture(name="temporary")
 def _temporary(tmp_path_factory, monkeypatch):
     """A folder for all temporary files of a server; the kernel wants short names."""
@@ -82,7 +78,7 @@ def test_each_class_and_number_of_workers_answers_right(tmp_path, kind, workers,
         if where == "shared":
             web = set(server.workers()) - {model_process(server)}
             assert len(web) == workers
-            assert max(map(_resident_mib, web)) < 80
+            assert max(map(resident_mib, web)) < 80
 
 
 def test_only_the_model_process_has_the_framework(tmp_path):
@@ -103,7 +99,7 @@ def test_only_the_model_process_has_the_framework(tmp_path):
         ]
         assert with_framework == [model_process(server)]
         web = set(server.workers()) - set(with_framework)
-        assert max(map(_resident_mib, web)) < 80
+        assert max(map(resident_mib, web)) < 80
 
 
 def test_a_batch_forms_across_sync_workers(tmp_path):

@@ -10,6 +10,7 @@ import numpy as np
 import pytest
 
 from tests.support.clients import Client, in_parallel
+from tests.support.memory import resident_mib
 from tests.support.server import metric_sum, serving, simulated_models, wait_until
 
 pytestmark = [
@@ -44,11 +45,6 @@ def _model() -> Any:
     row = keras.Input((1,))
     wide = keras.layers.Flatten()(keras.layers.Embedding(NAMES, WIDTH)(row))
     return keras.Model(row, keras.layers.Dense(1, name="number")(wide))
-
-
-def _resident_mib(pid: int) -> float:
-    pages = int(Path(f"/proc/{pid}/statm").read_text().split()[1])
-    return pages * os.sysconf("SC_PAGE_SIZE") / (1 << 20)
 
 
 class Traffic:
@@ -92,7 +88,7 @@ def test_swaps_under_load(tmp_path):
     model, folder = _model(), tmp_path / "steps"
     _version(folder, 1, model)
     settings = {"model_dir": str(tmp_path), "api_keys": KEY}
-    resident_mib = {}
+    held_mib = {}
     with serving(f"--threads={CLIENTS + 4}", **settings) as server:
         server.headers["Authorization"] = f"Bearer {KEY}"
         (pid,) = server.workers()
@@ -101,7 +97,7 @@ def test_swaps_under_load(tmp_path):
                 new = _version(folder, number, model)
                 loaded = server.request("POST", "/v2/repository/models/steps/load")
                 assert loaded.status == 200, loaded.body
-                resident_mib[number - 1] = _resident_mib(pid)
+                held_mib[number - 1] = resident_mib(pid)
                 for old in folder.iterdir():
                     if old != new:
                         _remove(old)
@@ -109,7 +105,7 @@ def test_swaps_under_load(tmp_path):
     assert traffic.failed == []
     assert traffic.mixed == []
     assert len(traffic.versions) > SWAPS / 2, log
-    assert resident_mib[SWAPS] <= 1.15 * resident_mib[5], resident_mib
+    assert held_mib[SWAPS] <= 1.15 * held_mib[5], held_mib
 
 
 def _remove(version: Path) -> None:

@@ -1,6 +1,7 @@
 """Pictures from 128 connections at once, on a simulated device with little memory."""
 
 import http.client
+import importlib
 import json
 import shutil
 
@@ -96,3 +97,13 @@ def test_wrk_sees_no_errors_and_memory_stays_flat(server, tmp_path):
     assert load.seen.requests > CONNECTIONS
     assert (load.seen.errors, load.seen.not_2xx) == (0, 0)
     assert load.mib_end < load.mib_early + 30
+
+
+@pytest.mark.parametrize("module", ["__main__", "memory"])
+def test_a_load_outlasts_the_first_look_at_memory(monkeypatch, capsys, module):
+    """A measurement that would be over when its memory is read is refused."""
+    monkeypatch.setattr("sys.argv", ["bench.vision", "--seconds=5"])
+    with pytest.raises(SystemExit) as end:
+        importlib.import_module(f"bench.vision.{module}").main()
+    assert end.value.code == 2
+    assert "5 is not above 5" in capsys.readouterr().err

@@ -1,18 +1,21 @@
 """What the comparison with other servers makes of what it measures."""
 
 import json
+import time
+from pathlib import Path
 
 import numpy as np
 import pytest
 
 from bench import environments
 from bench.peers import __main__ as command
-from bench.peers import tables
+from bench.peers import drive, tables
 from bench.peers.aims import AIMS, Figures, kept_of_peak
 from bench.peers.cells import Bare, Campaign, Cell, best_setting, summed_up
 from bench.peers.loads import JPEG, LOADS, Clients, Load, Prepared
 from bench.peers.models import prepare
-from bench.peers.plan import Plan
+from bench.peers.plan import Plan, Timing
+from bench.peers.running import Running
 from bench.peers.set_ups import SET_UPS
 
 
@@ -182,3 +185,19 @@ def test_what_can_t_be_installed_says_so(monkeypatch, tmp_path):
     with pytest.raises(environments.NotInstalled, match="broken can't be installed"):
         environments.python_with("broken", requirements)
     assert not (tmp_path / "broken" / "done").exists()
+
+
+def test_users_batches_are_counted_after_the_warm_up():
+    """What the warm-up's requests ran in is not in the mean batch."""
+    began_at = time.monotonic()
+    looks_s = []
+
+    def batches():
+        looks_s.append(time.monotonic() - began_at)
+        return 6.0 * len(looks_s), 2.0 * len(looks_s)
+
+    prepared = Prepared(LOADS["policy"], Path(), (), np.empty(0, np.float32))
+    server = Running(0, prepared, batches=batches)
+    figures = drive.by_users(server, Clients(0), Timing(0.05, 0.05))
+    assert figures["batch_rows"] == 3
+    assert looks_s[0] >= 0.05

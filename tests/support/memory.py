@@ -1,0 +1,15 @@
+"""What processes hold in memory."""
+
+import os
+from pathlib import Path
+
+_PAGE_BYTES = os.sysconf("SC_PAGE_SIZE")
+
+
+def resident_mib(pid: int) -> float:
+    """A process's resident memory; 0 where it has ended."""
+    try:
+        pages = int(Path(f"/proc/{pid}/statm").read_text().split()[1])
+    except OSError:
+        return 0.0
+    return pages * _PAGE_BYTES / (1 << 20)

@@ -21,7 +21,8 @@ from app.serving.batcher import Batcher
 from app.serving.executor import Executor
 from app.settings import Settings
 from tests.support.clocks import standing_clock
-from tests.support.engines import Blocks, Echo, Raises
+from tests.support.engines import Blocks, Echo, Fails, Raises
+from tests.support.server import wait_until
 
 NPY = "application/x-npy"
 AN_HOUR = 3_600_000_000
@@ -364,6 +365,18 @@ def test_a_row_that_does_not_fit_the_device_is_a_507(serve, use_engine):
     assert _predict(client, ROW).status_code == 200
 
 
+def test_a_model_that_breaks_is_a_503(serve, use_engine):
+    """A model that fails on all that it could do at first is left alone for a while."""
+    engine = use_engine(Fails(ValueError("broken")))
+    client = serve()
+    engine.sizes = (1,)
+    for _ in range(3):
+        assert _error(_predict(client, ROW), 500) == "the model failed (ValueError)"
+    reply = _predict(client, ROW)
+    assert _error(reply, 503) == "the model fails on everything at present"
+    assert int(reply.headers["Retry-After"]) >= 1
+
+
 def test_rows_that_do_not_fit_together_are_run_apart(serve, models):
     """A batch that the device has no memory for is answered all the same."""
     models("echo", memory_rows=1)
@@ -380,8 +393,8 @@ def test_a_full_queue_is_a_503_with_retry_after(serve):
     # These hold for company.
     other = threading.Thread(target=_predict, args=(client, ROW, ROW, ROW))
     other.start()
-    while b'rows{model="echo",version="7"} 3.0' not in client.get("/metrics").data:
-        continue
+    full = b'rows{model="echo",version="7"} 3.0'
+    wait_until(lambda: full in client.get("/metrics").data, 10)
     reply = _predict(client, ROW, ROW)
     text = _error(reply, 503)
     assert text == "the queue holds 3 of at most 4 rows, and 2 more do not fit"

@@ -101,6 +101,14 @@ def test_a_body_of_unknown_length_is_bounded(folder, more, status):
     assert reply.status_code == status
 
 
+def test_a_body_that_ends_too_early_is_a_400(client):
+    """Of a body that is shorter than its Content-Length nothing is read as one."""
+    environ = {"wsgi.input": io.BytesIO(b"[1]"), "CONTENT_LENGTH": "9"}
+    reply = client.post("/predict", environ_overrides=environ)
+    assert reply.status_code == 400
+    assert reply.json["error"] == "the body can't be read: 3 bytes of 9 came"
+
+
 def test_beyond_the_limit_a_broken_body_is_a_400(folder):
     """An error right behind the largest body that is taken is no bug either."""
     with started(folder, max_body_bytes=1) as client:

@@ -295,6 +295,14 @@ def test_too_many_pictures_are_413(serve, files):
     )
 
 
+@pytest.mark.parametrize(("fields", "status"), [(79, 200), (80, 413), (900, 413)])
+def test_the_parts_of_a_form_are_bounded(serve, fields, status):
+    """Beside a picture a form may have 79 other fields, and not one more."""
+    data = {f"field{number}": "x" for number in range(fields)}
+    data["file"] = (io.BytesIO(bright(2)), "product.png")
+    assert serve().post("/predict", data=data).status_code == status
+
+
 def test_64_pictures_are_answered(serve):
     """As many files as there may be are answered one by one."""
     reply = post(serve(), *[bright(place % 3) for place in range(64)])

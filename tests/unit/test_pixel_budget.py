@@ -34,6 +34,20 @@ def test_a_share_comes_back_after_an_error():
         pass
 
 
+@pytest.mark.parametrize(
+    ("pixels", "calls"), [(4_000_000, 0), (4_000_001, 1)], ids=["small", "large"]
+)
+def test_memory_of_a_large_picture_goes_back(monkeypatch, pixels, calls):
+    """The system has the memory of a large picture again, once it is done with."""
+    given_back = []
+    monkeypatch.setattr(
+        "app.codec.pixel_budget.give_back", lambda: given_back.append(1)
+    )
+    with PixelBudget(pixels, patience_s=0).lend(pixels):
+        assert not given_back
+    assert len(given_back) == calls
+
+
 def test_who_waits_is_woken(monkeypatch):
     """A share that comes back goes to whoever waits for it."""
     waits, done = threading.Event(), threading.Event()

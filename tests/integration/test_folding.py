@@ -266,7 +266,7 @@ def test_another_padding_stays(tf, pads):
 _pads = st.tuples(st.integers(0, 2), st.integers(0, 2))
 
 
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=40)
 @given(
     side=st.integers(6, 9),
     pads=st.tuples(_pads, _pads),

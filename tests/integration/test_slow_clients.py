@@ -89,9 +89,8 @@ def test_waiting_clients_hold_no_thread(server, sent):
             address = ("127.0.0.1", server.port)
             connection = stack.enter_context(socket.create_connection(address))
             connection.sendall(sent)
-        began_at = time.monotonic()
-        assert server.predict([[1.0, 2.0]]).status == 200
-        assert time.monotonic() - began_at < 4
+        reply = server.request("POST", "/predict", BODY, timeout_s=4)
+        assert reply.status == 200
 
 
 def test_a_request_in_small_pieces_is_answered(talk):

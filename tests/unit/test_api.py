@@ -552,7 +552,7 @@ def _counted(serve):
         client = serve(**settings or {})
         before = _series(client)
         reply = client.post("/predict", **request)
-        # The batching thread counts a batch after it has answered it.
+        # Its queue may still hold the rows of a request that is late.
         client.application.extensions["basket"].close(10)
         grown = {
             key: value - before.get(key, 0) for key, value in _series(client).items()

@@ -70,7 +70,6 @@ def test_flask_says_which_method_a_prediction_has(application, method, path):
 
 @settings(
     max_examples=300,
-    deadline=None,
     suppress_health_check=[HealthCheck.function_scoped_fixture],
 )
 @given(path=paths)

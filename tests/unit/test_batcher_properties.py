@@ -196,7 +196,7 @@ def test_each_accepted_job_gets_one_right_answer():
     """Each accepted job gets its own rows in order, or the one error that is true."""
     run_state_machine_as_test(
         Till,
-        settings=settings(max_examples=100, stateful_step_count=25, deadline=None),
+        settings=settings(max_examples=100, stateful_step_count=25),
     )
 
 
@@ -209,7 +209,6 @@ def _unbatched(engine, sizes, notes):
 
 
 @pytest.mark.parametrize("make", [_batched, _unbatched], ids=["batched", "unbatched"])
-@settings(deadline=None)
 @given(
     sizes=st.sets(st.integers(1, 9), min_size=1).map(sorted),
     counts=st.lists(st.integers(1, 12), min_size=1, max_size=6),

@@ -256,7 +256,7 @@ def test_no_framework_is_imported(file, text, loaded):
     assert done.stdout.strip() == loaded
 
 
-@settings(suppress_health_check=[HealthCheck.function_scoped_fixture], deadline=None)
+@settings(suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(number=st.integers(-(1 << 63), (1 << 63) - 1) | st.integers(-2, 1_000_002))
 def test_a_number_is_taken_as_it_is_or_refused(start, number):
     """Every number of 64 bits is taken where it is in range, and refused elsewhere."""
@@ -278,7 +278,7 @@ PIECES = st.sampled_from(
 )
 
 
-@settings(suppress_health_check=[HealthCheck.function_scoped_fixture], deadline=None)
+@settings(suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(pieces=st.lists(PIECES, max_size=16))
 def test_any_text_is_read_or_refused(start, pieces):
     """Whatever stands in the file, it is read, or refused by the variable's name."""

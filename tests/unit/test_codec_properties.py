@@ -94,7 +94,6 @@ def check(decode, body: bytes, signature) -> None:
 
 
 @given(body=st.binary(max_size=60), signature=any_signature)
-@settings(deadline=None)
 def test_any_bytes(body, signature):
     """Any bytes, also behind a good beginning, give the right arrays or a BadInput."""
     check(decode_rows, body, signature)
@@ -112,7 +111,6 @@ def test_any_bytes(body, signature):
     ),
     signature=any_signature,
 )
-@settings(deadline=None)
 def test_any_json(value, signature):
     """Any JSON, whether or not it has rows, gives the right arrays or a BadInput."""
     check(decode_rows, json.dumps(value).encode(), signature)
@@ -128,7 +126,6 @@ def test_any_json(value, signature):
     data=st.binary(max_size=32),
     signature=any_signature,
 )
-@settings(deadline=None)
 def test_any_npy_header(descr, fortran, shape, data, signature):
     """Any claim in a .npy header gives the right array or a BadInput."""
     sizes = "".join(f"{size}," for size in shape)
@@ -143,7 +140,7 @@ def test_any_npy_header(descr, fortran, shape, data, signature):
     ids=["json", "npy"],
 )
 @given(data=st.data())
-@settings(deadline=None, max_examples=200)
+@settings(max_examples=200)
 def test_mutated(decode, bodies, data):
     """A good body with a few bytes changed gives the right arrays or a BadInput."""
     body = data.draw(st.sampled_from(bodies))
@@ -163,7 +160,7 @@ shapes = numpy_arrays.array_shapes(max_dims=3, max_side=4)
 
 @given(data=st.data())
 @pytest.mark.parametrize("dtype", NUMBERS)
-@settings(deadline=None, max_examples=40)
+@settings(max_examples=40)
 def test_npy_round_trip(dtype, data):
     """What is written as .npy and read again is the same to the bit."""
     array = data.draw(numpy_arrays.arrays(dtype, shapes))
@@ -191,7 +188,7 @@ def with_one_nan(array: np.ndarray) -> np.ndarray:
 
 @given(data=st.data(), shape=shapes, columnar=st.booleans(), free=st.booleans())
 @pytest.mark.parametrize("dtype", [*NUMBERS, "O"])
-@settings(deadline=None, max_examples=40)
+@settings(max_examples=40)
 def test_round_trip_of_one(dtype, data, shape, columnar, free):
     """What is written as JSON and read again is the same, in both forms."""
     array = data.draw(arrays_of(dtype, shape))
@@ -205,7 +202,7 @@ def test_round_trip_of_one(dtype, data, shape, columnar, free):
     dtypes=st.lists(st.sampled_from([*NUMBERS, "O"]), min_size=2, max_size=4),
     columnar=st.booleans(),
 )
-@settings(deadline=None, max_examples=200)
+@settings(max_examples=200)
 def test_round_trip_of_several(data, dtypes, columnar):
     """Several tensors of any dtypes and shapes come back the same, in both forms."""
     count = data.draw(st.integers(1, 4))

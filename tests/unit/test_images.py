@@ -341,7 +341,7 @@ def test_a_picture_that_is_cut_off_is_refused(kind):
 
 @pytest.mark.parametrize("kind", KINDS)
 @given(st.data())
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=60)
 def test_damage_is_never_more_than_a_refusal(kind, data):
     """Whatever bytes are changed, a row comes out or a refusal."""
     file = bytearray(saved(picture(), kind))

@@ -4,7 +4,7 @@ import threading
 
 import numpy as np
 import pytest
-from hypothesis import example, given, settings
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 from app.codec import json_numbers, json_text, nested, rows
@@ -67,7 +67,6 @@ def long_way(body, spec):
 @example("[[[], [1, 2]]]", "", SPECS[2])
 @example("[]", "", SPECS[0])
 @example("[[[1], 2]]", "", SPECS[2])
-@settings(deadline=None)
 def test_what_it_reads_is_what_the_long_way_reads(text, end, spec):
     """To the last bit, and nothing that the long way refuses."""
     body = (ROWS % text.encode())[:-1] + end.encode() + b"}"
@@ -80,7 +79,6 @@ def test_what_it_reads_is_what_the_long_way_reads(text, end, spec):
 
 
 @given(st.binary(max_size=30), st.sampled_from(SPECS))
-@settings(deadline=None)
 def test_any_bytes_are_read_as_the_long_way_reads_them(inner, spec):
     """Bytes that are no text, or no JSON, are left to the long way."""
     for body in (inner, ROWS % inner, ROWS % (b"[[1, 2], " + inner + b"]")):

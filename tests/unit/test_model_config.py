@@ -246,7 +246,7 @@ LINES = st.sampled_from(["[labels]", "[traffic]", "[image]", "["]) | st.tuples(
 ).map(" = ".join)
 
 
-@settings(suppress_health_check=[HealthCheck.function_scoped_fixture], deadline=None)
+@settings(suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(lines=st.lists(LINES, max_size=5))
 def test_any_text_is_read_or_refused(read, lines):
     """Whatever stands in basket.toml, it is read, or refused by the file's name."""

@@ -45,7 +45,7 @@ def there_and_back(array, *, binary_in, binary_out):
 
 @pytest.mark.parametrize("dtype", [*NUMBERS, "f2"])
 @given(data=st.data())
-@settings(deadline=None, max_examples=30)
+@settings(max_examples=30)
 def test_binary_numbers_come_back_to_the_bit(dtype, data):
     """What is sent in binary comes back the same to the bit, NaN and -0.0 too."""
     array = data.draw(numpy_arrays.arrays(dtype, shapes))
@@ -58,7 +58,7 @@ def test_binary_numbers_come_back_to_the_bit(dtype, data):
 @pytest.mark.parametrize("dtype", NUMBERS)
 @pytest.mark.parametrize("binary_in", [True, False])
 @given(data=st.data())
-@settings(deadline=None, max_examples=20)
+@settings(max_examples=20)
 def test_numbers_in_json_come_back(dtype, binary_in, data):
     """What is sent and answered in JSON is the same number, NaN and infinities too."""
     array = data.draw(numpy_arrays.arrays(dtype, shapes))
@@ -68,7 +68,7 @@ def test_numbers_in_json_come_back(dtype, binary_in, data):
 
 
 @given(data=st.data(), shape=shapes)
-@settings(deadline=None, max_examples=60)
+@settings(max_examples=60)
 def test_strings_come_back(data, shape):
     """Text comes back in both forms, and any bytes do in binary."""
     array = data.draw(numpy_arrays.arrays(object, shape, elements=texts))
@@ -111,7 +111,7 @@ def check_arrays(request, signature):
 @given(
     body=st.binary(max_size=80), size=st.none() | st.integers(0, 90), s=any_signature
 )
-@settings(deadline=None, max_examples=300)
+@settings(max_examples=300)
 def test_any_bytes(body, size, s):
     """Any bytes with any length of JSON give an answer or a refusal."""
     check(body, size, s)
@@ -153,7 +153,7 @@ a_request = st.fixed_dictionaries(
 
 
 @given(payload=a_request, tail=st.none() | st.binary(max_size=40), s=any_signature)
-@settings(deadline=None, max_examples=200)
+@settings(max_examples=200)
 def test_any_request(payload, tail, s):
     """Any JSON in the form of a request gives an answer or a refusal."""
     head = json.dumps(payload).encode()
@@ -161,7 +161,7 @@ def test_any_request(payload, tail, s):
 
 
 @given(data=st.data())
-@settings(deadline=None, max_examples=300)
+@settings(max_examples=300)
 def test_a_good_request_with_a_few_bytes_changed(data):
     """A good request of JSON and bytes, cut or changed anywhere, never fails oddly."""
     arrays = {

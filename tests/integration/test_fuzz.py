@@ -28,11 +28,7 @@ def folder(tmp_path_factory):
 
 
 def test_bad_requests_hurt_nobody(pool, tmp_path):
-    """1,000 of them: no 500, no traceback, no dead worker, no lost memory.
-
-    Each answer is as the OpenAPI document says, and a good client beside them has only
-    right ones.
-    """
+    """1,000 of them are answered as documented, and cost no worker, memory or peer."""
     models.write_models(Path(tmp_path))
     with serving(THREADS, model_dir=str(tmp_path), **models.SETTINGS) as server:
         report = fuzz(server, pool, 1000, SEED)

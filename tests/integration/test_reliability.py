@@ -39,16 +39,13 @@ def usual_s(outcomes):
 
 
 def test_under_overload_each_is_told_in_time():
-    """Under overload each has its own answer or refusal, and the queue its bound.
-
-    What is answered is answered in time, and few rows run in vain before the server
-    has learnt how long answers take; the long version promises none, and a goodput.
-    """
+    """Under overload each is answered in time or refused, and the queue is bounded."""
     load = overloaded()
     assert load.unaccounted() == []
     assert load.refused()
     assert load.most_waiting <= 16 * BATCH
     assert usual_s(load.outcomes) <= 1
+    # Until the server has learnt how long answers take; the long version allows none.
     assert load.in_vain() < 0.3 * load.rows_run
 
 
@@ -78,10 +75,8 @@ def test_first_come_first_served_is_caught():
 
 
 def test_rows_of_who_hung_up_do_not_run():
-    """200 clients that hang up while queued cost nothing, and delay nobody.
-
-    Only what takes longer where other work runs beside it may be tried again.
-    """
+    """200 clients that hang up while queued cost nothing, and delay nobody."""
+    # What other work on the machine may spoil; all else is held in every try.
     timed = {
         "the crowd came and went during the first batch",
         "those who stayed, after the first batch",

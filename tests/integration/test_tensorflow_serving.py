@@ -80,10 +80,7 @@ def _same(front, behind, path, value):
 
 
 def test_numbers_are_those_of_the_server_behind(front, behind):
-    """Ten pictures' numbers are answered as the server behind answers them.
-
-    Each runs in a batch of its own, so that the same kernels compute it.
-    """
+    """Ten pictures, each in a batch of its own, are answered as by what is behind."""
     for file in sorted(SAMPLES.glob("*.json")):
         direct, through = _same(front, behind, "/predict", json.loads(file.read_text()))
         assert direct == through

@@ -16,6 +16,7 @@ import pytest
 from prometheus_client.parser import text_string_to_metric_families
 
 from app import create_app
+from app.api import access
 from app.errors import OutOfDeviceMemory, QueueFull
 from app.serving.batcher import Batcher
 from app.serving.executor import Executor
@@ -271,10 +272,7 @@ def test_more_rows_than_the_queue_holds_are_a_413(serve):
 
 
 def test_without_a_default_model_predict_is_a_404(serve, models):
-    """Where it is not clear which model is meant, the 404 lists those there are.
-
-    The server is ready, and claims no default.
-    """
+    """Of several models none is the default, as a 404 says, and the server is ready."""
     models("apples")
     models("pears")
     client = serve()
@@ -324,6 +322,22 @@ def test_with_a_key_there_is_an_answer(serve, authorization):
     client = serve(api_keys=("one", "two"))
     reply = _predict(client, ROW, headers={"Authorization": authorization})
     assert reply.status_code == 200
+
+
+@pytest.mark.parametrize("given", ["first", "second", "third", ""])
+def test_all_keys_are_compared_in_constant_time(serve, monkeypatch, given):
+    """The time of a 401 does not tell how much of a key was right, or which key."""
+    compared = []
+    compare = access.hmac.compare_digest
+
+    def note(one, other):
+        compared.append((one, other))
+        return compare(one, other)
+
+    monkeypatch.setattr(access.hmac, "compare_digest", note)
+    client = serve(api_keys=("first", "second"))
+    client.get("/metrics", headers={"Authorization": f"Bearer {given}"})
+    assert compared == [(given.encode(), b"first"), (given.encode(), b"second")]
 
 
 @pytest.mark.parametrize("path", ["/healthz", "/readyz"])

@@ -122,10 +122,7 @@ def test_all_limits_are_taken(start):
     ],
 )
 def test_what_is_left_out_has_its_default(start, text, own):
-    """A file with one limit leaves the others at Basket's defaults.
-
-    Sizes alone say the largest batch too.
-    """
+    """One limit leaves the others at their defaults, but that sizes say the largest."""
     assert _limits(start(text)) == _limits(Settings(**own))
 
 

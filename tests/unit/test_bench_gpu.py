@@ -68,7 +68,7 @@ def test_what_is_not_installed_is_named(monkeypatch, tmp_path, capsys):
 
 
 def test_the_first_gpu_is_the_one_for_all(monkeypatch):
-    """What is started later sees one GPU; NVML tells of it. A fake stands in."""
+    """What is started later sees one GPU, the one of which NVML tells."""
     used = iter([2 * GIB, 5 * GIB])
     nvml = SimpleNamespace(
         nvmlInit=lambda: None,

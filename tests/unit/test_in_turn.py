@@ -724,10 +724,7 @@ def test_a_request_has_one_answer_though_its_body_breaks_behind_it(
 
 
 def test_what_nobody_read_is_thrown_away(loop, kept):
-    """The next request is answered behind as much as an answer keeps a connection for.
-
-    Gunicorn throws away less than 64 KiB, of which the header must know.
-    """
+    """A connection is kept behind a body of less than 64 KiB that nobody read."""
     answer_unread(loop)
     for size in (65_535, 65_536):
         assert kept.ask("/x", bytes(size)) == (404, b"none")

@@ -32,14 +32,12 @@ def app(tmp_path_factory):
 
 
 def test_every_route_is_in_the_document(app):
-    """Each route of the server is there with its methods, and nothing else is.
-
-    V1 has one rule for all of its paths, which the next test asks one by one.
-    """
+    """Each route of the server is there with its methods, and nothing else is."""
     routes = {
         (re.sub(r"<(?:int:)?([a-z]+)>", r"{\1}", rule.rule), method)
         for rule in app.url_map.iter_rules()
         for method in rule.methods - {"HEAD", "OPTIONS"}
+        # V1 has one rule for all of its paths, which the next test asks one by one.
         if not rule.rule.lower().startswith("/v1/")
     }
     assert routes == {each for each in operations() if not each[0].startswith("/v1/")}

@@ -162,12 +162,10 @@ def test_it_is_as_gunicorn_s_own(headers):
 
 
 def test_a_body_that_looks_like_a_header_is_left_alone(connection, monkeypatch):
-    """What two LFs part from a header is no part of it, where a parser allows that.
-
-    Gunicorn's own does not; gunicorn_h1c, which it takes where it is installed, does.
-    """
+    """What two LFs part from a header is no part of it, where a parser allows that."""
     parse = Request.parse
 
+    # As gunicorn_h1c does, which Gunicorn takes where it is installed.
     def lenient(request, unreader):
         header, _, rest = unreader.read().partition(b"\n\n")
         assert parse(request, SimpleNamespace(read=lambda: header + b"\r\n\r\n")) == b""

@@ -686,10 +686,8 @@ def test_deep_nesting(token, depth):
 
 
 def test_string_among_many():
-    """A long string costs no more than itself, however many values stand beside it.
-
-    NumPy alone would take 80 MB here: the string's length for each of the values.
-    """
+    """A long string costs no more than itself, however many values stand beside it."""
+    # NumPy alone would take 80 MB: the string's length for each of the values.
     body = instances("x" * 4000, *[""] * 5000)
     tracemalloc.start()
     try:

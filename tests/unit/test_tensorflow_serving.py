@@ -157,10 +157,7 @@ def test_a_stale_connection_is_replaced(opened):
 
 
 def test_an_announced_close_is_believed(opened):
-    """After an answer with Connection: close the next batch has a new connection.
-
-    As that one was not kept, the batch is not sent twice when it breaks.
-    """
+    """After Connection: close a batch has a new connection, and is sent once on it."""
     closing = replace(DOUBLES, headers={"Connection": "close"})
     engine, server = opened(
         lambda asked: closing if asked.path.endswith("/metadata") else None
@@ -180,10 +177,7 @@ def test_an_answer_may_take_longer_than_a_connection(opened, monkeypatch):
 
 
 def test_a_batch_is_sent_twice_at_most(opened):
-    """A kept connection that breaks is replaced once; if the new one breaks too, 503.
-
-    On a new connection nothing is sent a second time.
-    """
+    """A kept connection that breaks is replaced once; if the new one does, too, 503."""
     engine, server = opened(says(None))
     for sent in (2, 3):
         with pytest.raises(Unavailable, match=r"server 127\.0\.0\.1 broke"):

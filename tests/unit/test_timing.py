@@ -24,7 +24,7 @@ def test_sizes(most, allowed, sizes):
 @pytest.mark.parametrize(
     ("took_s", "runs"),
     [(0.001, 15), (0.25, 8), (10.0, 3)],
-    ids=["a", "b", "c"],
+    ids=["the most", "for two seconds", "the least"],
 )
 def test_a_slow_batch_is_timed_less_often(took_s, runs):
     """Runs go on for two seconds, within 3 to 15; the first does not count."""

@@ -13,14 +13,6 @@ pytestmark = [
 
 
 @pytest.fixture(scope="module")
-def keras():
-    # Not at the top: tests that are not run must not import TensorFlow.
-    from app.engines.keras_tensorflow import keras  # noqa: PLC0415
-
-    return keras
-
-
-@pytest.fixture(scope="module")
 def tf(keras):
     from app.engines.tensorflow_engine import tf  # noqa: PLC0415
 

@@ -16,14 +16,6 @@ pytestmark = [
 ]
 
 
-@pytest.fixture(scope="module")
-def keras():
-    # Not at the top: tests that are not run must not import TensorFlow.
-    from app.engines.keras_tensorflow import keras  # noqa: PLC0415
-
-    return keras
-
-
 @pytest.fixture
 def export(tmp_path):
     """Exports version 3 of the model m; gives the exit status and the output."""

@@ -16,14 +16,6 @@ _random = np.random.default_rng(4)
 _ROWS = _random.normal(size=(3, _SIDE, _SIDE, _CHANNELS)).astype(np.float32)
 
 
-@pytest.fixture(scope="module", name="tf")
-def _tf():
-    # Not at the top: tests that are not run must not import TensorFlow.
-    from app.engines.tensorflow_engine import tf  # noqa: PLC0415
-
-    return tf
-
-
 def _numbers(*shape):
     return _random.uniform(0.5, 1.5, shape).astype(np.float32)
 

@@ -15,14 +15,6 @@ pytestmark = [
 ]
 
 
-@pytest.fixture(scope="module", name="tf")
-def _tf():
-    # Not at the top: tests that are not run must not import TensorFlow.
-    from app.engines.tensorflow_engine import tf  # noqa: PLC0415
-
-    return tf
-
-
 @pytest.fixture(scope="module", name="freezing")
 def _freezing(tf):
     from app.engines import freezing  # noqa: PLC0415

@@ -27,14 +27,6 @@ SIDE = 96
 
 
 @pytest.fixture(scope="module")
-def keras():
-    # Not at the top: tests that are not run must not import TensorFlow.
-    from app.engines.keras_tensorflow import keras  # noqa: PLC0415
-
-    return keras
-
-
-@pytest.fixture(scope="module")
 def openers():
     """What opens a file in OpenVINO, and in TensorFlow."""
     from app.engines import keras_openvino, keras_tensorflow  # noqa: PLC0415

@@ -20,14 +20,6 @@ pytestmark = [
 ]
 
 
-@pytest.fixture(scope="module")
-def keras():
-    # Not at the top: tests that are not run must not import TensorFlow.
-    from app.engines.keras_tensorflow import keras  # noqa: PLC0415
-
-    return keras
-
-
 @pytest.fixture
 def models(tmp_path):
     """An empty folder of models, but for the model m, which has an empty version 3."""

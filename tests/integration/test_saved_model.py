@@ -23,14 +23,6 @@ pytestmark = [
 ]
 
 
-@pytest.fixture(scope="module")
-def tf():
-    # Not at the top: tests that are not run must not import TensorFlow.
-    from app.engines.tensorflow_engine import tf  # noqa: PLC0415
-
-    return tf
-
-
 @pytest.fixture
 def opened(tf, tmp_path):
     """Save functions as signatures, and open the folder as the server does.

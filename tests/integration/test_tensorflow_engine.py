@@ -13,13 +13,6 @@ pytestmark = [
 ]
 
 
-@pytest.fixture(name="tf")
-def _tf():
-    from app.engines.tensorflow_engine import tf  # noqa: PLC0415
-
-    return tf
-
-
 @pytest.fixture(name="run")
 def _run():
     """Computes one output of one input of three float32, with TensorFlow."""

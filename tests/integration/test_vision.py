@@ -36,14 +36,6 @@ SERVED = os.environ.get("SERVED_MODELS", "mobilenet_v2 resnet50").split()
 
 
 @pytest.fixture(scope="module")
-def keras():
-    # Not at the top: tests that are not run must not import TensorFlow.
-    from app.engines.keras_tensorflow import keras  # noqa: PLC0415
-
-    return keras
-
-
-@pytest.fixture(scope="module")
 def applications():
     # Not at the top, for the same reason.
     from app.engines import applications  # noqa: PLC0415

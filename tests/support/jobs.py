@@ -101,8 +101,6 @@ class Notes:
         self.reruns = 0
         self.limits: list[int] = []
         self.waiting: list[int] = []
-        self.left_queue: list[float] = []
-        self.stages: list[list[str]] = []
         self.requests: list[int] = []
 
     def batch_ran(self, rows: int, seconds: float) -> None:
@@ -119,11 +117,10 @@ class Notes:
         self.waiting.append(rows)
 
     def job_left_queue(self, seconds: float) -> None:
-        self.left_queue.append(seconds)
+        assert seconds >= 0
 
     def request_went_through(self, stages_s: Mapping[str, float]) -> None:
         assert all(seconds >= 0 for seconds in stages_s.values())
-        self.stages.append(list(stages_s))
 
     def request_answered(self, status: int, seconds: float) -> None:
         assert seconds >= 0

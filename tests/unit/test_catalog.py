@@ -15,6 +15,7 @@ from app.settings import Settings
 from app.settings.model_config import ModelConfig
 from tests.support.engines import Echo
 from tests.support.jobs import Notes, executor
+from tests.support.server import wait_until
 
 PATIENCE_S = 10
 
@@ -251,7 +252,9 @@ def test_a_retired_version_waits_for_those_that_use_it():
             target=lambda: retired.append(catalog.retire("flowers", 1, PATIENCE_S))
         )
         thread.start()
-        _wait_until(lambda: catalog.status("flowers")[1].state is State.UNLOADING)
+        wait_until(
+            lambda: catalog.status("flowers")[1].state is State.UNLOADING, PATIENCE_S
+        )
         with pytest.raises(NotReady, match=r"'flowers': version 1 is unloading$"):
             _found(catalog, version=1)
         assert _found(catalog) == ("flowers", 2)
@@ -308,10 +311,3 @@ def test_a_closed_catalog_takes_nothing_in():
     assert [model.name for model in catalog.close()] == ["flowers"]
     with pytest.raises(Stopping):
         catalog.add(_model("flowers", 2))
-
-
-def _wait_until(condition):
-    give_up_at = time.monotonic() + PATIENCE_S
-    while not condition():
-        assert time.monotonic() < give_up_at
-        threading.Event().wait(0.001)

@@ -27,6 +27,7 @@ from app.settings.model_config import ModelConfig
 from tests.support.clocks import standing_clock
 from tests.support.engines import Blocks, Echo
 from tests.support.jobs import Notes, answered, job
+from tests.support.server import wait_until
 
 PATIENCE_S = 10
 CAN_NOT_BE_READ = "its folder can't be read now: File name too long"
@@ -306,7 +307,7 @@ def test_a_job_of_the_old_version_is_finished(loading):
         old.wait_until_started()
         swap = threading.Thread(target=loading.rescan)
         swap.start()
-        _wait_until(lambda: loading.serving("flowers") == {2})
+        wait_until(lambda: loading.serving("flowers") == {2}, PATIENCE_S)
         assert loading.answers() == 2
         assert old.closed == 0
         old.let_go()
@@ -827,11 +828,3 @@ def _half_copied(folder):
     if len(written) < 5:
         file.write_bytes(written + b"-")
     raise ModelLoadError("half a file")
-
-
-def _wait_until(condition):
-    for _ in range(10_000):
-        if condition():
-            return
-        threading.Event().wait(0.001)
-    raise AssertionError("it never came")

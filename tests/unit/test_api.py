@@ -23,6 +23,7 @@ from app.serving.executor import Executor
 from app.settings import Settings
 from tests.support.clocks import standing_clock
 from tests.support.engines import Blocks, Echo, Fails, Raises
+from tests.support.exchanges import error, npy_of
 from tests.support.server import wait_until
 
 NPY = "application/x-npy"
@@ -71,22 +72,6 @@ def _predict(client, *rows, headers=None, **rest):
     return client.post(
         "/predict", json={"instances": list(rows)}, headers=headers, **rest
     )
-
-
-def _npy(array):
-    file = io.BytesIO()
-    np.save(file, array)
-    return file.getvalue()
-
-
-def _error(reply, status):
-    """The text of an error, which is JSON with nothing beside it."""
-    assert reply.status_code == status, reply.text
-    assert reply.mimetype == "application/json"
-    (key,) = reply.json
-    assert key == "error"
-    assert "Traceback" not in reply.text
-    return reply.json["error"]
 
 
 # A right answer.
@@ -148,7 +133,7 @@ def test_a_body_is_json_unless_it_says_otherwise(serve, content_type):
 
 def test_npy_in_json_out(serve):
     """Rows in .npy are answered as JSON where nothing else is asked for."""
-    body = _npy(np.array([ROW], np.float32))
+    body = npy_of(np.array([ROW], np.float32))
     reply = serve().post("/predict", data=body, content_type=NPY)
     assert reply.mimetype == "application/json"
     assert reply.json == {"predictions": [[1, 2]]}
@@ -175,7 +160,7 @@ def test_accept_is_read_as_http_has_it(serve, accept, mimetype):
 def test_npy_out(serve, content_type):
     """Predictions come as .npy where Accept asks for it, whatever came in."""
     rows = np.arange(6, dtype=np.float32).reshape(2, 3)
-    body = _npy(rows) if content_type == NPY else _body(rows.tolist())
+    body = npy_of(rows) if content_type == NPY else _body(rows.tolist())
     reply = serve().post(
         "/predict", data=body, content_type=content_type, headers={"Accept": NPY}
     )
@@ -207,22 +192,22 @@ def _body(instances):
 )
 def test_bad_input_is_a_400_that_says_where(serve, body, text):
     """A body that the model can't take is a 400 that says what is wrong and where."""
-    assert text in _error(serve().post("/predict", data=body), 400)
+    assert text in error(serve().post("/predict", data=body), 400)
 
 
 def test_bad_npy_is_a_400(serve):
     """A body that claims to be .npy and is not is a 400."""
     reply = serve().post("/predict", data=b"\x93NUMPY", content_type=NPY)
-    assert "not a .npy array" in _error(reply, 400)
+    assert "not a .npy array" in error(reply, 400)
 
 
 def test_npy_is_for_the_default_signature(serve, use_engine):
     """A model without the signature serving_default takes no .npy: a 400."""
     engine = use_engine(Echo())
     engine.signatures = {"other": engine.signatures["serving_default"]}
-    body = _npy(np.array([ROW], np.float32))
+    body = npy_of(np.array([ROW], np.float32))
     reply = serve().post("/predict", data=body, content_type=NPY)
-    assert "serving_default" in _error(reply, 400)
+    assert "serving_default" in error(reply, 400)
 
 
 def test_readyz_describes_what_predict_serves(serve, use_engine):
@@ -239,7 +224,7 @@ def test_readyz_describes_what_predict_serves(serve, use_engine):
 @pytest.mark.parametrize("path", ["/v1", "/predict/", "/predict/x", "/v9"])
 def test_an_unknown_path_is_a_404_in_json(serve, path):
     """Where there is nothing, the 404 is JSON and names the path."""
-    assert _error(serve().get(path), 404) == f"there is nothing at {path}"
+    assert error(serve().get(path), 404) == f"there is nothing at {path}"
 
 
 @pytest.mark.parametrize(
@@ -252,7 +237,7 @@ def test_an_unknown_path_is_a_404_in_json(serve, path):
 def test_a_wrong_method_is_a_405_with_allow(serve, method, path, allowed):
     """A method that a route does not take is a 405 that lists those it takes."""
     reply = serve().open(path, method=method)
-    assert f"{path} takes no {method}" in _error(reply, 405)
+    assert f"{path} takes no {method}" in error(reply, 405)
     assert set(reply.headers["Allow"].split(", ")) == allowed
 
 
@@ -262,13 +247,13 @@ def test_a_body_beyond_the_limit_is_a_413(serve):
     client = serve(max_body_bytes=len(body))
     assert client.post("/predict", data=body).status_code == 200
     reply = client.post("/predict", data=body + b" ")
-    assert _error(reply, 413) == f"the body is larger than {len(body)} bytes"
+    assert error(reply, 413) == f"the body is larger than {len(body)} bytes"
 
 
 def test_more_rows_than_the_queue_holds_are_a_413(serve):
     """A request that could never fit into the queue is a 413 and not a 503."""
     client = serve(max_batch_size=1, max_enqueued_batches=2)
-    assert "3 rows in one request" in _error(_predict(client, *[ROW] * 3), 413)
+    assert "3 rows in one request" in error(_predict(client, *[ROW] * 3), 413)
 
 
 def test_without_a_default_model_predict_is_a_404(serve, models):
@@ -276,7 +261,7 @@ def test_without_a_default_model_predict_is_a_404(serve, models):
     models("apples")
     models("pears")
     client = serve()
-    assert _error(_predict(client, ROW), 404) == (
+    assert error(_predict(client, ROW), 404) == (
         "there are several models, and none is the default: apples, pears; "
         "set BASKET_DEFAULT_MODEL or ask /v1/models/NAME:predict"
     )
@@ -309,7 +294,7 @@ def test_without_a_key_there_is_a_401(serve, path, authorization):
     """Once keys are set a request without one is a 401 that asks for it."""
     headers = {} if authorization is None else {"Authorization": authorization}
     reply = serve(api_keys=("one", "two")).post(path, headers=headers)
-    text = _error(reply, 401)
+    text = error(reply, 401)
     assert text == "this server wants Authorization: Bearer KEY"
     assert reply.headers["WWW-Authenticate"] == "Bearer"
 
@@ -354,7 +339,7 @@ def test_a_model_that_fails_is_a_500(serve, use_engine):
     use_engine(Raises(ValueError("secret")))
     client = serve()
     for _ in range(2):
-        text = _error(_predict(client, [Raises.poison] * 3), 500)
+        text = error(_predict(client, [Raises.poison] * 3), 500)
         assert text == "the model failed (ValueError)"
         assert _predict(client, ROW).json == {"predictions": [[1]]}
 
@@ -366,7 +351,7 @@ def test_a_bug_is_a_500_that_tells_nothing(serve, monkeypatch, caplog):
         raise RuntimeError("secret")
 
     monkeypatch.setattr("app.api.predict.rows.encode", encode)
-    text = _error(_predict(serve(), ROW), 500)
+    text = error(_predict(serve(), ROW), 500)
     assert text == "internal error; the server's log has more"
     assert "secret" in caplog.text
 
@@ -375,7 +360,7 @@ def test_a_row_that_does_not_fit_the_device_is_a_507(serve, use_engine):
     """A single row that the device has no memory for is a 507, and others go on."""
     use_engine(Raises(OutOfDeviceMemory("a batch of 1 rows does not fit")))
     client = serve()
-    assert "does not fit" in _error(_predict(client, [Raises.poison] * 3), 507)
+    assert "does not fit" in error(_predict(client, [Raises.poison] * 3), 507)
     assert _predict(client, ROW).status_code == 200
 
 
@@ -385,9 +370,9 @@ def test_a_model_that_breaks_is_a_503(serve, use_engine):
     client = serve()
     engine.sizes = (1,)
     for _ in range(3):
-        assert _error(_predict(client, ROW), 500) == "the model failed (ValueError)"
+        assert error(_predict(client, ROW), 500) == "the model failed (ValueError)"
     reply = _predict(client, ROW)
-    assert _error(reply, 503) == "the model fails on everything at present"
+    assert error(reply, 503) == "the model fails on everything at present"
     assert int(reply.headers["Retry-After"]) >= 1
 
 
@@ -410,7 +395,7 @@ def test_a_full_queue_is_a_503_with_retry_after(serve):
     full = b'rows{model="echo",version="7"} 3.0'
     wait_until(lambda: full in client.get("/metrics").data, 10)
     reply = _predict(client, ROW, ROW)
-    text = _error(reply, 503)
+    text = error(reply, 503)
     assert text == "the queue holds 3 of at most 4 rows, and 2 more do not fit"
     assert int(reply.headers["Retry-After"]) >= 1
     assert _predict(client, ROW).status_code == 200
@@ -422,7 +407,7 @@ def test_a_stopping_server_is_a_503_with_retry_after(serve):
     client = serve()
     client.application.extensions["basket"].close(10)
     reply = _predict(client, ROW)
-    assert _error(reply, 503) == "the server is stopping"
+    assert error(reply, 503) == "the server is stopping"
     assert int(reply.headers["Retry-After"]) >= 1
 
 
@@ -436,7 +421,7 @@ def test_a_loading_model_is_a_503_until_it_is_warm(serve, use_engine):
     assert reply.status_code == 503
     assert reply.json["error"] == "echo: is loading"
     reply = _predict(client, ROW)
-    assert _error(reply, 503) == "model 'echo': is loading"
+    assert error(reply, 503) == "model 'echo': is loading"
     assert int(reply.headers["Retry-After"]) >= 1
     engine.let_go()
     assert client.application.extensions["basket"].wait(10)
@@ -508,7 +493,7 @@ def test_a_request_that_runs_out_of_time_is_a_504(
     """A row not answered within the shorter limit, from arrival on, is a 504."""
     standing_clock(monkeypatch, "app.api.exchange").now = 0.0
     client = serve(batch_timeout_micros=AN_HOUR, request_timeout_ms=limit_ms)
-    text = _error(_predict(client, ROW, headers=headers), 504)
+    text = error(_predict(client, ROW, headers=headers), 504)
     assert "the request's deadline" in text
     (job,) = submitted
     assert job.deadline == pytest.approx(0.099)
@@ -535,7 +520,7 @@ def test_a_generous_timeout_changes_nothing(serve, given):
 def test_a_timeout_that_is_no_number_is_a_400(serve, given):
     """A timeout that is not a whole number of at least 1 ms is a 400 that shows it."""
     reply = _predict(serve(), ROW, headers={"X-Request-Timeout-Ms": given})
-    assert _error(reply, 400).startswith("X-Request-Timeout-Ms: expected a whole")
+    assert error(reply, 400).startswith("X-Request-Timeout-Ms: expected a whole")
 
 
 # What is counted.

@@ -1,6 +1,5 @@
 """What the codecs do with anything at all, and that nothing is lost on the way."""
 
-import io
 import json
 
 import hypothesis.extra.numpy as numpy_arrays
@@ -12,6 +11,7 @@ from hypothesis import strategies as st
 from app.codec import npy, rows
 from app.engines.base import DEFAULT_SIGNATURE
 from app.errors import BadInput
+from tests.support.exchanges import npy_of
 from tests.support.signatures import takes, takes_several
 
 # The one float32 that, with its negative, is read as its neighbour when its shortest
@@ -56,18 +56,12 @@ values = st.recursive(
 some_rows = st.lists(values, min_size=1, max_size=3)
 
 
-def npy_body(array: np.ndarray) -> bytes:
-    file = io.BytesIO()
-    np.save(file, array)
-    return file.getvalue()
-
-
 NPY_BODIES = [
-    npy_body(np.array([[1.5, -2], [3e2, np.nan]], "f4")),
-    npy_body(np.asfortranarray(np.ones((2, 2), "?"))),
-    npy_body(np.array([1, 2, 3], ">i8")),
-    npy_body(np.arange(8, dtype="i1").reshape(2, 2, 2)),
-    npy_body(np.array([1.5], "g")),
+    npy_of(np.array([[1.5, -2], [3e2, np.nan]], "f4")),
+    npy_of(np.asfortranarray(np.ones((2, 2), "?"))),
+    npy_of(np.array([1, 2, 3], ">i8")),
+    npy_of(np.arange(8, dtype="i1").reshape(2, 2, 2)),
+    npy_of(np.array([1.5], "g")),
 ]
 
 

@@ -5,19 +5,13 @@ import tracemalloc
 
 import numpy as np
 import pytest
-from numpy.lib import format as npy_format
 
 from app.codec import npy
 from app.errors import BadInput
+from tests.support.exchanges import npy_of
 from tests.support.signatures import takes, takes_several
 
 MAGIC = b"\x93NUMPY"
-
-
-def saved(array: np.ndarray, version: tuple[int, int] = (1, 0)) -> bytes:
-    file = io.BytesIO()
-    npy_format.write_array(file, array, version)
-    return file.getvalue()
 
 
 def headed(text: str, data: bytes = b"") -> bytes:
@@ -57,14 +51,14 @@ def refusal(body: bytes, signature) -> str:
 @pytest.mark.parametrize("version", [(1, 0), (2, 0)], ids=["1.0", "2.0"])
 def test_decode(array, signature, version):
     """Rows that fit become one array of the input's dtype, with the same values."""
-    back = npy.decode(saved(array, version), signature)["x"]
+    back = npy.decode(npy_of(array, version), signature)["x"]
     assert back.dtype == signature.inputs[0].dtype
     np.testing.assert_array_equal(back, array)
 
 
 def test_decode_does_not_copy():
     """An array of the right dtype is a view of the body."""
-    body = saved(np.ones((4, 2), "f4"))
+    body = npy_of(np.ones((4, 2), "f4"))
     array = npy.decode(body, takes("f4", 2))["x"]
     assert np.shares_memory(array, np.frombuffer(body, "u1"))
 
@@ -81,7 +75,7 @@ def test_signalling_nan():
         pytest.param(b"", "not a .npy array: EOF", id="empty"),
         pytest.param(b"PK\x03\x04" * 9, "not a .npy array: the magic", id="a zip file"),
         pytest.param(MAGIC, "not a .npy array: EOF", id="cut in the magic"),
-        pytest.param(saved(np.ones(3))[:40], "not a .npy array: EOF", id="cut header"),
+        pytest.param(npy_of(np.ones(3))[:40], "not a .npy array: EOF", id="cut header"),
         pytest.param(
             MAGIC + b"\x03\x00",
             "not a .npy array: format version 3.0",
@@ -101,16 +95,22 @@ def test_signalling_nan():
             id="header of 4 GiB",
         ),
         pytest.param(
-            saved(np.array(["a"])), "the .npy array holds <U1, not numbers", id="text"
+            npy_of(np.array(["a"])),
+            "the .npy array holds <U1, not numbers",
+            id="text",
         ),
         pytest.param(
-            saved(np.array([1j])), "the .npy array holds complex128, not", id="complex"
+            npy_of(np.array([1j])),
+            "the .npy array holds complex128, not",
+            id="complex",
         ),
         pytest.param(
-            saved(np.zeros(2, "f4,i4")), "the .npy array holds [('f0'", id="structured"
+            npy_of(np.zeros(2, "f4,i4")),
+            "the .npy array holds [('f0'",
+            id="structured",
         ),
         pytest.param(
-            saved(np.array(["2026-01-01"], "M8[D]")),
+            npy_of(np.array(["2026-01-01"], "M8[D]")),
             "the .npy array holds dat",
             id="date",
         ),
@@ -226,7 +226,7 @@ def test_claims_cost_nothing(body):
 )
 def test_wrong_rows(array, signature, text):
     """An array of another shape, type or range is refused with the place."""
-    assert refusal(saved(array), signature) == text
+    assert refusal(npy_of(array), signature) == text
 
 
 def test_size_of_true():
@@ -238,7 +238,7 @@ def test_size_of_true():
 def test_several_inputs():
     """A model with several inputs takes no .npy, and the refusal names them."""
     signature = takes_several(a=("f4",), b=("f4",))
-    assert refusal(saved(np.ones(1)), signature) == (
+    assert refusal(npy_of(np.ones(1)), signature) == (
         ".npy carries one input, this model takes several: a, b"
     )
 

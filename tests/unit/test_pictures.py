@@ -11,6 +11,7 @@ import pytest
 from app.codec import classes, rows
 from app.engines.base import DEFAULT_SIGNATURE
 from app.settings.image_config import ImageClass, ImageConfig
+from tests.support.exchanges import error
 from tests.support.pictures import colours, form, saved
 from tests.support.signatures import takes
 
@@ -53,12 +54,6 @@ def post(client, *files, path="/predict", headers=None, **kwargs):
 
 def named(place: int, score: float = 200.0) -> dict[str, object]:
     return {"class_id": str(place), "class_name": NAMES[place], "score": score}
-
-
-def error(reply, status: int) -> str:
-    assert reply.status_code == status, reply.text
-    assert list(reply.json) == ["error"]
-    return reply.json["error"]
 
 
 # Right answers.

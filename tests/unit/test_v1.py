@@ -18,6 +18,7 @@ from app.serving.served import ServedModel
 from app.serving.unbatched import Unbatched
 from app.settings import Settings
 from app.settings.model_config import ModelConfig
+from tests.support.exchanges import error
 from tests.support.jobs import Notes, executor
 
 LIMIT = 1000
@@ -107,13 +108,6 @@ class Site:
 @pytest.fixture(name="site")
 def _site():
     return Site()
-
-
-def error(reply, status):
-    assert reply.status_code == status, reply.text
-    assert reply.mimetype == "application/json"
-    assert list(reply.json) == ["error"]
-    return reply.json["error"]
 
 
 def version_of(reply):

@@ -15,6 +15,7 @@ from app.settings import Settings
 from app.telemetry import ModelMetrics
 from tests.support.clocks import standing_clock
 from tests.support.engines import Blocks, Raises
+from tests.support.exchanges import error
 from tests.support.tensors import EchoAll, body_of
 
 INPUTS = {"x": ("f4", None, 2), "n": ("i8",), "s": ("O",)}
@@ -86,14 +87,6 @@ def write_version(folder, name, version, text="{}"):
     place = folder / name / str(version)
     place.mkdir(parents=True)
     (place / "simulated.json").write_text(text)
-
-
-def error(reply, status):
-    """The text of an error, which is JSON with nothing beside it."""
-    assert reply.status_code == status, reply.text
-    assert reply.mimetype == "application/json"
-    assert list(reply.json) == ["error"]
-    return reply.json["error"]
 
 
 def tensors(reply):

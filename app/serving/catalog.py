@@ -8,14 +8,7 @@ import threading
 
 from app.errors import NotReady, Stopping, UnknownModel
 from app.serving.routing import Routes, Target
-from app.serving.served import (
-    IS_LOADING,
-    Model,
-    ServedModel,
-    State,
-    Version,
-    VersionStatus,
-)
+from app.serving.served import Model, ServedModel, State, Version, VersionStatus
 
 # The default where nobody chose one of several: the model that comes with Basket.
 _USUAL = "digits"
@@ -84,11 +77,7 @@ class Catalog:
             UnknownModel: no such model.
         """
         with self._changing:
-            versions = self._find(name).versions
-            return [
-                VersionStatus(number, versions[number].state, versions[number].error)
-                for number in sorted(versions, reverse=True)
-            ]
+            return self._find(name).status()
 
     def lacks(self, name: str) -> str:
         """Why a model has no version that serves; empty when it has one.
@@ -116,11 +105,8 @@ class Catalog:
     def missing(self) -> dict[str, str]:
         """Each model that should be served and is not, with the reason."""
         with self._changing:
-            missing = {
-                name: model.lacks() or IS_LOADING
-                for name, model in self._models.items()
-                if (model.lacks() or not model.settled) and not model.unloaded
-            }
+            reasons = {name: model.missing() for name, model in self._models.items()}
+            missing = {name: reason for name, reason in reasons.items() if reason}
             default = self.default_name()
             if default is not None and default not in self._models:
                 missing[default] = "is the default model and not there"

@@ -80,6 +80,19 @@ class Model:
         ]
         return [self.problem, *texts] if self.problem else texts
 
+    def status(self) -> list[VersionStatus]:
+        """The versions, highest first."""
+        return [
+            VersionStatus(number, version.state, version.error)
+            for number, version in sorted(self.versions.items(), reverse=True)
+        ]
+
+    def missing(self) -> str:
+        """Why it should be served and is not yet; empty: it is, or is unloaded."""
+        if self.unloaded:
+            return ""
+        return self.lacks() or ("" if self.settled else IS_LOADING)
+
     def lacks(self) -> str:
         """Why no version serves; empty when one does."""
         if self.available():

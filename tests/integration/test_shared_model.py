@@ -246,6 +246,18 @@ def test_no_request_fails_while_versions_and_workers_change(tmp_path):
         assert len(server.workers()) == 3
 
 
+def test_the_last_web_worker_stays(tmp_path):
+    """TTOU takes none away, though Gunicorn counts the model process as a worker."""
+    folder = simulated_models(tmp_path, quick=QUICK)
+    args = ("--threads=2", "--workers=1")
+    with serving(*args, model_dir=folder, model_process="shared") as server:
+        os.kill(server.process.pid, signal.SIGTTOU)
+        wait_until(lambda: "signal: ttou" in server.log.read_text(), 20)
+        os.kill(server.process.pid, signal.SIGTTIN)
+        wait_until(lambda: len(server.workers()) == 3, 20)
+        assert server.predict([row(1)]).status == 200
+
+
 def test_an_orderly_stop_answers_all_that_is_in_flight(tmp_path, temporary):
     """SIGTERM right after 24 clients have sent a request ends in 24 answers."""
     folder = simulated_models(tmp_path, slow=SLOW)

@@ -355,8 +355,11 @@ def test_a_version_that_is_being_copied_is_tried_once_in_each_pass(loading):
     assert loading.serving("flowers") == {2}
 
 
-def test_a_version_that_waits_for_another_server_is_tried_each_time(loading, caplog):
+def test_a_version_that_waits_for_another_server_is_tried_each_time(
+    loading, caplog, monkeypatch
+):
     """It is served once it can be, though no file changed, and is logged only once."""
+    standing_clock(monkeypatch, "app.serving.reconciler")
     loading.add("m", 1)
     loading.add("m", 2, NotYetLoadable("the server is away"))
     catalog = loading.load()

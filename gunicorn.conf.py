@@ -24,6 +24,7 @@ from app.settings import Settings, unknown_variables
 from app.workers.in_turn import InTurnWorker
 from app.workers.model import Crew, ModelWorker
 from app.workers.patient import PatientTls
+from app.workers.reload import keep_old_workers, show_listening
 from app.workers.strict import strict
 
 # No framework survives a fork, so the model loads in the worker.
@@ -78,9 +79,10 @@ def ssl_context(_, default_ssl_context_factory):
 
 
 def on_reload(server):
-    """A HUP has set Gunicorn's own worker again."""
+    """A HUP has set Gunicorn's own worker again, and new ones are about to come."""
     _choose_worker(server)
     _share_models(server)
+    keep_old_workers(server)
 
 
 def pre_fork(server, worker):
@@ -128,6 +130,7 @@ def post_worker_init(worker):
         if loader.wait(timeout_s=1) or not worker.alive:
             break
         worker.notify()
+    show_listening(worker)
 
 
 def child_exit(server, worker):

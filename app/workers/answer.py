@@ -17,6 +17,7 @@ from gunicorn.workers.gthread import TConn, ThreadWorker
 from app.workers.body import DirectBody
 from app.workers.request import create
 
+_HTTP_VERSION = (1, 1)
 # What gives the body's parts, as a WSGI application does.
 Respond = Callable[[Any, Any], Awaitable[Iterable[bytes]]]
 
@@ -36,7 +37,8 @@ class WholeResponse(wsgi.Response):
 
     def default_headers(self) -> list[str]:
         """As Gunicorn's, which puts the date into words for each answer."""
-        version = ".".join(map(str, self.req.version or ()))
+        # Of what a client says it speaks, but no more than is spoken here.
+        version = ".".join(map(str, min(self.req.version, _HTTP_VERSION)))
         closes = "close" if self.should_close() else "keep-alive"
         lines = [
             f"HTTP/{version} {self.status}\r\n",

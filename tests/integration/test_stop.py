@@ -119,6 +119,43 @@ def test_whoever_was_told_to_send_again_is_answered(tmp_path):
         in_parallel(lambda place: work(place) if place else reload(place), 9)
 
 
+@pytest.mark.parametrize("workers", [1, 2])
+def test_nobody_waits_for_new_workers_to_load(tmp_path, monkeypatch, workers):
+    """After a HUP the old workers answer until the new ones have their models."""
+    held_until = tmp_path / "go"
+    held_until.touch()
+    monkeypatch.setenv("HELD_UNTIL", str(held_until))
+    folder = simulated_models(tmp_path / "models", quick=QUICK)
+    args = ("--threads=8", f"--workers={workers}")
+    with serving(*args, app="tests.support.held:app", model_dir=folder) as server:
+        before = set(server.workers())
+        held_until.unlink()
+        server.process.send_signal(signal.SIGHUP)
+        wait_until(lambda: len(set(server.workers()) - before) == workers, 30)
+        for number in range(20):
+            assert server.predict([[float(number)] * 8]).status == 200
+        assert before <= set(server.workers())
+        held_until.touch()
+        wait_until(lambda: before.isdisjoint(server.workers()), 30)
+        assert server.predict([[1.0] * 8]).status == 200
+
+
+def test_a_stop_is_not_kept_by_workers_that_load(tmp_path, monkeypatch):
+    """SIGTERM ends a server whose new workers will never have loaded their models."""
+    held_until = tmp_path / "go"
+    held_until.touch()
+    monkeypatch.setenv("HELD_UNTIL", str(held_until))
+    folder = simulated_models(tmp_path / "models", quick=QUICK)
+    with serving(
+        "--threads=8", app="tests.support.held:app", model_dir=folder
+    ) as server:
+        before = set(server.workers())
+        held_until.unlink()
+        server.process.send_signal(signal.SIGHUP)
+        wait_until(lambda: set(server.workers()) - before, 30)
+        assert server.stop() == 0
+
+
 def test_recycled_workers_lose_nothing(tmp_path, monkeypatch):
     """While --max-requests=25 replaces workers each of 400 requests is answered."""
     folder = simulated_models(tmp_path / "models", quick=QUICK)

@@ -5,6 +5,7 @@ import importlib.util
 import logging
 import os
 import resource
+import tempfile
 from contextlib import contextmanager
 from functools import partial
 from pathlib import Path
@@ -73,6 +74,7 @@ def _server(worker_class=SyncWorker, **cfg):
         log=logging.getLogger("test"),
         master_pid=0,
         reexec_pid=0,
+        worker_age=0,
         worker_class=worker_class,
         WORKERS={},
     )
@@ -284,8 +286,9 @@ def test_a_worker_with_models_tells_what_is_stuck(conf, model_processes, told):
     parts = {"basket": None, "health": health}
     first = {"age": 1 + model_processes, "has_siblings": False}
     wsgi = SimpleNamespace(extensions=parts)
-    worker = SimpleNamespace(wsgi=wsgi, model_processes=model_processes, **first)
-    conf.post_worker_init(worker)
+    with tempfile.TemporaryFile() as heartbeats:
+        parts = {"wsgi": wsgi, "tmp": heartbeats, "model_processes": model_processes}
+        conf.post_worker_init(SimpleNamespace(**parts, **first))
     assert said == told
 
 

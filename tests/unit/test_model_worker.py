@@ -26,6 +26,7 @@ class Server:
         self.num_workers = workers
         self.worker_class = SyncWorker
         self.WORKERS = {}
+        self.worker_age = 0
         self.made = []
         self.log = logging.getLogger("test")
 

@@ -43,6 +43,12 @@ def test_a_small_answer_is_sent_at_once():
     assert b"\r\nContent-Length: 2\r\nX-Batch-Size: 7" in head
 
 
+def test_an_answer_claims_no_later_http():
+    """A client that speaks HTTP/1.9 is answered in HTTP/1.1."""
+    lines = response(Wire(), [], version=(1, 9)).default_headers()
+    assert lines[0] == "HTTP/1.1 200 OK\r\n"
+
+
 @pytest.mark.parametrize("version", [(1, 0), (1, 1)])
 @pytest.mark.parametrize("headers", [[], [("Content-Length", "2")]])
 @pytest.mark.parametrize("closes", [True, False])

@@ -38,7 +38,9 @@ class WholeResponse(wsgi.Response):
     def default_headers(self) -> list[str]:
         """As Gunicorn's, which puts the date into words for each answer."""
         # Of what a client says it speaks, but no more than is spoken here.
-        version = ".".join(map(str, min(self.req.version, _HTTP_VERSION)))
+        version = ".".join(
+            map(str, min(self.req.version or _HTTP_VERSION, _HTTP_VERSION))
+        )
         closes = "close" if self.should_close() else "keep-alive"
         lines = [
             f"HTTP/{version} {self.status}\r\n",

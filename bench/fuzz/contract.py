@@ -48,11 +48,20 @@ class Contract:
         responses = self._responses(request)
         if str(answer.status) in responses:
             return self._against(responses[str(answer.status)], answer)
-        if answer.status >= HTTPStatus.BAD_REQUEST:
-            return self._error_problem(answer)
         # Without a request it may have been a right one.
+        if answer.status >= HTTPStatus.BAD_REQUEST:
+            is_known = request is None and self._is_documented_somewhere(answer)
+            return None if is_known else self._error_problem(answer)
         is_right = request is None or request.method == "OPTIONS"
         return None if is_right else f"status {answer.status} is not documented"
+
+    def _is_documented_somewhere(self, answer: Answer) -> bool:
+        return any(
+            self._against(operation["responses"][str(answer.status)], answer) is None
+            for _, operations in self._routes
+            for operation in operations.values()
+            if str(answer.status) in operation["responses"]
+        )
 
     def _responses(self, request: Request | None) -> Any:
         """What the document has for the request's operation; nothing, for no such."""

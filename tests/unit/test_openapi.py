@@ -96,6 +96,7 @@ def answer(status, value, headers=JSON):
         (LOOK, answer(200, {"name": "digits"}), "not the schema of status 200"),
         (Request("GET", "/new"), answer(200, {}), "status 200 is not documented"),
         (Request("PUT", "/predict"), answer(405, "x"), "not the schema"),
+        (None, answer(503, {"name": "m"}), "not the schema of status 503"),
     ],
 )
 def test_wrong_answers_are_found(request_, given, problem):
@@ -128,6 +129,7 @@ def test_wrong_answers_are_found(request_, given, problem):
         (Request("GET", "/V1/MODELS"), answer(200, {"models": []})),
         (Request("GET", "/new"), answer(404, {"error": "nothing"})),
         (None, answer(431, {"error": "too many headers"})),
+        (None, answer(503, {"name": "m", "ready": False})),
     ],
 )
 def test_right_answers_pass(request_, given):

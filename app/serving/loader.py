@@ -12,7 +12,7 @@ import time
 from collections.abc import Collection
 from pathlib import Path
 
-from app.errors import Late, ModelFailed, Stopping, UnknownModel
+from app.errors import Late, ModelFailed, NotReady, Stopping, UnknownModel
 from app.serving.catalog import Catalog
 from app.serving.opening import Opener
 from app.serving.reconciler import Reconciler, close
@@ -89,6 +89,7 @@ class Loader:
         Raises:
             UnknownModel: no such folder.
             Late: it is still loading when the time is over, and goes on.
+            NotReady: somebody has had it unloaded again meanwhile.
             ModelFailed: it can't be loaded; with the reason.
             Stopping: as `rescan`.
         """
@@ -99,6 +100,8 @@ class Loader:
         if not self.rescan(timeout_s):
             raise Late(f"model {name!r} is still loading")
         reason = self._catalog.lacks(name)
+        if reason and name in self._unloaded:
+            raise NotReady(f"model {name!r} was unloaded again meanwhile")
         if reason:
             raise ModelFailed(f"failed to load {name!r}: {reason}")
 

@@ -716,6 +716,21 @@ def test_what_one_worker_unloads_the_others_unload(loading):
     assert loading.catalog.lacks("flowers") == "is unloaded"
 
 
+def test_a_model_that_is_unloaded_meanwhile_has_not_failed(loading, monkeypatch):
+    """Who loads a model that somebody else unloads hears that it is not ready."""
+    loading.add("flowers")
+    loading.load()
+    rescan = loading.loader.rescan
+
+    def unloaded_meanwhile(timeout_s):
+        loading.unloaded.add("flowers")
+        return rescan(timeout_s)
+
+    monkeypatch.setattr(loading.loader, "rescan", unloaded_meanwhile)
+    with pytest.raises(NotReady, match="'flowers' was unloaded again"):
+        loading.loader.load("flowers", PATIENCE_S)
+
+
 def test_load_tries_a_broken_model_again(loading):
     """A load by hand tries a model that failed, although its files are the same."""
     loading.add("flowers", 1, ModelLoadError("no memory now"))

@@ -6,7 +6,6 @@ whole, put no bound on what stands between chunks, and read on behind a broken o
 
 import errno
 import io
-import math
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
@@ -145,9 +144,7 @@ class BoundedChunks(StrictChunks):
         return super().read(size)
 
 
-def read_directly(
-    request: Any, timeout_s: float, limit_bytes: float = math.inf
-) -> None:
+def read_directly(request: Any, timeout_s: float, limit_bytes: int) -> None:
     """Have a request of Gunicorn's read its body here, within `timeout_s`.
 
     A client that asks first is not told to send one that is larger than the limit.

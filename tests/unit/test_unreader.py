@@ -231,7 +231,7 @@ def test_a_whole_post_is_read_without_a_wait(pieces, cut, ends, config):
             request = Request(config, unreader, ("127.0.0.1", 1))
         except ParseException:
             return
-        read_directly(request, 0)
+        read_directly(request, 0, 1 << 20)
         assert isinstance(request.body, DirectBody)
         assert not request._expected_100_continue
         while request.body.read(3):

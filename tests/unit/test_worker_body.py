@@ -44,7 +44,7 @@ def chunked(wire, *parts):
     client.sendall(CHUNKED + b"".join(parts))
     unreader.begin_header(10)
     request = Request(Config(), unreader, ("127.0.0.1", 1))
-    read_directly(request, 10)
+    read_directly(request, 10, 1 << 20)
     return request.body, request
 
 
@@ -87,7 +87,7 @@ def test_a_request_whose_body_is_read_needs_no_collection(wire, sent):
     client, unreader = wire
     client.sendall(b"POST / HTTP/1.1\r\nContent-Length: %d\r\n\r\n" % len(sent) + sent)
     request = Request(Config(), unreader, ("127.0.0.1", 1))
-    read_directly(request, 10)
+    read_directly(request, 10, 1 << 20)
     assert request.body.read() == sent
     left = weakref.ref(request)
     gc.disable()
@@ -267,8 +267,8 @@ def test_bodies_are_read_here_where_the_unreader_is_ours(wire):
         request = SimpleNamespace(
             body=Body(reader), unreader=unreader, force_close=never
         )
-        read_directly(request, 10)
+        read_directly(request, 10, 1 << 20)
         assert isinstance(request.body, wanted)
     request = SimpleNamespace(body=Body(ChunkedReader(None, ours)), unreader=ours)
-    read_directly(request, 10)
+    read_directly(request, 10, 1 << 20)
     assert isinstance(request.body.reader, BoundedChunks)

@@ -138,9 +138,11 @@ class Catalog:
             self._models.setdefault(name, Model()).unloaded = False
 
     def route(self, name: str, routes: Routes) -> None:
-        """Split a model's requests so from now on."""
+        """Split a model's requests so from now on; a split that is so goes on."""
         with self._changing:
-            self._models[name].routes = routes
+            model = self._models[name]
+            if not routes.is_like(model.routes):
+                model.routes = routes
 
     def begin(self, name: str, version: int) -> None:
         """Show a version as loading."""

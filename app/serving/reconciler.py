@@ -2,7 +2,7 @@
 
 import logging
 import time
-from collections.abc import Iterator, Mapping, Set
+from collections.abc import Iterator, Set
 from typing import NamedTuple
 
 from app.errors import ModelLoadError, NotYetLoadable, SettingsError, Stopping
@@ -55,8 +55,6 @@ class Reconciler:
         self._awaited: dict[tuple[str, int], _Awaited] = {}
         # Versions that were loaded, as their folders were then.
         self._loaded: dict[tuple[str, int], Fingerprint] = {}
-        # How each model's requests are split: new Routes would begin to deal anew.
-        self._routed: dict[str, tuple[Mapping[str, int], Mapping[str, float]]] = {}
         # Whether a model has come or gone since the last garbage collection.
         self._changed = False
 
@@ -100,7 +98,6 @@ class Reconciler:
         for status in self._catalog.status(name):
             self._retire(name, status.version)
         self._tidy()
-        self._routed.pop(name, None)
         self.retry(name)
 
     def retry(self, name: str) -> None:
@@ -180,10 +177,7 @@ class Reconciler:
             collect_and_freeze()
 
     def _route(self, name: str, config: ModelConfig) -> None:
-        wanted = (config.labels, config.traffic)
-        if self._routed.get(name) != wanted:
-            self._routed[name] = wanted
-            self._catalog.route(name, Routes(*wanted))
+        self._catalog.route(name, Routes(config.labels, config.traffic))
 
     def _unread(self, folder: ModelFolder, config: ModelConfig) -> Iterator[str]:
         """What was written after a version was loaded, which it knows nothing of."""
@@ -195,9 +189,10 @@ class Reconciler:
                     f"{max(folder.versions) + 1}"
                 )
         for served in self._catalog.models():
+            if served.name != folder.name:
+                continue
             old = served.config
-            is_old = old.settings != config.settings or old.image != config.image
-            if served.name == folder.name and is_old:
+            if old.settings != config.settings or old.image != config.image:
                 yield (
                     "basket.toml has changed since version "
                     f"{served.version} was loaded: its limits and [image] count from "

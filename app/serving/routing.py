@@ -50,6 +50,10 @@ class Routes:
         # Of no generator that others share, as this runs in threads.
         self._start = SystemRandom().random()
 
+    def is_like(self, other: "Routes") -> bool:
+        """Whether the other has the same labels and split, wherever it stands in it."""
+        return self.labels == other.labels and self.traffic == other.traffic
+
     def choose(self, target: Target, available: Collection[int]) -> int | None:
         """The version for a request: what it names, else one that is `available`.
 

@@ -259,6 +259,14 @@ def _broken(engine, fake, notes=None):
     return executor(engine, 4, notes, known_good=good, clock=fake.clock)
 
 
+def _left_alone(engine, fake):
+    """One whose model has failed on everything, three batches long."""
+    runs = _broken(engine, fake)
+    for _ in range(3):
+        _run(runs, 1)
+    return runs
+
+
 def test_a_broken_model_is_left_alone_for_a_while():
     """After three batches without a success jobs fail at once, and one row is tried."""
     fake, engine = FakeTime(), Poisoned(*range(64))
@@ -280,9 +288,7 @@ def test_a_broken_model_is_left_alone_for_a_while():
 def test_a_model_that_computes_again_serves_again():
     """A broken model is served again with the first probe that succeeds."""
     fake, engine = FakeTime(), Poisoned(*range(64))
-    runs = _broken(engine, fake)
-    for _ in range(3):
-        _run(runs, 1)
+    runs = _left_alone(engine, fake)
     engine.marks = ()
     assert isinstance(outcome(_run(runs, 1)[0]), ModelBroken)
     fake.now += 1
@@ -326,9 +332,7 @@ def test_a_probe_with_wrong_outputs_has_failed():
 def test_what_is_logged_says_of_which_model(caplog):
     """A batch that fails, a broken model and one that recovers name their model."""
     fake, engine = FakeTime(), Poisoned(*range(64))
-    runs = _broken(engine, fake)
-    for _ in range(3):
-        _run(runs, 1)
+    runs = _left_alone(engine, fake)
     engine.marks = ()
     fake.now += 1
     _run(runs, 1)
@@ -354,9 +358,7 @@ def test_an_engine_that_can_not_be_closed_is_logged(caplog):
 def test_pauses_grow_to_half_a_minute():
     """Each probe that fails doubles the pause, up to 30 seconds."""
     fake = FakeTime()
-    runs = _broken(Poisoned(*range(64)), fake)
-    for _ in range(3):
-        _run(runs, 1)
+    runs = _left_alone(Poisoned(*range(64)), fake)
     pauses = []
     for _ in range(7):
         pause = outcome(_run(runs, 1)[0]).retry_after_s
@@ -388,9 +390,7 @@ def test_a_batch_that_follows_takes_what_lies_between_too(follows, takes_s):
 def test_a_pause_is_not_a_batch_s():
     """The time for which a broken model was left alone is nobody's batch time."""
     fake, engine = FakeTime(), Poisoned(*range(64))
-    runs = _broken(engine, fake)
-    for _ in range(3):
-        _run(runs, 1)
+    runs = _left_alone(engine, fake)
     engine.marks = ()
     for _ in range(2):
         fake.now += 0.5

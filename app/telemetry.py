@@ -6,7 +6,7 @@ each process then writes its values to files there, and any of them can sum up a
 
 import os
 from collections import defaultdict
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from functools import cache
 from http import HTTPStatus
@@ -21,6 +21,8 @@ from prometheus_client import (
     generate_latest,
     values,
 )
+from prometheus_client.core import GaugeMetricFamily
+from prometheus_client.registry import Collector as CollectorBase
 
 from app.metrics_files import Collector
 
@@ -86,6 +88,23 @@ _failed_seconds = Counter(
 _rejected = Counter(
     "basket_rejected", "Requests that got no answer from a model.", ("reason",)
 )
+
+
+class Problems(CollectorBase):
+    """The one series that is not kept, but made when somebody asks."""
+
+    def __init__(self, problems: Mapping[str, int]) -> None:
+        """Store how many things are wrong now with each model."""
+        self._problems = problems
+
+    def collect(self) -> Iterator[GaugeMetricFamily]:
+        """Give it."""
+        family = GaugeMetricFamily(
+            "basket_model_problems", "What is wrong with a model now.", labels=["model"]
+        )
+        for model, number in self._problems.items():
+            family.add_metric([model], number)
+        yield family
 
 
 @dataclass
@@ -169,9 +188,14 @@ def rejected(reason: str) -> None:
     _rejected.labels(reason).inc()
 
 
-def exposition() -> tuple[bytes, str]:
-    """All series in Prometheus's text format, and its content type."""
-    return generate_latest(_registry()), CONTENT_TYPE_LATEST
+def exposition(problems: Mapping[str, int]) -> tuple[bytes, str]:
+    """All series in Prometheus's text format, and its content type.
+
+    `problems` is how many things are wrong now with each model there is.
+    """
+    counted, derived = generate_latest(_registry()), CollectorRegistry()
+    derived.register(Problems(problems))
+    return counted + generate_latest(derived), CONTENT_TYPE_LATEST
 
 
 def totals() -> dict[tuple[str, str], Totals]:

@@ -450,6 +450,17 @@ def test_a_broken_model_keeps_the_server_from_being_ready(serve, models):
     assert _predict(client, ROW).status_code == 200
 
 
+def test_what_is_wrong_with_a_model_is_a_number_in_the_metrics(serve, models):
+    """/metrics counts what is wrong with each model, and those that are well have 0."""
+    models("digits")
+    models("pears", outputs=99)
+    text = serve().get("/metrics").text
+    assert [each for each in text.splitlines() if each.startswith("basket_model")] == [
+        'basket_model_problems{model="digits"} 0.0',
+        'basket_model_problems{model="pears"} 1.0',
+    ]
+
+
 def test_health_needs_no_model(tmp_path):
     """A server that has loaded nothing lives, and is not ready."""
     client = create_app(Settings(model_dir=tmp_path)).test_client()

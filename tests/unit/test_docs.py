@@ -9,6 +9,7 @@ from ruamel.yaml import YAML
 
 from app import create_app, errors
 from app.settings import Settings, variables
+from app.telemetry import Problems
 
 ROOT = Path(__file__).parents[2]
 README = (ROOT / "README.md").read_text()
@@ -44,11 +45,16 @@ def test_every_route_is_in_the_readme(tmp_path):
             assert f"`{method} {rule.rule}`" in README
 
 
+def all_series():
+    """What /metrics may hold."""
+    return [*REGISTRY.collect(), *Problems({}).collect()]
+
+
 def test_every_series_is_in_the_operators_page(tmp_path):
     """The page on metrics names each series of ours."""
     create_app(Settings(model_dir=tmp_path))
-    ours = [each for each in REGISTRY.collect() if each.name.startswith("basket_")]
-    assert len(ours) == 11
+    ours = [each for each in all_series() if each.name.startswith("basket_")]
+    assert len(ours) == 12
     for series in ours:
         name = f"{series.name}_total" if series.type == "counter" else series.name
         assert f"| `{name}` |" in OPERATIONS
@@ -77,11 +83,11 @@ def test_what_the_operators_page_configures_is_there():
     asked = " ".join(rule["expr"] for rule in alerts)
     samples = {
         f"{series.name}{end}"
-        for series in REGISTRY.collect()
+        for series in all_series()
         for end in ("", "_total", "_bucket", "_sum", "_count")
     }
     series = set(re.findall(r"\bbasket_\w+", asked))
-    assert len(series) == 4
+    assert len(series) == 5
     assert series <= samples
     jobs = {job["job_name"] for job in scraped}
     assert set(re.findall(r'job="([\w-]+)"', asked)) <= jobs

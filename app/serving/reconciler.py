@@ -9,7 +9,14 @@ from app.errors import ModelLoadError, NotYetLoadable, SettingsError, Stopping
 from app.serving.catalog import Catalog
 from app.serving.garbage import collect_and_freeze
 from app.serving.opening import Opener
-from app.serving.repository import Fingerprint, ModelFolder, fingerprint, has_changed
+from app.serving.repository import (
+    Content,
+    Fingerprint,
+    ModelFolder,
+    content,
+    fingerprint,
+    has_changed,
+)
 from app.serving.routing import Routes
 from app.serving.served import ServedModel, State
 from app.settings.model_config import ModelConfig
@@ -54,7 +61,7 @@ class Reconciler:
         # Those of them that are worth another try as they are.
         self._awaited: dict[tuple[str, int], _Awaited] = {}
         # Versions that were loaded, as their folders were then.
-        self._loaded: dict[tuple[str, int], Fingerprint] = {}
+        self._loaded: dict[tuple[str, int], Content] = {}
         # Whether a model has come or gone since the last garbage collection.
         self._changed = False
 
@@ -129,12 +136,12 @@ class Reconciler:
         if not lacked:
             _log.info("loading model %s version %s", name, version)
         self._catalog.begin(name, version)
-        looks = fingerprint(place)
+        looks = content(place)
         began_at = time.monotonic()
         try:
             served = self._opener.open(name, version, place, config)
         except BaseException as error:  # a model may raise anything
-            self._broken[name, version] = looks
+            self._broken[name, version] = looks.files
             reason = f"failed to load ({type(error).__name__})"
             if isinstance(error, ModelLoadError | SettingsError):
                 reason = str(error)

@@ -8,7 +8,9 @@ and then renamed, is never seen half done.
 import os
 import re
 import stat
-from collections.abc import Mapping, Sequence
+import zlib
+from collections.abc import Iterable, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -21,6 +23,9 @@ from app.settings.model_config import ModelConfig, read_model_config
 _IS_VERSION = re.compile(r"[0-9]{1,18}").fullmatch
 # Size and time of each file: what changes when a version is written over.
 Fingerprint = frozenset[tuple[str, int, int]]
+# So much of a file's begin and end tells what is in it: a .keras file has checksums of
+# all it holds at its end, as any zip file, and a SavedModel's index is a small file.
+_END_BYTES = 64 << 10
 
 
 @dataclass(frozen=True)
@@ -50,6 +55,14 @@ def scan(model_dir: Path, settings: Settings) -> dict[str, ModelFolder]:
     return {model.name: model for model in found if model is not None}
 
 
+@dataclass(frozen=True)
+class Content:
+    """A version's files as they were when it was loaded, with checksums of each."""
+
+    files: Fingerprint
+    checksums: Mapping[str, int]
+
+
 def fingerprint(version: Path) -> Fingerprint:
     """What tells whether a version's files are those that were loaded, or tried."""
     found = set()
@@ -65,15 +78,35 @@ def fingerprint(version: Path) -> Fingerprint:
     return frozenset(found)
 
 
-def has_changed(before: Fingerprint | None, version: Path) -> bool:
+def content(version: Path) -> Content:
+    """What tells later whether a version's files have been written over."""
+    files = fingerprint(version)
+    return Content(files, _checksums(version, (name for name, *_ in files)))
+
+
+def has_changed(before: Content | None, version: Path) -> bool:
     """Whether a file that was there before is another one now; None: there was none.
 
-    Files that come and go beside it do not count.
+    Files that come and go beside it do not count, nor do copies of the same, such as
+    those that git-sync and Kubernetes put in the place of all files with each change.
     """
-    if not before:
+    if before is None:
         return False
-    now = fingerprint(version)
-    return bool({name for name, *_ in before - now} & {name for name, *_ in now})
+    touched = {name for name, *_ in before.files - fingerprint(version)}
+    now = _checksums(version, touched)
+    return any(before.checksums.get(name) != now[name] for name in now)
+
+
+def _checksums(version: Path, names: Iterable[str]) -> dict[str, int]:
+    """Of those that are files and can be read."""
+    found = {}
+    for name in filter(lambda name: (version / name).is_file(), names):
+        with suppress(OSError), (version / name).open("rb") as file:
+            checksum = zlib.crc32(file.read(_END_BYTES))
+            size = file.seek(0, os.SEEK_END)
+            file.seek(max(size - _END_BYTES, 0))
+            found[name] = zlib.crc32(b"%d" % size + file.read(), checksum)
+    return found
 
 
 def _read(folder: Path, settings: Settings) -> ModelFolder | None:

@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from app.errors import SettingsError
-from app.serving.repository import fingerprint, has_changed, scan
+from app.serving.repository import content, fingerprint, has_changed, scan
 from app.settings import Settings
 
 # A link to such a name can't be followed, by root neither.
@@ -192,10 +192,31 @@ def test_only_files_that_were_there_change_a_version(tmp_path):
     for name in ("weights", "notes"):
         (tmp_path / "variables").mkdir(exist_ok=True)
         (tmp_path / "variables" / name).write_text("1")
-    before = fingerprint(tmp_path)
+    before = content(tmp_path)
     (tmp_path / "variables" / "more").write_text("1")
     (tmp_path / "variables" / "notes").unlink()
     assert not has_changed(before, tmp_path)
     (tmp_path / "variables" / "weights").write_text("12")
     assert has_changed(before, tmp_path)
     assert not has_changed(None, tmp_path)
+
+
+def test_only_a_file_s_content_is_compared(tmp_path):
+    """A pipe, which would be waited for, is not read, and has not changed."""
+    os.mkfifo(tmp_path / "pipe")
+    before = content(tmp_path)
+    os.utime(tmp_path / "pipe", ns=(1, 1))
+    assert not has_changed(before, tmp_path)
+
+
+@pytest.mark.parametrize("at", [0, -1])
+def test_a_copy_of_the_same_is_no_change(tmp_path, at):
+    """A file that is only newer is the same; with another byte at an end it is not."""
+    file, written = tmp_path / "weights", bytearray(300_000)
+    file.write_bytes(written)
+    before = content(tmp_path)
+    os.utime(file, ns=(1, 1))
+    assert not has_changed(before, tmp_path)
+    written[at] = 1
+    file.write_bytes(written)
+    assert has_changed(before, tmp_path)

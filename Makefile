@@ -1,10 +1,11 @@
 # Two words do all the set-up on a fresh machine: `make serve` and `make test`.
-# Only Linux on x86-64, Python 3.11 and make have to be there. The environment lives in
-# .venv.
+# Only Linux on x86-64, Python 3.11, 3.12 or 3.13, and make have to be there. The
+# environment lives in .venv.
 
-# The packages are pinned for 3.11. For 3.12 and 3.13 they are the same, untried; 3.14 has
+# The packages are pinned for 3.11, and are the same for 3.12 and 3.13. For 3.14 there is
 # no TensorFlow yet.
-PYTHON ?= $(shell command -v python3.11 || command -v python3)
+PYTHON ?= $(shell for each in python3.11 python3.12 python3.13 python3; do \
+	$$each --version >/dev/null 2>&1 && { command -v $$each; break; }; done)
 VENV := .venv
 # For KServe's client in the tests, which wants another protobuf than TensorFlow.
 KSERVE_VENV := .venv-kserve
@@ -73,8 +74,9 @@ digits: $(VENV)/dev.done
 	$(BIN)/python models/digits/train.py
 
 $(VENV)/bin/python:
-	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' \
-		|| { echo "Basket needs Python 3.11; say which: make PYTHON=/path/to/python3.11"; exit 1; }
+	@$(PYTHON) -c 'import sys; sys.exit(not (3, 11) <= sys.version_info < (3, 14))' || { \
+		echo "Basket needs Python 3.11, 3.12 or 3.13; say which: make PYTHON=/path/to/python3.11"; \
+		exit 1; }
 	@echo "Creating the environment in $(VENV) ..."
 	@$(PYTHON) -m venv $(VENV)
 

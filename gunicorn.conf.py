@@ -46,6 +46,7 @@ _BACKLOG_WAIT_S = 20
 
 def on_starting(server):
     """Refuse settings that can't be, then make room for what the workers share."""
+    server.environ_at_start = server.cfg.env_orig
     try:
         settings = Settings.from_environment()
         if server.cfg.preload_app:
@@ -80,6 +81,8 @@ def ssl_context(_, default_ssl_context_factory):
 
 def on_reload(server):
     """A HUP has set Gunicorn's own worker again, and new ones are about to come."""
+    # By now the environment has what hooks set, which is nothing for a USR2's master.
+    server.cfg.env_orig = server.environ_at_start
     _choose_worker(server)
     _share_models(server)
     keep_old_workers(server)
@@ -91,7 +94,9 @@ def pre_fork(server, worker):
     used = gpus.choose(settings.gpus, gpus.visible())
     worker.model_processes = _model_processes(settings, used)
     living = server.WORKERS.values()
-    worker.has_siblings = any(not isinstance(each, ModelWorker) for each in living)
+    # A re-executed master's clients have the workers of the old one.
+    is_first = all(isinstance(each, ModelWorker) for each in living)
+    worker.has_siblings = server.master_pid != 0 or not is_first
     worker.gpu = None
     if isinstance(worker, ModelWorker):
         worker.gpu = used[worker.slot] if used else None
@@ -116,8 +121,8 @@ def post_worker_init(worker):
 
     Clients of a worker that takes another's place would hear "is loading"; this way
     its siblings serve them, or they wait in the kernel's backlog. The first worker
-    listens at once, so that readiness can be asked, and so does an only worker
-    whose models take long. From now on a worker with models tells what is stuck in it.
+    listens at once, so that readiness can be asked, and an only worker whose models
+    take long listens before they are there. From now on a worker with models tells what is stuck in it.
     """
     if isinstance(worker, ModelWorker):
         return
@@ -125,7 +130,7 @@ def post_worker_init(worker):
         worker.wsgi.extensions["health"].start()
     loader = worker.wsgi.extensions["basket"]
     patience = itertools.count() if worker.has_siblings else range(_BACKLOG_WAIT_S)
-    is_first = worker.age == 1 + worker.model_processes
+    is_first = worker.age == 1 + worker.model_processes and not worker.has_siblings
     for _ in () if is_first else patience:
         if loader.wait(timeout_s=1) or not worker.alive:
             break

@@ -5,7 +5,7 @@ import signal
 import socket
 import threading
 import time
-from contextlib import ExitStack
+from contextlib import ExitStack, suppress
 
 import pytest
 
@@ -138,6 +138,41 @@ def test_nobody_waits_for_new_workers_to_load(tmp_path, monkeypatch, workers):
         held_until.touch()
         wait_until(lambda: before.isdisjoint(server.workers()), 30)
         assert server.predict([[1.0] * 8]).status == 200
+
+
+def test_a_master_that_takes_over_loses_nobody(tmp_path, monkeypatch):
+    """USR2's workers listen with their models, and count on when the old master ends.
+
+    Also after a HUP, which shows the old master its own environment as the first one.
+    """
+    held_until, pid = tmp_path / "go", tmp_path / "pid"
+    held_until.touch()
+    monkeypatch.setenv("HELD_UNTIL", str(held_until))
+    folder = simulated_models(tmp_path / "models", quick=QUICK)
+    args = ("--threads=8", f"--pid={pid}")
+    with serving(*args, app="tests.support.held:app", model_dir=folder) as server:
+        before = set(server.workers())
+        server.process.send_signal(signal.SIGHUP)
+        wait_until(lambda: before.isdisjoint(server.workers()), 30)
+        held_until.unlink()
+        loads = server.log.read_text().count("loading model")
+        server.process.send_signal(signal.SIGUSR2)
+        try:
+            wait_until(
+                lambda: server.log.read_text().count("loading model") > loads, 30
+            )
+            for number in range(40):
+                assert server.predict([[float(number)] * 8]).status == 200
+            held_until.touch()
+            wait_until(lambda: server.loaded() == loads + 1, 30)
+            assert server.stop() == 0
+            assert server.predict([[1.0] * 8]).status == 200
+            assert metric_sum(server, "basket_requests_total") == 1
+        finally:
+            for file in (pid, tmp_path / "pid.2"):
+                with suppress(OSError):
+                    os.kill(int(file.read_text()), signal.SIGTERM)
+        wait_until(lambda: not pid.exists(), 30)
 
 
 def test_a_stop_is_not_kept_by_workers_that_load(tmp_path, monkeypatch):

@@ -68,10 +68,11 @@ def _process(patch):
 
 def _server(worker_class=SyncWorker, **cfg):
     sizes = {"workers": 1, "threads": 1, "worker_connections": 1000}
-    others = {"preload_app": False, "worker_tmp_dir": None}
+    others = {"preload_app": False, "worker_tmp_dir": None, "env_orig": {}}
     return SimpleNamespace(
         cfg=SimpleNamespace(**{**others, **sizes, **cfg}),
         log=logging.getLogger("test"),
+        environ_at_start={},
         master_pid=0,
         reexec_pid=0,
         worker_age=0,
@@ -263,6 +264,17 @@ def test_a_re_executed_master_has_a_folder_of_its_own(conf, environment):
         assert not Path(of_new).exists()
         assert Path(of_old).is_dir()
     assert not Path(of_old).exists()
+
+
+def test_a_re_executed_master_begins_with_the_environment_of_the_start(
+    conf, environment
+):
+    """A HUP reads it again with what hooks have set in it, and that is put back."""
+    server = _server(env_orig={"TZ": "UTC"})
+    conf.on_starting(server)
+    server.cfg.env_orig, server.worker_class = dict(os.environ), SyncWorker
+    conf.on_reload(server)
+    assert server.cfg.env_orig == {"TZ": "UTC"}
 
 
 def test_what_was_stuck_in_a_dead_worker_is_forgotten(conf, environment):

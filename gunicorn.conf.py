@@ -64,6 +64,7 @@ def on_starting(server):
         server.log.warning(line)
     _prepare_run_dir(server.cfg.worker_tmp_dir, reexecuted=server.master_pid != 0)
     _keep_batching_parameters(settings.batching_parameters_file)
+    _hand_over(os.environ[RUN_DIR], server.cfg)
     _choose_worker(server)
 
 
@@ -210,6 +211,7 @@ def _share_models(server):
     crew = Crew(server, server.worker_class, create_model_process, processes)
     with _usable("--worker-tmp-dir", server.cfg.worker_tmp_dir):
         paths = crew.open(os.environ[RUN_DIR])
+    _hand_over(Path(paths[0]).parent, server.cfg)
     os.environ[MODEL_SOCKETS] = "\n".join(paths)
     # Those of before a reload go first.
     for worker in server.WORKERS.values():
@@ -246,6 +248,15 @@ def _prepare_run_dir(parent, *, reexecuted):
         if not reexecuted:
             for file in folder.glob("*.db"):
                 file.unlink()
+
+
+def _hand_over(folder, cfg):
+    """Give the user that workers run as what the master has made for them."""
+    if (cfg.uid, cfg.gid) == (os.geteuid(), os.getegid()):
+        return
+    with _usable("--user", cfg.uid):
+        for path in (folder, *Path(folder).rglob("*")):
+            os.chown(path, cfg.uid, cfg.gid)
 
 
 def _remove(folder, owner):

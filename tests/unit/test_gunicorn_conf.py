@@ -15,7 +15,7 @@ import pytest
 from gunicorn.workers.gthread import ThreadWorker
 from gunicorn.workers.sync import SyncWorker
 
-from app import RUN_DIR, STUCK_DIR, gpus
+from app import MODEL_SOCKETS, RUN_DIR, STUCK_DIR, gpus
 from app.workers.in_turn import InTurnWorker
 from app.workers.strict import Strict
 
@@ -69,8 +69,9 @@ def _process(patch):
 def _server(worker_class=SyncWorker, **cfg):
     sizes = {"workers": 1, "threads": 1, "worker_connections": 1000}
     others = {"preload_app": False, "worker_tmp_dir": None, "env_orig": {}}
+    owner = {"uid": os.geteuid(), "gid": os.getegid()}
     return SimpleNamespace(
-        cfg=SimpleNamespace(**{**others, **sizes, **cfg}),
+        cfg=SimpleNamespace(**{**others, **sizes, **owner, **cfg}),
         log=logging.getLogger("test"),
         environ_at_start={},
         master_pid=0,
@@ -247,6 +248,35 @@ def test_the_shared_folder_is_where_heartbeats_are(conf, environment, tmp_path):
     """The folder of sockets and metrics is made in --worker-tmp-dir."""
     conf.on_starting(_server(worker_tmp_dir=str(tmp_path)))
     assert Path(os.environ[RUN_DIR]).parent == tmp_path
+
+
+def test_workers_of_another_user_own_what_they_share(conf, environment, tmp_path):
+    """With --user they are given the folder, and all that is in it at their start."""
+    environment.delenv("PROMETHEUS_MULTIPROC_DIR")
+    environment.setenv("BASKET_MODEL_PROCESS", "shared")
+    environment.setenv(MODEL_SOCKETS, "")
+    parameters = tmp_path / "parameters"
+    parameters.write_text("max_batch_size { value: 8 }")
+    environment.setenv("BASKET_BATCHING_PARAMETERS_FILE", str(parameters))
+    given = {}
+    environment.setattr(os, "chown", lambda path, *to: given.update({str(path): to}))
+    uid, gid = os.geteuid() + 1, os.getegid() + 1
+    server = _server(uid=uid, gid=gid, set=lambda *_: None)
+    with _process(environment):
+        conf.on_starting(server)
+        conf.when_ready(server)
+        server.worker_class.let_go()
+        folder = Path(os.environ[RUN_DIR])
+        owned = {str(path) for path in (folder, *folder.rglob("*"))}
+    assert os.environ[MODEL_SOCKETS] in owned
+    assert given == dict.fromkeys(owned, (uid, gid))
+
+
+def test_a_user_that_workers_can_not_have_stops_the_start(conf, environment):
+    """Who may not give files away is told which argument wants it."""
+    environment.setattr(os, "chown", _denied)
+    with pytest.raises(SystemExit, match="--user='-5': Permission denied"):
+        conf.on_starting(_server(uid=-5))
 
 
 def test_a_re_executed_master_has_a_folder_of_its_own(conf, environment):

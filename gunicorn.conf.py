@@ -109,6 +109,7 @@ def post_fork(server, worker):
     """Show the worker its GPU, and its log, before the application is imported."""
     if isinstance(server.worker_class, Crew) and not isinstance(worker, ModelWorker):
         server.worker_class.let_go()
+    _give_temporary_folder()
     if worker.gpu is not None:
         gpus.pin(worker.gpu)
         server.log.info("worker %s uses GPU %s", worker.pid, worker.gpu)
@@ -248,6 +249,14 @@ def _prepare_run_dir(parent, *, reexecuted):
         if not reexecuted:
             for file in folder.glob("*.db"):
                 file.unlink()
+
+
+def _give_temporary_folder():
+    """Where all but memory is read-only: TensorFlow wants one to be imported."""
+    try:
+        tempfile.gettempdir()
+    except FileNotFoundError:
+        os.environ["TMPDIR"] = os.environ[RUN_DIR]
 
 
 def _hand_over(folder, cfg):

@@ -250,6 +250,24 @@ def test_the_shared_folder_is_where_heartbeats_are(conf, environment, tmp_path):
     assert Path(os.environ[RUN_DIR]).parent == tmp_path
 
 
+def test_a_worker_has_a_temporary_folder_where_the_system_has_none(conf, environment):
+    """With a read-only root its TMPDIR is the folder in memory; else it is left."""
+    environment.setenv("TMPDIR", "")
+    environment.setattr(tempfile, "tempdir", None)
+    server, worker = _server(), SimpleNamespace(pid=1, gpu=None)
+    server.log.error_log = SimpleNamespace(handlers=[], level=logging.INFO)
+    with _process(environment):
+        conf.on_starting(server)
+        conf.post_fork(server, worker)
+        assert not os.environ["TMPDIR"]
+        none = {"tempdir": None, "_candidate_tempdir_list": lambda: ["/proc"]}
+        with pytest.MonkeyPatch.context() as read_only:
+            for name, value in none.items():
+                read_only.setattr(tempfile, name, value)
+            conf.post_fork(server, worker)
+    assert os.environ["TMPDIR"] == os.environ[RUN_DIR]
+
+
 def test_workers_of_another_user_own_what_they_share(conf, environment, tmp_path):
     """With --user they are given the folder, and all that is in it at their start."""
     environment.delenv("PROMETHEUS_MULTIPROC_DIR")

@@ -4,14 +4,23 @@ The only module whose import has an effect: models begin to load.
 """
 
 import atexit
+import logging
 import os
 import sys
 
-from app import create_app, granian
+from app import RUN_DIR, create_app, granian
 from app.errors import SettingsError
 from app.granian import start, stop
 
 _AT_COMMAND_LINE = "FLASK_RUN_FROM_CLI" in os.environ
+
+if "gunicorn" in os.environ.get("SERVER_SOFTWARE", "") and RUN_DIR not in os.environ:
+    # Gunicorn looks for it where it was started, whatever --chdir says.
+    logging.getLogger("app").warning(
+        "Gunicorn has not read Basket's gunicorn.conf.py, so metrics are each worker's "
+        "own, and a stop loses requests: start it in %s",
+        os.path.dirname(os.path.abspath(__file__)),
+    )
 
 try:
     if granian.is_serving():

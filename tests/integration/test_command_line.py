@@ -1,13 +1,13 @@
-"""`flask --app wsgi models` as a process."""
+"""What a command says before it serves, or instead of it."""
 
 import os
 import subprocess
 import sys
 from pathlib import Path
 
-from tests.support.server import ROOT
+from tests.support.server import ROOT, wait_until
 
-FLASK = str(Path(sys.executable).parent / "flask")
+FLASK, GUNICORN = (Path(sys.executable).parent / each for each in ("flask", "gunicorn"))
 
 
 def test_a_bad_setting_is_one_line():
@@ -25,3 +25,20 @@ def test_a_bad_setting_is_one_line():
     assert ran.stdout == ""
     expected = "expected tensorflow or jax or openvino"
     assert ran.stderr == f"Error: BASKET_ENGINE='abacus': {expected}\n"
+
+
+def test_a_configuration_that_gunicorn_has_not_read_is_missed(tmp_path):
+    """Started in another folder, where no gunicorn.conf.py is, it says where to."""
+    arguments = [f"--chdir={ROOT}", f"--bind=unix:{tmp_path}/socket"]
+    log = tmp_path / "log"
+    process = subprocess.Popen(
+        [GUNICORN, "wsgi:app", *arguments, f"--log-file={log}", "--capture-output"],
+        cwd=tmp_path,
+        env={**os.environ, "BASKET_MODEL_DIR": str(tmp_path), "HOME": str(tmp_path)},
+    )
+    try:
+        wait_until(log.exists, 30)
+        wait_until(lambda: f"start it in {ROOT}" in log.read_text(), 30)
+    finally:
+        process.terminate()
+        process.wait(30)

@@ -74,7 +74,10 @@ def test_every_reason_is_in_the_operators_page():
 
 
 def test_what_the_operators_page_configures_is_there():
-    """Its YAML can be read, and its rules ask for series and reasons that exist."""
+    """Its YAML can be read, and its rules ask for series and reasons that exist.
+
+    A scrape that fails is an alert, and a start is none.
+    """
     files = [
         yaml.load(text) for text in re.findall(r"```yaml\n(.*?)```", OPERATIONS, re.S)
     ]
@@ -91,6 +94,9 @@ def test_what_the_operators_page_configures_is_there():
     assert series <= samples
     jobs = {job["job_name"] for job in scraped}
     assert set(re.findall(r'job="([\w-]+)"', asked)) <= jobs
+    (unseen,) = re.findall(r'\bup\{job=~"(.*?)"\} == 0', asked)
+    assert all(re.fullmatch(unseen, job) for job in jobs)
+    assert not {"not_ready", "stopping"} & set(re.findall(r"\w+", asked))
     for reason in "|".join(re.findall(r'reason=~"([^"]*)"', asked)).split("|"):
         assert f"`{reason.removesuffix('.*')}" in OPERATIONS
 

@@ -46,6 +46,12 @@ class GracefulThreadWorker(PatientThreadWorker):
         self._lingering = Lingering(self)
         super().init_process()
 
+    def is_parent_alive(self) -> bool:
+        """Say so; where there is none, stop as one that was told to."""
+        lives: bool = super().is_parent_alive()
+        self.alive = self.alive and lives
+        return lives
+
     def notify(self) -> None:
         """Show a heartbeat, but not at each event: it is a call of the file system."""
         now = time.monotonic()

@@ -12,6 +12,7 @@ import pytest
 from tests.support.clients import Client, in_parallel
 from tests.support.server import (
     PROGRAMS,
+    lives,
     metric_sum,
     serving,
     simulated_models,
@@ -35,6 +36,27 @@ def test_a_killed_worker_takes_only_its_own_requests(tmp_path):
         server.wait_until_ready()
         assert server.predict([[1.0] * 8]).status == 200
         assert metric_sum(server, "basket_requests_total") == 2
+
+
+def test_workers_leave_the_port_to_the_next_master(tmp_path):
+    """After kill -9 of the master nobody is lost, and busy clients hold up nothing."""
+    folder = simulated_models(tmp_path, quick=QUICK)
+    with (
+        serving("--threads=4", model_dir=folder) as server,
+        Client(server.port) as busy,
+    ):
+        (orphan,) = server.workers()
+
+        def is_told_to_close():
+            busy.send([[1.0] * 8])
+            reply = busy.receive()
+            assert reply.status == 200
+            return reply.headers["Connection"] == "close"
+
+        assert not is_told_to_close()
+        server.process.kill()
+        wait_until(is_told_to_close, 10)
+        wait_until(lambda: not lives(orphan), 10)
 
 
 @pytest.mark.parametrize("program", PROGRAMS)

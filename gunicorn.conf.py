@@ -123,8 +123,8 @@ def post_worker_init(worker):
 
     Clients of a worker that takes another's place would hear "is loading"; this way
     its siblings serve them, or they wait in the kernel's backlog. The first worker
-    listens at once, so that readiness can be asked, and an only worker whose models
-    take long listens before they are there. From now on a worker with models tells what is stuck in it.
+    listens at once, so that readiness can be asked, and so does an only worker
+    whose models take long. From now on a worker with models tells what is stuck in it.
     """
     if isinstance(worker, ModelWorker):
         return

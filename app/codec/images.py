@@ -94,6 +94,8 @@ def _read(picture: bytes, config: ImageConfig, place: str) -> _Pixels:
     """The picture's pixels (height, width, channels), 0 to 255."""
     if not picture:
         raise BadInput(f"{place}: is empty, expected a picture")
+    if jpeg.has_many_scans(picture):
+        raise BadInput(f"{place}: the JPEG has more than {jpeg.MOST_SCANS} scans")
     try:
         with (
             Image.open(io.BytesIO(picture), formats=_FORMATS) as image,

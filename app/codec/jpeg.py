@@ -1,8 +1,9 @@
-"""What a JPEG's header says of the work to decode it.
+"""What a JPEG's markers say of the work to decode it.
 
 Segments and markers are those of ITU-T T.81, annex B.
 """
 
+import re
 import struct
 
 _START, _SCAN = b"\xff\xd8", b"\xff\xda"
@@ -10,15 +11,34 @@ _START, _SCAN = b"\xff\xd8", b"\xff\xda"
 _HEAD = struct.Struct(">BBH")
 # Behind the head of a frame: bits, height and width.
 _FRAME = struct.Struct(">BHH")
-_FF, _SCAN_MARKER = 0xFF, 0xDA
+_FF, _SCAN_MARKER, _END_MARKER = 0xFF, 0xDA, 0xD9
+# What begins a segment, or ends all; a decoder may pass over others within a scan.
+_MARKER = re.compile(rb"\xff[\xc0-\xcf\xd8-\xfe]")
 _MARKER_BYTES = 2
 _ONE_PASS = (0xC0, 0xC1)
 # All else of C0 to CF, but for tables.
 _OTHER_FRAMES = frozenset(range(0xC0, 0xD0)).difference(_ONE_PASS, (0xC4, 0xCC))
+# Encoders write a dozen, two for four colours.
+MOST_SCANS = 64
 # A header with more is not that of a small picture: cameras write two dozen segments
 # at most, and whole thumbnails. Pillow takes microseconds for each, in Python.
 _MOST_SEGMENTS = 32
 _HEADER_BYTES = 8 << 10
+
+
+def has_many_scans(picture: bytes) -> bool:
+    """Say whether a JPEG has more than MOST_SCANS.
+
+    For each the decoder goes through the whole picture, though it be ten bytes long.
+    """
+    at, scans = len(_START) if picture.startswith(_START) else len(picture), 0
+    while scans <= MOST_SCANS and (found := _MARKER.search(picture, at)):
+        marker, length_at = picture[found.end() - 1], found.end()
+        if marker == _END_MARKER:
+            break
+        scans += marker == _SCAN_MARKER
+        at = length_at + int.from_bytes(picture[length_at : length_at + 2])
+    return scans > MOST_SCANS
 
 
 def pixels_of_one_scan(picture: bytes) -> int | None:

@@ -12,7 +12,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from PIL import Image, PngImagePlugin
 
-from app.codec import images
+from app.codec import images, jpeg
 from app.codec.pixel_budget import PixelBudget
 from app.engines.base import TensorSpec
 from app.errors import BadInput, TooLarge, Unavailable
@@ -301,6 +301,15 @@ def test_a_bomb_of_comments_is_refused():
     peak = tracemalloc.get_traced_memory()[1]
     tracemalloc.stop()
     assert peak < 10_000_000
+
+
+def test_a_bomb_of_scans_is_refused(budget):
+    """A JPEG that has the decoder go through it again and again is not decoded."""
+    data = saved(picture(), "JPEG", progressive=True)
+    scan = data[data.rindex(b"\xff\xda") : -2]
+    text = refusal(data[:-2] + scan * jpeg.MOST_SCANS + data[-2:])
+    assert text == "picture[0]: the JPEG has more than 64 scans"
+    assert budget.lent == []
 
 
 # Bad ones.

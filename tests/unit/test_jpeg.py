@@ -8,7 +8,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from PIL import Image, UnidentifiedImageError
 
-from app.codec.jpeg import pixels_of_one_scan
+from app.codec.jpeg import MOST_SCANS, has_many_scans, pixels_of_one_scan
 from tests.support.pictures import picture, saved
 
 PLAIN = saved(picture(), "JPEG")
@@ -112,3 +112,34 @@ def test_no_edit_makes_it_smaller_than_it_is(edits, inserted, place):
             assert "progressive" not in image.info
     except (UnidentifiedImageError, SyntaxError, OSError, ValueError):
         pass
+
+
+PROGRESSIVE = saved(picture(), "JPEG", progressive=True)
+LAST_SCAN = PROGRESSIVE[PROGRESSIVE.rindex(b"\xff\xda") : -2]
+MANY_SCANS = PROGRESSIVE[:-2] + LAST_SCAN * MOST_SCANS + PROGRESSIVE[-2:]
+
+
+@pytest.mark.parametrize(
+    ("data", "is_so"),
+    [
+        pytest.param(MANY_SCANS, True, id="progressive"),
+        pytest.param(PLAIN[:-2] + PLAIN[SCAN:-2] * MOST_SCANS, True, id="all at once"),
+        pytest.param(
+            PROGRESSIVE[:-2] + LAST_SCAN[:10] * MOST_SCANS, True, id="without data"
+        ),
+        pytest.param(
+            PLAIN[:-2] + b"\xff\x02\xff\xff" + PLAIN[SCAN:-2] * MOST_SCANS,
+            True,
+            id="behind a marker that is none",
+        ),
+        pytest.param(PLAIN + PLAIN[SCAN:-2] * MOST_SCANS, False, id="behind its end"),
+        pytest.param(with_segments(MANY_SCANS), False, id="in a preview"),
+        pytest.param(PROGRESSIVE, False, id="as encoders write it"),
+        pytest.param(MANY_SCANS[2:], False, id="no JPEG"),
+        pytest.param(b"", False, id="nothing"),
+        pytest.param(PLAIN[: SCAN + 3], False, id="cut off"),
+    ],
+)
+def test_many_scans(data, is_so):
+    """Only scans of the picture itself count, those that decoders find."""
+    assert has_many_scans(data) == is_so

@@ -25,23 +25,23 @@ def unwrap(exchange: Exchange, body: bytes) -> bytes:
     """
     if exchange.mimetype != STRUCTURED:
         return body
-    event = json_text.loads(body)
-    if not isinstance(event, dict):
-        raise BadInput("expected a JSON object: a CloudEvent")
-    for name in _REQUIRED:
-        if not isinstance(event.get(name), str):
-            raise BadInput(f"the CloudEvent has no {name!r} that is a string")
-    if isinstance(event.get("data_base64"), str):
+    with json_text.loaded(body) as event:
+        if not isinstance(event, dict):
+            raise BadInput("expected a JSON object: a CloudEvent")
+        for name in _REQUIRED:
+            if not isinstance(event.get(name), str):
+                raise BadInput(f"the CloudEvent has no {name!r} that is a string")
+        if isinstance(event.get("data_base64"), str):
+            try:
+                return binascii.a2b_base64(event["data_base64"], strict_mode=True)
+            except ValueError as error:
+                raise BadInput(f"the CloudEvent's data_base64: {error}") from None
+        if "data" not in event:
+            raise BadInput("the CloudEvent has no 'data'")
         try:
-            return binascii.a2b_base64(event["data_base64"], strict_mode=True)
-        except ValueError as error:
-            raise BadInput(f"the CloudEvent's data_base64: {error}") from None
-    if "data" not in event:
-        raise BadInput("the CloudEvent has no 'data'")
-    try:
-        return json_text.dumps_loaded(event["data"])
-    except RecursionError:
-        raise BadInput("the CloudEvent's data is nested too deeply") from None
+            return json_text.dumps_loaded(event["data"])
+        except RecursionError:
+            raise BadInput("the CloudEvent's data is nested too deeply") from None
 
 
 def wrap(exchange: Exchange, body: bytes, model_name: str) -> Reply:

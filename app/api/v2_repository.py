@@ -102,10 +102,10 @@ def _json_body(settings: Settings) -> dict[str, Any]:
     """The body, an object; an empty one where there is none."""
     sent = read_body(request.environ, settings.max_body_bytes)
     body = unpack(request.environ, sent, settings.max_body_bytes)
-    value = json_text.loads(body) if body.strip() else {}
-    if not isinstance(value, dict):
-        raise BadInput("the body: expected nothing or a JSON object")
-    return value
+    with json_text.loaded(body if body.strip() else b"{}") as value:
+        if not isinstance(value, dict):
+            raise BadInput("the body: expected nothing or a JSON object")
+        return value
 
 
 def _check_allowed(settings: Settings) -> None:

@@ -20,7 +20,7 @@ import numpy.typing as npt
 from PIL import ExifTags, Image, PngImagePlugin, UnidentifiedImageError
 
 from app.codec import jpeg
-from app.codec.pixel_budget import PixelBudget
+from app.codec.memory_budget import MemoryBudget
 from app.engines.base import Array, TensorSpec
 from app.errors import BadInput, BasketError, TooLarge
 from app.settings.image_config import SCALES, ImageConfig, Scale
@@ -33,7 +33,7 @@ _FORMATS = ("JPEG", "PNG", "WEBP", "GIF", "BMP")
 # As many as there are threads take no more than one large picture.
 _SMALL_PIXELS = 300 * 300
 # One of the largest pictures, and room for others beside it.
-_budget = PixelBudget(pixels=MAX_PIXELS + 10_000_000, patience_s=10)
+_budget = MemoryBudget(MAX_PIXELS + 10_000_000, 10, "large pictures")
 # Shrunk pixels are means of several, and so not load_img's: for large pictures only.
 _SHRINK_ABOVE = 4_000_000
 _SHRINK_TO = 4

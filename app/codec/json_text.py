@@ -9,20 +9,40 @@ import itertools
 import json
 import math
 import re
+from collections.abc import Iterator
+from contextlib import contextmanager, nullcontext
 from functools import cache
 from typing import Any
 
 import numpy as np
 import orjson
 
+from app.codec.memory_budget import MemoryBudget
 from app.engines.base import Array
 from app.errors import BadInput
 
 # Any double has fewer than 310 digits, and a number of 308 is always a double.
 _SURELY_FINITE_DIGITS = 308
+# As objects a body takes up to thirty times its bytes; the smaller ones don't count.
+_SMALL_BYTES = 1 << 20
+_BUDGET_BYTES = 64 << 20
+_budget = MemoryBudget(_BUDGET_BYTES, 10, "large JSON bodies")
 _BLANKS = " \t\r\n"
 # A string, open ones too so that no quote is looked at twice, or the token.
 _STRING_OR_INF = re.compile(r'"(?:[^"\\]|\\.?)*+"?|\bInf\b', re.DOTALL)
+
+
+@contextmanager
+def loaded(body: bytes) -> Iterator[Any]:
+    """Parse a client's body; what it becomes is in use until the block ends.
+
+    Raises:
+        BadInput: as `loads`.
+        Unavailable: too many large ones are in use.
+    """
+    is_small, share = len(body) <= _SMALL_BYTES, min(len(body), _BUDGET_BYTES)
+    with nullcontext() if is_small else _budget.lend(share):
+        yield loads(body)
 
 
 def loads(body: bytes) -> Any:

@@ -59,30 +59,30 @@ def decode(
     numbers = _numbers(body, signatures)
     if numbers is not None:
         return numbers
-    payload = json_text.loads(body)
-    if not isinstance(payload, dict):
-        raise BadInput('expected a JSON object: {"instances": [row, ...]}')
-    name = payload.get("signature_name", DEFAULT_SIGNATURE)
-    if not isinstance(name, str):
-        raise BadInput("'signature_name' key must be a string value.")
-    name = name or DEFAULT_SIGNATURE
-    signature = find_signature(signatures, name)
-    image = image if name == DEFAULT_SIGNATURE else None
-    columnar = "inputs" in payload
-    if columnar == ("instances" in payload):
-        raise BadInput(
-            "expected only one of 'inputs' or 'instances', given both"
-            if columnar
-            else "Missing 'inputs' or 'instances' key"
-        )
-    columns = _of_inputs if columnar else _of_instances
-    values = payload["inputs" if columnar else "instances"]
-    has_bools = _has_bools(body)
-    inputs = {
-        column.spec.name: _read(column, has_bools, image)
-        for column in columns(values, signature)
-    }
-    return Request(name, inputs, columnar)
+    with json_text.loaded(body) as payload:
+        if not isinstance(payload, dict):
+            raise BadInput('expected a JSON object: {"instances": [row, ...]}')
+        name = payload.get("signature_name", DEFAULT_SIGNATURE)
+        if not isinstance(name, str):
+            raise BadInput("'signature_name' key must be a string value.")
+        name = name or DEFAULT_SIGNATURE
+        signature = find_signature(signatures, name)
+        image = image if name == DEFAULT_SIGNATURE else None
+        columnar = "inputs" in payload
+        if columnar == ("instances" in payload):
+            raise BadInput(
+                "expected only one of 'inputs' or 'instances', given both"
+                if columnar
+                else "Missing 'inputs' or 'instances' key"
+            )
+        columns = _of_inputs if columnar else _of_instances
+        values = payload["inputs" if columnar else "instances"]
+        has_bools = _has_bools(body)
+        inputs = {
+            column.spec.name: _read(column, has_bools, image)
+            for column in columns(values, signature)
+        }
+        return Request(name, inputs, columnar)
 
 
 def _numbers(body: bytes, signatures: Mapping[str, Signature]) -> Request | None:

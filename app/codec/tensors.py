@@ -61,17 +61,17 @@ def decode(
         raise BadInput(
             f"{json_size} bytes of JSON are announced, and the body has {len(body)}"
         )
-    payload = json_text.loads(body[:json_size])
-    if not isinstance(payload, dict):
-        raise BadInput('expected a JSON object: {"inputs": [...]}')
-    options = read_options(payload, signature)
-    tail = None
-    if json_size is not None:
-        tail = binary_tensors.Tail(memoryview(body)[json_size:])
-    inputs = _inputs(payload.get("inputs"), signature, tail)
-    if tail is not None:
-        tail.finish()
-    return Request(name, inputs, options)
+    with json_text.loaded(body[:json_size]) as payload:
+        if not isinstance(payload, dict):
+            raise BadInput('expected a JSON object: {"inputs": [...]}')
+        options = read_options(payload, signature)
+        tail = None
+        if json_size is not None:
+            tail = binary_tensors.Tail(memoryview(body)[json_size:])
+        inputs = _inputs(payload.get("inputs"), signature, tail)
+        if tail is not None:
+            tail.finish()
+        return Request(name, inputs, options)
 
 
 def encode(

@@ -8,11 +8,16 @@ import json
 import pytest
 
 from app import create_app
+from app.codec import json_text
+from app.codec.memory_budget import MemoryBudget
+from app.errors import Unavailable
 from app.settings import Settings
 
 ROW = b'{"instances": [[1.0, 2.0, 3.0]]}'
 EVENT = {"specversion": "1.0", "id": "1", "source": "x", "type": "y"}
 V2 = "/v2/models/echo/infer"
+VALUES = {"name": "input", "datatype": "FP32", "shape": [1, 3], "data": [1, 2, 3]}
+TENSOR = {"inputs": [VALUES]}
 
 
 class Broken(io.RawIOBase):
@@ -140,6 +145,44 @@ def test_deep_json_is_a_400(client, path, body, depth, begin, end):
     reply = client.post(path, data=body % deep, content_type=kind)
     assert reply.status_code == 400
     assert len(reply.json["error"]) < 300
+
+
+@pytest.mark.parametrize(
+    ("path", "mimetype", "body"),
+    [
+        ("/predict", "application/json", json.loads(ROW)),
+        ("/v1/models/echo:predict", "application/json", json.loads(ROW)),
+        (
+            "/v1/models/echo:predict",
+            "application/cloudevents+json",
+            EVENT | {"data": json.loads(ROW)},
+        ),
+        (V2, "application/json", TENSOR),
+        ("/v2/repository/index", "application/json", {}),
+    ],
+    ids=["predict", "v1", "event", "v2", "index"],
+)
+def test_large_json_waits_for_others(client, monkeypatch, path, mimetype, body):
+    """Where other large JSON has the memory, small JSON alone is read beside it."""
+    taken = MemoryBudget(0, 0, "large JSON bodies")
+    monkeypatch.setattr(json_text, "_budget", taken)
+    small = json.dumps(body).encode()
+    assert client.post(path, data=small, content_type=mimetype).status_code == 200
+    large = small + b" " * json_text._SMALL_BYTES
+    reply = client.post(path, data=large, content_type=mimetype)
+    assert reply.status_code == 503
+    assert reply.get_json() == {"error": "too many large JSON bodies at once"}
+
+
+def test_json_takes_all_the_memory_at_most(monkeypatch):
+    """A body that is larger than what all may have is read when it is alone."""
+    monkeypatch.setattr(json_text, "_BUDGET_BYTES", 1)
+    monkeypatch.setattr(json_text, "_budget", MemoryBudget(1, 0, "large JSON bodies"))
+    large = b"1" + b" " * json_text._SMALL_BYTES
+    with json_text.loaded(large) as value:
+        assert value == 1
+        with pytest.raises(Unavailable), json_text.loaded(large):
+            pass
 
 
 def test_a_405_repeats_little_of_the_path(client):

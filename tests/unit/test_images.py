@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from PIL import Image, PngImagePlugin
 
 from app.codec import images, jpeg
-from app.codec.pixel_budget import PixelBudget
+from app.codec.memory_budget import MemoryBudget
 from app.engines.base import TensorSpec
 from app.errors import BadInput, TooLarge, Unavailable
 from app.settings.image_config import ImageConfig
@@ -283,7 +283,7 @@ def test_what_is_quick(kind, size, wanted, is_quick):
 
 def test_what_is_quick_never_waits(monkeypatch):
     """Where large pictures have all the budget, a quick one is decoded beside them."""
-    monkeypatch.setattr(images, "_budget", PixelBudget(0, patience_s=0))
+    monkeypatch.setattr(images, "_budget", MemoryBudget(0, 0, "large pictures"))
     decoded(saved(picture("RGB", 300, 300), "JPEG"), config())
     with pytest.raises(Unavailable, match="too many large pictures"):
         decoded(saved(picture("RGB", 300, 301), "JPEG"), config())

@@ -1,10 +1,10 @@
-"""How many pixels may be in memory at once."""
+"""How much may be in memory at once."""
 
 import threading
 
 import pytest
 
-from app.codec.pixel_budget import PixelBudget
+from app.codec.memory_budget import MemoryBudget
 from app.errors import Unavailable
 from tests.support.clients import in_parallel
 
@@ -13,7 +13,7 @@ _LONG_S = 60
 
 def test_nobody_gets_more_than_there_is():
     """Who finds too little left, and has no patience, is told when to come again."""
-    budget = PixelBudget(10, patience_s=0)
+    budget = MemoryBudget(10, 0, "large pictures")
     with budget.lend(6), budget.lend(4):
         with (
             pytest.raises(Unavailable, match="too many large pictures") as raised,
@@ -27,7 +27,7 @@ def test_nobody_gets_more_than_there_is():
 
 def test_a_share_comes_back_after_an_error():
     """A picture that turns out to be broken does not keep its share."""
-    budget = PixelBudget(10, patience_s=0)
+    budget = MemoryBudget(10, 0, "large pictures")
     with pytest.raises(ValueError, match="broken"), budget.lend(10):
         raise ValueError("broken")
     with budget.lend(10):
@@ -41,9 +41,9 @@ def test_memory_of_a_large_picture_goes_back(monkeypatch, pixels, calls):
     """The system has the memory of a large picture again, once it is done with."""
     given_back = []
     monkeypatch.setattr(
-        "app.codec.pixel_budget.give_back", lambda: given_back.append(1)
+        "app.codec.memory_budget.give_back", lambda: given_back.append(1)
     )
-    with PixelBudget(pixels, patience_s=0).lend(pixels):
+    with MemoryBudget(pixels, 0, "large pictures").lend(pixels):
         assert not given_back
     assert len(given_back) == calls
 
@@ -57,8 +57,8 @@ def test_who_waits_is_woken(monkeypatch):
             waits.set()
             return super().wait(timeout)
 
-    monkeypatch.setattr("app.codec.pixel_budget.threading.Condition", Told)
-    budget = PixelBudget(10, _LONG_S)
+    monkeypatch.setattr("app.codec.memory_budget.threading.Condition", Told)
+    budget = MemoryBudget(10, _LONG_S, "large pictures")
 
     def work():
         with budget.lend(5):
@@ -75,7 +75,7 @@ def test_who_waits_is_woken(monkeypatch):
 
 def test_who_waits_gets_a_share_in_the_end():
     """Of many who come together all get their share, and never too many at once."""
-    budget = PixelBudget(10, _LONG_S)
+    budget = MemoryBudget(10, _LONG_S, "large pictures")
     held, most, counting = 0, 0, threading.Lock()
 
     def work(place: int) -> None:

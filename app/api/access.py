@@ -5,7 +5,7 @@ from collections.abc import Callable
 
 from flask import Flask, request
 
-from app.api.environ import Environ
+from app.api.environ import Environ, authorization
 from app.errors import Unauthorized
 
 # By their endpoints, not their paths: some hold the name of a model.
@@ -20,11 +20,11 @@ def key_check(keys: tuple[str, ...]) -> Callable[[Environ], None]:
     known = [key.encode() for key in keys]
 
     def check(environ: Environ) -> None:
-        scheme, _, key = environ.get("HTTP_AUTHORIZATION", "").partition(" ")
-        given = key.strip().encode()
+        scheme, key = authorization(environ)
+        given = key.encode()
         # A list and not a generator: every key is compared, found or not.
         found = [hmac.compare_digest(given, each) for each in known]
-        if scheme.lower() != "bearer" or not any(found):
+        if scheme != "bearer" or not any(found):
             raise Unauthorized("this server wants Authorization: Bearer KEY")
 
     return check if keys else lambda _: None

@@ -17,12 +17,18 @@ def client_name(environ: Environ) -> str | None:
     return environ.get("HTTP_X_CLIENT_ID") or environ.get("HTTP_AUTHORIZATION")
 
 
+def authorization(environ: Environ) -> tuple[str, str]:
+    """The scheme, in lower case, and the key, which may be written in many ways."""
+    scheme, _, key = environ.get("HTTP_AUTHORIZATION", "").partition(" ")
+    return scheme.lower(), key.strip()
+
+
 def sharer(environ: Environ) -> str:
     """Who shares a full queue evenly with others: an API key, a name, an address.
 
     A key counts before the name that its bearer may choose, one for each request.
     """
-    named = environ.get("HTTP_AUTHORIZATION") or environ.get("HTTP_X_CLIENT_ID")
+    named = authorization(environ)[1] or environ.get("HTTP_X_CLIENT_ID")
     return named or environ.get("REMOTE_ADDR") or ""
 
 

@@ -309,6 +309,22 @@ def test_with_a_key_there_is_an_answer(serve, authorization):
     assert reply.status_code == 200
 
 
+@pytest.mark.parametrize(
+    ("headers", "sharer"),
+    [
+        ({"Authorization": "Bearer one"}, "one"),
+        ({"Authorization": "bEARER   one ", "X-Client-Id": "till"}, "one"),
+        ({"X-Client-Id": "till"}, "till"),
+        ({"Authorization": "one", "X-Client-Id": "till"}, "till"),
+        ({}, "127.0.0.1"),
+    ],
+)
+def test_who_shares(serve, submitted, headers, sharer):
+    """A key is one client, however its header is written; then names and addresses."""
+    _predict(serve(), ROW, headers=headers)
+    assert [job.client for job in submitted] == [sharer]
+
+
 @pytest.mark.parametrize("given", ["first", "second", "third", ""])
 def test_all_keys_are_compared_in_constant_time(serve, monkeypatch, given):
     """The time of a 401 does not tell how much of a key was right, or which key."""

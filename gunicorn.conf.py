@@ -33,6 +33,9 @@ preload_app = False
 keepalive = 75
 # Its default path is one for all servers of a user, and nothing here needs it.
 control_socket_disable = True
+# Else a client of a proxy on this machine could say that a path is another one, past
+# whatever the proxy keeps inside: not each proxy drops a SCRIPT_NAME among the headers.
+forwarder_headers = ""
 # For heartbeats, and for what the workers share. In memory, where TMPDIR does not say
 # otherwise: on a disk that is full, the first thing that a worker counts would end it.
 _MEMORY_DIR = "/dev/shm"  # noqa: S108

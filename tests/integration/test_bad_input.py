@@ -72,6 +72,12 @@ def test_a_wrong_method_or_path_is_json_too(server, method, path, status):
     assert path in reply.json()["error"]
 
 
+def test_no_header_changes_the_path(server):
+    """A client's word for where the application is mounted does not count."""
+    reply = server.request("GET", "/x/metrics", headers={"SCRIPT_NAME": "/x"})
+    assert reply.status == 404
+
+
 def test_bad_requests_do_not_touch_their_neighbours(server):
     """Good rows are all answered right while bad requests stand between them."""
 

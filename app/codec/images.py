@@ -37,6 +37,8 @@ _budget = MemoryBudget(MAX_PIXELS + 10_000_000, 10, "large pictures")
 # Shrunk pixels are means of several, and so not load_img's: for large pictures only.
 _SHRINK_ABOVE = 4_000_000
 _SHRINK_TO = 4
+# Of one picture: those of the largest PNG, in the smallest pieces that encoders write.
+_MOST_READS = 1 << 18
 # A picture's comments, in bytes once decompressed; Pillow's own limit is 64 MiB.
 PngImagePlugin.MAX_TEXT_MEMORY = 1 << 20
 # Odd EXIF and the like in what clients send is no news for the log.
@@ -52,6 +54,26 @@ _TURNS = {
     8: Image.Transpose.ROTATE_90,
 }
 _Pixels: TypeAlias = npt.NDArray[np.uint8]
+
+
+class _File(io.BytesIO):
+    """A picture that can't keep Pillow busy with pieces of a few bytes.
+
+    Pillow sees to each in Python, and keeps most that stand before the pixels.
+    """
+
+    _reads = 0
+
+    def read(self, size: int | None = -1, /) -> bytes:
+        """As BytesIO.read.
+
+        Raises:
+            ValueError: it has been asked too often.
+        """
+        self._reads += 1
+        if self._reads > _MOST_READS:
+            raise ValueError("the picture is in too many pieces")
+        return super().read(size)
 
 
 def decode(
@@ -94,11 +116,14 @@ def _read(picture: bytes, config: ImageConfig, place: str) -> _Pixels:
     """The picture's pixels (height, width, channels), 0 to 255."""
     if not picture:
         raise BadInput(f"{place}: is empty, expected a picture")
-    if jpeg.has_many_scans(picture):
-        raise BadInput(f"{place}: the JPEG has more than {jpeg.MOST_SCANS} scans")
+    if jpeg.is_bomb(picture):
+        raise BadInput(
+            f"{place}: the JPEG has more than {jpeg.MOST_SCANS} scans, or "
+            f"{jpeg.MOST_SEGMENTS} segments"
+        )
     try:
         with (
-            Image.open(io.BytesIO(picture), formats=_FORMATS) as image,
+            Image.open(_File(picture), formats=_FORMATS) as image,
             _share(_prepare(image, config, place)),
         ):
             return _to_size(_upright(image), config)

@@ -20,25 +20,30 @@ _ONE_PASS = (0xC0, 0xC1)
 _OTHER_FRAMES = frozenset(range(0xC0, 0xD0)).difference(_ONE_PASS, (0xC4, 0xCC))
 # Encoders write a dozen, two for four colours.
 MOST_SCANS = 64
+# Of 64 KiB each at most. Pillow copies all that it has of EXIF with each that has more.
+MOST_SEGMENTS = 256
 # A header with more is not that of a small picture: cameras write two dozen segments
 # at most, and whole thumbnails. Pillow takes microseconds for each, in Python.
 _MOST_SEGMENTS = 32
 _HEADER_BYTES = 8 << 10
 
 
-def has_many_scans(picture: bytes) -> bool:
-    """Say whether a JPEG has more than MOST_SCANS.
+def is_bomb(picture: bytes) -> bool:
+    """Say whether a JPEG has more than MOST_SCANS, or MOST_SEGMENTS with them.
 
-    For each the decoder goes through the whole picture, though it be ten bytes long.
+    For each scan the decoder goes through the whole picture, though it be ten bytes
+    long.
     """
-    at, scans = len(_START) if picture.startswith(_START) else len(picture), 0
-    while scans <= MOST_SCANS and (found := _MARKER.search(picture, at)):
-        marker, length_at = picture[found.end() - 1], found.end()
-        if marker == _END_MARKER:
-            break
-        scans += marker == _SCAN_MARKER
-        at = length_at + int.from_bytes(picture[length_at : length_at + 2])
-    return scans > MOST_SCANS
+    at = len(_START) if picture.startswith(_START) else len(picture)
+    scans = segments = 0
+    while scans <= MOST_SCANS and segments <= MOST_SEGMENTS:
+        found = _MARKER.search(picture, at)
+        if found is None or picture[found.end() - 1] == _END_MARKER:
+            return False
+        segments += 1
+        scans += picture[found.end() - 1] == _SCAN_MARKER
+        at = found.end() + int.from_bytes(picture[found.end() : found.end() + 2])
+    return True
 
 
 def pixels_of_one_scan(picture: bytes) -> int | None:

@@ -308,8 +308,19 @@ def test_a_bomb_of_scans_is_refused(budget):
     data = saved(picture(), "JPEG", progressive=True)
     scan = data[data.rindex(b"\xff\xda") : -2]
     text = refusal(data[:-2] + scan * jpeg.MOST_SCANS + data[-2:])
-    assert text == "picture[0]: the JPEG has more than 64 scans"
+    assert text == "picture[0]: the JPEG has more than 64 scans, or 256 segments"
     assert budget.lent == []
+
+
+@pytest.mark.parametrize("at", [33, -12], ids=["before the pixels", "behind them"])
+def test_a_bomb_of_pieces_is_refused(at, monkeypatch):
+    """A PNG of more pieces than encoders write is not read to its end."""
+    whole = saved(picture())
+    data = whole[:at] + chunk(b"abCd", b"") * 100 + whole[at:]
+    decoded(data, config())
+    monkeypatch.setattr(images, "_MOST_READS", 100)
+    decoded(whole, config())
+    assert refusal(data) == "picture[0]: the picture is damaged or cut off"
 
 
 # Bad ones.

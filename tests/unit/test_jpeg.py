@@ -8,7 +8,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from PIL import Image, UnidentifiedImageError
 
-from app.codec.jpeg import MOST_SCANS, has_many_scans, pixels_of_one_scan
+from app.codec.jpeg import MOST_SCANS, MOST_SEGMENTS, is_bomb, pixels_of_one_scan
 from tests.support.pictures import picture, saved
 
 PLAIN = saved(picture(), "JPEG")
@@ -132,6 +132,8 @@ MANY_SCANS = PROGRESSIVE[:-2] + LAST_SCAN * MOST_SCANS + PROGRESSIVE[-2:]
             True,
             id="behind a marker that is none",
         ),
+        pytest.param(with_segments(*[b""] * MOST_SEGMENTS), True, id="segments"),
+        pytest.param(with_segments(*[b""] * 240), False, id="nearly as many segments"),
         pytest.param(PLAIN + PLAIN[SCAN:-2] * MOST_SCANS, False, id="behind its end"),
         pytest.param(with_segments(MANY_SCANS), False, id="in a preview"),
         pytest.param(PROGRESSIVE, False, id="as encoders write it"),
@@ -140,6 +142,6 @@ MANY_SCANS = PROGRESSIVE[:-2] + LAST_SCAN * MOST_SCANS + PROGRESSIVE[-2:]
         pytest.param(PLAIN[: SCAN + 3], False, id="cut off"),
     ],
 )
-def test_many_scans(data, is_so):
-    """Only scans of the picture itself count, those that decoders find."""
-    assert has_many_scans(data) == is_so
+def test_bombs(data, is_so):
+    """Only scans and segments of the picture itself count, those that decoders find."""
+    assert is_bomb(data) == is_so

@@ -14,7 +14,7 @@ from gunicorn import util
 from gunicorn.http import wsgi
 from gunicorn.workers.gthread import TConn, ThreadWorker
 
-from app.workers.body import DirectBody
+from app.workers.body import is_in_the_way
 from app.workers.request import create
 
 _HTTP_VERSION = (1, 1)
@@ -55,8 +55,7 @@ class WholeResponse(wsgi.Response):
     def send_headers(self) -> None:
         """Make the header, which says whether the connection may be used again."""
         if not self.headers_sent:
-            body: Any = self.req.body
-            if isinstance(body, DirectBody) and body.is_in_the_way():
+            if is_in_the_way(self.req):
                 self.force_close()
             lines = self.default_headers()
             lines.extend(f"{name}: {value}\r\n" for name, value in self.headers)

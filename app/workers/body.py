@@ -133,6 +133,10 @@ class BoundedChunks(StrictChunks):
         """Say whether nothing is left."""
         return self.parser is None
 
+    def is_in_the_way(self) -> bool:
+        """Say whether anything is left, as nobody knows how much that is."""
+        return not self.is_read()
+
     def read(self, size: int) -> bytes:
         """As StrictChunks.read.
 
@@ -164,9 +168,20 @@ def read_directly(request: Any, timeout_s: float, limit_bytes: int) -> None:
 
 def is_unread(request: Any) -> bool:
     """Say whether the client of a request may still be sending its body."""
-    body = request.body
-    reader = getattr(body, "reader", body)
-    return isinstance(reader, DirectBody | BoundedChunks) and not reader.is_read()
+    reader = _reader_of(request)
+    return reader is not None and not reader.is_read()
+
+
+def is_in_the_way(request: Any) -> bool:
+    """Say whether a request's body keeps the next one from following it."""
+    reader = _reader_of(request)
+    return reader is not None and reader.is_in_the_way()
+
+
+def _reader_of(request: Any) -> DirectBody | BoundedChunks | None:
+    """What reads a request's body; None: it is not read here."""
+    reader = getattr(request.body, "reader", request.body)
+    return reader if isinstance(reader, DirectBody | BoundedChunks) else None
 
 
 def _cut_off() -> ConnectionResetError:

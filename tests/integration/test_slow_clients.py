@@ -150,6 +150,13 @@ def test_a_body_in_chunks_may_not_be_too_large_either(talk):
     assert statuses(answer) == [413, 200]
 
 
+def test_chunks_that_nobody_reads_end_the_connection_and_the_answer_says_so(talk):
+    """A client that was told of a kept connection would lose its next request."""
+    answer = talk(CHUNKED.replace(b"/predict", b"/none") + b"3\r\nxyz\r\n0\r\n\r\n")
+    assert statuses(answer) == [404]
+    assert b"Connection: close" in answer
+
+
 @pytest.mark.parametrize(
     ("sent", "status"),
     [

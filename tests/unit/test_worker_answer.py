@@ -4,10 +4,11 @@ from types import SimpleNamespace
 
 import pytest
 from gunicorn.config import Config
+from gunicorn.http.body import Body
 
 from app.coroutines import completed
 from app.workers.answer import WholeResponse, answer
-from app.workers.body import DirectBody
+from app.workers.body import BoundedChunks, DirectBody
 
 
 class Wire:
@@ -95,6 +96,18 @@ def test_an_answer_says_that_a_large_body_was_not_read(left, says):
     wire = Wire()
     body = DirectBody(None, left, lambda: None)
     made = response(wire, [("Content-Length", "0")], body=body)
+    made.close()
+    assert b"\r\nConnection: %s\r\n" % says in wire.sent[0]
+    assert made.should_close() is (says == b"close")
+
+
+@pytest.mark.parametrize(("parser", "says"), [(None, b"keep-alive"), (..., b"close")])
+def test_an_answer_says_that_a_body_in_chunks_was_not_read(parser, says):
+    """Unless all chunks have been read, the connection ends, as the header says."""
+    wire = Wire()
+    chunks = BoundedChunks(SimpleNamespace(), None)
+    chunks.parser = parser
+    made = response(wire, [("Content-Length", "0")], body=Body(chunks))
     made.close()
     assert b"\r\nConnection: %s\r\n" % says in wire.sent[0]
     assert made.should_close() is (says == b"close")

@@ -8,10 +8,10 @@ from flask import Response
 
 from app.api.responses import json_response
 from app.engines.base import TensorSpec
-from app.errors import UnknownModel
+from app.errors import NotReady, UnknownModel
 from app.serving.catalog import Catalog
 from app.serving.routing import Target
-from app.serving.served import ServedModel, State, VersionStatus
+from app.serving.served import IS_LOADING, ServedModel, State, VersionStatus
 
 METHOD_NAME = "tensorflow/serving/predict"
 # NumPy's names where TensorFlow's are not the same in capitals.
@@ -27,10 +27,11 @@ def status(catalog: Catalog, name: str, target: Target) -> Response:
     """A model's versions, highest first, or the one that is asked for.
 
     KServe reads `ready`. As in TensorFlow Serving, a model that does not serve is a
-    200 with its states, and a label changes nothing.
+    200 with its states, of which there is always one, and a label changes nothing.
 
     Raises:
         UnknownModel: no such model or version.
+        NotReady: no version is loaded, and none has begun to be.
     """
     try:
         versions = catalog.status(name)
@@ -43,6 +44,8 @@ def status(catalog: Catalog, name: str, target: Target) -> Response:
             raise UnknownModel(
                 f"Could not find version {target.version} of model {name[:80]}"
             )
+    if not versions:
+        raise NotReady(f"model {name!r}: {catalog.lacks(name) or IS_LOADING}")
     return json_response(
         {
             "name": name,

@@ -471,15 +471,11 @@ def test_status_of_a_failed_version(site):
 
 
 def test_status_of_a_model_that_is_not_ready(site):
-    """Without a version that serves the status is a 200 that says not ready."""
+    """A model without any version is a 503, to KServe too, and one that loads a 200."""
     site.catalog.expect("slow")
     reply = site.get("/v1/models/slow")
-    assert reply.status_code == 200
-    assert reply.json == {
-        "name": "slow",
-        "ready": False,
-        "model_version_status": [],
-    }
+    assert error(reply, 503) == "model 'slow': is loading"
+    assert reply.headers["Retry-After"] == "1"
     site.catalog.begin("slow", 1)
     reply = site.get("/v1/models/slow")
     assert reply.status_code == 200

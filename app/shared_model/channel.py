@@ -196,13 +196,16 @@ class Channel:
 
     def _look_after(self) -> None:
         """Take back what nobody waits for."""
-        while self._has_asked.wait() and self._end is None:
+        while self._has_asked.wait():
+            self._has_asked.clear()
+            # Only now, so that no end that comes in between is missed.
+            if self._end is not None:
+                return
             time.sleep(_LOOK_EVERY_S)
             asked = list(self._asked.items())
             gone = [number for number, question in asked if question.is_gone()]
             if gone:
                 self._give_up(gone)
-            self._has_asked.clear()
             if self._asked:
                 self._has_asked.set()
 

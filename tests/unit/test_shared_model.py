@@ -541,6 +541,27 @@ def test_threads_have_names(machine):
     assert not [name for name in names if name.startswith("Thread-")]
 
 
+def test_threads_end_with_their_connection(machine, monkeypatch):
+    """A death that is noticed between two looks after hang-ups ends who looks, too."""
+    before = set(threading.enumerate())
+    catalog, _, process = Scripted.followed(machine)
+    mine = {each.name: each for each in set(threading.enumerate()) - before}
+    looks, goes_on = threading.Event(), threading.Event()
+
+    def sleep(_):
+        looks.set()
+        assert goes_on.wait(PATIENCE_S)
+
+    monkeypatch.setattr("app.shared_model.channel.time", SimpleNamespace(sleep=sleep))
+    _send(catalog, 1.0)
+    assert looks.wait(PATIENCE_S)
+    process.die()
+    mine["answers"].join(PATIENCE_S)
+    goes_on.set()
+    mine["hang-ups"].join(PATIENCE_S)
+    assert not mine["hang-ups"].is_alive()
+
+
 def test_a_job_that_is_sent_into_a_death_gets_an_answer(machine):
     """Who sends before the death is noticed is refused, or told like the others."""
     catalog, _, process = Scripted.followed(machine)

@@ -128,11 +128,11 @@ class Line:
     def drop_dead(self, now: float) -> None:
         """Drop all dead jobs."""
         for client, jobs in list(self._jobs.items()):
-            dead = [job for job in jobs if job.drop_if_dead(now)]
-            for job in dead:
-                jobs.remove(job)
-                self._leave(client, job.rows - job.taken)
-            if not jobs:
+            alive = deque([job for job in jobs if not job.drop_if_dead(now)])
+            left = sum([job.rows - job.taken for job in alive])
+            self._leave(client, self.waiting[client] - left)
+            self._jobs[client] = alive
+            if not alive:
                 del self._jobs[client]
 
     def _leave(self, client: str, rows: int) -> None:

@@ -8,6 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from app.errors import QueueFull
+from app.serving.job import Job
 from app.serving.job_queue import JobQueue
 from app.serving.line import Line
 from app.serving.release import FixedTimeout
@@ -159,6 +160,27 @@ def test_dead_jobs_give_way_first():
     jobs.put_nowait(job(1, client="polite"))
     assert gone.is_answered()
     assert not any(one.is_answered() for one in flood)
+
+
+def test_the_dead_are_not_searched_for():
+    """Dropping dead jobs from among living ones compares no job with another."""
+    compared = []
+
+    class Compared(Job):
+        __hash__ = Job.__hash__
+
+        def __eq__(self, other):
+            compared.append(other)
+            return self is other
+
+    rows = {"input": np.zeros((1, 1), np.float32)}
+    line = Line()
+    for n in range(8):
+        line.add(Compared(rows, deadline=1000.0 + n % 2))
+    line.drop_dead(now=1000.0)
+    assert line.rows == line.waiting[""] == 4
+    assert not any(one.is_answered() for one in line)
+    assert not compared
 
 
 def test_lines_of_all_shapes_count_together():

@@ -12,6 +12,7 @@ _OUTLIER = 3.0
 class BatchTimes:
     """A line through rows and seconds in which older batches fade.
 
+    Where all are of one size, which shows no slope, it keeps the one that it had.
     Nexus (SOSP 2019) describes what the engine takes by the same line, and measures
     it before it serves. One thread feeds it, and others may read; without batching
     several feed it, and nobody reads.
@@ -40,8 +41,8 @@ class BatchTimes:
         self._covariance = (1 - _FADE) * (
             self._covariance + _FADE * from_rows * from_seconds
         )
-        is_known = self._variance > _LEAST_VARIANCE
-        self._slope = max(self._covariance / self._variance, 0.0) if is_known else 0.0
+        if self._variance > _LEAST_VARIANCE:
+            self._slope = max(self._covariance / self._variance, 0.0)
 
     def of(self, rows: int) -> float:
         """The seconds to expect of a batch; 0 before the first has run."""

@@ -39,6 +39,15 @@ def test_one_size_tells_no_slope():
     assert times.of(1) == times.of(64) == pytest.approx(0.3)
 
 
+def test_a_slope_is_kept_until_another_is_seen():
+    """After any number of batches of one row, large ones are expected as before."""
+    times = _taught(lambda n: 0.05 + 0.002 * n, [*_sizes(), *[1] * 500])
+    assert times.of(64) == pytest.approx(0.178, abs=0.002)
+    for rows in _sizes():
+        times.saw(rows, 0.05)
+    assert times.of(64) == pytest.approx(0.05, abs=0.002)
+
+
 def test_old_batches_fade():
     """When batches take twice as long, that is expected after twenty of them."""
     times = _taught(lambda n: 0.1, _sizes(50))

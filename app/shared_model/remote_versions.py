@@ -48,13 +48,13 @@ class RemoteVersions:
         if described == known:
             return
         # New, or replaced while another process kept it here.
-        self._runners[name, number] = runner, described
         observer = self._observe(name, str(number))
         served = snapshot.to_served(
             name, number, described, self._settings, runner, observer
         )
         with suppress(Stopping):
             self._catalog.add(served)
+            self._runners[name, number] = runner, described
 
     def leave(
         self, channel: Channel, name: str, serving: Sequence[int] = ()

@@ -34,7 +34,7 @@ from app.settings import Settings
 from app.settings.image_config import ImageClass, ImageConfig
 from app.settings.model_config import ModelConfig
 from app.shared_model import failures, snapshot
-from app.shared_model.channel import Channel
+from app.shared_model.channel import GONE, Channel
 from app.shared_model.connection import Connection
 from app.shared_model.frames import Frame, encode
 from app.shared_model.load import Load
@@ -619,6 +619,17 @@ def test_a_stop_answers_who_waits(machine):
         with pytest.raises(Stopping):
             model.runner.submit(job(1.0))
     process.die()
+
+
+def test_what_comes_at_a_stop_has_not_to_go(machine, caplog):
+    """A version that a closed catalog does not take is no fault as its process ends."""
+    catalog, _, process = Scripted.followed(machine)
+    catalog.close()
+    versions = {number: process.version("echo") for number in ("1", "2")}
+    process.say(2, versions)
+    process.die()
+    wait_until(lambda: caplog.messages, PATIENCE_S)
+    assert caplog.messages == [GONE]
 
 
 def test_who_hangs_up_is_not_waited_for(machine):

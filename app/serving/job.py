@@ -1,6 +1,5 @@
 """A job: one request's rows, from the request thread to the batch and back."""
 
-import itertools
 import threading
 import time
 from collections.abc import Callable, Sequence
@@ -15,7 +14,7 @@ from app.errors import Abandoned, Late
 # input's name, dtype and row shape.
 Key = tuple[str, tuple[tuple[str, np.dtype[np.generic], tuple[int, ...]], ...]]
 
-# How long those before a job, who are told first, may take.
+# How long it may take to tell a job whose answer is there.
 _TOLD_WITHIN_S = 1.0
 
 # Tells whoever waits for these answered jobs in no thread of their own; called with all
@@ -53,7 +52,6 @@ class Job:
         "_claim",
         "_error",
         "_finished_at",
-        "_next",
         "_parts",
         "_started_at",
         "client",
@@ -102,8 +100,7 @@ class Job:
         self._error: Exception | None = None
         self._batch_rows = 0
         self._started_at = self._finished_at = 0.0
-        # Whose thread to wake next; what to call instead, where none is in `wait`.
-        self._next: Job | None = None
+        # What to call, where no thread is in `wait`.
         self.wake: Wake | None = None
         # Taken by the first who answers, so that no second answer can follow.
         self._claim = threading.Lock()
@@ -122,10 +119,8 @@ class Job:
         if not self._answered.acquire(timeout=max(left_s, 0)):
             if self._claim.acquire(blocking=False):
                 raise Late("no answer was ready before the request's deadline")
-            # It is there, and its turn to be told is near.
+            # It is there, and about to be told.
             self._answered.acquire(timeout=_TOLD_WITHIN_S)
-        if self._next is not None:
-            self._next._answered.release()
         if self._error is not None:
             # A batch's jobs share one error object; each raises it afresh.
             raise self._error.with_traceback(None)
@@ -142,7 +137,7 @@ class Job:
         return (self._started_at or time.monotonic()) - self.enqueued_at
 
     def is_told(self) -> bool:
-        """Say whether `wait` would not block; for jobs that have a `wake`."""
+        """Say whether `wait` would not block."""
         return not self._answered.locked()
 
     def is_answered(self) -> bool:
@@ -185,24 +180,14 @@ class Job:
 
 
 def tell(jobs: Sequence[Job]) -> None:
-    """Wake those who wait for answered jobs, a batch of them in its order.
-
-    Of threads each wakes the next. All at once they would fight for the interpreter's
-    lock, and each switch between two of them takes longer than to encode a small
-    answer. An event loop is woken once for all its jobs.
-    """
-    by_wake: dict[Wake | None, list[Job]] = {}
+    """Wake those who wait for answered jobs; an event loop once for all of its own."""
+    by_wake: dict[Wake, list[Job]] = {}
     for job in jobs:
-        by_wake.setdefault(job.wake, []).append(job)
+        job._answered.release()
+        if job.wake is not None:
+            by_wake.setdefault(job.wake, []).append(job)
     for wake, told in by_wake.items():
-        if wake is None:
-            for job, following in itertools.pairwise(told):
-                job._next = following
-            told[0]._answered.release()
-        else:
-            for job in told:
-                job._answered.release()
-            wake(told)
+        wake(told)
 
 
 def _joined(by_start: dict[int, Tensors]) -> Tensors:

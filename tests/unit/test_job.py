@@ -189,8 +189,8 @@ def test_the_key_tells_what_may_share_a_batch(first, second, alike):
     assert (first.key == second.key) == alike
 
 
-def test_one_thread_wakes_the_next():
-    """All threads of a batch get their answers, though only the first was woken."""
+def test_all_threads_of_a_batch_are_told():
+    """Nobody has an answer before all are told, and then each has its own."""
     jobs = [job(value) for value in range(5)]
     answers = queue.SimpleQueue()
 
@@ -219,21 +219,15 @@ def test_who_gave_up_has_no_answer_to_pass_on():
 
 
 def test_who_is_late_gets_an_answer_that_is_about_to_be_told():
-    """Past its deadline a job whose answer is there waits for its turn to be told."""
-    late, following = job(1, deadline=time.monotonic() - 1), job(2)
-    for one in (late, following):
-        assert one.add(0, _outputs(7), 2, 0.0)
+    """Past its deadline a job whose answer is there waits to be told."""
+    late = job(1, deadline=time.monotonic() - 1)
+    assert late.add(0, _outputs(7), 2, 0.0)
     answers = queue.SimpleQueue()
-    threads = [
-        threading.Thread(target=lambda one=one: answers.put(one.wait()))
-        for one in (late, following)
-    ]
-    for thread in threads:
-        thread.start()
-    tell([late, following])
-    assert [answers.get(timeout=10).batch_rows for _ in threads] == [2, 2]
-    for thread in threads:
-        thread.join()
+    thread = threading.Thread(target=lambda: answers.put(late.wait()))
+    thread.start()
+    tell([late])
+    assert answers.get(timeout=10).batch_rows == 2
+    thread.join()
 
 
 def test_a_loop_is_woken_once_for_a_batch():
@@ -266,7 +260,7 @@ def test_a_failed_job_wakes_its_loop_once():
 
 
 def test_threads_and_loops_may_share_a_batch():
-    """Each loop is woken once for its own jobs, and threads wake one another."""
+    """Each loop is woken once for its own jobs, and no thread waits for another."""
     woken = {"a": [], "b": []}
     wakes = {"a": woken["a"].append, "b": woken["b"].append, "": None}
     jobs = {place: job(place) for place in range(6)}
@@ -275,5 +269,6 @@ def test_threads_and_loops_may_share_a_batch():
         assert one.add(0, _outputs(place), 6, 0.0)
     tell(list(jobs.values()))
     assert woken == {"a": [[jobs[0], jobs[1]]], "b": [[jobs[2], jobs[4]]]}
+    assert all(one.is_told() for one in jobs.values())
     for place in (3, 5):
         assert jobs[place].wait().outputs["output"].item() == place

@@ -147,7 +147,8 @@ def _timeout_s(exchange: Exchange, limit_ms: int) -> float:
     significant = text.lstrip("0")
     if not text.isascii() or not significant.isdigit():
         raise BadInput(
-            f"X-Request-Timeout-Ms: expected a whole number of ms, given {text[:40]!r}"
+            "X-Request-Timeout-Ms: expected a whole number of ms, 1 or more, given "
+            f"{text[:40]!r}"
         )
     # Shortened, as Python takes no more than 4300 digits.
     return min(int(significant[:18]), limit_ms) / 1000

@@ -547,7 +547,8 @@ def test_a_generous_timeout_changes_nothing(serve, given):
 def test_a_timeout_that_is_no_number_is_a_400(serve, given):
     """A timeout that is not a whole number of at least 1 ms is a 400 that shows it."""
     reply = _predict(serve(), ROW, headers={"X-Request-Timeout-Ms": given})
-    assert error(reply, 400).startswith("X-Request-Timeout-Ms: expected a whole")
+    wanted = "X-Request-Timeout-Ms: expected a whole number of ms, 1 or more, given "
+    assert error(reply, 400).startswith(wanted)
 
 
 # What is counted.

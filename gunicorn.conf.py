@@ -10,8 +10,10 @@ import logging
 import os
 import resource
 import shutil
+import signal
 import sys
 import tempfile
+import time
 from contextlib import contextmanager
 from functools import partial
 from pathlib import Path
@@ -45,6 +47,8 @@ worker_tmp_dir = _MEMORY_DIR if _is_memory else None
 _METRICS_DIR = "PROMETHEUS_MULTIPROC_DIR"
 # Below the half minute after which most supervisors take silence for death.
 _BACKLOG_WAIT_S = 20
+# Before the next look for a folder of models that is away.
+_LOOK_EVERY_S = 1
 
 
 def on_starting(server):
@@ -69,6 +73,8 @@ def on_starting(server):
     _keep_batching_parameters(settings.batching_parameters_file)
     _hand_over(os.environ[RUN_DIR], server.cfg)
     _choose_worker(server)
+    # For the hooks to come: the folder of models may be away by then.
+    server.basket = settings
 
 
 def when_ready(server):
@@ -94,9 +100,8 @@ def on_reload(server):
 
 def pre_fork(server, worker):
     """Choose the GPU of a process with models, while the living can be counted."""
-    settings = Settings.from_environment()
-    used = gpus.choose(settings.gpus, gpus.visible())
-    worker.model_processes = _model_processes(settings, used)
+    used = gpus.choose(server.basket.gpus, gpus.visible())
+    worker.model_processes = _model_processes(server.basket, used)
     living = server.WORKERS.values()
     # A re-executed master's clients have the workers of the old one.
     is_first = all(isinstance(each, ModelWorker) for each in living)
@@ -109,7 +114,7 @@ def pre_fork(server, worker):
 
 
 def post_fork(server, worker):
-    """Show the worker its GPU, and its log, before the application is imported."""
+    """Before the application is imported: a GPU, a log, and models to be read."""
     if isinstance(server.worker_class, Crew) and not isinstance(worker, ModelWorker):
         server.worker_class.let_go()
     _give_temporary_folder()
@@ -119,6 +124,7 @@ def post_fork(server, worker):
     log = logging.getLogger("app")
     log.handlers = server.log.error_log.handlers
     log.setLevel(server.log.error_log.level)
+    _await_models(server, worker)
 
 
 def post_worker_init(worker):
@@ -208,8 +214,8 @@ def _model_processes(settings, used):
 
 def _share_models(server):
     """Have Gunicorn keep model processes beside its workers."""
-    settings = Settings.from_environment()
-    processes = _model_processes(settings, gpus.choose(settings.gpus, gpus.visible()))
+    used = gpus.choose(server.basket.gpus, gpus.visible())
+    processes = _model_processes(server.basket, used)
     if not processes:
         return
     crew = Crew(server, server.worker_class, create_model_process, processes)
@@ -225,6 +231,25 @@ def _share_models(server):
     server.cfg.set("workers", server.cfg.workers + processes)
     server.num_workers = server.cfg.workers
     server.handle_ttou = partial(_leave_out_one, server, processes + 1)
+
+
+def _await_models(server, worker):
+    """Where others serve, wait while the folder of models can't be read.
+
+    A worker that fails before it listens would end them all.
+    """
+    folder, is_told = server.basket.model_dir, False
+    while worker.has_siblings and not os.access(folder, os.R_OK | os.X_OK):
+        if os.getppid() != worker.ppid:
+            sys.exit()
+        if not is_told:
+            is_told = True
+            server.log.warning("worker %s waits for %s", worker.pid, folder)
+            # It has the master's handlers yet, which only make a note.
+            for number in (signal.SIGTERM, signal.SIGINT, signal.SIGQUIT):
+                signal.signal(number, signal.SIG_DFL)
+        worker.notify()
+        time.sleep(_LOOK_EVERY_S)
 
 
 def _leave_out_one(server, least):

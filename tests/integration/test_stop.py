@@ -59,6 +59,22 @@ def test_workers_leave_the_port_to_the_next_master(tmp_path):
         wait_until(lambda: not lives(orphan), 10)
 
 
+def test_a_worker_is_killed_while_the_folder_of_models_is_away(tmp_path):
+    """The other one answers on, and a third takes its place when the folder is back."""
+    models, away = tmp_path / "models", tmp_path / "away"
+    folder = simulated_models(models, quick=QUICK)
+    with serving("--threads=4", "--workers=2", model_dir=folder) as server:
+        wait_until(lambda: server.loaded() == 2, 10)
+        models.rename(away)
+        os.kill(server.workers()[0], signal.SIGKILL)
+        wait_until(lambda: f"waits for {folder}" in server.log.read_text(), 10)
+        assert server.predict([[1.0] * 8]).status == 200
+        away.rename(models)
+        wait_until(lambda: server.loaded() == 3, 10)
+        assert len(server.workers()) == 2
+        assert server.predict([[1.0] * 8]).status == 200
+
+
 @pytest.mark.parametrize("program", PROGRAMS)
 def test_sigterm_answers_all_that_is_in_flight(tmp_path, program):
     """SIGTERM right after 50 clients sent a request ends in 50 answers and exit 0."""

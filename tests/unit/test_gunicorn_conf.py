@@ -5,6 +5,7 @@ import importlib.util
 import logging
 import os
 import resource
+import signal
 import tempfile
 from contextlib import contextmanager
 from functools import partial
@@ -16,6 +17,7 @@ from gunicorn.workers.gthread import ThreadWorker
 from gunicorn.workers.sync import SyncWorker
 
 from app import MODEL_SOCKETS, RUN_DIR, STUCK_DIR, gpus
+from app.settings import Settings
 from app.workers.in_turn import InTurnWorker
 from app.workers.strict import Strict
 
@@ -82,6 +84,13 @@ def _server(worker_class=SyncWorker, **cfg):
     )
 
 
+def _server_with_a_worker():
+    server = _server()
+    server.log.error_log = SimpleNamespace(handlers=[], level=logging.INFO)
+    server.WORKERS[9] = SimpleNamespace(gpu=None)
+    return server
+
+
 def _two_gpus(environment):
     there = (gpus.Gpu(0, "GPU-a", 8192), gpus.Gpu(1, "GPU-b", 8192))
     environment.setattr(gpus, "visible", lambda: there)
@@ -106,6 +115,7 @@ def test_workers_are_spread_over_gpus(conf, environment):
     """Each worker gets the GPU with the fewest living workers, and sees only that."""
     _two_gpus(environment)
     server = _server()
+    conf.on_starting(server)
     for pid in (10, 11, 12):
         worker = SimpleNamespace(pid=pid)
         conf.pre_fork(server, worker)
@@ -125,6 +135,7 @@ def test_wanted_gpus_are_used_alone(conf, environment):
     _two_gpus(environment)
     environment.setenv("BASKET_GPUS", "1")
     server = _server()
+    conf.on_starting(server)
     for pid in (10, 11):
         worker = SimpleNamespace(pid=pid)
         conf.pre_fork(server, worker)
@@ -145,6 +156,7 @@ def test_the_threaded_worker_is_replaced(conf, environment, hook):
     """Gunicorn's threaded worker gives way to ours, and others become strict."""
     threaded, plain = _server(ThreadWorker), _server(SyncWorker)
     for server in (threaded, plain):
+        server.basket = Settings.from_environment()
         getattr(conf, hook)(server)
     assert threaded.worker_class is InTurnWorker
     assert issubclass(plain.worker_class, Strict)
@@ -204,6 +216,39 @@ def test_a_folder_of_models_that_can_not_be_read_stops_the_start(
     text = f"not start: BASKET_MODEL_DIR='{tmp_path}': Permission denied"
     with pytest.raises(SystemExit, match=text):
         conf.on_starting(_server())
+
+
+def test_beside_others_a_worker_waits_for_the_folder_of_models(
+    conf, environment, tmp_path, caplog
+):
+    """It shows a heartbeat, can be ended, says once why it waits, and then goes on."""
+    models, away, shown, ending = tmp_path / "models", tmp_path / "away", [], []
+    models.mkdir()
+    environment.setenv("BASKET_MODEL_DIR", str(models))
+    server = _server_with_a_worker()
+    conf.on_starting(server)
+    models.rename(away)
+    environment.setattr(signal, "signal", lambda number, _: ending.append(number))
+    environment.setattr(
+        conf.time, "sleep", lambda _: len(shown) == 2 and away.rename(models)
+    )
+    worker = SimpleNamespace(pid=10, ppid=os.getppid(), notify=lambda: shown.append(1))
+    conf.pre_fork(server, worker)
+    conf.post_fork(server, worker)
+    assert len(shown) == 2
+    assert signal.SIGTERM in ending
+    assert caplog.messages == [f"worker 10 waits for {models}"]
+
+
+def test_a_worker_that_waits_ends_with_the_master(conf, environment, tmp_path):
+    """Where its parent is another one by now nobody would end it."""
+    server = _server_with_a_worker()
+    conf.on_starting(server)
+    environment.setattr(os, "access", lambda *_: False)
+    worker = SimpleNamespace(pid=10, ppid=-1)
+    conf.pre_fork(server, worker)
+    with pytest.raises(SystemExit):
+        conf.post_fork(server, worker)
 
 
 @pytest.mark.parametrize("name", ["PROMETHEUS_MULTIPROC_DIR", "--worker-tmp-dir"])

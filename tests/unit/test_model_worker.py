@@ -12,6 +12,7 @@ from gunicorn.config import Config
 from gunicorn.workers.sync import SyncWorker
 
 from app import MODEL_SOCKETS, RUN_DIR, gpus
+from app.settings import Settings
 from app.workers.model import Crew, ModelWorker
 
 CONFIG = Path(__file__).parents[2] / "gunicorn.conf.py"
@@ -104,6 +105,7 @@ def test_a_crew_listens_until_it_is_closed(crew):
 def test_each_model_worker_gets_a_gpu_and_web_workers_none(conf):
     """With two GPUs there are two model workers more, each on a GPU of its own."""
     server = Server(workers=3)
+    server.basket = Settings.from_environment()
     conf.when_ready(server)
     assert server.num_workers == server.cfg.workers == 5
     assert len(os.environ[MODEL_SOCKETS].splitlines()) == 2
@@ -122,6 +124,7 @@ def test_each_model_worker_gets_a_gpu_and_web_workers_none(conf):
 def test_a_reload_ends_the_model_workers_of_before(conf):
     """After a HUP the old model workers are the oldest, and their sockets go last."""
     server = Server(workers=1)
+    server.basket = Settings.from_environment()
     conf.when_ready(server)
     before = [server.spawn() for _ in range(3)]
     old = before[0].crew

@@ -5,7 +5,10 @@ loading then.
 """
 
 import os
+import signal
 import time
+from collections.abc import Sequence
+from queue import SimpleQueue
 from typing import Any
 
 from gunicorn.workers.base import Worker
@@ -24,13 +27,14 @@ def show_listening(worker: Worker) -> None:
 def keep_old_workers(server: Any) -> None:
     """In the master: have it end no worker before all that it makes next listen.
 
-    Any signal ends the wait: one to stop, or that of a new worker's death.
+    The death of one of these ends the wait, and so does a signal, as one to stop.
     """
     youngest = server.worker_age
 
     def manage_workers() -> None:
         del server.manage_workers
-        while server.SIG_QUEUE.empty() and _some_load(server, youngest):
+        new = [each for each in server.WORKERS.values() if each.age > youngest]
+        while _are_coming(new) and not _has_signal(server.SIG_QUEUE):
             server.murder_workers()
             time.sleep(_LOOK_EVERY_S)
         server.manage_workers()
@@ -38,9 +42,19 @@ def keep_old_workers(server: Any) -> None:
     server.manage_workers = manage_workers
 
 
-def _some_load(server: Any, youngest: int) -> bool:
-    return any(
-        worker.age > youngest and os.fstat(worker.tmp.fileno()).st_size == 0
-        for worker in server.WORKERS.values()
-        if not isinstance(worker, ModelWorker)
+def _has_signal(waiting: "SimpleQueue[int]") -> bool:
+    """Whether one waits that is of no worker's end; all are left there."""
+    numbers = [waiting.get() for _ in range(waiting.qsize())]
+    for number in numbers:
+        waiting.put(number)
+    return any(number != signal.SIGCHLD for number in numbers)
+
+
+def _are_coming(workers: Sequence[Any]) -> bool:
+    """Whether all of them live, and one for the web does not listen yet."""
+    how = os.WEXITED | os.WNOHANG | os.WNOWAIT
+    return all(os.waitid(os.P_PID, each.pid, how) is None for each in workers) and any(
+        os.fstat(each.tmp.fileno()).st_size == 0
+        for each in workers
+        if not isinstance(each, ModelWorker)
     )

@@ -213,6 +213,29 @@ def test_a_master_that_takes_over_loses_nobody(tmp_path, monkeypatch):
         wait_until(lambda: not pid.exists(), 30)
 
 
+def test_an_old_worker_that_ends_takes_no_other_with_it(tmp_path, monkeypatch):
+    """Of two old workers the second answers, until the new ones have their models."""
+    held_until = tmp_path / "go"
+    held_until.touch()
+    monkeypatch.setenv("HELD_UNTIL", str(held_until))
+    folder = simulated_models(tmp_path / "models", quick=QUICK)
+    args = ("--threads=8", "--workers=2")
+    with serving(*args, app="tests.support.held:app", model_dir=folder) as server:
+        before = server.workers()
+        held_until.unlink()
+        server.process.send_signal(signal.SIGHUP)
+        wait_until(lambda: len(set(server.workers()) - set(before)) == 2, 30)
+        os.kill(before[0], signal.SIGKILL)
+        for number in range(20):
+            assert server.predict([[float(number)] * 8]).status == 200
+            time.sleep(0.05)
+        assert before[1] in server.workers()
+        held_until.touch()
+        wait_until(lambda: set(before).isdisjoint(server.workers()), 30)
+        assert len(server.workers()) == 2
+        assert server.predict([[1.0] * 8]).status == 200
+
+
 def test_a_stop_is_not_kept_by_workers_that_load(tmp_path, monkeypatch):
     """SIGTERM ends a server whose new workers will never have loaded their models."""
     held_until = tmp_path / "go"

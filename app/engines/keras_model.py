@@ -92,9 +92,12 @@ def signature_of(model: keras.Model) -> Signature:
 
 def output_names(model: keras.Model) -> list[str]:
     """The names of a functional model's outputs, in the order of its flat output."""
-    if isinstance(model.output, dict):
+    outputs = model.output
+    if isinstance(outputs, dict) and not any(
+        map(keras.tree.is_nested, outputs.values())
+    ):
         # Keras flattens a dict in the order of its sorted keys.
-        return sorted(model.output)
+        return sorted(outputs)
     names = model.output_names
     if len(set(names)) == len(names):
         return list(names)

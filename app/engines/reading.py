@@ -2,6 +2,7 @@
 
 import logging
 import os
+import re
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
@@ -14,6 +15,10 @@ from app.errors import ModelLoadError, NotYetLoadable
 
 _log = logging.getLogger(__name__)
 _MOST_REASON = 300
+# How Keras tells of a layer's error: its class, and in bold the error's first line.
+_OF_LAYER = re.compile(
+    r"Exception encountered when calling (\w+)\.call\(\)\.\s+\x1b\[1m([^\x1b\n]*)"
+)
 _T = TypeVar("_T")
 
 
@@ -116,6 +121,15 @@ def first_line(error: BaseException) -> str:
     """The first line of what a framework raised; Keras quotes what it began with."""
     text = str(error).rpartition("Exception encountered: ")[2].strip()
     return (text or type(error).__name__).splitlines()[0][:_MOST_REASON]
+
+
+def layer_error(error: BaseException) -> str:
+    """What a layer raised, after the layer's class where Keras tells it."""
+    found = _OF_LAYER.findall(str(error))
+    if not found:
+        return in_one_line(error)
+    layer, text = found[-1]
+    return f"{layer}: {text}"[:_MOST_REASON]
 
 
 def in_one_line(error: BaseException) -> str:

@@ -7,6 +7,7 @@ import logging
 import os
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from typing import Any
 
 # Read by TensorFlow when it is imported.
 os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "2")
@@ -17,10 +18,17 @@ from tensorflow.python.eager import context
 from tensorflow.python.framework import ops
 
 from app import gpus
-from app.engines.base import DEFAULT_SIGNATURE, Array, Signature, Tensors
+from app.engines.base import (
+    DEFAULT_SIGNATURE,
+    Array,
+    Signature,
+    Tensors,
+    TensorSpec,
+)
 from app.engines.freezing import frozen, only_reads
 from app.engines.inline import Inline
-from app.errors import OutOfDeviceMemory
+from app.engines.reading import layer_error, row_spec
+from app.errors import ModelLoadError, OutOfDeviceMemory
 
 # tf, for modules that must not import it before the environment above is set.
 __all__ = [
@@ -41,14 +49,23 @@ class Function:
     call: Callable[..., Sequence[tf.Tensor]]
 
     def traced(self) -> tf.types.experimental.PolymorphicFunction:
-        """The graph: tensors in the signature's order to named ones, in its dtypes."""
+        """The graph: tensors in the signature's order to named ones.
+
+        Raises:
+            ModelLoadError: what it calls can't be traced.
+        """
 
         def call(*inputs: tf.Tensor) -> dict[str, tf.Tensor]:
             outputs = zip(self.signature.outputs, self.call(*inputs), strict=True)
-            return {spec.name: tf.cast(tensor, spec.dtype) for spec, tensor in outputs}
+            return {spec.name: _widened(tensor) for spec, tensor in outputs}
 
         function = tf.function(call, input_signature=self.input_specs())
-        function.get_concrete_function()
+        try:
+            function.get_concrete_function()
+        except Exception as error:  # a layer may raise anything
+            raise ModelLoadError(
+                f"can't be traced for any number of rows: {layer_error(error)}"
+            ) from error
         return function
 
     def input_specs(self) -> list[tf.TensorSpec]:
@@ -72,12 +89,16 @@ class TensorFlowEngine:
 
         Where one of them may change a variable, the others may read it, and it may
         keep the memory of what it is given: so none is frozen, and inputs are copied.
+
+        Raises:
+            ModelLoadError: one can't be traced, or gives what is no dense tensor.
         """
-        self.signatures: Mapping[str, Signature] = {
-            name: each.signature for name, each in functions.items()
-        }
         self.weight_bytes = weight_bytes
         traced = {name: function.traced() for name, function in functions.items()}
+        self.signatures: Mapping[str, Signature] = {
+            name: _as_traced(each.signature, traced[name])
+            for name, each in functions.items()
+        }
         has_state = not all(map(only_reads, traced.values()))
         self._tensor = tf.constant if has_state else _tensor
         self._computes = {
@@ -108,6 +129,33 @@ class TensorFlowEngine:
         for compute in computes.values():
             if isinstance(compute, Inline):
                 compute.close()
+
+
+def _widened(tensor: tf.Tensor) -> tf.Tensor:
+    return tf.cast(tensor, tf.float32) if tensor.dtype == tf.bfloat16 else tensor
+
+
+def _as_traced(
+    said: Signature, function: tf.types.experimental.PolymorphicFunction
+) -> Signature:
+    """The signature with outputs as the graph gives them.
+
+    Keras says int64 of a StringLookup's words, and uint32 of joined uint64.
+    """
+    found = function.get_concrete_function().structured_outputs
+    outputs = (_spec_as_traced(spec, found[spec.name]) for spec in said.outputs)
+    return Signature(said.inputs, tuple(outputs))
+
+
+def _spec_as_traced(said: TensorSpec, traced: Any) -> TensorSpec:
+    if not isinstance(traced, tf.Tensor):
+        raise ModelLoadError(f"output {said.name} is not one dense tensor")
+    try:
+        # Either may know sizes that the other leaves open.
+        shape = traced.shape.merge_with([None, *said.shape])
+    except ValueError:
+        shape = traced.shape
+    return row_spec(said.name, traced.dtype.name, shape.as_list()[1:])
 
 
 def _tensor(array: Array) -> tf.Tensor:

@@ -122,6 +122,86 @@ def test_several_inputs_and_outputs_keep_their_names(keras, reopened):
     np.testing.assert_array_equal(answer["difference"], np.full((3, 2), 3.0))
 
 
+def test_outputs_within_outputs_are_known_by_their_layers(keras, reopened):
+    """A dict that holds more than tensors names none; the last layers do."""
+    row = keras.Input((2,), name="row")
+    parts = {
+        name: keras.layers.Rescaling(scale, name=name)(row)
+        for scale, name in enumerate("cab")
+    }
+    outputs = {"two": [parts["c"], parts["a"]], "one": parts["b"]}
+    engine = reopened(keras.Model(row, outputs))
+    answer = engine.run({"row": np.ones((1, 2), np.float32)})
+    assert {name: rows.tolist() for name, rows in answer.items()} == {
+        "b": [[2, 2]],
+        "c": [[0, 0]],
+        "a": [[1, 1]],
+    }
+
+
+def _classes(keras):
+    number = keras.Input((1,), name="row", dtype="int64")
+    words = keras.layers.StringLookup(vocabulary=["tea", "milk"], invert=True)
+    return keras.Model(number, words(number))
+
+
+def _joined(keras):
+    row = keras.Input((1,), name="row", dtype="uint64")
+    return keras.Model(row, keras.ops.concatenate([row, row], axis=1))
+
+
+def _counted(keras):
+    words = keras.layers.TextVectorization(
+        vocabulary=["tea", "milk"], output_mode="count"
+    )
+    row = keras.Input((1,), name="row", dtype="string")
+    return keras.Model(row, words(row))
+
+
+@pytest.mark.parametrize(
+    ("make", "row", "dtype", "answer"),
+    [
+        (_classes, np.int64(2), "object", [b"milk"]),
+        (_joined, np.uint64(2**64 - 1), "uint64", [2**64 - 1, 2**64 - 1]),
+        (_counted, b"milk milk", "int64", [0, 0, 2]),
+    ],
+)
+def test_outputs_are_those_of_the_graph(keras, reopened, make, row, dtype, answer):
+    """What Keras says wrongly of an output is neither shown nor cast to."""
+    engine = reopened(make(keras))
+    (spec,) = engine.signatures["serving_default"].outputs
+    assert (spec.dtype.name, spec.shape) == (dtype, (len(answer),))
+    (input_,) = engine.signatures["serving_default"].inputs
+    (found,) = engine.run({"row": np.array([[row]], input_.dtype)}).values()
+    assert found.tolist() == [answer]
+
+
+@pytest.mark.parametrize("how", [{"ragged": True}, {"sparse": True}])
+def test_an_output_that_is_no_dense_tensor_is_refused(keras, reopened, how):
+    """A model that answers with ragged or sparse rows is refused by their name."""
+    mode = {"output_mode": "multi_hot"} if "sparse" in how else {}
+    words = keras.layers.TextVectorization(
+        vocabulary=["tea", "milk"], name="words", **mode, **how
+    )
+    row = keras.Input((), name="row", dtype="string")
+    with pytest.raises(ModelLoadError, match="output words is not one dense tensor"):
+        reopened(keras.Model(row, words(row)))
+
+
+def test_a_layer_that_needs_a_size_is_named(keras, reopened):
+    """Where Keras can't trace a layer, the error is the layer's, in one line."""
+    image = keras.Input((None, None, 3))
+    model = keras.Model(
+        image, keras.layers.UpSampling2D(interpolation="bilinear")(image)
+    )
+    with pytest.raises(ModelLoadError) as caught:
+        reopened(model)
+    assert str(caught.value).startswith(
+        "can't be traced for any number of rows: UpSampling2D: Using a symbolic"
+    )
+    assert "\n" not in str(caught.value)
+
+
 def test_free_sizes_stay_free(keras, reopened):
     """A dimension that the model leaves open takes any size."""
     row = keras.Input((None, 3), name="row")

@@ -123,15 +123,11 @@ def first_line(error: BaseException) -> str:
     return (text or type(error).__name__).splitlines()[0][:_MOST_REASON]
 
 
-def layer_error(error: BaseException) -> str:
-    """What a layer raised, after the layer's class where Keras tells it."""
-    found = _OF_LAYER.findall(str(error))
-    if not found:
-        return in_one_line(error)
-    layer, text = found[-1]
-    return f"{layer}: {text}"[:_MOST_REASON]
-
-
 def in_one_line(error: BaseException) -> str:
-    """What a framework raised, on one line and not too long."""
-    return " ".join(str(error).split())[:_MOST_REASON] or type(error).__name__
+    """What a framework raised, on one line and not too long.
+
+    Of a layer's error it is the layer's class and the first line.
+    """
+    of_layer = _OF_LAYER.findall(str(error))
+    text = ": ".join(of_layer[-1]) if of_layer else str(error)
+    return " ".join(text.split())[:_MOST_REASON] or type(error).__name__

@@ -19,6 +19,7 @@ import numpy as np
 
 from app.engines.base import Engine, Signature, Tensors, TensorSpec
 from app.engines.difference import scale, share
+from app.engines.reading import in_one_line
 from app.errors import ModelLoadError
 
 _log = logging.getLogger(__name__)
@@ -56,7 +57,7 @@ class Reference:
             given = engine.run(self.rows)
         except Exception as error:  # a model may raise anything
             raise ModelLoadError(
-                f"fails on random rows that TensorFlow computes: {error}"
+                f"fails on random rows that TensorFlow computes: {in_one_line(error)}"
             ) from error
         shares = {
             name: share(wanted, given[name], scale([wanted]))

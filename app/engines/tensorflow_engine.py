@@ -27,7 +27,7 @@ from app.engines.base import (
 )
 from app.engines.freezing import frozen, only_reads
 from app.engines.inline import Inline
-from app.engines.reading import layer_error, row_spec
+from app.engines.reading import in_one_line, row_spec
 from app.errors import ModelLoadError, OutOfDeviceMemory
 
 # tf, for modules that must not import it before the environment above is set.
@@ -64,7 +64,7 @@ class Function:
             function.get_concrete_function()
         except Exception as error:  # a layer may raise anything
             raise ModelLoadError(
-                f"can't be traced for any number of rows: {layer_error(error)}"
+                f"can't be traced for any number of rows: {in_one_line(error)}"
             ) from error
         return function
 

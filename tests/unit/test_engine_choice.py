@@ -178,14 +178,31 @@ def test_other_answers_are_refused(changed, text):
     assert str(raised.value).startswith(text)
 
 
-def test_an_engine_that_fails_is_refused():
-    """An engine that can't compute what TensorFlow can is refused with its reason."""
+@pytest.mark.parametrize(
+    ("text", "reason"),
+    [
+        ("no such kernel", "no such kernel"),
+        (
+            "Exception encountered when calling Norm.call().\n\n\x1b[1mNo [-1].\nAt:"
+            "\x1b[0m\n\nArguments received by Norm.call():\n  - x=jnp.ndarray",
+            "Norm: No [-1].",
+        ),
+    ],
+)
+def test_an_engine_that_fails_is_refused(text, reason):
+    """An engine that can't compute what TensorFlow can is refused with its reason.
+
+    Of what Keras writes of a layer that is its class and the first line.
+    """
 
     def fail(_):
-        raise RuntimeError("no such kernel")
+        raise RuntimeError(text)
 
-    with pytest.raises(ModelLoadError, match="no such kernel"):
+    with pytest.raises(ModelLoadError) as raised:
         _reference().check(Computes(fail, SIGNATURE))
+    assert str(raised.value) == (
+        f"fails on random rows that TensorFlow computes: {reason}"
+    )
 
 
 def test_a_reference_crosses_as_it_is(tmp_path):

@@ -4,23 +4,19 @@ Threads, workers and address are left to the command line and to Gunicorn's own
 defaults: `gunicorn wsgi:app` is one sync worker, `--threads=20` lets batches form.
 """
 
-import atexit
 import itertools
 import logging
 import os
 import resource
-import shutil
 import signal
 import sys
-import tempfile
 import time
 from contextlib import contextmanager
 from functools import partial
-from pathlib import Path
 
 from gunicorn.workers.gthread import ThreadWorker
 
-from app import MODEL_SOCKETS, RUN_DIR, STUCK_DIR, advice, create_model_process, gpus
+from app import MODEL_SOCKETS, STUCK_DIR, advice, create_model_process, gpus, run_dir
 from app.errors import SettingsError
 from app.settings import Settings, unknown_variables
 from app.workers.in_turn import InTurnWorker
@@ -38,40 +34,43 @@ control_socket_disable = True
 # Else a client of a proxy on this machine could say that a path is another one, past
 # whatever the proxy keeps inside: not each proxy drops a SCRIPT_NAME among the headers.
 forwarder_headers = ""
-# For heartbeats, and for what the workers share. In memory, where TMPDIR does not say
-# otherwise: on a disk that is full, the first thing that a worker counts would end it.
-_MEMORY_DIR = "/dev/shm"  # noqa: S108
-_is_memory = "TMPDIR" not in os.environ and os.access(_MEMORY_DIR, os.W_OK)
-worker_tmp_dir = _MEMORY_DIR if _is_memory else None
+# For heartbeats, and for what the workers share.
+worker_tmp_dir = run_dir.in_memory()
 
-_METRICS_DIR = "PROMETHEUS_MULTIPROC_DIR"
 # Below the half minute after which most supervisors take silence for death.
 _BACKLOG_WAIT_S = 20
 # Before the next look for a folder of models that is away.
 _LOOK_EVERY_S = 1
 
 
+@contextmanager
+def _start():
+    """End the server where a setting is wrong."""
+    try:
+        yield
+    except SettingsError as error:
+        sys.exit(f"Basket does not start: {error}")
+
+
+@_start()
 def on_starting(server):
     """Refuse settings that can't be, then make room for what the workers share."""
     server.environ_at_start = server.cfg.env_orig
-    try:
-        settings = Settings.from_environment()
-        if server.cfg.preload_app:
-            raise SettingsError("--preload: a model does not survive the fork")
-        used = gpus.choose(settings.gpus, gpus.visible())
-        processes = _model_processes(settings, used) or server.cfg.workers
-        gpus.check_shares(processes, used, settings.gpu_memory_fraction)
-    except SettingsError as error:
-        sys.exit(f"Basket does not start: {error}")
-    with _usable("BASKET_MODEL_DIR", settings.model_dir):
+    settings = Settings.from_environment()
+    if server.cfg.preload_app:
+        raise SettingsError("--preload: a model does not survive the fork")
+    used = gpus.choose(settings.gpus, gpus.visible())
+    processes = _model_processes(settings, used) or server.cfg.workers
+    gpus.check_shares(processes, used, settings.gpu_memory_fraction)
+    with run_dir.usable("BASKET_MODEL_DIR", settings.model_dir):
         os.listdir(settings.model_dir)
     for line in advice.lines(settings, used, _at_a_time(server, settings)):
         server.log.info(line)
     for line in (*unknown_variables(), *_on_open_files(server)):
         server.log.warning(line)
-    _prepare_run_dir(server.cfg.worker_tmp_dir, reexecuted=server.master_pid != 0)
-    _keep_batching_parameters(settings.batching_parameters_file)
-    _hand_over(os.environ[RUN_DIR], server.cfg)
+    run_dir.make(server.cfg.worker_tmp_dir, reexecuted=server.master_pid != 0)
+    run_dir.keep_batching_parameters(settings.batching_parameters_file)
+    run_dir.hand_over(server.cfg.uid, server.cfg.gid)
     _choose_worker(server)
     # For the hooks to come: the folder of models may be away by then.
     server.basket = settings
@@ -117,7 +116,7 @@ def post_fork(server, worker):
     """Before the application is imported: a GPU, a log, and models to be read."""
     if isinstance(server.worker_class, Crew) and not isinstance(worker, ModelWorker):
         server.worker_class.let_go()
-    _give_temporary_folder()
+    run_dir.be_temporary_folder()
     if worker.gpu is not None:
         gpus.pin(worker.gpu)
         server.log.info("worker %s uses GPU %s", worker.pid, worker.gpu)
@@ -157,23 +156,13 @@ def child_exit(server, worker):
     from prometheus_client import multiprocess
 
     multiprocess.mark_process_dead(worker.pid)
-    note = Path(os.environ[RUN_DIR], STUCK_DIR, str(worker.pid))
-    note.unlink(missing_ok=True)
+    stuck = run_dir.shared(STUCK_DIR)
+    (stuck / str(worker.pid)).unlink(missing_ok=True)
     if isinstance(worker, ModelWorker) and worker.crew is not server.worker_class:
         # A reload has put another crew in the place of this worker's.
         others = [getattr(each, "crew", None) for each in server.WORKERS.values()]
         if worker.crew not in others:
             worker.crew.close()
-
-
-@contextmanager
-def _usable(setting, value):
-    """End the start where the system fails, with what the setting says."""
-    try:
-        yield
-    except OSError as error:
-        reason = error.strerror or error
-        sys.exit(f"Basket does not start: {setting}={str(value or '')!r}: {reason}")
 
 
 def _choose_worker(server):
@@ -212,6 +201,7 @@ def _model_processes(settings, used):
     return max(len(used), 1) if settings.model_process == "shared" else 0
 
 
+@_start()
 def _share_models(server):
     """Have Gunicorn keep model processes beside its workers."""
     used = gpus.choose(server.basket.gpus, gpus.visible())
@@ -219,9 +209,9 @@ def _share_models(server):
     if not processes:
         return
     crew = Crew(server, server.worker_class, create_model_process, processes)
-    with _usable("--worker-tmp-dir", server.cfg.worker_tmp_dir):
-        paths = crew.open(os.environ[RUN_DIR])
-    _hand_over(Path(paths[0]).parent, server.cfg)
+    with run_dir.usable("--worker-tmp-dir", server.cfg.worker_tmp_dir):
+        paths = crew.open(os.environ[run_dir.RUN_DIR])
+    run_dir.hand_over(server.cfg.uid, server.cfg.gid)
     os.environ[MODEL_SOCKETS] = "\n".join(paths)
     # Those of before a reload go first.
     for worker in server.WORKERS.values():
@@ -256,58 +246,3 @@ def _leave_out_one(server, least):
     """At TTOU: have one web worker less, down to one; Gunicorn counts all as such."""
     if server.num_workers > least:
         type(server).handle_ttou(server)
-
-
-def _prepare_run_dir(parent, *, reexecuted):
-    """Make what the workers share, in a folder there; None: in TMPDIR.
-
-    A re-executed master begins with the environment of the start, and so with a
-    folder of its own; but one for the metrics that the user named is the old one's too.
-    """
-    with _usable("--worker-tmp-dir", parent):
-        run_dir = tempfile.mkdtemp(prefix="basket-", dir=parent)
-    # Gunicorn's own hook is not called where a start fails.
-    atexit.register(_remove, run_dir, os.getpid())
-    os.environ[RUN_DIR] = run_dir
-    os.environ.setdefault(_METRICS_DIR, f"{run_dir}/metrics")
-    folder = Path(os.environ[_METRICS_DIR])
-    with _usable(_METRICS_DIR, folder):
-        folder.mkdir(parents=True, exist_ok=True)
-        tempfile.TemporaryFile(dir=folder).close()
-        if not reexecuted:
-            for file in folder.glob("*.db"):
-                file.unlink()
-
-
-def _give_temporary_folder():
-    """Where all but memory is read-only: TensorFlow wants one to be imported."""
-    try:
-        tempfile.gettempdir()
-    except FileNotFoundError:
-        os.environ["TMPDIR"] = os.environ[RUN_DIR]
-
-
-def _hand_over(folder, cfg):
-    """Give the user that workers run as what the master has made for them."""
-    if (cfg.uid, cfg.gid) == (os.geteuid(), os.getegid()):
-        return
-    with _usable("--user", cfg.uid):
-        for path in (folder, *Path(folder).rglob("*")):
-            os.chown(path, cfg.uid, cfg.gid)
-
-
-def _remove(folder, owner):
-    """Remove a folder at the end of the process that has made it.
-
-    Workers, which are forked from that, end in the same way.
-    """
-    if os.getpid() == owner:
-        shutil.rmtree(folder, ignore_errors=True)
-
-
-def _keep_batching_parameters(file):
-    """Show the workers a copy, so that those to come read what was checked here."""
-    copy = Path(os.environ[RUN_DIR], "batching_parameters")
-    if file not in (None, copy):
-        shutil.copyfile(file, copy)
-        os.environ["BASKET_BATCHING_PARAMETERS_FILE"] = str(copy)

@@ -8,9 +8,10 @@ import logging
 import os
 import sys
 
-from app import RUN_DIR, create_app, granian
+from app import create_app, granian
 from app.errors import SettingsError
 from app.granian import start, stop
+from app.run_dir import RUN_DIR
 
 _AT_COMMAND_LINE = "FLASK_RUN_FROM_CLI" in os.environ
 

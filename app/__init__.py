@@ -5,8 +5,9 @@
 
 import os
 import socket
-from pathlib import Path
 from typing import TYPE_CHECKING
+
+from app import run_dir
 
 if TYPE_CHECKING:
     from app.api.application import Application
@@ -18,11 +19,9 @@ if TYPE_CHECKING:
     from app.shared_model.process import ModelProcess
 
 
-# Where a server's workers share files; set by the server, and no setting.
-RUN_DIR = "_BASKET_RUN_DIR"
-# The folder in it where processes note what is stuck, by their numbers.
+# Where processes note what is stuck, by their numbers, in the folder that they share.
 STUCK_DIR = "stuck"
-# Where model processes listen, set likewise; empty: there are none.
+# Where model processes listen; set by the server, and no setting. Empty: nowhere.
 MODEL_SOCKETS = "_BASKET_MODEL_SOCKETS"
 
 
@@ -90,14 +89,16 @@ def _loader(settings: "Settings", catalog: "Catalog") -> "Loader":
     from app.serving.unloaded import Unloaded
     from app.telemetry import ModelMetrics
 
-    unloaded = Unloaded(_shared("unloaded"))
+    unloaded = Unloaded(run_dir.shared("unloaded"))
     return Loader(settings, catalog, Opener(ModelMetrics), unloaded)
 
 
 def _health(settings: "Settings", catalog: "Catalog") -> "Health":
     from app.serving.health import Health
 
-    return Health(catalog, settings.request_timeout_ms / 1000, _shared(STUCK_DIR))
+    return Health(
+        catalog, settings.request_timeout_ms / 1000, run_dir.shared(STUCK_DIR)
+    )
 
 
 def install_api(
@@ -128,9 +129,3 @@ def install_api(
         operations_blueprint(catalog, health),
     ):
         app.register_blueprint(blueprint)
-
-
-def _shared(name: str) -> "Path | None":
-    """A folder that the server's workers share; None: nobody has made one."""
-    run_dir = os.environ.get(RUN_DIR)
-    return Path(run_dir) / name if run_dir else None

@@ -15,6 +15,7 @@ ALLOWED = {
     "app.settings": ("app.settings", "app.errors"),
     "app.gpus": ("app.errors",),
     "app.advice": ("app.settings",),
+    "app.run_dir": ("app.errors",),
     "app.granian": (
         *("app.granian", "app.api", "app.serving.job"),
         *("app.advice", "app.errors", "app.gpus", "app.settings"),

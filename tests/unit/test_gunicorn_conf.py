@@ -16,7 +16,8 @@ import pytest
 from gunicorn.workers.gthread import ThreadWorker
 from gunicorn.workers.sync import SyncWorker
 
-from app import MODEL_SOCKETS, RUN_DIR, STUCK_DIR, gpus
+from app import MODEL_SOCKETS, STUCK_DIR, gpus, run_dir
+from app.run_dir import RUN_DIR
 from app.settings import Settings
 from app.workers.in_turn import InTurnWorker
 from app.workers.strict import Strict
@@ -271,7 +272,7 @@ def test_a_folder_that_can_not_be_written_stops_the_start(
 
 def test_a_folder_for_metrics_that_takes_no_file_stops_the_start(conf, environment):
     """A folder that is there is tried before a worker needs it."""
-    environment.setattr(conf.tempfile, "TemporaryFile", lambda **_: _denied())
+    environment.setattr(run_dir.tempfile, "TemporaryFile", lambda **_: _denied())
     text = "PROMETHEUS_MULTIPROC_DIR='.*metrics': Permission denied"
     with pytest.raises(SystemExit, match=text), _process(environment):
         conf.on_starting(_server())
@@ -282,10 +283,31 @@ def test_what_workers_share_is_in_memory_unless_told_otherwise(
     environment, temporary, expected
 ):
     """Without TMPDIR, heartbeats and metrics are in memory, where no disk gets full."""
-    environment.setenv("TMPDIR", "")
-    environment.delenv("TMPDIR")
+    for name in ("TMPDIR", "XDG_SESSION_ID"):
+        environment.delenv(name, raising=False)
     if temporary:
         environment.setenv("TMPDIR", temporary)
+    assert _read().worker_tmp_dir == expected
+
+
+@pytest.mark.parametrize(
+    ("uid", "session", "expected"),
+    [
+        (0, {"XDG_SESSION_ID": "1"}, "/dev/shm"),
+        (999, {"XDG_SESSION_ID": "1"}, "/dev/shm"),
+        (1000, {"XDG_SESSION_ID": "1"}, None),
+        (1000, {}, "/dev/shm"),
+    ],
+)
+def test_what_workers_share_stays_when_a_user_logs_out(
+    environment, uid, session, expected
+):
+    """Who has logged in has it elsewhere, as systemd would remove it from memory."""
+    for name in ("TMPDIR", "XDG_SESSION_ID"):
+        environment.delenv(name, raising=False)
+    for name, value in session.items():
+        environment.setenv(name, value)
+    environment.setattr(os, "geteuid", lambda: uid)
     assert _read().worker_tmp_dir == expected
 
 
@@ -299,7 +321,8 @@ def test_a_worker_has_a_temporary_folder_where_the_system_has_none(conf, environ
     """With a read-only root its TMPDIR is the folder in memory; else it is left."""
     environment.setenv("TMPDIR", "")
     environment.setattr(tempfile, "tempdir", None)
-    server, worker = _server(), SimpleNamespace(pid=1, gpu=None)
+    server = _server()
+    worker = SimpleNamespace(pid=1, gpu=None, has_siblings=False)
     server.log.error_log = SimpleNamespace(handlers=[], level=logging.INFO)
     with _process(environment):
         conf.on_starting(server)

@@ -11,7 +11,8 @@ import pytest
 from gunicorn.config import Config
 from gunicorn.workers.sync import SyncWorker
 
-from app import MODEL_SOCKETS, RUN_DIR, gpus
+from app import MODEL_SOCKETS, gpus
+from app.run_dir import RUN_DIR
 from app.settings import Settings
 from app.workers.model import Crew, ModelWorker
 
@@ -27,7 +28,8 @@ class Server:
         self.num_workers = workers
         self.worker_class = SyncWorker
         self.WORKERS = {}
-        self.worker_age = 0
+        self.worker_age = self.master_pid = 0
+        self.environ_at_start = {}
         self.made = []
         self.log = logging.getLogger("test")
 

@@ -84,13 +84,15 @@ def create_model_process(listener: socket.socket) -> "ModelProcess":
 
 
 def _loader(settings: "Settings", catalog: "Catalog") -> "Loader":
+    from app.serving.attempts import Attempts
     from app.serving.loader import Loader
     from app.serving.opening import Opener
     from app.serving.unloaded import Unloaded
     from app.telemetry import ModelMetrics
 
     unloaded = Unloaded(run_dir.shared("unloaded"))
-    return Loader(settings, catalog, Opener(ModelMetrics), unloaded)
+    attempts = Attempts(run_dir.shared("loading"))
+    return Loader(settings, catalog, Opener(ModelMetrics), unloaded, attempts)
 
 
 def _health(settings: "Settings", catalog: "Catalog") -> "Health":

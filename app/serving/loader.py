@@ -13,6 +13,7 @@ from collections.abc import Collection
 from pathlib import Path
 
 from app.errors import Late, ModelFailed, NotReady, Stopping, UnknownModel
+from app.serving.attempts import Attempts
 from app.serving.catalog import Catalog
 from app.serving.opening import Opener
 from app.serving.reconciler import Reconciler, close
@@ -33,6 +34,7 @@ class Loader:
         catalog: Catalog,
         opener: Opener,
         unloaded: Unloaded,
+        attempts: Attempts,
         scan_every_s: float | None = SCAN_EVERY_S,
     ) -> None:
         """Store the parts; with `scan_every_s` None only `rescan` looks again."""
@@ -41,7 +43,7 @@ class Loader:
         self._unloaded = unloaded
         self._scan_every_s = scan_every_s
         self._reconciler = Reconciler(
-            catalog, opener, drain_s=settings.request_timeout_ms / 1000
+            catalog, opener, attempts, drain_s=settings.request_timeout_ms / 1000
         )
         self._stopping = False
         # What is wrong with the folder of models as a whole.

@@ -6,6 +6,7 @@ from collections.abc import Iterator, Set
 from typing import NamedTuple
 
 from app.errors import ModelLoadError, NotYetLoadable, SettingsError, Stopping
+from app.serving.attempts import Attempts
 from app.serving.catalog import Catalog
 from app.serving.garbage import collect_and_freeze
 from app.serving.opening import Opener
@@ -51,10 +52,13 @@ class Reconciler:
     version that fails leaves the one before it in place. Used by one thread.
     """
 
-    def __init__(self, catalog: Catalog, opener: Opener, drain_s: float) -> None:
+    def __init__(
+        self, catalog: Catalog, opener: Opener, attempts: Attempts, drain_s: float
+    ) -> None:
         """Store the parts; `drain_s` bounds how long a replaced version is kept."""
         self._catalog = catalog
         self._opener = opener
+        self._attempts = attempts
         self._drain_s = drain_s
         # Versions that could not be loaded, as their folders were then.
         self._broken: dict[tuple[str, int], Fingerprint] = {}
@@ -109,6 +113,7 @@ class Reconciler:
 
     def retry(self, name: str) -> None:
         """Try the model's broken versions again, although they have not changed."""
+        self._attempts.forget(name)
         for known in (self._broken, self._awaited):
             for key in [key for key in known if key[0] == name]:
                 del known[key]
@@ -139,7 +144,8 @@ class Reconciler:
         looks = content(place)
         began_at = time.monotonic()
         try:
-            served = self._opener.open(name, version, place, config)
+            with self._attempts.under_way(name, version, looks.files):
+                served = self._opener.open(name, version, place, config)
         except BaseException as error:  # a model may raise anything
             self._broken[name, version] = looks.files
             reason = f"failed to load ({type(error).__name__})"

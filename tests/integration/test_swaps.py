@@ -114,14 +114,37 @@ def _remove(version: Path) -> None:
     version.rmdir()
 
 
+def _new_version(folder: Path) -> None:
+    """Make a version 2 of a simulated model as 1 is."""
+    (folder / "2").mkdir()
+    simulation = folder / "1" / "simulated.json"
+    (folder / "2" / "simulated.json").write_bytes(simulation.read_bytes())
+
+
+def test_a_version_that_ends_its_process_is_left_alone(tmp_path):
+    """After its load has ended two processes, the version before it serves again."""
+    models = simulated_models(
+        tmp_path, till={"base_ms": 0, "input_shape": [1], "outputs": 1}
+    )
+    deadly = "tests.support.deadly:app"
+    with serving("--threads=4", app=deadly, model_dir=models) as server:
+        assert server.predict([[1]]).status == 200
+        _new_version(tmp_path / "till")
+        ended = "model till 2 is not served: ended its process 2 times"
+        wait_until(lambda: ended in server.log.read_text(), 60)
+        wait_until(lambda: server.request("GET", "/readyz").status == 200, 30)
+        assert server.predict([[1]]).headers["X-Model-Version"] == "1"
+        (problem,) = server.request("GET", "/readyz").json()["problems"]["till"]
+        assert problem.startswith("version 2: ended its process 2 times")
+        assert server.log.read_text().count(ended) == 1
+
+
 def test_traffic_is_split_and_a_client_stays(tmp_path):
     """A 90/10 split over 10,000 requests is within 1 point, and clients stay."""
     models = simulated_models(
         tmp_path, till={"base_ms": 0, "input_shape": [1], "outputs": 1}
     )
-    (tmp_path / "till" / "2").mkdir()
-    simulation = tmp_path / "till" / "1" / "simulated.json"
-    (tmp_path / "till" / "2" / "simulated.json").write_bytes(simulation.read_bytes())
+    _new_version(tmp_path / "till")
     (tmp_path / "till" / "basket.toml").write_text(
         "[labels]\nstable = 1\ncanary = 2\n[traffic]\nstable = 90\ncanary = 10\n"
     )

@@ -27,7 +27,7 @@ ALLOWED = {
     ),
     "app.serving": (
         *("app.serving", "app.engines", "app.errors", "app.memory"),
-        "app.settings",
+        *("app.pids", "app.settings"),
     ),
     "app.shared_model": (
         *("app.shared_model", "app.serving", "app.engines.base", "app.errors"),

@@ -16,6 +16,7 @@ from app.errors import (
     Stopping,
     UnknownModel,
 )
+from app.serving.attempts import Attempts
 from app.serving.catalog import Catalog
 from app.serving.loader import Loader
 from app.serving.opening import Opener
@@ -49,6 +50,7 @@ class Loading:
             self.catalog,
             Opener(self.observe, self.open),
             self.unloaded,
+            Attempts(None),
             scan_every_s=None,
         )
 

@@ -23,6 +23,7 @@ from app.errors import (
     Stopping,
     TooLarge,
 )
+from app.serving.attempts import Attempts
 from app.serving.catalog import Catalog
 from app.serving.health import Health
 from app.serving.loader import Loader
@@ -75,7 +76,12 @@ class Machine:
         self.catalog = PublishedCatalog(self.settings)
         opener = Opener(lambda *_: Notes(), self._open)
         self.loader = Loader(
-            self.settings, self.catalog, opener, Unloaded(), scan_every_s=None
+            self.settings,
+            self.catalog,
+            opener,
+            Unloaded(),
+            Attempts(None),
+            scan_every_s=None,
         )
         health = Health(self.catalog, self.settings.request_timeout_ms / 1000)
         process = ModelProcess(self.catalog, self.loader, self.listener, health)

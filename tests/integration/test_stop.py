@@ -157,15 +157,25 @@ def test_whoever_was_told_to_send_again_is_answered(tmp_path):
         in_parallel(lambda place: work(place) if place else reload(place), 9)
 
 
+@pytest.fixture
+def held_until(tmp_path, monkeypatch):
+    """A file that is there; while it is not, no model is loaded by `_held`'s server."""
+    file = tmp_path / "go"
+    file.touch()
+    monkeypatch.setenv("HELD_UNTIL", str(file))
+    return file
+
+
+def _held(held_until, *args):
+    folder = simulated_models(held_until.parent / "models", quick=QUICK)
+    app = "tests.support.held:app"
+    return serving("--threads=8", *args, app=app, model_dir=folder)
+
+
 @pytest.mark.parametrize("workers", [1, 2])
-def test_nobody_waits_for_new_workers_to_load(tmp_path, monkeypatch, workers):
+def test_nobody_waits_for_new_workers_to_load(held_until, workers):
     """After a HUP the old workers answer until the new ones have their models."""
-    held_until = tmp_path / "go"
-    held_until.touch()
-    monkeypatch.setenv("HELD_UNTIL", str(held_until))
-    folder = simulated_models(tmp_path / "models", quick=QUICK)
-    args = ("--threads=8", f"--workers={workers}")
-    with serving(*args, app="tests.support.held:app", model_dir=folder) as server:
+    with _held(held_until, f"--workers={workers}") as server:
         before = set(server.workers())
         held_until.unlink()
         server.process.send_signal(signal.SIGHUP)
@@ -178,17 +188,10 @@ def test_nobody_waits_for_new_workers_to_load(tmp_path, monkeypatch, workers):
         assert server.predict([[1.0] * 8]).status == 200
 
 
-def test_a_master_that_takes_over_loses_nobody(tmp_path, monkeypatch):
-    """USR2's workers listen with their models, and count on when the old master ends.
-
-    Also after a HUP, which shows the old master its own environment as the first one.
-    """
-    held_until, pid = tmp_path / "go", tmp_path / "pid"
-    held_until.touch()
-    monkeypatch.setenv("HELD_UNTIL", str(held_until))
-    folder = simulated_models(tmp_path / "models", quick=QUICK)
-    args = ("--threads=8", f"--pid={pid}")
-    with serving(*args, app="tests.support.held:app", model_dir=folder) as server:
+def test_a_master_that_takes_over_loses_nobody(held_until, tmp_path):
+    """USR2's workers listen with their models, and count on alone, after a HUP too."""
+    pid = tmp_path / "pid"
+    with _held(held_until, f"--pid={pid}") as server:
         before = set(server.workers())
         server.process.send_signal(signal.SIGHUP)
         wait_until(lambda: before.isdisjoint(server.workers()), 30)
@@ -213,22 +216,17 @@ def test_a_master_that_takes_over_loses_nobody(tmp_path, monkeypatch):
         wait_until(lambda: not pid.exists(), 30)
 
 
-def test_an_old_worker_that_ends_takes_no_other_with_it(tmp_path, monkeypatch):
+def test_an_old_worker_that_ends_takes_no_other_with_it(held_until):
     """Of two old workers the second answers, until the new ones have their models."""
-    held_until = tmp_path / "go"
-    held_until.touch()
-    monkeypatch.setenv("HELD_UNTIL", str(held_until))
-    folder = simulated_models(tmp_path / "models", quick=QUICK)
-    args = ("--threads=8", "--workers=2")
-    with serving(*args, app="tests.support.held:app", model_dir=folder) as server:
+    with _held(held_until, "--workers=2") as server:
         before = server.workers()
         held_until.unlink()
         server.process.send_signal(signal.SIGHUP)
         wait_until(lambda: len(set(server.workers()) - set(before)) == 2, 30)
         os.kill(before[0], signal.SIGKILL)
-        for number in range(20):
+        # For longer than the master takes to notice.
+        for number in range(200):
             assert server.predict([[float(number)] * 8]).status == 200
-            time.sleep(0.05)
         assert before[1] in server.workers()
         held_until.touch()
         wait_until(lambda: set(before).isdisjoint(server.workers()), 30)
@@ -236,15 +234,9 @@ def test_an_old_worker_that_ends_takes_no_other_with_it(tmp_path, monkeypatch):
         assert server.predict([[1.0] * 8]).status == 200
 
 
-def test_a_stop_is_not_kept_by_workers_that_load(tmp_path, monkeypatch):
+def test_a_stop_is_not_kept_by_workers_that_load(held_until):
     """SIGTERM ends a server whose new workers will never have loaded their models."""
-    held_until = tmp_path / "go"
-    held_until.touch()
-    monkeypatch.setenv("HELD_UNTIL", str(held_until))
-    folder = simulated_models(tmp_path / "models", quick=QUICK)
-    with serving(
-        "--threads=8", app="tests.support.held:app", model_dir=folder
-    ) as server:
+    with _held(held_until) as server:
         before = set(server.workers())
         held_until.unlink()
         server.process.send_signal(signal.SIGHUP)

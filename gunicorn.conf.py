@@ -103,8 +103,8 @@ def pre_fork(server, worker):
     worker.model_processes = _model_processes(server.basket, used)
     living = server.WORKERS.values()
     # A re-executed master's clients have the workers of the old one.
-    is_first = all(isinstance(each, ModelWorker) for each in living)
-    worker.has_siblings = server.master_pid != 0 or not is_first
+    others = any(not isinstance(each, ModelWorker) for each in living)
+    worker.has_siblings = server.master_pid != 0 or others
     worker.gpu = None
     if isinstance(worker, ModelWorker):
         worker.gpu = used[worker.slot] if used else None

@@ -41,9 +41,9 @@ def operations_blueprint(catalog: Catalog, health: Health) -> Blueprint:
 
     @blueprint.get("/metrics")
     def metrics() -> Response:
-        problems = dict.fromkeys(catalog.names(), 0)
-        problems |= {name: len(texts) for name, texts in catalog.problems().items()}
-        body, content_type = telemetry.exposition(problems)
+        problems = catalog.problems()
+        numbers = {name: len(problems.get(name, ())) for name in catalog.names()}
+        body, content_type = telemetry.exposition(numbers)
         return Response(body, content_type=content_type)
 
     return blueprint

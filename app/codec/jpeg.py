@@ -24,7 +24,7 @@ MOST_SCANS = 64
 MOST_SEGMENTS = 256
 # A header with more is not that of a small picture: cameras write two dozen segments
 # at most, and whole thumbnails. Pillow takes microseconds for each, in Python.
-_MOST_SEGMENTS = 32
+_MOST_IN_HEADER = 32
 _HEADER_BYTES = 8 << 10
 
 
@@ -62,7 +62,7 @@ def pixels_of_one_scan(picture: bytes) -> int | None:
 
 def _pixels(picture: bytes) -> int | None:
     at, pixels = len(_START), 0
-    for _ in range(_MOST_SEGMENTS):
+    for _ in range(_MOST_IN_HEADER):
         ff, marker, length = _HEAD.unpack_from(picture, at)
         if ff != _FF or marker in _OTHER_FRAMES or at > _HEADER_BYTES:
             break

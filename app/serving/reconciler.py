@@ -141,13 +141,14 @@ class Reconciler:
         if not lacked:
             _log.info("loading model %s version %s", name, version)
         self._catalog.begin(name, version)
-        looks = content(place)
+        looks = fingerprint(place)
         began_at = time.monotonic()
         try:
-            with self._attempts.under_way(name, version, looks.files):
+            with self._attempts.under_way(name, version, looks):
+                before = content(place, looks)
                 served = self._opener.open(name, version, place, config)
         except BaseException as error:  # a model may raise anything
-            self._broken[name, version] = looks.files
+            self._broken[name, version] = looks
             reason = f"failed to load ({type(error).__name__})"
             if isinstance(error, ModelLoadError | SettingsError):
                 reason = str(error)
@@ -160,7 +161,7 @@ class Reconciler:
             self._catalog.fail(name, version, reason)
             return False
         self._broken.pop((name, version), None)
-        self._loaded[name, version] = looks
+        self._loaded[name, version] = before
         self._serve(served)
         took_s = time.monotonic() - began_at
         _log.info("model %s version %s is ready (%.1f s)", name, version, took_s)

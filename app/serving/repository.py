@@ -41,6 +41,14 @@ class ModelFolder:
     notes: Sequence[str] = ()
 
 
+@dataclass(frozen=True)
+class Content:
+    """A version's files as they were when it was loaded, with checksums of each."""
+
+    files: Fingerprint
+    checksums: Mapping[str, int]
+
+
 def scan(model_dir: Path, settings: Settings) -> dict[str, ModelFolder]:
     """All models by name, those whose own folder can't be read now too.
 
@@ -53,14 +61,6 @@ def scan(model_dir: Path, settings: Settings) -> dict[str, ModelFolder]:
         if not folder.name.startswith((".", "_", "lost+found"))
     ]
     return {model.name: model for model in found if model is not None}
-
-
-@dataclass(frozen=True)
-class Content:
-    """A version's files as they were when it was loaded, with checksums of each."""
-
-    files: Fingerprint
-    checksums: Mapping[str, int]
 
 
 def fingerprint(version: Path) -> Fingerprint:
@@ -78,9 +78,8 @@ def fingerprint(version: Path) -> Fingerprint:
     return frozenset(found)
 
 
-def content(version: Path) -> Content:
-    """What tells later whether a version's files have been written over."""
-    files = fingerprint(version)
+def content(version: Path, files: Fingerprint) -> Content:
+    """What tells later whether these, a version's files, have been written over."""
     return Content(files, _checksums(version, (name for name, *_ in files)))
 
 

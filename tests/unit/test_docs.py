@@ -74,10 +74,7 @@ def test_every_reason_is_in_the_operators_page():
 
 
 def test_what_the_operators_page_configures_is_there():
-    """Its YAML can be read, and its rules ask for series and reasons that exist.
-
-    A scrape that fails is an alert, and a start is none.
-    """
+    """Its YAML can be read, and its rules ask for what exists, a failed scrape too."""
     files = [
         yaml.load(text) for text in re.findall(r"```yaml\n(.*?)```", OPERATIONS, re.S)
     ]

@@ -192,7 +192,7 @@ def test_only_files_that_were_there_change_a_version(tmp_path):
     for name in ("weights", "notes"):
         (tmp_path / "variables").mkdir(exist_ok=True)
         (tmp_path / "variables" / name).write_text("1")
-    before = content(tmp_path)
+    before = content(tmp_path, fingerprint(tmp_path))
     (tmp_path / "variables" / "more").write_text("1")
     (tmp_path / "variables" / "notes").unlink()
     assert not has_changed(before, tmp_path)
@@ -204,7 +204,7 @@ def test_only_files_that_were_there_change_a_version(tmp_path):
 def test_only_a_file_s_content_is_compared(tmp_path):
     """A pipe, which would be waited for, is not read, and has not changed."""
     os.mkfifo(tmp_path / "pipe")
-    before = content(tmp_path)
+    before = content(tmp_path, fingerprint(tmp_path))
     os.utime(tmp_path / "pipe", ns=(1, 1))
     assert not has_changed(before, tmp_path)
 
@@ -214,7 +214,7 @@ def test_a_copy_of_the_same_is_no_change(tmp_path, at):
     """A file that is only newer is the same; with another byte at an end it is not."""
     file, written = tmp_path / "weights", bytearray(300_000)
     file.write_bytes(written)
-    before = content(tmp_path)
+    before = content(tmp_path, fingerprint(tmp_path))
     os.utime(file, ns=(1, 1))
     assert not has_changed(before, tmp_path)
     written[at] = 1

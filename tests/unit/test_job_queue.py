@@ -1,6 +1,10 @@
 """The bounded queue: who gets in, who shares a batch, and when it starts."""
 
 import queue
+import subprocess
+import sys
+from importlib.util import find_spec
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -12,6 +16,37 @@ from tests.support.jobs import FakeTime, job, outcome
 
 AT_ONCE = FixedTimeout(timeout_s=0)
 HALF_A_SECOND = FixedTimeout(timeout_s=0.5)
+ROOT = Path(__file__).parents[2]
+# Runs 4 request threads against one batching thread, all of them patched.
+GEVENT = """
+from gevent import monkey
+monkey.patch_all()
+import threading
+from app.serving.batcher import Batcher
+from app.serving.job_queue import JobQueue
+from app.serving.release import FixedTimeout
+from tests.support.engines import Echo
+from tests.support.jobs import Notes, answered, executor, job
+
+assert issubclass(JobQueue, monkey.get_original("queue", "Queue"))
+batcher = Batcher(executor(Echo(), 4), FixedTimeout(0), 4, Notes())
+batcher.start()
+answers = []
+
+def request(thread):
+    for number in range(5):
+        one = job(10 * thread + number)
+        batcher.submit(one)
+        answers.extend(answered(one))
+
+threads = [threading.Thread(target=request, args=[number]) for number in range(4)]
+for thread in threads:
+    thread.start()
+for thread in threads:
+    thread.join()
+batcher.close(10)
+print(sorted(answers))
+"""
 
 
 def FOUR(key):
@@ -51,6 +86,36 @@ def _rows(pieces):
 
 def _take(jobs, max_batch_size=4):
     return _rows(jobs.take(lambda key: max_batch_size))
+
+
+def test_job_queue_is_a_standard_library_queue(jobs):
+    """JobQueue is a queue.Queue."""
+    assert isinstance(jobs, queue.Queue)
+
+
+@pytest.mark.skipif(find_spec("gevent") is None, reason="gevent is not installed")
+def test_gevent_monkey_patching_keeps_the_standard_library_queue():
+    """After monkey patching JobQueue is no gevent queue, and requests are answered."""
+    program = [sys.executable, "-c", GEVENT]
+    ran = subprocess.run(program, cwd=ROOT, check=True, capture_output=True, text=True)
+    answers = [float(10 * thread + n) for thread in range(4) for n in range(5)]
+    assert ran.stdout == f"{answers}\n"
+
+
+def test_put_on_a_full_queue_never_blocks(jobs, monkeypatch):
+    """A put that may block raises queue.Full at once as well."""
+    monkeypatch.setattr(jobs.not_full, "wait", lambda *_: pytest.fail("blocked"))
+    _put(jobs, *range(16))
+    with pytest.raises(queue.Full):
+        jobs.put(job(16))
+
+
+def test_get_raises_and_leaves_the_job(jobs):
+    """A job cannot be removed by get, only in a batch by take."""
+    _put(jobs, 1)
+    with pytest.raises(NotImplementedError):
+        jobs.get()
+    assert _take(jobs) == [1]
 
 
 def test_a_full_queue_refuses_at_once(jobs, fake):

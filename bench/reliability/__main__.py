@@ -9,9 +9,11 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+from bench.reliability.backlog import backlog
 from bench.reliability.chaos import chaos
 from bench.reliability.disconnects import disconnects
 from bench.reliability.fairness import fairness
+from bench.reliability.nginx import nginx
 from bench.reliability.out_of_memory import out_of_memory
 from bench.reliability.overload import overload, sweep
 from bench.reliability.poison import poison
@@ -29,6 +31,8 @@ _CHECKS: dict[Callable[..., Report], dict[str, type]] = {
     poison: {"rounds": int, "marked": int},
     chaos: {"seconds": float},
     soak: {"seconds": float},
+    backlog: {"clients": int},
+    nginx: {"seconds": float},
 }
 
 

@@ -6,14 +6,20 @@ would be before theirs.
 """
 
 import asyncio
-import resource
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import partial
 
 from bench.reliability import metrics
 from bench.reliability.report import Report, tally
-from bench.reliability.set_up import CROWDED, GOOD, device, simulated, with_client
+from bench.reliability.set_up import (
+    CROWDED,
+    GOOD,
+    device,
+    raise_descriptor_limit,
+    simulated,
+    with_client,
+)
 from tests.support.open_loop import Client
 from tests.support.open_loop_requests import Outcome, rows_request
 
@@ -51,8 +57,7 @@ def disconnects(clients: int = 1000, batch_s: float = 5, app: str = GOOD) -> Rep
 
     The queue has room for all of them at once.
     """
-    _, most = resource.getrlimit(resource.RLIMIT_NOFILE)
-    resource.setrlimit(resource.RLIMIT_NOFILE, (most, most))
+    raise_descriptor_limit()
     settings = {
         "request_timeout_ms": f"{_LONG_S * 1000:.0f}",
         "max_enqueued_batches": str((clients + 2 * _STAY) // 64 + 1),

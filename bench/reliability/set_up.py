@@ -2,6 +2,7 @@
 
 import asyncio
 import contextlib
+import resource
 import tempfile
 from collections.abc import Awaitable, Callable, Iterator
 from pathlib import Path
@@ -34,6 +35,12 @@ def simulated(
             *args, app=app, own_session=True, model_dir=models, **settings
         ) as server:
             yield server
+
+
+def raise_descriptor_limit() -> None:
+    """Allow this process, and servers that it starts, all descriptors they may have."""
+    _, most = resource.getrlimit(resource.RLIMIT_NOFILE)
+    resource.setrlimit(resource.RLIMIT_NOFILE, (most, most))
 
 
 def with_client(server: Server, work: Callable[[Client], Awaitable[_T]]) -> _T:

@@ -39,12 +39,10 @@ class SetUp:
 
 
 _SPEED = (
-    SetUp("in 1 gthread worker", ("--threads=32",)),
-    SetUp("in 2 gthread workers", ("--workers=2", "--threads=32")),
-    SetUp("in 1 gevent worker", ("--workers=1", "-k", "gevent")),
+    SetUp("in 1 worker", ("--threads=32",)),
+    SetUp("in 2 workers", ("--workers=2", "--threads=32")),
     SetUp("in 4 sync workers", ("--workers=4",)),
-    SetUp("shared, 2 gthread workers", ("--workers=2", "--threads=32"), "shared"),
-    SetUp("shared, 2 gevent workers", ("--workers=2", "-k", "gevent"), "shared"),
+    SetUp("shared, 2 workers", ("--workers=2", "--threads=32"), "shared"),
     SetUp("shared, 4 sync workers", ("--workers=4",), "shared"),
 )
 _MEMORY = (

@@ -1,9 +1,12 @@
 """Measure Basket beside its peers: `make bench`, or `python -m bench.peers`."""
 
 import argparse
+import contextlib
 import json
 import shlex
+import shutil
 import signal
+import subprocess
 import sys
 import tempfile
 from collections.abc import Callable, Collection, Sequence
@@ -20,8 +23,9 @@ from bench.peers.cells import Campaign, summed_up
 from bench.peers.loads import LOADS
 from bench.peers.plan import Plan
 from bench.peers.run import Run
-from bench.peers.set_ups import SET_UPS
+from bench.peers.set_ups import SET_UPS, with_before
 from bench.report_folder import new_folder, today
+from tests.support.server import ROOT
 
 # 128 plus the number of SIGINT, as shells have it.
 _STOPPED = 130
@@ -38,23 +42,27 @@ def main(arguments: Sequence[str] | None = None) -> int:
         print(error, file=sys.stderr)
         return 2
     signal.signal(signal.SIGTERM, signal.default_int_handler)
-    plan = Plan(
-        [LOADS[name] for name in options.loads],
-        [SET_UPS[name] for name in options.servers],
-        rounds=options.rounds or (1 if options.quick else 3),
-        seconds=options.seconds,
-        quick=options.quick,
-    )
-    campaign = Campaign(
-        shlex.join(["python", "-m", "bench.peers", *given]),
-        today(),
-        {**machine.describe(), **_versions(plan)},
-        plan.timing(plan.loads[0], plan.loads[0].clients[0]).measured_s,
-        plan.rounds,
-    )
-    print(f"{about(plan.total_s())}, and what installing the peers takes")
-    _install(plan)
+    set_ups = [SET_UPS[name] for name in options.servers]
     with tempfile.TemporaryDirectory() as folder:
+        if options.before:
+            tree = _tree(options.before, Path(folder))
+            set_ups = list(with_before(set_ups, options.before, tree))
+        plan = Plan(
+            [LOADS[name] for name in options.loads],
+            set_ups,
+            rounds=options.rounds or (1 if options.quick else 3),
+            seconds=options.seconds,
+            quick=options.quick,
+        )
+        campaign = Campaign(
+            shlex.join(["python", "-m", "bench.peers", *given]),
+            today(),
+            {**machine.describe(), **_versions(plan)},
+            plan.timing(plan.loads[0], plan.loads[0].clients[0]).measured_s,
+            plan.rounds,
+        )
+        print(f"{about(plan.total_s())}, and what installing the peers takes")
+        _install(plan)
         Run(plan, campaign, Path(folder), Progress(plan.cells())).measure()
     _write(campaign, out)
     print(f"the report is in {out}")
@@ -82,6 +90,7 @@ def _parser() -> argparse.ArgumentParser:
         default=usual,
         help=f"of {', '.join(SET_UPS)}; default: all up to {usual[-1]}",
     )
+    add("--before", type=_commit, help="serve Basket from this commit's tree, too")
     add("--quick", action="store_true", help="one short round, one setting each")
     add("--seconds", type=positive, help="measure each for so long; default: by load")
     add("--rounds", type=_count, help="default: 3")
@@ -111,6 +120,24 @@ def _count(text: str) -> int:
     return number
 
 
+def _commit(text: str) -> str:
+    """Return the abbreviated hash of a commit, a type for argparse."""
+    command = ["git", "rev-parse", "--short", f"{text}^{{commit}}"]
+    ran = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False)  # noqa: S603
+    if ran.returncode:
+        raise argparse.ArgumentTypeError(f"{text!r} is no commit of {ROOT}")
+    return ran.stdout.strip()
+
+
+def _tree(commit: str, folder: Path) -> Path:
+    """Write a commit's files into a new folder below `folder`."""
+    archive, tree = folder / "before.zip", folder / "before"
+    command = ["git", "archive", f"--output={archive}", commit]
+    subprocess.run(command, cwd=ROOT, check=True)  # noqa: S603
+    shutil.unpack_archive(archive, tree)
+    return tree
+
+
 def _install(plan: Plan) -> None:
     """Make the peers' environments first, so that no server runs meanwhile."""
     for each in plan.set_ups:
@@ -128,11 +155,8 @@ def _versions(plan: Plan) -> dict[str, str]:
         for each in plan.set_ups
         if others.is_peer(each.name)
     }
-    for package in ("granian", "openvino"):
-        try:
-            found[package] = metadata.version(package)
-        except metadata.PackageNotFoundError:
-            continue
+    with contextlib.suppress(metadata.PackageNotFoundError):
+        found["openvino"] = metadata.version("openvino")
     return found
 
 

@@ -77,14 +77,21 @@ class Aim:
         return self.what, limit, f"{value:.3f}", "yes" if reached else "**no**"
 
 
-def _ratio(load: str, server: str, peer: str | None) -> Callable[[Figures], float]:
-    def value(figures: Figures) -> float:
-        best = (
-            figures.best_peer(load) if peer is None else figures.cell(load, peer).rate
-        )
-        return figures.cell(load, server).rate / best
+def _to_best_peer(load: str, server: str = "gunicorn") -> Callable[[Figures], float]:
+    return lambda all_: all_.cell(load, server).rate / all_.best_peer(load)
 
-    return value
+
+def _ratio(load: str, server: str, other: str) -> Callable[[Figures], float]:
+    return lambda all_: all_.cell(load, server).rate / all_.cell(load, other).rate
+
+
+def _one_connection(figures: Figures, server: str = "gunicorn") -> Cell:
+    return figures.cell("growth", server, Clients(1))
+
+
+def _median_to_before(figures: Figures) -> float:
+    before = _one_connection(figures, "gunicorn-before")
+    return _one_connection(figures).p50_s / before.p50_s
 
 
 def _efficiency(load: str) -> Callable[[Figures], float]:
@@ -130,22 +137,27 @@ def _mean_s(clients: Clients) -> Callable[[Figures], float]:
 
 
 AIMS = (
+    Aim("tiny: x mosec", 1.4, _ratio("tiny", "gunicorn", "mosec")),
+    Aim("tiny: x before", 1.5, _ratio("tiny", "gunicorn", "gunicorn-before")),
     Aim(
-        "tiny: Gunicorn, x service-streamer",
-        1.4,
-        _ratio("tiny", "gunicorn", "service-streamer"),
+        "tiny: shared model, x before", 1.25, _ratio("tiny", "shared", "shared-before")
     ),
-    Aim("tiny: Granian, x mosec", 1.2, _ratio("tiny", "granian", "mosec")),
-    Aim("mnet: Gunicorn, x best peer", 1.1, _ratio("mnet", "gunicorn", None)),
-    Aim("mnet: Granian, x best peer", 1.3, _ratio("mnet", "granian", None)),
-    Aim("mnet: OpenVINO, x best peer", 3.0, _ratio("mnet", "openvino", None)),
-    Aim("big: Gunicorn, x mosec", 1.0, _ratio("big", "gunicorn", "mosec")),
+    Aim("mnet: x best peer", 1.25, _to_best_peer("mnet")),
+    Aim("mnet: OpenVINO, x best peer", 3.0, _to_best_peer("mnet", "openvino")),
+    Aim("big: x best peer", 1.1, _to_best_peer("big")),
     Aim("mnet: rows/s, x the engine alone", 0.75, _efficiency("mnet")),
     Aim("big: rows/s, x the engine alone", 0.75, _efficiency("big")),
     *(
         Aim(f"policy: mean, {clients} (s)", limit_s, _mean_s(clients), at_most=True)
         for clients, limit_s in _POLICY_S.items()
     ),
-    Aim("growth: kept of the peak", 0.9, lambda all_: kept_of_peak(_growth(all_))),
+    Aim("growth: 1 client, median, x before", 0.8, _median_to_before, at_most=True),
+    Aim(
+        "growth: 1 client, p99 (ms)",
+        1.0,
+        lambda all_: 1000 * _one_connection(all_).p99_s,
+        at_most=True,
+    ),
+    Aim("growth: kept of the peak", 0.95, lambda all_: kept_of_peak(_growth(all_))),
     Aim("growth: requests that failed", 0.0, _failures, at_most=True),
 )

@@ -26,6 +26,7 @@ class Cell:
     round: int
     rate: float = 0.0
     mean_s: float = 0.0
+    p50_s: float = 0.0
     p95_s: float = 0.0
     p99_s: float = 0.0
     errors: int = 0
@@ -111,6 +112,7 @@ def _middle(cells: list[Cell]) -> Cell:
         len(used),
         rate=median(lambda cell: cell.rate),
         mean_s=median(lambda cell: cell.mean_s),
+        p50_s=median(lambda cell: cell.p50_s),
         p95_s=median(lambda cell: cell.p95_s),
         p99_s=median(lambda cell: cell.p99_s),
         errors=sum(cell.errors for cell in used),

@@ -45,6 +45,7 @@ def by_wrk(server: Running, clients: Clients, timing: Timing) -> dict[str, float
     figures: dict[str, float] = {
         "rate": seen.rate(),
         "mean_s": seen.mean_s,
+        "p50_s": seen.p50_s,
         "p95_s": seen.p95_s,
         "p99_s": seen.p99_s,
         "errors": seen.errors,
@@ -81,6 +82,7 @@ def by_users(server: Running, clients: Clients, timing: Timing) -> dict[str, flo
     figures: dict[str, float] = {
         "rate": len(good) / timing.measured_s,
         "mean_s": statistics.fmean(took),
+        "p50_s": percentile(took, 50),
         "p95_s": percentile(took, 95),
         "p99_s": percentile(took, 99),
         "errors": len(outcomes) - len(answered),

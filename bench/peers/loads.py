@@ -32,8 +32,8 @@ class Clients:
 class Load:
     """A model and its clients; `simulation`: the content of its simulated.json.
 
-    `in_rounds`: servers take turns, again and again. `by_users`: its clients are ours,
-    each a user; otherwise they are wrk's connections.
+    `by_users`: each client is a user of the bench's own, and each server starts once.
+    Otherwise clients are wrk's connections, and servers take turns in rounds.
     """
 
     name: str
@@ -41,15 +41,10 @@ class Load:
     clients: tuple[Clients, ...]
     content_type: str = JSON
     simulation: dict[str, Any] | None = None
-    in_rounds: bool = True
     by_users: bool = False
 
 
-def _device(base_ms: float, per_row_ms: float) -> dict[str, Any]:
-    shape = {"input_shape": [64], "outputs": 10}
-    return {"base_ms": base_ms, "per_row_ms": per_row_ms, **shape}
-
-
+_DEVICE = {"base_ms": 300, "per_row_ms": 0, "input_shape": [64], "outputs": 10}
 LOADS = {
     load.name: load
     for load in (
@@ -60,16 +55,13 @@ LOADS = {
             "policy",
             "simulated device, 300 ms for any batch",
             (*(Clients(n, thinks=True) for n in (1, 5, 20)), Clients(20), Clients(64)),
-            simulation=_device(300, 0),
-            in_rounds=False,
+            simulation=_DEVICE,
             by_users=True,
         ),
         Load(
             "growth",
-            "simulated device, 1 ms for each row",
-            tuple(map(Clients, (16, 64, 256, 1000))),
-            simulation=_device(0, 1),
-            in_rounds=False,
+            "the model of tiny, by connections",
+            tuple(map(Clients, (1, 32, 256, 1000))),
         ),
     )
 }

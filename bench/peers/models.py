@@ -21,7 +21,7 @@ from tests.support.server import ROOT, simulated_models
 
 _SEED = 8
 _REQUESTS = 16
-_LAYERS = {"tiny": (64, 64, 10), "big": (4096,) * 9}
+_LAYERS = {"tiny": (64, 64, 10), "growth": (64, 64, 10), "big": (4096,) * 9}
 _SIDE, _CLASSES = 96, 1000
 _IMAGE = f"""[image]
 size = [{_SIDE}, {_SIDE}]

@@ -8,8 +8,8 @@ from bench.peers.loads import Clients, Load
 from bench.peers.set_ups import Setting, SetUp
 
 # Guesses for the time that is left: to make a model, to start and end a server.
-_MODEL_S = {"tiny": 8, "mnet": 15, "big": 15}
-_START_S = {"tiny": 4, "mnet": 6, "big": 7}
+_MODEL_S = {"tiny": 8, "mnet": 15, "big": 15, "growth": 8}
+_START_S = {"tiny": 4, "mnet": 6, "big": 7, "growth": 4}
 _BARE_START_S = 5
 # Seconds of a cell, and with thinking users by their number: one is always served
 # alike; of 5 there are few requests, and what they wait for differs.
@@ -48,13 +48,13 @@ class Plan:
         """The steps of each round."""
         return [
             list(self._round(load, number))
-            for number in range(1, (self.rounds if load.in_rounds else 1) + 1)
+            for number in range(1, (1 if load.by_users else self.rounds) + 1)
         ]
 
     def _round(self, load: Load, number: int) -> Iterator[Step]:
         for each in self.set_ups:
             if load.name in each.loads:
-                tries = number == 1 and load.in_rounds and not self.quick
+                tries = number == 1 and not (load.by_users or self.quick)
                 settings = each.settings if tries else each.settings[:1]
                 yield Step(load, number, each, settings)
 

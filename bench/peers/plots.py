@@ -9,9 +9,9 @@ from matplotlib.ticker import NullLocator
 
 from bench.peers.cells import Cell
 from bench.peers.loads import LOADS
-from bench.peers.set_ups import SET_UPS
+from bench.peers.set_ups import TITLES
 
-_OURS, _THEIRS, _GREY = "#0072B2", "#999999", "#555555"
+_OURS, _THEIRS = "#0072B2", "#999999"
 # Okabe and Ito's colours, told apart by colour-blind readers too; markers for print.
 _COLOURS = ("#0072B2", "#009E73", "#D55E00", "#E69F00", "#CC79A7", "#56B4E9", "#000000")
 _MARKERS = ("o", "s", "D", "^", "v", "P", "X")
@@ -34,7 +34,7 @@ def draw(rows: Sequence[Cell], file: Path) -> None:
         axes.set_title(f"{name}: {load.title}", loc="left", fontweight="bold")
         axes.spines[["top", "right"]].set_visible(False)
         axes.set_axisbelow(True)
-        if load.in_rounds:
+        if len(load.clients) == 1:
             _bars(axes, found)
         elif load.by_users:
             _lines(axes, found, "mean time to the answer (s)", lambda row: row.mean_s)
@@ -45,11 +45,11 @@ def draw(rows: Sequence[Cell], file: Path) -> None:
 
 def _height(name: str, rows: Sequence[Cell]) -> float:
     """Inches."""
-    return 0.9 + 0.26 * len(rows) if LOADS[name].in_rounds else 3.4
+    return 0.9 + 0.26 * len(rows) if len(LOADS[name].clients) == 1 else 3.4
 
 
 def _bars(axes: Axes, rows: Sequence[Cell]) -> None:
-    titles = [SET_UPS[row.server].title for row in rows]
+    titles = [TITLES[row.server] for row in rows]
     colours = [_OURS if title.startswith("Basket") else _THEIRS for title in titles]
     bars = axes.barh(titles, [row.rate for row in rows], color=colours)
     axes.bar_label(bars, fmt="%.0f", padding=3)
@@ -74,7 +74,7 @@ def _lines(
                 color=_COLOURS[place % len(_COLOURS)],
                 marker=_MARKERS[place % len(_MARKERS)],
                 markersize=max(10 - 1.5 * place, 4),
-                label=SET_UPS[server].title if joined[0] is mine[0] else None,
+                label=TITLES[server] if joined[0] is mine[0] else None,
             )
     axes.set_xticks(range(len(kinds)), [_words(kind) for kind in map(str, kinds)])
     axes.xaxis.set_minor_locator(NullLocator())
@@ -82,7 +82,7 @@ def _lines(
     axes.set_ylim(0, 1.1 * max(map(value, rows)))
     axes.grid(axis="y", color="#DDDDDD")
     axes.set_ylabel(label)
-    axes.set_xlabel("clients at once; device simulated", color=_GREY)
+    axes.set_xlabel("clients at once")
     axes.legend(frameon=False, fontsize=9, loc="lower left")
 
 

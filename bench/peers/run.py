@@ -149,7 +149,7 @@ def _cells(step: Step, setting: Setting) -> list[Cell]:
 def _title(step: Step, cell: Cell) -> str:
     words = [cell.load, cell.server, cell.setting]
     words += [str(cell.clients)] if len(step.load.clients) > 1 else []
-    words += [f"round {cell.round}"] if step.load.in_rounds else []
+    words += [] if step.load.by_users else [f"round {cell.round}"]
     return ", ".join(word for word in words if word)
 
 

@@ -1,28 +1,31 @@
 """The servers that are compared, each with what it is started with."""
 
 import contextlib
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import AbstractContextManager
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from importlib.util import find_spec
-from typing import Any
+from pathlib import Path
 
 from bench.peers import others
 from bench.peers.loads import Prepared
 from bench.peers.running import Running
 from bench.processes import wait
-from tests.support.server import metric_sum, serving, threads
+from tests.support.server import ROOT, metric_sum, serving
 
-_THREADS = 64
 _EVERY = ("tiny", "mnet", "big", "policy", "growth")
 
 
 @dataclass(frozen=True)
 class Setting:
-    """One way to set a server up: words for the table, and its environment."""
+    """One way to set a server up: words for the table, and its environment.
+
+    `root` is the tree that Basket is served from.
+    """
 
     title: str = ""
     environ: Mapping[str, str] = field(default_factory=dict)
+    root: Path = ROOT
 
 
 _Serve = Callable[[Prepared, Setting], AbstractContextManager[Running]]
@@ -48,16 +51,16 @@ class SetUp:
     by_choice: bool = False
 
 
-def basket(*args: str, program: str = "gunicorn", **settings: Any) -> _Serve:
-    """What starts Basket with these arguments and BASKET_ settings."""
+def basket(*args: str, **settings: str) -> _Serve:
+    """Return what starts Basket with these arguments and BASKET_ settings."""
 
     @contextlib.contextmanager
     def serve(prepared: Prepared, setting: Setting) -> Iterator[Running]:
         with serving(
             *args,
-            program=program,
+            root=setting.root,
             own_session=True,
-            ready="model_process" in settings,
+            ready=False,
             model_dir=str(prepared.models),
             **settings,
         ) as server:
@@ -82,11 +85,8 @@ def _peer(name: str) -> _Serve:
     return serve
 
 
-def _wants(package: str) -> Callable[[], str | None]:
-    def lacks() -> str | None:
-        return None if find_spec(package) else f"{package} is not installed in .venv"
-
-    return lacks
+def _lacks_openvino() -> str | None:
+    return None if find_spec("openvino") else "openvino is not installed in .venv"
 
 
 def _waits(*waits_ms: int, **environ: str) -> tuple[Setting, ...]:
@@ -99,7 +99,6 @@ def _waits(*waits_ms: int, **environ: str) -> tuple[Setting, ...]:
     )
 
 
-_SHARED = {"model_process": "shared"}
 SET_UPS = {
     each.name: each
     for each in (
@@ -107,35 +106,21 @@ SET_UPS = {
             "gunicorn",
             "Basket, Gunicorn",
             _EVERY,
-            basket(*threads("gunicorn", _THREADS)),
-            ours=True,
-        ),
-        SetUp(
-            "granian",
-            "Basket, Granian",
-            ("tiny", "mnet", "big", "growth"),
-            basket(program="granian"),
-            lacks=_wants("granian"),
+            basket("--threads=64"),
             ours=True,
         ),
         SetUp(
             "openvino",
             "Basket, OpenVINO",
             ("mnet",),
-            basket(*threads("gunicorn", _THREADS), engine="openvino"),
-            lacks=_wants("openvino"),
+            basket("--threads=64", engine="openvino"),
+            lacks=_lacks_openvino,
         ),
         SetUp(
-            "shared-gthread",
-            "Basket, model process, 2 gthread",
+            "shared",
+            "Basket, shared model, 2 workers",
             ("tiny",),
-            basket("--workers=2", *threads("gunicorn", _THREADS // 2), **_SHARED),
-        ),
-        SetUp(
-            "shared-gevent",
-            "Basket, model process, 2 gevent",
-            ("tiny",),
-            basket("--workers=2", "--worker-class=gevent", **_SHARED),
+            basket("--workers=2", "--threads=32", model_process="shared"),
         ),
         SetUp(
             "service-streamer",
@@ -171,3 +156,19 @@ SET_UPS = {
         ),
     )
 }
+# The same, to be served from another commit's tree.
+BEFORE = {
+    each.name: replace(
+        each, name=f"{each.name}-before", title=f"{each.title}, before", ours=False
+    )
+    for each in (SET_UPS["gunicorn"], SET_UPS["shared"])
+}
+TITLES = {each.name: each.title for each in (*SET_UPS.values(), *BEFORE.values())}
+
+
+def with_before(set_ups: Iterable[SetUp], commit: str, root: Path) -> Iterator[SetUp]:
+    """Put behind each of the set-ups in BEFORE the same served from `root`."""
+    for each in set_ups:
+        yield each
+        if each.name in BEFORE:
+            yield replace(BEFORE[each.name], settings=(Setting(commit, root=root),))

@@ -2,10 +2,10 @@
 
 from collections.abc import Iterable, Sequence
 
-from bench.peers.aims import AIMS, Figures, kept_of_peak
+from bench.peers.aims import AIMS, Figures
 from bench.peers.cells import Campaign, Cell, summed_up
 from bench.peers.loads import LOADS
-from bench.peers.set_ups import SET_UPS
+from bench.peers.set_ups import TITLES
 
 _NONE = "-"
 
@@ -28,11 +28,11 @@ def markdown(campaign: Campaign) -> str:
         mine = [row for row in rows if row.load == load.name and not row.problem]
         if mine:
             lines += [f"## {load.name}: {load.title}", ""]
-            if load.in_rounds:
+            if load.by_users:
+                lines += _by_clients(mine)
+            else:
                 lines += _throughput(mine, campaign.rounds)
                 lines += _bare(figures, load.name)
-            else:
-                lines += _by_clients(mine, speed=load.by_users)
     lines += ["## Aims", ""]
     told = [aim.told(figures) for aim in AIMS]
     lines += table(("aim", "limit", "measured", "reached"), told)
@@ -45,11 +45,11 @@ def _complaints(rows: Iterable[Cell]) -> list[str]:
         (row.load, row.server): row.problem for row in rows if row.problem is not None
     }
     lines = [
-        f"* {load}, {SET_UPS[server].title}: {problem}"
+        f"* {load}, {TITLES[server]}: {problem}"
         for (load, server), problem in problems.items()
     ]
     lines += [
-        f"* {row.load}, {SET_UPS[row.server].title}, {row.clients}: {_bad(row)}"
+        f"* {row.load}, {TITLES[row.server]}, {row.clients}: {_bad(row)}"
         for row in rows
         if not row.sound and not row.problem
     ]
@@ -65,16 +65,16 @@ def _bad(row: Cell) -> str:
 
 def _throughput(rows: Sequence[Cell], rounds: int) -> list[str]:
     peers = [row for row in rows if not _is_basket(row)]
-    heading = ("server", "setting", "requests/s", "mean (ms)", "p99 (ms)")
-    more = ("rows in a batch", "failed", "wrong")
-    ratios = tuple(f"x {SET_UPS[peer.server].title}" for peer in peers)
+    heading = ("server", "setting", "connections", "requests/s", "mean (ms)")
+    more = ("median (ms)", "p99 (ms)", "rows in a batch", "failed", "wrong")
+    ratios = tuple(f"x {TITLES[peer.server]}" for peer in peers)
     body = [
         (
-            SET_UPS[row.server].title,
+            TITLES[row.server],
             row.setting or _NONE,
+            str(row.clients.count),
             f"{row.rate:.0f}",
-            f"{row.mean_s * 1000:.1f}",
-            f"{row.p99_s * 1000:.1f}",
+            *(f"{1000 * s:.2f}" for s in (row.mean_s, row.p50_s, row.p99_s)),
             _NONE if row.batch_rows is None else f"{row.batch_rows:.1f}",
             str(row.errors + row.not_2xx),
             f"{row.wrong} of {row.asked}",
@@ -82,16 +82,15 @@ def _throughput(rows: Sequence[Cell], rounds: int) -> list[str]:
         )
         for row in rows
     ]
-    clients = rows[0].clients.count
     often = "one round" if rounds == 1 else f"median of {rounds} rounds"
-    said = f"{clients} connections, without think time; {often}."
+    said = f"Without think time; {often}."
     return [said, "", *table((*heading, *more, *ratios), body), ""]
 
 
 def _bare(figures: Figures, load: str) -> list[str]:
     body = [
         (
-            SET_UPS[each.server].title,
+            TITLES[each.server],
             str(each.round),
             str(each.rows),
             f"{each.served:.0f}",
@@ -106,35 +105,26 @@ def _bare(figures: Figures, load: str) -> list[str]:
     return [*table((*heading, *more), body), ""] if body else []
 
 
-def _by_clients(rows: Sequence[Cell], *, speed: bool) -> list[str]:
+def _by_clients(rows: Sequence[Cell]) -> list[str]:
     """A line for each server, a column for each number of clients."""
     clients = list(dict.fromkeys(row.clients for row in rows))
     body = []
     for server in dict.fromkeys(row.server for row in rows):
         mine = {row.clients: row for row in rows if row.server == server}
-        told = [_cell(mine.get(each), speed=speed) for each in clients]
-        kept = [] if speed else [f"{kept_of_peak([*mine.values()]):.2f}"]
+        told = [_cell(mine.get(each)) for each in clients]
         setting = next(iter(mine.values())).setting or _NONE
-        body.append((SET_UPS[server].title, setting, *told, *kept))
-    said = (
-        "Seconds until the answer, mean and 95th percentile, on a simulated device."
-        if speed
-        else "Requests/s, and how many failed, on a simulated device."
-    )
-    heading = ["server", "setting", *map(str, clients), *([] if speed else ["kept"])]
+        body.append((TITLES[server], setting, *told))
+    said = "Seconds until the answer, mean and 95th percentile, on a simulated device."
+    heading = ["server", "setting", *map(str, clients)]
     return [said, "", *table(heading, body), ""]
 
 
-def _cell(row: Cell | None, *, speed: bool) -> str:
-    if row is None:
-        return _NONE
-    if speed:
-        return f"{row.mean_s:.3f} ({row.p95_s:.3f})"
-    return f"{row.rate:.0f} ({row.errors + row.not_2xx + row.wrong})"
+def _cell(row: Cell | None) -> str:
+    return _NONE if row is None else f"{row.mean_s:.3f} ({row.p95_s:.3f})"
 
 
 def _is_basket(row: Cell) -> bool:
-    return SET_UPS[row.server].title.startswith("Basket")
+    return TITLES[row.server].startswith("Basket")
 
 
 def table(heading: Sequence[str], body: Iterable[Sequence[str]]) -> list[str]:

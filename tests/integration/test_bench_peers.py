@@ -16,7 +16,7 @@ from bench.peers.loads import LOADS, Clients
 from bench.peers.models import prepare
 from bench.peers.plan import Plan, Timing
 from bench.peers.run import Run
-from bench.peers.set_ups import SET_UPS, Setting, SetUp
+from bench.peers.set_ups import SET_UPS, Setting, SetUp, with_before
 
 pytestmark = [
     pytest.mark.timeout(120),
@@ -49,12 +49,24 @@ def test_a_small_run_ends_in_a_report(tmp_path):
     assert all(1 <= cell.batch_rows <= 8 for cell in mine)
     problem = "ended with 1; its log says: no such port"
     assert [cell.problem for cell in theirs] == [problem] * 2
-    assert f"[4/4] growth, mosec, 8 clients: {problem}" in said.getvalue()
+    assert f"[4/4] growth, mosec, 8 clients, round 1: {problem}" in said.getvalue()
     report = tables.markdown(campaign)
     assert f"* growth, mosec: {problem}" in report
     assert "growth: requests that failed | at most 0 | 0.000 | yes" in report
     plots.draw(summed_up(campaign.cells), tmp_path / "peers.png")
     assert (tmp_path / "peers.png").read_bytes().startswith(b"\x89PNG")
+
+
+def test_the_commit_before_is_served_from_its_own_tree(tmp_path):
+    """A tree without wsgi.py can't be served, whatever the checkout has."""
+    prepared = prepare(load("policy"), tmp_path / "policy")
+    _, before = with_before([SET_UPS["gunicorn"]], "abc1234", tmp_path)
+    (setting,) = before.settings
+    with (
+        pytest.raises(processes.DidNotStart, match="No module named 'wsgi'"),
+        before.serve(prepared, setting),
+    ):
+        pass
 
 
 @pytest.mark.parametrize("shift", [0, 1], ids=["its own", "another's"])

@@ -16,7 +16,7 @@ from bench.peers.loads import JPEG, LOADS, Clients, Load, Prepared
 from bench.peers.models import prepare
 from bench.peers.plan import Plan, Timing
 from bench.peers.running import Running
-from bench.peers.set_ups import SET_UPS
+from bench.peers.set_ups import SET_UPS, Setting, with_before
 
 
 def cell(load="tiny", server="mosec", setting="", rate=100.0, round=1, **more):
@@ -43,26 +43,37 @@ def test_the_best_setting_of_the_first_round_goes_on():
     assert (row.setting, row.rate, row.round, row.errors) == ("waits 10 ms", 100, 3, 3)
 
 
-def test_what_never_ran_keeps_its_problem():
+def test_a_server_that_never_ran_keeps_its_problem():
     """A server without figures is one row that says why, and its ratio is left out."""
-    rows = summed_up([cell(rate=0.0, problem="no internet"), cell(server="granian")])
+    rows = summed_up([cell(rate=0.0, problem="no internet"), cell(server="gunicorn")])
     assert [row.problem for row in rows] == ["no internet", None]
-    assert told("tiny: Granian, x mosec", rows) == ("not measured", "")
+    assert told("tiny: x mosec", rows) == ("not measured", "")
 
 
 @pytest.mark.parametrize(("rate", "verdict"), [(139.0, "**no**"), (140.0, "yes")])
 def test_an_aim_is_reached_at_its_limit(rate, verdict):
     """A ratio is of two servers of the same run, and the limit itself is enough."""
-    rows = [cell(server="gunicorn", rate=rate), cell(server="service-streamer")]
-    ratio = f"{rate / 100:.3f}"
-    assert told("tiny: Gunicorn, x service-streamer", rows) == (ratio, verdict)
+    rows = [cell(server="gunicorn", rate=rate), cell(server="mosec")]
+    assert told("tiny: x mosec", rows) == (f"{rate / 100:.3f}", verdict)
 
 
 def test_the_best_peer_is_no_basket():
     """Where an aim names the best peer, Basket's own set-ups are none."""
-    servers = {"gunicorn": 120.0, "granian": 900.0, "mosec": 90.0, "litserve": 100.0}
+    servers = {"gunicorn": 125.0, "openvino": 900.0, "mosec": 90.0, "litserve": 100.0}
     rows = [cell("mnet", server, rate=rate) for server, rate in servers.items()]
-    assert told("mnet: Gunicorn, x best peer", rows) == ("1.200", "yes")
+    assert told("mnet: x best peer", rows) == ("1.250", "yes")
+
+
+def test_one_connection_is_compared_with_the_commit_before():
+    """The median is a ratio of the rows of one connection, the p99 is milliseconds."""
+    medians_s = {"gunicorn": 0.0003, "gunicorn-before": 0.0005}
+    rows = [
+        cell("growth", server, clients=Clients(1), p50_s=p50_s, p99_s=0.002)
+        for server, p50_s in medians_s.items()
+    ]
+    rows.insert(0, cell("growth", "gunicorn", p50_s=1.0, p99_s=1.0))
+    assert told("growth: 1 client, median, x before", rows) == ("0.600", "yes")
+    assert told("growth: 1 client, p99 (ms)", rows) == ("2.000", "**no**")
 
 
 def test_a_mean_is_of_its_own_clients():
@@ -105,7 +116,7 @@ def test_the_report_says_what_went_wrong_first():
     head, _, rest = report.partition("## tiny")
     assert "* tiny, LitServe: litserve can't be installed" in head
     assert "0 without an answer, 0 not 2xx, 1 wrong of 20 looked at" in head
-    assert "| Basket, Gunicorn | - | 150 |" in rest
+    assert "| Basket, Gunicorn | - | 32 | 150 |" in rest
     assert "| 0 | 1 of 20 | 1.50 |" in rest
     assert "LitServe" not in rest
     assert json.loads(json.dumps(campaign.as_json()))["cells"][0]["rate"] == 150.0
@@ -139,13 +150,25 @@ def test_a_class_is_right_where_its_score_is_the_best(tmp_path):
 def test_the_plan_tries_settings_in_the_first_round_only():
     """Servers take turns in rounds, and only the first tries all settings."""
     servers = [SET_UPS["gunicorn"], SET_UPS["mosec"]]
-    plan = Plan([LOADS["tiny"], LOADS["growth"]], servers, rounds=2)
-    tiny, growth = map(plan.rounds_of, plan.loads)
+    plan = Plan([LOADS["tiny"], LOADS["policy"]], servers, rounds=2)
+    tiny, policy = map(plan.rounds_of, plan.loads)
     names = [[step.set_up.name for step in steps] for steps in tiny]
     assert names == [["gunicorn", "mosec"]] * 2
     assert [len(steps[1].settings) for steps in tiny] == [3, 1]
-    assert [step.set_up.name for (step,) in growth] == ["gunicorn"]
-    assert plan.cells() == 1 + 3 + 1 + 1 + 4
+    assert [[len(step.settings) for step in steps] for steps in policy] == [[1, 1]]
+    assert plan.cells() == 1 + 3 + 1 + 1 + 2 * 5
+
+
+def test_the_commit_before_takes_turns_with_todays(tmp_path):
+    """Each Gunicorn set-up is followed by its own of another commit's tree."""
+    set_ups = [SET_UPS[name] for name in ("gunicorn", "shared", "mosec")]
+    pairs = list(with_before(set_ups, "abc1234", tmp_path))
+    names = ["gunicorn", "gunicorn-before", "shared", "shared-before", "mosec"]
+    assert [each.name for each in pairs] == names
+    assert pairs[1].settings == (Setting("abc1234", root=tmp_path),)
+    rows = [cell(server=each.name, setting=each.settings[0].title) for each in pairs]
+    report = tables.markdown(Campaign("", "2030-01-01", {}, 5, 1, rows))
+    assert "| Basket, Gunicorn, before | abc1234 | 32 | 100 |" in report
 
 
 @pytest.mark.parametrize(
@@ -155,7 +178,8 @@ def test_the_plan_tries_settings_in_the_first_round_only():
             ["--loads", "tiny,huge"],
             "'huge' is none of: tiny, mnet, big, policy, growth",
         ),
-        (["--servers", "apache"], "'apache' is none of: gunicorn, granian"),
+        (["--servers", "apache"], "'apache' is none of: gunicorn, openvino"),
+        (["--before", "nowhere"], "'nowhere' is no commit of"),
         (["--rounds", "0"], "0 is less than 1"),
         (["--seconds", "-1"], "-1 is not above 0"),
     ],

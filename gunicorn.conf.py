@@ -1,7 +1,7 @@
-"""Gunicorn's side of Basket: checks, metrics files, GPUs, and an orderly stop.
+"""Gunicorn's side of Basket: the worker class, checks, metrics files and GPUs.
 
 Threads, workers and address are left to the command line and to Gunicorn's own
-defaults: `gunicorn wsgi:app` is one sync worker, `--threads=20` lets batches form.
+defaults. `--worker-class sync|gthread|gevent` gives Gunicorn's own workers over WSGI.
 """
 
 import itertools
@@ -12,19 +12,14 @@ import signal
 import sys
 import time
 from contextlib import contextmanager
-from functools import partial
-
-from gunicorn.workers.gthread import ThreadWorker
 
 from app import MODEL_SOCKETS, STUCK_DIR, advice, create_model_process, gpus, run_dir
 from app.errors import SettingsError
+from app.server import gunicorn_arbiter as arbiter
+from app.server.model_worker import ModelSockets, ModelWorker
 from app.settings import Settings, unknown_variables
-from app.workers.in_turn import InTurnWorker
-from app.workers.model import Crew, ModelWorker
-from app.workers.patient import PatientTls
-from app.workers.reload import keep_old_workers, show_listening
-from app.workers.strict import strict
 
+worker_class = "app.server.worker.EventLoopWorker"
 # No framework survives a fork, so the model loads in the worker.
 preload_app = False
 # Seconds. Clients that think between requests keep their connection.
@@ -33,6 +28,7 @@ keepalive = 75
 control_socket_disable = True
 # Else a client of a proxy on this machine could say that a path is another one, past
 # whatever the proxy keeps inside: not each proxy drops a SCRIPT_NAME among the headers.
+# It counts for Gunicorn's own workers; Basket's has no such headers.
 forwarder_headers = ""
 # For heartbeats, and for what the workers share.
 worker_tmp_dir = run_dir.in_memory()
@@ -54,24 +50,23 @@ def _start():
 
 @_start()
 def on_starting(server):
-    """Refuse settings that can't be, then make room for what the workers share."""
-    server.environ_at_start = server.cfg.env_orig
+    """Refuse configuration errors, then make the folder that the workers share."""
+    arbiter.keep_start_environment(server)
     settings = Settings.from_environment()
-    if server.cfg.preload_app:
-        raise SettingsError("--preload: a model does not survive the fork")
+    _refuse_unsupported(server.cfg)
     used = gpus.choose(settings.gpus, gpus.visible())
     processes = _model_processes(settings, used) or server.cfg.workers
     gpus.check_shares(processes, used, settings.gpu_memory_fraction)
     with run_dir.usable("BASKET_MODEL_DIR", settings.model_dir):
         os.listdir(settings.model_dir)
-    for line in advice.lines(settings, used, _at_a_time(server, settings)):
+    for line in advice.lines(settings, used, _at_a_time(server.cfg, settings)):
         server.log.info(line)
-    for line in (*unknown_variables(), *_on_open_files(server)):
+    for line in (*unknown_variables(), *_on_open_files(server.cfg)):
         server.log.warning(line)
-    run_dir.make(server.cfg.worker_tmp_dir, reexecuted=server.master_pid != 0)
+    reexecuted = arbiter.is_reexecuted(server)
+    run_dir.make(server.cfg.worker_tmp_dir, reexecuted=reexecuted)
     run_dir.keep_batching_parameters(settings.batching_parameters_file)
     run_dir.hand_over(server.cfg.uid, server.cfg.gid)
-    _choose_worker(server)
     # For the hooks to come: the folder of models may be away by then.
     server.basket = settings
 
@@ -81,30 +76,21 @@ def when_ready(server):
     _share_models(server)
 
 
-def ssl_context(_, default_ssl_context_factory):
-    """Bound the time for a TLS handshake."""
-    context = default_ssl_context_factory()
-    context.sslsocket_class = PatientTls
-    return context
-
-
 def on_reload(server):
     """A HUP has set Gunicorn's own worker again, and new ones are about to come."""
-    # By now the environment has what hooks set, which is nothing for a USR2's master.
-    server.cfg.env_orig = server.environ_at_start
-    _choose_worker(server)
+    arbiter.restore_start_environment(server)
     _share_models(server)
-    keep_old_workers(server)
+    arbiter.keep_old_workers(server)
 
 
 def pre_fork(server, worker):
     """Choose the GPU of a process with models, while the living can be counted."""
     used = gpus.choose(server.basket.gpus, gpus.visible())
     worker.model_processes = _model_processes(server.basket, used)
-    living = server.WORKERS.values()
+    living = arbiter.living_workers(server)
     # A re-executed master's clients have the workers of the old one.
     others = any(not isinstance(each, ModelWorker) for each in living)
-    worker.has_siblings = server.master_pid != 0 or others
+    worker.has_siblings = arbiter.is_reexecuted(server) or others
     worker.gpu = None
     if isinstance(worker, ModelWorker):
         worker.gpu = used[worker.slot] if used else None
@@ -114,8 +100,9 @@ def pre_fork(server, worker):
 
 def post_fork(server, worker):
     """Before the application is imported: a GPU, a log, and models to be read."""
-    if isinstance(server.worker_class, Crew) and not isinstance(worker, ModelWorker):
-        server.worker_class.let_go()
+    pool = arbiter.installed_pool(server)
+    if pool is not None and not isinstance(worker, ModelWorker):
+        pool.sockets.close_inherited()
     run_dir.be_temporary_folder()
     if worker.gpu is not None:
         gpus.pin(worker.gpu)
@@ -136,16 +123,16 @@ def post_worker_init(worker):
     """
     if isinstance(worker, ModelWorker):
         return
+    extensions = getattr(worker.wsgi, "application", worker.wsgi).extensions
     if not worker.model_processes:
-        worker.wsgi.extensions["health"].start()
-    loader = worker.wsgi.extensions["basket"]
+        extensions["health"].start()
     patience = itertools.count() if worker.has_siblings else range(_BACKLOG_WAIT_S)
     is_first = worker.age == 1 + worker.model_processes and not worker.has_siblings
     for _ in () if is_first else patience:
-        if loader.wait(timeout_s=1) or not worker.alive:
+        if extensions["basket"].wait(timeout_s=1) or not worker.alive:
             break
         worker.notify()
-    show_listening(worker)
+    arbiter.show_listening(worker)
 
 
 def child_exit(server, worker):
@@ -158,46 +145,57 @@ def child_exit(server, worker):
     multiprocess.mark_process_dead(worker.pid)
     stuck = run_dir.shared(STUCK_DIR)
     (stuck / str(worker.pid)).unlink(missing_ok=True)
-    if isinstance(worker, ModelWorker) and worker.crew is not server.worker_class:
-        # A reload has put another crew in the place of this worker's.
-        others = [getattr(each, "crew", None) for each in server.WORKERS.values()]
-        if worker.crew not in others:
-            worker.crew.close()
+    if isinstance(worker, ModelWorker):
+        arbiter.close_sockets_of(server, worker)
 
 
-def _choose_worker(server):
-    if server.worker_class is ThreadWorker:
-        server.worker_class = InTurnWorker
-    else:
-        server.worker_class = strict(server.worker_class)
+def _refuse_unsupported(cfg):
+    """Refuse what no model survives, and what Basket's worker does not speak.
+
+    Raises:
+        SettingsError: one of these is set.
+    """
+    if cfg.preload_app:
+        raise SettingsError("--preload: a model does not survive the fork")
+    if cfg.worker_class_str != worker_class:
+        return
+    if cfg.proxy_protocol not in ("off", False):
+        raise SettingsError(
+            "--proxy-protocol: Basket speaks plain HTTP; put nginx in front "
+            "(listen ... proxy_protocol), which sends X-Forwarded-For"
+        )
+    if "h2" in cfg.http_protocols or cfg.http2_cleartext != "off":
+        raise SettingsError(
+            "--http-protocols: Basket speaks HTTP/1.1; put nginx in front "
+            "(http2 on), which speaks HTTP/2 to clients"
+        )
 
 
-def _at_a_time(server, settings):
-    """How many requests the server has at a time for one model."""
-    cfg = server.cfg
+def _at_a_time(cfg, settings):
+    """Return how many requests the server has at a time for one model."""
     workers = cfg.workers if settings.model_process == "shared" else 1
-    if server.worker_class is ThreadWorker:
+    if cfg.worker_class_str in (worker_class, "gevent"):
         number = cfg.worker_connections * workers
         return advice.AtATime(number, "connections", "--worker-connections")
     return advice.AtATime(cfg.threads * workers, "threads", "--threads")
 
 
-def _on_open_files(server):
+def _on_open_files(cfg):
     """Take as many as a worker's connections need, or say that they are not allowed."""
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
-    needed = advice.open_files(server.cfg.worker_connections)
+    needed = advice.open_files(cfg.worker_connections)
     is_enough = soft == resource.RLIM_INFINITY or soft >= needed
-    if is_enough or server.worker_class is not ThreadWorker:
+    if is_enough or cfg.worker_class_str != worker_class:
         return []
     is_allowed = hard == resource.RLIM_INFINITY or hard >= needed
     taken = needed if is_allowed else hard
     resource.setrlimit(resource.RLIMIT_NOFILE, (taken, hard))
-    line = advice.on_open_files(taken, server.cfg.worker_connections)
+    line = advice.on_open_files(taken, cfg.worker_connections)
     return [] if is_allowed else [line]
 
 
 def _model_processes(settings, used):
-    """How many processes hold models for all workers; 0: each worker its own."""
+    """Return how many processes hold models for all workers; 0: each worker its own."""
     return max(len(used), 1) if settings.model_process == "shared" else 0
 
 
@@ -208,19 +206,12 @@ def _share_models(server):
     processes = _model_processes(server.basket, used)
     if not processes:
         return
-    crew = Crew(server, server.worker_class, create_model_process, processes)
+    sockets = ModelSockets(create_model_process)
     with run_dir.usable("--worker-tmp-dir", server.cfg.worker_tmp_dir):
-        paths = crew.open(os.environ[run_dir.RUN_DIR])
+        paths = sockets.open(os.environ[run_dir.RUN_DIR], processes)
     run_dir.hand_over(server.cfg.uid, server.cfg.gid)
     os.environ[MODEL_SOCKETS] = "\n".join(paths)
-    # Those of before a reload go first.
-    for worker in server.WORKERS.values():
-        if isinstance(worker, ModelWorker):
-            worker.age = 0
-    server.worker_class = crew
-    server.cfg.set("workers", server.cfg.workers + processes)
-    server.num_workers = server.cfg.workers
-    server.handle_ttou = partial(_leave_out_one, server, processes + 1)
+    arbiter.WorkerPool(server, sockets, processes).install()
 
 
 def _await_models(server, worker):
@@ -240,9 +231,3 @@ def _await_models(server, worker):
                 signal.signal(number, signal.SIG_DFL)
         worker.notify()
         time.sleep(_LOOK_EVERY_S)
-
-
-def _leave_out_one(server, least):
-    """At TTOU: have one web worker less, down to one; Gunicorn counts all as such."""
-    if server.num_workers > least:
-        type(server).handle_ttou(server)

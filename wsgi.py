@@ -1,4 +1,4 @@
-"""What a server serves: `gunicorn wsgi:app`, `granian wsgi:app`.
+"""What a server serves: `gunicorn wsgi:app`, or `wsgi:asgi` under any ASGI server.
 
 The only module whose import has an effect: models begin to load.
 """
@@ -8,14 +8,15 @@ import logging
 import os
 import sys
 
-from app import create_app, granian
+from app import MODEL_SOCKETS, create_app
 from app.errors import SettingsError
-from app.granian import start, stop
 from app.run_dir import RUN_DIR
+from app.settings import Settings
 
 _AT_COMMAND_LINE = "FLASK_RUN_FROM_CLI" in os.environ
+_UNDER_GUNICORN = "gunicorn" in os.environ.get("SERVER_SOFTWARE", "")
 
-if "gunicorn" in os.environ.get("SERVER_SOFTWARE", "") and RUN_DIR not in os.environ:
+if _UNDER_GUNICORN and RUN_DIR not in os.environ:
     # Gunicorn looks for it where it was started, whatever --chdir says.
     logging.getLogger("app").warning(
         "Gunicorn has not read Basket's gunicorn.conf.py, so metrics are each worker's "
@@ -24,29 +25,24 @@ if "gunicorn" in os.environ.get("SERVER_SOFTWARE", "") and RUN_DIR not in os.env
     )
 
 try:
-    if granian.is_serving():
-        stop.hold_signals()
-        start.prepare()
-    application = create_app()
+    settings = Settings.from_environment()
+    is_served = not _AT_COMMAND_LINE and MODEL_SOCKETS not in os.environ
+    if settings.model_process == "shared" and is_served:
+        raise SettingsError(
+            "BASKET_MODEL_PROCESS=shared: only Gunicorn, with Basket's "
+            "gunicorn.conf.py, starts model processes"
+        )
+    app = create_app(settings)
 except SettingsError as error:
-    if granian.is_serving():
-        sys.exit(f"Basket does not start: {error}")
-    if not _AT_COMMAND_LINE:
+    if _UNDER_GUNICORN:
         raise
-    sys.exit(f"Error: {error}")
+    sys.exit(f"Basket does not start: {error}")
 
-loader = application.extensions["basket"]
+asgi = app.asgi
 # `flask --app wsgi models ...` wants the commands and no loaded models.
 if not _AT_COMMAND_LINE:
+    loader = app.extensions["basket"]
     loader.start()
-    # Nothing is left to finish here: a server that stops in order has waited for
+    # Nothing is left to finish here: a server that stops gracefully has waited for
     # its requests already.
     atexit.register(loader.close, timeout_s=5)
-
-app: object = application
-if granian.is_serving():
-    from app.granian.rsgi import Rsgi
-
-    options = start.options()
-    stop.stop_in_order(loader.close, options["workers_kill_timeout"])
-    app = Rsgi(application, options["url_path_prefix"] or "")

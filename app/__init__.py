@@ -26,7 +26,7 @@ MODEL_SOCKETS = "_BASKET_MODEL_SOCKETS"
 
 
 def create_app(settings: "Settings | None" = None) -> "Application":
-    """Build the application.
+    """Build the application: a WSGI application, whose `asgi` is the ASGI one.
 
     `app.extensions["basket"]` starts it: a Loader, or a Mirror of model processes.
     `app.extensions["health"]` can tell other processes what is stuck in this one.
@@ -38,6 +38,7 @@ def create_app(settings: "Settings | None" = None) -> "Application":
     # it stays free of all else, and a HUP brings workers with fresh code.
     # ruff: noqa: PLC0415
     from app.api.application import Application
+    from app.asgi import AsgiApplication
     from app.commands import models_commands
     from app.serving.catalog import Catalog
     from app.settings import Settings
@@ -63,6 +64,7 @@ def create_app(settings: "Settings | None" = None) -> "Application":
     app.extensions["health"] = health
     install_api(app, settings, catalog, loader, health)
     app.cli.add_command(models_commands(settings))
+    app.asgi = AsgiApplication(app, loader.close)
     return app
 
 

@@ -7,7 +7,6 @@ declared to Flask, which knows them for 405 and OPTIONS, and answered here.
 
 import time
 from collections.abc import Callable, Coroutine, Iterable, Sequence
-from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from flask import Flask
@@ -17,13 +16,13 @@ from app import telemetry
 from app.api.environ import Environ
 from app.api.exchange import JSON, Exchange, Reply
 from app.api.responses import reply_to
-from app.api.shared_thread import SuspendedExchange
-from app.coroutines import completed, elsewhere
+from app.coroutines import completed
 from app.errors import BasketError
-from app.serving.job import Wake
 
 if TYPE_CHECKING:
     from _typeshed.wsgi import StartResponse
+
+    from app.asgi import AsgiApplication
 
 Handler = Callable[[Exchange], Coroutine[Any, Any, Reply]]
 # What answers a POST to a path; None: Flask does.
@@ -34,6 +33,8 @@ class Application(Flask):
     """The WSGI application."""
 
     _finds: Sequence[Find] = ()
+    # The same for an event loop; `create_app` sets it.
+    asgi: "AsgiApplication"
     # Raises Unauthorized.
     check_key: Callable[[Environ], None]
 
@@ -55,19 +56,7 @@ class Application(Flask):
         if handler is None:
             return super().wsgi_app(environ, start_response)
         reply = completed(self.predict(handler, Exchange(environ)))
-        return reply.send(start_response)
-
-    async def on_shared_thread(
-        self, environ: Environ, start_response: "StartResponse", wake: Wake
-    ) -> Iterable[bytes]:
-        """Answer one request as `wsgi_app`, and keep the thread waiting for nothing.
-
-        It suspends as a SuspendedExchange does.
-        """
-        handler = self.find(environ)
-        if handler is None:
-            return await elsewhere(partial(super().wsgi_app, environ, start_response))
-        reply = await self.predict(handler, SuspendedExchange(environ, wake))
+        telemetry.flush()
         return reply.send(start_response)
 
     def find(self, environ: Environ) -> Handler | None:

@@ -153,15 +153,20 @@ def lives(pid: int) -> bool:
 
 
 def launch(
-    command: Sequence[str], log: Path, *, own_session: bool, **settings: str
+    command: Sequence[str],
+    log: Path,
+    *,
+    own_session: bool,
+    root: Path = ROOT,
+    **settings: str,
 ) -> subprocess.Popen[bytes]:
-    """Start a command in ROOT that writes to `log`, with no BASKET_ but `settings`."""
+    """Start a command in `root` that writes to `log`, with no BASKET_ but `settings`."""
     environ = {k: v for k, v in os.environ.items() if not k.startswith("BASKET_")}
     environ |= {f"BASKET_{name.upper()}": value for name, value in settings.items()}
     with log.open("wb") as output:
         return subprocess.Popen(
             command,
-            cwd=ROOT,
+            cwd=root,
             env=environ,
             stdout=output,
             stderr=output,
@@ -202,6 +207,7 @@ def serving(
     ready: bool = True,
     check_exit: bool = True,
     own_session: bool = False,
+    root: Path = ROOT,
     **settings: str,
 ) -> Iterator[Server]:
     """Run `gunicorn wsgi:app *args` with BASKET_<NAME>=value for each setting.
@@ -213,7 +219,7 @@ def serving(
     command = _command(program, app, port, args)
     with tempfile.TemporaryDirectory() as folder:
         log = Path(folder) / "log"
-        process = launch(command, log, own_session=own_session, **settings)
+        process = launch(command, log, own_session=own_session, root=root, **settings)
         server = Server(process, port, log)
         try:
             if ready:

@@ -28,38 +28,39 @@ _READ_BYTES = 4096
 
 
 class Process(Protocol):
-    """What a model worker runs; shared_model.process has it."""
+    """What a model worker runs; `shared_model.process` has it."""
 
     def start(self) -> None:
         """Begin to load models and to take jobs."""
         ...
 
     def hangs(self) -> bool:
-        """Say whether nothing but an end helps."""
+        """Return whether nothing but an end of the process helps."""
         ...
 
     def close(self, timeout_s: float) -> None:
-        """Serve on until all web workers have gone, and end."""
+        """Serve on until all web workers are gone, then end."""
         ...
 
 
 class ModelWorker(Worker):
     """A worker of Gunicorn's arbiter that holds the models."""
 
-    def __init__(self, crew: "Crew", slot: int, *args: Any) -> None:
-        """Store whose it is, and which of its sockets it serves."""
+    def __init__(self, sockets: "ModelSockets", slot: int, *args: Any) -> None:
+        """Store the model sockets, and which of them this worker serves."""
         super().__init__(*args)
-        self.crew = crew
+        self.model_sockets = sockets
         self.slot = slot
         self._web_listeners, self.sockets = self.sockets, []
-        # Never the oldest: that is whom the arbiter ends when there are too many.
+        # Never the oldest: the arbiter ends the oldest when there are too many.
         self.age = sys.maxsize
 
     def load_wsgi(self) -> None:
         """Load models, and no application."""
         for listener in self._web_listeners:
             listener.close()
-        self._process = self.crew.build(self.crew.listeners[self.slot])
+        sockets = self.model_sockets
+        self._process = sockets.build(sockets.listeners[self.slot])
         self._process.start()
 
     def run(self) -> None:
@@ -81,39 +82,30 @@ class ModelWorker(Worker):
             closing.join(_TICK_S)
         if os.getppid() != self.ppid:
             # There is nobody else to do it.
-            self.crew.close()
+            self.model_sockets.close()
 
 
-class Crew:
-    """Stands where Gunicorn has its worker class: model workers, then web workers.
+class ModelSockets:
+    """The listening sockets of model processes, which the master holds.
 
-    The master keeps the listening sockets, so that a web worker can always connect,
-    and is served as soon as a new model process is there.
+    So a web worker can always connect, and is served as soon as a new model process
+    is there.
     """
 
-    def __init__(
-        self,
-        server: Any,
-        web_class: Callable[..., Worker],
-        build: Callable[[socket.socket], Process],
-        processes: int,
-    ) -> None:
-        """Store the parts; `build` makes a model process, of which so many are kept."""
-        self._server = server
-        self._web_class = web_class
+    def __init__(self, build: Callable[[socket.socket], Process]) -> None:
+        """Store what makes a model process for a listening socket."""
         self.build = build
-        self._processes = processes
         self._folder = Path()
         self.listeners: list[socket.socket] = []
 
-    def open(self, run_dir: str) -> list[str]:
-        """Open a listening socket for each model process; their paths.
+    def open(self, run_dir: str, processes: int) -> list[str]:
+        """Open a listening socket for each model process; return their paths.
 
         Raises:
             OSError: the path is longer than the kernel takes.
         """
         self._folder = Path(tempfile.mkdtemp(prefix="model-", dir=run_dir))
-        paths = [str(self._folder / str(slot)) for slot in range(self._processes)]
+        paths = [str(self._folder / str(slot)) for slot in range(processes)]
         for path in paths:
             listener = socket.socket(socket.AF_UNIX)
             listener.bind(path)
@@ -121,23 +113,12 @@ class Crew:
             self.listeners.append(listener)
         return paths
 
-    def __call__(self, age: int, *args: Any) -> Worker:
-        """The next worker: for models where one is missing, else for the web."""
-        living = self._server.WORKERS.values()
-        taken = {
-            w.slot for w in living if isinstance(w, ModelWorker) and w.crew is self
-        }
-        for slot in range(self._processes):
-            if slot not in taken:
-                return ModelWorker(self, slot, age, *args)
-        return self._web_class(age, *args)
-
-    def let_go(self) -> None:
+    def close_inherited(self) -> None:
         """In a web worker: close what it has only inherited."""
         for listener in self.listeners:
             listener.close()
 
     def close(self) -> None:
-        """Take the sockets away; may be called twice."""
-        self.let_go()
+        """Remove the sockets; may be called twice."""
+        self.close_inherited()
         shutil.rmtree(self._folder, ignore_errors=True)

@@ -1,0 +1,150 @@
+"""An inference request on an event loop, as ASGI has it."""
+
+from collections.abc import Awaitable, Callable, Mapping, MutableMapping
+from functools import lru_cache, partial
+from typing import Any, ParamSpec, TypeVar
+from urllib.parse import quote
+
+from app.api.body import too_large, too_slow, unreadable
+from app.api.environ import Environ, variable
+from app.api.event_loop import EventLoop
+from app.api.exchange import Exchange
+from app.serving.job import Answer, Job
+from app.serving.runner import Runner
+
+_P = ParamSpec("_P")
+_T = TypeVar("_T")
+
+Scope = Mapping[str, Any]
+Receive = Callable[[], Awaitable[MutableMapping[str, Any]]]
+
+
+class AsgiExchange(Exchange):
+    """One request, which occupies no thread while it waits."""
+
+    __slots__ = ("_disconnects", "_http_version", "_loop", "_receive")
+
+    def __init__(self, scope: Scope, receive: Receive, loop: EventLoop) -> None:
+        """Store what the server gives, and note when the request arrives."""
+        super().__init__(environ_of(scope))
+        self.wake = loop.wake
+        self._http_version = scope["http_version"]
+        self._receive = receive
+        self._loop = loop
+        # Not empty once the client is gone.
+        self._disconnects: list[None] = []
+
+    def has_body(self) -> bool:
+        """Return whether anything may follow the head."""
+        length: str | None = self.environ.get("CONTENT_LENGTH")
+        if length is not None:
+            return length != "0"
+        is_chunked = "HTTP_TRANSFER_ENCODING" in self.environ
+        return is_chunked or self._http_version not in ("1.0", "1.1")
+
+    async def body(self, limit_bytes: int) -> bytes:
+        """Return the body as it was sent; beyond the limit it is not read.
+
+        Raises:
+            TooLarge: more than the limit.
+            BadInput: cut off, or not as HTTP has it.
+            TooSlow: it has not come in time.
+        """
+        if not self.has_body():
+            return b""
+        if int(self.environ.get("CONTENT_LENGTH", 0)) > limit_bytes:
+            raise too_large(limit_bytes)
+        until = self.arrived_at + self.environ["basket.request_timeout_s"]
+        try:
+            return await self._loop.by(until, self._whole_body(limit_bytes))
+        except TimeoutError:
+            raise too_slow() from None
+
+    async def _whole_body(self, limit_bytes: int) -> bytes:
+        parts: list[bytes] = []
+        size, more = 0, True
+        while more:
+            event = await self._receive()
+            if event["type"] == "http.disconnect":
+                raise unreadable("it is cut off")
+            part = event.get("body", b"")
+            more = event.get("more_body", False)
+            size += len(part)
+            if size > limit_bytes:
+                raise too_large(limit_bytes)
+            parts.append(part)
+        return parts[0] if len(parts) == 1 else b"".join(parts)
+
+    async def work(
+        self,
+        quick: bool,
+        function: Callable[_P, _T],
+        *args: _P.args,
+        **kwargs: _P.kwargs,
+    ) -> _T:
+        """Call what is quick on the event loop, and all else in a thread."""
+        if quick:
+            return function(*args, **kwargs)
+        return await self._loop.run_in_thread(partial(function, *args, **kwargs))
+
+    async def submit(self, runner: Runner, job: Job) -> None:
+        """Submit a job, in a thread if its model runs there."""
+        if runner.runs_in_submit:
+            await self._loop.run_in_thread(partial(runner.submit, job))
+        else:
+            runner.submit(job)
+            self._loop.flush_metrics()
+
+    async def answered(self, job: Job) -> Answer:
+        """Return the answer, or raise what `job.wait` raises."""
+        try:
+            await self._loop.answered(job, self._disconnected)
+        except BaseException:
+            # Cancelled: nobody reads the answer any more.
+            self._disconnects.append(None)
+            raise
+        return job.wait()
+
+    def is_gone(self) -> Callable[[], bool]:
+        """Return a check that says whether the client is gone."""
+        # Not with this exchange in it, which has the job: that would be a cycle.
+        return partial(bool, self._disconnects)
+
+    async def _disconnected(self) -> None:
+        while (await self._receive())["type"] != "http.disconnect":
+            pass
+        self._disconnects.append(None)
+
+
+def environ_of(scope: Scope) -> Environ:
+    """Return as much of WSGI's environment as is asked for when a request predicts."""
+    root, path = scope.get("root_path", ""), scope["path"]
+    if root and path.startswith(root):
+        path = path[len(root) :] or "/"
+    client = scope.get("client")
+    raw_path = scope.get("raw_path") or quote(root + path).encode()
+    environ: Environ = {
+        "REQUEST_METHOD": scope["method"],
+        "SCRIPT_NAME": root,
+        "PATH_INFO": path if path.isascii() else _in_latin_1(path),
+        "RAW_URI": raw_path.decode("latin-1"),
+        "QUERY_STRING": scope["query_string"].decode("latin-1"),
+        "REMOTE_ADDR": client[0] if client else "",
+    }
+    for name, value in scope["headers"]:
+        place = _variable(name)
+        text = value.decode("latin-1")
+        environ[place] = f"{environ[place]},{text}" if place in environ else text
+    environ.pop("", None)
+    return environ
+
+
+def _in_latin_1(path: str) -> str:
+    """Return a path as WSGI has it: its bytes, each as a character."""
+    return path.encode(errors="surrogateescape").decode("latin-1")
+
+
+@lru_cache(maxsize=1024)
+def _variable(name: bytes) -> str:
+    """Return where WSGI puts a header; empty for one that could pass for another."""
+    return "" if b"_" in name else variable(name.decode("latin-1"))

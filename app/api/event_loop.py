@@ -1,0 +1,152 @@
+"""What the inference requests on one event loop share: answers and time limits.
+
+A timer for each wait costs an event loop more than a small model takes for a row, and
+nearly all waits are short. So one sweep looks at all of them, each 50 ms or at the
+earliest deadline.
+"""
+
+import asyncio
+import math
+import time
+from collections.abc import Awaitable, Callable, Sequence
+from typing import Any, TypeVar
+
+from app import telemetry
+from app.serving.job import Job
+
+# After so many seconds without an answer the client's disconnect is listened for.
+_SWEEP_EVERY_S = 0.05
+
+_T = TypeVar("_T")
+
+
+class EventLoop:
+    """The waits on one event loop, which is the running one when this is made."""
+
+    def __init__(self) -> None:
+        """Begin without any wait."""
+        self._loop = asyncio.get_running_loop()
+        self._answers: dict[Job, _Wait] = {}
+        self._limited: dict[asyncio.Task[Any], float] = {}
+        self._late: set[asyncio.Task[Any]] = set()
+        # When the next sweep is due, on the monotonic clock.
+        self._sweep_at = math.inf
+        self._flushing = False
+
+    def run_in_thread(self, function: Callable[[], _T]) -> "asyncio.Future[_T]":
+        """Call a function in a thread of the loop's default executor."""
+        return self._loop.run_in_executor(None, function)
+
+    def wake(self, jobs: Sequence[Job]) -> None:
+        """Resume the requests of these answered jobs; from any thread, once a batch."""
+        try:
+            self._loop.call_soon_threadsafe(self._resolve, jobs)
+        except RuntimeError:
+            # The loop is closed, and nobody waits on it.
+            return
+
+    async def answered(
+        self, job: Job, disconnected: Callable[[], Awaitable[object]]
+    ) -> None:
+        """Wait until a job is answered, or its deadline has passed.
+
+        `disconnected` is awaited beside it if that takes long; it returns when the
+        client is gone.
+        """
+        wait = self._answers[job] = _Wait(self._loop.create_future(), disconnected)
+        try:
+            # Not before it is in the dictionary: it may be answered at any time.
+            if not job.is_told():
+                self._sweep_by(job.deadline)
+                await wait.future
+        finally:
+            self._answers.pop(job, None)
+            if wait.watch is not None:
+                wait.watch.cancel()
+
+    async def by(self, deadline: float, awaited: Awaitable[_T]) -> _T:
+        """Await something until a time on the monotonic clock.
+
+        Raises:
+            TimeoutError: it took longer.
+        """
+        task = asyncio.current_task()
+        assert task is not None
+        self._limited[task] = deadline
+        self._sweep_by(deadline)
+        try:
+            return await awaited
+        except asyncio.CancelledError:
+            if task not in self._late:
+                raise
+            task.uncancel()
+            raise TimeoutError from None
+        finally:
+            self._late.discard(task)
+            self._limited.pop(task, None)
+
+    def flush_metrics(self) -> None:
+        """Write what is counted by now once for all requests of this tick."""
+        if not self._flushing:
+            self._flushing = True
+            self._loop.call_soon(self._flush)
+
+    def _flush(self) -> None:
+        self._flushing = False
+        telemetry.flush()
+
+    def _resolve(self, jobs: Sequence[Job]) -> None:
+        for job in jobs:
+            wait = self._answers.pop(job, None)
+            if wait is not None and not wait.future.done():
+                wait.future.set_result(None)
+
+    def _sweep_by(self, deadline: float) -> None:
+        """See to it that a sweep comes at a deadline, or soon."""
+        if self._sweep_at == math.inf or deadline < self._sweep_at:
+            now = time.monotonic()
+            self._sweep_at = min(deadline, now + _SWEEP_EVERY_S)
+            # The loop's own clock may be one of whole milliseconds.
+            left_s = max(self._sweep_at - now, 0) + 0.001
+            self._loop.call_later(left_s, self._sweep)
+
+    def _sweep(self) -> None:
+        self._sweep_at = math.inf
+        now = time.monotonic()
+        earliest = math.inf
+        for task, deadline in self._limited.items():
+            if deadline > now:
+                earliest = min(earliest, deadline)
+            elif task not in self._late:
+                self._late.add(task)
+                task.cancel()
+        for job, wait in self._answers.items():
+            if job.deadline > now:
+                earliest = min(earliest, job.deadline)
+                wait.seen_by_sweep()
+            elif not wait.future.done():
+                wait.future.set_result(None)
+        if earliest < math.inf:
+            self._sweep_by(earliest)
+
+
+class _Wait:
+    """A request that waits for its answer."""
+
+    __slots__ = ("_disconnected", "_seen", "future", "watch")
+
+    def __init__(
+        self,
+        future: "asyncio.Future[None]",
+        disconnected: Callable[[], Awaitable[object]],
+    ) -> None:
+        self.future = future
+        self.watch: asyncio.Future[object] | None = None
+        self._disconnected = disconnected
+        self._seen = False
+
+    def seen_by_sweep(self) -> None:
+        """Listen for a disconnect from the second sweep on."""
+        if self._seen and self.watch is None:
+            self.watch = asyncio.ensure_future(self._disconnected())
+        self._seen = True

@@ -1,0 +1,198 @@
+"""The head of an HTTP/1.1 request: parsed by httptools, checked against limits.
+
+httptools (llhttp) refuses bare LF, obs-fold, both lengths, unequal or repeated lengths
+and control characters by itself. It has no limit on sizes, takes HTTP/0.9 and 2.0, and
+takes codings other than chunked: these are refused here.
+"""
+
+from http import HTTPStatus
+from typing import NamedTuple
+
+import httptools
+
+# All of a head: the request line, and all fields together.
+MAX_HEAD_BYTES = 64 << 10
+_END = b"\r\n\r\n"
+# Of the bytes before, so many may belong to an end that is split over two packets.
+_OVERLAP = len(_END) - 1
+# A client's text is repeated in an error only so far.
+_MAX_SHOWN = 200
+
+
+class Malformed(Exception):
+    """A request that HTTP/1.1 does not allow, or that a limit refuses.
+
+    `status` is the HTTP status of the answer, after which the connection closes.
+    """
+
+    def __init__(self, text: str, status: HTTPStatus = HTTPStatus.BAD_REQUEST) -> None:
+        """Store the text, shortened, and the status."""
+        super().__init__(text[:_MAX_SHOWN])
+        self.status = status.value
+
+
+class Limits(NamedTuple):
+    """Gunicorn's limit_request_line, limit_request_fields, limit_request_field_size.
+
+    In bytes, number and bytes; 0 is no limit, as there.
+    """
+
+    line_bytes: int
+    fields: int
+    field_bytes: int
+
+
+class Head:
+    """One request's head, fed in pieces of any size.
+
+    `headers` are (name in lower case, value) in bytes. `content_length` is None for a
+    body in chunks. All but `feed` is valid once `complete` is true.
+    """
+
+    __slots__ = (
+        "_bytes",
+        "_limits",
+        "_parser",
+        "_tail",
+        "complete",
+        "content_length",
+        "expects_continue",
+        "headers",
+        "keep_alive",
+        "method",
+        "target",
+        "version",
+    )
+
+    def __init__(self, limits: Limits) -> None:
+        """Begin a head of which nothing has come."""
+        self._limits = limits
+        self._parser = httptools.HttpRequestParser(self)
+        self._bytes = 0
+        self._tail = b""
+        self.complete = False
+        self.headers: list[tuple[bytes, bytes]] = []
+        self.target = b""
+        self.method = self.version = ""
+        self.content_length: int | None = 0
+        self.keep_alive = True
+        self.expects_continue = False
+
+    def feed(self, data: bytes) -> bytes:
+        """Parse up to the end of the head; return the bytes behind it.
+
+        Raises:
+            Malformed: the head is refused.
+        """
+        while data and not self.complete:
+            end = (self._tail + data).find(_END)
+            stop = len(data) if end < 0 else end + len(_END) - len(self._tail)
+            piece, data = data[:stop], data[stop:]
+            self._bytes += len(piece)
+            self._parse(piece)
+            self._tail = (self._tail + piece)[-_OVERLAP:]
+        if self.complete:
+            self._check()
+        elif self._bytes > MAX_HEAD_BYTES:
+            raise _too_large()
+        return data
+
+    def started(self) -> bool:
+        """Return whether anything but empty lines has come."""
+        return bool(self.target or self.headers or self._tail.strip(b"\r\n"))
+
+    def on_url(self, part: bytes) -> None:
+        """Take a part of the request's target from the parser."""
+        self.target += part
+        limit = self._limits.line_bytes
+        if limit and len(self.target) > limit:
+            raise Malformed(
+                f"Request Line is too large: more than {limit} bytes",
+                HTTPStatus.REQUEST_URI_TOO_LONG,
+            )
+
+    def on_header(self, name: bytes, value: bytes) -> None:
+        """Take a field from the parser."""
+        limits = self._limits
+        self.headers.append((name.lower(), value.rstrip(b" \t")))
+        if limits.fields and len(self.headers) > limits.fields:
+            raise Malformed(
+                f"limit request headers fields: more than {limits.fields}",
+                HTTPStatus.REQUEST_HEADER_FIELDS_TOO_LARGE,
+            )
+        if limits.field_bytes and len(name) + len(value) > limits.field_bytes:
+            raise Malformed(
+                f"limit request headers fields size: more than {limits.field_bytes} "
+                "bytes",
+                HTTPStatus.REQUEST_HEADER_FIELDS_TOO_LARGE,
+            )
+
+    def on_headers_complete(self) -> None:
+        """Take what the parser knows of the whole head."""
+        self.complete = True
+        parser = self._parser
+        self.method = parser.get_method().decode()
+        self.version = parser.get_http_version()
+        self.keep_alive = parser.should_keep_alive()
+
+    def _parse(self, piece: bytes) -> None:
+        try:
+            self._parser.feed_data(piece)
+        except httptools.HttpParserUpgrade:
+            # An offer that a server may ignore; CONNECT is refused by `_check`.
+            pass
+        except httptools.HttpParserCallbackError as error:
+            raise error.__context__ or error from None
+        except httptools.HttpParserError as error:
+            raise Malformed(f"malformed HTTP request: {error}") from None
+
+    def _check(self) -> None:
+        """Read the fields that decide where the body ends."""
+        if self.version not in ("1.1", "1.0"):
+            raise Malformed(
+                f"HTTP/{self.version} is not spoken here, HTTP/1.1 is",
+                HTTPStatus.HTTP_VERSION_NOT_SUPPORTED,
+            )
+        if self.method == "CONNECT":
+            raise Malformed("this server is no proxy", HTTPStatus.NOT_IMPLEMENTED)
+        if self._bytes > MAX_HEAD_BYTES:
+            raise _too_large()
+        for name, value in self.headers:
+            if name == b"content-length":
+                self._take_length(value)
+            elif name == b"transfer-encoding":
+                self._take_coding(value)
+            elif name == b"expect":
+                self._take_expectation(value)
+        # The parser holds this object, too.
+        del self._parser
+
+    def _take_length(self, value: bytes) -> None:
+        if not value.isdigit():
+            raise Malformed("malformed HTTP request: Content-Length is no number")
+        self.content_length = int(value)
+
+    def _take_coding(self, value: bytes) -> None:
+        if self.version == "1.0":
+            raise Malformed("HTTP/1.0 has no Transfer-Encoding")
+        if value.lower() != b"chunked":
+            raise Malformed(
+                "Transfer-Encoding: only chunked is understood",
+                HTTPStatus.NOT_IMPLEMENTED,
+            )
+        self.content_length = None
+
+    def _take_expectation(self, value: bytes) -> None:
+        if value.lower() != b"100-continue":
+            raise Malformed(
+                "Expect: only 100-continue is understood",
+                HTTPStatus.EXPECTATION_FAILED,
+            )
+        self.expects_continue = self.version == "1.1"
+
+
+def _too_large() -> Malformed:
+    return Malformed(
+        f"the request's head is larger than {MAX_HEAD_BYTES} bytes",
+        HTTPStatus.REQUEST_HEADER_FIELDS_TOO_LARGE,
+    )

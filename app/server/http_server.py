@@ -1,0 +1,137 @@
+"""An ASGI application on listening sockets: what a worker's connections share."""
+
+import asyncio
+import ipaddress
+import ssl
+import time
+from collections.abc import Callable, Coroutine, Mapping, Sequence
+from dataclasses import dataclass
+from email.utils import formatdate
+from socket import socket
+from typing import Any
+
+from app.server.connection import HEADER_TIMEOUT_S, Connection
+from app.server.head import Limits
+from app.server.listeners import Listeners
+from app.server.request import Request
+
+AsgiApplication = Callable[[Any, Any, Any], Coroutine[Any, Any, None]]
+
+# Seconds that an idle connection is kept while the server stops: its client may be
+# sending, and is told to close with the response.
+_IDLE_WHILE_STOPPING_S = 1.0
+
+
+@dataclass(frozen=True)
+class Options:
+    """What an operator chooses, by Gunicorn's names for it where it has one.
+
+    `keepalive_s` is 0 where no connection is kept.
+    """
+
+    limits: Limits
+    keepalive_s: float
+    max_connections: int
+    max_idle_connections: int
+    backlog: int
+    trusted_proxies: Sequence[str]
+    secure_headers: Mapping[bytes, bytes]
+    tls: ssl.SSLContext | None
+
+
+class HttpServer:
+    """Serves an ASGI application; everything is called on the event loop."""
+
+    def __init__(
+        self,
+        app: AsgiApplication,
+        sockets: Sequence[socket],
+        options: Options,
+        log: Any,
+        log_access: Callable[[Request], None],
+        count_request: Callable[[], None],
+    ) -> None:
+        """Store the parts, and the running loop.
+
+        `count_request` is called for each request that begins.
+        """
+        self._app = app
+        self._options = options
+        self.log = log
+        self.log_access = log_access
+        self._count_request = count_request
+        self.limits = options.limits
+        self.secure_headers = options.secure_headers
+        self.keepalive_s = options.keepalive_s or HEADER_TIMEOUT_S
+        self.connections: set[Connection] = set()
+        self._stopping = False
+        self._trusts_all = "*" in options.trusted_proxies
+        self._trusted = [
+            ipaddress.ip_network(each)
+            for each in options.trusted_proxies
+            if each not in ("*", "")
+        ]
+        self._listeners = Listeners(
+            sockets,
+            lambda: Connection(self),
+            lambda: len(self.connections),
+            options.max_connections,
+            options.tls,
+            log,
+        )
+        # Of the last tick, on the monotonic clock.
+        self.now = time.monotonic()
+        # What stands in each response.
+        self.common_headers = b""
+        self._loop = asyncio.get_running_loop()
+
+    def tick(self) -> None:
+        """Accept connections, and look at the clock; call it several times a second."""
+        self.now = time.monotonic()
+        date = formatdate(usegmt=True)
+        self.common_headers = f"Server: gunicorn\r\nDate: {date}\r\n".encode()
+        for connection in [c for c in self.connections if c.deadline <= self.now]:
+            connection.expire()
+        self._listeners.update()
+
+    def stop(self) -> None:
+        """Accept what waits in the kernel, then no more; finish what is under way."""
+        self._stopping = True
+        self.now = time.monotonic()
+        self.keepalive_s = _IDLE_WHILE_STOPPING_S
+        self._listeners.drain_backlog(self._options.backlog)
+        for connection in self.connections:
+            connection.stop()
+
+    def is_busy(self) -> bool:
+        """Return whether there is any connection."""
+        return bool(self.connections or self._listeners.opening())
+
+    # What connections ask.
+
+    def start(self, request: Request) -> "asyncio.Task[None]":
+        """Have the application answer a request."""
+        self._count_request()
+        answering = self._app(request.scope(), request.receive, request.send)
+        return self._loop.create_task(answering)
+
+    def keeps_connections(self) -> bool:
+        """Return whether one more connection may become idle.
+
+        All connections count: those that are busy now will be idle.
+        """
+        if self._stopping or not self._options.keepalive_s:
+            return False
+        return len(self.connections) <= self._options.max_idle_connections
+
+    def trusts(self, client: tuple[str, int] | None) -> bool:
+        """Return whether a peer is a proxy to be believed; one on this machine is."""
+        if client is None or self._trusts_all:
+            return True
+        address = ipaddress.ip_address(client[0].partition("%")[0])
+        return any(address in network for network in self._trusted)
+
+    def lost(self, connection: Connection) -> None:
+        """Forget a connection that is closed."""
+        self.connections.discard(connection)
+        self._listeners.update()

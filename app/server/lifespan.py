@@ -1,0 +1,59 @@
+"""An ASGI application's start and end.
+
+https://asgi.readthedocs.io/en/latest/specs/lifespan.html
+"""
+
+import asyncio
+from typing import Any
+
+
+class Lifespan:
+    """Tells the application once that it starts, and once that it is to end."""
+
+    def __init__(self, app: Any, log: Any) -> None:
+        """Store the application, which may know no lifespan."""
+        self._app = app
+        self._log = log
+        self._events: asyncio.Queue[dict[str, Any]] = asyncio.Queue()
+        self._answered = asyncio.Event()
+        self._failure = ""
+        self._task: asyncio.Task[None] | None = None
+        self._shut_down = False
+
+    async def startup(self) -> None:
+        """Wait until the application has started.
+
+        Raises:
+            SystemExit: it says that it can't.
+        """
+        self._task = asyncio.get_running_loop().create_task(self._run())
+        await self._tell("lifespan.startup")
+        if self._failure:
+            raise SystemExit(f"the application does not start: {self._failure}")
+
+    async def shutdown(self) -> None:
+        """Have the application end, and wait for that; once."""
+        if not self._shut_down:
+            self._shut_down = True
+            await self._tell("lifespan.shutdown")
+
+    async def _tell(self, event: str) -> None:
+        if self._task is None or self._task.done():
+            return
+        self._answered.clear()
+        self._events.put_nowait({"type": event})
+        answer = asyncio.ensure_future(self._answered.wait())
+        await asyncio.wait((answer, self._task), return_when=asyncio.FIRST_COMPLETED)
+        answer.cancel()
+
+    async def _run(self) -> None:
+        scope = {"type": "lifespan", "asgi": {"version": "3.0", "spec_version": "2.0"}}
+        try:
+            await self._app(scope, self._events.get, self._send)
+        except Exception as error:  # an application without lifespan raises
+            self._log.debug("the application has no lifespan: %r", error)
+
+    async def _send(self, event: dict[str, Any]) -> None:
+        if event["type"] == "lifespan.startup.failed":
+            self._failure = event.get("message", "") or "no reason given"
+        self._answered.set()

@@ -1,0 +1,148 @@
+"""Gunicorn's worker with an event loop: requests wait without occupying a thread.
+
+`gunicorn wsgi:app` runs it, as gunicorn.conf.py names it. It serves the ASGI
+application `app.asgi`, or the application itself where that is one, and knows nothing
+of what it does. `--threads` is the size of the loop's default executor.
+"""
+
+import asyncio
+import os
+import signal
+import ssl
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
+from typing import Any
+
+import uvloop
+from gunicorn.workers.base import Worker
+
+from app.server.access_log import AccessLog
+from app.server.head import Limits
+from app.server.http_server import HttpServer, Options
+from app.server.lifespan import Lifespan
+
+# Seconds from one heartbeat, and one look at the clock, to the next.
+_TICK_S = 0.25
+# The same while a stop waits for the last connections.
+_STOPPING_TICK_S = 0.05
+# Seconds kept at the end of the graceful timeout, in which the application answers
+# requests that it can't finish.
+_LAST_ANSWERS_S = 2.0
+
+
+class EventLoopWorker(Worker):
+    """A worker that serves an ASGI application over HTTP/1.1."""
+
+    def load_wsgi(self) -> None:
+        """Load the application, and find the ASGI one."""
+        super().load_wsgi()
+        self._asgi: Any = getattr(self.wsgi, "asgi", self.wsgi)
+
+    def run(self) -> None:
+        """Serve until a signal, the arbiter's death or max_requests ends it."""
+        loop = uvloop.new_event_loop()
+        executor = ThreadPoolExecutor(self.cfg.threads, "worker")
+        loop.set_default_executor(executor)
+        try:
+            loop.run_until_complete(self._serve(loop))
+        finally:
+            executor.shutdown(wait=False, cancel_futures=True)
+            loop.close()
+
+    async def _serve(self, loop: asyncio.AbstractEventLoop) -> None:
+        self._wakes = asyncio.Event()
+        self._quick = False
+        loop.add_signal_handler(signal.SIGTERM, self._stop)
+        loop.add_signal_handler(signal.SIGINT, self._quit)
+        loop.add_signal_handler(signal.SIGQUIT, self._quit)
+        loop.add_signal_handler(signal.SIGUSR1, self.log.reopen_files)
+        lifespan = Lifespan(self._asgi, self.log)
+        await lifespan.startup()
+        server = HttpServer(
+            self._asgi,
+            self.sockets,
+            options(self.cfg),
+            self.log,
+            AccessLog(self.log, self.cfg),
+            self._count_request,
+        )
+        server.tick()
+        while self.alive:
+            self._tick(server)
+            with suppress(TimeoutError):
+                async with asyncio.timeout(_TICK_S):
+                    await self._wakes.wait()
+        if not self._quick:
+            await self._drain(server, lifespan)
+        await lifespan.shutdown()
+
+    async def _drain(self, server: HttpServer, lifespan: Lifespan) -> None:
+        """Answer what was accepted, within the graceful timeout."""
+        server.stop()
+        began_at = server.now
+        while server.is_busy() and not self._quick:
+            self._tick(server)
+            stopping_s = server.now - began_at
+            if stopping_s > self.cfg.graceful_timeout:
+                break
+            if stopping_s > self.cfg.graceful_timeout - _LAST_ANSWERS_S:
+                await lifespan.shutdown()
+            await asyncio.sleep(_STOPPING_TICK_S)
+
+    def _tick(self, server: HttpServer) -> None:
+        self.notify()
+        server.tick()
+        if os.getppid() != self.ppid:
+            self.alive = False
+
+    def _count_request(self) -> None:
+        self.nr += 1
+        if self.nr >= self.max_requests and self.alive:
+            self.log.info("Autorestarting worker after current request.")
+            self._stop()
+
+    def _stop(self) -> None:
+        self.alive = False
+        self._wakes.set()
+
+    def _quit(self) -> None:
+        """End at once, as Gunicorn's workers do at SIGINT and SIGQUIT."""
+        self.cfg.worker_int(self)
+        self._quick = True
+        self._stop()
+
+
+def options(cfg: Any) -> Options:
+    """Return Gunicorn's settings that this worker has."""
+    return Options(
+        limits=Limits(
+            cfg.limit_request_line,
+            cfg.limit_request_fields,
+            cfg.limit_request_field_size,
+        ),
+        keepalive_s=cfg.keepalive,
+        max_connections=cfg.worker_connections,
+        max_idle_connections=max(cfg.worker_connections - cfg.threads, 0),
+        backlog=cfg.backlog,
+        trusted_proxies=cfg.forwarded_allow_ips,
+        secure_headers={
+            name.lower().encode(): value.encode()
+            for name, value in cfg.secure_scheme_headers.items()
+        },
+        tls=_tls_context(cfg) if cfg.is_ssl else None,
+    )
+
+
+def _tls_context(cfg: Any) -> ssl.SSLContext:
+    def default() -> ssl.SSLContext:
+        context = ssl.create_default_context(
+            ssl.Purpose.CLIENT_AUTH, cafile=cfg.ca_certs
+        )
+        context.load_cert_chain(cfg.certfile, cfg.keyfile)
+        context.verify_mode = ssl.VerifyMode(cfg.cert_reqs)
+        if cfg.ciphers:
+            context.set_ciphers(cfg.ciphers)
+        return context
+
+    context: ssl.SSLContext = cfg.ssl_context(cfg, default)
+    return context

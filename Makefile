@@ -14,11 +14,10 @@ BIN := $(VENV)/bin
 SERVE_REQUIREMENTS := $(if $(shell command -v nvidia-smi),requirements-cuda.txt,requirements.txt)
 PIP_INSTALL = $(BIN)/python -m pip install --quiet --disable-pip-version-check --require-hashes
 
-.PHONY: help serve serve-granian test bench bench-burst bench-vision soak loadtest lint format digits requirements bench-requirements clean
+.PHONY: help serve test bench bench-burst bench-vision soak loadtest lint format digits requirements bench-requirements clean
 
 help:
 	@echo "make serve [ARGS=...]  serve the models in models/ on 127.0.0.1:8000"
-	@echo "make serve-granian     the same under Granian"
 	@echo "make test [ARGS=...]   run all tests; ARGS go to pytest"
 	@echo "make bench [ARGS=...]  measure Basket beside its peers: reports/<date>/;"
 	@echo "                       ARGS such as --quick, or --loads tiny,policy"
@@ -36,10 +35,6 @@ help:
 
 serve: $(VENV)/serve.done
 	$(BIN)/gunicorn wsgi:app --threads=20 $(ARGS)
-
-serve-granian: $(VENV)/granian.done
-	$(BIN)/granian wsgi:app --http 1 --respawn-failed-workers \
-		--workers-kill-timeout 30 $(ARGS)
 
 # Two tests at a time, those of a file in one process: most of them wait.
 test: $(VENV)/dev.done $(KSERVE_VENV)/done
@@ -85,11 +80,6 @@ $(VENV)/serve.done: $(SERVE_REQUIREMENTS) | $(VENV)/bin/python
 	@$(PIP_INSTALL) -r $<
 	@touch $@
 
-$(VENV)/granian.done: requirements-granian.txt $(VENV)/serve.done
-	@echo "Installing $< ..."
-	@$(PIP_INSTALL) -r $<
-	@touch $@
-
 # On top of what serving needs, so that tests and benches use a GPU that is there.
 $(VENV)/dev.done: requirements-dev.txt | $(VENV)/serve.done
 	@echo "Installing $< ..."
@@ -110,8 +100,8 @@ BESIDE := $(SERVE) --constraint requirements.txt --extra
 requirements: $(VENV)/bin/python
 	$(BIN)/python -m pip install --quiet uv
 	for set in "$(SERVE):" "$(BESIDE) cuda:-cuda" "$(BESIDE) load:-load" \
-			"$(BESIDE) granian:-granian" "$(BESIDE) openvino:-openvino" \
-			"$(BESIDE) jax:-jax" "$(BESIDE) dev:-dev" "--group kserve:-kserve"; do \
+			"$(BESIDE) openvino:-openvino" "$(BESIDE) jax:-jax" \
+			"$(BESIDE) dev:-dev" "--group kserve:-kserve"; do \
 		UV_CUSTOM_COMPILE_COMMAND="make requirements" $(BIN)/uv pip compile $${set%%:*} \
 			--quiet --upgrade --generate-hashes --no-emit-index-url --no-emit-find-links \
 			--python-version 3.11 --python-platform x86_64-manylinux_2_28 \

@@ -125,7 +125,7 @@ def test_what_the_image_copies_is_there():
         assert any(Path(path).match(line[1:]) for line in let_through if line[0] == "!")
 
 
-@pytest.mark.parametrize("other", ["-cuda", "-dev", "-granian"])
+@pytest.mark.parametrize("other", ["-cuda", "-dev"])
 def test_what_make_installs_one_after_the_other_agrees(other):
     """What is installed beside requirements.txt wants the same versions of all."""
     pins = dict(PIN.findall((ROOT / "requirements.txt").read_text()))

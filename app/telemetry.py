@@ -1,41 +1,37 @@
-"""All metric objects, named here and nowhere else.
+"""All metric objects, and the records that wait to be written into them.
 
-Under Gunicorn PROMETHEUS_MULTIPROC_DIR is set before this module is imported;
-each process then writes its values to files there, and any of them can sum up all.
+Most methods only append a record. `flush` writes the records of many requests with
+one increment per series. Call it once per batch or tick.
+
+Under Gunicorn PROMETHEUS_MULTIPROC_DIR is set before this module is imported: each
+process writes its values to files there, and any process can sum up all of them. No
+other process sees a record before it is flushed.
 """
 
-import os
+import atexit
 from collections import defaultdict
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
-from functools import cache
+from functools import cache, partial
 from http import HTTPStatus
 
 from prometheus_client import (
     CONTENT_TYPE_LATEST,
-    REGISTRY,
     CollectorRegistry,
     Counter,
     Gauge,
     Histogram,
     generate_latest,
-    values,
 )
 from prometheus_client.core import GaugeMetricFamily
 from prometheus_client.registry import Collector as CollectorBase
 
-from app.metrics_files import Collector
+from app.prometheus_private import Pending, Write, fix_process_id, observe_all, registry
 
-_MULTIPROCESS = "PROMETHEUS_MULTIPROC_DIR" in os.environ
-if _MULTIPROCESS:
-    # By itself it asks the kernel for the process at each count, for the case of a
-    # fork after this import: a tenth of what a small request costs.
-    _pid = os.getpid()
-    values.ValueClass = values.MultiProcessValue(lambda: _pid)  # type: ignore[no-untyped-call]
+fix_process_id()
 
-# What an answered request goes through, in this order.
+# The stages of an answered request, in this order.
 STAGES = ("decode", "queue", "infer", "encode")
-# As a number: a member of an enumeration is a property, looked up at each request.
 _OK = HTTPStatus.OK.value
 _MODEL = ("model", "version")
 _SECONDS = (
@@ -47,21 +43,16 @@ _ROWS = tuple(float(1 << power) for power in range(11))
 _requests = Counter(
     "basket_requests", "Inference requests answered.", (*_MODEL, "status")
 )
-_request_seconds = Histogram(
+_seconds = partial(Histogram, labelnames=_MODEL, buckets=_SECONDS)
+_request_seconds = _seconds(
     "basket_request_seconds",
     "From the request's arrival in its thread to its answer, failures included.",
-    _MODEL,
-    buckets=_SECONDS,
 )
-_queue_seconds = Histogram(
+_queue_seconds = _seconds(
     "basket_queue_seconds",
     "From enqueueing to the start of the batch, or to the failure before it.",
-    _MODEL,
-    buckets=_SECONDS,
 )
-_infer_seconds = Histogram(
-    "basket_infer_seconds", "One batch in the engine.", _MODEL, buckets=_SECONDS
-)
+_infer_seconds = _seconds("basket_infer_seconds", "One batch in the engine.")
 _batch_rows = Histogram(
     "basket_batch_rows", "Rows in one batch.", _MODEL, buckets=_ROWS
 )
@@ -89,16 +80,19 @@ _rejected = Counter(
     "basket_rejected", "Requests that got no answer from a model.", ("reason",)
 )
 
+# The limit keeps a flush below a millisecond, where it runs on an event loop.
+_pending = Pending(max_records=1000)
+
 
 class Problems(CollectorBase):
-    """The one series that is not kept, but made when somebody asks."""
+    """Collects the one series that is computed at each scrape."""
 
     def __init__(self, problems: Mapping[str, int]) -> None:
-        """Store how many things are wrong now with each model."""
+        """Store the number of current problems of each model."""
         self._problems = problems
 
     def collect(self) -> Iterator[GaugeMetricFamily]:
-        """Give it."""
+        """Yield the series."""
         family = GaugeMetricFamily(
             "basket_model_problems", "What is wrong with a model now.", labels=["model"]
         )
@@ -109,7 +103,7 @@ class Problems(CollectorBase):
 
 @dataclass
 class Totals:
-    """What one version has done since the start; rows and batches failed ones too."""
+    """The sums of one version since the start; failed rows and batches count, too."""
 
     succeeded: int = 0
     failed: int = 0
@@ -126,21 +120,19 @@ class ModelMetrics:
     """The series of one version, and the Observer of its batches."""
 
     def __init__(self, model: str, version: str) -> None:
-        """Look the children up once."""
-        # By status; to look a child up takes longer than to count.
-        self._requests = cache(lambda status: _requests.labels(model, version, status))
-        self._request_seconds = _request_seconds.labels(model, version)
-        self._queue_seconds = _queue_seconds.labels(model, version)
-        self._infer_seconds = _infer_seconds.labels(model, version)
-        self._batch_rows = _batch_rows.labels(model, version)
-        self._queue_rows = _queue_rows.labels(model, version)
-        self._reruns = _reruns.labels(model, version)
-        # Made with its first value: where no batches run, its 0 would be the least.
-        self._batch_ceiling = cache(lambda: _batch_ceiling.labels(model, version))
-        self._stage_seconds = {
-            stage: _stage_seconds.labels(model, version, stage) for stage in STAGES
-        }
-        self._failed_seconds = _failed_seconds.labels(model, version)
+        """Create the children that /metrics has from the start."""
+        labels = (model, version)
+        _request_seconds.labels(*labels)
+        _failed_seconds.labels(*labels)
+        self._infer_seconds = _infer_seconds.labels(*labels)
+        self._batch_rows = _batch_rows.labels(*labels)
+        self._queue_rows = _queue_rows.labels(*labels)
+        self._reruns = _reruns.labels(*labels)
+        # Created with its first value: a 0 from before it would be the minimum.
+        self._batch_ceiling = cache(lambda: _batch_ceiling.labels(*labels))
+        self._answered = cache(partial(_answered, *labels))
+        self._queued = partial(observe_all, _queue_seconds.labels(*labels))
+        self._went_through = _went_through(*labels)
 
     def batch_ran(self, rows: int, seconds: float) -> None:
         """Count a batch."""
@@ -152,56 +144,85 @@ class ModelMetrics:
         self._reruns.inc()
 
     def batch_limited(self, rows: int) -> None:
-        """Show how large a batch may be."""
+        """Set the batch ceiling."""
         self._batch_ceiling().set(rows)
 
     def rows_waiting(self, rows: int) -> None:
-        """Show the queue's length."""
-        self._queue_rows.set(rows)
+        """Store the queue's length for the next flush."""
+        _pending.set(self._queue_rows, rows)
 
     def job_left_queue(self, seconds: float) -> None:
-        """Count a job's time in the queue."""
-        self._queue_seconds.observe(seconds)
+        """Record a job's time in the queue."""
+        _pending.record(self._queued, seconds)
 
     def request_went_through(self, stages_s: Mapping[str, float]) -> None:
-        """Add up what an answered request spent in each of STAGES."""
-        for stage, seconds in stages_s.items():
-            # A counter refuses what is negative, and must never fail a request.
-            self._stage_seconds[stage].inc(max(seconds, 0.0))
+        """Record the seconds of an answered request in each of STAGES."""
+        _pending.record(self._went_through, stages_s)
 
     def request_answered(self, status: int, seconds: float) -> None:
-        """Count a request, whatever its status."""
-        self._requests(status).inc()
-        self._request_seconds.observe(seconds)
-        if status != _OK:
-            self._failed_seconds.inc(seconds)
+        """Record a request, whatever its status."""
+        _pending.record(self._answered(status), seconds)
 
 
 def request_without_model(status: int, seconds: float) -> None:
-    """Count a request that ended before it was known which model it is for."""
-    _requests.labels("", "", str(status)).inc()
-    _request_seconds.labels("", "").observe(seconds)
+    """Record a request that ended before its model was known."""
+    _pending.record(_answered("", "", status), seconds)
 
 
 def rejected(reason: str) -> None:
-    """Count a request that was turned away, by its error's `reason`."""
-    _rejected.labels(reason).inc()
+    """Record a rejected request, by its error's `reason`."""
+    _pending.record(_rejections(reason), 1)
+
+
+@cache
+def _answered(model: str, version: str, status: int) -> Write:
+    requests = _requests.labels(model, version, status)
+    request_seconds = _request_seconds.labels(model, version)
+
+    def write(seconds: list[float]) -> None:
+        requests.inc(len(seconds))
+        observe_all(request_seconds, seconds)
+        if model and status != _OK:
+            # A counter refuses negative amounts.
+            positive = [each for each in seconds if each > 0]
+            _failed_seconds.labels(model, version).inc(sum(positive))
+
+    return write
+
+
+def _went_through(model: str, version: str) -> Write:
+    counters = {stage: _stage_seconds.labels(model, version, stage) for stage in STAGES}
+
+    def write(requests: list[Mapping[str, float]]) -> None:
+        for stage, counter in counters.items():
+            counter.inc(sum([each[stage] for each in requests if each[stage] > 0]))
+
+    return write
+
+
+@cache
+def _rejections(reason: str) -> Write:
+    return lambda ones: _rejected.labels(reason).inc(len(ones))
+
+
+# Never raises, and any thread may call it at any time.
+flush = _pending.flush
+atexit.register(flush)
 
 
 def exposition(problems: Mapping[str, int]) -> tuple[bytes, str]:
-    """All series in Prometheus's text format, and its content type.
-
-    `problems` is how many things are wrong now with each model there is.
-    """
-    counted, derived = generate_latest(_registry()), CollectorRegistry()
+    """Return /metrics and its content type, with the number of `problems` by model."""
+    flush()
+    counted, derived = generate_latest(registry()), CollectorRegistry()
     derived.register(Problems(problems))
     return counted + generate_latest(derived), CONTENT_TYPE_LATEST
 
 
 def totals() -> dict[tuple[str, str], Totals]:
-    """What each model and version has done, in all processes, as /metrics has it."""
+    """Return the sums of each model and version over all processes, as in /metrics."""
+    flush()
     found: dict[tuple[str, str], Totals] = defaultdict(Totals)
-    for family in _registry().collect():
+    for family in registry().collect():
         for sample in family.samples:
             labels = sample.labels
             if "model" in labels:
@@ -226,11 +247,3 @@ def _add(sums: Totals, series: str, labels: Mapping[str, str], value: float) -> 
         sums.rows = int(value)
     elif series == "basket_batch_rows_count":
         sums.batches = int(value)
-
-
-def _registry() -> CollectorRegistry:
-    if not _MULTIPROCESS:
-        return REGISTRY
-    registry = CollectorRegistry()
-    Collector(registry)  # type: ignore[no-untyped-call]
-    return registry

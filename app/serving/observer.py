@@ -1,36 +1,43 @@
-"""Whoever counts what a model does, as the serving room sees it."""
+"""The interface through which requests and batches are counted."""
 
 from collections.abc import Mapping
 from typing import Protocol
 
 
 class Observer(Protocol):
-    """Whoever counts what a model does; telemetry is one."""
+    """Counts requests and batches of one version, from any thread.
+
+    The calls made for each request must be cheap. `app.telemetry.ModelMetrics`
+    only appends a record in them, and writes it at the next `telemetry.flush`.
+    """
 
     def batch_ran(self, rows: int, seconds: float) -> None:
-        """A batch ran, well or not."""
+        """Count a batch that has run or failed."""
         ...
 
     def batch_reran(self) -> None:
-        """A part of a batch that had failed ran once more, well or not."""
+        """Count a rerun of a part of a failed batch, whether or not it fails."""
         ...
 
     def batch_limited(self, rows: int) -> None:
-        """A batch may have so many rows from now on: the device's memory."""
+        """Set the batch ceiling, as the device's memory allows."""
         ...
 
     def rows_waiting(self, rows: int) -> None:
-        """So many rows now stand in the queue."""
+        """Set the number of rows in the queue."""
         ...
 
     def job_left_queue(self, seconds: float) -> None:
-        """A job waited so long for its first row to run, or to fail before."""
+        """Count the time until a job's first row ran, or until the job failed."""
         ...
 
     def request_went_through(self, stages_s: Mapping[str, float]) -> None:
-        """A request that got its answer spent so many seconds in each stage."""
+        """Count an answered request's seconds in each stage.
+
+        The mapping has all of `telemetry.STAGES`, and does not change after the call.
+        """
         ...
 
     def request_answered(self, status: int, seconds: float) -> None:
-        """A request got this HTTP status so long after it arrived."""
+        """Count a request by its HTTP status, with the seconds since its arrival."""
         ...

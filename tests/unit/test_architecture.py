@@ -33,8 +33,8 @@ ALLOWED = {
         *("app.shared_model", "app.serving", "app.engines.base", "app.errors"),
         "app.settings",
     ),
-    "app.metrics_files": ("app.pids",),
-    "app.telemetry": ("app.metrics_files",),
+    "app.prometheus_private": ("app.pids",),
+    "app.telemetry": ("app.prometheus_private",),
     "app.api": (
         *("app.api", "app.codec", "app.coroutines", "app.serving"),
         *("app.engines.base", "app.errors", "app.settings", "app.telemetry"),
@@ -53,7 +53,7 @@ KEPT_TO = dict.fromkeys(FRAMEWORKS, ("app.engines",)) | {
     "granian": ("app.granian",),
     "gunicorn": ("app.workers",),
     "werkzeug": ("app.api",),
-    "prometheus_client": ("app.metrics_files", "app.telemetry"),
+    "prometheus_client": ("app.prometheus_private", "app.telemetry"),
     "google": ("app.settings",),
 }
 

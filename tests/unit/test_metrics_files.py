@@ -1,4 +1,4 @@
-"""The files of processes that count, of which some have ended."""
+"""Multiprocess mode: metrics files of live and of dead processes."""
 
 import errno
 import fcntl
@@ -11,7 +11,7 @@ from prometheus_client import CollectorRegistry, generate_latest
 from prometheus_client.mmap_dict import MmapedDict, mmap_key
 from prometheus_client.multiprocess import mark_process_dead
 
-from app.metrics_files import Collector
+from app.prometheus_private import Collector
 from tests.support.server import ROOT
 
 HERE = os.getpid()
@@ -19,7 +19,7 @@ HERE = os.getpid()
 
 @pytest.fixture(name="dead", scope="module")
 def _dead():
-    """The numbers of processes that have ended."""
+    """The ids of dead processes."""
     pids = []
     for _ in range(3):
         process = subprocess.Popen([sys.executable, "-c", ""])
@@ -29,7 +29,7 @@ def _dead():
 
 
 def count(folder, pid, requests, seconds=()):
-    """What a process counts: requests by status, and seconds in a histogram."""
+    """Write the files of a process: requests by status, and seconds in a histogram."""
     counter = MmapedDict(str(folder / f"counter_{pid}.db"))
     for status, number in requests.items():
         key = mmap_key("asked", "asked_total", ["status"], [status], "Help.")
@@ -67,7 +67,7 @@ SUMS = [
 
 @pytest.fixture(name="folder")
 def _folder(tmp_path, dead):
-    """The files of two processes that have ended, and of one that lives."""
+    """A folder with the files of two dead processes and of a live one."""
     count(tmp_path, dead[0], {"200": 1, "400": 5}, [0.5, 2.0])
     count(tmp_path, dead[1], {"200": 10}, [0.5])
     count(tmp_path, HERE, {"200": 100}, [0.5])
@@ -80,15 +80,15 @@ MERGED = [
 ]
 
 
-def test_the_dead_are_put_together(folder):
-    """One file of each kind is left of them, and no sum is another than before."""
+def test_scrape_merges_files_of_dead_processes(folder):
+    """The merged files are one of each kind, and the sums do not change."""
     for _ in range(3):
         assert shown(folder) == SUMS
         assert names(folder) == sorted(MERGED)
 
 
-def test_who_dies_later_is_added(folder, dead):
-    """A sum of the dead grows by what the next one leaves."""
+def test_scrape_merges_file_of_process_that_died_later(folder, dead):
+    """The values of another dead process are added to the merged files."""
     shown(folder)
     count(folder, dead[2], {"200": 1000, "503": 1})
     lines = shown(folder)
@@ -99,8 +99,8 @@ def test_who_dies_later_is_added(folder, dead):
     assert names(folder) == sorted(MERGED)
 
 
-def test_nobody_takes_files_from_one_who_reads(folder):
-    """While another one looks at the files they stay as they are, and are summed up."""
+def test_files_are_not_merged_while_another_process_reads_them(folder):
+    """A scrape during another one merges nothing, and its sums are complete."""
     before = names(folder)
     reader = os.open(folder, os.O_RDONLY)
     fcntl.flock(reader, fcntl.LOCK_SH)
@@ -111,8 +111,8 @@ def test_nobody_takes_files_from_one_who_reads(folder):
     assert names(folder) == sorted(MERGED)
 
 
-def test_a_full_disk_leaves_the_files_as_they_are(folder, monkeypatch, caplog):
-    """The sums are right all the same, and the log says what went wrong."""
+def test_files_are_not_merged_on_a_full_disk(folder, monkeypatch, caplog):
+    """The sums are complete, and the log has the error."""
     before = names(folder)
 
     def fail(*_):
@@ -124,8 +124,8 @@ def test_a_full_disk_leaves_the_files_as_they_are(folder, monkeypatch, caplog):
     assert "No space left on device" in caplog.text
 
 
-def test_many_series_fit(folder, dead):
-    """The room that is made is enough for whatever has been counted."""
+def test_merge_keeps_many_series(folder, dead):
+    """A merged file has each of many series, with labels of any length."""
     statuses = {f"{number}-é" * (1 + number % 7): number for number in range(3000)}
     count(folder, dead[2], statuses)
     lines = shown(folder)
@@ -135,7 +135,7 @@ def test_many_series_fit(folder, dead):
 
 
 def show_gauges(folder, waiting, ceiling):
-    """Have a process set two gauges and print /metrics; its number and these lines."""
+    """Run a process that sets two gauges; return its id and its lines of /metrics."""
     program = f"""
 from app.telemetry import ModelMetrics, exposition
 metrics = ModelMetrics("m", "1")
@@ -154,8 +154,8 @@ print(exposition({{}})[0].decode())
     return process.pid, sorted(line for line in lines if line.startswith("basket_"))
 
 
-def test_gauges_are_of_those_who_live(tmp_path):
-    """Waiting rows are added up, the ceiling is the lowest, and the dead have none."""
+def test_gauges_are_combined_over_live_processes(tmp_path):
+    """Queue rows are summed, the ceiling is the minimum, and dead ones do not count."""
     gone, _ = show_gauges(tmp_path, waiting=100, ceiling=1)
     show_gauges(tmp_path, waiting=2, ceiling=8)
     mark_process_dead(gone, str(tmp_path))

@@ -1,0 +1,353 @@
+"""Metrics: records that are written at a flush, and the private API that it uses."""
+
+import os
+import pkgutil
+import subprocess
+import sys
+import threading
+
+import pytest
+from prometheus_client import REGISTRY, CollectorRegistry, Histogram, generate_latest
+from prometheus_client.multiprocess import MultiProcessCollector
+
+from app import telemetry
+from app.prometheus_private import Collector, Pending
+from app.telemetry import STAGES, ModelMetrics
+from tests.support.server import ROOT
+
+MODES = ("single-process", "multiprocess")
+every_mode = pytest.mark.parametrize("mode", MODES)
+
+
+def value(series, **labels):
+    """A value that has been written, without a flush."""
+    return REGISTRY.get_sample_value(series, labels) or 0
+
+
+def run(program, mode, folder):
+    """Run a program that imports metrics, and return what it prints."""
+    environment = os.environ | {"PROMETHEUS_DISABLE_CREATED_SERIES": "True"}
+    environment.pop("PROMETHEUS_MULTIPROC_DIR", None)
+    if mode == "multiprocess":
+        folder.mkdir(exist_ok=True)
+        environment["PROMETHEUS_MULTIPROC_DIR"] = str(folder)
+    return subprocess.run(
+        [sys.executable, "-c", program],
+        cwd=ROOT,
+        env=environment,
+        stdout=subprocess.PIPE,
+        text=True,
+        check=True,
+    ).stdout
+
+
+def ours(lines):
+    """The lines of Basket's own series."""
+    return [line for line in lines if "basket_" in line]
+
+
+@pytest.mark.parametrize(
+    "name",
+    [
+        *("values:ValueClass", "values:MultiProcessValue"),
+        "mmap_dict:MmapedDict.read_all_values_from_file",
+        *("mmap_dict:MmapedDict.write_value", "mmap_dict:MmapedDict.close"),
+        "multiprocess:MultiProcessCollector.collect",
+    ],
+)
+def test_private_name_of_prometheus_client_exists(name):
+    """Modules and classes of prometheus_client have each private name that is used."""
+    assert callable(pkgutil.resolve_name(f"prometheus_client.{name}"))
+
+
+@pytest.mark.parametrize("name", ["_upper_bounds", "_buckets", "_sum"])
+def test_private_attribute_of_histogram_exists(name):
+    """A histogram's child has each private attribute that an aggregated write uses."""
+    histogram = Histogram("seconds", "Help.", ["model"], registry=None)
+    assert hasattr(histogram.labels("m"), name)
+
+
+def test_private_path_of_multiprocess_collector_exists(tmp_path):
+    """The collector has its folder in the private attribute that a merge uses."""
+    assert MultiProcessCollector(None, str(tmp_path))._path == str(tmp_path)
+
+
+# All amounts are exact in binary, so that no sum depends on the order.
+OBSERVE = """
+from prometheus_client import Histogram, generate_latest
+from app.prometheus_private import fix_process_id, observe_all, registry
+
+fix_process_id()
+groups = [[0.25, 0.5, 0.5, 0.75, 4.0, 4.5, 1024.0], [0.0, -1.5, 2.0], [float("inf")]]
+for name in ("aggregated", "single"):
+    family = Histogram(name, "Help.", ["model"], buckets=(0.5, 1, 2, 4))
+    histogram, untouched = family.labels("m"), family.labels("untouched")
+    for amounts in groups:
+        if name == "aggregated":
+            observe_all(histogram, amounts)
+        else:
+            for amount in amounts:
+                histogram.observe(amount)
+print(generate_latest(registry()).decode())
+"""
+
+
+@every_mode
+def test_aggregated_write_equals_single_observations(mode, tmp_path):
+    """Amounts observed at once give the same text as amounts observed one by one."""
+    lines = run(OBSERVE, mode, tmp_path).splitlines()
+    aggregated = [line for line in lines if "aggregated" in line]
+    single = [line for line in lines if "single" in line]
+    assert 'aggregated_bucket{le="4.0",model="m"} 8.0' in aggregated
+    assert [line.replace("aggregated", "single") for line in aggregated] == single
+
+
+RECORD = """
+from app import telemetry
+
+def counted():
+    if {each}:
+        telemetry.flush()
+
+metrics = telemetry.ModelMetrics("m", "1")
+for number in range(40):
+    for call, *arguments in [
+        (metrics.rows_waiting, number),
+        (metrics.request_answered, (200, 400, 503)[number % 3], number / 4),
+        (metrics.job_left_queue, number / 8),
+        (metrics.request_went_through, dict.fromkeys(telemetry.STAGES, number / 2)),
+        (telemetry.request_without_model, 404, number / 64),
+        (telemetry.rejected, ("late", "queue_full")[number % 2]),
+    ]:
+        call(*arguments)
+        counted()
+print(telemetry.exposition({{"m": 1}})[0].decode())
+"""
+
+
+@every_mode
+def test_one_flush_equals_a_flush_after_each_record(mode, tmp_path):
+    """The text of /metrics does not depend on how many records a flush writes."""
+    # Sorted, as the order of multiprocess mode's files is that of the file system.
+    once, each = (
+        sorted(run(RECORD.format(each=each), mode, tmp_path / str(each)).splitlines())
+        for each in (False, True)
+    )
+    assert 'basket_queue_seconds_count{model="m",version="1"} 40.0' in once
+    assert 'basket_rejected_total{reason="late"} 20.0' in once
+    assert ours(once) == ours(each)
+
+
+def test_increment_in_multiprocess_mode_makes_no_system_call(tmp_path):
+    """The process id is read once, and not at each increment."""
+    program = """
+import os, sys
+from app.telemetry import ModelMetrics
+metrics, calls = ModelMetrics("m", "1"), []
+sys.setprofile(lambda frame, event, function: calls.append(function))
+metrics.batch_reran()
+sys.setprofile(None)
+print(len(calls) > 0, os.getpid in calls)
+"""
+    assert run(program, "multiprocess", tmp_path).split() == ["True", "False"]
+
+
+def test_process_that_exits_writes_its_records(tmp_path):
+    """Records that no flush has written are written at an orderly exit."""
+    program = """
+from app.telemetry import ModelMetrics
+ModelMetrics("m", "1").request_answered(200, 0.5)
+"""
+    run(program, "multiprocess", tmp_path)
+    registry = CollectorRegistry()
+    registry.register(Collector(None, path=str(tmp_path)))
+    line = 'basket_requests_total{model="m",status="200",version="1"} 1.0'
+    assert line in generate_latest(registry).decode()
+
+
+def test_exposition_contains_pending_records():
+    """A request counted before a scrape of the same process is in its text."""
+    metrics = ModelMetrics("scraped", "1")
+    metrics.request_answered(200, 0.5)
+    metrics.job_left_queue(0.25)
+    metrics.rows_waiting(4)
+    metrics.rows_waiting(3)
+    lines = telemetry.exposition({})[0].decode().splitlines()
+    labels = 'model="scraped",version="1"'
+    assert 'basket_requests_total{model="scraped",status="200",version="1"} 1.0' in (
+        lines
+    )
+    assert f"basket_request_seconds_sum{{{labels}}} 0.5" in lines
+    assert f"basket_queue_seconds_sum{{{labels}}} 0.25" in lines
+    assert f"basket_queue_rows{{{labels}}} 3.0" in lines
+
+
+def test_totals_contain_pending_records():
+    """Requests counted before a call of totals are in its result."""
+    metrics = ModelMetrics("summed", "1")
+    metrics.request_answered(200, 0.5)
+    metrics.request_answered(503, 0.25)
+    metrics.request_went_through(dict(zip(STAGES, (1, 2, 3, 4), strict=True)))
+    totals = telemetry.totals()["summed", "1"]
+    assert (totals.succeeded, totals.failed) == (1, 1)
+    assert (totals.seconds, totals.failed_seconds) == (0.75, 0.25)
+    assert totals.stage_seconds == {"decode": 1, "queue": 2, "infer": 3, "encode": 4}
+
+
+def test_request_without_model_is_counted_at_a_flush():
+    """A request whose model is unknown is counted without a model's name."""
+    labels = {"model": "", "version": ""}
+    before = value("basket_requests_total", **labels, status="418")
+    seconds = value("basket_request_seconds_sum", **labels)
+    telemetry.request_without_model(418, 0.5)
+    telemetry.request_without_model(418, 0.25)
+    telemetry.flush()
+    assert value("basket_requests_total", **labels, status="418") == before + 2
+    assert value("basket_request_seconds_sum", **labels) == seconds + 0.75
+
+
+def test_rejected_request_is_counted_by_reason_at_a_flush():
+    """Each rejection increments the counter of its own reason."""
+    before = value("basket_rejected_total", reason="tested")
+    other = value("basket_rejected_total", reason="late")
+    telemetry.rejected("tested")
+    telemetry.rejected("tested")
+    telemetry.flush()
+    assert value("basket_rejected_total", reason="tested") == before + 2
+    assert value("basket_rejected_total", reason="late") == other
+
+
+def test_negative_seconds_count_as_zero_in_counters(caplog):
+    """Negative seconds raise nothing, and neither reduce nor lose a counter's sum."""
+    metrics = ModelMetrics("negative", "1")
+    for seconds in (-1.0, 2.0):
+        metrics.request_went_through(dict.fromkeys(STAGES, seconds))
+        metrics.request_answered(500, seconds)
+        metrics.job_left_queue(seconds)
+        telemetry.request_without_model(404, -0.5)
+    totals = telemetry.totals()["negative", "1"]
+    assert totals.stage_seconds == dict.fromkeys(STAGES, 2.0)
+    assert totals.failed_seconds == 2
+    assert totals.failed == 2
+    labels = {"model": "negative", "version": "1"}
+    assert value("basket_queue_seconds_count", **labels) == 2
+    assert not caplog.records
+
+
+def test_concurrent_appends_during_flushes_lose_nothing():
+    """Each record from any thread is written exactly once."""
+    metrics = ModelMetrics("concurrent", "1")
+    stages_s = dict.fromkeys(STAGES, 0.5)
+    done = threading.Event()
+
+    def count():
+        for _ in range(25_000):
+            metrics.request_answered(200, 0.5)
+            metrics.request_went_through(stages_s)
+            metrics.job_left_queue(0.5)
+
+    def flush():
+        while not done.is_set():
+            telemetry.flush()
+
+    interval = sys.getswitchinterval()
+    sys.setswitchinterval(1e-6)
+    try:
+        counting = [threading.Thread(target=count) for _ in range(4)]
+        flushing = [threading.Thread(target=flush) for _ in range(2)]
+        for thread in (*counting, *flushing):
+            thread.start()
+        for thread in counting:
+            thread.join()
+        done.set()
+        for thread in flushing:
+            thread.join()
+    finally:
+        sys.setswitchinterval(interval)
+    totals = telemetry.totals()["concurrent", "1"]
+    assert totals.succeeded == 100_000
+    assert totals.seconds == 50_000
+    assert totals.stage_seconds == dict.fromkeys(STAGES, 50_000.0)
+    labels = {"model": "concurrent", "version": "1"}
+    assert value("basket_queue_seconds_count", **labels) == 100_000
+
+
+def test_record_appended_during_a_flush_is_written_by_the_next():
+    """A record that arrives while others are written is neither lost nor doubled."""
+    written = []
+    pending = Pending(max_records=10)
+
+    def write(amounts):
+        if amounts == [1]:
+            pending.record(write, 2)
+        written.append(amounts)
+
+    pending.record(write, 1)
+    for _ in range(3):
+        pending.flush()
+    assert written == [[1], [2]]
+
+
+def test_flush_waits_for_records_that_another_flush_has_taken():
+    """A scrape during a flush in another thread does not miss its records."""
+    order, writing, may_write = [], threading.Event(), threading.Event()
+    pending = Pending(max_records=10)
+
+    def write(_):
+        writing.set()
+        may_write.wait()
+        order.append("written")
+
+    def flush_and_scrape():
+        pending.flush()
+        order.append("scraped")
+
+    pending.record(write, 1)
+    first = threading.Thread(target=pending.flush)
+    first.start()
+    writing.wait()
+    second = threading.Thread(target=flush_and_scrape)
+    second.start()
+    second.join(timeout=0.05)
+    may_write.set()
+    first.join()
+    second.join()
+    assert order == ["written", "scraped"]
+
+
+def test_pending_records_are_written_at_their_limit():
+    """Without any flush, records are written when there are as many as the limit."""
+    written = []
+    pending = Pending(max_records=10)
+    for number in range(25):
+        pending.record(written.append, number)
+    assert written == [list(range(10)), list(range(10, 20))]
+    pending.flush()
+    assert written[2:] == [[20, 21, 22, 23, 24]]
+
+
+def test_requests_are_bounded_without_a_flush():
+    """Without a flush, records are written whenever there are a thousand."""
+    telemetry.flush()
+    metrics = ModelMetrics("bounded", "1")
+    for number in range(5500):
+        metrics.rows_waiting(number)
+        metrics.request_answered(200, 0.5)
+    labels = {"model": "bounded", "version": "1", "status": "200"}
+    assert value("basket_requests_total", **labels) == 5000
+
+
+def test_record_that_cannot_be_written_is_logged(caplog):
+    """A write that fails does not raise, and the other records are written."""
+    written = []
+    pending = Pending(max_records=10)
+
+    def fail(amounts):
+        raise OSError(f"no space left for {amounts}")
+
+    pending.record(fail, 1)
+    pending.record(written.append, 2)
+    pending.flush()
+    pending.flush()
+    assert written == [[2]]
+    assert caplog.text.count("OSError: no space left for [1]") == 1

@@ -74,6 +74,8 @@ def create_model_process(listener: socket.socket) -> "ModelProcess":
     Raises:
         SettingsError: a bad value in the environment.
     """
+    from app import telemetry
+    from app import telemetry
     from app.settings import Settings
     from app.shared_model.process import ModelProcess
     from app.shared_model.published import PublishedCatalog
@@ -82,7 +84,7 @@ def create_model_process(listener: socket.socket) -> "ModelProcess":
     catalog = PublishedCatalog(settings)
     health = _health(settings, catalog)
     loader = _loader(settings, catalog)
-    return ModelProcess(catalog, loader, listener, health)
+    return ModelProcess(catalog, loader, listener, health, telemetry.flush)
 
 
 def _loader(settings: "Settings", catalog: "Catalog") -> "Loader":

@@ -40,7 +40,8 @@ class AsgiApplication:
         """Serve one request, or the lifespan (ASGI 3)."""
         if scope["type"] == "http":
             if self._loop is None:
-                self._loop = EventLoop()
+                timeout_s = self.application.config["REQUEST_TIMEOUT_S"]
+                self._loop = EventLoop(timeout_s)
             exchange = AsgiExchange(scope, receive, self._loop)
             reply = await self._reply(scope, exchange, self._loop)
             start, body = _events(reply)
@@ -55,7 +56,6 @@ class AsgiApplication:
         self, scope: Scope, exchange: AsgiExchange, loop: EventLoop
     ) -> Reply:
         application, environ = self.application, exchange.environ
-        environ["basket.request_timeout_s"] = application.config["REQUEST_TIMEOUT_S"]
         handler = application.find(environ)
         if handler is None:
             return await self._flask(scope, exchange)

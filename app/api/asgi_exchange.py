@@ -1,5 +1,6 @@
 """An inference request on an event loop, as ASGI has it."""
 
+import asyncio
 from collections.abc import Awaitable, Callable, Mapping, MutableMapping
 from functools import lru_cache, partial
 from typing import Any, ParamSpec, TypeVar
@@ -54,17 +55,17 @@ class AsgiExchange(Exchange):
             return b""
         if int(self.environ.get("CONTENT_LENGTH", 0)) > limit_bytes:
             raise too_large(limit_bytes)
-        until = self.arrived_at + self.environ["basket.request_timeout_s"]
-        try:
-            return await self._loop.by(until, self._whole_body(limit_bytes))
-        except TimeoutError:
-            raise too_slow() from None
-
-    async def _whole_body(self, limit_bytes: int) -> bytes:
+        until = self.arrived_at + self._loop.request_timeout_s
         parts: list[bytes] = []
         size, more = 0, True
         while more:
-            event = await self._receive()
+            receiving = asyncio.ensure_future(self._receive())
+            try:
+                if not receiving.done():
+                    await self._loop.by(until, receiving)
+                event = receiving.result()
+            except TimeoutError:
+                raise too_slow() from None
             if event["type"] == "http.disconnect":
                 raise unreadable("it is cut off")
             part = event.get("body", b"")
@@ -110,10 +111,16 @@ class AsgiExchange(Exchange):
         # Not with this exchange in it, which has the job: that would be a cycle.
         return partial(bool, self._disconnects)
 
-    async def _disconnected(self) -> None:
-        while (await self._receive())["type"] != "http.disconnect":
-            pass
-        self._disconnects.append(None)
+    def _disconnected(self) -> "asyncio.Future[Any]":
+        """Listen for the end of the connection: all that may come behind the body."""
+        receiving = asyncio.ensure_future(self._receive())
+        receiving.add_done_callback(partial(_note, self._disconnects))
+        return receiving
+
+
+def _note(disconnects: list[None], receiving: "asyncio.Future[Any]") -> None:
+    if not receiving.cancelled():
+        disconnects.append(None)
 
 
 def environ_of(scope: Scope) -> Environ:

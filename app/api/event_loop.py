@@ -8,7 +8,7 @@ earliest deadline.
 import asyncio
 import math
 import time
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Callable, Sequence
 from typing import Any, TypeVar
 
 from app import telemetry
@@ -23,12 +23,14 @@ _T = TypeVar("_T")
 class EventLoop:
     """The waits on one event loop, which is the running one when this is made."""
 
-    def __init__(self) -> None:
-        """Begin without any wait."""
+    def __init__(self, request_timeout_s: float) -> None:
+        """Store the time for a request, body included; nobody waits."""
+        self.request_timeout_s = request_timeout_s
         self._loop = asyncio.get_running_loop()
         self._answers: dict[Job, _Wait] = {}
-        self._limited: dict[asyncio.Task[Any], float] = {}
-        self._late: set[asyncio.Task[Any]] = set()
+        # Futures that are awaited up to a deadline, and those whose deadline passed.
+        self._limited: dict[asyncio.Future[Any], float] = {}
+        self._late: set[asyncio.Future[Any]] = set()
         # When the next sweep is due, on the monotonic clock.
         self._sweep_at = math.inf
         self._flushing = False
@@ -46,12 +48,12 @@ class EventLoop:
             return
 
     async def answered(
-        self, job: Job, disconnected: Callable[[], Awaitable[object]]
+        self, job: Job, disconnected: Callable[[], "asyncio.Future[Any]"]
     ) -> None:
         """Wait until a job is answered, or its deadline has passed.
 
-        `disconnected` is awaited beside it if that takes long; it returns when the
-        client is gone.
+        If that takes long, `disconnected` is called once; what it returns is cancelled
+        when the wait ends.
         """
         wait = self._answers[job] = _Wait(self._loop.create_future(), disconnected)
         try:
@@ -64,26 +66,23 @@ class EventLoop:
             if wait.watch is not None:
                 wait.watch.cancel()
 
-    async def by(self, deadline: float, awaited: Awaitable[_T]) -> _T:
-        """Await something until a time on the monotonic clock.
+    async def by(self, deadline: float, future: "asyncio.Future[Any]") -> None:
+        """Await a future until a time on the monotonic clock.
 
         Raises:
-            TimeoutError: it took longer.
+            TimeoutError: it took longer, and is cancelled.
         """
-        task = asyncio.current_task()
-        assert task is not None
-        self._limited[task] = deadline
+        self._limited[future] = deadline
         self._sweep_by(deadline)
         try:
-            return await awaited
+            await future
         except asyncio.CancelledError:
-            if task not in self._late:
+            if future not in self._late:
                 raise
-            task.uncancel()
             raise TimeoutError from None
         finally:
-            self._late.discard(task)
-            self._limited.pop(task, None)
+            self._late.discard(future)
+            del self._limited[future]
 
     def flush_metrics(self) -> None:
         """Write what is counted by now once for all requests of this tick."""
@@ -114,12 +113,12 @@ class EventLoop:
         self._sweep_at = math.inf
         now = time.monotonic()
         earliest = math.inf
-        for task, deadline in self._limited.items():
+        for future, deadline in self._limited.items():
             if deadline > now:
                 earliest = min(earliest, deadline)
-            elif task not in self._late:
-                self._late.add(task)
-                task.cancel()
+            elif not future.done():
+                self._late.add(future)
+                future.cancel()
         for job, wait in self._answers.items():
             if job.deadline > now:
                 earliest = min(earliest, job.deadline)
@@ -128,6 +127,7 @@ class EventLoop:
                 wait.future.set_result(None)
         if earliest < math.inf:
             self._sweep_by(earliest)
+        telemetry.flush()
 
 
 class _Wait:
@@ -138,15 +138,15 @@ class _Wait:
     def __init__(
         self,
         future: "asyncio.Future[None]",
-        disconnected: Callable[[], Awaitable[object]],
+        disconnected: Callable[[], "asyncio.Future[Any]"],
     ) -> None:
         self.future = future
-        self.watch: asyncio.Future[object] | None = None
+        self.watch: asyncio.Future[Any] | None = None
         self._disconnected = disconnected
         self._seen = False
 
     def seen_by_sweep(self) -> None:
         """Listen for a disconnect from the second sweep on."""
         if self._seen and self.watch is None:
-            self.watch = asyncio.ensure_future(self._disconnected())
+            self.watch = self._disconnected()
         self._seen = True

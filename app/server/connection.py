@@ -47,7 +47,8 @@ class Connection(asyncio.Protocol):
         self._scheme = "http"
         self._is_trusted = False
         self._request: Request | None = None
-        self._task: asyncio.Task[None] | None = None
+        # asyncio itself keeps no task alive.
+        self._tasks: set[asyncio.Task[None]] = set()
         # The head that is coming, and the body that is, of the request under way or,
         # if there is none, of the last one.
         self._head: Head | None = None
@@ -161,44 +162,52 @@ class Connection(asyncio.Protocol):
             self._body = SizedBody(length)
         self.deadline = math.inf
         request = self._request = Request(self, head)
-        self._task = self.server.start(request)
-        self._task.add_done_callback(partial(self._done, request))
+        task = self.server.start(request)
+        self._tasks.add(task)
+        task.add_done_callback(partial(self._done, request))
 
     def _refuse(self, error: Malformed) -> None:
         """Answer a malformed request, and close."""
         self.server.log.info("malformed request from %s: %s", self.client, error)
-        request = self._request
-        if request is None:
-            head = self._head or Head(self.server.limits)
-            self._head, request = None, Request(self, head)
-            if not self._body:
-                request.fail(str(error), error.status)
-                self.server.log_access(request)
-            self._close(request)
-        else:
-            # Its body: the application sees a disconnect.
+        request, text = self._request, str(error)
+        if request is not None:
+            # Its body is malformed: for the application the client is gone.
             self._body = None
-            if not request.finished:
-                request.fail(f"the body can't be read: {error}", error.status)
             request.disconnect()
-
-    def _done(self, request: Request, task: "asyncio.Task[None]") -> None:
-        """Go on with the next request, or close."""
-        error = None if task.cancelled() else task.exception()
-        if error is not None or not request.finished:
-            self.server.log.error(
-                "the application did not finish its response", exc_info=error
+            text = f"the body can't be read: {error}"
+        else:
+            request = self._request = Request(
+                self, self._head or Head(self.server.limits)
             )
-            if request.started:
-                # Only the end of the connection says that the response is not whole.
-                self._transport.abort()
-            request.fail("internal error; the server's log has more", 500)
+            self._head = None
+        if self._body is None:
+            request.fail(text, error.status)
+        else:
+            # That of a request which has its response already.
+            self._close(request)
+
+    def response_finished(self, request: Request) -> None:
+        """Take the next request, or close; the application may still be returning."""
         self.server.log_access(request)
-        self._request = self._task = None
+        self._request = None
         if request.closes:
             self._close(request)
         elif not self._unsent_bytes:
             self._go_on()
+
+    def _done(self, request: Request, task: "asyncio.Task[None]") -> None:
+        """Answer in the place of an application that failed to."""
+        self._tasks.discard(task)
+        error = None if task.cancelled() else task.exception()
+        if error is None and request.finished:
+            return
+        self.server.log.error(
+            "the application did not finish its response", exc_info=error
+        )
+        if request.started and not request.finished:
+            # Only the end of the connection says that the response is not whole.
+            self._transport.abort()
+        request.fail("internal error; the server's log has more", 500)
 
     def _go_on(self) -> None:
         """Take the next request, or wait for it."""
@@ -228,7 +237,7 @@ class Connection(asyncio.Protocol):
     async def drained(self) -> None:
         """Wait until the kernel has taken all that was written."""
         if self._unsent_bytes:
-            self._drained = asyncio.get_running_loop().create_future()
+            self._drained = self.server.future()
             await self._drained
 
     def pause_writing(self) -> None:

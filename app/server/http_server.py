@@ -115,6 +115,10 @@ class HttpServer:
         answering = self._app(request.scope(), request.receive, request.send)
         return self._loop.create_task(answering)
 
+    def future(self) -> "asyncio.Future[Any]":
+        """Return a new future of the event loop."""
+        return self._loop.create_future()
+
     def keeps_connections(self) -> bool:
         """Return whether one more connection may become idle.
 

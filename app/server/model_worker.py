@@ -34,6 +34,10 @@ class Process(Protocol):
         """Begin to load models and to take jobs."""
         ...
 
+    def tick(self) -> None:
+        """Do what is to be done several times a second."""
+        ...
+
     def hangs(self) -> bool:
         """Return whether nothing but an end of the process helps."""
         ...
@@ -67,6 +71,7 @@ class ModelWorker(Worker):
         """Show a heartbeat for as long as there is progress and a parent."""
         while self.alive and os.getppid() == self.ppid:
             self.notify()
+            self._process.tick()
             if self._process.hangs():
                 self.log.critical("a model hangs: the model process ends itself")
                 # Nothing that runs in an engine can be ended in another way.

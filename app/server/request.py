@@ -38,7 +38,7 @@ class Request:
         "_connection",
         "_delivered",
         "_disconnected",
-        "_waiter",
+        "_receiving",
         "began_at",
         "body_complete",
         "closes",
@@ -65,7 +65,7 @@ class Request:
         self._body: list[bytes] = []
         self._buffered_bytes = 0
         self._disconnected = False
-        self._waiter: asyncio.Future[None] | None = None
+        self._receiving: asyncio.Future[dict[str, Any]] | None = None
         # Of the response: whether its head is sent, and all of it.
         self.started = self.finished = False
         self.response_headers: Iterable[tuple[bytes, bytes]] = ()
@@ -108,39 +108,44 @@ class Request:
         self._buffered_bytes += len(part)
         if self._buffered_bytes > _BUFFERED_BYTES:
             self._connection.pause()
-        self._wake()
+        self._give_event()
 
     def end_body(self) -> None:
         """Note that the body has come whole."""
         self.body_complete = True
-        self._wake()
+        self._give_event()
 
     def disconnect(self) -> None:
         """Tell the application that the client is gone, or can't send any more."""
         self._disconnected = True
-        self._wake()
-
-    def _wake(self) -> None:
-        if self._waiter is not None and not self._waiter.done():
-            self._waiter.set_result(None)
+        self._give_event()
 
     # What the application calls.
 
-    async def receive(self) -> dict[str, Any]:
-        """Return the next event: a part of the body, or the disconnect."""
-        while True:
-            if self._body or (self.body_complete and not self._delivered):
-                return self._take_event()
-            if self._disconnected or self.finished:
-                return {"type": "http.disconnect"}
-            if self.head.expects_continue and not self.started:
-                self.head.expects_continue = False
-                self._connection.write(_CONTINUE)
-            self._waiter = asyncio.get_running_loop().create_future()
-            try:
-                await self._waiter
-            finally:
-                self._waiter = None
+    def receive(self) -> "asyncio.Future[dict[str, Any]]":
+        """Return a future of the next event: a part of the body, or the disconnect.
+
+        It is done if the event is there, so that nothing has to be awaited.
+        """
+        receiving = self._receiving = self._connection.server.future()
+        if not self._give_event() and self.head.expects_continue and not self.started:
+            self.head.expects_continue = False
+            self._connection.write(_CONTINUE)
+        return receiving
+
+    def _give_event(self) -> bool:
+        """Complete the future that the application has, if there is an event."""
+        receiving = self._receiving
+        if receiving is None or receiving.done():
+            return False
+        if self._body or (self.body_complete and not self._delivered):
+            receiving.set_result(self._take_event())
+        elif self._disconnected or self.finished:
+            receiving.set_result({"type": "http.disconnect"})
+        else:
+            return False
+        self._receiving = None
+        return True
 
     def _take_event(self) -> dict[str, Any]:
         body = self._body[0] if len(self._body) == 1 else b"".join(self._body)
@@ -184,8 +189,10 @@ class Request:
         A response of which a part is sent ends there.
         """
         self.closes = True
+        if self.finished:
+            return
         if self.started:
-            self.finished = True
+            self._finish()
         else:
             self.status, self.response_headers = status, [_JSON]
             self._write_part(json.dumps({"error": text}).encode(), more=False)
@@ -202,8 +209,14 @@ class Request:
         if self._chunked:
             body = b"%x\r\n%b\r\n" % (len(body), body) if body else b""
             body += b"" if more else _LAST_CHUNK
-        self.finished = not more
         self._connection.write(start + body)
+        if not more:
+            self._finish()
+
+    def _finish(self) -> None:
+        self.finished = True
+        self._give_event()
+        self._connection.response_finished(self)
 
     def _response_head(self, size: int, more: bool) -> bytes:
         has_length = False

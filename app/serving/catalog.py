@@ -124,11 +124,7 @@ class Catalog:
         None: nobody has set it, and there are several models without a digits.
         """
         with self._changing:
-            if self._default_model is not None:
-                return self._default_model
-            if len(self._models) == 1:
-                return next(iter(self._models))
-            return _USUAL if _USUAL in self._models or not self._models else None
+            return self._default_name()
 
     # What the loader says.
 
@@ -217,8 +213,15 @@ class Catalog:
             self._closed = True
         return self.models()
 
+    def _default_name(self) -> str | None:
+        if self._default_model is not None:
+            return self._default_model
+        if len(self._models) == 1:
+            return next(iter(self._models))
+        return _USUAL if _USUAL in self._models or not self._models else None
+
     def _default(self) -> str:
-        name = self.default_name()
+        name = self._default_name()
         if name is not None:
             return name
         raise UnknownModel(

@@ -14,6 +14,11 @@ import gc
 
 from app.memory import give_back
 
+# Objects made, and not freed, until the collector looks at the youngest. Requests leave
+# no cycles behind. With Python's 700 it took 5 % of the event loop's time for a small
+# request.
+_YOUNG_OBJECTS = 10_000
+
 
 def collect_and_freeze() -> None:
     """Free what nothing refers to, and keep the rest out of later collections.
@@ -24,4 +29,5 @@ def collect_and_freeze() -> None:
     gc.unfreeze()
     gc.collect()
     gc.freeze()
+    gc.set_threshold(_YOUNG_OBJECTS)
     give_back()

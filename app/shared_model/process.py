@@ -6,6 +6,7 @@ import socket
 import threading
 import time
 from collections import defaultdict
+from collections.abc import Callable
 
 from app.serving.health import Health
 from app.serving.loader import Loader
@@ -34,8 +35,10 @@ class ModelProcess:
         loader: Loader,
         listener: socket.socket,
         health: Health,
+        flush_metrics: Callable[[], None] = lambda: None,
     ) -> None:
         """Store the parts; `loader` fills `catalog`."""
+        self._flush_metrics = flush_metrics
         self._catalog = catalog
         self._loader = loader
         self._listener = listener
@@ -48,6 +51,10 @@ class ModelProcess:
         self._loader.start()
         for work, name in ((self._accept, "accept"), (self._send, "send")):
             threading.Thread(target=work, name=name, daemon=True).start()
+
+    def tick(self) -> None:
+        """Write what is counted; to be called several times a second."""
+        self._flush_metrics()
 
     def hangs(self) -> bool:
         """Say whether a model has stood still for longer than a request may take."""

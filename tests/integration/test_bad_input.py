@@ -1,4 +1,4 @@
-"""Bad requests on a real server: a 4xx that names the place, and no one else hurt."""
+"""Bad requests on a real server: a 4xx that names the place, others unaffected."""
 
 import http.client
 import json
@@ -7,19 +7,21 @@ import socket
 import pytest
 
 from tests.support.clients import Client, in_parallel
-from tests.support.server import PROGRAMS, serving, simulated_models, threads
+from tests.support.server import serving, simulated_models
 
 QUICK = {"base_ms": 5, "per_row_ms": 0, "input_shape": [2, 2], "outputs": 4}
 GOOD = [[1.5, -2.0], [3.0, 4.0]]
 
 
-@pytest.fixture(scope="module", params=PROGRAMS)
+@pytest.fixture(
+    scope="module",
+    params=["--worker-connections=1000", "--worker-class=gthread"],
+    ids=["asgi", "wsgi"],
+)
 def server(request, tmp_path_factory):
     folder = simulated_models(tmp_path_factory.mktemp("models"), quick=QUICK)
     limits = {"max_body_bytes": "100000", "max_batch_size": "16"}
-    program = request.param
-    arguments = threads(program, 32)
-    with serving(*arguments, program=program, model_dir=folder, **limits) as server:
+    with serving("--threads=32", request.param, model_dir=folder, **limits) as server:
         yield server
 
 
@@ -44,7 +46,7 @@ BAD = {
 
 
 @pytest.mark.parametrize(("body", "status", "text"), BAD.values(), ids=BAD.keys())
-def test_a_bad_body_gets_a_reason(server, body, status, text):
+def test_bad_body_is_answered_with_a_reason(server, body, status, text):
     """A body that can't be answered gets a JSON error that says what and where."""
     reply = server.request("POST", "/predict", body)
     assert reply.status == status
@@ -54,7 +56,7 @@ def test_a_bad_body_gets_a_reason(server, body, status, text):
 
 @pytest.mark.parametrize("token", ["NaN", "Infinity", "-Infinity"])
 def test_nan_and_infinity_are_floats(server, token):
-    """NaN and the infinities are taken and given back as bare tokens."""
+    """NaN and the infinities are read and written as bare tokens."""
     body = f'{{"instances": [[[{token}, 1.0], [2.0, 3.0]]]}}'.encode()
     reply = server.request("POST", "/predict", body)
     assert reply.status == 200
@@ -65,21 +67,21 @@ def test_nan_and_infinity_are_floats(server, token):
     ("method", "path", "status"),
     [("GET", "/predict", 405), ("DELETE", "/readyz", 405), ("POST", "/nothing", 404)],
 )
-def test_a_wrong_method_or_path_is_json_too(server, method, path, status):
+def test_unknown_method_or_path_is_answered_in_json(server, method, path, status):
     """404 and 405 are JSON errors that name the path."""
     reply = server.request(method, path, b"")
     assert reply.status == status
     assert path in reply.json()["error"]
 
 
-def test_no_header_changes_the_path(server):
-    """A client's word for where the application is mounted does not count."""
+def test_script_name_header_is_ignored(server):
+    """A client can't say where the application is mounted."""
     reply = server.request("GET", "/x/metrics", headers={"SCRIPT_NAME": "/x"})
     assert reply.status == 404
 
 
-def test_bad_requests_do_not_touch_their_neighbours(server):
-    """Good rows are all answered right while bad requests stand between them."""
+def test_bad_requests_do_not_affect_good_ones(server):
+    """Good rows are all answered right while bad requests come between them."""
 
     def work(place):
         with Client(server.port) as client:
@@ -97,7 +99,7 @@ def test_bad_requests_do_not_touch_their_neighbours(server):
     in_parallel(work, 24)
 
 
-def test_raw_bytes_that_are_no_http_hurt_nobody(server):
+def test_malformed_http_does_not_affect_other_clients(server):
     """Garbage on the socket is answered or dropped, and the next client is served."""
     for garbage in (b"\x00\xff" * 100, b"POST /predict HTTP/1.1\r\n\r\n", b"{}"):
         with socket.create_connection(("127.0.0.1", server.port)) as connection:
@@ -105,8 +107,8 @@ def test_raw_bytes_that_are_no_http_hurt_nobody(server):
     assert server.predict([GOOD]).status == 200
 
 
-def test_a_large_body_is_refused_without_being_read(server):
-    """A client that announces too large a body hears 413 before it has sent it."""
+def test_large_body_is_refused_without_being_read(server):
+    """A client that announces too large a body reads 413 before it has sent it."""
     connection = http.client.HTTPConnection("127.0.0.1", server.port, 10)
     connection.putrequest("POST", "/predict")
     connection.putheader("Content-Length", str(10**9))
@@ -116,7 +118,7 @@ def test_a_large_body_is_refused_without_being_read(server):
     connection.close()
 
 
-def test_a_broken_model_leaves_the_others_serving(tmp_path):
+def test_broken_model_leaves_the_others_serving(tmp_path):
     """A model that can't be read is named by /readyz while the other one serves."""
     folder = simulated_models(tmp_path, good=QUICK)
     (tmp_path / "broken" / "1").mkdir(parents=True)

@@ -1,17 +1,10 @@
-"""The main job, on real servers with the simulated device."""
+"""Batching, on real servers with the simulated device."""
 
 import numpy as np
 import pytest
 
 from tests.support.clients import Client, at_once, in_parallel
-from tests.support.server import (
-    PROGRAMS,
-    metric_sum,
-    serving,
-    simulated_models,
-    threads,
-    wait_until,
-)
+from tests.support.server import metric_sum, serving, simulated_models, wait_until
 
 SLOW = {"base_ms": 300, "per_row_ms": 0, "input_shape": [64], "outputs": 10}
 QUICK = {"base_ms": 1, "per_row_ms": 0, "input_shape": [8], "outputs": 8}
@@ -23,12 +16,10 @@ def _rows(count, width=64):
     return [[float(n)] * width for n in range(count)]
 
 
-@pytest.mark.parametrize("program", PROGRAMS)
-def test_twenty_clients_at_once_share_their_batches(tmp_path, program):
+def test_twenty_clients_at_once_share_their_batches(tmp_path):
     """Twenty clients at once are run together, and not one by one."""
     folder = simulated_models(tmp_path, slow=SLOW)
-    arguments = threads(program, 20)
-    with serving(*arguments, program=program, model_dir=folder) as server:
+    with serving("--threads=20", model_dir=folder) as server:
         replies, _ = at_once(server.port, _rows(20))
         assert [reply.status for reply in replies] == [200] * 20
         for n, reply in enumerate(replies):
@@ -39,7 +30,7 @@ def test_twenty_clients_at_once_share_their_batches(tmp_path, program):
 
 
 @pytest.mark.parametrize("count", ["1", "20"], ids=["one thread", "20 threads"])
-def test_the_naive_api_takes_one_at_a_time(tmp_path, count):
+def test_naive_api_runs_one_request_at_a_time(tmp_path, count):
     """Without batching the last of twenty clients waits for twenty inferences."""
     folder = simulated_models(tmp_path, slow=SLOW)
     with serving(f"--threads={count}", model_dir=folder, batching="off") as server:
@@ -50,8 +41,8 @@ def test_the_naive_api_takes_one_at_a_time(tmp_path, count):
         assert metric_sum(server, "basket_batch_rows_sum") == 20
 
 
-def test_a_fixed_timeout_makes_a_lone_user_wait(tmp_path):
-    """A lone request waits for the whole of a fixed timeout before it runs."""
+def test_single_request_waits_for_a_fixed_batch_timeout(tmp_path):
+    """A single request waits for the whole of a fixed timeout before it runs."""
     folder = simulated_models(tmp_path, quick=QUICK)
     wait = {"batch_timeout_micros": "500000"}
     with serving("--threads=20", model_dir=folder, **wait) as server:
@@ -59,7 +50,7 @@ def test_a_fixed_timeout_makes_a_lone_user_wait(tmp_path):
         assert took_s >= 0.5
 
 
-def test_ten_thousand_distinct_rows_come_back_to_their_senders(tmp_path):
+def test_ten_thousand_distinct_rows_return_to_their_clients(tmp_path):
     """Each of 64 clients gets its own rows back, bit for bit, and none is lost."""
     folder = simulated_models(tmp_path, quick=QUICK)
     clients, requests = 64, 160
@@ -83,7 +74,7 @@ def test_ten_thousand_distinct_rows_come_back_to_their_senders(tmp_path):
     assert np.array_equal(rows.view(np.uint32), answered.view(np.uint32))
 
 
-def test_a_request_larger_than_a_batch_comes_back_whole(tmp_path):
+def test_request_larger_than_a_batch_is_answered_whole(tmp_path):
     """A request of 100 rows is split into batches of 8 and joined in order."""
     folder = simulated_models(tmp_path, quick=QUICK)
     rows = np.arange(800, dtype=np.float32).reshape(100, 8).tolist()
@@ -94,8 +85,8 @@ def test_a_request_larger_than_a_batch_comes_back_whole(tmp_path):
         assert metric_sum(server, "basket_batch_rows_count") == 13
 
 
-def test_a_full_queue_refuses_at_once_with_a_time_to_come_again(tmp_path):
-    """With room for one batch in the queue, the rest of 20 get 503 and Retry-After."""
+def test_full_queue_answers_503_with_retry_after(tmp_path):
+    """With space for one batch in the queue, the rest of 20 get 503 and Retry-After."""
     folder = simulated_models(tmp_path, slow=SLOW)
     limits = {"max_batch_size": "2", "max_enqueued_batches": "1"}
     with serving("--threads=20", model_dir=folder, **limits) as server:
@@ -110,8 +101,8 @@ def test_a_full_queue_refuses_at_once_with_a_time_to_come_again(tmp_path):
         assert server.metric(series) == len(refused)
 
 
-def test_a_late_row_is_not_computed(tmp_path):
-    """A row whose deadline passes behind others is told so and never runs."""
+def test_late_row_is_not_computed(tmp_path):
+    """A row whose deadline passes in the queue is answered 504 and never runs."""
     folder = simulated_models(tmp_path, steady=STEADY)
     with (
         serving("--threads=4", model_dir=folder, max_batch_size="1") as server,
@@ -132,8 +123,8 @@ def test_a_late_row_is_not_computed(tmp_path):
         assert sum(map(server.metric, rejected)) == 1
 
 
-def test_the_rows_of_a_client_that_hung_up_are_not_computed(tmp_path):
-    """A client that closes its connection while its row waits costs no inference."""
+def test_rows_of_a_disconnected_client_are_not_computed(tmp_path):
+    """A client that disconnects while its row waits costs no inference."""
     folder = simulated_models(tmp_path, steady=STEADY)
     with (
         serving("--threads=4", model_dir=folder, max_batch_size="1") as server,

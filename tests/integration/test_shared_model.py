@@ -11,6 +11,7 @@ from pathlib import Path
 
 import pytest
 
+from tests.support import worker_classes
 from tests.support.clients import Client, at_once, in_parallel
 from tests.support.memory import resident_mib
 from tests.support.server import (
@@ -25,7 +26,6 @@ from tests.support.server import (
 SLOW = {"base_ms": 300, "per_row_ms": 0, "input_shape": [8], "outputs": 8}
 QUICK = {**SLOW, "base_ms": 1}
 SHARED = {"model_process": "shared"}
-CLASSES = {"sync": [], "gthread": ["--threads=8"], "gevent": ["--worker-class=gevent"]}
 # CHAOS_ROUNDS=50 for the long run.
 ROUNDS = int(os.environ.get("CHAOS_ROUNDS", "5"))
 
@@ -57,11 +57,11 @@ def _temporary(tmp_path_factory, monkeypatch):
 
 @pytest.mark.parametrize("where", ["worker", "shared"])
 @pytest.mark.parametrize("workers", [1, 4])
-@pytest.mark.parametrize("kind", CLASSES)
-def test_each_class_and_number_of_workers_answers_right(tmp_path, kind, workers, where):
+@pytest.mark.parametrize("worker_class", worker_classes.ALL)
+def test_each_worker_class_answers_right(tmp_path, worker_class, workers, where):
     """Under load each row gets its own answer, and all are counted once."""
     folder = simulated_models(tmp_path, quick=QUICK)
-    args = (f"--workers={workers}", *CLASSES[kind])
+    args = (f"--workers={workers}", *worker_class)
     with serving(*args, model_dir=folder, model_process=where) as server:
 
         def work(place):
@@ -106,9 +106,9 @@ def test_a_batch_forms_across_sync_workers(tmp_path):
     """Four clients of four one-request workers are one batch."""
     folder = simulated_models(tmp_path, slow=SLOW)
     settings = {"model_dir": folder, "batch_timeout_micros": "20000", **SHARED}
-    with serving("--workers=4", **settings) as server:
+    with serving("--worker-class=sync", "--workers=4", **settings) as server:
         together = False
-        # The first ones meet workers that have answered nobody yet.
+        # The first requests meet workers that have answered none yet.
         for _ in range(5):
             replies, _ = at_once(server.port, [row(n) for n in range(4)])
             sizes = [reply.headers["X-Batch-Size"] for reply in replies]

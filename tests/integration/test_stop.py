@@ -1,4 +1,4 @@
-"""Going down and coming back: SIGTERM, recycling, and workers that are killed."""
+"""Graceful shutdown, reload, recycling, and workers that are killed."""
 
 import os
 import signal
@@ -11,12 +11,10 @@ import pytest
 
 from tests.support.clients import Client, in_parallel
 from tests.support.server import (
-    PROGRAMS,
     lives,
     metric_sum,
     serving,
     simulated_models,
-    threads,
     wait_until,
 )
 
@@ -24,7 +22,7 @@ SLOW = {"base_ms": 300, "per_row_ms": 0, "input_shape": [8], "outputs": 8}
 QUICK = {**SLOW, "base_ms": 1}
 
 
-def test_a_killed_worker_takes_only_its_own_requests(tmp_path):
+def test_killed_worker_is_replaced_while_its_sibling_answers(tmp_path):
     """After kill -9 of one of two workers the other answers and a third replaces it."""
     folder = simulated_models(tmp_path, quick=QUICK)
     with serving("--threads=4", "--workers=2", model_dir=folder) as server:
@@ -38,8 +36,8 @@ def test_a_killed_worker_takes_only_its_own_requests(tmp_path):
         assert metric_sum(server, "basket_requests_total") == 2
 
 
-def test_workers_leave_the_port_to_the_next_master(tmp_path):
-    """After kill -9 of the master nobody is lost, and busy clients hold up nothing."""
+def test_worker_of_a_killed_master_drains_and_ends(tmp_path):
+    """After kill -9 of the master each request is answered, and the worker ends."""
     folder = simulated_models(tmp_path, quick=QUICK)
     with (
         serving("--threads=4", model_dir=folder) as server,
@@ -59,8 +57,8 @@ def test_workers_leave_the_port_to_the_next_master(tmp_path):
         wait_until(lambda: not lives(orphan), 10)
 
 
-def test_a_worker_is_killed_while_the_folder_of_models_is_away(tmp_path):
-    """The other one answers on, and a third takes its place when the folder is back."""
+def test_killed_worker_is_replaced_once_the_model_folder_is_back(tmp_path):
+    """Without the folder the sibling answers alone; with it a third worker comes."""
     models, away = tmp_path / "models", tmp_path / "away"
     folder = simulated_models(models, quick=QUICK)
     with serving("--threads=4", "--workers=2", model_dir=folder) as server:
@@ -75,13 +73,11 @@ def test_a_worker_is_killed_while_the_folder_of_models_is_away(tmp_path):
         assert server.predict([[1.0] * 8]).status == 200
 
 
-@pytest.mark.parametrize("program", PROGRAMS)
-def test_sigterm_answers_all_that_is_in_flight(tmp_path, program):
+def test_sigterm_answers_all_requests_in_flight(tmp_path):
     """SIGTERM right after 50 clients sent a request ends in 50 answers and exit 0."""
     folder = simulated_models(tmp_path, slow=SLOW)
-    starting = serving(*threads(program, 20), program=program, model_dir=folder)
     with ExitStack() as stack:
-        server = stack.enter_context(starting)
+        server = stack.enter_context(serving("--threads=20", model_dir=folder))
         clients = [stack.enter_context(Client(server.port)) for _ in range(50)]
         for n, client in enumerate(clients):
             client.send([[float(n)] * 8])
@@ -90,12 +86,7 @@ def test_sigterm_answers_all_that_is_in_flight(tmp_path, program):
             assert client.receive().json() == {"predictions": [[float(n)] * 8]}
 
 
-@pytest.mark.parametrize(
-    ("program", "limit"),
-    [("gunicorn", "--graceful-timeout=3"), ("granian", "--workers-kill-timeout=4")],
-    ids=PROGRAMS,
-)
-def test_what_cannot_finish_in_time_is_told_so(tmp_path, program, limit):
+def test_request_that_outlasts_the_graceful_timeout_gets_503(tmp_path):
     """A request that outlasts the graceful timeout gets 503 before the worker goes."""
     endless = {**SLOW, "base_ms": 5000}
     settings = {
@@ -103,7 +94,7 @@ def test_what_cannot_finish_in_time_is_told_so(tmp_path, program, limit):
         "max_batch_size": "1",
     }
     with (
-        serving(*threads(program, 2), limit, program=program, **settings) as server,
+        serving("--threads=2", "--graceful-timeout=3", **settings) as server,
         Client(server.port) as client,
     ):
         client.send([[0.0] * 8])
@@ -113,8 +104,8 @@ def test_what_cannot_finish_in_time_is_told_so(tmp_path, program, limit):
         assert reply.json() == {"error": "the server is stopping"}
 
 
-def test_an_idle_connection_does_not_delay_the_stop(tmp_path):
-    """A client that keeps an idle connection open does not hold up SIGTERM."""
+def test_idle_connection_does_not_delay_the_graceful_shutdown(tmp_path):
+    """SIGTERM ends the server long before the graceful timeout."""
     folder = simulated_models(tmp_path, quick=QUICK)
     with (
         serving("--threads=4", model_dir=folder) as server,
@@ -124,12 +115,11 @@ def test_an_idle_connection_does_not_delay_the_stop(tmp_path):
         assert client.receive().status == 200
         began_at = time.monotonic()
         assert server.stop() == 0
-        # Without help Gunicorn waits for its whole graceful timeout of 30 s.
         assert time.monotonic() - began_at < 20
 
 
-def test_whoever_was_told_to_send_again_is_answered(tmp_path):
-    """While HUPs replace the worker no kept connection is closed under its client."""
+def test_sighup_answers_every_request_on_keep_alive_connections(tmp_path):
+    """While HUPs replace the worker no connection closes that was said to be kept."""
     folder = simulated_models(tmp_path, quick=QUICK)
     reloaded = threading.Event()
     with serving("--threads=8", model_dir=folder) as server:
@@ -159,7 +149,7 @@ def test_whoever_was_told_to_send_again_is_answered(tmp_path):
 
 @pytest.fixture
 def held_until(tmp_path, monkeypatch):
-    """A file that is there; while it is not, no model is loaded by `_held`'s server."""
+    """Return a file that exists; without it, the server of `_held` loads no model."""
     file = tmp_path / "go"
     file.touch()
     monkeypatch.setenv("HELD_UNTIL", str(file))
@@ -173,7 +163,7 @@ def _held(held_until, *args):
 
 
 @pytest.mark.parametrize("workers", [1, 2])
-def test_nobody_waits_for_new_workers_to_load(held_until, workers):
+def test_sighup_keeps_old_workers_until_new_ones_have_models(held_until, workers):
     """After a HUP the old workers answer until the new ones have their models."""
     with _held(held_until, f"--workers={workers}") as server:
         before = set(server.workers())
@@ -188,8 +178,8 @@ def test_nobody_waits_for_new_workers_to_load(held_until, workers):
         assert server.predict([[1.0] * 8]).status == 200
 
 
-def test_a_master_that_takes_over_loses_nobody(held_until, tmp_path):
-    """USR2's workers listen with their models, and count on alone, after a HUP too."""
+def test_sigusr2_loses_no_request(held_until, tmp_path):
+    """The new master's workers listen once they have models, after a HUP too."""
     pid = tmp_path / "pid"
     with _held(held_until, f"--pid={pid}") as server:
         before = set(server.workers())
@@ -216,8 +206,8 @@ def test_a_master_that_takes_over_loses_nobody(held_until, tmp_path):
         wait_until(lambda: not pid.exists(), 30)
 
 
-def test_an_old_worker_that_ends_takes_no_other_with_it(held_until):
-    """Of two old workers the second answers, until the new ones have their models."""
+def test_old_worker_killed_during_sighup_leaves_the_other(held_until):
+    """Of two old workers the second answers until the new ones have their models."""
     with _held(held_until, "--workers=2") as server:
         before = server.workers()
         held_until.unlink()
@@ -234,8 +224,8 @@ def test_an_old_worker_that_ends_takes_no_other_with_it(held_until):
         assert server.predict([[1.0] * 8]).status == 200
 
 
-def test_a_stop_is_not_kept_by_workers_that_load(held_until):
-    """SIGTERM ends a server whose new workers will never have loaded their models."""
+def test_sigterm_ends_a_server_whose_new_workers_still_load(held_until):
+    """SIGTERM after a HUP does not wait for models."""
     with _held(held_until) as server:
         before = set(server.workers())
         held_until.unlink()
@@ -244,7 +234,7 @@ def test_a_stop_is_not_kept_by_workers_that_load(held_until):
         assert server.stop() == 0
 
 
-def test_recycled_workers_lose_nothing(tmp_path, monkeypatch):
+def test_max_requests_loses_no_request(tmp_path, monkeypatch):
     """While --max-requests=25 replaces workers each of 400 requests is answered."""
     folder = simulated_models(tmp_path / "models", quick=QUICK)
     counts = tmp_path / "counts"
@@ -267,11 +257,11 @@ def test_recycled_workers_lose_nothing(tmp_path, monkeypatch):
         in_parallel(work, 8)
         assert len(seen) > 10
         assert metric_sum(server, "basket_requests_total") == 400
-        # Those of the dead in one, and of whoever has ended since.
+        # One for all dead workers, and those of workers that have ended since.
         assert len(list(counts.glob("counter_*.db"))) <= 5
 
 
-def test_clients_that_are_slow_to_close_hold_up_nobody(tmp_path):
+def test_lingering_connections_do_not_block_the_next_client(tmp_path):
     """Ten answered clients that leave their connection open do not delay the next."""
     folder = simulated_models(tmp_path, quick=QUICK)
     with ExitStack() as stack:
@@ -284,5 +274,4 @@ def test_clients_that_are_slow_to_close_hold_up_nobody(tmp_path):
             client.sendall(b"GET /healthz HTTP/1.1\r\nConnection: close\r\n\r\n")
         for client in clients:
             assert client.recv(12) == b"HTTP/1.1 200"
-        # Gunicorn's own worker would first wait 2 s for each of them.
         assert server.request("GET", "/healthz", timeout_s=10).status == 200

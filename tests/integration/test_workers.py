@@ -2,6 +2,7 @@
 
 import pytest
 
+from tests.support import worker_classes
 from tests.support.clients import Client, in_parallel
 from tests.support.server import metric_sum, serving, simulated_models
 
@@ -58,30 +59,44 @@ def test_gpu_settings_without_a_gpu_are_one_line_each(tmp_path):
 
 
 @pytest.mark.parametrize(
-    ("args", "settings", "what"),
+    ("args", "settings", "what", "option"),
     [
-        ((), {}, "1 threads"),
-        (("--threads=20", "--worker-connections=40"), {}, "40 connections"),
-        (("--workers=2",), {"model_process": "shared"}, "2 threads"),
+        (("--worker-connections=40",), {}, "40 connections", "--worker-connections"),
         (
-            ("--threads=8", "--worker-connections=20", "--workers=2"),
+            ("--worker-connections=20", "--workers=2"),
             {"model_process": "shared"},
-            "40 connections",
+            *("40 connections", "--worker-connections"),
+        ),
+        (("--worker-class=sync",), {}, "1 threads", "--threads"),
+        (("--worker-class=gthread", "--threads=20"), {}, "20 threads", "--threads"),
+        (
+            ("--worker-class=gthread", "--threads=8", "--workers=2"),
+            {"model_process": "shared"},
+            *("16 threads", "--threads"),
+        ),
+        pytest.param(
+            ("--worker-class=gevent", "--worker-connections=40"),
+            {},
+            *("40 connections", "--worker-connections"),
+            marks=worker_classes.GEVENT,
         ),
     ],
-    ids=["sync", "gthread", "shared-sync", "shared-gthread"],
+    ids=["event-loop", "shared", "sync", "gthread", "shared-gthread", "gevent"],
 )
-def test_what_can_not_fill_a_batch_is_said(tmp_path, args, settings, what):
-    """A start with fewer requests at a time than max_batch_size says what limits it."""
+def test_start_warns_of_too_few_requests_for_a_batch(
+    tmp_path, args, settings, what, option
+):
+    """A server with fewer requests at a time than max_batch_size names the limit."""
     folder = simulated_models(tmp_path, quick=QUICK)
     with serving(*args, model_dir=folder, **settings) as server:
-        assert f"{what} can't fill a batch of 64" in server.log.read_text()
+        line = f"{what} can't fill a batch of 64 with single rows: {option}=64 or more"
+        assert line in server.log.read_text()
 
 
 def test_threads_do_not_limit_a_batch(tmp_path):
-    """Twenty threads are enough for a batch of 64, and nothing is said of them."""
+    """One thread and 1,000 connections fill a batch of 64, and no line is logged."""
     folder = simulated_models(tmp_path, quick=QUICK)
-    with serving("--threads=20", model_dir=folder) as server:
+    with serving("--threads=1", model_dir=folder) as server:
         assert "can't fill a batch" not in server.log.read_text()
 
 

@@ -1,4 +1,4 @@
-"""Basket as its users run it: Gunicorn or Granian as a process, on a free port."""
+"""Basket as its users run it: a server as a process, on a free port."""
 
 import contextlib
 import http.client
@@ -160,7 +160,7 @@ def launch(
     root: Path = ROOT,
     **settings: str,
 ) -> subprocess.Popen[bytes]:
-    """Start a command in `root` that writes to `log`, with no BASKET_ but `settings`."""
+    """Start a command in `root` that writes to `log`; only `settings` are BASKET_."""
     environ = {k: v for k, v in os.environ.items() if not k.startswith("BASKET_")}
     environ |= {f"BASKET_{name.upper()}": value for name, value in settings.items()}
     with log.open("wb") as output:
@@ -180,43 +180,36 @@ def workers_in(args: Iterable[str]) -> int:
     return int(named[-1].partition("=")[2]) if named else 1
 
 
-# What serves Basket, in the order of the README.
-PROGRAMS = ("gunicorn", "granian")
+def installed(program: str) -> str:
+    """Return the path of a program of this environment."""
+    return str(Path(sys.executable).parent / program)
 
 
-def threads(program: str, count: int) -> list[str]:
-    """The arguments for so many requests at a time in one worker, or more.
-
-    Under Granian no thread waits for an answer, and 1024 connections are its default.
-    """
-    return [f"--threads={count}"] if program == "gunicorn" else []
-
-
-def _command(program: str, app: str, port: int, args: Sequence[str]) -> list[str]:
-    path = str(Path(sys.executable).parent / program)
-    if program == "granian":
-        return [path, "--http=1", app, f"--port={port}", *args]
-    return [path, app, f"--bind=127.0.0.1:{port}", *args]
+def serving(
+    *args: str, app: str = "wsgi:app", **rest: Any
+) -> contextlib.AbstractContextManager[Server]:
+    """Run `gunicorn wsgi:app *args`; `rest` is for `running`."""
+    port = free_port()
+    command = [installed("gunicorn"), app, f"--bind=127.0.0.1:{port}", *args]
+    return running(command, port, **rest)
 
 
 @contextlib.contextmanager
-def serving(
-    *args: str,
-    program: str = "gunicorn",
-    app: str = "wsgi:app",
+def running(
+    command: Sequence[str],
+    port: int,
+    *,
     ready: bool = True,
     check_exit: bool = True,
     own_session: bool = False,
     root: Path = ROOT,
     **settings: str,
 ) -> Iterator[Server]:
-    """Run `gunicorn wsgi:app *args` with BASKET_<NAME>=value for each setting.
+    """Run a server with BASKET_<NAME>=value for each setting.
 
-    `program` may be granian, with `args` of its own, and `app` another that it can
-    import. With `own_session` Ctrl-C in the terminal does not reach the server.
+    One that still runs at the end is stopped, and has to exit with 0 unless
+    `check_exit` is false. With `own_session` Ctrl-C in the terminal does not reach it.
     """
-    port = free_port()
-    command = _command(program, app, port, args)
     with tempfile.TemporaryDirectory() as folder:
         log = Path(folder) / "log"
         process = launch(command, log, own_session=own_session, root=root, **settings)
@@ -225,7 +218,7 @@ def serving(
             if ready:
                 if settings.get("model_process") == "shared":
                     server.loaded_line = "the models of the model process are here"
-                server.wait_until_ready(workers_in(args))
+                server.wait_until_ready(workers_in(command))
             yield server
             if process.poll() is None and check_exit:
                 assert server.stop() == 0, log.read_text()

@@ -1,4 +1,4 @@
-"""Small requests on Gunicorn's main loop, in a real server with two threads."""
+"""Requests on the event loop of a real server whose worker has two threads."""
 
 import contextlib
 import gzip
@@ -13,19 +13,19 @@ from tests.support.server import serving, simulated_models
 SLOW = {"base_ms": 150, "per_row_ms": 0, "input_shape": [4], "outputs": 4}
 WIDE = {"base_ms": 1, "per_row_ms": 0, "input_shape": [1 << 20], "outputs": 1 << 20}
 CLIENTS = 20
-# A few in JSON are more than the kernel keeps for who does not read.
+# A few in JSON are more than the kernel buffers for a client that does not read.
 ROW = [0.5] * (1 << 20)
 
 
 def post(model, body, header="Content-Type: application/json"):
-    """A whole request, for one packet: what comes in two may be left to a thread."""
+    """Return a whole request."""
     line = f"POST /v1/models/{model}:predict HTTP/1.1"
     lines = [line, "Host: x", f"Content-Length: {len(body)}", header]
     return "\r\n".join([*lines, "", ""]).encode() + body
 
 
-def test_a_batch_has_more_requests_than_there_are_threads(tmp_path):
-    """Clients that keep their connections share batches that no thread waits for."""
+def test_batch_has_more_requests_than_there_are_threads(tmp_path):
+    """Clients on keep-alive connections share batches that no thread waits for."""
     folder = simulated_models(tmp_path, slow=SLOW)
     rounds = 3
     sizes = [[0] * rounds for _ in range(CLIENTS)]
@@ -33,19 +33,19 @@ def test_a_batch_has_more_requests_than_there_are_threads(tmp_path):
 
         def work(place):
             with Client(server.port) as client:
-                for turn in range(rounds):
-                    row = [float(place), float(turn), 0.0, 0.0]
+                for number in range(rounds):
+                    row = [float(place), float(number), 0.0, 0.0]
                     client.send([row])
                     reply = client.receive()
                     assert reply.json() == {"predictions": [row]}
-                    sizes[place][turn] = int(reply.headers["X-Batch-Size"])
+                    sizes[place][number] = int(reply.headers["X-Batch-Size"])
 
         in_parallel(work, CLIENTS)
     assert max(map(max, sizes)) > 2
 
 
-def test_clients_that_take_no_answer_hold_up_nobody(tmp_path):
-    """While clients do not read, more than there are threads, others are answered."""
+def test_slow_readers_do_not_block_other_clients(tmp_path):
+    """While more clients than threads read no response, another one is answered."""
     folder = simulated_models(tmp_path, wide=WIDE, slow=SLOW | {"base_ms": 1})
     small = post("slow", b'{"instances": [[1, 2, 3, 4]]}')
     body = gzip.compress(json.dumps({"instances": [ROW] * 2}).encode(), 1)
@@ -79,5 +79,5 @@ def test_clients_that_take_no_answer_hold_up_nobody(tmp_path):
             assert each.recv(12) == b"HTTP/1.1 200"
         for _ in range(20):
             ask()
-        # Its body is one that a thread reads.
+        # This body is decoded in a thread.
         ask(padded)

@@ -75,7 +75,6 @@ def create_model_process(listener: socket.socket) -> "ModelProcess":
         SettingsError: a bad value in the environment.
     """
     from app import telemetry
-    from app import telemetry
     from app.settings import Settings
     from app.shared_model.process import ModelProcess
     from app.shared_model.published import PublishedCatalog

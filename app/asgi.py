@@ -112,13 +112,14 @@ def _events(reply: Reply) -> tuple[dict[str, Any], dict[str, Any]]:
 
 def _complete(environ: dict[str, Any], scope: Scope, body: bytes) -> None:
     """Add what else WSGI promises an application (PEP 3333)."""
-    host, port = scope.get("server") or ("", None)
+    host, port = scope.get("server") or ("localhost", 80)
     query = environ["QUERY_STRING"]
     if query:
         environ["RAW_URI"] += f"?{query}"
     environ |= {
         "SERVER_NAME": host,
-        "SERVER_PORT": str(port or ""),
+        # A Unix socket has none.
+        "SERVER_PORT": str(port or 80),
         "SERVER_PROTOCOL": f"HTTP/{scope['http_version']}",
         "CONTENT_LENGTH": str(len(body)),
         "wsgi.version": (1, 0),

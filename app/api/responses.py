@@ -7,7 +7,7 @@ from werkzeug.exceptions import HTTPException, MethodNotAllowed, NotFound
 
 from app.api.exchange import JSON, Reply
 from app.codec import compression, json_text
-from app.errors import BasketError, Unauthorized, Unavailable, UnknownEncoding
+from app.errors import BasketError, TooSlow, Unauthorized, Unavailable, UnknownEncoding
 
 _log = logging.getLogger(__name__)
 
@@ -31,6 +31,9 @@ def reply_to(error: Exception) -> Reply:
     reply = _refusal(str(error), error.status)
     if isinstance(error, Unavailable):
         reply.headers.append(("Retry-After", str(error.retry_after_s)))
+    if isinstance(error, TooSlow):
+        # The rest of its body would be in the way of the next request.
+        reply.headers.append(("Connection", "close"))
     if isinstance(error, Unauthorized):
         reply.headers.append(("WWW-Authenticate", "Bearer"))
     if isinstance(error, UnknownEncoding):

@@ -9,6 +9,8 @@ from app.server.head import Malformed
 # Sizes, extensions and trailers between the data of two chunks, and in all trailers.
 _MAX_BETWEEN_CHUNKS_BYTES = 64 << 10
 _CHUNKED_HEAD = b"POST / HTTP/1.1\r\nTransfer-Encoding: chunked\r\n\r\n"
+# Fields that say where a message goes or ends have no place in trailers (RFC 9110, 6.5.1).
+_FORBIDDEN_TRAILERS = (b"content-length", b"host", b"transfer-encoding")
 _END = b"\r\n\r\n"
 _OVERLAP = len(_END) - 1
 
@@ -41,7 +43,7 @@ class SizedBody:
 class ChunkedBody:
     """A body in chunks, parsed by httptools; trailers are checked and dropped."""
 
-    __slots__ = ("_between", "_complete", "_parser", "_tail", "_take")
+    __slots__ = ("_begun", "_between", "_complete", "_parser", "_tail", "_take")
 
     # How many bytes are missing is not known.
     left = None
@@ -53,7 +55,9 @@ class ChunkedBody:
         self._between = 0
         self._tail = b""
         self._take: Take = len
+        self._begun = False
         self._parser.feed_data(_CHUNKED_HEAD)
+        self._begun = True
 
     def feed(self, data: bytes, take: Take) -> bytes:
         """Give `take` what belongs to the body; return the bytes behind it.
@@ -73,6 +77,8 @@ class ChunkedBody:
             self._between += len(piece)
             try:
                 self._parser.feed_data(piece)
+            except httptools.HttpParserCallbackError as error:
+                raise error.__context__ or error from None
             except httptools.HttpParserError as error:
                 raise Malformed(f"the chunks are malformed: {error}") from None
             if self._between > _MAX_BETWEEN_CHUNKS_BYTES:
@@ -91,6 +97,11 @@ class ChunkedBody:
         """Take data from the parser."""
         self._between = 0
         self._take(part)
+
+    def on_header(self, name: bytes, _: bytes) -> None:
+        """Check a trailer."""
+        if name.lower() in _FORBIDDEN_TRAILERS and self._begun:
+            raise Malformed(f"its trailers: {name.decode()} has no place there")
 
     def on_message_complete(self) -> None:
         """Note the end."""

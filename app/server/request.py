@@ -222,7 +222,11 @@ class Request:
         has_length = False
         lines = [_status_line(self.status), self._connection.server.common_headers]
         for name, value in self.response_headers:
-            has_length = has_length or name.lower() == b"content-length"
+            if name == b"connection":
+                # All else that this field may say is the server's to say.
+                self.closes = self.closes or value.lower() == b"close"
+                continue
+            has_length = has_length or name == b"content-length"
             lines.append(_field_name(name) + value + b"\r\n")
         if not has_length and self.status not in _WITHOUT_BODY:
             if not more:

@@ -9,7 +9,7 @@ from app.server.head import Malformed
 # Sizes, extensions and trailers between the data of two chunks, and in all trailers.
 _MAX_BETWEEN_CHUNKS_BYTES = 64 << 10
 _CHUNKED_HEAD = b"POST / HTTP/1.1\r\nTransfer-Encoding: chunked\r\n\r\n"
-# Fields that say where a message goes or ends have no place in trailers (RFC 9110, 6.5.1).
+# Fields of routing and framing are not allowed in trailers (RFC 9110, 6.5.1).
 _FORBIDDEN_TRAILERS = (b"content-length", b"host", b"transfer-encoding")
 _END = b"\r\n\r\n"
 _OVERLAP = len(_END) - 1

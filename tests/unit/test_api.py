@@ -4,7 +4,6 @@ import io
 import itertools
 import json
 import re
-import socket
 import threading
 import time
 from dataclasses import replace
@@ -697,22 +696,6 @@ def test_a_question_for_the_methods_is_no_inference_request(serve):
     before = _series(client)
     assert client.options("/predict").status_code == 200
     assert _series(client) == before
-
-
-def test_an_abandoned_job_is_counted(counted):
-    """A job whose client hung up while it waited is counted and never run."""
-    ours, theirs = socket.socketpair()
-    theirs.close()
-    with ours:
-        status, grown = counted(
-            data=_body([ROW]), environ_overrides={"gunicorn.socket": ours}
-        )
-    assert status == 503
-    assert grown == {
-        **_requests(503, ECHO),
-        ("rejected_total", ("reason", "abandoned")): 1,
-        ("queue_seconds_count", *ECHO): 1,
-    }
 
 
 def test_a_failed_batch_is_counted(counted, use_engine):

@@ -1,4 +1,4 @@
-"""Which requests are answered below Flask, and which by it."""
+"""Which requests the application answers itself, and which Flask answers."""
 
 import asyncio
 import json
@@ -7,13 +7,10 @@ import logging
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
-from werkzeug.test import create_environ
 
 from app import create_app
-from app.api import inference
 from app.coroutines import completed
 from app.settings import Settings
-from app.workers import unreader
 
 ROW = b'{"instances": [[1.0, 2.0, 3.0]]}'
 PREDICTING = (
@@ -49,8 +46,8 @@ def _application(tmp_path_factory):
 
 
 @pytest.mark.parametrize("path", PREDICTING)
-def test_predictions_do_not_come_to_flask(application, path):
-    """Flask's hooks see no request that predicts, and it is answered all the same."""
+def test_predictions_do_not_reach_flask(application, path):
+    """Flask's hooks see no request that predicts, and it is answered."""
     application, seen = application
     seen.clear()
     reply = application.test_client().post(path, data=ROW)
@@ -60,7 +57,7 @@ def test_predictions_do_not_come_to_flask(application, path):
 
 @pytest.mark.parametrize("path", ["/predict", "/v2/models/echo/infer"])
 @pytest.mark.parametrize("method", ["GET", "PUT", "DELETE"])
-def test_flask_says_which_method_a_prediction_has(application, method, path):
+def test_other_methods_of_a_prediction_return_405(application, method, path):
     """Any other method is a 405 that names POST."""
     reply = application[0].test_client().open(path, method=method)
     assert reply.status_code == 405
@@ -73,8 +70,8 @@ def test_flask_says_which_method_a_prediction_has(application, method, path):
     suppress_health_check=[HealthCheck.function_scoped_fixture],
 )
 @given(path=paths)
-def test_both_know_the_same_paths(application, caplog, path):
-    """No POST is left to a route of Flask's that has no view: that would be a 500."""
+def test_flask_declares_the_paths_that_predict(application, caplog, path):
+    """No POST reaches a route of Flask's that has no view: that would be a 500."""
     caplog.clear()
     environ = {"PATH_INFO": path.encode("utf-8", "surrogateescape").decode("latin-1")}
     with caplog.at_level(logging.ERROR):
@@ -87,52 +84,18 @@ def test_both_know_the_same_paths(application, caplog, path):
     assert not caplog.records
 
 
-def test_a_line_that_suspends_is_no_line_for_wsgi():
-    """What waits for an event loop can't be driven without one, and says so."""
+def test_coroutine_that_suspends_is_refused_under_wsgi():
+    """A coroutine that awaits an event loop can't be run without one, and says so."""
 
     async def sleeps():
         await asyncio.sleep(0)
 
-    with pytest.raises(RuntimeError, match="waits for an event loop"):
+    with pytest.raises(RuntimeError, match="awaits an event loop"):
         completed(sleeps())
 
 
-@pytest.mark.parametrize("method", ["GET", "HEAD"])
-def test_what_flask_answers_elsewhere_has_one_length(application, method):
-    """A shared thread gives all but predictions away, and Flask's headers are kept."""
-    environ = create_environ("/healthz", method=method)
-    headers = []
-    line = application[0].on_shared_thread(
-        environ, lambda status, given: headers.extend(given), wake=None
-    )
-    call = line.send(None)
-    assert headers == []
-    with pytest.raises(StopIteration) as end:
-        line.send(call())
-    body = b"".join(end.value.value)
-    (length,) = [value for name, value in headers if name == "Content-Length"]
-    assert int(length) > 0
-    assert len(body) == (int(length) if method == "GET" else 0)
-
-
-def test_what_flask_answers_goes_no_way_round(application, monkeypatch):
-    """A shared thread looks once whether a request predicts, then asks Flask."""
-    found = []
-    monkeypatch.setattr(application[0], "_finds", [found.append])
-    environ = create_environ("/v1/models/echo:regress", method="POST")
-    line = application[0].on_shared_thread(environ, lambda *_: None, wake=None)
-    call = line.send(None)
-    call()
-    assert len(found) == 1
-
-
-def test_what_the_main_loop_reads_it_decodes():
-    """A body that Gunicorn's main loop takes is also small enough to decode there."""
-    assert unreader._SMALL_BYTES == inference._QUICK_BYTES
-
-
-def test_below_a_mount_a_path_is_made_again(application):
-    """Where a server gives no path as it came, the mount's is not taken off twice."""
+def test_path_without_raw_uri_is_rebuilt_below_a_mount(application):
+    """Where a server gives no raw path, the mount's prefix is not removed twice."""
     mounted = {"SCRIPT_NAME": "/v1", "PATH_INFO": "/v1/models/echo:predict"}
     environ = mounted | {"RAW_URI": "", "REQUEST_URI": ""}
     reply = application[0].test_client().post("/", data=ROW, environ_overrides=environ)

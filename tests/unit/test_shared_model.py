@@ -10,7 +10,6 @@ from types import SimpleNamespace
 
 import pytest
 
-from app.api.client import HungUp
 from app.errors import (
     Abandoned,
     BasketError,
@@ -638,22 +637,21 @@ def test_what_comes_at_a_stop_has_not_to_go(machine, caplog):
     assert caplog.messages == [GONE]
 
 
-def test_who_hangs_up_is_not_waited_for(machine):
-    """When the client goes, its job ends, and the model process is told."""
+def test_client_disconnect_cancels_the_job_in_the_model_process(machine):
+    """When the client disconnects its job ends, and the model process is notified."""
     catalog, _, process = Scripted.followed(machine)
-    ours, theirs = socket.socketpair()
-    with ours:
-        sent = _send(catalog, 1.0, is_gone=HungUp(ours))
-        number = process.asked().meta["number"]
-        theirs.close()
-        with pytest.raises(Abandoned):
-            sent.wait()
+    disconnected = threading.Event()
+    sent = _send(catalog, 1.0, is_gone=disconnected.is_set)
+    number = process.asked().meta["number"]
+    disconnected.set()
+    with pytest.raises(Abandoned):
+        sent.wait()
     assert process.end.receive().meta == {"drop": [number]}
     process.die()
 
 
-def test_who_has_gone_is_not_computed(machine):
-    """Rows that their web worker has taken back never reach the engine."""
+def test_rows_of_a_disconnected_client_are_not_computed(machine):
+    """Rows that their web worker has canceled never reach the engine."""
     engine = machine.add("m", engine=Blocks())
     engine.let_go()
     process = machine.process()
@@ -661,14 +659,13 @@ def test_who_has_gone_is_not_computed(machine):
     engine.hold()
     first = _in_thread(lambda: answered(_send(catalog, 0.0)))
     engine.wait_until_started()
-    ours, theirs = socket.socketpair()
-    with ours:
-        gone = _send(catalog, 1.0, is_gone=HungUp(ours))
-        wait_until(lambda: process._load.rows() == 2, PATIENCE_S)
-        theirs.close()
-        with pytest.raises(Abandoned):
-            gone.wait()
-    # Refused at once, and behind what takes the other one back.
+    disconnected = threading.Event()
+    canceled = _send(catalog, 1.0, is_gone=disconnected.is_set)
+    wait_until(lambda: process._load.rows() == 2, PATIENCE_S)
+    disconnected.set()
+    with pytest.raises(Abandoned):
+        canceled.wait()
+    # Refused at once, and sent behind the message that cancels the other one.
     with pytest.raises(TooLarge):
         _send(catalog, *range(1000)).wait()
     engine.let_go()

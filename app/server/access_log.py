@@ -26,12 +26,12 @@ class AccessLog:
         """Log a request."""
         if not self._enabled:
             return
-        headers = _texts(request.head.headers)
+        headers, sent = _texts(request.head.headers), request.response
         response = SimpleNamespace(
-            status=_status(request.status),
-            headers=_texts(request.response_headers),
-            sent=request.sent_bytes,
-            response_length=request.sent_bytes,
+            status=_status(sent.status),
+            headers=_texts(sent.headers),
+            sent=sent.sent_bytes,
+            response_length=sent.sent_bytes,
         )
         took = timedelta(seconds=time.monotonic() - request.began_at)
         asked = SimpleNamespace(headers=headers)

@@ -10,11 +10,13 @@ import asyncio
 import math
 from functools import partial
 from http import HTTPStatus
-from typing import TYPE_CHECKING, cast
+from typing import TYPE_CHECKING
 
 from app.server.body import ChunkedBody, SizedBody
+from app.server.flow_control import FlowControl
 from app.server.head import Head, Malformed
-from app.server.request import Headers, Request
+from app.server.peer import Peer
+from app.server.request import Request
 
 if TYPE_CHECKING:
     from app.server.http_server import HttpServer
@@ -22,30 +24,20 @@ if TYPE_CHECKING:
 # Seconds for a whole head, from its first byte, or for the rest of a body that the
 # application has not read.
 HEADER_TIMEOUT_S = 30.0
-# Seconds that a client may take nothing of a response.
-SEND_TIMEOUT_S = 30.0
-# Seconds without a byte after which a lingering close ends, and seconds in all.
-_LINGER_S, _LINGER_TOTAL_S = 2.0, 30.0
+# Of pipelined requests; then the connection reads no more.
+_MAX_BUFFERED_BYTES = 64 << 10
 # More of a request's body that nobody has read is not thrown away to keep a connection.
 _MAX_DISCARDED_BYTES = 64 << 10
 
 
-class Connection(asyncio.Protocol):
-    """One connection; everything is called on the event loop.
+class Connection(FlowControl):
+    """One connection; when its `deadline` has passed, `expire` is called."""
 
-    `deadline` is on the monotonic clock; when it has passed, `expire` is called.
-    """
-
-    _transport: asyncio.Transport
+    peer: Peer
 
     def __init__(self, server: "HttpServer") -> None:
         """Store the server, whose connection this is."""
-        self.server = server
-        self.deadline = math.inf
-        self.client: tuple[str, int] | None = None
-        self.own_address: tuple[str, int | None] | None = None
-        self._scheme = "http"
-        self._is_trusted = False
+        super().__init__(server)
         self._request: Request | None = None
         # asyncio itself keeps no task alive.
         self._tasks: set[asyncio.Task[None]] = set()
@@ -55,26 +47,13 @@ class Connection(asyncio.Protocol):
         self._body: SizedBody | ChunkedBody | None = None
         # Bytes behind the request that is under way.
         self._buffer = b""
-        # Whether reading is paused, and whether the client sends no more.
-        self._paused = self._ended = False
-        # When a lingering close ends at the latest; 0: the connection is not closing.
-        self._lingers_until = 0.0
-        # What the kernel had not taken of a response when that was last looked at.
-        self._unsent_bytes = 0
-        self._drained: asyncio.Future[None] | None = None
+        # Whether the client sends no more.
+        self._ended = False
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         """Begin to wait for the first request."""
-        self._transport = cast("asyncio.Transport", transport)
-        # So that `pause_writing` tells of every byte that the kernel does not take.
-        self._transport.set_write_buffer_limits(high=0)
-        peer = transport.get_extra_info("peername")
-        own = transport.get_extra_info("sockname")
-        self.client = (peer[0], peer[1]) if isinstance(peer, tuple) else None
-        self.own_address = (own[0], own[1]) if isinstance(own, tuple) else (own, None)
-        if transport.get_extra_info("sslcontext"):
-            self._scheme = "https"
-        self._is_trusted = self.server.trusts(self.client)
+        super().connection_made(transport)
+        self.peer = Peer(transport, self.server.proxies)
         self.server.connections.add(self)
         self.deadline = self.server.now + self.server.keepalive_s
 
@@ -91,45 +70,43 @@ class Connection(asyncio.Protocol):
     def eof_received(self) -> bool:
         """Note that the client sends no more; it may still read a response."""
         self._ended = True
-        if self._request is None or self._lingers_until:
+        if self._request is None or self.lingers:
             return False
         self._request.disconnect()
         return True
-
-    def scheme_of(self, headers: Headers) -> str:
-        """Return the scheme that the client used, as a trusted proxy tells it."""
-        if self._is_trusted:
-            secure = self.server.secure_headers
-            for name, value in headers:
-                if name in secure:
-                    return "https" if value == secure[name] else "http"
-        return self._scheme
 
     # Reading.
 
     def data_received(self, data: bytes) -> None:
         """Take what the client sends."""
-        if self._lingers_until:
-            if not self._unsent_bytes:
-                self._linger_on()
+        if self.lingers:
+            self.linger_on()
         elif self._buffer:
-            self._buffer += data
+            self._hold(data)
         else:
             self._take(data)
 
     def _take(self, data: bytes) -> None:
         try:
-            while data and not self._lingers_until:
+            while data and not self.lingers:
                 if self._body is not None:
                     data = self._take_body(self._body, data)
                 elif self._request is None and not self._unsent_bytes:
                     data = self._take_head(data)
                 else:
-                    self._buffer = data
-                    self.pause()
+                    self._hold(data)
                     return
         except Malformed as error:
             self._refuse(error)
+
+    def _hold(self, data: bytes) -> None:
+        """Keep bytes behind the request under way.
+
+        Reading goes on while these are few, so that a disconnect is noticed.
+        """
+        self._buffer += data
+        if len(self._buffer) > _MAX_BUFFERED_BYTES:
+            self.pause_reading()
 
     def _take_head(self, data: bytes) -> bytes:
         head = self._head
@@ -144,7 +121,8 @@ class Connection(asyncio.Protocol):
 
     def _take_body(self, body: SizedBody | ChunkedBody, data: bytes) -> bytes:
         request = self._request
-        data = body.feed(data, _discard if request is None else request.take_body)
+        # Nobody reads what is left of a body behind its response: `len` does nothing.
+        data = body.feed(data, len if request is None else request.take_body)
         if body.complete():
             self._body = None
             if request is not None:
@@ -162,13 +140,15 @@ class Connection(asyncio.Protocol):
             self._body = SizedBody(length)
         self.deadline = math.inf
         request = self._request = Request(self, head)
+        if self._ended:
+            request.disconnect()
         task = self.server.start(request)
         self._tasks.add(task)
         task.add_done_callback(partial(self._done, request))
 
     def _refuse(self, error: Malformed) -> None:
         """Answer a malformed request, and close."""
-        self.server.log.info("malformed request from %s: %s", self.client, error)
+        self.server.log.info("malformed request from %s: %s", self.peer.client, error)
         request, text = self._request, str(error)
         if request is not None:
             # Its body is malformed: for the application the client is gone.
@@ -184,14 +164,14 @@ class Connection(asyncio.Protocol):
             request.fail(text, error.status)
         else:
             # That of a request which has its response already.
-            self._close(request)
+            self._close()
 
     def response_finished(self, request: Request) -> None:
         """Take the next request, or close; the application may still be returning."""
         self.server.log_access(request)
         self._request = None
-        if request.closes:
-            self._close(request)
+        if request.response.closes:
+            self._close()
         elif not self._unsent_bytes:
             self._go_on()
 
@@ -199,12 +179,12 @@ class Connection(asyncio.Protocol):
         """Answer in the place of an application that failed to."""
         self._tasks.discard(task)
         error = None if task.cancelled() else task.exception()
-        if error is None and request.finished:
+        if error is None and request.response.finished:
             return
         self.server.log.error(
             "the application did not finish its response", exc_info=error
         )
-        if request.started and not request.finished:
+        if request.response.started and not request.response.finished:
             # Only the end of the connection says that the response is not whole.
             self._transport.abort()
         request.fail("internal error; the server's log has more", 500)
@@ -214,7 +194,7 @@ class Connection(asyncio.Protocol):
         timeout_s = self.server.keepalive_s if self._body is None else HEADER_TIMEOUT_S
         self.deadline = self.server.now + timeout_s
         data, self._buffer = self._buffer, b""
-        self.resume()
+        self.resume_reading()
         self._take(data)
         if self._ended and self._request is None:
             self._transport.close()
@@ -226,59 +206,30 @@ class Connection(asyncio.Protocol):
         left = 0 if self._body is None else self._body.left
         is_in_the_way = left is None or left > _MAX_DISCARDED_BYTES
         waits_for_100 = request.head.expects_continue and not request.body_complete
-        ends = self._ended or waits_for_100 or is_in_the_way
-        return ends or not self.server.keeps_connections()
-
-    def write(self, data: bytes) -> None:
-        """Send; what the kernel does not take stays in the transport."""
-        if data and not self._transport.is_closing():
-            self._transport.write(data)
-
-    async def drained(self) -> None:
-        """Wait until the kernel has taken all that was written."""
-        if self._unsent_bytes:
-            self._drained = self.server.future()
-            await self._drained
-
-    def pause_writing(self) -> None:
-        """Give the client some time to take a part of what is unsent."""
-        self._unsent_bytes = self._transport.get_write_buffer_size()
-        self.deadline = self.server.now + SEND_TIMEOUT_S
+        if waits_for_100 or is_in_the_way:
+            return True
+        if self._buffer:
+            # Its client has sent more already, which is answered.
+            return False
+        return self._ended or not self.server.keeps_connections()
 
     def resume_writing(self) -> None:
-        """Go on with whatever waited until all was sent."""
-        was_unsent, self._unsent_bytes = self._unsent_bytes, 0
-        if self._drained is not None and not self._drained.done():
-            self._drained.set_result(None)
-        if self._lingers_until:
-            self._linger_on()
+        """Take up what waited until all was sent."""
+        super().resume_writing()
+        if self.lingers:
+            self.linger_on()
         elif self._request is not None:
             self.deadline = math.inf
-        elif was_unsent and not self._transport.is_closing():
+        elif not self._transport.is_closing():
             self._go_on()
-
-    def pause(self) -> None:
-        """Read no more for now."""
-        if not self._paused and not self._transport.is_closing():
-            self._paused = True
-            self._transport.pause_reading()
-
-    def resume(self) -> None:
-        """Read on."""
-        if self._paused and not self._transport.is_closing():
-            self._paused = False
-            self._transport.resume_reading()
 
     # The end.
 
     def expire(self) -> None:
         """Do what the deadline stands for, which has passed."""
-        unsent_bytes = self._transport.get_write_buffer_size()
-        if unsent_bytes and unsent_bytes < self._unsent_bytes:
-            self.pause_writing()
-        elif unsent_bytes:
-            self._transport.abort()
-        elif self._head is not None and self._head.started():
+        if self.check_progress():
+            return
+        if self._head is not None and self._head.started():
             text = "the request's head has not come in time"
             self._refuse(Malformed(text, HTTPStatus.REQUEST_TIMEOUT))
         else:
@@ -290,31 +241,10 @@ class Connection(asyncio.Protocol):
             soon = self.server.now + self.server.keepalive_s
             self.deadline = min(self.deadline, soon)
 
-    def _close(self, request: Request) -> None:
-        """Close after a response, so that the client can read it.
-
-        A socket that is closed while bytes come in resets the connection, and its
-        client loses the response. So only the writing side is closed; what comes is
-        thrown away until the client closes, too (lingering close, RFC 9112, 9.6).
-        """
+    def _close(self) -> None:
+        """Close after a response."""
         self._buffer = b""
-        transport = self._transport
-        tells_end = transport.can_write_eof()
-        if transport.is_closing():
-            return
-        if self._ended or not (tells_end or self._paused or self._body is not None):
-            transport.close()
-            return
-        self._lingers_until = self.server.now + _LINGER_TOTAL_S
-        if tells_end:
-            transport.write_eof()
-        self.resume()
-        if not self._unsent_bytes:
-            self._linger_on()
-
-    def _linger_on(self) -> None:
-        self.deadline = min(self.server.now + _LINGER_S, self._lingers_until)
-
-
-def _discard(part: bytes) -> None:
-    """Drop a part of a body that nobody reads."""
+        if self._ended:
+            self._transport.close()
+        else:
+            self.linger(sends_more=self._body is not None)

@@ -51,6 +51,7 @@ class Head:
 
     __slots__ = (
         "_bytes",
+        "_fields",
         "_limits",
         "_parser",
         "_tail",
@@ -68,7 +69,7 @@ class Head:
         """Begin a head of which nothing has come."""
         self._limits = limits
         self._parser = httptools.HttpRequestParser(self)
-        self._bytes = 0
+        self._bytes = self._fields = 0
         self._tail = b""
         self.complete = False
         self.headers: list[tuple[bytes, bytes]] = []
@@ -112,10 +113,16 @@ class Head:
             )
 
     def on_header(self, name: bytes, value: bytes) -> None:
-        """Take a field from the parser."""
+        """Take a field from the parser.
+
+        One whose name has an underscore could pass for another where names become
+        variables, as in WSGI: it is dropped, as nginx does.
+        """
         limits = self._limits
-        self.headers.append((name.lower(), value.rstrip(b" \t")))
-        if limits.fields and len(self.headers) > limits.fields:
+        self._fields += 1
+        if b"_" not in name:
+            self.headers.append((name.lower(), value.rstrip(b" \t")))
+        if limits.fields and self._fields > limits.fields:
             raise Malformed(
                 f"limit request headers fields: more than {limits.fields}",
                 HTTPStatus.REQUEST_HEADER_FIELDS_TOO_LARGE,
@@ -157,13 +164,18 @@ class Head:
             raise Malformed("this server is no proxy", HTTPStatus.NOT_IMPLEMENTED)
         if self._bytes > MAX_HEAD_BYTES:
             raise _too_large()
+        hosts = 0
         for name, value in self.headers:
             if name == b"content-length":
                 self._take_length(value)
+            elif name == b"host":
+                hosts += 1
             elif name == b"transfer-encoding":
                 self._take_coding(value)
             elif name == b"expect":
                 self._take_expectation(value)
+        if hosts > 1:
+            raise Malformed("malformed HTTP request: more than one Host")
         # The parser holds this object, too.
         del self._parser
 

@@ -1,10 +1,9 @@
 """An ASGI application on listening sockets: what a worker's connections share."""
 
 import asyncio
-import ipaddress
 import ssl
 import time
-from collections.abc import Callable, Coroutine, Mapping, Sequence
+from collections.abc import Callable, Coroutine, Sequence
 from dataclasses import dataclass
 from email.utils import formatdate
 from socket import socket
@@ -13,6 +12,7 @@ from typing import Any
 from app.server.connection import HEADER_TIMEOUT_S, Connection
 from app.server.head import Limits
 from app.server.listeners import Listeners
+from app.server.peer import TrustedProxies
 from app.server.request import Request
 
 AsgiApplication = Callable[[Any, Any, Any], Coroutine[Any, Any, None]]
@@ -34,8 +34,7 @@ class Options:
     max_connections: int
     max_idle_connections: int
     backlog: int
-    trusted_proxies: Sequence[str]
-    secure_headers: Mapping[bytes, bytes]
+    proxies: TrustedProxies
     tls: ssl.SSLContext | None
 
 
@@ -61,16 +60,10 @@ class HttpServer:
         self.log_access = log_access
         self._count_request = count_request
         self.limits = options.limits
-        self.secure_headers = options.secure_headers
+        self.proxies = options.proxies
         self.keepalive_s = options.keepalive_s or HEADER_TIMEOUT_S
         self.connections: set[Connection] = set()
         self._stopping = False
-        self._trusts_all = "*" in options.trusted_proxies
-        self._trusted = [
-            ipaddress.ip_network(each)
-            for each in options.trusted_proxies
-            if each not in ("*", "")
-        ]
         self._listeners = Listeners(
             sockets,
             lambda: Connection(self),
@@ -127,13 +120,6 @@ class HttpServer:
         if self._stopping or not self._options.keepalive_s:
             return False
         return len(self.connections) <= self._options.max_idle_connections
-
-    def trusts(self, client: tuple[str, int] | None) -> bool:
-        """Return whether a peer is a proxy to be believed; one on this machine is."""
-        if client is None or self._trusts_all:
-            return True
-        address = ipaddress.ip_address(client[0].partition("%")[0])
-        return any(address in network for network in self._trusted)
 
     def lost(self, connection: Connection) -> None:
         """Forget a connection that is closed."""

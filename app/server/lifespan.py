@@ -24,12 +24,12 @@ class Lifespan:
         """Wait until the application has started.
 
         Raises:
-            SystemExit: it says that it can't.
+            RuntimeError: it says that it can't.
         """
         self._task = asyncio.get_running_loop().create_task(self._run())
         await self._tell("lifespan.startup")
         if self._failure:
-            raise SystemExit(f"the application does not start: {self._failure}")
+            raise RuntimeError(f"the application does not start: {self._failure}")
 
     async def shutdown(self) -> None:
         """Have the application end, and wait for that; once."""

@@ -21,6 +21,8 @@ _RETRY_AFTER_S = 1.0
 _LOG_EVERY_S = 60.0
 # Seconds for a whole TLS handshake.
 TLS_HANDSHAKE_TIMEOUT_S = 10.0
+# Seconds that a client has to close its side of a TLS connection, too.
+_TLS_SHUTDOWN_TIMEOUT_S = 2.0
 
 
 class Listeners:
@@ -116,13 +118,16 @@ class Listeners:
         return True
 
     async def _open(self, sock: socket.socket) -> None:
-        timeout_s = None if self._tls is None else TLS_HANDSHAKE_TIMEOUT_S
+        limits = {
+            "ssl_handshake_timeout": TLS_HANDSHAKE_TIMEOUT_S,
+            "ssl_shutdown_timeout": _TLS_SHUTDOWN_TIMEOUT_S,
+        }
         try:
             await self._loop.connect_accepted_socket(
                 self._make_protocol,
                 sock,
                 ssl=self._tls,
-                ssl_handshake_timeout=timeout_s,
+                **(limits if self._tls else {}),
             )
         except OSError as error:  # TLS errors and time-outs among them
             self._log.debug("connection closed while it was opened: %s", error)

@@ -20,6 +20,7 @@ from app.server.access_log import AccessLog
 from app.server.head import Limits
 from app.server.http_server import HttpServer, Options
 from app.server.lifespan import Lifespan
+from app.server.peer import TrustedProxies
 
 # Seconds from one heartbeat, and one look at the clock, to the next.
 _TICK_S = 0.25
@@ -57,7 +58,11 @@ class EventLoopWorker(Worker):
         loop.add_signal_handler(signal.SIGQUIT, self._quit)
         loop.add_signal_handler(signal.SIGUSR1, self.log.reopen_files)
         lifespan = Lifespan(self._asgi, self.log)
+        # The arbiter ends, and does not start one worker after the other, where a
+        # worker fails before it has booted.
+        self.booted = False
         await lifespan.startup()
+        self.booted = True
         server = HttpServer(
             self._asgi,
             self.sockets,
@@ -124,11 +129,7 @@ def options(cfg: Any) -> Options:
         max_connections=cfg.worker_connections,
         max_idle_connections=max(cfg.worker_connections - cfg.threads, 0),
         backlog=cfg.backlog,
-        trusted_proxies=cfg.forwarded_allow_ips,
-        secure_headers={
-            name.lower().encode(): value.encode()
-            for name, value in cfg.secure_scheme_headers.items()
-        },
+        proxies=TrustedProxies(cfg.forwarded_allow_ips, cfg.secure_scheme_headers),
         tls=_tls_context(cfg) if cfg.is_ssl else None,
     )
 

@@ -55,16 +55,14 @@ def create_app(settings: "Settings | None" = None) -> "Application":
     else:
         loader = _loader(settings, catalog)
     app = Application(__name__, static_folder=None)
-    # For servers that read a body before they call the application.
-    app.config["REQUEST_TIMEOUT_S"] = settings.request_timeout_ms / 1000
-    app.config["MAX_BODY_BYTES"] = settings.max_body_bytes
     # No path leads to another one: each is a route, or there is nothing at it.
     app.url_map.merge_slashes = False
     app.extensions["basket"] = loader
     app.extensions["health"] = health
     install_api(app, settings, catalog, loader, health)
     app.cli.add_command(models_commands(settings))
-    app.asgi = AsgiApplication(app, loader.close)
+    limits = settings.request_timeout_ms / 1000, settings.max_body_bytes
+    app.asgi = AsgiApplication(app, *limits, loader.close)
     return app
 
 

@@ -29,9 +29,17 @@ _READING_THREADS = 2
 class AsgiApplication:
     """Serves a Flask application, and answers what predicts below Flask."""
 
-    def __init__(self, application: Application, close: Callable[..., None]) -> None:
-        """Store the application; `close(timeout_s=...)` answers all who still wait."""
+    def __init__(
+        self,
+        application: Application,
+        request_timeout_s: float,
+        max_body_bytes: int,
+        close: Callable[..., None],
+    ) -> None:
+        """Store the parts; `close(timeout_s=...)` answers all who still wait."""
         self.application = application
+        self._request_timeout_s = request_timeout_s
+        self._max_body_bytes = max_body_bytes
         self._close = close
         self._loop: EventLoop | None = None
         self._reading = ThreadPoolExecutor(_READING_THREADS, "reading")
@@ -40,8 +48,7 @@ class AsgiApplication:
         """Serve one request, or the lifespan (ASGI 3)."""
         if scope["type"] == "http":
             if self._loop is None:
-                timeout_s = self.application.config["REQUEST_TIMEOUT_S"]
-                self._loop = EventLoop(timeout_s)
+                self._loop = EventLoop(self._request_timeout_s)
             exchange = AsgiExchange(scope, receive, self._loop)
             reply = await self._reply(scope, exchange, self._loop)
             start, body = _events(reply)
@@ -72,7 +79,7 @@ class AsgiApplication:
             if not reads_only and exchange.has_body():
                 # Nobody else's body is kept in memory.
                 application.check_key(environ)
-                body = await exchange.body(application.config["MAX_BODY_BYTES"])
+                body = await exchange.body(self._max_body_bytes)
         except Exception as error:
             return reply_to(error)
         _complete(environ, scope, body)

@@ -22,8 +22,6 @@ from app.errors import BasketError
 if TYPE_CHECKING:
     from _typeshed.wsgi import StartResponse
 
-    from app.asgi import AsgiApplication
-
 Handler = Callable[[Exchange], Coroutine[Any, Any, Reply]]
 # What answers a POST to a path; None: Flask does.
 Find = Callable[[Environ], Handler | None]
@@ -34,7 +32,7 @@ class Application(Flask):
 
     _finds: Sequence[Find] = ()
     # The same for an event loop; `create_app` sets it.
-    asgi: "AsgiApplication"
+    asgi: Callable[[Any, Any, Any], Coroutine[Any, Any, None]]
     # Raises Unauthorized.
     check_key: Callable[[Environ], None]
 

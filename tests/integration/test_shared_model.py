@@ -246,15 +246,45 @@ def test_no_request_fails_while_versions_and_workers_change(tmp_path):
         assert len(server.workers()) == 3
 
 
-def test_the_last_web_worker_stays(tmp_path):
-    """TTOU takes none away, though Gunicorn counts the model process as a worker."""
+def test_sigusr2_starts_a_model_process_of_its_own(tmp_path, temporary):
+    """Each request is answered while a second master starts and the first one ends."""
+    folder, pid = simulated_models(tmp_path / "models", quick=QUICK), tmp_path / "pid"
+    args = ("--workers=2", "--threads=8", f"--pid={pid}")
+    with serving(*args, model_dir=folder, **SHARED) as server:
+        before, loaded = set(server.workers()), server.loaded()
+        server.process.send_signal(signal.SIGUSR2)
+        try:
+            wait_until(lambda: server.loaded() == loaded + 2, 30)
+            for number in range(20):
+                assert server.predict([row(number)]).status == 200
+            assert len(list(temporary.glob("basket-*/model-*/*"))) == 2
+            assert server.stop() == 0
+            assert not any(map(lives, before))
+            for number in range(20):
+                assert server.predict([row(number)]).json()["predictions"] == [
+                    row(number)
+                ]
+        finally:
+            for file in (pid, tmp_path / "pid.2"):
+                with contextlib.suppress(OSError):
+                    os.kill(int(file.read_text()), signal.SIGTERM)
+        wait_until(lambda: not list(temporary.glob("basket-*")), 30)
+
+
+def test_ttou_keeps_the_last_web_worker(tmp_path):
+    """Gunicorn counts the model process as a worker, but TTOU ends none at one."""
     folder = simulated_models(tmp_path, quick=QUICK)
     args = ("--threads=2", "--workers=1")
     with serving(*args, model_dir=folder, model_process="shared") as server:
+        before = server.workers()
         os.kill(server.process.pid, signal.SIGTTOU)
         wait_until(lambda: "signal: ttou" in server.log.read_text(), 20)
+        assert server.predict([row(1)]).status == 200
         os.kill(server.process.pid, signal.SIGTTIN)
         wait_until(lambda: len(server.workers()) == 3, 20)
+        assert set(before) < set(server.workers())
+        os.kill(server.process.pid, signal.SIGTTOU)
+        wait_until(lambda: len(server.workers()) == 2, 20)
         assert server.predict([row(1)]).status == 200
 
 

@@ -178,9 +178,14 @@ def test_sighup_keeps_old_workers_until_new_ones_have_models(held_until, workers
         assert server.predict([[1.0] * 8]).status == 200
 
 
-def test_sigusr2_loses_no_request(held_until, tmp_path):
-    """The new master's workers listen once they have models, after a HUP too."""
-    pid = tmp_path / "pid"
+def test_sigusr2_loses_no_request(held_until, tmp_path, monkeypatch):
+    """The new master's workers listen once they have models, after a HUP too.
+
+    They share a folder of their own, which goes with their master.
+    """
+    pid, temporary = tmp_path / "pid", tmp_path / "t"
+    temporary.mkdir()
+    monkeypatch.setenv("TMPDIR", str(temporary))
     with _held(held_until, f"--pid={pid}") as server:
         before = set(server.workers())
         server.process.send_signal(signal.SIGHUP)
@@ -196,7 +201,9 @@ def test_sigusr2_loses_no_request(held_until, tmp_path):
                 assert server.predict([[float(number)] * 8]).status == 200
             held_until.touch()
             wait_until(lambda: server.loaded() == loads + 1, 30)
+            assert len(list(temporary.glob("basket-*"))) == 2
             assert server.stop() == 0
+            assert len(list(temporary.glob("basket-*"))) == 1
             assert server.predict([[1.0] * 8]).status == 200
             assert metric_sum(server, "basket_requests_total") == 1
         finally:
@@ -204,6 +211,7 @@ def test_sigusr2_loses_no_request(held_until, tmp_path):
                 with suppress(OSError):
                     os.kill(int(file.read_text()), signal.SIGTERM)
         wait_until(lambda: not pid.exists(), 30)
+        wait_until(lambda: not list(temporary.glob("basket-*")), 30)
 
 
 def test_old_worker_killed_during_sighup_leaves_the_other(held_until):

@@ -29,24 +29,6 @@ def test_metrics_sum_over_four_workers(tmp_path):
         assert metric_sum(server, "basket_queue_seconds_count") == 400
 
 
-def test_a_bad_setting_stops_the_start(tmp_path):
-    """A bad setting ends Gunicorn at once, with a line that names it."""
-    folder = simulated_models(tmp_path, quick=QUICK)
-    with serving(ready=False, model_dir=folder, max_batch_size="lots") as server:
-        assert server.process.wait(20) == 1
-        log = server.log.read_text()
-        assert "BASKET_MAX_BATCH_SIZE='lots': expected a whole number" in log
-        assert "Traceback" not in log
-
-
-def test_preloading_is_refused(tmp_path):
-    """--preload ends Gunicorn at once, as no model survives a fork."""
-    folder = simulated_models(tmp_path, quick=QUICK)
-    with serving("--preload", ready=False, model_dir=folder) as server:
-        assert server.process.wait(20) != 0
-        assert "--preload" in server.log.read_text()
-
-
 def test_gpu_settings_without_a_gpu_are_one_line_each(tmp_path):
     """Where there is no GPU both GPU settings say so in one line, and it goes on."""
     folder = simulated_models(tmp_path, quick=QUICK)

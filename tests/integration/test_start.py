@@ -1,0 +1,148 @@
+"""How Gunicorn starts with Basket's configuration: what it refuses, logs and leaves."""
+
+import os
+import signal
+import time
+from pathlib import Path
+
+import pytest
+
+from tests.support import worker_classes
+from tests.support.server import lives, serving, simulated_models, wait_until
+
+QUICK = {"base_ms": 1, "per_row_ms": 0, "input_shape": [2], "outputs": 2}
+ROWS = [[1.0, 2.0]]
+FILE = __file__
+
+
+@pytest.fixture(name="models")
+def _models(tmp_path):
+    return simulated_models(tmp_path / "models", quick=QUICK)
+
+
+@pytest.fixture(name="temporary")
+def _temporary(tmp_path_factory, monkeypatch):
+    """A folder for all temporary files of a server."""
+    folder = tmp_path_factory.mktemp("t")
+    monkeypatch.setenv("TMPDIR", str(folder))
+    return folder
+
+
+@pytest.mark.parametrize(
+    ("arguments", "settings", "text"),
+    [
+        (["--preload"], {}, "--preload: a model does not survive the fork"),
+        (["--proxy-protocol=v1"], {}, "--proxy-protocol: Basket speaks plain HTTP; "),
+        (["--http-protocols=h2,h1"], {}, "--http-protocols: Basket speaks HTTP/1.1; "),
+        (["--http2-cleartext=upgrade"], {}, "Basket speaks HTTP/1.1; put nginx in"),
+        (
+            [],
+            {"max_batch_size": "lots"},
+            "BASKET_MAX_BATCH_SIZE='lots': expected a whole number",
+        ),
+        (
+            [],
+            {"model_dir": "/none"},
+            "BASKET_MODEL_DIR='/none': there is no such folder",
+        ),
+        (
+            [f"--worker-tmp-dir={FILE}"],
+            {},
+            f"--worker-tmp-dir='{FILE}': Not a directory",
+        ),
+    ],
+    ids=lambda each: each[0] if isinstance(each, list) and each else None,
+)
+def test_configuration_error_stops_the_start(
+    models, temporary, arguments, settings, text
+):
+    """The log names the setting without a traceback, and no temporary file is left."""
+    options = {"model_dir": models, **settings}
+    with serving(*arguments, ready=False, **options) as server:
+        assert server.process.wait(20) == 1
+        log = server.log.read_text()
+        assert "Basket does not start: " in log
+        assert text in log
+        assert "Traceback" not in log
+    assert not list(temporary.glob("basket-*"))
+
+
+@pytest.mark.parametrize("argument", ["--proxy-protocol=v1", "--http-protocols=h2,h1"])
+def test_refused_protocol_names_nginx(models, argument):
+    """The log says which server in front speaks the protocol."""
+    with serving(argument, ready=False, model_dir=models) as server:
+        assert server.process.wait(20) == 1
+        assert "; put nginx in front (" in server.log.read_text()
+
+
+def test_unwritable_metrics_folder_stops_the_start(models, temporary, monkeypatch):
+    """A file in a folder's place is named with the variable, and nothing is left."""
+    monkeypatch.setenv("PROMETHEUS_MULTIPROC_DIR", f"{FILE}/metrics")
+    with serving(ready=False, model_dir=models) as server:
+        assert server.process.wait(20) == 1
+        text = f"PROMETHEUS_MULTIPROC_DIR='{FILE}/metrics': Not a directory"
+        assert text in server.log.read_text()
+    assert not list(temporary.glob("basket-*"))
+
+
+def test_misspelled_setting_is_a_warning(models):
+    """A BASKET_ variable that is no setting is named in the log, with the nearest."""
+    with serving(model_dir=models, max_batchsize="8") as server:
+        log = server.log.read_text()
+        assert "[WARNING]" in log
+        assert "did you mean BASKET_MAX_BATCH_SIZE?" in log
+
+
+@pytest.mark.parametrize("worker_class", worker_classes.ALL)
+def test_shared_folder_outlasts_workers_and_goes_with_the_server(
+    models, tmp_path, monkeypatch, worker_class
+):
+    """It is in --worker-tmp-dir; a worker that exits leaves it, the master does not."""
+    monkeypatch.delenv("PROMETHEUS_MULTIPROC_DIR", raising=False)
+    argument = f"--worker-tmp-dir={tmp_path}"
+    with serving(argument, *worker_class, model_dir=models) as server:
+        server.predict(ROWS)
+        (worker,) = server.workers()
+        os.kill(worker, signal.SIGTERM)
+        wait_until(lambda: server.loaded() == 2, 30)
+        (folder,) = tmp_path.glob("basket-*")
+        assert list((folder / "metrics").glob("*.db"))
+        server.wait_until_ready()
+        assert server.metric('basket_batch_rows_sum{model="quick",version="1"}') == 1
+    assert not list(tmp_path.glob("basket-*"))
+
+
+@pytest.fixture(name="waiting")
+def _waiting(models):
+    """Two workers, of which the second waits for the folder of models."""
+    with serving("--workers=2", "--timeout=2", model_dir=models) as server:
+        wait_until(lambda: server.loaded() == 2, 20)
+        away = Path(models).with_name("away")
+        Path(models).rename(away)
+        os.kill(server.workers()[0], signal.SIGKILL)
+        wait_until(lambda: f"waits for {models}" in server.log.read_text(), 10)
+        yield server
+
+
+def test_worker_that_waits_for_the_model_folder_has_a_heartbeat(waiting, models):
+    """It is not killed after --timeout, and logs once why it waits."""
+    workers = waiting.workers()
+    time.sleep(5)
+    assert waiting.workers() == workers
+    log = waiting.log.read_text()
+    assert log.count(f"waits for {models}") == 1
+    assert "WORKER TIMEOUT" not in log
+    assert waiting.predict(ROWS).status == 200
+
+
+def test_sigterm_ends_a_worker_that_waits_for_the_model_folder(waiting):
+    """The server does not take its graceful timeout of 30 s."""
+    assert waiting.stop(timeout_s=15) == 0
+
+
+def test_worker_that_waits_for_the_model_folder_ends_with_its_master(waiting):
+    """After kill -9 of the master no worker is left."""
+    workers = waiting.workers()
+    waiting.process.kill()
+    waiting.process.wait()
+    wait_until(lambda: not any(map(lives, workers)), 15)

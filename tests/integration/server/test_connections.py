@@ -1,0 +1,162 @@
+"""Connections: worker_connections, keep-alive cap, EMFILE back-off, addresses."""
+
+import resource
+import signal
+import socket
+
+import pytest
+
+from tests.support.front import front, get, post, until
+from tests.support.server import free_port
+
+
+def test_worker_connections_bound_the_accepted_connections():
+    """With 5 the sixth waits in the backlog, and is served when one closes."""
+    with front("--worker-connections=5", "--threads=2") as server:
+        until(lambda: server.connections() == 0)
+        wires = [server.connect(get("/watch?name=five")) for _ in range(5)]
+        until(lambda: server.connections() == 5)
+        sixth = server.connect(get("/release?name=five"))
+        until(lambda: server.backlog() == 1)
+        assert server.connections() == 5
+        wires[0].close()
+        assert sixth.response().status == 200
+        assert [wire.response().body for wire in wires[1:]] == [b"watched"] * 4
+
+
+def test_keep_alive_cap_leaves_room_for_others():
+    """Above worker_connections - threads connections responses say close."""
+    with front("--worker-connections=5", "--threads=2") as server:
+        until(lambda: server.connections() == 0)
+        wires = [server.connect() for _ in range(5)]
+        until(lambda: server.connections() == 5)
+        for place, wire in enumerate(wires):
+            assert wire.ask(get("/echo")).closes() is (place < 2)
+            if place < 2:
+                assert wire.has_ended()
+                wire.close()
+                until(lambda place=place: server.connections() == 4 - place)
+        # Two more are accepted while three are idle.
+        for _ in range(2):
+            assert server.connect().ask(get("/echo")).closes()
+        for wire in wires[2:]:
+            assert wire.ask(get("/echo")).status == 200
+
+
+def test_keep_alive_0_closes_each_connection():
+    """Without keep-alive each response says close."""
+    with front("--keep-alive=0", "--threads=2") as server:
+        wire = server.connect(get("/sleep?s=0.1"))
+        response = wire.response()
+        assert (response.body, response.closes()) == (b"slept", True)
+        assert wire.has_ended()
+
+
+def test_emfile_back_off_keeps_the_worker_and_its_connections():
+    """Without descriptors clients wait in the backlog, until a connection closes."""
+    with front("--threads=2") as server:
+        pid = server.worker()
+        first = server.connect()
+        assert first.ask(get("/echo")).status == 200
+        server.limit_descriptors(3)
+        wires = [server.connect(get("/hold?name=emfile")) for _ in range(3)]
+        until(lambda: first.ask(get("/waits?name=emfile")).json() == 3)
+        waiting = [server.connect(post("/echo", b"%d" % place)) for place in range(3)]
+        until(lambda: "Too many open files" in server.log.read_text())
+        cpu_s = server.cpu_s()
+        assert first.ask(get("/sleep?s=0.6")).body == b"slept"
+        assert server.cpu_s() - cpu_s < 0.3
+        # A line for each failure would fill the disk.
+        assert server.log.read_text().count("Too many open files") <= 3
+        for wire in wires:
+            wire.close()
+        first.send(get("/release?name=emfile"))
+        assert first.response().status == 200
+        for place, wire in enumerate(waiting):
+            assert wire.response().body == b"%d" % place
+        assert server.worker() == pid
+
+
+def test_emfile_back_off_ends_when_others_free_descriptors():
+    """Clients are accepted again though no connection of the worker has closed."""
+    with front("--threads=2") as server:
+        pid = server.worker()
+        first = server.connect()
+        assert first.ask(get("/echo")).status == 200
+        limits = resource.prlimit(pid, resource.RLIMIT_NOFILE)
+        server.limit_descriptors(0)
+        second = server.connect(post("/echo", b"second"))
+        until(lambda: "Too many open files" in server.log.read_text())
+        assert first.ask(get("/echo")).status == 200
+        resource.prlimit(pid, resource.RLIMIT_NOFILE, limits)
+        assert second.response().body == b"second"
+
+
+def test_sigterm_without_descriptors_ends_the_server():
+    """Clients that can't be accepted are given up, and others are answered."""
+    with front("--threads=2") as server:
+        wire = server.connect()
+        assert wire.ask(get("/echo")).status == 200
+        server.limit_descriptors(0)
+        waiting = server.connect(get("/echo"))
+        until(lambda: "Too many open files" in server.log.read_text())
+        wire.send(get("/sleep?s=0.3"))
+        server.signal(signal.SIGTERM)
+        assert wire.response().body == b"slept"
+        assert waiting.is_broken()
+        assert server.wait() == 0
+
+
+def test_unix_socket(tmp_path):
+    """A worker behind a Unix socket has no client address, and trusts its proxy."""
+    path = str(tmp_path / "socket")
+    with front(address=path) as server:
+        wire = server.connect()
+        scope = wire.ask(get("/show", "X-Forwarded-Proto: https")).json()
+        assert scope["client"] is None
+        assert scope["scheme"] == "https"
+        assert scope["server"] == [path, None]
+        assert wire.ask(post("/echo", bytes(1 << 20))).body == bytes(1 << 20)
+
+
+def test_several_addresses():
+    """Each --bind is served, and drained."""
+    port = free_port()
+    with front(f"--bind=127.0.0.1:{port}") as server:
+        addresses = (server.address, ("127.0.0.1", port))
+        wires = [server.connect(address=address) for address in addresses]
+        for wire, address in zip(wires, addresses, strict=True):
+            assert wire.ask(get("/show")).json()["server"] == list(address)
+        last = [
+            server.connect(get("/sleep?s=0.3"), address=address)
+            for address in addresses
+        ]
+        server.signal(signal.SIGTERM)
+        assert [wire.response().body for wire in last] == [b"slept"] * 2
+        assert server.wait() == 0
+
+
+def test_ipv6():
+    """Clients are known by their IPv6 address."""
+    port = free_port()
+    try:
+        with socket.socket(socket.AF_INET6) as listener:
+            listener.bind(("::1", port))
+    except OSError:
+        pytest.skip("needs IPv6")
+    with front(f"--bind=[::1]:{port}", "--access-logfile=-") as server:
+        sock = socket.create_connection(("::1", port), 20)
+        with sock:
+            sock.sendall(get("/show", "X-Forwarded-Proto: https", "Connection: close"))
+            received = sock.makefile("rb").read()
+        assert b'"client": ["::1", ' in received
+        assert b'"scheme": "https"' in received
+        until(lambda: "::1 - - [" in server.log.read_text())
+
+
+def test_connections_are_spread_over_workers():
+    """Several workers accept from the same sockets."""
+    with front("--workers=3", "--threads=2") as server:
+        until(lambda: len(server.workers()) == 3)
+        wires = [server.connect(get("/sleep?s=0.05")) for _ in range(200)]
+        assert [wire.response().status for wire in wires] == [200] * 200

@@ -1,0 +1,42 @@
+"""Gunicorn's configuration for tests of the event-loop worker, without Basket's hooks.
+
+Read as a file by Gunicorn; the environment variables are set by tests.support.front.
+"""
+
+import json
+import os
+import sys
+
+from tests.support.tls import server_context
+
+worker_class = "app.server.worker.EventLoopWorker"
+control_socket_disable = True
+worker_tmp_dir = "/dev/shm" if os.path.isdir("/dev/shm") else None
+
+if "FRONT_TLS" in os.environ:
+    certfile = __file__
+
+    def ssl_context(conf, default_ssl_context_factory):
+        return server_context()
+
+
+def post_worker_init(worker):
+    """Shorten time limits that have no setting, wherever in the worker they stand."""
+    ours = [each for name, each in sys.modules.items() if name.startswith("app.server")]
+    for name, seconds in json.loads(os.environ.get("FRONT_LIMITS", "{}")).items():
+        found = [each for each in ours if hasattr(each, name)]
+        assert found, name
+        for module in found:
+            setattr(module, name, seconds)
+
+
+def worker_int(worker):
+    worker.log.info("hook worker_int")
+
+
+def worker_abort(worker):
+    worker.log.info("hook worker_abort")
+
+
+def worker_exit(server, worker):
+    server.log.info("hook worker_exit")

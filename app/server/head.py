@@ -156,10 +156,7 @@ class Head:
     def _check(self) -> None:
         """Read the fields that decide where the body ends."""
         if self.version not in ("1.1", "1.0"):
-            raise Malformed(
-                f"HTTP/{self.version} is not spoken here, HTTP/1.1 is",
-                HTTPStatus.HTTP_VERSION_NOT_SUPPORTED,
-            )
+            raise Malformed(f"HTTP/{self.version} is not spoken here, HTTP/1.1 is")
         if self.method == "CONNECT":
             raise Malformed("this server is no proxy", HTTPStatus.NOT_IMPLEMENTED)
         if self._bytes > MAX_HEAD_BYTES:

@@ -225,6 +225,30 @@ def test_broken_chunk_or_trailer_is_400_and_closes(refused, before, body):
     assert refused(CHUNKED + before + body) == 400
 
 
+ALL = {
+    "lengths": [POST + lines + END for lines in LENGTHS.values()],
+    "codings": [POST + lines + END + LAST_CHUNK for lines in CODINGS.values()],
+    "headers": HEADERS.values(),
+    "request lines": LINES.values(),
+    "chunks": [CHUNKED + body for body in BROKEN_CHUNKS.values()],
+}
+
+
+@pytest.mark.parametrize("kind", ALL)
+def test_malformed_request_in_small_pieces_is_refused(server, connect, kind):
+    """What is refused in one packet is refused in packets of one byte."""
+    for sent in ALL[kind]:
+        if len(sent) > 1000:
+            continue
+        wire = connect()
+        for byte in sent + get("/smuggled/in-pieces"):
+            wire.send(bytes([byte]))
+        (response,) = wire.all_responses()
+        assert response.status in (400, 413, 431, 501, 505), sent
+        assert response.error()
+    assert "/smuggled/in-pieces" not in server.found("/calls")
+
+
 LONG = {
     "extension": b"4;" + b"x" * 200_000,
     "size": b"0" * 200_000,

@@ -137,6 +137,17 @@ def test_request_in_small_pieces_is_answered(connect):
     assert wire.response().body == b"body"
 
 
+def test_requests_in_two_packets_are_answered(connect):
+    """Wherever the packets part, pipelined requests are told from each other."""
+    wire = connect()
+    sent = post("/echo", b"\r\n\r\n") + chunked("/echo", b"\r\n\r\n0\r\n", b"\r\n")
+    for cut in range(len(sent) + 1):
+        wire.send(sent[:cut])
+        wire.send(sent[cut:])
+        bodies = [each.body for each in wire.responses(2)]
+        assert bodies == [b"\r\n\r\n", b"\r\n\r\n0\r\n\r\n"]
+
+
 @pytest.mark.parametrize("size", [0, 1, 1 << 16, (1 << 16) + 1, 5_000_000])
 def test_body_of_known_length_is_whole(connect, size):
     """A body arrives byte for byte, whatever its size."""

@@ -48,9 +48,12 @@ class AsgiApplication:
         """Serve one request, or the lifespan (ASGI 3)."""
         if scope["type"] == "http":
             if self._loop is None:
-                self._loop = EventLoop(self._request_timeout_s)
+                self._loop = EventLoop(self._request_timeout_s, self._max_body_bytes)
             exchange = AsgiExchange(scope, receive, self._loop)
-            reply = await self._reply(scope, exchange, self._loop)
+            try:
+                reply = await self._reply(scope, exchange, self._loop)
+            finally:
+                exchange.release()
             start, body = _events(reply)
             await send(start)
             await send(body)

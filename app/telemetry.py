@@ -46,7 +46,7 @@ _requests = Counter(
 _seconds = partial(Histogram, labelnames=_MODEL, buckets=_SECONDS)
 _request_seconds = _seconds(
     "basket_request_seconds",
-    "From the request's arrival in its thread to its answer, failures included.",
+    "From the request's arrival to its answer, failures included.",
 )
 _queue_seconds = _seconds(
     "basket_queue_seconds",

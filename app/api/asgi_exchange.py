@@ -13,6 +13,9 @@ from app.api.exchange import Exchange
 from app.serving.job import Answer, Job
 from app.serving.runner import Runner
 
+# Bodies up to this size are not counted: there are no more of them than connections.
+_SMALL_BODY_BYTES = 64 << 10
+
 _P = ParamSpec("_P")
 _T = TypeVar("_T")
 
@@ -23,7 +26,7 @@ Receive = Callable[[], Awaitable[MutableMapping[str, Any]]]
 class AsgiExchange(Exchange):
     """One request, which occupies no thread while it waits."""
 
-    __slots__ = ("_disconnects", "_http_version", "_loop", "_receive")
+    __slots__ = ("_disconnects", "_held_bytes", "_http_version", "_loop", "_receive")
 
     def __init__(self, scope: Scope, receive: Receive, loop: EventLoop) -> None:
         """Store what the server gives, and note when the request arrives."""
@@ -32,6 +35,8 @@ class AsgiExchange(Exchange):
         self._http_version = scope["http_version"]
         self._receive = receive
         self._loop = loop
+        # What the body takes of the memory for large ones.
+        self._held_bytes = 0
         # Not empty once the client is gone.
         self._disconnects: list[None] = []
 
@@ -50,6 +55,7 @@ class AsgiExchange(Exchange):
             TooLarge: more than the limit.
             BadInput: cut off, or not as HTTP has it.
             TooSlow: it has not come in time.
+            Unavailable: others' large bodies take too much memory.
         """
         if not self.has_body():
             return b""
@@ -59,7 +65,7 @@ class AsgiExchange(Exchange):
         parts: list[bytes] = []
         size, more = 0, True
         while more:
-            receiving = asyncio.ensure_future(self._receive())
+            receiving = self._event()
             try:
                 if not receiving.done():
                     await self._loop.by(until, receiving)
@@ -73,8 +79,16 @@ class AsgiExchange(Exchange):
             size += len(part)
             if size > limit_bytes:
                 raise too_large(limit_bytes)
+            if size > _SMALL_BODY_BYTES:
+                self._loop.hold(size - self._held_bytes)
+                self._held_bytes = size
             parts.append(part)
         return parts[0] if len(parts) == 1 else b"".join(parts)
+
+    def release(self) -> None:
+        """At the end of the request: its body is no longer in memory."""
+        self._loop.hold(-self._held_bytes)
+        self._held_bytes = 0
 
     async def work(
         self,
@@ -113,9 +127,16 @@ class AsgiExchange(Exchange):
 
     def _disconnected(self) -> "asyncio.Future[Any]":
         """Listen for the end of the connection: all that may come behind the body."""
-        receiving = asyncio.ensure_future(self._receive())
+        receiving = self._event()
         receiving.add_done_callback(partial(_note, self._disconnects))
         return receiving
+
+    def _event(self) -> "asyncio.Future[Any]":
+        """Return a future of the server's next event; some servers give none."""
+        receiving = self._receive()
+        if isinstance(receiving, asyncio.Future):
+            return receiving
+        return asyncio.ensure_future(receiving)
 
 
 def _note(disconnects: list[None], receiving: "asyncio.Future[Any]") -> None:

@@ -12,10 +12,13 @@ from collections.abc import Callable, Sequence
 from typing import Any, TypeVar
 
 from app import telemetry
+from app.errors import Unavailable
 from app.serving.job import Job
 
 # After so many seconds without an answer the client's disconnect is listened for.
 _SWEEP_EVERY_S = 0.05
+# As many bytes as so many bodies of the largest size may be in memory at a time.
+_LARGEST_BODIES = 16
 
 _T = TypeVar("_T")
 
@@ -23,9 +26,12 @@ _T = TypeVar("_T")
 class EventLoop:
     """The waits on one event loop, which is the running one when this is made."""
 
-    def __init__(self, request_timeout_s: float) -> None:
-        """Store the time for a request, body included; nobody waits."""
+    def __init__(self, request_timeout_s: float, max_body_bytes: int) -> None:
+        """Store the time for a request, and the size of its body; nobody waits."""
         self.request_timeout_s = request_timeout_s
+        # Bytes of large bodies in memory, and how many there may be.
+        self._held_bytes = 0
+        self._max_held_bytes = _LARGEST_BODIES * max_body_bytes
         self._loop = asyncio.get_running_loop()
         self._answers: dict[Job, _Wait] = {}
         # Futures that are awaited up to a deadline, and those whose deadline passed.
@@ -34,6 +40,18 @@ class EventLoop:
         # When the next sweep is due, on the monotonic clock.
         self._sweep_at = math.inf
         self._flushing = False
+
+    def hold(self, count: int) -> None:
+        """Count bytes of a large body that come into memory; negative: that go.
+
+        Raises:
+            Unavailable: large bodies take too much memory already.
+        """
+        if count > 0 and self._held_bytes + count > self._max_held_bytes:
+            raise Unavailable(
+                f"large bodies in memory may have {self._max_held_bytes} bytes in all"
+            )
+        self._held_bytes += count
 
     def run_in_thread(self, function: Callable[[], _T]) -> "asyncio.Future[_T]":
         """Call a function in a thread of the loop's default executor."""

@@ -1,9 +1,8 @@
 """A client's connection: HTTP/1.1 requests in order, one at a time.
 
-Bytes go through it in one direction each: `data_received` feeds the head, then the
-body, of the request that is under way; what lies behind it waits in a buffer, and the
-socket is not read meanwhile. `write` sends. A sweep of the worker calls `expire` once
-the connection's deadline has passed, so that no request needs a timer.
+`data_received` feeds the head, then the body, of the request that is under way; bytes
+behind it wait in a buffer. A sweep of the server calls `expire` once the connection's
+deadline has passed, so that no request needs a timer.
 """
 
 import asyncio
@@ -28,6 +27,7 @@ HEADER_TIMEOUT_S = 30.0
 _MAX_BUFFERED_BYTES = 64 << 10
 # More of a request's body that nobody has read is not thrown away to keep a connection.
 _MAX_DISCARDED_BYTES = 64 << 10
+_HEAD_TOO_SLOW = "the request's head has not come in time"
 
 
 class Connection(FlowControl):
@@ -39,10 +39,7 @@ class Connection(FlowControl):
         """Store the server, whose connection this is."""
         super().__init__(server)
         self._request: Request | None = None
-        # asyncio itself keeps no task alive.
-        self._tasks: set[asyncio.Task[None]] = set()
-        # The head that is coming, and the body that is, of the request under way or,
-        # if there is none, of the last one.
+        # What is coming; a body may be that of the last request, which nobody reads.
         self._head: Head | None = None
         self._body: SizedBody | ChunkedBody | None = None
         # Bytes behind the request that is under way.
@@ -116,12 +113,12 @@ class Connection(FlowControl):
         data = head.feed(data)
         if head.complete:
             self._head = None
-            self._begin(head)
+            data = self._begin(head, data)
         return data
 
     def _take_body(self, body: SizedBody | ChunkedBody, data: bytes) -> bytes:
         request = self._request
-        # Nobody reads what is left of a body behind its response: `len` does nothing.
+        # `len` does nothing with what nobody reads.
         data = body.feed(data, len if request is None else request.take_body)
         if body.complete():
             self._body = None
@@ -131,20 +128,22 @@ class Connection(FlowControl):
                 self.deadline = self.server.now + self.server.keepalive_s
         return data
 
-    def _begin(self, head: Head) -> None:
-        """Have the application answer a request."""
+    def _begin(self, head: Head, data: bytes) -> bytes:
+        """Have the application answer a request; return the bytes behind it."""
         length = head.content_length
-        if length is None:
-            self._body = ChunkedBody()
-        elif length:
-            self._body = SizedBody(length)
         self.deadline = math.inf
         request = self._request = Request(self, head)
+        if length is None:
+            self._body = ChunkedBody()
+        elif length > len(data):
+            self._body = SizedBody(length)
+        elif length:
+            request.take_whole_body(data[:length])
+            data = data[length:]
         if self._ended:
             request.disconnect()
-        task = self.server.start(request)
-        self._tasks.add(task)
-        task.add_done_callback(partial(self._done, request))
+        self.server.start(request, partial(self._done, request))
+        return data
 
     def _refuse(self, error: Malformed) -> None:
         """Answer a malformed request, and close."""
@@ -177,7 +176,6 @@ class Connection(FlowControl):
 
     def _done(self, request: Request, task: "asyncio.Task[None]") -> None:
         """Answer in the place of an application that failed to."""
-        self._tasks.discard(task)
         error = None if task.cancelled() else task.exception()
         if error is None and request.response.finished:
             return
@@ -230,8 +228,7 @@ class Connection(FlowControl):
         if self.check_progress():
             return
         if self._head is not None and self._head.started():
-            text = "the request's head has not come in time"
-            self._refuse(Malformed(text, HTTPStatus.REQUEST_TIMEOUT))
+            self._refuse(Malformed(_HEAD_TOO_SLOW, HTTPStatus.REQUEST_TIMEOUT))
         else:
             self._transport.close()
 

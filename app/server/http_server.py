@@ -63,6 +63,8 @@ class HttpServer:
         self.proxies = options.proxies
         self.keepalive_s = options.keepalive_s or HEADER_TIMEOUT_S
         self.connections: set[Connection] = set()
+        # asyncio itself keeps no task alive.
+        self._tasks: set[asyncio.Task[None]] = set()
         self._stopping = False
         self._listeners = Listeners(
             sockets,
@@ -102,11 +104,16 @@ class HttpServer:
 
     # What connections ask.
 
-    def start(self, request: Request) -> "asyncio.Task[None]":
-        """Have the application answer a request."""
+    def start(
+        self, request: Request, done: Callable[["asyncio.Task[None]"], None]
+    ) -> None:
+        """Have the application answer a request; `done` is called at the end."""
         self._count_request()
         answering = self._app(request.scope(), request.receive, request.send)
-        return self._loop.create_task(answering)
+        task = self._loop.create_task(answering)
+        self._tasks.add(task)
+        task.add_done_callback(self._tasks.discard)
+        task.add_done_callback(done)
 
     def future(self) -> "asyncio.Future[Any]":
         """Return a new future of the event loop."""

@@ -92,6 +92,11 @@ class Request:
             self._connection.pause_reading()
         self._give_event()
 
+    def take_whole_body(self, body: bytes) -> None:
+        """Take a body that came with the head."""
+        self._body.append(body)
+        self.body_complete = True
+
     def end_body(self) -> None:
         """Note that the body has come whole."""
         self.body_complete = True

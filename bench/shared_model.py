@@ -41,9 +41,9 @@ class SetUp:
 _SPEED = (
     SetUp("in 1 worker", ("--threads=32",)),
     SetUp("in 2 workers", ("--workers=2", "--threads=32")),
-    SetUp("in 4 sync workers", ("--workers=4",)),
+    SetUp("in 4 sync workers", ("--workers=4", "--worker-class=sync")),
     SetUp("shared, 2 workers", ("--workers=2", "--threads=32"), "shared"),
-    SetUp("shared, 4 sync workers", ("--workers=4",), "shared"),
+    SetUp("shared, 4 sync workers", ("--workers=4", "--worker-class=sync"), "shared"),
 )
 _MEMORY = (
     SetUp("1 worker with its own", ("--threads=4",)),

@@ -124,8 +124,8 @@ class ModelMetrics:
         labels = (model, version)
         _request_seconds.labels(*labels)
         _failed_seconds.labels(*labels)
-        self._infer_seconds = _infer_seconds.labels(*labels)
-        self._batch_rows = _batch_rows.labels(*labels)
+        self._batch_rows = partial(observe_all, _batch_rows.labels(*labels))
+        self._infer_seconds = partial(observe_all, _infer_seconds.labels(*labels))
         self._queue_rows = _queue_rows.labels(*labels)
         self._reruns = _reruns.labels(*labels)
         # Created with its first value: a 0 from before it would be the minimum.
@@ -135,9 +135,9 @@ class ModelMetrics:
         self._went_through = _went_through(*labels)
 
     def batch_ran(self, rows: int, seconds: float) -> None:
-        """Count a batch."""
-        self._batch_rows.observe(rows)
-        self._infer_seconds.observe(seconds)
+        """Record a batch."""
+        _pending.record(self._batch_rows, rows)
+        _pending.record(self._infer_seconds, seconds)
 
     def batch_reran(self) -> None:
         """Count a rerun; `batch_ran` counts it as a batch, too."""

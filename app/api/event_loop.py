@@ -17,6 +17,9 @@ from app.serving.job import Job
 
 # After so many seconds without an answer the client's disconnect is listened for.
 _SWEEP_EVERY_S = 0.05
+# Metrics of a request are in other processes' sums so much later. At once they would
+# delay the batching thread, which waits for the interpreter's lock.
+_FLUSH_AFTER_S = 0.02
 # As many bytes as so many bodies of the largest size may be in memory at a time.
 _LARGEST_BODIES = 16
 
@@ -103,10 +106,10 @@ class EventLoop:
             del self._limited[future]
 
     def flush_metrics(self) -> None:
-        """Write what is counted by now once for all requests of this tick."""
+        """Write what is counted soon, at once for many requests."""
         if not self._flushing:
             self._flushing = True
-            self._loop.call_soon(self._flush)
+            self._loop.call_later(_FLUSH_AFTER_S, self._flush)
 
     def _flush(self) -> None:
         self._flushing = False

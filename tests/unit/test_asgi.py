@@ -8,6 +8,7 @@ import threading
 import time
 from concurrent.futures import ThreadPoolExecutor
 from types import SimpleNamespace
+from urllib.parse import unquote
 
 import numpy as np
 import pytest
@@ -519,39 +520,62 @@ async def test_answered_request_is_in_no_reference_cycle(application):
 
 
 @pytest.mark.parametrize(
-    ("path", "about", "status", "text"),
+    ("raw_path", "root", "status", "text"),
     [
-        ("/v1/models/echo:predict", {}, 200, "predictions"),
-        ("/v1/models/echo/versions/1:predict", {}, 200, "predictions"),
-        ("/v1/models/é:predict", {}, 404, "Latest(é)"),
-        (
-            "/v1/models/a/b:predict",
-            {"raw_path": b"/v1/models/a%2Fb:predict"},
-            *(404, "Latest(a/b)"),
-        ),
-        (
-            "/v1/models/a:b:predict",
-            {"raw_path": b"/v1/models/a%3Ab:predict"},
-            *(404, "Latest(a:b)"),
-        ),
-        ("/at/predict", {"root_path": "/at"}, 200, "predictions"),
-        ("/at/v1/models/echo:predict", {"root_path": "/at"}, 200, "predictions"),
-        (
-            "/at/v1/models/a/b:predict",
-            {"root_path": "/at", "raw_path": b"/at/v1/models/a%2Fb:predict"},
-            *(404, "Latest(a/b)"),
-        ),
-        ("/at/none", {"root_path": "/at"}, 404, "there is nothing at /none"),
-        ("/attic", {"root_path": "/at"}, 404, "there is nothing at /attic"),
-        ("/atpredict", {"root_path": "/at"}, 404, "there is nothing at /atpredict"),
+        ("/v1/models/echo:predict", "", 200, "predictions"),
+        ("/v1/models/echo/versions/1:predict", "", 200, "predictions"),
+        ("/v1/models/%65cho:predict", "", 200, "predictions"),
+        ("/v1/models/%C3%A9:predict", "", 404, "Latest(é)"),
+        ("/v1/models/a%2Fb:predict", "", 404, "Latest(a/b)"),
+        ("/v1/models/a%3Ab:predict", "", 404, "Latest(a:b)"),
+        ("/at/v1/models/echo:predict", "/at", 200, "predictions"),
+        ("/at/v1/models/a%2Fb:predict", "/at", 404, "Latest(a/b)"),
     ],
 )
 @on_loop
-async def test_paths(application, path, about, status, text):
-    """V1 names models in the raw path, if there is one; a root path is no route's."""
-    call = await ask(application, ROW, path=path, **about)
+async def test_v1_names_models_in_the_raw_path(
+    application, raw_path, root, status, text
+):
+    """An escaped slash or colon is a part of a name, and separates nothing."""
+    about = {"raw_path": raw_path.encode(), "root_path": root}
+    call = await ask(application, ROW, path=unquote(raw_path), **about)
     assert call.status == status
     assert text in json.dumps(call.json(), ensure_ascii=False)
+
+
+@pytest.mark.parametrize(
+    ("path", "root", "status", "text"),
+    [
+        ("/v1/models/echo:predict", "", 200, "predictions"),
+        ("/v1/models/echo/versions/1:predict", "", 200, "predictions"),
+        ("/v1/models/é:predict", "", 404, "Latest(é)"),
+        ("/at/v1/models/echo:predict", "/at", 200, "predictions"),
+    ],
+)
+@on_loop
+async def test_v1_path_without_a_raw_path(application, path, root, status, text):
+    """`raw_path` is optional in ASGI; without it the decoded path names the model."""
+    call = await ask(application, ROW, path=path, root_path=root)
+    assert call.status == status
+    assert text in json.dumps(call.json(), ensure_ascii=False)
+
+
+@pytest.mark.parametrize(
+    ("path", "status", "text"),
+    [
+        ("/at/predict", 200, "predictions"),
+        ("/at/none", 404, "there is nothing at /none"),
+        ("/attic", 404, "there is nothing at /attic"),
+        ("/atpredict", 404, "there is nothing at /atpredict"),
+        ("/athealthz", 404, "there is nothing at /athealthz"),
+    ],
+)
+@on_loop
+async def test_root_path_ends_at_a_slash(application, path, status, text):
+    """A path that only begins with the same letters is not below the root path."""
+    call = await ask(application, ROW, path=path, root_path="/at")
+    assert call.status == status
+    assert text in json.dumps(call.json())
 
 
 @pytest.mark.parametrize("path", ["/at", "/at/"])

@@ -100,5 +100,6 @@ class ModelProcess:
                 by_worker[worker].append(said)
             for worker, whole in by_worker.items():
                 worker.send(whole)
+            self._flush_metrics()
             # An idle process holds no rows.
             del worker, said, by_worker, whole

@@ -17,9 +17,9 @@ from tests.support.memory import resident_mib
 from tests.support.server import (
     ROOT,
     lives,
-    metric_sum,
     serving,
     simulated_models,
+    wait_for_metric,
     wait_until,
 )
 
@@ -72,9 +72,9 @@ def test_each_worker_class_answers_right(tmp_path, worker_class, workers, where)
                     assert answer == {"predictions": [row(place * 10 + number)]}
 
         in_parallel(work, 8)
-        assert metric_sum(server, "basket_requests_total") == 80
-        assert metric_sum(server, "basket_batch_rows_sum") == 80
-        assert metric_sum(server, "basket_batch_ceiling_rows") == 64
+        wait_for_metric(server, "basket_requests_total", 80)
+        wait_for_metric(server, "basket_batch_rows_sum", 80)
+        wait_for_metric(server, "basket_batch_ceiling_rows", 64)
         if where == "shared":
             web = set(server.workers()) - {model_process(server)}
             assert len(web) == workers

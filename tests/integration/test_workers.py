@@ -4,7 +4,7 @@ import pytest
 
 from tests.support import worker_classes
 from tests.support.clients import Client, in_parallel
-from tests.support.server import metric_sum, serving, simulated_models
+from tests.support.server import metric_sum, serving, simulated_models, wait_for_metric
 
 QUICK = {"base_ms": 1, "per_row_ms": 0, "input_shape": [8], "outputs": 8}
 
@@ -23,10 +23,10 @@ def test_metrics_sum_over_four_workers(tmp_path):
                     assert client.receive().json() == {"predictions": [row]}
 
         in_parallel(work, 16)
-        assert metric_sum(server, "basket_requests_total") == 400
-        assert metric_sum(server, "basket_batch_rows_sum") == 400
-        assert metric_sum(server, "basket_request_seconds_count") == 400
-        assert metric_sum(server, "basket_queue_seconds_count") == 400
+        wait_for_metric(server, "basket_requests_total", 400)
+        wait_for_metric(server, "basket_batch_rows_sum", 400)
+        wait_for_metric(server, "basket_request_seconds_count", 400)
+        wait_for_metric(server, "basket_queue_seconds_count", 400)
 
 
 def test_gpu_settings_without_a_gpu_are_one_line_each(tmp_path):

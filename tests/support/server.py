@@ -248,3 +248,12 @@ def metric_sum(server: Server, name: str) -> float:
         for line in text.splitlines()
         if line.startswith((f"{name}{{", f"{name} "))
     )
+
+
+def wait_for_metric(server: Server, name: str, value: float) -> None:
+    """Until the sum over all processes has a value; each writes its own a bit later."""
+    wait_until(
+        lambda: metric_sum(server, name) == value,
+        10,
+        lambda: f"{name} {metric_sum(server, name)}",
+    )

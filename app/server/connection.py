@@ -107,10 +107,12 @@ class Connection(FlowControl):
 
     def _take_head(self, data: bytes) -> bytes:
         head = self._head
-        if head is None:
-            head = self._head = Head(self.server.limits)
+        if head is not None:
+            data = head.feed(data)
+        else:
             self.deadline = self.server.now + HEADER_TIMEOUT_S
-        data = head.feed(data)
+            head, data = self.server.heads.begin(data)
+            self._head = head
         if head.complete:
             self._head = None
             data = self._begin(head, data)
@@ -156,7 +158,7 @@ class Connection(FlowControl):
             text = f"the body can't be read: {error}"
         else:
             request = self._request = Request(
-                self, self._head or Head(self.server.limits)
+                self, self._head or self.server.heads.none()
             )
             self._head = None
         if self._body is None:
@@ -203,7 +205,7 @@ class Connection(FlowControl):
         """Return whether the connection can't be used again after a response."""
         left = 0 if self._body is None else self._body.left
         is_in_the_way = left is None or left > _MAX_DISCARDED_BYTES
-        waits_for_100 = request.head.expects_continue and not request.body_complete
+        waits_for_100 = request.expects_continue and not request.body_complete
         if waits_for_100 or is_in_the_way:
             return True
         if self._buffer:

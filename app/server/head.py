@@ -7,14 +7,15 @@ takes codings other than chunked: these are refused here.
 
 from http import HTTPStatus
 from typing import NamedTuple
+from urllib.parse import unquote_to_bytes
 
 import httptools
 
 # All of a head: the request line, and all fields together.
 MAX_HEAD_BYTES = 64 << 10
-_END = b"\r\n\r\n"
+END = b"\r\n\r\n"
 # Of the bytes before, so many may belong to an end that is split over two packets.
-_OVERLAP = len(_END) - 1
+_OVERLAP = len(END) - 1
 # A client's text is repeated in an error only so far.
 _MAX_SHOWN = 200
 
@@ -45,8 +46,9 @@ class Limits(NamedTuple):
 class Head:
     """One request's head, fed in pieces of any size.
 
-    `headers` are (name in lower case, value) in bytes. `content_length` is None for a
-    body in chunks. All but `feed` is valid once `complete` is true.
+    `headers` are (name in lower case, value) in bytes. `path` is decoded, `raw_path` is
+    not, and neither has the `query`. `content_length` is None for a body in chunks. All
+    but `feed` is valid, and never changes, once `complete` is true.
     """
 
     __slots__ = (
@@ -61,6 +63,9 @@ class Head:
         "headers",
         "keep_alive",
         "method",
+        "path",
+        "query",
+        "raw_path",
         "target",
         "version",
     )
@@ -73,8 +78,8 @@ class Head:
         self._tail = b""
         self.complete = False
         self.headers: list[tuple[bytes, bytes]] = []
-        self.target = b""
-        self.method = self.version = ""
+        self.target = self.raw_path = self.query = b""
+        self.method = self.version = self.path = ""
         self.content_length: int | None = 0
         self.keep_alive = True
         self.expects_continue = False
@@ -86,8 +91,8 @@ class Head:
             Malformed: the head is refused.
         """
         while data and not self.complete:
-            end = (self._tail + data).find(_END)
-            stop = len(data) if end < 0 else end + len(_END) - len(self._tail)
+            end = (self._tail + data).find(END)
+            stop = len(data) if end < 0 else end + len(END) - len(self._tail)
             piece, data = data[:stop], data[stop:]
             self._bytes += len(piece)
             self._parse(piece)
@@ -173,8 +178,18 @@ class Head:
                 self._take_expectation(value)
         if hosts > 1:
             raise Malformed("malformed HTTP request: more than one Host")
+        self._split_target()
         # The parser holds this object, too.
         del self._parser
+
+    def _split_target(self) -> None:
+        raw_path, _, self.query = self.target.partition(b"?")
+        if not raw_path.startswith(b"/"):
+            # With scheme and host, as a proxy's client sends it.
+            _, found, rest = raw_path.partition(b"://")
+            raw_path = b"/" + rest.partition(b"/")[2] if found else raw_path
+        path = unquote_to_bytes(raw_path) if b"%" in raw_path else raw_path
+        self.path, self.raw_path = path.decode(errors="surrogateescape"), raw_path
 
     def _take_length(self, value: bytes) -> None:
         if not value.isdigit():

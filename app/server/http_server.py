@@ -11,6 +11,7 @@ from typing import Any
 
 from app.server.connection import HEADER_TIMEOUT_S, Connection
 from app.server.head import Limits
+from app.server.heads import Heads
 from app.server.listeners import Listeners
 from app.server.peer import TrustedProxies
 from app.server.request import Request
@@ -59,7 +60,7 @@ class HttpServer:
         self.log = log
         self.log_access = log_access
         self._count_request = count_request
-        self.limits = options.limits
+        self.heads = Heads(options.limits)
         self.proxies = options.proxies
         self.keepalive_s = options.keepalive_s or HEADER_TIMEOUT_S
         self.connections: set[Connection] = set()

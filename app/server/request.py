@@ -8,7 +8,6 @@ import json
 import time
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
-from urllib.parse import unquote_to_bytes
 
 from app.server.head import Head
 from app.server.response import Response
@@ -35,6 +34,7 @@ class Request:
         "_receiving",
         "began_at",
         "body_complete",
+        "expects_continue",
         "head",
         "response",
     )
@@ -44,6 +44,8 @@ class Request:
         self._connection = connection
         self.head = head
         self.response = Response(head)
+        # Whether the client waits for a 100 before it sends the body.
+        self.expects_continue = head.expects_continue
         self.began_at = time.monotonic()
         # Whether the body has come whole, and been handed to the application.
         self.body_complete = head.content_length == 0
@@ -56,21 +58,18 @@ class Request:
     def scope(self) -> dict[str, Any]:
         """Return ASGI's description of the request."""
         peer, head = self._connection.peer, self.head
-        target, _, query = head.target.partition(b"?")
-        if not target.startswith(b"/"):
-            target = _path_of_absolute(target)
-        path = unquote_to_bytes(target) if b"%" in target else target
         return {
             "type": "http",
             "asgi": _ASGI,
             "http_version": head.version,
             "method": head.method,
             "scheme": peer.scheme(head.headers),
-            "path": path.decode(errors="surrogateescape"),
-            "raw_path": target,
-            "query_string": query,
+            "path": head.path,
+            "raw_path": head.raw_path,
+            "query_string": head.query,
             "root_path": "",
-            "headers": head.headers,
+            # A copy, as others may have the same head.
+            "headers": [*head.headers],
             "client": peer.client,
             "server": peer.server,
         }
@@ -117,10 +116,10 @@ class Request:
         receiving = self._receiving = self._connection.server.future()
         if (
             not self._give_event()
-            and self.head.expects_continue
+            and self.expects_continue
             and not self.response.started
         ):
-            self.head.expects_continue = False
+            self.expects_continue = False
             self._connection.write(_CONTINUE)
         return receiving
 
@@ -201,9 +200,3 @@ class Request:
         self.response.finished = True
         self._give_event()
         self._connection.response_finished(self)
-
-
-def _path_of_absolute(target: bytes) -> bytes:
-    """Return the path of a target with scheme and host, as a proxy's client sends."""
-    _, found, rest = target.partition(b"://")
-    return b"/" + rest.partition(b"/")[2] if found else target

@@ -42,11 +42,6 @@ def reply_to(error: Exception) -> Reply:
     return reply
 
 
-def nothing_at(path: str) -> Reply:
-    """The answer where there is no route."""
-    return _refusal(_nothing_at(path), 404)
-
-
 def _nothing_at(path: str) -> str:
     return f"there is nothing at {path[:200]}"
 

@@ -84,16 +84,18 @@ def test_body_over_limit_returns_413_before_it_is_sent(server):
         assert connection.getresponse().status == 413
 
 
-def test_truncated_body_returns_400_or_nothing(server):
-    """A body that ends too early is not run, though what came would be a request."""
-    series = 'basket_requests_total{model="steady",status="200",version="1"}'
-    before = server.metric(series)
+def test_truncated_body_is_not_run(server):
+    """A body that ends too early is rejected, though what came would be a request."""
+    ran = 'basket_requests_total{model="steady",status="200",version="1"}'
+    rejected = 'basket_rejected_total{reason="bad_input"}'
+    before = server.metric(ran), server.metric(rejected)
     with socket.create_connection(("127.0.0.1", server.port), 10) as connection:
         head = b"POST /predict HTTP/1.1\r\nHost: x\r\nContent-Length: 100\r\n\r\n"
         connection.sendall(head + BODY)
         connection.shutdown(socket.SHUT_WR)
         assert b"predictions" not in connection.makefile("rb").read()
-    assert server.metric(series) == before
+    wait_until(lambda: server.metric(rejected) == before[1] + 1, 10)
+    assert server.metric(ran) == before[0]
 
 
 def test_deadline_returns_504(server):

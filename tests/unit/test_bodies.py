@@ -20,6 +20,10 @@ VALUES = {"name": "input", "datatype": "FP32", "shape": [1, 3], "data": [1, 2, 3
 TENSOR = {"inputs": [VALUES]}
 
 
+class ChunkError(Exception):
+    """As Gunicorn 27 raises for a malformed chunk: neither OSError nor ValueError."""
+
+
 class Broken(io.RawIOBase):
     """A body of which one piece comes, and then an error."""
 
@@ -84,13 +88,14 @@ def post(client, stream, path="/predict"):
             "the body can't be read: bad chunk xx",
         ),
         (ValueError("its trailers"), 400, "the body can't be read: its trailers"),
+        (ChunkError("its chunks"), 400, "the body can't be read: its chunks"),
     ],
 )
 @pytest.mark.parametrize("path", ["/predict", V2, "/v2/repository/index"])
 def test_a_body_that_can_not_be_read_is_the_clients_error(
     client, error, status, text, path
 ):
-    """What the server below raises becomes a 4xx that says why."""
+    """An error of the server's input stream becomes a 4xx that says why."""
     reply = post(client, Broken(error), path)
     assert reply.status_code == status
     assert reply.json["error"].startswith(text)

@@ -33,9 +33,6 @@ KINDS = {
     "ppid": int,
     "tmp": object,
     "env_orig": dict,
-    "gid": int,
-    "is_ssl": bool,
-    "uid": int,
     "worker_class_str": str,
 }
 # What Gunicorn documents of the objects that its hooks get.

@@ -66,7 +66,7 @@ def on_starting(server):
     reexecuted = arbiter.is_reexecuted(server)
     run_dir.make(server.cfg.worker_tmp_dir, reexecuted=reexecuted)
     run_dir.keep_batching_parameters(settings.batching_parameters_file)
-    run_dir.hand_over(server.cfg.uid, server.cfg.gid)
+    run_dir.hand_over(server.cfg.user, server.cfg.group)
     # For the hooks to come: the folder of models may be away by then.
     server.basket = settings
 
@@ -209,7 +209,7 @@ def _share_models(server):
     sockets = ModelSockets(create_model_process)
     with run_dir.usable("--worker-tmp-dir", server.cfg.worker_tmp_dir):
         paths = sockets.open(os.environ[run_dir.RUN_DIR], processes)
-    run_dir.hand_over(server.cfg.uid, server.cfg.gid)
+    run_dir.hand_over(server.cfg.user, server.cfg.group)
     os.environ[MODEL_SOCKETS] = "\n".join(paths)
     arbiter.WorkerPool(server, sockets, processes).install()
 

@@ -36,7 +36,7 @@ try:
 except SettingsError as error:
     if _UNDER_GUNICORN:
         raise
-    sys.exit(f"Basket does not start: {error}")
+    sys.exit(f"{'Error' if _AT_COMMAND_LINE else 'Basket does not start'}: {error}")
 
 asgi = app.asgi
 # `flask --app wsgi models ...` wants the commands and no loaded models.

@@ -200,4 +200,6 @@ def _locked(folder: Path, how: int) -> Iterator[None]:
         fcntl.flock(lock, how)
         yield
     finally:
+        # gevent's os.close closes later, and the lock would last until then.
+        fcntl.flock(lock, fcntl.LOCK_UN)
         os.close(lock)

@@ -147,10 +147,10 @@ def _note(disconnects: list[None], receiving: "asyncio.Future[Any]") -> None:
 def environ_of(scope: Scope) -> Environ:
     """Return as much of WSGI's environment as is asked for when a request predicts."""
     root, path = scope.get("root_path", ""), scope["path"]
-    if root and path.startswith(root):
+    if root and f"{path}/".startswith(f"{root}/"):
         path = path[len(root) :] or "/"
     client = scope.get("client")
-    raw_path = scope.get("raw_path") or quote(root + path).encode()
+    raw_path = scope.get("raw_path") or _quoted(scope["path"])
     environ: Environ = {
         "REQUEST_METHOD": scope["method"],
         "SCRIPT_NAME": root,
@@ -165,6 +165,11 @@ def environ_of(scope: Scope) -> Environ:
         environ[place] = f"{environ[place]},{text}" if place in environ else text
     environ.pop("", None)
     return environ
+
+
+def _quoted(path: str) -> bytes:
+    """Return a path as a client may have sent it, for a server that does not say."""
+    return quote(path.encode(errors="surrogateescape"), safe="/:").encode()
 
 
 def _in_latin_1(path: str) -> str:

@@ -45,6 +45,7 @@ def _environ(request: Request, headers: list[tuple[str, str]]) -> dict[str, str]
     variables = {f"HTTP_{k.upper().replace('-', '_')}": v for k, v in headers}
     return variables | {
         "REMOTE_ADDR": client[0] if client else "",
+        "REMOTE_PORT": str(client[1]) if client else "",
         "REQUEST_METHOD": request.head.method or "-",
         "RAW_URI": target or "-",
         "PATH_INFO": path,

@@ -130,7 +130,7 @@ def options(cfg: Any) -> Options:
         max_idle_connections=max(cfg.worker_connections - cfg.threads, 0),
         backlog=cfg.backlog,
         proxies=TrustedProxies(cfg.forwarded_allow_ips, cfg.secure_scheme_headers),
-        tls=_tls_context(cfg) if cfg.is_ssl else None,
+        tls=_tls_context(cfg) if cfg.certfile or cfg.keyfile else None,
     )
 
 

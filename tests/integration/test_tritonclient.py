@@ -241,6 +241,13 @@ def test_statistics_are_those_of_all_workers(two_workers):
     for _ in range(requests):
         with _talking(two_workers) as client:
             client.infer("m", row, headers=KEY)
+
+    def are_written():
+        with _talking(two_workers) as client:
+            now = _stats(client)["inference_stats"]["success"]["count"]
+        return now - before["inference_stats"]["success"]["count"] == requests
+
+    wait_until(are_written, 10)
     for _ in range(5 * WORKERS):
         with _talking(two_workers) as client:
             after = _stats(client)

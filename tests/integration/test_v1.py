@@ -152,14 +152,15 @@ def test_a_path_is_taken_as_it_is_sent(server, path):
     [
         (b"http://elsewhere/v1/models/echo%20room?x=/v1/", 200),
         (b"/v1/models/echo%20room", 200),
-        ("/v1/models/übung".encode(), 404),
+        ("/v1/models/übung".encode(), 400),
+        (b"/v1/models/%C3%BCbung", 404),
         (b"/v1/models/%ff%fe", 404),
         (b"/v1/models/" + b"9" * 3000, 404),
     ],
-    ids=["with a host", "plain", "UTF-8", "not UTF-8", "long"],
+    ids=["with a host", "plain", "UTF-8", "encoded", "not UTF-8", "long"],
 )
 def test_a_target_of_any_form(server, target, status):
-    """A target with a host, or in characters that are not ASCII, is understood."""
+    """A target with a host is understood; one with bytes beyond ASCII is malformed."""
     reply = _raw(server, b"GET " + target + b" HTTP/1.1\r\nHost: x\r\n\r\n")
     assert reply.status == status
     assert reply.headers["Content-Type"] == "application/json"

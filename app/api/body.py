@@ -4,7 +4,7 @@ from typing import Protocol
 
 from app.api.environ import Environ
 from app.codec import compression
-from app.errors import BadInput, TooLarge, TooSlow
+from app.errors import BadInput, BasketError, TooLarge, TooSlow
 
 # What one read asks for, once the first has not given all.
 _READ_BYTES = 1 << 20
@@ -26,7 +26,9 @@ def read_body(environ: Environ, limit_bytes: int) -> bytes:
         return _received(environ, limit_bytes)
     except TimeoutError:
         raise too_slow() from None
-    except (OSError, ValueError) as error:
+    except BasketError:
+        raise
+    except Exception as error:  # each server has its own for a malformed body
         raise unreadable(getattr(error, "strerror", None) or str(error)) from None
 
 

@@ -52,7 +52,7 @@ class Connection(FlowControl):
         super().connection_made(transport)
         self.peer = Peer(transport, self.server.proxies)
         self.server.connections.add(self)
-        self.deadline = self.server.now + self.server.keepalive_s
+        self.deadline = self.server.by(self.server.keepalive_s)
 
     def connection_lost(self, exc: Exception | None) -> None:
         """Tell the application, and let go of what is half read."""
@@ -110,7 +110,7 @@ class Connection(FlowControl):
         if head is not None:
             data = head.feed(data)
         else:
-            self.deadline = self.server.now + HEADER_TIMEOUT_S
+            self.deadline = self.server.by(HEADER_TIMEOUT_S)
             head, data = self.server.heads.begin(data)
             self._head = head
         if head.complete:
@@ -127,7 +127,7 @@ class Connection(FlowControl):
             if request is not None:
                 request.end_body()
             else:
-                self.deadline = self.server.now + self.server.keepalive_s
+                self.deadline = self.server.by(self.server.keepalive_s)
         return data
 
     def _begin(self, head: Head, data: bytes) -> bytes:
@@ -192,7 +192,7 @@ class Connection(FlowControl):
     def _go_on(self) -> None:
         """Take the next request, or wait for it."""
         timeout_s = self.server.keepalive_s if self._body is None else HEADER_TIMEOUT_S
-        self.deadline = self.server.now + timeout_s
+        self.deadline = self.server.by(timeout_s)
         data, self._buffer = self._buffer, b""
         self.resume_reading()
         self._take(data)
@@ -237,8 +237,7 @@ class Connection(FlowControl):
     def stop(self) -> None:
         """Close soon, unless a request or a response is under way."""
         if self._request is None and not self._unsent_bytes:
-            soon = self.server.now + self.server.keepalive_s
-            self.deadline = min(self.deadline, soon)
+            self.deadline = min(self.deadline, self.server.by(HEADER_TIMEOUT_S))
 
     def _close(self) -> None:
         """Close after a response."""

@@ -94,7 +94,6 @@ class HttpServer:
         """Accept what waits in the kernel, then no more; finish what is under way."""
         self._stopping = True
         self.now = time.monotonic()
-        self.keepalive_s = _IDLE_WHILE_STOPPING_S
         self._listeners.drain_backlog(self._options.backlog)
         for connection in self.connections:
             connection.stop()
@@ -104,6 +103,15 @@ class HttpServer:
         return bool(self.connections or self._listeners.opening())
 
     # What connections ask.
+
+    def by(self, timeout_s: float) -> float:
+        """Return when a client's time is over, on the monotonic clock.
+
+        While the server stops it is soon, also for a head that has only begun.
+        """
+        if self._stopping:
+            timeout_s = min(timeout_s, _IDLE_WHILE_STOPPING_S)
+        return self.now + timeout_s
 
     def start(
         self, request: Request, done: Callable[["asyncio.Task[None]"], None]

@@ -100,6 +100,19 @@ def test_idle_connections_are_closed_a_second_after_sigterm(server):
     assert time.monotonic() - began_at < 6
 
 
+def test_half_a_head_after_sigterm_does_not_hold_up_the_stop(server):
+    """It has a second, and not the header timeout."""
+    late = server.connect()
+    assert late.ask(get("/echo")).status == 200
+    began_at = time.monotonic()
+    server.signal(signal.SIGTERM)
+    until(server.is_refusing)
+    late.send(b"GET /echo HT")
+    assert [each.status for each in late.all_responses()] in ([], [408])
+    assert server.wait() == 0
+    assert time.monotonic() - began_at < 6
+
+
 def test_request_on_an_idle_connection_after_sigterm_is_answered(server):
     """A client that was told keep-alive may send, and is told to close."""
     idle, silent, half = (server.connect() for _ in range(3))

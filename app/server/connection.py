@@ -55,7 +55,7 @@ class Connection(FlowControl):
         self.deadline = self.server.by(self.server.keepalive_s)
 
     def connection_lost(self, exc: Exception | None) -> None:
-        """Tell the application, and let go of what is half read."""
+        """Notify the application of the disconnect, and drop a partial head."""
         self._ended = True
         self._head = None
         self.resume_writing()
@@ -99,7 +99,7 @@ class Connection(FlowControl):
     def _hold(self, data: bytes) -> None:
         """Keep bytes behind the request under way.
 
-        Reading goes on while these are few, so that a disconnect is noticed.
+        Read further while these are few, so that a disconnect is noticed.
         """
         self._buffer += data
         if len(self._buffer) > _MAX_BUFFERED_BYTES:

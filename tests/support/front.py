@@ -101,7 +101,7 @@ class Wire:
         return self.response(is_head=sent.startswith(b"HEAD "))
 
     def response(self, *, is_head: bool = False) -> Response:
-        """Return the next response; one without a length goes on until the end."""
+        """Return the next response; one without a length ends with the connection."""
         line, *lines = self.head()[:-4].split(b"\r\n")
         found = _STATUS_LINE.fullmatch(line)
         assert found, line

@@ -161,7 +161,7 @@ def test_pipelined_requests_are_answered_after_sigterm(server):
 
 
 def test_large_response_is_read_to_its_end_after_sigterm(server):
-    """A slow reader that goes on has the whole response."""
+    """A slow reader that keeps reading receives the whole response."""
     wire = server.connect(get(f"/bytes?bytes={LARGE}"), receive_buffer=4096)
     assert wire.begins() == b"HTTP/1.1 200"
     server.signal(signal.SIGTERM)
@@ -201,7 +201,7 @@ def test_request_that_ignores_the_shutdown_is_cut_at_the_graceful_timeout():
 
 
 def test_lifespan_shutdown_follows_the_last_response(server):
-    """The application is told of the end when nobody waits any more."""
+    """The application receives lifespan.shutdown when no request waits."""
     wire = server.connect(get("/sleep?s=0.3"))
     server.wait_for("/waits?name=")
     assert server.log.read_text().count("lifespan.startup") == 1

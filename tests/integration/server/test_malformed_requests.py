@@ -171,7 +171,7 @@ LINES = {
 
 @pytest.mark.parametrize("sent", LINES.values(), ids=LINES.keys())
 def test_malformed_request_line_is_refused(refused, sent):
-    """What is no HTTP is answered in JSON, as all errors are."""
+    """Malformed HTTP is answered in JSON, as all errors are."""
     assert refused(sent) in (400, 501, 505)
 
 

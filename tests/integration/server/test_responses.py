@@ -219,7 +219,7 @@ def test_malformed_request_is_read_by_a_client_that_goes_on_sending(connect):
 
 
 def test_lingering_connection_holds_no_other_client(server, connect):
-    """More clients than threads go on sending while the next one is answered."""
+    """The next client is answered while more clients than threads keep sending."""
     head = request("POST", "/refuse", f"Content-Length: {LARGE}")
     slow = [connect(head) for _ in range(5)]
     for wire in slow:

@@ -136,7 +136,7 @@ def test_client_disconnect_reaches_the_application(server, connect):
 def test_client_disconnect_behind_a_pipelined_request_reaches_the_application(
     server, connect
 ):
-    """Bytes that are not read yet do not hide that the client has gone."""
+    """Unread bytes do not hide that the client disconnected."""
     wire = connect(get("/watch?name=behind"))
     server.wait_for("/waits?name=behind")
     wire.send(get("/echo"))

@@ -65,7 +65,7 @@ def test_half_handshakes_count_as_connections():
 
 @pytest.mark.parametrize("sent", [get("/echo"), b"\0" * 100, b"\x15\x03\x01\0\2\2\x28"])
 def test_failed_handshake_ends_the_connection(server, connect, sent):
-    """Plain HTTP on a port for TLS is no request, and hurts nobody."""
+    """Plain HTTP on a TLS port is refused, and other clients are served."""
     wire = connect(sent, tls=False)
     wire.end_sending()
     with contextlib.suppress(ConnectionError):

@@ -12,9 +12,9 @@ from app import run_dir
 if TYPE_CHECKING:
     from app.api.application import Application
     from app.api.v2_repository import Repository
-    from app.serving.catalog import Catalog
-    from app.serving.health import Health
-    from app.serving.loader import Loader
+    from app.repository.catalog import Catalog
+    from app.repository.health import Health
+    from app.repository.loader import Loader
     from app.settings import Settings
     from app.shared_model.process import ModelProcess
 
@@ -40,7 +40,7 @@ def create_app(settings: "Settings | None" = None) -> "Application":
     from app.api.application import Application
     from app.asgi import AsgiApplication
     from app.commands import models_commands
-    from app.serving.catalog import Catalog
+    from app.repository.catalog import Catalog
     from app.settings import Settings
     from app.shared_model.mirror import Mirror
     from app.telemetry import ModelMetrics
@@ -85,10 +85,10 @@ def create_model_process(listener: socket.socket) -> "ModelProcess":
 
 
 def _loader(settings: "Settings", catalog: "Catalog") -> "Loader":
-    from app.serving.attempts import Attempts
-    from app.serving.loader import Loader
-    from app.serving.opening import Opener
-    from app.serving.unloaded import Unloaded
+    from app.repository.loader import Loader
+    from app.repository.opener import Opener
+    from app.run_dir.load_attempts import Attempts
+    from app.run_dir.unloaded_models import Unloaded
     from app.telemetry import ModelMetrics
 
     unloaded = Unloaded(run_dir.shared("unloaded"))
@@ -97,7 +97,7 @@ def _loader(settings: "Settings", catalog: "Catalog") -> "Loader":
 
 
 def _health(settings: "Settings", catalog: "Catalog") -> "Health":
-    from app.serving.health import Health
+    from app.repository.health import Health
 
     return Health(
         catalog, settings.request_timeout_ms / 1000, run_dir.shared(STUCK_DIR)

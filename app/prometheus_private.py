@@ -35,7 +35,7 @@ from prometheus_client import (
 from prometheus_client.mmap_dict import MmapedDict
 from prometheus_client.multiprocess import MultiProcessCollector
 
-from app.pids import lives
+from app.run_dir.pids import lives
 
 _MULTIPROCESS = "PROMETHEUS_MULTIPROC_DIR" in os.environ
 # The files that are merged; gauges count for live processes only.

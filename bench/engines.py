@@ -80,7 +80,7 @@ def _run(*args: str) -> str:
 _MAKE = f"""
 import sys
 import numpy as np
-from app.engines.keras_tensorflow import keras
+from app.engines.tensorflow.keras_file import keras
 from tests.support.keras_models import tell_apart
 model = keras.applications.MobileNetV2(({_SIDE}, {_SIDE}, 3), weights=None)
 rows = np.random.default_rng(0).random((8, {_SIDE}, {_SIDE}, 3), np.float32)
@@ -92,7 +92,7 @@ model.save(sys.argv[1] + "/model.keras")
 def _measure(folder: Path, name: str, config: dict[str, Any], *, quick: bool) -> None:
     """Print one engine's cells of the table."""
     if config:
-        import_module("app.engines.keras_openvino")._CONFIG.update(config)
+        import_module("app.engines.openvino.keras_file")._CONFIG.update(config)
     began_at = time.perf_counter()
     try:
         engine = open_engine(folder, Settings(engine=name))

@@ -10,10 +10,10 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from app.engines.folding import folded
-from app.engines.freezing import convert_variables_to_constants_v2
-from app.engines.keras_tensorflow import keras, serving_function
-from app.engines.tensorflow_engine import tf
+from app.engines.tensorflow.engine import tf
+from app.engines.tensorflow.folding import folded
+from app.engines.tensorflow.freezing import convert_variables_to_constants_v2
+from app.engines.tensorflow.keras_file import keras, serving_function
 from bench.by_turns import Way, print_table
 from tests.support.keras_models import tell_apart
 

@@ -9,9 +9,9 @@ from functools import partial
 
 import numpy as np
 
+from app.batching.batch_memory import BatchMemory
 from app.engines.base import DEFAULT_SIGNATURE, Array, Signature, TensorSpec
-from app.engines.tensorflow_engine import Function, TensorFlowEngine, tf
-from app.serving.stack import Stack
+from app.engines.tensorflow.engine import Function, TensorFlowEngine, tf
 from bench.by_turns import Way, print_table
 
 _SHAPE = (224, 224, 3)
@@ -27,7 +27,7 @@ def main() -> None:
     largest = Function(signature, lambda x: [tf.reduce_max(x, [1, 2, 3])])
     engine = TensorFlowEngine({DEFAULT_SIGNATURE: largest}, weight_bytes=0)
     traced = largest.traced()
-    stack = Stack()
+    stack = BatchMemory()
 
     def copied(parts: list[Array]) -> None:
         traced(tf.constant(np.concatenate(parts)))["y"].numpy()

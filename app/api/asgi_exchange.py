@@ -10,8 +10,8 @@ from app.api.body import too_large, too_slow, unreadable
 from app.api.environ import Environ, variable
 from app.api.event_loop import EventLoop
 from app.api.exchange import Exchange
-from app.serving.job import Answer, Job
-from app.serving.runner import Runner
+from app.batching.job import Answer, Job
+from app.batching.runner import Runner
 
 # Bodies up to this size are not counted: there are no more of them than connections.
 _SMALL_BODY_BYTES = 64 << 10

@@ -12,8 +12,8 @@ from collections.abc import Callable, Sequence
 from typing import Any, TypeVar
 
 from app import telemetry
+from app.batching.job import Job
 from app.errors import Unavailable
-from app.serving.job import Job
 
 # After so many seconds without an answer the client's disconnect is listened for.
 _SWEEP_EVERY_S = 0.05

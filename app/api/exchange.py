@@ -19,9 +19,9 @@ from werkzeug.http import parse_options_header
 
 from app.api.body import read_body
 from app.api.environ import Environ, variable
-from app.serving.job import Answer, Job, Wake
-from app.serving.runner import Runner
-from app.serving.served import ServedModel
+from app.batching.job import Answer, Job, Wake
+from app.batching.runner import Runner
+from app.repository.served import ServedModel
 
 if TYPE_CHECKING:
     from _typeshed.wsgi import StartResponse

@@ -12,14 +12,14 @@ from typing import Protocol, TypeVar
 from app.api.body import unpack
 from app.api.environ import sharer
 from app.api.exchange import Exchange, Reply
-from app.api.way_back import WayBack
+from app.api.response_overhead import ResponseOverhead
+from app.batching.job import Answer, Job
 from app.codec import images
 from app.engines.base import Tensors
 from app.errors import BadInput, Late
-from app.serving.catalog import Catalog
-from app.serving.job import Answer, Job
-from app.serving.routing import Target
-from app.serving.served import ServedModel
+from app.repository.catalog import Catalog
+from app.repository.routing import Target
+from app.repository.served import ServedModel
 from app.settings import Settings
 
 # What is larger is not decoded or encoded while other requests wait for it: a body, and
@@ -56,7 +56,7 @@ class Inference:
         """Store the parts."""
         self._catalog = catalog
         self._settings = settings
-        self._way_back = WayBack()
+        self._way_back = ResponseOverhead()
 
     async def answer(
         self,

@@ -6,9 +6,9 @@ from app import telemetry
 from app.api.responses import json_response
 from app.codec.fit import type_name
 from app.engines.base import main_signature
-from app.serving.catalog import Catalog
-from app.serving.health import Health
-from app.serving.served import ServedModel
+from app.repository.catalog import Catalog
+from app.repository.health import Health
+from app.repository.served import ServedModel
 
 
 def operations_blueprint(catalog: Catalog, health: Health) -> Blueprint:

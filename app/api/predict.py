@@ -14,8 +14,8 @@ from app.api.inference import Inference
 from app.codec import classes, images, npy, rows
 from app.engines.base import DEFAULT_SIGNATURE, Tensors
 from app.errors import BadInput
-from app.serving.routing import Target
-from app.serving.served import ServedModel
+from app.repository.routing import Target
+from app.repository.served import ServedModel
 from app.settings.image_config import ImageConfig
 
 

@@ -24,9 +24,9 @@ from app.api.responses import json_response
 from app.codec import rows
 from app.engines.base import Tensors
 from app.errors import BadInput, UnknownModel, Unsupported
-from app.serving.catalog import Catalog
-from app.serving.routing import Target
-from app.serving.served import ServedModel
+from app.repository.catalog import Catalog
+from app.repository.routing import Target
+from app.repository.served import ServedModel
 
 _STARTS = ("/v1/", "/V1/")
 _METHODS = ("GET", "HEAD", "POST", "PUT", "PATCH", "DELETE", "OPTIONS", "TRACE")

@@ -9,9 +9,9 @@ from flask import Response
 from app.api.responses import json_response
 from app.engines.base import TensorSpec
 from app.errors import NotReady, UnknownModel
-from app.serving.catalog import Catalog
-from app.serving.routing import Target
-from app.serving.served import IS_LOADING, ServedModel, State, VersionStatus
+from app.repository.catalog import Catalog
+from app.repository.routing import Target
+from app.repository.served import IS_LOADING, ServedModel, State, VersionStatus
 
 METHOD_NAME = "tensorflow/serving/predict"
 # NumPy's names where TensorFlow's are not the same in capitals.

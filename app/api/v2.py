@@ -14,10 +14,10 @@ from app.api.v2_repository import Repository, repository_blueprint
 from app.codec import tensors
 from app.engines.base import Tensors
 from app.errors import BadInput
-from app.serving.catalog import Catalog
-from app.serving.health import Health
-from app.serving.routing import Target
-from app.serving.served import ServedModel
+from app.repository.catalog import Catalog
+from app.repository.health import Health
+from app.repository.routing import Target
+from app.repository.served import ServedModel
 from app.settings import Settings
 
 _JSON_SIZE = "Inference-Header-Content-Length"

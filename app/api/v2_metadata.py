@@ -15,10 +15,10 @@ from app.api.responses import json_response
 from app.codec.datatypes import BYTES, datatype_of
 from app.engines.base import TensorSpec, main_signature
 from app.errors import NotReady
-from app.serving.catalog import Catalog
-from app.serving.health import Health
-from app.serving.routing import Target
-from app.serving.served import IS_LOADING, ServedModel
+from app.repository.catalog import Catalog
+from app.repository.health import Health
+from app.repository.routing import Target
+from app.repository.served import IS_LOADING, ServedModel
 
 VERSION = "0.1.0"
 _EXTENSIONS = (

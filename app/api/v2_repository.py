@@ -13,8 +13,8 @@ from app.api.responses import json_response
 from app.codec import json_text
 from app.codec.infer_options import flag, parameters_of
 from app.errors import BadInput, Forbidden, Unsupported
-from app.serving.catalog import Catalog
-from app.serving.served import IS_LOADING, State
+from app.repository.catalog import Catalog
+from app.repository.served import IS_LOADING, State
 from app.settings import Settings
 
 _READY = "READY"

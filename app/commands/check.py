@@ -9,13 +9,13 @@ import numpy as np
 from app.commands.finite import FiniteRange
 from app.commands.neighbours import Comparison, compare
 from app.commands.sizes import bytes_text, file_bytes, weight_bytes
+from app.commands.timing import median_ms
 from app.commands.version import find_version
 from app.engines import open_engine
 from app.engines.base import Engine, Signature
-from app.engines.ladder import batch_sizes
+from app.engines.jax.batch_sizes import batch_sizes
 from app.engines.random_rows import RandomRows, rows_for
 from app.engines.reading import in_one_line
-from app.engines.timing import median_ms
 from app.errors import ModelLoadError, OutOfDeviceMemory
 from app.settings import Settings
 

@@ -86,4 +86,5 @@ def _check_room(form: str, target: Path) -> None:
 def _write(file: Path, settings: Settings, form: str, target: Path) -> None:
     with written_aside(target) as partial:
         # Only this command wants a framework, so only it imports one.
-        import_module("app.engines.export").export(file, settings, form, partial)
+        module = import_module("app.engines.tensorflow.export")
+        module.export(file, settings, form, partial)

@@ -44,7 +44,7 @@ def fetch_command(settings: Settings) -> click.Command:
         source = _source(weights)
         click.echo("starting TensorFlow ...")
         # Only this command wants a framework, so only it imports one.
-        applications = import_module("app.engines.applications")
+        applications = import_module("app.commands.applications")
         model = _build(applications, name, size, source)
         classes = _classes(applications, required=weights == "imagenet")
         _write(target, model, few_batch_sizes(settings.max_batch_size), classes)

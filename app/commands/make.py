@@ -42,7 +42,7 @@ def _fitted(latency_ms: float, width: int, max_bytes: int, tolerance: float) -> 
     """A stack of layers, which is shown."""
     click.echo("starting TensorFlow ...")
     # Only this command wants a framework, so only it imports one.
-    stacks = import_module("app.engines.dense_stack")
+    stacks = import_module("app.commands.dense_stack")
     stack = stacks.fit(latency_ms, width, max_bytes, tolerance, click.echo)
     click.echo(
         f"{stack.layers} layers of {stack.width}, {stack.distinct} of them "

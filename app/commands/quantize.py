@@ -15,11 +15,11 @@ from app.commands.agreement import Agreement, compare
 from app.commands.aside import written_aside
 from app.commands.finite import FiniteRange
 from app.commands.sizes import bytes_text, file_bytes, weight_bytes
+from app.commands.timing import median_ms
 from app.commands.version import find_version, keras_file, next_version
 from app.engines import open_engine
 from app.engines.base import DEFAULT_SIGNATURE, Array, Engine, Tensors
 from app.engines.random_rows import rows_for
-from app.engines.timing import median_ms
 from app.errors import BadInput, ModelLoadError
 from app.settings import Settings
 
@@ -71,7 +71,7 @@ def quantize_command(settings: Settings) -> click.Command:
 def _write(file: Path, settings: Settings, kind: str, new: Path) -> None:
     click.echo("starting TensorFlow ...")
     # Only this command wants a framework, so only it imports one.
-    quantization = import_module("app.engines.quantization")
+    quantization = import_module("app.commands.quantization")
     click.echo(f"quantising version {file.parent.name} to {kind} ...")
     new.mkdir()
     quantized = quantization.quantize(file, settings, kind, new / "model.keras")

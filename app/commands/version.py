@@ -3,7 +3,7 @@
 from pathlib import Path
 
 from app.errors import ModelLoadError, SettingsError
-from app.serving.repository import scan
+from app.repository.scan import scan
 from app.settings import Settings
 from app.settings.model_config import ModelConfig
 

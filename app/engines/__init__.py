@@ -17,11 +17,11 @@ from app.settings import Settings
 
 # What a version's folder may hold, and the module that opens it.
 MODEL_FILES = {
-    "model.keras": "keras_{engine}",
-    "model.h5": "keras_{engine}",
-    "saved_model.pb": "saved_model",
+    "model.keras": "{engine}.keras_file",
+    "model.h5": "{engine}.keras_file",
+    "saved_model.pb": "tensorflow.saved_model",
     "simulated.json": "simulated",
-    "tensorflow_serving.json": "tensorflow_serving",
+    "tensorflow_serving.json": "tensorflow_serving.engine",
 }
 _MOST_SHOWN = 5
 

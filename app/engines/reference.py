@@ -82,7 +82,7 @@ def reference(file: Path, *, saved_model: bool = False) -> Iterator[Reference]:
     """
     with TemporaryDirectory(prefix="basket-") as folder:
         command = [
-            *(sys.executable, "-m", "app.engines.reference_process"),
+            *(sys.executable, "-m", "app.engines.tensorflow.reference_process"),
             *(str(file.resolve()), folder, *(["--export"] if saved_model else [])),
         ]
         # GPUs are for those who serve, and round floats in their own way.

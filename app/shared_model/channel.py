@@ -10,9 +10,9 @@ from collections.abc import Iterator, Mapping
 from contextlib import suppress
 from typing import Any, Protocol, Self
 
+from app.batching.job import Job, tell
 from app.engines.base import Tensors
 from app.errors import Abandoned, BasketError, Late, ModelProcessGone
-from app.serving.job import Job, tell
 from app.shared_model.connection import Connection
 from app.shared_model.frames import Frame, WireError, encode
 from app.shared_model.load import Load

@@ -7,12 +7,12 @@ from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from typing import Any
 
+from app.batching.observer import Observer
 from app.errors import ModelProcessGone, SettingsError, Stopping
-from app.serving.catalog import Catalog
-from app.serving.observer import Observer
-from app.serving.repository import scan
-from app.serving.routing import Routes
-from app.serving.served import State
+from app.repository.catalog import Catalog
+from app.repository.routing import Routes
+from app.repository.scan import scan
+from app.repository.served import State
 from app.settings import Settings
 from app.shared_model import failures
 from app.shared_model.channel import GONE, Channel

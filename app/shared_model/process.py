@@ -8,8 +8,8 @@ import time
 from collections import defaultdict
 from collections.abc import Callable
 
-from app.serving.health import Health
-from app.serving.loader import Loader
+from app.repository.health import Health
+from app.repository.loader import Loader
 from app.shared_model.connection import Connection
 from app.shared_model.load import Load
 from app.shared_model.published import PublishedCatalog

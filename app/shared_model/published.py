@@ -9,9 +9,9 @@ import threading
 from collections.abc import Mapping
 from typing import Any, Protocol
 
-from app.serving.catalog import Catalog
-from app.serving.routing import Routes
-from app.serving.served import ServedModel
+from app.repository.catalog import Catalog
+from app.repository.routing import Routes
+from app.repository.served import ServedModel
 from app.settings import Settings
 from app.shared_model import snapshot
 

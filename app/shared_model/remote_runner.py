@@ -4,8 +4,8 @@ import threading
 import time
 from collections.abc import Callable
 
+from app.batching.job import Job
 from app.errors import BasketError, ModelProcessGone, Stopping
-from app.serving.job import Job
 from app.shared_model import failures
 from app.shared_model.channel import GONE, Channel
 from app.shared_model.frames import Frame

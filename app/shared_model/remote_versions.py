@@ -6,9 +6,9 @@ from contextlib import suppress
 from functools import partial
 from typing import Any, TypeAlias
 
+from app.batching.observer import Observer
 from app.errors import Stopping
-from app.serving.catalog import Catalog
-from app.serving.observer import Observer
+from app.repository.catalog import Catalog
 from app.settings import Settings
 from app.shared_model import snapshot
 from app.shared_model.channel import Channel

@@ -4,10 +4,10 @@ from collections.abc import Mapping
 from dataclasses import asdict, fields, replace
 from typing import Any
 
+from app.batching.observer import Observer
+from app.batching.runner import Runner
 from app.engines.base import Signature, TensorSpec
-from app.serving.observer import Observer
-from app.serving.runner import Runner
-from app.serving.served import Model, ServedModel
+from app.repository.served import Model, ServedModel
 from app.settings import Settings
 from app.settings.image_config import ImageClass, ImageConfig
 from app.settings.model_config import ModelConfig

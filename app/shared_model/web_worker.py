@@ -9,10 +9,10 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import suppress
 from typing import Any, TypeAlias, cast
 
+from app.batching.job import Job
+from app.batching.runner import Runner
 from app.errors import BasketError, NotReady
-from app.serving.job import Job
-from app.serving.loader import Loader
-from app.serving.runner import Runner
+from app.repository.loader import Loader
 from app.shared_model import failures
 from app.shared_model.connection import Connection
 from app.shared_model.frames import Buffer, Frame, WireError, encode

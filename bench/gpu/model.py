@@ -18,10 +18,11 @@ from typing import Any
 
 import numpy as np
 
-from app.engines import fitting, open_engine
+from app.commands import fitting
+from app.engines import open_engine
 from app.engines.base import DEFAULT_SIGNATURE
-from app.engines.keras_jax import KerasJaxEngine, jax, keras, limit_gpu_memory
-from app.engines.ladder import batch_sizes
+from app.engines.jax.batch_sizes import batch_sizes
+from app.engines.jax.keras_file import KerasJaxEngine, jax, keras, limit_gpu_memory
 from app.errors import ModelLoadError
 from app.settings import Settings
 from bench.gpu.plan import FOUND_FILE, MODEL_NAME

@@ -8,13 +8,13 @@ import pytest
 
 @pytest.fixture(name="tf", scope="session")
 def _tf():
-    from app.engines.tensorflow_engine import tf  # noqa: PLC0415
+    from app.engines.tensorflow.engine import tf  # noqa: PLC0415
 
     return tf
 
 
 @pytest.fixture(name="keras", scope="session")
 def _keras():
-    from app.engines.keras_tensorflow import keras  # noqa: PLC0415
+    from app.engines.tensorflow.keras_file import keras  # noqa: PLC0415
 
     return keras

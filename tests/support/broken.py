@@ -16,12 +16,12 @@ from typing import Any
 import numpy as np
 
 from app.api import inference
+from app.batching.batch_ceiling import BatchCeilings
+from app.batching.batcher import Batcher
+from app.batching.executor import Executor
+from app.batching.job import Job
 from app.engines.base import DEFAULT_SIGNATURE, Tensors
 from app.engines.simulated import SimulatedEngine
-from app.serving.batcher import Batcher
-from app.serving.ceiling import Ceilings
-from app.serving.executor import Executor
-from app.serving.job import Job
 
 _EVER_S = 3600.0
 
@@ -135,11 +135,11 @@ def gives_up() -> None:
 def forgets() -> None:
     """What fits into the device's memory is forgotten with each batch that fits."""
 
-    def fitted(self: Ceilings, *_: object) -> bool:
+    def fitted(self: BatchCeilings, *_: object) -> bool:
         self._searches.clear()
         return True
 
-    Ceilings.fitted = fitted
+    BatchCeilings.fitted = fitted
 
 
 def fall_together() -> None:

@@ -8,8 +8,8 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
-from app.serving.batch_times import BatchTimes
-from app.serving.release import Release
+from app.batching.batch_times import BatchTimes
+from app.batching.release import Release
 
 MAX_BATCH_SIZE = 128
 

@@ -12,8 +12,8 @@ from typing import Any
 
 import numpy as np
 
-from app.engines import keras_jax
 from app.engines.base import Signature, TensorSpec
+from app.engines.jax import keras_file as keras_jax
 from app.errors import ModelLoadError, OutOfDeviceMemory
 from app.settings import Settings
 

@@ -8,11 +8,11 @@ from typing import Any
 
 import numpy as np
 
+from app.batching.executor import Executor
+from app.batching.job import Job
+from app.batching.model_log import ModelLog
+from app.batching.observer import Observer
 from app.engines.base import Engine
-from app.serving.executor import Executor
-from app.serving.job import Job
-from app.serving.model_log import ModelLog
-from app.serving.observer import Observer
 
 _PATIENCE_S = 10
 

@@ -21,7 +21,7 @@ def write(folder: Path) -> None:
 
 
 def _save(folder: Path) -> None:
-    from app.engines.tensorflow_engine import tf  # noqa: PLC0415
+    from app.engines.tensorflow.engine import tf  # noqa: PLC0415
 
     @tf.function(input_signature=[tf.TensorSpec([None, WIDTH], tf.float32, "row")])
     def echo(row):

@@ -3,7 +3,7 @@
 import pytest
 
 from app import create_app
-from app.serving.batcher import Batcher
+from app.batching.batcher import Batcher
 from app.settings import Settings
 
 

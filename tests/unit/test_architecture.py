@@ -11,40 +11,44 @@ ALLOWED = {
     "app.coroutines": (),
     "app.errors": (),
     "app.memory": (),
-    "app.pids": (),
     "app.settings": ("app.settings", "app.errors"),
     "app.gpus": ("app.errors",),
     "app.advice": ("app.settings",),
-    "app.run_dir": ("app.errors",),
+    "app.run_dir": ("app.run_dir", "app.errors"),
     "app.engines": ("app.engines", "app.errors", "app.gpus", "app.settings"),
     "app.codec": (
         *("app.codec", "app.engines.base", "app.errors", "app.memory"),
         "app.settings.image_config",
     ),
-    "app.serving": (
-        *("app.serving", "app.engines", "app.errors", "app.memory"),
-        *("app.pids", "app.settings"),
+    "app.batching": ("app.batching", "app.engines.base", "app.errors", "app.settings"),
+    "app.repository": (
+        *("app.repository", "app.batching", "app.engines", "app.errors", "app.memory"),
+        *("app.run_dir", "app.settings"),
     ),
     "app.shared_model": (
-        *("app.shared_model", "app.serving", "app.engines.base", "app.errors"),
-        "app.settings",
+        *("app.shared_model", "app.batching", "app.repository", "app.engines.base"),
+        *("app.errors", "app.settings"),
     ),
-    "app.prometheus_private": ("app.pids",),
+    "app.prometheus_private": ("app.run_dir.pids",),
     "app.telemetry": ("app.prometheus_private",),
     "app.api": (
-        *("app.api", "app.codec", "app.coroutines", "app.serving"),
+        *("app.api", "app.codec", "app.coroutines", "app.batching", "app.repository"),
         *("app.engines.base", "app.errors", "app.settings", "app.telemetry"),
     ),
     "app.commands": (
         *("app.codec.npy", "app.commands", "app.engines", "app.errors"),
-        *("app.serving.repository", "app.settings"),
+        *("app.repository.scan", "app.settings"),
     ),
     "app.asgi": ("app.api",),
     "app.server": ("app.server",),
 }
 FRAMEWORKS = ("tensorflow", "keras", "jax", "openvino")
 # Dependency -> the only packages or modules of app that may import it.
-KEPT_TO = dict.fromkeys(FRAMEWORKS, ("app.engines",)) | {
+KEPT_TO = {
+    "tensorflow": ("app.engines.tensorflow",),
+    "keras": ("app.engines.keras", "app.engines.tensorflow", "app.engines.jax"),
+    "jax": ("app.engines.jax",),
+    "openvino": ("app.engines.openvino",),
     "asyncio": (
         *("app.server", "app.asgi"),
         *("app.api.asgi_exchange", "app.api.event_loop"),

@@ -9,7 +9,7 @@ import pytest
 from gunicorn.config import GracefulTimeout
 from ruamel.yaml import YAML
 
-from app.engines.tensorflow_serving import RemoteModel
+from app.engines.tensorflow_serving.engine import RemoteModel
 from app.settings import Settings, variables
 
 ROOT = Path(__file__).parents[2]

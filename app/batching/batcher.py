@@ -1,0 +1,183 @@
+"""The Batcher: request threads fill its bounded queue, one thread drains it."""
+
+import math
+import queue
+import threading
+import time
+
+from app.batching.executor import Executor
+from app.batching.fair_queue import rows_in
+from app.batching.job import Job, Key
+from app.batching.job_queue import JobQueue
+from app.batching.observer import Observer
+from app.batching.release import Release
+from app.errors import (
+    CannotMeetDeadline,
+    Late,
+    ModelFailed,
+    QueueFull,
+    Stopping,
+    TooLarge,
+)
+
+
+class Batcher:
+    """Gathers the rows of jobs into batches for one engine; a Runner.
+
+    The batching thread only takes, stacks, runs and slices; it decodes and encodes
+    nothing, and wakes request threads by releasing a lock, so that the next batch
+    starts before the last one's answers are written out.
+    """
+
+    runs_in_submit = False
+
+    def __init__(
+        self,
+        executor: Executor,
+        release: Release,
+        max_enqueued_batches: int,
+        observer: Observer,
+    ) -> None:
+        """Store the parts; the limit is in full batches."""
+        self._executor = executor
+        executor.before_answers = self._finished
+        self._max_rows = executor.max_batch_size * max_enqueued_batches
+        self._queue = JobQueue(self._max_rows, release, show=observer.rows_waiting)
+        # Rows of the batch that ran last.
+        self._last_rows = 0
+        # No job that the queue takes should take longer, by what is known of batches.
+        self._longest_s = 0.0
+        self._thread = threading.Thread(
+            target=self._drain, name="batching", daemon=True
+        )
+
+    def start(self) -> None:
+        """Start the batching thread, once."""
+        if not self._thread.ident:
+            self._thread.start()
+
+    def submit(self, job: Job) -> None:
+        """Put the job's rows into the queue without waiting.
+
+        Raises:
+            CannotMeetDeadline: it would be answered too late; says when to come again.
+            Late: its deadline has passed.
+            QueueFull: no room now; says when to come again.
+            TooLarge: more rows than the whole queue holds.
+            Stopping: closed.
+        """
+        if job.rows > self._max_rows:
+            raise TooLarge(
+                f"{job.rows} rows in one request, and the queue holds {self._max_rows}"
+            )
+        self._admit(job)
+        try:
+            self._queue.put_nowait(job)
+        except queue.Full:
+            waiting, running = self._queue.qsize(), self._executor.running()
+            raise QueueFull(
+                f"the queue holds {waiting} of at most {self._max_rows} rows, and "
+                f"{job.rows} more do not fit",
+                max(1, math.ceil(self._run_in_s(waiting, job.key, running))),
+            ) from None
+
+    def stuck_s(self) -> float:
+        """For how many seconds the engine has had its batch; endless: no thread."""
+        running = self._executor.running()
+        if running is not None:
+            return running[1]
+        died = self._thread.ident and not self._thread.is_alive()
+        return math.inf if died and self._queue.qsize() else 0.0
+
+    def close(self, timeout_s: float) -> None:
+        """Stop in order; may be called twice.
+
+        Lets no more jobs in, finishes those inside for up to `timeout_s` seconds,
+        answers the rest with Stopping; the thread then closes the engine. A batch
+        that hangs in the engine can't be ended from outside: its jobs are answered,
+        its thread is left behind.
+        """
+        self._queue.close()
+        if self._thread.ident:
+            self._thread.join(timeout_s)
+        left = self._queue.clear()
+        for job in left:
+            job.fail(Stopping("the server is stopping"))
+        if left:
+            text = "stopped with %d requests unanswered: 503"
+            self._executor.log.warning(text, len(left))
+        if not self._thread.ident:
+            self._executor.close()
+
+    def _drain(self) -> None:
+        # A batch lives in a frame of its own, so that an idle thread holds no rows.
+        try:
+            while self._run_next():
+                pass
+        finally:
+            self._executor.close()
+
+    def _run_next(self) -> bool:
+        pieces = self._queue.take(self._executor.limit)
+        if pieces is None:
+            return False
+        if not pieces:
+            return True
+        try:
+            self._executor.execute(pieces, follows=self._queue.follows)
+        except Exception:  # a fault of ours must not end the thread either
+            self._executor.log.exception("a batch could not be run")
+            for piece in pieces:
+                piece.job.fail(ModelFailed("the batch could not be run"))
+        self._last_rows = rows_in(pieces)
+        return True
+
+    def _finished(self) -> None:
+        self._queue.finished()
+        executor = self._executor
+        # A full queue before as many rows, and the batch that runs.
+        batches = math.ceil(2 * self._max_rows / executor.lowest_limit()) + 1
+        whole_s = batches * executor.expected_s(executor.max_batch_size)
+        self._longest_s = whole_s + executor.times.margin_s()
+
+    def _admit(self, job: Job) -> None:
+        """Refuse a job that can't be answered in time.
+
+        An idle engine takes any, so that a wrong estimate is soon put right. One that
+        has time enough for the longest queue is not estimated.
+        """
+        left_s = job.deadline - time.monotonic()
+        if left_s <= 0:
+            raise Late("the request's deadline passed before its rows were run")
+        if left_s - job.reserve_s > self._longest_s:
+            return
+        ahead, running = self._queue.rows_ahead(job), self._executor.running()
+        if not ahead and running is None:
+            return
+        wait_s = self._run_in_s(ahead + job.rows, job.key, running) + job.reserve_s
+        if wait_s > left_s:
+            raise CannotMeetDeadline(
+                f"the answer would take about {wait_s:.2f} s, and the request's "
+                f"deadline is {left_s:.2f} s away",
+                math.ceil(wait_s - left_s),
+            )
+
+    def _run_in_s(
+        self, rows: int, key: Key, running: tuple[int, float] | None
+    ) -> float:
+        """The seconds in which the next so many rows will have run; 0: not known.
+
+        What is left of the batch that is `running`, the full batches, and a last one,
+        taken to be as large as the one before.
+        """
+        expected_s, limit = self._executor.expected_s, self._executor.limit(key)
+        full, rest = divmod(rows, limit)
+        run_s = self._executor.times.margin_s()
+        if full:
+            run_s += full * expected_s(limit)
+        if rest:
+            run_s += expected_s(min(max(rest, self._last_rows), limit))
+        if running is not None:
+            running_rows, for_s = running
+            run_s += max(expected_s(running_rows) - for_s, 0.0)
+        return run_s

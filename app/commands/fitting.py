@@ -1,0 +1,93 @@
+"""Fits dummy models to a time: how many layers or steps it takes is measured."""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from functools import partial
+from typing import Protocol, TypeVar
+
+from app.commands.timing import median_ms
+from app.engines.base import DEFAULT_SIGNATURE, Engine
+from app.errors import ModelLoadError
+
+_TRIES = 6
+
+
+class Timed(Protocol):
+    """A model that was built, and whose time can be measured."""
+
+    def time_ms(self, rows: int) -> float:
+        """The time of one batch of so many rows, in ms."""
+        ...
+
+
+_Built_co = TypeVar("_Built_co", bound=Timed, covariant=True)
+
+
+class Kit(Protocol[_Built_co]):
+    """Builds models that take the longer the more `unit` they are built of.
+
+    `name` and `unit` are words for what it builds, such as stack, and layers.
+    """
+
+    @property
+    def name(self) -> str:
+        """What is built."""
+        ...
+
+    @property
+    def unit(self) -> str:
+        """What it is built of, in the plural."""
+        ...
+
+    def build(self, count: int) -> _Built_co:
+        """A model of `count` units, at least 1."""
+        ...
+
+
+@dataclass(frozen=True)
+class Wanted:
+    """Milliseconds for one row, off by at most `tolerance`, a share of them."""
+
+    latency_ms: float
+    tolerance: float
+
+
+def fit(
+    kit: Kit[_Built_co], count: int, wanted: Wanted, say: Callable[[str], None]
+) -> _Built_co:
+    """Build the model whose single row takes the wanted time; `count` is a guess.
+
+    Builds, measures and corrects, until the time is off by at most half of the
+    tolerance. After the last try the closest one will do if it is within all of it.
+
+    Raises:
+        ModelLoadError: none of several tries was within the tolerance.
+    """
+    tries: dict[float, _Built_co] = {}
+    for _ in range(_TRIES):
+        say(f"building {count} {kit.unit} ...")
+        built = kit.build(count)
+        took_ms = built.time_ms(1)
+        say(
+            f"{count} {kit.unit} take {took_ms:.1f} ms, "
+            f"wanted are {wanted.latency_ms:.1f} ms"
+        )
+        off = abs(took_ms / wanted.latency_ms - 1)
+        if off <= wanted.tolerance / 2:
+            return built
+        tries[off] = built
+        count = max(1, round(count * wanted.latency_ms / took_ms))
+    if min(tries) <= wanted.tolerance:
+        return tries[min(tries)]
+    raise ModelLoadError(
+        f"no {kit.name} came within {wanted.tolerance:.0%} of {wanted.latency_ms} ms: "
+        f"the closest was off by {min(tries):.0%}; try again on a quieter machine, "
+        f"or with a larger --tolerance"
+    )
+
+
+def batch_ms(engine: Engine, rows: int) -> float:
+    """The median time of one batch of so many rows, in ms; all values are 1."""
+    specs = engine.signatures[DEFAULT_SIGNATURE].inputs
+    batch = {spec.name: spec.blank(rows) + 1 for spec in specs}
+    return median_ms(partial(engine.run, batch))

@@ -1,0 +1,216 @@
+"""Runs .keras and .h5 files on Keras's JAX backend.
+
+JAX compiles a model anew for each batch size, so batches are filled up to one of a
+few sizes, all of which are compiled when the model is loaded. TensorFlow is not needed
+here.
+"""
+
+import logging
+import os
+import threading
+import time
+from collections import OrderedDict
+from collections.abc import Callable, Mapping, Sequence
+from importlib.util import find_spec
+from pathlib import Path
+from typing import Any, cast
+
+import numpy as np
+
+# Read by JAX and by Keras when they are imported. By itself JAX rounds floats to 10
+# bits on the matrix units of GPUs, and cuts 64-bit numbers to 32 bits.
+os.environ.setdefault("JAX_DEFAULT_MATMUL_PRECISION", "float32")
+os.environ["JAX_ENABLE_X64"] = "1"
+os.environ["KERAS_BACKEND"] = "jax"
+
+import jax
+import keras
+
+from app.engines.base import DEFAULT_SIGNATURE, Array, Signature, Tensors
+from app.engines.jax.batch_sizes import batch_sizes, parts, resized
+from app.engines.keras.files import functional, load, signature_of, weight_bytes
+from app.engines.reading import in_one_line, refuse_text
+from app.engines.reference import reference
+from app.errors import ModelLoadError, OutOfDeviceMemory
+from app.settings import Settings
+
+_log = logging.getLogger(__name__)
+# Programs that are kept; clients may send any shape to a model that leaves sizes free.
+_MOST_PROGRAMS = 128
+# How XLA begins the text of an error when a device's memory is full.
+_OUT_OF_MEMORY = "RESOURCE_EXHAUSTED"
+
+_Program = Callable[..., Sequence[jax.Array]]
+
+
+class KerasJaxEngine:
+    """A Keras model with one program for each of the increasing batch sizes."""
+
+    platform = "jax_keras"
+
+    def __init__(
+        self,
+        model: keras.Model,
+        sizes: Sequence[int],
+        signature: Signature | None = None,
+    ) -> None:
+        """Prepare the model; nothing is compiled yet.
+
+        `signature` is the one that TensorFlow knows, where it was asked: on JAX Keras
+        says int32 of much that is int64.
+
+        Raises:
+            ModelLoadError: the model has no fixed inputs, or takes or gives text.
+        """
+        self._model = functional(model)
+        signature = signature or signature_of(self._model)
+        refuse_text(signature)
+        self.signatures: Mapping[str, Signature] = {DEFAULT_SIGNATURE: signature}
+        self.weight_bytes = weight_bytes(model)
+        self._sizes = sizes
+        # As arguments: constants would be copied into the program of each size.
+        self._weights = [
+            [variable.value for variable in self._model.trainable_variables],
+            [variable.value for variable in self._model.non_trainable_variables],
+        ]
+        self._programs: OrderedDict[tuple[tuple[int, ...], ...], _Program]
+        self._programs = OrderedDict()
+        self._compiling = threading.Lock()
+
+    def compile_all(self) -> None:
+        """Compile for all sizes, so that no client waits for it.
+
+        Where the model leaves sizes free, clients alone know the shapes.
+
+        Raises:
+            ModelLoadError: JAX can't compile the model.
+        """
+        inputs = self.signatures[DEFAULT_SIGNATURE].inputs
+        if any(None in spec.shape for spec in inputs):
+            _log.warning(
+                "the model leaves sizes free: JAX compiles it for each new shape, "
+                "while the client who sent it waits"
+            )
+            return
+        for place, rows in enumerate(self._sizes, 1):
+            began_at = time.monotonic()
+            try:
+                self._program({spec.name: spec.blank(rows) for spec in inputs})
+            except Exception as error:  # Keras and JAX raise whatever they raise
+                raise ModelLoadError(
+                    f"JAX can't compile it for {rows} rows: {in_one_line(error)}"
+                ) from error
+            took_s = time.monotonic() - began_at
+            _log.info(
+                *("compiled for %d rows in %.1f s (%d of %d)", rows, took_s),
+                *(place, len(self._sizes)),
+            )
+
+    def run(self, batch: Tensors, signature_name: str = DEFAULT_SIGNATURE) -> Tensors:
+        """Compute one batch, filled up to the next size; a larger one in parts.
+
+        Raises:
+            OutOfDeviceMemory: XLA's RESOURCE_EXHAUSTED.
+        """
+        signature = self.signatures[signature_name]
+        rows = len(batch[signature.inputs[0].name])
+        answers = [
+            self._compute(batch, start, stop, size)
+            for start, stop, size in parts(rows, self._sizes)
+        ]
+        return {
+            spec.name: np.concatenate(arrays) if len(arrays) > 1 else arrays[0]
+            for spec, arrays in zip(
+                signature.outputs, zip(*answers, strict=True), strict=True
+            )
+        }
+
+    def close(self) -> None:
+        """Drop the programs and the weights."""
+        self._programs.clear()
+        self._weights = []
+
+    def _compute(self, batch: Tensors, start: int, stop: int, size: int) -> list[Array]:
+        full = {name: resized(array[start:stop], size) for name, array in batch.items()}
+        inputs = [full[spec.name] for spec in self.signatures[DEFAULT_SIGNATURE].inputs]
+        try:
+            outputs = self._program(full)(*self._weights, *inputs)
+            # An error of a GPU may come only here.
+            arrays = jax.device_get(outputs)
+        except jax.errors.JaxRuntimeError as error:
+            if _OUT_OF_MEMORY not in str(error):
+                raise
+            raise OutOfDeviceMemory(
+                f"a batch of {size} rows does not fit into the device's memory"
+            ) from error
+        return [array[: stop - start] for array in arrays]
+
+    def _program(self, batch: Tensors) -> _Program:
+        """What computes batches of this shape, compiled if it is new."""
+        inputs = self.signatures[DEFAULT_SIGNATURE].inputs
+        shapes = tuple(batch[spec.name].shape for spec in inputs)
+        with self._compiling:
+            program = self._programs.get(shapes)
+            if program is None:
+                program = self._programs[shapes] = self._compiled(shapes)
+            self._programs.move_to_end(shapes)
+            if len(self._programs) > _MOST_PROGRAMS:
+                self._programs.popitem(last=False)
+        return program
+
+    def _compiled(self, shapes: tuple[tuple[int, ...], ...]) -> _Program:
+        inputs = self.signatures[DEFAULT_SIGNATURE].inputs
+        specs = [
+            jax.ShapeDtypeStruct(shape, spec.dtype)
+            for shape, spec in zip(shapes, inputs, strict=True)
+        ]
+        lowered = jax.jit(self._call).lower(*self._weights, *specs)
+        return cast(_Program, lowered.compile())
+
+    def _call(
+        self, trainable: Any, non_trainable: Any, *inputs: jax.Array
+    ) -> list[jax.Array]:
+        packed = keras.tree.pack_sequence_as(self._model.input, list(inputs))
+        outputs, _ = self._model.stateless_call(
+            trainable, non_trainable, packed, training=False
+        )
+        specs = self.signatures[DEFAULT_SIGNATURE].outputs
+        flat = keras.tree.flatten(outputs)
+        return [
+            array.astype(spec.dtype) for array, spec in zip(flat, specs, strict=True)
+        ]
+
+
+def open_engine(file: Path, settings: Settings) -> KerasJaxEngine:
+    """Load and compile a .keras or .h5 file; hold its answers to TensorFlow's.
+
+    Raises:
+        ModelLoadError: Keras can't read it, JAX can't run it, or the answers differ.
+    """
+    if keras.config.backend() != "jax":
+        raise ModelLoadError("Keras runs on another backend in this process already")
+    limit_gpu_memory(settings.gpu_memory_fraction)
+    sizes = batch_sizes(settings.max_batch_size, settings.allowed_batch_sizes)
+    if find_spec("tensorflow") is None:
+        _log.warning("no TensorFlow is installed, so no answers were compared")
+        engine = KerasJaxEngine(load(file), sizes)
+    else:
+        with reference(file) as found:
+            engine = KerasJaxEngine(load(file), sizes, found.signature)
+            found.check(engine)
+    engine.compile_all()
+    return engine
+
+
+def limit_gpu_memory(fraction: float | None) -> None:
+    """Have JAX take this share of a GPU at once, or let it grow as needed.
+
+    By itself it takes three quarters. It reads this before it first touches a GPU;
+    later calls leave things as they are.
+    """
+    if fraction is None:
+        os.environ.setdefault("XLA_PYTHON_CLIENT_PREALLOCATE", "false")
+    else:
+        # The older name beside the newer one is an error.
+        os.environ.pop("XLA_PYTHON_CLIENT_MEM_FRACTION", None)
+        os.environ["XLA_CLIENT_MEM_FRACTION"] = str(fraction)

@@ -1,0 +1,1 @@
+"""What all engines for Keras files share, whatever Keras runs on."""

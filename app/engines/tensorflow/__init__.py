@@ -1,0 +1,1 @@
+"""Engines that run on TensorFlow: Keras files and SavedModels."""

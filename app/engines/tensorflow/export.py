@@ -1,0 +1,89 @@
+"""Writes Keras models for other servers, under the names that Basket serves."""
+
+from collections.abc import Callable
+from importlib import import_module
+from pathlib import Path
+
+from app.engines.base import DEFAULT_SIGNATURE
+from app.engines.openvino.no_telemetry import openvino
+from app.engines.reading import in_one_line
+from app.engines.tensorflow.engine import limit_gpu_memory
+from app.engines.tensorflow.keras_file import (
+    functional,
+    keras,
+    load,
+    output_names,
+    serving_function,
+)
+from app.errors import ModelLoadError
+from app.settings import Settings
+
+
+def export(file: Path, settings: Settings, form: str, folder: Path) -> None:
+    """Write the model of a .keras or .h5 file into `folder`, a new one.
+
+    savedmodel: what TensorFlow Serving reads, with the one signature that Basket
+    serves; onnx: model.onnx; openvino: model.xml and model.bin.
+
+    Raises:
+        ModelLoadError: Keras can't read the file, or not write it in this form.
+    """
+    limit_gpu_memory(settings.gpu_memory_fraction)
+    write(load(file), form, folder)
+
+
+def write(model: keras.Model, form: str, folder: Path) -> None:
+    """Write a model that is loaded, as above.
+
+    Raises:
+        ModelLoadError: Keras can't write it in this form.
+    """
+    folder.mkdir(parents=True)
+    try:
+        _WRITERS[form](model, folder)
+    except ModelLoadError:
+        raise
+    except Exception as error:  # the converters raise whatever they raise
+        raise ModelLoadError(
+            f"can't be written as {form}: {in_one_line(error)}"
+        ) from error
+
+
+def _write_saved_model(model: keras.Model, folder: Path) -> None:
+    archive = keras.export.ExportArchive()
+    # For the lookup tables of its layers.
+    archive.track(model)
+    archive.add_endpoint(DEFAULT_SIGNATURE, serving_function(model).traced())
+    archive.write_out(str(folder), verbose=False)
+
+
+def _write_onnx(model: keras.Model, folder: Path) -> None:
+    file = folder / "model.onnx"
+    _convert(model, "onnx", file)
+    # An operation that ONNX lacks is only logged, and makes a file of no use.
+    import_module("onnx").checker.check_model(str(file))
+
+
+def _write_openvino(model: keras.Model, folder: Path) -> None:
+    openvino()
+    _convert(model, "openvino", folder / "model.xml")
+
+
+def _convert(model: keras.Model, form: str, file: Path) -> None:
+    model = functional(model)
+    inputs = keras.tree.flatten(model.inputs)
+    outputs = keras.tree.flatten(model.output)
+    # Converters take over names that are the keys of a dict, and no others.
+    named = keras.Model(inputs, dict(zip(output_names(model), outputs, strict=True)))
+    specs = [
+        keras.InputSpec(dtype=tensor.dtype, shape=tensor.shape, name=tensor.name)
+        for tensor in inputs
+    ]
+    named.export(str(file), format=form, verbose=False, input_signature=[specs])
+
+
+_WRITERS: dict[str, Callable[[keras.Model, Path], None]] = {
+    "savedmodel": _write_saved_model,
+    "onnx": _write_onnx,
+    "openvino": _write_openvino,
+}

@@ -1,0 +1,101 @@
+"""Runs .keras and .h5 files on TensorFlow.
+
+Each model becomes one tf.function with a free batch dimension: traced once for
+all batch sizes, with none of the pipeline that keras.Model.predict builds on
+every call.
+"""
+
+import os
+from pathlib import Path
+
+# Read by Keras when it is imported, which importing TensorFlow does.
+os.environ["KERAS_BACKEND"] = "tensorflow"
+
+import keras
+
+from app.engines.base import DEFAULT_SIGNATURE
+from app.engines.keras.files import (
+    functional,
+    load,
+    output_names,
+    signature_of,
+    weight_bytes,
+)
+from app.engines.tensorflow.engine import (
+    Function,
+    TensorFlowEngine,
+    limit_gpu_memory,
+    tf,
+)
+from app.errors import ModelLoadError
+from app.settings import Settings
+
+# keras, for modules that must not import it before the environment above is set.
+__all__ = [
+    "KerasTensorFlowEngine",
+    "functional",
+    "keras",
+    "load",
+    "open_engine",
+    "output_names",
+    "serving_function",
+]
+
+
+class KerasTensorFlowEngine(TensorFlowEngine):
+    """A Keras model, whose one signature has the model's own names and order."""
+
+    platform = "tensorflow_keras"
+
+    def __init__(self, model: keras.Model) -> None:
+        """Trace the model; nothing is computed yet.
+
+        Raises:
+            ModelLoadError: as of `serving_function`.
+        """
+        super().__init__(
+            {DEFAULT_SIGNATURE: serving_function(model)}, weight_bytes(model)
+        )
+
+
+def open_engine(file: Path, settings: Settings) -> KerasTensorFlowEngine:
+    """Load a .keras or .h5 file.
+
+    Raises:
+        ModelLoadError: Keras can't read the file, or it can't be served.
+    """
+    limit_gpu_memory(settings.gpu_memory_fraction)
+    return KerasTensorFlowEngine(load(file))
+
+
+def serving_function(model: keras.Model) -> Function:
+    """What is served of a model: its call for inference, on inputs in a row.
+
+    Raises:
+        ModelLoadError: the model has no fixed inputs, or a layer in it would answer
+            wrongly.
+    """
+    model = functional(model)
+    _check_steps(model)
+
+    def call(*inputs: tf.Tensor) -> list[tf.Tensor]:
+        packed = keras.tree.pack_sequence_as(model.input, list(inputs))
+        return list(keras.tree.flatten(model(packed, training=False)))
+
+    return Function(signature_of(model), call)
+
+
+def _check_steps(model: keras.Model) -> None:
+    """Refuse what Keras 3.15 traces wrongly, and computes rightly only untraced.
+
+    Where neither the batch nor the number of steps is known, TimeDistributed goes
+    through as many steps as there are rows.
+    """
+    for layer in model._flatten_layers():
+        if isinstance(layer, keras.layers.TimeDistributed):
+            shape = layer.get_build_config()["input_shape"]
+            if shape[1] is None:
+                raise ModelLoadError(
+                    f"layer {layer.name!r}: Keras computes TimeDistributed wrongly for "
+                    "a free number of steps: give keras.Input a fixed one"
+                )

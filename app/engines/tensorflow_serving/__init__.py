@@ -1,0 +1,1 @@
+"""The engine that runs batches on a TensorFlow Serving."""

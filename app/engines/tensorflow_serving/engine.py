@@ -1,0 +1,194 @@
+"""Runs batches on a TensorFlow Serving, over its REST API.
+
+tensorflow_serving.json in a version's folder says where: {"url": "http://host:8501",
+"model": "my_model"}, and if wanted "version", "signature_name" and "timeout_ms". The
+model is there; decoding, batching and encoding are here, and no framework is imported.
+
+The API is https://www.tensorflow.org/tfx/serving/api_rest; any server that speaks it
+will do, another Basket too.
+"""
+
+import json
+from collections.abc import Callable
+from dataclasses import dataclass
+from http import HTTPStatus
+from pathlib import Path
+from typing import Any, TypeVar
+from urllib.parse import SplitResult, quote, urlsplit
+
+from app.engines.base import DEFAULT_SIGNATURE, Signature, Tensors
+from app.engines.tensorflow_serving import wire
+from app.engines.tensorflow_serving.connections import Connections, error_of, error_text
+from app.errors import BasketError, Late, ModelLoadError, NotYetLoadable, Unavailable
+from app.settings import Settings, checks
+
+FILE_NAME = "tensorflow_serving.json"
+_T = TypeVar("_T")
+
+
+@dataclass(frozen=True)
+class RemoteModel:
+    """The content of tensorflow_serving.json.
+
+    `version` None is whichever the server says; with `signature_name`, that one is
+    served as the default and no other.
+    """
+
+    url: SplitResult
+    model: str
+    version: int | None
+    signature_name: str | None
+    timeout_ms: int
+
+    @classmethod
+    def parse(cls, text: bytes, limit_ms: int) -> "RemoteModel":
+        """Read the JSON of a tensorflow_serving.json.
+
+        `limit_ms` is the default of timeout_ms and the most it may be: no row waits
+        for its answer any longer.
+
+        Raises:
+            ModelLoadError: not JSON, an unknown key, or a value that makes no sense.
+        """
+        try:
+            values = {**_DEFAULTS, "timeout_ms": limit_ms, **json.loads(text)}
+            for key in values:
+                if key not in _DEFAULTS:
+                    known = ", ".join(_DEFAULTS)
+                    raise ValueError(f"unknown key {key[:40]!r}; known: {known}")
+            checked = {key: _checked(key, value) for key, value in values.items()}
+        except (TypeError, ValueError, RecursionError) as error:
+            raise ModelLoadError(f"{FILE_NAME}: {error}") from error
+        checked["timeout_ms"] = min(checked["timeout_ms"], limit_ms)
+        return cls(**checked)
+
+    @property
+    def path(self) -> str:
+        """The model's path on the server."""
+        version = "" if self.version is None else f"/versions/{self.version}"
+        name = quote(self.model, safe="")
+        return f"{self.url.path.rstrip('/')}/v1/models/{name}{version}"
+
+
+class TensorFlowServingEngine:
+    """An Engine whose model another server runs."""
+
+    platform = "tensorflow_serving"
+
+    def __init__(self, remote: RemoteModel) -> None:
+        """Store where the model is; nothing is asked yet."""
+        self._remote = remote
+        self._connections = Connections(remote.url, remote.timeout_ms / 1000)
+        self.signatures: dict[str, Signature] = {}
+
+    def connect(self) -> None:
+        """Ask the server for the model's signatures.
+
+        Raises:
+            Unavailable: the server or the model is not there now.
+            Late: no answer in time.
+            ModelLoadError: there is nothing that can be served.
+        """
+        reply = self._connections.exchange("GET", f"{self._remote.path}/metadata")
+        if reply.status == HTTPStatus.NOT_FOUND:
+            raise Unavailable(self._why_not_there())
+        if reply.status != HTTPStatus.OK:
+            raise error_of(reply, self._connections.host)
+        signatures = wire.read_signatures(reply.body)
+        wanted = self._remote.signature_name
+        if wanted is None:
+            self.signatures = signatures
+        elif wanted in signatures:
+            self.signatures = {DEFAULT_SIGNATURE: signatures[wanted]}
+        else:
+            known = ", ".join(signatures)
+            raise ModelLoadError(f"no signature {wanted!r} can be served, but {known}")
+
+    def run(self, batch: Tensors, signature_name: str = DEFAULT_SIGNATURE) -> Tensors:
+        """Have the server compute one batch.
+
+        Raises:
+            ModelFailed: the model refuses the batch.
+            WrongOutputs: its answer is not what its signature says.
+            OutOfDeviceMemory: the batch is too large for the server.
+            Unavailable: the server or the model is not there now, or is full.
+            Late: no answer in time.
+        """
+        signature = self.signatures[signature_name]
+        name = self._remote.signature_name or signature_name
+        body = wire.write_inputs(batch, signature, name)
+        reply = self._connections.exchange("POST", f"{self._remote.path}:predict", body)
+        if reply.status != HTTPStatus.OK:
+            raise error_of(reply, self._connections.host)
+        return wire.read_outputs(reply.body, signature)
+
+    def close(self) -> None:
+        """Close the connections."""
+        self._connections.close()
+
+    def _why_not_there(self) -> str:
+        """What the model's status says of a model that does not serve."""
+        host = self._connections.host
+        reply = self._connections.exchange("GET", self._remote.path)
+        if reply.status != HTTPStatus.OK:
+            said = error_text(reply.body) or f"status {reply.status}"
+            return f"the model server {host} has no such model: {said}"
+        return f"the model server {host} is not ready: {wire.read_states(reply.body)}"
+
+
+def open_engine(file: Path, settings: Settings) -> TensorFlowServingEngine:
+    """Open the model that a tensorflow_serving.json names.
+
+    Raises:
+        NotYetLoadable: the server or the model is not there now.
+        ModelLoadError: the file makes no sense, or what is there can't be served.
+    """
+    remote = RemoteModel.parse(file.read_bytes(), settings.request_timeout_ms)
+    engine = TensorFlowServingEngine(remote)
+    try:
+        engine.connect()
+    except (Late, Unavailable) as error:
+        raise NotYetLoadable(f"{FILE_NAME}: {error}") from error
+    except BasketError as error:
+        raise ModelLoadError(f"{FILE_NAME}: {error}") from error
+    finally:
+        if not engine.signatures:
+            engine.close()
+    return engine
+
+
+def _checked(key: str, value: object) -> Any:
+    try:
+        return _CHECKS[key](value)
+    except ValueError as error:
+        raise ValueError(f"{key}: {error}") from error
+
+
+def _url(value: object) -> SplitResult:
+    parts = urlsplit(value if isinstance(value, str) else "")
+    is_more = parts.username or parts.password or parts.query or parts.fragment
+    if parts.scheme not in ("http", "https") or not parts.hostname or is_more:
+        # Not repeated: there may be a password in it.
+        raise ValueError("expected the like of http://host:8501 and no more")
+    _ = parts.port  # raises ValueError where it is none
+    return parts
+
+
+def _name(value: object) -> str:
+    if not isinstance(value, str) or not value:
+        raise ValueError("expected a name")
+    return value
+
+
+def _or_none(check: Callable[[object], _T]) -> Callable[[object], _T | None]:
+    return lambda value: None if value is None else check(value)
+
+
+_CHECKS: dict[str, Callable[[object], Any]] = {
+    "url": _url,
+    "model": _name,
+    "version": _or_none(checks.whole(0, (1 << 63) - 1)),
+    "signature_name": _or_none(_name),
+    "timeout_ms": checks.whole(1, 86_400_000),
+}
+_DEFAULTS: dict[str, Any] = dict.fromkeys(_CHECKS)

@@ -1,0 +1,1 @@
+"""From versions on disk to ready models: scan, load, warm up, swap, route, unload."""

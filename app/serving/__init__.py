@@ -1,1 +1,0 @@
-"""The heart: rows in, rows out. Knows neither HTTP nor any framework."""

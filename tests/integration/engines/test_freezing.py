@@ -1,0 +1,247 @@
+"""Functions whose variables become constants, and those that keep them."""
+
+import gc
+import os
+
+import numpy as np
+import pytest
+
+from tests.support.memory import resident_mib
+
+pytestmark = [
+    pytest.mark.keras,
+    # TensorFlow and Keras warn of their own ageing parts.
+    pytest.mark.filterwarnings("ignore::DeprecationWarning"),
+]
+
+
+@pytest.fixture(scope="module", name="freezing")
+def _freezing(tf):
+    from app.engines.tensorflow import freezing  # noqa: PLC0415
+
+    return freezing
+
+
+def _scale(tf, variable):
+    """A function of two outputs, whose names are not in their order."""
+
+    @tf.function(input_signature=[tf.TensorSpec([None], tf.float32)])
+    def scale(x):
+        return {"sum": x + variable, "product": x * variable}
+
+    return scale
+
+
+def _numbers(outputs):
+    return {name: output.numpy().tolist() for name, output in outputs.items()}
+
+
+def test_a_frozen_function_computes_the_same(tf, freezing):
+    """Constants give each output under its name, with the variables' values."""
+    computes = freezing.frozen(_scale(tf, tf.Variable(3.0)))
+    found = _numbers(computes(tf.constant([1.0, 2.0])))
+    assert found == {"sum": [4.0, 5.0], "product": [3.0, 6.0]}
+
+
+def test_a_frozen_function_lets_go_of_its_variables(tf, freezing):
+    """What becomes of a variable later is nothing to a frozen function."""
+    variable = tf.Variable(3.0)
+    computes = freezing.frozen(_scale(tf, variable))
+    variable.assign(5.0)
+    assert _numbers(computes(tf.constant([1.0])))["product"] == [3.0]
+
+
+def test_a_large_function_keeps_its_variables(tf, freezing, monkeypatch):
+    """Above the limit a function stays as it is."""
+    monkeypatch.setattr(freezing, "_LARGEST_BYTES", 3)
+    function = _scale(tf, tf.Variable(3.0))
+    assert freezing.frozen(function) is function
+    monkeypatch.setattr(freezing, "_LARGEST_BYTES", 4)
+    assert freezing.frozen(function) is not function
+
+
+@pytest.mark.parametrize("nested", [False, True], ids=["outside", "in a branch"])
+def test_a_function_that_only_reads_is_told_from_others(tf, freezing, nested):
+    """One that counts its calls does more, wherever it does so."""
+    calls = tf.Variable(0.0)
+
+    def note():
+        return calls.assign_add(1.0)
+
+    @tf.function(input_signature=[tf.TensorSpec([None], tf.float32)])
+    def count(x):
+        if nested:
+            return {"calls": x + tf.cond(tf.size(x) > 0, note, lambda: 0.0)}
+        return {"calls": x + note()}
+
+    count.get_concrete_function()
+    assert not freezing.only_reads(count)
+    assert freezing.only_reads(_scale(tf, calls))
+
+
+def test_a_function_with_a_table_keeps_it(tf, freezing):
+    """A function that looks words up goes on finding them."""
+    words = tf.lookup.KeyValueTensorInitializer(["seven"], [7.0])
+    table = tf.lookup.StaticHashTable(words, 0.0)
+    weight = tf.Variable(2.0)
+
+    @tf.function(input_signature=[tf.TensorSpec([None], tf.string)])
+    def look_up(word):
+        return {"number": table.lookup(word) * weight}
+
+    computes = freezing.frozen(look_up)
+    assert _numbers(computes(tf.constant(["seven", "six"])))["number"] == [14.0, 0.0]
+
+
+def _chain(tf):
+    """Each operation waits for the one before; shapes are reckoned beside them."""
+    weights = tf.Variable(tf.eye(4))
+
+    @tf.function(input_signature=[tf.TensorSpec([None, 2, 2], tf.float32)])
+    def chain(x):
+        flat = tf.reshape(x, [tf.shape(x)[0], -1])
+        return {"scores": tf.nn.relu(flat @ weights)}
+
+    return chain
+
+
+def _fork(tf):
+    """Two operations may run side by side."""
+    weights = tf.Variable(tf.eye(4))
+
+    @tf.function(input_signature=[tf.TensorSpec([None, 4], tf.float32)])
+    def fork(x):
+        return {"scores": tf.nn.relu(x @ weights) + tf.nn.tanh(x @ weights)}
+
+    return fork
+
+
+def _two_inputs(tf):
+    """Two chains that have nothing to do with each other."""
+    weight = tf.Variable(2.0)
+    spec = tf.TensorSpec([None], tf.float32)
+
+    @tf.function(input_signature=[spec, spec])
+    def two(x, y):
+        return {"x": x * weight, "y": y * weight}
+
+    return two
+
+
+def _nested(tf):
+    """A chain, of which one operation is a function that forks."""
+    weight = tf.Variable(2.0)
+
+    def body(x):
+        return tf.nn.relu(x * weight) + tf.nn.tanh(x * weight)
+
+    @tf.function(input_signature=[tf.TensorSpec([None], tf.float32)])
+    def nested(x):
+        return {"y": tf.map_fn(body, x) + 1.0}
+
+    return nested
+
+
+def test_a_chain_is_computed_in_the_calling_thread(tf, freezing):
+    """Where no two operations may run side by side, no other thread is asked."""
+    computes = freezing.frozen(_chain(tf))
+    assert isinstance(computes, freezing.inline.Inline)
+    (found,) = _numbers(computes(tf.constant([[[1.0, -2.0], [3.0, -4.0]]]))).values()
+    assert found == [[1.0, 0.0, 3.0, 0.0]]
+
+
+@pytest.mark.parametrize("function", [_fork, _two_inputs, _nested])
+def test_what_may_run_side_by_side_does(tf, freezing, function):
+    """A graph that is not one chain is left to TensorFlow's threads."""
+    computes = freezing.frozen(function(tf))
+    assert not isinstance(computes, freezing.inline.Inline)
+
+
+def test_a_gpu_gets_its_operations_from_tensorflow(tf, freezing, monkeypatch):
+    """With a GPU in sight a chain is left to TensorFlow's threads as well."""
+    monkeypatch.setattr(tf.config, "list_physical_devices", lambda _: ["a GPU"])
+    assert not isinstance(freezing.frozen(_chain(tf)), freezing.inline.Inline)
+
+
+def test_what_a_chain_raises_is_tensorflows_own_error(tf, freezing):
+    """Rows of a shape that the graph does not take are an InvalidArgumentError."""
+    computes = freezing.frozen(_chain(tf))
+    with pytest.raises(tf.errors.InvalidArgumentError):
+        computes(tf.ones([1, 3, 3]))
+
+
+@pytest.mark.parametrize("first", ["relu", "negative", "sigmoid"])
+def test_a_chain_leaves_its_input_as_it_was(tf, freezing, first):
+    """Nothing is computed in place, where an array lies as TensorFlow wants it."""
+    weight = tf.Variable(2.0)
+
+    @tf.function(input_signature=[tf.TensorSpec([None, 8], tf.float32)])
+    def chain(x):
+        return {"y": getattr(tf.math, first, tf.nn.relu)(x) * weight}
+
+    memory = np.empty((65, 8, 2), np.float32)
+    begin = -memory.ctypes.data % 64 // memory.itemsize
+    rows = memory.reshape(-1)[begin : begin + 512].reshape(64, 8)
+    rows[:] = -np.arange(512).reshape(64, 8)
+    kept = rows.copy()
+    computes = freezing.frozen(chain)
+    assert isinstance(computes, freezing.inline.Inline)
+    computes(rows)
+    assert np.array_equal(rows, kept)
+
+
+def test_an_engine_that_is_closed_frees_its_chain(tf):
+    """Versions that come and go leave nothing behind; the others go on."""
+    from app.engines.base import DEFAULT_SIGNATURE  # noqa: PLC0415
+    from app.engines.tensorflow.keras_file import (  # noqa: PLC0415
+        KerasTensorFlowEngine,
+        keras,
+    )
+
+    row = keras.Input((1024,))
+    first = keras.layers.Dense(2048, activation="relu")(row)
+    model = keras.Model(row, keras.layers.Dense(1024)(first))
+
+    def run(engine):
+        (spec,) = engine.signatures[DEFAULT_SIGNATURE].inputs
+        (scores,) = engine.run({spec.name: spec.blank(1)}).values()
+        assert scores.shape == (1, 1024)
+
+    stays = KerasTensorFlowEngine(model)
+    held_mib = []
+    for _ in range(5):
+        goes = KerasTensorFlowEngine(model)
+        run(goes)
+        goes.close()
+        del goes
+        gc.collect()
+        run(stays)
+        held_mib.append(resident_mib(os.getpid()))
+    # Each has 16 MiB of weights, and TensorFlow made more than one copy of them.
+    assert held_mib[-1] - held_mib[1] < 48
+
+
+def test_constants_that_a_layer_holds_are_as_good_as_variables(tf, freezing):
+    """A model that normalises with what it captured as tensors is frozen."""
+    weight, mean = tf.Variable(3.0), tf.constant([1.0, 2.0])
+
+    @tf.function(input_signature=[tf.TensorSpec([None, 2], tf.float32)])
+    def normalise(x):
+        return {"y": (x - mean) * weight}
+
+    computes = freezing.frozen(normalise)
+    assert computes is not normalise
+    assert _numbers(computes(tf.constant([[2.0, 4.0]])))["y"] == [[3.0, 6.0]]
+
+
+def test_what_cannot_be_frozen_is_served_as_it_is(tf, freezing, monkeypatch, caplog):
+    """A graph that one of TensorFlow's passes fails on keeps its variables."""
+
+    def fail(_):
+        raise ValueError("no such node")
+
+    monkeypatch.setattr(freezing.folding, "folded", fail)
+    function = _scale(tf, tf.Variable(3.0))
+    with caplog.at_level("INFO"):
+        assert freezing.frozen(function) is function
+    assert "no such node" in caplog.text

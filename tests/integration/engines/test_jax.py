@@ -1,0 +1,136 @@
+"""The engine jax, in processes of its own: Keras has one backend in each."""
+
+import json
+import subprocess
+import sys
+from importlib.util import find_spec
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from app.settings import Settings
+from tests.support.keras_models import (
+    save_several,
+    small_convolutions,
+    tell_apart,
+)
+from tests.support.pictures import colours
+from tests.support.server import ROOT, serving
+
+pytestmark = [
+    pytest.mark.skipif(
+        find_spec("jax") is None, reason="jax is not installed: requirements-jax.txt"
+    ),
+    pytest.mark.keras,
+    # TensorFlow and Keras warn of their own ageing parts.
+    pytest.mark.filterwarnings("ignore::DeprecationWarning"),
+    pytest.mark.timeout(300),
+]
+SIDE = 16
+
+
+@pytest.fixture(scope="module")
+def wanted(tmp_path_factory):
+    """TensorFlow's engine for a model of several inputs, and a folder with its file."""
+    # Not at the top: tests that are not run must not import TensorFlow.
+    from app.engines.tensorflow import (  # noqa: PLC0415
+        keras_file as keras_tensorflow,
+    )
+
+    folder = tmp_path_factory.mktemp("jax")
+    random = np.random.default_rng(0)
+    batch = {
+        "picture": np.stack([colours(SIDE, SIDE, seed) for seed in range(8)]),
+        "weight": random.standard_normal((8, 2), np.float32),
+        "number": random.integers(-9, 9, (8, 2), np.int32),
+    }
+    np.savez(folder / "batch.npz", **batch)
+    classifier = small_convolutions(keras_tensorflow.keras, SIDE)
+    seen = batch["picture"] / np.float32(127.5) - 1
+    tell_apart(keras_tensorflow.keras, classifier, seen)
+    file = folder / "several.keras"
+    save_several(keras_tensorflow.keras, classifier, file)
+    return keras_tensorflow.open_engine(file, Settings()), folder
+
+
+@pytest.fixture(scope="module")
+def found(wanted):
+    """What a process found out that runs the engine jax."""
+    _, folder = wanted
+    command = [sys.executable, "-m", "tests.support.jax_run", str(folder)]
+    ran = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False)
+    assert ran.returncode == 0, ran.stderr[-3000:]
+    return json.loads((folder / "found.json").read_text())
+
+
+def test_it_answers_as_tensorflow_does(wanted, found):
+    """Several inputs and outputs differ by less than 1e-3, in batches of any size."""
+    engine, folder = wanted
+    signature = engine.signatures["serving_default"]
+    specs = (*signature.inputs, *signature.outputs)
+    assert found["several"]["specs"] == [
+        [spec.name, str(spec.dtype), list(spec.shape)] for spec in specs
+    ]
+    with np.load(folder / "batch.npz") as batch, np.load(folder / "answers.npz") as got:
+        for rows in (1, 2, 8):
+            part = {name: array[:rows] for name, array in batch.items()}
+            expected = engine.run(part)
+            for name, array in expected.items():
+                given = got[f"{rows} {name}"]
+                assert given.dtype == array.dtype
+                assert given.shape == array.shape
+                largest = np.abs(array.astype(np.float64)).max()
+                np.testing.assert_allclose(given * 1.0, array, atol=1e-3 * largest)
+    # Else the comparison would tell little.
+    assert np.ptp(expected["scores"], axis=0).max() > 0.1
+
+
+def test_requests_compile_nothing(wanted, found):
+    """All sizes are compiled when a model is loaded, which the log shows."""
+    assert found["several"]["compiled_by_requests"] == 0
+    assert found["compiled"] > 0
+    log = (wanted[1] / "log").read_text()
+    assert "differs from TensorFlow's by up to" in log
+    assert "compiled for 1 rows in " in log
+    assert "(2 of 2)" in log
+
+
+def test_free_sizes(found):
+    """A size that the model leaves free may be any."""
+    assert found["free_sizes"] == [[[1.0] * 3] * 2, [[5.0] * 3] * 2]
+
+
+def test_wide_numbers(found):
+    """Numbers of 64 bits keep all of them."""
+    assert found["wide_numbers"] == [(1 << 40) + 1, 8]
+
+
+def test_out_of_memory(found):
+    """XLA's full memory is the error that makes batches smaller."""
+    assert found["out_of_memory"] == (
+        "a batch of 4096 rows does not fit into the device's memory"
+    )
+
+
+def test_a_layer_that_jax_lacks(found):
+    """A model with a layer that only TensorFlow computes is refused."""
+    assert found["look_up"].startswith("JAX can't compile it for 1 rows: ")
+
+
+def test_no_tensorflow(found):
+    """Opening and running models imports no TensorFlow."""
+    assert not found["has_tensorflow"]
+
+
+def test_a_server_without_tensorflow():
+    """Gunicorn serves the demo model on JAX, and its worker holds no TensorFlow."""
+    with serving("--threads=4", engine="jax", max_batch_size="4") as server:
+        reply = server.predict(np.zeros((3, 8, 8, 1)).tolist())
+        assert reply.status == 200, server.log.read_text()
+        assert len(reply.json()["predictions"]) == 3
+        (worker,) = server.workers()
+        libraries = Path(f"/proc/{worker}/maps").read_text()
+        assert "compiled for 4 rows" in server.log.read_text()
+    assert "site-packages/jaxlib/" in libraries
+    assert "site-packages/tensorflow/" not in libraries

@@ -1,0 +1,124 @@
+"""The engine openvino: Keras files without TensorFlow in the process that serves."""
+
+import logging
+from importlib.util import find_spec
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from app.errors import ModelFailed
+from app.settings import Settings
+from tests.support.keras_models import save_several, tell_apart
+from tests.support.pictures import colours
+from tests.support.server import ROOT, serving
+
+pytestmark = [
+    pytest.mark.skipif(
+        find_spec("openvino") is None,
+        reason="openvino is not installed: requirements-openvino.txt",
+    ),
+    pytest.mark.keras,
+    # TensorFlow and Keras warn of their own ageing parts.
+    pytest.mark.filterwarnings("ignore::DeprecationWarning"),
+    pytest.mark.timeout(300),
+]
+SIDE = 96
+
+
+@pytest.fixture(scope="module")
+def openers():
+    """What opens a file in OpenVINO, and in TensorFlow."""
+    from app.engines.openvino import keras_file as openvino  # noqa: PLC0415
+    from app.engines.tensorflow import keras_file as tensorflow  # noqa: PLC0415
+
+    return openvino.open_engine, tensorflow.open_engine
+
+
+def _rows(count):
+    random = np.random.default_rng(count)
+    return {
+        "picture": np.stack([colours(SIDE, SIDE, seed) for seed in range(count)]),
+        "weight": random.standard_normal((count, 2), np.float32),
+        "number": random.integers(-9, 9, (count, 2), np.int32),
+    }
+
+
+def test_it_answers_as_tensorflow_does(keras, openers, tmp_path, caplog):
+    """MobileNetV2 beside other inputs and outputs differs by less than 1e-3."""
+    classifier = keras.applications.MobileNetV2(
+        (SIDE, SIDE, 3), alpha=0.35, weights=None
+    )
+    seen = _rows(8)["picture"] / np.float32(127.5) - 1
+    tell_apart(keras, classifier, seen)
+    save_several(keras, classifier, tmp_path / "model.keras")
+    with caplog.at_level(logging.INFO, "app"):
+        engine, wanted = (
+            open_engine(tmp_path / "model.keras", Settings()) for open_engine in openers
+        )
+    assert "differs from TensorFlow's by up to" in caplog.text
+    assert engine.signatures == wanted.signatures
+    assert engine.weight_bytes == wanted.weight_bytes
+    for rows in (8, 1, 3):
+        batch = _rows(rows)
+        answers, expected = engine.run(batch), wanted.run(batch)
+        assert list(answers) == [
+            spec.name for spec in engine.signatures["serving_default"].outputs
+        ]
+        for name, array in expected.items():
+            assert answers[name].dtype == array.dtype
+            assert answers[name].shape == array.shape
+            largest = np.abs(array * 1.0).max()
+            np.testing.assert_allclose(answers[name] * 1.0, array, atol=1e-3 * largest)
+        if rows > 1:
+            # Else the comparison would tell little.
+            assert np.ptp(expected["scores"], axis=0).max() > 0.1
+
+
+def test_free_sizes_and_large_numbers(keras, openers, tmp_path):
+    """Sizes stay free, answers stay as they are, and no number is cut off unsaid."""
+    row = keras.Input((None, 3), name="row")
+    number = keras.Input((1,), name="number", dtype="int64")
+    outputs = {"sum": keras.ops.sum(row, axis=1), "next": number + 1}
+    keras.Model({"row": row, "number": number}, outputs).save(tmp_path / "model.keras")
+    engine = openers[0](tmp_path / "model.keras", Settings())
+    _, wide = engine.signatures["serving_default"].inputs
+    assert wide.shape == (None, 3)
+    largest = 2**31 - 2
+    batches = [
+        {"row": np.ones((2, size, 3), np.float32), "number": np.array([[5], [largest]])}
+        for size in (1, 5)
+    ]
+    # As batches are that came as bytes.
+    batches[1]["row"].flags.writeable = False
+    first, second = (engine.run(batch) for batch in batches)
+    assert first["sum"].tolist() == [[1] * 3] * 2
+    assert second["sum"].tolist() == [[5] * 3] * 2
+    assert second["next"].tolist() == [[6], [largest + 1]]
+    for value in (2**31, -(2**31) - 1):
+        numbers = {"number": np.array([[5], [value]])}
+        with pytest.raises(ModelFailed, match="number holds a number of more than 32"):
+            engine.run(batches[0] | numbers)
+    engine.close()
+    engine.close()
+
+
+def test_a_server_without_tensorflow(keras, tmp_path):
+    """Gunicorn serves with neither TensorFlow nor Keras, and a bad model harms none."""
+    (tmp_path / "digits").symlink_to(ROOT / "models" / "digits")
+    (tmp_path / "top" / "1").mkdir(parents=True)
+    scores = keras.Input((4,), name="scores")
+    top = keras.Model(scores, keras.ops.argmax(scores, axis=-1))
+    top.save(tmp_path / "top" / "1" / "model.keras")
+    settings = {"model_dir": str(tmp_path), "default_model": "digits"}
+    with serving("--threads=4", ready=False, engine="openvino", **settings) as server:
+        server.wait_until_loaded()
+        reply = server.predict(np.zeros((3, 8, 8, 1)).tolist())
+        assert reply.status == 200, server.log.read_text()
+        assert len(reply.json()["predictions"]) == 3
+        reason = "model.keras can't run in OpenVINO: it has no Bitcast"
+        assert reason in server.log.read_text()
+        (worker,) = server.workers()
+        libraries = Path(f"/proc/{worker}/maps").read_text()
+    assert "site-packages/openvino/" in libraries
+    assert "site-packages/tensorflow/" not in libraries

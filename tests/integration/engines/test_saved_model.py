@@ -1,0 +1,347 @@
+"""The engine for SavedModels, with TensorFlow in the test's own process."""
+
+import gc
+import logging
+import os
+import shutil
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from app.batching.batch_memory import BatchMemory
+from app.engines import open_engine
+from app.errors import ModelLoadError, OutOfDeviceMemory
+from app.memory import give_back
+from app.settings import Settings
+from tests.support.memory import resident_mib
+
+pytestmark = [
+    pytest.mark.keras,
+    # TensorFlow warns of its own ageing parts.
+    pytest.mark.filterwarnings("ignore::DeprecationWarning"),
+]
+
+
+@pytest.fixture
+def opened(tf, tmp_path):
+    """Save functions as signatures, and open the folder as the server does.
+
+    Each signature is a function and the specs of its inputs.
+    """
+
+    def save_and_open(**signatures):
+        module = tf.Module()
+        functions = {}
+        for name, (function, *specs) in signatures.items():
+            functions[name] = tf.function(function, input_signature=specs)
+            setattr(module, name, functions[name])
+        tf.saved_model.save(module, str(tmp_path / "1"), signatures=functions)
+        return open_engine(tmp_path / "1", Settings())
+
+    return save_and_open
+
+
+def specs(signature):
+    return {
+        spec.name: (spec.dtype.name, spec.shape)
+        for spec in (*signature.inputs, *signature.outputs)
+    }
+
+
+def test_all_signatures_are_served_by_name(tf, opened):
+    """Each signature has its own function, names, dtypes and shapes."""
+    engine = opened(
+        serving_default=(
+            lambda left, right: {
+                "sum": left + tf.cast(right, tf.float32),
+                "any": tf.reduce_any(right > 0, axis=1),
+            },
+            tf.TensorSpec([None, 2], tf.float32, "left"),
+            tf.TensorSpec([None, 2], tf.int64, "right"),
+        ),
+        twice=(lambda x: {"y": x * 2}, tf.TensorSpec([None], tf.float64, "x")),
+    )
+    assert engine.platform == "tensorflow_savedmodel"
+    assert set(engine.signatures) == {"serving_default", "twice"}
+    assert specs(engine.signatures["serving_default"]) == {
+        "left": ("float32", (2,)),
+        "right": ("int64", (2,)),
+        "any": ("bool", ()),
+        "sum": ("float32", (2,)),
+    }
+    assert specs(engine.signatures["twice"]) == {
+        "x": ("float64", ()),
+        "y": ("float64", ()),
+    }
+    left = np.array([[1, 2], [3, 4], [5, 6]], np.float32)
+    answer = engine.run({"left": left, "right": np.eye(3, 2, dtype=np.int64)})
+    np.testing.assert_array_equal(answer["sum"], [[2, 2], [3, 5], [5, 6]])
+    np.testing.assert_array_equal(answer["any"], [True, True, False])
+    answer = engine.run({"x": np.array([1.5, 2.5])}, "twice")
+    np.testing.assert_array_equal(answer["y"], [3.0, 5.0])
+
+
+def test_strings_are_bytes_in_arrays_of_objects(tf, opened):
+    """Strings go in and come out as they are: empty, with zero bytes, not UTF-8."""
+    engine = opened(
+        serving_default=(
+            lambda text: {
+                "both": tf.stack([text, text + b"!"], axis=1),
+                "length": tf.strings.length(text),
+            },
+            tf.TensorSpec([None], tf.string, "text"),
+        )
+    )
+    assert specs(engine.signatures["serving_default"]) == {
+        "text": ("object", ()),
+        "both": ("object", (2,)),
+        "length": ("int32", ()),
+    }
+    texts = [b"", b"a\0b\0", b"\xff\xfe", "ß".encode()]
+    answer = engine.run({"text": np.array(texts, object)})
+    assert answer["both"].dtype == object
+    assert answer["both"].tolist() == [[text, text + b"!"] for text in texts]
+    assert answer["length"].tolist() == [0, 4, 2, 2]
+
+
+def test_free_sizes_stay_free(tf, opened):
+    """A dimension that a signature leaves open takes any size."""
+    engine = opened(
+        serving_default=(
+            lambda x: {"sum": tf.reduce_sum(x, axis=1), "same": x},
+            tf.TensorSpec([None, None, 2], tf.float32, "x"),
+        )
+    )
+    assert specs(engine.signatures["serving_default"]) == {
+        "x": ("float32", (None, 2)),
+        "same": ("float32", (None, 2)),
+        "sum": ("float32", (2,)),
+    }
+    for size in (0, 1, 5):
+        answer = engine.run({"x": np.ones((3, size, 2), np.float32)})
+        np.testing.assert_array_equal(answer["sum"], np.full((3, 2), float(size)))
+
+
+def test_half_width_numbers_are_widened(tf, opened):
+    """bfloat16 is float32 on the way in and out, at bfloat16's own precision."""
+    engine = opened(
+        serving_default=(lambda x: {"y": x}, tf.TensorSpec([None], tf.bfloat16, "x"))
+    )
+    assert specs(engine.signatures["serving_default"]) == {
+        "x": ("float32", ()),
+        "y": ("float32", ()),
+    }
+    answer = engine.run({"x": np.array([0.5, 1.01], np.float32)})
+    assert answer["y"].dtype == np.float32
+    np.testing.assert_array_equal(answer["y"], np.array([0.5, 1.0078125], np.float32))
+
+
+def _same(x):
+    return {"y": x}
+
+
+@pytest.mark.parametrize(
+    ("shape", "dtype", "reason"),
+    [
+        ([2, 3], "float32", "input x has the fixed first dimension 2"),
+        ([], "float32", "input x is a single value, not a batch"),
+        (None, "float32", "input x has no known number of dimensions"),
+        ([None], "complex64", "x: complex64 is not served"),
+    ],
+)
+def test_what_has_no_batch_is_left_out(tf, opened, caplog, shape, dtype, reason):
+    """A signature that can't be batched is not served; a warning says why."""
+    with caplog.at_level(logging.WARNING, "app"):
+        engine = opened(
+            serving_default=(_same, tf.TensorSpec([None], tf.float32, "x")),
+            odd=(_same, tf.TensorSpec(shape, dtype, "x")),
+        )
+    assert list(engine.signatures) == ["serving_default"]
+    (record,) = [each for each in caplog.records if each.name.startswith("app.")]
+    assert record.getMessage().startswith(f"signature odd: {reason}")
+    assert record.getMessage().endswith("; it is left out")
+
+
+def test_an_output_without_a_batch_leaves_its_signature_out(tf, opened):
+    """A signature with a single value for all rows is refused, as it has no rows."""
+    with pytest.raises(ModelLoadError) as raised:
+        opened(
+            serving_default=(
+                lambda x: {"mean": tf.reduce_mean(x)},
+                tf.TensorSpec([None], tf.float32, "x"),
+            )
+        )
+    assert str(raised.value) == (
+        "signature serving_default: output mean is a single value, not a batch"
+    )
+
+
+def test_a_model_without_a_signature_is_refused(tf, opened):
+    """A SavedModel that was saved without signatures can't be served."""
+    with pytest.raises(ModelLoadError, match="the model has no signatures"):
+        opened()
+
+
+def test_names_are_those_of_the_signature(tf, tmp_path):
+    """Names that Python does not allow are kept, in models of TensorFlow 1 too."""
+    v1 = tf.compat.v1
+    with tf.Graph().as_default(), v1.Session() as session:
+        image = v1.placeholder(tf.float32, [None, 3])
+        factor = v1.get_variable("factor", initializer=2.0, use_resource=True)
+        session.run(v1.global_variables_initializer())
+        info = v1.saved_model.build_tensor_info
+        signature = v1.saved_model.signature_def_utils.build_signature_def(
+            {"my image.1": info(image)}, {"scaled/by 2": info(image * factor)}, "p"
+        )
+        builder = v1.saved_model.Builder(str(tmp_path / "1"))
+        builder.add_meta_graph_and_variables(
+            session, [tf.saved_model.SERVING], {"serving_default": signature}
+        )
+        builder.save()
+    engine = open_engine(tmp_path / "1", Settings())
+    assert specs(engine.signatures["serving_default"]) == {
+        "my image.1": ("float32", (3,)),
+        "scaled/by 2": ("float32", (3,)),
+    }
+    answer = engine.run({"my image.1": np.ones((2, 3), np.float32)})
+    np.testing.assert_array_equal(answer["scaled/by 2"], np.full((2, 3), 2.0))
+
+
+def test_tables_of_words_are_there(tf, tmp_path):
+    """A model's lookup table and its file of words are loaded with it."""
+    words = tmp_path / "words.txt"
+    words.write_text("zero\none\ntwo\n")
+    module = tf.Module()
+    module.table = tf.lookup.StaticHashTable(
+        tf.lookup.TextFileInitializer(
+            str(words),
+            tf.string,
+            tf.lookup.TextFileIndex.WHOLE_LINE,
+            tf.int64,
+            tf.lookup.TextFileIndex.LINE_NUMBER,
+        ),
+        default_value=-1,
+    )
+
+    @tf.function(input_signature=[tf.TensorSpec([None], tf.string, "word")])
+    def number(word):
+        return {"number": module.table.lookup(word)}
+
+    tf.saved_model.save(module, str(tmp_path / "1"), signatures=number)
+    words.unlink()
+    engine = open_engine(tmp_path / "1", Settings())
+    answer = engine.run({"word": np.array([b"two", b"ten", b"zero"], object)})
+    assert answer["number"].tolist() == [2, -1, 0]
+
+
+@pytest.mark.parametrize("shape", [[2], None], ids=["known", "unknown"])
+def test_what_one_signature_keeps_another_reads(tf, tmp_path, shape):
+    """A variable holds what was assigned, also when the next batch is stacked."""
+    x = [tf.TensorSpec([None], tf.float32)]
+
+    class Keeper(tf.Module):
+        def __init__(self):
+            super().__init__()
+            self.kept = tf.Variable([0.0, 0.0], shape=tf.TensorShape(shape))
+
+        @tf.function(input_signature=x)
+        def keep(self, x):
+            self.kept.assign(x)
+            return {"y": x}
+
+        @tf.function(input_signature=x)
+        def add(self, x):
+            return {"y": x + tf.reduce_sum(self.kept)}
+
+    keeper = Keeper()
+    signatures = {"serving_default": keeper.add, "keep": keeper.keep}
+    tf.saved_model.save(keeper, str(tmp_path / "1"), signatures=signatures)
+    engine = open_engine(tmp_path / "1", Settings())
+    stack = BatchMemory()
+    engine.run({"x": stack.put("x", [np.float32([1]), np.float32([2])])}, "keep")
+    added = engine.run({"x": stack.put("x", [np.float32([10]), np.float32([20])])})
+    assert added["y"].tolist() == [13, 23]
+
+
+def test_a_batch_that_does_not_fit_is_told_from_other_errors(tf, opened):
+    """TensorFlow's lack of memory names the rows; a wrong value stays what it is."""
+
+    def use(x):
+        tf.debugging.assert_less(x, 100.0)
+        # A petabyte where a value is 5; random, as zeros would never be made.
+        size = tf.where(tf.reduce_max(x) == 5, 1 << 48, 1)
+        return {"y": x + 0 * tf.reduce_sum(tf.random.uniform([size]))}
+
+    engine = opened(serving_default=(use, tf.TensorSpec([None], tf.float32, "x")))
+    assert engine.run({"x": np.ones(2, np.float32)})["y"].tolist() == [1, 1]
+    with pytest.raises(OutOfDeviceMemory, match="a batch of 2 rows does not fit"):
+        engine.run({"x": np.full(2, 5, np.float32)})
+    with pytest.raises(tf.errors.InvalidArgumentError):
+        engine.run({"x": np.full(2, 500, np.float32)})
+    assert engine.run({"x": np.ones(2, np.float32)})["y"].tolist() == [1, 1]
+
+
+def _break_nothing(folder: Path) -> None:
+    (folder / "saved_model.pb").write_bytes(b"")
+
+
+def _break_file(folder: Path) -> None:
+    (folder / "saved_model.pb").write_bytes(b"no protobuf")
+
+
+def _break_variables(folder: Path) -> None:
+    shutil.rmtree(folder / "variables")
+
+
+@pytest.mark.parametrize("damage", [_break_nothing, _break_file, _break_variables])
+def test_a_broken_model_is_a_load_error(tf, tmp_path, damage):
+    """What TensorFlow can't read is an error in one line that names no folder."""
+    module = tf.Module()
+    module.scale = tf.Variable(2.0)
+    spec = tf.TensorSpec([None], tf.float32, "x")
+    function = tf.function(lambda x: {"y": x * module.scale}, input_signature=[spec])
+    folder = tmp_path / "1"
+    tf.saved_model.save(module, str(folder), signatures=function)
+    damage(folder)
+    with pytest.raises(ModelLoadError) as raised:
+        open_engine(folder, Settings())
+    assert str(raised.value).startswith("saved_model.pb: ")
+    assert str(tmp_path) not in str(raised.value)
+    assert len(str(raised.value).splitlines()) == 1
+
+
+@pytest.mark.parametrize("kind", ["model.keras", "saved_model.pb"])
+def test_closing_gives_the_memory_back(tf, tmp_path, kind):
+    """A model of 16 MiB that is opened 6 times leaves no more than its first two."""
+    from app.engines.tensorflow.keras_file import keras  # noqa: PLC0415
+
+    row = keras.Input((1024,), name="row")
+    model = keras.Model(row, keras.layers.Dense(4 * 1024)(row))
+    if kind == "model.keras":
+        (tmp_path / "1").mkdir()
+        model.save(tmp_path / "1" / kind)
+    else:
+        model.export(str(tmp_path / "1"), verbose=False)
+    del model, row
+    closed = []
+
+    def use():
+        engine = open_engine(tmp_path / "1", Settings())
+        assert engine.weight_bytes == 4 * 4 * (1024 * 1024 + 1024)
+        for name, signature in engine.signatures.items():
+            for rows in (1, 64):
+                engine.run({s.name: s.blank(rows) for s in signature.inputs}, name)
+        engine.close()
+        engine.close()
+        # Closing alone must do: somebody may still hold the engine.
+        closed.append(engine)
+        gc.collect()
+        give_back()
+
+    for _ in range(2):
+        use()
+    before_mib = resident_mib(os.getpid())
+    for _ in range(4):
+        use()
+    assert resident_mib(os.getpid()) <= before_mib * 1.15

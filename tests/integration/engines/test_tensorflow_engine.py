@@ -1,0 +1,99 @@
+"""How batches reach TensorFlow and come back."""
+
+import numpy as np
+import pytest
+
+from app.batching.batch_memory import BatchMemory
+from app.engines.base import DEFAULT_SIGNATURE, Signature, TensorSpec
+
+pytestmark = [
+    pytest.mark.keras,
+    # TensorFlow and Keras warn of their own ageing parts.
+    pytest.mark.filterwarnings("ignore::DeprecationWarning"),
+]
+
+
+@pytest.fixture(name="run")
+def _run():
+    """Computes one output of one input of three float32, with TensorFlow."""
+    # Not at the top: tests that are not run must not import TensorFlow.
+    from app.engines.tensorflow.engine import (  # noqa: PLC0415
+        Function,
+        TensorFlowEngine,
+    )
+
+    signature = Signature(
+        (TensorSpec("x", np.dtype("float32"), (3,)),),
+        (TensorSpec("y", np.dtype("float32"), (3,)),),
+    )
+
+    def run(call, rows):
+        functions = {DEFAULT_SIGNATURE: Function(signature, call)}
+        engine = TensorFlowEngine(functions, weight_bytes=0)
+        return engine.run({"x": rows})["y"]
+
+    return run
+
+
+def _stacked(*values):
+    return BatchMemory().put(
+        "x", [np.full((1, 3), value, np.float32) for value in values]
+    )
+
+
+def test_a_stacked_batch_is_not_copied(run):
+    """What a model only hands through lies where the batch lay, in and out."""
+    rows = _stacked(1, 2)
+    assert np.shares_memory(run(lambda x: [x], rows), rows)
+
+
+def test_what_is_computed_lies_elsewhere(run):
+    """An answer stays when the next batch overwrites the memory of this one."""
+    rows = _stacked(1, 2)
+    answer = run(lambda x: [x + 1], rows)
+    rows[:] = 7
+    assert answer.tolist() == [[2, 2, 2], [3, 3, 3]]
+
+
+@pytest.mark.parametrize(
+    "rows",
+    [
+        np.arange(7, dtype=np.float32)[1:].reshape(2, 3),
+        np.arange(6, dtype=np.float32).reshape(3, 2).T,
+        np.frombuffer(bytes(24), np.float32).reshape(2, 3),
+    ],
+    ids=["unaligned", "in another order", "read only"],
+)
+def test_any_array_is_taken(run, rows):
+    """Arrays that TensorFlow can't take as they are give the same answer."""
+    assert run(lambda x: [x * 2], rows).tolist() == (rows * 2).tolist()
+
+
+def _draw(tf, weight, generator, x):
+    return x * weight + 0.0 * generator.normal(tf.shape(x))
+
+
+def _write_a_part(tf, weight, generator, x):
+    weight[1:2].assign([3.0])
+    return x * weight
+
+
+def _ask_for_a_shape(tf, weight, generator, x):
+    (size,) = tf.unstack(tf.raw_ops.VariableShape(input=weight.handle))
+    return x * tf.cast(size, tf.float32)
+
+
+def _read_in_a_pipeline(tf, weight, generator, x):
+    rows = tf.data.Dataset.range(2).map(lambda n: weight * tf.cast(n, tf.float32))
+    return x * rows.reduce(tf.zeros([3]), lambda one, other: one + other)
+
+
+@pytest.mark.parametrize(
+    "compute", [_draw, _write_a_part, _ask_for_a_shape, _read_in_a_pipeline]
+)
+def test_a_variable_may_be_used_in_any_way(tf, run, compute):
+    """What TensorFlow can't make constants of answers as it is traced."""
+    weight = tf.Variable([3.0, 3.0, 3.0])
+    generator = tf.random.Generator.from_seed(1)
+    answer = run(lambda x: [compute(tf, weight, generator, x)], _stacked(1, 2))
+    assert answer.tolist() == [[3, 3, 3], [6, 6, 6]]

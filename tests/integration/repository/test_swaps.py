@@ -1,0 +1,174 @@
+"""Versions that come and go under load, and the split between two of them."""
+
+import os
+import threading
+from collections import Counter
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from tests.support.clients import Client, in_parallel
+from tests.support.memory import resident_mib
+from tests.support.server import metric_sum, serving, simulated_models, wait_until
+
+pytestmark = [
+    pytest.mark.keras,
+    # TensorFlow and Keras warn of their own ageing parts.
+    pytest.mark.filterwarnings("ignore::DeprecationWarning"),
+]
+# SWAPS=100 for the long run.
+SWAPS = int(os.environ.get("SWAPS", "12"))
+CLIENTS = 20
+# Seconds between two requests of a client, so that loading gets its share of the CPU.
+THINK_S = 0.2
+ROWS = 3
+KEY = "swap"
+# 8 MiB that cost no time, so that a version which is never let go would show.
+NAMES, WIDTH = 2048, 1024
+
+
+def _version(folder: Path, number: int, model: Any) -> Path:
+    """Write a version whose answers are its number, aside, then rename it."""
+    model.get_layer("number").set_weights([np.zeros((WIDTH, 1)), np.array([number])])
+    aside = folder / f".{number}"
+    aside.mkdir(parents=True)
+    model.save(aside / "model.keras")
+    return aside.rename(folder / str(number))
+
+
+def _model() -> Any:
+    # Not at the top: tests that are not run must not import TensorFlow.
+    from app.engines.tensorflow.keras_file import keras  # noqa: PLC0415
+
+    row = keras.Input((1,))
+    wide = keras.layers.Flatten()(keras.layers.Embedding(NAMES, WIDTH)(row))
+    return keras.Model(row, keras.layers.Dense(1, name="number")(wide))
+
+
+class Traffic:
+    """Clients that ask all the time, and what they were answered."""
+
+    def __init__(self, port: int) -> None:
+        self._port = port
+        self._over = threading.Event()
+        self.failed: list[bytes] = []
+        self.mixed: list[bytes] = []
+        self.versions: Counter[str] = Counter()
+        self._thread = threading.Thread(
+            target=in_parallel, args=(self._client, CLIENTS)
+        )
+
+    def __enter__(self) -> "Traffic":
+        self._thread.start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._over.set()
+        self._thread.join()
+
+    def _client(self, place: int) -> None:
+        with Client(self._port) as client:
+            while not self._over.wait(THINK_S):
+                client.send([[place]] * ROWS, {"Authorization": f"Bearer {KEY}"})
+                reply = client.receive()
+                if reply.status != 200:
+                    self.failed.append(reply.body)
+                    continue
+                version = reply.headers["X-Model-Version"]
+                self.versions[version] += 1
+                if reply.json()["predictions"] != [[float(version)]] * ROWS:
+                    self.mixed.append(reply.body)
+
+
+@pytest.mark.timeout(240 + 6 * SWAPS)
+def test_swaps_under_load(tmp_path):
+    """New versions one after another under 20 clients: none fails, memory stays."""
+    model, folder = _model(), tmp_path / "steps"
+    _version(folder, 1, model)
+    settings = {"model_dir": str(tmp_path), "api_keys": KEY}
+    held_mib = {}
+    with serving(f"--threads={CLIENTS + 4}", **settings) as server:
+        server.headers["Authorization"] = f"Bearer {KEY}"
+        (pid,) = server.workers()
+        with Traffic(server.port) as traffic:
+            for number in range(2, SWAPS + 2):
+                new = _version(folder, number, model)
+                loaded = server.request("POST", "/v2/repository/models/steps/load")
+                assert loaded.status == 200, loaded.body
+                held_mib[number - 1] = resident_mib(pid)
+                for old in folder.iterdir():
+                    if old != new:
+                        _remove(old)
+        log = server.log.read_text()
+    assert traffic.failed == []
+    assert traffic.mixed == []
+    assert len(traffic.versions) > SWAPS / 2, log
+    assert held_mib[SWAPS] <= 1.15 * held_mib[5], held_mib
+
+
+def _remove(version: Path) -> None:
+    for file in version.iterdir():
+        file.unlink()
+    version.rmdir()
+
+
+def _new_version(folder: Path) -> None:
+    """Make a version 2 of a simulated model as 1 is."""
+    (folder / "2").mkdir()
+    simulation = folder / "1" / "simulated.json"
+    (folder / "2" / "simulated.json").write_bytes(simulation.read_bytes())
+
+
+def test_a_version_that_ends_its_process_is_left_alone(tmp_path):
+    """After its load has ended two processes, the version before it serves again."""
+    models = simulated_models(
+        tmp_path, till={"base_ms": 0, "input_shape": [1], "outputs": 1}
+    )
+    deadly = "tests.support.deadly:app"
+    with serving("--threads=4", app=deadly, model_dir=models) as server:
+        assert server.predict([[1]]).status == 200
+        _new_version(tmp_path / "till")
+        ended = "model till 2 is not served: ended its process 2 times"
+        wait_until(lambda: ended in server.log.read_text(), 60)
+        wait_until(lambda: server.request("GET", "/readyz").status == 200, 30)
+        assert server.predict([[1]]).headers["X-Model-Version"] == "1"
+        (problem,) = server.request("GET", "/readyz").json()["problems"]["till"]
+        assert problem.startswith("version 2: ended its process 2 times")
+        assert server.log.read_text().count(ended) == 1
+
+
+def test_traffic_is_split_and_a_client_stays(tmp_path):
+    """A 90/10 split over 10,000 requests is within 1 point, and clients stay."""
+    models = simulated_models(
+        tmp_path, till={"base_ms": 0, "input_shape": [1], "outputs": 1}
+    )
+    _new_version(tmp_path / "till")
+    (tmp_path / "till" / "basket.toml").write_text(
+        "[labels]\nstable = 1\ncanary = 2\n[traffic]\nstable = 90\ncanary = 10\n"
+    )
+    sides: dict[str, set[str]] = {}
+    anonymous: Counter[str] = Counter()
+
+    def ask(place: int) -> None:
+        with Client(server.port) as client:
+            for number in range(500):
+                client.send([[1]])
+                anonymous[client.receive().headers["X-Model-Version"]] += 1
+                if number % 10 == 0:
+                    name = f"till-{place}-{number % 7}"
+                    client.send([[1]], {"X-Client-Id": name})
+                    version = client.receive().headers["X-Model-Version"]
+                    sides.setdefault(name, set()).add(version)
+
+    with serving("--workers=2", "--threads=12", model_dir=models) as server:
+        # Both versions in both workers.
+        wait_until(lambda: server.loaded() == 4, 60, server.log.read_text)
+        in_parallel(ask, 20)
+        counted = metric_sum(server, "basket_requests_total")
+    assert anonymous.total() == 10_000
+    assert anonymous["2"] / 10_000 == pytest.approx(0.1, abs=0.01)
+    assert all(len(side) == 1 for side in sides.values())
+    assert {"1", "2"} == set.union(*sides.values())
+    assert counted == 11_000

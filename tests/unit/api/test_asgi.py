@@ -1,0 +1,760 @@
+"""The ASGI application, called as an ASGI server calls it."""
+
+import asyncio
+import gc
+import gzip
+import json
+import threading
+import time
+from concurrent.futures import ThreadPoolExecutor
+from types import SimpleNamespace
+from urllib.parse import unquote
+
+import numpy as np
+import pytest
+
+from app import create_app
+from app.api import event_loop, inference
+from app.api.asgi_exchange import AsgiExchange
+from app.engines.simulated import SimulatedEngine
+from app.settings import Settings
+from app.settings.image_config import ImageConfig
+from tests.support.asgi import Call, on_loop, settle
+from tests.support.clocks import standing_clock
+from tests.support.engines import Blocks, Raises
+from tests.support.pictures import picture, saved
+
+LIMIT = 100_000
+TIMEOUT_S = 30
+KEY = (b"authorization", b"Bearer key")
+CHUNKED = (b"transfer-encoding", b"chunked")
+SIMULATION = {"base_ms": 0, "input_shape": [3], "outputs": 2}
+
+
+def body_of(*values):
+    """A request with a row for each value."""
+    return json.dumps({"instances": [[value] * 3 for value in values]}).encode()
+
+
+ROW = body_of(1.0)
+
+
+@pytest.fixture(name="serve")
+def _serve(tmp_path):
+    """Start an application with one model, and return it."""
+    loaders = []
+
+    def serve(**settings):
+        (tmp_path / "echo" / "1").mkdir(parents=True)
+        file = tmp_path / "echo" / "1" / "simulated.json"
+        file.write_text(json.dumps(SIMULATION))
+        values = {
+            "model_dir": tmp_path,
+            "max_body_bytes": LIMIT,
+            "request_timeout_ms": TIMEOUT_S * 1000,
+            "api_keys": ("key",),
+        }
+        application = create_app(Settings(**values | settings))
+        loaders.append(application.extensions["basket"])
+        loaders[-1].start()
+        assert loaders[-1].wait(10)
+        return application
+
+    yield serve
+    for loader in loaders:
+        loader.close(10)
+
+
+@pytest.fixture(name="application")
+def _application(serve):
+    return serve()
+
+
+@pytest.fixture(name="engine")
+def _engine(monkeypatch):
+    """The engine of all models; once they are loaded, `hold` blocks its batches."""
+    engine = Blocks()
+    monkeypatch.setattr("app.engines.simulated.open_engine", lambda *_: engine)
+    engine.let_go()
+    yield engine
+    engine.let_go()
+
+
+@pytest.fixture(name="clock")
+def _clock(monkeypatch):
+    """The clock of time limits; the batching thread has the real one."""
+    modules = ("app.api.event_loop", "app.api.exchange", "app.batching.job")
+    clock = standing_clock(monkeypatch, *modules)
+    clock.now = time.monotonic()
+    return clock
+
+
+async def pass_time(clock, seconds):
+    clock.now += seconds
+    asyncio.get_running_loop().fire()
+    await settle()
+
+
+def no_timer_stays():
+    """Return whether no timer is left once all have fired a few times."""
+    loop = asyncio.get_running_loop()
+    for _ in range(3):
+        loop.fire()
+    return not loop.timers
+
+
+def begin(application, *parts, headers=(), key=KEY, path="/predict", **rest):
+    """Begin a call; return it and its task."""
+    options = {name: rest.pop(name) for name in ("ends", "futures") if name in rest}
+    call = Call(application.asgi, *parts, **options)
+    names = {name for name, _ in headers}
+    length = [(b"content-length", b"%d" % sum(map(len, parts)))] if parts else []
+    if rest.get("http_version") == "2" or CHUNKED[0] in names:
+        length = []
+    return call, call.begin(path, headers=[key, *length, *headers], **rest)
+
+
+async def ask(application, *parts, **rest):
+    """Return a call that has been answered."""
+    return await begin(application, *parts, **rest)[1]
+
+
+# Bodies.
+
+
+@pytest.mark.parametrize("futures", [False, True], ids=["coroutines", "futures"])
+@pytest.mark.parametrize(
+    "about",
+    [{}, {"headers": [CHUNKED]}, {"http_version": "2"}],
+    ids=["length", "chunked", "http2"],
+)
+@on_loop
+async def test_body_in_parts_is_joined(application, about, futures):
+    """A body may come in any parts, with a length or without; empty ones count, too."""
+    parts = (ROW[:5], b"", ROW[5:])
+    call = await ask(application, *parts, futures=futures, **about)
+    assert call.json() == {"predictions": [[1.0, 1.0]]}
+    assert call.reads == len(parts)
+
+
+@on_loop
+async def test_request_without_a_body_does_not_read_one(application):
+    """Where neither a length nor chunks are announced there is nothing to receive."""
+    call = await ask(application)
+    assert call.status == 400
+    assert call.reads == 0
+
+
+@pytest.mark.parametrize("path", ["/predict", "/v2/repository/index"])
+@pytest.mark.parametrize("headers", [(), [CHUNKED]], ids=["length", "chunked"])
+@on_loop
+async def test_disconnect_in_the_body_returns_400(application, headers, path):
+    """A truncated body is not run, though what came would be a request."""
+    call, task = begin(application, ROW, ends=False, headers=headers, path=path)
+    await settle()
+    call.disconnect()
+    await task
+    assert call.status == 400
+    assert call.json() == {"error": "the body can't be read: it is cut off"}
+
+
+@pytest.mark.parametrize("path", ["/predict", "/v2/repository/index"])
+@on_loop
+async def test_body_over_limit_is_not_read(application, path):
+    """Its announced length is enough for a 413."""
+    call = await ask(application, b" " * (LIMIT + 1), path=path)
+    assert call.status == 413
+    assert call.json() == {"error": f"the body is larger than {LIMIT} bytes"}
+    assert call.reads == 0
+
+
+@on_loop
+async def test_chunked_body_over_limit_is_read_no_further(application):
+    """Of a body without a length only what shows that it is too large is read."""
+    parts = [b" " * (LIMIT // 2)] * 9
+    call = await ask(application, *parts, headers=[CHUNKED])
+    assert call.status == 413
+    assert call.reads == 3
+
+
+@pytest.mark.parametrize("path", ["/predict", "/v2/repository/index"])
+@pytest.mark.parametrize("headers", [(), [CHUNKED]], ids=["length", "chunked"])
+@on_loop
+async def test_body_timeout_returns_408(application, clock, headers, path):
+    """A body that stops is waited for until the time for a request is over."""
+    call, task = begin(application, ROW[:5], ends=False, headers=headers, path=path)
+    await settle()
+    await pass_time(clock, TIMEOUT_S - 1)
+    assert not task.done()
+    await pass_time(clock, 2)
+    await task
+    assert call.status == 408
+    assert call.json() == {"error": "the body has not come in time"}
+    assert call.pending == 0
+    assert no_timer_stays()
+
+
+@on_loop
+async def test_large_bodies_in_memory_are_bounded(application):
+    """As many bytes as 16 bodies of the largest size are taken; the next is a 503."""
+    part = b" " * LIMIT
+    waiting = [
+        begin(application, part, ends=False, headers=[CHUNKED]) for _ in range(16)
+    ]
+    await settle()
+    refused = await ask(application, part, ends=False, headers=[CHUNKED])
+    assert refused.status == 503
+    assert (await ask(application, ROW)).status == 200
+    for call, task in waiting:
+        call.disconnect()
+        assert (await task).status == 400
+    large = await ask(application, ROW.ljust(LIMIT))
+    assert large.status == 200
+
+
+@on_loop
+async def test_cancellation_in_the_body_is_not_a_timeout(application):
+    """A server that cancels a request gets its cancellation back."""
+    call, task = begin(application, ROW[:5], ends=False)
+    await settle()
+    task.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await task
+    assert call.sent == []
+    assert call.pending == 0
+
+
+# What runs on the event loop, and what in a thread.
+
+
+@pytest.mark.parametrize("batching", [True, False])
+@pytest.mark.parametrize(
+    ("body", "status", "text"),
+    [
+        (ROW, 200, '{"predictions":[[1.0,1.0]]}'),
+        (b'{"instances": 1}', 400, '{"error":'),
+    ],
+)
+@on_loop
+async def test_predictions_are_answered(serve, batching, body, status, text):
+    """A prediction has its headers, an error is JSON; neither reaches Flask."""
+    application = serve(batching=batching)
+    application.before_request(lambda: pytest.fail("Flask was asked"))
+    call = await ask(application, body)
+    assert call.status == status
+    assert text in call.body.decode()
+    assert call.headers["content-type"] == "application/json"
+    assert call.headers["content-length"] == str(len(call.body))
+    if status == 200:
+        assert call.headers["x-batch-size"] == "1"
+
+
+@pytest.mark.parametrize(
+    ("body", "headers", "decodes_inline"),
+    [
+        (ROW, [], True),
+        (ROW.ljust((64 << 10) + 1), [], False),
+        (gzip.compress(ROW), [(b"content-encoding", b"gzip")], False),
+    ],
+    ids=["small", "large", "compressed"],
+)
+@on_loop
+async def test_large_or_compressed_body_is_decoded_in_a_thread(
+    application, monkeypatch, body, headers, decodes_inline
+):
+    """A small body is decoded inline, and so is a small response encoded."""
+    threads = {}
+    decoded, work = inference.Inference._decoded, AsgiExchange.work
+
+    def note_decoding(self, *args):
+        threads["decode"] = threading.get_ident()
+        return decoded(self, *args)
+
+    def note_work(self, quick, *args, **kwargs):
+        threads["encoded inline"] = quick
+        return work(self, quick, *args, **kwargs)
+
+    monkeypatch.setattr(inference.Inference, "_decoded", note_decoding)
+    monkeypatch.setattr(AsgiExchange, "work", note_work)
+    call = await ask(application, body, headers=headers)
+    assert call.status == 200
+    assert (threads["decode"] == threading.get_ident()) == decodes_inline
+    assert threads["encoded inline"]
+
+
+@pytest.mark.parametrize(
+    ("body", "inline"),
+    [
+        (saved(picture(), "JPEG"), True),
+        (saved(picture(width=400, height=400), "JPEG"), False),
+        (saved(picture(), "PNG"), False),
+        (ROW, False),
+    ],
+    ids=["small", "large", "of another kind", "in JSON perhaps"],
+)
+def test_only_small_jpegs_are_decoded_inline(body, inline):
+    """For a model of pictures, all but a small JPEG as the body takes a thread."""
+    exchange = SimpleNamespace(environ={})
+    image = ImageConfig((8, 10), "RGB", "none", "nearest", ())
+    model = SimpleNamespace(config=SimpleNamespace(image=image))
+    assert inference._decodes_quickly(exchange, body, model) == inline
+
+
+@pytest.mark.parametrize(
+    ("arrays", "inline"),
+    [
+        ([np.zeros(16 << 10, np.float32)], True),
+        ([np.zeros(16 << 10, np.float32), np.zeros(1)], False),
+        ([np.array(["a"], object)], False),
+    ],
+    ids=["small", "large", "texts"],
+)
+def test_large_outputs_are_encoded_in_a_thread(arrays, inline):
+    """All outputs count together; the length of texts is not known."""
+    outputs = {str(place): array for place, array in enumerate(arrays)}
+    assert inference._encodes_quickly(outputs) == inline
+
+
+@on_loop
+async def test_model_without_batching_runs_in_a_thread(serve, monkeypatch):
+    """An inference does not block the event loop."""
+    application, threads = serve(batching=False), []
+    run = SimulatedEngine.run
+
+    def note(*args, **kwargs):
+        threads.append(threading.get_ident())
+        return run(*args, **kwargs)
+
+    monkeypatch.setattr(SimulatedEngine, "run", note)
+    assert (await ask(application, ROW)).status == 200
+    assert threads
+    assert threading.get_ident() not in threads
+
+
+# Waits.
+
+
+@on_loop
+async def test_batch_wakes_the_event_loop_once(serve, engine):
+    """The 16 requests of a batch are resumed by one call from the batching thread."""
+    application, loop = serve(max_batch_size=16), asyncio.get_running_loop()
+    engine.hold()
+    first = begin(application, ROW)[1]
+    await asyncio.to_thread(engine.wait_until_started)
+    tasks = [begin(application, body_of(float(n)))[1] for n in range(16)]
+    await settle()
+    loop.woken.clear()
+    engine.let_go()
+    calls = await asyncio.gather(*tasks)
+    await first
+    for number, call in enumerate(calls):
+        assert call.json() == {"predictions": [[float(number)]]}
+        assert call.headers["x-batch-size"] == "16"
+    sizes = [len(args[0]) for args in loop.woken]
+    assert sizes == [1, 16]
+
+
+@on_loop
+async def test_metrics_of_a_batch_are_written_together(serve, engine, monkeypatch):
+    """A batch of 16 requests takes far fewer than 16 writes."""
+    application, flushes = serve(max_batch_size=16), []
+    flush = event_loop.telemetry.flush
+    engine.hold()
+    first = begin(application, ROW)[1]
+    await asyncio.to_thread(engine.wait_until_started)
+    tasks = [begin(application, ROW)[1] for _ in range(16)]
+    await settle()
+    monkeypatch.setattr(
+        event_loop.telemetry, "flush", lambda: flushes.append(1) or flush()
+    )
+    engine.let_go()
+    await asyncio.gather(first, *tasks)
+    await settle()
+    asyncio.get_running_loop().fire()
+    assert 1 <= len(flushes) <= 4
+
+
+@on_loop
+async def test_error_of_a_batch_is_the_response(serve, monkeypatch):
+    """An error in the batching thread is each request's 500."""
+    engine = Raises(ValueError("no"))
+    monkeypatch.setattr("app.engines.simulated.open_engine", lambda *_: engine)
+    call = await ask(serve(), body_of(Raises.poison))
+    assert call.status == 500
+    assert "failed" in call.json()["error"]
+
+
+@on_loop
+async def test_deadline_returns_504_and_drops_the_rows(serve, engine, clock):
+    """When the deadline passes the wait ends, and the rows never run."""
+    application = serve()
+    engine.hold()
+    first = begin(application, ROW)[1]
+    await asyncio.to_thread(engine.wait_until_started)
+    late = begin(application, body_of(7.0))[1]
+    await settle()
+    await pass_time(clock, TIMEOUT_S - 1)
+    assert not late.done()
+    await pass_time(clock, 2)
+    for task in (first, late):
+        assert (await task).status == 504
+    assert no_timer_stays()
+    engine.let_go()
+    await asyncio.to_thread(application.extensions["basket"].close, 10)
+    assert [7.0] not in engine.seen()
+
+
+@on_loop
+async def test_near_deadline_has_its_timer_at_once(serve, engine, clock, monkeypatch):
+    """A deadline before the next sweep is not left to that."""
+    monkeypatch.setattr(event_loop, "_SWEEP_EVERY_S", 1e6)
+    application = serve()
+    engine.hold()
+    task = begin(application, ROW, futures=True)[1]
+    await settle()
+    delay_s = max(timer.delay_s for timer in asyncio.get_running_loop().timers)
+    assert TIMEOUT_S - 1 < delay_s <= TIMEOUT_S + 0.001
+    await pass_time(clock, delay_s)
+    assert (await task).status == 504
+
+
+@on_loop
+async def test_short_waits_share_their_timers(application):
+    """A hundred requests that are answered soon set no more timers than one does."""
+    loop = asyncio.get_running_loop()
+    assert (await ask(application, ROW)).status == 200
+    timers = len(loop.timers)
+    for _ in range(100):
+        assert (await ask(application, ROW)).status == 200
+    assert len(loop.timers) == timers
+    assert no_timer_stays()
+
+
+@on_loop
+async def test_disconnect_while_a_request_waits_drops_its_rows(serve, engine, clock):
+    """A long wait listens for the disconnect; the rows of that client never run."""
+    application = serve(max_batch_size=1)
+    engine.hold()
+    first, first_task = begin(application, ROW)
+    await asyncio.to_thread(engine.wait_until_started)
+    second, second_task = begin(application, body_of(7.0))
+    third, third_task = begin(application, body_of(8.0))
+    await settle()
+    assert first.pending == second.pending == 0
+    await pass_time(clock, 0.05)
+    # Short waits do not listen.
+    assert first.pending == second.pending == 0
+    await pass_time(clock, 0.05)
+    assert first.pending == second.pending == third.pending == 1
+    second.disconnect()
+    await settle()
+    assert second.pending == 0
+    engine.let_go()
+    await asyncio.gather(first_task, second_task, third_task)
+    await settle()
+    assert (first.status, second.status, third.status) == (200, 503, 200)
+    assert second.json() == {"error": "the client closed the connection"}
+    assert [7.0] not in engine.seen()
+    assert [8.0] in engine.seen()
+    # Nobody listens behind the response.
+    assert first.pending == third.pending == 0
+    metrics = await ask(application, path="/metrics", method="GET")
+    assert b'basket_rejected_total{reason="abandoned"} ' in metrics.body
+    assert b'basket_queue_rows{model="echo",version="1"} 0.0' in metrics.body
+
+
+@on_loop
+async def test_cancellation_while_a_job_is_queued_drops_its_rows(serve, engine):
+    """A server that cancels a request leaves no rows of it in the queue."""
+    application = serve(max_batch_size=1)
+    engine.hold()
+    first = begin(application, ROW)[1]
+    await asyncio.to_thread(engine.wait_until_started)
+    canceled = begin(application, body_of(7.0))[1]
+    await settle()
+    canceled.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await canceled
+    last = begin(application, body_of(8.0))[1]
+    await settle()
+    engine.let_go()
+    for task in (first, last):
+        assert (await task).status == 200
+    assert [7.0] not in engine.seen()
+
+
+def test_batching_thread_outlives_an_event_loop(serve, engine, caplog):
+    """Answers for a closed event loop are dropped, and the next rows are run."""
+    application = serve()
+
+    @on_loop
+    async def leave():
+        engine.hold()
+        begin(application, ROW)
+        await asyncio.to_thread(engine.wait_until_started)
+
+    leave()
+    engine.let_go()
+    reply = application.test_client().post(
+        "/predict", data=body_of(2.0), headers={"Authorization": "Bearer key"}
+    )
+    assert reply.json == {"predictions": [[2.0]]}
+    assert "could not be run" not in caplog.text
+
+
+@on_loop
+async def test_answered_request_is_in_no_reference_cycle(application):
+    """A request and its rows are freed at once, without a garbage collection."""
+    gc.collect()
+    gc.disable()
+    try:
+        await ask(application, ROW)
+        await settle()
+        kept = [each for each in gc.get_objects() if isinstance(each, AsgiExchange)]
+        assert not kept
+    finally:
+        gc.enable()
+
+
+# The scope.
+
+
+@pytest.mark.parametrize(
+    ("raw_path", "root", "status", "text"),
+    [
+        ("/v1/models/echo:predict", "", 200, "predictions"),
+        ("/v1/models/echo/versions/1:predict", "", 200, "predictions"),
+        ("/v1/models/%65cho:predict", "", 200, "predictions"),
+        ("/v1/models/%C3%A9:predict", "", 404, "Latest(é)"),
+        ("/v1/models/a%2Fb:predict", "", 404, "Latest(a/b)"),
+        ("/v1/models/a%3Ab:predict", "", 404, "Latest(a:b)"),
+        ("/at/v1/models/echo:predict", "/at", 200, "predictions"),
+        ("/at/v1/models/a%2Fb:predict", "/at", 404, "Latest(a/b)"),
+    ],
+)
+@on_loop
+async def test_v1_names_models_in_the_raw_path(
+    application, raw_path, root, status, text
+):
+    """An escaped slash or colon is a part of a name, and separates nothing."""
+    about = {"raw_path": raw_path.encode(), "root_path": root}
+    call = await ask(application, ROW, path=unquote(raw_path), **about)
+    assert call.status == status
+    assert text in json.dumps(call.json(), ensure_ascii=False)
+
+
+@pytest.mark.parametrize(
+    ("path", "root", "status", "text"),
+    [
+        ("/v1/models/echo:predict", "", 200, "predictions"),
+        ("/v1/models/echo/versions/1:predict", "", 200, "predictions"),
+        ("/v1/models/é:predict", "", 404, "Latest(é)"),
+        ("/at/v1/models/echo:predict", "/at", 200, "predictions"),
+    ],
+)
+@on_loop
+async def test_v1_path_without_a_raw_path(application, path, root, status, text):
+    """`raw_path` is optional in ASGI; without it the decoded path names the model."""
+    call = await ask(application, ROW, path=path, root_path=root)
+    assert call.status == status
+    assert text in json.dumps(call.json(), ensure_ascii=False)
+
+
+@pytest.mark.parametrize(
+    ("path", "status", "text"),
+    [
+        ("/at/predict", 200, "predictions"),
+        ("/at/none", 404, "there is nothing at /none"),
+        ("/attic", 404, "there is nothing at /attic"),
+        ("/atpredict", 404, "there is nothing at /atpredict"),
+        ("/athealthz", 404, "there is nothing at /athealthz"),
+    ],
+)
+@on_loop
+async def test_root_path_ends_at_a_slash(application, path, status, text):
+    """A path that only begins with the same letters is not below the root path."""
+    call = await ask(application, ROW, path=path, root_path="/at")
+    assert call.status == status
+    assert text in json.dumps(call.json())
+
+
+@pytest.mark.parametrize("path", ["/at", "/at/"])
+@on_loop
+async def test_root_path_alone_is_the_root(application, path):
+    """A server mounted at a path has its root there."""
+    call = await ask(application, path=path, method="GET", root_path="/at")
+    assert call.json()["status"] == "alive"
+
+
+@pytest.fixture(name="environs")
+def _environs(application, monkeypatch):
+    """The environ of each request that Flask answers."""
+    seen, answer = [], application.answer_by_flask
+
+    def note(environ):
+        seen.append(environ)
+        return answer(environ)
+
+    monkeypatch.setattr(application, "answer_by_flask", note)
+    return seen
+
+
+@on_loop
+async def test_headers_are_variables_of_wsgi(application, environs):
+    """A header with an underscore is dropped, and one that comes twice is joined."""
+    headers = [
+        *((b"x-client-id", b"me"), (b"x_client_id", b"you")),
+        *((b"content_length", b"9"), (b"script_name", b"/x")),
+        *((b"accept", b"a/b"), (b"accept", b"c/d")),
+        (b"content-type", b"a/b"),
+    ]
+    await ask(application, b"{}", headers=headers, path="/v2/repository/index")
+    (environ,) = environs
+    assert environ["HTTP_X_CLIENT_ID"] == "me"
+    assert environ["HTTP_ACCEPT"] == "a/b,c/d"
+    assert environ["CONTENT_TYPE"] == "a/b"
+    assert environ["CONTENT_LENGTH"] == "2"
+    assert environ["SCRIPT_NAME"] == ""
+    assert environ["REMOTE_ADDR"] == "10.0.0.7"
+
+
+@on_loop
+async def test_flask_has_the_environ_of_pep_3333(application, environs):
+    """A path that is no ASCII is bytes as Latin-1; the server's address is there."""
+    about = {"query_string": b"a=b", "scheme": "https", "http_version": "2"}
+    await ask(application, b"{}", path="/\u00e9", server=("::1", 80), **about)
+    (environ,) = environs
+    assert environ["PATH_INFO"] == "/\u00c3\u00a9"
+    assert environ["RAW_URI"] == "/%C3%A9?a=b"
+    assert environ["QUERY_STRING"] == "a=b"
+    assert environ["SERVER_PROTOCOL"] == "HTTP/2"
+    assert environ["wsgi.url_scheme"] == "https"
+    assert (environ["SERVER_NAME"], environ["SERVER_PORT"]) == ("::1", "80")
+
+
+@pytest.mark.parametrize("server", [None, ("/run/basket", None)])
+@on_loop
+async def test_unix_socket_has_no_addresses(application, environs, server):
+    """A server without address or client answers, and WSGI has a port all the same."""
+    about = {"client": None, "server": server}
+    assert (await ask(application, ROW, **about)).status == 200
+    call = await ask(application, path="/healthz", method="GET", **about)
+    assert call.status == 200
+    assert environs[0]["SERVER_PORT"] == "80"
+    assert environs[0]["REMOTE_ADDR"] == ""
+
+
+# Flask's routes.
+
+
+@pytest.mark.parametrize(
+    ("method", "path", "status"),
+    [
+        ("GET", "/healthz", 200),
+        ("GET", "/v2/models/echo", 200),
+        ("GET", "/predict", 405),
+        ("GET", "/nothing", 404),
+        ("POST", "/v2/repository/index", 200),
+    ],
+)
+@on_loop
+async def test_other_routes_are_answered_by_flask(application, method, path, status):
+    """Flask's responses have one content type and their length."""
+    body = (b"{}",) if method == "POST" else ()
+    call = await ask(application, *body, method=method, path=path)
+    assert call.status == status
+    assert call.json() is not None
+    assert call.headers["content-length"] == str(len(call.body))
+
+
+@on_loop
+async def test_head_has_the_length_of_get(application):
+    """HEAD is answered with the headers of GET, and without a body."""
+    whole = await ask(application, method="GET", path="/healthz")
+    call = await ask(application, method="HEAD", path="/healthz")
+    assert call.status == 200
+    assert call.headers["content-length"] == str(len(whole.body))
+    assert call.body == b""
+
+
+@pytest.mark.parametrize(
+    ("parts", "about"),
+    [((), {"http_version": "2"}), ((b"x",), {})],
+    ids=["perhaps", "surely"],
+)
+@pytest.mark.parametrize("method", ["GET", "HEAD", "OPTIONS"])
+@on_loop
+async def test_health_does_not_wait_for_a_body(application, method, parts, about):
+    """Methods that only read need no key for health, whatever body may follow."""
+    nobody = (b"x-none", b"")
+    options = {"key": nobody, "path": "/healthz", "method": method, **about}
+    call = await ask(application, *parts, **options)
+    assert call.status == 200
+    assert call.reads == 0
+
+
+@pytest.mark.parametrize("path", ["/predict", "/v2/repository/index"])
+@on_loop
+async def test_body_without_an_api_key_is_not_read(application, path):
+    """Without a key the response is a 401, before anything is kept for the client."""
+    call = await ask(application, b"{}", key=(b"x-none", b""), path=path)
+    assert call.status == 401
+    assert call.reads == 0
+
+
+@on_loop
+async def test_health_is_answered_while_all_threads_are_busy(application):
+    """Routes that only read have threads of their own."""
+    loop, blocked = asyncio.get_running_loop(), threading.Event()
+    loop.set_default_executor(ThreadPoolExecutor(1))
+    busy = loop.run_in_executor(None, blocked.wait)
+    try:
+        for path in ("/healthz", "/readyz", "/metrics", "/v1/models/echo"):
+            call = await ask(application, path=path, method="GET")
+            assert call.status == 200
+        posted = begin(application, b"{}", path="/v2/repository/index")[1]
+        await settle()
+        assert not posted.done()
+    finally:
+        blocked.set()
+        await busy
+    assert (await posted).status == 200
+
+
+# The lifespan, and other protocols.
+
+
+@on_loop
+async def test_lifespan_shutdown_answers_waiting_requests_with_503(serve, engine):
+    """Requests whose batch has not begun are answered before the shutdown completes."""
+    application = serve(max_batch_size=1)
+    engine.hold()
+    begun = begin(application, ROW)[1]
+    await asyncio.to_thread(engine.wait_until_started)
+    waiting = begin(application, ROW)[1]
+    await settle()
+    to_app, from_app = asyncio.Queue(), asyncio.Queue()
+    lifespan = asyncio.create_task(
+        application.asgi({"type": "lifespan"}, to_app.get, from_app.put)
+    )
+    to_app.put_nowait({"type": "lifespan.startup"})
+    assert await from_app.get() == {"type": "lifespan.startup.complete"}
+    assert not waiting.done()
+    to_app.put_nowait({"type": "lifespan.shutdown"})
+    assert await from_app.get() == {"type": "lifespan.shutdown.complete"}
+    await lifespan
+    for task in (begun, waiting):
+        call = await task
+        assert call.status == 503
+        assert call.json() == {"error": "the server is stopping"}
+    call = await ask(application, ROW)
+    assert call.status == 503
+    assert int(call.headers["retry-after"]) >= 1
+
+
+@on_loop
+async def test_websocket_is_refused(application):
+    """Nothing here speaks WebSocket: the handshake is closed."""
+    call = Call(application.asgi)
+    await call.begin(type="websocket")
+    assert call.sent == [{"type": "websocket.close"}]

@@ -1,0 +1,767 @@
+"""TensorFlow Serving's REST API and KServe's V1: every route, status and text."""
+
+import gzip
+import json
+import zlib
+from typing import ClassVar
+
+import numpy as np
+import pytest
+
+from app import install_api
+from app.api.application import Application
+from app.batching.unbatched import Unbatched
+from app.engines.base import DEFAULT_SIGNATURE, Signature, TensorSpec
+from app.repository.catalog import Catalog
+from app.repository.health import Health
+from app.repository.routing import Routes
+from app.repository.served import ServedModel
+from app.settings import Settings
+from app.settings.model_config import ModelConfig
+from tests.support.exchanges import error
+from tests.support.jobs import Notes, executor
+
+LIMIT = 1000
+ROW = {"point": [1.0, 2.0], "word": "hi"}
+_FLOAT, _STRING = np.dtype(np.float32), np.dtype(object)
+
+
+class Poet:
+    """Two inputs and three outputs, and two signatures more."""
+
+    platform = "poet"
+    signatures: ClassVar = {
+        DEFAULT_SIGNATURE: Signature(
+            (TensorSpec("point", _FLOAT, (2,)), TensorSpec("word", _STRING, ())),
+            (
+                TensorSpec("sum", _FLOAT, ()),
+                TensorSpec("text", _STRING, ()),
+                TensorSpec("raw_bytes", _STRING, ()),
+            ),
+        ),
+        "loud": Signature(
+            (TensorSpec("word", _STRING, (None,)),),
+            (TensorSpec("loud", _STRING, (None,)),),
+        ),
+        "half": Signature(
+            (TensorSpec("x", np.dtype(np.float16), ()),),
+            (TensorSpec("y", np.dtype(np.float64), ()),),
+        ),
+    }
+
+    def __init__(self, version):
+        self.version = version
+
+    def run(self, batch, signature_name=DEFAULT_SIGNATURE):
+        if signature_name == "half":
+            return {"y": batch["x"].astype(float) / 2}
+        words = batch["word"]
+        if signature_name == "loud":
+            return {"loud": np.vectorize(bytes.upper, otypes="O")(words)}
+        sums = batch["point"].sum(axis=1) + np.float32(self.version)
+        return {"sum": sums, "text": words, "raw_bytes": words}
+
+    def close(self):
+        pass
+
+
+class Site:
+    """An application with version 2 and 10 of the model poet, whose label is old."""
+
+    def __init__(self, keys=(), limit_bytes=LIMIT):
+        self.notes = Notes()
+        self.catalog = Catalog(None)
+        self.serve("poet", 2)
+        self.serve("poet", 10)
+        self.catalog.route("poet", Routes({"old": 2, "gone": 3}))
+        self.catalog.settle("poet")
+        app = Application(__name__, static_folder=None)
+        settings = Settings(api_keys=keys, max_body_bytes=limit_bytes)
+        health = Health(self.catalog, 30)
+        install_api(app, settings, self.catalog, None, health)
+        self.client = app.test_client()
+
+    def serve(self, name, version):
+        self.catalog.expect(name)
+        poet = Poet(version)
+        runner = Unbatched(executor(poet, 64, self.notes), 64)
+        self.catalog.add(
+            ServedModel(
+                name,
+                version,
+                poet.platform,
+                poet.signatures,
+                ModelConfig(Settings()),
+                runner,
+                self.notes,
+            )
+        )
+
+    def get(self, path, **rest):
+        return self.client.get(path, **rest)
+
+    def post(self, path, value=None, **rest):
+        data = rest.pop("data", None) or json.dumps(value or {"instances": [ROW]})
+        return self.client.post(path, data=data, **rest)
+
+
+@pytest.fixture(name="site")
+def _site():
+    return Site()
+
+
+def version_of(reply):
+    assert reply.status_code == 200, reply.text
+    return reply.headers["X-Model-Version"]
+
+
+# Predictions.
+
+
+@pytest.mark.parametrize(
+    ("path", "version"),
+    [
+        ("/v1/models/poet:predict", "10"),
+        ("/v1/models/poet/versions/2:predict", "2"),
+        (f"/v1/models/poet/versions/{'0' * 30}10:predict", "10"),
+        ("/v1/models/poet/labels/old:predict", "2"),
+        ("/v1/models/%70oet/labels/%6Fld:predict", "2"),
+        ("/V1/Models/poet/Versions/2:Predict", "2"),
+        ("/v1/models/poet:predict?a=b:c", "10"),
+    ],
+)
+def test_a_prediction(site, path, version):
+    """A version is asked by its number, its label, or not at all: the newest."""
+    reply = site.post(path)
+    assert version_of(reply) == version
+    assert reply.mimetype == "application/json"
+    assert reply.json == {
+        "predictions": [
+            {"sum": 3.0 + int(version), "text": "hi", "raw_bytes": {"b64": "aGk="}}
+        ]
+    }
+
+
+@pytest.mark.parametrize("name", ["team/poet", "a:b", "ü", "..", "a b", "models"])
+def test_any_name_is_legal_when_it_is_encoded(site, name):
+    """A name is decoded after the match, so / and : may stand in it."""
+    site.serve(name, 4)
+    encoded = "".join(f"%{byte:02X}" for byte in name.encode())
+    assert version_of(site.post(f"/v1/models/{encoded}:predict")) == "4"
+    assert site.get(f"/v1/models/{encoded}").json["name"] == name
+    assert site.get(f"/v1/models/{encoded}/metadata").status_code == 200
+
+
+def test_a_name_that_is_sent_as_it_is(site):
+    """A name in UTF-8 that no percent sign encodes is understood too."""
+    site.serve("ü", 4)
+    assert version_of(site.post("/v1/models/ü:predict")) == "4"
+
+
+def test_columns(site):
+    """What is asked in columns is answered in columns."""
+    columns = {"point": [[1, 2], [3, 4]], "word": ["a", {"b64": "/w=="}], "other": 0}
+    reply = site.post("/v1/models/poet:predict", {"inputs": columns})
+    assert reply.json == {
+        "outputs": {
+            "sum": [13.0, 17.0],
+            "text": ["a", {"b64": "/w=="}],
+            "raw_bytes": [{"b64": "YQ=="}, {"b64": "/w=="}],
+        }
+    }
+
+
+@pytest.mark.parametrize(
+    ("asked", "answer"),
+    [
+        ({"instances": [["a"], ["b"]]}, {"predictions": [["A"], ["B"]]}),
+        ({"instances": [{"word": ["a"]}]}, {"predictions": [["A"]]}),
+        ({"inputs": [["a"], ["b"]]}, {"outputs": [["A"], ["B"]]}),
+        ({"inputs": {"word": [["a", "b"]]}}, {"outputs": [["A", "B"]]}),
+    ],
+)
+def test_a_signature_by_name(site, asked, answer):
+    """With one input and one output no name is needed and none is given."""
+    reply = site.post("/v1/models/poet:predict", {"signature_name": "loud", **asked})
+    assert reply.json == answer
+
+
+@pytest.mark.parametrize("token", ["NaN", "Infinity", "-Infinity"])
+def test_tokens(site, token):
+    """NaN and infinities are taken and given as bare tokens, for half floats too."""
+    body = f'{{"signature_name": "half", "instances": [{token}, 1]}}'
+    reply = site.post("/v1/models/poet:predict", data=body)
+    assert reply.text == f'{{"predictions":[{token},0.5]}}'
+
+
+@pytest.mark.parametrize(
+    ("value", "text"),
+    [
+        ({"instances": []}, "'instances' must be a list/array with at least one row"),
+        ({"instances": [ROW], "inputs": 1}, "expected only one of 'inputs' or"),
+        ({"rows": 1}, "Missing 'inputs' or 'instances' key"),
+        ({"instances": [1]}, "instances[0]: expected an object with point, word"),
+        ({"signature_name": 1}, "'signature_name' key must be a string value."),
+        (
+            {"signature_name": "x"},
+            'Serving signature name: "x" not found in signature def',
+        ),
+        ([1], "expected a JSON object"),
+    ],
+)
+def test_bad_input(site, value, text):
+    """A wrong request is a 400 that says what is wrong and where."""
+    assert error(site.post("/v1/models/poet:predict", value), 400).startswith(text)
+
+
+@pytest.mark.parametrize(
+    ("body", "text"),
+    [
+        (b"", "The document is empty"),
+        (b"{", "Expecting property name enclosed in double quotes at offset: 1"),
+        (b"[" * 400_000, "maximum recursion depth exceeded"),
+    ],
+    ids=["empty", "cut off", "deep"],
+)
+def test_bad_json(body, text):
+    """What is no JSON is a 400, however deep it goes."""
+    reply = Site(limit_bytes=1 << 20).client.post("/v1/models/poet:predict", data=body)
+    assert error(reply, 400).startswith(f"JSON Parse error: {text}")
+
+
+@pytest.mark.parametrize("content_type", ["text/plain", "image/png", None])
+def test_the_content_type_does_not_matter(site, content_type):
+    """A body is JSON whatever its Content-Type says."""
+    reply = site.post("/v1/models/poet:predict", content_type=content_type)
+    assert version_of(reply) == "10"
+
+
+# Unknown names.
+
+
+@pytest.mark.parametrize("verb", [":predict", ":classify", ":regress", ":explain"])
+@pytest.mark.parametrize(
+    ("which", "asked"),
+    [
+        ("nope", "Latest(nope)"),
+        ("..%2Fetc%2Fpasswd", "Latest(../etc/passwd)"),
+        ("poet/versions/7", "Specific(poet, 7)"),
+        (f"poet/versions/{2**63 - 1}", f"Specific(poet, {2**63 - 1})"),
+        ("poet/labels/gone", "Label(poet, gone)"),
+        ("x" * 99, f"Latest({'x' * 80})"),
+    ],
+)
+def test_no_such_servable(site, verb, which, asked):
+    """An unknown model or version is a 404 in TensorFlow Serving's words."""
+    text = error(site.post(f"/v1/models/{which}{verb}"), 404)
+    assert text == f"Servable not found for request: {asked}"
+
+
+def test_no_such_servable_for_metadata(site):
+    """Metadata of an unknown model or version is the same 404."""
+    for which, asked in (
+        ("nope", "Latest(nope)"),
+        ("poet/versions/7", "Specific(poet, 7)"),
+    ):
+        text = error(site.get(f"/v1/models/{which}/metadata"), 404)
+        assert text == f"Servable not found for request: {asked}"
+
+
+def test_no_such_label(site):
+    """An unknown label is a 400 and no 404."""
+    for reply in (
+        site.post("/v1/models/poet/labels/new:predict"),
+        site.get("/v1/models/poet/labels/new/metadata"),
+    ):
+        assert error(reply, 400) == "Unrecognized servable version label: new"
+
+
+def test_a_model_that_is_not_ready(site):
+    """A model without a version that serves is a 503 with a time to come again."""
+    site.catalog.expect("slow")
+    reply = site.post("/v1/models/slow:predict")
+    assert error(reply, 503) == "model 'slow': is loading"
+    assert int(reply.headers["Retry-After"]) >= 1
+    assert error(site.get("/v1/models/slow/metadata"), 503)
+
+
+def test_a_version_that_is_not_ready(site):
+    """A version that loads while others serve is a 503, by its number and its label."""
+    site.catalog.begin("poet", 3)
+    for which in ("versions/3", "labels/gone"):
+        reply = site.post(f"/v1/models/poet/{which}:predict")
+        assert error(reply, 503) == "model 'poet': version 3 is loading"
+        assert int(reply.headers["Retry-After"]) >= 1
+        assert error(site.get(f"/v1/models/poet/{which}/metadata"), 503)
+
+
+@pytest.mark.parametrize(
+    ("verb", "status", "text"),
+    [
+        (
+            "classify",
+            400,
+            "Expected classification signature method_name to be "
+            "tensorflow/serving/classify. Was: tensorflow/serving/predict",
+        ),
+        (
+            "Regress",
+            400,
+            "Expected regression signature method_name to be "
+            "tensorflow/serving/regress. Was: tensorflow/serving/predict",
+        ),
+        ("explain", 501, "no model here has an explainer"),
+    ],
+)
+def test_verbs_that_no_model_has(site, verb, status, text):
+    """Known verbs that no model answers to are refused for what they are."""
+    assert error(site.post(f"/v1/models/poet:{verb}"), status) == text
+
+
+# Malformed requests.
+
+
+@pytest.mark.parametrize(
+    ("method", "path"),
+    [
+        ("GET", "/v1/"),
+        ("GET", "/v1/x"),
+        ("GET", "/v1/models/"),
+        ("GET", "/v1//models"),
+        ("GET", "/v1/models/poet/"),
+        ("GET", "/v1/models/poet:predict"),
+        ("GET", "/v1/models/a:b"),
+        ("GET", "/v1/models/poet/versions/x"),
+        ("GET", "/v1/models/poet/versions/-1"),
+        ("GET", "/v1/models/poet/versions/1%30"),
+        ("GET", "/v1/models/poet/versions/%D9%A1"),
+        ("GET", "/v1/models/poet/versions/2/labels/old"),
+        ("GET", "/v1/models/team/poet"),
+        ("GET", "/v1%2Fmodels/poet"),
+        ("GET", "/%76%31/models/poet"),
+        ("GET", "/v1/models/..%0A/x"),
+        ("GET", "/v1/../healthz"),
+        ("HEAD", "/v1/models/poet"),
+        ("POST", "/v1/models"),
+        ("POST", "/v1/models/poet"),
+        ("POST", "/v1/models/poet/metadata"),
+        ("POST", "/v1/models/poet:train"),
+        ("POST", "/v1/models/poet:predict/"),
+        ("POST", "/v1/models/poet%3Apredict"),
+        ("POST", "/v1/models/poet/versions/x:predict"),
+        ("POST", "/v1/models/poet/versions/2/labels/old:predict"),
+        ("PUT", "/v1/models/poet:predict"),
+        ("PATCH", "/v1/models/poet"),
+        ("DELETE", "/v1/models/poet"),
+        ("TRACE", "/v1/models/poet"),
+        ("OPTIONS", "/v1/models/poet:predict"),
+    ],
+)
+def test_malformed(site, method, path):
+    """What the patterns do not know is a 400 that repeats it, and no 404 or 405."""
+    reply = site.client.open(path, method=method)
+    assert reply.status_code == 400
+    if method != "HEAD":
+        assert error(reply, 400) == f"Malformed request: {method} {path}"
+
+
+def test_a_malformed_path_is_shortened(site):
+    """A long path is repeated only in part."""
+    assert len(error(site.get("/v1/" + "x" * 5000), 400)) < 300
+
+
+@pytest.mark.parametrize("path", ["/v1", "/v11/models", "/v3/models"])
+def test_outside(site, path):
+    """Outside /v1/ there is nothing."""
+    error(site.get(path), 404)
+
+
+@pytest.mark.parametrize("digits", [str(2**63), "9" * 30, "1" * 5000])
+def test_a_version_that_is_no_int64(site, digits):
+    """A version of too many digits is a 400 of its own."""
+    for reply in (
+        site.get(f"/v1/models/poet/versions/{digits}"),
+        site.post(f"/v1/models/poet/versions/{digits}:predict"),
+    ):
+        text = f"Failed to convert version: {digits[:40]} to numeric."
+        assert error(reply, 400) == text
+
+
+@pytest.mark.parametrize("rest", ["/versions/2", "/labels/old", "/versions/2/metadata"])
+def test_a_version_of_no_model(site, rest):
+    """A version without the name of a model is a 400."""
+    text = error(site.get(f"/v1/models{rest}"), 400)
+    assert text == "Missing model name in request."
+
+
+@pytest.mark.parametrize(
+    ("origin", "status"),
+    [("http://a", 200), ("https://a", 200), ("file://a", 400), ("null", 400)],
+)
+def test_options(site, origin, status):
+    """OPTIONS with the origin of a web page is a 200, without CORS headers."""
+    reply = site.client.options("/v1/models/poet", headers={"Origin": origin})
+    assert reply.status_code == status
+    assert not [name for name, _ in reply.headers if name.startswith("Access-Control")]
+    put = site.client.put("/v1/models/poet", headers={"Origin": origin})
+    assert error(put, 400) == "Malformed request: PUT /v1/models/poet"
+
+
+def test_a_path_as_a_proxy_sends_it(site):
+    """The host before the path, and the prefix of a mount, do not matter."""
+    environ = {
+        "RAW_URI": "HTTP://host:80/mount/v1/models/poet%20x?a",
+        "SCRIPT_NAME": "/mount",
+    }
+    site.serve("poet x", 1)
+    reply = site.get("/v1/models/poet%20x", environ_overrides=environ)
+    assert reply.json["name"] == "poet x"
+
+
+def test_a_server_that_keeps_no_raw_path(site):
+    """Where the server gives only the decoded path, simple names work all the same."""
+    environ = {"RAW_URI": "", "REQUEST_URI": ""}
+    site.serve("a ü", 1)
+    reply = site.get("/v1/models/a%20%C3%BC", environ_overrides=environ)
+    assert reply.json["name"] == "a ü"
+
+
+# Status.
+
+OK = {"error_code": "OK", "error_message": ""}
+
+
+def test_status(site):
+    """All versions stand in the status, highest first, each with its state."""
+    versions = [
+        {"version": "10", "state": "AVAILABLE", "status": OK},
+        {"version": "2", "state": "AVAILABLE", "status": OK},
+    ]
+    for rest in ("", "/labels/old", "/labels/nope"):
+        reply = site.get(f"/v1/models/poet{rest}")
+        assert reply.status_code == 200
+        assert reply.json == {
+            "name": "poet",
+            "ready": True,
+            "model_version_status": versions,
+        }
+    reply = site.get("/v1/models/poet/versions/2")
+    assert reply.json["model_version_status"] == versions[1:]
+
+
+def test_status_of_a_failed_version(site):
+    """A failed version is at its end, with its error; the other one is ready."""
+    site.catalog.begin("poet", 11)
+    site.catalog.fail("poet", 11, "no such layer")
+    failed = {
+        "version": "11",
+        "state": "END",
+        "status": {"error_code": "INTERNAL", "error_message": "no such layer"},
+    }
+    answer = site.get("/v1/models/poet").json
+    assert answer["ready"] is True
+    assert answer["model_version_status"][0] == failed
+    reply = site.get("/v1/models/poet/versions/11")
+    assert reply.status_code == 200
+    assert reply.json == {
+        "name": "poet",
+        "ready": False,
+        "model_version_status": [failed],
+    }
+
+
+def test_status_of_a_model_that_is_not_ready(site):
+    """A model without any version is a 503, to KServe too, and one that loads a 200."""
+    site.catalog.expect("slow")
+    reply = site.get("/v1/models/slow")
+    assert error(reply, 503) == "model 'slow': is loading"
+    assert reply.headers["Retry-After"] == "1"
+    site.catalog.begin("slow", 1)
+    reply = site.get("/v1/models/slow")
+    assert reply.status_code == 200
+    (version,) = reply.json["model_version_status"]
+    assert version == {"version": "1", "state": "LOADING", "status": OK}
+    assert site.get("/v1/models/slow/versions/1").status_code == 200
+
+
+def test_status_of_what_is_unknown(site):
+    """An unknown model, and an unknown version, are 404s of their own."""
+    text = error(site.get("/v1/models/nope"), 404)
+    assert text == "Could not find any versions of model nope"
+    text = error(site.get("/v1/models/poet/versions/7"), 404)
+    assert text == "Could not find version 7 of model poet"
+
+
+def test_all_models(site):
+    """KServe lists all models, those that are not ready too."""
+    site.catalog.expect("slow")
+    assert site.get("/v1/models").json == {"models": ["poet", "slow"]}
+
+
+def test_alive(site):
+    """KServe's client asks / whether the server lives."""
+    assert site.get("/").json == {"status": "alive"}
+
+
+# Metadata.
+
+
+def _tensor(name, dtype, *sizes):
+    return {
+        "dtype": dtype,
+        "tensor_shape": {
+            "dim": [{"size": size, "name": ""} for size in sizes],
+            "unknown_rank": False,
+        },
+        "name": name,
+    }
+
+
+@pytest.mark.parametrize(
+    ("rest", "version"), [("", "10"), ("/versions/2", "2"), ("/labels/old", "2")]
+)
+def test_metadata(site, rest, version):
+    """Metadata has all signatures of a version; a free size is -1, all as strings."""
+    reply = site.get(f"/v1/models/poet{rest}/metadata")
+    assert reply.status_code == 200
+    spec = {"name": "poet", "signature_name": "", "version": version}
+    assert reply.json["model_spec"] == spec
+    signatures = reply.json["metadata"]["signature_def"]["signature_def"]
+    assert list(signatures) == ["serving_default", "loud", "half"]
+    assert signatures["serving_default"] == {
+        "inputs": {
+            "point": _tensor("serving_default_point:0", "DT_FLOAT", "-1", "2"),
+            "word": _tensor("serving_default_word:0", "DT_STRING", "-1"),
+        },
+        "outputs": {
+            "sum": _tensor("serving_default_sum:0", "DT_FLOAT", "-1"),
+            "text": _tensor("serving_default_text:0", "DT_STRING", "-1"),
+            "raw_bytes": _tensor("serving_default_raw_bytes:0", "DT_STRING", "-1"),
+        },
+        "method_name": "tensorflow/serving/predict",
+    }
+    loud = signatures["loud"]["inputs"]["word"]
+    assert loud == _tensor("loud_word:0", "DT_STRING", "-1", "-1")
+    assert signatures["half"]["inputs"]["x"]["dtype"] == "DT_HALF"
+    assert signatures["half"]["outputs"]["y"]["dtype"] == "DT_DOUBLE"
+
+
+@pytest.mark.parametrize(
+    ("dtype", "name"),
+    [("i1", "DT_INT8"), ("u8", "DT_UINT64"), ("?", "DT_BOOL"), ("c8", "DT_COMPLEX64")],
+)
+def test_dtype_names(site, monkeypatch, dtype, name):
+    """Each dtype has TensorFlow's name."""
+    spec = TensorSpec("x", np.dtype(dtype), ())
+    monkeypatch.setattr(Poet, "signatures", {"s": Signature((spec,), (spec,))})
+    site.serve("typed", 1)
+    answer = site.get("/v1/models/typed/metadata").json
+    signature = answer["metadata"]["signature_def"]["signature_def"]["s"]
+    assert signature["inputs"]["x"]["dtype"] == name
+
+
+# Compressed bodies.
+
+BODY = json.dumps({"instances": [ROW]}).encode()
+
+
+@pytest.mark.parametrize(
+    ("encoding", "body"),
+    [
+        ("gzip", gzip.compress(BODY, mtime=0)),
+        (" GZIP", gzip.compress(BODY, mtime=0)),
+        ("x-gzip", gzip.compress(BODY, mtime=0)),
+        (
+            "gzip",
+            gzip.compress(BODY[:9]) + gzip.compress(b"") + gzip.compress(BODY[9:]),
+        ),
+        ("gzip", gzip.compress(BODY) + gzip.compress(b"") * 9),
+        ("deflate", zlib.compress(BODY)),
+        ("identity", BODY),
+        ("", BODY),
+    ],
+    ids=[
+        *("gzip", "in capitals", "x-gzip", "in members", "members behind"),
+        *("deflate", "identity", "none"),
+    ],
+)
+def test_a_compressed_body(site, encoding, body):
+    """A body that comes compressed is unpacked."""
+    headers = {"Content-Encoding": encoding}
+    reply = site.post("/v1/models/poet:predict", data=body, headers=headers)
+    assert version_of(reply) == "10"
+
+
+@pytest.mark.parametrize(
+    ("encoding", "body", "status", "text"),
+    [
+        ("gzip", BODY, 400, "the body is not gzip: Error -3"),
+        ("gzip", zlib.compress(BODY), 400, "the body is not gzip: Error -3"),
+        (
+            "deflate",
+            gzip.compress(BODY, mtime=0),
+            400,
+            "the body is not deflate: Error -3",
+        ),
+        (
+            "gzip",
+            gzip.compress(BODY, mtime=0)[:-1],
+            400,
+            "the body is not gzip: it is cut off",
+        ),
+        (
+            "gzip",
+            gzip.compress(BODY, mtime=0) + b"x",
+            400,
+            "something follows the gzip data",
+        ),
+        (
+            "gzip",
+            gzip.compress(BODY, mtime=0) + gzip.compress(b"", mtime=0)[:-1],
+            400,
+            "the body is not gzip: it is cut off",
+        ),
+        (
+            "gzip",
+            gzip.compress(BODY, mtime=0) + b"\x1f\x8bxx",
+            400,
+            "the body is not gzip: Error -3",
+        ),
+        (
+            "deflate",
+            zlib.compress(BODY) + gzip.compress(b""),
+            400,
+            "something follows the deflate data",
+        ),
+        (
+            "gzip",
+            gzip.compress(bytes(LIMIT)) + gzip.compress(b"x"),
+            413,
+            f"the body is larger than {LIMIT} bytes when unpacked",
+        ),
+        (
+            "gzip",
+            gzip.compress(bytes(LIMIT + 1)),
+            413,
+            f"the body is larger than {LIMIT} bytes when unpacked",
+        ),
+        ("gzip", gzip.compress(bytes(LIMIT)), 400, "JSON Parse error: "),
+        ("gzip", bytes(LIMIT + 1), 413, f"the body is larger than {LIMIT} bytes"),
+        ("br", BODY, 501, "Content-Encoding: 'br' is not known here"),
+        ("gzip, gzip", BODY, 501, "Content-Encoding: 'gzip, gzip' is not known"),
+    ],
+    ids=[
+        *("plain", "zlib as gzip", "gzip as zlib", "cut off", "more behind"),
+        *("member cut off", "no member", "more behind zlib", "two halves of a bomb"),
+        *("a bomb", "as large as may be", "large before", "unknown", "twice"),
+    ],
+)
+def test_a_bad_compressed_body(site, encoding, body, status, text):
+    """What is not as its Content-Encoding says is refused; a bomb is a 413."""
+    headers = {"Content-Encoding": encoding}
+    reply = site.post("/v1/models/poet:predict", data=body, headers=headers)
+    assert error(reply, status).startswith(text)
+    if status == 501:
+        assert reply.headers["Accept-Encoding"] == "gzip, deflate"
+
+
+# CloudEvents.
+
+EVENT = {"specversion": "1.0", "id": "1", "source": "here", "type": "ask"}
+STRUCTURED = "application/cloudevents+json"
+SUM = {"signature_name": "half", "instances": [3]}
+
+
+def test_a_binary_event(site):
+    """Attributes in headers are answered by attributes in headers."""
+    site.serve("a b", 1)
+    headers = {f"ce-{name}": value for name, value in EVENT.items()}
+    reply = site.post("/v1/models/a%20b:predict", SUM, headers=headers)
+    assert reply.json == {"predictions": [1.5]}
+    assert reply.mimetype == "application/json"
+    assert reply.headers["ce-specversion"] == "1.0"
+    assert reply.headers["ce-source"] == "io.kserve.inference.a%20b"
+    assert reply.headers["ce-type"] == "io.kserve.inference.response"
+    assert reply.headers["ce-id"] != "1"
+
+
+def test_headers_that_are_no_event(site):
+    """Without all of its attributes a request is no event."""
+    headers = {"ce-id": "1", "ce-source": "here"}
+    reply = site.post("/v1/models/poet:predict", headers=headers)
+    assert not [name for name, _ in reply.headers if name.lower().startswith("ce-")]
+
+
+@pytest.mark.parametrize(
+    "data",
+    [
+        {"data": SUM},
+        {"data_base64": "eyJzaWduYXR1cmVfbmFtZSI6ICJoYWxmIiwgImluc3RhbmNlcyI6IFszXX0="},
+    ],
+    ids=["data", "base64"],
+)
+def test_a_structured_event(site, data):
+    """An event as the body is answered by an event as the body."""
+    event = EVENT | data
+    reply = site.post("/v1/models/poet:predict", event, content_type=STRUCTURED)
+    assert reply.status_code == 200
+    assert reply.content_type == STRUCTURED
+    answer = reply.json
+    assert answer.pop("id") != "1"
+    assert answer.pop("time")
+    assert answer == {
+        "specversion": "1.0",
+        "source": "io.kserve.inference.poet",
+        "type": "io.kserve.inference.response",
+        "datacontenttype": "application/json",
+        "data": {"predictions": [1.5]},
+    }
+
+
+@pytest.mark.parametrize(
+    ("event", "text"),
+    [
+        ([1], "expected a JSON object: a CloudEvent"),
+        (EVENT, "the CloudEvent has no 'data'"),
+        ({**EVENT, "data_base64": "?"}, "the CloudEvent's data_base64: "),
+        ({"data": SUM}, "the CloudEvent has no 'specversion' that is a string"),
+        ({**EVENT, "id": 1}, "the CloudEvent has no 'id' that is a string"),
+        ({**EVENT, "data": [1]}, "expected a JSON object"),
+    ],
+)
+def test_a_bad_event(site, event, text):
+    """An event that is none is a 400 that says what it lacks."""
+    reply = site.post("/v1/models/poet:predict", event, content_type=STRUCTURED)
+    assert error(reply, 400).startswith(text)
+
+
+# What is counted, and keys.
+
+
+def test_only_predictions_are_counted(site, monkeypatch):
+    """A prediction is counted, a failed one too; a look at a model is not."""
+    unknown = []
+    monkeypatch.setattr(
+        "app.api.application.telemetry.request_without_model",
+        lambda status, _: unknown.append(status),
+    )
+    site.post("/v1/models/poet:predict")
+    site.post("/v1/models/poet:predict", [1])
+    site.post("/v1/models/poet:classify")
+    site.post("/v1/models/nope:predict")
+    for path in ("", "/poet", "/poet/metadata", "/nope", "/poet/versions/x"):
+        site.get(f"/v1/models{path}")
+    site.get("/v1/models/poet:predict")
+    assert site.notes.requests == [200, 400]
+    assert unknown == [404]
+
+
+def test_keys():
+    """With keys set every route of V1 wants one, before anything is looked at."""
+    site = Site(keys=("key",))
+    for path in ("/v1/models", "/v1/models/poet", "/v1/x"):
+        assert site.get(path).status_code == 401
+    assert site.post("/v1/models/poet:predict").status_code == 401
+    assert site.get("/").status_code == 200
+    headers = {"Authorization": "Bearer key"}
+    assert site.post("/v1/models/poet:predict", headers=headers).status_code == 200

@@ -1,0 +1,74 @@
+"""Whether a model takes the pictures that its basket.toml promises."""
+
+from types import SimpleNamespace
+
+import numpy as np
+import pytest
+
+from app.engines.base import Signature, TensorSpec
+from app.errors import ModelLoadError
+from app.repository.image_fit import check_image_fit
+from app.settings.image_config import ImageClass, ImageConfig
+
+NAMES = tuple(ImageClass(str(place), str(place)) for place in range(3))
+
+
+def spec(dtype, *shape):
+    return TensorSpec("x", np.dtype(dtype), shape)
+
+
+def check(inputs, outputs, scale="none", classes=NAMES, name="serving_default"):
+    signature = Signature(tuple(inputs), tuple(outputs))
+    config = ImageConfig((4, 5), "RGB", scale, "nearest", classes)
+    check_image_fit(config, SimpleNamespace(signatures={name: signature}))
+
+
+SCORES = [spec("f4", 3)]
+
+
+@pytest.mark.parametrize(
+    ("given", "scale"),
+    [
+        (spec("f4", 4, 5, 3), "imagenet"),
+        (spec("f2", None, None, 3), "0..1"),
+        (spec("u1", 4, 5, 3), "none"),
+        (spec("i4", 4, None, 3), "none"),
+        (spec("f4", 4, 5, 3), "none"),
+    ],
+)
+def test_what_fits_is_fine(given, scale):
+    """Pixels of the right shape, and of a dtype that holds them, are taken."""
+    check([given], SCORES, scale)
+
+
+def test_without_classes_any_output_is_fine():
+    """Only names of classes have to match the output."""
+    check([spec("f4", 4, 5, 3)], [spec("f4", 7, 7), spec("f4")], classes=())
+
+
+@pytest.mark.parametrize(
+    ("inputs", "outputs", "scale", "expected"),
+    [
+        ([spec("f4", 4, 5, 3)] * 2, SCORES, "none", "a model with one input"),
+        ([], SCORES, "none", "a model with one input"),
+        ([spec("f4", 5, 4, 3)], SCORES, "none", "makes rows (4, 5, 3), the model"),
+        ([spec("f4", 60)], SCORES, "none", "the model takes (60,)"),
+        ([spec("u1", 4, 5, 3)], SCORES, "0..1", '"0..1" does not make uint8'),
+        ([spec("i1", 4, 5, 3)], SCORES, "none", '"none" does not make int8'),
+        ([spec("?", 4, 5, 3)], SCORES, "none", '"none" does not make bool'),
+        ([spec("O", 4, 5, 3)], SCORES, "none", '"none" does not make object'),
+        ([spec("f4", 4, 5, 3)], [spec("f4", 4)], "none", "has 3 classes, the model"),
+        ([spec("f4", 4, 5, 3)], SCORES * 2, "none", "output is (3,), (3,)"),
+    ],
+)
+def test_what_does_not_fit_is_told(inputs, outputs, scale, expected):
+    """Each way not to fit is an error that names both sides."""
+    with pytest.raises(ModelLoadError) as raised:
+        check(inputs, outputs, scale)
+    assert expected in str(raised.value)
+
+
+def test_a_model_without_the_default_signature_takes_no_pictures():
+    """Pictures go to serving_default, so there must be one."""
+    with pytest.raises(ModelLoadError, match="one input"):
+        check([spec("f4", 4, 5, 3)], SCORES, name="other")

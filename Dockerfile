@@ -11,9 +11,10 @@ ARG DEVICE=cuda
 WORKDIR /basket
 ENV PYTHONUNBUFFERED=1 PYTHONDONTWRITEBYTECODE=1
 
-COPY requirements.txt requirements-cuda.txt ./
+COPY requirements.txt ./
+COPY requirements/cuda.txt requirements/
 RUN case "$DEVICE" in \
-        cuda) file=requirements-cuda.txt ;; \
+        cuda) file=requirements/cuda.txt ;; \
         cpu) file=requirements.txt ;; \
         *) echo "DEVICE is cuda or cpu, not $DEVICE" >&2; exit 1 ;; \
     esac \

@@ -11,7 +11,7 @@ VENV := .venv
 KSERVE_VENV := .venv-kserve
 BIN := $(VENV)/bin
 # A machine with an NVIDIA driver gets TensorFlow with CUDA.
-SERVE_REQUIREMENTS := $(if $(shell command -v nvidia-smi),requirements-cuda.txt,requirements.txt)
+SERVE_REQUIREMENTS := $(if $(shell command -v nvidia-smi),requirements/cuda.txt,requirements.txt)
 PIP_INSTALL = $(BIN)/python -m pip install --quiet --disable-pip-version-check --require-hashes
 
 .PHONY: help serve test bench bench-burst bench-vision soak loadtest lint format digits requirements bench-requirements clean
@@ -81,12 +81,12 @@ $(VENV)/serve.done: $(SERVE_REQUIREMENTS) | $(VENV)/bin/python
 	@touch $@
 
 # On top of what serving needs, so that tests and benches use a GPU that is there.
-$(VENV)/dev.done: requirements-dev.txt | $(VENV)/serve.done
+$(VENV)/dev.done: requirements/dev.txt | $(VENV)/serve.done
 	@echo "Installing $< ..."
 	@$(PIP_INSTALL) -r $<
 	@touch $@
 
-$(KSERVE_VENV)/done: requirements-kserve.txt | $(VENV)/bin/python
+$(KSERVE_VENV)/done: requirements/kserve.txt | $(VENV)/bin/python
 	@echo "Installing $< into $(KSERVE_VENV) (half a minute) ..."
 	@$(BIN)/python -m venv $(KSERVE_VENV)
 	@$(KSERVE_VENV)/bin/python -m pip install --quiet --disable-pip-version-check \
@@ -99,9 +99,9 @@ BESIDE := $(SERVE) --constraint requirements.txt --extra
 
 requirements: $(VENV)/bin/python
 	$(BIN)/python -m pip install --quiet uv
-	for set in "$(SERVE):" "$(BESIDE) cuda:-cuda" "$(BESIDE) load:-load" \
-			"$(BESIDE) openvino:-openvino" "$(BESIDE) jax:-jax" \
-			"$(BESIDE) dev:-dev" "--group kserve:-kserve"; do \
+	for set in "$(SERVE):" "$(BESIDE) cuda:/cuda" "$(BESIDE) load:/load" \
+			"$(BESIDE) openvino:/openvino" "$(BESIDE) jax:/jax" \
+			"$(BESIDE) dev:/dev" "--group kserve:/kserve"; do \
 		UV_CUSTOM_COMPILE_COMMAND="make requirements" $(BIN)/uv pip compile $${set%%:*} \
 			--quiet --upgrade --generate-hashes --no-emit-index-url --no-emit-find-links \
 			--python-version 3.11 --python-platform x86_64-manylinux_2_28 \

@@ -77,7 +77,7 @@ def engine(text: str) -> str:
     if word != "tensorflow" and find_spec(word) is None:
         raise ValueError(
             f"{word} is not installed: pip install --require-hashes -r "
-            f"requirements-{word}.txt"
+            f"requirements/{word}.txt"
         )
     return word
 

@@ -125,19 +125,19 @@ def test_what_the_image_copies_is_there():
         assert any(Path(path).match(line[1:]) for line in let_through if line[0] == "!")
 
 
-@pytest.mark.parametrize("other", ["-cuda", "-dev"])
+@pytest.mark.parametrize("other", ["cuda", "dev"])
 def test_what_make_installs_one_after_the_other_agrees(other):
     """What is installed beside requirements.txt wants the same versions of all."""
     pins = dict(PIN.findall((ROOT / "requirements.txt").read_text()))
     assert "tensorflow" in pins
-    beside = dict(PIN.findall((ROOT / f"requirements{other}.txt").read_text()))
+    beside = dict(PIN.findall((ROOT / f"requirements/{other}.txt").read_text()))
     assert beside | pins == beside
 
 
 def test_the_tools_agree_with_cuda():
     """The tools are installed on top of TensorFlow with CUDA where there is a GPU."""
     cuda, tools = (
-        dict(PIN.findall((ROOT / f"requirements-{name}.txt").read_text()))
+        dict(PIN.findall((ROOT / f"requirements/{name}.txt").read_text()))
         for name in ("cuda", "dev")
     )
     assert tools | {name: cuda[name] for name in cuda.keys() & tools.keys()} == tools

@@ -13,11 +13,11 @@ from tests.support.server import ROOT
 
 pytestmark = [
     pytest.mark.skipif(
-        find_spec("jax") is None, reason="jax is not installed: requirements-jax.txt"
+        find_spec("jax") is None, reason="jax is not installed: requirements/jax.txt"
     ),
     pytest.mark.skipif(
         find_spec("matplotlib") is None,
-        reason="matplotlib is not installed: requirements-load.txt",
+        reason="matplotlib is not installed: requirements/load.txt",
     ),
 ]
 # Python runs this first. As if TensorFlow were not installed.

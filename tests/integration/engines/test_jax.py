@@ -20,7 +20,7 @@ from tests.support.server import ROOT, serving
 
 pytestmark = [
     pytest.mark.skipif(
-        find_spec("jax") is None, reason="jax is not installed: requirements-jax.txt"
+        find_spec("jax") is None, reason="jax is not installed: requirements/jax.txt"
     ),
     pytest.mark.keras,
     # TensorFlow and Keras warn of their own ageing parts.

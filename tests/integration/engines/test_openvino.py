@@ -16,7 +16,7 @@ from tests.support.server import ROOT, serving
 pytestmark = [
     pytest.mark.skipif(
         find_spec("openvino") is None,
-        reason="openvino is not installed: requirements-openvino.txt",
+        reason="openvino is not installed: requirements/openvino.txt",
     ),
     pytest.mark.keras,
     # TensorFlow and Keras warn of their own ageing parts.

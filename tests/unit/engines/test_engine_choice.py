@@ -121,9 +121,9 @@ def test_an_engine_that_is_not_installed(monkeypatch, engine):
         Settings.from_environment({"BASKET_ENGINE": engine})
     assert str(raised.value) == (
         f"BASKET_ENGINE='{engine}': {engine} is not installed: "
-        f"pip install --require-hashes -r requirements-{engine}.txt"
+        f"pip install --require-hashes -r requirements/{engine}.txt"
     )
-    assert (Path(__file__).parents[3] / f"requirements-{engine}.txt").is_file()
+    assert (Path(__file__).parents[3] / f"requirements/{engine}.txt").is_file()
 
 
 @pytest.mark.parametrize("engine", ["tensorflow", "jax", "openvino"])

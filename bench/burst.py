@@ -13,8 +13,8 @@ import time
 from http import HTTPStatus
 from pathlib import Path
 
-from tests.support.clients import Client, in_parallel
-from tests.support.server import metric_sum, serving, simulated_models
+from testing.clients import Client, in_parallel
+from testing.server import metric_sum, serving, simulated_models
 
 _CLIENTS = 20
 _ROUNDS = 5

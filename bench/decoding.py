@@ -22,7 +22,7 @@ from app.codec import images
 from app.engines.base import TensorSpec
 from app.settings.image_config import ImageConfig
 from bench.environments import python_with
-from tests.support.pictures import picture, saved
+from testing.pictures import picture, saved
 
 _SIZES = ((320, 240), (1024, 768), (4000, 3000))
 _CONFIG = ImageConfig((96, 96), "RGB", "-1..1", "nearest", ())

@@ -81,7 +81,7 @@ _MAKE = f"""
 import sys
 import numpy as np
 from app.engines.tensorflow.keras_file import keras
-from tests.support.keras_models import tell_apart
+from testing.keras_models import tell_apart
 model = keras.applications.MobileNetV2(({_SIDE}, {_SIDE}, 3), weights=None)
 rows = np.random.default_rng(0).random((8, {_SIDE}, {_SIDE}, 3), np.float32)
 tell_apart(keras, model, rows)

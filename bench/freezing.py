@@ -15,7 +15,7 @@ from app.engines.tensorflow.folding import folded
 from app.engines.tensorflow.freezing import convert_variables_to_constants_v2
 from app.engines.tensorflow.keras_file import keras, serving_function
 from bench.by_turns import Way, print_table
-from tests.support.keras_models import tell_apart
+from testing.keras_models import tell_apart
 
 _SIDE = 96
 _ROWS = (1, 8, 32, 64)

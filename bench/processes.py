@@ -9,7 +9,7 @@ import tempfile
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 
-from tests.support.server import wait_until
+from testing.server import wait_until
 
 _READY_WITHIN_S = 180
 _END_WITHIN_S = 10

@@ -3,7 +3,7 @@
 import datetime
 from pathlib import Path
 
-from tests.support.server import ROOT
+from testing.server import ROOT
 
 
 def today() -> str:

@@ -22,7 +22,7 @@ from http import HTTPStatus
 from pathlib import Path
 
 from bench.wrk import Seen, drive
-from tests.support.server import Server, serving
+from testing.server import Server, serving
 
 _ROUNDS = 3
 _SECONDS = 5

@@ -8,7 +8,7 @@ from pathlib import Path
 
 from bench.fuzz import models
 from bench.fuzz.run import Report, fuzz, senders
-from tests.support.server import serving
+from testing.server import serving
 
 
 def main() -> int:

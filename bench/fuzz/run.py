@@ -17,7 +17,7 @@ from bench.fuzz.exchange import Answer, Connection, NotHttp, Request
 from bench.fuzz.raw import Talk, damaged_request, talks
 from bench.fuzz.shaped import shaped
 from bench.fuzz.watch import GoodClient, SlowClients, Watch
-from tests.support.server import Server
+from testing.server import Server
 
 # How the bad requests are shared out, and how many one round of each makes.
 SHARES = {"described": 0.1, "shaped": 0.5, "raw": 0.4}

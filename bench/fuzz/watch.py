@@ -8,8 +8,8 @@ import time
 
 from bench.fuzz import models
 from bench.fuzz.exchange import Connection, NotHttp
-from tests.support.memory import resident_mib
-from tests.support.server import Server
+from testing.memory import resident_mib
+from testing.server import Server
 
 # Of each worker, in MiB, from the end of the first tenth of the requests on.
 MOST_GROWTH_MIB = 64

@@ -18,7 +18,7 @@ from bench.loadtest import machine
 from bench.loadtest.progress import Progress, about
 from bench.peers.run import PROBLEMS, one_line
 from bench.report_folder import today
-from tests.support.server import ROOT
+from testing.server import ROOT
 
 # 128 plus the number of SIGINT, as shells have it.
 _STOPPED = 130

@@ -17,7 +17,7 @@ from bench.peers.cells import Cell
 from bench.peers.loads import JSON, Clients, Load, Prepared, found_in
 from bench.peers.running import PATH, Running
 from bench.peers.set_ups import Setting, basket
-from tests.support.server import ROOT
+from testing.server import ROOT
 
 _ENGINE = "jax"
 LARGEST = Settings().max_batch_size

@@ -16,7 +16,7 @@ from bench.loadtest.progress import Progress
 from bench.loadtest.run import Plan, Run
 from bench.loadtest.setups import QUICK_USERS, SETUPS, USERS
 from bench.report_folder import new_folder, today
-from tests.support.server import ROOT, simulated_models
+from testing.server import ROOT, simulated_models
 
 # 128 plus the number of SIGINT, as shells have it.
 _STOPPED = 130

@@ -9,7 +9,7 @@ from pathlib import Path
 
 from bench.loadtest.machine import lacks_memory_for
 from bench.loadtest.measurement import Setup
-from tests.support.server import Server, serving, wait_until, workers_in
+from testing.server import Server, serving, wait_until, workers_in
 
 _ASK_WITHIN_S = 5
 

@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import NamedTuple, TypedDict
 
 from bench.loadtest.measurement import Sample
-from tests.support.server import ROOT
+from testing.server import ROOT
 
 # A child that has been told to stop, or whose time is over, ends within this.
 _ENDS_WITHIN_S = 30

@@ -16,7 +16,7 @@ from bench.loadtest.measurement import Campaign, Cell, Setup
 from bench.loadtest.payload import THINK_S, PayloadError, basket_payload
 from bench.loadtest.progress import Progress
 from bench.loadtest.setups import Timing, timing_of
-from tests.support.server import Server, workers_in
+from testing.server import Server, workers_in
 
 # Guesses for the time that is left: to start a server, Locust, and to draw.
 _START_SERVER_S = 3

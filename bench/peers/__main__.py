@@ -25,7 +25,7 @@ from bench.peers.plan import Plan
 from bench.peers.run import Run
 from bench.peers.set_ups import SET_UPS, with_before
 from bench.report_folder import new_folder, today
-from tests.support.server import ROOT
+from testing.server import ROOT
 
 # 128 plus the number of SIGINT, as shells have it.
 _STOPPED = 130

@@ -13,7 +13,7 @@ from pathlib import Path
 import numpy as np
 
 from app.engines.base import DEFAULT_SIGNATURE, Engine
-from tests.support.server import ROOT
+from testing.server import ROOT
 
 _WARM_UP = 3
 

@@ -11,8 +11,8 @@ from bench.peers.loads import Clients, Prepared
 from bench.peers.plan import Timing
 from bench.peers.running import Asker, Running
 from bench.percentile import percentile
-from tests.support.open_loop import Client, client_of
-from tests.support.open_loop_requests import End, Outcome, Request
+from testing.open_loop import Client, client_of
+from testing.open_loop_requests import End, Outcome, Request
 
 _THINK_S = (1.0, 3.0)
 _LOOK_EVERY_S = 0.2

@@ -16,8 +16,8 @@ from PIL import Image
 
 from bench.peers.loads import LOADS, Load, Prepared, found_in
 from bench.vision.set_ups import photographs
-from tests.support.keras_models import tell_apart
-from tests.support.server import ROOT, simulated_models
+from testing.keras_models import tell_apart
+from testing.server import ROOT, simulated_models
 
 _SEED = 8
 _REQUESTS = 16

@@ -13,7 +13,7 @@ from bench import processes
 from bench.environments import python_with
 from bench.peers.loads import JPEG, Prepared
 from bench.peers.running import Running
-from tests.support.server import free_port
+from testing.server import free_port
 
 _APPS = Path(__file__).parent / "apps"
 _REQUIREMENTS = Path(__file__).parent / "requirements"

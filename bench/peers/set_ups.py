@@ -11,7 +11,7 @@ from bench.peers import others
 from bench.peers.loads import Prepared
 from bench.peers.running import Running
 from bench.processes import wait
-from tests.support.server import ROOT, metric_sum, serving
+from testing.server import ROOT, metric_sum, serving
 
 _EVERY = ("tiny", "mnet", "big", "policy", "growth")
 

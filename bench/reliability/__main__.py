@@ -19,7 +19,7 @@ from bench.reliability.overload import overload, sweep
 from bench.reliability.poison import poison
 from bench.reliability.report import Report
 from bench.reliability.soak import soak
-from tests.support.broken import FAULTS, app_with
+from testing.broken import FAULTS, app_with
 
 _SHARES = (0.25, 0.5, 0.75, 1.0, 1.25, 1.5, 2.0, 2.5, 3.0)
 # Each check, and what may be said about its size beside the fault.

@@ -11,7 +11,7 @@ from bench.reliability.set_up import (
     raise_descriptor_limit,
     simulated,
 )
-from tests.support.open_loop_requests import End, Outcome, Request, rows_request
+from testing.open_loop_requests import End, Outcome, Request, rows_request
 
 _TIMEOUT_S = 60.0
 

@@ -15,9 +15,9 @@ from functools import partial
 from bench.reliability.processes import client_ports
 from bench.reliability.report import Report, tally
 from bench.reliability.set_up import GOOD, device, simulated, with_client
-from tests.support.open_loop import Client
-from tests.support.open_loop_requests import End, Outcome, poisson, rows_request
-from tests.support.server import Server
+from testing.open_loop import Client
+from testing.open_loop_requests import End, Outcome, poisson, rows_request
+from testing.server import Server
 
 _WORKERS = 3
 _RATE = 150.0

@@ -20,8 +20,8 @@ from bench.reliability.set_up import (
     simulated,
     with_client,
 )
-from tests.support.open_loop import Client
-from tests.support.open_loop_requests import Outcome, rows_request
+from testing.open_loop import Client
+from testing.open_loop_requests import Outcome, rows_request
 
 _STAY = 20
 _ABANDONED = 'basket_rejected_total{reason="abandoned"}'

@@ -13,8 +13,8 @@ from typing import Any
 from bench.percentile import percentile
 from bench.reliability.report import Report, tally
 from bench.reliability.set_up import CROWDED, GOOD, device, simulated, with_client
-from tests.support.open_loop import Client
-from tests.support.open_loop_requests import Outcome, poisson, rows_request
+from testing.open_loop import Client
+from testing.open_loop_requests import Outcome, poisson, rows_request
 
 _MAX_BATCH_SIZE = 16
 _FLOOD = 10

@@ -4,7 +4,7 @@ import asyncio
 import contextlib
 from collections.abc import AsyncIterator, Mapping
 
-from tests.support.open_loop import Client
+from testing.open_loop import Client
 
 # Seconds from one look to the next.
 _EVERY_S = 0.25

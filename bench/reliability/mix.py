@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from dataclasses import replace
 from http import HTTPStatus
 
-from tests.support.open_loop_requests import (
+from testing.open_loop_requests import (
     End,
     Outcome,
     Request,

@@ -6,8 +6,8 @@ from pathlib import Path
 from bench import wrk
 from bench.reliability.report import Report
 from bench.reliability.set_up import GOOD, device, simulated
-from tests.support.nginx import proxy
-from tests.support.open_loop_requests import rows_request
+from testing.nginx import proxy
+from testing.open_loop_requests import rows_request
 
 _CONNECTIONS = 64
 

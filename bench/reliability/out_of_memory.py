@@ -8,8 +8,8 @@ from itertools import count
 from bench.reliability import metrics
 from bench.reliability.report import Report, tally
 from bench.reliability.set_up import GOOD, device, simulated, with_client
-from tests.support.open_loop import Client
-from tests.support.open_loop_requests import Outcome, Request, rows_request
+from testing.open_loop import Client
+from testing.open_loop_requests import Outcome, Request, rows_request
 
 _MEMORY_ROWS = 20
 _MAX_BATCH_SIZE = 64

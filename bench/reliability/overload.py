@@ -16,8 +16,8 @@ from bench.percentile import percentile
 from bench.reliability import metrics
 from bench.reliability.report import Report, tally
 from bench.reliability.set_up import CROWDED, GOOD, device, simulated, with_client
-from tests.support.open_loop import Client
-from tests.support.open_loop_requests import (
+from testing.open_loop import Client
+from testing.open_loop_requests import (
     Cost,
     End,
     Outcome,
@@ -25,7 +25,7 @@ from tests.support.open_loop_requests import (
     poisson,
     rows_request,
 )
-from tests.support.server import Server
+from testing.server import Server
 
 # What a batch of any size costs, beside 50 ms.
 _ROWS_MS = 128.0

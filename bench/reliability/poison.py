@@ -16,10 +16,10 @@ from pathlib import Path
 from bench.reliability import metrics
 from bench.reliability.report import Report, tally
 from bench.reliability.set_up import GOOD, with_client
-from tests.support import poison_model
-from tests.support.open_loop import Client
-from tests.support.open_loop_requests import Outcome, Request, rows_request
-from tests.support.server import serving
+from testing import poison_model
+from testing.open_loop import Client
+from testing.open_loop_requests import Outcome, Request, rows_request
+from testing.server import serving
 
 _AT_ONCE = 64
 _MARKED = "marked"

@@ -6,7 +6,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path
 
-from tests.support.memory import resident_mib
+from testing.memory import resident_mib
 
 
 @dataclass(frozen=True)

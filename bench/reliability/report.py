@@ -4,7 +4,7 @@ from collections import Counter
 from collections.abc import Iterable
 from dataclasses import dataclass, field
 
-from tests.support.open_loop_requests import Outcome
+from testing.open_loop_requests import Outcome
 
 
 @dataclass(frozen=True)

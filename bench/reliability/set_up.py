@@ -8,8 +8,8 @@ from collections.abc import Awaitable, Callable, Iterator
 from pathlib import Path
 from typing import Any, TypeVar
 
-from tests.support.open_loop import Client, client_of
-from tests.support.server import Server, serving, simulated_models
+from testing.open_loop import Client, client_of
+from testing.server import Server, serving, simulated_models
 
 GOOD = "wsgi:app"
 # Of a Gunicorn that more come to than it can serve.

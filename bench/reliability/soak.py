@@ -20,9 +20,9 @@ from bench.reliability import metrics, mix
 from bench.reliability.processes import Held, held_by
 from bench.reliability.report import Report, tally
 from bench.reliability.set_up import GOOD, device, with_client
-from tests.support.open_loop import Client
-from tests.support.open_loop_requests import Outcome, rows_request
-from tests.support.server import Server, serving, simulated_models
+from testing.open_loop import Client
+from testing.open_loop_requests import Outcome, rows_request
+from testing.server import Server, serving, simulated_models
 
 _WORKERS = 2
 _THREADS = 4

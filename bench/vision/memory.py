@@ -19,7 +19,7 @@ from pathlib import Path
 from bench import wrk
 from bench.vision.set_ups import Server, basket, fetched, photographs
 from bench.vision.wrk import drive, family_mib, load_seconds
-from tests.support.memory import resident_mib
+from testing.memory import resident_mib
 
 _MODEL = "mobilenet_v2"
 _CONNECTIONS = 128

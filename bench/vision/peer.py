@@ -10,7 +10,7 @@ from pathlib import Path
 
 from bench import processes
 from bench.environments import python_with
-from tests.support.server import free_port
+from testing.server import free_port
 
 _REQUIREMENTS = Path(__file__).parents[1] / "peers/requirements/service-streamer.txt"
 _APP = Path(__file__).with_name("service_streamer_app.py")

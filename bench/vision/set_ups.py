@@ -9,8 +9,8 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import NamedTuple
 
-from tests.support.pictures import picture, saved
-from tests.support.server import ROOT, serving
+from testing.pictures import picture, saved
+from testing.server import ROOT, serving
 
 _PICTURES = 20
 _CLASSES = 1000

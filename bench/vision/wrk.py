@@ -8,8 +8,8 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from bench import wrk
-from tests.support.memory import resident_mib
-from tests.support.pictures import form
+from testing.memory import resident_mib
+from testing.pictures import form
 
 _FLAT_AFTER_S = 5
 

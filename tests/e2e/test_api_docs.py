@@ -8,8 +8,8 @@ from werkzeug.exceptions import HTTPException
 
 from app import create_app
 from app.settings import Settings
+from testing.server import serving
 from tests.support.api_page import EXAMPLES, make_models, run
-from tests.support.server import serving
 
 # It stands for a text that nobody can know before.
 ANY_TEXT = "..."

@@ -4,9 +4,9 @@ import pytest
 from selenium.webdriver.common.by import By
 from selenium.webdriver.support.ui import WebDriverWait
 
+from testing.server import serving, simulated_models
 from tests.support.browser import browsing, needs_chromium
 from tests.support.dashboard import dashboard
-from tests.support.server import serving, simulated_models
 
 pytestmark = needs_chromium
 QUICK = {"base_ms": 20, "per_row_ms": 0, "input_shape": [8], "outputs": 8}

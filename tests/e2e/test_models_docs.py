@@ -12,7 +12,7 @@ import pytest
 
 from app.settings import Settings
 from app.settings.model_config import read_model_config
-from tests.support.server import ROOT, serving
+from testing.server import ROOT, serving
 
 PAGE = (ROOT / "docs/models.md").read_text()
 COMMANDS = re.findall(r"^\$ (.*)$", PAGE, re.M)

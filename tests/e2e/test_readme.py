@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.support.server import (
+from testing.server import (
     ROOT,
     Server,
     free_port,

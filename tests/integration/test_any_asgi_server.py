@@ -9,8 +9,8 @@ from contextlib import ExitStack, closing
 
 import pytest
 
-from tests.support.clients import Client, at_once, in_parallel
-from tests.support.server import (
+from testing.clients import Client, at_once, in_parallel
+from testing.server import (
     free_port,
     installed,
     metric_sum,

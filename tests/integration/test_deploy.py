@@ -19,10 +19,9 @@ import numpy as np
 import pytest
 from PIL import Image
 
-from tests.support.model_server import ModelServer, Says
-from tests.support.nginx import NGINX, proxy
-from tests.support.pictures import saved
-from tests.support.server import (
+from testing.nginx import NGINX, proxy
+from testing.pictures import saved
+from testing.server import (
     ROOT,
     Reply,
     free_port,
@@ -30,6 +29,7 @@ from tests.support.server import (
     simulated_models,
     wait_until,
 )
+from tests.support.model_server import ModelServer, Says
 
 with_nginx = pytest.mark.skipif(
     NGINX is None, reason="Debian's package nginx is wanted"

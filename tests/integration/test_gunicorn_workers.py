@@ -7,9 +7,9 @@ from contextlib import ExitStack
 
 import pytest
 
+from testing.clients import Client, in_parallel
+from testing.server import metric_sum, serving, simulated_models
 from tests.support import worker_classes
-from tests.support.clients import Client, in_parallel
-from tests.support.server import metric_sum, serving, simulated_models
 
 SLOW = {"base_ms": 100, "per_row_ms": 0, "input_shape": [4], "outputs": 4}
 BODY = b'{"instances": [[1, 2, 3, 4]]}'

@@ -9,8 +9,8 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 import pytest
 
 from bench.loadtest.locust_child import Job, drive
+from testing.server import ROOT, free_port, serving, simulated_models, wait_until
 from tests.support.dashboard import LOCUST, dashboard
-from tests.support.server import ROOT, free_port, serving, simulated_models, wait_until
 
 QUICK = {"base_ms": 1, "per_row_ms": 0, "input_shape": [8], "outputs": 8}
 

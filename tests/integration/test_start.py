@@ -9,8 +9,8 @@ from pathlib import Path
 import gunicorn
 import pytest
 
+from testing.server import lives, serving, simulated_models, wait_until
 from tests.support import worker_classes
-from tests.support.server import lives, serving, simulated_models, wait_until
 
 QUICK = {"base_ms": 1, "per_row_ms": 0, "input_shape": [2], "outputs": 2}
 ROWS = [[1.0, 2.0]]

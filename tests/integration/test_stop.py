@@ -9,8 +9,8 @@ from contextlib import ExitStack, suppress
 
 import pytest
 
-from tests.support.clients import Client, in_parallel
-from tests.support.server import (
+from testing.clients import Client, in_parallel
+from testing.server import (
     lives,
     metric_sum,
     serving,

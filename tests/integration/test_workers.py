@@ -2,9 +2,9 @@
 
 import pytest
 
+from testing.clients import Client, in_parallel
+from testing.server import metric_sum, serving, simulated_models, wait_for_metric
 from tests.support import worker_classes
-from tests.support.clients import Client, in_parallel
-from tests.support.server import metric_sum, serving, simulated_models, wait_for_metric
 
 QUICK = {"base_ms": 1, "per_row_ms": 0, "input_shape": [8], "outputs": 8}
 

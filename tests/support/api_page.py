@@ -8,7 +8,7 @@ import sys
 from dataclasses import dataclass
 from pathlib import Path
 
-from tests.support.server import ROOT
+from testing.server import ROOT
 
 _PAGE = (ROOT / "docs" / "api.md").read_text()
 _FENCES = re.findall(r"^```(\w+)\n(.*?)^```$", _PAGE, re.M | re.S)

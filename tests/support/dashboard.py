@@ -8,7 +8,7 @@ import urllib.request
 from collections.abc import Iterator
 from pathlib import Path
 
-from tests.support.server import ROOT, free_port, wait_until
+from testing.server import ROOT, free_port, wait_until
 
 LOCUST = str(Path(sys.executable).parent / "locust")
 

@@ -17,7 +17,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from tests.support.server import ROOT, free_port, wait_until
+from testing.server import ROOT, free_port, wait_until
 from tests.support.tls import client_context
 
 CONFIG = ROOT / "tests" / "support" / "front_config.py"

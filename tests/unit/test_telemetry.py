@@ -13,7 +13,7 @@ from prometheus_client.multiprocess import MultiProcessCollector
 from app import telemetry
 from app.prometheus_private import Collector, Pending
 from app.telemetry import STAGES, ModelMetrics
-from tests.support.server import ROOT
+from testing.server import ROOT
 
 MODES = ("single-process", "multiprocess")
 every_mode = pytest.mark.parametrize("mode", MODES)

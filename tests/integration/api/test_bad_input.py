@@ -6,8 +6,8 @@ import socket
 
 import pytest
 
-from tests.support.clients import Client, in_parallel
-from tests.support.server import serving, simulated_models
+from testing.clients import Client, in_parallel
+from testing.server import serving, simulated_models
 
 QUICK = {"base_ms": 5, "per_row_ms": 0, "input_shape": [2, 2], "outputs": 4}
 GOOD = [[1.5, -2.0], [3.0, 4.0]]

@@ -7,8 +7,8 @@ import json
 import select
 import socket
 
-from tests.support.clients import Client, in_parallel
-from tests.support.server import serving, simulated_models
+from testing.clients import Client, in_parallel
+from testing.server import serving, simulated_models
 
 SLOW = {"base_ms": 150, "per_row_ms": 0, "input_shape": [4], "outputs": 4}
 WIDE = {"base_ms": 1, "per_row_ms": 0, "input_shape": [1 << 20], "outputs": 1 << 20}

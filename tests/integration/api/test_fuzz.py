@@ -6,8 +6,8 @@ import pytest
 
 from bench.fuzz import models
 from bench.fuzz.run import fuzz, senders
+from testing.server import serving
 from tests.support.fragile import FAULTS, app_with
-from tests.support.server import serving
 
 SEED = 7
 THREADS = f"--threads={models.THREADS}"

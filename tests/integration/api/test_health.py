@@ -2,7 +2,7 @@
 
 import threading
 
-from tests.support.server import serving, simulated_models, wait_until
+from testing.server import serving, simulated_models, wait_until
 
 # Its largest batch takes far longer than a request may: as if the device hung.
 HANGS = {"base_ms": 0, "per_row_ms": 1500, "input_shape": [2], "outputs": 1}

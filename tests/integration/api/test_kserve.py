@@ -5,7 +5,7 @@ import subprocess
 
 import pytest
 
-from tests.support.server import ROOT, serving, simulated_models
+from testing.server import ROOT, serving, simulated_models
 
 PYTHON = ROOT / ".venv-kserve" / "bin" / "python"
 SCRIPT = ROOT / "tests" / "support" / "kserve_client.py"

@@ -9,7 +9,7 @@ import time
 
 import pytest
 
-from tests.support.server import serving, simulated_models
+from testing.server import serving, simulated_models
 
 QUICK = {"base_ms": 1, "per_row_ms": 0, "input_shape": [2], "outputs": 2}
 BODY = b'{"instances": [[1, 2]]}'

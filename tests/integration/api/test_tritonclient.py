@@ -7,7 +7,7 @@ import pytest
 from tritonclient.http import InferenceServerClient
 from tritonclient.utils import InferenceServerException
 
-from tests.support.server import serving, simulated_models, wait_until
+from testing.server import serving, simulated_models, wait_until
 from tests.support.tensors import inputs_of, outputs_of
 
 pytestmark = [

@@ -8,9 +8,9 @@ import socket
 
 import pytest
 
+from testing.clients import in_parallel
+from testing.server import Reply, metric_sum, serving, simulated_models
 from tests.support.api_page import make_models
-from tests.support.clients import in_parallel
-from tests.support.server import Reply, metric_sum, serving, simulated_models
 
 ECHO = {"base_ms": 0, "input_shape": [3], "outputs": 2}
 PRICES = {"prices": [1, 2.5, 3], "customer": "Ann"}

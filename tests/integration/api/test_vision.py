@@ -18,10 +18,10 @@ from app.engines import open_engine
 from app.engines.base import TensorSpec
 from app.settings import Settings
 from app.settings.image_config import ImageConfig
+from testing.keras_models import tell_apart
+from testing.pictures import colours, form, picture, saved
+from testing.server import ROOT, serving
 from tests.support.commands import run_models
-from tests.support.keras_models import tell_apart
-from tests.support.pictures import colours, form, picture, saved
-from tests.support.server import ROOT, serving
 
 pytestmark = [
     pytest.mark.keras,

@@ -3,8 +3,8 @@
 import numpy as np
 import pytest
 
-from tests.support.clients import Client, at_once, in_parallel
-from tests.support.server import metric_sum, serving, simulated_models, wait_until
+from testing.clients import Client, at_once, in_parallel
+from testing.server import metric_sum, serving, simulated_models, wait_until
 
 SLOW = {"base_ms": 300, "per_row_ms": 0, "input_shape": [64], "outputs": 10}
 QUICK = {"base_ms": 1, "per_row_ms": 0, "input_shape": [8], "outputs": 8}

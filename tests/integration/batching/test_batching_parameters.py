@@ -6,7 +6,7 @@ import signal
 
 import pytest
 
-from tests.support.server import metric_sum, serving, simulated_models, wait_until
+from testing.server import metric_sum, serving, simulated_models, wait_until
 
 STEADY = {"base_ms": 0, "per_row_ms": 20, "input_shape": [2], "outputs": 2}
 FILE = """

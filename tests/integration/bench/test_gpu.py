@@ -9,7 +9,7 @@ from importlib.util import find_spec
 import pytest
 
 from bench.gpu.plan import QUICK
-from tests.support.server import ROOT
+from testing.server import ROOT
 
 pytestmark = [
     pytest.mark.skipif(

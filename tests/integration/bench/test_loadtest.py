@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.support.server import ROOT
+from testing.server import ROOT
 
 
 @contextlib.contextmanager

@@ -14,7 +14,7 @@ from bench.reliability.overload import peak_and_twice
 from bench.reliability.poison import poison
 from bench.reliability.report import tally
 from bench.reliability.set_up import GOOD
-from tests.support.broken import app_with
+from testing.broken import app_with
 
 # Rows: few, so that HTTP is never what takes the time.
 BATCH = 16

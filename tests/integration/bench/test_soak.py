@@ -3,7 +3,7 @@
 import pytest
 
 from bench.reliability.soak import soak
-from tests.support.broken import app_with
+from testing.broken import app_with
 
 
 def broken(report):

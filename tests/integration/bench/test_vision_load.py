@@ -9,9 +9,9 @@ import pytest
 from PIL import Image
 
 from bench.vision.wrk import drive
-from tests.support.clients import in_parallel
-from tests.support.pictures import form, picture, saved
-from tests.support.server import serving, simulated_models
+from testing.clients import in_parallel
+from testing.pictures import form, picture, saved
+from testing.server import serving, simulated_models
 
 CONNECTIONS = 128
 ROWS_THAT_FIT = 64

@@ -2,8 +2,8 @@
 
 import pytest
 
+from testing.server import ROOT
 from tests.support.commands import run_models
-from tests.support.server import ROOT
 
 pytestmark = [
     pytest.mark.keras,

@@ -5,7 +5,7 @@ import subprocess
 import sys
 from pathlib import Path
 
-from tests.support.server import ROOT, wait_until
+from testing.server import ROOT, wait_until
 
 FLASK, GUNICORN = (Path(sys.executable).parent / each for each in ("flask", "gunicorn"))
 

@@ -6,8 +6,8 @@ import pytest
 from app.engines import open_engine
 from app.engines.base import DEFAULT_SIGNATURE
 from app.settings import Settings
+from testing.server import ROOT
 from tests.support.commands import run_models
-from tests.support.server import ROOT
 
 pytestmark = [
     pytest.mark.keras,

@@ -9,8 +9,8 @@ import pytest
 from app.commands import quantize
 from app.engines import open_engine
 from app.settings import Settings
+from testing.server import ROOT, serving
 from tests.support.commands import run_models
-from tests.support.server import ROOT, serving
 
 pytestmark = [
     pytest.mark.keras,

@@ -6,7 +6,7 @@ import os
 import numpy as np
 import pytest
 
-from tests.support.memory import resident_mib
+from testing.memory import resident_mib
 
 pytestmark = [
     pytest.mark.keras,

@@ -10,13 +10,13 @@ import numpy as np
 import pytest
 
 from app.settings import Settings
-from tests.support.keras_models import (
+from testing.keras_models import (
     save_several,
     small_convolutions,
     tell_apart,
 )
-from tests.support.pictures import colours
-from tests.support.server import ROOT, serving
+from testing.pictures import colours
+from testing.server import ROOT, serving
 
 pytestmark = [
     pytest.mark.skipif(

@@ -9,9 +9,9 @@ import pytest
 
 from app.errors import ModelFailed
 from app.settings import Settings
-from tests.support.keras_models import save_several, tell_apart
-from tests.support.pictures import colours
-from tests.support.server import ROOT, serving
+from testing.keras_models import save_several, tell_apart
+from testing.pictures import colours
+from testing.server import ROOT, serving
 
 pytestmark = [
     pytest.mark.skipif(

@@ -14,7 +14,7 @@ from app.engines import open_engine
 from app.errors import ModelLoadError, OutOfDeviceMemory
 from app.memory import give_back
 from app.settings import Settings
-from tests.support.memory import resident_mib
+from testing.memory import resident_mib
 
 pytestmark = [
     pytest.mark.keras,

@@ -10,16 +10,16 @@ from pathlib import Path
 
 import pytest
 
-from tests.support.api_page import make_models
-from tests.support.clients import at_once
-from tests.support.model_server import ModelServer, Says, metadata, tensor
-from tests.support.server import (
+from testing.clients import at_once
+from testing.server import (
     ROOT,
     free_port,
     serving,
     simulated_models,
     wait_until,
 )
+from tests.support.api_page import make_models
+from tests.support.model_server import ModelServer, Says, metadata, tensor
 
 SAMPLES = ROOT / "samples"
 SLOW = {"base_ms": 0, "per_row_ms": 20, "input_shape": [2], "outputs": 2}

@@ -9,9 +9,9 @@ from typing import Any
 import numpy as np
 import pytest
 
-from tests.support.clients import Client, in_parallel
-from tests.support.memory import resident_mib
-from tests.support.server import metric_sum, serving, simulated_models, wait_until
+from testing.clients import Client, in_parallel
+from testing.memory import resident_mib
+from testing.server import metric_sum, serving, simulated_models, wait_until
 
 pytestmark = [
     pytest.mark.keras,

@@ -6,8 +6,8 @@ import socket
 
 import pytest
 
+from testing.server import free_port
 from tests.support.front import front, get, post, until
-from tests.support.server import free_port
 
 
 def test_worker_connections_bound_the_accepted_connections():

@@ -7,8 +7,8 @@ import time
 
 import pytest
 
+from testing.server import lives
 from tests.support.front import assert_clean, chunked, front, get, post, request, until
-from tests.support.server import lives
 
 STOPPING = {"error": "the server is stopping"}
 LARGE = 32 << 20

@@ -6,8 +6,8 @@ import signal
 
 import pytest
 
+from testing.server import lives, serving
 from tests.support.front import chunked, front, get, post, request, until
-from tests.support.server import lives, serving
 
 FORMAT = "%(h)s %(r)s %(s)s %(B)s %(D)s %(a)s %({x-id}i)s"
 

@@ -11,10 +11,9 @@ from pathlib import Path
 
 import pytest
 
-from tests.support import worker_classes
-from tests.support.clients import Client, at_once, in_parallel
-from tests.support.memory import resident_mib
-from tests.support.server import (
+from testing.clients import Client, at_once, in_parallel
+from testing.memory import resident_mib
+from testing.server import (
     ROOT,
     lives,
     serving,
@@ -22,6 +21,7 @@ from tests.support.server import (
     wait_for_metric,
     wait_until,
 )
+from tests.support import worker_classes
 
 SLOW = {"base_ms": 300, "per_row_ms": 0, "input_shape": [8], "outputs": 8}
 QUICK = {**SLOW, "base_ms": 1}

@@ -20,10 +20,10 @@ from app.batching.batcher import Batcher
 from app.batching.executor import Executor
 from app.errors import OutOfDeviceMemory, QueueFull
 from app.settings import Settings
+from testing.server import wait_until
 from tests.support.clocks import standing_clock
 from tests.support.engines import Blocks, Echo, Fails, Raises
 from tests.support.exchanges import error, npy_of
-from tests.support.server import wait_until
 
 NPY = "application/x-npy"
 AN_HOUR = 3_600_000_000

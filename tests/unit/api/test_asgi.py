@@ -19,10 +19,10 @@ from app.api.asgi_exchange import AsgiExchange
 from app.engines.simulated import SimulatedEngine
 from app.settings import Settings
 from app.settings.image_config import ImageConfig
+from testing.pictures import picture, saved
 from tests.support.asgi import Call, on_loop, settle
 from tests.support.clocks import standing_clock
 from tests.support.engines import Blocks, Raises
-from tests.support.pictures import picture, saved
 
 LIMIT = 100_000
 TIMEOUT_S = 30

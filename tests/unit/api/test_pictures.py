@@ -11,8 +11,8 @@ import pytest
 from app.codec import classes, rows
 from app.engines.base import DEFAULT_SIGNATURE
 from app.settings.image_config import ImageClass, ImageConfig
+from testing.pictures import colours, form, saved
 from tests.support.exchanges import error
-from tests.support.pictures import colours, form, saved
 from tests.support.signatures import takes
 
 NPY = "application/x-npy"

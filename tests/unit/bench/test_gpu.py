@@ -12,7 +12,7 @@ from bench.gpu.plan import BATCHING, FULL, NAIVE, QUICK
 from bench.gpu.run import Found, Memory
 from bench.peers.cells import Cell
 from bench.peers.loads import Clients
-from tests.support.server import ROOT
+from testing.server import ROOT
 
 GIB = 1 << 30
 ABOUT = page.About("python -m bench.gpu", "2030-01-01", {"GPU": "a card"}, 1000, False)

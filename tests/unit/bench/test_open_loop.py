@@ -5,8 +5,8 @@ import json
 
 import pytest
 
-from tests.support.open_loop import Client
-from tests.support.open_loop_requests import (
+from testing.open_loop import Client
+from testing.open_loop_requests import (
     End,
     even,
     poisson,

@@ -5,7 +5,7 @@ import itertools
 import pytest
 
 from bench.loadtest.setups import QUICK_USERS, SETUPS, USERS, timing_of
-from tests.support.server import workers_in
+from testing.server import workers_in
 
 
 @pytest.mark.parametrize("setup", SETUPS[:2], ids=lambda setup: setup.name)

@@ -17,7 +17,7 @@ from app.codec.memory_budget import MemoryBudget
 from app.engines.base import TensorSpec
 from app.errors import BadInput, TooLarge, Unavailable
 from app.settings.image_config import ImageConfig
-from tests.support.pictures import colours, picture, saved
+from testing.pictures import colours, picture, saved
 
 KINDS = ("JPEG", "PNG", "WEBP", "GIF", "BMP")
 

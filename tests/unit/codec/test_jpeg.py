@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from PIL import Image, UnidentifiedImageError
 
 from app.codec.jpeg import MOST_SCANS, MOST_SEGMENTS, is_bomb, pixels_of_one_scan
-from tests.support.pictures import picture, saved
+from testing.pictures import picture, saved
 
 PLAIN = saved(picture(), "JPEG")
 PIXELS = 37 * 23

@@ -6,7 +6,7 @@ import pytest
 
 from app.codec.memory_budget import MemoryBudget
 from app.errors import Unavailable
-from tests.support.clients import in_parallel
+from testing.clients import in_parallel
 
 _LONG_S = 60
 

@@ -24,7 +24,7 @@ from app.errors import (
     WrongOutputs,
 )
 from app.settings import Settings
-from tests.support.clients import in_parallel
+from testing.clients import in_parallel
 from tests.support.model_server import ModelServer, Says, metadata, tensor
 
 PATIENCE_S = 10

@@ -13,9 +13,9 @@ from app.repository.routing import Routes, Target
 from app.repository.served import ServedModel, State, VersionStatus
 from app.settings import Settings
 from app.settings.model_config import ModelConfig
+from testing.server import wait_until
 from tests.support.engines import Echo
 from tests.support.jobs import Notes, executor
-from tests.support.server import wait_until
 
 PATIENCE_S = 10
 

@@ -25,10 +25,10 @@ from app.run_dir.load_attempts import Attempts
 from app.run_dir.unloaded_models import Unloaded
 from app.settings import Settings
 from app.settings.model_config import ModelConfig
+from testing.server import wait_until
 from tests.support.clocks import standing_clock
 from tests.support.engines import Blocks, Echo
 from tests.support.jobs import Notes, answered, job
-from tests.support.server import wait_until
 
 PATIENCE_S = 10
 CAN_NOT_BE_READ = "its folder can't be read now: File name too long"

@@ -12,7 +12,7 @@ from prometheus_client.mmap_dict import MmapedDict, mmap_key
 from prometheus_client.multiprocess import mark_process_dead
 
 from app.prometheus_private import Collector
-from tests.support.server import ROOT
+from testing.server import ROOT
 
 HERE = os.getpid()
 

@@ -15,7 +15,7 @@ from hypothesis.extra import numpy as numpy_st
 
 from app.shared_model.connection import Connection
 from app.shared_model.frames import Frame, WireError, encode
-from tests.support.server import wait_until
+from testing.server import wait_until
 
 PATIENCE_S = 10
 _DTYPES = st.one_of(

@@ -42,9 +42,9 @@ from app.shared_model.mirror import Mirror
 from app.shared_model.process import ModelProcess
 from app.shared_model.published import PublishedCatalog
 from app.shared_model.remote_runner import RemoteRunner
+from testing.server import wait_until
 from tests.support.engines import Blocks, Echo, Raises
 from tests.support.jobs import Notes, answered, job
-from tests.support.server import wait_until
 
 PATIENCE_S = 10
 

@@ -17,7 +17,7 @@ from pathlib import Path
 from random import SystemRandom
 from typing import Any
 
-ROOT = Path(__file__).parents[2]
+ROOT = Path(__file__).parents[1]
 _READY_WITHIN_S = 240
 # Characters of a server's log that come with what went wrong.
 _TOLD = 4000

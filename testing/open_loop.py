@@ -11,7 +11,7 @@ import re
 import time
 from collections.abc import AsyncIterator, Callable, Iterable
 
-from tests.support.open_loop_requests import End, Outcome, Request
+from testing.open_loop_requests import End, Outcome, Request
 
 # Seconds. A server closes what is idle for long, maybe just when it is used again.
 _KEEP_IDLE_S = 30.0

@@ -1,6 +1,6 @@
 """Write a SavedModel that raises on a marked row and echoes all others.
 
-`python -m tests.support.poison_model FOLDER` writes FOLDER/poison/1. As a process of
+`python -m testing.poison_model FOLDER` writes FOLDER/poison/1. As a process of
 its own, so that who asks for it need not import TensorFlow.
 """
 
@@ -8,7 +8,7 @@ import subprocess
 import sys
 from pathlib import Path
 
-from tests.support.server import ROOT
+from testing.server import ROOT
 
 # A row whose first value is below zero is poison.
 WIDTH = 4
@@ -16,7 +16,7 @@ WIDTH = 4
 
 def write(folder: Path) -> None:
     """Have another process write the model into a model folder."""
-    command = [sys.executable, "-m", "tests.support.poison_model", str(folder)]
+    command = [sys.executable, "-m", "testing.poison_model", str(folder)]
     subprocess.run(command, cwd=ROOT, check=True, capture_output=True)
 
 

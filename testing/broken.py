@@ -1,6 +1,6 @@
 """Basket with a fault in it: what each check of reliability has to catch.
 
-`gunicorn 'tests.support.broken:broken("swaps")'` serves what wsgi.py serves, broken in
+`gunicorn 'testing.broken:broken("swaps")'` serves what wsgi.py serves, broken in
 the way that FAULTS names so.
 """
 
@@ -28,7 +28,7 @@ _EVER_S = 3600.0
 
 def app_with(fault: str) -> str:
     """What Gunicorn is to import for a fault."""
-    return f"tests.support.broken:broken({fault!r})"
+    return f"testing.broken:broken({fault!r})"
 
 
 def _before_each_batch(change: Callable[[Tensors, Tensors], None]) -> None:

@@ -7,7 +7,7 @@ import time
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
-from tests.support.server import Reply
+from testing.server import Reply
 
 
 class Client:

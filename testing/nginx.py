@@ -7,7 +7,7 @@ import subprocess
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 
-from tests.support.server import ROOT, Server, free_port, wait_until
+from testing.server import ROOT, Server, free_port, wait_until
 
 CONFIG = ROOT / "deploy" / "nginx.conf"
 # All that is changed in the file, each once.

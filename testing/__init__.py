@@ -1,0 +1,1 @@
+"""What tests and benches share: servers as processes, HTTP clients, load, pictures."""

@@ -15,8 +15,8 @@ from typing import Any
 from app.api.application import Application
 from app.api.asgi_exchange import AsgiExchange, Receive, Scope
 from app.api.event_loop import EventLoop
-from app.api.exchange import Reply
-from app.api.responses import reply_to
+from app.api.exchange import HttpResponse
+from app.api.responses import error_response
 
 Send = Callable[[Mapping[str, Any]], Awaitable[None]]
 
@@ -64,7 +64,7 @@ class AsgiApplication:
 
     async def _reply(
         self, scope: Scope, exchange: AsgiExchange, loop: EventLoop
-    ) -> Reply:
+    ) -> HttpResponse:
         application, environ = self.application, exchange.environ
         handler = application.find(environ)
         if handler is None:
@@ -73,7 +73,7 @@ class AsgiApplication:
         loop.flush_metrics()
         return reply
 
-    async def _flask(self, scope: Scope, exchange: AsgiExchange) -> Reply:
+    async def _flask(self, scope: Scope, exchange: AsgiExchange) -> HttpResponse:
         """Have Flask answer in a thread, once the body is here."""
         application, environ = self.application, exchange.environ
         reads_only = environ["REQUEST_METHOD"] in _READING
@@ -84,7 +84,7 @@ class AsgiApplication:
                 application.check_key(environ)
                 body = await exchange.body(self._max_body_bytes)
         except Exception as error:
-            return reply_to(error)
+            return error_response(error)
         _complete(environ, scope, body)
         threads = self._reading if reads_only else None
         return await asyncio.get_running_loop().run_in_executor(
@@ -102,7 +102,7 @@ class AsgiApplication:
         await send({"type": "lifespan.shutdown.complete"})
 
 
-def _events(reply: Reply) -> tuple[dict[str, Any], dict[str, Any]]:
+def _events(reply: HttpResponse) -> tuple[dict[str, Any], dict[str, Any]]:
     """Return ASGI's two events for a whole response."""
     headers = [(b"content-type", reply.content_type.encode("latin-1"))]
     has_length = False

@@ -14,15 +14,15 @@ from werkzeug.wrappers import Response
 
 from app import telemetry
 from app.api.environ import Environ
-from app.api.exchange import JSON, Exchange, Reply
-from app.api.responses import reply_to
+from app.api.exchange import JSON, Exchange, HttpResponse
+from app.api.responses import error_response
 from app.coroutines import completed
 from app.errors import BasketError
 
 if TYPE_CHECKING:
     from _typeshed.wsgi import StartResponse
 
-Handler = Callable[[Exchange], Coroutine[Any, Any, Reply]]
+Handler = Callable[[Exchange], Coroutine[Any, Any, HttpResponse]]
 # What answers a POST to a path; None: Flask does.
 Find = Callable[[Environ], Handler | None]
 
@@ -66,19 +66,21 @@ class Application(Flask):
                     return handler
         return None
 
-    def answer_by_flask(self, environ: Environ) -> Reply:
+    def answer_by_flask(self, environ: Environ) -> HttpResponse:
         """The whole answer to any other request."""
         response = Response.from_app(super().wsgi_app, environ, buffered=True)
         kind = response.headers.pop("Content-Type", JSON)
-        return Reply(response.data, kind, response.status_code, list(response.headers))
+        return HttpResponse(
+            response.data, kind, response.status_code, list(response.headers)
+        )
 
-    async def predict(self, handler: Handler, exchange: Exchange) -> Reply:
+    async def predict(self, handler: Handler, exchange: Exchange) -> HttpResponse:
         """Answer a request that predicts, whatever goes wrong."""
         try:
             self.check_key(exchange.environ)
             reply = await handler(exchange)
         except Exception as error:
-            reply = reply_to(error)
+            reply = error_response(error)
             if isinstance(error, BasketError):
                 telemetry.rejected(error.reason)
         _count(exchange, reply.status)

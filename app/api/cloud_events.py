@@ -9,7 +9,7 @@ import uuid
 from datetime import UTC, datetime
 from urllib.parse import quote
 
-from app.api.exchange import JSON, Exchange, Reply
+from app.api.exchange import JSON, Exchange, HttpResponse
 from app.codec import json_text
 from app.errors import BadInput
 
@@ -44,13 +44,13 @@ def unwrap(exchange: Exchange, body: bytes) -> bytes:
             raise BadInput("the CloudEvent's data is nested too deeply") from None
 
 
-def wrap(exchange: Exchange, body: bytes, model_name: str) -> Reply:
+def wrap(exchange: Exchange, body: bytes, model_name: str) -> HttpResponse:
     """A JSON body as an event of the same mode as the request, if that is one."""
     if exchange.mimetype == STRUCTURED:
         event = _attributes(model_name) | {"datacontenttype": JSON}
         start = json_text.dumps(event).removesuffix(b"}")
-        return Reply(start + b',"data":' + body + b"}", STRUCTURED)
-    reply = Reply(body)
+        return HttpResponse(start + b',"data":' + body + b"}", STRUCTURED)
+    reply = HttpResponse(body)
     if all(exchange.header(f"ce-{name}") is not None for name in _REQUIRED):
         attributes = _attributes(model_name).items()
         reply.headers += [(f"ce-{name}", value) for name, value in attributes]

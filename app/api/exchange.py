@@ -32,7 +32,7 @@ _T = TypeVar("_T")
 
 
 @dataclass(slots=True)
-class Reply:
+class HttpResponse:
     """What goes back: a whole body, and headers beside its type and length."""
 
     body: bytes

@@ -11,7 +11,7 @@ from typing import Protocol, TypeVar
 
 from app.api.body import unpack
 from app.api.environ import sharer
-from app.api.exchange import Exchange, Reply
+from app.api.exchange import Exchange, HttpResponse
 from app.api.response_overhead import ResponseOverhead
 from app.batching.job import Answer, Job
 from app.codec import images
@@ -63,8 +63,8 @@ class Inference:
         exchange: Exchange,
         target: Target,
         decode: Callable[[Exchange, bytes, ServedModel], _Decoded],
-        encode: Callable[[Exchange, ServedModel, _Decoded, Tensors], Reply],
-    ) -> Reply:
+        encode: Callable[[Exchange, ServedModel, _Decoded, Tensors], HttpResponse],
+    ) -> HttpResponse:
         """Serve one request.
 
         Raises:

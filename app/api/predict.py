@@ -9,7 +9,7 @@ from werkzeug.http import parse_accept_header
 from app.api import upload
 from app.api.application import Find
 from app.api.environ import client_name, path_of
-from app.api.exchange import Exchange, Reply
+from app.api.exchange import Exchange, HttpResponse
 from app.api.inference import Inference
 from app.codec import classes, images, npy, rows
 from app.engines.base import DEFAULT_SIGNATURE, Tensors
@@ -42,7 +42,7 @@ def declare(app: Flask) -> None:
 def finder(inference: Inference) -> Find:
     """What answers the route."""
 
-    async def answer(exchange: Exchange) -> Reply:
+    async def answer(exchange: Exchange) -> HttpResponse:
         target = Target(client=client_name(exchange.environ))
         return await inference.answer(exchange, target, _decode, _encode)
 
@@ -90,16 +90,18 @@ def _encode(
     model: ServedModel,
     asked: rows.Request | _Pictures,
     outputs: Tensors,
-) -> Reply:
+) -> HttpResponse:
     if _wants_npy(exchange.header("Accept") or ""):
-        return Reply(npy.encode(outputs), npy.CONTENT_TYPE)
+        return HttpResponse(npy.encode(outputs), npy.CONTENT_TYPE)
     if isinstance(asked, rows.Request):
-        return Reply(rows.encode(outputs, columnar=asked.columnar))
+        return HttpResponse(rows.encode(outputs, columnar=asked.columnar))
     config = model.config.image
     if config is not None and config.classes:
         known = config.classes
-        return Reply(classes.encode(outputs, known, asked.top, single=asked.single))
-    return Reply(rows.encode(outputs))
+        return HttpResponse(
+            classes.encode(outputs, known, asked.top, single=asked.single)
+        )
+    return HttpResponse(rows.encode(outputs))
 
 
 def _wants_npy(accept: str) -> bool:

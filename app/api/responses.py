@@ -5,7 +5,7 @@ import logging
 from flask import Flask, Response, request
 from werkzeug.exceptions import HTTPException, MethodNotAllowed, NotFound
 
-from app.api.exchange import JSON, Reply
+from app.api.exchange import JSON, HttpResponse
 from app.codec import compression, json_text
 from app.errors import BasketError, TooSlow, Unauthorized, Unavailable, UnknownEncoding
 
@@ -23,7 +23,7 @@ def install_error_handlers(app: Flask) -> None:
     app.register_error_handler(Exception, _failed)
 
 
-def reply_to(error: Exception) -> Reply:
+def error_response(error: Exception) -> HttpResponse:
     """The answer to a request that failed; a bug is logged, and says no more."""
     if not isinstance(error, BasketError):
         _log.error("unexpected error", exc_info=error)
@@ -46,12 +46,12 @@ def _nothing_at(path: str) -> str:
     return f"there is nothing at {path[:200]}"
 
 
-def _refusal(text: str, status: int) -> Reply:
-    return Reply(json_text.dumps({"error": text}), status=status)
+def _refusal(text: str, status: int) -> HttpResponse:
+    return HttpResponse(json_text.dumps({"error": text}), status=status)
 
 
 def _failed(error: Exception) -> Response:
-    reply = reply_to(error)
+    reply = error_response(error)
     response = Response(reply.body, reply.status, content_type=reply.content_type)
     response.headers.extend(reply.headers)
     return response

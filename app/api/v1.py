@@ -18,7 +18,7 @@ from werkzeug.routing import BaseConverter
 from app.api import cloud_events, v1_answers
 from app.api.application import Find, Handler
 from app.api.environ import Environ, client_name
-from app.api.exchange import Exchange, Reply
+from app.api.exchange import Exchange, HttpResponse
 from app.api.inference import Inference
 from app.api.responses import json_response
 from app.codec import rows
@@ -127,7 +127,7 @@ def _decoded(part: str | None) -> str | None:
 
 async def _predict(
     inference: Inference, found: re.Match[str], exchange: Exchange
-) -> Reply:
+) -> HttpResponse:
     target = _target(found, exchange.environ)
     with _servable_not_found(target):
         return await inference.answer(exchange, target, _decode, _encode)
@@ -182,6 +182,6 @@ def _decode(exchange: Exchange, body: bytes, model: ServedModel) -> rows.Request
 
 def _encode(
     exchange: Exchange, model: ServedModel, asked: rows.Request, outputs: Tensors
-) -> Reply:
+) -> HttpResponse:
     body = rows.encode(outputs, columnar=asked.columnar)
     return cloud_events.wrap(exchange, body, model.name)

@@ -7,7 +7,7 @@ from flask import Blueprint, Flask
 
 from app.api.application import Find, Handler
 from app.api.environ import Environ, client_name, path_of
-from app.api.exchange import Exchange, Reply
+from app.api.exchange import Exchange, HttpResponse
 from app.api.inference import Inference
 from app.api.v2_metadata import health_blueprint, metadata_blueprint
 from app.api.v2_repository import Repository, repository_blueprint
@@ -64,7 +64,7 @@ def finder(inference: Inference) -> Find:
 
 async def _answer(
     inference: Inference, name: str, version: str | None, exchange: Exchange
-) -> Reply:
+) -> HttpResponse:
     number = None if version is None else int(version)
     # WSGI gives bytes as Latin-1.
     name = name.encode("latin-1").decode(errors="replace")
@@ -88,10 +88,10 @@ def _json_size(text: str | None) -> int | None:
 
 def _encode(
     exchange: Exchange, model: ServedModel, asked: tensors.Request, outputs: Tensors
-) -> Reply:
+) -> HttpResponse:
     del exchange
     body, json_size = tensors.encode(model.name, model.version, asked.options, outputs)
     if json_size is None:
-        return Reply(body)
+        return HttpResponse(body)
     size = (_JSON_SIZE, str(json_size))
-    return Reply(body, "application/octet-stream", headers=[size])
+    return HttpResponse(body, "application/octet-stream", headers=[size])

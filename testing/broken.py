@@ -122,7 +122,7 @@ def runs_abandoned() -> None:
     class Stays(Job):
         def __init__(self, *args: Any, **named: Any) -> None:
             super().__init__(*args, **named)
-            self.is_gone = lambda: False
+            self.is_disconnected = lambda: False
 
     _with_jobs(Stays)
 

@@ -1,6 +1,6 @@
 """How long answers take on their way out, learnt from those that went."""
 
-from app.batching.mean_deviation import MeanDeviation
+from app.batching.batch_times import MeanDeviation
 
 # Of the newest answer.
 _WEIGHT = 0.05
@@ -25,7 +25,7 @@ class ResponseOverhead:
         """Learn from one answer."""
         error_s = seconds - self._mean_s
         self._mean_s += _WEIGHT * error_s
-        self._scatter_s.saw(error_s)
+        self._scatter_s.add(error_s)
 
     def reserve_s(self, timeout_s: float) -> float:
         """Of a request's time, the seconds before its end at which rows must be run."""

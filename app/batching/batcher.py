@@ -7,9 +7,9 @@ import time
 
 from app.batching.executor import Executor
 from app.batching.fair_queue import rows_in
+from app.batching.interfaces import Observer
 from app.batching.job import Job, Key
 from app.batching.job_queue import JobQueue
-from app.batching.observer import Observer
 from app.batching.release import Release
 from app.errors import (
     CannotMeetDeadline,

@@ -15,9 +15,9 @@ from app.batching.batch_times import BatchTimes
 from app.batching.circuit_breaker import CircuitBreaker
 from app.batching.execution import checked, compute, padded
 from app.batching.fair_queue import Piece, cut, rows_in
-from app.batching.job import Key, tell
+from app.batching.interfaces import Observer
+from app.batching.job import Key, notify
 from app.batching.model_log import ModelLog
-from app.batching.observer import Observer
 from app.batching.retry_budget import RetryBudget
 from app.engines.base import Engine, Tensors
 from app.errors import BasketError, ModelBroken, ModelFailed, OutOfDeviceMemory
@@ -87,7 +87,7 @@ class Executor:
 
     def expected_s(self, rows: int) -> float:
         """The seconds to expect of a batch of so many rows, filled up; 0: not known."""
-        return self.times.of(padded(rows, self._sizes))
+        return self.times.expected_s(padded(rows, self._sizes))
 
     def execute(self, pieces: Sequence[Piece], *, follows: bool = False) -> None:
         """Run one batch and answer its jobs; raises nothing.
@@ -194,7 +194,7 @@ class Executor:
         self, key: Key, size: int, seconds: float, failure: BasketError | None
     ) -> None:
         if failure is None:
-            self.times.saw(size, seconds)
+            self.times.add(size, seconds)
             moved = self._ceilings.fitted(key, size)
         elif isinstance(failure, OutOfDeviceMemory):
             moved = self._ceilings.overflowed(key, size)
@@ -230,4 +230,4 @@ def _answer(pieces: Sequence[Piece], outputs: Tensors, now: float) -> None:
         if job.add(start, rows, batch_rows, now):
             answered.append(job)
         begin = end
-    tell(answered)
+    notify(answered)

@@ -58,7 +58,7 @@ class Job:
         "deadline",
         "enqueued_at",
         "inputs",
-        "is_gone",
+        "is_disconnected",
         "key",
         "reserve_s",
         "rows",
@@ -72,12 +72,12 @@ class Job:
         self,
         inputs: Tensors,
         deadline: float,
-        is_gone: Callable[[], bool] = lambda: False,
+        is_disconnected: Callable[[], bool] = lambda: False,
         signature_name: str = DEFAULT_SIGNATURE,
         client: str = "",
         reserve_s: float = 0.0,
     ) -> None:
-        """Wrap inputs (rows, *shape); `is_gone` says that the client hung up.
+        """Wrap inputs (rows, *shape); `is_disconnected` says that the client hung up.
 
         Jobs of the same `client` wait for one another; those of others, in turn. For
         the way back to it `reserve_s` are kept before the deadline.
@@ -90,7 +90,7 @@ class Job:
         self.key: Key = (signature_name, tuple(specs))
         self.deadline = deadline
         self.reserve_s = reserve_s
-        self.is_gone = is_gone
+        self.is_disconnected = is_disconnected
         self.enqueued_at = time.monotonic()
         # Whether it failed without ever having stood in a queue.
         self.was_refused = False
@@ -136,7 +136,7 @@ class Job:
         """Seconds from arrival until the first row ran, or until now if none has."""
         return (self._started_at or time.monotonic()) - self.enqueued_at
 
-    def is_told(self) -> bool:
+    def is_done(self) -> bool:
         """Say whether `wait` would not block."""
         return not self._answered.locked()
 
@@ -165,7 +165,7 @@ class Job:
         """Answer with an error, unless there is an answer already."""
         if self._claim.acquire(blocking=False):
             self._error = error
-            tell([self])
+            notify([self])
 
     def drop_if_dead(self, now: float) -> bool:
         """Fail a job that is late or whose client has gone.
@@ -174,12 +174,12 @@ class Job:
         """
         if self.deadline <= now:
             self.fail(Late("the request's deadline passed before its rows were run"))
-        elif not self.is_answered() and self.is_gone():
+        elif not self.is_answered() and self.is_disconnected():
             self.fail(Abandoned("the client closed the connection"))
         return self.is_answered()
 
 
-def tell(jobs: Sequence[Job]) -> None:
+def notify(jobs: Sequence[Job]) -> None:
     """Wake those who wait for answered jobs; an event loop once for all of its own."""
     by_wake: dict[Wake, list[Job]] = {}
     for job in jobs:

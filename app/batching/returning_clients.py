@@ -1,7 +1,6 @@
 """Who comes back: how soon those who were just answered send again."""
 
-from app.batching.batch_times import BatchTimes
-from app.batching.mean_deviation import MeanDeviation
+from app.batching.batch_times import BatchTimes, MeanDeviation
 
 # The share of a batch's rows that come back before the next one ends, on average,
 # where waiting for them is tried.
@@ -59,7 +58,7 @@ class ReturningClients:
 
     def after_s(self, rows: int) -> float:
         """When the last of so many should be back, with the engine idle."""
-        return self._sooner * self._times.of(rows)
+        return self._sooner * self._times.expected_s(rows)
 
     def at_latest_s(self) -> float:
         """When those who were answered last should be back in any case.
@@ -70,7 +69,7 @@ class ReturningClients:
         pace_s = self._last_after_s / self._returned if self._returned else 0.0
         if self.are_nearly_all():
             return self._last_after_s + _LAST_GAPS * pace_s
-        usual_s = self._times.of(self.rows) + self._scatter_s.margin()
+        usual_s = self._times.expected_s(self.rows) + self._scatter_s.margin()
         return max(usual_s, pace_s * self.rows)
 
     def are_nearly_all(self) -> bool:
@@ -86,11 +85,11 @@ class ReturningClients:
             self._sooner += _FORGET * (_SOONER - self._sooner)
         if self.missing():
             return
-        beside_s = self._times.of(self.rows)
+        beside_s = self._times.expected_s(self.rows)
         if beside_s:
-            self._scatter_s.saw(self._last_after_s - beside_s)
+            self._scatter_s.add(self._last_after_s - beside_s)
         if not waited:
-            self._times.saw(self.rows, self._last_after_s)
+            self._times.add(self.rows, self._last_after_s)
         elif beside_s:
             part = min(self._last_after_s / beside_s, 1.0)
             self._sooner += _WEIGHT * (part - self._sooner)

@@ -7,10 +7,9 @@ from pathlib import Path
 from app.batching.batcher import Batcher
 from app.batching.execution import checked
 from app.batching.executor import Executor
+from app.batching.interfaces import Observer, Runner
 from app.batching.model_log import ModelLog
-from app.batching.observer import Observer
 from app.batching.release import release_for
-from app.batching.runner import Runner
 from app.batching.unbatched import Unbatched
 from app.engines import open_engine
 from app.engines.base import Engine, Signature, Tensors

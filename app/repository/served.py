@@ -4,8 +4,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from enum import StrEnum
 
-from app.batching.observer import Observer
-from app.batching.runner import Runner
+from app.batching.interfaces import Observer, Runner
 from app.engines.base import Signature
 from app.errors import BasketError, NotReady, UnknownModel
 from app.repository.routing import Routes

@@ -10,7 +10,7 @@ from collections.abc import Iterator, Mapping
 from contextlib import suppress
 from typing import Any, Protocol, Self
 
-from app.batching.job import Job, tell
+from app.batching.job import Job, notify
 from app.engines.base import Tensors
 from app.errors import Abandoned, BasketError, Late, ModelProcessGone
 from app.shared_model.connection import Connection
@@ -192,7 +192,7 @@ class Channel:
                 continue
             if job is not None:
                 answered.append(job)
-        tell(answered)
+        notify(answered)
 
     def _look_after(self) -> None:
         """Take back what nobody waits for."""

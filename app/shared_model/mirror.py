@@ -7,7 +7,7 @@ from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from typing import Any
 
-from app.batching.observer import Observer
+from app.batching.interfaces import Observer
 from app.errors import ModelProcessGone, SettingsError, Stopping
 from app.repository.catalog import Catalog
 from app.repository.routing import Routes

@@ -118,7 +118,7 @@ class _Remote:
         self._job = job
         self._runner = runner
         self._channel = channel
-        self.is_gone = job.is_gone
+        self.is_gone = job.is_disconnected
 
     def answer(self, frame: Frame) -> Job | None:
         job, meta = self._job, frame.meta

@@ -6,7 +6,7 @@ from contextlib import suppress
 from functools import partial
 from typing import Any, TypeAlias
 
-from app.batching.observer import Observer
+from app.batching.interfaces import Observer
 from app.errors import Stopping
 from app.repository.catalog import Catalog
 from app.settings import Settings

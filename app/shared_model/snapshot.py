@@ -4,8 +4,7 @@ from collections.abc import Mapping
 from dataclasses import asdict, fields, replace
 from typing import Any
 
-from app.batching.observer import Observer
-from app.batching.runner import Runner
+from app.batching.interfaces import Observer, Runner
 from app.engines.base import Signature, TensorSpec
 from app.repository.served import Model, ServedModel
 from app.settings import Settings

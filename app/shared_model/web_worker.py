@@ -9,8 +9,8 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import suppress
 from typing import Any, TypeAlias, cast
 
+from app.batching.interfaces import Runner
 from app.batching.job import Job
-from app.batching.runner import Runner
 from app.errors import BasketError, NotReady
 from app.repository.loader import Loader
 from app.shared_model import failures

@@ -38,7 +38,7 @@ class ClosedLoop:
         think_s: Callable[[random.Random, int, int], float],
     ) -> None:
         self._times = BatchTimes()
-        self._rule = rule(self._times.of)
+        self._rule = rule(self._times.expected_s)
         self._batch_s, self._think_s = batch_s, think_s
         self._chance = random.Random(1)
         self._events: list[tuple[float, int, Callable[..., None], Any]] = []
@@ -82,7 +82,7 @@ class ClosedLoop:
         del self._waiting[:MAX_BATCH_SIZE]
         self._running = True
         took_s = self._batch_s(len(batch))
-        self._times.saw(len(batch), took_s)
+        self._times.add(len(batch), took_s)
         self._at(self._now + took_s, self._finish, batch)
 
     def _finish(self, batch: list[tuple[float, int]]) -> None:

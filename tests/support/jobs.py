@@ -9,9 +9,9 @@ from typing import Any
 import numpy as np
 
 from app.batching.executor import Executor
+from app.batching.interfaces import Observer
 from app.batching.job import Job
 from app.batching.model_log import ModelLog
-from app.batching.observer import Observer
 from app.engines.base import Engine
 
 _PATIENCE_S = 10
@@ -22,14 +22,14 @@ def job(
     width: int = 1,
     dtype: type = np.float32,
     deadline: float | None = None,
-    is_gone: Callable[[], bool] = lambda: False,
+    is_disconnected: Callable[[], bool] = lambda: False,
     client: str = "",
 ) -> Job:
     """One row for each value, `width` times that value."""
     rows = np.repeat(np.array(values, dtype), width).reshape(len(values), width)
     if deadline is None:
         deadline = time.monotonic() + _PATIENCE_S
-    return Job({"input": rows}, deadline, is_gone, client=client)
+    return Job({"input": rows}, deadline, is_disconnected, client=client)
 
 
 def answered(job: Job) -> list[float]:

@@ -440,7 +440,7 @@ def test_a_row_whose_client_went_away_is_never_run(serve):
     engine, gone = Blocks(), threading.Event()
     batcher = serve(engine)
     _submit_and_block(batcher, engine, 0)
-    abandoned = _submit(batcher, 1, is_gone=gone.is_set)
+    abandoned = _submit(batcher, 1, is_disconnected=gone.is_set)
     behind = _submit(batcher, 2)
     gone.set()
     engine.let_go()
@@ -453,7 +453,7 @@ def test_a_client_that_goes_while_its_batch_runs_changes_nothing(serve):
     """A job that runs already when its client hangs up gets its result."""
     engine, gone = Blocks(), threading.Event()
     batcher = serve(engine)
-    one = job(1, is_gone=gone.is_set)
+    one = job(1, is_disconnected=gone.is_set)
     batcher.submit(one)
     engine.wait_until_started()
     gone.set()
@@ -465,7 +465,7 @@ def test_a_queue_of_dead_jobs_is_no_batch(serve):
     """Where all that waited were dead, nothing runs and no batch is counted."""
     engine, notes = Echo(), Notes()
     batcher = serve(engine, observer=notes)
-    dead = _submit(batcher, 1, is_gone=lambda: True)
+    dead = _submit(batcher, 1, is_disconnected=lambda: True)
     batcher.close(10)
     assert isinstance(outcome(dead), Abandoned)
     assert engine.seen() == []
@@ -721,7 +721,7 @@ def test_unbatched_fills_up_to_the_next_allowed_size():
     ("fate", "error"),
     [
         pytest.param({"deadline": 0.0}, Late, id="late"),
-        pytest.param({"is_gone": lambda: True}, Abandoned, id="gone"),
+        pytest.param({"is_disconnected": lambda: True}, Abandoned, id="gone"),
     ],
 )
 def test_unbatched_drops_what_nobody_waits_for(fate, error):
@@ -736,7 +736,7 @@ def test_unbatched_drops_what_nobody_waits_for(fate, error):
 def test_unbatched_drops_the_rest_when_the_client_goes():
     """Without batching a client that goes during the first batch gets no second one."""
     engine = Echo()
-    one = job(*range(8), is_gone=lambda: bool(engine.batches))
+    one = job(*range(8), is_disconnected=lambda: bool(engine.batches))
     _unbatched(engine, sizes=(4,)).submit(one)
     assert isinstance(outcome(one), Abandoned)
     assert engine.seen() == [[0, 1, 2, 3]]
@@ -905,7 +905,7 @@ def test_time_spent_holding_is_not_a_batch_s():
         fake.now += 1
         engine.finish()
     assert engine.begun() is None
-    assert batches.times.of(4) == 1
+    assert batches.times.expected_s(4) == 1
     engine.let_go()
     batcher.close(10)
 

@@ -93,7 +93,9 @@ class Till(RuleBasedStateMachine):
     def submit(self, rows, width, who, gone):
         values = [float(n) for n in itertools.islice(self.numbers, rows)]
         client = Client(values, width, gone=gone)
-        client.job = job(*values, width=width, is_gone=lambda: client.gone, client=who)
+        client.job = job(
+            *values, width=width, is_disconnected=lambda: client.gone, client=who
+        )
         not_run = sum(len(c.values) - len(c.run) for c in self.clients)
         try:
             self.batcher.submit(client.job)

@@ -122,7 +122,7 @@ def test_what_is_not_about_rows_is_not_isolated():
 def test_nobody_is_run_again_who_does_not_wait(fate):
     """A job whose client goes, or whose deadline passes, is in no rerun."""
     engine = Poisoned(1.0)
-    jobs = [job(0), job(1), job(2), job(3, is_gone=lambda: fate == "gone")]
+    jobs = [job(0), job(1), job(2), job(3, is_disconnected=lambda: fate == "gone")]
     if fate == "late":
         jobs[3].deadline = 0.0
     executor(engine, 4).execute([Piece(one, 0, 1) for one in jobs])
@@ -384,7 +384,7 @@ def test_a_batch_that_follows_takes_what_lies_between_too(follows, takes_s):
     for _ in range(60):
         runs.execute([Piece(job(1), 0, 1)], follows=follows)
         fake.now += 1
-    assert runs.times.of(1) == pytest.approx(takes_s, abs=0.1)
+    assert runs.times.expected_s(1) == pytest.approx(takes_s, abs=0.1)
 
 
 def test_a_pause_is_not_a_batch_s():
@@ -395,7 +395,7 @@ def test_a_pause_is_not_a_batch_s():
     for _ in range(2):
         fake.now += 0.5
         runs.execute([Piece(job(1), 0, 1)], follows=True)
-    assert runs.times.of(1) == 0.5
+    assert runs.times.expected_s(1) == 0.5
 
 
 def test_a_batch_takes_as_long_as_what_it_is_filled_up_to():

@@ -133,7 +133,7 @@ def test_what_waits_is_shown_also_where_a_newcomer_is_refused():
     """Rows of dead jobs that a refusal found are shown to be gone."""
     shown = []
     jobs = JobQueue(2, AT_ONCE, show=shown.append)
-    jobs.put_nowait(job(1, is_gone=lambda: True))
+    jobs.put_nowait(job(1, is_disconnected=lambda: True))
     jobs.put_nowait(job(2))
     with pytest.raises(queue.Full):
         jobs.put_nowait(job(3, 4))
@@ -154,7 +154,7 @@ def test_a_job_that_has_begun_does_not_give_way():
 
 def test_dead_jobs_give_way_first():
     """In a full queue jobs that nobody waits for make room before any other does."""
-    gone = job(1, client="gone", is_gone=lambda: True)
+    gone = job(1, client="gone", is_disconnected=lambda: True)
     flood = [job(n, client="flood") for n in range(7)]
     jobs = _queue(gone, *flood)
     jobs.put_nowait(job(1, client="polite"))

@@ -8,7 +8,7 @@ import time
 import numpy as np
 import pytest
 
-from app.batching.job import Job, tell
+from app.batching.job import Job, notify
 from app.errors import Late, ModelFailed, Stopping
 from tests.support.jobs import job
 
@@ -19,7 +19,7 @@ def _outputs(*values):
 
 def _add(one, *part):
     if one.add(*part):
-        tell([one])
+        notify([one])
 
 
 def test_wait_gives_the_outputs_back():
@@ -203,7 +203,7 @@ def test_all_threads_of_a_batch_are_told():
     for value, one in enumerate(jobs):
         assert one.add(0, _outputs(value), 5, 0.0)
     assert answers.empty()
-    tell(jobs)
+    notify(jobs)
     assert sorted(answers.get(timeout=10) for _ in jobs) == [0, 1, 2, 3, 4]
     for thread in threads:
         thread.join()
@@ -225,7 +225,7 @@ def test_who_is_late_gets_an_answer_that_is_about_to_be_told():
     answers = queue.SimpleQueue()
     thread = threading.Thread(target=lambda: answers.put(late.wait()))
     thread.start()
-    tell([late])
+    notify([late])
     assert answers.get(timeout=10).batch_rows == 2
     thread.join()
 
@@ -236,13 +236,13 @@ def test_a_loop_is_woken_once_for_a_batch():
     jobs = [job(value) for value in range(5)]
 
     def wake(told):
-        woken.append([each.is_told() for each in told])
+        woken.append([each.is_done() for each in told])
 
     for value, one in enumerate(jobs):
         one.wake = wake
         assert one.add(0, _outputs(value), 5, 0.0)
-    assert not any(one.is_told() for one in jobs)
-    tell(jobs)
+    assert not any(one.is_done() for one in jobs)
+    notify(jobs)
     assert woken == [[True] * 5]
     assert [one.wait().outputs["output"].item() for one in jobs] == [0, 1, 2, 3, 4]
 
@@ -267,8 +267,8 @@ def test_threads_and_loops_may_share_a_batch():
     for place, one in jobs.items():
         one.wake = wakes["aab b"[place : place + 1].strip()]
         assert one.add(0, _outputs(place), 6, 0.0)
-    tell(list(jobs.values()))
+    notify(list(jobs.values()))
     assert woken == {"a": [[jobs[0], jobs[1]]], "b": [[jobs[2], jobs[4]]]}
-    assert all(one.is_told() for one in jobs.values())
+    assert all(one.is_done() for one in jobs.values())
     for place in (3, 5):
         assert jobs[place].wait().outputs["output"].item() == place

@@ -282,9 +282,9 @@ def test_nothing_follows_a_batch_of_dead_jobs(jobs, fake):
         _put(jobs, 1)
         jobs.take(FOUR)
         if wait:
-            fake.at(1001.0, lambda: _put(jobs, 2, is_gone=lambda: True))
+            fake.at(1001.0, lambda: _put(jobs, 2, is_disconnected=lambda: True))
         else:
-            _put(jobs, 2, is_gone=lambda: True)
+            _put(jobs, 2, is_disconnected=lambda: True)
         assert jobs.take(FOUR) == []
         _put(jobs, 3)
         jobs.take(FOUR)
@@ -352,7 +352,7 @@ def test_a_late_job_is_answered_and_not_taken(jobs, fake):
 
 def test_an_abandoned_job_is_answered_and_not_taken(jobs):
     """A job whose client went away is failed and its row not run."""
-    gone = _put(jobs, 1, is_gone=lambda: True)
+    gone = _put(jobs, 1, is_disconnected=lambda: True)
     _put(jobs, 2)
     assert _take(jobs) == [2]
     assert isinstance(outcome(gone), Abandoned)
@@ -361,7 +361,7 @@ def test_an_abandoned_job_is_answered_and_not_taken(jobs):
 def test_the_dead_free_their_room(jobs):
     """Dropped rows no longer count, and live ones behind them fill the batch."""
     for n in range(3):
-        _put(jobs, n, is_gone=lambda: True)
+        _put(jobs, n, is_disconnected=lambda: True)
     _put(jobs, *range(10, 15))
     assert _take(jobs) == [10, 11, 12, 13]
     assert jobs.qsize() == 1
@@ -369,7 +369,7 @@ def test_the_dead_free_their_room(jobs):
 
 def test_only_dead_jobs_make_an_empty_batch(jobs):
     """A taker gets an empty list where all that waited were dead."""
-    _put(jobs, 1, 2, is_gone=lambda: True)
+    _put(jobs, 1, 2, is_disconnected=lambda: True)
     assert jobs.take(FOUR) == []
     assert jobs.qsize() == 0
 

@@ -59,7 +59,7 @@ def test_fixed_timeout_holds_for_what_is_left(age_s, hold_s):
 def test_no_timeout_means_the_adaptive_rule():
     """Where no timeout is set the rule is Adaptive."""
     settings = Settings(batch_timeout_micros=None)
-    assert isinstance(release_for(settings, BatchTimes().of), Adaptive)
+    assert isinstance(release_for(settings, BatchTimes().expected_s), Adaptive)
 
 
 @pytest.mark.parametrize(
@@ -67,7 +67,7 @@ def test_no_timeout_means_the_adaptive_rule():
 )
 def test_a_timeout_in_microseconds_means_the_fixed_rule(micros, hold_s):
     """A timeout of some microseconds, zero too, makes a FixedTimeout of seconds."""
-    rule = release_for(Settings(batch_timeout_micros=micros), BatchTimes().of)
+    rule = release_for(Settings(batch_timeout_micros=micros), BatchTimes().expected_s)
     assert isinstance(rule, FixedTimeout)
     assert rule.hold_s(1, oldest_at=1000.0, now=1000.0) == hold_s
 
@@ -75,15 +75,18 @@ def test_a_timeout_in_microseconds_means_the_fixed_rule(micros, hold_s):
 @pytest.mark.parametrize("rows", [1, 64], ids=["one row", "many rows"])
 def test_adaptive_starts_at_once_as_long_as_it_knows_nothing(rows):
     """Without a batch before it a batch starts at once, whatever waits."""
-    assert Adaptive(BatchTimes().of).hold_s(rows, oldest_at=1000.0, now=1000.0) == 0
+    assert (
+        Adaptive(BatchTimes().expected_s).hold_s(rows, oldest_at=1000.0, now=1000.0)
+        == 0
+    )
 
 
 def _learnt(batches=20):
     """A rule whose 8 clients always come back, one each millisecond; the time now."""
     times, now = BatchTimes(), 1000.0
-    rule = Adaptive(times.of)
+    rule = Adaptive(times.expected_s)
     for _ in range(batches):
-        times.saw(8, 0.3)
+        times.add(8, 0.3)
         rule.finished(8, now)
         for n in range(8):
             rule.arrived(1, now + 0.001 * (n + 1))

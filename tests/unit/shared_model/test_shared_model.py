@@ -641,7 +641,7 @@ def test_client_disconnect_cancels_the_job_in_the_model_process(machine):
     """When the client disconnects its job ends, and the model process is notified."""
     catalog, _, process = Scripted.followed(machine)
     disconnected = threading.Event()
-    sent = _send(catalog, 1.0, is_gone=disconnected.is_set)
+    sent = _send(catalog, 1.0, is_disconnected=disconnected.is_set)
     number = process.asked().meta["number"]
     disconnected.set()
     with pytest.raises(Abandoned):
@@ -660,7 +660,7 @@ def test_rows_of_a_disconnected_client_are_not_computed(machine):
     first = _in_thread(lambda: answered(_send(catalog, 0.0)))
     engine.wait_until_started()
     disconnected = threading.Event()
-    canceled = _send(catalog, 1.0, is_gone=disconnected.is_set)
+    canceled = _send(catalog, 1.0, is_disconnected=disconnected.is_set)
     wait_until(lambda: process._load.rows() == 2, PATIENCE_S)
     disconnected.set()
     with pytest.raises(Abandoned):

@@ -1,7 +1,42 @@
-"""The interface through which requests and batches are counted."""
+"""Interfaces: Runner runs a model's jobs, Observer counts requests and batches."""
 
 from collections.abc import Mapping
 from typing import Protocol
+
+from app.batching.job import Job
+
+
+class Runner(Protocol):
+    """Accepts jobs and gives each exactly one answer: a Batcher, or Unbatched."""
+
+    @property
+    def runs_in_submit(self) -> bool:
+        """Whether `submit` runs the model, and so takes as long as the model does."""
+        ...
+
+    def start(self) -> None:
+        """Start the threads that run jobs."""
+        ...
+
+    def submit(self, job: Job) -> None:
+        """Accept a job or raise; `job.wait()` returns the answer.
+
+        Raises:
+            CannotMeetDeadline: the answer would come after the job's deadline.
+            Late: the deadline has passed.
+            QueueFull: the queue has too little free capacity now.
+            TooLarge: the job has more rows than the queue's capacity.
+            Stopping: the runner is closed.
+        """
+        ...
+
+    def stuck_s(self) -> float:
+        """Return for how many seconds jobs have waited without progress, else 0."""
+        ...
+
+    def close(self, timeout_s: float) -> None:
+        """Drain for at most `timeout_s`, fail the rest, and close the engine."""
+        ...
 
 
 class Observer(Protocol):

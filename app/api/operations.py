@@ -1,8 +1,11 @@
-"""For those who run it: is it alive, is it ready, how is it doing."""
+"""Routes for operators: liveness, readiness, metrics and the API description."""
+
+from pathlib import Path
 
 from flask import Blueprint, Response
 
 from app import telemetry
+from app.api.exchange import JSON
 from app.api.responses import json_response
 from app.codec.fit import type_name
 from app.engines.base import main_signature
@@ -10,9 +13,14 @@ from app.repository.catalog import Catalog
 from app.repository.health import Health
 from app.repository.served import ServedModel
 
+_OPENAPI = Path(__file__).with_name("openapi.json")
+
 
 def operations_blueprint(catalog: Catalog, health: Health) -> Blueprint:
-    """/healthz, which is / too as in KServe, /readyz and /metrics."""
+    """Return /healthz (which is / too, as in KServe), /readyz, /metrics, /openapi.json.
+
+    The last answers with the file beside this module.
+    """
     blueprint = Blueprint("operations", __name__)
 
     @blueprint.get("/")
@@ -26,31 +34,40 @@ def operations_blueprint(catalog: Catalog, health: Health) -> Blueprint:
 
     @blueprint.get("/readyz")
     def readyz() -> Response:
-        state: dict[str, object] = {
-            "default_model": catalog.default_name(),
-            "models": {model.name: _described(model) for model in catalog.models()},
-        }
-        problems = catalog.problems()
-        if problems:
-            state["problems"] = problems
-        missing = catalog.missing()
-        if not missing:
-            return json_response({"status": "ready", **state})
-        text = "; ".join(f"{name}: {reason}" for name, reason in missing.items())
-        return json_response({"error": text, **state, "not_ready": missing}, 503)
+        return _readiness(catalog)
 
     @blueprint.get("/metrics")
     def metrics() -> Response:
         problems = catalog.problems()
-        numbers = {name: len(problems.get(name, ())) for name in catalog.names()}
-        body, content_type = telemetry.exposition(numbers)
+        counts = {name: len(problems.get(name, ())) for name in catalog.names()}
+        body, content_type = telemetry.exposition(counts)
         return Response(body, content_type=content_type)
+
+    @blueprint.get("/openapi.json")
+    def openapi() -> Response:
+        return Response(_OPENAPI.read_bytes(), content_type=JSON)
 
     return blueprint
 
 
+def _readiness(catalog: Catalog) -> Response:
+    """Return 200 if every configured model is ready, else 503 with the reasons."""
+    state: dict[str, object] = {
+        "default_model": catalog.default_name(),
+        "models": {model.name: _described(model) for model in catalog.models()},
+    }
+    problems = catalog.problems()
+    if problems:
+        state["problems"] = problems
+    missing = catalog.missing()
+    if not missing:
+        return json_response({"status": "ready", **state})
+    text = "; ".join(f"{name}: {reason}" for name, reason in missing.items())
+    return json_response({"error": text, **state, "not_ready": missing}, 503)
+
+
 def _described(model: ServedModel) -> dict[str, object]:
-    """A model's version, its inputs and pictures: enough to build a request for it."""
+    """Return what a client needs to build a request: version, inputs, image format."""
     _, signature = main_signature(model.signatures)
     inputs = [
         {"name": spec.name, "dtype": type_name(spec.dtype), "shape": spec.shape}

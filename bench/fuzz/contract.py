@@ -1,4 +1,4 @@
-"""What docs/openapi.json promises of each answer, and what holds for all of them."""
+"""What app/api/openapi.json promises of each answer, and what holds for all of them."""
 
 import json
 import re
@@ -13,7 +13,7 @@ import jsonschema_rs
 from bench.fuzz.exchange import Answer, Request
 
 _ROOT = Path(__file__).parents[2]
-DOCUMENT = _ROOT / "docs" / "openapi.json"
+DOCUMENT = _ROOT / "app" / "api" / "openapi.json"
 # Statuses that any path and method may get, documented or not.
 _ANYWHERE = {400, 401, 404, 405, 408, 413, 414, 417, 431, 501, 503}
 _LONGEST_ERROR = 2000

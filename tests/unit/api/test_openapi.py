@@ -1,4 +1,4 @@
-"""The OpenAPI document names what the server has, and tells right from wrong."""
+"""The OpenAPI description: its route, its completeness, and checks against it."""
 
 import json
 import re
@@ -9,6 +9,7 @@ from app import create_app, errors
 from app.settings import Settings
 from bench.fuzz.contract import Contract, read_document
 from bench.fuzz.exchange import Answer, Request
+from tests.support.exchanges import error
 
 DOCUMENT = read_document()
 CONTRACT = Contract(DOCUMENT)
@@ -18,7 +19,7 @@ LOOK = Request("GET", "/v1/models/digits")
 
 
 def operations():
-    """Each path of the document with each of its methods."""
+    """Return each path of the document with each of its methods."""
     return {
         (path, method.upper())
         for path, methods in DOCUMENT["paths"].items()
@@ -32,19 +33,19 @@ def app(tmp_path_factory):
 
 
 def test_every_route_is_in_the_document(app):
-    """Each route of the server is there with its methods, and nothing else is."""
+    """The description lists exactly the routes and methods of the server."""
     routes = {
         (re.sub(r"<(?:int:)?([a-z]+)>", r"{\1}", rule.rule), method)
         for rule in app.url_map.iter_rules()
         for method in rule.methods - {"HEAD", "OPTIONS"}
-        # V1 has one rule for all of its paths, which the next test asks one by one.
+        # V1 has one rule for all of its paths, which the next test requests one by one.
         if not rule.rule.lower().startswith("/v1/")
     }
     assert routes == {each for each in operations() if not each[0].startswith("/v1/")}
 
 
-def test_every_path_of_v1_is_one(app):
-    """V1 knows each of its documented paths: it looks for the model, which is none."""
+def test_every_documented_v1_path_is_routed(app):
+    """Each documented V1 path reaches the lookup of a model, which finds none."""
     paths = sorted(each for each in operations() if each[0].startswith("/v1/"))
     assert len(paths) == 19
     for path, method in paths:
@@ -53,8 +54,8 @@ def test_every_path_of_v1_is_one(app):
         assert reply.status_code == (200 if path == "/v1/models" else 404), path
 
 
-def test_every_status_of_an_error_is_in_the_document():
-    """A prediction's documented statuses are those that Basket's errors have."""
+def test_every_error_status_is_in_the_document():
+    """The documented statuses of /predict are those of the error classes."""
     statuses = {
         each.status for each in vars(errors).values() if hasattr(each, "status")
     }
@@ -63,12 +64,34 @@ def test_every_status_of_an_error_is_in_the_document():
     assert responses == {"200"} | {str(status) for status in statuses - {403}}
 
 
-def test_every_reference_leads_somewhere():
+def test_every_reference_resolves():
     """Each $ref of the document names a part of it."""
     for reference in set(re.findall(r'"\$ref": "#/([^"]+)"', json.dumps(DOCUMENT))):
         part = DOCUMENT
         for name in reference.split("/"):
             part = part[name]
+
+
+def test_openapi_json_returns_the_description(app):
+    """GET returns the file as it is, HEAD its headers, another method a 405."""
+    client = app.test_client()
+    response = client.get("/openapi.json")
+    assert (response.status_code, response.content_type) == (200, "application/json")
+    assert response.json == DOCUMENT
+    head = client.head("/openapi.json")
+    assert (head.status_code, head.data) == (200, b"")
+    assert head.content_length == response.content_length == len(response.data)
+    post = client.post("/openapi.json")
+    assert "/openapi.json takes no POST" in error(post, 405)
+    assert set(post.headers["Allow"].split(", ")) == {"GET", "HEAD", "OPTIONS"}
+
+
+def test_openapi_json_requires_an_api_key(tmp_path):
+    """With API keys set, the description needs one, as /metrics does."""
+    client = create_app(Settings(model_dir=tmp_path, api_keys=("key",))).test_client()
+    error(client.get("/openapi.json"), 401)
+    headers = {"Authorization": "Bearer key"}
+    assert client.get("/openapi.json", headers=headers).json == DOCUMENT
 
 
 def answer(status, value, headers=JSON):
@@ -99,8 +122,8 @@ def answer(status, value, headers=JSON):
         (None, answer(503, {"name": "m"}), "not the schema of status 503"),
     ],
 )
-def test_wrong_answers_are_found(request_, given, problem):
-    """What the document does not promise, or no answer may be, is named."""
+def test_contract_names_the_problem_of_an_undocumented_answer(request_, given, problem):
+    """An answer that breaks the description, or any leak, is reported with a reason."""
     assert problem in CONTRACT.problem(request_, given)
 
 
@@ -132,6 +155,6 @@ def test_wrong_answers_are_found(request_, given, problem):
         (None, answer(503, {"name": "m", "ready": False})),
     ],
 )
-def test_right_answers_pass(request_, given):
-    """What the document promises is no problem."""
+def test_contract_accepts_a_documented_answer(request_, given):
+    """An answer that follows the description has no problem."""
     assert CONTRACT.problem(request_, given) is None

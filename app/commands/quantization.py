@@ -9,6 +9,7 @@ import warnings
 from dataclasses import dataclass
 from pathlib import Path
 
+from app.engines.keras.keras_private import nested_layers
 from app.engines.reading import first_line
 from app.engines.tensorflow.engine import limit_gpu_memory
 from app.engines.tensorflow.keras_file import keras, load
@@ -64,9 +65,8 @@ def quantize(file: Path, settings: Settings, kind: str, target: Path) -> Quantiz
 
 
 def _layers(model: keras.Model) -> list[keras.Layer]:
-    """The layers that have no layers inside, in the model's order."""
-    found = model._flatten_layers(include_self=False)
-    return [each for each in found if not each._layers]
+    """Return the layers that have no layers inside, in the model's order."""
+    return [each for each in nested_layers(model) if not nested_layers(each)]
 
 
 def _stand_alone(model: keras.Model) -> list[keras.Layer]:

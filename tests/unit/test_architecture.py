@@ -13,7 +13,7 @@ ALLOWED = {
     "app.memory": (),
     "app.settings": ("app.settings", "app.errors"),
     "app.gpus": ("app.errors",),
-    "app.advice": ("app.settings",),
+    "app.start_checks": ("app.errors", "app.settings"),
     "app.run_dir": ("app.run_dir", "app.errors"),
     "app.engines": ("app.engines", "app.errors", "app.gpus", "app.settings"),
     "app.codec": (
@@ -29,7 +29,7 @@ ALLOWED = {
         *("app.shared_model", "app.batching", "app.repository", "app.engines.base"),
         *("app.errors", "app.settings"),
     ),
-    "app.prometheus_private": ("app.run_dir.pids",),
+    "app.prometheus_private": ("app.run_dir.notes",),
     "app.telemetry": ("app.prometheus_private",),
     "app.api": (
         *("app.api", "app.codec", "app.coroutines", "app.batching", "app.repository"),
@@ -61,6 +61,13 @@ KEPT_TO = {
     "prometheus_client": ("app.prometheus_private", "app.telemetry"),
     "google": ("app.settings",),
 }
+# Private API -> the only module of app that may import it.
+PRIVATE_API = {
+    "tensorflow.python": "app.engines.tensorflow.tensorflow_private",
+    "tensorflow.core": "app.engines.tensorflow.tensorflow_private",
+}
+# Packages in which no module but *_private reads another object's private names.
+NO_PRIVATE_NAMES = ("app.commands", "app.engines")
 # What Gunicorn documents for a worker of one's own to import.
 GUNICORN = ("gunicorn.workers.base",)
 
@@ -143,6 +150,27 @@ def test_gunicorn_is_imported_only_where_it_documents_that(module):
     tree = MODULES.get(module) or ast.parse((ROOT / f"{module}.py").read_text())
     for name in imports(tree):
         assert within(name, GUNICORN) or not within(name, ("gunicorn",)), name
+
+
+@every_module
+def test_private_api_is_imported_only_by_its_module(module):
+    """TensorFlow's internals are imported by tensorflow_private alone."""
+    for name in imports(MODULES[module]):
+        for api, owner in PRIVATE_API.items():
+            assert module == owner or not within(name, (api,)), name
+
+
+@pytest.mark.parametrize(
+    "module", sorted(name for name in MODULES if within(name, NO_PRIVATE_NAMES))
+)
+def test_private_names_are_read_only_by_private_modules(module):
+    """Names with a leading underscore of other objects stay in *_private modules."""
+    if module.endswith("_private"):
+        return
+    for node in ast.walk(MODULES[module]):
+        if isinstance(node, ast.Attribute) and node.attr.startswith("_"):
+            owner = ast.unparse(node.value)
+            assert owner in ("self", "super()") or node.attr.startswith("__"), node.attr
 
 
 @every_module

@@ -1,4 +1,4 @@
-"""Runs traced TensorFlow functions; what the engines for TensorFlow's formats share.
+"""Runs traced TensorFlow functions; shared by the engines for TensorFlow's formats.
 
 Each function has a free batch dimension and is traced once for all batch sizes.
 """
@@ -14,50 +14,38 @@ os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "2")
 
 import numpy as np
 import tensorflow as tf
-from tensorflow.python.eager import context
-from tensorflow.python.framework import ops
 
 from app import gpus
-from app.engines.base import (
-    DEFAULT_SIGNATURE,
-    Array,
-    Signature,
-    Tensors,
-    TensorSpec,
-)
+from app.engines.base import DEFAULT_SIGNATURE, Signature, Tensors, TensorSpec
 from app.engines.reading import in_one_line, row_spec
-from app.engines.tensorflow.freezing import frozen, only_reads
-from app.engines.tensorflow.inline import Inline
+from app.engines.tensorflow.freezing import freeze, is_read_only
+from app.engines.tensorflow.inline import InlineFunction
+from app.engines.tensorflow.tensorflow_private import tensor_view
 from app.errors import ModelLoadError, OutOfDeviceMemory
 
 # tf, for modules that must not import it before the environment above is set.
-__all__ = [
-    "Function",
-    "TensorFlowEngine",
-    "limit_gpu_memory",
-    "tf",
-]
+__all__ = ["Function", "TensorFlowEngine", "limit_gpu_memory", "tf"]
 
 _log = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True)
 class Function:
-    """A signature, and what computes it: tensors to tensors, in the same order."""
+    """A signature and its computation: positional tensors in, tensors in order out."""
 
     signature: Signature
     call: Callable[..., Sequence[tf.Tensor]]
 
     def traced(self) -> tf.types.experimental.PolymorphicFunction:
-        """The graph: tensors in the signature's order to named ones.
+        """Return the graph: tensors in the signature's order in, tensors by name out.
 
         Raises:
-            ModelLoadError: what it calls can't be traced.
+            ModelLoadError: `call` can't be traced.
         """
 
         def call(*inputs: tf.Tensor) -> dict[str, tf.Tensor]:
             outputs = zip(self.signature.outputs, self.call(*inputs), strict=True)
-            return {spec.name: _widened(tensor) for spec, tensor in outputs}
+            return {spec.name: _widen_bfloat16(tensor) for spec, tensor in outputs}
 
         function = tf.function(call, input_signature=self.input_specs())
         try:
@@ -69,7 +57,7 @@ class Function:
         return function
 
     def input_specs(self) -> list[tf.TensorSpec]:
-        """The signature's inputs as TensorFlow writes them, with a free batch."""
+        """Return the inputs as tf.TensorSpecs with a free batch dimension."""
         return [
             tf.TensorSpec([None, *spec.shape], tf.as_dtype(spec.dtype), spec.name)
             for spec in self.signature.inputs
@@ -79,30 +67,31 @@ class Function:
 class TensorFlowEngine:
     """A model's functions by the names of their signatures.
 
-    bfloat16 is float32 outside the model: NumPy and JSON can't carry it.
+    bfloat16 is float32 outside the model: NumPy and JSON have no such type.
     """
 
     platform: str
 
     def __init__(self, functions: Mapping[str, Function], weight_bytes: int) -> None:
-        """Trace the functions, and freeze them; nothing is computed yet.
+        """Trace the functions and freeze them; compute nothing yet.
 
-        Where one of them may change a variable, the others may read it, and it may
-        keep the memory of what it is given: so none is frozen, and inputs are copied.
+        If any function may change a variable, none is frozen and inputs are copied: the
+        others may read that variable, and it may keep the memory of an input.
 
         Raises:
-            ModelLoadError: one can't be traced, or gives what is no dense tensor.
+            ModelLoadError: a function can't be traced, or an output is not a dense
+                tensor.
         """
         self.weight_bytes = weight_bytes
         traced = {name: function.traced() for name, function in functions.items()}
         self.signatures: Mapping[str, Signature] = {
-            name: _as_traced(each.signature, traced[name])
+            name: _traced_signature(each.signature, traced[name])
             for name, each in functions.items()
         }
-        has_state = not all(map(only_reads, traced.values()))
-        self._tensor = tf.constant if has_state else _tensor
+        has_state = not all(map(is_read_only, traced.values()))
+        self._to_tensor = tf.constant if has_state else tensor_view
         self._computes = {
-            name: each if has_state else frozen(each) for name, each in traced.items()
+            name: each if has_state else freeze(each) for name, each in traced.items()
         }
 
     def run(self, batch: Tensors, signature_name: str = DEFAULT_SIGNATURE) -> Tensors:
@@ -112,7 +101,7 @@ class TensorFlowEngine:
             OutOfDeviceMemory: TensorFlow's ResourceExhaustedError.
         """
         signature = self.signatures[signature_name]
-        inputs = [self._tensor(batch[spec.name]) for spec in signature.inputs]
+        inputs = [self._to_tensor(batch[spec.name]) for spec in signature.inputs]
         try:
             outputs = self._computes[signature_name](*inputs)
             # Not numpy(), which copies.
@@ -124,53 +113,45 @@ class TensorFlowEngine:
             ) from error
 
     def close(self) -> None:
-        """Drop the graphs; TensorFlow gives GPU memory back when its process ends."""
+        """Drop the graphs; TensorFlow frees GPU memory only when its process ends."""
         computes, self._computes = self._computes, {}
         for compute in computes.values():
-            if isinstance(compute, Inline):
+            if isinstance(compute, InlineFunction):
                 compute.close()
 
 
-def _widened(tensor: tf.Tensor) -> tf.Tensor:
+def _widen_bfloat16(tensor: tf.Tensor) -> tf.Tensor:
     return tf.cast(tensor, tf.float32) if tensor.dtype == tf.bfloat16 else tensor
 
 
-def _as_traced(
-    said: Signature, function: tf.types.experimental.PolymorphicFunction
+def _traced_signature(
+    declared: Signature, function: tf.types.experimental.PolymorphicFunction
 ) -> Signature:
-    """The signature with outputs as the graph gives them.
+    """Return the signature with the outputs' dtypes and shapes as the graph has them.
 
-    Keras says int64 of a StringLookup's words, and uint32 of joined uint64.
+    Keras declares int64 for a StringLookup's words, and uint32 for joined uint64.
     """
     found = function.get_concrete_function().structured_outputs
-    outputs = (_spec_as_traced(spec, found[spec.name]) for spec in said.outputs)
-    return Signature(said.inputs, tuple(outputs))
+    outputs = (_traced_spec(spec, found[spec.name]) for spec in declared.outputs)
+    return Signature(declared.inputs, tuple(outputs))
 
 
-def _spec_as_traced(said: TensorSpec, traced: Any) -> TensorSpec:
+def _traced_spec(declared: TensorSpec, traced: Any) -> TensorSpec:
     if not isinstance(traced, tf.Tensor):
-        raise ModelLoadError(f"output {said.name} is not one dense tensor")
+        raise ModelLoadError(f"output {declared.name} is not one dense tensor")
     try:
         # Either may know sizes that the other leaves open.
-        shape = traced.shape.merge_with([None, *said.shape])
+        shape = traced.shape.merge_with([None, *declared.shape])
     except ValueError:
         shape = traced.shape
-    return row_spec(said.name, traced.dtype.name, shape.as_list()[1:])
-
-
-def _tensor(array: Array) -> tf.Tensor:
-    """The array as a tensor: in its own memory, where that is aligned.
-
-    tf.constant copies it first, so that a tensor never changes with an array.
-    """
-    return ops.EagerTensor(array, context.context().device_name, None)
+    return row_spec(declared.name, traced.dtype.name, shape.as_list()[1:])
 
 
 def limit_gpu_memory(fraction: float | None) -> None:
-    """Cap TensorFlow at this share of each visible GPU, or let it grow as needed.
+    """Cap TensorFlow at this share of each visible GPU, or let it grow on demand.
 
-    TensorFlow takes the limit only before it first touches a GPU; later calls
-    leave things as they are.
+    TensorFlow accepts a limit only before it first uses a GPU; later calls change
+    nothing.
     """
     devices = tf.config.list_physical_devices("GPU")
     named = gpus.visible() if devices and fraction is not None else ()

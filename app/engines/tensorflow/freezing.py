@@ -1,110 +1,97 @@
 """Turns a traced function's variables into constants, so that they can be folded.
 
-`python -m bench.freezing` measures what that saves.
+docs/performance.md (Freezing) has the figures.
 """
 
 import logging
 from collections.abc import Callable, Iterable, Iterator
-from typing import Any, TypeAlias
 
 import tensorflow as tf
-from tensorflow.core.framework import types_pb2
-from tensorflow.python.framework import op_def_registry
-from tensorflow.python.framework.convert_to_constants import (
-    convert_variables_to_constants_v2,
-)
 
-from app.engines.tensorflow import folding, inline
+from app.engines.tensorflow import folding, inline, tensorflow_private
+from app.engines.tensorflow.tensorflow_private import ConcreteFunction, NodeDef
 
-# Constants stand in the graph several times while TensorFlow works on it, and a graph
-# ends at 2 GiB.
-_LARGEST_BYTES = 256 << 20
-# Of the operations on variables and other resources, those that change none.
-_READS = (
+# TensorFlow holds constants several times while it optimizes a graph, and a graph is
+# limited to 2 GiB.
+_MAX_VARIABLE_BYTES = 256 << 20
+# Operations that read variables or other resources and change none.
+_READ_OPS = (
     *("ReadVariableOp", "ResourceGather", "ResourceGatherNd"),
     *("LookupTableFindV2", "LookupTableSizeV2"),
 )
-# Of the operations that call functions, those that freezing looks into.
-_CALLS = (
+# Operations that call functions of the graph's own library.
+_CALL_OPS = (
     *("PartitionedCall", "StatefulPartitionedCall", "If", "StatelessIf"),
     *("While", "StatelessWhile", "Case", "StatelessCase"),
 )
 
 Computes = Callable[..., dict[str, tf.Tensor]]
-# The protocol buffers have no types.
-_NodeDef: TypeAlias = Any
 
 _log = logging.getLogger(__name__)
 
 
-def frozen(function: tf.types.experimental.PolymorphicFunction) -> Computes:
-    """The same computation with constants, where that can be and is worth it.
+def freeze(function: tf.types.experimental.PolymorphicFunction) -> Computes:
+    """Return the same computation with constants in place of variables.
 
-    `function` has one trace, only reads, and gives tensors by name. It comes back as it
-    is where it has more than 256 MiB of variables, or uses lookup tables.
+    `function` has one trace, is read-only, and returns tensors by name. It is returned
+    as it is if it has more than 256 MiB of variables, uses lookup tables, or one of
+    TensorFlow's passes fails.
     """
     concrete = function.get_concrete_function()
-    if not _may_be_frozen(concrete):
+    if not _is_freezable(concrete):
         return function  # type: ignore[no-any-return]
     try:
-        constant = folding.folded(convert_variables_to_constants_v2(concrete))
+        constant = folding.fold(tensorflow_private.variables_to_constants(concrete))
     except Exception:  # TensorFlow raises whatever its many passes raise
         _log.info("a model keeps its variables: it can't be frozen", exc_info=True)
         return function  # type: ignore[no-any-return]
     # TensorFlow flattens a dict in the order of its sorted keys.
     names = sorted(concrete.structured_outputs)
-    if inline.is_worth_it(constant):
-        return inline.Inline(constant, names)
-
-    # Called itself, `constant` first tries another convention, fails, and writes the
-    # whole batch into the text of the error that it swallows; a tf.function around it
-    # takes longer to bind its arguments than a small model does to compute.
-    def compute(*inputs: tf.Tensor) -> dict[str, tf.Tensor]:
-        outputs = constant.inference_fn.call_flat(*inputs)
-        return dict(zip(names, outputs, strict=True))
-
-    return compute
+    if inline.is_chain(constant):
+        return inline.InlineFunction(constant, names)
+    return tensorflow_private.with_output_names(constant, names)
 
 
-def only_reads(function: tf.types.experimental.PolymorphicFunction) -> bool:
-    """Whether calls of the function, which has one trace, leave all as it is.
+def is_read_only(function: tf.types.experimental.PolymorphicFunction) -> bool:
+    """Return whether calls of the function, which has one trace, change no state.
 
-    What a model does to its own state is read off its operations: no is the answer
-    where they may be more than is known here.
+    An operation that is not known to be harmless counts as a change.
     """
-    return all(map(_only_reads, _nodes(function.get_concrete_function())))
+    return all(map(_is_read_only, _nodes(function.get_concrete_function())))
 
 
-def size_bytes(variables: Iterable[tf.Variable]) -> int:
-    """The size of the variables, each counted once, as far as their shape is known."""
+def variable_bytes(variables: Iterable[tf.Variable]) -> int:
+    """Return the bytes of distinct variables; one of unknown shape counts as 0."""
     unique = {id(each.handle): each for each in variables}.values()
     return sum((each.shape.num_elements() or 0) * each.dtype.size for each in unique)
 
 
-def _may_be_frozen(concrete: tf.types.experimental.ConcreteFunction) -> bool:
+def _is_freezable(concrete: ConcreteFunction) -> bool:
     handles = {id(variable.handle) for variable in concrete.variables}
     only_variables = all(
         id(each) in handles or each.dtype not in (tf.resource, tf.variant)
         for each in concrete.captured_inputs
     )
     known = all(each.shape.is_fully_defined() for each in concrete.variables)
-    size = size_bytes(concrete.variables)
-    return 0 < size <= _LARGEST_BYTES and only_variables and known
+    size = variable_bytes(concrete.variables)
+    return 0 < size <= _MAX_VARIABLE_BYTES and only_variables and known
 
 
-def _only_reads(node: _NodeDef) -> bool:
-    definition = op_def_registry.get(node.op)
+def _is_read_only(node: NodeDef) -> bool:
+    definition = tensorflow_private.op_definition(node.op)
     if definition is None:
         return False
     takes_state = any(
-        each.is_ref or each.type == types_pb2.DT_RESOURCE
+        each.is_ref or each.type == tf.resource.as_datatype_enum
         for each in definition.input_arg
     )
-    calls = any(each.HasField("func") or each.list.func for each in node.attr.values())
-    return (not takes_state or node.op in _READS) and (not calls or node.op in _CALLS)
+    calls = inline.calls_functions(node)
+    return (not takes_state or node.op in _READ_OPS) and (
+        not calls or node.op in _CALL_OPS
+    )
 
 
-def _nodes(concrete: tf.types.experimental.ConcreteFunction) -> Iterator[_NodeDef]:
+def _nodes(concrete: ConcreteFunction) -> Iterator[NodeDef]:
     graph = concrete.graph.as_graph_def()
     yield from graph.node
     for function in graph.library.function:

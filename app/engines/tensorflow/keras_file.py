@@ -1,8 +1,7 @@
 """Runs .keras and .h5 files on TensorFlow.
 
-Each model becomes one tf.function with a free batch dimension: traced once for
-all batch sizes, with none of the pipeline that keras.Model.predict builds on
-every call.
+Each model becomes one tf.function with a free batch dimension, traced once for all
+batch sizes. keras.Model.predict builds a data pipeline on every call; this does not.
 """
 
 import os
@@ -21,6 +20,7 @@ from app.engines.keras.files import (
     signature_of,
     weight_bytes,
 )
+from app.engines.keras.keras_private import nested_layers
 from app.engines.tensorflow.engine import (
     Function,
     TensorFlowEngine,
@@ -43,12 +43,12 @@ __all__ = [
 
 
 class KerasTensorFlowEngine(TensorFlowEngine):
-    """A Keras model, whose one signature has the model's own names and order."""
+    """A Keras model with one signature, in the model's own names and order."""
 
     platform = "tensorflow_keras"
 
     def __init__(self, model: keras.Model) -> None:
-        """Trace the model; nothing is computed yet.
+        """Trace the model; compute nothing yet.
 
         Raises:
             ModelLoadError: as of `serving_function`.
@@ -62,21 +62,21 @@ def open_engine(file: Path, settings: Settings) -> KerasTensorFlowEngine:
     """Load a .keras or .h5 file.
 
     Raises:
-        ModelLoadError: Keras can't read the file, or it can't be served.
+        ModelLoadError: Keras can't read the file, or the model can't be served.
     """
     limit_gpu_memory(settings.gpu_memory_fraction)
     return KerasTensorFlowEngine(load(file))
 
 
 def serving_function(model: keras.Model) -> Function:
-    """What is served of a model: its call for inference, on inputs in a row.
+    """Return the model's inference call on positional inputs, with its signature.
 
     Raises:
-        ModelLoadError: the model has no fixed inputs, or a layer in it would answer
-            wrongly.
+        ModelLoadError: the model has no fixed inputs, or a layer that Keras computes
+            wrongly in a graph.
     """
     model = functional(model)
-    _check_steps(model)
+    _refuse_free_steps(model)
 
     def call(*inputs: tf.Tensor) -> list[tf.Tensor]:
         packed = keras.tree.pack_sequence_as(model.input, list(inputs))
@@ -85,13 +85,16 @@ def serving_function(model: keras.Model) -> Function:
     return Function(signature_of(model), call)
 
 
-def _check_steps(model: keras.Model) -> None:
-    """Refuse what Keras 3.15 traces wrongly, and computes rightly only untraced.
+def _refuse_free_steps(model: keras.Model) -> None:
+    """Refuse TimeDistributed over a free number of steps.
 
-    Where neither the batch nor the number of steps is known, TimeDistributed goes
-    through as many steps as there are rows.
+    Keras 3.15 traces it wrongly: if neither the batch size nor the number of steps is
+    known, it runs as many steps as there are rows.
+
+    Raises:
+        ModelLoadError: the model has such a layer, at any depth.
     """
-    for layer in model._flatten_layers():
+    for layer in nested_layers(model):
         if isinstance(layer, keras.layers.TimeDistributed):
             shape = layer.get_build_config()["input_shape"]
             if shape[1] is None:

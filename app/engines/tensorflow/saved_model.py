@@ -1,15 +1,12 @@
 """Runs SavedModels on TensorFlow: all signatures that can be batched.
 
-A SavedModel is a program: it may read and write files. Only trusted ones should be
-served.
+A SavedModel is a program that may read and write files: serve trusted ones only.
 """
 
 from collections.abc import Iterator, Mapping
 from itertools import chain
 from pathlib import Path
 from typing import Any
-
-from tensorflow.core.protobuf import meta_graph_pb2, saved_model_pb2
 
 from app.engines.base import Signature, TensorSpec
 from app.engines.reading import batched, load_error, row_shape, row_spec
@@ -19,24 +16,22 @@ from app.engines.tensorflow.engine import (
     limit_gpu_memory,
     tf,
 )
-from app.engines.tensorflow.freezing import size_bytes
+from app.engines.tensorflow.freezing import variable_bytes
+from app.engines.tensorflow.tensorflow_private import SignatureDef, signature_defs
 from app.errors import ModelLoadError
 from app.settings import Settings
 
 
 class SavedModelEngine(TensorFlowEngine):
-    """The signatures of a SavedModel by their names.
+    """The signatures of a SavedModel by name, as TensorFlow Serving shows them.
 
-    They are what TensorFlow Serving shows, the model's SignatureDefs. Inputs and
-    outputs of these have names and no order; here they stand in that of their names.
+    SignatureDefs have no order; inputs and outputs are sorted by name here.
     """
 
     platform = "tensorflow_savedmodel"
 
-    def __init__(
-        self, loaded: Any, definitions: Mapping[str, meta_graph_pb2.SignatureDef]
-    ) -> None:
-        """Take what tf.saved_model.load gives; signatures without a batch are left out.
+    def __init__(self, loaded: Any, definitions: Mapping[str, SignatureDef]) -> None:
+        """Take tf.saved_model.load's result; skip signatures without a batch.
 
         Raises:
             ModelLoadError: no signature can be batched; with the reason for each.
@@ -45,7 +40,7 @@ class SavedModelEngine(TensorFlowEngine):
             loaded.signatures, lambda name: _function(loaded, name, definitions[name])
         )
         used = (loaded.signatures[name].variables for name in functions)
-        super().__init__(functions, size_bytes(chain.from_iterable(used)))
+        super().__init__(functions, variable_bytes(chain.from_iterable(used)))
 
 
 def open_engine(file: Path, settings: Settings) -> SavedModelEngine:
@@ -57,23 +52,13 @@ def open_engine(file: Path, settings: Settings) -> SavedModelEngine:
     limit_gpu_memory(settings.gpu_memory_fraction)
     try:
         loaded = tf.saved_model.load(str(file.parent), tags=[tf.saved_model.SERVING])
-        definitions = _definitions(file)
+        definitions = signature_defs(file, tf.saved_model.SERVING)
     except Exception as error:  # TensorFlow raises whatever its readers raise
         raise load_error(error, file) from error
     return SavedModelEngine(loaded, definitions)
 
 
-def _definitions(file: Path) -> Mapping[str, meta_graph_pb2.SignatureDef]:
-    """The signatures as they are stored: a loaded function may rename its inputs."""
-    graphs = saved_model_pb2.SavedModel.FromString(file.read_bytes()).meta_graphs
-    serving = {tf.saved_model.SERVING}
-    (graph,) = (each for each in graphs if set(each.meta_info_def.tags) == serving)
-    return dict(graph.signature_def)
-
-
-def _function(
-    loaded: Any, name: str, definition: meta_graph_pb2.SignatureDef
-) -> Function:
+def _function(loaded: Any, name: str, definition: SignatureDef) -> Function:
     if not definition.inputs or not definition.outputs:
         raise ModelLoadError("it has no inputs or no outputs")
     inputs = tuple(_specs("input", definition.inputs))
@@ -81,22 +66,21 @@ def _function(
     dtypes = [definition.inputs[spec.name].dtype for spec in inputs]
 
     def call(*tensors: tf.Tensor) -> list[tf.Tensor]:
-        # Variables and tables live only as long as `loaded` does.
-        given = loaded.signatures[name](
+        # The closure keeps `loaded` alive, which owns the variables and tables.
+        found = loaded.signatures[name](
             **{
                 spec.name: tf.cast(tensor, dtype)
                 for spec, tensor, dtype in zip(inputs, tensors, dtypes, strict=True)
             }
         )
-        return [given[spec.name] for spec in outputs]
+        return [found[spec.name] for spec in outputs]
 
     return Function(Signature(inputs, outputs), call)
 
 
-def _specs(
-    kind: str, tensors: Mapping[str, meta_graph_pb2.TensorInfo]
-) -> Iterator[TensorSpec]:
-    for name, info in sorted(tensors.items()):
+def _specs(kind: str, infos: Mapping[str, Any]) -> Iterator[TensorSpec]:
+    """Yield the specs of TensorInfos by name, sorted."""
+    for name, info in sorted(infos.items()):
         place = f"{kind} {name}"
         shape = tf.TensorShape(info.tensor_shape)
         if info.WhichOneof("encoding") != "name":

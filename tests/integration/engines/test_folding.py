@@ -32,10 +32,10 @@ def _constant(tf, compute, rows=_ROWS, shape=None):
 
 def _fold(tf, compute, rows=_ROWS, shape=None):
     """The types of a folded graph's operations, once it has computed the same."""
-    from app.engines.tensorflow.folding import folded  # noqa: PLC0415
+    from app.engines.tensorflow.folding import fold  # noqa: PLC0415
 
     constant = _constant(tf, compute, rows, shape)
-    fast = folded(constant)
+    fast = fold(constant)
     expected = tf.nest.flatten(constant(tf.constant(rows)))
     found = tf.nest.flatten(fast(tf.constant(rows)))
     for one, other in zip(found, expected, strict=True):
@@ -141,7 +141,7 @@ def test_what_others_want_as_well_stays_as_it_is(tf):
 
 def test_what_the_model_gives_stays_as_it_is(tf):
     """An answer that lies between a convolution and its bias is still there."""
-    from app.engines.tensorflow.folding import folded  # noqa: PLC0415
+    from app.engines.tensorflow.folding import fold  # noqa: PLC0415
 
     def compute(x):
         y = tf.nn.conv2d(x, _kernel(), 1, "SAME")
@@ -155,7 +155,7 @@ def test_what_the_model_gives_stays_as_it_is(tf):
     # No other operation takes the first answer.
     ends = [convolution.outputs[0], wrapped.outputs[0]]
     constant = wrapped.prune(wrapped.inputs, ends)
-    found = folded(constant)(tf.constant(_ROWS))
+    found = fold(constant)(tf.constant(_ROWS))
     for one, other in zip(found, constant(tf.constant(_ROWS)), strict=True):
         np.testing.assert_allclose(one, other, rtol=2e-5, atol=2e-5)
 
@@ -206,10 +206,10 @@ def test_half_precision_is_left(tf):
 
 def test_a_graph_without_convolutions_is_left(tf):
     """Other graphs come back as they are."""
-    from app.engines.tensorflow.folding import folded  # noqa: PLC0415
+    from app.engines.tensorflow.folding import fold  # noqa: PLC0415
 
     constant = _constant(tf, lambda x: x * 2.0 + 1.0)
-    assert folded(constant) is constant
+    assert fold(constant) is constant
 
 
 def _padded(tf, around, window, stride, dilation=1, is_depthwise=False):
@@ -306,7 +306,7 @@ def test_a_padding_that_others_want_stays_for_them(tf):
 
 def test_inputs_stay_that_no_convolution_takes(tf):
     """A folded graph takes all inputs, also those it ignores or only hands through."""
-    from app.engines.tensorflow.folding import folded  # noqa: PLC0415
+    from app.engines.tensorflow.folding import fold  # noqa: PLC0415
 
     def compute(x, ignored, handed):
         del ignored
@@ -317,7 +317,7 @@ def test_inputs_stay_that_no_convolution_takes(tf):
     function = tf.function(compute, input_signature=[rows, number, number])
     constant = function.get_concrete_function()
     given = [tf.constant(_ROWS), tf.constant([1.0]), tf.constant([2.0])]
-    handed, computed = folded(constant).inference_fn.call_flat(*given)
+    handed, computed = fold(constant).inference_fn.call_flat(*given)
     assert handed.numpy().tolist() == [2.0]
     np.testing.assert_allclose(computed, constant(*given)[1], rtol=2e-5, atol=2e-5)
 

@@ -38,7 +38,7 @@ def _numbers(outputs):
 
 def test_a_frozen_function_computes_the_same(tf, freezing):
     """Constants give each output under its name, with the variables' values."""
-    computes = freezing.frozen(_scale(tf, tf.Variable(3.0)))
+    computes = freezing.freeze(_scale(tf, tf.Variable(3.0)))
     found = _numbers(computes(tf.constant([1.0, 2.0])))
     assert found == {"sum": [4.0, 5.0], "product": [3.0, 6.0]}
 
@@ -46,22 +46,22 @@ def test_a_frozen_function_computes_the_same(tf, freezing):
 def test_a_frozen_function_lets_go_of_its_variables(tf, freezing):
     """What becomes of a variable later is nothing to a frozen function."""
     variable = tf.Variable(3.0)
-    computes = freezing.frozen(_scale(tf, variable))
+    computes = freezing.freeze(_scale(tf, variable))
     variable.assign(5.0)
     assert _numbers(computes(tf.constant([1.0])))["product"] == [3.0]
 
 
 def test_a_large_function_keeps_its_variables(tf, freezing, monkeypatch):
     """Above the limit a function stays as it is."""
-    monkeypatch.setattr(freezing, "_LARGEST_BYTES", 3)
+    monkeypatch.setattr(freezing, "_MAX_VARIABLE_BYTES", 3)
     function = _scale(tf, tf.Variable(3.0))
-    assert freezing.frozen(function) is function
-    monkeypatch.setattr(freezing, "_LARGEST_BYTES", 4)
-    assert freezing.frozen(function) is not function
+    assert freezing.freeze(function) is function
+    monkeypatch.setattr(freezing, "_MAX_VARIABLE_BYTES", 4)
+    assert freezing.freeze(function) is not function
 
 
 @pytest.mark.parametrize("nested", [False, True], ids=["outside", "in a branch"])
-def test_a_function_that_only_reads_is_told_from_others(tf, freezing, nested):
+def test_a_function_that_is_read_only_is_told_from_others(tf, freezing, nested):
     """One that counts its calls does more, wherever it does so."""
     calls = tf.Variable(0.0)
 
@@ -75,8 +75,8 @@ def test_a_function_that_only_reads_is_told_from_others(tf, freezing, nested):
         return {"calls": x + note()}
 
     count.get_concrete_function()
-    assert not freezing.only_reads(count)
-    assert freezing.only_reads(_scale(tf, calls))
+    assert not freezing.is_read_only(count)
+    assert freezing.is_read_only(_scale(tf, calls))
 
 
 def test_a_function_with_a_table_keeps_it(tf, freezing):
@@ -89,7 +89,7 @@ def test_a_function_with_a_table_keeps_it(tf, freezing):
     def look_up(word):
         return {"number": table.lookup(word) * weight}
 
-    computes = freezing.frozen(look_up)
+    computes = freezing.freeze(look_up)
     assert _numbers(computes(tf.constant(["seven", "six"])))["number"] == [14.0, 0.0]
 
 
@@ -144,8 +144,8 @@ def _nested(tf):
 
 def test_a_chain_is_computed_in_the_calling_thread(tf, freezing):
     """Where no two operations may run side by side, no other thread is asked."""
-    computes = freezing.frozen(_chain(tf))
-    assert isinstance(computes, freezing.inline.Inline)
+    computes = freezing.freeze(_chain(tf))
+    assert isinstance(computes, freezing.inline.InlineFunction)
     (found,) = _numbers(computes(tf.constant([[[1.0, -2.0], [3.0, -4.0]]]))).values()
     assert found == [[1.0, 0.0, 3.0, 0.0]]
 
@@ -153,19 +153,19 @@ def test_a_chain_is_computed_in_the_calling_thread(tf, freezing):
 @pytest.mark.parametrize("function", [_fork, _two_inputs, _nested])
 def test_what_may_run_side_by_side_does(tf, freezing, function):
     """A graph that is not one chain is left to TensorFlow's threads."""
-    computes = freezing.frozen(function(tf))
-    assert not isinstance(computes, freezing.inline.Inline)
+    computes = freezing.freeze(function(tf))
+    assert not isinstance(computes, freezing.inline.InlineFunction)
 
 
 def test_a_gpu_gets_its_operations_from_tensorflow(tf, freezing, monkeypatch):
     """With a GPU in sight a chain is left to TensorFlow's threads as well."""
     monkeypatch.setattr(tf.config, "list_physical_devices", lambda _: ["a GPU"])
-    assert not isinstance(freezing.frozen(_chain(tf)), freezing.inline.Inline)
+    assert not isinstance(freezing.freeze(_chain(tf)), freezing.inline.InlineFunction)
 
 
 def test_what_a_chain_raises_is_tensorflows_own_error(tf, freezing):
     """Rows of a shape that the graph does not take are an InvalidArgumentError."""
-    computes = freezing.frozen(_chain(tf))
+    computes = freezing.freeze(_chain(tf))
     with pytest.raises(tf.errors.InvalidArgumentError):
         computes(tf.ones([1, 3, 3]))
 
@@ -184,8 +184,8 @@ def test_a_chain_leaves_its_input_as_it_was(tf, freezing, first):
     rows = memory.reshape(-1)[begin : begin + 512].reshape(64, 8)
     rows[:] = -np.arange(512).reshape(64, 8)
     kept = rows.copy()
-    computes = freezing.frozen(chain)
-    assert isinstance(computes, freezing.inline.Inline)
+    computes = freezing.freeze(chain)
+    assert isinstance(computes, freezing.inline.InlineFunction)
     computes(rows)
     assert np.array_equal(rows, kept)
 
@@ -229,7 +229,7 @@ def test_constants_that_a_layer_holds_are_as_good_as_variables(tf, freezing):
     def normalise(x):
         return {"y": (x - mean) * weight}
 
-    computes = freezing.frozen(normalise)
+    computes = freezing.freeze(normalise)
     assert computes is not normalise
     assert _numbers(computes(tf.constant([[2.0, 4.0]])))["y"] == [[3.0, 6.0]]
 
@@ -240,8 +240,8 @@ def test_what_cannot_be_frozen_is_served_as_it_is(tf, freezing, monkeypatch, cap
     def fail(_):
         raise ValueError("no such node")
 
-    monkeypatch.setattr(freezing.folding, "folded", fail)
+    monkeypatch.setattr(freezing.folding, "fold", fail)
     function = _scale(tf, tf.Variable(3.0))
     with caplog.at_level("INFO"):
-        assert freezing.frozen(function) is function
+        assert freezing.freeze(function) is function
     assert "no such node" in caplog.text

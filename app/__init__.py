@@ -1,4 +1,4 @@
-"""Basket serves Keras models over HTTP, in batches of whoever comes together.
+"""Basket serves Keras models over HTTP, with dynamic batching.
 
 `create_app` is the one place where the parts meet.
 """
@@ -19,23 +19,18 @@ if TYPE_CHECKING:
     from app.shared_model.process import ModelProcess
 
 
-# Where processes note what is stuck, by their numbers, in the folder that they share.
-STUCK_DIR = "stuck"
-# Where model processes listen; set by the server, and no setting. Empty: nowhere.
-MODEL_SOCKETS = "_BASKET_MODEL_SOCKETS"
-
 
 def create_app(settings: "Settings | None" = None) -> "Application":
-    """Build the application: a WSGI application, whose `asgi` is the ASGI one.
+    """Build the WSGI application; its attribute `asgi` is the ASGI application.
 
-    `app.extensions["basket"]` starts it: a Loader, or a Mirror of model processes.
-    `app.extensions["health"]` can tell other processes what is stuck in this one.
+    `app.extensions["basket"].start()` begins to load models, and
+    `app.extensions["health"].start()` shows stuck models to other processes.
 
     Raises:
-        SettingsError: with no settings given, a bad value in the environment.
+        SettingsError: without `settings`, a bad value in the environment.
     """
-    # The Gunicorn master reads app.settings and app.gpus. With the imports in here
-    # it stays free of all else, and a HUP brings workers with fresh code.
+    # The Gunicorn master imports this module. The imports in here keep it small, and
+    # let a HUP start workers with new code.
     # ruff: noqa: PLC0415
     from app.api.application import Application
     from app.asgi import AsgiApplication
@@ -47,18 +42,17 @@ def create_app(settings: "Settings | None" = None) -> "Application":
 
     settings = settings or Settings.from_environment()
     catalog = Catalog(settings.default_model)
-    health = _health(settings, catalog)
     loader: Repository
     if settings.model_process == "shared":
-        paths = os.environ.get(MODEL_SOCKETS, "").splitlines()
+        paths = os.environ.get(run_dir.MODEL_SOCKETS, "").splitlines()
         loader = Mirror(settings, catalog, ModelMetrics, paths)
     else:
         loader = _loader(settings, catalog)
     app = Application(__name__, static_folder=None)
-    # No path leads to another one: each is a route, or there is nothing at it.
+    # A path with two slashes is a 404 and no redirect.
     app.url_map.merge_slashes = False
-    app.extensions["basket"] = loader
-    app.extensions["health"] = health
+    health = _health(settings, catalog)
+    app.extensions.update(basket=loader, health=health)
     install_api(app, settings, catalog, loader, health)
     app.cli.add_command(models_commands(settings))
     limits = settings.request_timeout_ms / 1000, settings.max_body_bytes
@@ -67,7 +61,7 @@ def create_app(settings: "Settings | None" = None) -> "Application":
 
 
 def create_model_process(listener: socket.socket) -> "ModelProcess":
-    """Build what holds the models where web workers hold none; `start` starts it.
+    """Build the process that holds the models of all web workers; `start` starts it.
 
     Raises:
         SettingsError: a bad value in the environment.
@@ -87,21 +81,19 @@ def create_model_process(listener: socket.socket) -> "ModelProcess":
 def _loader(settings: "Settings", catalog: "Catalog") -> "Loader":
     from app.repository.loader import Loader
     from app.repository.opener import Opener
-    from app.run_dir.load_attempts import Attempts
-    from app.run_dir.unloaded_models import Unloaded
+    from app.repository.quarantine import Quarantine
     from app.telemetry import ModelMetrics
 
-    unloaded = Unloaded(run_dir.shared("unloaded"))
-    attempts = Attempts(run_dir.shared("loading"))
-    return Loader(settings, catalog, Opener(ModelMetrics), unloaded, attempts)
+    unloaded = run_dir.notes(run_dir.UNLOADED)
+    quarantine = Quarantine(run_dir.notes(run_dir.LOADING))
+    return Loader(settings, catalog, Opener(ModelMetrics), unloaded, quarantine)
 
 
 def _health(settings: "Settings", catalog: "Catalog") -> "Health":
     from app.repository.health import Health
 
-    return Health(
-        catalog, settings.request_timeout_ms / 1000, run_dir.shared(STUCK_DIR)
-    )
+    limit_s = settings.request_timeout_ms / 1000
+    return Health(catalog, limit_s, run_dir.notes(run_dir.STUCK))
 
 
 def install_api(
@@ -111,7 +103,7 @@ def install_api(
     loader: "Repository",
     health: "Health",
 ) -> None:
-    """Give the application its routes, and what stands before them."""
+    """Register error handlers, the key check and all routes."""
     from app.api import predict, v1, v2
     from app.api.access import install_key_check, key_check
     from app.api.inference import Inference
@@ -125,7 +117,7 @@ def install_api(
     predict.declare(app)
     v2.declare(app)
     finds = [part.finder(inference) for part in (predict, v1, v2)]
-    app.answer_below(finds, check_key)
+    app.install_handlers(finds, check_key)
     for blueprint in (
         v1.v1_blueprint(catalog),
         *v2.v2_blueprints(catalog, loader, settings, health),

@@ -1,8 +1,8 @@
-"""Flask, below which inference requests are answered.
+"""The Flask application, with a shorter path for requests that predict.
 
 Flask makes contexts, runs hooks and builds objects for each request, which takes
-several times as long as a small model needs for a row. The routes that predict are
-declared to Flask, which knows them for 405 and OPTIONS, and answered here.
+several times as long as a small model needs for a row. So Flask knows the routes that
+predict only for 405 and OPTIONS, and their requests are answered here.
 """
 
 import time
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from _typeshed.wsgi import StartResponse
 
 Handler = Callable[[Exchange], Coroutine[Any, Any, HttpResponse]]
-# What answers a POST to a path; None: Flask does.
+# Returns the handler of a POST to a path, or None if Flask answers it.
 Find = Callable[[Environ], Handler | None]
 
 
@@ -31,18 +31,15 @@ class Application(Flask):
     """The WSGI application."""
 
     _finds: Sequence[Find] = ()
-    # The same for an event loop; `create_app` sets it.
+    # The ASGI application; `create_app` sets it.
     asgi: Callable[[Any, Any, Any], Coroutine[Any, Any, None]]
-    # Raises Unauthorized.
+    # Raises Unauthorized for a request without a known API key.
     check_key: Callable[[Environ], None]
 
-    def answer_below(
+    def install_handlers(
         self, finds: Sequence[Find], check_key: Callable[[Environ], None]
     ) -> None:
-        """Have requests that one of these finds a handler for never come to Flask.
-
-        `check_key` raises Unauthorized for a request without a known API key.
-        """
+        """Answer each request for which one of `finds` returns a handler."""
         self._finds = finds
         self.check_key = check_key
 
@@ -53,12 +50,12 @@ class Application(Flask):
         handler = self.find(environ)
         if handler is None:
             return super().wsgi_app(environ, start_response)
-        reply = completed(self.predict(handler, Exchange(environ)))
+        response = completed(self.predict(handler, Exchange(environ)))
         telemetry.flush()
-        return reply.send(start_response)
+        return response.send(start_response)
 
     def find(self, environ: Environ) -> Handler | None:
-        """What answers a request that predicts; None: Flask does."""
+        """Return the handler of a request that predicts; None: Flask answers it."""
         if environ["REQUEST_METHOD"] == "POST":
             for find in self._finds:
                 handler = find(environ)
@@ -67,7 +64,7 @@ class Application(Flask):
         return None
 
     def answer_by_flask(self, environ: Environ) -> HttpResponse:
-        """The whole answer to any other request."""
+        """Return Flask's whole response to any other request."""
         response = Response.from_app(super().wsgi_app, environ, buffered=True)
         kind = response.headers.pop("Content-Type", JSON)
         return HttpResponse(
@@ -75,24 +72,24 @@ class Application(Flask):
         )
 
     async def predict(self, handler: Handler, exchange: Exchange) -> HttpResponse:
-        """Answer a request that predicts, whatever goes wrong."""
+        """Answer a request that predicts, with an error if it fails."""
         try:
             self.check_key(exchange.environ)
-            reply = await handler(exchange)
+            response = await handler(exchange)
         except Exception as error:
-            reply = error_response(error)
+            response = error_response(error)
             if isinstance(error, BasketError):
                 telemetry.rejected(error.reason)
-        _count(exchange, reply.status)
-        return reply
+        _count(exchange, response.status)
+        return response
 
 
 def _count(exchange: Exchange, status: int) -> None:
-    """Put an inference request into the metrics, a failed one too."""
-    took_s = time.monotonic() - exchange.arrived_at
+    """Record an inference request in the metrics, whether or not it failed."""
+    seconds = time.monotonic() - exchange.arrived_at
     if exchange.model is None:
-        telemetry.request_without_model(status, took_s)
+        telemetry.request_without_model(status, seconds)
         return
-    exchange.model.observer.request_answered(status, took_s)
+    exchange.model.observer.request_answered(status, seconds)
     if exchange.job is not None and not exchange.job.was_refused:
         exchange.model.observer.job_left_queue(exchange.job.queue_s())

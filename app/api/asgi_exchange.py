@@ -3,7 +3,7 @@
 import asyncio
 from collections.abc import Awaitable, Callable, Mapping, MutableMapping
 from functools import lru_cache, partial
-from typing import Any, ParamSpec, TypeVar
+from typing import Any, TypeVar
 from urllib.parse import quote
 
 from app.api.body import too_large, too_slow, unreadable
@@ -11,12 +11,10 @@ from app.api.environ import Environ, variable
 from app.api.event_loop import EventLoop
 from app.api.exchange import Exchange
 from app.batching.job import Answer, Job
-from app.batching.runner import Runner
 
-# Bodies up to this size are not counted: there are no more of them than connections.
+# Bodies up to this size are not counted: the number of connections bounds them.
 _SMALL_BODY_BYTES = 64 << 10
 
-_P = ParamSpec("_P")
 _T = TypeVar("_T")
 
 Scope = Mapping[str, Any]
@@ -24,24 +22,27 @@ Receive = Callable[[], Awaitable[MutableMapping[str, Any]]]
 
 
 class AsgiExchange(Exchange):
-    """One request, which occupies no thread while it waits."""
+    """One request, which occupies no thread while it waits.
+
+    Call `close` at its end.
+    """
 
     __slots__ = ("_disconnects", "_held_bytes", "_http_version", "_loop", "_receive")
 
     def __init__(self, scope: Scope, receive: Receive, loop: EventLoop) -> None:
-        """Store what the server gives, and note when the request arrives."""
+        """Store the ASGI scope, `receive`, and the waits of the event loop."""
         super().__init__(environ_of(scope))
         self.wake = loop.wake
         self._http_version = scope["http_version"]
         self._receive = receive
         self._loop = loop
-        # What the body takes of the memory for large ones.
+        # Bytes of the body that are counted as a large one's.
         self._held_bytes = 0
-        # Not empty once the client is gone.
+        # Not empty once the client has disconnected.
         self._disconnects: list[None] = []
 
     def has_body(self) -> bool:
-        """Return whether anything may follow the head."""
+        """Return whether a body may follow the head."""
         length: str | None = self.environ.get("CONTENT_LENGTH")
         if length is not None:
             return length != "0"
@@ -52,10 +53,10 @@ class AsgiExchange(Exchange):
         """Return the body as it was sent; beyond the limit it is not read.
 
         Raises:
-            TooLarge: more than the limit.
-            BadInput: cut off, or not as HTTP has it.
-            TooSlow: it has not come in time.
-            Unavailable: others' large bodies take too much memory.
+            TooLarge: it exceeds the limit.
+            BadInput: it is cut off, or malformed HTTP.
+            TooSlow: it did not arrive in time.
+            Unavailable: large bodies of other requests take too much memory.
         """
         if not self.has_body():
             return b""
@@ -85,57 +86,43 @@ class AsgiExchange(Exchange):
             parts.append(part)
         return parts[0] if len(parts) == 1 else b"".join(parts)
 
-    def release(self) -> None:
-        """At the end of the request: its body is no longer in memory."""
-        self._loop.hold(-self._held_bytes)
-        self._held_bytes = 0
+    def close(self) -> None:
+        """End the request: its body is no longer in memory, its metrics are written."""
+        if self._held_bytes:
+            self._loop.hold(-self._held_bytes)
+        self._loop.flush_metrics()
 
-    async def work(
-        self,
-        quick: bool,
-        function: Callable[_P, _T],
-        *args: _P.args,
-        **kwargs: _P.kwargs,
-    ) -> _T:
-        """Call what is quick on the event loop, and all else in a thread."""
-        if quick:
-            return function(*args, **kwargs)
-        return await self._loop.run_in_thread(partial(function, *args, **kwargs))
-
-    async def submit(self, runner: Runner, job: Job) -> None:
-        """Submit a job, in a thread if its model runs there."""
-        if runner.runs_in_submit:
-            await self._loop.run_in_thread(partial(runner.submit, job))
-        else:
-            runner.submit(job)
-            self._loop.flush_metrics()
+    async def offload(self, function: Callable[[], _T]) -> _T:
+        """Call a function in a thread, as it would block the event loop."""
+        return await self._loop.run_in_thread(function)
 
     async def answered(self, job: Job) -> Answer:
-        """Return the answer, or raise what `job.wait` raises."""
+        """Return the job's answer, or raise what `job.wait` raises."""
         try:
             await self._loop.answered(job, self._disconnected)
         except BaseException:
-            # Cancelled: nobody reads the answer any more.
+            # Cancelled: its rows need not run any more.
             self._disconnects.append(None)
             raise
         return job.wait()
 
     def is_gone(self) -> Callable[[], bool]:
-        """Return a check that says whether the client is gone."""
-        # Not with this exchange in it, which has the job: that would be a cycle.
+        """Return a check whether the client disconnected."""
+        # A reference to this exchange, which has the job, would be a cycle.
         return partial(bool, self._disconnects)
 
     def _disconnected(self) -> "asyncio.Future[Any]":
-        """Listen for the end of the connection: all that may come behind the body."""
+        """Return a future of the disconnect, the only event after the body."""
         receiving = self._event()
         receiving.add_done_callback(partial(_note, self._disconnects))
         return receiving
 
     def _event(self) -> "asyncio.Future[Any]":
-        """Return a future of the server's next event; some servers give none."""
+        """Return a future of the server's next event."""
         receiving = self._receive()
         if isinstance(receiving, asyncio.Future):
             return receiving
+        # Most servers return a coroutine.
         return asyncio.ensure_future(receiving)
 
 
@@ -145,7 +132,7 @@ def _note(disconnects: list[None], receiving: "asyncio.Future[Any]") -> None:
 
 
 def environ_of(scope: Scope) -> Environ:
-    """Return as much of WSGI's environment as is asked for when a request predicts."""
+    """Return the part of a WSGI environment that inference requests need."""
     root, path = scope.get("root_path", ""), scope["path"]
     if root and f"{path}/".startswith(f"{root}/"):
         path = path[len(root) :] or "/"
@@ -168,16 +155,16 @@ def environ_of(scope: Scope) -> Environ:
 
 
 def _quoted(path: str) -> bytes:
-    """Return a path as a client may have sent it, for a server that does not say."""
+    """Return a path as a client may have sent it, for servers without `raw_path`."""
     return quote(path.encode(errors="surrogateescape"), safe="/:").encode()
 
 
 def _in_latin_1(path: str) -> str:
-    """Return a path as WSGI has it: its bytes, each as a character."""
+    """Return a path as in WSGI: each byte as a character."""
     return path.encode(errors="surrogateescape").decode("latin-1")
 
 
 @lru_cache(maxsize=1024)
 def _variable(name: bytes) -> str:
-    """Return where WSGI puts a header; empty for one that could pass for another."""
+    """Return the WSGI variable of a header, or "" if it could pass for another one."""
     return "" if b"_" in name else variable(name.decode("latin-1"))

@@ -1,4 +1,4 @@
-"""What WSGI says of a request (PEP 3333), and what is read out of it."""
+"""The WSGI environment (PEP 3333), and what the API reads from it."""
 
 from functools import lru_cache
 from typing import Any
@@ -7,35 +7,39 @@ Environ = dict[str, Any]
 
 
 def path_of(environ: Environ) -> str:
-    """The path, as bytes in Latin-1; as for Flask, slashes before it don't count."""
+    """Return the path in Latin-1, with one leading slash, as Flask sees it."""
     path: str = environ["PATH_INFO"]
     return path if path[1:2] != "/" else "/" + path.lstrip("/")
 
 
-def client_name(environ: Environ) -> str | None:
-    """Who asks, for a split of the traffic: X-Client-Id, else the API key."""
+def traffic_split_key(environ: Environ) -> str | None:
+    """Return the text that decides a request's side of a traffic split.
+
+    It is X-Client-Id, or else the API key.
+    """
     return environ.get("HTTP_X_CLIENT_ID") or environ.get("HTTP_AUTHORIZATION")
 
 
 def authorization(environ: Environ) -> tuple[str, str]:
-    """The scheme, in lower case, and the key, which may be written in many ways."""
+    """Return the scheme of Authorization in lower case, and the key."""
     scheme, _, key = environ.get("HTTP_AUTHORIZATION", "").partition(" ")
     return scheme.lower(), key.strip()
 
 
-def sharer(environ: Environ) -> str:
-    """Who shares a full queue evenly with others: an API key, a name, an address.
+def fair_queueing_key(environ: Environ) -> str:
+    """Return the client whose requests share a part of the queue.
 
-    A key counts before the name that its bearer may choose, one for each request.
+    It is the API key, else X-Client-Id, else the address. The key comes first: its
+    bearer could choose a new X-Client-Id for each request.
     """
-    named = authorization(environ)[1] or environ.get("HTTP_X_CLIENT_ID")
-    return named or environ.get("REMOTE_ADDR") or ""
+    key = authorization(environ)[1] if "HTTP_AUTHORIZATION" in environ else ""
+    return key or environ.get("HTTP_X_CLIENT_ID") or environ.get("REMOTE_ADDR") or ""
 
 
-# Bounded: a server may ask for the names that its clients choose.
+# Bounded, as a server may ask for names that its clients choose.
 @lru_cache(maxsize=1024)
 def variable(name: str) -> str:
-    """Where CGI, and with it WSGI, puts a header."""
+    """Return the CGI variable of a header."""
     capitals = name.upper().replace("-", "_")
     return capitals if capitals in _WITHOUT_PREFIX else "HTTP_" + capitals
 

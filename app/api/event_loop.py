@@ -1,8 +1,8 @@
-"""What the inference requests on one event loop share: answers and time limits.
+"""Answers and deadlines of the inference requests on one event loop.
 
-A timer for each wait costs an event loop more than a small model takes for a row, and
-nearly all waits are short. So one sweep looks at all of them, each 50 ms or at the
-earliest deadline.
+A timer for each request would cost an event loop more than a small model takes for a
+row, and nearly all waits are short. So one sweep checks all deadlines, each 50 ms or at
+the earliest deadline.
 """
 
 import asyncio
@@ -15,40 +15,40 @@ from app import telemetry
 from app.batching.job import Job
 from app.errors import Unavailable
 
-# After so many seconds without an answer the client's disconnect is listened for.
+# From the second sweep on, a disconnect of the client is noticed.
 _SWEEP_EVERY_S = 0.05
-# Metrics of a request are in other processes' sums so much later. At once they would
-# delay the batching thread, which waits for the interpreter's lock.
+# Delay of a request's metrics. Written at once, they would keep the interpreter's lock
+# from the batching thread.
 _FLUSH_AFTER_S = 0.02
-# As many bytes as so many bodies of the largest size may be in memory at a time.
+# Bodies of the largest size whose memory all large bodies may take together.
 _LARGEST_BODIES = 16
 
 _T = TypeVar("_T")
 
 
 class EventLoop:
-    """The waits on one event loop, which is the running one when this is made."""
+    """Waits on the event loop that runs when this object is made."""
 
     def __init__(self, request_timeout_s: float, max_body_bytes: int) -> None:
-        """Store the time for a request, and the size of its body; nobody waits."""
+        """Store the limits of a request: its time, and the bytes of its body."""
         self.request_timeout_s = request_timeout_s
-        # Bytes of large bodies in memory, and how many there may be.
+        # Bytes of large bodies in memory, and their limit.
         self._held_bytes = 0
         self._max_held_bytes = _LARGEST_BODIES * max_body_bytes
         self._loop = asyncio.get_running_loop()
         self._answers: dict[Job, _Wait] = {}
-        # Futures that are awaited up to a deadline, and those whose deadline passed.
+        # Futures that are awaited until a deadline, and those past theirs.
         self._limited: dict[asyncio.Future[Any], float] = {}
         self._late: set[asyncio.Future[Any]] = set()
-        # When the next sweep is due, on the monotonic clock.
+        # Time of the next sweep, on the monotonic clock.
         self._sweep_at = math.inf
         self._flushing = False
 
     def hold(self, count: int) -> None:
-        """Count bytes of a large body that come into memory; negative: that go.
+        """Count bytes of a large body; a negative count releases them.
 
         Raises:
-            Unavailable: large bodies take too much memory already.
+            Unavailable: large bodies would exceed their memory.
         """
         if count > 0 and self._held_bytes + count > self._max_held_bytes:
             raise Unavailable(
@@ -61,25 +61,24 @@ class EventLoop:
         return self._loop.run_in_executor(None, function)
 
     def wake(self, jobs: Sequence[Job]) -> None:
-        """Resume the requests of these answered jobs; from any thread, once a batch."""
+        """Resume the requests of answered jobs; any thread may call this."""
         try:
             self._loop.call_soon_threadsafe(self._resolve, jobs)
         except RuntimeError:
-            # The loop is closed, and nobody waits on it.
-            return
+            return  # The loop is closed, with all its requests.
 
     async def answered(
         self, job: Job, disconnected: Callable[[], "asyncio.Future[Any]"]
     ) -> None:
         """Wait until a job is answered, or its deadline has passed.
 
-        If that takes long, `disconnected` is called once; what it returns is cancelled
-        when the wait ends.
+        In a long wait `disconnected` is called once; the future that it returns is
+        cancelled at the end of the wait.
         """
         wait = self._answers[job] = _Wait(self._loop.create_future(), disconnected)
         try:
-            # Not before it is in the dictionary: it may be answered at any time.
-            if not job.is_told():
+            # Checked after it is in the dictionary: the answer may come at any time.
+            if not job.is_done():
                 self._sweep_by(job.deadline)
                 await wait.future
         finally:
@@ -106,7 +105,7 @@ class EventLoop:
             del self._limited[future]
 
     def flush_metrics(self) -> None:
-        """Write what is counted soon, at once for many requests."""
+        """Write the recorded metrics soon, those of many requests together."""
         if not self._flushing:
             self._flushing = True
             self._loop.call_later(_FLUSH_AFTER_S, self._flush)
@@ -122,11 +121,11 @@ class EventLoop:
                 wait.future.set_result(None)
 
     def _sweep_by(self, deadline: float) -> None:
-        """See to it that a sweep comes at a deadline, or soon."""
+        """Schedule a sweep at a deadline, or within 50 ms."""
         if self._sweep_at == math.inf or deadline < self._sweep_at:
             now = time.monotonic()
             self._sweep_at = min(deadline, now + _SWEEP_EVERY_S)
-            # The loop's own clock may be one of whole milliseconds.
+            # The event loop may count whole milliseconds.
             left_s = max(self._sweep_at - now, 0) + 0.001
             self._loop.call_later(left_s, self._sweep)
 
@@ -152,7 +151,7 @@ class EventLoop:
 
 
 class _Wait:
-    """A request that waits for its answer."""
+    """One request's wait for its answer."""
 
     __slots__ = ("_disconnected", "_seen", "future", "watch")
 
@@ -167,7 +166,7 @@ class _Wait:
         self._seen = False
 
     def seen_by_sweep(self) -> None:
-        """Listen for a disconnect from the second sweep on."""
+        """Watch for a disconnect from the second sweep on."""
         if self._seen and self.watch is None:
             self.watch = self._disconnected()
         self._seen = True

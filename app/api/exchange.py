@@ -1,10 +1,10 @@
-"""An inference request and its answer, as plain WSGI has them (PEP 3333).
+"""An inference request and its response, as WSGI has them (PEP 3333).
 
-Flask's request and response cost more than a small model takes for a row, so the
-routes that predict do without.
+Flask's request and response cost more than a small model takes for a row, so routes
+that predict do without them.
 
-What a request waits for is awaited, so that one straight line of code serves both a
-thread for each request, where nothing ever suspends, and an event loop for all.
+All that a request waits for is awaited. So one sequence of calls serves both a thread
+for each request, where nothing ever suspends, and an event loop for all requests.
 """
 
 import time
@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 from functools import cache
 from http import HTTPStatus
-from typing import TYPE_CHECKING, ParamSpec, TypeVar
+from typing import TYPE_CHECKING, TypeVar
 from urllib.parse import parse_qs
 
 from werkzeug.http import parse_options_header
@@ -20,20 +20,18 @@ from werkzeug.http import parse_options_header
 from app.api.body import read_body
 from app.api.environ import Environ, variable
 from app.batching.job import Answer, Job, Wake
-from app.batching.runner import Runner
 from app.repository.served import ServedModel
 
 if TYPE_CHECKING:
     from _typeshed.wsgi import StartResponse
 
 JSON = "application/json"
-_P = ParamSpec("_P")
 _T = TypeVar("_T")
 
 
 @dataclass(slots=True)
 class HttpResponse:
-    """What goes back: a whole body, and headers beside its type and length."""
+    """A response with a whole body; `headers` lack its type and length."""
 
     body: bytes
     content_type: str = JSON
@@ -41,7 +39,7 @@ class HttpResponse:
     headers: list[tuple[str, str]] = field(default_factory=list)
 
     def send(self, start_response: "StartResponse") -> Iterable[bytes]:
-        """Hand it to the server."""
+        """Pass the response to a WSGI server."""
         headers = [
             ("Content-Type", self.content_type),
             ("Content-Length", str(len(self.body))),
@@ -52,17 +50,17 @@ class HttpResponse:
 
 
 class Exchange:
-    """One request, and what becomes known of it on its way; in a thread of its own.
+    """One inference request, which has a thread of its own.
 
-    `arrived_at` is on the monotonic clock, `model` and `job` are there from the time
-    on that they are found and submitted. `wake` is how the job's answer is told where
-    no thread waits for it.
+    `arrived_at` is on the monotonic clock. `model` and `job` are None until the model
+    is leased and the job is submitted. `wake` is the job's `wake`, None where a thread
+    waits for the answer.
     """
 
     __slots__ = ("arrived_at", "environ", "job", "model", "wake")
 
     def __init__(self, environ: Environ) -> None:
-        """Note when it arrives, before anything else is done with it."""
+        """Store the WSGI environment and the time of arrival."""
         self.arrived_at = time.monotonic()
         self.environ = environ
         self.model: ServedModel | None = None
@@ -70,7 +68,7 @@ class Exchange:
         self.wake: Wake | None = None
 
     def header(self, name: str) -> str | None:
-        """A header's text; None: the request has none of that name."""
+        """Return a header's value, or None if the request lacks it."""
         text: str | None = self.environ.get(variable(name))
         return text
 
@@ -81,46 +79,36 @@ class Exchange:
         return sent if sent == JSON else parse_options_header(sent)[0].lower()
 
     def mimetype_parameter(self, name: str) -> str | None:
-        """A parameter of the body's Content-Type."""
+        """Return a parameter of the body's Content-Type."""
         return parse_options_header(self.environ.get("CONTENT_TYPE"))[1].get(name)
 
     def query(self, name: str) -> str | None:
-        """The first value of this name in the URL's query."""
+        """Return the first value of a parameter in the URL's query."""
         text: str = self.environ.get("QUERY_STRING") or ""
         if not text:
             return None
         return parse_qs(text, keep_blank_values=True).get(name, [None])[0]
 
     async def body(self, limit_bytes: int) -> bytes:
-        """The body as it was sent.
+        """Return the body as it was sent.
 
         Raises:
-            TooLarge: more than the limit.
-            BadInput: cut off, or not as HTTP has it.
-            TooSlow: it has not come in time.
+            TooLarge: it exceeds the limit.
+            BadInput: it is cut off, or malformed HTTP.
+            TooSlow: it did not arrive in time.
         """
         return read_body(self.environ, limit_bytes)
 
-    async def work(
-        self,
-        quick: bool,
-        function: Callable[_P, _T],
-        *args: _P.args,
-        **kwargs: _P.kwargs,
-    ) -> _T:
-        """Call a function where it may take its time, unless it is `quick`."""
-        return function(*args, **kwargs)
-
-    async def submit(self, runner: Runner, job: Job) -> None:
-        """Submit a job, where a model may run if that is what submitting does."""
-        runner.submit(job)
+    async def offload(self, function: Callable[[], _T]) -> _T:
+        """Call a function that may take longer than a millisecond."""
+        return function()
 
     async def answered(self, job: Job) -> Answer:
-        """The answer, or what `job.wait` raises."""
+        """Return the job's answer, or raise what `job.wait` raises."""
         return job.wait()
 
     def is_gone(self) -> Callable[[], bool]:
-        """Return a check that says whether the client is gone; WSGI can't tell."""
+        """Return a check whether the client disconnected; WSGI can't tell."""
         return lambda: False
 
 

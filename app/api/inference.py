@@ -1,18 +1,19 @@
-"""One request's way: lease a model, decode, submit, wait, encode.
+"""The request path of every route that predicts: decode, submit, wait, encode.
 
-Every route that predicts goes through `Inference.answer`; the protocols differ only
-in how they read a body and write an answer, and the servers in how an Exchange waits:
-all of it runs in the request's thread, or on an event loop and what is long beside it.
+Protocols differ only in how they read a body and write a response; servers differ only
+in how an Exchange waits.
 """
 
 import time
 from collections.abc import Callable
+from functools import partial
 from typing import Protocol, TypeVar
 
 from app.api.body import unpack
-from app.api.environ import sharer
+from app.api.environ import fair_queueing_key
 from app.api.exchange import Exchange, HttpResponse
 from app.api.response_overhead import ResponseOverhead
+from app.batching.interfaces import Runner
 from app.batching.job import Answer, Job
 from app.codec import images
 from app.engines.base import Tensors
@@ -22,9 +23,9 @@ from app.repository.routing import Target
 from app.repository.served import ServedModel
 from app.settings import Settings
 
-# What is larger is not decoded or encoded while other requests wait for it: a body, and
-# the outputs' arrays.
-_QUICK_BYTES = 64 << 10
+# Bodies and outputs above this size are decoded and encoded in a thread, so that they
+# do not block the event loop.
+_INLINE_BYTES = 64 << 10
 
 
 class Decoded(Protocol):
@@ -47,61 +48,67 @@ class Decoded(Protocol):
 
 
 _Decoded = TypeVar("_Decoded", bound=Decoded)
+_Decode = Callable[[Exchange, bytes, ServedModel], _Decoded]
+_Encode = Callable[[Exchange, ServedModel, _Decoded, Tensors], HttpResponse]
 
 
 class Inference:
-    """Answers requests from the catalog's models."""
+    """Answers requests with the catalog's models."""
 
     def __init__(self, catalog: Catalog, settings: Settings) -> None:
         """Store the parts."""
         self._catalog = catalog
         self._settings = settings
-        self._way_back = ResponseOverhead()
+        self._overhead = ResponseOverhead()
 
     async def answer(
         self,
         exchange: Exchange,
         target: Target,
-        decode: Callable[[Exchange, bytes, ServedModel], _Decoded],
-        encode: Callable[[Exchange, ServedModel, _Decoded, Tensors], HttpResponse],
+        decode: _Decode[_Decoded],
+        encode: _Encode[_Decoded],
     ) -> HttpResponse:
         """Serve one request.
 
         Raises:
-            BasketError: whatever is wrong with the request, or goes wrong on the way.
+            BasketError: the request is wrong, or was not answered.
         """
         settings = self._settings
         limit_s = _timeout_s(exchange, settings.request_timeout_ms)
         body = await exchange.body(settings.max_body_bytes)
         with self._catalog.lease(target) as model:
             exchange.model = model
-            quick = _decodes_quickly(exchange, body, model)
-            decoded = await exchange.work(
-                quick, self._decoded, decode, exchange, body, model
-            )
+            if _decodes_inline(exchange, body, model):
+                decoded = decode(exchange, body, model)
+            else:
+                decoded = await exchange.offload(
+                    partial(self._unpack_and_decode, decode, exchange, body, model)
+                )
             job = self._job(exchange, decoded, limit_s)
-            await exchange.submit(model.runner, job)
-            exchange.job = job
-            if model.runner.runs_in_submit and time.monotonic() >= job.deadline:
-                # Where nobody waited, nobody was told in time.
-                raise Late("no answer was ready before the request's deadline")
+            await _submit(exchange, model.runner, job)
             answer = await exchange.answered(job)
         answered_at = time.monotonic()
-        quick = _encodes_quickly(answer.outputs)
-        reply = await exchange.work(
-            quick, encode, exchange, model, decoded, answer.outputs
-        )
+        if encodes_inline(answer.outputs):
+            response = encode(exchange, model, decoded, answer.outputs)
+        else:
+            response = await exchange.offload(
+                partial(encode, exchange, model, decoded, answer.outputs)
+            )
         encoded_at = time.monotonic()
-        self._way_back.took(encoded_at - answer.finished_at)
-        decode_s = job.enqueued_at - exchange.arrived_at
-        spans_s = _spans_s(decode_s, answer, encoded_at - answered_at)
-        model.observer.request_went_through(spans_s)
-        reply.headers += _about(model, answer, spans_s)
-        return reply
+        self._overhead.took(encoded_at - answer.finished_at)
+        stages_s = {
+            "decode": job.enqueued_at - exchange.arrived_at,
+            "queue": answer.queue_s,
+            "infer": answer.infer_s,
+            "encode": encoded_at - answered_at,
+        }
+        model.observer.request_went_through(stages_s)
+        response.headers += _headers(model, answer, stages_s)
+        return response
 
-    def _decoded(
+    def _unpack_and_decode(
         self,
-        decode: Callable[[Exchange, bytes, ServedModel], _Decoded],
+        decode: _Decode[_Decoded],
         exchange: Exchange,
         body: bytes,
         model: ServedModel,
@@ -116,32 +123,49 @@ class Inference:
             exchange.arrived_at + timeout_s,
             exchange.is_gone(),
             decoded.signature_name,
-            sharer(exchange.environ),
-            self._way_back.reserve_s(timeout_s),
+            fair_queueing_key(exchange.environ),
+            self._overhead.reserve_s(timeout_s),
         )
         job.wake = exchange.wake
         return job
 
 
-def _decodes_quickly(exchange: Exchange, body: bytes, model: ServedModel) -> bool:
-    """Say whether a body is small, and all that it may unpack to.
+async def _submit(exchange: Exchange, runner: Runner, job: Job) -> None:
+    """Submit the job; an unbatched model runs meanwhile."""
+    if not runner.runs_in_submit:
+        runner.submit(job)
+        exchange.job = job
+        return
+    await exchange.offload(partial(runner.submit, job))
+    exchange.job = job
+    if time.monotonic() >= job.deadline:
+        raise Late("no answer was ready before the request's deadline")
+
+
+def _decodes_inline(exchange: Exchange, body: bytes, model: ServedModel) -> bool:
+    """Return whether a body is small, and not compressed.
 
     A few bytes may unpack to many, or to a large picture, in JSON and forms too.
     """
-    if len(body) > _QUICK_BYTES or "HTTP_CONTENT_ENCODING" in exchange.environ:
+    if len(body) > _INLINE_BYTES or "HTTP_CONTENT_ENCODING" in exchange.environ:
         return False
     config = model.config.image
     return config is None or images.is_quick(body, config)
 
 
-def _encodes_quickly(outputs: Tensors) -> bool:
-    sizes = [each.nbytes for each in outputs.values() if not each.dtype.hasobject]
-    return len(sizes) == len(outputs) and sum(sizes) <= _QUICK_BYTES
+def encodes_inline(outputs: Tensors) -> bool:
+    """Return whether outputs are small; the size of texts is not known."""
+    size = 0
+    for array in outputs.values():
+        if array.dtype.hasobject:
+            return False
+        size += array.nbytes
+    return size <= _INLINE_BYTES
 
 
 def _timeout_s(exchange: Exchange, limit_ms: int) -> float:
-    """The request's own timeout, which may only shorten the server's."""
-    text = exchange.header("X-Request-Timeout-Ms")
+    """Return the request's own timeout, which may only shorten the server's."""
+    text = exchange.environ.get("HTTP_X_REQUEST_TIMEOUT_MS")
     if text is None:
         return limit_ms / 1000
     significant = text.lstrip("0")
@@ -154,22 +178,17 @@ def _timeout_s(exchange: Exchange, limit_ms: int) -> float:
     return min(int(significant[:18]), limit_ms) / 1000
 
 
-def _spans_s(decode_s: float, answer: Answer, encode_s: float) -> dict[str, float]:
-    return {
-        "decode": decode_s,
-        "queue": answer.queue_s,
-        "infer": answer.infer_s,
-        "encode": encode_s,
-    }
-
-
-def _about(
-    model: ServedModel, answer: Answer, spans_s: dict[str, float]
+def _headers(
+    model: ServedModel, answer: Answer, stages_s: dict[str, float]
 ) -> list[tuple[str, str]]:
-    """Headers that say which version answered, in what batch, and how long it took."""
-    timing = [f"{name};dur={seconds * 1000:.3f}" for name, seconds in spans_s.items()]
+    """Return the headers for version, batch and time in each stage."""
+    decode, queue, infer, encode = (1000 * seconds for seconds in stages_s.values())
+    timing = (
+        f"decode;dur={decode:.3f}, queue;dur={queue:.3f}, "
+        f"infer;dur={infer:.3f}, encode;dur={encode:.3f}"
+    )
     return [
         ("X-Model-Version", str(model.version)),
         ("X-Batch-Size", str(answer.batch_rows)),
-        ("Server-Timing", ", ".join(timing)),
+        ("Server-Timing", timing),
     ]

@@ -8,7 +8,7 @@ from werkzeug.http import parse_accept_header
 
 from app.api import upload
 from app.api.application import Find
-from app.api.environ import client_name, path_of
+from app.api.environ import path_of, traffic_split_key
 from app.api.exchange import Exchange, HttpResponse
 from app.api.inference import Inference
 from app.codec import classes, images, npy, rows
@@ -43,7 +43,7 @@ def finder(inference: Inference) -> Find:
     """What answers the route."""
 
     async def answer(exchange: Exchange) -> HttpResponse:
-        target = Target(client=client_name(exchange.environ))
+        target = Target(client=traffic_split_key(exchange.environ))
         return await inference.answer(exchange, target, _decode, _encode)
 
     return lambda environ: answer if path_of(environ) in _PATHS else None

@@ -1,4 +1,4 @@
-"""Every error as JSON, whoever raised it, and the headers that belong to it."""
+"""Errors as JSON responses, with the headers of their status."""
 
 import logging
 
@@ -13,33 +13,33 @@ _log = logging.getLogger(__name__)
 
 
 def json_response(value: object, status: int = 200) -> Response:
-    """A JSON body with its content type."""
+    """Return a JSON response."""
     return Response(json_text.dumps(value), status, content_type=JSON)
 
 
 def install_error_handlers(app: Flask) -> None:
-    """Answer `{"error": "..."}` for our errors, HTTP's own, and bugs."""
+    """Answer `{"error": "..."}` for every error that Flask meets."""
     app.register_error_handler(HTTPException, _http)
     app.register_error_handler(Exception, _failed)
 
 
 def error_response(error: Exception) -> HttpResponse:
-    """The answer to a request that failed; a bug is logged, and says no more."""
+    """Return the response to a failed request; log an unexpected error."""
     if not isinstance(error, BasketError):
         _log.error("unexpected error", exc_info=error)
         return _refusal("internal error; the server's log has more", 500)
-    reply = _refusal(str(error), error.status)
+    response = _refusal(str(error), error.status)
     if isinstance(error, Unavailable):
-        reply.headers.append(("Retry-After", str(error.retry_after_s)))
+        response.headers.append(("Retry-After", str(error.retry_after_s)))
     if isinstance(error, TooSlow):
         # The rest of its body would be in the way of the next request.
-        reply.headers.append(("Connection", "close"))
+        response.headers.append(("Connection", "close"))
     if isinstance(error, Unauthorized):
-        reply.headers.append(("WWW-Authenticate", "Bearer"))
+        response.headers.append(("WWW-Authenticate", "Bearer"))
     if isinstance(error, UnknownEncoding):
         known = ", ".join(compression.ENCODINGS)
-        reply.headers.append(("Accept-Encoding", known))
-    return reply
+        response.headers.append(("Accept-Encoding", known))
+    return response
 
 
 def _nothing_at(path: str) -> str:
@@ -51,9 +51,9 @@ def _refusal(text: str, status: int) -> HttpResponse:
 
 
 def _failed(error: Exception) -> Response:
-    reply = error_response(error)
-    response = Response(reply.body, reply.status, content_type=reply.content_type)
-    response.headers.extend(reply.headers)
+    made = error_response(error)
+    response = Response(made.body, made.status, content_type=made.content_type)
+    response.headers.extend(made.headers)
     return response
 
 

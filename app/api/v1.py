@@ -17,7 +17,7 @@ from werkzeug.routing import BaseConverter
 
 from app.api import cloud_events, v1_answers
 from app.api.application import Find, Handler
-from app.api.environ import Environ, client_name
+from app.api.environ import Environ, traffic_split_key
 from app.api.exchange import Exchange, HttpResponse
 from app.api.inference import Inference
 from app.api.responses import json_response
@@ -116,7 +116,7 @@ def _target(found: re.Match[str], environ: Environ) -> Target:
         if version > _LARGEST_VERSION:
             raise BadInput(f"Failed to convert version: {digits[:40]} to numeric.")
     name, label = _decoded(found["name"]), _decoded(found["label"])
-    return Target(name, version, label, client_name(environ))
+    return Target(name, version, label, traffic_split_key(environ))
 
 
 def _decoded(part: str | None) -> str | None:

@@ -6,7 +6,7 @@ from functools import partial
 from flask import Blueprint, Flask
 
 from app.api.application import Find, Handler
-from app.api.environ import Environ, client_name, path_of
+from app.api.environ import Environ, path_of, traffic_split_key
 from app.api.exchange import Exchange, HttpResponse
 from app.api.inference import Inference
 from app.api.v2_metadata import health_blueprint, metadata_blueprint
@@ -68,7 +68,7 @@ async def _answer(
     number = None if version is None else int(version)
     # WSGI gives bytes as Latin-1.
     name = name.encode("latin-1").decode(errors="replace")
-    target = Target(name, number, client=client_name(exchange.environ))
+    target = Target(name, number, client=traffic_split_key(exchange.environ))
     return await inference.answer(exchange, target, _decode, _encode)
 
 

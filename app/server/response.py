@@ -10,14 +10,15 @@ from app.server.head import Head
 _LAST_CHUNK = b"0\r\n\r\n"
 _CLOSE = b"Connection: close\r\n\r\n"
 _KEEP_ALIVE = b"Connection: keep-alive\r\n\r\n"
+_CONNECTION, _CONTENT_LENGTH = b"Connection: ", b"Content-Length: "
 _WITHOUT_BODY = (HTTPStatus.NO_CONTENT.value, HTTPStatus.NOT_MODIFIED.value)
 
 
 class Response:
-    """What of a response has been sent; gives the bytes to send next.
+    """One response: how much of it is sent, and the bytes to send next.
 
-    `status` is 0 until the application has said it. `sent_bytes` counts the body.
-    `closes` says whether the connection ends with the response.
+    `status` is 0 until the application sends it. `sent_bytes` counts the body.
+    `closes` is true if the connection ends with the response.
     """
 
     __slots__ = (
@@ -38,13 +39,13 @@ class Response:
         self._head = head
         self._chunked = False
         self._has_body = True
-        # Of its announced length; None: it has none.
+        # Bytes missing to the announced length; None: there is none.
         self._left_bytes: int | None = None
         self.closes = not head.keep_alive
         self.status = 0
         self.headers: Iterable[tuple[bytes, bytes]] = ()
         self.sent_bytes = 0
-        # Whether its head is sent, and all of it.
+        # Whether the head is sent, and whether all is.
         self.started = self.finished = False
 
     def start(self, event: Mapping[str, Any]) -> None:
@@ -65,7 +66,7 @@ class Response:
         if not self._has_body:
             body = b""
         elif self._left_bytes is not None:
-            # What is more than announced would pass for the next response.
+            # More than announced would be read as the next response.
             body = body[: self._left_bytes]
             self._left_bytes -= len(body)
         self.sent_bytes += len(body)
@@ -73,7 +74,7 @@ class Response:
             body = b"%x\r\n%b\r\n" % (len(body), body) if body else b""
             body += b"" if more else _LAST_CHUNK
         if not more and self._has_body and self._left_bytes:
-            # Only the end of the connection says that a response is not whole.
+            # Only closing the connection shows that a response is incomplete.
             self.closes = True
         return start + body
 
@@ -84,14 +85,14 @@ class Response:
         lines = [_status_line(self.status)]
         length = None
         for name, value in self.headers:
-            name = name.lower()  # noqa: PLW2901
-            if name == b"connection":
-                # All else that this field may say is the server's to say.
+            field = _field_name(name)
+            if field == _CONNECTION:
+                # The server decides what else this field says.
                 self.closes = self.closes or value.lower() == b"close"
                 continue
-            if name == b"content-length":
+            if field == _CONTENT_LENGTH:
                 length = int(value)
-            lines.append(b"%b%b\r\n" % (_field_name(name), value))
+            lines.append(b"%b%b\r\n" % (field, value))
         self._left_bytes = length
         if length is None and self.status not in _WITHOUT_BODY:
             self._frame(size, more, lines)
@@ -101,7 +102,7 @@ class Response:
         return fields + common_headers + (_CLOSE if self.closes else _KEEP_ALIVE)
 
     def _frame(self, size: int, more: bool, lines: list[bytes]) -> None:
-        """Say where a body of unannounced length ends."""
+        """Add the field that says where a body of unannounced length ends."""
         if not more:
             self._left_bytes = size
             lines.append(b"Content-Length: %d\r\n" % size)
@@ -121,8 +122,8 @@ def _status_line(status: int) -> bytes:
     return f"HTTP/1.1 {status} {phrase}\r\n".encode()
 
 
-# Bounded: an application may make names up.
+# Bounded, as an application may invent names.
 @lru_cache(maxsize=128)
 def _field_name(name: bytes) -> bytes:
-    """Return the beginning of a header's line, written as is usual in HTTP/1.1."""
+    """Return the start of a header line, in HTTP/1.1's usual spelling."""
     return name.title() + b": "

@@ -7,7 +7,6 @@ import json
 import threading
 import time
 from concurrent.futures import ThreadPoolExecutor
-from types import SimpleNamespace
 from urllib.parse import unquote
 
 import numpy as np
@@ -18,7 +17,6 @@ from app.api import event_loop, inference
 from app.api.asgi_exchange import AsgiExchange
 from app.engines.simulated import SimulatedEngine
 from app.settings import Settings
-from app.settings.image_config import ImageConfig
 from testing.pictures import picture, saved
 from tests.support.asgi import Call, on_loop, settle
 from tests.support.clocks import standing_clock
@@ -28,6 +26,7 @@ LIMIT = 100_000
 TIMEOUT_S = 30
 KEY = (b"authorization", b"Bearer key")
 CHUNKED = (b"transfer-encoding", b"chunked")
+JSON = (b"content-type", b"application/json")
 SIMULATION = {"base_ms": 0, "input_shape": [3], "outputs": 2}
 
 
@@ -44,10 +43,10 @@ def _serve(tmp_path):
     """Start an application with one model, and return it."""
     loaders = []
 
-    def serve(**settings):
+    def serve(simulation=(), **settings):
         (tmp_path / "echo" / "1").mkdir(parents=True)
         file = tmp_path / "echo" / "1" / "simulated.json"
-        file.write_text(json.dumps(SIMULATION))
+        file.write_text(json.dumps(SIMULATION | dict(simulation)))
         values = {
             "model_dir": tmp_path,
             "max_body_bytes": LIMIT,
@@ -249,70 +248,76 @@ async def test_predictions_are_answered(serve, batching, body, status, text):
         assert call.headers["x-batch-size"] == "1"
 
 
+@pytest.fixture(name="offloaded")
+def _offloaded(monkeypatch):
+    """The functions that requests have run in threads."""
+    functions, offload = [], AsgiExchange.offload
+
+    def note(self, function):
+        functions.append(function)
+        return offload(self, function)
+
+    monkeypatch.setattr(AsgiExchange, "offload", note)
+    return functions
+
+
 @pytest.mark.parametrize(
-    ("body", "headers", "decodes_inline"),
+    ("body", "headers", "threads"),
     [
-        (ROW, [], True),
-        (ROW.ljust((64 << 10) + 1), [], False),
-        (gzip.compress(ROW), [(b"content-encoding", b"gzip")], False),
+        (ROW, [], 0),
+        (ROW.ljust((64 << 10) + 1), [], 1),
+        (gzip.compress(ROW), [(b"content-encoding", b"gzip")], 1),
     ],
     ids=["small", "large", "compressed"],
 )
 @on_loop
 async def test_large_or_compressed_body_is_decoded_in_a_thread(
-    application, monkeypatch, body, headers, decodes_inline
+    application, offloaded, body, headers, threads
 ):
-    """A small body is decoded inline, and so is a small response encoded."""
-    threads = {}
-    decoded, work = inference.Inference._decoded, AsgiExchange.work
-
-    def note_decoding(self, *args):
-        threads["decode"] = threading.get_ident()
-        return decoded(self, *args)
-
-    def note_work(self, quick, *args, **kwargs):
-        threads["encoded inline"] = quick
-        return work(self, quick, *args, **kwargs)
-
-    monkeypatch.setattr(inference.Inference, "_decoded", note_decoding)
-    monkeypatch.setattr(AsgiExchange, "work", note_work)
-    call = await ask(application, body, headers=headers)
-    assert call.status == 200
-    assert (threads["decode"] == threading.get_ident()) == decodes_inline
-    assert threads["encoded inline"]
+    """A small body is decoded on the event loop, and so is a small response encoded."""
+    assert (await ask(application, body, headers=headers)).status == 200
+    assert len(offloaded) == threads
 
 
 @pytest.mark.parametrize(
-    ("body", "inline"),
+    ("body", "content_type", "threads"),
     [
-        (saved(picture(), "JPEG"), True),
-        (saved(picture(width=400, height=400), "JPEG"), False),
-        (saved(picture(), "PNG"), False),
-        (ROW, False),
+        (saved(picture(), "JPEG"), b"image/jpeg", 0),
+        (saved(picture(width=400, height=400), "JPEG"), b"image/jpeg", 1),
+        (saved(picture(), "PNG"), b"image/png", 1),
+        (json.dumps({"instances": [[[[1] * 3] * 10] * 8]}).encode(), JSON[1], 1),
     ],
     ids=["small", "large", "of another kind", "in JSON perhaps"],
 )
-def test_only_small_jpegs_are_decoded_inline(body, inline):
-    """For a model of pictures, all but a small JPEG as the body takes a thread."""
-    exchange = SimpleNamespace(environ={})
-    image = ImageConfig((8, 10), "RGB", "none", "nearest", ())
-    model = SimpleNamespace(config=SimpleNamespace(image=image))
-    assert inference._decodes_quickly(exchange, body, model) == inline
+@on_loop
+async def test_picture_is_decoded_in_a_thread_unless_small(
+    serve, offloaded, tmp_path, body, content_type, threads
+):
+    """A model of pictures decodes on the event loop only a small JPEG as the body."""
+    (tmp_path / "echo").mkdir()
+    (tmp_path / "echo" / "basket.toml").write_text(
+        '[image]\nsize = [8, 10]\nmode = "RGB"\nscale = "none"\n'
+    )
+    application = serve({"input_shape": [8, 10, 3]})
+    headers = [(b"content-type", content_type)]
+    assert (await ask(application, body, headers=headers)).status == 200
+    assert len(offloaded) == threads
 
 
-@pytest.mark.parametrize(
-    ("arrays", "inline"),
-    [
-        ([np.zeros(16 << 10, np.float32)], True),
-        ([np.zeros(16 << 10, np.float32), np.zeros(1)], False),
-        ([np.array(["a"], object)], False),
-    ],
-    ids=["small", "large", "texts"],
-)
-def test_large_outputs_are_encoded_in_a_thread(arrays, inline):
-    """All outputs count together; the length of texts is not known."""
-    outputs = {str(place): array for place, array in enumerate(arrays)}
-    assert inference._encodes_quickly(outputs) == inline
+@pytest.mark.parametrize(("values", "threads"), [(16 << 10, 0), ((16 << 10) + 1, 1)])
+@on_loop
+async def test_large_response_is_encoded_in_a_thread(serve, offloaded, values, threads):
+    """Outputs of more than 64 KiB do not block the event loop."""
+    application = serve({"input_shape": [values], "outputs": values})
+    row = ",".join(["1"] * values)
+    call = await ask(application, b'{"instances":[[%b]]}' % row.encode())
+    assert len(call.json()["predictions"][0]) == values
+    assert len(offloaded) == threads
+
+
+def test_texts_are_encoded_in_a_thread():
+    """The length of texts is not known from their array."""
+    assert not inference.encodes_inline({"text": np.array(["a"], object)})
 
 
 @on_loop

@@ -2,9 +2,7 @@
 
 import os
 import signal
-import socket
 import threading
-import time
 from contextlib import ExitStack, suppress
 
 import pytest
@@ -105,20 +103,6 @@ def test_request_that_outlasts_the_graceful_timeout_gets_503(tmp_path):
         reply = client.receive()
         assert reply.status == 503
         assert reply.json() == {"error": "the server is stopping"}
-
-
-def test_idle_connection_does_not_delay_the_graceful_shutdown(tmp_path):
-    """SIGTERM ends the server long before the graceful timeout."""
-    folder = simulated_models(tmp_path, quick=QUICK)
-    with (
-        serving("--threads=4", model_dir=folder) as server,
-        Client(server.port) as client,
-    ):
-        client.send([[0.0] * 8])
-        assert client.receive().status == 200
-        began_at = time.monotonic()
-        assert server.stop() == 0
-        assert time.monotonic() - began_at < 20
 
 
 def test_sighup_answers_every_request_on_keep_alive_connections(tmp_path):
@@ -270,19 +254,3 @@ def test_max_requests_loses_no_request(tmp_path, monkeypatch):
         wait_for_metric(server, "basket_requests_total", 400)
         # One for all dead workers, and those of workers that have ended since.
         assert len(list(counts.glob("counter_*.db"))) <= 5
-
-
-def test_lingering_connections_do_not_block_the_next_client(tmp_path):
-    """Ten answered clients that leave their connection open do not delay the next."""
-    folder = simulated_models(tmp_path, quick=QUICK)
-    with ExitStack() as stack:
-        server = stack.enter_context(serving("--threads=4", model_dir=folder))
-        address = ("127.0.0.1", server.port)
-        clients = [
-            stack.enter_context(socket.create_connection(address)) for _ in range(10)
-        ]
-        for client in clients:
-            client.sendall(b"GET /healthz HTTP/1.1\r\nConnection: close\r\n\r\n")
-        for client in clients:
-            assert client.recv(12) == b"HTTP/1.1 200"
-        assert server.request("GET", "/healthz", timeout_s=10).status == 200

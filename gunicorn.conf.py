@@ -1,96 +1,99 @@
-"""Gunicorn's side of Basket: the worker class, checks, metrics files and GPUs.
+"""Gunicorn's configuration: settings, then its hooks in the order of their calls.
 
-Threads, workers and address are left to the command line and to Gunicorn's own
-defaults. `--worker-class sync|gthread|gevent` gives Gunicorn's own workers over WSGI.
+Threads, workers and address keep Gunicorn's defaults, or come from the command line.
+`--worker-class sync|gthread|gevent` selects a worker of Gunicorn's own, over WSGI.
 """
 
 import itertools
 import logging
 import os
-import resource
 import signal
 import sys
 import time
 from contextlib import contextmanager
 
-from app import MODEL_SOCKETS, STUCK_DIR, advice, create_model_process, gpus, run_dir
+from app import create_model_process, gpus, run_dir, start_checks
 from app.errors import SettingsError
 from app.server import gunicorn_arbiter as arbiter
 from app.server.model_worker import ModelSockets, ModelWorker
 from app.settings import Settings, unknown_variables
 
 worker_class = "app.server.worker.EventLoopWorker"
-# No framework survives a fork, so the model loads in the worker.
+# No framework survives a fork, so each worker loads its models itself.
 preload_app = False
-# Seconds. Clients that think between requests keep their connection.
+# Seconds; longer than the think time of most clients.
 keepalive = 75
-# Its default path is one for all servers of a user, and nothing here needs it.
+# All servers of a user would share one control socket, and Basket needs none.
 control_socket_disable = True
-# Else a client of a proxy on this machine could say that a path is another one, past
-# whatever the proxy keeps inside: not each proxy drops a SCRIPT_NAME among the headers.
-# It counts for Gunicorn's own workers; Basket's has no such headers.
+# For Gunicorn's own workers: clients must not set SCRIPT_NAME through a proxy on this
+# machine. Basket's worker ignores such headers.
 forwarder_headers = ""
-# For heartbeats, and for what the workers share.
-worker_tmp_dir = run_dir.in_memory()
+# For heartbeat files and the run directory.
+worker_tmp_dir = run_dir.in_shared_memory()
 
-# Below the half minute after which most supervisors take silence for death.
-_BACKLOG_WAIT_S = 20
-# Before the next look for a folder of models that is away.
-_LOOK_EVERY_S = 1
+# Supervisors usually wait 30 s for the first answer.
+_MAX_BACKLOG_WAIT_S = 20
+_MODEL_FOLDER_RETRY_S = 1
 
 
 @contextmanager
-def _start():
-    """End the server where a setting is wrong."""
+def _exit_on_configuration_error():
     try:
         yield
     except SettingsError as error:
         sys.exit(f"Basket does not start: {error}")
 
 
-@_start()
+@_exit_on_configuration_error()
 def on_starting(server):
-    """Refuse configuration errors, then make the folder that the workers share."""
+    """Check all settings, then create the run directory."""
     arbiter.keep_start_environment(server)
-    settings = Settings.from_environment()
-    _refuse_unsupported(server.cfg)
+    settings, cfg, warnings = Settings.from_environment(), server.cfg, []
+    start_checks.check_preload(cfg)
     used = gpus.choose(settings.gpus, gpus.visible())
-    processes = _model_processes(settings, used) or server.cfg.workers
-    gpus.check_shares(processes, used, settings.gpu_memory_fraction)
-    with run_dir.usable("BASKET_MODEL_DIR", settings.model_dir):
+    processes = _model_processes(settings, used) or cfg.workers
+    gpus.check_memory_fractions(processes, used, settings.gpu_memory_fraction)
+    with run_dir.error_names("BASKET_MODEL_DIR", settings.model_dir):
         os.listdir(settings.model_dir)
-    for line in advice.lines(settings, used, _at_a_time(server.cfg, settings)):
+    if cfg.worker_class_str == worker_class:
+        start_checks.check_protocols(cfg)
+        warnings = start_checks.raise_file_limit(cfg.worker_connections)
+    for line in start_checks.settings_without_effect(
+        settings,
+        cfg,
+        has_gpus=bool(used),
+        is_asynchronous=cfg.worker_class_str in (worker_class, "gevent"),
+    ):
         server.log.info(line)
-    for line in (*unknown_variables(), *_on_open_files(server.cfg)):
+    for line in (*unknown_variables(), *warnings):
         server.log.warning(line)
-    reexecuted = arbiter.is_reexecuted(server)
-    run_dir.make(server.cfg.worker_tmp_dir, reexecuted=reexecuted)
-    run_dir.keep_batching_parameters(settings.batching_parameters_file)
-    run_dir.hand_over(server.cfg.user, server.cfg.group)
-    # For the hooks to come: the folder of models may be away by then.
+    run_dir.create(cfg.worker_tmp_dir, reexecuted=arbiter.is_reexecuted(server))
+    run_dir.copy_batching_parameters(settings.batching_parameters_file)
+    run_dir.change_owner(cfg.user, cfg.group)
+    # Later hooks must not read the settings again: the model folder may be away.
     server.basket = settings
 
 
 def when_ready(server):
-    """Gunicorn has checked the worker class; no worker is there yet."""
-    _share_models(server)
+    """Add model processes to the workers, before the first one is forked."""
+    _add_model_processes(server)
 
 
 def on_reload(server):
-    """A HUP has set Gunicorn's own worker again, and new ones are about to come."""
+    """At a HUP: add new model processes, and keep old workers until new ones listen."""
     arbiter.restore_start_environment(server)
-    _share_models(server)
+    _add_model_processes(server)
     arbiter.keep_old_workers(server)
 
 
 def pre_fork(server, worker):
-    """Choose the GPU of a process with models, while the living can be counted."""
+    """Choose a worker's GPU in the master, which knows the GPUs of all workers."""
     used = gpus.choose(server.basket.gpus, gpus.visible())
     worker.model_processes = _model_processes(server.basket, used)
     living = arbiter.living_workers(server)
-    # A re-executed master's clients have the workers of the old one.
-    others = any(not isinstance(each, ModelWorker) for each in living)
-    worker.has_siblings = arbiter.is_reexecuted(server) or others
+    has_web_workers = any(not isinstance(each, ModelWorker) for each in living)
+    # After a USR2, the workers of the old master serve the clients, too.
+    worker.has_siblings = arbiter.is_reexecuted(server) or has_web_workers
     worker.gpu = None
     if isinstance(worker, ModelWorker):
         worker.gpu = used[worker.slot] if used else None
@@ -99,135 +102,90 @@ def pre_fork(server, worker):
 
 
 def post_fork(server, worker):
-    """Before the application is imported: a GPU, a log, and models to be read."""
+    """Select the worker's GPU and set up its log, before it imports the application."""
     pool = arbiter.installed_pool(server)
     if pool is not None and not isinstance(worker, ModelWorker):
         pool.sockets.close_inherited()
-    run_dir.be_temporary_folder()
+    run_dir.provide_temporary_folder()
     if worker.gpu is not None:
         gpus.pin(worker.gpu)
         server.log.info("worker %s uses GPU %s", worker.pid, worker.gpu)
     log = logging.getLogger("app")
     log.handlers = server.log.error_log.handlers
     log.setLevel(server.log.error_log.level)
-    _await_models(server, worker)
+    _wait_for_model_folder(server, worker)
 
 
 def post_worker_init(worker):
-    """Have every worker but the first of all load its models before it listens.
-
-    Clients of a worker that takes another's place would hear "is loading"; this way
-    its siblings serve them, or they wait in the kernel's backlog. The first worker
-    listens at once, so that readiness can be asked, and so does an only worker
-    whose models take long. From now on a worker with models tells what is stuck in it.
-    """
+    """Load all models before the worker listens, and begin to note stuck models."""
     if isinstance(worker, ModelWorker):
         return
     extensions = getattr(worker.wsgi, "application", worker.wsgi).extensions
     if not worker.model_processes:
         extensions["health"].start()
-    patience = itertools.count() if worker.has_siblings else range(_BACKLOG_WAIT_S)
-    is_first = worker.age == 1 + worker.model_processes and not worker.has_siblings
-    for _ in () if is_first else patience:
-        if extensions["basket"].wait(timeout_s=1) or not worker.alive:
-            break
-        worker.notify()
+    is_first = worker.age == 1 + worker.model_processes
+    # The first worker listens at once and answers readiness probes.
+    if worker.has_siblings or not is_first:
+        _wait_for_models(worker, extensions["basket"])
     arbiter.show_listening(worker)
 
 
 def child_exit(server, worker):
-    """Take a dead worker's gauges out of the sums, and what was stuck in it.
-
-    Its counters stay.
-    """
+    """Remove a dead worker's gauges and notes; its counters stay."""
     from prometheus_client import multiprocess
 
     multiprocess.mark_process_dead(worker.pid)
-    stuck = run_dir.shared(STUCK_DIR)
-    (stuck / str(worker.pid)).unlink(missing_ok=True)
+    run_dir.notes_on(run_dir.STUCK).remove_process(worker.pid)
     if isinstance(worker, ModelWorker):
         arbiter.close_sockets_of(server, worker)
 
 
-def _refuse_unsupported(cfg):
-    """Refuse what no model survives, and what Basket's worker does not speak.
-
-    Raises:
-        SettingsError: one of these is set.
-    """
-    if cfg.preload_app:
-        raise SettingsError("--preload: a model does not survive the fork")
-    if cfg.worker_class_str != worker_class:
-        return
-    if cfg.proxy_protocol not in ("off", False):
-        raise SettingsError(
-            "--proxy-protocol: Basket speaks plain HTTP; put nginx in front "
-            "(listen ... proxy_protocol), which sends X-Forwarded-For"
-        )
-    if "h2" in cfg.http_protocols or cfg.http2_cleartext != "off":
-        raise SettingsError(
-            "--http-protocols: Basket speaks HTTP/1.1; put nginx in front "
-            "(http2 on), which speaks HTTP/2 to clients"
-        )
+def _model_processes(settings, used_gpus):
+    """Return the number of model processes; 0: each worker holds the models."""
+    return max(len(used_gpus), 1) if settings.model_process == "shared" else 0
 
 
-def _at_a_time(cfg, settings):
-    """Return how many requests the server has at a time for one model."""
-    workers = cfg.workers if settings.model_process == "shared" else 1
-    if cfg.worker_class_str in (worker_class, "gevent"):
-        number = cfg.worker_connections * workers
-        return advice.AtATime(number, "connections", "--worker-connections")
-    return advice.AtATime(cfg.threads * workers, "threads", "--threads")
-
-
-def _on_open_files(cfg):
-    """Take as many as a worker's connections need, or say that they are not allowed."""
-    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
-    needed = advice.open_files(cfg.worker_connections)
-    is_enough = soft == resource.RLIM_INFINITY or soft >= needed
-    if is_enough or cfg.worker_class_str != worker_class:
-        return []
-    is_allowed = hard == resource.RLIM_INFINITY or hard >= needed
-    taken = needed if is_allowed else hard
-    resource.setrlimit(resource.RLIMIT_NOFILE, (taken, hard))
-    line = advice.on_open_files(taken, cfg.worker_connections)
-    return [] if is_allowed else [line]
-
-
-def _model_processes(settings, used):
-    """Return how many processes hold models for all workers; 0: each worker its own."""
-    return max(len(used), 1) if settings.model_process == "shared" else 0
-
-
-@_start()
-def _share_models(server):
-    """Have Gunicorn keep model processes beside its workers."""
+@_exit_on_configuration_error()
+def _add_model_processes(server):
+    """Open sockets for model processes, and have the arbiter start these as workers."""
     used = gpus.choose(server.basket.gpus, gpus.visible())
     processes = _model_processes(server.basket, used)
     if not processes:
         return
     sockets = ModelSockets(create_model_process)
-    with run_dir.usable("--worker-tmp-dir", server.cfg.worker_tmp_dir):
+    with run_dir.error_names("--worker-tmp-dir", server.cfg.worker_tmp_dir):
         paths = sockets.open(os.environ[run_dir.RUN_DIR], processes)
-    run_dir.hand_over(server.cfg.user, server.cfg.group)
-    os.environ[MODEL_SOCKETS] = "\n".join(paths)
+    run_dir.change_owner(server.cfg.user, server.cfg.group)
+    os.environ[run_dir.MODEL_SOCKETS] = "\n".join(paths)
     arbiter.WorkerPool(server, sockets, processes).install()
 
 
-def _await_models(server, worker):
-    """Where others serve, wait while the folder of models can't be read.
+def _wait_for_models(worker, loader):
+    """Wait until all models are loaded; without siblings, for a limited time.
 
-    A worker that fails before it listens would end them all.
+    Meanwhile siblings answer the clients, or these wait in the backlog. A worker that
+    listens earlier answers 503 "is loading".
     """
-    folder, is_told = server.basket.model_dir, False
+    for _ in itertools.count() if worker.has_siblings else range(_MAX_BACKLOG_WAIT_S):
+        if loader.wait(timeout_s=1) or not worker.alive:
+            break
+        worker.notify()
+
+
+def _wait_for_model_folder(server, worker):
+    """Wait while the model folder can't be read, if siblings serve meanwhile.
+
+    A worker that fails before it listens would make Gunicorn stop the whole server.
+    """
+    folder, is_logged = server.basket.model_dir, False
     while worker.has_siblings and not os.access(folder, os.R_OK | os.X_OK):
         if os.getppid() != worker.ppid:
             sys.exit()
-        if not is_told:
-            is_told = True
+        if not is_logged:
+            is_logged = True
             server.log.warning("worker %s waits for %s", worker.pid, folder)
-            # It has the master's handlers yet, which only make a note.
+            # The handlers inherited from the master would only record a signal.
             for number in (signal.SIGTERM, signal.SIGINT, signal.SIGQUIT):
                 signal.signal(number, signal.SIG_DFL)
         worker.notify()
-        time.sleep(_LOOK_EVERY_S)
+        time.sleep(_MODEL_FOLDER_RETRY_S)

@@ -8,9 +8,9 @@ import logging
 import os
 import sys
 
-from app import MODEL_SOCKETS, create_app
+from app import create_app
 from app.errors import SettingsError
-from app.run_dir import RUN_DIR
+from app.run_dir import MODEL_SOCKETS, RUN_DIR
 from app.settings import Settings
 
 _AT_COMMAND_LINE = "FLASK_RUN_FROM_CLI" in os.environ

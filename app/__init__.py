@@ -19,7 +19,6 @@ if TYPE_CHECKING:
     from app.shared_model.process import ModelProcess
 
 
-
 def create_app(settings: "Settings | None" = None) -> "Application":
     """Build the WSGI application; its attribute `asgi` is the ASGI application.
 
@@ -84,8 +83,8 @@ def _loader(settings: "Settings", catalog: "Catalog") -> "Loader":
     from app.repository.quarantine import Quarantine
     from app.telemetry import ModelMetrics
 
-    unloaded = run_dir.notes(run_dir.UNLOADED)
-    quarantine = Quarantine(run_dir.notes(run_dir.LOADING))
+    unloaded = run_dir.notes_on(run_dir.UNLOADED)
+    quarantine = Quarantine(run_dir.notes_on(run_dir.LOADING))
     return Loader(settings, catalog, Opener(ModelMetrics), unloaded, quarantine)
 
 
@@ -93,7 +92,7 @@ def _health(settings: "Settings", catalog: "Catalog") -> "Health":
     from app.repository.health import Health
 
     limit_s = settings.request_timeout_ms / 1000
-    return Health(catalog, limit_s, run_dir.notes(run_dir.STUCK))
+    return Health(catalog, limit_s, run_dir.notes_on(run_dir.STUCK))
 
 
 def install_api(

@@ -1,7 +1,7 @@
-"""Which GPUs this machine has, which process gets which, and how much of each.
+"""The GPUs of this machine, and their assignment to processes.
 
-NVML tells without touching CUDA, so the Gunicorn master may ask before it forks.
-With no NVIDIA driver there are no GPUs, which is an answer and not an error.
+NVML lists GPUs without starting CUDA, so the Gunicorn master may use it before it
+forks. A machine without an NVIDIA driver has no GPUs; that is no error.
 """
 
 import os
@@ -17,7 +17,7 @@ from app.errors import SettingsError
 
 @dataclass(frozen=True)
 class Gpu:
-    """One GPU, by NVML's number, which is that of its slot."""
+    """One GPU; NVML numbers GPUs by their PCI slots."""
 
     number: int
     uuid: str
@@ -25,63 +25,65 @@ class Gpu:
 
 
 def installed() -> tuple[Gpu, ...]:
-    """The GPUs that work; none on a machine without a driver."""
+    """Return the GPUs that work; none on a machine without a driver."""
     try:
         pynvml.nvmlInit()
     except pynvml.NVMLError:
         return ()
     try:
-        found = [_ask(number) for number in range(pynvml.nvmlDeviceGetCount())]
+        found = [_gpu(number) for number in range(pynvml.nvmlDeviceGetCount())]
         return tuple(gpu for gpu in found if gpu is not None)
     finally:
         with suppress(pynvml.NVMLError):
             pynvml.nvmlShutdown()
 
 
-def _ask(number: int) -> Gpu | None:
+def _gpu(number: int) -> Gpu | None:
     try:
         handle = pynvml.nvmlDeviceGetHandleByIndex(number)
         total_bytes = int(pynvml.nvmlDeviceGetMemoryInfo(handle).total)
         return Gpu(number, str(pynvml.nvmlDeviceGetUUID(handle)), total_bytes >> 20)
     except pynvml.NVMLError:
-        return None  # lost: the others go on
+        return None  # a lost GPU; the others work
 
 
 def visible(environ: Mapping[str, str] = os.environ) -> tuple[Gpu, ...]:
-    """The GPUs that CUDA_VISIBLE_DEVICES leaves to this process, in its order.
+    """Return the GPUs that CUDA_VISIBLE_DEVICES allows, in its order.
 
-    As in CUDA, what stands behind a name of no GPU does not count, and a list that
-    names a GPU twice leaves none.
+    As in CUDA, the list ends at the first name that is no GPU's, and a list that
+    names a GPU twice allows none.
     """
-    there = installed()
+    present = installed()
     allowed = environ.get("CUDA_VISIBLE_DEVICES")
     if allowed is None:
-        return there
+        return present
     found: list[Gpu] = []
     for part in allowed.split(","):
-        gpu = _named(part.strip(), there)
+        gpu = _find(part.strip(), present)
         if gpu is None:
             break
         found.append(gpu)
     return tuple(found) if len(set(found)) == len(found) else ()
 
 
-def _named(name: str, there: Sequence[Gpu]) -> Gpu | None:
-    """The GPU of this number, or whose UUID begins so."""
+def _find(name: str, present: Sequence[Gpu]) -> Gpu | None:
+    """Return the GPU with this number, or with this beginning of a UUID."""
     is_uuid = name.startswith("GPU-")
-    for gpu in there:
+    for gpu in present:
         if name == str(gpu.number) or (is_uuid and gpu.uuid.startswith(name)):
             return gpu
     return None
 
 
-def choose(wanted: tuple[int, ...] | None, there: Sequence[Gpu]) -> tuple[int, ...]:
-    """The numbers of the GPUs to use: those of BASKET_GPUS, or all that are there.
+def choose(wanted: tuple[int, ...] | None, present: Sequence[Gpu]) -> tuple[int, ...]:
+    """Return the numbers of the GPUs to use: those of BASKET_GPUS, or all present.
+
+    On a machine without GPUs BASKET_GPUS has no effect.
 
     Raises:
-        SettingsError: a wanted GPU is not there, though others are.
+        SettingsError: a wanted GPU is missing.
     """
-    numbers = tuple(gpu.number for gpu in there)
+    numbers = tuple(gpu.number for gpu in present)
     if wanted is None or not numbers:
         return numbers
     missing = [number for number in wanted if number not in numbers]
@@ -92,16 +94,18 @@ def choose(wanted: tuple[int, ...] | None, there: Sequence[Gpu]) -> tuple[int, .
     return wanted
 
 
-def check_shares(processes: int, gpus: tuple[int, ...], fraction: float | None) -> None:
-    """Refuse a set-up in which the processes on one GPU want more than all of it.
+def check_memory_fractions(
+    processes: int, gpus: tuple[int, ...], fraction: float | None
+) -> None:
+    """Check that the memory fractions of the processes on one GPU fit on it.
 
     Raises:
-        SettingsError: with the sum.
+        SettingsError: their sum is more than 1.
     """
     if fraction is None or not gpus:
         return
     on_fullest = -(-processes // len(gpus))
-    # Decimal fractions such as three times 1/3 must not fail by a rounding error.
+    # Sums such as three times 1/3 must not fail by a rounding error.
     if on_fullest * fraction > 1 + 1e-9:
         raise SettingsError(
             f"BASKET_GPU_MEMORY_FRACTION={fraction}: {processes} processes on "
@@ -111,20 +115,19 @@ def check_shares(processes: int, gpus: tuple[int, ...], fraction: float | None) 
 
 
 def least_used(gpus: tuple[int, ...], taken: Iterable[int]) -> int:
-    """The GPU with the fewest processes; the first in the list among equals.
+    """Return the GPU with the fewest processes, the first of several.
 
-    Counting the living, rather than dealing in turn, keeps the spread even when a
-    process dies and another takes its place.
+    Unlike round robin, this stays even when a process dies and is replaced.
     """
     load = Counter(taken)
     return min(gpus, key=lambda gpu: load[gpu])
 
 
 def pin(gpu: int, environ: MutableMapping[str, str] = os.environ) -> None:
-    """Let this process see one GPU only, by NVML's numbering.
+    """Show this process one GPU only.
 
-    CUDA reads both variables when it is first used, and without the second counts
-    GPUs from the fastest, NVML from the lowest slot.
+    CUDA reads both variables at its first use. Without the second, it numbers GPUs by
+    speed and not by slot, as NVML does.
     """
     environ["CUDA_VISIBLE_DEVICES"] = str(gpu)
     environ["CUDA_DEVICE_ORDER"] = "PCI_BUS_ID"

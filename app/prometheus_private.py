@@ -35,7 +35,7 @@ from prometheus_client import (
 from prometheus_client.mmap_dict import MmapedDict
 from prometheus_client.multiprocess import MultiProcessCollector
 
-from app.run_dir.pids import lives
+from app.run_dir.notes import is_alive
 
 _MULTIPROCESS = "PROMETHEUS_MULTIPROC_DIR" in os.environ
 # The files that are merged; gauges count for live processes only.
@@ -162,7 +162,7 @@ def _files_of_dead(folder: Path, kind: str) -> list[Path]:
     return [
         file
         for file in folder.glob(f"{kind}_[0-9]*.db")
-        if not lives(int(file.stem.rpartition("_")[2]))
+        if not is_alive(int(file.stem.rpartition("_")[2]))
     ]
 
 

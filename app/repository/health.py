@@ -1,51 +1,47 @@
-"""Whether models make progress, over all processes of a server.
+"""Liveness of models, over all processes of a server.
 
-A request for the health reaches one process, and another one may be stuck: each notes
-its own state in a folder that they share, from which whoever has made the folder
-takes the notes of the dead.
+A health request reaches one process, and another one may have a stuck model. So each
+process leaves notes on its stuck models, which all of them read. The master removes the
+notes of dead processes.
 """
 
 import logging
 import os
 import threading
 import time
-from pathlib import Path
 
 from app.repository.catalog import Catalog
+from app.run_dir.notes import Notes
 
 _log = logging.getLogger(__name__)
-_NOTE_EVERY_S = 1.0
+_INTERVAL_S = 1.0
 
 
 class Health:
-    """Knows what is stuck: a model whose jobs have waited longer than any may."""
+    """Finds stuck models: those with a job that waits longer than any job may."""
 
-    def __init__(
-        self, catalog: Catalog, limit_s: float, folder: Path | None = None
-    ) -> None:
-        """Store the parts; `folder` is shared with other processes, None: with none."""
+    def __init__(self, catalog: Catalog, limit_s: float, notes: Notes) -> None:
+        """Store the parts; a job may wait for `limit_s` seconds."""
         self._catalog = catalog
         self._limit_s = limit_s
-        self._folder = folder
-        # Why the other processes could not be told the last time.
+        self._notes = notes
+        # The error of the last update of the notes.
         self._problem = ""
         self._thread = threading.Thread(target=self._run, name="health", daemon=True)
 
     def start(self) -> None:
-        """Begin to note each second how this process is doing, if anyone can read it.
+        """Update this process's notes each second; may be called twice.
 
-        In a thread of its own, because to load or to unload a model takes minutes.
+        The loader's thread can't do it: to load or unload a model takes minutes.
         """
-        if self._folder is not None and not self._thread.ident:
+        if not self._thread.ident:
             self._thread.start()
 
-    def note(self) -> None:
-        """Tell the other processes how this one is doing, if they can be told now."""
-        if self._folder is None:
-            return
+    def update_notes(self) -> None:
+        """Note which models are stuck in this process; log an error once."""
         problem = ""
         try:
-            self._tell(self._folder)
+            self._update_notes()
         except Exception as error:  # must not end the thread
             problem = str(error)
         if problem and problem != self._problem:
@@ -53,36 +49,29 @@ class Health:
         self._problem = problem
 
     def stuck(self) -> list[str]:
-        """The models, each once, that make no progress in some process."""
-        names = set(self.stuck_here())
-        for file in self._folder.glob("[0-9]*") if self._folder else ():
-            try:
-                names.update(file.read_text().splitlines())
-            except FileNotFoundError:  # it goes on just now
-                continue
-        return sorted(names)
+        """Return the models that are stuck in any process, each once, in order."""
+        noted = [note.key for note in self._notes.all()]
+        return sorted({*self.stuck_here(), *noted})
 
     def stuck_here(self) -> list[str]:
-        """The models that make no progress in this process."""
+        """Return the models that are stuck in this process."""
         return [
             f"{model.name} version {model.version}"
             for model in self._catalog.models()
             if model.runner.stuck_s() > self._limit_s
         ]
 
-    def _tell(self, folder: Path) -> None:
-        file = folder / str(os.getpid())
-        names = self.stuck_here()
-        if names:
-            folder.mkdir(exist_ok=True)
-            # Renamed when it is whole, so that nobody reads half of it.
-            aside = folder / f".{file.name}"
-            aside.write_text("\n".join(names))
-            aside.rename(file)
-        else:
-            file.unlink(missing_ok=True)
+    def _update_notes(self) -> None:
+        pid, stuck = os.getpid(), self.stuck_here()
+        for key in stuck:
+            self._notes.add(key)
+        self._notes.remove(
+            note
+            for note in self._notes.all()
+            if note.pid == pid and note.key not in stuck
+        )
 
     def _run(self) -> None:
         while True:
-            self.note()
-            time.sleep(_NOTE_EVERY_S)
+            self.update_notes()
+            time.sleep(_INTERVAL_S)

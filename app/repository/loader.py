@@ -15,10 +15,10 @@ from pathlib import Path
 from app.errors import Late, ModelFailed, NotReady, Stopping, UnknownModel
 from app.repository.catalog import Catalog
 from app.repository.opener import Opener
+from app.repository.quarantine import Quarantine
 from app.repository.reconciler import Reconciler, close
 from app.repository.scan import scan
-from app.run_dir.load_attempts import Attempts
-from app.run_dir.unloaded_models import Unloaded
+from app.run_dir.notes import Notes
 from app.settings import Settings
 
 _log = logging.getLogger(__name__)
@@ -33,8 +33,8 @@ class Loader:
         settings: Settings,
         catalog: Catalog,
         opener: Opener,
-        unloaded: Unloaded,
-        attempts: Attempts,
+        unloaded: Notes,
+        quarantine: Quarantine,
         scan_every_s: float | None = SCAN_EVERY_S,
     ) -> None:
         """Store the parts; with `scan_every_s` None only `rescan` looks again."""
@@ -43,7 +43,7 @@ class Loader:
         self._unloaded = unloaded
         self._scan_every_s = scan_every_s
         self._reconciler = Reconciler(
-            catalog, opener, attempts, drain_s=settings.request_timeout_ms / 1000
+            catalog, opener, quarantine, drain_s=settings.request_timeout_ms / 1000
         )
         self._stopping = False
         # What is wrong with the folder of models as a whole.

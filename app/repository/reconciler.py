@@ -9,6 +9,7 @@ from app.errors import ModelLoadError, NotYetLoadable, SettingsError, Stopping
 from app.repository.catalog import Catalog
 from app.repository.garbage_collection import collect_and_freeze
 from app.repository.opener import Opener
+from app.repository.quarantine import Quarantine
 from app.repository.routing import Routes
 from app.repository.scan import (
     Content,
@@ -19,7 +20,6 @@ from app.repository.scan import (
     has_changed,
 )
 from app.repository.served import ServedModel, State
-from app.run_dir.load_attempts import Attempts
 from app.settings.model_config import ModelConfig
 
 _log = logging.getLogger(__name__)
@@ -53,12 +53,12 @@ class Reconciler:
     """
 
     def __init__(
-        self, catalog: Catalog, opener: Opener, attempts: Attempts, drain_s: float
+        self, catalog: Catalog, opener: Opener, quarantine: Quarantine, drain_s: float
     ) -> None:
         """Store the parts; `drain_s` bounds how long a replaced version is kept."""
         self._catalog = catalog
         self._opener = opener
-        self._attempts = attempts
+        self._quarantine = quarantine
         self._drain_s = drain_s
         # Versions that could not be loaded, as their folders were then.
         self._broken: dict[tuple[str, int], Fingerprint] = {}
@@ -113,7 +113,7 @@ class Reconciler:
 
     def retry(self, name: str) -> None:
         """Try the model's broken versions again, although they have not changed."""
-        self._attempts.forget(name)
+        self._quarantine.release(name)
         for known in (self._broken, self._awaited):
             for key in [key for key in known if key[0] == name]:
                 del known[key]
@@ -144,7 +144,7 @@ class Reconciler:
         looks = fingerprint(place)
         began_at = time.monotonic()
         try:
-            with self._attempts.under_way(name, version, looks):
+            with self._quarantine.loading(name, version, looks):
                 before = content(place, looks)
                 served = self._opener.open(name, version, place, config)
         except BaseException as error:  # a model may raise anything

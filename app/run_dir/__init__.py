@@ -1,7 +1,8 @@
-"""The folder that one server's processes share: made by the master, used by workers.
+"""The run directory: the files that the processes of one server share.
 
-What they have counted is in it, what is stuck in them, and where model processes
-listen.
+The master creates it and removes it at its end; workers get its path through the
+environment. It holds metrics files, notes (`notes.py`), a copy of the batching
+parameters, and the sockets of model processes.
 """
 
 import atexit
@@ -13,46 +14,52 @@ from contextlib import contextmanager
 from pathlib import Path
 
 from app.errors import SettingsError
+from app.run_dir.notes import Notes
 
-# Where it is; set by the server, and no setting.
+# Environment variables that the master sets for its workers; these are no settings.
 RUN_DIR = "_BASKET_RUN_DIR"
+# The paths of the sockets on which model processes listen, one per line.
+MODEL_SOCKETS = "_BASKET_MODEL_SOCKETS"
 METRICS_DIR = "PROMETHEUS_MULTIPROC_DIR"
 _BATCHING_PARAMETERS = "BASKET_BATCHING_PARAMETERS_FILE"
-_MEMORY = "/dev/shm"  # noqa: S108
-# Set where somebody has logged in. When he logs out, systemd removes his files in
-# memory, unless he is a system user.
+# Topics of notes.
+STUCK, UNLOADED, LOADING = "stuck", "unloaded", "loading"
+_SHARED_MEMORY = "/dev/shm"  # noqa: S108
+# Set in a login session. When the user logs out, systemd removes the files of a user in
+# shared memory, unless it is a system user.
 _SESSION = "XDG_SESSION_ID"
 _LAST_SYSTEM_UID = 999
 
 
-def in_memory() -> str | None:
-    """Where it can be in memory; None: TMPDIR is to say, or says already.
+def in_shared_memory() -> str | None:
+    """Return the parent for a run directory in memory, or None to use TMPDIR.
 
-    On a disk that is full, the first thing that a worker counts would end it.
+    On a full disk, the first metric of a worker would end it with SIGBUS.
     """
     is_emptied = _SESSION in os.environ and os.geteuid() > _LAST_SYSTEM_UID
-    if is_emptied or "TMPDIR" in os.environ or not os.access(_MEMORY, os.W_OK):
+    is_writable = os.access(_SHARED_MEMORY, os.W_OK)
+    if is_emptied or "TMPDIR" in os.environ or not is_writable:
         return None
-    return _MEMORY
+    return _SHARED_MEMORY
 
 
-def make(parent: str | None, *, reexecuted: bool) -> None:
-    """Make it in a folder, None: in TMPDIR, and tell the processes to come where it is.
+def create(parent: str | None, *, reexecuted: bool) -> None:
+    """Create the run directory in `parent`, None: in TMPDIR, and publish its path.
 
-    A re-executed master begins with the environment of the start, and so with a
-    folder of its own; but one for the metrics that the user named is the old one's too.
+    A re-executed master has a run directory of its own, but shares a metrics folder
+    that the user has set with the old master; so it removes no metrics files.
 
     Raises:
         SettingsError: one of the folders can't be written.
     """
-    with usable("--worker-tmp-dir", parent):
+    with error_names("--worker-tmp-dir", parent):
         run_dir = tempfile.mkdtemp(prefix="basket-", dir=parent)
-    # Gunicorn's own hook is not called where a start fails.
+    # Gunicorn's on_exit hook is not called when the start fails.
     atexit.register(_remove, run_dir, os.getpid())
     os.environ[RUN_DIR] = run_dir
     os.environ.setdefault(METRICS_DIR, f"{run_dir}/metrics")
     folder = Path(os.environ[METRICS_DIR])
-    with usable(METRICS_DIR, folder):
+    with error_names(METRICS_DIR, folder):
         folder.mkdir(parents=True, exist_ok=True)
         tempfile.TemporaryFile(dir=folder).close()
         if not reexecuted:
@@ -60,36 +67,39 @@ def make(parent: str | None, *, reexecuted: bool) -> None:
                 file.unlink()
 
 
-def shared(name: str) -> Path | None:
-    """Something in it; None: nobody has made it."""
+def notes_on(topic: str) -> Notes:
+    """Return the notes on a topic; outside Gunicorn they are this process's alone."""
     run_dir = os.environ.get(RUN_DIR)
-    return Path(run_dir) / name if run_dir else None
+    return Notes(Path(run_dir) / topic if run_dir else None)
 
 
-def keep_batching_parameters(file: Path | None) -> None:
-    """Show the workers a copy, so that those to come read what was checked here."""
-    copy = shared("batching_parameters")
-    if copy and file not in (None, copy):
+def copy_batching_parameters(file: Path | None) -> None:
+    """Have all later workers read a copy of the file that was checked at the start."""
+    copy = Path(os.environ[RUN_DIR]) / "batching_parameters"
+    if file not in (None, copy):
         shutil.copyfile(file, copy)
         os.environ[_BATCHING_PARAMETERS] = str(copy)
 
 
-def hand_over(uid: int, gid: int) -> None:
-    """Give the user that workers run as all that is in it by now.
+def change_owner(uid: int, gid: int) -> None:
+    """Give the run directory, with all files in it, to the user of the workers.
 
     Raises:
-        SettingsError: that is not allowed.
+        SettingsError: this process may not change owners.
     """
     if (uid, gid) == (os.geteuid(), os.getegid()):
         return
     folder = Path(os.environ[RUN_DIR])
-    with usable("--user", uid):
+    with error_names("--user", uid):
         for path in (folder, *folder.rglob("*")):
             os.chown(path, uid, gid)
 
 
-def be_temporary_folder() -> None:
-    """Where all but memory is read-only: TensorFlow wants one to be imported."""
+def provide_temporary_folder() -> None:
+    """Set TMPDIR to the run directory on a machine without a writable one.
+
+    The import of TensorFlow needs a temporary folder.
+    """
     try:
         tempfile.gettempdir()
     except FileNotFoundError:
@@ -97,11 +107,11 @@ def be_temporary_folder() -> None:
 
 
 @contextmanager
-def usable(setting: str, value: object) -> Iterator[None]:
-    """Say which setting is wrong where the system fails.
+def error_names(setting: str, value: object) -> Iterator[None]:
+    """Turn an OSError in the block into an error that names a setting and its value.
 
     Raises:
-        SettingsError: it did; with what the setting says.
+        SettingsError: the block raised an OSError.
     """
     try:
         yield
@@ -110,10 +120,7 @@ def usable(setting: str, value: object) -> Iterator[None]:
         raise SettingsError(f"{setting}={str(value or '')!r}: {reason}") from error
 
 
-def _remove(folder: str, owner: int) -> None:
-    """Remove a folder at the end of the process that has made it.
-
-    Workers, which are forked from that, end in the same way.
-    """
-    if os.getpid() == owner:
+def _remove(folder: str, creator: int) -> None:
+    """Remove a folder, in the process that created it only: workers inherit atexit."""
+    if os.getpid() == creator:
         shutil.rmtree(folder, ignore_errors=True)

@@ -1,9 +1,9 @@
-"""Model processes as Gunicorn workers that answer no HTTP.
+"""Model workers: Gunicorn workers that hold models and serve no HTTP.
 
-So the arbiter starts them, watches their heartbeat, starts them again, reloads and
-stops them as it does with any worker. Gunicorn's own dirty workers were tried first:
-their arbiter stops them together with the web workers, a reload ends the new ones and
-keeps the old, and a second server of the same name ends those of the first.
+The arbiter starts, supervises, reloads and stops them like any worker. Gunicorn's own
+dirty workers do not fit: their arbiter stops them together with the web workers, a
+reload stops the new ones and keeps the old ones, and a second server of the same name
+stops those of the first.
 """
 
 import os
@@ -20,47 +20,46 @@ from typing import Any, Protocol
 
 from gunicorn.workers.base import Worker
 
-# Seconds from one heartbeat to the next.
-_TICK_S = 0.25
-# Seconds by which a stop ends before the arbiter kills; web workers end before that.
-_EARLY_S = 0.3
+_HEARTBEAT_S = 0.25
+# The shutdown ends so many seconds before the arbiter kills the worker.
+_SHUTDOWN_MARGIN_S = 0.3
 _READ_BYTES = 4096
 
 
 class Process(Protocol):
-    """What a model worker runs; `shared_model.process` has it."""
+    """The model process that a worker runs, such as `ModelProcess`."""
 
     def start(self) -> None:
-        """Begin to load models and to take jobs."""
+        """Begin to load models and to accept jobs."""
         ...
 
     def tick(self) -> None:
-        """Do what is to be done several times a second."""
+        """Do periodic work; called several times a second."""
         ...
 
     def hangs(self) -> bool:
-        """Return whether nothing but an end of the process helps."""
+        """Return whether the process must be replaced."""
         ...
 
     def close(self, timeout_s: float) -> None:
-        """Serve on until all web workers are gone, then end."""
+        """Serve until all web workers have disconnected, then close the models."""
         ...
 
 
 class ModelWorker(Worker):
-    """A worker of Gunicorn's arbiter that holds the models."""
+    """A Gunicorn worker that runs one model process."""
 
     def __init__(self, sockets: "ModelSockets", slot: int, *args: Any) -> None:
-        """Store the model sockets, and which of them this worker serves."""
+        """Store the model sockets; the worker listens on the one of its slot."""
         super().__init__(*args)
         self.model_sockets = sockets
         self.slot = slot
         self._web_listeners, self.sockets = self.sockets, []
-        # Never the oldest: the arbiter ends the oldest when there are too many.
+        # At TTOU and at reload, the arbiter stops the worker with the lowest age.
         self.age = sys.maxsize
 
     def load_wsgi(self) -> None:
-        """Load models, and no application."""
+        """Start the model process instead of an application."""
         for listener in self._web_listeners:
             listener.close()
         sockets = self.model_sockets
@@ -68,46 +67,45 @@ class ModelWorker(Worker):
         self._process.start()
 
     def run(self) -> None:
-        """Show a heartbeat for as long as there is progress and a parent."""
+        """Send heartbeats until the worker is stopped or its parent has died."""
         while self.alive and os.getppid() == self.ppid:
             self.notify()
             self._process.tick()
             if self._process.hangs():
                 self.log.critical("a model hangs: the model process ends itself")
-                # Nothing that runs in an engine can be ended in another way.
+                # An engine's call can't be interrupted in any other way.
                 os._exit(1)
-            select.select([self.PIPE[0]], [], [], _TICK_S)
+            select.select([self.PIPE[0]], [], [], _HEARTBEAT_S)
             with suppress(BlockingIOError):
                 os.read(self.PIPE[0], _READ_BYTES)
-        timeout_s = max(self.cfg.graceful_timeout - _EARLY_S, 0)
+        timeout_s = max(self.cfg.graceful_timeout - _SHUTDOWN_MARGIN_S, 0)
         closing = threading.Thread(target=self._process.close, args=(timeout_s,))
         closing.start()
         while closing.is_alive():
             self.notify()
-            closing.join(_TICK_S)
+            closing.join(_HEARTBEAT_S)
         if os.getppid() != self.ppid:
-            # There is nobody else to do it.
+            # The master, which removes the sockets else, is dead.
             self.model_sockets.close()
 
 
 class ModelSockets:
-    """The listening sockets of model processes, which the master holds.
+    """The listening sockets of model processes, which the master keeps open.
 
-    So a web worker can always connect, and is served as soon as a new model process
-    is there.
+    Web workers can connect while a model process restarts; it serves them later.
     """
 
     def __init__(self, build: Callable[[socket.socket], Process]) -> None:
-        """Store what makes a model process for a listening socket."""
+        """Store the function that makes a model process for a listening socket."""
         self.build = build
         self._folder = Path()
         self.listeners: list[socket.socket] = []
 
     def open(self, run_dir: str, processes: int) -> list[str]:
-        """Open a listening socket for each model process; return their paths.
+        """Open a listening socket for each model process, and return their paths.
 
         Raises:
-            OSError: the path is longer than the kernel takes.
+            OSError: a path is longer than the kernel allows.
         """
         self._folder = Path(tempfile.mkdtemp(prefix="model-", dir=run_dir))
         paths = [str(self._folder / str(slot)) for slot in range(processes)]
@@ -119,7 +117,7 @@ class ModelSockets:
         return paths
 
     def close_inherited(self) -> None:
-        """In a web worker: close what it has only inherited."""
+        """Close the sockets that a web worker has inherited from the master."""
         for listener in self.listeners:
             listener.close()
 

@@ -1,4 +1,4 @@
-"""Which GPUs there are, who gets which, and whether the shares add up."""
+"""The GPUs of a machine, and their assignment to processes."""
 
 from types import SimpleNamespace
 
@@ -12,7 +12,7 @@ GIB = 1 << 30
 
 
 class FakeNvml:
-    """Stands in for the driver's library: so many GPUs, each with its memory."""
+    """NVML for a machine with GPUs of these sizes in bytes; `lost` does not answer."""
 
     NVMLError = pynvml.NVMLError
 
@@ -46,31 +46,24 @@ def _gpus(*numbers):
     return tuple(gpus.Gpu(number, f"GPU-{number}abc", 16384) for number in numbers)
 
 
-def test_no_driver(monkeypatch):
-    """Without an NVIDIA driver there are no GPUs, and that is no error."""
+def test_machine_without_driver_has_no_gpus(monkeypatch):
+    """The missing library of the NVIDIA driver is no error."""
 
     def no_library(name):
         raise OSError(f"{name}: cannot open shared object file")
 
-    # Hides the driver's library from pynvml, should this machine have one.
+    # Hides the driver's library on a machine that has one.
     monkeypatch.setattr(pynvml, "CDLL", no_library)
     monkeypatch.setattr(pynvml, "nvmlLib", None)
     assert gpus.installed() == ()
 
 
-def test_installed(monkeypatch):
-    """Each GPU has its total in MiB; a fake NVML stands in, no GPU can be had."""
-    nvml = FakeNvml(80 * GIB, 16 * GIB + 5)
+def test_installed_gpus_have_memory_in_mib_and_lost_ones_are_left_out(monkeypatch):
+    """A GPU that does not answer is left out, and NVML is shut down afterwards."""
+    nvml = FakeNvml(80 * GIB, GIB, 16 * GIB + 5, lost=1)
     monkeypatch.setattr(gpus, "pynvml", nvml)
-    assert [gpu.memory_mib for gpu in gpus.installed()] == [81920, 16384]
-    assert nvml.open == 0
-
-
-def test_a_lost_gpu_is_left_out(monkeypatch):
-    """A GPU that fails to answer is not there; a fake stands in for the GPUs."""
-    nvml = FakeNvml(GIB, GIB, GIB, lost=1)
-    monkeypatch.setattr(gpus, "pynvml", nvml)
-    assert [gpu.number for gpu in gpus.installed()] == [0, 2]
+    found = [(gpu.number, gpu.memory_mib) for gpu in gpus.installed()]
+    assert found == [(0, 81920), (2, 16384)]
     assert nvml.open == 0
 
 
@@ -78,18 +71,18 @@ def test_a_lost_gpu_is_left_out(monkeypatch):
     ("wanted", "present", "chosen"),
     [
         pytest.param(None, [0, 1], (0, 1), id="all"),
-        pytest.param(None, [], (), id="none there"),
+        pytest.param(None, [], (), id="none present"),
         pytest.param((2, 0), [0, 1, 2], (2, 0), id="some, in the wanted order"),
-        pytest.param((3,), [], (), id="wanted, but a machine without GPUs"),
+        pytest.param((3,), [], (), id="wanted on a machine without GPUs"),
     ],
 )
-def test_choose(wanted, present, chosen):
-    """The chosen GPUs are the wanted ones, or all; a machine may have none."""
+def test_chosen_gpus_are_the_wanted_ones_or_all(wanted, present, chosen):
+    """Without BASKET_GPUS all GPUs are used."""
     assert gpus.choose(wanted, _gpus(*present)) == chosen
 
 
-def test_choose_missing():
-    """A wanted GPU that is not there is named, with those that are."""
+def test_missing_gpu_is_a_configuration_error():
+    """The error names the missing GPU and those that are present."""
     with pytest.raises(
         SettingsError, match=r"BASKET_GPUS names GPU 4, and there are \[0, 1\]"
     ):
@@ -104,13 +97,13 @@ def test_choose_missing():
         pytest.param(3, (0,), 0.3333333333333334, id="three thirds, rounded up"),
         pytest.param(4, (0, 1), 0.5, id="two halves on each of two"),
         pytest.param(1, (0,), 1.0, id="one takes all"),
-        pytest.param(8, (0,), None, id="no limit wanted"),
+        pytest.param(8, (0,), None, id="no limit"),
         pytest.param(8, (), 0.9, id="no GPU"),
     ],
 )
-def test_shares_that_fit(processes, used, fraction):
-    """Shares that add up to no more than one GPU pass."""
-    gpus.check_shares(processes, used, fraction)
+def test_memory_fractions_up_to_1_fit(processes, used, fraction):
+    """The fractions of the processes on one GPU may add up to 1."""
+    gpus.check_memory_fractions(processes, used, fraction)
 
 
 @pytest.mark.parametrize(
@@ -118,13 +111,15 @@ def test_shares_that_fit(processes, used, fraction):
     [
         pytest.param(3, (0,), 0.4, "3 x 0.4 = 1.20", id="one GPU"),
         pytest.param(3, (0, 1), 0.6, "2 x 0.6 = 1.20", id="uneven on two"),
-        pytest.param(2, (5,), 0.51, "2 x 0.51 = 1.02", id="by a little"),
+        pytest.param(2, (5,), 0.51, "2 x 0.51 = 1.02", id="slightly too much"),
     ],
 )
-def test_shares_that_do_not_fit(processes, used, fraction, total):
-    """Shares that want more than one GPU are refused, with the sum on the fullest."""
+def test_memory_fractions_above_1_are_a_configuration_error(
+    processes, used, fraction, total
+):
+    """The error shows the sum on the GPU with the most processes."""
     with pytest.raises(SettingsError, match=r"^BASKET_GPU_MEMORY_FRACTION=") as raised:
-        gpus.check_shares(processes, used, fraction)
+        gpus.check_memory_fractions(processes, used, fraction)
     assert f"{total} is more than 1" in str(raised.value)
 
 
@@ -133,30 +128,30 @@ def test_shares_that_do_not_fit(processes, used, fraction, total):
     [
         pytest.param([], 2, id="none taken"),
         pytest.param([2], 0, id="first taken"),
-        pytest.param([2, 0, 0], 2, id="after a death"),
-        pytest.param([None, 7, 2, 0, 2], 0, id="others do not count"),
+        pytest.param([2, 0, 0], 2, id="after the end of a process"),
+        pytest.param([None, 7, 2, 0, 2], 0, id="other GPUs do not count"),
     ],
 )
-def test_least_used(taken, least):
-    """A new process gets the GPU with the fewest living ones, the first of equals."""
+def test_new_process_gets_the_least_used_gpu(taken, least):
+    """Of GPUs with as many processes the first one is used."""
     assert gpus.least_used((2, 0), taken) == least
 
 
-def test_pin():
-    """A pinned process sees one GPU, and counts GPUs as NVML does."""
+def test_pinned_process_sees_one_gpu():
+    """CUDA numbers GPUs as NVML does."""
     environ = {"CUDA_VISIBLE_DEVICES": "0,1"}
     gpus.pin(3, environ)
     assert environ == {"CUDA_VISIBLE_DEVICES": "3", "CUDA_DEVICE_ORDER": "PCI_BUS_ID"}
 
 
 @pytest.mark.parametrize(
-    ("environ", "seen"),
+    ("environ", "visible"),
     [
         pytest.param({}, [0, 1, 2], id="not set"),
         pytest.param({"CUDA_VISIBLE_DEVICES": "1"}, [1], id="pinned"),
         pytest.param({"CUDA_VISIBLE_DEVICES": "2, 0"}, [2, 0], id="in that order"),
-        pytest.param({"CUDA_VISIBLE_DEVICES": "5,1"}, [], id="not there"),
-        pytest.param({"CUDA_VISIBLE_DEVICES": "0,-1,2"}, [0], id="up to what is none"),
+        pytest.param({"CUDA_VISIBLE_DEVICES": "5,1"}, [], id="not present"),
+        pytest.param({"CUDA_VISIBLE_DEVICES": "0,-1,2"}, [0], id="up to no number"),
         pytest.param({"CUDA_VISIBLE_DEVICES": "0,,2"}, [0], id="up to a gap"),
         pytest.param({"CUDA_VISIBLE_DEVICES": "0,0"}, [], id="one twice"),
         pytest.param({"CUDA_VISIBLE_DEVICES": "MIG-0"}, [], id="a part of one"),
@@ -165,7 +160,7 @@ def test_pin():
         pytest.param({"CUDA_VISIBLE_DEVICES": "-1"}, [], id="none wanted"),
     ],
 )
-def test_visible(monkeypatch, environ, seen):
-    """What CUDA_VISIBLE_DEVICES lets through is seen, in its order; unset, all is."""
+def test_visible_gpus_follow_cuda_visible_devices(monkeypatch, environ, visible):
+    """The variable selects GPUs as in CUDA; without it all are visible."""
     monkeypatch.setattr(gpus, "pynvml", FakeNvml(GIB, GIB, GIB))
-    assert [gpu.number for gpu in gpus.visible(environ)] == seen
+    assert [gpu.number for gpu in gpus.visible(environ)] == visible

@@ -7,6 +7,7 @@ from types import SimpleNamespace
 
 import pytest
 
+from app import run_dir
 from app.errors import (
     Late,
     ModelFailed,
@@ -19,10 +20,9 @@ from app.errors import (
 from app.repository.catalog import Catalog
 from app.repository.loader import Loader
 from app.repository.opener import Opener
+from app.repository.quarantine import Quarantine
 from app.repository.routing import Target
 from app.repository.served import ServedModel, State
-from app.run_dir.load_attempts import Attempts
-from app.run_dir.unloaded_models import Unloaded
 from app.settings import Settings
 from app.settings.model_config import ModelConfig
 from testing.server import wait_until
@@ -44,13 +44,13 @@ class Loading:
         self.observed = []
         self.settings = Settings(model_dir=folder, max_batch_size=4, **settings)
         self.catalog = Catalog(self.settings.default_model)
-        self.unloaded = Unloaded()
+        self.unloaded = run_dir.Notes()
         self.loader = Loader(
             self.settings,
             self.catalog,
             Opener(self.observe, self.open),
             self.unloaded,
-            Attempts(None),
+            Quarantine(run_dir.Notes()),
             scan_every_s=None,
         )
 

@@ -8,25 +8,25 @@ import tempfile
 from contextlib import contextmanager
 from functools import partial
 from pathlib import Path
-from types import SimpleNamespace
 
 import pytest
 
-from app import MODEL_SOCKETS, STUCK_DIR, gpus, run_dir
-from app.run_dir import RUN_DIR
+from app import create_app, gpus, run_dir
+from app.repository.health import Health
+from app.run_dir import MODEL_SOCKETS, RUN_DIR
 from app.server.gunicorn_arbiter import installed_pool
 from tests.support.arbiter import Gunicorn, read_config
 
 
 @pytest.fixture(name="environment")
 def _environment(monkeypatch, tmp_path):
-    """A clean environment with a folder of models and one for the metrics files."""
+    """An environment without settings but for the model and the metrics folder."""
     for name in list(os.environ):
         if name.startswith(("BASKET_", "CUDA_")):
             monkeypatch.delenv(name)
     monkeypatch.setenv("BASKET_MODEL_DIR", str(tmp_path))
     monkeypatch.setenv("PROMETHEUS_MULTIPROC_DIR", str(tmp_path / "metrics"))
-    # What hooks set is undone at the end.
+    # So that variables which hooks set are removed at the end.
     for name in (RUN_DIR, "CUDA_VISIBLE_DEVICES"):
         monkeypatch.setenv(name, "")
         monkeypatch.delenv(name)
@@ -57,21 +57,21 @@ def _start(gunicorn):
 
 @contextmanager
 def _process(patch):
-    """A process, which ends with the block; what it is to do then."""
-    todo = []
+    """Call the functions that the block registers with atexit at its end."""
+    at_end = []
     try:
-        with patch.context() as its_own:
-            its_own.setattr(atexit, "register", lambda *do: todo.append(partial(*do)))
-            yield todo
+        with patch.context() as patched:
+            patched.setattr(atexit, "register", lambda *do: at_end.append(partial(*do)))
+            yield
     finally:
-        for each in todo:
+        for each in at_end:
             each()
 
 
 @pytest.fixture(name="two_gpus")
 def _two_gpus(environment):
-    there = (gpus.Gpu(0, "GPU-a", 8192), gpus.Gpu(1, "GPU-b", 8192))
-    environment.setattr(gpus, "visible", lambda: there)
+    present = (gpus.Gpu(0, "GPU-a", 8192), gpus.Gpu(1, "GPU-b", 8192))
+    environment.setattr(gpus, "visible", lambda: present)
 
 
 def _denied(*_):
@@ -115,7 +115,7 @@ def test_only_the_gpus_of_basket_gpus_are_used(gunicorn, start, environment):
 
 @pytest.mark.usefixtures("two_gpus")
 def test_missing_gpu_stops_the_start(start, environment):
-    """A number in BASKET_GPUS that this machine lacks ends the start by name."""
+    """The start ends with an error that names the GPU."""
     environment.setenv("BASKET_GPUS", "0,7")
     with pytest.raises(SystemExit, match="BASKET_GPUS names GPU 7"):
         start()
@@ -137,7 +137,7 @@ def test_start_empties_the_metrics_folder_but_not_after_sigusr2(
 
 
 def test_metrics_folder_without_write_permission_stops_the_start(start, environment):
-    """A folder that exists is tried before a worker needs it."""
+    """The master tries to write into a metrics folder before a worker needs it."""
     environment.setattr(run_dir.tempfile, "TemporaryFile", lambda **_: _denied())
     text = "PROMETHEUS_MULTIPROC_DIR='.*metrics': Permission denied"
     with pytest.raises(SystemExit, match=text), _process(environment):
@@ -153,10 +153,10 @@ def test_unreadable_model_folder_stops_the_start(start, environment, tmp_path):
 
 
 @pytest.mark.parametrize(("temporary", "expected"), [(None, "/dev/shm"), ("/", None)])
-def test_shared_folder_is_in_memory_unless_tmpdir_is_set(
+def test_run_dir_is_in_shared_memory_unless_tmpdir_is_set(
     environment, temporary, expected
 ):
-    """Without TMPDIR, heartbeats and metrics are in memory, where no disk gets full."""
+    """Without TMPDIR, heartbeats and metrics do not depend on a disk that can fill."""
     for name in ("TMPDIR", "XDG_SESSION_ID"):
         environment.delenv(name, raising=False)
     if temporary:
@@ -173,8 +173,8 @@ def test_shared_folder_is_in_memory_unless_tmpdir_is_set(
         (1000, {}, "/dev/shm"),
     ],
 )
-def test_shared_folder_outlasts_a_login_session(environment, uid, session, expected):
-    """With a login session it is not in memory, from where systemd would remove it."""
+def test_run_dir_outlasts_a_login_session(environment, uid, session, expected):
+    """In a login session it is not in memory, from which systemd would remove it."""
     for name in ("TMPDIR", "XDG_SESSION_ID"):
         environment.delenv(name, raising=False)
     for name, value in session.items():
@@ -184,7 +184,7 @@ def test_shared_folder_outlasts_a_login_session(environment, uid, session, expec
 
 
 def test_read_only_root_has_a_temporary_folder_in_memory(gunicorn, start, environment):
-    """TMPDIR becomes the shared folder where the system has none; else it is kept."""
+    """TMPDIR becomes the run directory only if no temporary folder is writable."""
     environment.setenv("TMPDIR", "")
     environment.setattr(tempfile, "tempdir", None)
     with _process(environment):
@@ -200,8 +200,8 @@ def test_read_only_root_has_a_temporary_folder_in_memory(gunicorn, start, enviro
     assert os.environ["TMPDIR"] == os.environ[RUN_DIR]
 
 
-def test_user_owns_the_shared_folder(start, environment, tmp_path):
-    """With --user all that the start has made in the folder is given to that user."""
+def test_user_owns_the_run_dir(start, environment, tmp_path):
+    """With --user all files in the run directory belong to that user."""
     environment.delenv("PROMETHEUS_MULTIPROC_DIR")
     environment.setenv("BASKET_MODEL_PROCESS", "shared")
     environment.setenv(MODEL_SOCKETS, "")
@@ -222,36 +222,39 @@ def test_user_owns_the_shared_folder(start, environment, tmp_path):
 
 
 def test_user_without_permission_stops_the_start(start, environment):
-    """A master that may not give files away names the argument that wants it."""
+    """The start ends with an error that names --user."""
     environment.setattr(os, "chown", _denied)
     with pytest.raises(SystemExit, match="--user='4711': Permission denied"):
         start(user="4711")
 
 
-def test_note_of_a_dead_workers_hang_is_removed(start):
-    """A worker's note goes with it, so that it never counts for another process."""
+def test_notes_of_a_dead_worker_are_removed(gunicorn, start, environment):
+    """A stuck model of a dead worker does not count any more."""
     arbiter = start()
-    folder = Path(os.environ[RUN_DIR], STUCK_DIR)
-    folder.mkdir()
-    notes = [folder / pid for pid in ("4711", "4712")]
-    for note in notes:
-        note.touch()
-    for pid in (4711, 4713):
-        arbiter.cfg.child_exit(arbiter, SimpleNamespace(pid=pid))
-    assert [note.exists() for note in notes] == [False, True]
+    dead, other = workers = [gunicorn.spawn(arbiter) for _ in range(2)]
+    notes = run_dir.notes_on(run_dir.STUCK)
+    for worker in workers:
+        environment.setattr(os, "getpid", lambda pid=worker.pid: pid)
+        notes.add("till version 1")
+    arbiter.cfg.child_exit(arbiter, dead)
+    assert [note.pid for note in notes.all()] == [other.pid]
 
 
-@pytest.mark.parametrize(("model_processes", "noted"), [(0, [1]), (1, [])])
-def test_worker_with_models_notes_its_hangs(gunicorn, start, model_processes, noted):
-    """Notes begin with the worker; one without models has nothing to note."""
-    arbiter, found = start(), []
+@pytest.mark.parametrize("model_process", ["worker", "shared"])
+def test_worker_with_models_notes_stuck_ones(
+    gunicorn, start, environment, model_process
+):
+    """The notes begin with the worker; a worker without models writes none."""
+    environment.setenv("BASKET_MODEL_PROCESS", model_process)
+    started = []
+    environment.setattr(Health, "start", lambda health: started.append(health))
+    arbiter = start()
     worker = gunicorn.spawn(arbiter)
-    health = SimpleNamespace(start=lambda: found.append(1))
-    worker.wsgi = SimpleNamespace(extensions={"basket": None, "health": health})
-    worker.model_processes = model_processes
-    worker.age = 1 + model_processes
+    worker.wsgi = create_app()
+    # As if Gunicorn had made the model process first.
+    worker.age = 1 + worker.model_processes
     arbiter.cfg.post_worker_init(worker)
-    assert found == noted
+    assert len(started) == (model_process == "worker")
 
 
 _NO_LIMIT = resource.RLIM_INFINITY

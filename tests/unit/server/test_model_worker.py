@@ -7,8 +7,8 @@ import sys
 
 import pytest
 
-from app import MODEL_SOCKETS, gpus
-from app.run_dir import RUN_DIR
+from app import gpus
+from app.run_dir import MODEL_SOCKETS, RUN_DIR
 from app.server.gunicorn_arbiter import WorkerPool, installed_pool
 from app.server.model_worker import ModelSockets, ModelWorker
 from app.server.worker import EventLoopWorker

@@ -10,6 +10,7 @@ from types import SimpleNamespace
 
 import pytest
 
+from app import run_dir
 from app.errors import (
     Abandoned,
     BasketError,
@@ -26,10 +27,9 @@ from app.repository.catalog import Catalog
 from app.repository.health import Health
 from app.repository.loader import Loader
 from app.repository.opener import Opener
+from app.repository.quarantine import Quarantine
 from app.repository.routing import Target
 from app.repository.served import ServedModel, State
-from app.run_dir.load_attempts import Attempts
-from app.run_dir.unloaded_models import Unloaded
 from app.settings import Settings
 from app.settings.image_config import ImageClass, ImageConfig
 from app.settings.model_config import ModelConfig
@@ -78,11 +78,12 @@ class Machine:
             self.settings,
             self.catalog,
             opener,
-            Unloaded(),
-            Attempts(None),
+            run_dir.Notes(),
+            Quarantine(run_dir.Notes()),
             scan_every_s=None,
         )
-        health = Health(self.catalog, self.settings.request_timeout_ms / 1000)
+        limit_s = self.settings.request_timeout_ms / 1000
+        health = Health(self.catalog, limit_s, run_dir.Notes())
         process = ModelProcess(self.catalog, self.loader, self.listener, health)
         process.start()
         return process

@@ -1,0 +1,97 @@
+"""Checks of settings and of Gunicorn's configuration, made before the server starts.
+
+A configuration error raises; a setting without effect is one line for the log.
+"""
+
+import resource
+from collections.abc import Iterator
+from typing import Any
+
+from app.errors import SettingsError
+from app.settings import Settings
+
+# Files that a worker opens besides its connections.
+_OTHER_FILES = 50
+
+
+def check_preload(cfg: Any) -> None:
+    """Refuse to load models before the fork.
+
+    Raises:
+        SettingsError: --preload is set.
+    """
+    if cfg.preload_app:
+        raise SettingsError("--preload: a model does not survive the fork")
+
+
+def check_protocols(cfg: Any) -> None:
+    """Refuse protocols that the event-loop worker does not speak.
+
+    Raises:
+        SettingsError: one of them is set.
+    """
+    if cfg.proxy_protocol not in ("off", False):
+        raise SettingsError(
+            "--proxy-protocol: Basket speaks plain HTTP; put nginx in front "
+            "(listen ... proxy_protocol), which sends X-Forwarded-For"
+        )
+    if "h2" in cfg.http_protocols or cfg.http2_cleartext != "off":
+        raise SettingsError(
+            "--http-protocols: Basket speaks HTTP/1.1; put nginx in front "
+            "(http2 on), which speaks HTTP/2 to clients"
+        )
+
+
+def raise_file_limit(connections: int) -> list[str]:
+    """Raise the file descriptor limit to what the connections of a worker need.
+
+    Return a warning if the hard limit is lower.
+    """
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    needed = connections + _OTHER_FILES
+    if soft == resource.RLIM_INFINITY or soft >= needed:
+        return []
+    is_allowed = hard == resource.RLIM_INFINITY or hard >= needed
+    limit = needed if is_allowed else hard
+    resource.setrlimit(resource.RLIMIT_NOFILE, (limit, hard))
+    if is_allowed:
+        return []
+    return [
+        f"{limit} open files are too few for --worker-connections={connections}: "
+        f"ulimit -Hn {needed} or more is enough"
+    ]
+
+
+def settings_without_effect(
+    settings: Settings, cfg: Any, *, has_gpus: bool, is_asynchronous: bool
+) -> Iterator[str]:
+    """Yield a line for each setting that has no, or not its full, effect here.
+
+    `is_asynchronous`: requests of a worker are limited by connections, not threads.
+    """
+    if settings.batching_parameters_file is not None:
+        # Imported only if needed: protobuf takes 7 MiB.
+        from app.settings import batching_parameters  # noqa: PLC0415
+
+        for note in batching_parameters.read(settings.batching_parameters_file).notes:
+            yield f"BASKET_BATCHING_PARAMETERS_FILE: {note}"
+    if not has_gpus:
+        if settings.gpus is not None:
+            yield "no GPU: BASKET_GPUS has no effect"
+        if settings.gpu_memory_fraction is not None:
+            yield "no GPU: BASKET_GPU_MEMORY_FRACTION has no effect"
+    if is_asynchronous:
+        number, what, option = (
+            cfg.worker_connections,
+            "connections",
+            "--worker-connections",
+        )
+    else:
+        number, what, option = cfg.threads, "threads", "--threads"
+    if settings.model_process == "shared":
+        number *= cfg.workers
+    if settings.batching and number < settings.max_batch_size:
+        yield (
+            f"{number} {what} can't fill a batch of {settings.max_batch_size} with "
+            f"single rows: {option}={settings.max_batch_size} or more can"
+        )

@@ -25,7 +25,8 @@ def unwrap(exchange: Exchange, body: bytes) -> bytes:
     """
     if exchange.mimetype != STRUCTURED:
         return body
-    with json_text.loaded(body) as event:
+    with json_text.memory_for(body):
+        event = json_text.loads(body)
         if not isinstance(event, dict):
             raise BadInput("expected a JSON object: a CloudEvent")
         for name in _REQUIRED:

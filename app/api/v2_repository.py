@@ -102,7 +102,10 @@ def _json_body(settings: Settings) -> dict[str, Any]:
     """The body, an object; an empty one where there is none."""
     sent = read_body(request.environ, settings.max_body_bytes)
     body = unpack(request.environ, sent, settings.max_body_bytes)
-    with json_text.loaded(body if body.strip() else b"{}") as value:
+    if not body.strip():
+        return {}
+    with json_text.memory_for(body):
+        value = json_text.loads(body)
         if not isinstance(value, dict):
             raise BadInput("the body: expected nothing or a JSON object")
         return value

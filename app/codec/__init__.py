@@ -1,1 +1,1 @@
-"""Bytes to arrays and back. Knows neither Flask nor any framework."""
+"""Bytes to arrays and back. Knows neither HTTP frameworks nor model frameworks."""

@@ -1,8 +1,8 @@
-"""The bytes behind the JSON of the Open Inference Protocol, both ways.
+"""Triton's binary tensor extension: the bytes behind the JSON, both ways.
 
-Triton's binary tensor extension: tensors follow each other without padding, little
-endian, in C order. A string is its length in 4 bytes, then itself. Nothing is
-allocated by a size that a client claims, and arrays of numbers are views.
+Tensors follow each other without padding, little-endian, in C order. A string is its
+length in 4 bytes, then its bytes. Nothing is allocated by a size that a client claims,
+and arrays of numbers are views.
 """
 
 import math
@@ -17,7 +17,7 @@ _LENGTH_BYTES = 4
 
 
 class Tail:
-    """What follows the JSON, taken from the front by one input after the other."""
+    """The bytes behind the JSON, which the inputs take one after another."""
 
     def __init__(self, data: memoryview) -> None:
         """Start at the first byte."""
@@ -25,10 +25,10 @@ class Tail:
         self._taken = 0
 
     def take(self, size: int, place: str) -> memoryview:
-        """The next `size` bytes.
+        """Return the next `size` bytes.
 
         Raises:
-            BadInput: so many are not left.
+            BadInput: fewer are left.
         """
         left = len(self._data) - self._taken
         if size > left:
@@ -41,10 +41,10 @@ class Tail:
         return self._data[begin : self._taken]
 
     def finish(self) -> None:
-        """Check that nothing is left.
+        """Check that all bytes are taken.
 
         Raises:
-            BadInput: something is.
+            BadInput: some are not.
         """
         if self._taken != len(self._data):
             raise BadInput(
@@ -54,11 +54,11 @@ class Tail:
 
 
 def read(data: memoryview, spec: TensorSpec, shape: tuple[int, ...]) -> Array:
-    """An input's values as an array of `shape`, the rows first; a view of `data`.
+    """Return an input's values as an array of `shape`, the rows first; a view.
 
     Raises:
-        BadInput: more or fewer values than the shape has, or bytes that are none.
-        Unsupported: the protocol does not have the dtype.
+        BadInput: more or fewer values than the shape has, or malformed ones.
+        Unsupported: the protocol has no datatype for the dtype.
     """
     place = f"input {spec.name!r}"
     count = math.prod(shape)
@@ -85,11 +85,13 @@ def read(data: memoryview, spec: TensorSpec, shape: tuple[int, ...]) -> Array:
 
 
 def read_row(data: memoryview, spec: TensorSpec) -> Array:
-    """One row of an input whose bytes are all there is; a string without its length.
+    """Return one row of an input whose bytes are the whole body.
+
+    A string stands without its length.
 
     Raises:
-        BadInput: the bytes do not tell the row's shape, or are none of it.
-        Unsupported: the protocol does not have the dtype.
+        BadInput: the number of bytes does not determine the row's shape, or is wrong.
+        Unsupported: the protocol has no datatype for the dtype.
     """
     place = f"a body without JSON is one row of input {spec.name!r}"
     free = spec.shape.count(None)
@@ -106,10 +108,10 @@ def read_row(data: memoryview, spec: TensorSpec) -> Array:
 
 
 def shaped(values: Array, shape: tuple[int, ...], place: str) -> Array:
-    """The values, as many as it takes, in the wanted shape.
+    """Return the values, as many as the shape has, in that shape.
 
     Raises:
-        BadInput: NumPy has no such shape, as with sizes beyond all memory beside a 0.
+        BadInput: NumPy has no such shape: a huge size beside a 0.
     """
     try:
         return values.reshape(shape)
@@ -118,7 +120,7 @@ def shaped(values: Array, shape: tuple[int, ...], place: str) -> Array:
 
 
 def write(array: Array) -> bytes | memoryview:
-    """An output's values; a view of the array where it is contiguous numbers."""
+    """Return an output's bytes; a view of the array if it is contiguous numbers."""
     if array.dtype.kind == "O":
         return b"".join(
             len(value).to_bytes(_LENGTH_BYTES, "little") + value
@@ -129,7 +131,7 @@ def write(array: Array) -> bytes | memoryview:
 
 
 def _strings(data: memoryview, count: int, place: str) -> list[bytes]:
-    """So many strings, or fewer; one more where there are more."""
+    """Return the strings in the bytes, at most `count` + 1."""
     values: list[bytes] = []
     at = 0
     while at < len(data) and len(values) <= count:

@@ -1,4 +1,4 @@
-"""A model's scores as the names of what it sees."""
+"""Class scores to the names of the best classes."""
 
 from collections.abc import Sequence
 from typing import Any
@@ -13,10 +13,10 @@ from app.settings.image_config import ImageClass
 def encode(
     outputs: Tensors, classes: Sequence[ImageClass], top: int | None, *, single: bool
 ) -> bytes:
-    """Write the best class of each row: {"class_id", "class_name", "score"}.
+    """Return JSON with each row's best class: {"class_id", "class_name", "score"}.
 
-    Outputs is one array (rows, classes). With `top` each row gets the list of its best
-    so many, best first. A `single` row stands alone, several stand in a list.
+    `outputs` is one array (rows, classes). With `top` each row gets the list of its
+    `top` best, best first. A `single` row is not in a list, several are.
     """
     (scores,) = outputs.values()
     lists = [_best(row, classes, top or 1) for row in scores]
@@ -26,16 +26,16 @@ def encode(
 
 def _best(row: Array, classes: Sequence[ImageClass], top: int) -> list[dict[str, Any]]:
     if top == 1:
-        places = [int(row.argmax())]
+        indexes = [int(row.argmax())]
     else:
-        # Stable, so that of equal scores the first class comes first, as in argmax.
+        # A stable sort puts the first of equal scores first, as argmax does.
         order = np.argsort(-row.astype(np.float64), kind="stable")
-        places = order[:top].tolist()
+        indexes = order[:top].tolist()
     return [
         {
-            "class_id": classes[place].id,
-            "class_name": classes[place].name,
-            "score": json_text.in_own_width(row[place]),
+            "class_id": classes[index].id,
+            "class_name": classes[index].name,
+            "score": json_text.shortest_floats(row[index]),
         }
-        for place in places
+        for index in indexes
     ]

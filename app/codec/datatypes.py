@@ -6,14 +6,15 @@ from app.errors import Unsupported
 
 BYTES = "BYTES"
 _NAMES = {"b": "BOOL", "i": "INT", "u": "UINT", "f": "FP"}
+# Kind of dtype -> item sizes in bytes that have a name.
 _WIDTHS = {"b": (1,), "i": (1, 2, 4, 8), "u": (1, 2, 4, 8), "f": (2, 4, 8)}
 
 
 def datatype_of(dtype: np.dtype[np.generic]) -> str:
-    """The datatype that a dtype has in the protocol, such as FP32.
+    """Return the protocol's datatype for a dtype, such as FP32.
 
     Raises:
-        Unsupported: it has none, as complex numbers.
+        Unsupported: it has none, as for complex numbers.
     """
     if dtype.kind == "O":
         return BYTES

@@ -1,8 +1,8 @@
-"""Fit an array that a client sent to what a model takes, without surprises.
+"""Convert an array from a client to the dtype and shape that a model takes.
 
-TensorFlow Serving's strictness: a float input takes integers and floats, an
-integer input integers within its range, a bool input bools, a string input strings,
-and nothing is ever wrapped, truncated or read out of a string.
+As strict as TensorFlow Serving: a float input takes integers and floats, an integer
+input integers within its range, a bool input bools, a string input strings. No value
+is wrapped, truncated or parsed out of a string.
 """
 
 import numpy as np
@@ -11,19 +11,20 @@ import numpy.typing as npt
 from app.engines.base import Array, TensorSpec
 from app.errors import BadInput, Unsupported
 
+# Kind of an input's dtype -> kinds of array that it takes.
 _TAKES = {"f": "fiu", "i": "iu", "u": "iu", "b": "b", "O": "O"}
 
 
 def type_name(dtype: np.dtype[np.generic]) -> str:
-    """The dtype as people call it: strings are "string", not "object"."""
+    """Return the dtype's name for people: "string" for dtype object."""
     return "string" if dtype.kind == "O" else str(dtype)
 
 
-def check_carried(name: str, dtype: np.dtype[np.generic]) -> None:
-    """Refuse what JSON has no values for, such as complex numbers.
+def check_json_dtype(name: str, dtype: np.dtype[np.generic]) -> None:
+    """Check that JSON has values for the dtype of the input or output `name`.
 
     Raises:
-        Unsupported: the text says which input or output it is.
+        Unsupported: it has none, as for complex numbers.
     """
     if dtype.kind not in _TAKES:
         raise Unsupported(f"{name}: {dtype} has no form in JSON")
@@ -47,7 +48,7 @@ def fit(array: Array, spec: TensorSpec, place: str, suffix: str = "") -> Array:
     if array.dtype == spec.dtype:
         return array
     try:
-        # Invalid: a NaN of the signalling kind, which becomes a quiet one.
+        # A signaling NaN is an invalid operation, and becomes a quiet NaN.
         with np.errstate(over="raise", invalid="ignore"):
             cast = array.astype(spec.dtype)
     except FloatingPointError:
@@ -55,7 +56,7 @@ def fit(array: Array, spec: TensorSpec, place: str, suffix: str = "") -> Array:
             cast = array.astype(spec.dtype)
         _check_range(np.isinf(cast) & np.isfinite(array), array, spec, place, suffix)
     if spec.dtype.kind in "iu":
-        # An integer out of range wraps.
+        # astype wraps an integer that is out of range.
         _check_range(cast != array, array, spec, place, suffix)
     return cast
 
@@ -63,6 +64,7 @@ def fit(array: Array, spec: TensorSpec, place: str, suffix: str = "") -> Array:
 def _check_range(
     lost: npt.NDArray[np.bool_], array: Array, spec: TensorSpec, place: str, suffix: str
 ) -> None:
+    """Raise BadInput for the first value that is marked as lost, if any is."""
     for where in np.argwhere(lost):
         value = array[tuple(where)]
         row, *inner = where

@@ -1,4 +1,4 @@
-"""What an Open Inference Protocol request asks for beside its inputs."""
+"""The options of an Open Inference Protocol request: all but its inputs."""
 
 import json
 from collections.abc import Mapping
@@ -9,16 +9,16 @@ from app.codec.datatypes import datatype_of
 from app.engines.base import Signature, TensorSpec
 from app.errors import BadInput, Unsupported
 
-# A client's text is repeated in an error only so far.
+# The most characters of a client's text that an error repeats.
 _SHOWN = 60
 _encoder = json.JSONEncoder()
-# Parameters by which Triton's clients speak to models that remember a sequence.
+# Triton's parameters for models that keep state over a sequence of requests.
 _SEQUENCE = ("sequence_id", "sequence_start", "sequence_end")
 
 
 @dataclass(frozen=True)
 class Wanted:
-    """An output to answer with; if `binary`, its values stand behind the JSON."""
+    """A requested output; if `binary`, its values stand behind the JSON."""
 
     name: str
     binary: bool
@@ -26,7 +26,7 @@ class Wanted:
 
 @dataclass(frozen=True)
 class Options:
-    """The request's own id and time limit, and its outputs in their order."""
+    """The requested outputs in their order, and the request's id and timeout."""
 
     outputs: tuple[Wanted, ...]
     id: str | None = None
@@ -34,12 +34,12 @@ class Options:
 
 
 def read_options(payload: Mapping[str, Any], signature: Signature) -> Options:
-    """Read all of a request but its inputs; null counts as not given.
+    """Return the options of a request; null counts as not given.
 
     Raises:
         BadInput: an unknown output, or a value of the wrong type.
         Unsupported: a sequence, shared memory, a classification, or an output whose
-            dtype the protocol does not have.
+            dtype has no datatype in the protocol.
     """
     request_id = payload.get("id")
     if not isinstance(request_id, str | None):
@@ -55,10 +55,10 @@ def read_options(payload: Mapping[str, Any], signature: Signature) -> Options:
 
 
 def parameters_of(owner: Mapping[str, Any], place: str) -> Mapping[str, Any]:
-    """The `parameters` of a request or a tensor, none where there are none.
+    """Return the `parameters` of a request or a tensor, empty if there are none.
 
     Raises:
-        BadInput: they are no object.
+        BadInput: they are not an object.
     """
     parameters = owner.get("parameters")
     if parameters is None:
@@ -73,10 +73,10 @@ def parameters_of(owner: Mapping[str, Any], place: str) -> Mapping[str, Any]:
 def flag(
     parameters: Mapping[str, Any], name: str, place: str, *, default: bool
 ) -> bool:
-    """A parameter that is true or false, and `default` where it is not given.
+    """Return a boolean parameter, or `default` if it is not given.
 
     Raises:
-        BadInput: it is something else.
+        BadInput: it is of another type.
     """
     value = parameters.get(name)
     if value is None:
@@ -87,7 +87,7 @@ def flag(
 
 
 def shown(value: Any) -> str:
-    """A client's JSON value, shortened, and written only so far."""
+    """Return a client's JSON value as text, shortened; the rest is not written."""
     text = ""
     for piece in _encoder.iterencode(value):
         text += piece
@@ -117,7 +117,7 @@ def _check_parameters(parameters: Mapping[str, Any]) -> None:
 
 
 def _timeout_s(micros: Any) -> float | None:
-    """The time limit in seconds; 0 is none, as in Triton."""
+    """Return the timeout in seconds; 0 is none, as in Triton."""
     if micros is None:
         return None
     if type(micros) is not int or micros < 0:
@@ -129,7 +129,7 @@ def _timeout_s(micros: Any) -> float | None:
 
 
 def _outputs(given: Any, signature: Signature, binary: bool) -> tuple[Wanted, ...]:
-    """The outputs that are asked for; all of them where none is named."""
+    """Return the requested outputs; all outputs if the request names none."""
     if not isinstance(given, list | None):
         raise BadInput(f"outputs: expected a list, given {shown(given)}")
     specs = {spec.name: spec for spec in signature.outputs}

@@ -1,7 +1,7 @@
 """Tensors in the JSON of the Open Inference Protocol, both ways.
 
-Values may stand flat or nested in a request, as its shape field rules, and are
-checked as strictly as TensorFlow Serving does. In an answer they are flat: Triton's
+The values of a request may be flat or nested; the `shape` field decides. They are
+checked as strictly as TensorFlow Serving does. A response has them flat, as Triton's
 C++ client reads nothing else.
 """
 
@@ -20,7 +20,7 @@ from app.errors import BadInput
 
 
 def read(data: Any, spec: TensorSpec, shape: tuple[int, ...]) -> Array:
-    """An input's values as an array of `shape`, the rows first.
+    """Return an input's values as an array of `shape`, the rows first.
 
     Raises:
         BadInput: more or fewer values than the shape has, or of another type.
@@ -30,14 +30,14 @@ def read(data: Any, spec: TensorSpec, shape: tuple[int, ...]) -> Array:
         raise BadInput(f"{place}: FP16 has no form in JSON: send it binary")
     if not isinstance(data, list):
         raise BadInput(f"{place}: expected a list, given {shown(data)}")
-    depth, leaves, kinds = 0, data, set(map(type, data))
-    while kinds == {list}:
+    depth, leaves, types = 0, data, set(map(type, data))
+    while types == {list}:
         depth, leaves = depth + 1, list(itertools.chain.from_iterable(leaves))
-        kinds = set(map(type, leaves))
+        types = set(map(type, leaves))
         if depth == len(shape):
             raise BadInput(f"{place}: nested deeper than its shape {list(shape)}")
-    loose = TensorSpec(spec.name, spec.dtype, (None,) * depth)
-    values = nested.read(data, loose, place, "", has_bools=bool in kinds)
+    any_size = TensorSpec(spec.name, spec.dtype, (None,) * depth)
+    values = nested.read(data, any_size, place, "", has_bools=bool in types)
     if values.size != math.prod(shape):
         raise BadInput(
             f"{place}: shape {list(shape)} is {math.prod(shape)} values, given "
@@ -47,10 +47,10 @@ def read(data: Any, spec: TensorSpec, shape: tuple[int, ...]) -> Array:
 
 
 def write(array: Array, name: str) -> Array | list[str]:
-    """The values of the output `name` in a flat row.
+    """Return the values of the output `name`, flat.
 
     Raises:
-        BadInput: a string is no UTF-8, which JSON can't carry.
+        BadInput: a string is not UTF-8, which JSON can't hold.
     """
     flat = np.ascontiguousarray(array).reshape(-1)
     if array.dtype.kind != "O":

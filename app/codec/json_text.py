@@ -1,16 +1,15 @@
-"""JSON as TensorFlow Serving speaks it: with NaN and Infinity, both ways.
+"""JSON with NaN and Infinity, both ways, as TensorFlow Serving reads and writes it.
 
-orjson does the work. What it refuses gets a second reading by the standard library,
-which knows these tokens, and stops where the value ends: as in TensorFlow Serving,
-text behind it does not matter.
+orjson does the work. A body that orjson refuses is parsed again by the standard
+library, which knows these tokens, and stops where the value ends: as in TensorFlow
+Serving, text behind it is ignored.
 """
 
 import itertools
 import json
 import math
 import re
-from collections.abc import Iterator
-from contextlib import AbstractContextManager, contextmanager, nullcontext
+from contextlib import AbstractContextManager, nullcontext
 from functools import cache
 from typing import Any
 
@@ -21,39 +20,33 @@ from app.codec.memory_budget import MemoryBudget
 from app.engines.base import Array
 from app.errors import BadInput
 
-# Any double has fewer than 310 digits, and a number of 308 is always a double.
-_SURELY_FINITE_DIGITS = 308
-# As objects a body takes up to thirty times its bytes; the smaller ones don't count.
+# The largest double has 309 digits, so that a number of 308 is finite.
+_FINITE_DIGITS = 308
+# Parsed, a body takes up to thirty times its bytes; smaller bodies are not counted.
 _SMALL_BYTES = 1 << 20
 _BUDGET_BYTES = 64 << 20
 _budget = MemoryBudget(_BUDGET_BYTES, 10, "large JSON bodies")
+_unbounded = nullcontext()
 _BLANKS = " \t\r\n"
-# A string, open ones too so that no quote is looked at twice, or the token.
+# A string or the token. An unclosed string matches too, so that the search is linear.
 _STRING_OR_INF = re.compile(r'"(?:[^"\\]|\\.?)*+"?|\bInf\b', re.DOTALL)
 
 
-def loaded(body: bytes) -> AbstractContextManager[Any]:
-    """Parse a client's body; what it becomes is in use until the block ends.
+def memory_for(body: bytes) -> AbstractContextManager[None]:
+    """Return a block in which a body may be parsed, and its value used.
 
-    Raises:
-        BadInput: as `loads`.
-        Unavailable: too many large ones are in use.
+    Entering it raises Unavailable if too many large bodies are in use for 10 s.
     """
-    # A generator takes longer than to parse a small body.
-    return nullcontext(loads(body)) if len(body) <= _SMALL_BYTES else _in_turn(body)
-
-
-@contextmanager
-def _in_turn(body: bytes) -> Iterator[Any]:
-    with _budget.lend(min(len(body), _BUDGET_BYTES)):
-        yield loads(body)
+    if len(body) <= _SMALL_BYTES:
+        return _unbounded
+    return _budget.reserve(min(len(body), _BUDGET_BYTES))
 
 
 def loads(body: bytes) -> Any:
-    """Parse a body.
+    """Return the value of a body.
 
     Raises:
-        BadInput: empty, or not JSON; the text says where, in characters.
+        BadInput: empty or not JSON; the text says where, in characters.
     """
     try:
         return orjson.loads(body)
@@ -62,39 +55,39 @@ def loads(body: bytes) -> Any:
 
 
 def dumps(value: Any) -> bytes:
-    """Write JSON; arrays may stand anywhere, in C order, all values finite."""
+    """Return JSON; finite arrays in C order may stand anywhere in the value."""
     return orjson.dumps(value, option=orjson.OPT_SERIALIZE_NUMPY)
 
 
 def dumps_any_float(value: Any) -> bytes:
-    """Write JSON in which arrays may hold NaN and infinities, as bare tokens."""
+    """Return JSON in which NaN and infinities of arrays are bare tokens."""
     body = dumps(value)
-    # What is not finite has become null. One letter of it, which numbers have not, is
-    # found many times as fast; where a string says so, nothing changes.
+    # orjson writes null for them. Numbers have no "u", and one letter is found many
+    # times as fast as a word. If only a string holds "null", the result is the same.
     if b"u" in body and b"null" in body:
         return orjson.dumps(value, default=_with_tokens)
     return body
 
 
 def dumps_loaded(value: Any) -> bytes:
-    """Write again what `loads` has read."""
+    """Return the JSON of a value that `loads` returned, with NaN and large integers."""
     return json.dumps(value, separators=(",", ":")).encode()
 
 
-def in_own_width(array: Array) -> Array:
-    """The numbers as they have to be given to be written with no digit too many.
+def shortest_floats(array: Array) -> Array:
+    """Return an array that orjson writes in the fewest digits that its dtype needs.
 
-    To orjson 0.1 as float16 is the float32 0.099975586.
+    Only float16 changes: orjson writes 0.1 as the float32 0.099975586.
     """
     if array.dtype != np.float16:
         return array
-    wide: Array = _shortest_halves()[array.view(np.uint16)]
-    return wide
+    doubles: Array = _shortest_halves()[array.view(np.uint16)]
+    return doubles
 
 
 @cache
 def _shortest_halves() -> Array:
-    """For the bits of each float16, the double that is written as it."""
+    """Return, by the bits of a float16, the double of its shortest decimal text."""
     halves = np.arange(1 << 16, dtype=np.uint16).view(np.float16)
     return halves.astype(str).astype(np.float64)
 
@@ -118,7 +111,7 @@ def _loads_tolerantly(body: bytes) -> Any:
             raise BadInput("JSON Parse error: The document is empty")
         value, _ = _decoder.raw_decode(text, begin)
         if "\\u" in text:
-            # Half a surrogate pair is no text; no answer could repeat it.
+            # Half a surrogate pair is not text: a response could not repeat it.
             json.dumps(value, ensure_ascii=False).encode()
     except json.JSONDecodeError as error:
         text = f"JSON Parse error: {error.msg} at offset: {error.pos}"
@@ -132,18 +125,18 @@ def _long_infinity(found: re.Match[str]) -> str:
     return "Infinity" if found[0] == "Inf" else found[0]
 
 
-def _finite(text: str) -> float:
+def _parse_float(text: str) -> float:
     number = float(text)
     if math.isinf(number):
         raise ValueError(f"the number {text[:40]} is infinity when parsed as double")
     return number
 
 
-def _whole(text: str) -> int:
-    # Python takes no more than 4300 digits, and orjson none that are beyond double.
-    if len(text) > _SURELY_FINITE_DIGITS:
-        _finite(text)
+def _parse_int(text: str) -> int:
+    # int() takes at most 4300 digits, and orjson no integer beyond the largest double.
+    if len(text) > _FINITE_DIGITS:
+        _parse_float(text)
     return int(text)
 
 
-_decoder = json.JSONDecoder(parse_float=_finite, parse_int=_whole)
+_decoder = json.JSONDecoder(parse_float=_parse_float, parse_int=_parse_int)

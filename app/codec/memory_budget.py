@@ -1,4 +1,4 @@
-"""How much may be in memory at once, over all request threads."""
+"""A bound on the memory that decoding takes, over all request threads."""
 
 import threading
 from collections.abc import Iterator
@@ -7,49 +7,45 @@ from contextlib import contextmanager
 from app.errors import Unavailable
 from app.memory import give_back
 
-# Shares above this are worth the milliseconds that giving memory back takes.
+# Above this, returning freed memory to the system is worth its milliseconds.
 _LARGE = 4_000_000
 
 
 class MemoryBudget:
-    """Lends pixels, or bytes, to whoever decodes what takes much memory.
+    """A number of pixels or bytes, of which each decoding thread reserves its part.
 
-    What is small takes little of it and hardly ever waits; large ones that come
-    together are decoded one after another.
+    Small parts hardly ever wait; large ones are decoded one after another.
     """
 
-    def __init__(self, amount: int, patience_s: float, what: str) -> None:
-        """Store the budget, and how many seconds anybody waits for a share.
-
-        `what` is decoded, for the refusal.
-        """
+    def __init__(self, amount: int, timeout_s: float, what: str) -> None:
+        """Store the budget, the longest wait, and what is decoded, for the error."""
         self._free = amount
-        self._patience_s = patience_s
+        self._timeout_s = timeout_s
         self._what = what
-        self._given_back = threading.Condition()
+        self._released = threading.Condition()
 
     @contextmanager
-    def lend(self, share: int) -> Iterator[None]:
-        """Keep a share, at most the whole budget, until the block ends.
+    def reserve(self, amount: int) -> Iterator[None]:
+        """Reserve an amount, at most the whole budget, until the block ends.
 
         Raises:
-            Unavailable: others have kept it for too long.
+            Unavailable: not enough was released within the timeout.
         """
-        with self._given_back:
-            if not self._given_back.wait_for(
-                lambda: self._free >= share, self._patience_s
+        with self._released:
+            if not self._released.wait_for(
+                lambda: self._free >= amount, self._timeout_s
             ):
                 raise Unavailable(
-                    f"too many {self._what} at once", round(self._patience_s)
+                    f"too many {self._what} at once", round(self._timeout_s)
                 )
-            self._free -= share
+            self._free -= amount
         try:
             yield
         finally:
-            with self._given_back:
-                self._free += share
-                self._given_back.notify_all()
-            if share > _LARGE:
-                # Else each thread would keep what its largest one took, gigabytes in
-                # all.
+            with self._released:
+                self._free += amount
+                self._released.notify_all()
+            if amount > _LARGE:
+                # Otherwise each thread's heap keeps the size of its largest one:
+                # gigabytes in all.
                 give_back()

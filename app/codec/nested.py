@@ -1,113 +1,118 @@
-"""Nested lists, as JSON gives them, to an array of the dtype that a model takes.
+"""Nested lists, as JSON gives them, to an array of an input's dtype.
 
-All values are read at once; only when something about them is odd is the place to name
-looked for.
+All values are converted at once. Only if that fails, the first value or list that does
+not fit is searched for, to name its place.
 """
 
 import itertools
 import json
 import math
 import struct
+from collections.abc import Iterable
 from typing import Any, NoReturn, TypeAlias
 
 import numpy as np
 
 from app.codec import strings
-from app.codec.fit import check_carried, fit, type_name
+from app.codec.fit import check_json_dtype, fit, type_name
 from app.engines.base import Array, TensorSpec
 from app.errors import BadInput
 
-# Of a value in lists; None is a free size.
+# Of a nested value; None is a free size.
 _Shape: TypeAlias = tuple[int | None, ...]
-# What struct calls the dtypes of numbers.
+# The struct module's codes for the dtypes of numbers.
 _CODES = {np.dtype(code): code for code in "efdbhiqBHIQ"}
-# What JSON gives for a kind of dtype.
+# The types that JSON values for a kind of dtype have in Python.
 _TYPES: dict[str, set[type]] = {"f": {int, float}, "i": {int}, "u": {int}, "b": {bool}}
 
 
 def read(
     rows: list[Any], spec: TensorSpec, place: str, suffix: str, *, has_bools: bool
 ) -> Array:
-    """Read rows (rows, *shape) in the input's dtype; numbers may be read-only.
+    """Return rows (rows, *shape) in the input's dtype; numbers may be read-only.
 
-    `has_bools` says that there may be a bool among the values, which would pass for a
+    `has_bools` says whether a bool may be among the values: struct would take it for a
     number.
 
     Raises:
-        BadInput: a value or a shape that does not fit; the text begins with `place`,
-            the number of the row, and `suffix`.
-        Unsupported: JSON can't carry the input's dtype.
+        BadInput: a value or a shape does not fit; the text begins with `place`, the
+            number of the row, and `suffix`.
+        Unsupported: JSON has no values for the input's dtype.
     """
-    array = None
-    if spec.dtype.kind == "O":
-        array = _strings_at_once(rows, spec)
-    elif not has_bools:
-        array = _numbers_at_once(rows, spec)
+    array = _read_at_once(rows, spec, has_bools)
     if array is not None:
         return array
-    check_carried(spec.name, spec.dtype)
-    if _settled(rows, spec.shape, spec) is None:
-        _refuse(rows, spec.shape, spec, place, suffix)
-    # All values are right. Large integers need to be told their type.
+    check_json_dtype(spec.name, spec.dtype)
+    if _settled_shape(rows, spec.shape, spec) is None:
+        _raise_first_misfit(rows, spec.shape, spec, place, suffix)
+    # All values fit. NumPy needs the dtype for large integers.
     array = np.array(rows, np.float64 if spec.dtype.kind == "f" else spec.dtype)
     return fit(array, spec, place, suffix)
 
 
-def _numbers_at_once(rows: list[Any], spec: TensorSpec) -> Array | None:
-    """The values as struct packs them, unless something about them is odd.
+def innermost(
+    rows: Any, shape: _Shape, list_type: type = list
+) -> tuple[list[Any], tuple[int, ...]] | None:
+    """Return the lists that hold the values of `rows`, and the shape of one row.
 
-    It takes no text for a number and no fraction for an integer, and refuses what is
-    out of range. np.array takes three times as long, as it looks for a dtype first.
+    Free sizes of `shape` are settled by the rows. Return None if the rows are not
+    nested as `shape` says, evenly and in lists of `list_type`.
     """
-    code = _CODES.get(spec.dtype)
-    innermost, sizes = _innermost(rows, spec.shape) or ([], ())
-    if code is None or not innermost:
-        return None
-    shape = [len(rows), *(size or 0 for size in sizes)]
-    # In standard sizes ("="): in native ones 1e300 is an infinite float32.
-    pack = struct.Struct(f"={shape[-1]}{code}").pack
-    try:
-        packed = b"".join([pack(*values) for values in innermost])
-    except (struct.error, OverflowError):
-        return None
-    return np.frombuffer(packed, spec.dtype).reshape(shape)
-
-
-def _innermost(
-    values: list[Any], shape: _Shape
-) -> tuple[list[list[Any]], _Shape] | None:
-    """The lists that hold values of this shape, and it, its free sizes settled.
-
-    None: the lists are not nested so.
-    """
-    lists, settled = [values], []
+    lists, settled = [rows], []
     for size in shape:
         lists = list(itertools.chain.from_iterable(lists))
-        if not set(map(type, lists)) <= {list}:
+        if not set(map(type, lists)) <= {list_type}:
             return None
         sizes = set(map(len, lists))
-        known = next(iter(sizes), None) if size is None else size
+        known = next(iter(sizes), 0) if size is None else size
         if not sizes <= {known}:
             return None
         settled.append(known)
     return lists, tuple(settled)
 
 
-def _strings_at_once(rows: list[Any], spec: TensorSpec) -> Array | None:
+def _read_at_once(rows: list[Any], spec: TensorSpec, has_bools: bool) -> Array | None:
+    """Return the array, or None if a value does not fit or there is none."""
+    lists, row_shape = innermost(rows, spec.shape) or ([], ())
+    array = None
+    if lists and spec.dtype.kind == "O":
+        values = _to_bytes(itertools.chain.from_iterable(lists))
+        array = None if values is None else np.array(values, object)
+    elif lists and not has_bools:
+        array = _pack(lists, spec.dtype)
+    return None if array is None else array.reshape(len(rows), *row_shape)
+
+
+def _pack(lists: list[list[Any]], dtype: np.dtype[np.generic]) -> Array | None:
+    """Return the numbers of lists of equal length in a flat array, or None.
+
+    struct takes no text for a number and no fraction for an integer, and refuses what
+    is out of range. np.array takes three times as long, as it looks for a dtype first.
+    """
+    code = _CODES.get(dtype)
+    if code is None:
+        return None
+    # In standard sizes ("="): in native ones 1e300 is an infinite float32.
+    pack = struct.Struct(f"={len(lists[0])}{code}").pack
     try:
-        array = np.array(rows, object)
-        if not spec.accepts(array.shape[1:]):
-            return None
-        leaves = [strings.to_bytes(value) for value in array.flat]
+        return np.frombuffer(b"".join([pack(*values) for values in lists]), dtype)
+    except (struct.error, OverflowError):
+        return None
+
+
+def _to_bytes(leaves: Iterable[Any]) -> list[bytes] | None:
+    """Return the bytes of each string, or None if one is none."""
+    try:
+        return [strings.to_bytes(leaf) for leaf in leaves]
     except (TypeError, ValueError):
         return None
-    array.reshape(-1)[:] = leaves
-    return array
 
 
-def _settled(values: list[Any], shape: _Shape, spec: TensorSpec) -> _Shape | None:
-    """The shape of each of these values, free sizes settled, if all of them fit."""
-    found = _innermost(values, shape)
+def _settled_shape(
+    values: list[Any], shape: _Shape, spec: TensorSpec
+) -> tuple[int, ...] | None:
+    """Return the shape of each value, free sizes settled; None if one does not fit."""
+    found = innermost(values, shape)
     if found is None:
         return None
     lists, settled = found
@@ -117,7 +122,7 @@ def _settled(values: list[Any], shape: _Shape, spec: TensorSpec) -> _Shape | Non
 def _fit(leaves: list[Any], spec: TensorSpec) -> bool:
     kind = spec.dtype.kind
     if kind == "O":
-        return _are_strings(leaves)
+        return _to_bytes(leaves) is not None
     if not set(map(type, leaves)) <= _TYPES[kind]:
         return False
     if kind not in "iu" or not leaves:
@@ -126,33 +131,24 @@ def _fit(leaves: list[Any], spec: TensorSpec) -> bool:
     return bool(limits.min <= min(leaves) and max(leaves) <= limits.max)
 
 
-def _are_strings(leaves: list[Any]) -> bool:
-    try:
-        for leaf in leaves:
-            strings.to_bytes(leaf)
-    except (TypeError, ValueError):
-        return False
-    return True
-
-
-def _refuse(
+def _raise_first_misfit(
     values: list[Any], shape: _Shape, spec: TensorSpec, place: str, suffix: str = ""
 ) -> NoReturn:
-    """Raise at the first of values that do not all fit, found by halving them.
+    """Raise BadInput for the first value that does not fit, found by bisection.
 
-    Those before it settle the free sizes.
+    The values before it settle the free sizes.
     """
     begin, end = 0, len(values)
     while end - begin > 1:
         middle = (begin + end) // 2
-        settled = _settled(values[begin:middle], shape, spec)
+        settled = _settled_shape(values[begin:middle], shape, spec)
         if settled is None:
             end = middle
         else:
             begin, shape = middle, settled
     odd, place = values[begin], f"{place}[{begin}]{suffix}"
     if not shape:
-        _refuse_leaf(odd, spec, place)
+        _raise_leaf(odd, spec, place)
     if not isinstance(odd, list):
         raise BadInput(f"{place}: expected a list, given {_shown(odd)}")
     size, *inner = shape
@@ -161,12 +157,12 @@ def _refuse(
             f"{place}: expected {size} values, given {len(odd)}; a row has shape "
             f"{spec.shape_text()}"
         )
-    _refuse(odd, tuple(inner), spec, place)
+    _raise_first_misfit(odd, tuple(inner), spec, place)
 
 
-def _refuse_leaf(leaf: Any, spec: TensorSpec, place: str) -> NoReturn:
+def _raise_leaf(leaf: Any, spec: TensorSpec, place: str) -> NoReturn:
     kind = spec.dtype.kind
-    if kind in "iu" and _is_beyond(leaf, spec.dtype):
+    if kind in "iu" and _is_out_of_range(leaf, spec.dtype):
         raise BadInput(f"{place}: {leaf} is out of range for {spec.dtype}")
     if kind == "O" and strings.is_b64(leaf):
         try:
@@ -177,10 +173,11 @@ def _refuse_leaf(leaf: Any, spec: TensorSpec, place: str) -> NoReturn:
     raise BadInput(f"{place}: expected {wanted}, given {_shown(leaf)}")
 
 
-def _is_beyond(leaf: Any, dtype: np.dtype[np.generic]) -> bool:
-    """Say so of an integer that does not fit.
+def _is_out_of_range(leaf: Any, dtype: np.dtype[np.generic]) -> bool:
+    """Return whether a value that does not fit was sent as an integer.
 
-    Of one with more than 64 bits orjson has made a float, which may be the lower limit.
+    orjson makes a float of an integer of more than 64 bits; -2**63 - 1 equals the lower
+    limit then.
     """
     limits = np.iinfo(dtype.str)
     if isinstance(leaf, float):

@@ -1,7 +1,7 @@
-"""Rows as NumPy's .npy format; one input, one output.
+"""Rows in NumPy's .npy format: one input, one output.
 
-The array is a view of the received bytes. Nothing is allocated by a size that a
-client claims, and pickled objects are refused.
+The decoded array is a view of the body. Nothing is allocated by a size that a client
+claims, and pickled objects are refused.
 """
 
 import io
@@ -15,15 +15,16 @@ from app.engines.base import Array, Signature, Tensors
 from app.errors import BadInput
 
 CONTENT_TYPE = "application/x-npy"
-# What NumPy 1 and 2 can both hold.
-_MOST_DIMENSIONS = 32
+# The limit of NumPy 1; NumPy 2 takes 64.
+_MAX_DIMENSIONS = 32
 
 
 def decode(body: bytes, signature: Signature) -> Tensors:
-    """Read rows (rows, *shape) for a model with one input.
+    """Return rows (rows, *shape) for a model with one input.
 
     Raises:
-        BadInput: not .npy, not as long as its header says, or not what fits.
+        BadInput: not .npy, of another length than its header says, or a dtype, shape
+            or value that the input does not take.
     """
     if len(signature.inputs) != 1:
         names = ", ".join(spec.name for spec in signature.inputs)
@@ -36,10 +37,10 @@ def decode(body: bytes, signature: Signature) -> Tensors:
 
 
 def encode(outputs: Tensors) -> bytes:
-    """Write the one output as .npy.
+    """Return the one output as .npy.
 
     Raises:
-        BadInput: the model has several outputs, or gives strings.
+        BadInput: the model has several outputs, or returns strings.
     """
     if len(outputs) != 1:
         raise BadInput(
@@ -64,14 +65,14 @@ def _array(body: bytes) -> Array:
             shape, fortran, dtype = npy_format.read_array_header_2_0(file)
         else:
             raise ValueError(f"format version {version[0]}.{version[1]}")
-    except Exception as error:  # NumPy raises many kinds on a bad header
+    except Exception as error:  # NumPy raises many types for a malformed header
         text = str(error) or type(error).__name__
         raise BadInput(f"not a .npy array: {text.splitlines()[0][:200]}") from error
     if dtype.kind not in "biuf":
         raise BadInput(f"the .npy array holds {dtype}, not numbers")
     data = memoryview(body)[file.tell() :]
-    # Sizes are claims, and may have more digits than Python prints.
-    if len(shape) > _MOST_DIMENSIONS or any(abs(size) >> 63 for size in shape):
+    # A claimed size may have more digits than Python prints.
+    if len(shape) > _MAX_DIMENSIONS or any(abs(size) >> 63 for size in shape):
         raise BadInput("the .npy header says a shape that no array has")
     size = math.prod(shape) * dtype.itemsize
     if min(shape, default=0) < 0 or size != len(data):

@@ -12,7 +12,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from app.codec import images, json_numbers, json_text, nested, strings
-from app.codec.fit import check_carried
+from app.codec.fit import check_json_dtype
 from app.engines.base import (
     DEFAULT_SIGNATURE,
     Array,
@@ -23,12 +23,12 @@ from app.engines.base import (
 from app.errors import BadInput
 from app.settings.image_config import ImageConfig
 
-# Of so many names an error shows no more.
+# The most names that an error lists.
 _NAMES_SHOWN = 8
 
 
 class Request(NamedTuple):
-    """A decoded body; the answer is in columns where the request was."""
+    """A decoded body; `columnar` says that the response has columns too."""
 
     signature_name: str
     inputs: Tensors
@@ -37,7 +37,7 @@ class Request(NamedTuple):
 
 
 class _Column(NamedTuple):
-    """One input's rows, and where in the body they stand: place[row]suffix."""
+    """One input's rows, and their place in the body: place[row]suffix."""
 
     spec: TensorSpec
     rows: list[Any]
@@ -48,18 +48,21 @@ class _Column(NamedTuple):
 def decode(
     body: bytes, signatures: Mapping[str, Signature], image: ImageConfig | None = None
 ) -> Request:
-    """Read a request's rows as arrays (rows, *shape), one for each input.
+    """Return a request's rows as arrays (rows, *shape), one for each input.
 
-    With `image`, rows of the default signature may be pictures: {"b64": "..."}.
+    With `image`, rows of the default signature may be images: {"b64": "..."}.
 
     Raises:
         BadInput: the text names the place and what is wrong there.
-        Unsupported: an input has a dtype that JSON can't carry.
+        Unsupported: JSON has no values for the dtype of an input.
+        Unavailable: too many large bodies or images at once.
     """
-    numbers = _numbers(body, signatures)
-    if numbers is not None:
-        return numbers
-    with json_text.loaded(body) as payload:
+    if len(body) >= json_numbers.MIN_BYTES:
+        request = _decode_floats(body, signatures)
+        if request is not None:
+            return request
+    with json_text.memory_for(body):
+        payload = json_text.loads(body)
         if not isinstance(payload, dict):
             raise BadInput('expected a JSON object: {"instances": [row, ...]}')
         name = payload.get("signature_name", DEFAULT_SIGNATURE)
@@ -75,35 +78,22 @@ def decode(
                 if columnar
                 else "Missing 'inputs' or 'instances' key"
             )
-        columns = _of_inputs if columnar else _of_instances
-        values = payload["inputs" if columnar else "instances"]
-        has_bools = _has_bools(body)
+        if columnar:
+            columns = _columns_of_inputs(payload["inputs"], signature)
+        else:
+            columns = _columns_of_instances(payload["instances"], signature)
+        has_bools = _may_have_bools(body)
         inputs = {
-            column.spec.name: _read(column, has_bools, image)
-            for column in columns(values, signature)
+            column.spec.name: _read(column, has_bools, image) for column in columns
         }
         return Request(name, inputs, columnar)
 
 
-def _numbers(body: bytes, signatures: Mapping[str, Signature]) -> Request | None:
-    """What is asked by rows of numbers for a model with one input; None: else."""
-    if len(body) < json_numbers.WORTH_BYTES:
-        return None
-    signature = signatures.get(DEFAULT_SIGNATURE)
-    if signature is None or len(signature.inputs) != 1:
-        return None
-    (spec,) = signature.inputs
-    array = json_numbers.read(body, spec)
-    if array is None:
-        return None
-    return Request(DEFAULT_SIGNATURE, {spec.name: array})
-
-
 def find_signature(signatures: Mapping[str, Signature], name: str) -> Signature:
-    """The signature of that name.
+    """Return the signature of that name.
 
     Raises:
-        BadInput: there is none.
+        BadInput: the model has none of that name.
     """
     if name not in signatures:
         raise BadInput(
@@ -113,12 +103,12 @@ def find_signature(signatures: Mapping[str, Signature], name: str) -> Signature:
 
 
 def encode(outputs: Tensors, *, columnar: bool = False) -> bytes:
-    """Write outputs (rows, *shape); the name falls away where there is only one.
+    """Return the body of a response; the name of an only output is left out.
 
     Raises:
-        Unsupported: an output has a dtype that JSON can't carry.
+        Unsupported: JSON has no values for the dtype of an output.
     """
-    values = {name: _values(array, name) for name, array in outputs.items()}
+    values = {name: _json_values(array, name) for name, array in outputs.items()}
     whole: Any = values
     if len(values) == 1:
         (whole,) = values.values()
@@ -127,53 +117,62 @@ def encode(outputs: Tensors, *, columnar: bool = False) -> bytes:
         whole = [
             {name: array[row] for name, array in values.items()} for row in range(rows)
         ]
-    answer = {"outputs" if columnar else "predictions": whole}
-    return json_text.dumps_any_float(answer)
+    return json_text.dumps_any_float({"outputs" if columnar else "predictions": whole})
+
+
+def _decode_floats(body: bytes, signatures: Mapping[str, Signature]) -> Request | None:
+    """Return the request if it is rows of floats for a model with one input."""
+    signature = signatures.get(DEFAULT_SIGNATURE)
+    if signature is None or len(signature.inputs) != 1:
+        return None
+    (spec,) = signature.inputs
+    array = json_numbers.read(body, spec)
+    return None if array is None else Request(DEFAULT_SIGNATURE, {spec.name: array})
 
 
 def _read(column: _Column, has_bools: bool, image: ImageConfig | None) -> Array:
-    spec, place, suffix = column.spec, column.place, column.suffix
-    if image is not None and any(map(strings.is_b64, column.rows)):
-        return images.decode(_pictures(column), image, spec, place, suffix)
-    return nested.read(column.rows, spec, place, suffix, has_bools=has_bools)
+    spec, rows, place, suffix = column
+    if image is not None and any(map(strings.is_b64, rows)):
+        return images.decode(_image_files(column), image, spec, place, suffix)
+    return nested.read(rows, spec, place, suffix, has_bools=has_bools)
 
 
-def _pictures(column: _Column) -> list[bytes]:
-    pictures = []
+def _image_files(column: _Column) -> list[bytes]:
+    files = []
     for number, row in enumerate(column.rows):
         place = f"{column.place}[{number}]{column.suffix}"
         if not strings.is_b64(row):
             raise BadInput(f'{place}: expected {{"b64": ...}}, as another row is')
         try:
-            pictures.append(strings.to_bytes(row))
+            files.append(strings.to_bytes(row))
         except ValueError as error:
             raise BadInput(f"{place}: not base64: {error}") from None
-    return pictures
+    return files
 
 
-def _values(array: Array, name: str) -> Any:
-    """What json_text writes: numbers as they are, strings as lists."""
+def _json_values(array: Array, name: str) -> Any:
+    """Return what `json_text` writes: an array of numbers, or lists of strings."""
     if array.dtype.kind == "O":
         return strings.to_json(array, name)
-    check_carried(name, array.dtype)
-    return json_text.in_own_width(np.ascontiguousarray(array))
+    check_json_dtype(name, array.dtype)
+    return json_text.shortest_floats(np.ascontiguousarray(array))
 
 
-def _has_bools(body: bytes) -> bool:
-    """Say whether there may be a bool in the body; a string may look like one."""
+def _may_have_bools(body: bytes) -> bool:
+    """Return whether the body holds the text of a bool, which may stand in a string."""
     # One letter is found many times as fast as a word.
     return (b"r" in body and b"true" in body) or (b"l" in body and b"false" in body)
 
 
-def _of_instances(instances: Any, signature: Signature) -> list[_Column]:
+def _columns_of_instances(instances: Any, signature: Signature) -> list[_Column]:
     if not isinstance(instances, list) or not instances:
         raise BadInput("'instances' must be a list/array with at least one row")
-    is_alone = len(signature.inputs) == 1
+    has_one_input = len(signature.inputs) == 1
     named = [
-        isinstance(instance, dict) and not (is_alone and strings.is_b64(instance))
+        isinstance(instance, dict) and not (has_one_input and strings.is_b64(instance))
         for instance in instances
     ]
-    if is_alone and True not in named:
+    if has_one_input and True not in named:
         return [_Column(signature.inputs[0], instances, "instances")]
     names = [spec.name for spec in signature.inputs]
     if not all(named):
@@ -187,16 +186,13 @@ def _of_instances(instances: Any, signature: Signature) -> list[_Column]:
             )
     return [
         _Column(
-            spec,
-            [instance[spec.name] for instance in instances],
-            "instances",
-            f".{spec.name}",
+            spec, [row[spec.name] for row in instances], "instances", f".{spec.name}"
         )
         for spec in signature.inputs
     ]
 
 
-def _of_inputs(inputs: Any, signature: Signature) -> list[_Column]:
+def _columns_of_inputs(inputs: Any, signature: Signature) -> list[_Column]:
     names = [spec.name for spec in signature.inputs]
     if not isinstance(inputs, dict) or strings.is_b64(inputs):
         if len(names) > 1:

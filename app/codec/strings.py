@@ -1,6 +1,6 @@
-"""Strings in JSON, as TensorFlow Serving has them: text, or {"b64": "..."} for bytes.
+"""TensorFlow Serving's strings in JSON: text, or {"b64": "..."} for bytes.
 
-In arrays they are bytes, in arrays of dtype object; text is UTF-8.
+An array of strings has dtype object and holds bytes; text is UTF-8.
 """
 
 import binascii
@@ -11,12 +11,12 @@ import numpy as np
 from app.engines.base import Array
 
 _KEY = "b64"
-# TensorFlow Serving's sign for outputs that are bytes and not text.
+# TensorFlow Serving writes outputs whose name ends so as b64, and others as text.
 _BYTES_SUFFIX = "_bytes"
 
 
 def is_b64(value: Any) -> bool:
-    """Say whether a JSON value is an object with b64 and nothing else, a string."""
+    """Return whether a JSON value is an object whose only key is b64, a string."""
     return (
         isinstance(value, dict)
         and value.keys() == {_KEY}
@@ -25,12 +25,12 @@ def is_b64(value: Any) -> bool:
 
 
 def to_bytes(value: Any) -> bytes:
-    """The bytes of one JSON value.
+    """Return the bytes of one JSON string or b64 object.
 
-    Base64 is the standard alphabet; blanks in it and missing padding do not matter.
+    Base64 is the standard alphabet; whitespace and missing padding are accepted.
 
     Raises:
-        ValueError: bad base64.
+        ValueError: malformed base64.
         TypeError: neither text nor a b64 object.
     """
     if isinstance(value, str):
@@ -46,10 +46,10 @@ def to_bytes(value: Any) -> bytes:
 
 
 def to_json(array: Array, name: str) -> Any:
-    """The strings of the output `name` as nested lists for JSON.
+    """Return the strings of the output `name` as nested lists for JSON.
 
-    The name decides between text and b64. A string that is no UTF-8 is written as
-    b64 under any name, as JSON can't hold it.
+    The name decides between text and b64. Bytes that are not UTF-8 are always b64, as
+    JSON can't hold them.
     """
     write = _b64 if name.endswith(_BYTES_SUFFIX) else _text
     leaves = np.empty(array.size, object)

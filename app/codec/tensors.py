@@ -1,8 +1,8 @@
-"""The Open Inference Protocol's infer bodies: JSON, with or without binary tensors.
+"""The Open Inference Protocol's infer bodies, with Triton's binary tensor extension.
 
-As its text and Triton's binary tensor extension have them. A request is JSON, which
-holds each input's values or says how many bytes behind the JSON do; or it is the
-bytes of one input and nothing else. The first size of every shape is the rows.
+A request is JSON with each input's values, or with the number of their bytes behind the
+JSON; or it is the bytes of one input and nothing else. The first size of every shape is
+the number of rows.
 """
 
 import itertools
@@ -30,7 +30,7 @@ _SOURCES = ("data", "binary_data_size", "shared_memory_region")
 
 
 class Request(NamedTuple):
-    """A decoded body; `options` say what to answer."""
+    """A decoded body; `options` say which outputs to return, and how."""
 
     signature_name: str
     inputs: Tensors
@@ -38,21 +38,21 @@ class Request(NamedTuple):
 
     @property
     def timeout_s(self) -> float | None:
-        """The request's own limit in seconds, where it says one."""
+        """The request's own timeout in seconds, if it has one."""
         return self.options.timeout_s
 
 
 def decode(
     body: bytes, json_size: int | None, signatures: Mapping[str, Signature]
 ) -> Request:
-    """Read a request's inputs as arrays (rows, *shape); binary ones are views.
+    """Return a request's inputs as arrays (rows, *shape); binary ones are views.
 
-    `json_size` is how many bytes of the body are JSON: all of them where it is None,
-    none where it is 0.
+    `json_size` is the number of bytes of the body that are JSON; None: all of them.
 
     Raises:
         BadInput: the text names the input and what is wrong with it.
-        Unsupported: shared memory, or something else that is not built here.
+        Unsupported: shared memory, or another feature that is not built here.
+        Unavailable: too many large bodies at once.
     """
     name, signature = main_signature(signatures)
     if json_size == 0:
@@ -61,7 +61,9 @@ def decode(
         raise BadInput(
             f"{json_size} bytes of JSON are announced, and the body has {len(body)}"
         )
-    with json_text.loaded(body[:json_size]) as payload:
+    text = body[:json_size]
+    with json_text.memory_for(text):
+        payload = json_text.loads(text)
         if not isinstance(payload, dict):
             raise BadInput('expected a JSON object: {"inputs": [...]}')
         options = read_options(payload, signature)
@@ -77,12 +79,12 @@ def decode(
 def encode(
     model_name: str, version: int, options: Options, outputs: Tensors
 ) -> tuple[bytes, int | None]:
-    """Write the outputs that were asked for; the body, and how much of it is JSON.
+    """Return the body with the requested outputs, and its JSON's size in bytes.
 
-    The size is None where all of it is.
+    The size is None if all of the body is JSON.
 
     Raises:
-        BadInput: JSON was asked for, and a string is no UTF-8.
+        BadInput: JSON is requested for a string that is not UTF-8.
     """
     described = []
     chunks = []
@@ -103,14 +105,14 @@ def encode(
     if options.id is not None:
         answer["id"] = options.id
     head = json_text.dumps_any_float(answer | {"outputs": described})
-    # As Triton's extension has it: without a byte behind the JSON it is a JSON answer.
+    # By Triton's extension, a response without bytes behind the JSON is plain JSON.
     if not any(map(len, chunks)):
         return head, None
     return b"".join([head, *chunks]), len(head)
 
 
 def _decode_raw(body: bytes, name: str, signature: Signature) -> Request:
-    """One row of the only input; every output is asked for in binary."""
+    """Return a request of one row of the only input, with all outputs in binary."""
     if len(signature.inputs) != 1:
         names = ", ".join(spec.name for spec in signature.inputs)
         raise BadInput(
@@ -125,7 +127,7 @@ def _decode_raw(body: bytes, name: str, signature: Signature) -> Request:
 def _inputs(
     given: Any, signature: Signature, tail: binary_tensors.Tail | None
 ) -> Tensors:
-    """All inputs in the model's order, each with the same number of rows."""
+    """Return all inputs in the model's order, each with the same number of rows."""
     if not isinstance(given, list) or not given:
         raise BadInput("inputs: expected a list with at least one tensor")
     specs = {spec.name: spec for spec in signature.inputs}

@@ -184,9 +184,10 @@ def test_json_takes_all_the_memory_at_most(monkeypatch):
     monkeypatch.setattr(json_text, "_BUDGET_BYTES", 1)
     monkeypatch.setattr(json_text, "_budget", MemoryBudget(1, 0, "large JSON bodies"))
     large = b"1" + b" " * json_text._SMALL_BYTES
-    with json_text.loaded(large) as value:
+    with json_text.memory_for(large):
+        value = json_text.loads(large)
         assert value == 1
-        with pytest.raises(Unavailable), json_text.loaded(large):
+        with pytest.raises(Unavailable), json_text.memory_for(large):
             pass
 
 

@@ -51,13 +51,13 @@ def by_load_img(data: bytes, wanted: ImageConfig) -> np.ndarray:
 
 
 class Records:
-    """A budget that lends to all and notes how much."""
+    """A budget that is never exhausted and records the amounts."""
 
     def __init__(self) -> None:
         self.lent: list[int] = []
 
     @contextlib.contextmanager
-    def lend(self, pixels: int):
+    def reserve(self, pixels: int):
         self.lent.append(pixels)
         yield
 
@@ -307,7 +307,7 @@ def test_a_bomb_of_scans_is_refused(budget):
     """A JPEG that has the decoder go through it again and again is not decoded."""
     data = saved(picture(), "JPEG", progressive=True)
     scan = data[data.rindex(b"\xff\xda") : -2]
-    text = refusal(data[:-2] + scan * jpeg.MOST_SCANS + data[-2:])
+    text = refusal(data[:-2] + scan * jpeg.MAX_SCANS + data[-2:])
     assert text == "picture[0]: the JPEG has more than 64 scans, or 256 segments"
     assert budget.lent == []
 
@@ -318,7 +318,7 @@ def test_a_bomb_of_pieces_is_refused(at, monkeypatch):
     whole = saved(picture())
     data = whole[:at] + chunk(b"abCd", b"") * 100 + whole[at:]
     decoded(data, config())
-    monkeypatch.setattr(images, "_MOST_READS", 100)
+    monkeypatch.setattr(images, "_MAX_READS", 100)
     decoded(whole, config())
     assert refusal(data) == "picture[0]: the picture is damaged or cut off"
 

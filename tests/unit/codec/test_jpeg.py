@@ -8,7 +8,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from PIL import Image, UnidentifiedImageError
 
-from app.codec.jpeg import MOST_SCANS, MOST_SEGMENTS, is_bomb, pixels_of_one_scan
+from app.codec.jpeg import MAX_SCANS, MAX_SEGMENTS, is_bomb, pixels_of_one_scan
 from testing.pictures import picture, saved
 
 PLAIN = saved(picture(), "JPEG")
@@ -116,25 +116,25 @@ def test_no_edit_makes_it_smaller_than_it_is(edits, inserted, place):
 
 PROGRESSIVE = saved(picture(), "JPEG", progressive=True)
 LAST_SCAN = PROGRESSIVE[PROGRESSIVE.rindex(b"\xff\xda") : -2]
-MANY_SCANS = PROGRESSIVE[:-2] + LAST_SCAN * MOST_SCANS + PROGRESSIVE[-2:]
+MANY_SCANS = PROGRESSIVE[:-2] + LAST_SCAN * MAX_SCANS + PROGRESSIVE[-2:]
 
 
 @pytest.mark.parametrize(
     ("data", "is_so"),
     [
         pytest.param(MANY_SCANS, True, id="progressive"),
-        pytest.param(PLAIN[:-2] + PLAIN[SCAN:-2] * MOST_SCANS, True, id="all at once"),
+        pytest.param(PLAIN[:-2] + PLAIN[SCAN:-2] * MAX_SCANS, True, id="all at once"),
         pytest.param(
-            PROGRESSIVE[:-2] + LAST_SCAN[:10] * MOST_SCANS, True, id="without data"
+            PROGRESSIVE[:-2] + LAST_SCAN[:10] * MAX_SCANS, True, id="without data"
         ),
         pytest.param(
-            PLAIN[:-2] + b"\xff\x02\xff\xff" + PLAIN[SCAN:-2] * MOST_SCANS,
+            PLAIN[:-2] + b"\xff\x02\xff\xff" + PLAIN[SCAN:-2] * MAX_SCANS,
             True,
             id="behind a marker that is none",
         ),
-        pytest.param(with_segments(*[b""] * MOST_SEGMENTS), True, id="segments"),
+        pytest.param(with_segments(*[b""] * MAX_SEGMENTS), True, id="segments"),
         pytest.param(with_segments(*[b""] * 240), False, id="nearly as many segments"),
-        pytest.param(PLAIN + PLAIN[SCAN:-2] * MOST_SCANS, False, id="behind its end"),
+        pytest.param(PLAIN + PLAIN[SCAN:-2] * MAX_SCANS, False, id="behind its end"),
         pytest.param(with_segments(MANY_SCANS), False, id="in a preview"),
         pytest.param(PROGRESSIVE, False, id="as encoders write it"),
         pytest.param(MANY_SCANS[2:], False, id="no JPEG"),

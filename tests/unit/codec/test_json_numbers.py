@@ -142,8 +142,8 @@ def test_only_floats_take_the_short_way(dtype):
 @pytest.mark.parametrize(
     ("size", "unused"),
     [
-        (json_numbers.WORTH_BYTES, (json_text, "loads")),
-        (json_numbers.WORTH_BYTES - 1, (json_numbers, "read")),
+        (json_numbers.MIN_BYTES, (json_text, "loads")),
+        (json_numbers.MIN_BYTES - 1, (json_numbers, "read")),
     ],
 )
 def test_rows_decode_by_the_short_way_where_it_is_shorter(size, unused, monkeypatch):
@@ -157,7 +157,7 @@ def test_rows_decode_by_the_short_way_where_it_is_shorter(size, unused, monkeypa
 
 def test_threads_do_not_share_a_parser():
     """What one thread has parsed stays while others parse."""
-    document = json_numbers._own.parser.parse(b"[1, 2]")
+    document = json_numbers._thread.parser.parse(b"[1, 2]")
     found = []
     spec = TensorSpec("x", np.dtype("f4"), (2,))
     thread = threading.Thread(

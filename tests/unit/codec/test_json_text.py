@@ -126,8 +126,8 @@ def test_dumps_any_float():
 def test_halves_are_as_short_as_they_can_be():
     """Each number of half precision is written as NumPy writes it."""
     halves = np.arange(1 << 16, dtype=np.uint16).view(np.float16)
-    wide = json_text.in_own_width(halves)
+    wide = json_text.shortest_floats(halves)
     np.testing.assert_array_equal(wide.astype(np.float16), halves)
     assert list(map(float, map(str, halves[:1000]))) == wide[:1000].tolist()
-    assert json_text.dumps(json_text.in_own_width(halves[0x2E66])) == b"0.1"
+    assert json_text.dumps(json_text.shortest_floats(halves[0x2E66])) == b"0.1"
     assert np.signbit(wide[1 << 15])

@@ -14,23 +14,23 @@ _LONG_S = 60
 def test_nobody_gets_more_than_there_is():
     """Who finds too little left, and has no patience, is told when to come again."""
     budget = MemoryBudget(10, 0, "large pictures")
-    with budget.lend(6), budget.lend(4):
+    with budget.reserve(6), budget.reserve(4):
         with (
             pytest.raises(Unavailable, match="too many large pictures") as raised,
-            budget.lend(1),
+            budget.reserve(1),
         ):
             pass
         assert raised.value.status == 503
-    with budget.lend(10):
+    with budget.reserve(10):
         pass
 
 
 def test_a_share_comes_back_after_an_error():
     """A picture that turns out to be broken does not keep its share."""
     budget = MemoryBudget(10, 0, "large pictures")
-    with pytest.raises(ValueError, match="broken"), budget.lend(10):
+    with pytest.raises(ValueError, match="broken"), budget.reserve(10):
         raise ValueError("broken")
-    with budget.lend(10):
+    with budget.reserve(10):
         pass
 
 
@@ -43,7 +43,7 @@ def test_memory_of_a_large_picture_goes_back(monkeypatch, pixels, calls):
     monkeypatch.setattr(
         "app.codec.memory_budget.give_back", lambda: given_back.append(1)
     )
-    with MemoryBudget(pixels, 0, "large pictures").lend(pixels):
+    with MemoryBudget(pixels, 0, "large pictures").reserve(pixels):
         assert not given_back
     assert len(given_back) == calls
 
@@ -61,11 +61,11 @@ def test_who_waits_is_woken(monkeypatch):
     budget = MemoryBudget(10, _LONG_S, "large pictures")
 
     def work():
-        with budget.lend(5):
+        with budget.reserve(5):
             done.set()
 
     thread = threading.Thread(target=work, daemon=True)
-    with budget.lend(10):
+    with budget.reserve(10):
         thread.start()
         assert waits.wait(10)
         assert not done.is_set()
@@ -82,7 +82,7 @@ def test_who_waits_gets_a_share_in_the_end():
         nonlocal held, most
         share = 1 + place % 10
         for _ in range(20):
-            with budget.lend(share):
+            with budget.reserve(share):
                 with counting:
                     held += share
                     most = max(most, held)

@@ -341,7 +341,7 @@ def test_text_behind_the_object_is_ignored(behind):
 )
 def test_read_at_once(monkeypatch, body, signature):
     """Plain rows are read by NumPy at once; Python looks at no single value."""
-    monkeypatch.setattr(nested, "_settled", None)
+    monkeypatch.setattr(nested, "_settled_shape", None)
     inputs(body, signature)
 
 

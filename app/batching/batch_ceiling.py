@@ -1,9 +1,10 @@
-"""The largest batch that fits into the device's memory, learnt from those that did not.
+"""Batch ceilings: the largest batch that fits into the device's memory.
 
-A binary search between the largest size that fitted and the smallest that did not,
-carried on by the batches themselves: it starts with half of what failed, and is over
-after log2 of the sizes. Memory that others held may come back, so the size that failed
-is tried again after a minute, then after two, at most after an hour.
+Each ceiling is found by a binary search between the largest size that fitted and the
+smallest that ran out of memory. The batches themselves are its steps: it starts with
+half of the size that failed and ends after log2 of the number of sizes. Other
+processes may free memory, so the failed size is tried again after a minute, then after
+two, at most after an hour.
 """
 
 import bisect
@@ -13,74 +14,76 @@ from collections.abc import Callable, Sequence
 
 from app.batching.job import Key
 
-_FIRST_RETRY_S = 60.0
-_LAST_RETRY_S = 3600.0
-# Keys whose ceilings are remembered; clients may send any shape to a model
-# that leaves sizes free.
+_MIN_RETRY_S = 60.0
+_MAX_RETRY_S = 3600.0
+# Clients may send any row shape to a model that leaves sizes free.
 _MAX_KEYS = 64
 
 
 class BatchCeilings:
-    """For each key, how many rows of it a batch may have now.
+    """The batch ceiling of each key, in rows.
 
-    `sizes` are the batch sizes there are, increasing; the last is the limit where
-    nothing has failed yet. Safe to use from several threads.
+    `sizes` are the allowed batch sizes, increasing; a key without a failure has the
+    last one as its ceiling. Thread-safe.
     """
 
     def __init__(
         self, sizes: Sequence[int], clock: Callable[[], float] = time.monotonic
     ) -> None:
-        """Store the sizes, in rows; a test drives `clock`."""
+        """Store the sizes, in rows; a test replaces `clock`."""
         self._sizes = sizes
         self._clock = clock
         self._searches: dict[Key, _Search] = {}
-        self._changing = threading.Lock()
+        self._lock = threading.Lock()
 
     def limit(self, key: Key) -> int:
-        """The most rows to put into the next batch of this key; at least one size."""
-        search = self._searches.get(key)
+        """Return the ceiling of the next batch of this key."""
+        # An empty dictionary is the usual case, and hashing a key is slow.
+        search = self._searches.get(key) if self._searches else None
         if search is None:
             return self._sizes[-1]
         return self._sizes[search.next_try(self._clock())]
 
     def lowest(self) -> int:
-        """The lowest limit of all keys: what the gauge shows."""
-        with self._changing:
+        """Return the lowest ceiling of all keys."""
+        if not self._searches:
+            return self._sizes[-1]
+        with self._lock:
             keys = list(self._searches)
-        return min(map(self.limit, keys), default=self._sizes[-1])
+        return min(map(self.limit, keys))
 
     def fitted(self, key: Key, rows: int) -> bool:
-        """Note that a batch of so many rows ran; say whether a limit may have moved."""
-        if key not in self._searches:
+        """Record that so many rows ran; return whether the ceiling may have moved."""
+        if not self._searches or key not in self._searches:
             return False
-        with self._changing:
+        with self._lock:
             search = self._searches.get(key)
-            return search is not None and search.fitted(self._place(rows))
+            return search is not None and search.fitted(self._index(rows))
 
-    def overflowed(self, key: Key, rows: int) -> bool:
-        """Note that so many rows did not fit; the limit moves."""
-        with self._changing:
+    def overflowed(self, key: Key, rows: int) -> None:
+        """Record that so many rows ran out of memory, which lowers the ceiling."""
+        with self._lock:
             search = self._searches.get(key)
             if search is None:
                 if len(self._searches) == _MAX_KEYS:
                     del self._searches[next(iter(self._searches))]
                 search = self._searches[key] = _Search(len(self._sizes))
-            search.overflowed(self._place(rows), self._clock())
-        return True
+            search.overflowed(self._index(rows), self._clock())
 
-    def _place(self, rows: int) -> int:
-        """The place among the sizes of the smallest that holds so many rows."""
+    def _index(self, rows: int) -> int:
+        """Return the index of the smallest size that is at least `rows`."""
         return bisect.bisect_left(self._sizes, rows)
 
 
 class _Search:
-    """Places among the sizes: the largest known to fit, the smallest known not to."""
+    """A binary search over indexes of the sizes."""
 
     def __init__(self, sizes: int) -> None:
         self._sizes = sizes
+        # The largest index known to fit and the smallest known to fail.
         self._fits = -1
         self._fails = sizes
-        self._retry_after_s = _FIRST_RETRY_S
+        self._retry_after_s = _MIN_RETRY_S
         self._retry_at = 0.0
 
     def next_try(self, now: float) -> int:
@@ -90,19 +93,19 @@ class _Search:
             return (self._fits + self._fails + 1) // 2
         return max(self._fits, 0)
 
-    def fitted(self, place: int) -> bool:
-        if place <= self._fits:
+    def fitted(self, index: int) -> bool:
+        if index <= self._fits:
             return False
-        self._fits = place
+        self._fits = index
         if self._fits >= self._fails:
             self._fails = self._sizes
-            self._retry_after_s = _FIRST_RETRY_S
+            self._retry_after_s = _MIN_RETRY_S
         return True
 
-    def overflowed(self, place: int, now: float) -> None:
+    def overflowed(self, index: int, now: float) -> None:
         if now >= self._retry_at > 0:
-            self._retry_after_s = min(2 * self._retry_after_s, _LAST_RETRY_S)
+            self._retry_after_s = min(2 * self._retry_after_s, _MAX_RETRY_S)
         self._retry_at = now + self._retry_after_s
-        self._fails = min(self._fails, place)
+        self._fails = min(self._fails, index)
         if self._fits >= self._fails:
             self._fits = -1

@@ -6,7 +6,6 @@ import threading
 import time
 
 from app.batching.executor import Executor
-from app.batching.fair_queue import rows_in
 from app.batching.interfaces import Observer
 from app.batching.job import Job, Key
 from app.batching.job_queue import JobQueue
@@ -24,9 +23,9 @@ from app.errors import (
 class Batcher:
     """Gathers the rows of jobs into batches for one engine; a Runner.
 
-    The batching thread only takes, stacks, runs and slices; it decodes and encodes
-    nothing, and wakes request threads by releasing a lock, so that the next batch
-    starts before the last one's answers are written out.
+    The batching thread only takes, concatenates, runs and splits rows. It decodes and
+    encodes nothing, and notifies request threads by releasing a lock, so that the next
+    batch starts before the last one's responses are written.
     """
 
     runs_in_submit = False
@@ -38,14 +37,14 @@ class Batcher:
         max_enqueued_batches: int,
         observer: Observer,
     ) -> None:
-        """Store the parts; the limit is in full batches."""
+        """Store the parts; the queue's capacity is in full batches."""
         self._executor = executor
-        executor.before_answers = self._finished
+        executor.before_notify = self._batch_finished
         self._max_rows = executor.max_batch_size * max_enqueued_batches
-        self._queue = JobQueue(self._max_rows, release, show=observer.rows_waiting)
+        self._queue = JobQueue(self._max_rows, release, on_change=observer.rows_waiting)
         # Rows of the batch that ran last.
         self._last_rows = 0
-        # No job that the queue takes should take longer, by what is known of batches.
+        # Estimate of the longest time from submit to the end of a job's batch.
         self._longest_s = 0.0
         self._thread = threading.Thread(
             target=self._drain, name="batching", daemon=True
@@ -60,17 +59,17 @@ class Batcher:
         """Put the job's rows into the queue without waiting.
 
         Raises:
-            CannotMeetDeadline: it would be answered too late; says when to come again.
-            Late: its deadline has passed.
-            QueueFull: no room now; says when to come again.
-            TooLarge: more rows than the whole queue holds.
-            Stopping: closed.
+            CannotMeetDeadline: the answer would come after the deadline.
+            Late: the deadline has passed.
+            QueueFull: the queue has too little free capacity now.
+            TooLarge: the job has more rows than the queue's capacity.
+            Stopping: the batcher is closed.
         """
         if job.rows > self._max_rows:
             raise TooLarge(
                 f"{job.rows} rows in one request, and the queue holds {self._max_rows}"
             )
-        self._admit(job)
+        self._check_deadline(job)
         try:
             self._queue.put_nowait(job)
         except queue.Full:
@@ -78,11 +77,11 @@ class Batcher:
             raise QueueFull(
                 f"the queue holds {waiting} of at most {self._max_rows} rows, and "
                 f"{job.rows} more do not fit",
-                max(1, math.ceil(self._run_in_s(waiting, job.key, running))),
+                max(1, math.ceil(self._expected_s(waiting, job.key, running))),
             ) from None
 
     def stuck_s(self) -> float:
-        """For how many seconds the engine has had its batch; endless: no thread."""
+        """Return for how many seconds the batch has run; inf if the thread died."""
         running = self._executor.running()
         if running is not None:
             return running[1]
@@ -90,12 +89,11 @@ class Batcher:
         return math.inf if died and self._queue.qsize() else 0.0
 
     def close(self, timeout_s: float) -> None:
-        """Stop in order; may be called twice.
+        """Shut down gracefully; may be called twice.
 
-        Lets no more jobs in, finishes those inside for up to `timeout_s` seconds,
-        answers the rest with Stopping; the thread then closes the engine. A batch
-        that hangs in the engine can't be ended from outside: its jobs are answered,
-        its thread is left behind.
+        Refuse new jobs, drain the queue for at most `timeout_s` seconds, and answer
+        the rest with Stopping; the thread then closes the engine. A batch that hangs
+        in the engine cannot be stopped: its jobs are answered, its thread stays.
         """
         self._queue.close()
         if self._thread.ident:
@@ -118,33 +116,31 @@ class Batcher:
             self._executor.close()
 
     def _run_next(self) -> bool:
-        pieces = self._queue.take(self._executor.limit)
-        if pieces is None:
-            return False
-        if not pieces:
-            return True
+        batch = self._queue.take(self._executor.ceilings.limit)
+        if not batch:
+            return batch is not None
         try:
-            self._executor.execute(pieces, follows=self._queue.follows)
-        except Exception:  # a fault of ours must not end the thread either
+            self._executor.execute(batch, back_to_back=self._queue.back_to_back)
+        except Exception:  # a bug outside the model must not end the thread either
             self._executor.log.exception("a batch could not be run")
-            for piece in pieces:
-                piece.job.fail(ModelFailed("the batch could not be run"))
-        self._last_rows = rows_in(pieces)
+            for job, _, _ in batch:
+                job.fail(ModelFailed("the batch could not be run"))
+        self._last_rows = self._queue.batch_rows
         return True
 
-    def _finished(self) -> None:
+    def _batch_finished(self) -> None:
         self._queue.finished()
         executor = self._executor
         # A full queue before as many rows, and the batch that runs.
-        batches = math.ceil(2 * self._max_rows / executor.lowest_limit()) + 1
+        batches = math.ceil(2 * self._max_rows / executor.ceilings.lowest()) + 1
         whole_s = batches * executor.expected_s(executor.max_batch_size)
         self._longest_s = whole_s + executor.times.margin_s()
 
-    def _admit(self, job: Job) -> None:
-        """Refuse a job that can't be answered in time.
+    def _check_deadline(self, job: Job) -> None:
+        """Admission control: refuse a job that cannot be answered in time.
 
-        An idle engine takes any, so that a wrong estimate is soon put right. One that
-        has time enough for the longest queue is not estimated.
+        An idle engine accepts any job, so that a wrong estimate corrects itself. A
+        deadline after the longest possible queue time needs no estimate.
         """
         left_s = job.deadline - time.monotonic()
         if left_s <= 0:
@@ -154,7 +150,7 @@ class Batcher:
         ahead, running = self._queue.rows_ahead(job), self._executor.running()
         if not ahead and running is None:
             return
-        wait_s = self._run_in_s(ahead + job.rows, job.key, running) + job.reserve_s
+        wait_s = self._expected_s(ahead + job.rows, job.key, running) + job.reserve_s
         if wait_s > left_s:
             raise CannotMeetDeadline(
                 f"the answer would take about {wait_s:.2f} s, and the request's "
@@ -162,15 +158,18 @@ class Batcher:
                 math.ceil(wait_s - left_s),
             )
 
-    def _run_in_s(
+    def _expected_s(
         self, rows: int, key: Key, running: tuple[int, float] | None
     ) -> float:
-        """The seconds in which the next so many rows will have run; 0: not known.
+        """Return in how many seconds the next `rows` will have run; 0: not known.
 
-        What is left of the batch that is `running`, the full batches, and a last one,
-        taken to be as large as the one before.
+        The sum of what is left of the `running` batch, the full batches, and a last
+        one, assumed to be as large as the one before.
         """
-        expected_s, limit = self._executor.expected_s, self._executor.limit(key)
+        expected_s, limit = (
+            self._executor.expected_s,
+            self._executor.ceilings.limit(key),
+        )
         full, rest = divmod(rows, limit)
         run_s = self._executor.times.margin_s()
         if full:

@@ -1,9 +1,8 @@
-"""A model that fails on everything is not asked again and again.
+"""A circuit breaker for a model that fails on every batch.
 
-After a few batches of which no row succeeded, a row that the model is known to compute
-tells whether the model is broken or the clients' rows are. A broken one is left alone
-for a while, and then asked with that row once more (the circuit breaker of Nygard's
-"Release It!", 2007).
+After a few batches without a success, a known good row tells whether the model is
+broken or the clients' rows are bad. A broken model gets no batches for a while, and is
+then probed with that row again (Nygard, "Release It!", 2007).
 """
 
 import time
@@ -11,13 +10,13 @@ from collections.abc import Callable
 
 from app.batching.model_log import ModelLog
 
-_BATCHES = 3
-_FIRST_PAUSE_S = 1.0
-_LAST_PAUSE_S = 30.0
+_MAX_FAILURES = 3
+_MIN_PAUSE_S = 1.0
+_MAX_PAUSE_S = 30.0
 
 
 class CircuitBreaker:
-    """Says whether a model is worth asking. Used by one thread at a time."""
+    """Decides whether a model gets batches. For one thread at a time."""
 
     def __init__(
         self,
@@ -25,40 +24,43 @@ class CircuitBreaker:
         log: ModelLog,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
-        """Store `probe`, which runs a known good row and says whether that went well.
+        """Store `probe`, which runs a known good row and returns whether it succeeded.
 
-        A test drives `clock`.
+        A test replaces `clock`.
         """
         self._probe = probe
         self._log = log
         self._clock = clock
         self._failures = 0
+        # 0: the circuit is closed.
         self._pause_s = 0.0
-        self._ask_at = 0.0
+        self._probe_at = 0.0
 
     def pause_s(self) -> float:
-        """Seconds for which the model is not worth asking; 0: ask it."""
-        if self._pause_s and self._clock() >= self._ask_at:
-            self._ask()
-        return max(self._ask_at - self._clock(), 0.0) if self._pause_s else 0.0
+        """Return for how many seconds to run no batch; 0: run it."""
+        if not self._pause_s:
+            return 0.0
+        if self._clock() >= self._probe_at:
+            self._run_probe()
+        return max(self._probe_at - self._clock(), 0.0) if self._pause_s else 0.0
 
     def batch_failed(self) -> None:
-        """Note that the model failed on each row of a batch."""
+        """Count a batch of which no row succeeded."""
         self._failures += 1
-        if self._failures >= _BATCHES:
-            self._ask()
+        if self._failures >= _MAX_FAILURES:
+            self._run_probe()
 
     def batch_succeeded(self) -> None:
-        """Note that the model computed some row of a batch."""
+        """Reset the count: a row of a batch succeeded."""
         self._failures = 0
 
-    def _ask(self) -> None:
+    def _run_probe(self) -> None:
         self._failures = 0
         if self._probe():
             if self._pause_s:
                 self._log.warning("computes again")
             self._pause_s = 0.0
             return
-        self._pause_s = min(max(2 * self._pause_s, _FIRST_PAUSE_S), _LAST_PAUSE_S)
-        self._ask_at = self._clock() + self._pause_s
+        self._pause_s = min(max(2 * self._pause_s, _MIN_PAUSE_S), _MAX_PAUSE_S)
+        self._probe_at = self._clock() + self._pause_s
         self._log.error("fails on everything; left alone: %.0f s", self._pause_s)

@@ -1,4 +1,4 @@
-"""Run pieces of jobs as one batch: stack their rows, compute, check the outputs."""
+"""Run jobs' rows as one batch: concatenate, compute, check the outputs, split them."""
 
 import bisect
 import logging
@@ -7,7 +7,8 @@ from collections.abc import Sequence
 import numpy as np
 
 from app.batching.batch_memory import BatchMemory
-from app.batching.fair_queue import Piece, rows_in
+from app.batching.fair_queue import JobSlice
+from app.batching.job import Job, notify
 from app.engines.base import Engine, Signature, Tensors
 from app.errors import BasketError, ModelFailed, WrongOutputs
 
@@ -15,28 +16,32 @@ _log = logging.getLogger(__name__)
 
 
 def padded(rows: int, sizes: Sequence[int]) -> int:
-    """The smallest of the increasing sizes that holds so many rows; else the rows."""
+    """Return the first of the increasing sizes that is at least `rows`, else `rows`."""
     place = bisect.bisect_left(sizes, rows)
     return sizes[place] if place < len(sizes) else rows
 
 
 def compute(
-    engine: Engine, pieces: Sequence[Piece], size: int, stack: BatchMemory
+    engine: Engine,
+    slices: Sequence[JobSlice],
+    rows: int,
+    size: int,
+    memory: BatchMemory,
 ) -> Tensors:
-    """The outputs (size, *shape) for the pieces' rows, filled up to a batch of `size`.
+    """Return the outputs (size, *shape) for the slices' `rows`, padded to `size`.
 
-    What the engine gives for the rows that fill it up comes last. Nothing of it lies in
-    the stack, which the next batch overwrites.
+    The outputs of the padding come last. No output is a view of `memory`, which the
+    next batch overwrites.
 
     Raises:
-        BasketError: as the engine raised it, or ModelFailed for all else it may raise,
+        BasketError: the engine's own, ModelFailed for anything else that it raises,
             or WrongOutputs.
     """
-    name = pieces[0].job.signature_name
+    name = slices[0].job.signature_name
     try:
-        given = engine.run(_batch(pieces, size - rows_in(pieces), stack), name)
-        outputs = checked(given, size, engine.signatures[name])
-        return {name: stack.own(array) for name, array in outputs.items()}
+        batch = _concatenated(slices, size - rows, memory)
+        outputs = checked(engine.run(batch, name), size, engine.signatures[name])
+        return {name: memory.own(array) for name, array in outputs.items()}
     except BasketError:
         raise
     except BaseException as error:  # a model may raise anything, SystemExit too
@@ -44,23 +49,25 @@ def compute(
         raise ModelFailed(f"the model failed ({type(error).__name__})") from error
 
 
-def _batch(pieces: Sequence[Piece], padding: int, stack: BatchMemory) -> Tensors:
-    """The pieces' rows under each other, then the last row `padding` times more.
+def _concatenated(
+    slices: Sequence[JobSlice], padding: int, memory: BatchMemory
+) -> Tensors:
+    """Return the slices' rows in one array per input, then the last row as padding.
 
-    As in TensorFlow Serving, real rows fill a batch up: a model may fail on zeros.
-    What is one piece without padding stays a view.
+    As in TensorFlow Serving, padding repeats a real row: a model may fail on zeros. A
+    single slice without padding stays a view.
     """
     batch = {}
-    for name in pieces[0].job.inputs:
-        parts = [job.inputs[name][start:stop] for job, start, stop in pieces]
+    for name in slices[0].job.inputs:
+        parts = [job.inputs[name][start:stop] for job, start, stop in slices]
         if padding:
             parts.append(np.repeat(parts[-1][-1:], padding, axis=0))
-        batch[name] = stack.put(name, parts) if len(parts) > 1 else parts[0]
+        batch[name] = memory.put(name, parts) if len(parts) > 1 else parts[0]
     return batch
 
 
 def checked(outputs: Tensors, rows: int, signature: Signature) -> Tensors:
-    """The outputs that the signature names, each with one row for each row in.
+    """Return the outputs that the signature names, each with `rows` rows.
 
     Raises:
         WrongOutputs: one is missing, or has another number of rows.
@@ -75,3 +82,18 @@ def checked(outputs: Tensors, rows: int, signature: Signature) -> Tensors:
                 f"the model gave {given} rows of {spec.name!r} for {rows} rows"
             )
     return {spec.name: outputs[spec.name] for spec in signature.outputs}
+
+
+def answer(
+    slices: Sequence[JobSlice], outputs: Tensors, batch_rows: int, now: float
+) -> None:
+    """Give each slice its rows of the outputs, and notify all complete jobs."""
+    begin = 0
+    answered: list[Job] = []
+    for job, start, stop in slices:
+        end = begin + stop - start
+        rows = {name: array[begin:end] for name, array in outputs.items()}
+        if job.add(start, rows, batch_rows, now):
+            answered.append(job)
+        begin = end
+    notify(answered)

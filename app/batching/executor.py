@@ -1,7 +1,7 @@
-"""The Executor: runs batches so that one row's failure is nobody else's.
+"""The Executor: runs batches so that one row's failure fails no other job.
 
-A batch that the model fails on runs again by halves, until only the guilty jobs are
-left; one that does not fit into the device's memory, in smaller parts.
+A batch that the model fails on runs again in halves, until only the failing jobs are
+left; one that runs out of device memory, in smaller parts.
 """
 
 import math
@@ -10,25 +10,50 @@ from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 
 from app.batching.batch_ceiling import BatchCeilings
-from app.batching.batch_memory import BatchMemories
+from app.batching.batch_memory import BatchMemory
 from app.batching.batch_times import BatchTimes
 from app.batching.circuit_breaker import CircuitBreaker
-from app.batching.execution import checked, compute, padded
-from app.batching.fair_queue import Piece, cut, rows_in
+from app.batching.execution import answer, checked, compute, padded
+from app.batching.fair_queue import JobSlice, cut, rows_in
 from app.batching.interfaces import Observer
-from app.batching.job import Key, notify
+from app.batching.job import Key
 from app.batching.model_log import ModelLog
-from app.batching.retry_budget import RetryBudget
 from app.engines.base import Engine, Tensors
 from app.errors import BasketError, ModelBroken, ModelFailed, OutOfDeviceMemory
 
 
-class Executor:
-    """Runs batches on one engine, and sees to it that each job gets its own answer.
+class RetryBudget:
+    """How many reruns a failed batch is worth, besides those for lack of memory.
 
-    `times` says how long batches take, by the rows that they are filled up to.
-    `before_answers` is called when a batch has run, or a part of it, and nobody has
-    been told: whoever has an answer may be back with more at once.
+    Those have fewer rows each time, and so come to an end. One job at fault among n
+    costs at most 2 log2 n reruns. As many without a success mean that the model fails
+    on nearly everything. The total is what four jobs at fault cost, or n if that is
+    more, which is the cost of running each job alone.
+    """
+
+    def __init__(self, jobs: int) -> None:
+        """Compute the budget of a batch of so many jobs, none of which succeeded."""
+        one_fault = 2 * math.ceil(math.log2(jobs))
+        self._left = max(jobs, 4 * one_fault)
+        self._fruitless_left = one_fault
+        self.has_success = False
+
+    def is_left(self) -> bool:
+        """Return whether two more reruns are left."""
+        return self._left > 1 and (self.has_success or self._fruitless_left > 1)
+
+    def spend(self) -> None:
+        """Spend one rerun."""
+        self._left -= 1
+        self._fruitless_left -= 1
+
+
+class Executor:
+    """Runs batches on one engine and gives each job its own answer.
+
+    `times` estimates how long batches take, by the rows that they are padded to.
+    `before_notify` is called when a batch, or a part of it, has run and before its
+    jobs are notified, as their clients may send the next requests at once.
     """
 
     def __init__(
@@ -43,8 +68,8 @@ class Executor:
         """Store the parts.
 
         `sizes` are those that a batch may have, increasing: range(1, 65), or
-        allowed_batch_sizes. `known_good` has a batch for each signature that the
-        model is known to compute. A test drives `clock`, which is in seconds.
+        allowed_batch_sizes. `known_good` has, for each signature with a circuit
+        breaker, a batch that the model has computed. A test replaces `clock`.
         """
         self._engine = engine
         self._observer = observer
@@ -52,33 +77,26 @@ class Executor:
         self._sizes = sizes
         self._clock = clock
         self.times = BatchTimes()
-        self.before_answers: Callable[[], object] = lambda: None
-        self._ceilings = BatchCeilings(sizes, clock)
-        self._fuses = {
-            name: CircuitBreaker(partial(self._computes, name, batch), log, clock)
+        self.before_notify: Callable[[], object] = lambda: None
+        self.ceilings = BatchCeilings(sizes, clock)
+        self._circuit_breakers = {
+            name: CircuitBreaker(partial(self._probe, name, batch), log, clock)
             for name, batch in (known_good or {}).items()
         }
-        # Rows of the batch that runs, and since when; when the last one ended, or was
-        # refused.
+        # Rows of the batch that runs, and since when.
         self._running: tuple[int, float] | None = None
+        # When the last batch ended or was refused.
         self._finished_at = clock()
-        self._stacks = BatchMemories()
+        # As many as batches have run at the same time: one, unless batching is off.
+        self._idle_memories: list[BatchMemory] = []
 
     @property
     def max_batch_size(self) -> int:
         """The most rows that any batch may have."""
         return self._sizes[-1]
 
-    def limit(self, key: Key) -> int:
-        """The most rows that a batch of this key may have now."""
-        return self._ceilings.limit(key)
-
-    def lowest_limit(self) -> int:
-        """The most rows that a batch of any key may have now."""
-        return self._ceilings.lowest()
-
     def running(self) -> tuple[int, float] | None:
-        """Rows of the batch that runs now, and for how many seconds it has."""
+        """Return the rows of the batch that runs, and for how many seconds it has."""
         running = self._running
         if running is None:
             return None
@@ -86,129 +104,138 @@ class Executor:
         return rows, self._clock() - started_at
 
     def expected_s(self, rows: int) -> float:
-        """The seconds to expect of a batch of so many rows, filled up; 0: not known."""
+        """Return the expected seconds of a batch, once padded; 0: not known."""
         return self.times.expected_s(padded(rows, self._sizes))
 
-    def execute(self, pieces: Sequence[Piece], *, follows: bool = False) -> None:
-        """Run one batch and answer its jobs; raises nothing.
+    def execute(self, batch: Sequence[JobSlice], *, back_to_back: bool = False) -> None:
+        """Run one batch and answer its jobs; raise nothing.
 
-        Of a batch of n jobs that fails there are at most n or 8 log2 n reruns, and
-        those in smaller parts for the device's memory. One that `follows` the last
-        batch, because nothing was waited for, takes as long as it is since then: its
-        predecessor's answers were given out meanwhile.
+        A failed batch of n jobs has at most n or 8 log2 n reruns, besides those in
+        smaller parts for lack of device memory. A `back_to_back` batch started without
+        waiting for rows, and counts with the time since the last one ended, in which
+        that one's answers were given out.
         """
-        fuse = self._fuses.get(pieces[0].job.signature_name)
-        pause_s = fuse.pause_s() if fuse else 0.0
+        breaker = self._circuit_breakers.get(batch[0].job.signature_name)
+        pause_s = breaker.pause_s() if breaker else 0.0
         if pause_s:
             broken = ModelBroken(
                 "the model fails on everything at present", math.ceil(pause_s)
             )
-            _fail(pieces, broken)
+            _fail(batch, broken)
             self._finished_at = self._clock()
             return
-        error = self._attempt(pieces, follows=follows)
-        succeeded = error is None or self._isolate(pieces, error)
-        if fuse and succeeded:
-            fuse.batch_succeeded()
-        elif fuse and isinstance(error, ModelFailed):
-            fuse.batch_failed()
+        error = self._run(batch, back_to_back=back_to_back)
+        succeeded = error is None or self._isolate(batch, error)
+        if breaker and succeeded:
+            breaker.batch_succeeded()
+        elif breaker and isinstance(error, ModelFailed):
+            breaker.batch_failed()
 
     def close(self) -> None:
-        """Close the engine; what it raises is logged."""
+        """Close the engine; log what it raises."""
         try:
             self._engine.close()
         except Exception:  # an engine may raise anything
             self.log.exception("its engine did not close in order")
 
-    def _isolate(self, pieces: Sequence[Piece], error: BasketError) -> bool:
-        """Run a failed batch again in parts until only those fail that must.
+    def _isolate(self, batch: Sequence[JobSlice], error: BasketError) -> bool:
+        """Rerun a failed batch in parts until only the jobs at fault fail.
 
-        Says whether any part succeeded.
+        Return whether any part succeeded.
         """
-        rows = rows_in(pieces)
+        rows = rows_in(batch)
         self.log.error("a batch of %d: %s", rows, error, exc_info=error.__cause__)
-        budget = RetryBudget(len(pieces))
-        key = pieces[0].job.key
-        failed = [(pieces, error)]
+        budget = RetryBudget(len(batch))
+        key = batch[0].job.key
+        failed = [(batch, error)]
         while failed:
             group, error = failed.pop()
             parts = self._parts(group, error, budget)
             if not parts:
                 _fail(group, error)
-            # Cut as late as can be: each part may lower the limit for the next.
-            for part in cut(parts, lambda: self.limit(key)):
-                wanted = [p for p in part if not p.job.drop_if_dead(self._clock())]
-                if wanted:
+            # Cut as late as possible: each part may lower the ceiling for the next.
+            for part in cut(parts, lambda: self.ceilings.limit(key)):
+                alive = [s for s in part if not s.job.drop_if_dead(self._clock())]
+                if alive:
                     self._observer.batch_reran()
                     if not isinstance(error, OutOfDeviceMemory):
                         budget.spend()
-                    again = self._attempt(wanted)
-                    if again is None:
+                    new_error = self._run(alive)
+                    if new_error is None:
                         budget.has_success = True
                     else:
-                        failed.append((wanted, again))
+                        failed.append((alive, new_error))
         return budget.has_success
 
     def _parts(
-        self, pieces: Sequence[Piece], error: BasketError, budget: RetryBudget
-    ) -> list[Sequence[Piece]]:
-        """What of a failed batch is worth another run; nothing: let it fail."""
+        self, batch: Sequence[JobSlice], error: BasketError, budget: RetryBudget
+    ) -> list[Sequence[JobSlice]]:
+        """Return the parts of a failed batch to run again; none: let it fail."""
         if isinstance(error, OutOfDeviceMemory):
-            return [pieces] if rows_in(pieces) > self._sizes[0] else []
-        if type(error) is ModelFailed and len(pieces) > 1 and budget.is_left():
-            middle = len(pieces) // 2
-            return [pieces[:middle], pieces[middle:]]
+            return [batch] if rows_in(batch) > self._sizes[0] else []
+        # Not for subclasses, whose cause is not a row.
+        if type(error) is ModelFailed and len(batch) > 1 and budget.is_left():
+            middle = len(batch) // 2
+            return [batch[:middle], batch[middle:]]
         return []
 
-    def _attempt(
-        self, pieces: Sequence[Piece], *, follows: bool = False
+    def _run(
+        self, batch: Sequence[JobSlice], *, back_to_back: bool = False
     ) -> BasketError | None:
-        """Run the pieces as one batch; answers them, or returns why that failed."""
-        rows, key = rows_in(pieces), pieces[0].job.key
+        """Run one batch and answer its jobs, or return why it failed."""
+        rows, key = rows_in(batch), batch[0].job.key
         size = padded(rows, self._sizes)
         started_at = self._clock()
         self._running = rows, started_at
-        for piece in pieces:
-            piece.job.start(started_at)
+        for job, _, _ in batch:
+            job.start(started_at)
         outputs: Tensors = {}
         failure: BasketError | None = None
         try:
-            with self._stacks.one() as stack:
-                outputs = compute(self._engine, pieces, size, stack)
+            memory = self._idle_memories.pop()
+        except IndexError:
+            memory = BatchMemory()
+        try:
+            outputs = compute(self._engine, batch, rows, size, memory)
+            # Not after an error: something may still read the memory.
+            self._idle_memories.append(memory)
         except BasketError as error:
             failure = error
         finally:
             self._running = None
         finished_at = self._clock()
-        # Before the answers: who has one finds its batch in the metrics.
+        # Before the answers, so that a client with an answer finds it in the metrics.
         self._observer.batch_ran(rows, finished_at - started_at)
-        since = self._finished_at if follows else started_at
+        since = self._finished_at if back_to_back else started_at
         self._finished_at = finished_at
         self._learn(key, size, finished_at - since, failure)
         if failure is None:
-            self.before_answers()
-            _answer(pieces, outputs, finished_at)
+            self.before_notify()
+            answer(batch, outputs, rows, finished_at)
         return failure
 
     def _learn(
         self, key: Key, size: int, seconds: float, failure: BasketError | None
     ) -> None:
+        """Update the estimates and the batch ceiling."""
         if failure is None:
             self.times.add(size, seconds)
-            moved = self._ceilings.fitted(key, size)
+            moved = self.ceilings.fitted(key, size)
         elif isinstance(failure, OutOfDeviceMemory):
-            moved = self._ceilings.overflowed(key, size)
+            self.ceilings.overflowed(key, size)
+            moved = True
         else:
             return
         if moved:
-            self._observer.batch_limited(self._ceilings.lowest())
+            self._observer.batch_limited(self.ceilings.lowest())
 
-    def _computes(self, signature_name: str, batch: Tensors) -> bool:
+    def _probe(self, signature_name: str, batch: Tensors) -> bool:
+        """Run a batch that the model has computed before; return whether it does."""
         (rows, *_) = map(len, batch.values())
         self._running = rows, self._clock()
         try:
-            given = self._engine.run(batch, signature_name)
-            checked(given, rows, self._engine.signatures[signature_name])
+            outputs = self._engine.run(batch, signature_name)
+            checked(outputs, rows, self._engine.signatures[signature_name])
         except BaseException:  # a model may raise anything
             return False
         finally:
@@ -216,18 +243,6 @@ class Executor:
         return True
 
 
-def _fail(pieces: Sequence[Piece], error: BasketError) -> None:
-    for piece in pieces:
-        piece.job.fail(error)
-
-
-def _answer(pieces: Sequence[Piece], outputs: Tensors, now: float) -> None:
-    begin, batch_rows = 0, rows_in(pieces)
-    answered = []
-    for job, start, stop in pieces:
-        end = begin + stop - start
-        rows = {name: array[begin:end] for name, array in outputs.items()}
-        if job.add(start, rows, batch_rows, now):
-            answered.append(job)
-        begin = end
-    notify(answered)
+def _fail(batch: Sequence[JobSlice], error: BasketError) -> None:
+    for job, _, _ in batch:
+        job.fail(error)

@@ -12,11 +12,9 @@ class Runner(Protocol):
     @property
     def runs_in_submit(self) -> bool:
         """Whether `submit` runs the model, and so takes as long as the model does."""
-        ...
 
     def start(self) -> None:
         """Start the threads that run jobs."""
-        ...
 
     def submit(self, job: Job) -> None:
         """Accept a job or raise; `job.wait()` returns the answer.
@@ -28,15 +26,12 @@ class Runner(Protocol):
             TooLarge: the job has more rows than the queue's capacity.
             Stopping: the runner is closed.
         """
-        ...
 
     def stuck_s(self) -> float:
         """Return for how many seconds jobs have waited without progress, else 0."""
-        ...
 
     def close(self, timeout_s: float) -> None:
         """Drain for at most `timeout_s`, fail the rest, and close the engine."""
-        ...
 
 
 class Observer(Protocol):
@@ -48,31 +43,24 @@ class Observer(Protocol):
 
     def batch_ran(self, rows: int, seconds: float) -> None:
         """Count a batch that has run or failed."""
-        ...
 
     def batch_reran(self) -> None:
         """Count a rerun of a part of a failed batch, whether or not it fails."""
-        ...
 
     def batch_limited(self, rows: int) -> None:
         """Set the batch ceiling, as the device's memory allows."""
-        ...
 
     def rows_waiting(self, rows: int) -> None:
         """Set the number of rows in the queue."""
-        ...
 
     def job_left_queue(self, seconds: float) -> None:
         """Count the time until a job's first row ran, or until the job failed."""
-        ...
 
     def request_went_through(self, stages_s: Mapping[str, float]) -> None:
         """Count an answered request's seconds in each stage.
 
         The mapping has all of `telemetry.STAGES`, and does not change after the call.
         """
-        ...
 
     def request_answered(self, status: int, seconds: float) -> None:
         """Count a request by its HTTP status, with the seconds since its arrival."""
-        ...

@@ -1,8 +1,9 @@
-"""A job: one request's rows, from the request thread to the batch and back."""
+"""A job: one request's rows, and the one answer that they get."""
 
 import threading
 import time
 from collections.abc import Callable, Sequence
+from operator import itemgetter
 from typing import NamedTuple
 
 import numpy as np
@@ -10,20 +11,21 @@ import numpy as np
 from app.engines.base import DEFAULT_SIGNATURE, Tensors
 from app.errors import Abandoned, Late
 
-# Rows may share a batch when their keys are equal: the signature's name, and each
-# input's name, dtype and row shape.
+# Jobs with equal keys may share a batch: the signature's name, and each input's name,
+# dtype and row shape.
 Key = tuple[str, tuple[tuple[str, np.dtype[np.generic], tuple[int, ...]], ...]]
 
-# How long it may take to tell a job whose answer is there.
-_TOLD_WITHIN_S = 1.0
+# How long `wait` blocks after the deadline for the notification of an answer that came
+# before it.
+_NOTIFY_TIMEOUT_S = 1.0
 
-# Tells whoever waits for these answered jobs in no thread of their own; called with all
-# jobs of a batch that have the same, by the thread that answers them.
+# Wakes an event loop. The thread that answers calls it once for all jobs of a batch
+# that share it.
 Wake = Callable[[Sequence["Job"]], None]
 
 
 class Answer(NamedTuple):
-    """What a job gets back.
+    """A job's outputs and times.
 
     `queue_s` ends when the job's first row starts to run, `infer_s` when its last
     row has run, at `finished_at` on the monotonic clock; `batch_rows` is the largest
@@ -40,10 +42,10 @@ class Answer(NamedTuple):
 class Job:
     """One request's rows, waiting for exactly one answer.
 
-    Who makes it submits it and waits: a request thread in `wait`, an event loop until
-    `wake` is called, and then there. The batching thread takes its rows, in pieces
-    when they outnumber a batch, and fills in the answer. Times are seconds on the
-    monotonic clock.
+    A request thread submits a job and blocks in `wait`. An event loop sets `wake`,
+    submits the job, and calls `wait` when it is done. The batching thread takes the
+    rows, in several slices when they exceed a batch, and sets the answer. Times are
+    seconds on the monotonic clock.
     """
 
     __slots__ = (
@@ -53,6 +55,7 @@ class Job:
         "_error",
         "_finished_at",
         "_parts",
+        "_rows_left",
         "_started_at",
         "client",
         "deadline",
@@ -77,50 +80,51 @@ class Job:
         client: str = "",
         reserve_s: float = 0.0,
     ) -> None:
-        """Wrap inputs (rows, *shape); `is_disconnected` says that the client hung up.
+        """Wrap inputs (rows, *shape).
 
-        Jobs of the same `client` wait for one another; those of others, in turn. For
-        the way back to it `reserve_s` are kept before the deadline.
+        `is_disconnected` returns whether the client closed its connection. The queue
+        is shared fairly between jobs of different `client`s. The rows have to be run
+        `reserve_s` before the deadline, which leaves time to write the response.
         """
         self.inputs = inputs
         self.client = client
         self.signature_name = signature_name
-        self.rows = len(next(iter(inputs.values())))
+        self.rows = self._rows_left = len(next(iter(inputs.values())))
         specs = [(name, each.dtype, each.shape[1:]) for name, each in inputs.items()]
         self.key: Key = (signature_name, tuple(specs))
         self.deadline = deadline
         self.reserve_s = reserve_s
         self.is_disconnected = is_disconnected
         self.enqueued_at = time.monotonic()
-        # Whether it failed without ever having stood in a queue.
+        # Whether it failed before it was in any queue.
         self.was_refused = False
-        # Rows already handed to a batch; belongs to whoever takes.
+        # Rows already in a batch; only the thread that takes rows uses it.
         self.taken = 0
-        self._parts: dict[int, Tensors] = {}  # by their first rows
+        # Outputs, each with the place of its first row among the job's rows.
+        self._parts: list[tuple[int, Tensors]] = []
         self._error: Exception | None = None
         self._batch_rows = 0
         self._started_at = self._finished_at = 0.0
-        # What to call, where no thread is in `wait`.
         self.wake: Wake | None = None
-        # Taken by the first who answers, so that no second answer can follow.
+        # Acquired by the first thread that answers, so that no second answer follows.
         self._claim = threading.Lock()
-        # Held until the answer is there: the lightest thing to wait on.
+        # Held until the waiter is notified: a lock is the cheapest thing to wait on.
         self._answered = threading.Lock()
         self._answered.acquire()
 
     def wait(self) -> Answer:
-        """Block the thread until the answer, at most until the deadline.
+        """Block until the answer or the deadline.
 
         Raises:
-            Late: the deadline passed first; rows that don't run yet never will.
+            Late: the deadline passed first; rows that do not run yet never will.
             Exception: the job's own error.
         """
         left_s = self.deadline - time.monotonic()
         if not self._answered.acquire(timeout=max(left_s, 0)):
-            if self._claim.acquire(blocking=False):
+            if self._claim.acquire(False):
                 raise Late("no answer was ready before the request's deadline")
-            # It is there, and about to be told.
-            self._answered.acquire(timeout=_TOLD_WITHIN_S)
+            # Another thread has set the answer and is about to notify.
+            self._answered.acquire(timeout=_NOTIFY_TIMEOUT_S)
         if self._error is not None:
             # A batch's jobs share one error object; each raises it afresh.
             raise self._error.with_traceback(None)
@@ -133,66 +137,70 @@ class Job:
         )
 
     def queue_s(self) -> float:
-        """Seconds from arrival until the first row ran, or until now if none has."""
+        """Return seconds from arrival until the first row ran, or until now."""
         return (self._started_at or time.monotonic()) - self.enqueued_at
 
     def is_done(self) -> bool:
-        """Say whether `wait` would not block."""
+        """Return whether the waiter was notified, so that `wait` does not block."""
         return not self._answered.locked()
 
     def is_answered(self) -> bool:
-        """Say whether a result or an error is there, or about to be."""
+        """Return whether a result or an error is set, or is being set."""
         return self._claim.locked()
 
     def start(self, now: float) -> None:
-        """Note that some of the rows start to run."""
+        """Set the start time, unless other rows of the job have run before."""
         self._started_at = self._started_at or now
 
     def add(self, start: int, outputs: Tensors, batch_rows: int, now: float) -> bool:
-        """Take the outputs of the rows from `start` on, which ran in such a batch.
+        """Add the outputs of the rows from `start` on, which ran in `batch_rows` rows.
 
-        Says whether these, the last ones, make the answer; `tell` has to follow then.
+        Return whether they complete the answer; the caller must then call `notify`.
         """
         self._batch_rows = max(self._batch_rows, batch_rows)
-        self._parts[start] = outputs
-        rows = sum([len(next(iter(part.values()))) for part in self._parts.values()])
-        if rows == self.rows and self._claim.acquire(blocking=False):
-            self._finished_at = now
-            return True
-        return False
+        self._parts.append((start, outputs))
+        self._rows_left -= len(next(iter(outputs.values())))
+        if self._rows_left or not self._claim.acquire(False):
+            return False
+        self._finished_at = now
+        return True
 
     def fail(self, error: Exception) -> None:
-        """Answer with an error, unless there is an answer already."""
-        if self._claim.acquire(blocking=False):
+        """Answer with an error and notify, unless the job has an answer."""
+        if self._claim.acquire(False):
             self._error = error
             notify([self])
 
     def drop_if_dead(self, now: float) -> bool:
-        """Fail a job that is late or whose client has gone.
+        """Fail a job that is late or whose client disconnected.
 
-        Says whether its rows are not to be run, because it has its answer.
+        Return whether the job has an answer, so that its rows must not run.
         """
+        if self._claim.locked():
+            return True
         if self.deadline <= now:
             self.fail(Late("the request's deadline passed before its rows were run"))
-        elif not self.is_answered() and self.is_disconnected():
+        elif self.is_disconnected():
             self.fail(Abandoned("the client closed the connection"))
-        return self.is_answered()
+        return self._claim.locked()
 
 
 def notify(jobs: Sequence[Job]) -> None:
-    """Wake those who wait for answered jobs; an event loop once for all of its own."""
+    """Notify the waiters of answered jobs; wake each event loop once for all its jobs.
+
+    Call it once for each job, with all jobs of a batch at a time.
+    """
     by_wake: dict[Wake, list[Job]] = {}
     for job in jobs:
         job._answered.release()
         if job.wake is not None:
             by_wake.setdefault(job.wake, []).append(job)
-    for wake, told in by_wake.items():
-        wake(told)
+    for wake, done in by_wake.items():
+        wake(done)
 
 
-def _joined(by_start: dict[int, Tensors]) -> Tensors:
-    if len(by_start) == 1:
-        (whole,) = by_start.values()
-        return whole
-    parts = [by_start[start] for start in sorted(by_start)]
-    return {name: np.concatenate([part[name] for part in parts]) for name in parts[0]}
+def _joined(parts: list[tuple[int, Tensors]]) -> Tensors:
+    if len(parts) == 1:
+        return parts[0][1]
+    in_order = [outputs for _, outputs in sorted(parts, key=itemgetter(0))]
+    return {name: np.concatenate([o[name] for o in in_order]) for name in in_order[0]}

@@ -1,4 +1,4 @@
-"""The bounded queue between the request threads and the one batching thread."""
+"""The bounded queue between the request threads and the batching thread."""
 
 import queue
 import sys
@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterator
 from operator import itemgetter
 from typing import TYPE_CHECKING
 
-from app.batching.fair_queue import FairQueue, Piece, rows_in
+from app.batching.fair_queue import FairQueue, JobSlice, rows_in
 from app.batching.job import Job, Key
 from app.batching.release import Release
 from app.errors import QueueFull, Stopping
@@ -25,10 +25,12 @@ else:
 class JobQueue(Queue[Job]):
     """A queue.Queue that is bounded in rows and emptied a batch at a time.
 
-    Jobs whose rows cannot share a batch stand in lines of their own, which are served
-    in turn, so that a row of another shape neither closes a batch early nor blocks
-    those behind it. `follows` says whether the batch taken last was taken at once when
-    the one before it had run.
+    Jobs whose rows cannot share a batch are in different fair queues, which are served
+    round-robin, so that a row of another shape neither closes a batch early nor blocks
+    the rows behind it.
+
+    `batch_rows` is the number of rows of the batch taken last, and `back_to_back` says
+    whether `take` took it without waiting, so that it follows the batch before it.
 
     `take` replaces get(), which raises NotImplementedError, and `close` replaces
     shutdown(). Not used: full(), which is always False, task_done() and join().
@@ -42,11 +44,11 @@ class JobQueue(Queue[Job]):
         wait: Callable[[threading.Condition, float | None], object] = (
             threading.Condition.wait
         ),
-        show: Callable[[int], None] = lambda _: None,
+        on_change: Callable[[int], None] = lambda _: None,
     ) -> None:
         """Bound the queue to `max_rows`; tests replace `clock` and `wait`.
 
-        `show` is called with the number of queued rows, in the order of the changes.
+        `on_change` is called with the number of queued rows, in the order of changes.
         """
         # Queue's own bound stays unlimited: it would refuse or block a put before
         # `_put` can drop other jobs.
@@ -55,23 +57,25 @@ class JobQueue(Queue[Job]):
         self._release = release
         self._clock = clock
         self._wait = wait
-        self._show = show
+        self._on_change = on_change
         self._closed = False
         # The batch that runs now, or ran last.
-        self._taken: list[Piece] = []
-        # How many rows of it have not been reported to the rule as finished.
-        self._runs = 0
-        # Whether dead jobs have been looked for since that batch was taken.
-        self._swept = False
-        self.follows = False
+        self._batch: list[JobSlice] = []
+        self.batch_rows = 0
+        self.back_to_back = False
+        # Whether the release rule does not know yet that the batch has run.
+        self._is_running = False
+        # Whether dead jobs were dropped since that batch was taken.
+        self._dropped_dead = False
 
     def _init(self, maxsize: int) -> None:
-        # The line served last stands last.
-        self._lines: dict[Key, FairQueue] = {}
+        # In the order in which keys are served next.
+        self._queues: dict[Key, FairQueue] = {}
+        self._rows = 0
 
     def _qsize(self) -> int:
         """Return the number of queued rows."""
-        return sum([line.rows for line in self._lines.values()])
+        return self._rows
 
     def _put(self, item: Job) -> None:
         """Add a job without blocking, even in put().
@@ -86,16 +90,15 @@ class JobQueue(Queue[Job]):
         """
         if self._closed:
             raise Stopping("the server is stopping")
-        queued = self._qsize()
-        if queued + item.rows > self._max_rows:
-            self._sweep()
-            self._displace(item)
-            queued = self._qsize()
-        line = self._lines.get(item.key)
-        if line is None:
-            line = self._lines[item.key] = FairQueue()
-        line.add(item)
-        self._show(queued + item.rows)
+        if self._rows + item.rows > self._max_rows:
+            self._drop_dead()
+            self._evict_for(item)
+        fair_queue = self._queues.get(item.key)
+        if fair_queue is None:
+            fair_queue = self._queues[item.key] = FairQueue()
+        fair_queue.add(item)
+        self._rows += item.rows
+        self._on_change(self._rows)
         self._release.arrived(item.rows, self._clock())
 
     def _get(self) -> Job:
@@ -107,43 +110,40 @@ class JobQueue(Queue[Job]):
         Each other client counts for at most as many as the job's own client then has.
         """
         with self.mutex:
-            waiting = self._waiting()
-            share = waiting[job.client] + job.rows
-            return sum([min(rows, share) for rows in waiting.values()])
+            by_client = self._rows_by_client()
+            share = by_client.get(job.client, 0) + job.rows
+            return sum([min(rows, share) for rows in by_client.values()])
 
-    def take(self, max_batch_size: Callable[[Key], int]) -> list[Piece] | None:
+    def take(self, max_batch_size: Callable[[Key], int]) -> list[JobSlice] | None:
         """Block until a batch is full or released and return it; None: closed, empty.
 
         Late and abandoned jobs are answered instead of taken, so that the list may
         be empty. Answer all jobs of a batch before taking the next one.
         """
         with self.mutex:
-            self._finish()
-            # After an empty batch none has run.
-            self.follows = self.follows or bool(self._taken)
-            self._taken = []
-            self._swept = False
-            while True:
-                if not self._lines:
-                    if self._closed:
-                        return None
-                    self._hold(None)
-                    continue
-                hold_s, key = self._most_urgent(max_batch_size)
-                if hold_s <= 0 or self._closed:
-                    self._taken = self._take_from(key, max_batch_size(key))
-                    self._runs = rows_in(self._taken)
-                    return self._taken
-                self._hold(hold_s)
+            self._report_finished()
+            # An empty batch did not run: the next one still follows the one before.
+            self.back_to_back = self.back_to_back or bool(self._batch)
+            self._batch = []
+            self._dropped_dead = False
+            while self._queues or not self._closed:
+                hold_s: float | None = None
+                if self._queues:
+                    hold_s, key, limit = self._next(max_batch_size)
+                    if hold_s <= 0 or self._closed:
+                        return self._take_from(key, limit)
+                self.back_to_back = False
+                self._wait(self.not_empty, hold_s)
+            return None
 
     def finished(self) -> None:
-        """Report to the rule that the batch has run.
+        """Report to the release rule that the batch has run.
 
         Call it before the jobs are answered: clients may send their next requests
         before the next `take`.
         """
         with self.mutex:
-            self._finish()
+            self._report_finished()
 
     def close(self) -> None:
         """Refuse new jobs; queued ones are still taken, without holding."""
@@ -154,94 +154,95 @@ class JobQueue(Queue[Job]):
     def clear(self) -> list[Job]:
         """Empty the queue and return its unanswered jobs, running ones too."""
         with self.mutex:
-            jobs = {piece.job for piece in self._taken}
-            jobs.update(*self._lines.values())
-            self._lines.clear()
-            self._show(0)
+            jobs = {each.job for each in self._batch}
+            jobs.update(*self._queues.values())
+            self._queues.clear()
+            self._recount()
             return [job for job in jobs if not job.is_answered()]
 
-    def _hold(self, timeout_s: float | None) -> None:
-        self.follows = False
-        self._wait(self.not_empty, timeout_s)
+    def _report_finished(self) -> None:
+        if self._is_running:
+            self._release.finished(self.batch_rows, self._clock())
+            self._is_running = False
 
-    def _finish(self) -> None:
-        if self._runs:
-            self._release.finished(self._runs, self._clock())
-            self._runs = 0
+    def _next(self, max_batch_size: Callable[[Key], int]) -> tuple[float, Key, int]:
+        """Return for how many seconds to hold the next batch, its key, and its limit.
 
-    def _most_urgent(self, max_batch_size: Callable[[Key], int]) -> tuple[float, Key]:
-        """Return in how many seconds the first line may start, and its key.
-
-        Among lines that may start now the one served longest ago goes first.
+        Among keys that may start now the one served longest ago goes first.
         """
-        now = self._clock()
+        now, ready = self._clock(), []
+        for key, jobs in self._queues.items():
+            limit, hold_s = max_batch_size(key), 0.0
+            if jobs.rows < limit:
+                hold_s = self._release.hold_s(jobs.rows, jobs.oldest_at(), now)
+            ready.append((max(hold_s, 0.0), key, limit))
+        return min(ready, key=itemgetter(0))
 
-        def hold_s(key: Key, line: FairQueue) -> float:
-            if line.rows >= max_batch_size(key):
-                return 0.0
-            return max(self._release.hold_s(line.rows, line.oldest_at(), now), 0.0)
+    def _take_from(self, key: Key, limit: int) -> list[JobSlice]:
+        fair_queue = self._queues.pop(key)
+        self._batch = fair_queue.take(limit, self._clock())
+        if fair_queue.rows:
+            self._queues[key] = fair_queue
+        self._recount()
+        self.batch_rows = rows_in(self._batch)
+        self._is_running = bool(self._batch)
+        return self._batch
 
-        holds = [(hold_s(key, line), key) for key, line in self._lines.items()]
-        return min(holds, key=itemgetter(0))
+    def _recount(self) -> None:
+        self._rows = sum([jobs.rows for jobs in self._queues.values()])
+        self._on_change(self._rows)
 
-    def _take_from(self, key: Key, max_batch_size: int) -> list[Piece]:
-        line = self._lines.pop(key)
-        pieces = line.take(max_batch_size, self._clock())
-        if line.rows:
-            self._lines[key] = line
-        self._show(self._qsize())
-        return pieces
-
-    def _sweep(self) -> None:
+    def _drop_dead(self) -> None:
         """Drop dead jobs, once for each batch."""
-        if self._swept:
+        if self._dropped_dead:
             return
-        self._swept = True
-        for key, line in list(self._lines.items()):
-            line.drop_dead(self._clock())
-            if not line.rows:
-                del self._lines[key]
-        self._show(self._qsize())
+        self._dropped_dead = True
+        for key, jobs in list(self._queues.items()):
+            jobs.drop_dead(self._clock())
+            if not jobs.rows:
+                del self._queues[key]
+        self._recount()
 
-    def _displace(self, item: Job) -> None:
+    def _evict_for(self, item: Job) -> None:
         """Drop jobs of the clients with most rows, while `item`'s would have fewer.
 
         Raises:
             queue.Full: `item` would not fit all the same; no job is dropped.
         """
-        excess = self._qsize() + item.rows - self._max_rows
-        waiting = Counter(self._waiting())
+        excess = self._rows + item.rows - self._max_rows
+        by_client = Counter(self._rows_by_client())
         newest: dict[str, Iterator[tuple[Key, Job]]] = {}
-        dropped = []
+        evicted = []
         while excess > 0:
-            client, most = waiting.most_common(1)[0] if waiting else ("", 0)
-            if waiting[item.client] + item.rows >= most:
+            client, most = by_client.most_common(1)[0] if by_client else ("", 0)
+            if by_client[item.client] + item.rows >= most:
                 raise queue.Full
             found = next(newest.setdefault(client, self._newest(client)), None)
             if found is None:
                 raise queue.Full
-            dropped.append(found)
-            waiting[client] -= found[1].rows
+            evicted.append(found)
+            by_client[client] -= found[1].rows
             excess -= found[1].rows
-        for key, job in dropped:
-            line = self._lines[key]
-            line.drop_newest(job.client)
-            if not line.rows:
-                del self._lines[key]
+        for key, job in evicted:
+            jobs = self._queues[key]
+            jobs.drop_newest(job.client)
+            self._rows -= job.rows
+            if not jobs.rows:
+                del self._queues[key]
             job.fail(QueueFull("others that have fewer rows waiting went before"))
 
     def _newest(self, client: str) -> Iterator[tuple[Key, Job]]:
         """Yield the jobs of a client that may be dropped, in the order to drop them."""
-        for key, line in self._lines.items():
-            for job in line.newest(client):
+        for key, jobs in self._queues.items():
+            for job in jobs.newest(client):
                 yield key, job
 
-    def _waiting(self) -> Counter[str]:
-        """Return the number of queued rows by client."""
-        if len(self._lines) == 1:
-            (line,) = self._lines.values()
-            return line.waiting
-        waiting: Counter[str] = Counter()
-        for line in self._lines.values():
-            waiting.update(line.waiting)
-        return waiting
+    def _rows_by_client(self) -> dict[str, int]:
+        """Return the number of queued rows by client; do not change it."""
+        if len(self._queues) == 1:
+            (jobs,) = self._queues.values()
+            return jobs.rows_by_client
+        by_client: Counter[str] = Counter()
+        for jobs in self._queues.values():
+            by_client.update(jobs.rows_by_client)
+        return by_client

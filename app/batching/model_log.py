@@ -1,4 +1,4 @@
-"""What is logged of a version that serves: each line says whose it is."""
+"""The log of one version of a model."""
 
 import logging
 import time
@@ -9,7 +9,7 @@ _TRACEBACK_EVERY_S = 60.0
 
 
 class ModelLog(logging.LoggerAdapter[logging.Logger]):
-    """Begins each line with the model and its version.
+    """Begins each line with the model's name and version.
 
     At most one error a minute has its traceback, so that a client whose rows fail does
     not fill the disk.
@@ -18,7 +18,7 @@ class ModelLog(logging.LoggerAdapter[logging.Logger]):
     def __init__(
         self, name: str, version: int, clock: Callable[[], float] = time.monotonic
     ) -> None:
-        """Store whose log it is; a test drives `clock`, which is in seconds."""
+        """Store name and version; a test replaces `clock`."""
         super().__init__(logging.getLogger(__name__), {})
         self._model = name, version
         self._clock = clock
@@ -32,7 +32,7 @@ class ModelLog(logging.LoggerAdapter[logging.Logger]):
         exc_info: Any = None,
         **rest: Any,
     ) -> None:
-        """Write a line; all the other methods do it with this one."""
+        """Write a line; all other methods, such as `warning`, call this one."""
         if exc_info:
             now = self._clock()
             if now < self._traceback_at:

@@ -1,10 +1,10 @@
-"""The naive API's way, for comparison: one request, one inference."""
+"""The naive API, for comparison: one inference for each request."""
 
 import threading
 import time
 
 from app.batching.executor import Executor
-from app.batching.fair_queue import Piece
+from app.batching.fair_queue import JobSlice
 from app.batching.job import Job
 from app.errors import Stopping, TooLarge
 
@@ -19,22 +19,20 @@ class Unbatched:
         self._executor = executor
         self._max_rows = max_rows
         self._closed = False
-        # How many jobs run, and when any batch of theirs ended, or the first began.
         self._running = 0
-        self._moved_at = 0.0
+        # When a batch of any running job ended, or the first job began.
+        self._progress_at = 0.0
         self._changed = threading.Condition()
 
     def start(self) -> None:
-        """Nothing to start."""
+        """Do nothing: there is no thread to start."""
 
     def submit(self, job: Job) -> None:
-        """Run the job at once; it is answered on return.
-
-        It runs whole, or in batches of the largest size there is.
+        """Run the job, in batches of the largest size, and answer it before returning.
 
         Raises:
-            TooLarge: more rows than one request may have.
-            Stopping: closed.
+            TooLarge: the job has more rows than a request may have.
+            Stopping: the runner is closed.
         """
         if job.rows > self._max_rows:
             raise TooLarge(f"{job.rows} rows in one request; at most {self._max_rows}")
@@ -42,32 +40,32 @@ class Unbatched:
             if self._closed:
                 raise Stopping("the server is stopping")
             if not self._running:
-                self._moved_at = time.monotonic()
+                self._progress_at = time.monotonic()
             self._running += 1
         try:
             self._run(job)
         finally:
             with self._changed:
                 self._running -= 1
-                self._close_if_over()
+                self._close_if_idle()
                 self._changed.notify_all()
 
     def stuck_s(self) -> float:
-        """For how many seconds jobs have run and no batch has ended; 0: none runs."""
+        """Return for how many seconds jobs have run and no batch has ended, else 0."""
         with self._changed:
-            return time.monotonic() - self._moved_at if self._running else 0.0
+            return time.monotonic() - self._progress_at if self._running else 0.0
 
     def close(self, timeout_s: float) -> None:
-        """Let no more jobs in, and wait for those that run.
+        """Refuse new jobs and wait for the running ones for at most `timeout_s`.
 
-        The engine is closed with the last one, however long that takes.
+        The last job to end closes the engine, however long it takes.
         """
         with self._changed:
             self._closed = True
-            self._close_if_over()
+            self._close_if_idle()
             self._changed.wait_for(lambda: not self._running, timeout_s)
 
-    def _close_if_over(self) -> None:
+    def _close_if_idle(self) -> None:
         if self._closed and not self._running:
             self._executor.close()
 
@@ -76,5 +74,5 @@ class Unbatched:
         for start in range(0, job.rows, step):
             if job.drop_if_dead(time.monotonic()):
                 break
-            self._executor.execute([Piece(job, start, min(start + step, job.rows))])
-            self._moved_at = time.monotonic()
+            self._executor.execute([JobSlice(job, start, min(start + step, job.rows))])
+            self._progress_at = time.monotonic()

@@ -6,7 +6,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from hypothesis.extra import numpy as arrays
 
-from app.batching.batch_memory import BatchMemories, BatchMemory
+from app.batching.batch_memory import BatchMemory
 
 _DTYPES = st.sampled_from(["float32", "float16", "int64", "uint8", "bool", "complex64"])
 
@@ -88,28 +88,3 @@ def test_an_output_of_its_own_is_not_copied():
     stack, output = BatchMemory(), np.ones(3)
     stack.put("x", [_rows(1)])
     assert stack.own(output) is output
-
-
-def test_one_batch_after_the_other_takes_one_stack():
-    """Without others beside it, the next batch gets the stack of the last."""
-    stacks = BatchMemories()
-    with stacks.one() as first:
-        pass
-    with stacks.one() as second:
-        assert second is first
-
-
-def test_batches_side_by_side_have_stacks_of_their_own():
-    """While a stack is taken, others get another."""
-    stacks = BatchMemories()
-    with stacks.one() as first, stacks.one() as second:
-        assert second is not first
-
-
-def test_a_stack_is_not_used_again_after_an_error():
-    """What a failed run still reads is never overwritten."""
-    stacks = BatchMemories()
-    with pytest.raises(OSError, match="lost"), stacks.one() as first:
-        raise OSError("lost")
-    with stacks.one() as second:
-        assert second is not first

@@ -751,7 +751,7 @@ def test_unbatched_a_failed_batch_ends_its_job():
 
 
 def test_unbatched_runs_requests_side_by_side():
-    """Without batching two request threads are in the model at the same time."""
+    """Two request threads are in the model at once, each with memory of its own."""
     both = threading.Barrier(2)
 
     class Meets(Echo):
@@ -759,7 +759,7 @@ def test_unbatched_runs_requests_side_by_side():
             both.wait(10)
             return super().run(batch, signature_name)
 
-    runner = _unbatched(Meets())
+    runner = _unbatched(Meets(), sizes=(2,))
     jobs = [job(1), job(2)]
     threads = [threading.Thread(target=runner.submit, args=(one,)) for one in jobs]
     for thread in threads:
@@ -916,7 +916,7 @@ def test_what_lies_between_two_batches_is_the_second_one_s(serve, monkeypatch):
     execute = Executor.execute
 
     def note(self, pieces, **named):
-        follows.append(named["follows"])
+        follows.append(named["back_to_back"])
         execute(self, pieces, **named)
 
     monkeypatch.setattr(Executor, "execute", note)

@@ -3,12 +3,13 @@
 import math
 import random
 
+import numpy as np
 import pytest
 from hypothesis import assume, given
 from hypothesis import strategies as st
 
 from app.batching.batch_ceiling import BatchCeilings
-from app.batching.fair_queue import Piece
+from app.batching.fair_queue import JobSlice
 from app.errors import (
     Late,
     ModelBroken,
@@ -34,7 +35,7 @@ def _run(runs, *counts, first=0.0):
     for count in counts:
         jobs.append(job(*(number + row for row in range(count))))
         number += count
-    runs.execute([Piece(one, 0, one.rows) for one in jobs])
+    runs.execute([JobSlice(one, 0, one.rows) for one in jobs])
     return jobs
 
 
@@ -125,11 +126,30 @@ def test_nobody_is_run_again_who_does_not_wait(fate):
     jobs = [job(0), job(1), job(2), job(3, is_disconnected=lambda: fate == "gone")]
     if fate == "late":
         jobs[3].deadline = 0.0
-    executor(engine, 4).execute([Piece(one, 0, 1) for one in jobs])
+    executor(engine, 4).execute([JobSlice(one, 0, 1) for one in jobs])
     assert jobs[3].is_answered()
     assert [3.0 in batch for batch in engine.seen()] == [True] + [False] * (
         len(engine.batches) - 1
     )
+
+
+def test_batch_memory_is_reused_unless_its_batch_failed():
+    """Batches share one memory, but none overwrites rows that a failed run may read."""
+    batches = []
+
+    class Keeps(Echo):
+        def run(self, batch, signature_name):
+            batches.append(batch["input"])
+            if (batch["input"] == 2).any():
+                raise Unavailable("the other server is away")
+            return super().run(batch)
+
+    runs = executor(Keeps(), 4, sizes=(4,))
+    for value in (0, 1, 2, 3):
+        _run(runs, 1, first=value)
+    assert np.shares_memory(batches[0], batches[1])
+    assert np.shares_memory(batches[1], batches[2])
+    assert not np.shares_memory(batches[2], batches[3])
 
 
 # The device's memory.
@@ -160,7 +180,7 @@ def test_a_guilty_job_is_found_where_the_batch_did_not_fit():
             return found
 
     guilty, innocent = job(*[13] * 7), job(1)
-    pieces = [Piece(guilty, 0, 7), Piece(innocent, 0, 1)]
+    pieces = [JobSlice(guilty, 0, 7), JobSlice(innocent, 0, 1)]
     executor(Both(4), 8).execute(pieces)
     assert isinstance(outcome(guilty), ModelFailed)
     assert outcome(innocent) == [1]
@@ -172,12 +192,12 @@ def test_the_ceiling_is_found_and_held():
     runs = executor(engine, 64, notes)
     kind = job(0).key
     for _ in range(10):
-        _run(runs, *[1] * runs.limit(kind))
-    assert runs.limit(kind) == 20
+        _run(runs, *[1] * runs.ceilings.limit(kind))
+    assert runs.ceilings.limit(kind) == 20
     assert notes.limits[-1] == 20
     failures = engine.failures
     for _ in range(50):
-        _run(runs, *[1] * runs.limit(kind))
+        _run(runs, *[1] * runs.ceilings.limit(kind))
     assert engine.failures == failures
 
 
@@ -193,11 +213,11 @@ def test_a_single_row_that_does_not_fit_gets_507():
 
     runs = executor(Narrow(), 4, notes)
     wide = [job(1, width=9), job(2, width=9)]
-    runs.execute([Piece(one, 0, 1) for one in wide])
+    runs.execute([JobSlice(one, 0, 1) for one in wide])
     assert [type(outcome(one)) for one in wide] == [OutOfDeviceMemory] * 2
     (one,) = _run(runs, 4)
     assert outcome(one) == [0, 1, 2, 3]
-    assert runs.limit(one.key) == 4
+    assert runs.ceilings.limit(one.key) == 4
 
 
 def test_a_higher_ceiling_is_tried_again_later():
@@ -206,16 +226,16 @@ def test_a_higher_ceiling_is_tried_again_later():
     runs = executor(engine, 4, clock=fake.clock)
     kind = job(0).key
     for _ in range(3):
-        _run(runs, *[1] * runs.limit(kind))
-    assert runs.limit(kind) == 2
+        _run(runs, *[1] * runs.ceilings.limit(kind))
+    assert runs.ceilings.limit(kind) == 2
     fake.now += 59
-    assert runs.limit(kind) == 2
+    assert runs.ceilings.limit(kind) == 2
     engine.rows = 4
     fake.now += 1
     for _ in range(3):
-        jobs = _run(runs, *[1] * runs.limit(kind))
+        jobs = _run(runs, *[1] * runs.ceilings.limit(kind))
         assert all(isinstance(outcome(one), list) for one in jobs)
-    assert runs.limit(kind) == 4
+    assert runs.ceilings.limit(kind) == 4
 
 
 def test_a_failure_of_more_rows_says_nothing_new():
@@ -235,7 +255,7 @@ def test_each_retry_waits_twice_as_long():
     for minute in range(10):
         fake.now = 1000.0 + 60 * minute
         failures = engine.failures
-        _run(runs, *[1] * runs.limit(kind))
+        _run(runs, *[1] * runs.ceilings.limit(kind))
         if engine.failures > failures:
             tried.append(minute)
     assert tried == [0, 1, 3, 7]
@@ -248,7 +268,7 @@ def test_only_allowed_sizes_are_tried():
     jobs = _run(runs, *[1] * 40)
     assert [outcome(one) for one in jobs] == [[n] for n in range(40)]
     assert [len(batch) for batch in engine.batches] == [64, 16, 16, 16]
-    assert runs.limit(jobs[0].key) == 16
+    assert runs.ceilings.limit(jobs[0].key) == 16
 
 
 # A model that is broken.
@@ -382,7 +402,7 @@ def test_a_batch_that_follows_takes_what_lies_between_too(follows, takes_s):
 
     runs = executor(TwoSeconds(), 4, clock=fake.clock)
     for _ in range(60):
-        runs.execute([Piece(job(1), 0, 1)], follows=follows)
+        runs.execute([JobSlice(job(1), 0, 1)], back_to_back=follows)
         fake.now += 1
     assert runs.times.expected_s(1) == pytest.approx(takes_s, abs=0.1)
 
@@ -394,7 +414,7 @@ def test_a_pause_is_not_a_batch_s():
     engine.marks = ()
     for _ in range(2):
         fake.now += 0.5
-        runs.execute([Piece(job(1), 0, 1)], follows=True)
+        runs.execute([JobSlice(job(1), 0, 1)], back_to_back=True)
     assert runs.times.expected_s(1) == 0.5
 
 

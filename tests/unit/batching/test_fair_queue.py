@@ -132,7 +132,7 @@ def test_nobody_gives_way_in_vain():
 def test_what_waits_is_shown_also_where_a_newcomer_is_refused():
     """Rows of dead jobs that a refusal found are shown to be gone."""
     shown = []
-    jobs = JobQueue(2, AT_ONCE, show=shown.append)
+    jobs = JobQueue(2, AT_ONCE, on_change=shown.append)
     jobs.put_nowait(job(1, is_disconnected=lambda: True))
     jobs.put_nowait(job(2))
     with pytest.raises(queue.Full):
@@ -178,7 +178,7 @@ def test_the_dead_are_not_searched_for():
     for n in range(8):
         line.add(Compared(rows, deadline=1000.0 + n % 2))
     line.drop_dead(now=1000.0)
-    assert line.rows == line.waiting[""] == 4
+    assert line.rows == line.rows_by_client[""] == 4
     assert not any(one.is_answered() for one in line)
     assert not compared
 

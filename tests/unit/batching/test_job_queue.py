@@ -261,7 +261,7 @@ def test_a_batch_follows_where_nothing_was_waited_for(holding, fake):
 
     def take():
         holding.take(FOUR)
-        follows.append(holding.follows)
+        follows.append(holding.back_to_back)
 
     _put(holding, *range(12))
     for _ in range(3):
@@ -288,7 +288,7 @@ def test_nothing_follows_a_batch_of_dead_jobs(jobs, fake):
         assert jobs.take(FOUR) == []
         _put(jobs, 3)
         jobs.take(FOUR)
-        follows.append(jobs.follows)
+        follows.append(jobs.back_to_back)
     assert follows == [True, False]
 
 

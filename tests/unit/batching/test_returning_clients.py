@@ -33,7 +33,7 @@ def test_it_is_usual_where_nearly_all_come_back(back, usual):
     returns = ReturningClients()
     for _ in range(20):
         _after(returns, 8, 0.01, waited=False, back=back)
-    assert returns.are_usual() is usual
+    assert returns.usually_return() is usual
 
 
 def test_more_rows_take_longer_to_come_back():
@@ -42,10 +42,10 @@ def test_more_rows_take_longer_to_come_back():
     for _ in range(100):
         _after(returns, 4, 0.01, waited=False)
         _after(returns, 12, 0.01, waited=False)
-    of_8 = returns.after_s(8)
-    assert of_8 == pytest.approx((returns.after_s(4) + returns.after_s(12)) / 2)
+    of_8 = returns.return_s(8)
+    assert of_8 == pytest.approx((returns.return_s(4) + returns.return_s(12)) / 2)
     returns.answered(8, 1e6, waited=False)
-    assert returns.at_latest_s() == pytest.approx(0.08, rel=0.1)
+    assert returns.latest_return_s() == pytest.approx(0.08, rel=0.1)
 
 
 def test_they_are_expected_sooner_while_the_engine_is_idle():
@@ -53,8 +53,8 @@ def test_they_are_expected_sooner_while_the_engine_is_idle():
     returns = ReturningClients()
     for _ in range(20):
         _after(returns, 8, 0.01, waited=False)
-    assert returns.after_s(8) == pytest.approx(0.7 * 0.08)
-    assert returns.after_s(8) < returns.at_latest_s()
+    assert returns.return_s(8) == pytest.approx(0.7 * 0.08)
+    assert returns.return_s(8) < returns.latest_return_s()
 
 
 def test_what_waiting_shows_is_learnt_and_slowly_forgotten():
@@ -64,10 +64,10 @@ def test_what_waiting_shows_is_learnt_and_slowly_forgotten():
         _after(returns, 8, 0.01, waited=False)
     for _ in range(20):
         _after(returns, 8, 0.002, waited=True)
-    assert returns.after_s(8) == pytest.approx(0.016, rel=0.15)
+    assert returns.return_s(8) == pytest.approx(0.016, rel=0.15)
     for _ in range(1000):
         _after(returns, 8, 0.01, waited=False)
-    assert returns.after_s(8) == pytest.approx(0.7 * 0.08, rel=0.15)
+    assert returns.return_s(8) == pytest.approx(0.7 * 0.08, rel=0.15)
 
 
 def test_who_stays_away_teaches_nothing_of_times():
@@ -75,10 +75,10 @@ def test_who_stays_away_teaches_nothing_of_times():
     returns = ReturningClients()
     for _ in range(20):
         _after(returns, 8, 0.01, waited=False)
-    before_s = returns.after_s(8)
+    before_s = returns.return_s(8)
     _after(returns, 8, 0.1, waited=False, back=7)
     returns.answered(8, returns.answered_at + 1, waited=False)
-    assert returns.after_s(8) == pytest.approx(before_s, rel=0.01)
+    assert returns.return_s(8) == pytest.approx(before_s, rel=0.01)
 
 
 def test_who_comes_slower_this_time_is_given_longer():
@@ -88,7 +88,7 @@ def test_who_comes_slower_this_time_is_given_longer():
         _after(returns, 8, 0.01, waited=False)
     now = _after(returns, 8, 0.05, waited=False, back=4)
     assert returns.answered_at == now
-    assert returns.at_latest_s() == pytest.approx(0.4)
+    assert returns.latest_return_s() == pytest.approx(0.4)
 
 
 def test_the_last_few_are_not_waited_for_as_long():
@@ -97,5 +97,5 @@ def test_the_last_few_are_not_waited_for_as_long():
     for _ in range(20):
         _after(returns, 20, 0.03, waited=False)
     _after(returns, 20, 0.01, waited=False, back=19)
-    assert returns.are_nearly_all()
-    assert returns.at_latest_s() == pytest.approx(0.19 + 8 * 0.01)
+    assert returns.nearly_all_returned()
+    assert returns.latest_return_s() == pytest.approx(0.19 + 8 * 0.01)

@@ -8,7 +8,7 @@ from typing import ClassVar
 import numpy as np
 import pytest
 
-from app import install_api
+from app import install_api, run_dir
 from app.api.application import Application
 from app.batching.unbatched import Unbatched
 from app.engines.base import DEFAULT_SIGNATURE, Signature, TensorSpec
@@ -16,7 +16,6 @@ from app.repository.catalog import Catalog
 from app.repository.health import Health
 from app.repository.routing import Routes
 from app.repository.served import ServedModel
-from app.run_dir import Notes
 from app.settings import Settings
 from app.settings.model_config import ModelConfig
 from tests.support.exchanges import error
@@ -78,7 +77,7 @@ class Site:
         self.catalog.settle("poet")
         app = Application(__name__, static_folder=None)
         settings = Settings(api_keys=keys, max_body_bytes=limit_bytes)
-        health = Health(self.catalog, 30, Notes())
+        health = Health(self.catalog, 30, run_dir.Notes())
         install_api(app, settings, self.catalog, None, health)
         self.client = app.test_client()
 

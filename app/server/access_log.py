@@ -1,8 +1,8 @@
-"""Requests as Gunicorn's access log wants them.
+"""Requests in the form of Gunicorn's access log.
 
 Gunicorn's loggers (`--access-logfile`, `--statsd-host`, a `--logger-class` of one's
-own) take a WSGI response, request and environment. This is the only place that knows
-which of their attributes are read.
+own) take a WSGI response, request and environment. This module alone knows which of
+their attributes they read.
 """
 
 import time
@@ -15,10 +15,10 @@ from app.server.request import Request
 
 
 class AccessLog:
-    """Hands finished requests to a logger of Gunicorn's."""
+    """Logs finished requests with a logger of Gunicorn's."""
 
     def __init__(self, log: Any, cfg: Any) -> None:
-        """Store the logger, which may be one that counts and writes no lines."""
+        """Store the logger; it may be one that only counts."""
         self._log = log
         self._enabled = getattr(log, "access_log_enabled", True) or cfg.statsd_host
 

@@ -1,18 +1,16 @@
-"""Where a request's body ends: by its length, or in chunks."""
+"""Framing of request bodies: by Content-Length, or chunked."""
 
 from collections.abc import Callable
 
 import httptools
 
-from app.server.head import Malformed
+from app.server.head import Malformed, split_after_end
 
-# Sizes, extensions and trailers between the data of two chunks, and in all trailers.
+# Limit on sizes, extensions and trailers between the data of two chunks.
 _MAX_BETWEEN_CHUNKS_BYTES = 64 << 10
 _CHUNKED_HEAD = b"POST / HTTP/1.1\r\nTransfer-Encoding: chunked\r\n\r\n"
-# Fields of routing and framing are not allowed in trailers (RFC 9110, 6.5.1).
+# RFC 9110, 6.5.1: no fields of routing or framing in trailers.
 _FORBIDDEN_TRAILERS = (b"content-length", b"host", b"transfer-encoding")
-_END = b"\r\n\r\n"
-_OVERLAP = len(_END) - 1
 
 # Takes a part of the body.
 Take = Callable[[bytes], object]
@@ -24,11 +22,11 @@ class SizedBody:
     __slots__ = ("left",)
 
     def __init__(self, length: int) -> None:
-        """Expect so many bytes, 1 or more."""
+        """Expect `length` bytes, 1 or more."""
         self.left: int | None = length
 
     def feed(self, data: bytes, take: Take) -> bytes:
-        """Give `take` what belongs to the body; return the bytes behind it."""
+        """Pass bytes of the body to `take`; return the bytes behind the body."""
         assert self.left is not None
         part = data[: self.left]
         self.left -= len(part)
@@ -36,20 +34,20 @@ class SizedBody:
         return data[len(part) :]
 
     def complete(self) -> bool:
-        """Return whether all of it has come."""
+        """Return whether the whole body has arrived."""
         return not self.left
 
 
 class ChunkedBody:
-    """A body in chunks, parsed by httptools; trailers are checked and dropped."""
+    """A chunked body, parsed by httptools; trailers are checked and dropped."""
 
     __slots__ = ("_begun", "_between", "_complete", "_parser", "_tail", "_take")
 
-    # How many bytes are missing is not known.
+    # The number of missing bytes is unknown.
     left = None
 
     def __init__(self) -> None:
-        """Begin a body of which nothing has come."""
+        """Start the parser."""
         self._parser = httptools.HttpRequestParser(self)
         self._complete = False
         self._between = 0
@@ -60,20 +58,17 @@ class ChunkedBody:
         self._begun = True
 
     def feed(self, data: bytes, take: Take) -> bytes:
-        """Give `take` what belongs to the body; return the bytes behind it.
+        """Pass bytes of the body to `take`; return the bytes behind the body.
 
-        httptools parses on into the next request, so it is fed only up to where a body
-        may end.
+        httptools would parse the next request, too, so it is fed only up to a possible
+        end of the body.
 
         Raises:
-            Malformed: these are no chunks, or too much stands between them.
+            Malformed: not chunks, or too many bytes between their data.
         """
         self._take = take
         while data and not self._complete:
-            end = (self._tail + data).find(_END)
-            stop = len(data) if end < 0 else end + len(_END) - len(self._tail)
-            piece, data = data[:stop], data[stop:]
-            self._tail = (self._tail + piece)[-_OVERLAP:]
+            piece, data, self._tail = split_after_end(self._tail, data)
             self._between += len(piece)
             try:
                 self._parser.feed_data(piece)
@@ -85,16 +80,16 @@ class ChunkedBody:
                 raise Malformed("too much stands between the data of the chunks")
         self._take = len
         if self._complete:
-            # It holds this object, too.
+            # It refers to this object.
             del self._parser
         return data
 
     def complete(self) -> bool:
-        """Return whether all of it has come."""
+        """Return whether the whole body has arrived."""
         return self._complete
 
     def on_body(self, part: bytes) -> None:
-        """Take data from the parser."""
+        """Take data of a chunk from the parser."""
         self._between = 0
         self._take(part)
 

@@ -1,8 +1,8 @@
-"""A client's connection: HTTP/1.1 requests in order, one at a time.
+"""One client connection: HTTP/1.1 requests in order, one at a time.
 
-`data_received` feeds the head, then the body, of the request that is under way; bytes
-behind it wait in a buffer. A sweep of the server calls `expire` once the connection's
-deadline has passed, so that no request needs a timer.
+`data_received` feeds the head, then the body, of the current request; bytes of later,
+pipelined requests wait in a buffer. The server's tick calls `expire` once the deadline
+of the connection has passed, so that no request needs a timer.
 """
 
 import asyncio
@@ -20,35 +20,35 @@ from app.server.request import Request
 if TYPE_CHECKING:
     from app.server.http_server import HttpServer
 
-# Seconds for a whole head, from its first byte, or for the rest of a body that the
-# application has not read.
+# Header timeout: seconds for a whole head, from its first byte. Also for the rest of a
+# body that the application has not read.
 HEADER_TIMEOUT_S = 30.0
-# Of pipelined requests; then the connection reads no more.
+# Bytes of pipelined requests, above which the connection pauses reading.
 _MAX_BUFFERED_BYTES = 64 << 10
-# More of a request's body that nobody has read is not thrown away to keep a connection.
+# Bytes of an unread body, above which the connection closes instead of reading them.
 _MAX_DISCARDED_BYTES = 64 << 10
 _HEAD_TOO_SLOW = "the request's head has not come in time"
 
 
 class Connection(FlowControl):
-    """One connection; when its `deadline` has passed, `expire` is called."""
+    """A connection; `expire` is called when its `deadline` has passed."""
 
     peer: Peer
 
     def __init__(self, server: "HttpServer") -> None:
-        """Store the server, whose connection this is."""
+        """Store the server."""
         super().__init__(server)
         self._request: Request | None = None
-        # What is coming; a body may be that of the last request, which nobody reads.
+        # The head or body that is arriving; an unread body may be the last request's.
         self._head: Head | None = None
         self._body: SizedBody | ChunkedBody | None = None
-        # Bytes behind the request that is under way.
+        # Bytes behind the current request.
         self._buffer = b""
-        # Whether the client sends no more.
+        # Whether the client has closed its sending side.
         self._ended = False
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        """Begin to wait for the first request."""
+        """Wait for the first request."""
         super().connection_made(transport)
         self.peer = Peer(transport, self.server.proxies)
         self.server.connections.add(self)
@@ -65,7 +65,7 @@ class Connection(FlowControl):
             self._request.disconnect()
 
     def eof_received(self) -> bool:
-        """Note that the client sends no more; it may still read a response."""
+        """Note that the client closed its sending side; it may still read."""
         self._ended = True
         if self._request is None or self.lingers:
             return False
@@ -75,7 +75,7 @@ class Connection(FlowControl):
     # Reading.
 
     def data_received(self, data: bytes) -> None:
-        """Take what the client sends."""
+        """Parse bytes from the client."""
         if self.lingers:
             self.linger_on()
         elif self._buffer:
@@ -97,9 +97,9 @@ class Connection(FlowControl):
             self._refuse(error)
 
     def _hold(self, data: bytes) -> None:
-        """Keep bytes behind the request under way.
+        """Buffer bytes behind the current request.
 
-        Read further while these are few, so that a disconnect is noticed.
+        Reading goes on while they are few, so that a disconnect is noticed.
         """
         self._buffer += data
         if len(self._buffer) > _MAX_BUFFERED_BYTES:
@@ -120,7 +120,7 @@ class Connection(FlowControl):
 
     def _take_body(self, body: SizedBody | ChunkedBody, data: bytes) -> bytes:
         request = self._request
-        # `len` does nothing with what nobody reads.
+        # `len` drops an unread body.
         data = body.feed(data, len if request is None else request.take_body)
         if body.complete():
             self._body = None
@@ -131,7 +131,7 @@ class Connection(FlowControl):
         return data
 
     def _begin(self, head: Head, data: bytes) -> bytes:
-        """Have the application answer a request; return the bytes behind it."""
+        """Start a request; return the bytes behind it."""
         length = head.content_length
         self.deadline = math.inf
         request = self._request = Request(self, head)
@@ -152,7 +152,7 @@ class Connection(FlowControl):
         self.server.log.info("malformed request from %s: %s", self.peer.client, error)
         request, text = self._request, str(error)
         if request is not None:
-            # Its body is malformed: for the application the client is gone.
+            # The body is malformed: to the application the client disconnected.
             self._body = None
             request.disconnect()
             text = f"the body can't be read: {error}"
@@ -164,20 +164,20 @@ class Connection(FlowControl):
         if self._body is None:
             request.fail(text, error.status)
         else:
-            # That of a request which has its response already.
+            # The body belongs to a request that has its response.
             self._close()
 
     def response_finished(self, request: Request) -> None:
-        """Take the next request, or close; the application may still be returning."""
+        """Take the next request, or close; the application may still be running."""
         self.server.log_access(request)
         self._request = None
         if request.response.closes:
             self._close()
         elif not self._unsent_bytes:
-            self._go_on()
+            self._next_request()
 
     def _done(self, request: Request, task: "asyncio.Task[None]") -> None:
-        """Answer in the place of an application that failed to."""
+        """Answer with 500 if the application did not finish its response."""
         error = None if task.cancelled() else task.exception()
         if error is None and request.response.finished:
             return
@@ -185,11 +185,11 @@ class Connection(FlowControl):
             "the application did not finish its response", exc_info=error
         )
         if request.response.started and not request.response.finished:
-            # Only the end of the connection says that the response is not whole.
+            # Only closing the connection shows that the response is incomplete.
             self._transport.abort()
         request.fail("internal error; the server's log has more", 500)
 
-    def _go_on(self) -> None:
+    def _next_request(self) -> None:
         """Take the next request, or wait for it."""
         timeout_s = self.server.keepalive_s if self._body is None else HEADER_TIMEOUT_S
         self.deadline = self.server.by(timeout_s)
@@ -202,31 +202,31 @@ class Connection(FlowControl):
     # Writing.
 
     def must_close(self, request: Request) -> bool:
-        """Return whether the connection can't be used again after a response."""
+        """Return whether the connection must close after the response."""
         left = 0 if self._body is None else self._body.left
         is_in_the_way = left is None or left > _MAX_DISCARDED_BYTES
         waits_for_100 = request.expects_continue and not request.body_complete
         if waits_for_100 or is_in_the_way:
             return True
         if self._buffer:
-            # Its client has sent more already, which is answered.
+            # The client has sent another request, which is answered.
             return False
         return self._ended or not self.server.keeps_connections()
 
     def resume_writing(self) -> None:
-        """Take up what waited until all was sent."""
+        """Continue once the kernel has taken all that was written."""
         super().resume_writing()
         if self.lingers:
             self.linger_on()
         elif self._request is not None:
             self.deadline = math.inf
         elif not self._transport.is_closing():
-            self._go_on()
+            self._next_request()
 
     # The end.
 
     def expire(self) -> None:
-        """Do what the deadline stands for, which has passed."""
+        """Act on the deadline that has passed."""
         if self.check_progress():
             return
         if self._head is not None and self._head.started():
@@ -235,7 +235,7 @@ class Connection(FlowControl):
             self._transport.close()
 
     def stop(self) -> None:
-        """Close soon, unless a request or a response is under way."""
+        """Close soon, unless a request or a response is in progress."""
         if self._request is None and not self._unsent_bytes:
             self.deadline = min(self.deadline, self.server.by(HEADER_TIMEOUT_S))
 

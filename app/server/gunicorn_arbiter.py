@@ -1,15 +1,13 @@
-"""All that Basket needs of Gunicorn's arbiter, and that Gunicorn does not document.
+"""The undocumented names of Gunicorn's arbiter that Basket uses, all in this module.
 
-Gunicorn documents hooks that get the arbiter, but next to nothing of the arbiter
-itself. Three promises need more than a hook, each for the reason that its function or
-class gives:
+Gunicorn documents hooks that get the arbiter, but hardly anything of the arbiter
+itself. Three features need more than a hook:
 
 - a HUP keeps the old workers until the new ones listen (`keep_old_workers`),
 - model processes run among the workers (`WorkerPool`),
 - a GPU is chosen by what the living workers use (`living_workers`).
 
-`NAMES` lists every undocumented name that is used here; a test holds it against the
-Gunicorn that is installed.
+`NAMES` lists each undocumented name. A test compares it with the installed Gunicorn.
 """
 
 import os
@@ -24,7 +22,7 @@ from gunicorn.workers.base import Worker
 
 from app.server.model_worker import ModelSockets, ModelWorker
 
-# Attributes of the arbiter, of its class or of an instance; of a worker; of settings.
+# Attributes of the arbiter (class or instance), of a worker, and of the settings.
 NAMES = {
     "arbiter": (
         *("SIG_QUEUE", "WORKERS", "handle_ttou", "manage_workers", "master_pid"),
@@ -37,7 +35,7 @@ _LOOK_EVERY_S = 0.1
 
 
 def living_workers(server: Any) -> list[Any]:
-    """Return the workers that the arbiter has."""
+    """Return the arbiter's workers."""
     return list(server.WORKERS.values())
 
 
@@ -47,41 +45,41 @@ def is_reexecuted(server: Any) -> bool:
 
 
 def keep_start_environment(server: Any) -> None:
-    """Note the environment that the server was started with.
+    """Store the environment of the start, for `restore_start_environment`.
 
-    A HUP reads the settings anew, and takes the environment for that of the start:
-    by then it holds what hooks set, which is nothing for the arbiter that a USR2 makes.
+    A HUP stores the environment again, with variables that hooks have set since. The
+    arbiter that a USR2 starts must not inherit these.
     """
     server.basket_environ_at_start = server.cfg.env_orig
 
 
 def restore_start_environment(server: Any) -> None:
-    """Have a USR2 after a HUP begin with the environment of the start."""
+    """Make a USR2 after a HUP start with the environment of the start."""
     server.cfg.env_orig = server.basket_environ_at_start
 
 
 def show_listening(worker: Any) -> None:
-    """In a worker: tell the arbiter that it is about to listen.
+    """Notify the arbiter that this worker is about to listen.
 
-    Both have the worker's heartbeat file, which is empty, and of which only the time
-    counts.
+    Both have the worker's heartbeat file. Gunicorn uses only its time, so its size is
+    free for this.
     """
     os.ftruncate(worker.tmp.fileno(), 1)
 
 
 def keep_old_workers(server: Any) -> None:
-    """Have a HUP end no old worker before all that come next listen.
+    """Make a HUP keep the old workers until all new workers listen.
 
-    Gunicorn ends the old ones as soon as it has forked the new ones, whose models are
-    still loading then. No hook is called between the two. The death of one of the new
-    ones ends the wait, and so does a signal.
+    Gunicorn ends the old workers as soon as it has forked the new ones, which still
+    load their models then, and calls no hook in between. The death of a new worker
+    ends the wait, and so does a signal.
     """
     youngest = server.worker_age
 
     def manage_workers() -> None:
         del server.manage_workers
         new = [each for each in living_workers(server) if each.age > youngest]
-        while _are_coming(new) and not _has_signal(server.SIG_QUEUE):
+        while _are_starting(new) and not _has_signal(server.SIG_QUEUE):
             server.murder_workers()
             time.sleep(_LOOK_EVERY_S)
         server.manage_workers()
@@ -90,15 +88,15 @@ def keep_old_workers(server: Any) -> None:
 
 
 def _has_signal(waiting: "SimpleQueue[int]") -> bool:
-    """Return whether one waits that is not of a worker's end; leave all there."""
+    """Return whether a signal other than SIGCHLD waits; leave all in the queue."""
     numbers = [waiting.get() for _ in range(waiting.qsize())]
     for number in numbers:
         waiting.put(number)
     return any(number != signal.SIGCHLD for number in numbers)
 
 
-def _are_coming(workers: Sequence[Any]) -> bool:
-    """Return whether all of them live, and a web worker does not listen yet."""
+def _are_starting(workers: Sequence[Any]) -> bool:
+    """Return whether all workers live, and a web worker does not listen yet."""
     how = os.WEXITED | os.WNOHANG | os.WNOWAIT
     return all(os.waitid(os.P_PID, each.pid, how) is None for each in workers) and any(
         os.fstat(each.tmp.fileno()).st_size == 0
@@ -108,24 +106,23 @@ def _are_coming(workers: Sequence[Any]) -> bool:
 
 
 class WorkerPool:
-    """Stands where the arbiter has its worker class, and makes model workers, too.
+    """Takes the place of the arbiter's worker class, and makes model workers, too.
 
-    The arbiter starts, watches and replaces whatever its worker class makes. It knows
-    one class and one number, so this makes a model worker where one is missing, and
-    else a web worker.
+    The arbiter starts, watches and replaces the workers that its one worker class
+    makes. This makes a model worker if one is missing, and else a web worker.
     """
 
     def __init__(self, server: Any, sockets: ModelSockets, processes: int) -> None:
-        """Store the parts; so many model processes are kept."""
+        """Store the parts, and the number of model processes."""
         self._server = server
         self._web_class: Callable[..., Worker] = server.worker_class
         self.sockets = sockets
         self._processes = processes
 
     def install(self) -> None:
-        """Have the arbiter keep the model workers beside its web workers."""
+        """Make the arbiter keep model workers beside its web workers."""
         server = self._server
-        # Those of before a reload go first.
+        # Model workers from before a reload are replaced first.
         for worker in living_workers(server):
             if isinstance(worker, ModelWorker):
                 worker.age = 0
@@ -148,13 +145,13 @@ class WorkerPool:
 
 
 def installed_pool(server: Any) -> WorkerPool | None:
-    """Return the arbiter's pool; None: it has web workers alone."""
+    """Return the arbiter's pool, or None if it has web workers only."""
     pool = server.worker_class
     return pool if isinstance(pool, WorkerPool) else None
 
 
 def close_sockets_of(server: Any, dead: Any) -> None:
-    """Remove a dead model worker's sockets, if it was the last of before a reload."""
+    """Remove the sockets of the last model worker from before a reload."""
     pool = installed_pool(server)
     sockets = dead.model_sockets
     others = [getattr(each, "model_sockets", None) for each in living_workers(server)]
@@ -163,6 +160,6 @@ def close_sockets_of(server: Any, dead: Any) -> None:
 
 
 def _handle_ttou(server: Any, least: int) -> None:
-    """Have one web worker less, down to one; Gunicorn counts model workers as such."""
+    """Stop a web worker, but keep one; Gunicorn counts model workers as well."""
     if server.num_workers > least:
         type(server).handle_ttou(server)

@@ -1,4 +1,4 @@
-"""The head of an HTTP/1.1 request: parsed by httptools, checked against limits.
+"""The head of an HTTP/1.1 request, parsed by httptools and checked against limits.
 
 httptools (llhttp) refuses bare LF, obs-fold, both lengths, unequal or repeated lengths
 and control characters by itself. It has no limit on sizes, takes HTTP/0.9 and 2.0, and
@@ -11,12 +11,12 @@ from urllib.parse import unquote_to_bytes
 
 import httptools
 
-# All of a head: the request line, and all fields together.
+# Limit on a whole head: the request line and all fields.
 MAX_HEAD_BYTES = 64 << 10
 END = b"\r\n\r\n"
-# Of the bytes before, so many may belong to an end that is split over two packets.
+# Bytes at the end of a packet that may begin an END.
 _OVERLAP = len(END) - 1
-# A client's text is repeated in an error only so far.
+# Characters of a client's text that an error repeats.
 _MAX_SHOWN = 200
 
 
@@ -30,6 +30,18 @@ class Malformed(Exception):
         """Store the text, shortened, and the status."""
         super().__init__(text[:_MAX_SHOWN])
         self.status = status.value
+
+
+def split_after_end(tail: bytes, data: bytes) -> tuple[bytes, bytes, bytes]:
+    """Split data behind the first empty line.
+
+    `tail` is the end of the data before. Return the piece up to there (all data if
+    there is no empty line), the rest, and the tail for the next call.
+    """
+    end = (tail + data).find(END)
+    stop = len(data) if end < 0 else end + len(END) - len(tail)
+    piece = data[:stop]
+    return piece, data[stop:], (tail + piece)[-_OVERLAP:]
 
 
 class Limits(NamedTuple):
@@ -71,7 +83,7 @@ class Head:
     )
 
     def __init__(self, limits: Limits) -> None:
-        """Begin a head of which nothing has come."""
+        """Start the parser."""
         self._limits = limits
         self._parser = httptools.HttpRequestParser(self)
         self._bytes = self._fields = 0
@@ -91,12 +103,9 @@ class Head:
             Malformed: the head is refused.
         """
         while data and not self.complete:
-            end = (self._tail + data).find(END)
-            stop = len(data) if end < 0 else end + len(END) - len(self._tail)
-            piece, data = data[:stop], data[stop:]
+            piece, data, self._tail = split_after_end(self._tail, data)
             self._bytes += len(piece)
             self._parse(piece)
-            self._tail = (self._tail + piece)[-_OVERLAP:]
         if self.complete:
             self._check()
         elif self._bytes > MAX_HEAD_BYTES:
@@ -104,7 +113,7 @@ class Head:
         return data
 
     def started(self) -> bool:
-        """Return whether anything but empty lines has come."""
+        """Return whether anything but empty lines has arrived."""
         return bool(self.target or self.headers or self._tail.strip(b"\r\n"))
 
     def on_url(self, part: bytes) -> None:
@@ -120,8 +129,8 @@ class Head:
     def on_header(self, name: bytes, value: bytes) -> None:
         """Take a field from the parser.
 
-        One whose name has an underscore could pass for another where names become
-        variables, as in WSGI: it is dropped, as nginx does.
+        A name with an underscore could pass for another name in WSGI's variables: such
+        a field is dropped, as in nginx.
         """
         limits = self._limits
         self._fields += 1
@@ -140,7 +149,7 @@ class Head:
             )
 
     def on_headers_complete(self) -> None:
-        """Take what the parser knows of the whole head."""
+        """Read the method, the version and keep-alive from the parser."""
         self.complete = True
         parser = self._parser
         self.method = parser.get_method().decode()
@@ -151,7 +160,7 @@ class Head:
         try:
             self._parser.feed_data(piece)
         except httptools.HttpParserUpgrade:
-            # An offer that a server may ignore; CONNECT is refused by `_check`.
+            # A server may ignore the offer; `_check` refuses CONNECT.
             pass
         except httptools.HttpParserCallbackError as error:
             raise error.__context__ or error from None
@@ -159,7 +168,7 @@ class Head:
             raise Malformed(f"malformed HTTP request: {error}") from None
 
     def _check(self) -> None:
-        """Read the fields that decide where the body ends."""
+        """Check the head, and read the fields that frame the body."""
         if self.version not in ("1.1", "1.0"):
             raise Malformed(f"HTTP/{self.version} is not spoken here, HTTP/1.1 is")
         if self.method == "CONNECT":
@@ -179,13 +188,13 @@ class Head:
         if hosts > 1:
             raise Malformed("malformed HTTP request: more than one Host")
         self._split_target()
-        # The parser holds this object, too.
+        # It refers to this object.
         del self._parser
 
     def _split_target(self) -> None:
         raw_path, _, self.query = self.target.partition(b"?")
         if not raw_path.startswith(b"/"):
-            # With scheme and host, as a proxy's client sends it.
+            # Absolute form, with scheme and host.
             _, found, rest = raw_path.partition(b"://")
             raw_path = b"/" + rest.partition(b"/")[2] if found else raw_path
         path = unquote_to_bytes(raw_path) if b"%" in raw_path else raw_path

@@ -1,32 +1,32 @@
-"""Heads that were parsed before: most clients repeat theirs."""
+"""A cache of parsed heads, as most clients repeat theirs."""
 
 from functools import lru_cache
 
 from app.server.head import END, Head, Limits
 
-# Heads up to this size are kept, so many of them.
-_KEPT_BYTES, _KEPT_HEADS = 1 << 10, 1 << 10
+# Size and number of cached heads.
+_CACHED_BYTES, _CACHED_HEADS = 1 << 10, 1 << 10
 
 
 class Heads:
-    """Parses heads that are there as a whole, and keeps the last ones.
+    """Parses heads, with a cache for those that arrive in one packet.
 
-    A small model computes a row in the time that it takes to parse a head.
+    Parsing a head takes as long as a small model takes for a row.
     """
 
     def __init__(self, limits: Limits) -> None:
         """Store the limits."""
         self._limits = limits
-        self._parsed = lru_cache(_KEPT_HEADS)(self._parse)
+        self._parsed = lru_cache(_CACHED_HEADS)(self._parse)
 
     def begin(self, data: bytes) -> tuple[Head, bytes]:
-        """Return the head that data begin with, and the bytes behind it.
+        """Return the head at the start of the data, and the bytes behind it.
 
         Raises:
             Malformed: the head is refused.
         """
         size = data.find(END) + len(END)
-        if len(END) <= size <= _KEPT_BYTES:
+        if len(END) <= size <= _CACHED_BYTES:
             head = self._parsed(data[:size])
             if head.complete:
                 return head, data[size:]
@@ -34,7 +34,7 @@ class Heads:
         return head, head.feed(data)
 
     def none(self) -> Head:
-        """Return the head of a request that has none."""
+        """Return an empty head."""
         return Head(self._limits)
 
     def _parse(self, data: bytes) -> Head:

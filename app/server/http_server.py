@@ -1,4 +1,4 @@
-"""An ASGI application on listening sockets: what a worker's connections share."""
+"""An HTTP server for an ASGI application: the state that connections share."""
 
 import asyncio
 import ssl
@@ -18,16 +18,16 @@ from app.server.request import Request
 
 AsgiApplication = Callable[[Any, Any, Any], Coroutine[Any, Any, None]]
 
-# Seconds that an idle connection is kept while the server stops: its client may be
-# sending, and is told to close with the response.
+# Seconds for an idle connection during graceful shutdown. Its client may be sending a
+# request; the response then says close.
 _IDLE_WHILE_STOPPING_S = 1.0
 
 
 @dataclass(frozen=True)
 class Options:
-    """What an operator chooses, by Gunicorn's names for it where it has one.
+    """Settings, named after Gunicorn's.
 
-    `keepalive_s` is 0 where no connection is kept.
+    `keepalive_s` is 0 without keep-alive.
     """
 
     limits: Limits
@@ -40,7 +40,7 @@ class Options:
 
 
 class HttpServer:
-    """Serves an ASGI application; everything is called on the event loop."""
+    """Serves an ASGI application; all methods are called on the event loop."""
 
     def __init__(
         self,
@@ -64,7 +64,7 @@ class HttpServer:
         self.proxies = options.proxies
         self.keepalive_s = options.keepalive_s or HEADER_TIMEOUT_S
         self.connections: set[Connection] = set()
-        # asyncio itself keeps no task alive.
+        # asyncio keeps only weak references to tasks.
         self._tasks: set[asyncio.Task[None]] = set()
         self._stopping = False
         self._listeners = Listeners(
@@ -75,14 +75,14 @@ class HttpServer:
             options.tls,
             log,
         )
-        # Of the last tick, on the monotonic clock.
+        # Time of the last tick, on the monotonic clock.
         self.now = time.monotonic()
-        # What stands in each response.
+        # Headers of every response.
         self.common_headers = b""
         self._loop = asyncio.get_running_loop()
 
     def tick(self) -> None:
-        """Accept connections, and look at the clock; call it several times a second."""
+        """Check deadlines, and accept connections; call this several times a second."""
         self.now = time.monotonic()
         date = formatdate(usegmt=True)
         self.common_headers = f"Server: gunicorn\r\nDate: {date}\r\n".encode()
@@ -91,7 +91,7 @@ class HttpServer:
         self._listeners.update()
 
     def stop(self) -> None:
-        """Accept what waits in the kernel, then no more; finish what is under way."""
+        """Begin a graceful shutdown: drain the backlog, then accept no more."""
         self._stopping = True
         self.now = time.monotonic()
         self._listeners.drain_backlog(self._options.backlog)
@@ -99,15 +99,15 @@ class HttpServer:
             connection.stop()
 
     def is_busy(self) -> bool:
-        """Return whether there is any connection."""
+        """Return whether there is a connection."""
         return bool(self.connections or self._listeners.opening())
 
     # What connections ask.
 
     def by(self, timeout_s: float) -> float:
-        """Return when a client's time is over, on the monotonic clock.
+        """Return a deadline for the client, on the monotonic clock.
 
-        While the server stops it is soon, also for a head that has only begun.
+        During graceful shutdown it is at most a second away.
         """
         if self._stopping:
             timeout_s = min(timeout_s, _IDLE_WHILE_STOPPING_S)
@@ -116,7 +116,7 @@ class HttpServer:
     def start(
         self, request: Request, done: Callable[["asyncio.Task[None]"], None]
     ) -> None:
-        """Have the application answer a request; `done` is called at the end."""
+        """Run the application for a request; `done` is called at the end."""
         self._count_request()
         answering = self._app(request.scope(), request.receive, request.send)
         task = self._loop.create_task(answering)
@@ -131,13 +131,13 @@ class HttpServer:
     def keeps_connections(self) -> bool:
         """Return whether one more connection may become idle.
 
-        All connections count: those that are busy now will be idle.
+        All connections count, as the busy ones will be idle.
         """
         if self._stopping or not self._options.keepalive_s:
             return False
         return len(self.connections) <= self._options.max_idle_connections
 
     def lost(self, connection: Connection) -> None:
-        """Forget a connection that is closed."""
+        """Remove a closed connection."""
         self.connections.discard(connection)
         self._listeners.update()

@@ -1,4 +1,4 @@
-"""An ASGI application's start and end.
+"""Startup and shutdown of an ASGI application.
 
 https://asgi.readthedocs.io/en/latest/specs/lifespan.html
 """
@@ -8,14 +8,14 @@ from typing import Any
 
 
 class Lifespan:
-    """Tells the application once that it starts, and once that it is to end."""
+    """Runs the lifespan protocol: one startup, one shutdown."""
 
     def __init__(self, app: Any, log: Any) -> None:
-        """Store the application, which may know no lifespan."""
+        """Store the application, which may not support it."""
         self._app = app
         self._log = log
         self._events: asyncio.Queue[dict[str, Any]] = asyncio.Queue()
-        self._answered = asyncio.Event()
+        self._replied = asyncio.Event()
         self._failure = ""
         self._task: asyncio.Task[None] | None = None
         self._shut_down = False
@@ -24,25 +24,25 @@ class Lifespan:
         """Wait until the application has started.
 
         Raises:
-            RuntimeError: it says that it can't.
+            RuntimeError: it reports that its startup failed.
         """
         self._task = asyncio.get_running_loop().create_task(self._run())
-        await self._tell("lifespan.startup")
+        await self._send_event("lifespan.startup")
         if self._failure:
             raise RuntimeError(f"the application does not start: {self._failure}")
 
     async def shutdown(self) -> None:
-        """Have the application end, and wait for that; once."""
+        """Wait until the application has shut down; later calls do nothing."""
         if not self._shut_down:
             self._shut_down = True
-            await self._tell("lifespan.shutdown")
+            await self._send_event("lifespan.shutdown")
 
-    async def _tell(self, event: str) -> None:
+    async def _send_event(self, event: str) -> None:
         if self._task is None or self._task.done():
             return
-        self._answered.clear()
+        self._replied.clear()
         self._events.put_nowait({"type": event})
-        answer = asyncio.ensure_future(self._answered.wait())
+        answer = asyncio.ensure_future(self._replied.wait())
         await asyncio.wait((answer, self._task), return_when=asyncio.FIRST_COMPLETED)
         answer.cancel()
 
@@ -56,4 +56,4 @@ class Lifespan:
     async def _send(self, event: dict[str, Any]) -> None:
         if event["type"] == "lifespan.startup.failed":
             self._failure = event.get("message", "") or "no reason given"
-        self._answered.set()
+        self._replied.set()

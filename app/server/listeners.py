@@ -1,7 +1,7 @@
-"""Accepting connections: within a bound, with a pause where descriptors run out.
+"""Listening sockets: a connection limit, EMFILE back-off, and draining the backlog.
 
-asyncio's own server accepts without a bound, and its close resets whoever waits in the
-kernel's backlog. So each listening socket is a reader of the event loop here.
+asyncio's own server has no limit, and its close resets the connections in the kernel's
+backlog. So here each listening socket is a reader of the event loop.
 """
 
 import asyncio
@@ -14,22 +14,22 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 _EXHAUSTED = (errno.EMFILE, errno.ENFILE, errno.ENOBUFS, errno.ENOMEM)
-# Seconds after which descriptors may be free again though no connection has closed:
-# other processes use them, too.
+# EMFILE back-off: seconds until the next try if no connection closes. Other processes
+# may free file descriptors, too.
 _RETRY_AFTER_S = 1.0
-# Seconds from one line in the log to the next.
+# Seconds between log lines about it.
 _LOG_EVERY_S = 60.0
 # Seconds for a whole TLS handshake.
 TLS_HANDSHAKE_TIMEOUT_S = 10.0
-# Seconds that a client has to close its side of a TLS connection, too.
+# Seconds for a client to close its side of a TLS connection.
 _TLS_SHUTDOWN_TIMEOUT_S = 2.0
 
 
 class Listeners:
     """The listening sockets of a worker.
 
-    `open_connections` returns how many connections there are; `max_connections` is
-    how many there may be, handshakes included.
+    `open_connections` returns the number of connections; `max_connections` is their
+    limit, handshakes included.
     """
 
     def __init__(
@@ -41,7 +41,7 @@ class Listeners:
         tls: ssl.SSLContext | None,
         log: Any,
     ) -> None:
-        """Store the parts, and the running loop; `update` begins to accept."""
+        """Store the parts and the running event loop; `update` starts accepting."""
         self._sockets = list(sockets)
         self._make_protocol = make_protocol
         self._open_connections = open_connections
@@ -50,19 +50,19 @@ class Listeners:
         self._log = log
         self._loop = asyncio.get_running_loop()
         self._accepting = False
-        # Connections that asyncio is making transports for, or shaking hands with.
+        # Connections without a transport yet, or in their TLS handshake.
         self._opening: set[asyncio.Task[Any]] = set()
-        # How many connections there were when descriptors ran out, and until when no
-        # more are accepted; when that may be logged again.
+        # Number of connections when descriptors ran out, the end of the back-off, and
+        # the time of the next log line.
         self._exhausted_at = math.inf
         self._retry_at = self._log_at = -math.inf
 
     def opening(self) -> int:
-        """Return how many connections are being opened."""
+        """Return the number of connections that are being opened."""
         return len(self._opening)
 
     def update(self) -> None:
-        """Accept, or stop to accept, as the number of connections wants it."""
+        """Start or stop accepting, by the number of connections."""
         count = self._count()
         can_open = count < self._exhausted_at or time.monotonic() >= self._retry_at
         wanted = bool(self._sockets) and count < self._max_connections and can_open
@@ -76,9 +76,9 @@ class Listeners:
                 self._loop.remove_reader(listener.fileno())
 
     def drain_backlog(self, limit: int) -> None:
-        """Accept all that wait in the kernel, up to a limit for each; then close.
+        """Accept up to `limit` connections of each backlog, then close the sockets.
 
-        A listener left open would let clients connect to a worker that never answers.
+        On an open socket clients would connect to a worker that never answers.
         """
         for listener in self._sockets:
             if self._accepting:
@@ -94,12 +94,12 @@ class Listeners:
         return self._open_connections() + len(self._opening)
 
     def _accept_one(self, listener: socket.socket) -> None:
-        """Accept one: whoever waits behind it may be another worker's."""
+        """Accept one connection, and leave the others to other workers."""
         self._accept(listener)
         self.update()
 
     def _accept(self, listener: socket.socket) -> bool:
-        """Return whether there was a connection to accept."""
+        """Accept a connection; return whether there was one."""
         try:
             sock, _ = listener.accept()
         except (BlockingIOError, InterruptedError):

@@ -1,4 +1,4 @@
-"""The two ends of a connection, and whether a proxy there is believed."""
+"""Addresses of a connection, and trust in proxies' headers."""
 
 import asyncio
 import ipaddress
@@ -6,19 +6,19 @@ from collections.abc import Mapping, Sequence
 
 
 class TrustedProxies:
-    """Which peers are proxies to be believed: Gunicorn's `forwarded_allow_ips`.
+    """Proxies whose headers are trusted: Gunicorn's `forwarded_allow_ips`.
 
-    `secure_headers` are the headers with which these say that a client used TLS, in
-    lower case, and the value that says so: `secure_scheme_headers`.
+    `secure_headers` are Gunicorn's `secure_scheme_headers`: names in lower case, and
+    the value that means that the client used TLS.
     """
 
     def __init__(
         self, addresses: Sequence[str], secure_headers: Mapping[str, str]
     ) -> None:
-        """Store addresses and networks; `*` stands for all.
+        """Store addresses and networks; `*` means all.
 
         Raises:
-            ValueError: one of them is no address.
+            ValueError: one of them is not an address.
         """
         self._trusts_all = "*" in addresses
         self._networks = [
@@ -30,7 +30,7 @@ class TrustedProxies:
         }
 
     def trusts(self, client: tuple[str, int] | None) -> bool:
-        """Return whether a peer is believed; one at a Unix socket always is."""
+        """Return whether a peer is trusted; one at a Unix socket always is."""
         if client is None or self._trusts_all:
             return True
         address = ipaddress.ip_address(client[0].partition("%")[0])
@@ -56,7 +56,7 @@ class Peer:
         self._secure_headers = proxies.secure_headers if is_trusted else {}
 
     def scheme(self, headers: list[tuple[bytes, bytes]]) -> str:
-        """Return the scheme that the client used, as a trusted proxy tells it."""
+        """Return the client's scheme, by the headers of a trusted proxy."""
         secure = self._secure_headers
         for name, value in headers:
             if name in secure:

@@ -1,4 +1,4 @@
-"""One request as ASGI has it: its scope, `receive` and `send`.
+"""One request: its ASGI scope, `receive` and `send`.
 
 https://asgi.readthedocs.io/en/latest/specs/www.html
 """
@@ -15,7 +15,7 @@ from app.server.response import Response
 if TYPE_CHECKING:
     from app.server.connection import Connection
 
-# Of a body that the application has not taken yet; then the connection reads no more.
+# Bytes of a body that the application has not received, above which reading pauses.
 _BUFFERED_BYTES = 1 << 20
 _CONTINUE = b"HTTP/1.1 100 Continue\r\n\r\n"
 _ASGI = {"version": "3.0", "spec_version": "2.5"}
@@ -40,14 +40,14 @@ class Request:
     )
 
     def __init__(self, connection: "Connection", head: Head) -> None:
-        """Store the connection, whose request this is, and the parsed head."""
+        """Store the connection and the parsed head."""
         self._connection = connection
         self.head = head
         self.response = Response(head)
-        # Whether the client waits for a 100 before it sends the body.
+        # Whether the client waits for 100 Continue.
         self.expects_continue = head.expects_continue
         self.began_at = time.monotonic()
-        # Whether the body has come whole, and been handed to the application.
+        # Whether the body has arrived, and whether the application has received it.
         self.body_complete = head.content_length == 0
         self._delivered = False
         self._body: list[bytes] = []
@@ -68,7 +68,7 @@ class Request:
             "raw_path": head.raw_path,
             "query_string": head.query,
             "root_path": "",
-            # A copy, as others may have the same head.
+            # A copy, as the head is cached.
             "headers": [*head.headers],
             "client": peer.client,
             "server": peer.server,
@@ -76,13 +76,13 @@ class Request:
 
     @property
     def client(self) -> tuple[str, int] | None:
-        """The address of the other end, None for a Unix socket."""
+        """The client's address, None for a Unix socket."""
         return self._connection.peer.client
 
-    # What comes from the client.
+    # Called by the connection.
 
     def take_body(self, part: bytes) -> None:
-        """Take a part of the body, unless nobody will read it."""
+        """Buffer a part of the body, unless the response is finished."""
         if self.response.finished:
             return
         self._body.append(part)
@@ -92,26 +92,26 @@ class Request:
         self._give_event()
 
     def take_whole_body(self, body: bytes) -> None:
-        """Take a body that came with the head."""
+        """Buffer a body that came with the head."""
         self._body.append(body)
         self.body_complete = True
 
     def end_body(self) -> None:
-        """Note that the body has come whole."""
+        """Note that the body has arrived."""
         self.body_complete = True
         self._give_event()
 
     def disconnect(self) -> None:
-        """Tell the application that the client is gone, or can't send any more."""
+        """Notify the application that the client disconnected, or sends no more."""
         self._disconnected = True
         self._give_event()
 
-    # What the application calls.
+    # Called by the application.
 
     def receive(self) -> "asyncio.Future[dict[str, Any]]":
         """Return a future of the next event: a part of the body, or the disconnect.
 
-        It is done if the event is there, so that nothing has to be awaited.
+        It is done already if the event has happened.
         """
         receiving = self._receiving = self._connection.server.future()
         if (
@@ -124,7 +124,7 @@ class Request:
         return receiving
 
     def _give_event(self) -> bool:
-        """Complete the future that the application has, if there is an event."""
+        """Complete the application's future if there is an event; return whether."""
         receiving = self._receiving
         if receiving is None or receiving.done():
             return False
@@ -151,14 +151,14 @@ class Request:
         }
 
     async def send(self, event: Mapping[str, Any]) -> None:
-        """Send the response's head with its first part, or a part of its body.
+        """Send the response's head with the first part of its body, or a later part.
 
-        Whatever comes after a disconnect, or after an error of the server's own, is
+        Events after a disconnect, or after an error response of the server, are
         dropped.
 
         Raises:
-            RuntimeError: not an event that may come now.
-            ValueError: a header holds a line end.
+            RuntimeError: the event is out of order.
+            ValueError: a header contains a line end.
         """
         kind, response = event["type"], self.response
         if response.finished:
@@ -174,9 +174,9 @@ class Request:
             raise RuntimeError(f"unexpected ASGI event {kind!r}")
 
     def fail(self, text: str, status: int) -> None:
-        """Answer with an error in the application's place; close the connection.
+        """Answer with an error instead of the application; close the connection.
 
-        A response of which a part is sent ends there.
+        A response that has begun ends there.
         """
         response = self.response
         response.closes = True

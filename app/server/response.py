@@ -1,4 +1,4 @@
-"""The response to one request: ASGI's events become HTTP/1.1."""
+"""The response to one request: ASGI events to HTTP/1.1 bytes."""
 
 from collections.abc import Iterable, Mapping
 from functools import lru_cache
@@ -57,7 +57,7 @@ class Response:
         """Return the bytes for a part of the body, with the head before the first.
 
         Raises:
-            ValueError: a header holds a line end.
+            ValueError: a header contains a line end.
         """
         start = b""
         if not self.started:
@@ -98,7 +98,7 @@ class Response:
             self._frame(size, more, lines)
         fields = b"".join(lines)
         if not fields.count(b"\n") == fields.count(b"\r") == len(lines):
-            raise ValueError("a header of the response holds a line end")
+            raise ValueError("a header of the response contains a line end")
         return fields + common_headers + (_CLOSE if self.closes else _KEEP_ALIVE)
 
     def _frame(self, size: int, more: bool, lines: list[bytes]) -> None:

@@ -1,8 +1,8 @@
-"""Gunicorn's worker with an event loop: requests wait without occupying a thread.
+"""Event-loop worker: requests wait for their response without occupying a thread.
 
-`gunicorn wsgi:app` runs it, as gunicorn.conf.py names it. It serves the ASGI
-application `app.asgi`, or the application itself where that is one, and knows nothing
-of what it does. `--threads` is the size of the loop's default executor.
+It is gunicorn.conf.py's `worker_class`. It serves the ASGI application `app.asgi`, or
+the application itself if that is one. `--threads` is the size of the event loop's
+default executor.
 """
 
 import asyncio
@@ -22,11 +22,11 @@ from app.server.http_server import HttpServer, Options
 from app.server.lifespan import Lifespan
 from app.server.peer import TrustedProxies
 
-# Seconds from one heartbeat, and one look at the clock, to the next.
+# Seconds between ticks: heartbeat, deadlines, accepting.
 _TICK_S = 0.25
-# The same while a stop waits for the last connections.
+# The same during graceful shutdown.
 _STOPPING_TICK_S = 0.05
-# Seconds kept at the end of the graceful timeout, in which the application answers
+# Seconds at the end of the graceful timeout in which the application answers 503 to
 # requests that it can't finish.
 _LAST_ANSWERS_S = 2.0
 
@@ -35,12 +35,12 @@ class EventLoopWorker(Worker):
     """A worker that serves an ASGI application over HTTP/1.1."""
 
     def load_wsgi(self) -> None:
-        """Load the application, and find the ASGI one."""
+        """Load the WSGI application, and get its ASGI application."""
         super().load_wsgi()
         self._asgi: Any = getattr(self.wsgi, "asgi", self.wsgi)
 
     def run(self) -> None:
-        """Serve until a signal, the arbiter's death or max_requests ends it."""
+        """Serve until a signal, the arbiter's death or max_requests."""
         loop = uvloop.new_event_loop()
         executor = ThreadPoolExecutor(self.cfg.threads, "worker")
         loop.set_default_executor(executor)
@@ -58,8 +58,8 @@ class EventLoopWorker(Worker):
         loop.add_signal_handler(signal.SIGQUIT, self._quit)
         loop.add_signal_handler(signal.SIGUSR1, self.log.reopen_files)
         lifespan = Lifespan(self._asgi, self.log)
-        # The arbiter ends, and does not start one worker after the other, where a
-        # worker fails before it has booted.
+        # If a worker fails before it has booted, the arbiter ends instead of starting
+        # worker after worker.
         self.booted = False
         await lifespan.startup()
         self.booted = True
@@ -82,7 +82,7 @@ class EventLoopWorker(Worker):
         await lifespan.shutdown()
 
     async def _drain(self, server: HttpServer, lifespan: Lifespan) -> None:
-        """Answer what was accepted, within the graceful timeout."""
+        """Answer all accepted requests within the graceful timeout."""
         server.stop()
         began_at = server.now
         while server.is_busy() and not self._quick:
@@ -111,14 +111,14 @@ class EventLoopWorker(Worker):
         self._wakes.set()
 
     def _quit(self) -> None:
-        """End at once, as Gunicorn's workers do at SIGINT and SIGQUIT."""
+        """Quick shutdown, as in Gunicorn's workers at SIGINT and SIGQUIT."""
         self.cfg.worker_int(self)
         self._quick = True
         self._stop()
 
 
 def options(cfg: Any) -> Options:
-    """Return Gunicorn's settings that this worker has."""
+    """Return the settings of Gunicorn that this worker supports."""
     return Options(
         limits=Limits(
             cfg.limit_request_line,

@@ -78,35 +78,27 @@ class Inference:
         body = await exchange.body(settings.max_body_bytes)
         with self._catalog.lease(target) as model:
             exchange.model = model
+            decoding = partial(self._decode, decode, exchange, body, model)
             if _decodes_inline(exchange, body, model):
-                decoded = decode(exchange, body, model)
+                decoded = decoding()
             else:
-                decoded = await exchange.offload(
-                    partial(self._unpack_and_decode, decode, exchange, body, model)
-                )
+                decoded = await exchange.offload(decoding)
             job = self._job(exchange, decoded, limit_s)
             await _submit(exchange, model.runner, job)
             answer = await exchange.answered(job)
         answered_at = time.monotonic()
+        encoding = partial(encode, exchange, model, decoded, answer.outputs)
         if encodes_inline(answer.outputs):
-            response = encode(exchange, model, decoded, answer.outputs)
+            response = encoding()
         else:
-            response = await exchange.offload(
-                partial(encode, exchange, model, decoded, answer.outputs)
-            )
-        encoded_at = time.monotonic()
-        self._overhead.took(encoded_at - answer.finished_at)
-        stages_s = {
-            "decode": job.enqueued_at - exchange.arrived_at,
-            "queue": answer.queue_s,
-            "infer": answer.infer_s,
-            "encode": encoded_at - answered_at,
-        }
-        model.observer.request_went_through(stages_s)
-        response.headers += _headers(model, answer, stages_s)
+            response = await exchange.offload(encoding)
+        encode_s = time.monotonic() - answered_at
+        self._overhead.took(answered_at + encode_s - answer.finished_at)
+        decode_s = job.enqueued_at - exchange.arrived_at
+        response.headers += _record(model, answer, decode_s, encode_s)
         return response
 
-    def _unpack_and_decode(
+    def _decode(
         self,
         decode: _Decode[_Decoded],
         exchange: Exchange,
@@ -178,14 +170,17 @@ def _timeout_s(exchange: Exchange, limit_ms: int) -> float:
     return min(int(significant[:18]), limit_ms) / 1000
 
 
-def _headers(
-    model: ServedModel, answer: Answer, stages_s: dict[str, float]
+def _record(
+    model: ServedModel, answer: Answer, decode_s: float, encode_s: float
 ) -> list[tuple[str, str]]:
-    """Return the headers for version, batch and time in each stage."""
-    decode, queue, infer, encode = (1000 * seconds for seconds in stages_s.values())
+    """Record the time in each stage; return headers for it, the version and batch."""
+    queue_s, infer_s = answer.queue_s, answer.infer_s
+    model.observer.request_went_through(
+        {"decode": decode_s, "queue": queue_s, "infer": infer_s, "encode": encode_s}
+    )
     timing = (
-        f"decode;dur={decode:.3f}, queue;dur={queue:.3f}, "
-        f"infer;dur={infer:.3f}, encode;dur={encode:.3f}"
+        f"decode;dur={1000 * decode_s:.3f}, queue;dur={1000 * queue_s:.3f}, "
+        f"infer;dur={1000 * infer_s:.3f}, encode;dur={1000 * encode_s:.3f}"
     )
     return [
         ("X-Model-Version", str(model.version)),

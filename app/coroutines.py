@@ -1,4 +1,4 @@
-"""How a coroutine runs without an event loop."""
+"""Run coroutines without an event loop."""
 
 from collections.abc import Coroutine
 from typing import Any, TypeVar
@@ -7,7 +7,7 @@ _T = TypeVar("_T")
 
 
 def completed(coroutine: Coroutine[Any, Any, _T]) -> _T:
-    """Return what a coroutine returns that never suspends.
+    """Return the result of a coroutine that never suspends.
 
     Raises:
         RuntimeError: it suspends.

@@ -1,76 +1,76 @@
-"""Everything that can go wrong, in one tree; each error knows its HTTP status.
+"""All errors; those of a request know their HTTP status.
 
-Standard library only, so that every room may import it. The text of an error is
-meant for the client: it says what is wrong and where, and holds no path and no
-traceback.
+Imports the standard library only, so that every package may import it. A request's
+client reads the error's text: it says what is wrong and where, without paths and
+tracebacks.
 """
 
 from typing import ClassVar
 
 
 class SettingsError(Exception):
-    """A setting that stops the start; the text names the setting."""
+    """A configuration error, which stops the start; the text names the setting."""
 
 
 class ModelLoadError(Exception):
-    """A version that can't be served; the others go on."""
+    """A version can't be loaded; other versions are served."""
 
 
 class NotYetLoadable(ModelLoadError):
-    """A version that lacks what is not in its files, and is tried again by itself."""
+    """Loading failed for a reason outside the version's files; it is retried."""
 
 
 class BasketError(Exception):
-    """The root of all errors that are a client's answer."""
+    """Base of all errors that are a response to a client; `reason` labels metrics."""
 
     status: ClassVar[int] = 500
     reason: ClassVar[str] = "internal"
 
 
 class BadInput(BasketError):
-    """The request is wrong, and will be wrong the next time too."""
+    """The request is wrong, and would be wrong if sent again."""
 
     status = 400
     reason = "bad_input"
 
 
 class TooLarge(BasketError):
-    """More than this server takes in one request."""
+    """The request exceeds a limit of this server."""
 
     status = 413
     reason = "too_large"
 
 
 class TooSlow(BasketError):
-    """The body has not come within the time for a request."""
+    """The body did not arrive within the body timeout."""
 
     status = 408
     reason = "too_slow"
 
 
 class Unauthorized(BasketError):
-    """No API key, or one that isn't known."""
+    """No API key, or an unknown one."""
 
     status = 401
     reason = "unauthorized"
 
 
 class Forbidden(BasketError):
-    """This server does not do that for anybody, or not without a key."""
+    """The server is configured not to do this."""
 
     status = 403
     reason = "forbidden"
 
 
 class Unsupported(BasketError):
-    """Known, but not built here."""
+    """A feature of the protocol that is not built here."""
 
     status = 501
     reason = "unsupported"
 
 
 class UnknownEncoding(Unsupported):
-    """A Content-Encoding that is not unpacked here."""
+    """A Content-Encoding that is not supported."""
 
 
 class UnknownModel(BasketError):
@@ -81,25 +81,25 @@ class UnknownModel(BasketError):
 
 
 class ModelFailed(BasketError):
-    """The model raised on this row."""
+    """The model raised an error on this row."""
 
     status = 500
     reason = "model_failed"
 
 
 class WrongOutputs(ModelFailed):
-    """The model broke the rule of one row out for each row in, whatever the rows."""
+    """The model did not return one row for each row."""
 
 
 class Late(BasketError):
-    """The job's deadline has passed."""
+    """The job's deadline passed."""
 
     status = 504
     reason = "late"
 
 
 class Abandoned(BasketError):
-    """The client hung up before its rows were run; nobody reads this answer."""
+    """The client disconnected before its rows were run; nobody reads the response."""
 
     status = 503
     reason = "abandoned"
@@ -113,48 +113,48 @@ class OutOfDeviceMemory(BasketError):
 
 
 class Unavailable(BasketError):
-    """Not now; `retry_after_s` says in how many seconds it is worth a try."""
+    """The request can't be served now; retry in `retry_after_s` seconds."""
 
     status = 503
     reason = "unavailable"
 
     def __init__(self, text: str, retry_after_s: int = 1) -> None:
-        """Keep the text, and the seconds that become the Retry-After header."""
+        """Store the text, and the seconds for the Retry-After header."""
         super().__init__(text)
         self.retry_after_s = retry_after_s
 
 
 class QueueFull(Unavailable):
-    """The bounded queue has no room for these rows."""
+    """Admission control: the queue can't hold these rows."""
 
     reason = "queue_full"
 
 
 class CannotMeetDeadline(Unavailable):
-    """The answer would come after the request's deadline."""
+    """Admission control: the rows would not be answered before the deadline."""
 
     reason = "deadline"
 
 
 class ModelBroken(Unavailable):
-    """The model fails on everything, and is left alone for a while."""
+    """The model's circuit breaker is open: it failed on every row."""
 
     reason = "model_broken"
 
 
 class NotReady(Unavailable):
-    """The model is not loaded and warm, or failed to load."""
+    """The model is not loaded and warmed up, or failed to load."""
 
     reason = "not_ready"
 
 
 class ModelProcessGone(Unavailable):
-    """The process that holds the models has died; another takes its place."""
+    """The model process ended; Gunicorn starts another."""
 
     reason = "model_process_gone"
 
 
 class Stopping(Unavailable):
-    """The server is going down."""
+    """The server is shutting down."""
 
     reason = "stopping"

@@ -1,4 +1,4 @@
-"""Every knob, read once from BASKET_*; a bad value stops the start by its name."""
+"""The server's settings, read once from BASKET_* environment variables."""
 
 import difflib
 import os
@@ -11,21 +11,21 @@ from app.errors import SettingsError
 from app.settings import checks
 
 _PREFIX = "BASKET_"
-# Lists, which have no variable: they stand in basket.toml and the batching file.
+# Settings without an environment variable: lists.
 _ONLY_IN_FILES = ("allowed_batch_sizes",)
 _FILE_VARIABLE = "BASKET_BATCHING_PARAMETERS_FILE"
 
 
 @dataclass(frozen=True)
 class Settings:
-    """One field for each knob; the README's table says what each is for."""
+    """One field for each setting; the README's table describes them."""
 
     model_dir: Path = Path("models")
     default_model: str | None = None
     engine: str = "tensorflow"
     batching: bool = True
     max_batch_size: int = 64
-    # None: the adaptive rule.
+    # None: adaptive.
     batch_timeout_micros: int | None = None
     max_enqueued_batches: int = 16
     # Increasing; empty: a batch may have any size.
@@ -37,14 +37,14 @@ class Settings:
     model_process: str = "worker"
     request_timeout_ms: int = 30_000
     max_body_bytes: int = 64 * 1024 * 1024
-    # Empty: no key is asked for. A secret, so kept out of every text.
+    # Empty: no key is required. Not in repr, as keys are secret.
     api_keys: tuple[str, ...] = field(default=(), repr=False)
 
     def __post_init__(self) -> None:
-        """Hold TensorFlow Serving's rule on allowed_batch_sizes.
+        """Check TensorFlow Serving's rule on allowed_batch_sizes.
 
         Raises:
-            SettingsError: their last is not max_batch_size.
+            SettingsError: the last of them is not max_batch_size.
         """
         sizes = self.allowed_batch_sizes
         if sizes and sizes[-1] != self.max_batch_size:
@@ -55,58 +55,58 @@ class Settings:
 
     @classmethod
     def from_environment(cls, environ: Mapping[str, str] = os.environ) -> "Settings":
-        """Read all knobs; an empty value counts as not set.
+        """Read all settings; an empty value counts as not set.
 
-        A variable goes before the batching file that another one names.
+        A variable overrides the batching file that another variable names.
 
         Raises:
-            SettingsError: a value that can't be; the text names the variable.
+            SettingsError: a configuration error; the text names the variable.
         """
         given: dict[str, Any] = {}
-        for name, knob in variables().items():
+        for name, setting in variables().items():
             text = environ.get(name, "").strip()
             if not text:
                 continue
             try:
-                given[knob.name] = _PARSERS[knob.name](text)
+                given[setting.name] = _PARSERS[setting.name](text)
             except ValueError as error:
-                shown = f"={text!r}" if knob.repr else ""
+                shown = f"={text!r}" if setting.repr else ""
                 raise SettingsError(f"{name}{shown}: {error}") from error
         file = given.get("batching_parameters_file")
         try:
             limits = _limits_in(file) if file else {}
-            made = cls(**{**limits, **given})
+            settings = cls(**{**limits, **given})
         except SettingsError as error:
             raise SettingsError(f"{_FILE_VARIABLE}={str(file)!r}: {error}") from error
-        if not made.model_dir.is_dir():
+        if not settings.model_dir.is_dir():
             raise SettingsError(
-                f"BASKET_MODEL_DIR is not set, and there is no folder {made.model_dir} "
-                "here"
+                "BASKET_MODEL_DIR is not set, and there is no folder "
+                f"{settings.model_dir} here"
             )
-        return made
+        return settings
 
 
 def variables() -> dict[str, Field[Any]]:
-    """The fields that have an environment variable, by its name."""
+    """Return the fields of Settings by their environment variables."""
     return {
-        _PREFIX + knob.name.upper(): knob
-        for knob in fields(Settings)
-        if knob.name not in _ONLY_IN_FILES
+        _PREFIX + setting.name.upper(): setting
+        for setting in fields(Settings)
+        if setting.name not in _ONLY_IN_FILES
     }
 
 
 def unknown_variables(environ: Mapping[str, str] = os.environ) -> list[str]:
-    """One line for each BASKET_ variable that is no knob, with the nearest knob.
+    """Return a line for each BASKET_ variable that is no setting, with the nearest one.
 
-    These are worth a warning, not a refusal: Kubernetes sets BASKET_PORT and its
-    like by itself in each pod beside a service called basket.
+    Warn only: Kubernetes itself sets BASKET_PORT and the like in each pod of a
+    namespace that has a service called basket.
     """
     known = [name.removeprefix(_PREFIX) for name in variables()]
     lines = []
     for name in sorted(environ):
         rest = name.removeprefix(_PREFIX)
         if rest not in (name, *known):
-            # Without the prefix: it alone would make all names look alike.
+            # Without the prefix, which would make all names similar.
             near = difflib.get_close_matches(rest, known, n=1)
             hint = f"; did you mean {_PREFIX}{near[0]}?" if near else ""
             if rest.lower() in _ONLY_IN_FILES:
@@ -116,12 +116,12 @@ def unknown_variables(environ: Mapping[str, str] = os.environ) -> list[str]:
 
 
 def batching_limits(values: Mapping[str, object]) -> dict[str, Any]:
-    """The fields for the batching limits that a file gives by their names.
+    """Return fields of Settings for the batching limits in a file.
 
-    allowed_batch_sizes alone says max_batch_size too, which is their last.
+    Without max_batch_size, it is the last of allowed_batch_sizes.
 
     Raises:
-        SettingsError: a value that can't be; the text names the limit.
+        SettingsError: a configuration error; the text names the limit.
     """
     limits: dict[str, Any] = {}
     for name, value in values.items():
@@ -135,21 +135,21 @@ def batching_limits(values: Mapping[str, object]) -> dict[str, Any]:
 
 
 def _limits_in(file: Path) -> dict[str, Any]:
-    # Only where it is needed: protobuf takes 7 MiB.
+    # Imported only when needed: protobuf takes 7 MiB.
     from app.settings import batching_parameters  # noqa: PLC0415
 
     return batching_limits(batching_parameters.read(file).limits)
 
 
 _BATCH_SIZE = checks.whole(1, 1_000_000)
-# What a file may say, in its own types.
+# Checks of values in a file, which have types.
 _LIMITS: dict[str, Callable[[object], object]] = {
     "max_batch_size": _BATCH_SIZE,
     "batch_timeout_micros": checks.auto_or(checks.whole(0, 3_600_000_000)),
     "max_enqueued_batches": checks.whole(1, 1_000_000),
     "allowed_batch_sizes": checks.increasing(_BATCH_SIZE),
 }
-# The same and all others as text.
+# Parsers of environment variables.
 _PARSERS: dict[str, Callable[[str], object]] = {
     "model_dir": checks.folder,
     "default_model": checks.model_name,

@@ -1,8 +1,8 @@
-"""TensorFlow Serving's batching file, as it is: protobuf's text format.
+"""TensorFlow Serving's batching parameters file, in protobuf's text format.
 
 The message is BatchingParameters of TensorFlow Serving's session_bundle_config.proto.
-Its type is made here from the fields' names, numbers and types, in a pool of its own,
-as somebody else in this process may know the real one.
+Its type is built here in a descriptor pool of its own, as TensorFlow Serving's package
+may be installed too and register the original.
 """
 
 from dataclasses import dataclass
@@ -23,7 +23,7 @@ _Field = descriptor_pb2.FieldDescriptorProto
 
 
 def _wrapped(name: str, number: int, wrapper: str) -> Any:
-    """A field that may be left out: its value stands in a message of its own."""
+    """Return an optional field, whose value is in a wrapper message."""
     kind = f".google.protobuf.{wrapper}"
     return _Field(name=name, number=number, label=_Field.LABEL_OPTIONAL, type_name=kind)
 
@@ -49,7 +49,7 @@ _FIELDS = (
     _wrapped("enable_large_batch_splitting", 8, "BoolValue"),
     _wrapped("max_execution_batch_size", 9, "Int64Value"),
 )
-# Known fields that change nothing here, and why.
+# Known fields without an effect here, and why.
 _NOT_APPLIED = {
     "num_batch_threads": "is meaningless here: each model has one batching thread",
     "thread_pool_name": "is meaningless here: there is no pool of batch threads",
@@ -68,10 +68,10 @@ _LONGEST_TEXT = 200
 
 @dataclass(frozen=True)
 class BatchingParameters:
-    """What a file says, by its fields' names, those left out not among them.
+    """The fields that are set in a file, by their names.
 
-    `limits` are taken, their values not yet checked; `notes` say in a line for each
-    what has no effect.
+    `limits` are applied, and their values not yet checked; `notes` are a line for each
+    field without an effect.
     """
 
     limits: dict[str, Any]
@@ -82,8 +82,8 @@ def read(file: Path) -> BatchingParameters:
     """Read a batching file.
 
     Raises:
-        SettingsError: it can't be read, an unknown field, or a value of another type;
-            with the line.
+        SettingsError: it can't be read, or has an unknown field or a value of another
+            type; the text has the line.
     """
     try:
         message = text_format.Parse(file.read_text(encoding="utf-8"), _message_type()())
@@ -92,9 +92,9 @@ def read(file: Path) -> BatchingParameters:
     except UnicodeDecodeError as error:
         raise SettingsError("the file is not UTF-8 text") from error
     except text_format.ParseError as error:
-        # Begins with the line's number and the column's.
+        # The text begins with line:column.
         raise SettingsError(f"line {str(error)[:_LONGEST_TEXT]}") from error
-    values = {field.name: _plain(value) for field, value in message.ListFields()}
+    values = {field.name: _unwrapped(value) for field, value in message.ListFields()}
     notes = [f"{name} {_NOT_APPLIED[name]}" for name in values if name in _NOT_APPLIED]
     limits = {name: values[name] for name in values if name not in _NOT_APPLIED}
     return BatchingParameters(limits, notes)
@@ -116,8 +116,8 @@ def _message_type() -> Any:
     )
 
 
-def _plain(value: Any) -> Any:
-    """A field's value, out of its wrapper where it has one."""
+def _unwrapped(value: Any) -> Any:
+    """Return a field's value, out of its wrapper if it has one."""
     if hasattr(value, "value"):
         return value.value
     return value if isinstance(value, bool) else list(value)

@@ -1,4 +1,4 @@
-"""What a single setting may be: each check gives the value or raises ValueError."""
+"""Checks of single settings: each returns the value or raises ValueError."""
 
 import itertools
 import os
@@ -13,10 +13,10 @@ _T = TypeVar("_T")
 
 
 def whole(low: int, high: int) -> Callable[[object], int]:
-    """A whole number within both bounds."""
+    """Return a check for a whole number from `low` to `high`."""
 
     def check(value: object) -> int:
-        # A bool is no number here.
+        # isinstance would accept a bool.
         if type(value) is not int or not low <= value <= high:
             raise ValueError(f"expected a whole number from {low} to {high}")
         return value
@@ -25,7 +25,7 @@ def whole(low: int, high: int) -> Callable[[object], int]:
 
 
 def increasing(check: Callable[[object], int]) -> Callable[[object], tuple[int, ...]]:
-    """A list of such numbers, each larger than the one before."""
+    """Return a check for a list of such numbers in increasing order."""
 
     def check_all(values: object) -> tuple[int, ...]:
         if not isinstance(values, list):
@@ -39,7 +39,7 @@ def increasing(check: Callable[[object], int]) -> Callable[[object], tuple[int, 
 
 
 def auto_or(check: Callable[[object], _T]) -> Callable[[object], _T | None]:
-    """What the check takes, or the word auto, which is None."""
+    """Return a check that also accepts the word auto, as None."""
 
     def check_or_auto(value: object) -> _T | None:
         try:
@@ -51,7 +51,7 @@ def auto_or(check: Callable[[object], _T]) -> Callable[[object], _T | None]:
 
 
 def as_text(check: Callable[[object], _T]) -> Callable[[str], _T]:
-    """The check of a whole number or a word that is given as text."""
+    """Return a parser of text for the check of a whole number or a word."""
 
     def parse(text: str) -> _T:
         return check(int(text) if re.fullmatch(r"[0-9]{1,18}", text) else text)
@@ -60,7 +60,7 @@ def as_text(check: Callable[[object], _T]) -> Callable[[str], _T]:
 
 
 def one_of(*words: str) -> Callable[[str], str]:
-    """One of these words."""
+    """Return a check for one of these words."""
 
     def parse(text: str) -> str:
         if text not in words:
@@ -71,9 +71,9 @@ def one_of(*words: str) -> Callable[[str], str]:
 
 
 def engine(text: str) -> str:
-    """What Keras files run on; its package must be there, and is not imported."""
+    """Return the engine for Keras files; check that its package is installed."""
     word = one_of("tensorflow", "jax", "openvino")(text)
-    # TensorFlow is for all other engines' files too, so every installation has it.
+    # TensorFlow is a dependency of every installation.
     if word != "tensorflow" and find_spec(word) is None:
         raise ValueError(
             f"{word} is not installed: pip install --require-hashes -r "
@@ -83,38 +83,38 @@ def engine(text: str) -> str:
 
 
 def folder(text: str) -> Path:
-    """A folder that is there."""
+    """Return the path of a folder that exists."""
     if os.path.isfile(text):
         raise ValueError("it is a file, not a folder")
-    # Path.is_dir raises where a folder above may not be entered; this says no.
+    # Path.is_dir raises PermissionError for a parent that can't be entered.
     if not os.path.isdir(text):
         raise ValueError("there is no such folder")
     return Path(text)
 
 
 def model_name(text: str) -> str:
-    """The name of a folder in the folder of models."""
+    """Return the name of a model, which is a folder in the model folder."""
     if "/" in text or text.startswith("."):
         raise ValueError("expected the name of a model, not a path")
     return text
 
 
 def switch(text: str) -> bool:
-    """On or off."""
+    """Return True for on, False for off."""
     if text.lower() not in ("on", "off"):
         raise ValueError("expected on or off")
     return text.lower() == "on"
 
 
 def fraction(text: str) -> float:
-    """A number above 0 and up to 1."""
+    """Return a number above 0 and up to 1."""
     if not re.fullmatch(r"[0-9]*\.?[0-9]+", text) or not 0 < float(text) <= 1:
         raise ValueError("expected a number above 0 and up to 1")
     return float(text)
 
 
 def gpu_list(text: str) -> tuple[int, ...] | None:
-    """Numbers of GPUs, or None for all of them."""
+    """Return the indexes of GPUs, or None for all of them."""
     if text == "all":
         return None
     parts = [part.strip() for part in text.split(",")]
@@ -127,7 +127,7 @@ def gpu_list(text: str) -> tuple[int, ...] | None:
 
 
 def keys(text: str) -> tuple[str, ...]:
-    """API keys with commas between them."""
+    """Return API keys from a list with commas."""
     found = tuple(part.strip() for part in text.split(","))
     if not all(found):
         raise ValueError("an empty key stands between the commas")
@@ -137,6 +137,6 @@ def keys(text: str) -> tuple[str, ...]:
 
 
 def shown(value: object) -> str:
-    """A value out of a file as an error repeats it, shortened."""
+    """Return a file's value as an error repeats it, shortened."""
     text = repr(value)
     return text if len(text) <= _LONGEST_SHOWN else f"{text[:_LONGEST_SHOWN]}..."

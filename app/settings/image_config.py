@@ -1,4 +1,4 @@
-"""[image] in basket.toml: how a picture becomes what the model takes."""
+"""[image] in basket.toml: how an image is converted to a model's input."""
 
 import json
 from collections.abc import Mapping
@@ -13,10 +13,10 @@ MODES = ("RGB", "L")
 
 
 class Scale(NamedTuple):
-    """What a value from 0 to 255 becomes: value * factor + summand.
+    """Converts a value from 0 to 255: value * factor + summand.
 
-    Both are one number for all channels, or one for each channel of the result, whose
-    channels are blue, green and red where `is_bgr`.
+    Both are one number for all channels, or one for each channel of the result. With
+    `is_bgr` these are blue, green and red.
     """
 
     factor: float | tuple[float, ...] = 1.0
@@ -26,8 +26,7 @@ class Scale(NamedTuple):
 
 _MEAN = (0.485, 0.456, 0.406)
 _DEVIATION = (0.229, 0.224, 0.225)
-# keras.applications calls these, in turn: no mode of its own, "tf", none, "torch" and
-# "caffe".
+# keras.applications calls "-1..1" mode "tf", "imagenet" "torch", and "caffe" so too.
 SCALES: Mapping[str, Scale] = MappingProxyType(
     {
         "0..1": Scale(1 / 255),
@@ -40,9 +39,9 @@ SCALES: Mapping[str, Scale] = MappingProxyType(
         "caffe": Scale(1.0, (-103.939, -116.779, -123.68), is_bgr=True),
     }
 )
-# The words of keras.utils.load_img, its default first.
+# Those of keras.utils.load_img, its default first.
 INTERPOLATIONS = ("nearest", "bilinear", "bicubic", "lanczos", "box", "hamming")
-_FOR_COLOURS = ("imagenet", "caffe")
+_FOR_COLORS = ("imagenet", "caffe")
 _KEYS = ("size", "mode", "scale", "interpolation", "classes")
 _MAX_SIDE = 4096
 _PLACE = "basket.toml: [image]"
@@ -50,7 +49,7 @@ _PLACE = "basket.toml: [image]"
 
 @dataclass(frozen=True)
 class ImageClass:
-    """What one output of a model stands for; `id` is ImageNet's, or the index."""
+    """The class of one output value; `id` is ImageNet's, or the index."""
 
     id: str
     name: str
@@ -58,11 +57,11 @@ class ImageClass:
 
 @dataclass(frozen=True)
 class ImageConfig:
-    """What a model takes: `size` is (height, width) in pixels.
+    """A model's image input: `size` is (height, width) in pixels.
 
-    `mode` has its channels: RGB three, L (grey) one. `scale` says what 0 to 255
-    becomes, `interpolation` how a picture is brought to the size. `classes` are the
-    meanings of the output's values in order, empty where there are none.
+    `mode` gives its channels: RGB three, L (gray) one. `scale` is a key of SCALES,
+    `interpolation` a method of resizing. `classes` are those of the output's values in
+    order, or empty.
     """
 
     size: tuple[int, int]
@@ -72,7 +71,7 @@ class ImageConfig:
     classes: tuple[ImageClass, ...]
 
     def shape(self) -> tuple[int, int, int]:
-        """The shape of one row: (height, width, channels)."""
+        """Return the shape of one row: (height, width, channels)."""
         return (*self.size, len(self.mode))
 
 
@@ -80,8 +79,8 @@ def read_image_config(table: Mapping[str, Any], folder: Path) -> ImageConfig:
     """Check the table, and read the file of classes beside basket.toml.
 
     Raises:
-        SettingsError: an unknown key, a value that can't be, or a file that is not
-            there or holds no classes.
+        SettingsError: an unknown key, an invalid value, or a file of classes that is
+            missing or malformed.
     """
     for key in table:
         if key not in _KEYS:
@@ -90,7 +89,7 @@ def read_image_config(table: Mapping[str, Any], folder: Path) -> ImageConfig:
             )
     mode = _word(table, "mode", MODES, default=MODES[0])
     scale = _word(table, "scale", tuple(SCALES))
-    if scale in _FOR_COLOURS and mode != "RGB":
+    if scale in _FOR_COLORS and mode != "RGB":
         raise SettingsError(f'{_PLACE} scale = "{scale}" is for mode = "RGB" only')
     interpolation = _word(table, "interpolation", INTERPOLATIONS, INTERPOLATIONS[0])
     classes = _classes(table["classes"], folder) if "classes" in table else ()
@@ -134,7 +133,7 @@ def _classes(name: object, folder: Path) -> tuple[ImageClass, ...]:
         content = json.loads((folder / name).read_text(encoding="utf-8"))
     except OSError as error:
         raise SettingsError(f"{place}: {error.strerror}") from error
-    except (ValueError, RecursionError) as error:  # too many digits, or brackets, too
+    except (ValueError, RecursionError) as error:  # also too many digits or brackets
         raise SettingsError(f"{place} is not JSON: {error}") from error
     classes = _listed(content) if isinstance(content, list) else _indexed(content)
     if not classes:
@@ -146,14 +145,14 @@ def _classes(name: object, folder: Path) -> tuple[ImageClass, ...]:
 
 
 def _listed(names: list[Any]) -> tuple[ImageClass, ...]:
-    """["zero", "one"]: the id is the index."""
+    """Return the classes of a list of names, ["zero", "one"]; empty: another form."""
     if not all(isinstance(name, str) for name in names):
         return ()
     return tuple(ImageClass(str(index), name) for index, name in enumerate(names))
 
 
 def _indexed(content: Any) -> tuple[ImageClass, ...]:
-    """{"0": ["n01440764", "tench"]}: id and name by index; empty: not of this form."""
+    """Return the classes of {"0": ["n01440764", "tench"]}; empty: another form."""
     classes = []
     for index in range(len(content) if isinstance(content, dict) else 0):
         match content.get(str(index)):

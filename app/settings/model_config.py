@@ -1,4 +1,4 @@
-"""What a model's basket.toml says, over the server's settings."""
+"""A model's configuration: its basket.toml, over the server's settings."""
 
 import tomllib
 from collections.abc import Mapping
@@ -11,7 +11,7 @@ from app.settings import Settings, batching_limits, checks
 from app.settings.image_config import ImageConfig, read_image_config
 
 FILE_NAME = "basket.toml"
-# Settings of the server that a model may set for itself.
+# Settings of the server that a model may override.
 _OWN_SETTINGS = ("max_batch_size", "batch_timeout_micros", "allowed_batch_sizes")
 _TABLES = ("labels", "traffic", "image")
 
@@ -20,9 +20,9 @@ _TABLES = ("labels", "traffic", "image")
 class ModelConfig:
     """One model's configuration.
 
-    `settings` are the server's, with the model's own batching limits in them;
-    `labels` name versions; `traffic` gives labels their weights; `image` is what a
-    picture becomes, None for a model that takes no pictures.
+    `settings` are the server's, with the model's own batching limits; `labels` name
+    versions; `traffic` has the weights of labels; `image` is None for a model that
+    takes no images.
     """
 
     settings: Settings
@@ -32,20 +32,20 @@ class ModelConfig:
 
 
 def read_model_config(folder: Path, settings: Settings) -> ModelConfig:
-    """Read <folder>/basket.toml, all of which is optional, the file too.
+    """Read <folder>/basket.toml; the file and all its keys are optional.
 
     Raises:
-        SettingsError: not TOML, an unknown key, or a value that can't be.
+        SettingsError: not TOML, an unknown key, or an invalid value.
     """
     try:
         values = tomllib.loads((folder / FILE_NAME).read_text(encoding="utf-8"))
-        # Raises for a number, given as hex, of more digits than an error could show.
+        # Raises ValueError for a hexadecimal number with too many digits to print.
         repr(values)
     except FileNotFoundError:
         return ModelConfig(settings)
     except OSError as error:
         raise SettingsError(f"{FILE_NAME}: {error.strerror}") from error
-    except (ValueError, RecursionError) as error:  # too many digits, or brackets, too
+    except (ValueError, RecursionError) as error:  # also too many digits or brackets
         raise SettingsError(f"{FILE_NAME}: {error}") from error
     known = (*_OWN_SETTINGS, *_TABLES)
     for key in values:
@@ -98,7 +98,7 @@ def _traffic(table: dict[str, Any], labels: Mapping[str, int]) -> dict[str, floa
             raise SettingsError(
                 f"{FILE_NAME}: [traffic] {label}: there is no such label in [labels]"
             )
-        # The last comparison refuses NaN and infinity.
+        # The comparison refuses NaN and infinity too.
         if type(weight) not in (int, float) or not 0 <= weight <= 1e9:  # noqa: PLR2004
             raise SettingsError(
                 f"{FILE_NAME}: [traffic] {label} = {checks.shown(weight)}: expected a "

@@ -1,4 +1,4 @@
-"""Jobs, time and bookkeeping for tests of the serving room."""
+"""Jobs, executors, a fake clock and a recording Observer for tests of batching."""
 
 import threading
 import time
@@ -14,7 +14,7 @@ from app.batching.job import Job
 from app.batching.model_log import ModelLog
 from app.engines.base import Engine
 
-_PATIENCE_S = 10
+_TIMEOUT_S = 10
 
 
 def job(
@@ -25,22 +25,22 @@ def job(
     is_disconnected: Callable[[], bool] = lambda: False,
     client: str = "",
 ) -> Job:
-    """One row for each value, `width` times that value."""
+    """Return a job with a row for each value, which is that value `width` times."""
     rows = np.repeat(np.array(values, dtype), width).reshape(len(values), width)
     if deadline is None:
-        deadline = time.monotonic() + _PATIENCE_S
+        deadline = time.monotonic() + _TIMEOUT_S
     return Job({"input": rows}, deadline, is_disconnected, client=client)
 
 
 def answered(job: Job) -> list[float]:
-    """The first values of the rows that come back."""
+    """Wait for the answer and return the first value of each of its rows."""
     return job.wait().outputs["output"][:, 0].tolist()
 
 
 def outcome(job: Job) -> list[float] | Exception:
-    """What an answered job got, whatever its deadline: its rows or an error."""
+    """Return the rows or the error of an answered job, whatever its deadline."""
     assert job.is_answered()
-    job.deadline = time.monotonic() + _PATIENCE_S
+    job.deadline = time.monotonic() + _TIMEOUT_S
     try:
         return answered(job)
     except Exception as error:
@@ -54,16 +54,16 @@ def executor(
     sizes: Sequence[int] = (),
     **rest: Any,
 ) -> Executor:
-    """An Executor for batches of any size up to the limit, or of `sizes`."""
+    """Return an Executor for batches of any size up to the limit, or of `sizes`."""
     sizes = sizes or range(1, max_batch_size + 1)
     return Executor(engine, observer or Notes(), ModelLog("m", 1), sizes, **rest)
 
 
 class FakeTime:
-    """A clock that stands still until somebody waits on it.
+    """A clock that advances only in `wait`.
 
-    A wait takes no time: it ends at the next event that was put into the future, or
-    at its timeout, whichever is first.
+    A wait returns at once, at the time of the next scheduled event or at its timeout,
+    whichever is first.
     """
 
     def __init__(self, now: float = 1000.0) -> None:
@@ -74,27 +74,27 @@ class FakeTime:
     def clock(self) -> float:
         return self.now
 
-    def at(self, when: float, happens: Callable[[], object]) -> None:
-        """Let something happen at a later time; in the order of time."""
-        self._events.append((when, happens))
+    def at(self, when: float, event: Callable[[], object]) -> None:
+        """Schedule an event; call this in order of time."""
+        self._events.append((when, event))
 
     def wait(self, condition: threading.Condition, timeout: float | None) -> None:
         self.waits.append(timeout)
         until = None if timeout is None else self.now + timeout
         if self._events and (until is None or self._events[0][0] <= until):
-            self.now, happens = self._events.popleft()
+            self.now, event = self._events.popleft()
             condition.release()
             try:
-                happens()
+                event()
             finally:
                 condition.acquire()
         else:
-            assert until is not None, "nothing would ever end this wait"
+            assert until is not None, "no event would ever end this wait"
             self.now = until
 
 
 class Notes:
-    """An Observer that writes down what it is told."""
+    """An Observer that records its calls."""
 
     def __init__(self) -> None:
         self.batches: list[int] = []

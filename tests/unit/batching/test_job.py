@@ -1,4 +1,4 @@
-"""A job: one answer, all rows, the right times."""
+"""Job: one answer, all rows in order, and correct times."""
 
 import contextlib
 import queue
@@ -10,7 +10,7 @@ import pytest
 
 from app.batching.job import Job, notify
 from app.errors import Late, ModelFailed, Stopping
-from tests.support.jobs import job
+from tests.support.jobs import answered, job
 
 
 def _outputs(*values):
@@ -22,8 +22,8 @@ def _add(one, *part):
         notify([one])
 
 
-def test_wait_gives_the_outputs_back():
-    """The outputs that were added are the answer."""
+def test_wait_returns_the_outputs():
+    """The answer has the outputs that were added."""
     one = job(7)
     one.start(one.enqueued_at + 1.0)
     _add(one, 0, _outputs(7), 5, one.enqueued_at + 3.0)
@@ -32,8 +32,8 @@ def test_wait_gives_the_outputs_back():
     assert answer.batch_rows == 5
 
 
-def test_wait_raises_the_job_s_error():
-    """A job that failed raises its own error in the thread that waits."""
+def test_wait_raises_the_error_of_a_failed_job():
+    """A failed job raises its own error in the waiting thread."""
     one = job(7)
     error = ModelFailed("the model failed")
     one.fail(error)
@@ -42,7 +42,7 @@ def test_wait_raises_the_job_s_error():
     assert caught.value is error
 
 
-def test_neighbours_raise_one_error_without_each_other_s_traceback():
+def test_jobs_that_share_an_error_raise_it_with_their_own_traceback():
     """An error that two jobs share has in each only that job's own traceback."""
     error = ModelFailed("the model failed")
     depths = []
@@ -54,82 +54,67 @@ def test_neighbours_raise_one_error_without_each_other_s_traceback():
     assert depths[0] == depths[1]
 
 
-@pytest.mark.parametrize("late_by_s", [0.001, 60.0], ids=["just now", "long ago"])
-def test_wait_ends_at_the_deadline(late_by_s):
-    """Once the deadline has passed, wait raises Late at once."""
+@pytest.mark.parametrize(
+    "after_s", [-60.0, -0.001, 0.02], ids=["long ago", "just now", "to come"]
+)
+def test_wait_without_an_answer_raises_late_at_the_deadline(after_s):
+    """Without an answer wait blocks until the deadline; then none is accepted."""
+    deadline = time.monotonic() + after_s
+    one = job(7, deadline=deadline)
     with pytest.raises(Late):
-        job(7, deadline=time.monotonic() - late_by_s).wait()
-
-
-def test_wait_ends_at_a_deadline_to_come():
-    """Without an answer wait blocks until the deadline and not longer."""
-    deadline = time.monotonic() + 0.02
-    with pytest.raises(Late):
-        job(7, deadline=deadline).wait()
+        one.wait()
     assert time.monotonic() >= deadline
+    assert one.is_answered()
+    assert not one.add(0, _outputs(7), 1, 0.0)
 
 
-def test_an_answer_that_is_there_is_given_after_the_deadline():
-    """An answer that is there already is not thrown away for being late."""
+def test_wait_after_the_deadline_returns_an_answer_that_is_set():
+    """An answer from before the deadline is returned after it."""
     one = job(7, deadline=time.monotonic() - 1)
-    one.start(one.enqueued_at)
     _add(one, 0, _outputs(7), 1, one.enqueued_at)
-    assert one.wait().outputs["output"].tolist() == [[7]]
+    assert answered(one) == [7]
 
 
-def test_wait_blocks_until_another_thread_answers():
-    """A waiting thread gets the answer that another thread gives later."""
-    one, answers = job(7), []
-    waiter = threading.Thread(target=lambda: answers.append(one.wait()))
-    waiter.start()
-    one.start(one.enqueued_at)
-    _add(one, 0, _outputs(7), 1, one.enqueued_at)
-    waiter.join(10)
-    assert answers[0].outputs["output"].tolist() == [[7]]
+def test_wait_after_the_deadline_waits_for_the_notification_of_an_answer():
+    """A job whose answer is set before its deadline waits until it is notified."""
+    late = job(1, deadline=time.monotonic() - 1)
+    assert late.add(0, _outputs(7), 2, 0.0)
+    answers = queue.SimpleQueue()
+    thread = threading.Thread(target=lambda: answers.put(late.wait()))
+    thread.start()
+    notify([late])
+    assert answers.get(timeout=10).batch_rows == 2
+    thread.join()
 
 
-def test_pieces_are_joined_in_order():
-    """Rows that ran in several batches come back as one array, in their own order."""
+def test_slices_are_joined_in_row_order():
+    """Rows from several batches are joined by output, in the job's own order."""
     one = job(1, 2, 3, 4, 5)
     for values in ([3, 4], [1, 2], [5]):
         assert not one.is_answered()
-        _add(one, values[0] - 1, _outputs(*values), 2, 0.0)
+        outputs = {"a": np.array(values), "b": -np.array(values)}
+        _add(one, values[0] - 1, outputs, 2, 0.0)
     assert one.is_answered()
-    assert one.wait().outputs["output"].tolist() == [[1], [2], [3], [4], [5]]
-
-
-def test_each_output_is_joined_by_itself():
-    """A model's several outputs are joined each under its own name."""
-    one = job(1, 2)
-    for value in (1, 2):
-        _add(one, value - 1, {"a": np.array([value]), "b": np.array([-value])}, 1, 0.0)
     outputs = one.wait().outputs
-    assert {name: array.tolist() for name, array in outputs.items()} == {
-        "a": [1, 2],
-        "b": [-1, -2],
-    }
+    assert outputs["a"].tolist() == [1, 2, 3, 4, 5]
+    assert outputs["b"].tolist() == [-1, -2, -3, -4, -5]
 
 
-def test_the_first_answer_stands():
-    """After an error neither outputs nor another error change the answer."""
-    one = job(7)
-    one.fail(ModelFailed("first"))
-    _add(one, 0, _outputs(7), 1, 0.0)
-    one.fail(Stopping("second"))
+def test_first_answer_stands():
+    """Neither outputs nor another error replace the first answer."""
+    failed, succeeded = job(7), job(8)
+    failed.fail(ModelFailed("first"))
+    _add(failed, 0, _outputs(7), 1, 0.0)
+    _add(succeeded, 0, _outputs(8), 1, 0.0)
+    for one in (failed, succeeded):
+        one.fail(Stopping("second"))
     with pytest.raises(ModelFailed, match="first"):
-        one.wait()
+        failed.wait()
+    assert answered(succeeded) == [8]
 
 
-def test_a_result_is_not_overtaken_by_an_error():
-    """After the result a later error is ignored."""
-    one = job(7)
-    _add(one, 0, _outputs(7), 1, 0.0)
-    one.fail(Stopping("too late"))
-    assert one.wait().outputs["output"].tolist() == [[7]]
-
-
-def test_threads_that_race_give_one_answer():
-    """Of eight threads that answer at the same time exactly one is heard."""
+def test_threads_that_race_set_one_answer():
+    """Of eight threads that answer at the same time exactly one succeeds."""
     # A second answer would release the waiter's lock again, and end its thread with
     # an error that fails the test.
     for _ in range(50):
@@ -148,11 +133,11 @@ def test_threads_that_race_give_one_answer():
         for thread in threads:
             thread.join()
         with contextlib.suppress(ModelFailed):
-            assert one.wait().outputs["output"].tolist() == [[7]]
+            assert answered(one) == [7]
 
 
 def test_times_span_from_arrival_to_the_first_and_the_last_row():
-    """Queue time ends with the first piece's start, infer time with the last's end."""
+    """Queue time ends with the first slice's start, infer time with the last's end."""
     one = job(1, 2, 3)
     arrived_at = one.enqueued_at
     one.start(arrived_at + 0.5)
@@ -165,8 +150,8 @@ def test_times_span_from_arrival_to_the_first_and_the_last_row():
     assert answer.batch_rows == 2
 
 
-def test_a_job_that_never_ran_is_still_in_the_queue():
-    """The queue time of a job that has not run goes on growing."""
+def test_queue_time_grows_until_the_job_runs():
+    """The queue time of a job that has not run counts until now."""
     one = job(7)
     first = one.queue_s()
     one.enqueued_at -= 5.0
@@ -174,7 +159,7 @@ def test_a_job_that_never_ran_is_still_in_the_queue():
 
 
 @pytest.mark.parametrize(
-    ("first", "second", "alike"),
+    ("first", "second", "equal"),
     [
         pytest.param(job(1), job(2, 3), True, id="rows"),
         pytest.param(job(1), job(1, width=2), False, id="shape"),
@@ -184,20 +169,19 @@ def test_a_job_that_never_ran_is_still_in_the_queue():
         ),
     ],
 )
-def test_the_key_tells_what_may_share_a_batch(first, second, alike):
+def test_key_is_equal_for_rows_that_may_share_a_batch(first, second, equal):
     """Keys are equal when names, dtypes and row shapes are, whatever the rows."""
-    assert (first.key == second.key) == alike
+    assert (first.key == second.key) == equal
 
 
-def test_all_threads_of_a_batch_are_told():
-    """Nobody has an answer before all are told, and then each has its own."""
+def test_all_threads_of_a_batch_are_notified():
+    """No thread returns before notify, and then each has its own answer."""
     jobs = [job(value) for value in range(5)]
     answers = queue.SimpleQueue()
-
-    def wait(one):
-        answers.put(one.wait().outputs["output"].item())
-
-    threads = [threading.Thread(target=wait, args=(one,)) for one in jobs]
+    threads = [
+        threading.Thread(target=lambda one=one: answers.put(*answered(one)))
+        for one in jobs
+    ]
     for thread in threads:
         thread.start()
     for value, one in enumerate(jobs):
@@ -209,46 +193,8 @@ def test_all_threads_of_a_batch_are_told():
         thread.join()
 
 
-def test_who_gave_up_has_no_answer_to_pass_on():
-    """A job whose thread no longer waits does not become answered, so none is told."""
-    late = job(7, deadline=time.monotonic() - 1)
-    with pytest.raises(Late):
-        late.wait()
-    assert late.is_answered()
-    assert not late.add(0, _outputs(7), 1, 0.0)
-
-
-def test_who_is_late_gets_an_answer_that_is_about_to_be_told():
-    """Past its deadline a job whose answer is there waits to be told."""
-    late = job(1, deadline=time.monotonic() - 1)
-    assert late.add(0, _outputs(7), 2, 0.0)
-    answers = queue.SimpleQueue()
-    thread = threading.Thread(target=lambda: answers.put(late.wait()))
-    thread.start()
-    notify([late])
-    assert answers.get(timeout=10).batch_rows == 2
-    thread.join()
-
-
-def test_a_loop_is_woken_once_for_a_batch():
-    """Of jobs that share a loop one call tells all, in their order, as answered."""
-    woken = []
-    jobs = [job(value) for value in range(5)]
-
-    def wake(told):
-        woken.append([each.is_done() for each in told])
-
-    for value, one in enumerate(jobs):
-        one.wake = wake
-        assert one.add(0, _outputs(value), 5, 0.0)
-    assert not any(one.is_done() for one in jobs)
-    notify(jobs)
-    assert woken == [[True] * 5]
-    assert [one.wait().outputs["output"].item() for one in jobs] == [0, 1, 2, 3, 4]
-
-
-def test_a_failed_job_wakes_its_loop_once():
-    """An error is told as an answer is, and what comes after it is not."""
+def test_event_loop_is_woken_once_for_a_failed_job():
+    """An error wakes the event loop, and what comes after it does not."""
     woken = []
     one = job(7)
     one.wake = woken.append
@@ -259,16 +205,21 @@ def test_a_failed_job_wakes_its_loop_once():
         one.wait()
 
 
-def test_threads_and_loops_may_share_a_batch():
-    """Each loop is woken once for its own jobs, and no thread waits for another."""
-    woken = {"a": [], "b": []}
-    wakes = {"a": woken["a"].append, "b": woken["b"].append, "": None}
-    jobs = {place: job(place) for place in range(6)}
-    for place, one in jobs.items():
-        one.wake = wakes["aab b"[place : place + 1].strip()]
-        assert one.add(0, _outputs(place), 6, 0.0)
-    notify(list(jobs.values()))
-    assert woken == {"a": [[jobs[0], jobs[1]]], "b": [[jobs[2], jobs[4]]]}
-    assert all(one.is_done() for one in jobs.values())
-    for place in (3, 5):
-        assert jobs[place].wait().outputs["output"].item() == place
+def test_event_loops_are_woken_once_per_batch():
+    """Each loop is woken once for all of its jobs, which are done, in their order."""
+    woken = []
+
+    def first(done):
+        woken.append((first, done, [each.is_done() for each in done]))
+
+    def second(done):
+        woken.append((second, done, [each.is_done() for each in done]))
+
+    jobs = [job(place) for place in range(6)]
+    for place, wake in enumerate((first, first, second, None, second, None)):
+        jobs[place].wake = wake
+        assert jobs[place].add(0, _outputs(place), 6, 0.0)
+    assert not any(one.is_done() for one in jobs)
+    notify(jobs)
+    assert woken == [(first, jobs[:2], [True] * 2), (second, jobs[2:5:2], [True] * 2)]
+    assert [answered(one) for one in jobs] == [[n] for n in range(6)]

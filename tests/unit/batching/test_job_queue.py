@@ -1,4 +1,4 @@
-"""The bounded queue: who gets in, who shares a batch, and when it starts."""
+"""JobQueue: its bound, which rows share a batch, and when a batch starts."""
 
 import queue
 import subprocess
@@ -75,17 +75,13 @@ def _put(jobs, *values, at=1000.0, deadline=2000.0, **rest):
     return one
 
 
-def _rows(pieces):
-    """The values of the rows in a batch."""
+def _take(jobs):
+    """Take a batch of at most four rows and return their values."""
     return [
         value
-        for one, start, stop in pieces
+        for one, start, stop in jobs.take(FOUR)
         for value in one.inputs["input"][start:stop, 0].tolist()
     ]
-
-
-def _take(jobs, max_batch_size=4):
-    return _rows(jobs.take(lambda key: max_batch_size))
 
 
 def test_job_queue_is_a_standard_library_queue(jobs):
@@ -118,17 +114,8 @@ def test_get_raises_and_leaves_the_job(jobs):
     assert _take(jobs) == [1]
 
 
-def test_a_full_queue_refuses_at_once(jobs, fake):
-    """A queue whose rows are all taken refuses one more row without waiting."""
-    for n in range(16):
-        _put(jobs, n)
-    with pytest.raises(queue.Full):
-        _put(jobs, 16)
-    assert fake.waits == []
-
-
-def test_the_bound_counts_rows(jobs):
-    """Two jobs fill the queue when their rows do, and a refused job leaves none."""
+def test_queue_bound_counts_rows(jobs, fake):
+    """A job whose rows exceed the free capacity is refused at once, and adds none."""
     _put(jobs, *range(10))
     _put(jobs, *range(5))
     with pytest.raises(queue.Full):
@@ -136,9 +123,10 @@ def test_the_bound_counts_rows(jobs):
     assert jobs.qsize() == 15
     _put(jobs, 1)
     assert jobs.qsize() == 16
+    assert fake.waits == []
 
 
-def test_rows_that_are_taken_make_room(jobs):
+def test_taken_rows_free_capacity(jobs):
     """Rows that went into a batch no longer count, even if their job has more."""
     _put(jobs, *range(16))
     assert _take(jobs) == [0, 1, 2, 3]
@@ -147,17 +135,10 @@ def test_rows_that_are_taken_make_room(jobs):
     assert jobs.qsize() == 16
 
 
-def test_jobs_leave_in_order_of_arrival(jobs):
-    """Jobs of one key are taken in the order in which they came."""
-    for n in range(6):
-        _put(jobs, n)
-    assert _take(jobs) == [0, 1, 2, 3]
-    assert _take(jobs) == [4, 5]
-
-
-def test_a_job_is_split_to_fill_a_batch(jobs):
-    """A job that does not fit whole fills what is left and goes on in the next."""
-    _put(jobs, 1, 2, 3)
+def test_jobs_are_taken_in_order_of_arrival_and_split_to_fill_a_batch(jobs):
+    """A job that does not fit whole fills the batch and continues in the next."""
+    _put(jobs, 1)
+    _put(jobs, 2, 3)
     _put(jobs, 4, 5, 6, 7, 8, 9)
     _put(jobs, 10)
     assert _take(jobs) == [1, 2, 3, 4]
@@ -173,7 +154,7 @@ def test_a_job_is_split_to_fill_a_batch(jobs):
         pytest.param({"dtype": np.float64}, id="dtype"),
     ],
 )
-def test_different_rows_never_share_a_batch(jobs, other):
+def test_rows_of_another_shape_or_dtype_never_share_a_batch(jobs, other):
     """Rows of another shape or dtype get a batch of their own."""
     _put(jobs, 1)
     _put(jobs, 2, at=1001.0, **other)
@@ -182,8 +163,8 @@ def test_different_rows_never_share_a_batch(jobs, other):
     assert _take(jobs) == [2]
 
 
-def test_a_row_of_another_shape_blocks_nobody(holding, fake):
-    """A lone row that holds does not keep a full line of another shape waiting."""
+def test_held_row_does_not_block_a_full_batch_of_another_shape(holding, fake):
+    """A full batch starts while a single row of another shape is held."""
     _put(holding, 1, at=999.75)
     for n in range(4):
         _put(holding, 10 + n, width=2)
@@ -193,8 +174,8 @@ def test_a_row_of_another_shape_blocks_nobody(holding, fake):
     assert fake.waits == [0.25]
 
 
-def test_lines_are_served_in_turn(jobs):
-    """Among lines that may start now the one served longest ago is taken."""
+def test_shapes_are_served_round_robin(jobs):
+    """Among shapes that may start now the one served longest ago is taken."""
     for n in range(6):
         _put(jobs, n)
     _put(jobs, 10, width=2)
@@ -203,36 +184,28 @@ def test_lines_are_served_in_turn(jobs):
     assert [_take(jobs) for _ in range(3)] == [[10], [4, 5], [20]]
 
 
-def test_being_overdue_counts_no_more_than_being_full(holding):
-    """A full line goes before an overdue one whose oldest job is younger."""
+def test_overdue_batch_has_no_priority_over_a_full_one(holding):
+    """Full and overdue batches start in the order in which their shapes were served."""
     for n in range(4):
         _put(holding, n, at=998.0)
     _put(holding, 9, at=999.0, width=2)
-    assert _take(holding) == [0, 1, 2, 3]
-    assert _take(holding) == [9]
+    for n in range(4):
+        _put(holding, 10 + n, at=1000.0, width=3)
+    assert [_take(holding) for _ in range(3)] == [[0, 1, 2, 3], [9], [10, 11, 12, 13]]
 
 
-def test_a_line_that_is_always_full_starves_nobody(holding, fake):
-    """A single old row goes before the younger rows of a line that stays full."""
-    _put(holding, 1, at=999.0)
-    for n in range(8):
-        _put(holding, 10 + n, at=1000.0, width=2)
-    assert _take(holding) == [1]
-    assert _take(holding) == [10, 11, 12, 13]
+def test_release_rule_sees_arrivals_and_finished_batches(fake):
+    """The rule gets each job's rows when they arrive, and each batch's end once."""
+    calls = []
 
-
-def test_the_rule_hears_of_arrivals_and_of_finished_batches(fake):
-    """The rule is told of each job's rows when they come, and of each batch's end."""
-    heard = []
-
-    class Listens(FixedTimeout):
+    class Records(FixedTimeout):
         def arrived(self, rows, now):
-            heard.append(("arrived", rows, now))
+            calls.append(("arrived", rows, now))
 
         def finished(self, rows, now):
-            heard.append(("finished", rows, now))
+            calls.append(("finished", rows, now))
 
-    jobs = JobQueue(16, Listens(0), clock=fake.clock, wait=fake.wait)
+    jobs = JobQueue(16, Records(0), clock=fake.clock, wait=fake.wait)
     _put(jobs, 1, 2)
     _put(jobs, 3)
     _take(jobs)
@@ -241,43 +214,42 @@ def test_the_rule_hears_of_arrivals_and_of_finished_batches(fake):
     jobs.finished()
     _put(jobs, 5)
     _take(jobs)
-    assert heard == [
+    assert calls == [
         *(("arrived", 2, 1000.0), ("arrived", 1, 1000.0)),
         *(("finished", 3, 1000.0), ("arrived", 1, 1000.5)),
         *(("finished", 1, 1000.5), ("arrived", 1, 1000.5)),
     ]
 
 
-def test_an_empty_queue_blocks_until_a_job_comes(jobs, fake):
-    """A taker blocks without a timeout while nothing waits."""
+def test_take_blocks_on_an_empty_queue(jobs, fake):
+    """The batching thread blocks without a timeout until a job arrives."""
     fake.at(1007.0, lambda: _put(jobs, 1, at=1007.0))
     assert _take(jobs) == [1]
     assert fake.waits == [None]
 
 
-def test_a_batch_follows_where_nothing_was_waited_for(holding, fake):
-    """A batch follows the last one unless the taker waited for rows, or held some."""
-    follows = []
+def test_batch_taken_without_waiting_is_back_to_back(holding, fake):
+    """A batch is back to back unless `take` waited for rows or held some."""
+    back_to_back = []
 
     def take():
         holding.take(FOUR)
-        follows.append(holding.back_to_back)
+        back_to_back.append(holding.back_to_back)
 
     _put(holding, *range(12))
     for _ in range(3):
         take()
     fake.at(1001.0, lambda: _put(holding, *range(4), at=1001.0))
     take()
-    _put(holding, 1, at=1001.0)
-    take()
-    _put(holding, 1, at=1001.0)
-    take()
-    assert follows == [False, True, True, False, False, True]
+    for _ in range(2):
+        _put(holding, 1, at=1001.0)
+        take()
+    assert back_to_back == [False, True, True, False, False, True]
 
 
-def test_nothing_follows_a_batch_of_dead_jobs(jobs, fake):
-    """Where all that waited were dead, the next batch follows the one before them."""
-    follows = []
+def test_batch_after_an_empty_batch_is_back_to_back_with_the_one_before(jobs, fake):
+    """A batch of dead jobs did not run; waiting for its jobs counts all the same."""
+    back_to_back = []
     for wait in (False, True):
         _put(jobs, 1)
         jobs.take(FOUR)
@@ -288,34 +260,27 @@ def test_nothing_follows_a_batch_of_dead_jobs(jobs, fake):
         assert jobs.take(FOUR) == []
         _put(jobs, 3)
         jobs.take(FOUR)
-        follows.append(jobs.back_to_back)
-    assert follows == [True, False]
+        back_to_back.append(jobs.back_to_back)
+    assert back_to_back == [True, False]
 
 
-def test_adaptive_takes_what_is_there(jobs, fake):
-    """Under the adaptive rule a taker waits for nobody."""
-    _put(jobs, 1)
-    assert _take(jobs) == [1]
-    assert fake.waits == []
-
-
-def test_the_age_counts_from_enqueueing(holding, fake):
-    """A row that was old before the taker came waits only for the rest."""
-    _put(holding, 1, at=999.625)
+@pytest.mark.parametrize(
+    ("at", "waits"),
+    [
+        pytest.param(1000.0, [0.5], id="just arrived"),
+        pytest.param(999.625, [0.125], id="some of the timeout is over"),
+        pytest.param(990.0, [], id="older than the timeout"),
+    ],
+)
+def test_batch_timeout_counts_from_enqueueing(holding, fake, at, waits):
+    """A row is held for the rest of the timeout, however it spent the time before."""
+    _put(holding, 1, at=at)
     assert _take(holding) == [1]
-    assert fake.waits == [0.125]
-    assert fake.now == 1000.125
+    assert fake.waits == waits
 
 
-def test_a_row_older_than_the_timeout_is_taken_at_once(holding, fake):
-    """A row that waited its time behind a running batch does not wait again."""
-    _put(holding, 1, at=990.0)
-    assert _take(holding) == [1]
-    assert fake.waits == []
-
-
-def test_newcomers_join_and_do_not_prolong_the_hold(holding, fake):
-    """Rows that come while a batch holds join it, and it still starts on time."""
+def test_rows_that_arrive_during_a_hold_do_not_prolong_it(holding, fake):
+    """Rows that arrive while a batch is held join it, and it still starts on time."""
     _put(holding, 1)
     fake.at(1000.25, lambda: _put(holding, 2, at=1000.25))
     fake.at(1000.375, lambda: _put(holding, 3, at=1000.375))
@@ -324,7 +289,7 @@ def test_newcomers_join_and_do_not_prolong_the_hold(holding, fake):
     assert fake.now == 1000.5
 
 
-def test_a_full_batch_ends_the_hold(holding, fake):
+def test_full_batch_ends_the_hold(holding, fake):
     """The row that fills the batch starts it, whatever is left of the timeout."""
     _put(holding, 1)
     fake.at(1000.25, lambda: _put(holding, 2, 3, 4, at=1000.25))
@@ -332,8 +297,8 @@ def test_a_full_batch_ends_the_hold(holding, fake):
     assert fake.now == 1000.25
 
 
-def test_the_rest_of_a_split_job_keeps_its_age(holding, fake):
-    """What is left of a split job holds no longer than the job's own timeout."""
+def test_rest_of_a_split_job_keeps_its_age(holding, fake):
+    """The rest of a split job is held no longer than the job's own timeout."""
     _put(holding, 1, 2, 3, 4, 5)
     assert _take(holding) == [1, 2, 3, 4]
     fake.now = 1000.375
@@ -341,41 +306,32 @@ def test_the_rest_of_a_split_job_keeps_its_age(holding, fake):
     assert fake.waits == [0.125]
 
 
-def test_a_late_job_is_answered_and_not_taken(jobs, fake):
-    """A job whose deadline passed in the queue is failed and its row not run."""
-    late = _put(jobs, 1, deadline=1001.0)
-    _put(jobs, 2)
-    fake.now = 1001.0
-    assert _take(jobs) == [2]
-    assert isinstance(outcome(late), Late)
-
-
-def test_an_abandoned_job_is_answered_and_not_taken(jobs):
-    """A job whose client went away is failed and its row not run."""
-    gone = _put(jobs, 1, is_disconnected=lambda: True)
-    _put(jobs, 2)
-    assert _take(jobs) == [2]
-    assert isinstance(outcome(gone), Abandoned)
-
-
-def test_the_dead_free_their_room(jobs):
-    """Dropped rows no longer count, and live ones behind them fill the batch."""
-    for n in range(3):
-        _put(jobs, n, is_disconnected=lambda: True)
+@pytest.mark.parametrize(
+    ("fate", "error"),
+    [
+        pytest.param({"deadline": 1001.0}, Late, id="deadline"),
+        pytest.param({"is_disconnected": lambda: True}, Abandoned, id="disconnect"),
+    ],
+)
+def test_job_past_its_deadline_or_disconnected_is_not_taken(jobs, fake, fate, error):
+    """Late and abandoned jobs fail, free their capacity and leave no gap in a batch."""
+    dead = [_put(jobs, n, **fate) for n in range(3)]
     _put(jobs, *range(10, 15))
+    fake.now = 1001.0
     assert _take(jobs) == [10, 11, 12, 13]
+    assert [type(outcome(each)) for each in dead] == [error] * 3
     assert jobs.qsize() == 1
 
 
 def test_only_dead_jobs_make_an_empty_batch(jobs):
-    """A taker gets an empty list where all that waited were dead."""
+    """Take returns an empty list if all queued jobs are dead."""
     _put(jobs, 1, 2, is_disconnected=lambda: True)
     assert jobs.take(FOUR) == []
     assert jobs.qsize() == 0
 
 
-def test_the_rest_of_an_answered_job_is_not_taken(jobs):
-    """A job that failed in its first batch gives no rows to a second one."""
+def test_rest_of_a_failed_job_is_not_taken(jobs):
+    """A job that failed in its first batch has no rows in a second one."""
     one = _put(jobs, 1, 2, 3, 4, 5, 6)
     assert _take(jobs) == [1, 2, 3, 4]
     one.fail(ModelFailed("the first batch failed"))
@@ -384,16 +340,16 @@ def test_the_rest_of_an_answered_job_is_not_taken(jobs):
     assert jobs.qsize() == 0
 
 
-def test_a_closed_queue_refuses(jobs):
-    """A closed queue says that the server stops, even when it is full."""
+def test_closed_queue_refuses_with_stopping(jobs):
+    """A closed queue raises Stopping, even when it is full."""
     _put(jobs, *range(16))
     jobs.close()
     with pytest.raises(Stopping):
         _put(jobs, 1)
 
 
-def test_a_closed_queue_lets_the_rest_out_without_holding(holding, fake):
-    """After close what waits is taken at once, and then there is nothing."""
+def test_closed_queue_drains_without_holding(holding, fake):
+    """After close the queued rows are taken at once, and then take returns None."""
     _put(holding, *range(5))
     _put(holding, 9)
     holding.close()
@@ -404,7 +360,7 @@ def test_a_closed_queue_lets_the_rest_out_without_holding(holding, fake):
 
 
 def test_close_ends_a_hold(holding, fake):
-    """A batch that holds when the queue is closed starts then."""
+    """A batch that is held when the queue is closed starts then."""
     _put(holding, 1)
     fake.at(1000.25, holding.close)
     assert _take(holding) == [1]
@@ -412,23 +368,23 @@ def test_close_ends_a_hold(holding, fake):
 
 
 def test_close_ends_the_wait_for_a_job(jobs, fake):
-    """A taker that waits at an empty queue goes home when it is closed."""
+    """Take returns None if the queue is closed while it waits for a job."""
     fake.at(1001.0, jobs.close)
     assert jobs.take(FOUR) is None
 
 
-def test_clear_gives_back_what_waits(jobs):
-    """Clear empties the queue and gives each unanswered job back once."""
+def test_clear_returns_each_unanswered_job_once(jobs):
+    """Clear empties the queue and returns queued, split and running jobs."""
     split, other = _put(jobs, 1, 2, 3, 4, 5, 6), _put(jobs, 7, width=2)
-    answered = _put(jobs, 8)
-    answered.fail(ModelFailed("already"))
+    failed = _put(jobs, 8)
+    failed.fail(ModelFailed("already"))
     _take(jobs)
     assert set(jobs.clear()) == {split, other}
     assert jobs.qsize() == 0
 
 
-def test_clear_gives_back_the_batch_that_runs(jobs):
-    """From the moment a batch is taken until the next take, clear knows its jobs."""
+def test_clear_returns_the_running_batch_until_the_next_take(jobs):
+    """From the moment a batch is taken until the next take, clear returns its jobs."""
     one = _put(jobs, 1)
     _take(jobs)
     assert jobs.clear() == [one]

@@ -1,4 +1,4 @@
-"""API keys: every route but health wants one, once any is set."""
+"""API keys: if any is set, every route except health requires one."""
 
 import hmac
 from collections.abc import Callable
@@ -8,7 +8,7 @@ from flask import Flask, request
 from app.api.environ import Environ, authorization
 from app.errors import Unauthorized
 
-# By their endpoints, not their paths: some hold the name of a model.
+# Endpoints that need no key. Not paths, as some contain the name of a model.
 _OPEN = (
     *("operations.healthz", "operations.readyz"),
     *("v2_health.live", "v2_health.ready", "v2_health.model_ready"),
@@ -16,13 +16,13 @@ _OPEN = (
 
 
 def key_check(keys: tuple[str, ...]) -> Callable[[Environ], None]:
-    """What raises Unauthorized unless `Authorization: Bearer KEY` has one of these."""
+    """Return a check that raises Unauthorized without `Authorization: Bearer KEY`."""
     known = [key.encode() for key in keys]
 
     def check(environ: Environ) -> None:
         scheme, key = authorization(environ)
         given = key.encode()
-        # A list and not a generator: every key is compared, found or not.
+        # A list, not a generator: in constant time, every key is compared.
         found = [hmac.compare_digest(given, each) for each in known]
         if scheme != "bearer" or not any(found):
             raise Unauthorized("this server wants Authorization: Bearer KEY")
@@ -31,7 +31,7 @@ def key_check(keys: tuple[str, ...]) -> Callable[[Environ], None]:
 
 
 def install_key_check(app: Flask, check: Callable[[Environ], None]) -> None:
-    """Check keys before anything else of a request is looked at."""
+    """Check keys before anything else of a request that Flask answers."""
 
     def check_unless_open() -> None:
         if request.endpoint not in _OPEN:

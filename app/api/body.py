@@ -1,4 +1,4 @@
-"""A request's whole body."""
+"""Read and decompress a request's whole body."""
 
 from typing import Protocol
 
@@ -6,7 +6,7 @@ from app.api.environ import Environ
 from app.codec import compression
 from app.errors import BadInput, BasketError, TooLarge, TooSlow
 
-# What one read asks for, once the first has not given all.
+# The size of each read after a first one that was short.
 _READ_BYTES = 1 << 20
 
 
@@ -15,12 +15,12 @@ class _Stream(Protocol):
 
 
 def read_body(environ: Environ, limit_bytes: int) -> bytes:
-    """Read it from `wsgi.input`, as it was sent.
+    """Return the body from `wsgi.input`, as it was sent.
 
     Raises:
         TooLarge: more than the limit.
-        BadInput: cut off, or not as HTTP has it.
-        TooSlow: it has not come in time.
+        BadInput: truncated, or malformed chunks.
+        TooSlow: it did not arrive within the body timeout.
     """
     try:
         return _received(environ, limit_bytes)
@@ -28,34 +28,34 @@ def read_body(environ: Environ, limit_bytes: int) -> bytes:
         raise too_slow() from None
     except BasketError:
         raise
-    except Exception as error:  # each server has its own for a malformed body
+    except Exception as error:  # each server raises its own for a malformed body
         raise unreadable(getattr(error, "strerror", None) or str(error)) from None
 
 
 def unpack(environ: Environ, body: bytes, limit_bytes: int) -> bytes:
-    """Unpack a body that came compressed.
+    """Return the body without its Content-Encoding.
 
     Raises:
         TooLarge: more than the limit.
-        UnknownEncoding: the Content-Encoding is none of those known here.
-        BadInput: not what its Content-Encoding says.
+        UnknownEncoding: the Content-Encoding is not supported.
+        BadInput: malformed or truncated.
     """
     encoding = environ.get("HTTP_CONTENT_ENCODING")
     return compression.decompress(body, encoding, limit_bytes) if encoding else body
 
 
 def too_large(limit_bytes: int) -> TooLarge:
-    """What is said of a body beyond the limit."""
+    """Return the error for a body beyond the limit."""
     return TooLarge(f"the body is larger than {limit_bytes} bytes")
 
 
 def too_slow() -> TooSlow:
-    """What is said of a body that stands still."""
+    """Return the error for a body that did not arrive in time."""
     return TooSlow("the body has not come in time")
 
 
 def unreadable(reason: str) -> BadInput:
-    """What is said of a body that ends too early, or is broken on its way."""
+    """Return the error for a truncated or malformed body."""
     return BadInput(f"the body can't be read: {reason[:200]}")
 
 
@@ -79,7 +79,7 @@ def _received(environ: Environ, limit_bytes: int) -> bytes:
 
 
 def _read(stream: _Stream, size: int) -> bytes:
-    """So many bytes, or what there is before the end."""
+    """Return `size` bytes, or fewer if the body ends before."""
     part = stream.read(size)
     if len(part) in (0, size):
         return part

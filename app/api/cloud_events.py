@@ -1,7 +1,7 @@
-"""CloudEvents around a prediction, as KServe takes and gives them.
+"""CloudEvents as requests and responses, as in KServe's V1.
 
-CloudEvents 1.0's HTTP binding: in binary mode the event's attributes are headers and
-the body is its data; in structured mode the body is the whole event.
+By the HTTP binding of CloudEvents 1.0, in binary mode the event's attributes are
+headers and the body is its data; in structured mode the body is the whole event.
 """
 
 import binascii
@@ -18,10 +18,10 @@ _REQUIRED = ("specversion", "id", "source", "type")
 
 
 def unwrap(exchange: Exchange, body: bytes) -> bytes:
-    """The data of a request's event; the body where there is no event.
+    """Return the data of a structured event; any other body as it is.
 
     Raises:
-        BadInput: an event without data, or without what every event has.
+        BadInput: an event without data, or without a required attribute.
     """
     if exchange.mimetype != STRUCTURED:
         return body
@@ -46,7 +46,7 @@ def unwrap(exchange: Exchange, body: bytes) -> bytes:
 
 
 def wrap(exchange: Exchange, body: bytes, model_name: str) -> HttpResponse:
-    """A JSON body as an event of the same mode as the request, if that is one."""
+    """Return a JSON body as an event if the request is one, in the same mode."""
     if exchange.mimetype == STRUCTURED:
         event = _attributes(model_name) | {"datacontenttype": JSON}
         start = json_text.dumps(event).removesuffix(b"}")

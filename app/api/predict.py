@@ -1,4 +1,4 @@
-"""POST /predict, for the default model: rows as JSON or .npy, or pictures."""
+"""POST /predict, for the default model: rows as JSON or .npy, or images."""
 
 import re
 from dataclasses import dataclass
@@ -21,7 +21,7 @@ from app.settings.image_config import ImageConfig
 
 @dataclass(frozen=True)
 class _Pictures:
-    """A request's pictures as rows; `top`: so many classes are wanted for each."""
+    """A request's images as rows; `top` is the number of classes for each, or None."""
 
     inputs: Tensors
     single: bool
@@ -34,13 +34,13 @@ _PATHS = ("/predict", "/stream_predict")
 
 
 def declare(app: Flask) -> None:
-    """Tell Flask of the route, and of the name it has in an older service."""
+    """Declare the route, and its name in an older service, to Flask."""
     for path in _PATHS:
         app.add_url_rule(path, path, methods=["POST"])
 
 
 def finder(inference: Inference) -> Find:
-    """What answers the route."""
+    """Return a function that finds the handler of a request that predicts."""
 
     async def answer(exchange: Exchange) -> HttpResponse:
         target = Target(client=traffic_split_key(exchange.environ))
@@ -72,7 +72,7 @@ def _decode(
 
 
 def _top(text: str | None, config: ImageConfig) -> int | None:
-    """How many classes the request asks for."""
+    """Return the number of classes in the query, None if it has none."""
     if text is None:
         return None
     most = len(config.classes)
@@ -105,7 +105,7 @@ def _encode(
 
 
 def _wants_npy(accept: str) -> bool:
-    """Say whether .npy is named, and not refused by q=0; whatever else is."""
+    """Return whether Accept names .npy without q=0; other types are ignored."""
     if "npy" not in accept.lower():
         return False
     wanted = [kind for kind, quality in parse_accept_header(accept) if quality]

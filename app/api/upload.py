@@ -1,7 +1,7 @@
-"""The pictures that a request carries: as files of a form, or as its whole body.
+"""The images of a request: files of a multipart form, or the whole body.
 
-Forms are taken apart here. Werkzeug's parser looks for line breaks of all kinds and so
-takes ten times as long on a picture's bytes, all of it under Python's lock.
+Forms are parsed here. Werkzeug's multipart parser looks for line breaks of all kinds
+and so takes ten times as long for an image's bytes, all of it under Python's lock.
 """
 
 from collections.abc import Iterator
@@ -14,25 +14,25 @@ from app.errors import BadInput, TooLarge
 
 FIELD = "file"
 _FORM = "multipart/form-data"
-# A part's. Browsers send some hundred, and thousands take milliseconds to read.
+# Of one part. Browsers send some hundred bytes; thousands take milliseconds to parse.
 _MOST_HEADER_BYTES = 8 << 10
-# Parts of a form beside its pictures.
+# Parts of a form beside its images.
 _OTHER_PARTS = 16
 _NAMES_SHOWN = 8
 _BREAK = b"\r\n"
 
 
 def is_of_pictures(mimetype: str) -> bool:
-    """Say whether a body of this type is a picture, or a form that may hold some."""
+    """Return whether a body of this type is an image, or a form that may have some."""
     return mimetype == _FORM or mimetype.startswith("image/")
 
 
 def pictures(exchange: Exchange, body: bytes) -> list[bytes]:
-    """The pictures of a request whose type is of pictures.
+    """Return the image files of a request for which `is_of_pictures` is true.
 
     Raises:
-        BadInput: not a form, or one without the field `file`.
-        TooLarge: more parts than the pictures that a request may have, and some.
+        BadInput: a malformed form, or one without a file in the field `file`.
+        TooLarge: too many parts.
     """
     if exchange.mimetype != _FORM:
         return [body]
@@ -53,11 +53,15 @@ def pictures(exchange: Exchange, body: bytes) -> list[bytes]:
 
 
 def _parts(body: bytes, boundary: bytes) -> Iterator[tuple[str, bool, bytes]]:
-    """Each part's name, whether it is a file, and its content (RFC 7578)."""
-    edge = b"--" + boundary
-    at = 0 if body.startswith(edge) else _find(body, _BREAK + edge, 0) + len(_BREAK)
-    # With two hyphens behind it, it is the last; a line break may follow or not.
-    while not body.startswith(b"--", at + len(edge)):
+    """Yield each part's name, whether it is a file, and its content (RFC 7578)."""
+    delimiter = b"--" + boundary
+    at = (
+        0
+        if body.startswith(delimiter)
+        else _find(body, _BREAK + delimiter, 0) + len(_BREAK)
+    )
+    # Two hyphens behind the delimiter end the form; a line break may follow.
+    while not body.startswith(b"--", at + len(delimiter)):
         begin = _find(body, _BREAK, at)
         blank = _find(body, _BREAK + _BREAK, begin)
         if blank - begin > _MOST_HEADER_BYTES:
@@ -65,8 +69,8 @@ def _parts(body: bytes, boundary: bytes) -> Iterator[tuple[str, bool, bytes]]:
                 f"a part of the form has a header of more than {_MOST_HEADER_BYTES} "
                 "bytes"
             )
-        # From the blank line on: a part may be empty.
-        end = _find(body, _BREAK + edge, blank + len(_BREAK))
+        # From the blank line on, as a part may be empty.
+        end = _find(body, _BREAK + delimiter, blank + len(_BREAK))
         yield *_disposition(body[begin:blank]), body[blank + 2 * len(_BREAK) : end]
         at = end + len(_BREAK)
 
@@ -81,7 +85,7 @@ def _find(body: bytes, wanted: bytes, begin: int) -> int:
 
 
 def _disposition(headers: bytes) -> tuple[str, bool]:
-    """The name that a part's headers give, and whether they give a filename."""
+    """Return the name in a part's headers, and whether they have a filename."""
     for line in headers.decode(errors="replace").split("\r\n"):
         key, _, value = line.partition(":")
         if key.strip().lower() == "content-disposition":

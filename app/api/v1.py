@@ -1,21 +1,22 @@
-"""TensorFlow Serving's REST API, and what KServe's V1 adds to it.
+"""TensorFlow Serving's REST API, and the additions of KServe's V1.
 
-The two patterns are TensorFlow Serving's, and see the path as it was sent: a name is
-decoded after the match, so it may hold / and :, and is then only looked up in the
-catalog. What no pattern knows is a 400, not a 404 or 405.
+The two patterns are TensorFlow Serving's. They match the path as it was sent: a name is
+decoded after the match, so that it may contain / and :, and is only looked up in the
+catalog. A path or method that matches neither is a 400, not a 404 or 405.
 """
 
 import re
 from collections.abc import Iterator
 from contextlib import contextmanager
 from functools import partial
+from typing import NoReturn
 from urllib.parse import quote, unquote_to_bytes
 
 from flask import Blueprint, Response, request
 from flask.blueprints import BlueprintSetupState
 from werkzeug.routing import BaseConverter
 
-from app.api import cloud_events, v1_answers
+from app.api import cloud_events, v1_metadata
 from app.api.application import Find, Handler
 from app.api.environ import Environ, traffic_split_key
 from app.api.exchange import Exchange, HttpResponse
@@ -28,27 +29,27 @@ from app.repository.catalog import Catalog
 from app.repository.routing import Target
 from app.repository.served import ServedModel
 
-_STARTS = ("/v1/", "/V1/")
+_PREFIXES = ("/v1/", "/V1/")
 _METHODS = ("GET", "HEAD", "POST", "PUT", "PATCH", "DELETE", "OPTIONS", "TRACE")
-_WHICH = r"(?:/versions/(?P<version>[0-9]+)|/labels/(?P<label>[^/:]+))?"
-_ASK = re.compile(
-    rf"/v1/models/(?P<name>[^/:]+){_WHICH}:(?P<verb>predict|classify|regress|explain)",
+_VERSION = r"(?:/versions/(?P<version>[0-9]+)|/labels/(?P<label>[^/:]+))?"
+_VERB_PATH = re.compile(
+    rf"/v1/models/(?P<name>[^/:]+){_VERSION}:(?P<verb>predict|classify|regress|explain)",
     re.IGNORECASE,
 )
-_LOOK = re.compile(
-    rf"/v1/models(?:/(?P<name>[^/:]+))?{_WHICH}(?P<metadata>/metadata)?",
+_MODEL_PATH = re.compile(
+    rf"/v1/models(?:/(?P<name>[^/:]+))?{_VERSION}(?P<metadata>/metadata)?",
     re.IGNORECASE,
 )
-_LARGEST_VERSION = (1 << 63) - 1
+_MAX_VERSION = (1 << 63) - 1
 
 
 def finder(inference: Inference) -> Find:
-    """What answers the route that predicts."""
+    """Return a function that finds the handler of a request that predicts."""
 
     def find(environ: Environ) -> Handler | None:
-        if not environ["PATH_INFO"].startswith(_STARTS):
+        if not environ["PATH_INFO"].startswith(_PREFIXES):
             return None
-        found = _ASK.fullmatch(_raw_path(environ))
+        found = _VERB_PATH.fullmatch(_raw_path(environ))
         if found is None or found["verb"].lower() != "predict":
             return None
         return partial(_predict, inference, found)
@@ -57,26 +58,26 @@ def finder(inference: Inference) -> Find:
 
 
 def v1_blueprint(catalog: Catalog) -> Blueprint:
-    """Everything under /v1/ that does not predict."""
+    """Return all routes under /v1/ except :predict."""
     blueprint = Blueprint("v1", __name__)
-    blueprint.record_once(_know_anything)
+    blueprint.record_once(_register_converter)
 
     def answer(rest: str) -> Response:
         del rest
         path, environ = _raw_path(request.environ), request.environ
-        if request.method == "POST" and (found := _ASK.fullmatch(path)):
-            return _ask(catalog, _target(found, environ), found["verb"].lower())
-        if request.method == "GET" and (found := _LOOK.fullmatch(path)):
+        if request.method == "POST" and (found := _VERB_PATH.fullmatch(path)):
+            _refuse_verb(catalog, _target(found, environ), found["verb"].lower())
+        if request.method == "GET" and (found := _MODEL_PATH.fullmatch(path)):
             at_metadata = found["metadata"] is not None
-            return _look(catalog, _target(found, environ), at_metadata)
+            return _describe(catalog, _target(found, environ), at_metadata)
         origin = request.headers.get("Origin", "")
         if request.method == "OPTIONS" and origin.startswith(("http://", "https://")):
             return json_response({})
         raise BadInput(f"Malformed request: {request.method} {path[:200]}")
 
-    for start in _STARTS:
+    for prefix in _PREFIXES:
         blueprint.add_url_rule(
-            f"{start}<anything:rest>",
+            f"{prefix}<anything:rest>",
             view_func=answer,
             methods=_METHODS,
             provide_automatic_options=False,
@@ -85,23 +86,23 @@ def v1_blueprint(catalog: Catalog) -> Blueprint:
 
 
 class _Anything(BaseConverter):
-    """What Flask's own path converter is not: empty, with slashes at any place."""
+    """Matches any text: unlike Flask's path, also none, and slashes at any place."""
 
     part_isolating = False
     regex = r"[\s\S]*"
 
 
-def _know_anything(state: BlueprintSetupState) -> None:
+def _register_converter(state: BlueprintSetupState) -> None:
     state.app.url_map.converters["anything"] = _Anything
 
 
 def _raw_path(environ: Environ) -> str:
-    """The path with its percent signs, as the client sent it."""
+    """Return the path as the client sent it, percent-encoded."""
     sent: str = environ.get("RAW_URI") or environ.get("REQUEST_URI") or ""
     if not sent:
         path = environ.get("SCRIPT_NAME", "") + environ["PATH_INFO"]
         sent = quote(path.encode("latin-1"), safe="/:")
-    # A proxy's request begins with the host, and a mounted application's with where.
+    # An absolute-form request has the host, and a mounted application its prefix.
     path = re.sub("^https?://[^/]*", "", sent, flags=re.IGNORECASE).partition("?")[0]
     return path.removeprefix(environ.get("SCRIPT_NAME", ""))
 
@@ -111,9 +112,9 @@ def _target(found: re.Match[str], environ: Environ) -> Target:
     version = None
     if digits is not None:
         significant = digits.lstrip("0") or "0"
-        # Shortened, as Python takes no more than 4300 digits.
+        # Shortened, as int() takes at most 4300 digits.
         version = int(significant[:20])
-        if version > _LARGEST_VERSION:
+        if version > _MAX_VERSION:
             raise BadInput(f"Failed to convert version: {digits[:40]} to numeric.")
     name, label = _decoded(found["name"]), _decoded(found["label"])
     return Target(name, version, label, traffic_split_key(environ))
@@ -133,8 +134,8 @@ async def _predict(
         return await inference.answer(exchange, target, _decode, _encode)
 
 
-def _ask(catalog: Catalog, target: Target, verb: str) -> Response:
-    """What a model that predicts does not do."""
+def _refuse_verb(catalog: Catalog, target: Target, verb: str) -> NoReturn:
+    """Raise the error for a verb of which no model here is capable."""
     with _servable_not_found(target), catalog.lease(target):
         pass
     if verb == "explain":
@@ -142,24 +143,25 @@ def _ask(catalog: Catalog, target: Target, verb: str) -> Response:
     kind = {"classify": "classification", "regress": "regression"}[verb]
     raise BadInput(
         f"Expected {kind} signature method_name to be tensorflow/serving/{verb}. "
-        f"Was: {v1_answers.METHOD_NAME}"
+        f"Was: {v1_metadata.METHOD_NAME}"
     )
 
 
-def _look(catalog: Catalog, target: Target, at_metadata: bool) -> Response:
+def _describe(catalog: Catalog, target: Target, at_metadata: bool) -> Response:
+    """Return the names of all models, or a model's metadata or status."""
     if target.name is None:
         if target.version is not None or target.label is not None:
             raise BadInput("Missing model name in request.")
         return json_response({"models": catalog.names()})
     if not at_metadata:
-        return v1_answers.status(catalog, target.name, target)
+        return v1_metadata.status(catalog, target.name, target)
     with _servable_not_found(target), catalog.lease(target) as model:
-        return v1_answers.metadata(model)
+        return v1_metadata.metadata(model)
 
 
 @contextmanager
 def _servable_not_found(target: Target) -> Iterator[None]:
-    """Say in TensorFlow Serving's words that there is no such model or version."""
+    """Raise UnknownModel with TensorFlow Serving's text."""
     try:
         yield
     except UnknownModel:

@@ -21,13 +21,11 @@ from app.repository.served import ServedModel
 from app.settings import Settings
 
 _JSON_SIZE = "Inference-Header-Content-Length"
-
-
 _RULES = (
     "/v2/models/<model>/infer",
     "/v2/models/<model>/versions/<int:version>/infer",
 )
-# The same on the path as WSGI has it; int() takes no more digits.
+# The same for the path in the WSGI environment; int() takes at most 4300 digits.
 _PATH = re.compile(
     r"/v2/models/(?P<name>[^/]+)(?:/versions/(?P<version>\d{1,4300}))?/infer"
 )
@@ -36,7 +34,7 @@ _PATH = re.compile(
 def v2_blueprints(
     catalog: Catalog, loader: Repository, settings: Settings, health: Health
 ) -> tuple[Blueprint, ...]:
-    """All routes under /v2 but that which predicts."""
+    """Return all routes under /v2 except infer."""
     return (
         health_blueprint(catalog, health),
         metadata_blueprint(catalog),
@@ -45,13 +43,13 @@ def v2_blueprints(
 
 
 def declare(app: Flask) -> None:
-    """Tell Flask of the routes that predict."""
+    """Declare the routes that predict to Flask, for 405 and OPTIONS."""
     for rule in _RULES:
         app.add_url_rule(rule, rule, methods=["POST"])
 
 
 def finder(inference: Inference) -> Find:
-    """What answers the routes that predict."""
+    """Return a function that finds the handler of a request that predicts."""
 
     def find(environ: Environ) -> Handler | None:
         found = _PATH.fullmatch(path_of(environ))
@@ -66,7 +64,7 @@ async def _answer(
     inference: Inference, name: str, version: str | None, exchange: Exchange
 ) -> HttpResponse:
     number = None if version is None else int(version)
-    # WSGI gives bytes as Latin-1.
+    # WSGI decodes the path's bytes as Latin-1.
     name = name.encode("latin-1").decode(errors="replace")
     target = Target(name, number, client=traffic_split_key(exchange.environ))
     return await inference.answer(exchange, target, _decode, _encode)
@@ -78,7 +76,7 @@ def _decode(exchange: Exchange, body: bytes, model: ServedModel) -> tensors.Requ
 
 
 def _json_size(text: str | None) -> int | None:
-    """How many bytes of the body are JSON, by its header; None: all of them."""
+    """Return the number of bytes of the body that are JSON; None: all of them."""
     if text is None:
         return None
     if not re.fullmatch("[0-9]{1,18}", text):

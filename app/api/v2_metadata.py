@@ -1,7 +1,7 @@
-"""The Open Inference Protocol over HTTP: what there is, and how it does.
+"""The Open Inference Protocol over HTTP: health, metadata and statistics.
 
-Health and metadata are the protocol's own; configuration and statistics are Triton's
-extensions, in what its clients and perf_analyzer read of them.
+Configuration and statistics are Triton's extensions, with the fields that its clients
+and perf_analyzer read.
 """
 
 from collections.abc import Mapping
@@ -31,7 +31,7 @@ _EXTENSIONS = (
 
 
 def health_blueprint(catalog: Catalog, health: Health) -> Blueprint:
-    """Live and ready, for the server and for a model."""
+    """Return the routes of liveness and readiness, of the server and of models."""
     blueprint = Blueprint("v2_health", __name__)
 
     @blueprint.get("/v2/health/live")
@@ -56,7 +56,7 @@ def health_blueprint(catalog: Catalog, health: Health) -> Blueprint:
 
 
 def metadata_blueprint(catalog: Catalog) -> Blueprint:
-    """What clients ask before they send anything; without a version, the newest."""
+    """Return the routes of metadata and configuration (of the newest), and statistics."""
     blueprint = Blueprint("v2_metadata", __name__)
 
     @blueprint.get("/v2", strict_slashes=False)
@@ -103,7 +103,7 @@ def _readiness(about: Mapping[str, str], ready: bool) -> Response:
 
 
 def _served(catalog: Catalog, name: str, version: int | None) -> list[ServedModel]:
-    """The version, or all that are ready, the newest last.
+    """Return the version, or all versions that are ready, the newest last.
 
     Raises:
         UnknownModel: no such model or version.
@@ -139,12 +139,12 @@ def _tensor(spec: TensorSpec) -> dict[str, Any]:
 
 
 def _dims(spec: TensorSpec) -> list[int]:
-    """The sizes of one row, -1 where one is free."""
+    """Return the sizes of one row, -1 for a free size."""
     return [-1 if size is None else size for size in spec.shape]
 
 
 def _config(model: ServedModel) -> dict[str, Any]:
-    """In Triton's words, where the batch is not among the dims."""
+    """Return Triton's model configuration, in which dims are those of one row."""
     _, signature = main_signature(model.signatures)
     settings = model.config.settings
     config: dict[str, Any] = {
@@ -168,12 +168,12 @@ def _config_tensor(spec: TensorSpec) -> dict[str, Any]:
 
 
 def _stats(model: ServedModel, totals: telemetry.Totals) -> dict[str, Any]:
-    """Triton's statistics: the counts of stages are those of requests that succeeded.
+    """Return Triton's statistics of one version.
 
-    Decoding counts as compute_input and encoding as compute_output. There is no
-    cache.
+    Stages count only requests that succeeded. Decoding is compute_input, encoding is
+    compute_output. There is no cache.
     """
-    good_seconds = totals.seconds - totals.failed_seconds
+    success_seconds = totals.seconds - totals.failed_seconds
     stages = {
         stage: _duration(totals.succeeded, seconds)
         for stage, seconds in totals.stage_seconds.items()
@@ -184,7 +184,7 @@ def _stats(model: ServedModel, totals: telemetry.Totals) -> dict[str, Any]:
         "inference_count": totals.rows,
         "execution_count": totals.batches,
         "inference_stats": {
-            "success": _duration(totals.succeeded, good_seconds),
+            "success": _duration(totals.succeeded, success_seconds),
             "fail": _duration(totals.failed, totals.failed_seconds),
             "queue": stages["queue"],
             "compute_input": stages["decode"],
@@ -197,5 +197,5 @@ def _stats(model: ServedModel, totals: telemetry.Totals) -> dict[str, Any]:
 
 
 def _duration(count: int, seconds: float) -> dict[str, int]:
-    # Sums of many floats may end just below 0.
+    # A difference of sums of floats may be just below 0.
     return {"count": count, "ns": max(round(seconds * 1e9), 0)}

@@ -1,7 +1,7 @@
 """The Open Inference Protocol over HTTP: Triton's model repository extension.
 
-Who may load and unload may stop the service, so both want an API key, and are off
-where the server has none.
+Unloading stops a service, so that load and unload require an API key, and are off on a
+server without keys.
 """
 
 from typing import Any, Protocol
@@ -27,21 +27,21 @@ _STATES = {
 
 
 class Repository(Protocol):
-    """Who loads and unloads; a Loader does."""
+    """Loads and unloads models: a Loader, or a Mirror of model processes."""
 
     def load(self, name: str, timeout_s: float) -> None:
-        """Serve a model, and wait for it."""
+        """Load a model, and wait until it is ready."""
         ...
 
     def unload(self, name: str, timeout_s: float) -> None:
-        """Serve a model no more, and wait for its jobs."""
+        """Unload a model, and wait for its jobs."""
         ...
 
 
 def repository_blueprint(
     catalog: Catalog, loader: Repository, settings: Settings
 ) -> Blueprint:
-    """Index, load and unload."""
+    """Return the routes index, load and unload."""
     blueprint = Blueprint("v2_repository", __name__)
     timeout_s = settings.request_timeout_ms / 1000
 
@@ -81,7 +81,7 @@ def repository_blueprint(
 
 
 def _entries(catalog: Catalog, name: str) -> list[dict[str, str]]:
-    """One for each version of a model, or one for the model where it has none."""
+    """Return an entry for each version of a model, or one if it has no version."""
     versions = [
         {
             "name": name,
@@ -99,7 +99,7 @@ def _entries(catalog: Catalog, name: str) -> list[dict[str, str]]:
 
 
 def _json_body(settings: Settings) -> dict[str, Any]:
-    """The body, an object; an empty one where there is none."""
+    """Return the body's JSON object, empty if there is no body."""
     sent = read_body(request.environ, settings.max_body_bytes)
     body = unpack(request.environ, sent, settings.max_body_bytes)
     if not body.strip():

@@ -1,4 +1,4 @@
-"""A model's status and its signatures in TensorFlow Serving's JSON."""
+"""A model's status and metadata in TensorFlow Serving's JSON."""
 
 from collections.abc import Iterable
 from typing import Any
@@ -14,7 +14,7 @@ from app.repository.routing import Target
 from app.repository.served import IS_LOADING, ServedModel, State, VersionStatus
 
 METHOD_NAME = "tensorflow/serving/predict"
-# NumPy's names where TensorFlow's are not the same in capitals.
+# NumPy's names of dtypes whose TensorFlow name is not the same in capitals.
 _DTYPES = {
     "float16": "DT_HALF",
     "float32": "DT_FLOAT",
@@ -24,14 +24,14 @@ _DTYPES = {
 
 
 def status(catalog: Catalog, name: str, target: Target) -> Response:
-    """A model's versions, highest first, or the one that is asked for.
+    """Return the states of a model's versions, highest first, or of the target's.
 
-    KServe reads `ready`. As in TensorFlow Serving, a model that does not serve is a
-    200 with its states, of which there is always one, and a label changes nothing.
+    KServe reads `ready`. As in TensorFlow Serving, a model that is not ready is a 200
+    with at least one state, and a label is ignored.
 
     Raises:
         UnknownModel: no such model or version.
-        NotReady: no version is loaded, and none has begun to be.
+        NotReady: no version of the model is loaded or loading.
     """
     try:
         versions = catalog.status(name)
@@ -56,7 +56,7 @@ def status(catalog: Catalog, name: str, target: Target) -> Response:
 
 
 def metadata(model: ServedModel) -> Response:
-    """All signatures of a version."""
+    """Return all signatures of a version."""
     signatures = {
         name: {
             "inputs": _tensors(name, signature.inputs),
@@ -99,7 +99,7 @@ def _tensors(signature_name: str, specs: Iterable[TensorSpec]) -> dict[str, Any]
                 ],
                 "unknown_rank": False,
             },
-            # After TensorFlow's pattern; a model of Keras has no such names.
+            # As TensorFlow names tensors; those of other frameworks have no names.
             "name": f"{signature_name}_{spec.name}:0",
         }
         for spec in specs

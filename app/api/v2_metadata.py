@@ -56,7 +56,7 @@ def health_blueprint(catalog: Catalog, health: Health) -> Blueprint:
 
 
 def metadata_blueprint(catalog: Catalog) -> Blueprint:
-    """Return the routes of metadata and configuration (of the newest), and statistics."""
+    """Return routes of metadata, configuration (both of the newest) and statistics."""
     blueprint = Blueprint("v2_metadata", __name__)
 
     @blueprint.get("/v2", strict_slashes=False)

@@ -57,10 +57,10 @@ def decode(
         Unsupported: JSON has no values for the dtype of an input.
         Unavailable: too many large bodies or images at once.
     """
-    if len(body) >= json_numbers.MIN_BYTES:
-        request = _decode_floats(body, signatures)
-        if request is not None:
-            return request
+    if len(body) >= json_numbers.MIN_BYTES and (
+        request := _decode_floats(body, signatures)
+    ):
+        return request
     with json_text.memory_for(body):
         payload = json_text.loads(body)
         if not isinstance(payload, dict):
@@ -83,9 +83,7 @@ def decode(
         else:
             columns = _columns_of_instances(payload["instances"], signature)
         has_bools = _may_have_bools(body)
-        inputs = {
-            column.spec.name: _read(column, has_bools, image) for column in columns
-        }
+        inputs = {each.spec.name: _read(each, has_bools, image) for each in columns}
         return Request(name, inputs, columnar)
 
 

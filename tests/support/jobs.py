@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 from app.batching.executor import Executor
-from app.batching.interfaces import Observer
+from app.batching.interfaces import Observer, Runner
 from app.batching.job import Job
 from app.batching.model_log import ModelLog
 from app.engines.base import Engine
@@ -30,6 +30,13 @@ def job(
     if deadline is None:
         deadline = time.monotonic() + _TIMEOUT_S
     return Job({"input": rows}, deadline, is_disconnected, client=client)
+
+
+def submit(runner: Runner, *values: float, **rest: Any) -> Job:
+    """Submit a job with a row for each value, and return it."""
+    submitted = job(*values, **rest)
+    runner.submit(submitted)
+    return submitted
 
 
 def answered(job: Job) -> list[float]:

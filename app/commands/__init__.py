@@ -1,4 +1,4 @@
-"""`flask --app wsgi models ...`: work with models at the command line."""
+"""`flask --app wsgi models ...`: manage models on the command line."""
 
 from typing import Any
 
@@ -15,7 +15,7 @@ from app.settings import Settings
 
 
 class _ModelsGroup(AppGroup):
-    """Commands whose errors are one line each."""
+    """Commands that show errors of models and settings as one line."""
 
     def invoke(self, ctx: click.Context) -> Any:
         try:
@@ -25,13 +25,13 @@ class _ModelsGroup(AppGroup):
 
 
 def models_commands(settings: Settings) -> AppGroup:
-    """The `models` group."""
+    """Return the command group `models`."""
     models = _ModelsGroup(
-        "models", help="Make, fetch, check, quantise and export models."
+        "models", help="Make, fetch, check, quantize and export models."
     )
-    models.add_command(make_commands(settings))
-    models.add_command(export_command(settings))
-    models.add_command(check_command(settings))
-    models.add_command(fetch_command(settings))
-    models.add_command(quantize_command(settings))
+    for command in (
+        *(make_commands, export_command, check_command),
+        *(fetch_command, quantize_command),
+    ):
+        models.add_command(command(settings))
     return models

@@ -1,4 +1,4 @@
-"""The image models of keras.applications, and how each wants its pictures scaled."""
+"""The image models of keras.applications, and how each scales its pixels."""
 
 from collections.abc import Mapping
 from types import MappingProxyType
@@ -6,7 +6,7 @@ from typing import NamedTuple
 
 
 class Architecture(NamedTuple):
-    """Keras's name for a model, and the scale that its preprocess_input is."""
+    """A function of keras.applications, and the scale of its preprocess_input."""
 
     function: str
     scale: str
@@ -29,7 +29,7 @@ def _table() -> dict[str, Architecture]:
         "imagenet": {f"densenet{n}": f"DenseNet{n}" for n in (121, 169, 201)},
         "caffe": {f"resnet{n}": f"ResNet{n}" for n in (50, 101, 152)}
         | {f"vgg{n}": f"VGG{n}" for n in (16, 19)},
-        # These scale pixels themselves.
+        # Models that scale pixels themselves.
         "none": {
             f"mobilenet_v3_{size.lower()}": f"MobileNetV3{size}"
             for size in ("Small", "Large")

@@ -1,4 +1,4 @@
-"""`models check`: a version's signatures, its speed, and whether it may be batched."""
+"""`models check`: a version's signatures, latency, and whether it may be batched."""
 
 from functools import partial
 from pathlib import Path
@@ -6,29 +6,29 @@ from pathlib import Path
 import click
 import numpy as np
 
-from app.commands.finite import FiniteRange
-from app.commands.neighbours import Comparison, compare
-from app.commands.sizes import bytes_text, file_bytes, weight_bytes
+from app.commands.batch_invariance import Comparison, compare
+from app.commands.model_size import bytes_text, file_bytes, weight_bytes
+from app.commands.options import FiniteRange, version_option
 from app.commands.timing import median_ms
 from app.commands.version import find_version
 from app.engines import open_engine
 from app.engines.base import Engine, Signature
-from app.engines.jax.batch_sizes import batch_sizes
-from app.engines.random_rows import RandomRows, rows_for
-from app.engines.reading import in_one_line
+from app.engines.batch_sizes import batch_sizes
+from app.engines.loading import error_summary
+from app.engines.random_rows import RandomRows, accepted_random_rows
 from app.errors import ModelLoadError, OutOfDeviceMemory
 from app.settings import Settings
 
-# A model whose rows run one by one is compared in batches of this size.
-_SMALL_BATCH = 8
+# Rows per batch of the comparison if max_batch_size is 1.
+_COMPARED_BATCH = 8
 
 
 def check_command(settings: Settings) -> click.Command:
-    """The `check` command."""
+    """Return the command `check`."""
 
     @click.command("check")
     @click.argument("name")
-    @click.option("--version", type=click.IntRange(min=0), help="Not the newest.")
+    @version_option
     @click.option(
         "--tolerance",
         type=FiniteRange(min=0),
@@ -61,20 +61,20 @@ def check_command(settings: Settings) -> click.Command:
 def _check_signature(
     engine: Engine, name: str, settings: Settings, tolerance: float
 ) -> str | None:
-    """What speaks against batching; empty: nothing; None: it can't be told."""
+    """Return a problem with batching, "" for none, None if rows can't be compared."""
     _show(name, engine.signatures[name])
     try:
-        rows = rows_for(engine, name)
+        rows = accepted_random_rows(engine, name)
     except ModelLoadError as error:
         click.echo(f"  not compared: {error}")
         return None
     try:
         largest = _time(engine, name, rows, settings)
-        batch_rows = largest if largest > 1 else _SMALL_BATCH
+        batch_rows = largest if largest > 1 else _COMPARED_BATCH
         click.echo(f"  comparing rows alone and in batches of {batch_rows} ...")
         comparison = compare(engine, name, rows, batch_rows)
     except Exception as error:  # a model may raise anything
-        kind, reason = type(error).__name__, in_one_line(error)
+        kind, reason = type(error).__name__, error_summary(error)
         return f"{name} fails on several rows: {kind}: {reason}"
     return _judge(name, comparison, tolerance)
 
@@ -94,7 +94,7 @@ def _show(name: str, signature: Signature) -> None:
 
 
 def _time(engine: Engine, name: str, rows: RandomRows, settings: Settings) -> int:
-    """Show the times of batches; returns the largest that fits into memory."""
+    """Show latencies by batch size; return the largest size that fits into memory."""
     click.echo(f"  timing random rows{rows.describe()} ...")
     click.echo("    rows  ms a batch    ms a row")
     largest = 1
@@ -102,28 +102,28 @@ def _time(engine: Engine, name: str, rows: RandomRows, settings: Settings) -> in
     for size in batch_sizes(settings.max_batch_size, settings.allowed_batch_sizes):
         batch = rows.make(size, random)
         try:
-            took_ms = median_ms(partial(engine.run, batch, name))
+            duration_ms = median_ms(partial(engine.run, batch, name))
         except OutOfDeviceMemory as error:
             click.echo(f"  {error}")
             break
-        click.echo(f"  {size:6} {took_ms:11.2f} {took_ms / size:11.3f}")
+        click.echo(f"  {size:6} {duration_ms:11.2f} {duration_ms / size:11.3f}")
         largest = size
     return largest
 
 
 def _judge(name: str, comparison: Comparison, tolerance: float) -> str:
-    """Show a comparison; what speaks against batching, or nothing."""
+    """Show a comparison; return a problem with batching, "" for none."""
     click.echo("  difference from its answer alone; 1: the output's largest value")
     for each in (*comparison.differences, comparison.other_row):
-        click.echo(f"    {each.company:17} {each.share:8.1e}  {each.output}")
+        click.echo(f"    {each.condition:17} {each.share:8.1e}  {each.output}")
     worst = comparison.worst()
     if worst.share <= tolerance:
         if comparison.other_row.share <= tolerance:
             click.echo("  note: all random rows get one answer, so this tells little")
         return ""
     return (
-        f"{name}: a row's {worst.output} differs by {worst.share:.1e} {worst.company}, "
-        f"more than {tolerance:g}"
+        f"{name}: a row's {worst.output} differs by {worst.share:.1e} "
+        f"{worst.condition}, more than {tolerance:g}"
     )
 
 

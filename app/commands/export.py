@@ -7,23 +7,24 @@ from pathlib import Path
 
 import click
 
-from app.commands.aside import written_aside
+from app.commands.atomic_write import atomic_write
+from app.commands.options import version_option
 from app.commands.version import find_version, keras_file
 from app.settings import Settings
 
-# Each form, and the package beyond Basket's own that Keras needs for it.
+# Format -> the package that Keras needs for it, if it is not one of Basket's own.
 _PACKAGES = {"savedmodel": None, "openvino": "openvino", "onnx": "tf2onnx"}
 
 
 def export_command(settings: Settings) -> click.Command:
-    """The `export` command."""
+    """Return the command `export`."""
 
     @click.command("export")
     @click.argument("name")
     @click.option(
         "--format", "form", type=click.Choice(list(_PACKAGES)), default="savedmodel"
     )
-    @click.option("--version", type=click.IntRange(min=0), help="Not the newest.")
+    @version_option
     @click.option("--output", type=click.Path(path_type=Path), default=Path("exported"))
     @click.option(
         "--batching-parameters-file",
@@ -45,7 +46,7 @@ def export_command(settings: Settings) -> click.Command:
         folder, _ = find_version(settings, name, version)
         file = keras_file(folder, "exported")
         target = output / name / folder.name
-        _check_room(form, target)
+        _check_possible(form, target)
         click.echo("starting TensorFlow ...")
         _write(file, settings, form, target)
         click.echo(f"written: {target}")
@@ -57,7 +58,7 @@ def export_command(settings: Settings) -> click.Command:
 
 
 def docker_command(model: Path, batching_file: Path | None) -> str:
-    """What serves a folder of versions with TensorFlow Serving, for a shell."""
+    """Return a shell command that serves a folder of versions on TensorFlow Serving."""
     mounts = [(model, f"/models/{model.name}")]
     flags = []
     if batching_file is not None:
@@ -73,7 +74,8 @@ def docker_command(model: Path, batching_file: Path | None) -> str:
     return " \\\n  ".join(lines)
 
 
-def _check_room(form: str, target: Path) -> None:
+def _check_possible(form: str, target: Path) -> None:
+    """Raise an error if the format's package is missing or the target exists."""
     package = _PACKAGES[form]
     if package is not None and find_spec(package) is None:
         raise click.ClickException(
@@ -84,7 +86,7 @@ def _check_room(form: str, target: Path) -> None:
 
 
 def _write(file: Path, settings: Settings, form: str, target: Path) -> None:
-    with written_aside(target) as partial:
-        # Only this command wants a framework, so only it imports one.
+    with atomic_write(target) as partial:
+        # Imported here: only this command needs a framework.
         module = import_module("app.engines.tensorflow.export")
         module.export(file, settings, form, partial)

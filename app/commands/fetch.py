@@ -9,14 +9,14 @@ from typing import Any
 import click
 
 from app.commands.architectures import ARCHITECTURES
-from app.commands.aside import written_aside
+from app.commands.atomic_write import atomic_write
 from app.settings import Settings
 
 _CLASSES_FILE = "classes.json"
 
 
 def fetch_command(settings: Settings) -> click.Command:
-    """The `fetch` command."""
+    """Return the command `fetch`."""
 
     @click.command(
         "fetch", epilog=f"NAME is one of: {', '.join(sorted(ARCHITECTURES))}"
@@ -43,7 +43,7 @@ def fetch_command(settings: Settings) -> click.Command:
             raise click.ClickException(f"{target} exists already")
         source = _source(weights)
         click.echo("starting TensorFlow ...")
-        # Only this command wants a framework, so only it imports one.
+        # Imported here: only this command needs a framework.
         applications = import_module("app.commands.applications")
         model = _build(applications, name, size, source)
         classes = _classes(applications, required=weights == "imagenet")
@@ -69,7 +69,7 @@ def _build(
     try:
         return applications.build(*ARCHITECTURES[name], size, source)
     except applications.DownloadError as error:
-        raise click.ClickException(_undownloaded(name, error)) from error
+        raise click.ClickException(_download_hint(name, error)) from error
 
 
 def _classes(applications: Any, *, required: bool) -> dict[str, list[str]] | None:
@@ -78,7 +78,7 @@ def _classes(applications: Any, *, required: bool) -> dict[str, list[str]] | Non
     except applications.DownloadError as error:
         if required:
             raise click.ClickException(
-                _undownloaded("ImageNet's classes", error)
+                _download_hint("ImageNet's classes", error)
             ) from error
         click.echo(
             f"without {_CLASSES_FILE}: ImageNet's names can't be downloaded ({error}). "
@@ -88,7 +88,7 @@ def _classes(applications: Any, *, required: bool) -> dict[str, list[str]] | Non
     return found
 
 
-def _undownloaded(what: str, error: Exception) -> str:
+def _download_hint(what: str, error: Exception) -> str:
     return (
         f"{what} can't be downloaded: {error}\n"
         "Without a network: --weights none makes random weights, for load tests; "
@@ -97,10 +97,10 @@ def _undownloaded(what: str, error: Exception) -> str:
 
 
 def few_batch_sizes(most: int) -> list[int]:
-    """Sizes up to `most`: doubles of 1 up to an eighth of it, then each eighth.
+    """Return sizes up to `most`: powers of two to an eighth of it, then each eighth.
 
-    TensorFlow keeps what it has prepared for each size of a batch that a convolution
-    has seen, so a server whose batches have all sizes grows with each new one.
+    TensorFlow caches memory for each batch size that a convolution has run with, so a
+    server that runs all sizes keeps growing.
     """
     step = math.ceil(most / 8)
     doubles = (1 << n for n in range(step.bit_length()))
@@ -113,15 +113,15 @@ def _write(
     target: Path, model: Any, sizes: list[int], classes: dict[str, list[str]] | None
 ) -> None:
     height, width = model.input_shape[1:3]
-    lines = [f"allowed_batch_sizes = {sizes}", ""]
-    # The model scales pixels itself.
-    lines += [
+    lines = [
+        f"allowed_batch_sizes = {sizes}",
+        "",
         "[image]",
         f"size = [{height}, {width}]",
         'mode = "RGB"',
-        'scale = "none"',
+        'scale = "none"',  # the model scales pixels itself
     ]
-    with written_aside(target) as partial:
+    with atomic_write(target) as partial:
         (partial / "1").mkdir(parents=True)
         model.save(partial / "1" / "model.keras")
         if classes is not None:

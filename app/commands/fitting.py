@@ -1,4 +1,4 @@
-"""Fits dummy models to a time: how many layers or steps it takes is measured."""
+"""Fits the size of a dummy model to a latency, by measuring."""
 
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -13,10 +13,10 @@ _TRIES = 6
 
 
 class Timed(Protocol):
-    """A model that was built, and whose time can be measured."""
+    """A model whose latency can be measured."""
 
     def time_ms(self, rows: int) -> float:
-        """The time of one batch of so many rows, in ms."""
+        """Return the time of one batch of so many rows, in ms."""
         ...
 
 
@@ -24,29 +24,22 @@ _Built_co = TypeVar("_Built_co", bound=Timed, covariant=True)
 
 
 class Kit(Protocol[_Built_co]):
-    """Builds models that take the longer the more `unit` they are built of.
+    """Builds models that take longer the more `unit` they have.
 
-    `name` and `unit` are words for what it builds, such as stack, and layers.
+    `name` and `unit` are words for messages, such as stack and layers.
     """
 
-    @property
-    def name(self) -> str:
-        """What is built."""
-        ...
-
-    @property
-    def unit(self) -> str:
-        """What it is built of, in the plural."""
-        ...
+    name: str
+    unit: str
 
     def build(self, count: int) -> _Built_co:
-        """A model of `count` units, at least 1."""
+        """Build a model of `count` units, at least 1."""
         ...
 
 
 @dataclass(frozen=True)
 class Wanted:
-    """Milliseconds for one row, off by at most `tolerance`, a share of them."""
+    """The latency of one row in ms, and the tolerated deviation as a fraction of it."""
 
     latency_ms: float
     tolerance: float
@@ -55,13 +48,12 @@ class Wanted:
 def fit(
     kit: Kit[_Built_co], count: int, wanted: Wanted, say: Callable[[str], None]
 ) -> _Built_co:
-    """Build the model whose single row takes the wanted time; `count` is a guess.
+    """Build the model whose single row takes the wanted time; `count` is a first guess.
 
-    Builds, measures and corrects, until the time is off by at most half of the
-    tolerance. After the last try the closest one will do if it is within all of it.
+    Stop at a deviation of half the tolerance, else take the best of six tries.
 
     Raises:
-        ModelLoadError: none of several tries was within the tolerance.
+        ModelLoadError: no try was within the tolerance.
     """
     tries: dict[float, _Built_co] = {}
     for _ in range(_TRIES):
@@ -87,7 +79,7 @@ def fit(
 
 
 def batch_ms(engine: Engine, rows: int) -> float:
-    """The median time of one batch of so many rows, in ms; all values are 1."""
+    """Return the median time of one batch of so many rows of ones, in ms."""
     specs = engine.signatures[DEFAULT_SIGNATURE].inputs
     batch = {spec.name: spec.blank(rows) + 1 for spec in specs}
     return median_ms(partial(engine.run, batch))

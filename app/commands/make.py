@@ -1,19 +1,19 @@
-"""`models make`: models that are not trained for anything."""
+"""`models make`: models for load tests, with random weights."""
 
 from importlib import import_module
 from typing import Any
 
 import click
 
-from app.commands.aside import written_aside
-from app.commands.finite import FiniteRange
+from app.commands.atomic_write import atomic_write
+from app.commands.options import FiniteRange
 from app.settings import Settings
 
 _GIB = 1 << 30
 
 
 def make_commands(settings: Settings) -> click.Group:
-    """The `make` group."""
+    """Return the command group `make`."""
     make = click.Group("make", help="Make a model that is not trained for anything.")
 
     @make.command("big")
@@ -28,9 +28,9 @@ def make_commands(settings: Settings) -> click.Group:
         TOLERANCE says how far from LATENCY_MS it may be, as a share of it.
         """
         file = settings.model_dir / "big" / "1" / "model.keras"
-        # The fitting takes minutes, so first of all the disk is tried.
-        with written_aside(file) as partial:
-            stack = _fitted(latency_ms, width, int(max_gib * _GIB), tolerance)
+        # An unwritable disk must fail before the fit, which takes minutes.
+        with atomic_write(file) as partial:
+            stack = _fit(latency_ms, width, int(max_gib * _GIB), tolerance)
             click.echo(f"saving {file} ...")
             stack.model.save(partial)
         click.echo("saved; serve it with BASKET_DEFAULT_MODEL=big")
@@ -38,10 +38,10 @@ def make_commands(settings: Settings) -> click.Group:
     return make
 
 
-def _fitted(latency_ms: float, width: int, max_bytes: int, tolerance: float) -> Any:
-    """A stack of layers, which is shown."""
+def _fit(latency_ms: float, width: int, max_bytes: int, tolerance: float) -> Any:
+    """Fit a stack of layers, and show its size and its times."""
     click.echo("starting TensorFlow ...")
-    # Only this command wants a framework, so only it imports one.
+    # Imported here: only this command needs a framework.
     stacks = import_module("app.commands.dense_stack")
     stack = stacks.fit(latency_ms, width, max_bytes, tolerance, click.echo)
     click.echo(

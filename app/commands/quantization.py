@@ -1,8 +1,8 @@
-"""Quantises Keras files: the way of Keras itself, with smaller weights as the result.
+"""Quantizes Keras files with Keras's own modes.
 
-int8 is what Keras calls dynamic quantisation: weights are stored as 8-bit integers, a
-scale for each column; a layer's input is rounded to 8 bits as it comes, a scale for
-each row, so that rows stay independent of each other.
+int8 is Keras's dynamic quantization: weights are stored as 8-bit integers with a scale
+per column, and a layer's inputs are rounded to 8 bits with a scale per row, so that
+rows stay independent of each other.
 """
 
 import warnings
@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from app.engines.keras.keras_private import nested_layers
-from app.engines.reading import first_line
+from app.engines.loading import error_first_line
 from app.engines.tensorflow.engine import limit_gpu_memory
 from app.engines.tensorflow.keras_file import keras, load
 from app.errors import ModelLoadError
@@ -19,45 +19,45 @@ from app.settings import Settings
 
 @dataclass(frozen=True)
 class Quantized:
-    """The names of the layers that were quantised, and of those with weights left."""
+    """The names of the quantized layers, and of the other layers with weights."""
 
     layers: tuple[str, ...]
     others: tuple[str, ...]
 
 
 def quantize(file: Path, settings: Settings, kind: str, target: Path) -> Quantized:
-    """Write the quantised model of a .keras or .h5 file as `target`, a .keras file.
+    """Quantize the model of a .keras or .h5 file, and write `target`, a .keras file.
 
-    `kind` is one of Keras's modes that need no data: int8.
+    `kind` is one of Keras's modes that need no calibration data: int8.
 
     Raises:
-        ModelLoadError: Keras can't read the file, it is quantised already, or nothing
-            in it can be.
+        ModelLoadError: Keras can't read the file, it is quantized already, or no
+            layer of it can be.
     """
     limit_gpu_memory(settings.gpu_memory_fraction)
     model = load(file)
     done = [each.name for each in _layers(model) if each.quantization_mode]
     if done:
-        raise ModelLoadError(f"{file.name} is quantised already: {', '.join(done)}")
+        raise ModelLoadError(f"{file.name} is quantized already: {', '.join(done)}")
     try:
         with warnings.catch_warnings():
-            # Of each layer that Keras has no such way for.
+            # Keras warns of each layer that it can't quantize.
             warnings.simplefilter("ignore", UserWarning)
-            # Keras 3.15 can't load a file of layers quantised inside of other layers,
-            # such as attention's.
-            model.quantize(kind, filters=_stand_alone(model).__contains__)
+            # Keras 3.15 can't load a file with quantized layers inside of layers, such
+            # as attention.
+            model.quantize(kind, filters=_top_level_layers(model).__contains__)
     except ValueError as error:
         raise ModelLoadError(
-            f"{file.name} can't be quantised: {first_line(error)}"
+            f"{file.name} can't be quantized: {error_first_line(error)}"
         ) from error
     layers = _layers(model)
     found = tuple(each.name for each in layers if each.quantization_mode == kind)
     if not found:
         has = sorted({type(each).__name__ for each in layers if each.weights})
         raise ModelLoadError(
-            f"nothing in {file.name} can be quantised to {kind}: Keras does that to "
-            f"layers {', '.join(_kinds_of_layers())}, not to those inside of others, "
-            f"and with weights there are {', '.join(has) or 'none'}"
+            f"nothing in {file.name} can be quantized to {kind}: Keras does that to "
+            f"layers {', '.join(_quantizable_classes())}, not to those inside of "
+            f"others, and with weights there are {', '.join(has) or 'none'}"
         )
     model.save(target)
     others = (each for each in layers if each.weights and each.name not in found)
@@ -69,16 +69,16 @@ def _layers(model: keras.Model) -> list[keras.Layer]:
     return [each for each in nested_layers(model) if not nested_layers(each)]
 
 
-def _stand_alone(model: keras.Model) -> list[keras.Layer]:
-    """The layers that are a model's own, of a model in the model too."""
+def _top_level_layers(model: keras.Model) -> list[keras.Layer]:
+    """Return the layers of a model and of models in it, but none inside of layers."""
     found: list[keras.Layer] = []
     for layer in model.layers:
-        found += _stand_alone(layer) if isinstance(layer, keras.Model) else [layer]
+        found += _top_level_layers(layer) if isinstance(layer, keras.Model) else [layer]
     return found
 
 
-def _kinds_of_layers() -> list[str]:
-    """The classes of this Keras's layers that have a way to be quantised."""
+def _quantizable_classes() -> list[str]:
+    """Return the names of this Keras's layer classes that can be quantized."""
     none = keras.Layer.quantize
     kinds = vars(keras.layers).items()
     return sorted(

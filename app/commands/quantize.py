@@ -11,15 +11,15 @@ import click
 import numpy as np
 
 from app.codec import npy
-from app.commands.agreement import Agreement, compare
-from app.commands.aside import written_aside
-from app.commands.finite import FiniteRange
-from app.commands.sizes import bytes_text, file_bytes, weight_bytes
+from app.commands.atomic_write import atomic_write
+from app.commands.model_size import bytes_text, file_bytes, weight_bytes
+from app.commands.options import FiniteRange, version_option
+from app.commands.output_agreement import Agreement, compare
 from app.commands.timing import median_ms
 from app.commands.version import find_version, keras_file, next_version
 from app.engines import open_engine
 from app.engines.base import DEFAULT_SIGNATURE, Array, Engine, Tensors
-from app.engines.random_rows import rows_for
+from app.engines.random_rows import accepted_random_rows
 from app.errors import BadInput, ModelLoadError
 from app.settings import Settings
 
@@ -28,14 +28,14 @@ _FILE = click.Path(exists=True, dir_okay=False, path_type=Path)
 
 
 def quantize_command(settings: Settings) -> click.Command:
-    """The `quantize` command."""
-    # Keras does it here on TensorFlow, and a process has but one framework.
+    """Return the command `quantize`."""
+    # Keras quantizes on TensorFlow here, and has one backend per process.
     settings = replace(settings, engine="tensorflow")
 
     @click.command("quantize")
     @click.argument("name")
     @click.option("--int8", "kind", flag_value="int8", help="Weights of 8 bits.")
-    @click.option("--version", type=click.IntRange(min=0), help="Not the newest.")
+    @version_option
     @click.option("--data", type=_FILE, help="Rows to compare on, .npy; else random.")
     @click.option(
         "--agreement",
@@ -53,13 +53,13 @@ def quantize_command(settings: Settings) -> click.Command:
         agreement: float,
         force: bool,
     ) -> None:
-        """Quantise a Keras model as its next version, and show both side by side."""
+        """Quantize a Keras model as its next version, and show both side by side."""
         if kind is None:
             raise click.UsageError("say to what; there is: --int8")
         folder, config = find_version(settings, name, version)
-        file = keras_file(folder, "quantised")
+        file = keras_file(folder, "quantized")
         target = next_version(settings, name)
-        with written_aside(target) as new:
+        with atomic_write(target) as new:
             _write(file, config.settings, kind, new)
             found = _compare(folder, new, target.name, config.settings, data)
             _judge(found, agreement, force=force)
@@ -70,19 +70,19 @@ def quantize_command(settings: Settings) -> click.Command:
 
 def _write(file: Path, settings: Settings, kind: str, new: Path) -> None:
     click.echo("starting TensorFlow ...")
-    # Only this command wants a framework, so only it imports one.
+    # Imported here: only this command needs a framework.
     quantization = import_module("app.commands.quantization")
-    click.echo(f"quantising version {file.parent.name} to {kind} ...")
+    click.echo(f"quantizing version {file.parent.name} to {kind} ...")
     new.mkdir()
     quantized = quantization.quantize(file, settings, kind, new / "model.keras")
-    click.echo(f"  quantised: {', '.join(quantized.layers)}")
+    click.echo(f"  quantized: {', '.join(quantized.layers)}")
     click.echo(f"  as before: {', '.join(quantized.others) or 'nothing'}")
 
 
 def _compare(
     folder: Path, new: Path, number: str, settings: Settings, data: Path | None
 ) -> list[Agreement]:
-    """Show both versions side by side; how far their answers are the same."""
+    """Show both versions side by side; return how far their outputs agree."""
     with (
         closing(open_engine(folder, settings)) as original,
         closing(open_engine(new, settings)) as other,
@@ -95,19 +95,19 @@ def _compare(
         _show("files", [bytes_text(file_bytes(each)) for each, _ in pairs])
         _show("weights", [bytes_text(weight_bytes(each)) for _, each in pairs])
         for size in sorted({1, most}):
-            batch = _filled(rows, size)
+            batch = _repeated(rows, size)
             took_ms = [median_ms(partial(each.run, batch)) for _, each in pairs]
             title = f"batch of {size}"
             _show(title, [f"{each:.2f} ms" for each in took_ms])
-        return compare(original, other, _cut(rows, most))
+        return compare(original, other, _batches(rows, most))
 
 
 def _show(title: str, figures: Sequence[str]) -> None:
     click.echo(f"  {title:12}" + "".join(f"{each:>14}" for each in figures))
 
 
-def _cut(rows: Tensors, most: int) -> list[Tensors]:
-    """The rows in batches of at most so many."""
+def _batches(rows: Tensors, most: int) -> list[Tensors]:
+    """Return the rows in batches of at most so many."""
     count = len(next(iter(rows.values())))
     return [
         {name: array[start : start + most] for name, array in rows.items()}
@@ -115,33 +115,29 @@ def _cut(rows: Tensors, most: int) -> list[Tensors]:
     ]
 
 
-def _filled(rows: Tensors, size: int) -> Tensors:
-    """A batch of so many of the rows, which begin anew where they end."""
+def _repeated(rows: Tensors, size: int) -> Tensors:
+    """Return a batch of so many of the rows, repeated from the first if needed."""
     return {
         name: np.resize(array, (size, *array.shape[1:])) for name, array in rows.items()
     }
 
 
 def _rows(engine: Engine, data: Path | None) -> tuple[Tensors, str]:
-    """The rows to compare on, and what they are."""
+    """Return the rows to compare on, and a description of them."""
     if data is None:
-        made = rows_for(engine, DEFAULT_SIGNATURE)
+        made = accepted_random_rows(engine, DEFAULT_SIGNATURE)
         rows = made.make(_RANDOM_ROWS, np.random.default_rng(0))
         return rows, f"{_RANDOM_ROWS} random rows{made.describe()}"
     try:
         rows = npy.decode(data.read_bytes(), engine.signatures[DEFAULT_SIGNATURE])
-        _refuse_gaps(*rows.values())
+        _require_finite(*rows.values())
     except BadInput as error:
         raise ModelLoadError(f"--data {data}: {error}") from error
     return rows, f"the rows of {data}"
 
 
-def _refuse_gaps(rows: Array) -> None:
-    """Hold that rows hold numbers: ReLU makes 0 of NaN, and all answers agree.
-
-    Raises:
-        BadInput: a row holds NaN or infinity.
-    """
+def _require_finite(rows: Array) -> None:
+    """Raise BadInput for rows with NaN: ReLU turns it into 0, and all outputs agree."""
     if rows.dtype.kind != "f":
         return
     finite = np.isfinite(rows).reshape(len(rows), -1).all(axis=1)
@@ -149,20 +145,20 @@ def _refuse_gaps(rows: Array) -> None:
         raise BadInput(f"rows[{finite.argmin()}] holds NaN or infinity")
 
 
-def _judge(found: Sequence[Agreement], wanted: float, *, force: bool) -> None:
+def _judge(found: Sequence[Agreement], required: float, *, force: bool) -> None:
     for each in found:
         click.echo(f"  {each.describe()}")
-        if each.answers == 1:
+        if each.top_classes == 1:
             click.echo(
                 "  note: all rows have one top class, so this tells little; --data "
                 "takes better ones"
             )
     worst = min(found, key=Agreement.share)
-    if worst.share() >= wanted:
+    if worst.share() >= required:
         return
     problem = (
         f"{worst.output}: {worst.measure} in {worst.share():.2%} of the rows, wanted "
-        f"are {wanted:.2%}"
+        f"are {required:.2%}"
     )
     if not force:
         raise click.ClickException(

@@ -1,21 +1,21 @@
-"""How long batches take."""
+"""Measures how long batches take."""
 
 import statistics
 import time
 from collections.abc import Callable
 
-# A batch is run so often, or fewer times when it takes long.
-_MOST_RUNS, _LEAST_RUNS, _ENOUGH_S = 15, 3, 2.0
+# Runs stop after the maximum, or after the minimum and 2 s.
+_MAX_RUNS, _MIN_RUNS, _ENOUGH_S = 15, 3, 2.0
 
 
 def median_ms(
     run: Callable[[], object], clock: Callable[[], float] = time.perf_counter
 ) -> float:
-    """The median time of a run in ms; a first one is not counted."""
+    """Return the median duration of `run` in ms; the first run is a warm-up."""
     run()
     times_s: list[float] = []
-    while len(times_s) < _LEAST_RUNS or (
-        len(times_s) < _MOST_RUNS and sum(times_s) < _ENOUGH_S
+    while len(times_s) < _MIN_RUNS or (
+        len(times_s) < _MAX_RUNS and sum(times_s) < _ENOUGH_S
     ):
         began_at = clock()
         run()

@@ -1,4 +1,4 @@
-"""The version that a command is about."""
+"""Finds the version that a command works on."""
 
 from pathlib import Path
 
@@ -13,7 +13,7 @@ _KERAS_FILES = ("model.keras", "model.h5")
 def find_version(
     settings: Settings, name: str, version: int | None
 ) -> tuple[Path, ModelConfig]:
-    """The folder of a version, None: the newest, and its model's configuration.
+    """Return a version's folder and its model's configuration; None is the newest.
 
     Raises:
         ModelLoadError: no such model or version.
@@ -36,10 +36,10 @@ def find_version(
 
 
 def keras_file(folder: Path, done: str) -> Path:
-    """The Keras file of a version; `done` is what is done to it, for the error.
+    """Return the Keras file of a version; `done` is the participle for the error text.
 
     Raises:
-        ModelLoadError: it holds none.
+        ModelLoadError: the version holds none.
     """
     for name in _KERAS_FILES:
         if (folder / name).is_file():
@@ -51,6 +51,6 @@ def keras_file(folder: Path, done: str) -> Path:
 
 
 def next_version(settings: Settings, name: str) -> Path:
-    """The folder of a model's version to come: one above its newest."""
+    """Return the folder for a model's next version: its newest number plus one."""
     versions = scan(settings.model_dir, settings)[name].versions
     return settings.model_dir / name / str(max(versions, default=0) + 1)

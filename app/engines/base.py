@@ -1,7 +1,7 @@
-"""What every engine offers: signatures, one blocking run of a batch, an end.
+"""The Engine interface: signatures, one blocking call that runs a batch, and close.
 
-A batcher calls its engine from one thread; with batching off, request threads
-call it side by side.
+A batcher calls its engine from one thread; with batching off, request threads call it
+concurrently.
 """
 
 from collections.abc import Mapping, Sequence
@@ -15,13 +15,13 @@ Array: TypeAlias = npt.NDArray[np.generic]
 # Name -> array. All arrays have the same first dimension, the rows.
 Tensors: TypeAlias = Mapping[str, Array]
 
-# TensorFlow Serving's name for the signature of requests that name none.
+# TensorFlow Serving's default for requests that name no signature.
 DEFAULT_SIGNATURE = "serving_default"
 
 
 @dataclass(frozen=True)
 class TensorSpec:
-    """One named input or output; `shape` is that of one row, None a free size.
+    """One named input or output; `shape` is that of one row, with None for a free size.
 
     Strings are arrays of dtype object that hold bytes.
     """
@@ -31,43 +31,43 @@ class TensorSpec:
     shape: tuple[int | None, ...]
 
     def accepts(self, shape: tuple[int, ...]) -> bool:
-        """Say whether one row of this shape fits."""
+        """Return whether one row of this shape fits."""
         return len(shape) == len(self.shape) and all(
             wanted in (None, given)
             for wanted, given in zip(self.shape, shape, strict=True)
         )
 
     def shape_text(self) -> str:
-        """The shape of one row as people write it: (224, 224, 3), (any, 16)."""
+        """Return the shape of one row for messages: (224, 224, 3), (any, 16)."""
         sizes = ["any" if size is None else str(size) for size in self.shape]
         return f"({', '.join(sizes)}{',' if len(sizes) == 1 else ''})"
 
     def to_list(self) -> list[Any]:
-        """What JSON can carry of it."""
+        """Return the spec as JSON values, for `from_list`."""
         return [self.name, self.dtype.str, self.shape]
 
     @classmethod
     def from_list(cls, values: Sequence[Any]) -> "TensorSpec":
-        """The spec of which `to_list` gave these values."""
+        """Return the spec that `to_list` turned into these values."""
         name, dtype, shape = values
         return cls(name, np.dtype(dtype), tuple(shape))
 
     def blank(self, rows: int) -> Array:
-        """Zeros of shape (rows, *shape), free sizes taken as 1; b"" for strings."""
+        """Return zeros of shape (rows, *shape), 1 for free sizes, b"" for strings."""
         shape = (rows, *(size or 1 for size in self.shape))
         return np.full(shape, b"" if self.dtype.kind == "O" else 0, self.dtype)
 
 
 @dataclass(frozen=True)
 class Signature:
-    """What one function of a model takes and gives, in the model's own order."""
+    """The inputs and outputs of one function of a model, in the model's own order."""
 
     inputs: tuple[TensorSpec, ...]
     outputs: tuple[TensorSpec, ...]
 
 
 def main_signature(signatures: Mapping[str, Signature]) -> tuple[str, Signature]:
-    """What stands for a model where no signature can be named: its name, and it."""
+    """Return the name and signature to use where a request can't name one."""
     name = DEFAULT_SIGNATURE
     if name not in signatures:
         name = next(iter(signatures))
@@ -77,8 +77,8 @@ def main_signature(signatures: Mapping[str, Signature]) -> tuple[str, Signature]
 class Engine(Protocol):
     """A ready model in one framework.
 
-    `signatures` are its functions by name; `platform` says framework and format,
-    as V2's metadata has it, such as tensorflow_savedmodel.
+    `signatures` are its functions by name. `platform` is framework and format in the
+    form of V2's model metadata, such as tensorflow_savedmodel.
     """
 
     signatures: Mapping[str, Signature]
@@ -87,8 +87,8 @@ class Engine(Protocol):
     def run(self, batch: Tensors, signature_name: str = DEFAULT_SIGNATURE) -> Tensors:
         """Compute one batch: inputs (rows, *shape) to outputs (rows, *shape).
 
-        The inputs are the caller's, who may write over them afterwards. They are left
-        as they are; outputs may be views of them.
+        The engine does not write to the inputs; the caller may, once this returns.
+        Outputs may be views of inputs.
 
         Raises:
             OutOfDeviceMemory: the batch does not fit; a smaller one may.
@@ -97,5 +97,5 @@ class Engine(Protocol):
         ...
 
     def close(self) -> None:
-        """Let go of what the engine holds; may be called twice."""
+        """Release what the engine holds; may be called twice."""
         ...

@@ -1,4 +1,4 @@
-"""How far one answer is from another."""
+"""Relative differences between the outputs of two runs."""
 
 import math
 from collections.abc import Sequence
@@ -8,26 +8,26 @@ import numpy as np
 from app.engines.base import Array
 
 
-def scale(arrays: Sequence[Array]) -> float:
-    """What a difference of 1 is: the largest finite value of floats, else 1."""
+def largest_magnitude(arrays: Sequence[Array]) -> float:
+    """Return the largest finite absolute value of floats; 1 for other dtypes or 0."""
     if arrays[0].dtype.kind != "f":
         return 1.0
     finite = [np.abs(array[np.isfinite(array)]).max(initial=0) for array in arrays]
     return float(max(finite)) or 1.0
 
 
-def share(wanted: Array, given: Array, scale: float) -> float:
-    """The largest difference of floats as a share of `scale`.
+def relative_difference(expected: Array, actual: Array, scale: float) -> float:
+    """Return the largest absolute difference of floats divided by `scale`.
 
-    Of all else the share of values that are not equal; of other shapes infinity. NaN
-    and an infinity are equal to themselves, and infinitely far from all else.
+    For other dtypes, return the fraction of unequal values; for different shapes,
+    infinity. NaN and infinities equal themselves and are infinitely far from others.
     """
-    if wanted.shape != given.shape:
+    if expected.shape != actual.shape:
         return math.inf
-    if wanted.dtype.kind != "f":
-        return float((wanted != given).mean()) if wanted.size else 0.0
+    if expected.dtype.kind != "f":
+        return float((expected != actual).mean()) if expected.size else 0.0
     with np.errstate(invalid="ignore"):
-        apart = np.abs(wanted.astype(np.float64) - given.astype(np.float64)) / scale
-    same = (wanted == given) | (np.isnan(wanted) & np.isnan(given))
+        apart = np.abs(expected.astype(np.float64) - actual.astype(np.float64)) / scale
+    same = (expected == actual) | (np.isnan(expected) & np.isnan(actual))
     apart[same] = 0.0
     return float(np.where(np.isnan(apart), math.inf, apart).max(initial=0.0))

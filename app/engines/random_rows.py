@@ -1,4 +1,4 @@
-"""Random rows for a signature about which only dtypes and shapes are known."""
+"""Random rows for a signature of which only dtypes and shapes are known."""
 
 import math
 import string
@@ -8,40 +8,40 @@ from dataclasses import dataclass
 import numpy as np
 
 from app.engines.base import Array, Engine, Signature, Tensors, TensorSpec
-from app.engines.reading import in_one_line
+from app.engines.loading import error_summary
 from app.errors import ModelLoadError
 
-# What free sizes are taken as, and below what number integers stay: numbers of words
-# must be within a vocabulary, pictures need some width. The first that works is taken.
+# Tried in order: sizes for free dimensions (images need some width), and bounds that
+# integers stay below (token ids must be within the vocabulary).
 _FREE_SIZES = (32, 128, 4, 1)
 _LIMITS = (256, 10, 2)
-_LONGEST_WORD = 8
+_MAX_WORD_CHARS = 8
 
 
 @dataclass(frozen=True)
 class RandomRows:
-    """Makes rows: floats from 0 to 1, integers below `limit`, short words."""
+    """A source of rows: floats from 0 to 1, integers below `limit`, short words."""
 
     signature: Signature
     free_size: int
     limit: int
 
     def make(self, rows: int, random: np.random.Generator) -> Tensors:
-        """So many new rows (rows, *shape)."""
+        """Return so many new random rows, (rows, *shape) by input."""
         return {
             spec.name: self._values(spec, (rows, *self._shape(spec)), random)
             for spec in self.signature.inputs
         }
 
     def blank(self, rows: int) -> Tensors:
-        """Rows of zeros, as a server would pad with."""
+        """Return rows of zeros, as a server may pad with, shaped as the random rows."""
         return {
             spec.name: TensorSpec(spec.name, spec.dtype, self._shape(spec)).blank(rows)
             for spec in self.signature.inputs
         }
 
     def describe(self) -> str:
-        """What is random about them, as far as it was chosen."""
+        """Return the choices made for these rows, in parentheses, or an empty text."""
         parts = []
         if any(spec.dtype.kind in "iu" for spec in self.signature.inputs):
             parts.append(f"integers below {self.limit}")
@@ -60,19 +60,16 @@ class RandomRows:
             return np.array(words, object).reshape(shape)
         if spec.dtype.kind == "f":
             return random.random(shape).astype(spec.dtype)
-        most = (
-            2
-            if spec.dtype.kind == "b"
-            else min(self.limit, np.iinfo(spec.dtype.str).max)
-        )
-        return random.integers(0, most, shape).astype(spec.dtype)
+        is_bool = spec.dtype.kind == "b"
+        limit = 2 if is_bool else min(self.limit, np.iinfo(spec.dtype.str).max)
+        return random.integers(0, limit, shape).astype(spec.dtype)
 
 
-def rows_for(engine: Engine, signature_name: str) -> RandomRows:
-    """The rows that a model takes.
+def accepted_random_rows(engine: Engine, signature_name: str) -> RandomRows:
+    """Return the first kind of random rows that the model accepts.
 
     Raises:
-        ModelLoadError: it takes none that are random; with its last error.
+        ModelLoadError: the model accepts none of them; with its last error.
     """
     signature = engine.signatures[signature_name]
     for rows in _candidates(signature):
@@ -82,7 +79,7 @@ def rows_for(engine: Engine, signature_name: str) -> RandomRows:
             refusal = error
         else:
             return rows
-    kind, reason = type(refusal).__name__, in_one_line(refusal)
+    kind, reason = type(refusal).__name__, error_summary(refusal)
     raise ModelLoadError(f"the model refuses random rows: {kind}: {reason}")
 
 
@@ -96,6 +93,6 @@ def _candidates(signature: Signature) -> Iterator[RandomRows]:
 
 def _word(random: np.random.Generator) -> bytes:
     letters = random.choice(
-        list(string.ascii_lowercase), random.integers(1, _LONGEST_WORD + 1)
+        list(string.ascii_lowercase), random.integers(1, _MAX_WORD_CHARS + 1)
     )
     return "".join(letters).encode()

@@ -1,7 +1,7 @@
-"""TensorFlow's answers to random rows, which the answers of other engines are held to.
+"""TensorFlow's outputs for random rows, against which other engines are checked.
 
-TensorFlow runs in a process of its own, on the CPU, and is gone before the model is
-served. What crosses are .npy arrays and JSON.
+TensorFlow runs in a process of its own, on the CPU, and ends before the model is
+served. The two processes exchange .npz files and JSON.
 """
 
 import json
@@ -18,13 +18,13 @@ from tempfile import TemporaryDirectory
 import numpy as np
 
 from app.engines.base import Engine, Signature, Tensors, TensorSpec
-from app.engines.difference import scale, share
-from app.engines.reading import in_one_line
+from app.engines.difference import largest_magnitude, relative_difference
+from app.engines.loading import error_summary
 from app.errors import ModelLoadError
 
 _log = logging.getLogger(__name__)
 _ROOT = Path(__file__).parents[2]
-# As a share of an output's largest value.
+# Relative to an output's largest value.
 _TOLERANCE = 1e-3
 _FILE = "reference.json"
 ERROR_FILE, EXPORT_FOLDER = "error.txt", "saved_model"
@@ -32,50 +32,53 @@ ERROR_FILE, EXPORT_FOLDER = "error.txt", "saved_model"
 
 @dataclass(frozen=True)
 class Reference:
-    """A model's signature, rows for it, and TensorFlow's answers; it holds no text.
+    """A model's signature, rows for it, and TensorFlow's outputs; none are strings.
 
-    `saved_model` is a folder with the model as TensorFlow exported it, where that was
-    asked for.
+    `saved_model` is the folder of TensorFlow's export, if one was requested.
     """
 
     signature: Signature
     rows: Tensors
-    answers: Tensors
+    outputs: Tensors
     weight_bytes: int
     saved_model: Path | None = None
 
     def check(self, engine: Engine) -> None:
-        """Hold an engine's answers to TensorFlow's.
+        """Check an engine's outputs against TensorFlow's.
 
-        A difference of floats is taken as a share of the output's largest value, as a
-        model's scores may all be small; of all else it is the share of unequal values.
+        Differences of floats are relative to the output's largest value, as all scores
+        of a model may be small; of other dtypes, the fraction of unequal values.
 
         Raises:
-            ModelLoadError: one beyond 1e-3, with the output; or it fails on the rows.
+            ModelLoadError: an output differs by more than 1e-3, or the engine fails.
         """
         try:
-            given = engine.run(self.rows)
+            actual = engine.run(self.rows)
         except Exception as error:  # a model may raise anything
             raise ModelLoadError(
-                f"fails on random rows that TensorFlow computes: {in_one_line(error)}"
+                f"fails on random rows that TensorFlow computes: {error_summary(error)}"
             ) from error
-        shares = {
-            name: share(wanted, given[name], scale([wanted]))
-            for name, wanted in self.answers.items()
+        differences = {
+            name: relative_difference(array, actual[name], largest_magnitude([array]))
+            for name, array in self.outputs.items()
         }
-        output = max(shares, key=lambda name: shares[name])
+        output, largest = max(differences.items(), key=lambda item: item[1])
         found = (
-            f"{output} differs from TensorFlow's by up to {shares[output]:.1e} of its "
+            f"{output} differs from TensorFlow's by up to {largest:.1e} of its "
             "largest value"
         )
-        if not shares[output] <= _TOLERANCE:
+        if not largest <= _TOLERANCE:
             raise ModelLoadError(f"{found}, more than {_TOLERANCE:g}")
         _log.info("%s: %s", engine.platform, found)
 
 
 @contextmanager
-def reference(file: Path, *, saved_model: bool = False) -> Iterator[Reference]:
-    """Load a .keras or .h5 file in TensorFlow, in another process, and let it answer.
+def tensorflow_reference(
+    file: Path, *, saved_model: bool = False
+) -> Iterator[Reference]:
+    """Load a .keras or .h5 file in a TensorFlow process; yield its outputs.
+
+    Files of the reference, such as its SavedModel, exist while the body runs.
 
     Raises:
         ModelLoadError: TensorFlow can't read, run or export the model.
@@ -85,7 +88,7 @@ def reference(file: Path, *, saved_model: bool = False) -> Iterator[Reference]:
             *(sys.executable, "-m", "app.engines.tensorflow.reference_process"),
             *(str(file.resolve()), folder, *(["--export"] if saved_model else [])),
         ]
-        # GPUs are for those who serve, and round floats in their own way.
+        # GPUs belong to the server, and round floats differently.
         environ = os.environ | {"CUDA_VISIBLE_DEVICES": ""}
         ran = subprocess.run(  # noqa: S603
             command, cwd=_ROOT, env=environ, capture_output=True, check=False
@@ -97,42 +100,39 @@ def reference(file: Path, *, saved_model: bool = False) -> Iterator[Reference]:
             raise ModelLoadError(
                 f"the process that loads it in TensorFlow ended with {ran.returncode}"
             )
-        yield read(Path(folder), saved_model=saved_model)
+        yield read_reference(Path(folder), saved_model=saved_model)
 
 
-def write(folder: Path, found: Reference) -> None:
-    """Write a reference for the process that waits for it."""
+def write_reference(folder: Path, found: Reference) -> None:
+    """Write a reference into a folder, for the process that reads it."""
     signature = found.signature
     head = {
         "inputs": [spec.to_list() for spec in signature.inputs],
         "outputs": [spec.to_list() for spec in signature.outputs],
         "weight_bytes": found.weight_bytes,
     }
-    for kind, arrays, specs in (
-        ("input", found.rows, signature.inputs),
-        ("output", found.answers, signature.outputs),
-    ):
-        for place, spec in enumerate(specs):
-            np.save(folder / f"{kind}-{place}.npy", arrays[spec.name], False)
+    np.savez(folder / "rows.npz", *(found.rows[each.name] for each in signature.inputs))
+    np.savez(
+        folder / "outputs.npz",
+        *(found.outputs[each.name] for each in signature.outputs),
+    )
     (folder / _FILE).write_text(json.dumps(head))
 
 
-def read(folder: Path, *, saved_model: bool) -> Reference:
-    """Read what another process wrote."""
+def read_reference(folder: Path, *, saved_model: bool) -> Reference:
+    """Return the reference that another process wrote into the folder."""
     head = json.loads((folder / _FILE).read_text())
     inputs = tuple(TensorSpec.from_list(each) for each in head["inputs"])
     outputs = tuple(TensorSpec.from_list(each) for each in head["outputs"])
     return Reference(
         Signature(inputs, outputs),
-        _arrays(folder, "input", inputs),
-        _arrays(folder, "output", outputs),
+        _arrays(folder / "rows.npz", inputs),
+        _arrays(folder / "outputs.npz", outputs),
         head["weight_bytes"],
         folder / EXPORT_FOLDER if saved_model else None,
     )
 
 
-def _arrays(folder: Path, kind: str, specs: tuple[TensorSpec, ...]) -> Tensors:
-    return {
-        spec.name: np.load(folder / f"{kind}-{place}.npy")
-        for place, spec in enumerate(specs)
-    }
+def _arrays(file: Path, specs: tuple[TensorSpec, ...]) -> Tensors:
+    with np.load(file) as arrays:
+        return dict(zip((spec.name for spec in specs), arrays.values(), strict=True))

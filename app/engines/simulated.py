@@ -1,8 +1,8 @@
 """A stand-in for an accelerator that holds one batch at a time.
 
-A batch takes `base_ms + per_row_ms * rows`; a row's answer is its first `outputs`
-values. For load tests and planning where no GPU is at hand: figures that come
-from it are called simulated wherever they are shown.
+A batch takes `base_ms + per_row_ms * rows`; a row's output is its first `outputs`
+values. For load tests and planning without a GPU: figures from it are marked as
+simulated wherever they are shown.
 """
 
 import json
@@ -33,36 +33,36 @@ class Simulation:
 
     @classmethod
     def parse(cls, text: str) -> "Simulation":
-        """Read the JSON text of a simulated.json.
+        """Return the simulation in the JSON text of a simulated.json.
 
         Raises:
-            ModelLoadError: not JSON, an unknown key, or a value that makes no sense.
+            ModelLoadError: not JSON, an unknown key, or a value out of range.
         """
         try:
             values: dict[str, Any] = json.loads(text)
             values["input_shape"] = tuple(values.get("input_shape", cls.input_shape))
-            made = cls(**values)
-            sizes = [*made.input_shape, made.outputs]
-            if made.memory_rows is not None:
-                sizes.append(made.memory_rows)
-            sane = (
-                0 <= made.base_ms < math.inf
-                and 0 <= made.per_row_ms < math.inf
+            parsed = cls(**values)
+            sizes = [*parsed.input_shape, parsed.outputs]
+            if parsed.memory_rows is not None:
+                sizes.append(parsed.memory_rows)
+            valid = (
+                0 <= parsed.base_ms < math.inf
+                and 0 <= parsed.per_row_ms < math.inf
                 and all(type(size) is int and size > 0 for size in sizes)
-                and made.outputs <= math.prod(made.input_shape)
+                and parsed.outputs <= math.prod(parsed.input_shape)
             )
         except (ValueError, TypeError, AttributeError) as error:
             raise ModelLoadError(f"simulated.json: {error}") from error
-        if not sane:
+        if not valid:
             raise ModelLoadError(
                 "simulated.json: times must not be negative, sizes and memory_rows "
                 "must be whole and positive, outputs at most the values of one row"
             )
-        return made
+        return parsed
 
 
 class SimulatedEngine:
-    """An Engine whose device does nothing but take its time."""
+    """An engine that sleeps for the simulated time and returns values of the input."""
 
     platform = "simulated"
 
@@ -81,12 +81,12 @@ class SimulatedEngine:
         self.signatures = {DEFAULT_SIGNATURE: signature}
 
     def run(self, batch: Tensors, signature_name: str = DEFAULT_SIGNATURE) -> Tensors:
-        """Hold the device for the simulated time, then echo.
+        """Hold the device for the simulated time; return the first values of each row.
 
         Raises:
             OutOfDeviceMemory: more rows than `memory_rows`.
         """
-        del signature_name  # it has one only
+        del signature_name  # there is only one
         (rows,) = batch.values()
         limit = self._simulation.memory_rows
         if limit is not None and len(rows) > limit:
@@ -94,17 +94,17 @@ class SimulatedEngine:
                 f"a batch of {len(rows)} rows does not fit: the simulated device "
                 f"holds {limit}"
             )
-        took_ms = self._simulation.base_ms + self._simulation.per_row_ms * len(rows)
+        duration_ms = self._simulation.base_ms + self._simulation.per_row_ms * len(rows)
         with self._device:
-            self._sleep(took_ms / 1000)
+            self._sleep(duration_ms / 1000)
         flat = rows.reshape(len(rows), -1)
         return {"output": flat[:, : self._simulation.outputs].copy()}
 
     def close(self) -> None:
-        """Nothing to let go of."""
+        """Do nothing: no device is held."""
 
 
 def open_engine(file: Path, settings: Settings) -> SimulatedEngine:
-    """Open a simulated.json; no setting changes it."""
+    """Open a simulated.json; settings do not change it."""
     del settings
     return SimulatedEngine(Simulation.parse(file.read_text()))

@@ -1,23 +1,21 @@
-"""Train the example model and draw the example requests.
+"""Train the example model and write the example requests.
 
-The model tells handwritten digits apart. It learns from the 1797 scans of 8x8
-pixels that come with scikit-learn, so nothing has to be downloaded.
+The model classifies handwritten digits. Its data, 1797 scans of 8x8 pixels, comes with
+scikit-learn, so nothing is downloaded.
 
 Run from anywhere:
 
     .venv/bin/python models/digits/train.py
 
 It writes models/digits/1/model.keras, and for each digit samples/<digit>.json and
-samples/<digit>.png, both made from a scan that the model has never seen. Where the
-model is right on less than 97 % of the unseen scans, it writes nothing and fails.
+samples/<digit>.png from a scan of the test set. If the accuracy on the test set is
+below 97 %, it writes nothing and fails.
 """
 
 import io
 import json
 import os
 import sys
-from collections.abc import Iterator
-from contextlib import contextmanager
 from pathlib import Path
 
 os.environ.setdefault("KERAS_BACKEND", "tensorflow")
@@ -40,9 +38,9 @@ LEAST_ACCURACY = 0.97
 
 DIGITS = 10
 SCAN_SIDE = 8
-SCAN_MAX = 16  # The brightest value a pixel of a scan can have.
+SCAN_MAX = 16  # The largest value of a pixel.
 PNG_SIDE = 128
-SURE = 0.99  # A sample's digit must get at least this probability.
+SURE = 0.99  # The least probability of a sample's digit.
 
 
 def load_scans() -> tuple[np.ndarray, np.ndarray]:
@@ -53,7 +51,7 @@ def load_scans() -> tuple[np.ndarray, np.ndarray]:
 
 
 def split_scans() -> list[np.ndarray]:
-    """Return seen scans, unseen scans, and the digits of both; always the same."""
+    """Return training and test scans, and the digits of both; always the same split."""
     scans, answers = load_scans()
     return train_test_split(
         scans, answers, test_size=HELD_OUT, stratify=answers, random_state=SEED
@@ -61,7 +59,7 @@ def split_scans() -> list[np.ndarray]:
 
 
 def build_model() -> keras.Model:
-    """Return the untrained network."""
+    """Return the untrained model."""
     layers = keras.layers
     image = keras.Input((SCAN_SIDE, SCAN_SIDE, 1), name="image")
     x = layers.Conv2D(16, 3, padding="same", activation="relu")(image)
@@ -76,16 +74,16 @@ def build_model() -> keras.Model:
 
 
 def train(scans: np.ndarray, answers: np.ndarray) -> keras.Model:
-    """Return a network trained on the given scans, without its optimizer."""
+    """Return a model trained on the given scans, without its optimizer."""
     model = build_model()
     model.compile(optimizer="adam", loss="sparse_categorical_crossentropy")
     model.fit(scans, answers, batch_size=BATCH_SIZE, epochs=EPOCHS, verbose=2)
-    # The same layers in a model that was never compiled: serving needs no more.
+    # A model that was never compiled is saved without its optimizer.
     return keras.Model(model.input, model.output, name=model.name)
 
 
 def to_png(scan: np.ndarray) -> bytes:
-    """Return a scan as a grey PNG, each pixel enlarged to a plain square."""
+    """Return a scan as a grayscale PNG, each pixel enlarged to a square."""
     grey = np.rint(scan[..., 0] * 255).astype(np.uint8)
     image = Image.fromarray(grey).resize((PNG_SIDE, PNG_SIDE), Image.Resampling.NEAREST)
     buffer = io.BytesIO()
@@ -94,22 +92,22 @@ def to_png(scan: np.ndarray) -> bytes:
 
 
 def from_png(png: bytes, resampling: Image.Resampling) -> np.ndarray:
-    """Return a PNG shrunk back to the shape and the range of a scan."""
+    """Return a PNG resized to the shape and the range of a scan."""
     with Image.open(io.BytesIO(png)) as image:
         small = image.resize((SCAN_SIDE, SCAN_SIDE), resampling)
     return np.asarray(small, np.float32)[..., np.newaxis] / 255
 
 
 def survives_png(model: keras.Model, scan: np.ndarray, digit: int) -> bool:
-    """Say whether the model still reads the digit from the scan's PNG."""
+    """Return whether the model still predicts the digit from the scan's PNG."""
     png = to_png(scan)
-    # The nearest pixel is what basket.toml asks for.
-    ways = (
+    # basket.toml uses NEAREST.
+    filters = (
         Image.Resampling.NEAREST,
         Image.Resampling.BOX,
         Image.Resampling.BILINEAR,
     )
-    shrunk = np.stack([from_png(png, way) for way in ways])
+    shrunk = np.stack([from_png(png, each) for each in filters])
     answers = model.predict(shrunk, verbose=0).argmax(axis=1)
     return bool((answers == digit).all())
 
@@ -120,7 +118,7 @@ def choose_samples(
     answers: np.ndarray,
     probabilities: np.ndarray,
 ) -> list[np.ndarray]:
-    """Return for each digit, 0 first, a scan that the model is sure of and right on."""
+    """Return for each digit, 0 first, a scan predicted with at least 0.99."""
     chosen = []
     for digit in range(DIGITS):
         sure = (answers == digit) & (probabilities[:, digit] >= SURE)
@@ -136,32 +134,15 @@ def choose_samples(
     return chosen
 
 
-@contextmanager
-def replacing(path: Path) -> Iterator[Path]:
-    """Give a temporary name to write to, and move what was written to the path.
-
-    The move is one step, so a reader finds the old file or the new one, never half.
-    """
-    path.parent.mkdir(parents=True, exist_ok=True)
-    partial = path.with_name(f".{path.stem}.partial{path.suffix}")
-    try:
-        yield partial
-        partial.replace(path)
-    finally:
-        partial.unlink(missing_ok=True)
-
-
 def write_sample(digit: int, scan: np.ndarray) -> None:
-    """Write one scan as the body of a request and as a picture."""
+    """Write one scan as the JSON body of a request and as a PNG."""
     body = json.dumps({"instances": [scan.tolist()]}, separators=(",", ":"))
-    with replacing(SAMPLES / f"{digit}.json") as partial:
-        partial.write_text(body + "\n", encoding="utf-8")
-    with replacing(SAMPLES / f"{digit}.png") as partial:
-        partial.write_bytes(to_png(scan))
+    (SAMPLES / f"{digit}.json").write_text(body + "\n", encoding="utf-8")
+    (SAMPLES / f"{digit}.png").write_bytes(to_png(scan))
 
 
 def main() -> None:
-    """Train, check on unseen scans, and write the model and the samples."""
+    """Train, evaluate on the test set, and write the model and the samples."""
     keras.utils.set_random_seed(SEED)
     seen, unseen, seen_answers, unseen_answers = split_scans()
     model = train(seen, seen_answers)
@@ -173,8 +154,7 @@ def main() -> None:
         sys.exit(f"below {LEAST_ACCURACY:.0%}; nothing written")
     samples = choose_samples(model, unseen, unseen_answers, probabilities)
 
-    with replacing(MODEL_PATH) as partial:
-        model.save(partial)
+    model.save(MODEL_PATH)
     for digit, scan in enumerate(samples):
         write_sample(digit, scan)
     print(f"wrote {MODEL_PATH} ({MODEL_PATH.stat().st_size:,} bytes) and {SAMPLES}")

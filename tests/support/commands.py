@@ -1,4 +1,4 @@
-"""The commands of `flask --app wsgi models`, in the test's own process."""
+"""Runs `flask --app wsgi models ...` in the test's own process."""
 
 from pathlib import Path
 from typing import Any
@@ -10,7 +10,7 @@ from app.settings import Settings
 
 
 def run_models(model_dir: Path, *args: object, **settings: Any) -> tuple[int, str]:
-    """The exit status and the output; no exception but an exit comes out of it."""
+    """Return the exit status and the output; fail on any exception but an exit."""
     group = models_commands(Settings(model_dir=model_dir, **settings))
     result = CliRunner().invoke(group, [str(each) for each in args])
     assert result.exception is None or isinstance(result.exception, SystemExit)

@@ -1,8 +1,7 @@
-"""Runs .keras and .h5 files on Keras's JAX backend.
+"""Runs .keras and .h5 files on Keras's JAX backend, without TensorFlow.
 
-JAX compiles a model anew for each batch size, so batches are filled up to one of a
-few sizes, all of which are compiled when the model is loaded. TensorFlow is not needed
-here.
+JAX compiles a model for each batch size, so batches are padded to one of a few sizes,
+all of which are compiled when the model is loaded.
 """
 
 import logging
@@ -17,8 +16,8 @@ from typing import Any, cast
 
 import numpy as np
 
-# Read by JAX and by Keras when they are imported. By itself JAX rounds floats to 10
-# bits on the matrix units of GPUs, and cuts 64-bit numbers to 32 bits.
+# Read by JAX and Keras on import. By default, JAX rounds floats to 10 bits on
+# the matrix units of GPUs, and truncates 64-bit numbers to 32 bits.
 os.environ.setdefault("JAX_DEFAULT_MATMUL_PRECISION", "float32")
 os.environ["JAX_ENABLE_X64"] = "1"
 os.environ["KERAS_BACKEND"] = "jax"
@@ -27,24 +26,24 @@ import jax
 import keras
 
 from app.engines.base import DEFAULT_SIGNATURE, Array, Signature, Tensors
-from app.engines.jax.batch_sizes import batch_sizes, parts, resized
+from app.engines.batch_sizes import batch_sizes, pad, split
 from app.engines.keras.files import functional, load, signature_of, weight_bytes
-from app.engines.reading import in_one_line, refuse_text
-from app.engines.reference import reference
+from app.engines.loading import error_summary, refuse_strings
+from app.engines.reference import tensorflow_reference
 from app.errors import ModelLoadError, OutOfDeviceMemory
 from app.settings import Settings
 
 _log = logging.getLogger(__name__)
-# Programs that are kept; clients may send any shape to a model that leaves sizes free.
-_MOST_PROGRAMS = 128
-# How XLA begins the text of an error when a device's memory is full.
+# Bounds the cache: clients may send any shape to a model with free sizes.
+_MAX_PROGRAMS = 128
+# In the text of XLA's error when a device's memory is full.
 _OUT_OF_MEMORY = "RESOURCE_EXHAUSTED"
 
 _Program = Callable[..., Sequence[jax.Array]]
 
 
 class KerasJaxEngine:
-    """A Keras model with one program for each of the increasing batch sizes."""
+    """A Keras model with a compiled program for each input shape; `sizes` increase."""
 
     platform = "jax_keras"
 
@@ -54,21 +53,21 @@ class KerasJaxEngine:
         sizes: Sequence[int],
         signature: Signature | None = None,
     ) -> None:
-        """Prepare the model; nothing is compiled yet.
+        """Prepare the model; compile nothing yet.
 
-        `signature` is the one that TensorFlow knows, where it was asked: on JAX Keras
-        says int32 of much that is int64.
+        `signature` is TensorFlow's, if known: on JAX, Keras declares int32 for much
+        that is int64.
 
         Raises:
-            ModelLoadError: the model has no fixed inputs, or takes or gives text.
+            ModelLoadError: the model has no fixed inputs, or string inputs or outputs.
         """
         self._model = functional(model)
         signature = signature or signature_of(self._model)
-        refuse_text(signature)
+        refuse_strings(signature)
         self.signatures: Mapping[str, Signature] = {DEFAULT_SIGNATURE: signature}
         self.weight_bytes = weight_bytes(model)
         self._sizes = sizes
-        # As arguments: constants would be copied into the program of each size.
+        # Passed as arguments: constants would be copied into each program.
         self._weights = [
             [variable.value for variable in self._model.trainable_variables],
             [variable.value for variable in self._model.non_trainable_variables],
@@ -78,9 +77,9 @@ class KerasJaxEngine:
         self._compiling = threading.Lock()
 
     def compile_all(self) -> None:
-        """Compile for all sizes, so that no client waits for it.
+        """Compile for all batch sizes, so that no request waits for it.
 
-        Where the model leaves sizes free, clients alone know the shapes.
+        If the model leaves sizes free, only requests have the shapes: log a warning.
 
         Raises:
             ModelLoadError: JAX can't compile the model.
@@ -92,36 +91,35 @@ class KerasJaxEngine:
                 "while the client who sent it waits"
             )
             return
-        for place, rows in enumerate(self._sizes, 1):
+        for number, rows in enumerate(self._sizes, 1):
             began_at = time.monotonic()
             try:
                 self._program({spec.name: spec.blank(rows) for spec in inputs})
             except Exception as error:  # Keras and JAX raise whatever they raise
                 raise ModelLoadError(
-                    f"JAX can't compile it for {rows} rows: {in_one_line(error)}"
+                    f"JAX can't compile it for {rows} rows: {error_summary(error)}"
                 ) from error
-            took_s = time.monotonic() - began_at
             _log.info(
-                *("compiled for %d rows in %.1f s (%d of %d)", rows, took_s),
-                *(place, len(self._sizes)),
+                "compiled for %d rows in %.1f s (%d of %d)",
+                *(rows, time.monotonic() - began_at, number, len(self._sizes)),
             )
 
     def run(self, batch: Tensors, signature_name: str = DEFAULT_SIGNATURE) -> Tensors:
-        """Compute one batch, filled up to the next size; a larger one in parts.
+        """Compute one batch, padded to the next size; split one above the largest size.
 
         Raises:
             OutOfDeviceMemory: XLA's RESOURCE_EXHAUSTED.
         """
         signature = self.signatures[signature_name]
         rows = len(batch[signature.inputs[0].name])
-        answers = [
+        parts = [
             self._compute(batch, start, stop, size)
-            for start, stop, size in parts(rows, self._sizes)
+            for start, stop, size in split(rows, self._sizes)
         ]
         return {
             spec.name: np.concatenate(arrays) if len(arrays) > 1 else arrays[0]
             for spec, arrays in zip(
-                signature.outputs, zip(*answers, strict=True), strict=True
+                signature.outputs, zip(*parts, strict=True), strict=True
             )
         }
 
@@ -131,11 +129,13 @@ class KerasJaxEngine:
         self._weights = []
 
     def _compute(self, batch: Tensors, start: int, stop: int, size: int) -> list[Array]:
-        full = {name: resized(array[start:stop], size) for name, array in batch.items()}
-        inputs = [full[spec.name] for spec in self.signatures[DEFAULT_SIGNATURE].inputs]
+        padded = {name: pad(array[start:stop], size) for name, array in batch.items()}
+        inputs = [
+            padded[spec.name] for spec in self.signatures[DEFAULT_SIGNATURE].inputs
+        ]
         try:
-            outputs = self._program(full)(*self._weights, *inputs)
-            # An error of a GPU may come only here.
+            outputs = self._program(padded)(*self._weights, *inputs)
+            # Execution is asynchronous: an error of the device may surface here.
             arrays = jax.device_get(outputs)
         except jax.errors.JaxRuntimeError as error:
             if _OUT_OF_MEMORY not in str(error):
@@ -146,7 +146,7 @@ class KerasJaxEngine:
         return [array[: stop - start] for array in arrays]
 
     def _program(self, batch: Tensors) -> _Program:
-        """What computes batches of this shape, compiled if it is new."""
+        """Return the program for batches of this shape; compile it if it is new."""
         inputs = self.signatures[DEFAULT_SIGNATURE].inputs
         shapes = tuple(batch[spec.name].shape for spec in inputs)
         with self._compiling:
@@ -154,7 +154,7 @@ class KerasJaxEngine:
             if program is None:
                 program = self._programs[shapes] = self._compiled(shapes)
             self._programs.move_to_end(shapes)
-            if len(self._programs) > _MOST_PROGRAMS:
+            if len(self._programs) > _MAX_PROGRAMS:
                 self._programs.popitem(last=False)
         return program
 
@@ -182,10 +182,10 @@ class KerasJaxEngine:
 
 
 def open_engine(file: Path, settings: Settings) -> KerasJaxEngine:
-    """Load and compile a .keras or .h5 file; hold its answers to TensorFlow's.
+    """Load and compile a .keras or .h5 file; check its outputs against TensorFlow's.
 
     Raises:
-        ModelLoadError: Keras can't read it, JAX can't run it, or the answers differ.
+        ModelLoadError: Keras can't read it, JAX can't run it, or outputs differ.
     """
     if keras.config.backend() != "jax":
         raise ModelLoadError("Keras runs on another backend in this process already")
@@ -195,7 +195,7 @@ def open_engine(file: Path, settings: Settings) -> KerasJaxEngine:
         _log.warning("no TensorFlow is installed, so no answers were compared")
         engine = KerasJaxEngine(load(file), sizes)
     else:
-        with reference(file) as found:
+        with tensorflow_reference(file) as found:
             engine = KerasJaxEngine(load(file), sizes, found.signature)
             found.check(engine)
     engine.compile_all()
@@ -203,14 +203,14 @@ def open_engine(file: Path, settings: Settings) -> KerasJaxEngine:
 
 
 def limit_gpu_memory(fraction: float | None) -> None:
-    """Have JAX take this share of a GPU at once, or let it grow as needed.
+    """Have JAX allocate this share of a GPU at once, or let it grow on demand.
 
-    By itself it takes three quarters. It reads this before it first touches a GPU;
-    later calls leave things as they are.
+    JAX's default is three quarters. It reads the setting before it first uses a GPU;
+    later calls change nothing.
     """
     if fraction is None:
         os.environ.setdefault("XLA_PYTHON_CLIENT_PREALLOCATE", "false")
     else:
-        # The older name beside the newer one is an error.
+        # JAX fails if the older name is set as well.
         os.environ.pop("XLA_PYTHON_CLIENT_MEM_FRACTION", None)
         os.environ["XLA_CLIENT_MEM_FRACTION"] = str(fraction)

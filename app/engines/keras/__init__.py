@@ -1,1 +1,1 @@
-"""What all engines for Keras files share, whatever Keras runs on."""
+"""Shared by all engines for Keras files, whatever Keras's backend."""

@@ -1,7 +1,7 @@
-"""Reads Keras files, whatever Keras runs on.
+"""Reads Keras files on any backend.
 
-Keras chooses its backend when it is imported: the engines for TensorFlow and JAX say
-which, then import this module.
+Keras fixes its backend when it is imported: the engines for TensorFlow and JAX set
+KERAS_BACKEND, then import this module.
 """
 
 import math
@@ -14,11 +14,16 @@ import keras
 import numpy as np
 
 from app.engines.base import Signature, TensorSpec
-from app.engines.reading import first_line, load_error, readable, row_spec
+from app.engines.loading import (
+    error_first_line,
+    load_error,
+    report_unreadable,
+    row_spec,
+)
 from app.errors import ModelLoadError
 
 _BFLOAT16_BYTES = 2
-# How Keras says of what kind and name something is that it does not know.
+# Keras's texts for a kind of object and a name that it does not know.
 _UNKNOWN = re.compile(
     r"(?:Could not locate|Unknown|Cannot deserialize object of) "
     r"(class|function|layer|object|type):? ['`]([^'`]+)"
@@ -29,9 +34,10 @@ def load(file: Path) -> keras.Model:
     """Read a .keras or .h5 file.
 
     Raises:
-        ModelLoadError: Keras can't.
+        NotYetLoadable: the system does not let the file be read.
+        ModelLoadError: it is incomplete, needs custom code, or Keras can't read it.
     """
-    with readable(file.name), file.open("rb") as content:
+    with report_unreadable(file.name), file.open("rb") as content:
         size_bytes = os.fstat(content.fileno()).st_size
         is_whole = file.suffix != ".keras" or is_zipfile(content)
     if not is_whole:
@@ -42,7 +48,7 @@ def load(file: Path) -> keras.Model:
     try:
         return keras.models.load_model(file, compile=False)
     except Exception as error:  # Keras raises whatever its many readers raise
-        code = _own_code(first_line(error))
+        code = _custom_code(error_first_line(error))
         if not code:
             raise load_error(error, file) from error
         raise ModelLoadError(
@@ -51,8 +57,8 @@ def load(file: Path) -> keras.Model:
         ) from error
 
 
-def _own_code(reason: str) -> str:
-    """What a file wants that is not Keras's own, by its error; empty: nothing."""
+def _custom_code(reason: str) -> str:
+    """Return the custom code that a file needs, by Keras's error, or an empty text."""
     found = _UNKNOWN.match(reason)
     if found:
         return f"{found[1]} {found[2]!r}"
@@ -60,7 +66,7 @@ def _own_code(reason: str) -> str:
 
 
 def functional(model: keras.Model) -> keras.Model:
-    """The model with inputs and outputs that have names.
+    """Return the model in functional form, in which inputs and outputs have names.
 
     Raises:
         ModelLoadError: the model has no fixed inputs.
@@ -77,7 +83,7 @@ def functional(model: keras.Model) -> keras.Model:
 
 
 def signature_of(model: keras.Model) -> Signature:
-    """The signature of a functional model, with its own names and order."""
+    """Return the signature of a functional model, in its own names and order."""
     inputs = keras.tree.flatten(model.inputs)
     return Signature(
         inputs=tuple(_spec(tensor.name, tensor) for tensor in inputs),
@@ -91,7 +97,7 @@ def signature_of(model: keras.Model) -> Signature:
 
 
 def output_names(model: keras.Model) -> list[str]:
-    """The names of a functional model's outputs, in the order of its flat output."""
+    """Return a functional model's output names in the order of its flat output."""
     outputs = model.output
     if isinstance(outputs, dict) and not any(
         map(keras.tree.is_nested, outputs.values())
@@ -106,7 +112,7 @@ def output_names(model: keras.Model) -> list[str]:
 
 
 def weight_bytes(model: keras.Model) -> int:
-    """Bytes of all weights, in the dtypes in which they are kept."""
+    """Return the bytes of all weights in the dtypes in which they are stored."""
     return sum(
         math.prod(weight.shape) * _item_bytes(weight.dtype) for weight in model.weights
     )

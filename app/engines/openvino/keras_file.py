@@ -1,8 +1,8 @@
 """Runs .keras and .h5 files on OpenVINO, on the CPU.
 
-TensorFlow exports the model in a process of its own, so that this one never holds it.
-Weights and sums are float32 where the model's are: by itself OpenVINO takes bfloat16 on
-processors that have it, and its answers are then off by more than is allowed here.
+TensorFlow exports the model in a process of its own, so that the serving process never
+imports it. Precision is float32 where the model's is: OpenVINO's default on CPUs with
+bfloat16 is bfloat16, whose outputs differ by more than the allowed tolerance.
 """
 
 import re
@@ -14,9 +14,9 @@ from typing import Any
 import numpy as np
 
 from app.engines.base import DEFAULT_SIGNATURE, Array, Signature, Tensors
+from app.engines.loading import error_summary
 from app.engines.openvino.no_telemetry import openvino
-from app.engines.reading import in_one_line
-from app.engines.reference import reference
+from app.engines.reference import tensorflow_reference
 from app.errors import ModelFailed, ModelLoadError
 from app.settings import Settings
 
@@ -31,22 +31,24 @@ class KerasOpenVinoEngine:
     platform = "openvino_keras"
 
     def __init__(self, compiled: Any, signature: Signature, weight_bytes: int) -> None:
-        """Take what openvino.Core.compile_model gives."""
+        """Take the result of openvino.Core.compile_model."""
         self.signatures: Mapping[str, Signature] = {DEFAULT_SIGNATURE: signature}
         self.weight_bytes = weight_bytes
         self._compiled = compiled
-        self._inputs = [_place(compiled.inputs, spec.name) for spec in signature.inputs]
-        self._outputs = [
-            _place(compiled.outputs, spec.name) for spec in signature.outputs
+        self._inputs = [
+            _port_index(compiled.inputs, spec.name) for spec in signature.inputs
         ]
-        # One serves one batch at a time; request threads may come side by side.
-        self._idle: deque[Any] = deque()
+        self._outputs = [
+            _port_index(compiled.outputs, spec.name) for spec in signature.outputs
+        ]
+        # An infer request runs one batch at a time; threads may run concurrently.
+        self._idle_requests: deque[Any] = deque()
 
     def run(self, batch: Tensors, signature_name: str = DEFAULT_SIGNATURE) -> Tensors:
         """Compute one batch.
 
         Raises:
-            ModelFailed: a whole number of more than 32 bits.
+            ModelFailed: an integer of more than 32 bits.
             RuntimeError: whatever OpenVINO raises.
         """
         signature = self.signatures[signature_name]
@@ -57,12 +59,12 @@ class KerasOpenVinoEngine:
             for place, spec in zip(self._inputs, signature.inputs, strict=True)
         }
         try:
-            request = self._idle.pop()
+            request = self._idle_requests.pop()
         except IndexError:
             request = self._compiled.create_infer_request()
-        # Outputs are copied: the request's own are written over by its next batch.
+        # infer() copies its outputs, which the next batch of this request overwrites.
         arrays = request.infer(inputs, share_inputs=True).to_tuple()
-        self._idle.append(request)
+        self._idle_requests.append(request)
         return {
             spec.name: arrays[place]
             for place, spec in zip(self._outputs, signature.outputs, strict=True)
@@ -70,19 +72,19 @@ class KerasOpenVinoEngine:
 
     def close(self) -> None:
         """Drop the model."""
-        self._idle.clear()
+        self._idle_requests.clear()
         self._compiled = None
 
 
 def open_engine(file: Path, settings: Settings) -> KerasOpenVinoEngine:
-    """Convert a .keras or .h5 file, and hold its answers to TensorFlow's.
+    """Convert a .keras or .h5 file, and check its outputs against TensorFlow's.
 
     Raises:
-        ModelLoadError: TensorFlow can't export it, OpenVINO can't run it, or the
-            answers differ.
+        ModelLoadError: TensorFlow can't export it, OpenVINO can't run it, or outputs
+            differ.
     """
-    del settings  # none is for a CPU
-    with reference(file, saved_model=True) as found:
+    del settings  # none applies to a CPU
+    with tensorflow_reference(file, saved_model=True) as found:
         try:
             compiled = (
                 openvino().Core().compile_model(str(found.saved_model), "CPU", _CONFIG)
@@ -97,11 +99,7 @@ def open_engine(file: Path, settings: Settings) -> KerasOpenVinoEngine:
 
 
 def _check_range(name: str, array: Array) -> None:
-    """Refuse what OpenVINO's CPU plugin would cut off: it computes in 32 bits.
-
-    Raises:
-        ModelFailed: a whole number of more.
-    """
+    """Raise ModelFailed for integers above 32 bits: the CPU plugin truncates them."""
     if array.dtype.kind not in "iu" or array.dtype.itemsize <= _INT32.dtype.itemsize:
         return
     if array.size and not _INT32.min <= array.min() <= array.max() <= _INT32.max:
@@ -111,18 +109,17 @@ def _check_range(name: str, array: Array) -> None:
 
 
 def _reason(error: Exception) -> str:
-    """Why OpenVINO does not take a model; most of its text says where it noticed."""
+    """Return why OpenVINO refuses a model, without the source locations in its text."""
     found = re.search(r"No conversion rule found for operations: (.+)", str(error))
-    return f"it has no {found[1]}" if found else in_one_line(error)
+    return f"it has no {found[1]}" if found else error_summary(error)
 
 
-def _place(ports: Any, name: str) -> int:
-    """Where the port of this name stands.
+def _port_index(ports: Any, name: str) -> int:
+    """Return the index of the port with this name.
 
-    Raises:
-        ModelLoadError: OpenVINO has left it out, as it does with what nothing uses.
+    OpenVINO removes unused ports: raise ModelLoadError if it is not there.
     """
-    for place, port in enumerate(ports):
+    for index, port in enumerate(ports):
         if name in port.get_names():
-            return place
+            return index
     raise ModelLoadError(f"OpenVINO knows no {name!r} in this model")

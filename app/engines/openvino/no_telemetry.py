@@ -1,4 +1,4 @@
-"""OpenVINO without its sender of usage figures."""
+"""OpenVINO without its usage telemetry."""
 
 import sys
 from importlib import import_module
@@ -6,10 +6,10 @@ from typing import Any
 
 
 def openvino() -> Any:
-    """The package openvino, which reports to nobody that it is used.
+    """Return the package openvino, kept from sending usage events.
 
-    By itself it sends an event over the network when it is imported, and others when
-    it converts a model. Without the package that sends them it does without.
+    It sends an event over the network when it is imported, and more when it converts a
+    model, but only if the package openvino_telemetry can be imported.
     """
     modules: dict[str, Any] = sys.modules
     modules.setdefault("openvino_telemetry", None)

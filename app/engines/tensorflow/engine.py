@@ -17,7 +17,7 @@ import tensorflow as tf
 
 from app import gpus
 from app.engines.base import DEFAULT_SIGNATURE, Signature, Tensors, TensorSpec
-from app.engines.reading import in_one_line, row_spec
+from app.engines.loading import error_summary, row_spec
 from app.engines.tensorflow.freezing import freeze, is_read_only
 from app.engines.tensorflow.inline import InlineFunction
 from app.engines.tensorflow.tensorflow_private import tensor_view
@@ -52,7 +52,7 @@ class Function:
             function.get_concrete_function()
         except Exception as error:  # a layer may raise anything
             raise ModelLoadError(
-                f"can't be traced for any number of rows: {in_one_line(error)}"
+                f"can't be traced for any number of rows: {error_summary(error)}"
             ) from error
         return function
 

@@ -1,12 +1,12 @@
-"""Writes Keras models for other servers, under the names that Basket serves."""
+"""Writes Keras models for other servers, with the names that Basket serves."""
 
 from collections.abc import Callable
 from importlib import import_module
 from pathlib import Path
 
 from app.engines.base import DEFAULT_SIGNATURE
+from app.engines.loading import error_summary
 from app.engines.openvino.no_telemetry import openvino
-from app.engines.reading import in_one_line
 from app.engines.tensorflow.engine import limit_gpu_memory
 from app.engines.tensorflow.keras_file import (
     functional,
@@ -20,23 +20,23 @@ from app.settings import Settings
 
 
 def export(file: Path, settings: Settings, form: str, folder: Path) -> None:
-    """Write the model of a .keras or .h5 file into `folder`, a new one.
+    """Load a .keras or .h5 file and write its model into `folder`, a new one.
 
-    savedmodel: what TensorFlow Serving reads, with the one signature that Basket
-    serves; onnx: model.onnx; openvino: model.xml and model.bin.
+    savedmodel: for TensorFlow Serving, with the one signature that Basket serves;
+    onnx: model.onnx; openvino: model.xml and model.bin.
 
     Raises:
-        ModelLoadError: Keras can't read the file, or not write it in this form.
+        ModelLoadError: Keras can't read the file, or can't write it in this format.
     """
     limit_gpu_memory(settings.gpu_memory_fraction)
-    write(load(file), form, folder)
+    export_model(load(file), form, folder)
 
 
-def write(model: keras.Model, form: str, folder: Path) -> None:
-    """Write a model that is loaded, as above.
+def export_model(model: keras.Model, form: str, folder: Path) -> None:
+    """Write a loaded model into `folder` in one of the formats of `export`.
 
     Raises:
-        ModelLoadError: Keras can't write it in this form.
+        ModelLoadError: Keras can't write it in this format.
     """
     folder.mkdir(parents=True)
     try:
@@ -45,13 +45,13 @@ def write(model: keras.Model, form: str, folder: Path) -> None:
         raise
     except Exception as error:  # the converters raise whatever they raise
         raise ModelLoadError(
-            f"can't be written as {form}: {in_one_line(error)}"
+            f"can't be written as {form}: {error_summary(error)}"
         ) from error
 
 
 def _write_saved_model(model: keras.Model, folder: Path) -> None:
     archive = keras.export.ExportArchive()
-    # For the lookup tables of its layers.
+    # Tracks the lookup tables of layers.
     archive.track(model)
     archive.add_endpoint(DEFAULT_SIGNATURE, serving_function(model).traced())
     archive.write_out(str(folder), verbose=False)
@@ -60,7 +60,7 @@ def _write_saved_model(model: keras.Model, folder: Path) -> None:
 def _write_onnx(model: keras.Model, folder: Path) -> None:
     file = folder / "model.onnx"
     _convert(model, "onnx", file)
-    # An operation that ONNX lacks is only logged, and makes a file of no use.
+    # The converter only logs an operation that ONNX lacks; the file is then invalid.
     import_module("onnx").checker.check_model(str(file))
 
 
@@ -73,7 +73,7 @@ def _convert(model: keras.Model, form: str, file: Path) -> None:
     model = functional(model)
     inputs = keras.tree.flatten(model.inputs)
     outputs = keras.tree.flatten(model.output)
-    # Converters take over names that are the keys of a dict, and no others.
+    # Converters keep output names only if they are the keys of a dict.
     named = keras.Model(inputs, dict(zip(output_names(model), outputs, strict=True)))
     specs = [
         keras.InputSpec(dtype=tensor.dtype, shape=tensor.shape, name=tensor.name)

@@ -1,4 +1,4 @@
-"""The process that loads a Keras file in TensorFlow for engines that have none.
+"""The process that computes TensorFlow's reference outputs for other engines.
 
 `python -m app.engines.tensorflow.reference_process FILE FOLDER [--export]` writes into
 FOLDER what app.engines.reference reads there.
@@ -10,20 +10,25 @@ from pathlib import Path
 import numpy as np
 
 from app.engines.base import DEFAULT_SIGNATURE
-from app.engines.random_rows import rows_for
-from app.engines.reading import in_one_line, refuse_text
-from app.engines.reference import ERROR_FILE, EXPORT_FOLDER, Reference, write
-from app.engines.tensorflow.export import write as export
+from app.engines.loading import error_summary, refuse_strings
+from app.engines.random_rows import accepted_random_rows
+from app.engines.reference import (
+    ERROR_FILE,
+    EXPORT_FOLDER,
+    Reference,
+    write_reference,
+)
+from app.engines.tensorflow.export import export_model
 from app.engines.tensorflow.keras_file import KerasTensorFlowEngine, load
 from app.errors import ModelLoadError
 
-# Few, so that a large model's answers stay small, and not a round number, so that an
-# engine that fills batches up has to.
+# Few, so that a large model's outputs stay small; not a power of two, so that an engine
+# that pads batches has to.
 _ROWS = 5
 
 
 def main(file: Path, folder: Path, *, with_export: bool) -> None:
-    """Write the reference, and the SavedModel if asked.
+    """Write the reference, and with `with_export` the SavedModel.
 
     Raises:
         ModelLoadError: TensorFlow can't read, run or export the model.
@@ -31,13 +36,13 @@ def main(file: Path, folder: Path, *, with_export: bool) -> None:
     model = load(file)
     engine = KerasTensorFlowEngine(model)
     signature = engine.signatures[DEFAULT_SIGNATURE]
-    refuse_text(signature)
+    refuse_strings(signature)
     random = np.random.default_rng(0)
-    rows = rows_for(engine, DEFAULT_SIGNATURE).make(_ROWS, random)
+    rows = accepted_random_rows(engine, DEFAULT_SIGNATURE).make(_ROWS, random)
     found = Reference(signature, rows, engine.run(rows), engine.weight_bytes)
-    write(folder, found)
+    write_reference(folder, found)
     if with_export:
-        export(model, "savedmodel", folder / EXPORT_FOLDER)
+        export_model(model, "savedmodel", folder / EXPORT_FOLDER)
 
 
 if __name__ == "__main__":
@@ -46,5 +51,5 @@ if __name__ == "__main__":
         main(Path(sys.argv[1]), target, with_export="--export" in sys.argv[3:])
     except Exception as problem:  # Keras and TensorFlow raise whatever they raise
         known = isinstance(problem, ModelLoadError)
-        reason = f"TensorFlow can't run it: {in_one_line(problem)}"
+        reason = f"TensorFlow can't run it: {error_summary(problem)}"
         (target / ERROR_FILE).write_text(str(problem) if known else reason)

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from app.engines.base import Signature, TensorSpec
-from app.engines.reading import batched, load_error, row_shape, row_spec
+from app.engines.loading import batched_signatures, load_error, row_shape, row_spec
 from app.engines.tensorflow.engine import (
     Function,
     TensorFlowEngine,
@@ -36,7 +36,7 @@ class SavedModelEngine(TensorFlowEngine):
         Raises:
             ModelLoadError: no signature can be batched; with the reason for each.
         """
-        functions = batched(
+        functions = batched_signatures(
             loaded.signatures, lambda name: _function(loaded, name, definitions[name])
         )
         used = (loaded.signatures[name].variables for name in functions)

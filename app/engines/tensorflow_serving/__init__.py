@@ -1,1 +1,1 @@
-"""The engine that runs batches on a TensorFlow Serving."""
+"""The engine that sends batches to a TensorFlow Serving."""

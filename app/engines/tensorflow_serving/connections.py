@@ -1,7 +1,7 @@
-"""Kept-alive connections to a model server, and its errors as ours.
+"""Keep-alive connections to a model server, and its errors as Basket's.
 
-The standard library's connections, kept in a stack: whoever may send a batch a second
-time has to know whether its connection was a kept one, and pools do not tell.
+They are the standard library's, in a stack: a batch may be sent again only if its
+connection was an idle one, which connection pools do not tell.
 """
 
 import http.client
@@ -14,19 +14,19 @@ from urllib.parse import SplitResult
 
 from app.errors import BasketError, Late, ModelFailed, OutOfDeviceMemory, Unavailable
 
-# A host that swallows packets is given up after this.
-_CONNECT_WITHIN_S = 3.0
-# Text of the other side is repeated only so far.
-_MOST_SHOWN = 200
-_LONGEST_RETRY_S = 3600
-# What TensorFlow says when a tensor finds no room; other text under the same status
-# is of a queue.
+# For a host that drops packets.
+_CONNECT_TIMEOUT_S = 3.0
+# Of the server's error text.
+_MAX_SHOWN_CHARS = 200
+_MAX_RETRY_S = 3600
+# In TensorFlow's text for a tensor that can't be allocated; a full queue has the same
+# status and another text.
 _OUT_OF_MEMORY = "OOM"
 
 
 @dataclass(frozen=True)
 class Reply:
-    """What the server answered; `retry_after` as it stands in the header."""
+    """A response of the server; `retry_after` is the header's text."""
 
     status: int
     body: bytes
@@ -34,26 +34,26 @@ class Reply:
 
 
 class Connections:
-    """Connections to one server, for any number of threads."""
+    """Keep-alive connections to one server, for any number of threads."""
 
     def __init__(self, url: SplitResult, timeout_s: float) -> None:
-        """Store the parts; the timeout is for each wait on the server."""
+        """Store the address; `timeout_s` bounds each wait for the server."""
         self.host = str(url.hostname)
         self._port = url.port
         self._is_tls = url.scheme == "https"
         self._timeout_s = timeout_s
-        self._kept: deque[http.client.HTTPConnection] = deque()
+        self._idle: deque[http.client.HTTPConnection] = deque()
 
     def exchange(self, method: str, path: str, body: bytes | None = None) -> Reply:
-        """Send a request, once, and read its answer.
+        """Send a request once and return the response.
 
-        It is sent a second time, on a new connection, only if it went over one that
-        was kept and that closes without a byte of an answer: a server closes what
-        lies idle, and can't be asked first.
+        It is sent a second time, on a new connection, only if its connection was idle
+        before and closes without a byte of a response: a server may close idle
+        connections at any time.
 
         Raises:
             Unavailable: no connection, or one that breaks.
-            Late: no answer in time.
+            Late: no response in time.
         """
         try:
             return self._exchange(method, path, body)
@@ -69,27 +69,27 @@ class Connections:
             ) from error
 
     def close(self) -> None:
-        """Close the connections that nobody uses now; may be called twice."""
-        while self._kept:
-            self._kept.pop().close()
+        """Close idle connections; may be called twice."""
+        while self._idle:
+            self._idle.pop().close()
 
     def _exchange(self, method: str, path: str, body: bytes | None) -> Reply:
         try:
-            kept = self._kept.pop()
+            idle = self._idle.pop()
         except IndexError:
-            return self._read(*self._send(self._connected(), method, path, body))
+            return self._read(*self._send(self._connect(), method, path, body))
         try:
-            sent = self._send(kept, method, path, body)
+            sent = self._send(idle, method, path, body)
         except ConnectionError:
-            sent = self._send(self._connected(), method, path, body)
+            sent = self._send(self._connect(), method, path, body)
         return self._read(*sent)
 
-    def _connected(self) -> http.client.HTTPConnection:
+    def _connect(self) -> http.client.HTTPConnection:
         kind = (
             http.client.HTTPSConnection if self._is_tls else http.client.HTTPConnection
         )
         connection = kind(
-            self.host, self._port, timeout=min(_CONNECT_WITHIN_S, self._timeout_s)
+            self.host, self._port, timeout=min(_CONNECT_TIMEOUT_S, self._timeout_s)
         )
         try:
             connection.connect()
@@ -126,49 +126,50 @@ class Connections:
         except BaseException:
             connection.close()
             raise
-        # One that is to be closed has no socket any more.
+        # After Connection: close it has no socket.
         if connection.sock is not None:
-            self._kept.append(connection)
+            self._idle.append(connection)
         return Reply(response.status, body, response.headers.get("Retry-After", ""))
 
 
-def error_of(reply: Reply, host: str) -> BasketError:
-    """What an answer that is none means for the batch it is for.
+def error_from(reply: Reply, host: str) -> BasketError:
+    """Return the error of a batch that an unsuccessful response stands for.
 
-    Statuses are TensorFlow Serving's, which has the same one for a full device and a
-    full queue, and those of Basket and of proxies between. A batch that the model
-    refuses is its failure and may be tried again in parts; where nothing is wrong
-    with the rows, they are not.
+    Statuses are those of TensorFlow Serving, which has the same one for a full device
+    and a full queue, of Basket, and of proxies between. A batch that the model refuses
+    may be retried in parts; after other errors it is not.
     """
-    said = error_text(reply.body)
+    text = error_text(reply.body)
     about = f"the model server {host} answered {reply.status}"
-    shown = f"{about}: {said}" if said else about
+    shown = f"{about}: {text}" if text else about
     match reply.status:
-        case HTTPStatus.BAD_REQUEST | HTTPStatus.INTERNAL_SERVER_ERROR:
+        case (
+            HTTPStatus.BAD_REQUEST
+            | HTTPStatus.INTERNAL_SERVER_ERROR
+            | HTTPStatus.NOT_IMPLEMENTED
+        ):
             return ModelFailed(shown)
         case HTTPStatus.REQUEST_ENTITY_TOO_LARGE | HTTPStatus.INSUFFICIENT_STORAGE:
             return OutOfDeviceMemory(shown)
-        case HTTPStatus.TOO_MANY_REQUESTS if _OUT_OF_MEMORY in said:
+        case HTTPStatus.TOO_MANY_REQUESTS if _OUT_OF_MEMORY in text:
             return OutOfDeviceMemory(shown)
         case HTTPStatus.GATEWAY_TIMEOUT:
             return Late(shown)
-        case HTTPStatus.NOT_IMPLEMENTED:
-            return ModelFailed(shown)
     return Unavailable(shown, _seconds(reply.retry_after))
 
 
 def error_text(body: bytes) -> str:
-    """The first line of {"error": "..."}, shortened; empty where there is none."""
+    """Return the first line of {"error": "..."}, shortened, or an empty text."""
     try:
         value: Any = json.loads(body)
     except (ValueError, RecursionError):
         return ""
     text = value.get("error") if isinstance(value, dict) else None
     lines = text.strip().splitlines() if isinstance(text, str) else []
-    return lines[0][:_MOST_SHOWN] if lines else ""
+    return lines[0][:_MAX_SHOWN_CHARS] if lines else ""
 
 
 def _seconds(retry_after: str) -> int:
     if not retry_after.isascii() or not retry_after.isdigit():
         return 1
-    return max(1, min(int(retry_after[:9]), _LONGEST_RETRY_S))
+    return max(1, min(int(retry_after[:9]), _MAX_RETRY_S))

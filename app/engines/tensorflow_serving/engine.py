@@ -1,11 +1,11 @@
 """Runs batches on a TensorFlow Serving, over its REST API.
 
-tensorflow_serving.json in a version's folder says where: {"url": "http://host:8501",
-"model": "my_model"}, and if wanted "version", "signature_name" and "timeout_ms". The
-model is there; decoding, batching and encoding are here, and no framework is imported.
+tensorflow_serving.json in a version's folder names the model: {"url":
+"http://host:8501", "model": "my_model"}, and optionally "version", "signature_name"
+and "timeout_ms". Decoding, batching and encoding happen here; no framework is imported.
 
-The API is https://www.tensorflow.org/tfx/serving/api_rest; any server that speaks it
-will do, another Basket too.
+Any server with this API will do, another Basket too:
+https://www.tensorflow.org/tfx/serving/api_rest
 """
 
 import json
@@ -18,7 +18,11 @@ from urllib.parse import SplitResult, quote, urlsplit
 
 from app.engines.base import DEFAULT_SIGNATURE, Signature, Tensors
 from app.engines.tensorflow_serving import wire
-from app.engines.tensorflow_serving.connections import Connections, error_of, error_text
+from app.engines.tensorflow_serving.connections import (
+    Connections,
+    error_from,
+    error_text,
+)
 from app.errors import BasketError, Late, ModelLoadError, NotYetLoadable, Unavailable
 from app.settings import Settings, checks
 
@@ -30,8 +34,8 @@ _T = TypeVar("_T")
 class RemoteModel:
     """The content of tensorflow_serving.json.
 
-    `version` None is whichever the server says; with `signature_name`, that one is
-    served as the default and no other.
+    `version` None is the server's choice. With `signature_name`, only that signature
+    is served, as the default.
     """
 
     url: SplitResult
@@ -44,11 +48,11 @@ class RemoteModel:
     def parse(cls, text: bytes, limit_ms: int) -> "RemoteModel":
         """Read the JSON of a tensorflow_serving.json.
 
-        `limit_ms` is the default of timeout_ms and the most it may be: no row waits
-        for its answer any longer.
+        `limit_ms` is the default and the maximum of timeout_ms: no request waits for
+        longer.
 
         Raises:
-            ModelLoadError: not JSON, an unknown key, or a value that makes no sense.
+            ModelLoadError: not JSON, an unknown key, or an invalid value.
         """
         try:
             values = {**_DEFAULTS, "timeout_ms": limit_ms, **json.loads(text)}
@@ -71,29 +75,29 @@ class RemoteModel:
 
 
 class TensorFlowServingEngine:
-    """An Engine whose model another server runs."""
+    """An engine that has another server run the model."""
 
     platform = "tensorflow_serving"
 
     def __init__(self, remote: RemoteModel) -> None:
-        """Store where the model is; nothing is asked yet."""
+        """Store the model's address; connect to nothing yet."""
         self._remote = remote
         self._connections = Connections(remote.url, remote.timeout_ms / 1000)
         self.signatures: dict[str, Signature] = {}
 
     def connect(self) -> None:
-        """Ask the server for the model's signatures.
+        """Fetch the model's signatures from the server.
 
         Raises:
-            Unavailable: the server or the model is not there now.
-            Late: no answer in time.
-            ModelLoadError: there is nothing that can be served.
+            Unavailable: the server or the model is not available now.
+            Late: no response in time.
+            ModelLoadError: the model has no signature that can be served.
         """
         reply = self._connections.exchange("GET", f"{self._remote.path}/metadata")
         if reply.status == HTTPStatus.NOT_FOUND:
-            raise Unavailable(self._why_not_there())
+            raise Unavailable(self._why_unavailable())
         if reply.status != HTTPStatus.OK:
-            raise error_of(reply, self._connections.host)
+            raise error_from(reply, self._connections.host)
         signatures = wire.read_signatures(reply.body)
         wanted = self._remote.signature_name
         if wanted is None:
@@ -109,30 +113,30 @@ class TensorFlowServingEngine:
 
         Raises:
             ModelFailed: the model refuses the batch.
-            WrongOutputs: its answer is not what its signature says.
+            WrongOutputs: the outputs do not match the signature.
             OutOfDeviceMemory: the batch is too large for the server.
-            Unavailable: the server or the model is not there now, or is full.
-            Late: no answer in time.
+            Unavailable: the server or the model is not available now, or is full.
+            Late: no response in time.
         """
         signature = self.signatures[signature_name]
         name = self._remote.signature_name or signature_name
         body = wire.write_inputs(batch, signature, name)
         reply = self._connections.exchange("POST", f"{self._remote.path}:predict", body)
         if reply.status != HTTPStatus.OK:
-            raise error_of(reply, self._connections.host)
+            raise error_from(reply, self._connections.host)
         return wire.read_outputs(reply.body, signature)
 
     def close(self) -> None:
         """Close the connections."""
         self._connections.close()
 
-    def _why_not_there(self) -> str:
-        """What the model's status says of a model that does not serve."""
+    def _why_unavailable(self) -> str:
+        """Return the model's status on the server, for an error text."""
         host = self._connections.host
         reply = self._connections.exchange("GET", self._remote.path)
         if reply.status != HTTPStatus.OK:
-            said = error_text(reply.body) or f"status {reply.status}"
-            return f"the model server {host} has no such model: {said}"
+            reason = error_text(reply.body) or f"status {reply.status}"
+            return f"the model server {host} has no such model: {reason}"
         return f"the model server {host} is not ready: {wire.read_states(reply.body)}"
 
 
@@ -140,8 +144,8 @@ def open_engine(file: Path, settings: Settings) -> TensorFlowServingEngine:
     """Open the model that a tensorflow_serving.json names.
 
     Raises:
-        NotYetLoadable: the server or the model is not there now.
-        ModelLoadError: the file makes no sense, or what is there can't be served.
+        NotYetLoadable: the server or the model is not available now.
+        ModelLoadError: the file is invalid, or the model can't be served.
     """
     remote = RemoteModel.parse(file.read_bytes(), settings.request_timeout_ms)
     engine = TensorFlowServingEngine(remote)
@@ -166,11 +170,11 @@ def _checked(key: str, value: object) -> Any:
 
 def _url(value: object) -> SplitResult:
     parts = urlsplit(value if isinstance(value, str) else "")
-    is_more = parts.username or parts.password or parts.query or parts.fragment
-    if parts.scheme not in ("http", "https") or not parts.hostname or is_more:
-        # Not repeated: there may be a password in it.
+    has_extra = parts.username or parts.password or parts.query or parts.fragment
+    if parts.scheme not in ("http", "https") or not parts.hostname or has_extra:
+        # The URL is not quoted: it may contain a password.
         raise ValueError("expected the like of http://host:8501 and no more")
-    _ = parts.port  # raises ValueError where it is none
+    _ = parts.port  # raises ValueError if it is not a port
     return parts
 
 

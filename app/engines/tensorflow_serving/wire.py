@@ -1,7 +1,7 @@
-"""TensorFlow Serving's JSON as its client writes and reads it.
+"""TensorFlow Serving's JSON, as its client writes and reads it.
 
-Batches go in columns, {"inputs": {name: rows}}, which need no object for each row;
-the answer is {"outputs": rows} for one output and {"outputs": {name: rows}} for
+Batches are sent in columns, {"inputs": {name: rows}}, without an object for each row.
+A response is {"outputs": rows} for one output and {"outputs": {name: rows}} for
 several.
 """
 
@@ -14,10 +14,10 @@ import numpy as np
 import orjson
 
 from app.engines.base import Array, Signature, Tensors, TensorSpec
-from app.engines.reading import batched, row_shape
+from app.engines.loading import batched_signatures, row_shape
 from app.errors import ModelLoadError, WrongOutputs
 
-# TensorFlow's names; the API carries no others.
+# The dtypes that the API supports, by TensorFlow's names.
 _DTYPES: dict[str, np.dtype[np.generic]] = {
     "DT_BOOL": np.dtype(np.bool_),
     "DT_HALF": np.dtype(np.float16),
@@ -27,16 +27,15 @@ _DTYPES: dict[str, np.dtype[np.generic]] = {
     **{f"DT_INT{bits}": np.dtype(f"i{bits // 8}") for bits in (8, 16, 32, 64)},
     **{f"DT_UINT{bits}": np.dtype(f"u{bits // 8}") for bits in (8, 16, 32, 64)},
 }
-_MOST_SHOWN = 200
-# Kinds of JSON's values, as NumPy reads them, that an output of a kind may have.
-_READS = {"f": "fiu", "i": "iu", "u": "iu", "b": "b"}
+_MAX_SHOWN_CHARS = 200
+# Dtype kind of an output -> kinds of NumPy arrays of JSON values that it accepts.
+_ACCEPTED_KINDS = {"f": "fiu", "i": "iu", "u": "iu", "b": "b"}
 
 
 def read_signatures(body: bytes) -> dict[str, Signature]:
-    """The signatures in an answer of /metadata; those without a batch are left out.
+    """Return the signatures in a /metadata response, except those without a batch.
 
-    Inputs and outputs have names there and no order; here they stand in that of
-    their names.
+    Inputs and outputs have no order there; they are sorted by name here.
 
     Raises:
         ModelLoadError: no metadata, or no signature can be batched; with the reasons.
@@ -46,28 +45,28 @@ def read_signatures(body: bytes) -> dict[str, Signature]:
         found = {name: dict(value) for name, value in definitions.items()}
     except (AttributeError, KeyError, TypeError, ValueError) as error:
         raise ModelLoadError("the model server's metadata can't be read") from error
-    return batched(found, lambda name: _signature(found[name]))
+    return batched_signatures(found, lambda name: _signature(found[name]))
 
 
 def write_inputs(batch: Tensors, signature: Signature, signature_name: str) -> bytes:
-    """A body for :predict; every number keeps its value, every string its bytes."""
+    """Return a body for :predict that holds numbers and strings exactly."""
     names = [spec.name for spec in signature.inputs]
     arrays = {name: np.ascontiguousarray(batch[name]) for name in names}
     body = {
         "signature_name": signature_name,
-        "inputs": {name: _writable(array) for name, array in arrays.items()},
+        "inputs": {name: _json_values(array) for name, array in arrays.items()},
     }
     if all(_is_finite(array) for array in arrays.values()):
         return orjson.dumps(body, option=orjson.OPT_SERIALIZE_NUMPY)
-    # NaN and infinities as the bare tokens that TensorFlow Serving reads.
+    # TensorFlow Serving reads NaN and infinities as the bare tokens of Python's json.
     return json.dumps(body, default=np.ndarray.tolist).encode()
 
 
 def read_outputs(body: bytes, signature: Signature) -> Tensors:
-    """The outputs in an answer of :predict, (rows, *shape) in the signature's dtypes.
+    """Return the outputs in a :predict response, in the signature's dtypes and shapes.
 
     Raises:
-        WrongOutputs: not what the signature says; the text names the output.
+        WrongOutputs: they do not match the signature; the text names the output.
     """
     try:
         outputs = loads(body)["outputs"]
@@ -86,7 +85,7 @@ def read_outputs(body: bytes, signature: Signature) -> Tensors:
 
 
 def read_states(body: bytes) -> str:
-    """What an answer about a model's status says, in a line: version 3 is LOADING."""
+    """Return the version states in a model status response: version 3 is LOADING."""
     try:
         states = [
             f"version {each['version']} is {each['state']}"
@@ -94,11 +93,11 @@ def read_states(body: bytes) -> str:
         ]
     except (KeyError, TypeError, ValueError):
         states = []
-    return ", ".join(states)[:_MOST_SHOWN] or "it says nothing of any version"
+    return ", ".join(states)[:_MAX_SHOWN_CHARS] or "it says nothing of any version"
 
 
 def loads(body: bytes) -> Any:
-    """Read JSON, in which NaN and Infinity may stand.
+    """Read JSON that may contain NaN and Infinity.
 
     Raises:
         ValueError: it is not JSON.
@@ -135,8 +134,8 @@ def _specs(kind: str, tensors: Mapping[str, Any]) -> Iterable[TensorSpec]:
         yield TensorSpec(name, _DTYPES[dtype], row)
 
 
-def _writable(array: Array) -> Any:
-    """What JSON is made of: numbers as they are, strings as b64 objects."""
+def _json_values(array: Array) -> Any:
+    """Return what a JSON encoder takes: arrays of numbers, lists of b64 objects."""
     if array.dtype.kind != "O":
         return array
     leaves = np.empty(array.size, object)
@@ -167,17 +166,17 @@ def _array(values: Any, spec: TensorSpec) -> Array:
 
 
 def _numbers(values: Any, spec: TensorSpec) -> Array:
-    given: Array = np.array(values)
-    if spec.dtype == np.uint64 and given.dtype.kind == "f":
-        # Such as 1 beside 2**63, of which NumPy makes floats.
+    found: Array = np.array(values)
+    if spec.dtype == np.uint64 and found.dtype.kind == "f":
+        # NumPy turns a list of 1 and 2**63 into floats.
         leaves = np.array(values, object)
         if all(type(value) is int for value in leaves.flat):
-            given = leaves.astype(np.uint64)
-    if given.size and given.dtype.kind not in _READS[spec.dtype.kind]:
-        raise TypeError(f"{given.dtype} where {spec.dtype} should be")
+            found = leaves.astype(np.uint64)
+    if found.size and found.dtype.kind not in _ACCEPTED_KINDS[spec.dtype.kind]:
+        raise TypeError(f"{found.dtype} where {spec.dtype} should be")
     with np.errstate(over="ignore"):
-        array = given.astype(spec.dtype)
-    if spec.dtype.kind in "iu" and (array != given).any():
+        array = found.astype(spec.dtype)
+    if spec.dtype.kind in "iu" and (array != found).any():
         raise OverflowError(f"a value is out of range for {spec.dtype}")
     return array
 

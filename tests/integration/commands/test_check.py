@@ -7,20 +7,13 @@ from tests.support.commands import run_models
 
 pytestmark = [
     pytest.mark.keras,
-    # TensorFlow and Keras warn of their own ageing parts.
+    # TensorFlow and Keras deprecate their own parts.
     pytest.mark.filterwarnings("ignore::DeprecationWarning"),
 ]
 
 
-@pytest.fixture(scope="module")
-def tf(keras):
-    from app.engines.tensorflow.engine import tf  # noqa: PLC0415
-
-    return tf
-
-
 def check(model_dir, name):
-    """The exit status, and what is printed."""
+    """Return the exit status and the output."""
     return run_models(model_dir, "check", name, max_batch_size=16)
 
 
@@ -39,8 +32,8 @@ def save(tf, version, function, *specs):
     tf.saved_model.save(module, str(version), signatures=module.function)
 
 
-def test_the_digits_pass(keras):
-    """The demo model may be batched; its sizes are its own."""
+def test_check_passes_for_the_demo_model(keras):
+    """The demo model may be batched; its sizes are shown."""
     status, output = check(ROOT / "models", "digits")
     assert status == 0
     assert "tensorflow_keras: 116.9 KiB of weights, " in output
@@ -51,8 +44,10 @@ def test_the_digits_pass(keras):
 
 
 @pytest.mark.parametrize("size", [None, 40])
-def test_layers_that_work_row_by_row_pass(keras, tmp_path, version, size):
-    """Embeddings, attention and recurrent layers pass, of fixed and of free size."""
+def test_check_passes_for_embedding_attention_and_recurrent_layers(
+    keras, tmp_path, version, size
+):
+    """Layers that compute row by row pass, with fixed and free sequence lengths."""
     layers = keras.layers
     tokens = keras.Input((size,), dtype="int32")
     signal = layers.Embedding(300, 16)(tokens)
@@ -66,8 +61,8 @@ def test_layers_that_work_row_by_row_pass(keras, tmp_path, version, size):
     assert f"timing random rows ({chosen}) ..." in output
 
 
-def test_a_keras_model_that_takes_off_the_batchs_mean_fails(keras, tmp_path, version):
-    """A Keras model that normalises over the batch must not be batched."""
+def test_check_fails_for_normalization_over_the_batch(keras, tmp_path, version):
+    """A Keras model that subtracts the batch's mean must not be batched."""
     row = keras.Input((4,), name="row")
     signal = keras.layers.Dense(4)(row)
     signal = signal - keras.ops.mean(signal, axis=0, keepdims=True)
@@ -82,8 +77,8 @@ def test_a_keras_model_that_takes_off_the_batchs_mean_fails(keras, tmp_path, ver
     assert "note:" not in output
 
 
-def test_a_saved_model_that_minds_padding_fails(tf, tmp_path, version):
-    """A SavedModel whose answers change beside rows of zeros must not be batched."""
+def test_check_fails_for_a_saved_model_that_depends_on_padding(tf, tmp_path, version):
+    """A SavedModel whose outputs change beside rows of zeros must not be batched."""
 
     def share(x):
         rows = tf.reduce_sum(tf.cast(tf.reduce_any(x != 0, axis=1), tf.float32))
@@ -96,8 +91,8 @@ def test_a_saved_model_that_minds_padding_fails(tf, tmp_path, version):
     assert "beside zeros, more than" in output
 
 
-def test_strings_are_tried(tf, tmp_path, version):
-    """A model of strings is checked with random words."""
+def test_check_tries_random_words_for_string_inputs(tf, tmp_path, version):
+    """A model with string inputs is checked with random words."""
 
     def spell(text):
         return {
@@ -113,8 +108,8 @@ def test_strings_are_tried(tf, tmp_path, version):
     assert "note:" not in output
 
 
-def test_strings_that_are_refused_are_told(tf, tmp_path, version):
-    """A model that wants pictures in its strings is said to refuse random ones."""
+def test_check_shows_that_random_strings_are_refused(tf, tmp_path, version):
+    """A model that decodes images from strings refuses random words."""
 
     def decode(text):
         flat = tf.map_fn(tf.io.decode_png, text, fn_output_signature=tf.uint8)
@@ -127,8 +122,8 @@ def test_strings_that_are_refused_are_told(tf, tmp_path, version):
     assert output.endswith("Error: no signature could be compared\n")
 
 
-def test_one_bad_signature_is_enough_to_fail(tf, tmp_path, version):
-    """Each signature is checked, and the error names the one that is to blame."""
+def test_check_names_the_signature_that_fails(tf, tmp_path, version):
+    """Each signature is checked, and the error names the failing one."""
     spec = tf.TensorSpec([None, 3], tf.float32, "x")
     module = tf.Module()
     module.good = tf.function(lambda x: {"y": x * 2}, input_signature=[spec])

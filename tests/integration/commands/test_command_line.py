@@ -1,4 +1,4 @@
-"""What a command says before it serves, or instead of it."""
+"""Errors of the commands before a server starts."""
 
 import os
 import subprocess
@@ -10,8 +10,8 @@ from testing.server import ROOT, wait_until
 FLASK, GUNICORN = (Path(sys.executable).parent / each for each in ("flask", "gunicorn"))
 
 
-def test_a_bad_setting_is_one_line():
-    """A setting that can't be is named in one line, and the command fails."""
+def test_invalid_setting_of_a_command_is_one_line():
+    """An invalid setting is one line on stderr, and the command fails."""
     ran = subprocess.run(
         [FLASK, "--app", "wsgi", "models", "--help"],
         cwd=ROOT,
@@ -27,8 +27,8 @@ def test_a_bad_setting_is_one_line():
     assert ran.stderr == f"Error: BASKET_ENGINE='abacus': {expected}\n"
 
 
-def test_a_configuration_that_gunicorn_has_not_read_is_missed(tmp_path):
-    """Started in another folder, where no gunicorn.conf.py is, it says where to."""
+def test_start_outside_the_repository_warns_of_missing_configuration(tmp_path):
+    """Gunicorn without gunicorn.conf.py logs the folder to start it in."""
     arguments = [f"--chdir={ROOT}", f"--bind=unix:{tmp_path}/socket"]
     log = tmp_path / "log"
     process = subprocess.Popen(

@@ -11,14 +11,14 @@ from tests.support.commands import run_models
 
 pytestmark = [
     pytest.mark.keras,
-    # TensorFlow and Keras warn of their own ageing parts.
+    # TensorFlow and Keras deprecate their own parts.
     pytest.mark.filterwarnings("ignore::DeprecationWarning"),
 ]
 
 
 @pytest.fixture
 def export(tmp_path):
-    """Exports version 3 of the model m; gives the exit status and the output."""
+    """Export version 3 of the model m; return the exit status and the output."""
 
     def run(*args):
         out = tmp_path / "out"
@@ -40,7 +40,7 @@ def digits(keras):
 
 
 def convolutions(keras):
-    """A model of many layers whose weights are random, the running means too."""
+    """Return a deep model with random weights, moving averages included."""
     layers = keras.layers
     image = signal = keras.Input((24, 24, 3), name="image")
     for filters in (8, 16, 32):
@@ -59,7 +59,7 @@ def convolutions(keras):
 
 
 def several(keras):
-    """Inputs and outputs of several dtypes, with free sizes, under odd names."""
+    """Return a model with several dtypes, free sizes, and unusual names."""
     layers = keras.layers
     tokens = keras.Input((None,), name="tokens", dtype="int32")
     other = keras.Input((4,), name="more.of-it")
@@ -75,7 +75,7 @@ def several(keras):
 
 
 def words(keras):
-    """Strings in, by way of a lookup table."""
+    """Return a model that looks strings up in a table."""
     word = keras.Input((), name="word", dtype="string")
     numbers = keras.layers.StringLookup(vocabulary=["tea", "milk"])(word)
     return keras.Model(word, keras.layers.Embedding(4, 3, name="vector")(numbers))
@@ -108,10 +108,10 @@ def rows(signature, count):
     ],
 )
 @pytest.mark.filterwarnings("ignore::UserWarning")
-def test_a_saved_model_answers_like_its_keras_file(
+def test_exported_saved_model_equals_its_keras_file(
     keras, version, export, tmp_path, build, file
 ):
-    """The export has the names, shapes, dtypes and numbers that Basket serves."""
+    """The export has the signature and the outputs that Basket serves."""
     # With some weights all rows have their largest value in the same place.
     keras.utils.set_random_seed(3)
     build(keras).save(version / file)
@@ -120,26 +120,24 @@ def test_a_saved_model_answers_like_its_keras_file(
     served = open_engine(version, Settings())
     exported = open_engine(tmp_path / "out" / "m" / "3", Settings())
     assert set(exported.signatures) == set(served.signatures) == {DEFAULT_SIGNATURE}
-    ours, theirs = (
-        served.signatures[DEFAULT_SIGNATURE],
-        exported.signatures[DEFAULT_SIGNATURE],
-    )
-    assert set(ours.inputs) == set(theirs.inputs)
-    assert set(ours.outputs) == set(theirs.outputs)
+    signature = served.signatures[DEFAULT_SIGNATURE]
+    found = exported.signatures[DEFAULT_SIGNATURE]
+    assert set(found.inputs) == set(signature.inputs)
+    assert set(found.outputs) == set(signature.outputs)
     assert exported.weight_bytes == served.weight_bytes > 0
     for count in (1, 13):
-        batch = rows(ours, count)
-        wanted, given = served.run(batch), exported.run(batch)
-        for spec in ours.outputs:
-            assert given[spec.name].dtype == wanted[spec.name].dtype
-            assert np.ptp(wanted[spec.name]) > 0 or count == 1
+        batch = rows(signature, count)
+        expected, actual = served.run(batch), exported.run(batch)
+        for spec in signature.outputs:
+            assert actual[spec.name].dtype == expected[spec.name].dtype
+            assert np.ptp(expected[spec.name]) > 0 or count == 1
             np.testing.assert_allclose(
-                given[spec.name], wanted[spec.name], rtol=1e-5, atol=1e-5
+                actual[spec.name], expected[spec.name], rtol=1e-5, atol=1e-5
             )
 
 
-def test_an_unreadable_file_leaves_nothing(version, export, tmp_path):
-    """A Keras file that can't be read is an error of one line, and nothing is left."""
+def test_export_of_an_unreadable_file_leaves_nothing(version, export, tmp_path):
+    """A Keras file that can't be read is one line, and nothing is written."""
     (version / "model.keras").write_bytes(b"no zip")
     status, output = export()
     assert status == 1
@@ -147,8 +145,10 @@ def test_an_unreadable_file_leaves_nothing(version, export, tmp_path):
     assert not (tmp_path / "out").exists()
 
 
-def test_what_cannot_be_written_leaves_nothing(keras, version, export, tmp_path):
-    """A model that TensorFlow can't save is an error of one line, and not there."""
+def test_export_that_tensorflow_refuses_leaves_nothing(
+    keras, version, export, tmp_path
+):
+    """A model that TensorFlow can't save is one line, and nothing is left."""
     row = keras.Input((2,), name="no such name")
     keras.Model(row, keras.layers.Dense(1)(row)).save(version / "model.keras")
     status, output = export()

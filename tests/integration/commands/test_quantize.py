@@ -1,4 +1,4 @@
-"""`models quantize` with TensorFlow in the test's own process, and its model served."""
+"""`models quantize` with TensorFlow in the test's own process, and a server."""
 
 import json
 import shutil
@@ -14,7 +14,7 @@ from tests.support.commands import run_models
 
 pytestmark = [
     pytest.mark.keras,
-    # TensorFlow and Keras warn of their own ageing parts.
+    # TensorFlow and Keras deprecate their own parts.
     pytest.mark.filterwarnings("ignore::DeprecationWarning"),
     pytest.mark.timeout(180),
 ]
@@ -22,14 +22,14 @@ pytestmark = [
 
 @pytest.fixture
 def models(tmp_path):
-    """An empty folder of models, but for the model m, which has an empty version 3."""
+    """A folder of models with the model m, which has an empty version 3."""
     (tmp_path / "m" / "3").mkdir(parents=True)
     return tmp_path
 
 
 @pytest.fixture
 def command(models):
-    """Runs a command on the folder; gives the exit status and the output."""
+    """Run a command on the folder; return the exit status and the output."""
 
     def run(*args):
         return run_models(models, *args)
@@ -38,7 +38,7 @@ def command(models):
 
 
 def dense(keras, biases=(0, 0, 0)):
-    """A Dense layer whose columns differ by next to nothing, but for their biases."""
+    """Return a Dense layer whose columns are almost equal except for their biases."""
     layer = keras.layers.Dense(3, name="scores")
     model = keras.Sequential([keras.Input((4,), name="row"), layer])
     kernel = np.repeat(np.array([[0.5], [1], [0.2], [0.7]]), 3, axis=1)
@@ -48,7 +48,7 @@ def dense(keras, biases=(0, 0, 0)):
 
 
 def attention(keras):
-    """Layers of several kinds, some inside of another; a free length."""
+    """Return a model with layers inside of a layer, and a free sequence length."""
     layers = keras.layers
     words = keras.Input((None,), dtype="int32", name="words")
     vectors = layers.Embedding(256, 16, name="embedding")(words)
@@ -57,8 +57,8 @@ def attention(keras):
     return keras.Model(words, layers.Dense(1, name="price")(pooled))
 
 
-def test_a_quantized_model_is_served(keras, models, command, tmp_path):
-    """The demo model's int8 version is the one served, as Keras computes it."""
+def test_quantized_version_is_served(keras, models, command, tmp_path):
+    """The demo model's int8 version is served, with Keras's own predictions."""
     shutil.rmtree(models / "m")
     shutil.copytree(ROOT / "models/digits", models / "digits")
     samples = [json.loads((ROOT / f"samples/{n}.json").read_text()) for n in range(10)]
@@ -67,29 +67,29 @@ def test_a_quantized_model_is_served(keras, models, command, tmp_path):
     data = str(tmp_path / "rows.npy")
     status, output = command("quantize", "digits", "--int8", "--data", data)
     assert status == 0, output
-    assert "  quantised: dense, digit\n  as before: conv2d, conv2d_1\n" in output
+    assert "  quantized: dense, digit\n  as before: conv2d, conv2d_1\n" in output
     assert "digit: the same top class in 100 % of 10 rows" in output
     assert output.endswith(f"written: {models / 'digits' / '2'}\n")
     file = models / "digits" / "2" / "model.keras"
     assert file.stat().st_size < 0.6 * (
         (models / "digits" / "1" / "model.keras").stat().st_size
     )
-    # Digits laid over each other, of which no version is sure.
+    # Overlaid digits, for which no version has a confident prediction.
     mixed = (rows + rows[::-1]) / 2
-    wanted, before = (
+    expected, original = (
         keras.models.load_model(each, compile=False).predict(mixed, verbose=0)
         for each in (file, models / "digits" / "1" / "model.keras")
     )
     with serving(model_dir=str(models), default_model="digits") as server:
         reply = server.predict(mixed.tolist())
     assert reply.headers["X-Model-Version"] == "2"
-    given = np.array(reply.json()["predictions"])
-    np.testing.assert_allclose(given, wanted, atol=1e-5)
-    assert np.abs(given - before).max() > 1e-3
+    actual = np.array(reply.json()["predictions"])
+    np.testing.assert_allclose(actual, expected, atol=1e-5)
+    assert np.abs(actual - original).max() > 1e-3
 
 
-def test_a_refused_model_leaves_nothing(keras, models, command):
-    """What agrees too seldom is refused and gone; --force writes it all the same."""
+def test_quantization_below_agreement_leaves_nothing(keras, models, command):
+    """A version below --agreement is removed; --force keeps it."""
     dense(keras).save(models / "m" / "3" / "model.keras")
     status, output = command("quantize", "m", "--int8")
     assert status == 1
@@ -105,8 +105,8 @@ def test_a_refused_model_leaves_nothing(keras, models, command):
     assert sorted(path.name for path in (models / "m").iterdir()) == ["3", "4", "5"]
 
 
-def test_ctrl_c_leaves_nothing(keras, models, command, monkeypatch):
-    """Whoever interrupts the comparison finds no part of a version."""
+def test_interrupted_quantization_leaves_nothing(keras, models, command, monkeypatch):
+    """Ctrl-C during the comparison leaves no part of a version."""
     dense(keras).save(models / "m" / "3" / "model.keras")
 
     def interrupt(*_):
@@ -119,49 +119,49 @@ def test_ctrl_c_leaves_nothing(keras, models, command, monkeypatch):
     assert [path.name for path in (models / "m").iterdir()] == ["3"]
 
 
-def test_other_layers_and_no_classes(keras, models, command):
-    """An embedding is quantised, attention is not, and rows stay independent."""
+def test_quantization_of_embedding_and_not_of_attention(keras, models, command):
+    """An embedding is quantized, attention is not, and rows stay independent."""
     model = attention(keras)
     model.save(models / "m" / "3" / "model.keras")
     status, output = command("quantize", "m", "--int8", "--agreement", "0.5")
     assert status == 0, output
-    assert "  quantised: embedding, price\n  as before: " in output
+    assert "  quantized: embedding, price\n  as before: " in output
     assert "price: values within 1% of the largest in " in output
     engine = open_engine(models / "m" / "4", Settings())
     assert engine.weight_bytes < 0.6 * 4 * model.count_params()
     assert command("check", "m", "--version", "4")[0] == 0
 
 
-def test_one_answer_for_all_is_noted(keras, models, command):
-    """Where each row has the same top class the agreement says little, and is noted."""
+def test_quantization_notes_one_top_class_for_all_rows(keras, models, command):
+    """If each row has the same top class, a note says that agreement means little."""
     dense(keras, biases=(0, 50, 0)).save(models / "m" / "3" / "model.keras")
     status, output = command("quantize", "m", "--int8")
     assert status == 0
     assert "note: all rows have one top class, so this tells little" in output
 
 
-def test_what_keras_cannot_quantize_is_told(keras, models, command):
-    """Without a layer that Keras has a way for, the error names those there are."""
+def test_quantization_without_supported_layers_is_an_error(keras, models, command):
+    """The error has the layer classes that Keras supports, and the model's."""
     image = keras.Input((4, 4, 1))
     scores = keras.layers.Flatten()(keras.layers.Conv2D(2, 3, name="conv")(image))
     keras.Model(image, scores).save(models / "m" / "3" / "model.keras")
     status, output = command("quantize", "m", "--int8")
     assert status == 1
     assert output.splitlines()[-1] == (
-        "Error: nothing in model.keras can be quantised to int8: Keras does that to "
+        "Error: nothing in model.keras can be quantized to int8: Keras does that to "
         "layers Dense, EinsumDense, Embedding, ReversibleEmbedding, not to those "
         "inside of others, and with weights there are Conv2D"
     )
     assert [path.name for path in (models / "m").iterdir()] == ["3"]
 
 
-def test_nothing_is_quantized_twice(keras, models, command):
-    """A version that is quantised already is an error that names its layers."""
+def test_quantization_of_a_quantized_version_is_an_error(keras, models, command):
+    """The error names the quantized layers."""
     dense(keras, biases=(0, 50, 0)).save(models / "m" / "3" / "model.keras")
     assert command("quantize", "m", "--int8")[0] == 0
     status, output = command("quantize", "m", "--int8")
     assert status == 1
-    assert output.endswith("Error: model.keras is quantised already: scores\n")
+    assert output.endswith("Error: model.keras is quantized already: scores\n")
 
 
 @pytest.mark.parametrize(
@@ -173,8 +173,10 @@ def test_nothing_is_quantized_twice(keras, models, command):
     ],
     ids=["shape", "NaN", "infinity"],
 )
-def test_wrong_data_is_told(keras, models, command, tmp_path, rows, problem):
-    """Rows that do not fit are an error with the file, NaN too, and nothing is left."""
+def test_quantization_refuses_invalid_data(
+    keras, models, command, tmp_path, rows, problem
+):
+    """Rows of a wrong shape, NaN and infinity name the file and the row."""
     dense(keras).save(models / "m" / "3" / "model.keras")
     np.save(tmp_path / "rows.npy", rows)
     data = str(tmp_path / "rows.npy")

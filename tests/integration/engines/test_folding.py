@@ -7,7 +7,7 @@ from hypothesis import strategies as st
 
 pytestmark = [
     pytest.mark.keras,
-    # TensorFlow and Keras warn of their own ageing parts.
+    # TensorFlow and Keras deprecate their own parts.
     pytest.mark.filterwarnings("ignore::DeprecationWarning"),
 ]
 

@@ -23,7 +23,7 @@ pytestmark = [
         find_spec("jax") is None, reason="jax is not installed: requirements/jax.txt"
     ),
     pytest.mark.keras,
-    # TensorFlow and Keras warn of their own ageing parts.
+    # TensorFlow and Keras deprecate their own parts.
     pytest.mark.filterwarnings("ignore::DeprecationWarning"),
     pytest.mark.timeout(300),
 ]

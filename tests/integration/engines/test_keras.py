@@ -12,7 +12,7 @@ from app.settings import Settings
 
 pytestmark = [
     pytest.mark.keras,
-    # TensorFlow and Keras warn of their own ageing parts.
+    # TensorFlow and Keras deprecate their own parts.
     pytest.mark.filterwarnings("ignore::DeprecationWarning"),
 ]
 

@@ -19,7 +19,7 @@ pytestmark = [
         reason="openvino is not installed: requirements/openvino.txt",
     ),
     pytest.mark.keras,
-    # TensorFlow and Keras warn of their own ageing parts.
+    # TensorFlow and Keras deprecate their own parts.
     pytest.mark.filterwarnings("ignore::DeprecationWarning"),
     pytest.mark.timeout(300),
 ]

@@ -18,7 +18,7 @@ from testing.memory import resident_mib
 
 pytestmark = [
     pytest.mark.keras,
-    # TensorFlow warns of its own ageing parts.
+    # TensorFlow deprecates its own parts.
     pytest.mark.filterwarnings("ignore::DeprecationWarning"),
 ]
 

@@ -8,7 +8,7 @@ from app.engines.base import DEFAULT_SIGNATURE, Signature, TensorSpec
 
 pytestmark = [
     pytest.mark.keras,
-    # TensorFlow and Keras warn of their own ageing parts.
+    # TensorFlow and Keras deprecate their own parts.
     pytest.mark.filterwarnings("ignore::DeprecationWarning"),
 ]
 

@@ -1,4 +1,4 @@
-"""Basket in front of a model server: another Basket, asked in V1 over real sockets."""
+"""A Basket that forwards to another Basket in V1, over real sockets."""
 
 import contextlib
 import json
@@ -31,7 +31,7 @@ TILL = [
 
 
 def front_models(folder: Path, url: str, **models) -> str:
-    """Write a folder of models that are on the server at `url`."""
+    """Write a folder of models that the server at `url` runs."""
     for name, more in models.items():
         version = folder / name / "1"
         version.mkdir(parents=True)
@@ -41,21 +41,21 @@ def front_models(folder: Path, url: str, **models) -> str:
 
 
 @pytest.fixture(scope="module")
-def behind(tmp_path_factory):
-    """The server that holds the models: digits, a SavedModel, and a slow one."""
-    models = make_models(tmp_path_factory.mktemp("behind"))
+def remote(tmp_path_factory):
+    """The remote server, which holds digits, a SavedModel, and a slow model."""
+    models = make_models(tmp_path_factory.mktemp("remote"))
     simulated_models(Path(models), slow=SLOW)
     with serving("--threads=8", model_dir=models, default_model="digits") as server:
         yield server
 
 
 @pytest.fixture(scope="module")
-def front(behind, tmp_path_factory):
-    """The server in front of it, which also looks for a model that is not there."""
+def front(remote, tmp_path_factory):
+    """The forwarding server; one of its models does not exist on the remote."""
     folder = tmp_path_factory.mktemp("front")
     models = front_models(
         folder,
-        f"http://127.0.0.1:{behind.port}",
+        f"http://127.0.0.1:{remote.port}",
         digits={},
         till={"version": 1},
         slow={"timeout_ms": 1000},
@@ -71,83 +71,83 @@ def front(behind, tmp_path_factory):
         yield server
 
 
-def _same(front, behind, path, value):
+def _same(front, remote, path, value):
     body = json.dumps(value).encode()
-    direct = behind.request("POST", path, body)
+    direct = remote.request("POST", path, body)
     through = front.request("POST", path, body)
     assert direct.status == through.status == 200, through.body
     return direct.json(), through.json()
 
 
-def test_numbers_are_those_of_the_server_behind(front, behind):
-    """Ten pictures, each in a batch of its own, are answered as by what is behind."""
+def test_forwarded_predictions_equal_those_of_the_remote(front, remote):
+    """Ten images, each in a batch of its own, get the remote's predictions."""
     for file in sorted(SAMPLES.glob("*.json")):
-        direct, through = _same(front, behind, "/predict", json.loads(file.read_text()))
+        direct, through = _same(front, remote, "/predict", json.loads(file.read_text()))
         assert direct == through
 
 
-def test_strings_and_several_inputs_are_those_of_the_server_behind(front, behind):
+def test_forwarded_strings_and_several_inputs_equal_those_of_the_remote(front, remote):
     """A SavedModel with strings answers the same in rows and in columns."""
     columns = {"prices": [[1, 2.5, 3]], "customer": ["Ann"]}
     for asked in ({"instances": TILL}, {"inputs": columns}):
-        direct, through = _same(front, behind, "/v1/models/till:predict", asked)
+        direct, through = _same(front, remote, "/v1/models/till:predict", asked)
         assert direct == through
 
 
-def test_all_signatures_are_there(front, behind):
-    """Metadata through both servers are the same, but for the order of names."""
-    direct = behind.request("GET", "/v1/models/till/metadata").json()["metadata"]
+def test_forwarded_metadata_has_all_signatures(front, remote):
+    """The metadata of both servers are equal."""
+    direct = remote.request("GET", "/v1/models/till/metadata").json()["metadata"]
     through = front.request("GET", "/v1/models/till/metadata").json()["metadata"]
     assert direct == through
     assert len(direct["signature_def"]["signature_def"]) > 1
 
 
-def test_pictures_are_decoded_in_front(front):
-    """A picture becomes rows in front, and classes are named there."""
+def test_images_are_decoded_before_forwarding(front):
+    """The forwarding server decodes an image and names its class."""
     picture = (SAMPLES / "7.png").read_bytes()
     headers = {"Content-Type": "image/png"}
     reply = front.request("POST", "/predict", picture, headers)
     assert reply.json()["class_name"] == "seven"
 
 
-def test_no_framework_in_front(front, behind):
-    """The worker in front has mapped no library of TensorFlow; the one behind has."""
+def test_forwarding_worker_loads_no_framework(front, remote):
+    """The forwarding worker maps no TensorFlow library; the remote's worker does."""
 
     def mapped(server):
         (worker,) = server.workers()
         return "tensorflow" in Path(f"/proc/{worker}/maps").read_text()
 
-    assert mapped(behind)
+    assert mapped(remote)
     assert not mapped(front)
 
 
-def test_bad_rows_do_not_travel(front, behind):
-    """What does not fit the signature is refused in front, with the place."""
+def test_invalid_rows_are_refused_before_forwarding(front, remote):
+    """Rows that do not fit the signature are a 400 with their place, and not sent."""
     series = 'basket_requests_total{model="till",status="400",version="1"}'
-    before = behind.metric(series)
+    before = remote.metric(series)
     body = json.dumps({"instances": [TILL[0], {"prices": [1], "customer": "A"}]})
     reply = front.request("POST", "/v1/models/till:predict", body.encode())
     assert reply.status == 400
     assert "instances[1].prices" in reply.json()["error"]
-    assert behind.metric(series) == before
+    assert remote.metric(series) == before
 
 
-def test_a_model_that_is_not_there(front):
-    """It is named with the other server's own words, and the others are served."""
+def test_missing_remote_model_is_not_ready(front):
+    """/readyz quotes the remote's reason, and the other models are served."""
     why = front.request("GET", "/readyz").json()["not_ready"]
     assert list(why) == ["missing"]
     assert "127.0.0.1 has no such model: Could not find any" in why["missing"]
 
 
-def test_slow(front, behind):
-    """A batch that the server behind does not answer in time is late, with its host."""
+def test_slow_remote_returns_504(front, remote):
+    """A batch that the remote does not answer in time is a 504 with its host."""
     long = json.dumps({"instances": [[0, 0]] * 120}).encode()
     path = "/v1/models/slow:predict"
-    sent = threading.Thread(target=behind.request, args=("POST", path, long))
+    sent = threading.Thread(target=remote.request, args=("POST", path, long))
     sent.start()
-    # The first 64 of the rows run, for 1.28 s, and then the others.
+    # The first 64 rows run for 1.28 s; the others wait.
     waiting = 'basket_queue_rows{model="slow",version="1"}'
-    wait_until(lambda: behind.metric(waiting) == 56, 5)
+    wait_until(lambda: remote.metric(waiting) == 56, 5)
     asked = json.dumps({"instances": [[1, 2]]}).encode()
     reply = front.request("POST", path, asked)
     sent.join()
@@ -159,8 +159,8 @@ def test_slow(front, behind):
     assert reply.json() == {"predictions": [[1, 2]]}
 
 
-def test_a_row_that_the_server_refuses_fails_alone(tmp_path):
-    """Of eight clients whose rows share a batch the one with the bad row gets 500."""
+def test_row_that_the_remote_refuses_fails_alone(tmp_path):
+    """Of eight clients in one batch, only the one with the bad row gets a 500."""
     x = {"x": tensor("DT_FLOAT", -1)}
 
     def answer(asked):
@@ -171,13 +171,13 @@ def test_a_row_that_the_server_refuses_fails_alone(tmp_path):
             return Says.value({"error": "5 is bad"}, 400)
         return Says.value({"outputs": values})
 
-    far = ModelServer(answer)
-    with far.running():
-        models = front_models(tmp_path, far.url, m={})
+    server = ModelServer(answer)
+    with server.running():
+        models = front_models(tmp_path, server.url, m={})
         (tmp_path / "m" / "basket.toml").write_text("batch_timeout_micros = 300000\n")
         with serving("--threads=8", model_dir=models) as front:
             replies, _ = at_once(front.port, list(range(8)))
-    assert len(far.sent(":predict")[2].json()["inputs"]["x"]) > 1
+    assert len(server.sent(":predict")[2].json()["inputs"]["x"]) > 1
     for value, reply in enumerate(replies):
         if value == 5:
             text = "the model server 127.0.0.1 answered 400: 5 is bad"
@@ -186,18 +186,18 @@ def test_a_row_that_the_server_refuses_fails_alone(tmp_path):
             assert reply.json() == {"predictions": [value]}
 
 
-def test_the_server_behind_dies_and_comes_back(tmp_path):
-    """While it is away answers are 503 with Retry-After, and after that right again."""
+def test_killed_remote_returns_503_until_it_is_back(tmp_path):
+    """While it is down, responses are 503 with Retry-After; then 200 again."""
     port = free_port()
-    models = simulated_models(tmp_path / "behind", m=FAST)
+    models = simulated_models(tmp_path / "remote", m=FAST)
     bind = f"--bind=127.0.0.1:{port}"
-    far = front_models(tmp_path / "front", f"http://127.0.0.1:{port}", m={})
+    front_dir = front_models(tmp_path / "front", f"http://127.0.0.1:{port}", m={})
     with contextlib.ExitStack() as stack:
-        with serving(bind, model_dir=models, own_session=True) as behind:
-            front = stack.enter_context(serving("--threads=4", model_dir=far))
+        with serving(bind, model_dir=models, own_session=True) as remote:
+            front = stack.enter_context(serving("--threads=4", model_dir=front_dir))
             assert front.predict([[1, 2]]).json() == {"predictions": [[1, 2]]}
-            os.killpg(behind.process.pid, signal.SIGKILL)
-            behind.process.wait()
+            os.killpg(remote.process.pid, signal.SIGKILL)
+            remote.process.wait()
         for _ in range(3):
             reply = front.predict([[1, 2]])
             assert (reply.status, reply.headers["Retry-After"]) == (503, "1")
@@ -206,12 +206,12 @@ def test_the_server_behind_dies_and_comes_back(tmp_path):
             assert front.predict([[3, 4]]).json() == {"predictions": [[3, 4]]}
 
 
-def test_the_server_behind_comes_later(tmp_path):
-    """Basket waits for it, says so in /readyz, and serves when it is there."""
+def test_remote_that_starts_later_becomes_ready(tmp_path):
+    """Basket retries, reports the reason in /readyz, and serves once it is up."""
     port = free_port()
-    models = simulated_models(tmp_path / "behind", m=FAST)
-    far = front_models(tmp_path / "front", f"http://127.0.0.1:{port}", m={})
-    with serving("--threads=4", ready=False, model_dir=far) as front:
+    models = simulated_models(tmp_path / "remote", m=FAST)
+    front_dir = front_models(tmp_path / "front", f"http://127.0.0.1:{port}", m={})
+    with serving("--threads=4", ready=False, model_dir=front_dir) as front:
         front.wait_until_loaded()
         why = front.request("GET", "/readyz").json()["not_ready"]
         assert "the model server 127.0.0.1 can't be reached" in why["m"]

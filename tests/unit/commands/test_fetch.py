@@ -1,8 +1,7 @@
-"""`models fetch`, with a stand-in for Keras and its downloads."""
+"""`models fetch`, with a double for Keras and its downloads."""
 
 import json
 from pathlib import Path
-from types import SimpleNamespace
 
 import pytest
 
@@ -16,35 +15,39 @@ from tests.support.commands import run_models
 CLASSES = {"0": ["n01440764", "tench"], "1": ["n01443537", "goldfish"]}
 
 
-class DownloadError(ModelLoadError):
-    pass
+class Model:
+    """A double for a Keras model."""
+
+    def __init__(self, side, save_error):
+        self.input_shape = (None, side, side, 3)
+        self.save_error = save_error
+
+    def save(self, file: Path) -> None:
+        if self.save_error is not None:
+            raise self.save_error
+        file.write_bytes(b"a model")
 
 
 class Applications:
-    """Stands for app.commands.applications, without Keras and without a network."""
+    """A double for app.commands.applications, without Keras and a network."""
 
-    DownloadError = DownloadError
+    class DownloadError(ModelLoadError):
+        pass
 
     def __init__(self) -> None:
-        self.asked: list[tuple] = []
+        self.calls: list[tuple] = []
         self.fails: dict[str, Exception] = {}
 
     def build(self, function, scale, side, weights):
-        self.asked.append((function, scale, side, weights))
+        self.calls.append((function, scale, side, weights))
         if "build" in self.fails:
             raise self.fails["build"]
-        shape = (None, side or 224, side or 224, 3)
-        return SimpleNamespace(input_shape=shape, save=self._save)
+        return Model(side or 224, self.fails.get("save"))
 
     def imagenet_classes(self):
         if "classes" in self.fails:
             raise self.fails["classes"]
         return CLASSES
-
-    def _save(self, file: Path) -> None:
-        if "save" in self.fails:
-            raise self.fails["save"]
-        file.write_bytes(b"a model")
 
 
 @pytest.fixture
@@ -56,12 +59,12 @@ def applications(monkeypatch):
 
 @pytest.fixture
 def run(tmp_path, applications):
-    """Runs `models fetch` and gives its exit status and output."""
+    """Run `models fetch`; return its exit status and output."""
 
     def run(*args):
-        told = run_models(tmp_path, "fetch", *args)
+        result = run_models(tmp_path, "fetch", *args)
         assert not [path for path in tmp_path.iterdir() if path.name.startswith(".")]
-        return told
+        return result
 
     return run
 
@@ -75,14 +78,14 @@ def run(tmp_path, applications):
         ("efficientnet_b0", "none"),
     ],
 )
-def test_a_fetched_model_is_ready_to_be_served(
+def test_fetched_model_has_weights_image_config_and_classes(
     run, applications, tmp_path, name, scale
 ):
-    """The model scales as its architecture wants; beside it stand [image] and names."""
-    status, said = run(name)
-    assert status == 0, said
-    assert f"BASKET_DEFAULT_MODEL={name}" in said
-    assert applications.asked == [
+    """The model scales as its architecture does; [image] and classes are written."""
+    status, output = run(name)
+    assert status == 0, output
+    assert f"BASKET_DEFAULT_MODEL={name}" in output
+    assert applications.calls == [
         (ARCHITECTURES[name].function, scale, None, "imagenet")
     ]
     assert (tmp_path / name / "1" / "model.keras").read_bytes() == b"a model"
@@ -107,46 +110,46 @@ def test_a_fetched_model_is_ready_to_be_served(
         (100, [1, 2, 4, 8, 13, 26, 39, 52, 65, 78, 91, 100]),
     ],
 )
-def test_sizes_of_batches_are_few_and_close(most, sizes):
-    """The sizes end at the most, and are at most an eighth of it apart."""
+def test_allowed_batch_sizes_are_at_most_an_eighth_apart(most, sizes):
+    """The sizes end at the maximum, and are at most an eighth of it apart."""
     assert fetch.few_batch_sizes(most) == sizes
 
 
-def test_a_size_and_random_weights(run, applications, tmp_path):
-    """--size and --weights none reach Keras, and the size stands in basket.toml."""
-    status, said = run("mobilenet_v2", "--weights", "none", "--size", "96")
-    assert status == 0, said
-    assert applications.asked == [("MobileNetV2", "-1..1", 96, None)]
+def test_size_and_random_weights_reach_keras(run, applications, tmp_path):
+    """--size and --weights none reach Keras; the size is in basket.toml."""
+    status, output = run("mobilenet_v2", "--weights", "none", "--size", "96")
+    assert status == 0, output
+    assert applications.calls == [("MobileNetV2", "-1..1", 96, None)]
     image = read_model_config(tmp_path / "mobilenet_v2", Settings()).image
     assert image.size == (96, 96)
 
 
-def test_a_file_of_weights(run, applications, tmp_path):
+def test_weights_file_reaches_keras_as_a_path(run, applications, tmp_path):
     """--weights FILE reaches Keras as a path."""
     file = tmp_path / "own.weights.h5"
     file.write_bytes(b"weights")
     assert run("mobilenet_v2", "--weights", str(file))[0] == 0
-    assert applications.asked == [("MobileNetV2", "-1..1", None, file)]
+    assert applications.calls == [("MobileNetV2", "-1..1", None, file)]
 
 
 @pytest.mark.parametrize("what", ["build", "classes"])
-def test_without_a_network_the_way_out_is_named(run, applications, tmp_path, what):
-    """What can't be downloaded is told with its reason and with what works offline."""
-    applications.fails[what] = DownloadError("no such host")
-    status, said = run("mobilenet_v2")
+def test_failed_download_suggests_offline_options(run, applications, tmp_path, what):
+    """The error has the reason and the options that work offline."""
+    applications.fails[what] = Applications.DownloadError("no such host")
+    status, output = run("mobilenet_v2")
     assert status == 1
-    assert "can't be downloaded: no such host" in said
-    assert "--weights none" in said
-    assert "--weights FILE" in said
+    assert "can't be downloaded: no such host" in output
+    assert "--weights none" in output
+    assert "--weights FILE" in output
     assert not (tmp_path / "mobilenet_v2").exists()
 
 
-def test_random_weights_do_without_names(run, applications, tmp_path):
-    """With --weights none a model without ImageNet's names is made, and it is said."""
-    applications.fails["classes"] = DownloadError("no such host")
-    status, said = run("mobilenet_v2", "--weights", "none")
+def test_random_weights_do_without_class_names(run, applications, tmp_path):
+    """With --weights none, a model without ImageNet's names is made, with a note."""
+    applications.fails["classes"] = Applications.DownloadError("no such host")
+    status, output = run("mobilenet_v2", "--weights", "none")
     assert status == 0
-    assert "Answers are predictions by index" in said
+    assert "Answers are predictions by index" in output
     folder = tmp_path / "mobilenet_v2"
     assert sorted(path.name for path in folder.iterdir()) == ["1", "basket.toml"]
     assert read_model_config(folder, Settings()).image.classes == ()
@@ -160,28 +163,30 @@ def test_random_weights_do_without_names(run, applications, tmp_path):
         (["mobilenet_v2", "--weights", "some.h5"], 1, "expected imagenet, none, or a"),
     ],
 )
-def test_what_cannot_be_is_refused(run, applications, args, status, expected):
-    """A wrong name, size or file is refused before Keras is asked."""
+def test_invalid_arguments_are_refused_before_keras_starts(
+    run, applications, args, status, expected
+):
+    """A wrong name, size or weights file is an error, and Keras is not called."""
     assert run(*args)[0] == status
     assert expected in run(*args)[1]
-    assert not applications.asked
+    assert not applications.calls
 
 
-def test_help_lists_the_names(run):
+def test_help_lists_the_architectures(run):
     """`models fetch --help` names each architecture."""
-    status, said = run("--help")
+    status, output = run("--help")
     assert status == 0
-    listed = said.partition("NAME is one of: ")[2].replace("\n", " ")
+    listed = output.partition("NAME is one of: ")[2].replace("\n", " ")
     assert {name.strip() for name in listed.split(",")} == set(ARCHITECTURES)
 
 
-def test_a_model_that_is_there_stays(run, applications, tmp_path):
-    """A model is never written over."""
+def test_existing_model_is_not_overwritten(run, applications, tmp_path):
+    """A model is never overwritten."""
     (tmp_path / "mobilenet_v2").mkdir()
-    status, said = run("mobilenet_v2")
+    status, output = run("mobilenet_v2")
     assert status == 1
-    assert "exists already" in said
-    assert not applications.asked
+    assert "exists already" in output
+    assert not applications.calls
 
 
 @pytest.mark.parametrize(
@@ -191,19 +196,19 @@ def test_a_model_that_is_there_stays(run, applications, tmp_path):
         ("save", OSError(28, "No space left on device"), "No space left on device"),
     ],
 )
-def test_a_failure_leaves_nothing_behind(
+def test_failed_fetch_leaves_nothing(
     run, applications, tmp_path, step, error, expected
 ):
-    """When Keras refuses or the disk is full, that is one line and no folder."""
+    """A refusal of Keras or a full disk is one line, and no folder stays."""
     applications.fails[step] = error
-    status, said = run("mobilenet_v2", "--size", "16")
+    status, output = run("mobilenet_v2", "--size", "16")
     assert status == 1
-    assert expected in said
-    assert "Traceback" not in said
+    assert expected in output
+    assert "Traceback" not in output
     assert not list(tmp_path.iterdir())
 
 
-def test_classes_are_written_as_imagenet_has_them(run, tmp_path):
+def test_classes_json_has_imagenets_form(run, tmp_path):
     """classes.json has ImageNet's own form."""
     run("mobilenet_v2")
     text = (tmp_path / "mobilenet_v2" / "classes.json").read_text()

@@ -1,6 +1,4 @@
-"""`models make`, with a stand-in for TensorFlow."""
-
-from types import SimpleNamespace
+"""`models make`, with a double for TensorFlow."""
 
 import pytest
 
@@ -9,28 +7,36 @@ from tests.support.commands import run_models
 
 
 class DenseStacks:
-    """Stands for app.commands.dense_stack; it fails half way of saving if told to."""
+    """A double for app.commands.dense_stack, the fitted stack, and its model."""
 
-    error: BaseException | None = None
+    layers, distinct = 7, 5
 
     def __init__(self):
-        self.asked = []
+        self.calls = []
+        # Raised while saving.
+        self.error = None
 
     def fit(self, latency_ms, width, max_bytes, tolerance, say):
-        self.asked.append((latency_ms, width, max_bytes, tolerance))
-        return SimpleNamespace(
-            **{"layers": 7, "distinct": 5, "width": width},
-            size_bytes=lambda: 1 << 30,
-            time_ms=lambda rows: 10.0 + rows,
-            model=SimpleNamespace(save=self._save),
-        )
+        self.calls.append((latency_ms, width, max_bytes, tolerance))
+        self.width = width
+        return self
 
-    def _save(self, file):
+    @property
+    def model(self):
+        return self
+
+    def size_bytes(self):
+        return 1 << 30
+
+    def time_ms(self, rows):
+        return 10.0 + rows
+
+    def save(self, file):
         assert file.suffix == ".keras"
-        file.write_text("half")
+        file.write_text("partial")
         if self.error is not None:
             raise self.error
-        file.write_text("whole")
+        file.write_text("complete")
 
 
 @pytest.fixture
@@ -42,7 +48,7 @@ def stacks(monkeypatch):
 
 @pytest.fixture
 def run(tmp_path, stacks):
-    """Runs `models make big` and gives its exit status and output."""
+    """Run `models make big`; return its exit status and output."""
 
     def run(*args):
         return run_models(tmp_path / "models", "make", "big", *args)
@@ -52,19 +58,19 @@ def run(tmp_path, stacks):
 
 @pytest.fixture
 def file(tmp_path):
-    """The file that is made."""
+    """The path of the model."""
     return tmp_path / "models" / "big" / "1" / "model.keras"
 
 
-def test_a_big_model_is_saved_whole(run, stacks, file):
-    """The model that was fitted is saved and shown, with nothing beside it."""
+def test_make_big_saves_the_fitted_model(run, stacks, file):
+    """The fitted model is saved and shown, with no other file beside it."""
     status, output = run("--latency-ms", "50", "--width", "512", "--max-gib", "0.5")
     assert status == 0
-    assert stacks.asked == [(50.0, 512, 1 << 29, 0.2)]
+    assert stacks.calls == [(50.0, 512, 1 << 29, 0.2)]
     assert "7 layers of 512, 5 of them distinct, 1.00 GiB of weights" in output
     assert "batch of 16:    26.0 ms" in output
     assert output.endswith("saved; serve it with BASKET_DEFAULT_MODEL=big\n")
-    assert file.read_text() == "whole"
+    assert file.read_text() == "complete"
     assert list(file.parent.iterdir()) == [file]
 
 
@@ -75,8 +81,8 @@ def test_a_big_model_is_saved_whole(run, stacks, file):
         (KeyboardInterrupt(), "Aborted!"),
     ],
 )
-def test_half_a_model_is_taken_away(run, stacks, tmp_path, file, error, line):
-    """A full disk or Ctrl-C ends it with one line, and nothing half written."""
+def test_failed_save_leaves_nothing(run, stacks, tmp_path, file, error, line):
+    """A full disk or Ctrl-C is one line, and no partial file stays."""
     stacks.error = error
     status, output = run()
     assert status == 1
@@ -84,8 +90,8 @@ def test_half_a_model_is_taken_away(run, stacks, tmp_path, file, error, line):
     assert list(tmp_path.iterdir()) == []
 
 
-def test_the_model_before_stays_until_there_is_another(run, stacks, file):
-    """A model made earlier is replaced by the next, but not by half of it."""
+def test_existing_model_is_replaced_only_by_a_complete_one(run, stacks, file):
+    """A model made earlier is replaced by the next, but not by a partial one."""
     file.parent.mkdir(parents=True)
     file.write_text("before")
     stacks.error = OSError(28, "No space left on device")
@@ -94,12 +100,12 @@ def test_the_model_before_stays_until_there_is_another(run, stacks, file):
     assert list(file.parent.iterdir()) == [file]
     stacks.error = None
     assert run()[0] == 0
-    assert file.read_text() == "whole"
+    assert file.read_text() == "complete"
 
 
-def test_a_disk_that_takes_nothing_is_told_before_the_fitting(run, stacks, file):
-    """Nobody waits for a fit whose model can't be saved."""
+def test_unwritable_disk_fails_before_the_fit(run, stacks, file):
+    """An unwritable model folder is an error before the fit starts."""
     file.parents[2].touch()
     status, output = run()
     assert (status, output) == (1, f"Error: {file} can't be written: Not a directory\n")
-    assert stacks.asked == []
+    assert stacks.calls == []

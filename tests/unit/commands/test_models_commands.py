@@ -1,4 +1,4 @@
-"""`models check` and `models export`, as far as no framework is wanted."""
+"""`models check` and `models export`, without a framework."""
 
 import json
 import shlex
@@ -31,7 +31,7 @@ def models(tmp_path):
 
 @pytest.fixture
 def command(models):
-    """Runs a command of the group `models` and gives its exit status and output."""
+    """Run a command of the group `models`; return its exit status and output."""
 
     def run(*args, **settings):
         return run_models(models, *args, **settings)
@@ -41,7 +41,7 @@ def command(models):
 
 @pytest.fixture
 def computing(monkeypatch):
-    """Lets a function compute the one output of the model that is checked."""
+    """Have a function compute the one output of the checked model."""
 
     def install(compute, dtype=np.float32):
         signature = Signature(
@@ -54,8 +54,8 @@ def computing(monkeypatch):
     return install
 
 
-def test_a_check_shows_the_version(command):
-    """The newest version's signature and times are shown, and what was found."""
+def test_check_shows_signature_sizes_and_times(command):
+    """The newest version's signature and times are shown, and the conclusion."""
     status, output = command("check", "a", max_batch_size=4)
     assert status == 0
     assert "loading a version 2 ..." in output
@@ -71,16 +71,16 @@ def test_a_check_shows_the_version(command):
     assert output.endswith("each row's answer is its own: the model may be batched\n")
 
 
-def test_a_check_of_another_version(command):
-    """The version that is named is checked, not the newest."""
+def test_check_of_a_given_version(command):
+    """--version selects a version other than the newest."""
     status, output = command("check", "a", "--version", "1", max_batch_size=2)
     assert status == 0
     assert "loading a version 1 ..." in output
     assert "  output output: float32 (1,)" in output
 
 
-def test_a_model_that_minds_its_neighbours_fails_the_check(command, computing):
-    """The error has the output, the difference, and what to write where."""
+def test_check_fails_if_rows_depend_on_their_batch(command, computing):
+    """The error has the output, the difference, and the setting to write."""
     computing(lambda x: x - x.mean(axis=0))
     status, output = command("check", "a", max_batch_size=8)
     assert status == 1
@@ -92,8 +92,8 @@ def test_a_model_that_minds_its_neighbours_fails_the_check(command, computing):
     )
 
 
-def test_such_a_model_does_no_harm_row_by_row(command, computing, models):
-    """With max_batch_size = 1 in its basket.toml the same model passes."""
+def test_check_passes_with_max_batch_size_one(command, computing, models):
+    """With max_batch_size = 1 in basket.toml, the same model passes."""
     computing(lambda x: x - x.mean(axis=0))
     (models / "a" / "basket.toml").write_text("max_batch_size = 1")
     status, output = command("check", "a", max_batch_size=8)
@@ -101,15 +101,15 @@ def test_such_a_model_does_no_harm_row_by_row(command, computing, models):
     assert output.endswith("It does no harm as max_batch_size is 1\n")
 
 
-def test_the_tolerance_decides(command, computing):
-    """A difference of one thousandth passes with a tolerance of one hundredth only."""
+def test_check_tolerance_option(command, computing):
+    """A difference of 0.001 passes only with a tolerance of 0.01."""
     computing(lambda x: x + 0.001 * (len(x) > 1))
     assert command("check", "a", max_batch_size=8)[0] == 1
     assert command("check", "a", "--tolerance", "0.01", max_batch_size=8)[0] == 0
 
 
-def test_a_model_that_takes_single_rows_only_fails_the_check(command, computing):
-    """What the model raises on two rows is told as the reason."""
+def test_check_fails_if_the_model_raises_on_several_rows(command, computing):
+    """The error of a model that accepts single rows only is the reason."""
 
     def compute(x):
         if len(x) > 1:
@@ -124,8 +124,8 @@ def test_a_model_that_takes_single_rows_only_fails_the_check(command, computing)
     )
 
 
-def test_a_model_that_refuses_random_rows_is_said_to(command, computing):
-    """Nothing could be compared: the check says so and does not pass."""
+def test_check_fails_if_no_signature_can_be_compared(command, computing):
+    """A model that refuses all random rows is shown, but does not pass."""
 
     def compute(x):
         raise ValueError("could not parse")
@@ -140,16 +140,16 @@ def test_a_model_that_refuses_random_rows_is_said_to(command, computing):
     assert output.endswith("Error: no signature could be compared\n")
 
 
-def test_answers_that_are_all_alike_are_noted(command, computing):
-    """A model that answers everything with zeros passes, with a note."""
+def test_check_notes_equal_outputs_for_all_rows(command, computing):
+    """A model that returns zeros for everything passes, with a note."""
     computing(lambda x: x * 0)
     status, output = command("check", "a", max_batch_size=8)
     assert status == 0
     assert "note: all random rows get one answer, so this tells little" in output
 
 
-def test_a_batch_that_does_not_fit_ends_the_timing(command, models):
-    """Batches are compared in the largest size that fits into memory."""
+def test_check_stops_timing_at_out_of_memory(command, models):
+    """Rows are compared in the largest batch that fits into memory."""
     simulation = {"base_ms": 0, "input_shape": [4], "outputs": 1, "memory_rows": 5}
     (models / "a" / "2" / "simulated.json").write_text(json.dumps(simulation))
     status, output = command("check", "a", max_batch_size=64)
@@ -168,13 +168,13 @@ def test_a_batch_that_does_not_fit_ends_the_timing(command, models):
         (["a", "--version", "7"], "model 'a' has no version 7; it has: 1, 2"),
     ],
 )
-def test_what_is_not_there_is_named(command, name, args, error):
-    """An unknown model or version is an error of one line, with those there are."""
+def test_unknown_model_or_version_is_one_line(command, name, args, error):
+    """The error lists the existing models or versions."""
     assert command(name, *args) == (1, f"Error: {error}\n")
 
 
 @pytest.mark.parametrize("name", ["check", "export"])
-def test_a_wrong_configuration_is_named(command, models, name):
+def test_invalid_basket_toml_is_one_line(command, models, name):
     """A basket.toml that can't be read is an error of one line."""
     (models / "a" / "basket.toml").write_text("max_batch_size = 0")
     status, output = command(name, "a")
@@ -183,16 +183,16 @@ def test_a_wrong_configuration_is_named(command, models, name):
     assert len(output.splitlines()) == 1
 
 
-def test_a_version_that_cannot_be_loaded_is_named(command, models):
-    """What an engine says of its file is an error of one line."""
+def test_check_shows_a_load_error_as_one_line(command, models):
+    """An engine's error about its file is one line."""
     (models / "a" / "2" / "simulated.json").write_text("{")
     status, output = command("check", "a")
     assert status == 1
     assert output.splitlines()[-1].startswith("Error: simulated.json: ")
 
 
-def test_only_keras_files_are_exported(command, tmp_path):
-    """A version without a Keras file is refused, and nothing is written."""
+def test_export_refuses_a_version_without_a_keras_file(command, tmp_path):
+    """The error names the supported files, and nothing is written."""
     status, output = command("export", "a", "--output", str(tmp_path / "out"))
     assert status == 1
     assert output == (
@@ -204,7 +204,7 @@ def test_only_keras_files_are_exported(command, tmp_path):
 
 @pytest.fixture
 def keras_version(models):
-    """A version that looks as if it held a Keras file."""
+    """A version with an empty model.keras."""
     (models / "a" / "2" / "model.keras").touch()
     return models / "a" / "2"
 
@@ -212,10 +212,10 @@ def keras_version(models):
 @pytest.mark.parametrize(
     ("form", "package"), [("onnx", "tf2onnx"), ("openvino", "openvino")]
 )
-def test_a_missing_package_is_named(
+def test_export_names_a_missing_package(
     command, keras_version, tmp_path, monkeypatch, form, package
 ):
-    """A format whose package is not installed is an error that says how to get it."""
+    """A format whose package is not installed is an error with the pip command."""
     wanted = []
     monkeypatch.setattr(export, "find_spec", wanted.append)
     out = tmp_path / "out"
@@ -228,8 +228,8 @@ def test_a_missing_package_is_named(
     assert not out.exists()
 
 
-def test_what_is_there_already_is_left_alone(command, keras_version, tmp_path):
-    """An export never writes over a version."""
+def test_export_does_not_overwrite_a_version(command, keras_version, tmp_path):
+    """An existing target folder is an error."""
     target = tmp_path / "out" / "a" / "2"
     target.mkdir(parents=True)
     status, output = command("export", "a", "--output", str(tmp_path / "out"))
@@ -237,10 +237,10 @@ def test_what_is_there_already_is_left_alone(command, keras_version, tmp_path):
 
 
 class Writer:
-    """Stands for the module that writes; it fails half way if told to."""
+    """A double for the module that exports; raises `error` after writing a file."""
 
     error: Exception | None = None
-    # The folder that it was given, by its number on the disk.
+    # Inode of the folder to write to.
     inode: int
 
     def export(self, file, settings, form, folder):
@@ -259,8 +259,8 @@ def writer(monkeypatch):
     return writer
 
 
-def test_an_export_is_written_whole(command, keras_version, writer, tmp_path):
-    """The version is the folder that was written aside, with nothing beside it."""
+def test_export_appears_only_when_complete(command, keras_version, writer, tmp_path):
+    """The exported version is the renamed temporary folder, with nothing beside it."""
     status, output = command("export", "a", "--output", str(tmp_path / "out"))
     target = tmp_path / "out" / "a" / "2"
     assert status == 0
@@ -278,10 +278,10 @@ def test_an_export_is_written_whole(command, keras_version, writer, tmp_path):
         (OSError(28, "No space left on device"), "No space left on device"),
     ],
 )
-def test_half_an_export_is_taken_away(
+def test_failed_export_leaves_nothing(
     command, keras_version, writer, tmp_path, error, text
 ):
-    """An export that fails half way leaves no version, and no folder it made."""
+    """A failing export leaves no version and no parent folder."""
     writer.error = error
     status, output = command("export", "a", "--output", str(tmp_path / "out"))
     assert status == 1
@@ -290,8 +290,8 @@ def test_half_an_export_is_taken_away(
     assert [path.name for path in tmp_path.iterdir()] == ["models"]
 
 
-def test_the_docker_command():
-    """A shell reads the command as TensorFlow Serving's image wants it."""
+def test_docker_command_is_quoted_for_a_shell():
+    """A shell splits the command as TensorFlow Serving's image expects."""
     words = shlex.split(docker_command(Path("/some where/a"), None).replace("\\\n", ""))
     assert words == [
         *("docker", "run", "--rm", "-p", "8501:8501"),
@@ -300,7 +300,9 @@ def test_the_docker_command():
     ]
 
 
-def test_the_docker_command_with_batching(command, keras_version, writer, tmp_path):
+def test_docker_command_mounts_the_batching_file(
+    command, keras_version, writer, tmp_path
+):
     """TensorFlow Serving's batching file is mounted and named."""
     file = tmp_path / "batching.txt"
     file.touch()

@@ -1,11 +1,11 @@
-"""`models quantize`, as far as no framework is wanted; and who agrees with whom."""
+"""`models quantize` without a framework, and agreement between outputs."""
 
 import json
 
 import numpy as np
 import pytest
 
-from app.commands.agreement import compare
+from app.commands.output_agreement import compare
 from app.engines.base import Signature, TensorSpec
 from tests.support.commands import run_models
 from tests.support.engines import Computes
@@ -35,56 +35,56 @@ def command(tmp_path):
         (["a"], 2, "say to what; there is: --int8"),
         (["c", "--int8"], 1, "no model 'c'; there are: a"),
         (["a", "--int8", "--version", "7"], 1, "model 'a' has no version 7; it has: 1"),
-        (["a", "--int8"], 1, f"version 1 holds {NO_KERAS_FILE} quantised"),
+        (["a", "--int8"], 1, f"version 1 holds {NO_KERAS_FILE} quantized"),
     ],
 )
-def test_what_cannot_be_quantised_is_named(command, args, status, error):
-    """Each wrong call is an error of one line, before a framework is started."""
+def test_quantize_refuses_invalid_arguments(command, args, status, error):
+    """Each wrong call is one line, before a framework is imported."""
     assert command(*args) == (status, f"Error: {error}")
 
 
-def agreed(wanted, given, dtype=np.float32):
-    """What is found of two models that answer with these rows, in batches of 2."""
-    wanted, given = (np.array(each, dtype) for each in (wanted, given))
+def agreement(expected, actual, dtype=np.float32):
+    """Return the agreement of two models with these outputs, run in batches of 2."""
+    expected, actual = (np.array(each, dtype) for each in (expected, actual))
     signature = Signature(
         (TensorSpec("row", np.dtype(int), ()),),
-        (TensorSpec("y", np.dtype(dtype), wanted.shape[1:]),),
+        (TensorSpec("y", np.dtype(dtype), expected.shape[1:]),),
     )
     engines = [
         Computes(lambda batch, rows=rows: {"y": rows[batch["row"]]}, signature)
-        for rows in (wanted, given)
+        for rows in (expected, actual)
     ]
-    numbers = np.arange(len(wanted))
-    batches = [{"row": numbers[n : n + 2]} for n in range(0, len(wanted), 2)]
+    numbers = np.arange(len(expected))
+    batches = [{"row": numbers[n : n + 2]} for n in range(0, len(expected), 2)]
     (found,) = compare(*engines, batches)
     return found
 
 
-def test_scores_agree_on_the_top_class():
-    """Scores count by their top class, row by row, over all batches."""
-    found = agreed([[1, 2], [2, 1], [0, 4]], [[1, 3], [1, 2], [0, 3]])
+def test_scores_agree_if_the_top_class_is_equal():
+    """Scores count by top class, row by row, over all batches."""
+    found = agreement([[1, 2], [2, 1], [0, 4]], [[1, 3], [1, 2], [0, 3]])
     assert (found.agreeing, found.rows, found.difference) == (2, 3, 1.0)
     assert found.share() == pytest.approx(2 / 3)
-    assert found.answers == 2
+    assert found.top_classes == 2
     assert found.describe() == (
         "y: the same top class in 66.67 % of 3 rows, largest difference 1"
     )
 
 
-def test_no_answer_agrees_with_nothing():
-    """A row with a NaN does not agree, even if its top class is the same."""
-    assert agreed([[1, 2], [1, 2]], [[np.nan, 3], [1, 3]]).agreeing == 1
+def test_rows_with_nan_do_not_agree():
+    """A row with NaN does not agree, even if its top class is the same."""
+    assert agreement([[1, 2], [1, 2]], [[np.nan, 3], [1, 3]]).agreeing == 1
 
 
-def test_other_floats_agree_within_a_hundredth():
-    """Other floats count by their distance, against the output's largest value."""
-    found = agreed([[100], [1], [3]], [[99.5], [2], [5]])
+def test_floats_agree_within_one_percent_of_the_largest():
+    """Floats that are not scores count by distance, relative to the largest value."""
+    found = agreement([[100], [1], [3]], [[99.5], [2], [5]])
     assert (found.agreeing, found.rows, found.difference) == (2, 3, 2.0)
     assert "values within 1% of the largest" in found.describe()
-    assert found.answers is None
+    assert found.top_classes is None
 
 
-def test_all_else_agrees_where_it_is_equal():
-    """Integers and the like count where all of a row is equal."""
-    found = agreed([[1, 2], [3, 4]], [[1, 2], [3, 5]], np.int64)
+def test_other_dtypes_agree_if_all_values_are_equal():
+    """Integers agree where all values of a row are equal."""
+    found = agreement([[1, 2], [3, 4]], [[1, 2], [3, 5]], np.int64)
     assert (found.agreeing, found.rows) == (1, 2)

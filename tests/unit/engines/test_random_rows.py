@@ -1,10 +1,10 @@
-"""Random rows: what they are made of, and how the ones that a model takes are found."""
+"""Random rows: their values, and the search for rows that a model accepts."""
 
 import numpy as np
 import pytest
 
 from app.engines.base import DEFAULT_SIGNATURE, Signature, TensorSpec
-from app.engines.random_rows import RandomRows, rows_for
+from app.engines.random_rows import RandomRows, accepted_random_rows
 from app.errors import ModelLoadError
 from tests.support.engines import Computes
 
@@ -23,8 +23,8 @@ def made(dtype, shape=(50,), limit=256, rows=4):
 
 
 @pytest.mark.parametrize("dtype", ["float16", "float32", "float64"])
-def test_floats(dtype):
-    """Floats are of the input's dtype, differ, and lie between 0 and 1."""
+def test_random_floats_are_between_0_and_1(dtype):
+    """Floats have the input's dtype, differ, and lie between 0 and 1."""
     values = made(dtype)
     assert values.dtype == dtype
     assert values.shape == (4, 50)
@@ -37,19 +37,19 @@ def test_floats(dtype):
     ("dtype", "limit", "most"),
     [("uint8", 256, 254), ("int8", 256, 126), ("int64", 10, 9), ("int32", 2, 1)],
 )
-def test_integers(dtype, limit, most):
-    """Integers begin at 0 and reach as far as the limit and their dtype let them."""
+def test_random_integers_stay_below_the_limit(dtype, limit, most):
+    """Integers start at 0 and end below the limit and their dtype's maximum."""
     values = made(dtype, (5000,), limit)
     assert values.dtype == dtype
     assert (values.min(), values.max()) == (0, most)
 
 
-def test_bools():
-    """Bools are of both kinds."""
+def test_random_bools_have_both_values():
+    """Bools are true and false."""
     assert set(made("bool").ravel().tolist()) == {False, True}
 
 
-def test_strings():
+def test_random_strings_are_short_words():
     """Strings are bytes of 1 to 8 letters in an array of objects."""
     values = made("O")
     assert values.dtype == object
@@ -57,8 +57,8 @@ def test_strings():
     assert all(type(word) is bytes and 1 <= len(word) <= 8 for word in values.flat)
 
 
-def test_blank_rows_have_the_random_ones_shape():
-    """Rows of zeros have the shape of the random ones, free sizes too."""
+def test_blank_rows_have_the_shapes_of_random_rows():
+    """Rows of zeros have the shapes of random rows, in free dimensions too."""
     rows = RandomRows(signature(x=("float32", (None, 3)), s=("O", ())), 7, 256)
     random, blank = rows.make(2, np.random.default_rng(0)), rows.blank(2)
     assert {name: array.shape for name, array in random.items()} == {
@@ -69,8 +69,8 @@ def test_blank_rows_have_the_random_ones_shape():
     assert blank["s"].tolist() == [b"", b""]
 
 
-def test_the_first_rows_that_the_model_takes_are_used():
-    """A vocabulary of 5 and a need for 4 places in a row are found out."""
+def test_search_returns_the_first_accepted_rows():
+    """A vocabulary of 5 and a limit of 10 tokens are found by trying."""
 
     def run(batch):
         if batch["x"].max() >= 5:
@@ -79,28 +79,30 @@ def test_the_first_rows_that_the_model_takes_are_used():
             raise ValueError("too long")
         return {"output": batch["x"].sum(axis=1)}
 
-    rows = rows_for(Computes(run, signature(x=("int32", (None,)))), DEFAULT_SIGNATURE)
+    rows = accepted_random_rows(
+        Computes(run, signature(x=("int32", (None,)))), DEFAULT_SIGNATURE
+    )
     assert (rows.free_size, rows.limit) == (4, 2)
     assert rows.describe() == " (integers below 2, free sizes as 4)"
 
 
-def test_what_was_not_chosen_is_not_described():
-    """Rows of floats in fixed shapes leave nothing to say."""
-    rows = rows_for(
+def test_description_of_fixed_float_rows_is_empty():
+    """Rows of floats in fixed shapes involve no choice to describe."""
+    rows = accepted_random_rows(
         Computes(lambda batch: {"output": batch["x"]}, signature(x=("float32", ()))),
         DEFAULT_SIGNATURE,
     )
     assert rows.describe() == ""
 
 
-def test_a_model_that_refuses_all_random_rows_is_quoted():
-    """The error has the model's last word, in one line."""
+def test_model_that_refuses_all_random_rows_is_a_load_error():
+    """The error quotes the model's last error on one line."""
 
     def run(batch):
         raise ValueError(f"could not parse\n{batch['x'].shape}")
 
     with pytest.raises(ModelLoadError) as raised:
-        rows_for(Computes(run, signature(x=("O", ()))), DEFAULT_SIGNATURE)
+        accepted_random_rows(Computes(run, signature(x=("O", ()))), DEFAULT_SIGNATURE)
     assert str(raised.value) == (
         "the model refuses random rows: ValueError: could not parse (1,)"
     )

@@ -1,8 +1,7 @@
-"""The stand-in for an accelerator: its time, its memory, its one device."""
+"""The simulated accelerator: batch time, device memory, one batch at a time."""
 
 import json
-import threading
-from types import SimpleNamespace
+import time
 
 import numpy as np
 import pytest
@@ -11,8 +10,7 @@ from app.engines import simulated
 from app.engines.simulated import SimulatedEngine, Simulation
 from app.errors import ModelLoadError, OutOfDeviceMemory
 from app.settings import Settings
-
-PATIENCE_S = 10
+from testing.clients import in_parallel
 
 
 def batch(*rows):
@@ -23,36 +21,20 @@ def never(seconds):
     raise AssertionError(f"slept {seconds} s")
 
 
-class WatchedLock:
-    """A lock that tells when somebody finds it taken."""
-
-    def __init__(self) -> None:
-        self.lock = threading.Lock()
-        self.found_taken = threading.Event()
-
-    def __enter__(self):
-        if not self.lock.acquire(blocking=False):
-            self.found_taken.set()
-            self.lock.acquire()
-
-    def __exit__(self, *raised):
-        self.lock.release()
-
-
 @pytest.mark.parametrize(
     ("base_ms", "per_row_ms", "rows", "took_s"),
     [(300, 0, 1, 0.3), (300, 0, 5, 0.3), (100, 20, 1, 0.12), (100, 20, 5, 0.2)],
 )
-def test_time(base_ms, per_row_ms, rows, took_s):
-    """A batch takes the base and so much for each row."""
+def test_batch_takes_base_time_and_time_per_row(base_ms, per_row_ms, rows, took_s):
+    """The simulated time is base_ms plus per_row_ms for each row."""
     slept = []
     simulation = Simulation(base_ms, per_row_ms, input_shape=(1,), outputs=1)
     SimulatedEngine(simulation, slept.append).run(batch(*[[0]] * rows))
     assert slept == [pytest.approx(took_s)]
 
 
-def test_echo():
-    """A row's answer is its first values, whatever its shape."""
+def test_output_is_the_first_values_of_each_row():
+    """A row of any shape is flattened and cut to `outputs` values."""
     simulation = Simulation(input_shape=(2, 2), outputs=3)
     engine = SimulatedEngine(simulation, lambda seconds: None)
     outputs = engine.run(batch([[1, 2], [3, 4]], [[5, 6], [7, 8]]))
@@ -60,8 +42,8 @@ def test_echo():
     assert outputs["output"].dtype == np.float32
 
 
-def test_answers_are_their_own():
-    """An answer does not change with the batch that it came from."""
+def test_outputs_do_not_share_memory_with_inputs():
+    """An output stays the same when the batch is overwritten."""
     engine = SimulatedEngine(Simulation(outputs=1), lambda seconds: None)
     rows = batch([1] * 64)
     outputs = engine.run(rows)
@@ -69,42 +51,32 @@ def test_answers_are_their_own():
     assert outputs["output"].tolist() == [[1]]
 
 
-def test_one_batch_at_a_time(monkeypatch):
-    """A second batch does not begin before the device has finished the first."""
-    device = WatchedLock()
-    monkeypatch.setattr(simulated, "threading", SimpleNamespace(Lock=lambda: device))
-    begun, finish = [], threading.Event()
+def test_device_runs_one_batch_at_a_time():
+    """Batches of several threads never overlap on the device."""
+    running, most_running, runs = 0, 0, 0
 
     def work(seconds):
-        begun.append(seconds)
-        assert finish.wait(PATIENCE_S)
+        nonlocal running, most_running, runs
+        running, runs = running + 1, runs + 1
+        most_running = max(most_running, running)
+        time.sleep(0.02)
+        running -= 1
 
     engine = SimulatedEngine(Simulation(), work)
-    threads = [
-        threading.Thread(target=engine.run, args=(batch([0] * 64),)) for _ in range(2)
-    ]
-    for thread in threads:
-        thread.start()
-    waits = device.found_taken.wait(PATIENCE_S)
-    begun_meanwhile = len(begun)
-    finish.set()
-    for thread in threads:
-        thread.join(PATIENCE_S)
-    assert waits
-    assert begun_meanwhile == 1
-    assert len(begun) == 2
+    in_parallel(lambda _: engine.run(batch([0] * 64)), 4)
+    assert (most_running, runs) == (1, 4)
 
 
-def test_device_is_free_after_an_error():
-    """A batch that fails on the device leaves it free for the next."""
+def test_device_is_free_after_a_failed_batch():
+    """A batch that raises on the device leaves it free for the next batch."""
     engine = SimulatedEngine(Simulation(), never)
     for _ in range(2):
         with pytest.raises(AssertionError, match=r"slept 0\.3 s"):
             engine.run(batch([0] * 64))
 
 
-def test_memory():
-    """More rows than the device holds raise at once, with both numbers; as many fit."""
+def test_batch_above_memory_rows_is_out_of_memory():
+    """More rows than memory_rows raise out of memory with both numbers; as many fit."""
     simulation = Simulation(input_shape=(1,), outputs=1, memory_rows=2)
     with pytest.raises(OutOfDeviceMemory, match=r"batch of 3 rows .* holds 2$"):
         SimulatedEngine(simulation, never).run(batch([1], [2], [3]))
@@ -112,8 +84,8 @@ def test_memory():
     assert len(engine.run(batch([1], [2]))["output"]) == 2
 
 
-def test_open_engine(tmp_path):
-    """The file's values end in the engine; what it leaves out has its default."""
+def test_open_engine_reads_simulated_json(tmp_path):
+    """The file's values set the signature; missing ones have defaults."""
     file = tmp_path / "simulated.json"
     file.write_text('{"input_shape": [4, 2], "outputs": 3}')
     engine = simulated.open_engine(file, Settings())
@@ -127,8 +99,8 @@ def test_open_engine(tmp_path):
     engine.close()
 
 
-def test_parse():
-    """Every value can be set."""
+def test_every_value_can_be_set():
+    """All five values are read; an empty object has the defaults."""
     values = {
         "base_ms": 1.5,
         "per_row_ms": 2,
@@ -172,7 +144,7 @@ def test_parse():
         '{"memory_rows": "20"}',
     ],
 )
-def test_parse_refuses(text):
-    """What makes no simulation is refused when it is read, by the file's name."""
+def test_invalid_simulated_json_is_a_load_error(text):
+    """Malformed JSON, unknown keys and values out of range name the file."""
     with pytest.raises(ModelLoadError, match=r"^simulated\.json: "):
         Simulation.parse(text)

@@ -1,11 +1,11 @@
-"""What is found out about rows and their neighbours."""
+"""Batch invariance: which dependence of rows on their batch is detected."""
 
 import itertools
 
 import numpy as np
 import pytest
 
-from app.commands.neighbours import compare
+from app.commands.batch_invariance import compare
 from app.engines.base import DEFAULT_SIGNATURE, Signature, TensorSpec
 from app.engines.random_rows import RandomRows
 from tests.support.engines import Computes
@@ -17,19 +17,19 @@ SIGNATURE = Signature(
 
 
 def shares(compute, batch_rows=16):
-    """The difference for each company; `compute` gives the one output of rows."""
+    """Return the difference for each condition of a model that computes one output."""
     engine = Computes(lambda batch: {"output": compute(batch["x"])}, SIGNATURE)
     rows = RandomRows(SIGNATURE, free_size=1, limit=2)
     comparison = compare(engine, DEFAULT_SIGNATURE, rows, batch_rows)
-    return {each.company: each.share for each in comparison.differences}
+    return {each.condition: each.share for each in comparison.differences}
 
 
-def companies_that_matter(compute, batch_rows=16):
+def conditions_that_matter(compute, batch_rows=16):
     return {name for name, share in shares(compute, batch_rows).items() if share}
 
 
 @pytest.mark.parametrize("batch_rows", [2, 3, 16, 64])
-def test_rows_that_mind_their_own_business(batch_rows):
+def test_independent_rows_show_no_difference(batch_rows):
     """A model that computes each row by itself shows no difference at all."""
     assert shares(lambda x: x * 2 + 1, batch_rows) == {
         "alone again": 0.0,
@@ -41,51 +41,51 @@ def test_rows_that_mind_their_own_business(batch_rows):
 
 
 @pytest.mark.parametrize("batch_rows", [2, 3, 16, 64])
-def test_a_mean_over_the_batch(batch_rows):
-    """A model that takes off the batch's mean is found out by all but equal company."""
-    found = companies_that_matter(lambda x: x - x.mean(axis=0), batch_rows)
+def test_mean_over_the_batch_is_detected(batch_rows):
+    """Subtracting the batch's mean shows under each condition but equal rows."""
+    found = conditions_that_matter(lambda x: x - x.mean(axis=0), batch_rows)
     assert found - {"beside copies"} == {
         "among others",
         "in another place",
         "beside zeros",
     }
-    # A single row that is compared has only copies of itself there.
+    # With a single compared row, all copies are of that row.
     assert ("beside copies" in found) == (batch_rows > 3)
 
 
-def test_padding_alone():
-    """A model that minds only rows of zeros is found out by these."""
-    assert companies_that_matter(lambda x: x + (x == 0).all(axis=1).sum()) == {
+def test_dependence_on_zero_rows_is_detected():
+    """A model that counts rows of zeros differs beside zeros only."""
+    assert conditions_that_matter(lambda x: x + (x == 0).all(axis=1).sum()) == {
         "beside zeros"
     }
 
 
-def test_copies_alone():
-    """A model that minds only equal rows is found out by copies."""
+def test_dependence_on_equal_rows_is_detected():
+    """A model that looks for equal rows differs beside copies only."""
 
     def compute(x):
         return x + (len(np.unique(x, axis=0)) < len(x) - (x == 0).all(axis=1).sum())
 
-    assert companies_that_matter(compute) == {"beside copies"}
+    assert conditions_that_matter(compute) == {"beside copies"}
 
 
-def test_the_place_alone():
-    """A model that minds who comes last is found out by turning the batch round."""
+def test_dependence_on_position_is_detected():
+    """A model that treats the last rows differently is detected by a reversed batch."""
 
     def compute(x):
         return x + (np.arange(len(x)) > 12)[:, None]
 
-    assert companies_that_matter(compute) == {"in another place"}
+    assert conditions_that_matter(compute) == {"in another place"}
 
 
-def test_answers_that_are_not_the_same_twice():
-    """A model that rolls dice differs when a row is run alone again."""
-    dice = itertools.count()
-    assert "alone again" in companies_that_matter(lambda x: x + next(dice))
+def test_nondeterministic_model_is_detected():
+    """A model whose outputs change from run to run differs from itself alone."""
+    calls = itertools.count()
+    assert "alone again" in conditions_that_matter(lambda x: x + next(calls))
 
 
-def test_floats_are_measured_by_the_largest_value():
-    """One thousandth of the largest value is 1e-3, however large that is."""
+def test_difference_of_floats_is_relative_to_the_largest_value():
+    """One two-thousandth of the largest value is 5e-4, however large that is."""
 
     def compute(x):
         return np.where(len(x) > 1, 2001.0, 2000.0) + 0 * x
@@ -94,16 +94,16 @@ def test_floats_are_measured_by_the_largest_value():
 
 
 @pytest.mark.parametrize("value", [np.nan, np.inf, -np.inf])
-def test_values_that_are_no_numbers(value):
-    """NaN and an infinity are equal to themselves, and infinitely far from numbers."""
-    assert companies_that_matter(lambda x: x * 0 + value) == set()
-    alone_only = shares(lambda x: x * 0 + (value if len(x) == 1 else 1.0))
-    assert alone_only["among others"] == np.inf
+def test_nan_and_infinity_equal_only_themselves(value):
+    """NaN and infinity equal themselves, and are infinitely far from numbers."""
+    assert conditions_that_matter(lambda x: x * 0 + value) == set()
+    different_alone = shares(lambda x: x * 0 + (value if len(x) == 1 else 1.0))
+    assert different_alone["among others"] == np.inf
 
 
 @pytest.mark.parametrize("dtype", [np.int64, bool, object])
-def test_what_is_no_float_is_equal_or_not(dtype):
-    """Of integers, bools and strings the share of values that differ is told."""
+def test_difference_of_other_dtypes_is_the_unequal_fraction(dtype):
+    """For integers, bools and strings, the fraction of unequal values is shown."""
 
     def compute(x):
         values = np.zeros(x.shape, dtype)
@@ -113,13 +113,13 @@ def test_what_is_no_float_is_equal_or_not(dtype):
     assert shares(compute)["among others"] == pytest.approx(1 / 3)
 
 
-def test_answers_of_another_shape():
-    """A model whose answers grow with the batch is infinitely far off."""
+def test_outputs_of_another_shape_are_infinitely_far():
+    """A model whose output grows with the batch differs by infinity."""
     assert shares(lambda x: np.zeros((len(x), len(x))))["among others"] == np.inf
 
 
-def test_the_output_that_differs_most_is_named():
-    """With several outputs the one with the largest difference is told."""
+def test_output_that_differs_most_is_named():
+    """Of several outputs, the one with the largest difference is reported."""
     engine = Computes(
         lambda batch: {
             "steady": batch["x"],
@@ -131,12 +131,12 @@ def test_the_output_that_differs_most_is_named():
     comparison = compare(engine, DEFAULT_SIGNATURE, rows, 4)
     assert comparison.worst().output == "shaky"
     assert comparison.worst().share > 1
-    # Another row differs in both, and not by much in the output with large values.
+    # Another row differs in both, but little relative to the larger values.
     assert comparison.other_row.output == "steady"
 
 
-def test_the_answer_of_another_row_is_far():
-    """What differs between rows is told beside what differs between batches."""
+def test_difference_to_another_row_is_reported():
+    """The difference between rows is reported beside that between batches."""
     engine = Computes(lambda batch: {"output": batch["x"]}, SIGNATURE)
     rows = RandomRows(SIGNATURE, free_size=1, limit=2)
     assert compare(engine, DEFAULT_SIGNATURE, rows, 8).other_row.share > 0.3

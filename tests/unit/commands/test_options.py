@@ -1,23 +1,23 @@
-"""Numbers that commands take."""
+"""Number options of the commands."""
 
 import click
 import pytest
 
 from app.commands import make
-from app.commands.finite import FiniteRange
+from app.commands.options import FiniteRange
 from tests.support.commands import run_models
 
 
 @pytest.mark.parametrize("text", ["nan", "-nan", "inf", "-inf", "1e999", "0.4", "x"])
-def test_only_numbers_are_numbers(text):
-    """What is not finite, below the least or no number at all is refused."""
+def test_non_finite_or_out_of_range_number_is_refused(text):
+    """NaN, infinities, numbers below the minimum and other text are bad parameters."""
     with pytest.raises(click.BadParameter):
         FiniteRange(min=0.5).convert(text, None, None)
 
 
 @pytest.mark.parametrize("text", ["0.5", "1e300"])
-def test_finite_numbers_are_taken(text):
-    """A number from the least on is itself."""
+def test_finite_number_in_range_is_accepted(text):
+    """A number at or above the minimum is returned."""
     assert FiniteRange(min=0.5).convert(text, None, None) == float(text)
 
 
@@ -29,8 +29,8 @@ def test_finite_numbers_are_taken(text):
         *("check a --tolerance", "quantize a --agreement"),
     ],
 )
-def test_each_command_wants_finite_numbers(tmp_path, monkeypatch, option, number):
-    """NaN and inf are wrong calls, told with the option before anything is done."""
+def test_each_number_option_refuses_nan_and_inf(tmp_path, monkeypatch, option, number):
+    """NaN and inf are usage errors that name the option, before any work is done."""
     monkeypatch.delattr(make, "import_module")
     status, output = run_models(tmp_path, *option.split(), number)
     assert status == 2
@@ -38,8 +38,8 @@ def test_each_command_wants_finite_numbers(tmp_path, monkeypatch, option, number
 
 
 @pytest.mark.parametrize("option", ["--latency-ms", "--max-gib"])
-def test_numbers_beyond_all_measure_are_refused(tmp_path, monkeypatch, option):
-    """A time or a size that overflows when it is counted in other units is refused."""
+def test_number_that_overflows_in_other_units_is_refused(tmp_path, monkeypatch, option):
+    """A time or a size that overflows when it is converted is a usage error."""
     monkeypatch.delattr(make, "import_module")
     status, output = run_models(tmp_path, "make", "big", option, "1e308")
     assert status == 2

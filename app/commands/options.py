@@ -1,21 +1,25 @@
-"""Numbers of the command line."""
+"""Command-line options that several commands share."""
 
 import math
 from typing import Any
 
 import click
 
+version_option = click.option(
+    "--version", type=click.IntRange(min=0), help="Default: the newest."
+)
+
 
 class FiniteRange(click.FloatRange):
-    """Numbers within bounds; click's own range lets nan through, and often inf."""
+    """Finite numbers within bounds; click's own range accepts nan, and often inf."""
 
     def convert(
         self, value: Any, param: click.Parameter | None, ctx: click.Context | None
     ) -> float:
-        """The number.
+        """Return the number.
 
         Raises:
-            click.BadParameter: it is none, or out of bounds.
+            click.BadParameter: it is not a number, not finite, or out of bounds.
         """
         number = float(super().convert(value, param, ctx))
         if not math.isfinite(number):

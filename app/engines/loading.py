@@ -1,4 +1,4 @@
-"""What engines share in reading a model: its signatures, dtypes and errors."""
+"""Shared steps of loading a model: its signatures, dtypes and errors."""
 
 import logging
 import os
@@ -14,19 +14,19 @@ from app.engines.base import Signature, TensorSpec
 from app.errors import ModelLoadError, NotYetLoadable
 
 _log = logging.getLogger(__name__)
-_MOST_REASON = 300
-# How Keras tells of a layer's error: its class, and in bold the error's first line.
-_OF_LAYER = re.compile(
+_MAX_REASON_CHARS = 300
+# Keras's text for an error in a layer: its class, then in bold the error's first line.
+_LAYER_ERROR = re.compile(
     r"Exception encountered when calling (\w+)\.call\(\)\.\s+\x1b\[1m([^\x1b\n]*)"
 )
 _T = TypeVar("_T")
 
 
 def row_spec(name: str, dtype: str, shape: Sequence[int | None]) -> TensorSpec:
-    """The spec of one row for a tensor of shape (None, *shape).
+    """Return the spec of one row for a tensor of shape (None, *shape).
 
-    `dtype` is the name that TensorFlow and Keras have for it. bfloat16 is float32
-    outside a model: NumPy and JSON can't carry it.
+    `dtype` is TensorFlow's and Keras's name for it. bfloat16 becomes float32: NumPy and
+    JSON have no such type.
 
     Raises:
         ModelLoadError: a dtype that no client can send or read.
@@ -34,19 +34,21 @@ def row_spec(name: str, dtype: str, shape: Sequence[int | None]) -> TensorSpec:
     if dtype == "string":
         return TensorSpec(name, np.dtype(object), tuple(shape))
     try:
-        outside = np.dtype("float32" if dtype == "bfloat16" else dtype)
+        served = np.dtype("float32" if dtype == "bfloat16" else dtype)
     except TypeError:
-        outside = np.dtype(np.void)
-    if outside.isbuiltin != 1 or outside.kind not in "biuf":
+        served = np.dtype(np.void)
+    if served.isbuiltin != 1 or served.kind not in "biuf":
         raise ModelLoadError(f"{name}: {dtype} is not served")
-    return TensorSpec(name, outside, tuple(shape))
+    return TensorSpec(name, served, tuple(shape))
 
 
-def batched(names: Iterable[str], read: Callable[[str], _T]) -> dict[str, _T]:
-    """What `read` makes of each signature; those that can't be batched are left out.
+def batched_signatures(
+    names: Iterable[str], read: Callable[[str], _T]
+) -> dict[str, _T]:
+    """Return what `read` returns for each name; skip names for which it raises.
 
     Raises:
-        ModelLoadError: none is left; with what `read` says of each.
+        ModelLoadError: `read` raised one for every name; with all reasons.
     """
     found, reasons = {}, []
     for name in names:
@@ -62,10 +64,10 @@ def batched(names: Iterable[str], read: Callable[[str], _T]) -> dict[str, _T]:
 
 
 def row_shape(place: str, shape: Sequence[int | None] | None) -> tuple[int | None, ...]:
-    """The shape of one row of a batch; `shape` None: nothing is known of it.
+    """Return the shape of one row of a batch; `shape` None is an unknown rank.
 
     Raises:
-        ModelLoadError: the first dimension is no batch of any size.
+        ModelLoadError: the first dimension is not a free batch dimension.
     """
     if shape is None:
         raise ModelLoadError(f"{place} has no known number of dimensions")
@@ -79,11 +81,11 @@ def row_shape(place: str, shape: Sequence[int | None] | None) -> tuple[int | Non
     return tuple(shape[1:])
 
 
-def refuse_text(signature: Signature) -> None:
-    """Hold that a model takes and gives numbers only.
+def refuse_strings(signature: Signature) -> None:
+    """Raise an error for a model with string inputs or outputs.
 
     Raises:
-        ModelLoadError: an input or an output is text.
+        ModelLoadError: an input or an output is a string.
     """
     for spec in (*signature.inputs, *signature.outputs):
         if spec.dtype.kind == "O":
@@ -93,12 +95,12 @@ def refuse_text(signature: Signature) -> None:
 
 
 @contextmanager
-def readable(what: str) -> Iterator[None]:
-    """Say of what the system does not let be read in the body, and to whom.
+def report_unreadable(what: str) -> Iterator[None]:
+    """Turn an OSError of the body into a load error with the file and the server's uid.
 
     Raises:
-        NotYetLoadable: in the place of an OSError; a right that is given changes no
-            file, so that nothing else would tell when it is worth another try.
+        NotYetLoadable: in place of an OSError; a change of permissions changes no
+            file, so only another try can notice it.
     """
     try:
         yield
@@ -110,24 +112,24 @@ def readable(what: str) -> Iterator[None]:
 
 
 def load_error(error: Exception, file: Path) -> ModelLoadError:
-    """A reader's error in one line, without a path of this machine."""
-    reason = first_line(error)
+    """Return a reader's error as one line, without paths of this machine."""
+    reason = error_first_line(error)
     for folder in (file.parent.resolve(), file.parent):
         reason = reason.replace(f"{folder}/", "").replace(str(folder), file.name)
     return ModelLoadError(f"{file.name}: {reason}")
 
 
-def first_line(error: BaseException) -> str:
-    """The first line of what a framework raised; Keras quotes what it began with."""
+def error_first_line(error: BaseException) -> str:
+    """Return the first line of a framework's error; of nested ones, the cause's."""
     text = str(error).rpartition("Exception encountered: ")[2].strip()
-    return (text or type(error).__name__).splitlines()[0][:_MOST_REASON]
+    return (text or type(error).__name__).splitlines()[0][:_MAX_REASON_CHARS]
 
 
-def in_one_line(error: BaseException) -> str:
-    """What a framework raised, on one line and not too long.
+def error_summary(error: BaseException) -> str:
+    """Return a framework's error on one line of at most 300 characters.
 
-    Of a layer's error it is the layer's class and the first line.
+    For an error in a Keras layer, return the layer's class and the error's first line.
     """
-    of_layer = _OF_LAYER.findall(str(error))
-    text = ": ".join(of_layer[-1]) if of_layer else str(error)
-    return " ".join(text.split())[:_MOST_REASON] or type(error).__name__
+    layer_errors = _LAYER_ERROR.findall(str(error))
+    text = ": ".join(layer_errors[-1]) if layer_errors else str(error)
+    return " ".join(text.split())[:_MAX_REASON_CHARS] or type(error).__name__

@@ -1,0 +1,161 @@
+"""Selection of the engine by the version's file and by BASKET_ENGINE."""
+
+import errno
+import os
+from pathlib import Path
+
+import pytest
+
+from app import engines
+from app.engines.simulated import SimulatedEngine
+from app.errors import ModelLoadError, NotYetLoadable, SettingsError
+from app.settings import Settings, checks
+
+
+@pytest.fixture(autouse=True)
+def _restore_keras_backend(monkeypatch):
+    """Undo what opening an engine sets, for other tests."""
+    monkeypatch.setenv("KERAS_BACKEND", "tensorflow")
+
+
+@pytest.fixture
+def opened(monkeypatch):
+    """Record (module, file, Keras backend) of opened engines; import no framework."""
+    calls = []
+
+    class Module:
+        def __init__(self, name):
+            self.name = name
+
+        def open_engine(self, file, settings):
+            calls.append((self.name, file, os.environ["KERAS_BACKEND"]))
+
+    monkeypatch.setattr(engines, "import_module", Module)
+    return calls
+
+
+def make_entry(path, name):
+    path.mkdir() if name.endswith("/") else path.touch()
+
+
+@pytest.mark.parametrize(
+    ("files", "chosen", "module"),
+    [
+        (["model.keras"], "model.keras", "tensorflow.keras_file"),
+        (["model.h5"], "model.h5", "tensorflow.keras_file"),
+        (["saved_model.pb", "variables/"], "saved_model.pb", "tensorflow.saved_model"),
+        (["simulated.json"], "simulated.json", "simulated"),
+        (["simulated.json", "model.keras"], "model.keras", "tensorflow.keras_file"),
+        (["README.md", "model.h5"], "model.h5", "tensorflow.keras_file"),
+    ],
+    ids=["keras", "h5", "SavedModel", "simulated", "real model first", "other file"],
+)
+def test_file_in_version_folder_selects_the_engine(
+    tmp_path, opened, files, chosen, module
+):
+    """Each kind of model file is opened by its engine's module."""
+    for name in files:
+        make_entry(tmp_path / name, name)
+    engines.open_engine(tmp_path, Settings())
+    assert opened == [(f"app.engines.{module}", tmp_path / chosen, "tensorflow")]
+
+
+@pytest.mark.parametrize("file", ["model.keras", "model.h5"])
+@pytest.mark.parametrize(
+    ("engine", "backend"),
+    [("tensorflow", "tensorflow"), ("openvino", "tensorflow"), ("jax", "jax")],
+)
+def test_engine_setting_selects_module_and_backend_for_keras_files(
+    tmp_path, opened, monkeypatch, file, engine, backend
+):
+    """BASKET_ENGINE selects an existing module, and overrides KERAS_BACKEND."""
+    monkeypatch.setenv("KERAS_BACKEND", "numpy")
+    (tmp_path / file).touch()
+    engines.open_engine(tmp_path, Settings(engine=engine))
+    module = f"app.engines.{engine}.keras_file"
+    assert opened == [(module, tmp_path / file, backend)]
+    assert (Path(engines.__file__).parent / engine / "keras_file.py").is_file()
+
+
+@pytest.mark.parametrize(
+    ("engine", "backend"),
+    [("tensorflow", "tensorflow"), ("openvino", "tensorflow"), ("jax", "jax")],
+)
+def test_saved_model_ignores_the_engine_setting(
+    tmp_path, opened, monkeypatch, engine, backend
+):
+    """A SavedModel runs on TensorFlow; the Keras backend is set before its import."""
+    monkeypatch.setenv("KERAS_BACKEND", "numpy")
+    file = tmp_path / "saved_model.pb"
+    file.touch()
+    engines.open_engine(tmp_path, Settings(engine=engine))
+    assert opened == [("app.engines.tensorflow.saved_model", file, backend)]
+
+
+def test_simulated_model_is_opened_by_its_module(tmp_path):
+    """The selected module exists and opens the file."""
+    (tmp_path / "simulated.json").write_text("{}")
+    engine = engines.open_engine(tmp_path, Settings())
+    assert isinstance(engine, SimulatedEngine)
+
+
+@pytest.mark.parametrize(
+    ("names", "shown"),
+    [
+        ([], "nothing"),
+        (["model.pt", "a"], "a, model.pt"),
+        (["model.keras/"], "model.keras"),
+        (list("fedcba"), "a, b, c, d, e, ..."),
+    ],
+)
+def test_folder_without_model_file_is_a_load_error(tmp_path, opened, names, shown):
+    """The error lists what the folder holds and which files are supported."""
+    folder = tmp_path / "3"
+    folder.mkdir()
+    for name in names:
+        make_entry(folder / name, name)
+    with pytest.raises(ModelLoadError) as raised:
+        engines.open_engine(folder, Settings())
+    assert str(raised.value) == (
+        f"version 3 holds {shown}; expected one of: model.keras, model.h5, "
+        "saved_model.pb, simulated.json, tensorflow_serving.json"
+    )
+    assert opened == []
+
+
+def test_unreadable_folder_or_file_is_retryable(tmp_path, opened, monkeypatch):
+    """The error has the name, the reason and the server's uid, and allows a retry."""
+    monkeypatch.setattr("os.geteuid", lambda: 61234)
+    (tmp_path / "7").symlink_to("x" * 300)
+    reason = r"can't be read: File name too long \(the server runs as uid 61234\)$"
+    with pytest.raises(NotYetLoadable, match=f"^version 7 {reason}"):
+        engines.open_engine(tmp_path / "7", Settings())
+    (tmp_path / "model.keras").touch()
+
+    def refuse(file, mode):
+        raise OSError(errno.ENAMETOOLONG, "File name too long")
+
+    monkeypatch.setattr(Path, "open", refuse)
+    with pytest.raises(NotYetLoadable, match=rf"^model\.keras {reason}"):
+        engines.open_engine(tmp_path, Settings())
+    assert opened == []
+
+
+@pytest.mark.parametrize("engine", ["jax", "openvino"])
+def test_missing_engine_package_stops_the_start(monkeypatch, engine):
+    """The settings error names the requirements file to install."""
+    monkeypatch.setattr(checks, "find_spec", lambda _: None)
+    with pytest.raises(SettingsError) as raised:
+        Settings.from_environment({"BASKET_ENGINE": engine})
+    assert str(raised.value) == (
+        f"BASKET_ENGINE='{engine}': {engine} is not installed: "
+        f"pip install --require-hashes -r requirements/{engine}.txt"
+    )
+    assert (Path(__file__).parents[3] / f"requirements/{engine}.txt").is_file()
+
+
+@pytest.mark.parametrize("engine", ["tensorflow", "jax", "openvino"])
+def test_installed_engine_package_is_accepted(monkeypatch, engine):
+    """An engine whose package is installed may be set."""
+    monkeypatch.setattr(checks, "find_spec", lambda name: name)
+    assert checks.engine(engine) == engine

@@ -1,8 +1,10 @@
-"""Whatever happens in whatever order: one right answer for each accepted job."""
+"""Properties of batchers: each accepted job gets one correct answer."""
 
 import itertools
 import time
 from dataclasses import dataclass, field
+from functools import partial
+from unittest.mock import patch
 
 import pytest
 from hypothesis import given, settings
@@ -26,7 +28,7 @@ from tests.support.jobs import Notes, executor, job, outcome
 MAX_BATCH_SIZE, MAX_ENQUEUED_BATCHES = 4, 3
 AT_ONCE = FixedTimeout(0)
 MAX_ROWS = MAX_BATCH_SIZE * MAX_ENQUEUED_BATCHES
-PLACES = st.integers(0, 1000)
+INDEXES = st.integers(0, 1000)
 
 
 @dataclass(eq=False)
@@ -35,15 +37,15 @@ class Client:
 
     values: list[float]
     width: int
-    gone: bool = False
+    disconnected: bool = False
     late: bool = False
     failed: bool = False
     run: set[float] = field(default_factory=set)
     job: Job | None = None
 
 
-class Till(RuleBasedStateMachine):
-    """Clients come, go and lose patience; batches run or fail; and the till closes.
+class BatcherMachine(RuleBasedStateMachine):
+    """Clients send and disconnect, deadlines pass, batches run or fail, close comes.
 
     Between two steps the batching thread stands still, in the engine or at an empty
     queue, so that the same steps always have the same outcome.
@@ -52,49 +54,53 @@ class Till(RuleBasedStateMachine):
     def __init__(self):
         super().__init__()
         self.engine = Puppet()
-        self.batcher = Batcher(
-            executor(self.engine, MAX_BATCH_SIZE),
-            AT_ONCE,
-            MAX_ENQUEUED_BATCHES,
-            Notes(),
-        )
-        self.batcher._queue = JobQueue(MAX_ROWS, AT_ONCE, wait=self.engine.rest)
+        waits = partial(JobQueue, wait=self.engine.rest)
+        with patch("app.batching.batcher.JobQueue", waits):
+            self.batcher = Batcher(
+                executor(self.engine, MAX_BATCH_SIZE),
+                AT_ONCE,
+                MAX_ENQUEUED_BATCHES,
+                Notes(),
+            )
         self.numbers = itertools.count()
         self.clients: list[Client] = []
         self.running: list[Client] = []
-        # Places of those batches of the engine that failed.
+        # Indexes of those batches of the engine that failed.
         self.failed: set[int] = set()
-        self.closed = self.hurried = False
+        self.closed = self.timed_out = False
         self.batcher.start()
-        self.let_a_batch_begin()
+        self.begin_batch()
 
-    def let_a_batch_begin(self):
+    def begin_batch(self):
         batch = self.engine.begun()
         values = set() if batch is None else set(batch[:, 0].tolist())
         self.running = [c for c in self.clients if not values.isdisjoint(c.values)]
         for client in self.running:
-            assert not client.gone
+            assert not client.disconnected
             assert not client.late
             client.run |= values.intersection(client.values)
 
     def unanswered(self):
         return [client for client in self.clients if not client.job.is_answered()]
 
-    def waiting(self):
-        """Rows that have not begun to run of those who wait for an answer."""
+    def queued(self):
+        """Return the number of rows that have not run of unanswered jobs."""
         return sum(len(c.values) - len(c.run) for c in self.unanswered())
 
     @rule(
         rows=st.integers(1, MAX_ROWS + 1),
         width=st.integers(1, 2),
-        who=st.sampled_from("ab"),
-        gone=st.booleans(),
+        name=st.sampled_from("ab"),
+        disconnected=st.booleans(),
     )
-    def submit(self, rows, width, who, gone):
+    def submit(self, rows, width, name, disconnected):
         values = [float(n) for n in itertools.islice(self.numbers, rows)]
-        client = Client(values, width, gone=gone)
+        client = Client(values, width, disconnected)
         client.job = job(
-            *values, width=width, is_disconnected=lambda: client.gone, client=who
+            *values,
+            width=width,
+            is_disconnected=lambda: client.disconnected,
+            client=name,
         )
         not_run = sum(len(c.values) - len(c.run) for c in self.clients)
         try:
@@ -104,47 +110,47 @@ class Till(RuleBasedStateMachine):
         except Stopping:
             assert self.closed
         except QueueFull:
-            # Dead rows may stand in the queue until their turn comes.
+            # Dead rows may stay in the queue until they would be taken.
             assert rows + not_run > MAX_ROWS
         else:
             assert not self.closed
             self.clients.append(client)
-            assert self.waiting() <= MAX_ROWS
+            assert self.queued() <= MAX_ROWS
             if not self.running:
-                self.let_a_batch_begin()
+                self.begin_batch()
 
     @precondition(lambda self: self.running and not self.closed)
     @rule(error=st.sampled_from([None, None, ValueError(), SystemExit()]))
-    def end_a_batch(self, error):
+    def end_batch(self, error):
         if error is not None:
             self.failed.add(len(self.engine.batches) - 1)
             for client in self.running:
                 client.failed = True
         self.engine.finish(error)
-        self.let_a_batch_begin()
+        self.begin_batch()
 
     @precondition(lambda self: self.unanswered())
-    @rule(place=PLACES)
-    def a_client_goes(self, place):
+    @rule(index=INDEXES)
+    def disconnect(self, index):
         unanswered = self.unanswered()
-        unanswered[place % len(unanswered)].gone = True
+        unanswered[index % len(unanswered)].disconnected = True
 
     @precondition(lambda self: self.unanswered())
-    @rule(place=PLACES)
-    def a_deadline_passes(self, place):
+    @rule(index=INDEXES)
+    def pass_deadline(self, index):
         unanswered = self.unanswered()
-        client = unanswered[place % len(unanswered)]
+        client = unanswered[index % len(unanswered)]
         client.late = True
         client.job.deadline = time.monotonic()
 
     @precondition(lambda self: self.clients)
-    @rule(hurried=st.booleans())
-    def close(self, hurried):
-        if not hurried:
+    @rule(times_out=st.booleans())
+    def close(self, times_out):
+        if not times_out:
             self.engine.let_go()
-        self.hurried = self.hurried or hurried
+        self.timed_out = self.timed_out or times_out
         self.closed = True
-        self.batcher.close(0 if hurried else 10)
+        self.batcher.close(0 if times_out else 10)
         assert not self.unanswered()
 
     def teardown(self):
@@ -157,20 +163,20 @@ class Till(RuleBasedStateMachine):
         begun = list(dict.fromkeys(value for batch in batches for value in batch))
         computed = [
             value
-            for place, batch in enumerate(batches)
+            for index, batch in enumerate(batches)
             for value in batch
-            if place not in self.failed
+            if index not in self.failed
         ]
         assert len(computed) == len(set(computed)), "a row was computed twice"
-        for width, who in itertools.product((1, 2), "ab"):
-            line = {
+        for width, name in itertools.product((1, 2), "ab"):
+            sent = {
                 value
                 for client in self.clients
-                if (client.width, client.job.client) == (width, who)
+                if (client.width, client.job.client) == (width, name)
                 for value in client.values
             }
-            in_line = [value for value in begun if value in line]
-            assert in_line == sorted(in_line), "a job overtook one of its own client"
+            in_order = [value for value in begun if value in sent]
+            assert in_order == sorted(in_order), "a job overtook one of its own client"
         for client in self.clients:
             ran = [value for value in begun if value in client.values]
             assert ran == client.values[: len(ran)], "a row was left out"
@@ -185,19 +191,19 @@ class Till(RuleBasedStateMachine):
             assert client.failed
             assert not computed.issuperset(client.values)
         elif isinstance(answer, Stopping):
-            assert self.hurried
+            assert self.timed_out
         elif isinstance(answer, QueueFull):
             assert not ran
         else:
-            expected = {Late: client.late, Abandoned: client.gone}
+            expected = {Late: client.late, Abandoned: client.disconnected}
             assert expected[type(answer)]
             assert not computed.issuperset(client.values)
 
 
-def test_each_accepted_job_gets_one_right_answer():
-    """Each accepted job gets its own rows in order, or the one error that is true."""
+def test_each_accepted_job_gets_one_correct_answer():
+    """Each accepted job gets its own rows in order, or the error that fits its fate."""
     run_state_machine_as_test(
-        Till,
+        BatcherMachine,
         settings=settings(max_examples=100, stateful_step_count=25),
     )
 
@@ -215,11 +221,8 @@ def _unbatched(engine, sizes, notes):
     sizes=st.sets(st.integers(1, 9), min_size=1).map(sorted),
     counts=st.lists(st.integers(1, 12), min_size=1, max_size=6),
 )
-def test_what_fills_a_batch_up_changes_no_answer(make, sizes, counts):
-    """The engine sees allowed sizes only, and each job gets its own rows all the same.
-
-    What fills a batch up is its last real row.
-    """
+def test_padding_changes_no_answer(make, sizes, counts):
+    """The engine runs allowed sizes only, padded with the last row of each batch."""
     engine, notes, numbers = Echo(), Notes(), itertools.count(1)
     runner = make(engine, sizes, notes)
     jobs = [job(*itertools.islice(numbers, count)) for count in counts]

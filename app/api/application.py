@@ -7,7 +7,7 @@ predict only for 405 and OPTIONS, and their requests are answered here.
 
 import time
 from collections.abc import Callable, Coroutine, Iterable, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from flask import Flask
 from werkzeug.wrappers import Response
@@ -16,12 +16,12 @@ from app import telemetry
 from app.api.environ import Environ
 from app.api.exchange import JSON, Exchange, HttpResponse
 from app.api.responses import error_response
-from app.coroutines import completed
 from app.errors import BasketError
 
 if TYPE_CHECKING:
     from _typeshed.wsgi import StartResponse
 
+_T = TypeVar("_T")
 Handler = Callable[[Exchange], Coroutine[Any, Any, HttpResponse]]
 # Returns the handler of a POST to a path, or None if Flask answers it.
 Find = Callable[[Environ], Handler | None]
@@ -82,6 +82,20 @@ class Application(Flask):
                 telemetry.rejected(error.reason)
         _count(exchange, response.status)
         return response
+
+
+def completed(coroutine: Coroutine[Any, Any, _T]) -> _T:
+    """Return the result of a coroutine that never suspends.
+
+    Raises:
+        RuntimeError: it suspends.
+    """
+    try:
+        coroutine.send(None)
+    except StopIteration as end:
+        result: _T = end.value
+        return result
+    raise RuntimeError("the coroutine awaits an event loop, and there is none")
 
 
 def _count(exchange: Exchange, status: int) -> None:

@@ -8,7 +8,6 @@ import pytest
 ROOT = Path(__file__).parents[2]
 # What each package may import of app; a new package says here what it builds on.
 ALLOWED = {
-    "app.coroutines": (),
     "app.errors": (),
     "app.memory": (),
     "app.settings": ("app.settings", "app.errors"),
@@ -32,7 +31,7 @@ ALLOWED = {
     "app.prometheus_private": ("app.run_dir.notes",),
     "app.telemetry": ("app.prometheus_private",),
     "app.api": (
-        *("app.api", "app.codec", "app.coroutines", "app.batching", "app.repository"),
+        *("app.api", "app.codec", "app.batching", "app.repository"),
         *("app.engines.base", "app.errors", "app.settings", "app.telemetry"),
     ),
     "app.commands": (

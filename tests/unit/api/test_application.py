@@ -9,7 +9,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from app import create_app
-from app.coroutines import completed
+from app.api.application import completed
 from app.settings import Settings
 
 ROW = b'{"instances": [[1.0, 2.0, 3.0]]}'

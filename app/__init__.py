@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from app.repository.health import Health
     from app.repository.loader import Loader
     from app.settings import Settings
-    from app.shared_model.process import ModelProcess
+    from app.shared_model.model_process import ModelProcess
 
 
 def create_app(settings: "Settings | None" = None) -> "Application":
@@ -36,7 +36,7 @@ def create_app(settings: "Settings | None" = None) -> "Application":
     from app.commands import models_commands
     from app.repository.catalog import Catalog
     from app.settings import Settings
-    from app.shared_model.mirror import Mirror
+    from app.shared_model.remote_loader import RemoteLoader
     from app.telemetry import ModelMetrics
 
     settings = settings or Settings.from_environment()
@@ -44,7 +44,7 @@ def create_app(settings: "Settings | None" = None) -> "Application":
     loader: Repository
     if settings.model_process == "shared":
         paths = os.environ.get(run_dir.MODEL_SOCKETS, "").splitlines()
-        loader = Mirror(settings, catalog, ModelMetrics, paths)
+        loader = RemoteLoader(settings, catalog, ModelMetrics, paths)
     else:
         loader = _loader(settings, catalog)
     app = Application(__name__, static_folder=None)
@@ -67,8 +67,8 @@ def create_model_process(listener: socket.socket) -> "ModelProcess":
     """
     from app import telemetry
     from app.settings import Settings
-    from app.shared_model.process import ModelProcess
-    from app.shared_model.published import PublishedCatalog
+    from app.shared_model.model_process import ModelProcess
+    from app.shared_model.published_catalog import PublishedCatalog
 
     settings = Settings.from_environment()
     catalog = PublishedCatalog(settings)

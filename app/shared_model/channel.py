@@ -1,4 +1,4 @@
-"""A web worker's end of its connection to one life of a model process."""
+"""A web worker's connection to one model process, for many calls at a time."""
 
 import itertools
 import logging
@@ -15,148 +15,147 @@ from app.engines.base import Tensors
 from app.errors import Abandoned, BasketError, Late, ModelProcessGone
 from app.shared_model.connection import Connection
 from app.shared_model.frames import Frame, WireError, encode
-from app.shared_model.load import Load
+from app.shared_model.row_count import RowCount
 
 _log = logging.getLogger(__name__)
-GONE = "the model process has died, another takes its place"
-# How often a hang-up of those who wait for an answer is asked for.
-_LOOK_EVERY_S = 0.05
+DIED = "the model process has died, another takes its place"
+# Under WSGI a disconnect is found only by a look at the client's socket.
+_DISCONNECT_POLL_S = 0.05
 
 
-class Question(Protocol):
-    """What is asked; it gets an answer or an error, once."""
+class Call(Protocol):
+    """A call to the model process, which gets a reply or an error, once."""
 
-    def answer(self, frame: Frame) -> Job | None:
-        """Take the answer; gives the job that is to be told now, if any is.
+    def take_reply(self, frame: Frame) -> Job | None:
+        """Store the reply, and return the job that is to be notified, if any.
 
-        Where it raises it has not been answered, and is to be failed.
+        If this raises, `fail` is called next.
         """
         ...
 
     def fail(self, error: BasketError) -> None:
-        """There will be no answer."""
+        """Store an error; there will be no reply."""
         ...
 
-    def is_gone(self) -> bool:
-        """Say whether nobody waits for the answer any more."""
+    def is_disconnected(self) -> bool:
+        """Return whether the client that waits for the reply has disconnected."""
         ...
 
 
 class Channel:
-    """Any number of questions at a time, whose answers come in any order.
+    """Calls under way, whose replies come in any order.
 
-    Who asks is not kept waiting. A thread receives, and tells all who are answered by
-    what came in one piece. Another one asks whether those who wait have gone.
+    One thread receives, and notifies the jobs of all replies of one read together.
+    Another one cancels the calls of disconnected clients.
     """
 
-    def __init__(self, connection: Connection, load: Load) -> None:
-        """Take over the connection; `load` is the process's number of rows."""
+    def __init__(self, connection: Connection, rows: RowCount) -> None:
+        """Store a connection, and the model process's number of rows."""
         self._connection = connection
-        self._load = load
+        self._rows = rows
         self._numbers = itertools.count(1)
-        self._asked: dict[int, Question] = {}
-        self._has_asked = threading.Event()
-        self._news: queue.SimpleQueue[Mapping[str, Any] | None] = queue.SimpleQueue()
-        self._end: BasketError | None = None
+        self._calls: dict[int, Call] = {}
+        self._has_calls = threading.Event()
+        self._updates: queue.SimpleQueue[Mapping[str, Any] | None] = queue.SimpleQueue()
+        # What later calls raise, once the channel is closed.
+        self._error: BasketError | None = None
 
     @classmethod
-    def to(cls, path: str) -> Self:
-        """Connect to the model process that listens there.
+    def connect(cls, path: str) -> Self:
+        """Connect to a model process's socket, and subscribe to its catalog.
 
         Raises:
-            OSError: nobody does.
+            OSError: no model process answers.
         """
-        connection = Connection.to(path)
+        connection = Connection.connect(path)
         try:
-            connection.send(encode(Frame({"watch": True})))
+            connection.send(encode(Frame({"subscribe": True})))
             _, fds, _, _ = socket.recv_fds(connection.sock, 1, 1)
             if not fds:
-                raise ConnectionResetError(GONE)
+                raise ConnectionResetError(DIED)
         except OSError:
             connection.close()
             raise
-        load = Load(fds[0])
-        load.close()
-        return cls(connection, load)
+        rows = RowCount(fds[0])
+        rows.close()
+        return cls(connection, rows)
 
     def start(self) -> None:
-        """Begin to receive.
+        """Start to receive.
 
         Raises:
-            OSError: there are no threads for it.
+            OSError: a thread can't be started.
         """
         try:
-            self._connection.start_thread(self._look_after, "hang-ups")
-            self._connection.start_thread(self._receive, "answers")
+            self._connection.start_thread(self._cancel_disconnected, "disconnects")
+            self._connection.start_thread(self._receive, "replies")
         except OSError:
             self._finish()
             raise
 
-    def has_ended(self) -> bool:
-        """Say whether all who ask get an error."""
-        return self._end is not None
+    def is_closed(self) -> bool:
+        """Return whether all further calls raise."""
+        return self._error is not None
 
     def rows(self) -> int:
-        """How many rows the process has now."""
-        return self._load.rows()
+        """Return the number of rows that wait or run in the model process."""
+        return self._rows.rows()
 
-    def ask(
-        self, question: Question, meta: Mapping[str, Any], tensors: Tensors
-    ) -> None:
-        """Send a question, which is answered or failed later, unless this raises.
+    def call(self, call: Call, meta: Mapping[str, Any], tensors: Tensors) -> None:
+        """Send a call without waiting; it gets a reply or fails, unless this raises.
 
         Raises:
-            ModelProcessGone: the process has died.
-            Stopping: this has been closed.
-            TypeError: an array of strings holds something else than bytes.
+            ModelProcessGone: the model process has died.
+            Stopping: the channel was closed so.
+            TypeError: an array of strings holds a value that is not bytes.
         """
         number = next(self._numbers)
         frame = encode(Frame({**meta, "number": number}, tensors))
-        self._asked[number] = question
+        self._calls[number] = call
         try:
             self._connection.send(frame)
         except OSError:
-            self.close(ModelProcessGone(GONE))
-        # After it can be seen by `close`.
-        if self._end is not None and self._asked.pop(number, None) is not None:
-            raise self._end.with_traceback(None)
-        self._has_asked.set()
+            self.close(ModelProcessGone(DIED))
+        # Checked after the call was stored: else `close` could miss it.
+        if self._error is not None and self._calls.pop(number, None) is not None:
+            raise self._error.with_traceback(None)
+        self._has_calls.set()
 
-    def order(self, meta: Mapping[str, Any], timeout_s: float) -> Frame:
-        """Ask, and block until there is an answer.
+    def call_and_wait(self, meta: Mapping[str, Any], timeout_s: float) -> Frame:
+        """Call, and return the reply.
 
         Raises:
-            Late: there is none in that time.
-            ModelProcessGone: the process has died.
-            Stopping: this has been closed.
+            Late: there is no reply in time.
+            ModelProcessGone: the model process has died.
+            Stopping: the channel was closed so.
         """
-        order = _Order()
-        self.ask(order, meta, {})
-        return order.wait(timeout_s)
+        call = _BlockingCall()
+        self.call(call, meta, {})
+        return call.wait(timeout_s)
 
-    def tell(self, meta: Mapping[str, Any]) -> None:
-        """Say what wants no answer.
+    def send(self, meta: Mapping[str, Any]) -> None:
+        """Send a message that has no reply.
 
         Raises:
-            OSError: the process has died.
+            OSError: the model process has died.
         """
         self._connection.send(encode(Frame(meta)))
 
-    def news(self) -> Iterator[Mapping[str, Any]]:
-        """What the process says unasked, until it dies or this is closed."""
-        while (said := self._news.get()) is not None:
-            yield said
+    def updates(self) -> Iterator[Mapping[str, Any]]:
+        """Yield updates of the model process's catalog until the channel is closed."""
+        while (update := self._updates.get()) is not None:
+            yield update
 
     def close(self, error: BasketError) -> None:
-        """Answer all who wait, and all who come, with this error."""
-        self._end = self._end or error
-        self._connection.end()
-        while self._asked:
+        """Fail all calls, now and later, with this error."""
+        self._error = self._error or error
+        self._connection.shut_down()
+        while self._calls:
             try:
-                _, question = self._asked.popitem()
-            except KeyError:
+                _, call = self._calls.popitem()
+            except KeyError:  # another thread has taken the last one
                 break
-            question.fail(self._end)
+            call.fail(self._error)
 
     def _receive(self) -> None:
         try:
@@ -168,78 +167,76 @@ class Channel:
             self._finish()
 
     def _finish(self) -> None:
-        """Nobody receives any more."""
-        self.close(ModelProcessGone(GONE))
+        self.close(ModelProcessGone(DIED))
         self._connection.close()
-        self._news.put(None)
-        self._has_asked.set()
+        self._updates.put(None)
+        self._has_calls.set()
 
     def _take(self, frames: list[Frame]) -> None:
         answered = []
         for frame in frames:
             number = frame.meta.get("number")
             if number is None:
-                self._news.put(frame.meta)
+                self._updates.put(frame.meta)
                 continue
-            question = self._asked.pop(number, None)
-            if question is None:
+            call = self._calls.pop(number, None)
+            if call is None:
                 continue
             try:
-                job = question.answer(frame)
+                job = call.take_reply(frame)
             except Exception:  # must not end the thread
                 _log.exception("an answer of the model process makes no sense")
-                question.fail(BasketError("internal error"))
+                call.fail(BasketError("internal error"))
                 continue
             if job is not None:
                 answered.append(job)
         notify(answered)
 
-    def _look_after(self) -> None:
-        """Take back what nobody waits for."""
-        while self._has_asked.wait():
-            self._has_asked.clear()
-            # Only now, so that no end that comes in between is missed.
-            if self._end is not None:
+    def _cancel_disconnected(self) -> None:
+        while self._has_calls.wait():
+            self._has_calls.clear()
+            # Checked after `clear`: else the `set` of `_finish` could be missed.
+            if self._error is not None:
                 return
-            time.sleep(_LOOK_EVERY_S)
-            asked = list(self._asked.items())
-            gone = [number for number, question in asked if question.is_gone()]
-            if gone:
-                self._give_up(gone)
-            if self._asked:
-                self._has_asked.set()
+            time.sleep(_DISCONNECT_POLL_S)
+            calls = list(self._calls.items())
+            numbers = [number for number, call in calls if call.is_disconnected()]
+            if numbers:
+                self._cancel(numbers)
+            if self._calls:
+                self._has_calls.set()
 
-    def _give_up(self, numbers: list[int]) -> None:
+    def _cancel(self, numbers: list[int]) -> None:
         with suppress(OSError):
-            self.tell({"drop": numbers})
+            self.send({"cancel": numbers})
         for number in numbers:
-            question = self._asked.pop(number, None)
-            if question is not None:
-                question.fail(Abandoned("the client closed the connection"))
+            call = self._calls.pop(number, None)
+            if call is not None:
+                call.fail(Abandoned("the client closed the connection"))
 
 
-class _Order:
-    """A Question that a thread waits for."""
+class _BlockingCall:
+    """A Call whose reply a thread waits for."""
 
     def __init__(self) -> None:
-        self._frame: Frame | None = None
+        self._reply: Frame | None = None
         self._error: BasketError = Late("the model process gave no answer in time")
-        self._answered = threading.Event()
+        self._done = threading.Event()
 
-    def answer(self, frame: Frame) -> Job | None:
-        self._frame = frame
-        self._answered.set()
+    def take_reply(self, frame: Frame) -> Job | None:
+        self._reply = frame
+        self._done.set()
         return None
 
     def fail(self, error: BasketError) -> None:
         self._error = error
-        self._answered.set()
+        self._done.set()
 
-    def is_gone(self) -> bool:
+    def is_disconnected(self) -> bool:
         return False
 
     def wait(self, timeout_s: float) -> Frame:
-        self._answered.wait(timeout_s)
-        if self._frame is None:
+        self._done.wait(timeout_s)
+        if self._reply is None:
             raise self._error.with_traceback(None)
-        return self._frame
+        return self._reply

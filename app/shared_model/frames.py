@@ -1,8 +1,7 @@
-"""Frames on the socket between a web worker and a model process.
+"""The wire format between web workers and model processes.
 
-A frame is a fixed header, JSON, and the raw bytes of its tensors. Nothing is
-pickled. Tensors go out from their own memory, and come in as views of the one buffer
-that a frame was received into.
+A frame is a fixed header, JSON, and the raw bytes of its tensors. Nothing is pickled.
+Tensors are sent from their own memory, and received as views of the frame's buffer.
 """
 
 import json
@@ -19,17 +18,17 @@ import orjson
 
 from app.engines.base import Array, Tensors
 
-# What each frame begins with, bytes of JSON, and bytes of tensors.
+# Magic number, bytes of JSON, bytes of tensors.
 _HEADER = struct.Struct("<4sIQ")
 HEADER_BYTES = _HEADER.size
 _MAGIC = b"BSK1"
-# The JSON is filled up with blanks, so that tensors begin at multiples of this.
+# JSON is padded with spaces, so that tensors begin at multiples of this.
 _ALIGNMENT = 16
 _STRINGS = "O"
 _DTYPE = re.compile(r"[<>|][biufcV][1-9][0-9]{0,3}")
 _LENGTH = np.dtype("<u4")
-# What comes of reading JSON and tensors that are not as they should be.
-_UNREADABLE = (
+# Errors from reading malformed JSON and tensors.
+_MALFORMED = (
     *(ValueError, TypeError, KeyError, AttributeError),
     *(OverflowError, RecursionError),
 )
@@ -37,7 +36,7 @@ Buffer: TypeAlias = bytes | memoryview
 
 
 class WireError(Exception):
-    """The other end sent what is no frame, or ended in the middle of one."""
+    """The peer sent a malformed frame, or closed within one."""
 
 
 class Frame(NamedTuple):
@@ -48,10 +47,10 @@ class Frame(NamedTuple):
 
 
 def encode(frame: Frame) -> list[Buffer]:
-    """The buffers that a frame is made of.
+    """Return the buffers of an encoded frame.
 
     Raises:
-        TypeError: an array of strings holds something else than bytes.
+        TypeError: an array of strings holds a value that is not bytes.
     """
     heads: list[tuple[str, str, tuple[int, ...]]] = []
     buffers: list[Buffer] = []
@@ -74,7 +73,7 @@ def _bytes_of(array: Array) -> memoryview:
 
 
 def _strings(array: Array) -> tuple[memoryview, bytes]:
-    """The lengths of all strings, and the strings one behind the other."""
+    """Return the lengths of all strings, and the strings concatenated."""
     items: list[Any] = array.reshape(-1).tolist()
     lengths = np.fromiter(map(len, items), _LENGTH, len(items))
     return _bytes_of(lengths), b"".join(items)
@@ -84,7 +83,7 @@ def _to_json(value: Any) -> bytes:
     try:
         return orjson.dumps(value)
     except TypeError:
-        # Text that no encoding has, such as a path's, is escaped by the slower one.
+        # Surrogates, which can be in a path, are encoded by the slower encoder only.
         return json.dumps(value).encode()
 
 
@@ -96,7 +95,7 @@ def _from_json(text: bytes | memoryview) -> Any:
 
 
 def sizes(header: bytes | memoryview, begin: int = 0) -> tuple[int, int]:
-    """Of the frame whose header begins there: bytes of header and JSON, and of all.
+    """Return the bytes of header and JSON, and of the whole frame at `begin`.
 
     Raises:
         WireError: no frame begins there.
@@ -109,26 +108,26 @@ def sizes(header: bytes | memoryview, begin: int = 0) -> tuple[int, int]:
 
 
 def decode(frame: memoryview, head_size: int) -> Frame:
-    """A whole frame, and views of its tensors.
+    """Return the frame of a whole buffer; its tensors are views of the buffer.
 
     Raises:
-        WireError: it can't be read.
+        WireError: the frame is malformed.
     """
     try:
         meta = _from_json(frame[HEADER_BYTES:head_size])
         heads = meta.pop("tensors")
         return Frame(meta, dict(_arrays(heads, frame[head_size:])) if heads else {})
-    except _UNREADABLE as error:
+    except _MALFORMED as error:
         raise WireError(f"a frame that can't be read: {error}") from error
 
 
 def _arrays(
     heads: Sequence[Sequence[Any]], data: memoryview
 ) -> Iterator[tuple[str, Array]]:
-    """The tensors as views of `data`; strings are copied out of it.
+    """Yield the tensors as views of `data`; strings are copied.
 
     Raises:
-        ValueError: the data is too short, or a head makes no sense.
+        ValueError: the data is too short, or a head is malformed.
     """
     for name, kind, shape in heads:
         strings = kind == _STRINGS
@@ -144,7 +143,7 @@ def _arrays(
         yield name, array.reshape(shape)
 
 
-# Bounded: it is the other end that says which there are.
+# Bounded, because the peer chooses the dtypes.
 @lru_cache(maxsize=64)
 def _dtype(kind: str) -> np.dtype[Any]:
     if not _DTYPE.fullmatch(kind):
@@ -153,7 +152,7 @@ def _dtype(kind: str) -> np.dtype[Any]:
 
 
 def _split(data: memoryview, lengths: Array) -> tuple[Array, int]:
-    """Strings that stand one behind the other, and how many bytes they have."""
+    """Return the concatenated strings of these lengths, and their bytes in all."""
     ends = np.cumsum(lengths, dtype=np.int64).tolist()
     size = ends[-1] if ends else 0
     if size > len(data):

@@ -6,79 +6,76 @@ from collections.abc import Callable
 
 from app.batching.job import Job
 from app.errors import BasketError, ModelProcessGone, Stopping
-from app.shared_model import failures
-from app.shared_model.channel import GONE, Channel
+from app.shared_model import error_json
+from app.shared_model.channel import DIED, Channel
 from app.shared_model.frames import Frame
 
 
 class RemoteRunner:
-    """One version's Runner: its jobs go to the model process with the least rows."""
+    """One version's Runner: each job goes to the model process with the fewest rows."""
 
     runs_in_submit = False
 
     def __init__(self, name: str, version: int) -> None:
-        """Store whose jobs these are; `add` says where they can go."""
-        self._asked_for = [name, version]
+        """Store the version; `add` says which model processes serve it."""
+        self._version = [name, version]
         self._channels: set[Channel] = set()
-        # Jobs under way on each channel where there are any, those given up too.
+        # Jobs under way by channel; no channel has 0.
         self._under_way: dict[Channel, int] = {}
         self._closed = False
         self._changed = threading.Condition()
 
     def start(self) -> None:
-        """Nothing to start."""
+        """Do nothing; a Runner needs the method."""
 
     def add(self, channel: Channel) -> None:
-        """Send jobs there too."""
+        """Start to send jobs to a model process."""
         with self._changed:
             self._channels.add(channel)
 
     def leave(self, channel: Channel) -> None:
-        """Send no more jobs there."""
+        """Send no more jobs to a model process."""
         with self._changed:
             self._channels.discard(channel)
 
     def remove(self, channel: Channel, timeout_s: float) -> None:
-        """Send no more jobs there, and wait for those that are under way."""
+        """Send no more jobs to a model process, and wait for those under way."""
         self.leave(channel)
         with self._changed:
             self._changed.wait_for(lambda: channel not in self._under_way, timeout_s)
 
     def channels(self) -> set[Channel]:
-        """Where jobs can go."""
+        """Return the channels to the model processes that get jobs."""
         with self._changed:
             return self._channels.copy()
 
     def submit(self, job: Job) -> None:
-        """Send the job on its way.
-
-        What the model process's own runner refuses it with is the job's answer.
+        """Send a job to a model process, whose runner may refuse it later.
 
         Raises:
-            ModelProcessGone: there is no model process.
-            Stopping: closed.
+            ModelProcessGone: no model process serves the version.
+            Stopping: the runner is closed.
         """
         channel = self._choose()
-        question = _Remote(job, self, channel)
-        asked = {
-            "predict": self._asked_for,
+        meta = {
+            "predict": self._version,
             "signature": job.signature_name,
             "deadline": job.deadline,
             "client": job.client,
             "reserve_s": job.reserve_s,
         }
         try:
-            channel.ask(question, asked, job.inputs)
+            channel.call(_JobCall(job, self, channel), meta, job.inputs)
         except Exception:
             self.done(channel)
             raise
 
     def stuck_s(self) -> float:
-        """Never: the model process looks after itself."""
+        """Return 0: a model process finds its own stuck models."""
         return 0.0
 
     def close(self, timeout_s: float) -> None:
-        """Let no more jobs in, and wait for those that are under way."""
+        """Refuse new jobs, and wait for those under way."""
         give_up_at = time.monotonic() + timeout_s
         with self._changed:
             self._closed = True
@@ -86,7 +83,7 @@ class RemoteRunner:
             self.remove(channel, max(give_up_at - time.monotonic(), 0))
 
     def done(self, channel: Channel) -> None:
-        """A job is no longer under way there."""
+        """Count a job that has its reply, or an error."""
         with self._changed:
             self._under_way[channel] -= 1
             if not self._under_way[channel]:
@@ -98,35 +95,35 @@ class RemoteRunner:
             if self._closed:
                 raise Stopping("the server is stopping")
             if not self._channels:
-                raise ModelProcessGone(GONE)
-            # A dead process's number stands still, and it may be here for a while.
+                raise ModelProcessGone(DIED)
+            # A dead process's channel stays for a while, and its row count is frozen.
             channel = min(
-                self._channels, key=lambda each: (each.has_ended(), each.rows())
+                self._channels, key=lambda each: (each.is_closed(), each.rows())
             )
             self._under_way[channel] = self._under_way.get(channel, 0) + 1
             return channel
 
 
-class _Remote:
-    """A job in a model process; a Question."""
+class _JobCall:
+    """The Call of a job."""
 
-    __slots__ = ("_channel", "_job", "_runner", "is_gone")
+    __slots__ = ("_channel", "_job", "_runner", "is_disconnected")
 
-    is_gone: Callable[[], bool]
+    is_disconnected: Callable[[], bool]
 
     def __init__(self, job: Job, runner: RemoteRunner, channel: Channel) -> None:
         self._job = job
         self._runner = runner
         self._channel = channel
-        self.is_gone = job.is_disconnected
+        self.is_disconnected = job.is_disconnected
 
-    def answer(self, frame: Frame) -> Job | None:
+    def take_reply(self, frame: Frame) -> Job | None:
         job, meta = self._job, frame.meta
         if "error" in meta:
             job.was_refused = "refused" in meta
-            self.fail(failures.rebuild(meta))
+            self.fail(error_json.from_json(meta))
             return None
-        # One clock for all processes of a machine.
+        # The monotonic clock is the same in all processes of a machine.
         started_at, finished_at = meta["times"]
         job.start(started_at)
         is_last = job.add(0, frame.tensors, meta["batch_rows"], finished_at)

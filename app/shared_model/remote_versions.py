@@ -10,16 +10,16 @@ from app.batching.interfaces import Observer
 from app.errors import Stopping
 from app.repository.catalog import Catalog
 from app.settings import Settings
-from app.shared_model import snapshot
+from app.shared_model import catalog_json
 from app.shared_model.channel import Channel
 from app.shared_model.remote_runner import RemoteRunner
 
-# Blocks for so many seconds, or until what it is about is over.
+# Waits for at most so many seconds.
 Wait: TypeAlias = Callable[[float], object]
 
 
 class RemoteVersions:
-    """Puts versions into a catalog and takes them out; used under its owner's lock."""
+    """Adds versions to a catalog and withdraws them; its owner's lock is held."""
 
     def __init__(
         self,
@@ -27,41 +27,42 @@ class RemoteVersions:
         catalog: Catalog,
         observe: Callable[[str, str], Observer],
     ) -> None:
-        """Store the parts."""
+        """Store the parts; `observe` makes the Observer of a name and a version."""
         self._settings = settings
         self._catalog = catalog
         self._observe = observe
-        # Each version's, and how the version was last described.
+        # By name and version: the runner, and the JSON values of the version.
         self._runners: dict[tuple[str, int], tuple[RemoteRunner, object]] = {}
 
     def __contains__(self, version: tuple[str, int]) -> bool:
-        """Say whether some model process serves it."""
+        """Return whether any model process serves a version."""
         return version in self._runners
 
     def serve(
-        self, channel: Channel, name: str, number: int, described: Mapping[str, Any]
+        self, channel: Channel, name: str, number: int, values: Mapping[str, Any]
     ) -> None:
-        """Send a version's jobs to this model process too."""
-        runner, known = self._runners.get((name, number), (None, None))
+        """Start to send a version's jobs to a model process."""
+        runner, known_values = self._runners.get((name, number), (None, None))
         runner = runner or RemoteRunner(name, number)
         runner.add(channel)
-        if described == known:
+        if values == known_values:
             return
-        # New, or replaced while another process kept it here.
+        # A new version, or one that this process has replaced under its number.
         observer = self._observe(name, str(number))
-        served = snapshot.to_served(
-            name, number, described, self._settings, runner, observer
+        served = catalog_json.version_from_json(
+            name, number, values, self._settings, runner, observer
         )
         with suppress(Stopping):
             self._catalog.add(served)
-            self._runners[name, number] = runner, described
+            self._runners[name, number] = runner, values
 
     def leave(
         self, channel: Channel, name: str, serving: Sequence[int] = ()
     ) -> list[Wait]:
-        """Send nothing there for other versions than those; what is to be waited for.
+        """Send a model process jobs of the `serving` versions of a model only.
 
-        Whoever has a lease on what nobody else serves may still send jobs there.
+        Return the waits for the end of requests that use the other versions. A request
+        that holds the last lease may still send its job to the model process.
         """
         waits: list[Wait] = []
         for (model, number), (runner, _) in list(self._runners.items()):

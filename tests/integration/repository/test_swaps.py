@@ -1,4 +1,4 @@
-"""Versions that come and go under load, and the split between two of them."""
+"""Hot swaps under load, quarantine, and the traffic split between two versions."""
 
 import os
 import threading
@@ -15,22 +15,22 @@ from testing.server import metric_sum, serving, simulated_models, wait_until
 
 pytestmark = [
     pytest.mark.keras,
-    # TensorFlow and Keras warn of their own ageing parts.
+    # From TensorFlow and Keras.
     pytest.mark.filterwarnings("ignore::DeprecationWarning"),
 ]
 # SWAPS=100 for the long run.
 SWAPS = int(os.environ.get("SWAPS", "12"))
 CLIENTS = 20
-# Seconds between two requests of a client, so that loading gets its share of the CPU.
+# Seconds between two requests of a client, which leave CPU time for loading.
 THINK_S = 0.2
 ROWS = 3
 KEY = "swap"
-# 8 MiB that cost no time, so that a version which is never let go would show.
+# 8 MiB of weights, so that a version that is never freed shows in the memory.
 NAMES, WIDTH = 2048, 1024
 
 
 def _version(folder: Path, number: int, model: Any) -> Path:
-    """Write a version whose answers are its number, aside, then rename it."""
+    """Write a version whose answers are its number, and rename it when complete."""
     model.get_layer("number").set_weights([np.zeros((WIDTH, 1)), np.array([number])])
     aside = folder / f".{number}"
     aside.mkdir(parents=True)
@@ -39,7 +39,7 @@ def _version(folder: Path, number: int, model: Any) -> Path:
 
 
 def _model() -> Any:
-    # Not at the top: tests that are not run must not import TensorFlow.
+    # Not at the top: a run without these tests must not import TensorFlow.
     from app.engines.tensorflow.keras_file import keras  # noqa: PLC0415
 
     row = keras.Input((1,))
@@ -48,7 +48,7 @@ def _model() -> Any:
 
 
 class Traffic:
-    """Clients that ask all the time, and what they were answered."""
+    """Clients that send requests all the time, and record the answers."""
 
     def __init__(self, port: int) -> None:
         self._port = port
@@ -83,8 +83,8 @@ class Traffic:
 
 
 @pytest.mark.timeout(240 + 6 * SWAPS)
-def test_swaps_under_load(tmp_path):
-    """New versions one after another under 20 clients: none fails, memory stays."""
+def test_hot_swaps_under_load_fail_no_request(tmp_path):
+    """Version after version is loaded under 20 clients, and memory does not grow."""
     model, folder = _model(), tmp_path / "steps"
     _version(folder, 1, model)
     settings = {"model_dir": str(tmp_path), "api_keys": KEY}
@@ -115,14 +115,14 @@ def _remove(version: Path) -> None:
 
 
 def _new_version(folder: Path) -> None:
-    """Make a version 2 of a simulated model as 1 is."""
+    """Copy version 1 of a simulated model to version 2."""
     (folder / "2").mkdir()
     simulation = folder / "1" / "simulated.json"
     (folder / "2" / "simulated.json").write_bytes(simulation.read_bytes())
 
 
-def test_a_version_that_ends_its_process_is_left_alone(tmp_path):
-    """After its load has ended two processes, the version before it serves again."""
+def test_crash_during_load_quarantines_the_version(tmp_path):
+    """After the second crash of a worker the previous version serves again."""
     models = simulated_models(
         tmp_path, till={"base_ms": 0, "input_shape": [1], "outputs": 1}
     )
@@ -139,8 +139,8 @@ def test_a_version_that_ends_its_process_is_left_alone(tmp_path):
         assert server.log.read_text().count(ended) == 1
 
 
-def test_traffic_is_split_and_a_client_stays(tmp_path):
-    """A 90/10 split over 10,000 requests is within 1 point, and clients stay."""
+def test_traffic_is_split_by_weight_and_each_client_gets_one_version(tmp_path):
+    """A 90/10 split of 10,000 requests is accurate to 1 percentage point."""
     models = simulated_models(
         tmp_path, till={"base_ms": 0, "input_shape": [1], "outputs": 1}
     )
@@ -151,7 +151,7 @@ def test_traffic_is_split_and_a_client_stays(tmp_path):
     sides: dict[str, set[str]] = {}
     anonymous: Counter[str] = Counter()
 
-    def ask(place: int) -> None:
+    def send_requests(place: int) -> None:
         with Client(server.port) as client:
             for number in range(500):
                 client.send([[1]])
@@ -163,9 +163,9 @@ def test_traffic_is_split_and_a_client_stays(tmp_path):
                     sides.setdefault(name, set()).add(version)
 
     with serving("--workers=2", "--threads=12", model_dir=models) as server:
-        # Both versions in both workers.
+        # Two workers have loaded two versions each.
         wait_until(lambda: server.loaded() == 4, 60, server.log.read_text)
-        in_parallel(ask, 20)
+        in_parallel(send_requests, 20)
         counted = metric_sum(server, "basket_requests_total")
     assert anonymous.total() == 10_000
     assert anonymous["2"] / 10_000 == pytest.approx(0.1, abs=0.01)

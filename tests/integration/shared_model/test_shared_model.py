@@ -1,4 +1,4 @@
-"""One model process behind many web workers, as Gunicorn runs them."""
+"""A model process and its web workers under Gunicorn."""
 
 import contextlib
 import http.client
@@ -35,7 +35,7 @@ def row(number):
 
 
 def model_process(server):
-    """The worker that has loaded models last."""
+    """Return the process id of the worker that has loaded models last."""
     loading = re.findall(r"\[(\d+)\] \[INFO\] loading model", server.log.read_text())
     return int(loading[-1])
 
@@ -49,7 +49,7 @@ def _fds(pid):
 
 @pytest.fixture(name="temporary")
 def _temporary(tmp_path_factory, monkeypatch):
-    """A folder for all temporary files of a server; the kernel wants short names."""
+    """A TMPDIR for the server, short enough for the path of a socket."""
     folder = tmp_path_factory.mktemp("t")
     monkeypatch.setenv("TMPDIR", str(folder))
     return folder
@@ -58,8 +58,8 @@ def _temporary(tmp_path_factory, monkeypatch):
 @pytest.mark.parametrize("where", ["worker", "shared"])
 @pytest.mark.parametrize("workers", [1, 4])
 @pytest.mark.parametrize("worker_class", worker_classes.ALL)
-def test_each_worker_class_answers_right(tmp_path, worker_class, workers, where):
-    """Under load each row gets its own answer, and all are counted once."""
+def test_each_worker_class_answers_each_row(tmp_path, worker_class, workers, where):
+    """Under load each row gets its own answer, and metrics count it once."""
     folder = simulated_models(tmp_path, quick=QUICK)
     args = (f"--workers={workers}", *worker_class)
     with serving(*args, model_dir=folder, model_process=where) as server:
@@ -81,8 +81,8 @@ def test_each_worker_class_answers_right(tmp_path, worker_class, workers, where)
             assert max(map(resident_mib, web)) < 80
 
 
-def test_only_the_model_process_has_the_framework(tmp_path):
-    """With four web workers one process maps TensorFlow, and the web stays small."""
+def test_only_the_model_process_imports_tensorflow(tmp_path):
+    """Of five workers one maps TensorFlow, and the web workers stay below 80 MiB."""
     shutil.copytree(ROOT / "models" / "digits", tmp_path / "digits")
     args = ("--workers=4", "--threads=8")
     with serving(*args, model_dir=str(tmp_path), **SHARED) as server:
@@ -102,13 +102,13 @@ def test_only_the_model_process_has_the_framework(tmp_path):
         assert max(map(resident_mib, web)) < 80
 
 
-def test_a_batch_forms_across_sync_workers(tmp_path):
-    """Four clients of four one-request workers are one batch."""
+def test_batch_forms_across_sync_workers(tmp_path):
+    """Requests to four sync workers, which take one each, share a batch."""
     folder = simulated_models(tmp_path, slow=SLOW)
     settings = {"model_dir": folder, "batch_timeout_micros": "20000", **SHARED}
     with serving("--worker-class=sync", "--workers=4", **settings) as server:
         together = False
-        # The first requests meet workers that have answered none yet.
+        # The first requests of a worker take longer.
         for _ in range(5):
             replies, _ = at_once(server.port, [row(n) for n in range(4)])
             sizes = [reply.headers["X-Batch-Size"] for reply in replies]
@@ -117,8 +117,8 @@ def test_a_batch_forms_across_sync_workers(tmp_path):
 
 
 @pytest.mark.timeout(60 + 4 * ROUNDS)
-def test_the_death_of_the_model_process_is_an_answer(tmp_path, temporary):
-    """After kill -9 all 32 clients have an answer at once, and soon right ones."""
+def test_sigkill_of_the_model_process_answers_503(tmp_path, temporary):
+    """All 32 clients get an answer at once, and a new model process serves."""
     folder = simulated_models(tmp_path, slow=SLOW)
     args = ("--workers=2", "--threads=16")
     with serving(*args, model_dir=folder, **SHARED) as server:
@@ -126,7 +126,7 @@ def test_the_death_of_the_model_process_is_an_answer(tmp_path, temporary):
             _kill_and_recover(server)
         assert len(server.workers()) == 3
         sockets = sum(name.startswith("socket:") for name in _fds(server.process.pid))
-        # The web's listener, the model's, and none for what has died.
+        # The web listener and the model listener, and none of dead processes.
         assert sockets == 2
         assert len(list(temporary.glob("basket-*/model-*/*"))) == 1
     assert not list(temporary.glob("basket-*"))
@@ -150,12 +150,12 @@ def _kill_and_recover(server):
     clients = threading.Thread(target=in_parallel, args=(work, 32))
     clients.start()
     sent.wait()
-    # Most rows are in the model process by then; it must hold whenever that is.
+    # By then most rows are in the model process.
     threading.Event().wait(0.1)
     os.kill(victim, signal.SIGKILL)
     clients.join()
     assert len(statuses) == 32
-    # None had to wait for the next process, which takes seconds to be there.
+    # The clients did not wait for the next process, which takes seconds to start.
     assert server.request("GET", "/readyz").status == 503
     assert server.loaded() == loaded
     server.wait_until_ready(loaded + 2)
@@ -165,8 +165,8 @@ def _kill_and_recover(server):
 
 
 @pytest.mark.timeout(60 + 4 * ROUNDS)
-def test_a_killed_web_worker_takes_only_its_own_requests(tmp_path):
-    """A web worker that is killed takes its connections along, and no others."""
+def test_sigkill_of_a_web_worker_loses_only_its_own_requests(tmp_path):
+    """Other web workers and the model process are not affected."""
     folder = simulated_models(tmp_path, slow=SLOW)
     args = ("--workers=2", "--threads=8")
     with serving(*args, model_dir=folder, **SHARED) as server:
@@ -199,8 +199,8 @@ def _kill_a_web_worker(server, model):
     assert server.predict([row(1)]).status == 200
 
 
-def test_a_hung_model_is_ended_and_comes_back(tmp_path):
-    """A batch that takes longer than a request may ends its process; one comes back."""
+def test_stuck_model_ends_its_model_process(tmp_path):
+    """After the request timeout the process ends, and a new one serves."""
     folder = simulated_models(tmp_path, hangs={**SLOW, "base_ms": 2500})
     settings = {"model_dir": folder, "max_batch_size": "1", **SHARED}
     args = ("--workers=2", "--threads=4")
@@ -213,8 +213,8 @@ def test_a_hung_model_is_ended_and_comes_back(tmp_path):
         assert model_process(server) != first
 
 
-def test_no_request_fails_while_versions_and_workers_change(tmp_path):
-    """New versions and a HUP under load leave each request with its right answer."""
+def test_hot_swap_and_sighup_fail_no_request(tmp_path):
+    """Each request is answered while versions and workers are replaced."""
     folder = simulated_models(tmp_path, quick=QUICK)
     args = ("--workers=2", "--threads=8")
     with serving(*args, model_dir=folder, **SHARED) as server:
@@ -223,7 +223,7 @@ def test_no_request_fails_while_versions_and_workers_change(tmp_path):
 
         def work(place):
             while not over.is_set():
-                # Without a kept-alive connection, which a HUP may close unused.
+                # A HUP may close an idle keep-alive connection.
                 reply = server.predict([row(place)], {"Connection": "close"})
                 assert reply.status == 200, reply.body
                 assert reply.json() == {"predictions": [row(place)]}
@@ -246,8 +246,8 @@ def test_no_request_fails_while_versions_and_workers_change(tmp_path):
         assert len(server.workers()) == 3
 
 
-def test_sigusr2_starts_a_model_process_of_its_own(tmp_path, temporary):
-    """Each request is answered while a second master starts and the first one ends."""
+def test_sigusr2_starts_another_model_process(tmp_path, temporary):
+    """Each request is answered while a second master replaces the first one."""
     folder, pid = simulated_models(tmp_path / "models", quick=QUICK), tmp_path / "pid"
     args = ("--workers=2", "--threads=8", f"--pid={pid}")
     with serving(*args, model_dir=folder, **SHARED) as server:
@@ -272,7 +272,7 @@ def test_sigusr2_starts_a_model_process_of_its_own(tmp_path, temporary):
 
 
 def test_ttou_keeps_the_last_web_worker(tmp_path):
-    """Gunicorn counts the model process as a worker, but TTOU ends none at one."""
+    """TTOU and TTIN change the number of web workers only, which is at least 1."""
     folder = simulated_models(tmp_path, quick=QUICK)
     args = ("--threads=2", "--workers=1")
     with serving(*args, model_dir=folder, model_process="shared") as server:
@@ -288,8 +288,8 @@ def test_ttou_keeps_the_last_web_worker(tmp_path):
         assert server.predict([row(1)]).status == 200
 
 
-def test_an_orderly_stop_answers_all_that_is_in_flight(tmp_path, temporary):
-    """SIGTERM right after 24 clients have sent a request ends in 24 answers."""
+def test_graceful_shutdown_answers_requests_under_way(tmp_path, temporary):
+    """All 24 requests that were sent before SIGTERM are answered."""
     folder = simulated_models(tmp_path, slow=SLOW)
     args = ("--workers=2", "--threads=16")
     with contextlib.ExitStack() as stack:
@@ -303,8 +303,8 @@ def test_an_orderly_stop_answers_all_that_is_in_flight(tmp_path, temporary):
     assert not list(temporary.glob("basket-*"))
 
 
-def test_nothing_outlives_a_master_that_is_killed(tmp_path, temporary):
-    """After kill -9 of the master each process ends, and no socket stays."""
+def test_sigkill_of_the_master_ends_all_workers(tmp_path, temporary):
+    """Each worker ends, and the sockets are removed."""
     folder = simulated_models(tmp_path, quick=QUICK)
     args = ("--workers=2", "--threads=4")
     with serving(*args, model_dir=folder, **SHARED) as server:

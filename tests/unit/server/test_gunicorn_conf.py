@@ -247,7 +247,7 @@ def test_worker_with_models_notes_stuck_ones(
     """The notes begin with the worker; a worker without models writes none."""
     environment.setenv("BASKET_MODEL_PROCESS", model_process)
     started = []
-    environment.setattr(Health, "start", lambda health: started.append(health))
+    environment.setattr(Health, "start", lambda _: started.append(1))
     arbiter = start()
     worker = gunicorn.spawn(arbiter)
     worker.wsgi = create_app()

@@ -17,7 +17,7 @@ from app.shared_model.connection import Connection
 from app.shared_model.frames import Frame, WireError, encode
 from testing.server import wait_until
 
-PATIENCE_S = 10
+TIMEOUT_S = 10
 _DTYPES = st.one_of(
     numpy_st.integer_dtypes(endianness="<"),
     numpy_st.unsigned_integer_dtypes(endianness="<"),
@@ -32,7 +32,7 @@ _JSON = st.recursive(
     | st.booleans()
     | st.integers(-(1 << 63), (1 << 64) - 1)
     | st.floats(allow_nan=False, allow_infinity=False)
-    # Half a surrogate, which no encoding has, can stand in a path.
+    # A path can contain a surrogate, which has no UTF-8 encoding.
     | st.text(st.characters()),
     lambda inner: st.lists(inner) | st.dictionaries(st.text(), inner),
     max_leaves=5,
@@ -42,19 +42,19 @@ _META = st.dictionaries(st.text().filter(lambda key: key != "tensors"), _JSON)
 
 @pytest.fixture(name="ends")
 def _ends():
-    """Both ends of a connection."""
+    """The two ends of a connection."""
     ends = socket.socketpair()
     with ends[0], ends[1]:
         yield [Connection(end) for end in ends]
 
 
 def _frame(meta, tensors):
-    """A frame as bytes."""
+    """Return an encoded frame."""
     return b"".join(encode(Frame(meta, tensors)))
 
 
 def _received(data):
-    """The frame that bytes make, after which the other end closes; None: no bytes."""
+    """Return the frame that a peer sends before it closes, or None without data."""
     ours, theirs = socket.socketpair()
     with ours, theirs:
         sender = threading.Thread(target=lambda: (ours.sendall(data), ours.close()))
@@ -67,10 +67,10 @@ def _received(data):
 
 
 @given(_META, st.dictionaries(st.text(), _NUMBERS | _STRINGS, max_size=3))
-def test_any_frame_crosses_unchanged(meta, tensors):
-    """JSON values and tensors of numbers or bytes come out as they went in."""
+def test_any_frame_is_received_as_it_was_sent(meta, tensors):
+    """JSON values, and tensors of numbers or bytes, are the same on the other side."""
     frame = _received(_frame(meta, tensors))
-    # As text, because not a number is not equal to itself.
+    # As text, because NaN is not equal to itself.
     assert json.dumps(frame.meta) == json.dumps(meta)
     assert list(frame.tensors) == list(tensors)
     for name, array in tensors.items():
@@ -79,8 +79,8 @@ def test_any_frame_crosses_unchanged(meta, tensors):
 
 
 @given(st.binary(max_size=100))
-def test_wild_bytes_are_no_frame(data):
-    """Bytes that are no frame are refused, and nothing else is raised."""
+def test_random_bytes_are_a_wire_error(data):
+    """Random bytes raise nothing but WireError."""
     if data:
         with pytest.raises(WireError):
             _received(data)
@@ -89,8 +89,8 @@ def test_wild_bytes_are_no_frame(data):
 
 
 @given(st.data())
-def test_a_frame_that_ends_early_is_refused(data):
-    """A frame cut anywhere is an error, never half an answer."""
+def test_truncated_frame_is_a_wire_error(data):
+    """A frame truncated anywhere is an error."""
     whole = _frame({"a": 1}, {"x": np.arange(6.0), "s": np.array([b"one"], object)})
     size = data.draw(st.integers(1, len(whole) - 1))
     with pytest.raises(WireError):
@@ -98,8 +98,8 @@ def test_a_frame_that_ends_early_is_refused(data):
 
 
 @given(_JSON, st.binary(max_size=64))
-def test_wild_values_in_a_sound_frame_do_no_harm(heads, payload):
-    """Whatever JSON describes the tensors, a frame or a WireError comes."""
+def test_random_tensor_heads_are_a_frame_or_a_wire_error(heads, payload):
+    """Random JSON in the place of tensor heads raises nothing but WireError."""
     text = json.dumps({"tensors": heads}).encode()
     header = struct.pack("<4sIQ", b"BSK1", len(text), len(payload))
     try:
@@ -112,18 +112,13 @@ def test_wild_values_in_a_sound_frame_do_no_harm(heads, payload):
 @pytest.mark.parametrize(
     ("dtype", "shape"),
     [
-        *(("|O", [1]), ("<i4,|O", [1]), ("|S0", [1]), ("<f4", [99]), ("<f4", [-1])),
-        *(
-            ("<i4,<i4", [1]),
-            ("<f4", [1 << 70]),
-            ("<f4", [1] * 99),
-            ("O", [9]),
-            ("O", [1]),
-        ),
+        *(("|O", [1]), ("<i4,|O", [1]), ("<i4,<i4", [1]), ("|S0", [1])),
+        *(("<f4", [99]), ("<f4", [-1]), ("<f4", [1 << 70]), ("<f4", [1] * 99)),
+        *(("O", [9]), ("O", [1])),
     ],
 )
-def test_tensors_that_can_not_be_are_refused(dtype, shape):
-    """Python objects, empty types, and sizes that the data has not, are errors."""
+def test_impossible_tensor_is_a_wire_error(dtype, shape):
+    """Python objects, empty dtypes, and sizes beyond the data are refused."""
     text = json.dumps({"tensors": [["x", dtype, shape]]}).encode()
     payload = struct.pack("<I", 1 << 31) + bytes(12)
     header = struct.pack("<4sIQ", b"BSK1", len(text), len(payload))
@@ -131,15 +126,15 @@ def test_tensors_that_can_not_be_are_refused(dtype, shape):
         _received(header + text + payload)
 
 
-def test_another_protocol_is_no_frame():
-    """What is a frame but for its first bytes is refused."""
+def test_wrong_magic_number_is_a_wire_error():
+    """A frame of another version of the protocol is refused."""
     whole = _frame({}, {})
     with pytest.raises(WireError, match="no frame"):
         _received(b"BSK2" + whole[4:])
 
 
-def test_what_the_kernel_takes_in_parts_crosses_whole(ends):
-    """A socket that takes seven bytes at a time gets each byte once, in order."""
+def test_partial_writes_are_continued(ends):
+    """A socket that accepts seven bytes at a time gets each byte once, in order."""
     sock = ends[0].sock
 
     def sendmsg(buffers, *_):
@@ -154,8 +149,8 @@ def test_what_the_kernel_takes_in_parts_crosses_whole(ends):
         np.testing.assert_array_equal(frame.tensors[name], array)
 
 
-def test_who_sends_more_than_the_other_end_reads_does_not_wait(ends):
-    """Frames larger than any buffer are sent, and come whole and in order later."""
+def test_send_does_not_wait_for_the_peer_to_read(ends):
+    """Frames larger than the socket's buffers are received later, in order."""
     pictures = np.random.default_rng(0).integers(0, 255, (3, 1 << 22), np.int32)
     for number, picture in enumerate(pictures):
         ends[0].send(encode(Frame({"number": number}, {"rows": picture})))
@@ -166,15 +161,18 @@ def test_who_sends_more_than_the_other_end_reads_does_not_wait(ends):
     assert [frame.meta["number"] for frame in received] == [0, 1, 2, 3]
     for frame, picture in zip(received, pictures, strict=False):
         np.testing.assert_array_equal(frame.tensors["rows"], picture)
-    # And so does what is sent once all of it has gone.
-    wait_until(lambda: not ends[0]._left, PATIENCE_S)
+    wait_until(lambda: "send rest" not in _threads(), TIMEOUT_S)
     ends[0].send(encode(Frame({"number": 4})))
     assert ends[1].receive()[0].meta == {"number": 4}
 
 
-def test_what_is_sent_as_a_sender_ends_crosses_once():
-    """A frame that comes when a thread has just sent the rest is sent by one thread."""
-    crossed, senders = [], []
+def _threads():
+    return [thread.name for thread in threading.enumerate()]
+
+
+def test_frame_sent_as_the_sending_thread_ends_is_sent_once(monkeypatch):
+    """A frame that is added when a thread has just sent all is sent by a new thread."""
+    received, senders = [], []
     waiting = [[b"second"]]
 
     def sendmsg(buffers, _=(), flags=0):
@@ -182,12 +180,12 @@ def test_what_is_sent_as_a_sender_ends_crosses_once():
             raise BlockingIOError
         senders.append(threading.current_thread())
         if senders[-1] is not senders[0]:
-            senders[0].join(PATIENCE_S)
-        crossed.extend(buffers)
+            senders[0].join(TIMEOUT_S)
+        received.extend(buffers)
         return sum(map(len, buffers))
 
     class Lock:
-        """A thread that gives it back stands still while the next frame is sent."""
+        """Has a sending thread send another frame right after each release."""
 
         def __enter__(self):
             lock.acquire()
@@ -198,19 +196,20 @@ def test_what_is_sent_as_a_sender_ends_crosses_once():
                 connection.send(waiting.pop())
 
     lock = threading.Lock()
-    connection = Connection(
-        SimpleNamespace(sendmsg=sendmsg, setsockopt=lambda *_: None)
-    )
-    connection._sending = Lock()
+    with monkeypatch.context() as patched:
+        fake = SimpleNamespace(Lock=Lock)
+        patched.setattr("app.shared_model.connection.threading", fake)
+        sock = SimpleNamespace(sendmsg=sendmsg, setsockopt=lambda *_: None)
+        connection = Connection(sock)
     connection.send([b"first"])
-    wait_until(lambda: len(set(senders)) == 2, PATIENCE_S)
+    wait_until(lambda: len(set(senders)) == 2, TIMEOUT_S)
     for sender in senders:
-        sender.join(PATIENCE_S)
-    assert crossed == [b"first", b"second"]
+        sender.join(TIMEOUT_S)
+    assert received == [b"first", b"second"]
 
 
-def test_a_frame_that_no_thread_can_finish_ends_the_connection(ends, monkeypatch):
-    """Where no thread can be started, both ends see that a frame is cut off."""
+def test_connection_ends_if_no_thread_can_send_the_rest(ends, monkeypatch):
+    """Both ends find the frame truncated."""
 
     def start(thread):
         raise RuntimeError("can't start new thread")
@@ -224,23 +223,23 @@ def test_a_frame_that_no_thread_can_finish_ends_the_connection(ends, monkeypatch
     assert ends[0].receive() == []
 
 
-def test_an_end_that_takes_nothing_is_given_up(ends):
-    """When the rest can't be sent in time, whoever receives is told of the end."""
+def test_send_timeout_ends_the_connection(ends):
+    """A peer that reads nothing until the timeout is disconnected."""
     sock = ends[0].sock
     sock.setsockopt(socket.SOL_SOCKET, socket.SO_SNDTIMEO, struct.pack("ll", 0, 1000))
     ends[0].send(encode(Frame({}, {"rows": np.zeros(1 << 22)})))
     assert ends[0].receive() == []
 
 
-def test_nobody_sends_into_what_has_gone(ends):
-    """To send when the other end has closed is an OSError."""
+def test_send_to_a_closed_peer_is_an_error(ends):
+    """The error is an OSError."""
     ends[1].sock.close()
     with pytest.raises(OSError, match="Broken pipe"):
         ends[0].send(encode(Frame({})))
 
 
-def test_tensors_are_views_of_what_was_received(ends):
-    """Numbers are not copied out of the buffer, and begin where a device likes it."""
+def test_received_tensors_are_aligned_views(ends):
+    """Numbers are not copied, and begin at multiples of 16 bytes."""
     for _ in range(2):
         tensors = {"a": np.arange(3, dtype=np.int8), "b": np.arange(5.0)}
         ends[0].send(encode(Frame({}, tensors)))
@@ -252,8 +251,8 @@ def test_tensors_are_views_of_what_was_received(ends):
 
 
 @pytest.mark.parametrize("size", [1, 15, 16, 17, 40, 1 << 20])
-def test_frames_that_come_together_are_told_apart(ends, size):
-    """Two frames are two wherever the stream is cut, and then comes the end."""
+def test_frames_are_separated_whatever_the_size_of_reads(ends, size):
+    """Two frames are received, and then the end of the stream."""
     whole = b"".join(_frame({"number": n}, {"x": np.array([n])}) for n in (1, 2))
 
     def send():
@@ -271,8 +270,8 @@ def test_frames_that_come_together_are_told_apart(ends, size):
     assert [frame.tensors["x"].tolist() for frame in received] == [[1], [2]]
 
 
-def test_rows_that_do_not_lie_together_are_sent_as_they_look(ends):
-    """A tensor with steps between its values crosses as its values."""
+def test_non_contiguous_tensor_is_sent_by_value(ends):
+    """A tensor with strides is received as the same values."""
     rows = np.arange(12.0).reshape(3, 4)[:, ::2]
     ends[0].send(encode(Frame({}, {"rows": rows})))
     np.testing.assert_array_equal(ends[1].receive()[0].tensors["rows"], rows)

@@ -1,4 +1,4 @@
-"""What a catalog holds as JSON values, so that a web worker's can be equal to it."""
+"""The content of a catalog as JSON values, and back."""
 
 from collections.abc import Mapping
 from dataclasses import asdict, fields, replace
@@ -12,10 +12,10 @@ from app.settings.image_config import ImageClass, ImageConfig
 from app.settings.model_config import ModelConfig
 
 
-def of_model(
-    model: Model, described: Mapping[int, Mapping[str, Any]]
+def model_to_json(
+    model: Model, versions: Mapping[int, Mapping[str, Any]]
 ) -> dict[str, Any]:
-    """One model; `described` has what `of_served` says of each of its versions."""
+    """Return a model's state; `versions` are the values of `version_to_json`."""
     return {
         "problem": model.problem,
         "settled": model.settled,
@@ -26,15 +26,15 @@ def of_model(
             str(number): {
                 "state": version.state.value,
                 "error": version.error,
-                "served": described.get(number) if version.served else None,
+                "served": versions.get(number) if version.served else None,
             }
             for number, version in model.versions.items()
         },
     }
 
 
-def of_served(served: ServedModel, settings: Settings) -> dict[str, Any]:
-    """What a web worker has to know of a version; `settings` are the server's."""
+def version_to_json(served: ServedModel, settings: Settings) -> dict[str, Any]:
+    """Return what a web worker needs of a version; `settings` are the server's."""
     config = served.config
     return {
         "platform": served.platform,
@@ -46,9 +46,9 @@ def of_served(served: ServedModel, settings: Settings) -> dict[str, Any]:
             for name, signature in served.signatures.items()
         },
         "settings": {
-            knob.name: getattr(config.settings, knob.name)
-            for knob in fields(Settings)
-            if getattr(config.settings, knob.name) != getattr(settings, knob.name)
+            each.name: getattr(config.settings, each.name)
+            for each in fields(Settings)
+            if getattr(config.settings, each.name) != getattr(settings, each.name)
         },
         "labels": dict(config.labels),
         "traffic": dict(config.traffic),
@@ -56,40 +56,40 @@ def of_served(served: ServedModel, settings: Settings) -> dict[str, Any]:
     }
 
 
-def to_served(
+def version_from_json(
     name: str,
     version: int,
-    described: Mapping[str, Any],
+    values: Mapping[str, Any],
     settings: Settings,
     runner: Runner,
     observer: Observer,
 ) -> ServedModel:
-    """The version that `of_served` described, with a runner and an observer."""
-    own: dict[str, Any] = {
+    """Return the version of `version_to_json` with a runner and an observer."""
+    changed: dict[str, Any] = {
         key: tuple(value) if isinstance(value, list) else value
-        for key, value in described["settings"].items()
+        for key, value in values["settings"].items()
     }
     config = ModelConfig(
-        replace(settings, **own),
-        described["labels"],
-        described["traffic"],
-        _to_image(described["image"]),
+        replace(settings, **changed),
+        values["labels"],
+        values["traffic"],
+        _to_image(values["image"]),
     )
     signatures = {
         key: Signature(_to_specs(value["inputs"]), _to_specs(value["outputs"]))
-        for key, value in described["signatures"].items()
+        for key, value in values["signatures"].items()
     }
-    platform = described["platform"]
+    platform = values["platform"]
     return ServedModel(name, version, platform, signatures, config, runner, observer)
 
 
-def _to_specs(described: list[Any]) -> tuple[TensorSpec, ...]:
-    return tuple(TensorSpec.from_list(each) for each in described)
+def _to_specs(values: list[Any]) -> tuple[TensorSpec, ...]:
+    return tuple(TensorSpec.from_list(each) for each in values)
 
 
-def _to_image(described: Mapping[str, Any] | None) -> ImageConfig | None:
-    if described is None:
+def _to_image(values: Mapping[str, Any] | None) -> ImageConfig | None:
+    if values is None:
         return None
-    classes = tuple(ImageClass(**each) for each in described["classes"])
-    size = tuple(described["size"])
-    return ImageConfig(**{**described, "size": size, "classes": classes})
+    classes = tuple(ImageClass(**each) for each in values["classes"])
+    size = tuple(values["size"])
+    return ImageConfig(**{**values, "size": size, "classes": classes})

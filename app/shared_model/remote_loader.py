@@ -1,4 +1,4 @@
-"""A web worker's copy of what the model processes serve."""
+"""A web worker's Loader: keeps a replica of the catalogs of the model processes."""
 
 import logging
 import threading
@@ -14,19 +14,19 @@ from app.repository.routing import Routes
 from app.repository.scan import scan
 from app.repository.served import State
 from app.settings import Settings
-from app.shared_model import failures
-from app.shared_model.channel import GONE, Channel
+from app.shared_model import error_json
+from app.shared_model.channel import DIED, Channel
 from app.shared_model.remote_versions import RemoteVersions, Wait, wait_for_all
 
 _log = logging.getLogger(__name__)
-# Before the next try, where a model process can't be reached.
-_RETRY_S = 0.1
-# Before the next try, where what it says can't be taken in.
-_RETRY_LATER_S = 5.0
+# Seconds until the next try, if a model process does not listen.
+_RECONNECT_S = 0.1
+# Seconds until the next try, if an update of it could not be applied.
+_RETRY_S = 5.0
 
 
-class Mirror:
-    """Stands where a Loader stands, and has model processes do what it does."""
+class RemoteLoader:
+    """Has the interface of Loader, and has model processes load and unload."""
 
     def __init__(
         self,
@@ -35,28 +35,28 @@ class Mirror:
         observe: Callable[[str, str], Observer],
         paths: Sequence[str],
     ) -> None:
-        """Store the parts; `paths` are where model processes listen."""
+        """Store the parts; `paths` are the sockets of the model processes."""
         self._settings = settings
         self._catalog = catalog
         self._paths = paths
         self._drain_s = settings.request_timeout_ms / 1000
         self._versions = RemoteVersions(settings, catalog, observe)
-        # What each living model process says, by its channel.
-        self._shown: dict[Channel, Mapping[str, Any]] = {}
+        # The last update of each connected model process, by channel.
+        self._updates: dict[Channel, Mapping[str, Any]] = {}
         self._stopping = False
         self._changed = threading.Condition(threading.RLock())
         self._threads = [
             threading.Thread(
-                target=self._follow, args=(path,), name="mirror", daemon=True
+                target=self._follow, args=(path,), name="remote loader", daemon=True
             )
             for path in paths
         ]
 
     def start(self) -> None:
-        """Begin to follow the model processes, once.
+        """Start to follow the model processes; may be called twice.
 
         Raises:
-            SettingsError: nobody has started any.
+            SettingsError: there are no model processes.
         """
         if not self._threads:
             raise SettingsError(
@@ -70,49 +70,49 @@ class Mirror:
                 thread.start()
 
     def wait(self, timeout_s: float | None = None) -> bool:
-        """Block until each model is ready or has failed; False: time ran out."""
+        """Wait until each model is ready or has failed; False: timeout."""
         with self._changed:
             return self._changed.wait_for(self._is_settled, timeout_s)
 
     def load(self, name: str, timeout_s: float) -> None:
-        """As a Loader's, in each model process.
+        """Load a model in each model process.
 
         Raises:
-            BasketError: what the Loader there raises.
+            BasketError: as Loader.load.
         """
-        self._ask_all({"load": name}, timeout_s)
+        self._call_all({"load": name}, timeout_s)
 
     def unload(self, name: str, timeout_s: float) -> None:
-        """As a Loader's, in each model process.
+        """Unload a model in each model process.
 
         Raises:
-            BasketError: what the Loader there raises.
+            BasketError: as Loader.unload.
         """
-        self._ask_all({"unload": name}, timeout_s)
+        self._call_all({"unload": name}, timeout_s)
 
     def close(self, timeout_s: float) -> None:
-        """Finish the jobs under way for so long, and fail the rest."""
+        """Wait for jobs under way for at most so long, and fail the rest."""
         give_up_at = time.monotonic() + timeout_s
         self._stopping = True
         for served in self._catalog.close():
             served.runner.close(max(give_up_at - time.monotonic(), 0))
-        for channel in list(self._shown):
+        for channel in list(self._updates):
             channel.close(Stopping("the server is stopping"))
 
-    def _ask_all(self, what: dict[str, Any], timeout_s: float) -> None:
-        channels = list(self._shown)
+    def _call_all(self, meta: dict[str, Any], timeout_s: float) -> None:
+        channels = list(self._updates)
         if not channels:
-            raise ModelProcessGone(GONE)
-        asked = {**what, "timeout_s": timeout_s}
+            raise ModelProcessGone(DIED)
+        meta = {**meta, "timeout_s": timeout_s}
         for channel in channels:
-            frame = channel.order(asked, 2 * timeout_s)
-            if "error" in frame.meta:
-                raise failures.rebuild(frame.meta)
+            reply = channel.call_and_wait(meta, 2 * timeout_s)
+            if "error" in reply.meta:
+                raise error_json.from_json(reply.meta)
 
     def _is_settled(self) -> bool:
-        return len(self._shown) == len(self._paths) and all(
+        return len(self._updates) == len(self._paths) and all(
             model["settled"] or model["unloaded"]
-            for models in self._shown.values()
+            for models in self._updates.values()
             for model in models.values()
         )
 
@@ -120,48 +120,47 @@ class Mirror:
         while not self._stopping:
             try:
                 with suppress(OSError):
-                    self._watch(Channel.to(path))
-                time.sleep(_RETRY_S)
+                    self._apply_all(Channel.connect(path))
+                time.sleep(_RECONNECT_S)
             except Exception:  # must not end the thread
                 _log.exception("what the model process says can't be taken in")
-                time.sleep(_RETRY_LATER_S)
+                time.sleep(_RETRY_S)
 
-    def _watch(self, channel: Channel) -> None:
-        """Take in what one life of a model process says, to its end."""
+    def _apply_all(self, channel: Channel) -> None:
+        """Apply the updates of a model process until it ends."""
         channel.start()
         was_settled = False
         try:
-            for said in channel.news():
-                self._take_in(channel, said["models"])
+            for update in channel.updates():
+                self._apply(channel, update["models"])
                 if not was_settled and self.wait(0):
                     was_settled = True
                     _log.info("the models of the model process are here")
-                channel.tell({"seen": said["revision"]})
+                channel.send({"acknowledge": update["revision"]})
         finally:
-            channel.close(ModelProcessGone(GONE))
+            channel.close(ModelProcessGone(DIED))
             self._drop(channel)
 
-    def _take_in(self, channel: Channel, models: Mapping[str, Any]) -> None:
-        """Make it so, and wait until nothing needs what has gone."""
+    def _apply(self, channel: Channel, models: Mapping[str, Any]) -> None:
+        """Apply an update, and wait until no request uses what it has removed."""
         waits: list[Wait] = []
         with self._changed:
             if self._stopping:
                 return
-            self._shown[channel] = models
+            self._updates[channel] = models
             for name, model in models.items():
-                waits += self._update(channel, name, model)
+                waits += self._apply_model(channel, name, model)
             for name in set(self._catalog.names()) - set(models):
                 waits += self._versions.leave(channel, name)
-                if not any(name in shown for shown in self._shown.values()):
+                if not any(name in update for update in self._updates.values()):
                     self._catalog.forget(name)
             self._changed.notify_all()
-        # Nobody else is kept waiting meanwhile.
+        # Without the lock: updates of other model processes must not wait.
         wait_for_all(waits, self._drain_s)
 
-    def _update(
+    def _apply_model(
         self, channel: Channel, name: str, model: Mapping[str, Any]
     ) -> list[Wait]:
-        """What one model needs to be waited for, once it is as it is there."""
         catalog = self._catalog
         if model["unloaded"]:
             catalog.mark_unloaded(name)
@@ -184,7 +183,7 @@ class Mirror:
         return waits
 
     def _show_state(self, name: str, number: int, version: Mapping[str, Any]) -> None:
-        """A version that no model process serves: why not."""
+        """Show the state of a version, unless another model process serves it."""
         if (name, number) in self._versions:
             return
         if version["state"] == State.END:
@@ -193,23 +192,23 @@ class Mirror:
             self._catalog.begin(name, number)
 
     def _forget_unknown(self, name: str) -> None:
-        """Forget versions that no model process speaks of any more."""
+        """Forget versions that no model process knows any more."""
         known: set[str] = set()
-        for models in self._shown.values():
+        for models in self._updates.values():
             known.update(models[name]["versions"] if name in models else ())
         for status in self._catalog.status(name):
             if str(status.version) not in known:
                 self._catalog.forget(name, status.version)
 
     def _drop(self, channel: Channel) -> None:
-        """The model process has ended, and the channel has told all who waited."""
+        """Remove a dead model process, whose channel has failed all calls."""
         with self._changed:
-            self._shown.pop(channel, None)
+            self._updates.pop(channel, None)
             for name in self._catalog.names():
                 wait_for_all(self._versions.leave(channel, name), 0)
                 self._forget_unknown(name)
-                if not self._shown:
+                if not self._updates:
                     self._catalog.forget(name)
                     self._catalog.expect(name)
         if not self._stopping:
-            _log.error("%s", GONE)
+            _log.error("%s", DIED)

@@ -1,0 +1,149 @@
+"""A model process's catalog, which each web worker has a replica of.
+
+Each change is sent to all web workers with a revision number. A web worker acknowledges
+a revision once no request of its own uses what the change has removed. A version is
+closed only after all web workers have, so no call for it can arrive any more.
+"""
+
+import threading
+from collections.abc import Callable, Mapping
+from functools import wraps
+from typing import Any, Concatenate, ParamSpec, Protocol, TypeVar
+
+from app.repository.catalog import Catalog
+from app.repository.served import ServedModel
+from app.settings import Settings
+from app.shared_model import catalog_json
+
+
+class Subscriber(Protocol):
+    """A web worker that has a replica of the catalog."""
+
+    def send(self, meta: Mapping[str, Any]) -> None:
+        """Send a message without waiting."""
+        ...
+
+
+_P = ParamSpec("_P")
+_T = TypeVar("_T")
+
+
+def _then_publish(
+    change: Callable[Concatenate[Any, _P], _T],
+) -> Callable[Concatenate[Any, _P], _T]:
+    """Return a method that changes a Catalog as `change` does, and publishes it."""
+
+    @wraps(change)
+    def change_and_publish(self: Any, /, *args: _P.args, **options: _P.kwargs) -> _T:
+        result = change(self, *args, **options)
+        self._publish()
+        return result
+
+    return change_and_publish
+
+
+class PublishedCatalog(Catalog):
+    """A Catalog that sends its changes to subscribers."""
+
+    def __init__(self, settings: Settings) -> None:
+        """Store the server's settings; only differences to them are published."""
+        super().__init__(settings.default_model)
+        self._settings = settings
+        # The last revision that each subscriber has acknowledged.
+        self._subscribers: dict[Subscriber, int] = {}
+        self._published: dict[str, Any] = {}
+        self._revision = 0
+        self._versions_json: dict[str, dict[int, dict[str, Any]]] = {}
+        self._publishing = threading.Condition(threading.RLock())
+
+    def find(self, name: str, version: int) -> ServedModel | None:
+        """Return a version, even while it is retired, or None if it is unknown."""
+        with self._changing:
+            model = self._models.get(name)
+            found = model.versions.get(version) if model else None
+            return found.served if found else None
+
+    def subscribe(self, subscriber: Subscriber) -> None:
+        """Send the current state, and each change until `unsubscribe`."""
+        with self._publishing:
+            self._publish()
+            self._subscribers[subscriber] = 0
+            self._send(subscriber)
+
+    def acknowledge(self, subscriber: Subscriber, revision: int) -> None:
+        """Record that a subscriber has applied this revision and all before."""
+        with self._publishing:
+            self._subscribers[subscriber] = revision
+            self._publishing.notify_all()
+
+    def unsubscribe(self, subscriber: Subscriber) -> None:
+        """Remove a web worker that has disconnected, if it has subscribed."""
+        with self._publishing:
+            self._subscribers.pop(subscriber, None)
+            self._publishing.notify_all()
+
+    def wait_until_acknowledged(self, timeout_s: float) -> bool:
+        """Wait until all subscribers have the current revision; False: timeout."""
+        with self._publishing:
+            revision = self._revision
+            return self._publishing.wait_for(
+                lambda: all(last >= revision for last in self._subscribers.values()),
+                timeout_s,
+            )
+
+    def wait_until_unsubscribed(self, timeout_s: float) -> bool:
+        """Wait until all web workers have disconnected; False: timeout."""
+        with self._publishing:
+            return self._publishing.wait_for(lambda: not self._subscribers, timeout_s)
+
+    expect = _then_publish(Catalog.expect)
+    route = _then_publish(Catalog.route)
+    begin = _then_publish(Catalog.begin)
+    fail = _then_publish(Catalog.fail)
+    note = _then_publish(Catalog.note)
+    settle = _then_publish(Catalog.settle)
+    mark_unloaded = _then_publish(Catalog.mark_unloaded)
+
+    def add(self, served: ServedModel) -> None:
+        """As in Catalog."""
+        values = catalog_json.version_to_json(served, self._settings)
+        with self._publishing:
+            self._versions_json.setdefault(served.name, {})[served.version] = values
+        super().add(served)
+        self._publish()
+
+    def retire(self, name: str, version: int, timeout_s: float) -> ServedModel | None:
+        """As in Catalog; the requests that use the version are in web workers."""
+        served = super().retire(name, version, timeout_s)
+        self._publish()
+        self.wait_until_acknowledged(timeout_s)
+        return served
+
+    def forget(self, name: str, version: int | None = None) -> None:
+        """As in Catalog."""
+        super().forget(name, version)
+        with self._publishing:
+            if version is None:
+                self._versions_json.pop(name, None)
+            else:
+                self._versions_json.get(name, {}).pop(version, None)
+        self._publish()
+
+    def _publish(self) -> None:
+        with self._publishing:
+            with self._changing:
+                models = {
+                    name: catalog_json.model_to_json(
+                        model, self._versions_json.get(name, {})
+                    )
+                    for name, model in self._models.items()
+                }
+            if models == self._published:
+                return
+            self._published = models
+            self._revision += 1
+            for subscriber in self._subscribers:
+                self._send(subscriber)
+
+    def _send(self, subscriber: Subscriber) -> None:
+        subscriber.send({"revision": self._revision, "models": self._published})

@@ -1,0 +1,250 @@
+"""A web worker's side, with model processes whose messages the test sends."""
+
+import queue
+import threading
+import time
+from types import SimpleNamespace
+
+import pytest
+
+from app.errors import (
+    Abandoned,
+    BasketError,
+    Late,
+    ModelProcessGone,
+    NotReady,
+    Stopping,
+)
+from app.repository.routing import Target
+from app.shared_model.channel import DIED
+from testing.server import wait_until
+from tests.support.jobs import answered, job
+from tests.support.shared_model import TIMEOUT_S, ScriptedProcess, submit
+
+
+@pytest.fixture(name="followed")
+def _followed(machine):
+    """A web worker's catalog and loader, and a model process with model m."""
+    catalog, loader, process = ScriptedProcess.followed(machine)
+    yield catalog, loader, process
+    process.die()
+
+
+@pytest.fixture(name="two")
+def _two(machine):
+    """Two model processes, and the catalog and loader of their web worker."""
+    catalog, loader = machine.starting_worker(processes=2)
+    processes = [ScriptedProcess(machine), ScriptedProcess(machine)]
+    yield catalog, loader, *processes
+    for process in processes:
+        process.die()
+
+
+def test_version_replaced_in_each_process_in_turn_is_the_new_one(two):
+    """The catalog has the new version although one process served it all the time."""
+    catalog, _, *processes = two
+    for process in processes:
+        process.publish_model()
+    for process in processes:
+        process.publish(2, {})
+        process.publish(3, {"1": process.version("other")})
+    with catalog.lease(Target()) as model:
+        assert model.platform == "other"
+
+
+def test_update_of_one_process_does_not_wait_for_jobs_of_another(two):
+    """An update is applied while a job runs in another process's removed version."""
+    catalog, loader, busy, other = two
+    for process in (busy, other):
+        process.publish_model()
+    other.rows.add(9)
+    with catalog.lease(Target()) as model:
+        sent = submit(catalog, 1.0)
+        busy.send_update(2, {})
+        wait_until(lambda: len(model.runner.channels()) == 1, TIMEOUT_S)
+        assert loader.wait(TIMEOUT_S)
+        other.publish(2, {"1": other.version("other")})
+        busy.reply(busy.receive_job())
+        assert answered(sent) == [1.0]
+    busy.expect_acknowledged(2)
+
+
+def test_version_removed_from_one_process_is_served_by_another(two):
+    """A second process may serve the version while its last lease at the first ends."""
+    catalog, _, before, after = two
+    before.publish_model()
+    after.accept()
+    after.publish(1, {})
+    with catalog.lease(Target()):
+        before.send_update(2, {})
+        wait_until(lambda: catalog.lacks("m") != "", TIMEOUT_S)
+        after.publish(2, {"1": after.version("echo")})
+        assert catalog.lacks("m") == ""
+    before.expect_acknowledged(2)
+    sent = submit(catalog, 1.0)
+    after.reply(after.receive_job())
+    assert answered(sent) == [1.0]
+
+
+def test_malformed_update_is_logged_and_the_process_is_followed_anew(
+    machine, followed, monkeypatch, caplog
+):
+    """A web worker disconnects after a malformed update, and connects again."""
+    monkeypatch.setattr("app.shared_model.remote_loader._RETRY_S", 0)
+    catalog, _, process = followed
+    process.peer.send({"revision": 2, "models": {"m": {}}})
+    again = ScriptedProcess(machine)
+    again.publish_model()
+    assert catalog.lacks("m") == ""
+    assert process.peer.connection.receive() == []
+    assert "what the model process says can't be taken in" in caplog.text
+    again.die()
+
+
+def test_death_of_the_model_process_fails_jobs_at_once(machine):
+    """Jobs fail until a new model process is followed."""
+    (machine.models / "m").mkdir()
+    catalog, loader, first = ScriptedProcess.followed(machine)
+    sent = submit(catalog, 1.0)
+    first.receive_job()
+    first.die()
+    with pytest.raises(ModelProcessGone):
+        sent.wait()
+    wait_until(lambda: catalog.lacks("m") == "is loading", TIMEOUT_S)
+    with pytest.raises(NotReady, match="is loading"):
+        submit(catalog, 1.0)
+    second = ScriptedProcess(machine)
+    second.publish_model()
+    assert catalog.lacks("m") == ""
+    sent = submit(catalog, 3.0)
+    second.reply(second.receive_job())
+    assert answered(sent) == [3.0]
+    loader.close(0)
+    second.die()
+
+
+def test_threads_end_with_their_connection(machine, monkeypatch):
+    """The disconnect poll ends, even if the connection ends while it sleeps."""
+    before = set(threading.enumerate())
+    catalog, _, process = ScriptedProcess.followed(machine)
+    threads = {each.name: each for each in set(threading.enumerate()) - before}
+    sleeps, wake_up = threading.Event(), threading.Event()
+
+    def sleep(_):
+        sleeps.set()
+        assert wake_up.wait(TIMEOUT_S)
+
+    monkeypatch.setattr("app.shared_model.channel.time", SimpleNamespace(sleep=sleep))
+    submit(catalog, 1.0)
+    assert sleeps.wait(TIMEOUT_S)
+    process.die()
+    threads["replies"].join(TIMEOUT_S)
+    wake_up.set()
+    threads["disconnects"].join(TIMEOUT_S)
+    assert not threads["disconnects"].is_alive()
+
+
+def test_job_submitted_as_the_process_dies_gets_an_error(machine):
+    """A job that is sent before the death is noticed fails like those under way."""
+    catalog, _, process = ScriptedProcess.followed(machine)
+    with catalog.lease(Target()) as model:
+
+        def predict():
+            one = job(1.0)
+            model.runner.submit(one)
+            one.wait()
+
+        process.die()
+        for _ in range(20):
+            with pytest.raises(ModelProcessGone):
+                predict()
+
+
+def test_replies_may_come_in_any_order(followed):
+    """Of two jobs the second is answered first, and each gets its own rows."""
+    catalog, _, process = followed
+    jobs = [submit(catalog, 1.0), submit(catalog, 2.0)]
+    first, second = process.receive_job(), process.receive_job()
+    process.reply(second)
+    assert answered(jobs[1]) == [2.0]
+    assert not jobs[0].is_answered()
+    process.reply(first)
+    assert answered(jobs[0]) == [1.0]
+
+
+def test_replies_received_together_notify_once(followed):
+    """Jobs whose replies come in one read are notified in one call."""
+    catalog, _, process = followed
+    notified = queue.Queue()
+    jobs = []
+    with catalog.lease(Target()) as model:
+        for value in (1.0, 2.0):
+            one = job(value)
+            one.wake = notified.put
+            model.runner.submit(one)
+            jobs.append(one)
+    process.reply(process.receive_job(), process.receive_job())
+    assert notified.get(timeout=TIMEOUT_S) == jobs
+
+
+def test_close_fails_jobs_under_way_and_refuses_new_ones(followed):
+    """After the close jobs get Stopping."""
+    catalog, loader, process = followed
+    sent = submit(catalog, 1.0)
+    process.receive_job()
+    with catalog.lease(Target()) as model:
+        loader.close(0)
+        with pytest.raises(Stopping):
+            sent.wait()
+        with pytest.raises(Stopping):
+            model.runner.submit(job(1.0))
+
+
+def test_version_published_during_shutdown_is_no_error(machine, caplog):
+    """A version that the closed catalog refuses is not logged as an error."""
+    catalog, _, process = ScriptedProcess.followed(machine)
+    catalog.close()
+    versions = {number: process.version("echo") for number in ("1", "2")}
+    process.publish(2, versions)
+    process.die()
+    wait_until(lambda: caplog.messages, TIMEOUT_S)
+    assert caplog.messages == [DIED]
+
+
+def test_client_disconnect_cancels_the_job_in_the_model_process(followed):
+    """The job fails, and the model process gets a cancel message."""
+    catalog, _, process = followed
+    disconnected = threading.Event()
+    sent = submit(catalog, 1.0, is_disconnected=disconnected.is_set)
+    number = process.receive_job().meta["number"]
+    disconnected.set()
+    with pytest.raises(Abandoned):
+        sent.wait()
+    assert process.peer.receive().meta == {"cancel": [number]}
+
+
+def test_reply_after_the_deadline_is_ignored(followed):
+    """A job ends at its deadline without a reply, and later jobs are answered."""
+    catalog, _, process = followed
+    late = submit(catalog, 1.0, deadline=time.monotonic())
+    with pytest.raises(Late):
+        late.wait()
+    process.reply(process.receive_job())
+    other = submit(catalog, 2.0)
+    process.reply(process.receive_job())
+    assert answered(other) == [2.0]
+
+
+def test_malformed_reply_fails_its_job_only(followed, caplog):
+    """The job gets an internal error, and the next job is answered."""
+    catalog, _, process = followed
+    failed = submit(catalog, 1.0)
+    process.peer.send({"number": process.receive_job().meta["number"]})
+    with pytest.raises(BasketError, match="internal error"):
+        failed.wait()
+    assert "an answer of the model process makes no sense" in caplog.text
+    sent = submit(catalog, 2.0)
+    process.reply(process.receive_job())
+    assert answered(sent) == [2.0]
+    # No job is under way, so the removal of the version is acknowledged.
+    process.publish(2, {})

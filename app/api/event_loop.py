@@ -17,8 +17,8 @@ from app.errors import Unavailable
 
 # From the second sweep on, a disconnect of the client is noticed.
 _SWEEP_EVERY_S = 0.05
-# Delay of a request's metrics. A write takes up to a millisecond, in which a request and
-# the batching thread wait: with 5 writes a second it is seldom in a request's way.
+# Delay of a request's metrics. A write takes up to a millisecond, in which requests and
+# the batching thread wait; 5 writes a second seldom delay one.
 _FLUSH_AFTER_S = 0.2
 # Bodies of the largest size whose memory all large bodies may take together.
 _LARGEST_BODIES = 16

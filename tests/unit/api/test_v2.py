@@ -58,19 +58,24 @@ class Site:
         return self.post(path, body, headers=headers)
 
 
-@pytest.fixture(name="site")
-def _site(tmp_path, monkeypatch):
-    """Build a Site, and close it at the end."""
+def build_site(folder, monkeypatch, engine, versions=(2, 10), **settings):
+    """Return a Site that is not started, with these versions of the model m."""
+    monkeypatch.setattr("app.engines.simulated.open_engine", lambda *_: engine)
+    for version in versions:
+        write_version(folder, "m", version)
+    labels = "".join(f"v{version} = {version}\n" for version in versions)
+    (folder / "m" / "basket.toml").write_text(f"[labels]\n{labels}")
+    return Site(folder, engine, **settings)
+
+
+@pytest.fixture(name="make_site")
+def _make_site(tmp_path, monkeypatch):
+    """Build a Site for one test."""
     sites = []
 
-    def make(engine=None, *, start=True, versions=(2, 10), **settings):
+    def make(engine=None, *, start=True, **settings):
         engine = engine or EchoAll(**INPUTS)
-        monkeypatch.setattr("app.engines.simulated.open_engine", lambda *_: engine)
-        for version in versions:
-            write_version(tmp_path, "m", version)
-        labels = "".join(f"v{version} = {version}\n" for version in versions)
-        (tmp_path / "m" / "basket.toml").write_text(f"[labels]\n{labels}")
-        sites.append(Site(tmp_path, engine, **settings))
+        sites.append(build_site(tmp_path, monkeypatch, engine, **settings))
         if start:
             sites[-1].start()
         return sites[-1]
@@ -80,6 +85,27 @@ def _site(tmp_path, monkeypatch):
         if isinstance(each.engine, Blocks):
             each.engine.let_go()
         each.loader.close(10)
+
+
+def shared_site(tmp_path_factory, **settings):
+    folder = tmp_path_factory.mktemp("models")
+    with pytest.MonkeyPatch.context() as monkeypatch:
+        site = build_site(folder, monkeypatch, EchoAll(**INPUTS), **settings)
+        site.start()
+    yield site
+    site.loader.close(10)
+
+
+@pytest.fixture(name="site", scope="module")
+def _site(tmp_path_factory):
+    """A Site for all tests that don't change it."""
+    yield from shared_site(tmp_path_factory)
+
+
+@pytest.fixture(name="keyed_site", scope="module")
+def _keyed_site(tmp_path_factory):
+    """A Site with an API key, for all tests that don't change it."""
+    yield from shared_site(tmp_path_factory, api_keys=("key",))
 
 
 def write_version(folder, name, version, text="{}"):
@@ -101,9 +127,9 @@ def tensors(reply):
 # Infer.
 
 
-def test_an_answer_in_json(site):
-    """A request in JSON is answered in JSON, by the newest version, with its id."""
-    reply = site().infer({**ONE, "id": "me"})
+def test_infer_answers_json_with_json(site):
+    """A JSON request gets a JSON response from the newest version, or the given one."""
+    reply = site.infer({**ONE, "id": "me"})
     assert reply.content_type == "application/json"
     assert JSON_SIZE not in reply.headers
     assert tensors(reply) == {
@@ -116,30 +142,25 @@ def test_an_answer_in_json(site):
     assert reply.json["model_version"] == "10"
     assert reply.headers["X-Model-Version"] == "10"
     assert reply.headers["X-Batch-Size"] == "1"
+    older = site.infer(ONE, path="/v2/models/m/versions/2/infer")
+    assert older.json["model_version"] == "2"
 
 
-def test_without_an_id_there_is_none(site):
-    """An answer has an id only where the request had one, and that may be empty."""
-    m = site()
-    assert "id" not in m.infer(ONE).json
-    assert m.infer({**ONE, "id": ""}).json["id"] == ""
+def test_response_has_an_id_only_if_the_request_has_one(site):
+    """The response repeats the id of the request, an empty one too."""
+    assert "id" not in site.infer(ONE).json
+    assert site.infer({**ONE, "id": ""}).json["id"] == ""
 
 
-def test_a_version_in_the_path(site):
-    """A request that names a version is answered by it."""
-    reply = site().infer(ONE, path="/v2/models/m/versions/2/infer")
-    assert reply.json["model_version"] == "2"
-
-
-def test_binary_in_and_out(site):
-    """Tensors behind the JSON are answered behind the JSON, whose length is told."""
+def test_binary_tensors_in_and_out(site):
+    """Binary inputs are answered with binary outputs, and the size of the JSON."""
     arrays = {
         "x": np.array([[[1, 2]], [[3, 4]]], "f4"),
         "n": np.array([5, 6]),
         "s": np.array([b"\xff", b""], object),
     }
     body, size = body_of(arrays, binary=True)
-    reply = site().infer(body, size)
+    reply = site.infer(body, size)
     assert reply.content_type == "application/octet-stream"
     answer = InferenceServerClient.parse_response_body(
         reply.data, header_length=int(reply.headers[JSON_SIZE])
@@ -148,9 +169,9 @@ def test_binary_in_and_out(site):
         assert answer.as_numpy(f"out_{name}").tolist() == array.tolist()
 
 
-def test_binary_out_for_json_in(site):
-    """Outputs may be asked for in binary where the inputs are JSON."""
-    reply = site().infer({**ONE, "parameters": {"binary_data_output": True}})
+def test_binary_outputs_for_json_inputs(site):
+    """binary_data_output returns binary outputs for JSON inputs."""
+    reply = site.infer({**ONE, "parameters": {"binary_data_output": True}})
     size = int(reply.headers[JSON_SIZE])
     assert json.loads(reply.data[:size])["outputs"][1]["parameters"] == {
         "binary_data_size": 8
@@ -158,15 +179,15 @@ def test_binary_out_for_json_in(site):
     assert len(reply.data) == size + 8 + 8 + 6
 
 
-def test_a_header_for_a_body_of_json(site):
-    """A length that is the whole body is no reason to look behind it."""
+def test_json_size_of_the_whole_body(site):
+    """A JSON size that is the whole body is accepted."""
     body = json.dumps(ONE).encode()
-    assert list(tensors(site().infer(body, len(body)))) == ["out_x", "out_n", "out_s"]
+    assert list(tensors(site.infer(body, len(body)))) == ["out_x", "out_n", "out_s"]
 
 
-def test_a_raw_body(site):
-    """With a length of 0 the body is one row of the input, and the answer binary."""
-    m = site(EchoAll(x=("f4", None, 2)))
+def test_raw_binary_body(make_site):
+    """With a JSON size of 0 the body is one row, and the response is binary."""
+    m = make_site(EchoAll(x=("f4", None, 2)))
     values = np.arange(6, dtype="f4")
     reply = m.infer(values.tobytes(), 0)
     assert reply.status_code == 200
@@ -175,27 +196,27 @@ def test_a_raw_body(site):
     assert reply.data[size:] == values.tobytes()
 
 
-def test_a_body_may_be_compressed(site):
-    """The length of the JSON is that of the unpacked one."""
+def test_json_size_counts_decompressed_bytes(make_site):
+    """The JSON size of a gzip body is that of the decompressed JSON."""
     arrays = {"x": np.zeros((2, 2), "f4")}
     body, size = body_of(arrays, binary=True)
-    reply = site(EchoAll(x=("f4", 2))).infer(
+    reply = make_site(EchoAll(x=("f4", 2))).infer(
         gzip.compress(body), size, **{"Content-Encoding": "gzip"}
     )
     assert reply.status_code == 200, reply.text
 
 
 @pytest.mark.parametrize("content_type", [None, "text/plain", "application/json"])
-def test_the_content_type_does_not_matter(site, content_type):
-    """A body is read as what it is, whatever it says it is."""
-    reply = site().post("/v2/models/m/infer", ONE, content_type=content_type)
+def test_infer_ignores_the_content_type(site, content_type):
+    """A body is read the same with any Content-Type."""
+    reply = site.post("/v2/models/m/infer", ONE, content_type=content_type)
     assert reply.status_code == 200
 
 
 @pytest.mark.parametrize("size", ["-1", "1.0", "", "x", "²", "9" * 30, "1 2"])
-def test_a_length_that_is_no_number_is_a_400(site, size):
-    """A length of the JSON that is not one is a 400 that shows it."""
-    text = error(site().infer(ONE, size), 400)
+def test_malformed_json_size_is_a_400(site, size):
+    """A JSON size that is not a whole number is a 400 that repeats it."""
+    text = error(site.infer(ONE, size), 400)
     assert text.startswith(f"{JSON_SIZE}: expected a number of bytes, given")
 
 
@@ -211,13 +232,13 @@ def test_a_length_that_is_no_number_is_a_400(site, size):
     ],
 )
 def test_bad_input_is_a_400(site, body, size, text):
-    """A request that the model can't take is a 400 that says why."""
-    assert text in error(site().infer(body, size), 400)
+    """A body that the model does not take is a 400 with the reason."""
+    assert text in error(site.infer(body, size), 400)
 
 
-def test_what_is_not_built_is_a_501(site):
-    """A parameter of Triton's that has no meaning here is a 501."""
-    reply = site().infer({**ONE, "parameters": {"sequence_id": 1}})
+def test_sequence_parameter_is_a_501(site):
+    """A parameter of Triton without a meaning here is a 501."""
+    reply = site.infer({**ONE, "parameters": {"sequence_id": 1}})
     assert "keep nothing" in error(reply, 501)
 
 
@@ -228,36 +249,35 @@ def test_what_is_not_built_is_a_501(site):
         pytest.param(99, 60_000_000, id="the shorter one"),
     ],
 )
-def test_the_timeout_parameter_is_the_deadline(
-    site, submitted, monkeypatch, limit_ms, timeout
+def test_timeout_parameter_sets_the_deadline(
+    make_site, submitted, monkeypatch, limit_ms, timeout
 ):
-    """Microseconds in a request shorten the server's limit, and lengthen it never."""
+    """parameters.timeout, in microseconds, shortens the server's limit only."""
     standing_clock(monkeypatch, "app.api.exchange").now = 0.0
-    m = site(batch_timeout_micros=AN_HOUR, request_timeout_ms=limit_ms)
+    m = make_site(batch_timeout_micros=AN_HOUR, request_timeout_ms=limit_ms)
     reply = m.infer({**ONE, "parameters": {"timeout": timeout}})
     assert "the request's deadline" in error(reply, 504)
     (job,) = submitted
     assert job.deadline == pytest.approx(0.099)
 
 
-def test_a_model_that_fails_is_a_500(site):
-    """A model that raises is a 500 without its text."""
-    m = site(Raises(ValueError("secret")))
+def test_failing_model_is_a_500(make_site):
+    """A model that raises is a 500 without the text of its error."""
+    m = make_site(Raises(ValueError("secret")))
     tensor = {"name": "input", "datatype": "FP32", "shape": [1, 1], "data": [13]}
     assert error(m.infer({"inputs": [tensor]}), 500) == "the model failed (ValueError)"
 
 
-def test_inferences_are_counted_and_nothing_else(site):
-    """Only infer is in the requests' series; metadata, health and index are not."""
-    m = site()
-    before = m.get("/metrics").text
+def test_only_infer_requests_are_counted(site):
+    """Infer changes the metrics; metadata, health and index do not."""
+    before = site.get("/metrics").text
     for path in ("", "/health/ready", "/models", "/models/m", "/models/m/config"):
-        assert m.get(f"/v2{path}").status_code == 200
-    m.post("/v2/repository/index")
+        assert site.get(f"/v2{path}").status_code == 200
+    site.post("/v2/repository/index")
     lines = [line for line in before.splitlines() if line.startswith("basket_")]
-    assert set(lines) <= set(m.get("/metrics").text.splitlines())
-    m.infer(ONE)
-    assert not set(lines) <= set(m.get("/metrics").text.splitlines())
+    assert set(lines) <= set(site.get("/metrics").text.splitlines())
+    site.infer(ONE)
+    assert not set(lines) <= set(site.get("/metrics").text.splitlines())
 
 
 # Names and paths.
@@ -267,10 +287,9 @@ def test_inferences_are_counted_and_nothing_else(site):
 @pytest.mark.parametrize(
     "name", ["..", "%2e%2e", "nobody", "m%00", "m.", "..%5Cm", "M", "%C3%A9"]
 )
-def test_a_name_is_only_looked_up(site, verb, name):
-    """A name that no model has is a 404, whatever a file system would make of it."""
-    m = site()
-    ask = m.post if verb == "/infer" else m.get
+def test_unknown_model_name_is_a_404(site, verb, name):
+    """A name that no model has is a 404, whatever it would be as a path."""
+    ask = site.post if verb == "/infer" else site.get
     text = error(ask(f"/v2/models/{name}{verb}"), 404)
     assert "there are: m" in text or "there is nothing at" in text
 
@@ -293,31 +312,30 @@ def test_a_name_is_only_looked_up(site, verb, name):
         "/v3",
     ],
 )
-def test_a_path_to_nothing_is_a_404(site, path):
-    """A slash in a name, and a version that is no number, lead nowhere."""
-    reply = site(api_keys=("key",)).post(path, ONE, headers=KEY)
+def test_unknown_path_is_a_404(keyed_site, path):
+    """An encoded slash, or a version that is not a number, matches no route."""
+    reply = keyed_site.post(path, ONE, headers=KEY)
     assert len(error(reply, 404)) < 300
 
 
-def test_a_wrong_method_is_a_405_in_json(site):
-    """A route that is asked in the wrong way says in JSON which ways there are."""
-    m = site()
-    assert "takes no POST" in error(m.post("/v2"), 405)
-    assert "takes no GET" in error(m.get("/v2/models/m/infer"), 405)
+def test_wrong_method_is_a_405(site):
+    """A method that a route does not take is a 405 in JSON."""
+    assert "takes no POST" in error(site.post("/v2"), 405)
+    assert "takes no GET" in error(site.get("/v2/models/m/infer"), 405)
 
 
 # Health.
 
 
-def test_a_server_lives(site):
-    """A server that has loaded nothing lives."""
-    assert site(start=False).get("/v2/health/live").json == {"live": True}
+def test_liveness_without_a_model(make_site):
+    """A server that has loaded no model is live."""
+    assert make_site(start=False).get("/v2/health/live").json == {"live": True}
 
 
-def test_ready_means_loaded_and_warm(site):
-    """A server and its model are ready only once the model is warm."""
+def test_readiness_requires_a_warm_model(make_site):
+    """Server and model are ready only after the warm-up of the model."""
     engine = Blocks()
-    m = site(engine, start=False)
+    m = make_site(engine, start=False)
     m.loader.start()
     engine.wait_until_started()
     for path, about in (("health", {}), ("models/m", {"name": "m"})):
@@ -334,23 +352,22 @@ def test_ready_means_loaded_and_warm(site):
     assert m.get("/v2/models/m/ready").json == {"name": "m", "ready": True}
 
 
-def test_a_version_is_ready_by_itself(site):
-    """Each version tells its own readiness, and one that is not there is a 404."""
-    m = site()
+def test_readiness_of_a_version(site):
+    """Each version has its own readiness; an unknown one is a 404."""
     for version in (2, 10):
-        reply = m.get(f"/v2/models/m/versions/{version}/ready")
+        reply = site.get(f"/v2/models/m/versions/{version}/ready")
         assert reply.json == {"name": "m", "ready": True}
-    reply = m.get("/v2/models/m/versions/3/ready")
+    reply = site.get("/v2/models/m/versions/3/ready")
     assert error(reply, 404) == "model 'm': version 3 is not served"
 
 
-def test_a_version_that_failed_is_not_ready(site):
-    """A version that can't be loaded is a 503, and the model is ready all the same."""
+def test_failed_version_is_not_ready(make_site):
+    """A version that can not be loaded is a 503, while its model is ready."""
 
     def ask(m, version):
         return m.post(f"/v2/models/m/versions/{version}/infer")
 
-    m = site(start=False)
+    m = make_site(start=False)
     write_version(m.folder, "m", 11)
     (m.folder / "m" / "11" / "simulated.json").unlink()
     m.start()
@@ -367,9 +384,9 @@ def test_a_version_that_failed_is_not_ready(site):
 
 
 @pytest.mark.parametrize("path", ["/v2", "/v2/"])
-def test_the_server_says_what_it_is(site, path):
-    """Server metadata has a name, the project's version and the extensions."""
-    reply = site().get(path)
+def test_server_metadata(site, path):
+    """Server metadata has the name, the version and the extensions."""
+    reply = site.get(path)
     assert reply.json == {
         "name": "basket",
         "version": VERSION,
@@ -383,21 +400,20 @@ def test_the_server_says_what_it_is(site, path):
     }
 
 
-def test_the_version_is_the_projects():
-    """The version that clients see is that of the project."""
+def test_server_version_is_that_of_the_project():
+    """The version in the metadata is that of pyproject.toml."""
     project = Path(__file__).parents[3] / "pyproject.toml"
     assert tomllib.loads(project.read_text())["project"]["version"] == VERSION
 
 
-def test_models_are_listed(site):
+def test_model_list(site):
     """KServe's list of models has their names."""
-    assert site().get("/v2/models").json == {"models": ["m"]}
+    assert site.get("/v2/models").json == {"models": ["m"]}
 
 
-def test_metadata_has_the_batch_first(site):
-    """Model metadata shows versions, platform, and tensors with the batch as -1."""
-    m = site()
-    metadata = m.get("/v2/models/m").json
+def test_model_metadata(site):
+    """Model metadata has versions, platform, and shapes that begin with -1."""
+    metadata = site.get("/v2/models/m").json
     assert metadata == {
         "name": "m",
         "versions": ["2", "10"],
@@ -413,15 +429,15 @@ def test_metadata_has_the_batch_first(site):
             {"name": "out_s", "datatype": "BYTES", "shape": [-1]},
         ],
     }
-    of_one = m.get("/v2/models/m/versions/2").json
+    of_one = site.get("/v2/models/m/versions/2").json
     assert of_one == {**metadata, "versions": ["2"]}
-    assert "version 3 is not served" in error(m.get("/v2/models/m/versions/3"), 404)
+    assert "version 3 is not served" in error(site.get("/v2/models/m/versions/3"), 404)
 
 
-def test_without_a_version_the_newest_is_shown(site, monkeypatch):
-    """Where versions differ, metadata and configuration are those of the newest."""
+def test_metadata_is_that_of_the_newest_version(make_site, monkeypatch):
+    """Without a version, metadata and configuration are those of the newest."""
     engines = {"2": EchoAll(old=("f4",)), "10": EchoAll(new=("f4",))}
-    m = site(start=False)
+    m = make_site(start=False)
     monkeypatch.setattr(
         "app.engines.simulated.open_engine", lambda file, _: engines[file.parent.name]
     )
@@ -433,9 +449,11 @@ def test_without_a_version_the_newest_is_shown(site, monkeypatch):
     assert old["input"][0]["name"] == "old"
 
 
-def test_the_configuration_is_in_tritons_words(site):
-    """The configuration has the largest batch, and tensors without it."""
-    reply = site(max_batch_size=16, batch_timeout_micros=500).get("/v2/models/m/config")
+def test_model_configuration(make_site):
+    """The configuration has max_batch_size, and tensors without the batch."""
+    reply = make_site(max_batch_size=16, batch_timeout_micros=500).get(
+        "/v2/models/m/config"
+    )
     assert reply.json == {
         "name": "m",
         "platform": "echo_all",
@@ -454,15 +472,15 @@ def test_the_configuration_is_in_tritons_words(site):
     }
 
 
-def test_without_batching_the_configuration_has_none(site):
-    """With batching off the configuration names no scheduler."""
-    config = site(batching=False).get("/v2/models/m/versions/2/config").json
+def test_model_configuration_without_batching(make_site):
+    """With batching off the configuration has no dynamic_batching."""
+    config = make_site(batching=False).get("/v2/models/m/versions/2/config").json
     assert "dynamic_batching" not in config
 
 
-def test_metadata_of_a_datatype_without_a_name_is_a_501(site):
-    """A model whose dtype the protocol does not have says so."""
-    reply = site(EchoAll(x=("c8",))).get("/v2/models/m")
+def test_metadata_of_an_unknown_datatype_is_a_501(make_site):
+    """A model with a dtype that the protocol lacks is a 501."""
+    reply = make_site(EchoAll(x=("c8",))).get("/v2/models/m")
     assert "complex64 has no datatype" in error(reply, 501)
 
 
@@ -470,13 +488,13 @@ def test_metadata_of_a_datatype_without_a_name_is_a_501(site):
 
 
 def statistics(m, path="/v2/models/m/stats"):
-    """The statistics by version; counts only where `ns` would be a time."""
+    """Return the statistics by version."""
     (*stats,) = m.get(path).json["model_stats"]
     return {each["version"]: each for each in stats}
 
 
 def grown(before, after):
-    """By how much the counts of one version grew."""
+    """Return by how much the counts of one version grew."""
     kinds = after["inference_stats"]
     counts = {
         kind: kinds[kind]["count"] - before["inference_stats"][kind]["count"]
@@ -488,36 +506,34 @@ def grown(before, after):
 
 
 def spent_ns(before, after):
-    """By how much the times of one version grew."""
+    """Return by how much the times of one version grew."""
     return {
         kind: value["ns"] - before["inference_stats"][kind]["ns"]
         for kind, value in after["inference_stats"].items()
     }
 
 
-def test_statistics_are_in_nanoseconds_and_tritons_stages(site):
-    """Decoding is compute_input, encoding is compute_output, and all are ns."""
-    m = site()
-    before = statistics(m)["10"]
+def test_statistics_are_in_nanoseconds(site):
+    """Decoding is compute_input, encoding is compute_output, in nanoseconds."""
+    before = statistics(site)["10"]
     seconds = {"decode": 1, "queue": 2, "infer": 3, "encode": 4}
     ModelMetrics("m", "10").request_went_through(seconds)
-    spent = spent_ns(before, statistics(m)["10"])
+    spent = spent_ns(before, statistics(site)["10"])
     stages = ("compute_input", "queue", "compute_infer", "compute_output")
     assert [spent[stage] for stage in stages] == pytest.approx([1e9, 2e9, 3e9, 4e9])
 
 
 def test_statistics_count_rows_batches_and_requests(site):
-    """An answer is counted once in each stage, with its rows and its batch."""
-    m = site()
-    before = statistics(m)
+    """A response counts once in each stage, with its rows and its batch."""
+    before = statistics(site)
     arrays = {
         "x": np.zeros((3, 1, 2), "f4"),
         "n": np.zeros(3, "i8"),
         "s": np.array([b""] * 3, object),
     }
     body, size = body_of(arrays, binary=True)
-    assert m.infer(body, size).status_code == 200
-    after = statistics(m)
+    assert site.infer(body, size).status_code == 200
+    after = statistics(site)
     assert grown(before["2"], after["2"]) == {}
     stages = ("queue", "compute_input", "compute_infer", "compute_output")
     assert grown(before["10"], after["10"]) == {
@@ -532,23 +548,21 @@ def test_statistics_count_rows_batches_and_requests(site):
 
 
 def test_statistics_count_failures(site):
-    """A request that fails is counted with its time as a failure, and nowhere else."""
-    m = site()
-    before = statistics(m)
-    assert m.infer(b"{", path="/v2/models/m/versions/2/infer").status_code == 400
-    after = statistics(m)
+    """A failed request counts only as a failure, with its time."""
+    before = statistics(site)
+    assert site.infer(b"{", path="/v2/models/m/versions/2/infer").status_code == 400
+    after = statistics(site)
     assert grown(before["2"], after["2"]) == {"fail": 1}
     spent = spent_ns(before["2"], after["2"])
     assert spent.pop("fail") > 0
     assert set(spent.values()) == {0}
 
 
-def test_statistics_of_a_version_and_of_all(site):
-    """Statistics come for one version, for a model, and for all models."""
-    m = site()
-    assert list(statistics(m)) == ["2", "10"]
-    assert list(statistics(m, "/v2/models/m/versions/2/stats")) == ["2"]
-    everything = m.get("/v2/models/stats").json["model_stats"]
+def test_statistics_of_a_version_a_model_and_all(site):
+    """Statistics are those of one version, of a model, or of all models."""
+    assert list(statistics(site)) == ["2", "10"]
+    assert list(statistics(site, "/v2/models/m/versions/2/stats")) == ["2"]
+    everything = site.get("/v2/models/stats").json["model_stats"]
     assert [(each["name"], each["version"]) for each in everything] == [
         ("m", "2"),
         ("m", "10"),
@@ -559,9 +573,9 @@ def test_statistics_of_a_version_and_of_all(site):
 
 
 @pytest.mark.parametrize("body", [b"", b"{}", b'{"ready": false}', b" "])
-def test_the_index_lists_versions(site, body):
-    """The index is a bare list of versions and their states, whether asked or not."""
-    m = site(start=False)
+def test_repository_index_lists_versions(make_site, body):
+    """The index is a list of versions and states; `ready` filters it."""
+    m = make_site(start=False)
     write_version(m.folder, "m", 11)
     (m.folder / "m" / "11" / "simulated.json").unlink()
     m.start()
@@ -576,10 +590,10 @@ def test_the_index_lists_versions(site, body):
     assert ready == rest
 
 
-def test_the_index_shows_what_loads_and_what_is_unloaded(site):
-    """A model that loads, or is unloaded, is in the index with its state."""
+def test_repository_index_shows_loading_and_unloaded_models(make_site):
+    """A loading or unloaded model is in the index with its state."""
     engine = Blocks()
-    m = site(engine, start=False, versions=(1,), api_keys=("key",))
+    m = make_site(engine, start=False, versions=(1,), api_keys=("key",))
     write_version(m.folder, "next", 1)
     m.loader.start()
     engine.wait_until_started()
@@ -599,32 +613,33 @@ def test_the_index_shows_what_loads_and_what_is_unloaded(site):
 
 
 @pytest.mark.parametrize("body", [b"[]", b"1", b"{", b'{"ready": 1}'])
-def test_a_body_that_is_no_object_is_a_400(site, body):
-    """A body of the repository's calls is an object or nothing."""
-    error(site().post("/v2/repository/index", body), 400)
+def test_repository_body_that_is_no_object_is_a_400(site, body):
+    """The body of a repository request is an object, or missing."""
+    error(site.post("/v2/repository/index", body), 400)
 
 
 @pytest.mark.parametrize("verb", ["load", "unload"])
-def test_without_keys_nobody_loads(site, verb):
-    """Where there are no keys, load and unload are off and say what turns them on."""
-    m = site()
-    text = error(m.post(f"/v2/repository/models/m/{verb}", b"{}"), 403)
-    assert "BASKET_API_KEYS" in text
-    assert m.infer(ONE).status_code == 200
+def test_load_and_unload_require_an_api_key(site, keyed_site, verb):
+    """Without configured keys they are a 403; without the right key a 401."""
+    path = f"/v2/repository/models/m/{verb}"
+    assert "BASKET_API_KEYS" in error(site.post(path, b"{}"), 403)
+    error(keyed_site.post(path), 401)
+    for each in (site, keyed_site):
+        assert each.get("/v2/models/m/ready").status_code == 200
 
 
-@pytest.mark.parametrize("verb", ["load", "unload"])
-def test_without_the_key_nobody_loads(site, verb):
-    """Load and unload want a key like everything else."""
-    m = site(api_keys=("key",))
-    error(m.post(f"/v2/repository/models/m/{verb}"), 401)
-    assert m.get("/v2/models/m/ready").status_code == 200
-
-
-@pytest.mark.parametrize("body", [b"", b"{}", b'{"parameters": null}'])
-def test_unload_and_load_again(site, body):
-    """A model that is unloaded answers nothing until it is loaded again."""
-    m = site(api_keys=("key",))
+@pytest.mark.parametrize(
+    "body",
+    [
+        b"",
+        b"{}",
+        b'{"parameters": null}',
+        b'{"parameters": {"unload_dependents": true}}',
+    ],
+)
+def test_unload_and_load_again(make_site, body):
+    """An unloaded model is a 503 until it is loaded again."""
+    m = make_site(api_keys=("key",))
     reply = m.post("/v2/repository/models/m/unload", body, headers=KEY)
     assert (reply.status_code, reply.json) == (200, {"name": "m", "unload": True})
     reply = m.get("/v2/models/m/ready")
@@ -636,9 +651,9 @@ def test_unload_and_load_again(site, body):
     assert m.infer(ONE, **KEY).status_code == 200
 
 
-def test_a_model_that_can_not_be_loaded_is_a_500_with_the_reason(site):
-    """A load that fails answers what is wrong with the model."""
-    m = site(api_keys=("key",))
+def test_failed_load_is_a_500_with_the_reason(make_site):
+    """The response to a load that fails has the reason, without a path."""
+    m = make_site(api_keys=("key",))
     write_version(m.folder, "broken", 1)
     (m.folder / "broken" / "1" / "simulated.json").unlink()
     text = error(m.post("/v2/repository/models/broken/load", headers=KEY), 500)
@@ -647,37 +662,29 @@ def test_a_model_that_can_not_be_loaded_is_a_500_with_the_reason(site):
 
 
 @pytest.mark.parametrize("verb", ["load", "unload"])
-def test_a_model_that_is_not_there_is_a_404(site, verb):
-    """A name without a folder is not loaded, and leaves no trace."""
-    m = site(api_keys=("key",))
+def test_load_of_an_unknown_model_is_a_404(keyed_site, verb):
+    """A name without a folder is a 404 for load and unload."""
     for name in ("nobody", "..", "m%00", ".hidden"):
-        reply = m.post(f"/v2/repository/models/{name}/{verb}", headers=KEY)
+        reply = keyed_site.post(f"/v2/repository/models/{name}/{verb}", headers=KEY)
         error(reply, 404)
 
 
 @pytest.mark.parametrize("name", ["config", "file:1/model"])
-def test_a_load_takes_no_files(site, name):
-    """A load that brings its own configuration or files is a 501."""
-    m = site(api_keys=("key",))
+def test_load_with_files_is_a_501(keyed_site, name):
+    """A load with a configuration or files in its parameters is a 501."""
     body = {"parameters": {name: "e30="}}
-    text = error(m.post("/v2/repository/models/m/load", body, headers=KEY), 501)
+    text = error(
+        keyed_site.post("/v2/repository/models/m/load", body, headers=KEY), 501
+    )
     assert text == f"parameters.{name}: a model is loaded as its folder has it"
-
-
-def test_unload_takes_tritons_parameter(site):
-    """Triton's unload_dependents is let be, as no model depends on another."""
-    body = {"parameters": {"unload_dependents": True}}
-    m = site(api_keys=("key",))
-    reply = m.post("/v2/repository/models/m/unload", body, headers=KEY)
-    assert reply.status_code == 200
 
 
 @pytest.mark.parametrize(
     "path", ["index", "models/m/load", "models/m/unload"], ids=lambda path: path[-5:]
 )
-def test_a_named_repository_is_a_501(site, path):
-    """There is one repository, and a path that names another is a 501."""
-    text = error(site().post(f"/v2/repository/mine/{path}"), 501)
+def test_named_repository_is_a_501(site, path):
+    """The path of a named repository is a 501, as there is only one."""
+    text = error(site.post(f"/v2/repository/mine/{path}"), 501)
     assert "'mine' was given" in text
 
 
@@ -695,9 +702,9 @@ def test_a_named_repository_is_a_501(site, path):
         "/v2/models/m/versions/2/ready",
     ],
 )
-def test_health_wants_no_key(site, path):
+def test_health_needs_no_api_key(keyed_site, path):
     """Health is answered without a key, as probes have none."""
-    assert site(api_keys=("key",)).get(path).status_code == 200
+    assert keyed_site.get(path).status_code == 200
 
 
 @pytest.mark.parametrize(
@@ -716,6 +723,6 @@ def test_health_wants_no_key(site, path):
         "/v2/health",
     ],
 )
-def test_all_else_wants_a_key(site, path):
-    """Whatever is no health route is a 401 without a key, a path to nothing too."""
-    error(site(api_keys=("key",)).get(path), 401)
+def test_other_routes_require_an_api_key(keyed_site, path):
+    """Any other path without a key is a 401, an unknown one too."""
+    error(keyed_site.get(path), 401)

@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 
 from app.batching.executor import Executor
+from app.batching.fair_queue import JobSlice
 from app.batching.interfaces import Observer, Runner
 from app.batching.job import Job
 from app.batching.model_log import ModelLog
@@ -64,6 +65,16 @@ def executor(
     """Return an Executor for batches of any size up to the limit, or of `sizes`."""
     sizes = sizes or range(1, max_batch_size + 1)
     return Executor(engine, observer or Notes(), ModelLog("m", 1), sizes, **rest)
+
+
+def run_batch(executor: Executor, *counts: int, first: float = 0.0) -> list[Job]:
+    """Run a job for each count of rows, all in one batch; rows count from `first`."""
+    jobs = []
+    for count in counts:
+        jobs.append(job(*(first + row for row in range(count))))
+        first += count
+    executor.execute([JobSlice(each, 0, each.rows) for each in jobs])
+    return jobs
 
 
 class FakeTime:

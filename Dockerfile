@@ -1,6 +1,6 @@
 # With CUDA by default; for a machine without a GPU:
 #   docker build --build-arg DEVICE=cpu --tag basket:cpu .
-# Run it (docs/operations.md has more):
+# Run it (docs/deploy.md has more):
 #   docker run --gpus all --publish 127.0.0.1:8000:8000 --stop-timeout 35 \
 #     --volume "$PWD/models:/basket/models:ro" basket
 FROM python:3.11-slim

@@ -1,22 +1,20 @@
-"""docs/api.md as a reader uses it: its script, its commands, and their answers."""
+"""The script, the commands and the answers of docs/api.md."""
 
 import itertools
-import os
 import re
-import subprocess
-import sys
 from dataclasses import dataclass
 from pathlib import Path
 
 from testing.server import ROOT
+from tests.support import documents
 
-_PAGE = (ROOT / "docs" / "api.md").read_text()
-_FENCES = re.findall(r"^```(\w+)\n(.*?)^```$", _PAGE, re.M | re.S)
+_PAGE = ROOT / "docs" / "api.md"
+_FENCES = re.findall(r"^```(\w+)\n(.*?)^```$", _PAGE.read_text(), re.M | re.S)
 
 
 @dataclass
 class Example:
-    """A command and what follows it: JSON, HTTP with headers, or lines of text."""
+    """A command and its answer: JSON, HTTP with headers, or lines of text."""
 
     command: str
     kind: str
@@ -41,30 +39,9 @@ EXAMPLES = [
 
 
 def make_models(folder: Path) -> str:
-    """Run the page's script in a folder that has the demo model; the models' folder."""
+    """Run the page's script beside the demo model; return the folder of models."""
     (folder / "models").mkdir()
     (folder / "models" / "digits").symlink_to(ROOT / "models" / "digits")
-    (script,) = [text for kind, text in _FENCES if kind == "python"]
-    subprocess.run(
-        [sys.executable, "-c", script], cwd=folder, check=True, capture_output=True
-    )
+    (folder / "till.py").write_text(documents.blocks(_PAGE, "python")[0])
+    documents.run("python till.py", cwd=folder)
     return str(folder / "models")
-
-
-def run(command: str, port: int) -> str:
-    """What a command prints, run where the repository is."""
-    for shown, real in (
-        ("127.0.0.1:8000", f"127.0.0.1:{port}"),
-        (".venv/bin/python", sys.executable),
-        ("curl ", "curl --silent --show-error "),
-    ):
-        command = command.replace(shown, real)
-    return subprocess.run(
-        ["bash", "-o", "pipefail", "-c", command],
-        cwd=ROOT,
-        env=os.environ | {"no_proxy": "*"},
-        capture_output=True,
-        text=True,
-        timeout=60,
-        check=True,
-    ).stdout

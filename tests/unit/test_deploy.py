@@ -1,4 +1,4 @@
-"""deploy/ says what the settings, Gunicorn and the compose specification say."""
+"""deploy/, the Dockerfile, the Makefile and the requirements fit each other."""
 
 import re
 import subprocess
@@ -16,16 +16,20 @@ ROOT = Path(__file__).parents[2]
 DEPLOY = ROOT / "deploy"
 NGINX = (DEPLOY / "nginx.conf").read_text()
 COMPOSE = sorted(DEPLOY.glob("compose*.yaml"))
+DOCKERFILE = (ROOT / "Dockerfile").read_text()
+MAKEFILE = (ROOT / "Makefile").read_text()
+# A package and its version, with its extras between them.
+PIN = re.compile(r"^([\w.-]+)(?:\[[^]]*\])?==(\S+)", re.M)
 every_file = pytest.mark.parametrize("file", COMPOSE, ids=lambda file: file.name)
 
 
 def directive(name: str) -> int:
-    """The number that nginx.conf gives a directive, which stands there once."""
+    """Return the number that nginx.conf gives a directive, which it has once."""
     (number,) = re.findall(rf"^\s+{name} (\d+)[ms]?;", NGINX, re.M)
     return int(number)
 
 
-def test_nginx_takes_what_basket_takes():
+def test_nginx_has_the_limits_of_basket():
     """The body limit is that of Basket, and nginx waits for Basket's own 504."""
     settings = Settings()
     assert directive("client_max_body_size") << 20 == settings.max_body_bytes
@@ -34,15 +38,14 @@ def test_nginx_takes_what_basket_takes():
 
 
 def test_nginx_closes_idle_connections_first():
-    """It keeps them for less time than Basket's Gunicorn does."""
-    (kept_s,) = re.findall(
-        r"^keepalive = (\d+)$", (ROOT / "gunicorn.conf.py").read_text(), re.M
-    )
-    assert directive("keepalive_timeout") < int(kept_s)
+    """The keep-alive timeout of nginx is below that of Basket's Gunicorn."""
+    configuration = (ROOT / "gunicorn.conf.py").read_text()
+    (keepalive_s,) = re.findall(r"^keepalive = (\d+)$", configuration, re.M)
+    assert directive("keepalive_timeout") < int(keepalive_s)
 
 
-def test_whoever_stops_basket_waits_for_it():
-    """Both systemd and compose give more time than Gunicorn takes to stop in order."""
+def test_supervisors_wait_for_the_graceful_timeout():
+    """Both systemd and compose give more time than a graceful shutdown may take."""
     unit = (DEPLOY / "basket.service").read_text()
     (of_unit,) = re.findall(r"^TimeoutStopSec=(\d+)$", unit, re.M)
     given = [of_unit]
@@ -53,7 +56,7 @@ def test_whoever_stops_basket_waits_for_it():
 
 
 def test_compose_files_fit_the_specification():
-    """They fit the compose specification's JSON schema, as check-jsonschema has it."""
+    """The files match the compose specification's JSON schema."""
     assert len(COMPOSE) == 2
     checked = subprocess.run(
         [
@@ -68,23 +71,33 @@ def test_compose_files_fit_the_specification():
 
 
 @every_file
-def test_what_compose_comments_is_a_setting(file):
-    """The API keys that are commented out have the name and place of a setting."""
+def test_compose_sets_existing_settings(file):
+    """All of Basket's variables are settings, and so are the API keys in a comment."""
     text = re.sub(r"# (?=BASKET_)", "", file.read_text())
-    environment = YAML(typ="safe").load(text)["services"]["basket"]["environment"]
+    services = YAML(typ="safe").load(text)["services"]
+    environment = services["basket"]["environment"]
     assert "BASKET_API_KEYS" in environment
     assert set(environment) <= set(variables())
 
 
-def test_all_start_with_as_many_threads():
-    """The unit, the compose files and the image give a worker as many threads."""
+@every_file
+def test_compose_services_depend_on_existing_ones(file):
+    """Services wait for services of the file, and nginx passes requests to Basket."""
+    services = YAML(typ="safe").load(file)["services"]
+    assert "server basket:8000;" in NGINX
+    for service in services.values():
+        assert set(service.get("depends_on", ())) <= set(services)
+
+
+def test_all_set_ups_have_the_same_threads():
+    """The unit, the compose files and the image give a worker 64 threads."""
     files = [DEPLOY / "basket.service", ROOT / "Dockerfile", *COMPOSE]
     given = [re.findall(r"--threads=(\d+)", file.read_text()) for file in files]
     assert given == [["64"]] * 4
 
 
 @every_file
-def test_what_compose_mounts_is_there(file):
+def test_mounted_files_exist(file):
     """Each mounted file or folder is in the repository, or is made by an export."""
     services = YAML(typ="safe").load(file)["services"]
     mounts = [each for one in services.values() for each in one.get("volumes", ())]
@@ -95,17 +108,7 @@ def test_what_compose_mounts_is_there(file):
         assert source == "../exported/digits" or (DEPLOY / source).exists(), source
 
 
-@every_file
-def test_what_compose_sets_is_a_setting(file):
-    """Basket's environment has settings of Basket only, and waits are on services."""
-    services = YAML(typ="safe").load(file)["services"]
-    assert set(services["basket"]["environment"]) <= set(variables())
-    assert "server basket:8000;" in NGINX
-    for service in services.values():
-        assert set(service.get("depends_on", ())) <= set(services)
-
-
-def test_the_model_behind_is_a_service():
+def test_tensorflow_serving_json_names_the_service():
     """The file for the engine names the service and the model that compose runs."""
     text = (DEPLOY / "tensorflow_serving.json").read_bytes()
     remote = RemoteModel.parse(text, 1000)
@@ -114,3 +117,48 @@ def test_the_model_behind_is_a_service():
     assert service["environment"]["MODEL_NAME"] == remote.model
     # TensorFlow Serving's own port for REST.
     assert remote.url.port == 8501
+
+
+def test_image_has_the_python_of_the_requirements():
+    """The Dockerfile's Python is the one that the requirements are pinned for."""
+    version = re.search(r"--python-version (\S+)", MAKEFILE)[1]
+    (base,) = re.findall(r"^FROM (.*)$", DOCKERFILE, re.M)
+    assert base == f"python:{version}-slim"
+
+
+def test_copied_files_exist_and_are_not_ignored():
+    """Each path that the Dockerfile copies exists and is in the build context."""
+    exceptions = (ROOT / ".dockerignore").read_text().split()
+    copies = re.findall(r"^COPY (.*) \S+$", DOCKERFILE, re.M)
+    paths = [path for line in copies for path in line.split()]
+    assert len(paths) == 6
+    for path in paths:
+        assert (ROOT / path).exists()
+        assert any(Path(path).match(line[1:]) for line in exceptions if line[0] == "!")
+
+
+def pins(name: str) -> dict[str, str]:
+    """Return the pinned packages of a requirements file."""
+    return dict(PIN.findall((ROOT / name).read_text()))
+
+
+@pytest.mark.parametrize("other", ["cuda", "dev"])
+def test_requirements_on_top_agree_with_the_main_ones(other):
+    """A set that make installs beside requirements.txt pins the same versions."""
+    main, beside = pins("requirements.txt"), pins(f"requirements/{other}.txt")
+    assert "tensorflow" in main
+    assert beside | main == beside
+
+
+def test_dev_requirements_agree_with_cuda():
+    """The tools install on top of TensorFlow with CUDA where there is a GPU."""
+    cuda, tools = pins("requirements/cuda.txt"), pins("requirements/dev.txt")
+    assert tools | {name: cuda[name] for name in cuda.keys() & tools.keys()} == tools
+
+
+def test_make_help_lists_every_command():
+    """`make help` has a line for each public target."""
+    (phony,) = re.findall(r"^\.PHONY: (.*)$", MAKEFILE, re.M)
+    for target in set(phony.split()) - {"help"}:
+        assert f'"make {target} ' in MAKEFILE
+        assert re.search(rf"^{target}:", MAKEFILE, re.M)

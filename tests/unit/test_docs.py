@@ -1,152 +1,211 @@
-"""What the documents list is what there is."""
+"""The pages list what exists, and their links lead somewhere."""
 
+import ast
 import re
-from pathlib import Path
+import sys
+from http import HTTPStatus
+from types import ModuleType
 
+import numpy as np
 import pytest
 from prometheus_client import REGISTRY
 from ruamel.yaml import YAML
+from werkzeug.exceptions import HTTPException
 
-from app import create_app, errors
+from app import create_app, engines, errors
 from app.settings import Settings, variables
 from app.telemetry import Problems
+from tests.support import documents
+from tests.support.api_page import EXAMPLES
+from tests.support.documents import PAGES, ROOT
 
-ROOT = Path(__file__).parents[2]
-README = (ROOT / "README.md").read_text()
-OPERATIONS = (ROOT / "docs" / "operations.md").read_text()
-# A package and its version; what it has extras for stands between.
-PIN = re.compile(r"^([\w.-]+)(?:\[[^]]*\])?==(\S+)", re.M)
-yaml = YAML(typ="safe")
-DOCUMENTS = [ROOT / "README.md", ROOT / "CHANGELOG.md", *ROOT.glob("docs/*.md")]
-
-
-def test_every_setting_is_in_the_readme_with_its_default():
-    """The README's table has a row for each setting, with the default in force."""
-    defaults = {"model_dir": "models", "batching": "on", "max_body_bytes": "67108864"}
-    for variable, knob in variables().items():
-        (row,) = re.findall(rf"^\| `{variable}` \|(.*)\|$", README, re.M)
-        shown = row.split("|")[0].strip().strip("`")
-        given = getattr(Settings(), knob.name)
-        if isinstance(given, str | int) and not isinstance(given, bool):
-            assert shown == str(given)
-        else:
-            named = {"batch_timeout_micros": "auto", "gpus": "all", **defaults}
-            assert shown == named.get(knob.name, shown)
-            assert not shown or knob.name in (*named, "default_model")
+DOCS = ROOT / "docs"
+MONITORING = DOCS / "monitoring.md"
+METRICS = DOCS / "metrics.md"
+CONTRIBUTING = ROOT / "CONTRIBUTING.md"
+OPENAPI = ROOT / "app" / "api" / "openapi.json"
+every_page = pytest.mark.parametrize("page", PAGES, ids=documents.name)
 
 
-def test_every_route_is_in_the_readme(tmp_path):
-    """The README's table has each route with its method; V1's and V2's in one row."""
-    for rule in create_app(Settings(model_dir=tmp_path)).url_map.iter_rules():
-        if rule.rule.lower().startswith(("/v1", "/v2")):
-            assert f"| `{rule.rule[:3].lower()}/...` |" in README
-        else:
-            (method,) = rule.methods - {"HEAD", "OPTIONS"}
-            assert f"`{method} {rule.rule}`" in README
+def described_in(term):
+    """The pages that have a table row for a term, once for each row."""
+    pages = [page for page in PAGES for row in documents.rows(page) if row[0] == term]
+    return [documents.name(page) for page in pages]
+
+
+@every_page
+def test_links_and_anchors_resolve(page):
+    """Each link to a file or a heading of the repository finds it."""
+    for link in documents.links(page):
+        path, _, anchor = link.partition("#")
+        target = (page.parent / path).resolve() if path else page
+        assert target.exists(), link
+        if anchor:
+            assert anchor in documents.anchors(target), link
+
+
+@every_page
+def test_named_files_exist(page):
+    """Each path of the repository that a page names exists."""
+    # The changelog names what has been removed, and an example a file to be written.
+    absent = {"app/engines/matrix.py", "app/engines/onnx"}
+    if page.name != "CHANGELOG.md":
+        for path in set(documents.paths(page)) - absent:
+            assert (ROOT / path).exists(), path
+
+
+@every_page
+def test_linked_functions_exist(page):
+    """Each function that a link names is defined in the file that it leads to."""
+    for symbol, file in documents.symbol_links(page):
+        assert symbol in documents.symbols(file), f"{file}: no {symbol}"
+
+
+def test_calls_in_the_design_exist():
+    """Each call between socket and Batcher.submit is defined in its module."""
+    _, _, table = (DOCS / "design.md").read_text().partition("### Calls from")
+    lines = re.findall(r"^\| `(app/[\w/]+\.py)` \| (.*) \|$", table, re.M)
+    assert lines
+    for module, calls in lines:
+        first, *_ = re.findall(r"`([\w.]+)`", calls)
+        assert first in documents.symbols(ROOT / module), f"{module}: no {first}"
+
+
+@every_page
+def test_pages_are_short(page):
+    """A page has at most 250 lines, apart from the API reference."""
+    limit = {"README.md": 130, "docs/api.md": 1000}.get(documents.name(page), 250)
+    assert len(page.read_text().splitlines()) <= limit
+
+
+def test_the_index_lists_every_page():
+    """docs/README.md links to each page of its folder."""
+    linked = documents.links(DOCS / "README.md")
+    assert {page.name for page in DOCS.glob("*.md")} - {"README.md"} <= set(linked)
+
+
+def test_every_setting_is_described_once_with_its_default():
+    """The settings reference has one row for each setting, with its real default."""
+    shown = {row[0]: row[1].strip("`") for row in documents.rows(DOCS / "settings.md")}
+    texts = {"model_dir": "models", "batching": "on", "max_body_bytes": "67108864"}
+    texts |= {"batch_timeout_micros": "auto", "gpus": "all"}
+    texts |= {"default_model": "the only one, else `digits"}
+    for variable, field in variables().items():
+        assert described_in(f"`{variable}`") == ["docs/settings.md"]
+        default = getattr(Settings(), field.name)
+        text = texts.get(field.name, str(default) if default else "")
+        assert shown[f"`{variable}`"] == text
+
+
+def test_every_route_has_an_example(tmp_path):
+    """A command of the API reference requests each route of the application."""
+    routes = create_app(Settings(model_dir=tmp_path)).url_map
+    adapter = routes.bind("127.0.0.1")
+    shown = set()
+    for example in EXAMPLES:
+        try:
+            rule, _ = adapter.match(example.path(), example.method(), return_rule=True)
+        except HTTPException:
+            continue
+        shown.add(rule.rule)
+    # The same view as under /v1/.
+    assert shown == {rule.rule for rule in routes.iter_rules()} - {
+        "/V1/<anything:rest>"
+    }
+
+
+def test_every_status_is_described_once():
+    """The API reference has one row for each status that the server can send."""
+    sent = set(re.findall(r'^ +"([1-5]\d\d)": ', OPENAPI.read_text(), re.M))
+    sent |= {
+        str(each.status) for each in vars(errors).values() if hasattr(each, "status")
+    }
+    sent.add("405")  # from Flask
+    for file in [*ROOT.glob("app/server/*.py"), *ROOT.glob("app/api/*.py")]:
+        named = re.findall(r"HTTPStatus\.([A-Z_]+)", file.read_text())
+        sent |= {str(HTTPStatus[each].value) for each in named}
+    # A prediction always has a body.
+    sent -= {"204", "304"}
+    described = [row[0] for row in documents.rows(DOCS / "api.md") if row[0].isdigit()]
+    assert sorted(described) == sorted(sent)
+
+
+def samples():
+    """The names of all samples that /metrics may have."""
+    ends = ("", "_total", "_bucket", "_sum", "_count")
+    return {f"{series.name}{end}" for series in all_series() for end in ends}
 
 
 def all_series():
-    """What /metrics may hold."""
+    """What /metrics may have."""
     return [*REGISTRY.collect(), *Problems({}).collect()]
 
 
-def test_every_series_is_in_the_operators_page(tmp_path):
-    """The page on metrics names each series of ours."""
+def test_every_series_is_described_once(tmp_path):
+    """The metrics reference has one row for each series of Basket."""
     create_app(Settings(model_dir=tmp_path))
     ours = [each for each in all_series() if each.name.startswith("basket_")]
     assert len(ours) == 12
     for series in ours:
         name = f"{series.name}_total" if series.type == "counter" else series.name
-        assert f"| `{name}` |" in OPERATIONS
+        assert described_in(f"`{name}`") == ["docs/metrics.md"]
 
 
-def test_every_reason_is_in_the_operators_page():
-    """The page has a row with each reason for which a prediction is turned away."""
+def test_every_rejection_reason_is_described():
+    """The metrics reference has each reason for which a prediction is refused."""
     kinds, reasons = [errors.BasketError], set()
     while kinds:
         kinds += kinds.pop().__subclasses__()
         reasons |= {kind.reason for kind in kinds}
-    # What only Flask answers is not counted.
+    # Only Flask sends this one, and does not count it.
     reasons -= {errors.Forbidden.reason}
-    (table,) = re.findall(r"^\| reason \| status \|.*\n((?:\|.*\n)+)", OPERATIONS, re.M)
-    rows = [row.split("|")[1] for row in table.splitlines()]
-    assert {name for row in rows for name in re.findall(r"`(\w+)`", row)} == reasons
+    _, _, table = METRICS.read_text().partition("| reason | status |")
+    cells = [line.split("|")[1] for line in table.splitlines() if line.startswith("|")]
+    assert {each for cell in cells for each in re.findall(r"`(\w+)`", cell)} == reasons
 
 
-def test_what_the_operators_page_configures_is_there():
-    """Its YAML can be read, and its rules ask for what exists, a failed scrape too."""
-    files = [
-        yaml.load(text) for text in re.findall(r"```yaml\n(.*?)```", OPERATIONS, re.S)
-    ]
+def test_alert_rules_use_existing_series():
+    """The YAML can be read, and its rules use existing series, jobs and reasons."""
+    yaml = YAML(typ="safe")
+    files = [yaml.load(text) for text in documents.blocks(MONITORING, "yaml")]
     (alerts,) = [file["groups"][0]["rules"] for file in files if "groups" in file]
     (scraped,) = [file["scrape_configs"] for file in files if "scrape_configs" in file]
-    asked = " ".join(rule["expr"] for rule in alerts)
-    samples = {
-        f"{series.name}{end}"
-        for series in all_series()
-        for end in ("", "_total", "_bucket", "_sum", "_count")
-    }
-    series = set(re.findall(r"\bbasket_\w+", asked))
+    rules = " ".join(rule["expr"] for rule in alerts)
+    series = set(re.findall(r"\bbasket_\w+", rules))
     assert len(series) == 5
-    assert series <= samples
+    assert series <= samples()
     jobs = {job["job_name"] for job in scraped}
-    assert set(re.findall(r'job="([\w-]+)"', asked)) <= jobs
-    (unseen,) = re.findall(r'\bup\{job=~"(.*?)"\} == 0', asked)
+    assert set(re.findall(r'job="([\w-]+)"', rules)) <= jobs
+    (unseen,) = re.findall(r'\bup\{job=~"(.*?)"\} == 0', rules)
     assert all(re.fullmatch(unseen, job) for job in jobs)
-    assert not {"not_ready", "stopping"} & set(re.findall(r"\w+", asked))
-    for reason in "|".join(re.findall(r'reason=~"([^"]*)"', asked)).split("|"):
-        assert f"`{reason.removesuffix('.*')}" in OPERATIONS
+    assert not {"not_ready", "stopping"} & set(re.findall(r"\w+", rules))
+    for reason in "|".join(re.findall(r'reason=~"([^"]*)"', rules)).split("|"):
+        assert f"`{reason.removesuffix('.*')}" in METRICS.read_text()
 
 
-@pytest.mark.parametrize("document", DOCUMENTS, ids=lambda path: path.name)
-def test_links_lead_somewhere(document):
-    """Each link to a file of the repository finds it."""
-    for target in re.findall(r"\]\(([^)#]+)\)", document.read_text()):
-        if not target.startswith("https://"):
-            assert (document.parent / target).exists(), target
+def test_queries_use_existing_series():
+    """The page on metrics and alerts names existing series only."""
+    assert set(re.findall(r"\bbasket_\w+", MONITORING.read_text())) <= samples()
 
 
-def test_the_image_has_the_python_that_packages_are_pinned_for():
-    """The Dockerfile begins with the version that the requirements are compiled for."""
-    pinned = re.search(r"--python-version (\S+)", (ROOT / "Makefile").read_text())
-    lines = (ROOT / "Dockerfile").read_text().splitlines()
-    first = next(line for line in lines if not line.startswith("#"))
-    assert first == f"FROM python:{pinned[1]}-slim"
-
-
-def test_what_the_image_copies_is_there():
-    """Each path that the Dockerfile copies exists and is let through to the build."""
-    let_through = (ROOT / ".dockerignore").read_text().split()
-    copies = re.findall(r"^COPY (.*) \S+$", (ROOT / "Dockerfile").read_text(), re.M)
-    paths = [path for line in copies for path in line.split()]
-    assert len(paths) == 6
-    for path in paths:
-        assert (ROOT / path).exists()
-        assert any(Path(path).match(line[1:]) for line in let_through if line[0] == "!")
-
-
-@pytest.mark.parametrize("other", ["cuda", "dev"])
-def test_what_make_installs_one_after_the_other_agrees(other):
-    """What is installed beside requirements.txt wants the same versions of all."""
-    pins = dict(PIN.findall((ROOT / "requirements.txt").read_text()))
-    assert "tensorflow" in pins
-    beside = dict(PIN.findall((ROOT / f"requirements/{other}.txt").read_text()))
-    assert beside | pins == beside
-
-
-def test_the_tools_agree_with_cuda():
-    """The tools are installed on top of TensorFlow with CUDA where there is a GPU."""
-    cuda, tools = (
-        dict(PIN.findall((ROOT / f"requirements/{name}.txt").read_text()))
-        for name in ("cuda", "dev")
-    )
-    assert tools | {name: cuda[name] for name in cuda.keys() & tools.keys()} == tools
-
-
-def test_make_help_lists_the_make_commands():
-    """`make help` has a line for each public target."""
-    makefile = (ROOT / "Makefile").read_text()
-    (phony,) = re.findall(r"^\.PHONY: (.*)$", makefile, re.M)
-    for target in set(phony.split()) - {"help"}:
-        assert f'"make {target} ' in makefile
-        assert re.search(rf"^{target}:", makefile, re.M)
+def test_the_example_engine_serves(tmp_path, monkeypatch):
+    """The engine of the contributing page answers a prediction over HTTP."""
+    (code,) = documents.blocks(CONTRIBUTING, "python")
+    assert len(code.splitlines()) <= 45
+    (entry,) = re.findall(r'`("matrix\.npy": ".*?")`', CONTRIBUTING.read_text())
+    module = ModuleType("app.engines.matrix")
+    exec(code, module.__dict__)
+    monkeypatch.setitem(sys.modules, module.__name__, module)
+    for file, name in ast.literal_eval(f"{{{entry}}}").items():
+        monkeypatch.setitem(engines.MODEL_FILES, file, name)
+    (tmp_path / "m" / "1").mkdir(parents=True)
+    np.save(tmp_path / "m" / "1" / "matrix.npy", np.float32([[1], [10]]))
+    app = create_app(Settings(model_dir=tmp_path))
+    loader = app.extensions["basket"]
+    loader.start()
+    try:
+        assert loader.wait(timeout_s=30)
+        response = app.test_client().post("/predict", json={"instances": [[3, 7]]})
+        assert response.json == {"predictions": [[73.0]]}
+    finally:
+        loader.close(timeout_s=5)

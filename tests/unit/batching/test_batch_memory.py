@@ -1,4 +1,4 @@
-"""The memory of a batch's inputs, which one batch after the other overwrites."""
+"""BatchMemory: concatenated inputs in memory that the next batch overwrites."""
 
 import numpy as np
 import pytest
@@ -11,8 +11,8 @@ from app.batching.batch_memory import BatchMemory
 _DTYPES = st.sampled_from(["float32", "float16", "int64", "uint8", "bool", "complex64"])
 
 
-def _rows(*values, width=3):
-    return np.full((1, width), values[0], np.float32)
+def _rows(value):
+    return np.full((1, 3), value, np.float32)
 
 
 @given(
@@ -22,8 +22,8 @@ def _rows(*values, width=3):
     order=st.sampled_from("CF"),
     data=st.data(),
 )
-def test_rows_come_under_each_other(dtype, shape, ends, order, data):
-    """Parts of any dtype, shape and order come as np.concatenate has them."""
+def test_parts_are_concatenated(dtype, shape, ends, order, data):
+    """Parts of any dtype, shape and order give the result of np.concatenate."""
     whole = np.array(data.draw(arrays.arrays(dtype, (5, *shape))), order=order)
     parts = [whole[min(each) : max(each)] for each in ends]
     found = BatchMemory().put("x", parts)
@@ -32,59 +32,56 @@ def test_rows_come_under_each_other(dtype, shape, ends, order, data):
     assert found.tobytes() == np.concatenate(parts).tobytes()
 
 
-def test_a_row_that_lies_in_columns_is_stacked():
-    """One row of an array in Fortran's order, whose values lie apart, is as any."""
-    columns = np.asfortranarray(np.arange(6, dtype=np.float32).reshape(3, 2))
+@pytest.mark.parametrize("width", [2, 10_000], ids=["small", "large"])
+def test_fortran_ordered_parts_are_concatenated(width):
+    """Parts whose values lie apart in memory are copied row by row."""
+    values = np.arange(3 * width, dtype=np.float32).reshape(3, width)
+    columns = np.asfortranarray(values)
     found = BatchMemory().put("x", [columns[2:], columns[:1]])
-    assert found.tolist() == [[4, 5], [0, 1]]
+    assert np.array_equal(found, values[[2, 0]])
 
 
-def test_strings_come_under_each_other():
-    """Arrays of objects, which have no bytes to copy, come as one array as well."""
+def test_strings_are_concatenated():
+    """Arrays of objects, which have no bytes to copy, are concatenated as well."""
     parts = [np.array([b"a"], object), np.array([b"b", b"c"], object)]
     assert BatchMemory().put("x", parts).tolist() == [b"a", b"b", b"c"]
 
 
 @pytest.mark.parametrize("rows", [1, 7, 1000])
-def test_a_batch_lies_where_tensorflow_takes_it(rows):
+def test_batch_is_aligned_for_tensorflow(rows):
     """A batch of any size begins at a multiple of 64 bytes."""
     assert BatchMemory().put("x", [_rows(1)] * rows).ctypes.data % 64 == 0
 
 
-def test_memory_is_kept():
-    """A batch no larger than one before lies where that one lay."""
-    stack = BatchMemory()
-    first = stack.put("x", [_rows(1), _rows(2)])
-    second = stack.put("x", [_rows(3)])
+def test_next_batch_overwrites_the_memory_unless_it_is_larger():
+    """A batch no larger than one before has the same address; a larger one fits."""
+    memory = BatchMemory()
+    first = memory.put("x", [_rows(1), _rows(2)])
+    second = memory.put("x", [_rows(3)])
     assert second.ctypes.data == first.ctypes.data
     assert first[0].tolist() == [3, 3, 3]
+    assert memory.put("x", [_rows(2)] * 100).tolist() == [[2, 2, 2]] * 100
 
 
-def test_a_larger_batch_gets_more_memory():
-    """A batch that is larger than all before has room."""
-    stack = BatchMemory()
-    stack.put("x", [_rows(1)])
-    assert stack.put("x", [_rows(2)] * 100).tolist() == [[2, 2, 2]] * 100
-
-
-def test_each_input_has_memory_of_its_own():
+def test_each_input_has_its_own_memory():
     """One input's rows do not overwrite another's."""
-    stack = BatchMemory()
-    first = stack.put("x", [_rows(1)])
-    stack.put("y", [_rows(2)])
+    memory = BatchMemory()
+    first = memory.put("x", [_rows(1)])
+    memory.put("y", [_rows(2)])
     assert first.tolist() == [[1, 1, 1]]
 
 
-def test_an_output_that_is_a_view_is_copied():
-    """What a model gives back of its input stays, whatever the next batch brings."""
-    stack = BatchMemory()
-    given_back = stack.own(stack.put("x", [_rows(1), _rows(2)])[:, :1])
-    stack.put("x", [_rows(3), _rows(4)])
-    assert given_back.tolist() == [[1], [2]]
+def test_output_that_is_a_view_of_the_memory_is_copied():
+    """An output that is a view of its input outlives the next batch."""
+    memory = BatchMemory()
+    output = memory.own(memory.put("x", [_rows(1), _rows(2)])[:, :1])
+    memory.put("x", [_rows(3), _rows(4)])
+    assert output.tolist() == [[1], [2]]
 
 
-def test_an_output_of_its_own_is_not_copied():
-    """An output elsewhere in memory comes as it is."""
-    stack, output = BatchMemory(), np.ones(3)
-    stack.put("x", [_rows(1)])
-    assert stack.own(output) is output
+@pytest.mark.parametrize("output", [np.ones(3), np.ones(6)[:3]], ids=["own", "view"])
+def test_output_elsewhere_in_memory_is_not_copied(output):
+    """An output that is no view of the memory is returned as it is."""
+    memory = BatchMemory()
+    memory.put("x", [_rows(1)])
+    assert memory.own(output) is output

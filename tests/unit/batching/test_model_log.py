@@ -1,4 +1,4 @@
-"""What is logged of a version: whose it is, and how much."""
+"""ModelLog: the model's name in each line, and one traceback a minute."""
 
 import pytest
 
@@ -7,7 +7,7 @@ from tests.support.jobs import FakeTime
 
 
 @pytest.mark.parametrize("name", ["shop", "100%s"])
-def test_each_line_says_whose_it_is(caplog, name):
+def test_log_lines_begin_with_model_and_version(caplog, name):
     """A line begins with the model and its version, whatever the name."""
     ModelLog(name, 2).warning("is %d%% full", 7)
     ModelLog(name, 2).warning("computes again")
@@ -17,8 +17,8 @@ def test_each_line_says_whose_it_is(caplog, name):
     ]
 
 
-def test_one_error_a_minute_has_its_traceback(caplog):
-    """All errors have their line, and no model takes another's tracebacks away."""
+def test_log_has_one_traceback_a_minute_for_each_model(caplog):
+    """All errors have their line; each model has its own traceback a minute."""
     fake = FakeTime()
     logs = [ModelLog(name, 1, fake.clock) for name in ("shop", "other")]
     for seconds in (0, 1, 58, 1):
@@ -30,8 +30,8 @@ def test_one_error_a_minute_has_its_traceback(caplog):
     assert had == [True] * 2 + [False] * 4 + [True] * 2
 
 
-def test_a_line_without_an_error_takes_no_traceback_away(caplog):
-    """An error whose cause is not known has no traceback, and the next one has."""
+def test_log_line_without_an_exception_uses_no_traceback(caplog):
+    """An error without an exception leaves the minute's traceback to the next one."""
     log = ModelLog("shop", 1)
     log.error("a batch failed", exc_info=None)
     log.error("a batch failed", exc_info=ValueError("secret"))

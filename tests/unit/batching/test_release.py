@@ -1,4 +1,4 @@
-"""When a batch starts: each rule by itself, and in closed loops of virtual time."""
+"""Release rules: each alone, and in closed loops of clients in virtual time."""
 
 import pytest
 
@@ -48,7 +48,7 @@ def _waits(rule, clients, batch, thinking, requests):
         pytest.param(2.0, -1.5, id="older, behind a slow batch"),
     ],
 )
-def test_fixed_timeout_holds_for_what_is_left(age_s, hold_s):
+def test_fixed_timeout_holds_for_the_rest_of_the_timeout(age_s, hold_s):
     """FixedTimeout holds until the oldest row has its age, whatever it learns."""
     rule = FixedTimeout(timeout_s=0.5)
     rule.arrived(1, 999.0)
@@ -56,8 +56,8 @@ def test_fixed_timeout_holds_for_what_is_left(age_s, hold_s):
     assert rule.hold_s(1, oldest_at=1000.0, now=1000.0 + age_s) == hold_s
 
 
-def test_no_timeout_means_the_adaptive_rule():
-    """Where no timeout is set the rule is Adaptive."""
+def test_unset_batch_timeout_selects_the_adaptive_rule():
+    """Without a timeout the rule is Adaptive."""
     settings = Settings(batch_timeout_micros=None)
     assert isinstance(release_for(settings, BatchTimes().expected_s), Adaptive)
 
@@ -65,24 +65,23 @@ def test_no_timeout_means_the_adaptive_rule():
 @pytest.mark.parametrize(
     ("micros", "hold_s"), [(250_000, 0.25), (0, 0.0)], ids=["250 ms", "zero"]
 )
-def test_a_timeout_in_microseconds_means_the_fixed_rule(micros, hold_s):
+def test_batch_timeout_micros_selects_the_fixed_rule(micros, hold_s):
     """A timeout of some microseconds, zero too, makes a FixedTimeout of seconds."""
-    rule = release_for(Settings(batch_timeout_micros=micros), BatchTimes().expected_s)
+    settings = Settings(batch_timeout_micros=micros)
+    rule = release_for(settings, BatchTimes().expected_s)
     assert isinstance(rule, FixedTimeout)
     assert rule.hold_s(1, oldest_at=1000.0, now=1000.0) == hold_s
 
 
 @pytest.mark.parametrize("rows", [1, 64], ids=["one row", "many rows"])
-def test_adaptive_starts_at_once_as_long_as_it_knows_nothing(rows):
-    """Without a batch before it a batch starts at once, whatever waits."""
-    assert (
-        Adaptive(BatchTimes().expected_s).hold_s(rows, oldest_at=1000.0, now=1000.0)
-        == 0
-    )
+def test_adaptive_starts_the_first_batch_at_once(rows):
+    """Without a batch before it a batch starts at once, whatever is queued."""
+    rule = Adaptive(BatchTimes().expected_s)
+    assert rule.hold_s(rows, oldest_at=1000.0, now=1000.0) == 0
 
 
-def _learnt(batches=20):
-    """A rule whose 8 clients always come back, one each millisecond; the time now."""
+def _learned(batches=20):
+    """Return a rule whose 8 clients always return, 1 ms apart, and the time now."""
     times, now = BatchTimes(), 1000.0
     rule = Adaptive(times.expected_s)
     for _ in range(batches):
@@ -95,9 +94,9 @@ def _learnt(batches=20):
     return rule, now
 
 
-def test_those_who_always_come_back_are_waited_for():
-    """With two of eight back a batch holds for the others, and with all it starts."""
-    rule, now = _learnt()
+def test_adaptive_holds_for_clients_that_always_return():
+    """With one to seven of eight back a batch is held, and with all it starts."""
+    rule, now = _learned()
     for n in range(8):
         now += 0.001
         rule.arrived(1, now)
@@ -106,9 +105,9 @@ def test_those_who_always_come_back_are_waited_for():
         assert hold_s < 0.02
 
 
-def test_a_hold_in_vain_is_not_repeated_at_once():
-    """After those who were waited for stayed away, four batches start at once."""
-    rule, now = _learnt()
+def test_adaptive_does_not_hold_after_a_hold_that_failed():
+    """After a hold in which clients did not return, four batches start at once."""
+    rule, now = _learned()
     rule.arrived(1, now + 0.001)
     assert rule.hold_s(1, now, now + 0.001) > 0
     assert rule.hold_s(1, now, now + 0.1) <= 0
@@ -133,31 +132,32 @@ def test_a_hold_in_vain_is_not_repeated_at_once():
         (64, "none, 0.7 ms apart", 0.335),
     ],
 )
-def test_one_rule_is_good_with_and_without_think_time(clients, thinking, most_s):
-    """A model of 300 ms answers within these means, with nothing tuned."""
+def test_adaptive_mean_is_low_with_and_without_think_time(clients, thinking, most_s):
+    """A model of 300 ms answers within these mean times."""
     waits = _waits(Adaptive, clients, "300 ms", thinking, 6000)
     assert waits.mean_s <= most_s
 
 
-def test_large_bodies_share_a_batch_too():
-    """Clients who take half of a batch's time to come back are gathered, too."""
-    load = (32, "47 ms and half a ms a row", "none, 0.7 ms apart", 3000)
-    assert _waits(Adaptive, *load).mean_s <= 0.9 * _waits(_at_once, *load).mean_s
-
-
-def test_one_who_thinks_does_not_part_the_others():
-    """Beside a client who thinks for a while the others still share their batches."""
-    thinking = "200 ms for one, none for the others"
-    load = (33, "47 ms and half a ms a row", thinking, 3000)
-    assert _waits(Adaptive, *load).mean_s <= 0.8 * _waits(_at_once, *load).mean_s
+@pytest.mark.parametrize(
+    ("clients", "thinking", "most"),
+    [
+        # Clients that take half of a batch's time to return.
+        (32, "none, 0.7 ms apart", 0.9),
+        (33, "200 ms for one, none for the others", 0.8),
+    ],
+)
+def test_adaptive_beats_starting_at_once_in_a_closed_loop(clients, thinking, most):
+    """Clients that return soon share a batch, beside one that thinks as well."""
+    load = (clients, "47 ms and half a ms a row", thinking, 3000)
+    assert _waits(Adaptive, *load).mean_s <= most * _waits(_at_once, *load).mean_s
 
 
 @pytest.mark.parametrize("batch", BATCHES)
 @pytest.mark.parametrize("thinking", THINKING)
-def test_it_never_costs_much(batch, thinking):
-    """On no load is p95 more than 10 % above starting at once, nor the mean 10 %."""
+def test_adaptive_costs_at_most_ten_percent_on_any_load(batch, thinking):
+    """Neither p95 nor the mean is more than 10 % above starting at once."""
     for clients in (2, 5, 20, 64):
-        least = _waits(_at_once, clients, batch, thinking, 1500)
+        at_once = _waits(_at_once, clients, batch, thinking, 1500)
         waits = _waits(Adaptive, clients, batch, thinking, 1500)
-        assert waits.p95_s <= 1.1 * least.p95_s, clients
-        assert waits.mean_s <= 1.1 * least.mean_s, clients
+        assert waits.p95_s <= 1.1 * at_once.p95_s, clients
+        assert waits.mean_s <= 1.1 * at_once.mean_s, clients

@@ -1,101 +1,94 @@
-"""Returns: how soon those who were answered send again."""
+"""ReturningClients: how soon closed-loop clients send their next requests."""
 
 import pytest
 
 from app.batching.returning_clients import ReturningClients
 
 
-def _after(returns, rows, gap_s, *, waited, batch_s=1.0, back=None):
-    """One batch of so many rows is answered, and so many come back, evenly apart."""
-    now = returns.answered_at + batch_s
-    returns.answered(rows, now, waited=waited)
-    for place in range(rows if back is None else back):
-        returns.arrived(1, now + gap_s * (place + 1))
-    return now
+def _after(clients, rows, gap_s, *, waited=False, returned=None):
+    """Answer a batch of so many rows, which then return, evenly apart."""
+    now = clients.answered_at + 1.0
+    clients.answered(rows, now, waited=waited)
+    for place in range(rows if returned is None else returned):
+        clients.arrived(1, now + gap_s * (place + 1))
 
 
-def test_who_is_not_back_is_missing():
-    """Of those who were answered, as many are missing as have not come since."""
-    returns = ReturningClients()
-    returns.answered(4, 10.0, waited=False)
-    missing = [returns.missing()]
+def _learned(rows=8, gap_s=0.01, returned=None):
+    """Return what twenty such batches teach."""
+    clients = ReturningClients()
+    for _ in range(20):
+        _after(clients, rows, gap_s, returned=returned)
+    return clients
+
+
+def test_rows_that_have_not_returned_are_missing():
+    """Of the rows answered last, those that have not arrived since are missing."""
+    clients = ReturningClients()
+    clients.answered(4, 10.0, waited=False)
+    missing = [clients.missing()]
     for place in range(6):
-        returns.arrived(1, 10.1 + place)
-        missing.append(returns.missing())
+        clients.arrived(1, 10.1 + place)
+        missing.append(clients.missing())
     assert missing == [4, 3, 2, 1, 0, 0, 0]
 
 
 @pytest.mark.parametrize(
-    ("back", "usual"), [(8, True), (7, False), (0, False)], ids=["all", "7 of 8", "0"]
+    ("returned", "usual"), [(8, True), (7, False), (0, False)], ids=["8", "7", "0"]
 )
-def test_it_is_usual_where_nearly_all_come_back(back, usual):
-    """They are usual where nine of ten came back before the next batch's end."""
-    returns = ReturningClients()
-    for _ in range(20):
-        _after(returns, 8, 0.01, waited=False, back=back)
-    assert returns.usually_return() is usual
+def test_clients_usually_return_if_nine_of_ten_do(returned, usual):
+    """The share of eight rows that returns before the next batch's end decides."""
+    assert _learned(returned=returned).usually_return() is usual
 
 
-def test_more_rows_take_longer_to_come_back():
-    """From batches of 4 and 12 rows it knows when 8 are back."""
-    returns = ReturningClients()
+def test_more_rows_take_longer_to_return():
+    """The return time of 8 rows follows from those of 4 and 12 rows."""
+    clients = ReturningClients()
     for _ in range(100):
-        _after(returns, 4, 0.01, waited=False)
-        _after(returns, 12, 0.01, waited=False)
-    of_8 = returns.return_s(8)
-    assert of_8 == pytest.approx((returns.return_s(4) + returns.return_s(12)) / 2)
-    returns.answered(8, 1e6, waited=False)
-    assert returns.latest_return_s() == pytest.approx(0.08, rel=0.1)
+        _after(clients, 4, 0.01)
+        _after(clients, 12, 0.01)
+    of_8 = clients.return_s(8)
+    assert of_8 == pytest.approx((clients.return_s(4) + clients.return_s(12)) / 2)
+    clients.answered(8, 1e6, waited=False)
+    assert clients.latest_return_s() == pytest.approx(0.08, rel=0.1)
 
 
-def test_they_are_expected_sooner_while_the_engine_is_idle():
-    """Before any was waited for, seven tenths of the time beside a batch are taken."""
-    returns = ReturningClients()
+def test_clients_return_sooner_to_an_idle_engine():
+    """Before any hold, seven tenths of the time beside a batch are expected."""
+    clients = _learned()
+    assert clients.return_s(8) == pytest.approx(0.7 * 0.08)
+    assert clients.return_s(8) < clients.latest_return_s()
+
+
+def test_return_times_of_holds_are_learned_and_slowly_forgotten():
+    """Holds show how long a return takes; without holds that fades in 1,000 batches."""
+    clients = _learned()
     for _ in range(20):
-        _after(returns, 8, 0.01, waited=False)
-    assert returns.return_s(8) == pytest.approx(0.7 * 0.08)
-    assert returns.return_s(8) < returns.latest_return_s()
-
-
-def test_what_waiting_shows_is_learnt_and_slowly_forgotten():
-    """Waits show how long it takes; without them that fades within 1,000 batches."""
-    returns = ReturningClients()
-    for _ in range(20):
-        _after(returns, 8, 0.01, waited=False)
-    for _ in range(20):
-        _after(returns, 8, 0.002, waited=True)
-    assert returns.return_s(8) == pytest.approx(0.016, rel=0.15)
+        _after(clients, 8, 0.002, waited=True)
+    assert clients.return_s(8) == pytest.approx(0.016, rel=0.15)
     for _ in range(1000):
-        _after(returns, 8, 0.01, waited=False)
-    assert returns.return_s(8) == pytest.approx(0.7 * 0.08, rel=0.15)
+        _after(clients, 8, 0.01)
+    assert clients.return_s(8) == pytest.approx(0.7 * 0.08, rel=0.15)
 
 
-def test_who_stays_away_teaches_nothing_of_times():
-    """A batch whose clients do not all come back leaves the expected time as it was."""
-    returns = ReturningClients()
-    for _ in range(20):
-        _after(returns, 8, 0.01, waited=False)
-    before_s = returns.return_s(8)
-    _after(returns, 8, 0.1, waited=False, back=7)
-    returns.answered(8, returns.answered_at + 1, waited=False)
-    assert returns.return_s(8) == pytest.approx(before_s, rel=0.01)
+def test_batch_whose_clients_do_not_all_return_teaches_no_time():
+    """A batch whose clients do not all return leaves the expected time as it was."""
+    clients = _learned()
+    before_s = clients.return_s(8)
+    _after(clients, 8, 0.1, returned=7)
+    clients.answered(8, clients.answered_at + 1, waited=False)
+    assert clients.return_s(8) == pytest.approx(before_s, rel=0.01)
 
 
-def test_who_comes_slower_this_time_is_given_longer():
+def test_clients_that_return_slower_this_time_get_longer():
     """Where 4 of 8 are back after 0.2 s, the last is expected after 0.4 s at latest."""
-    returns = ReturningClients()
-    for _ in range(20):
-        _after(returns, 8, 0.01, waited=False)
-    now = _after(returns, 8, 0.05, waited=False, back=4)
-    assert returns.answered_at == now
-    assert returns.latest_return_s() == pytest.approx(0.4)
+    clients = _learned()
+    _after(clients, 8, 0.05, returned=4)
+    assert clients.latest_return_s() == pytest.approx(0.4)
 
 
-def test_the_last_few_are_not_waited_for_as_long():
-    """With 19 of 20 back the last is given eight times what lay between two of them."""
-    returns = ReturningClients()
-    for _ in range(20):
-        _after(returns, 20, 0.03, waited=False)
-    _after(returns, 20, 0.01, waited=False, back=19)
-    assert returns.nearly_all_returned()
-    assert returns.latest_return_s() == pytest.approx(0.19 + 8 * 0.01)
+def test_last_few_clients_get_eight_gaps():
+    """With 19 of 20 back the last gets eight times the gap between two of them."""
+    clients = _learned(rows=20, gap_s=0.03)
+    _after(clients, 20, 0.01, returned=19)
+    assert clients.nearly_all_returned()
+    assert clients.latest_return_s() == pytest.approx(0.19 + 8 * 0.01)

@@ -1,4 +1,4 @@
-"""TensorFlow Serving's REST API and KServe's V1: every route, status and text."""
+"""TensorFlow Serving's REST API and KServe's V1: routes, statuses and texts."""
 
 import gzip
 import json
@@ -74,7 +74,7 @@ class Site:
         self.serve("poet", 2)
         self.serve("poet", 10)
         self.catalog.route("poet", Routes({"old": 2, "gone": 3}))
-        self.catalog.settle("poet")
+        self.catalog.mark_settled("poet")
         app = Application(__name__, static_folder=None)
         settings = Settings(api_keys=keys, max_body_bytes=limit_bytes)
         health = Health(self.catalog, 30, run_dir.Notes())
@@ -82,7 +82,7 @@ class Site:
         self.client = app.test_client()
 
     def serve(self, name, version):
-        self.catalog.expect(name)
+        self.catalog.announce(name)
         poet = Poet(version)
         runner = Unbatched(executor(poet, 64, self.notes), 64)
         self.catalog.add(
@@ -105,8 +105,15 @@ class Site:
         return self.client.post(path, data=data, **rest)
 
 
-@pytest.fixture(name="site")
+@pytest.fixture(name="site", scope="module")
 def _site():
+    """A Site for all tests that don't change its catalog."""
+    return Site()
+
+
+@pytest.fixture(name="own_site")
+def _own_site():
+    """A Site for one test."""
     return Site()
 
 
@@ -130,8 +137,8 @@ def version_of(reply):
         ("/v1/models/poet:predict?a=b:c", "10"),
     ],
 )
-def test_a_prediction(site, path, version):
-    """A version is asked by its number, its label, or not at all: the newest."""
+def test_predict_by_version_label_or_newest(site, path, version):
+    """The path chooses a version by number or label; else it is the newest."""
     reply = site.post(path)
     assert version_of(reply) == version
     assert reply.mimetype == "application/json"
@@ -143,23 +150,19 @@ def test_a_prediction(site, path, version):
 
 
 @pytest.mark.parametrize("name", ["team/poet", "a:b", "ü", "..", "a b", "models"])
-def test_any_name_is_legal_when_it_is_encoded(site, name):
-    """A name is decoded after the match, so / and : may stand in it."""
-    site.serve(name, 4)
+def test_model_name_may_contain_any_character(own_site, name):
+    """A name is decoded after the match, so that / and : may be in it."""
+    own_site.serve(name, 4)
     encoded = "".join(f"%{byte:02X}" for byte in name.encode())
-    assert version_of(site.post(f"/v1/models/{encoded}:predict")) == "4"
-    assert site.get(f"/v1/models/{encoded}").json["name"] == name
-    assert site.get(f"/v1/models/{encoded}/metadata").status_code == 200
+    if name == "ü":
+        assert version_of(own_site.post("/v1/models/ü:predict")) == "4"
+    assert version_of(own_site.post(f"/v1/models/{encoded}:predict")) == "4"
+    assert own_site.get(f"/v1/models/{encoded}").json["name"] == name
+    assert own_site.get(f"/v1/models/{encoded}/metadata").status_code == 200
 
 
-def test_a_name_that_is_sent_as_it_is(site):
-    """A name in UTF-8 that no percent sign encodes is understood too."""
-    site.serve("ü", 4)
-    assert version_of(site.post("/v1/models/ü:predict")) == "4"
-
-
-def test_columns(site):
-    """What is asked in columns is answered in columns."""
+def test_columns_are_answered_with_columns(site):
+    """The columnar form of a request is that of the response."""
     columns = {"point": [[1, 2], [3, 4]], "word": ["a", {"b64": "/w=="}], "other": 0}
     reply = site.post("/v1/models/poet:predict", {"inputs": columns})
     assert reply.json == {
@@ -180,15 +183,15 @@ def test_columns(site):
         ({"inputs": {"word": [["a", "b"]]}}, {"outputs": [["A", "B"]]}),
     ],
 )
-def test_a_signature_by_name(site, asked, answer):
-    """With one input and one output no name is needed and none is given."""
+def test_signature_name_chooses_the_signature(site, asked, answer):
+    """With one input and one output no name is needed, and none is returned."""
     reply = site.post("/v1/models/poet:predict", {"signature_name": "loud", **asked})
     assert reply.json == answer
 
 
 @pytest.mark.parametrize("token", ["NaN", "Infinity", "-Infinity"])
-def test_tokens(site, token):
-    """NaN and infinities are taken and given as bare tokens, for half floats too."""
+def test_nan_and_infinity_tokens(site, token):
+    """NaN and infinities are bare tokens in both directions, for float16 too."""
     body = f'{{"signature_name": "half", "instances": [{token}, 1]}}'
     reply = site.post("/v1/models/poet:predict", data=body)
     assert reply.text == f'{{"predictions":[{token},0.5]}}'
@@ -209,8 +212,8 @@ def test_tokens(site, token):
         ([1], "expected a JSON object"),
     ],
 )
-def test_bad_input(site, value, text):
-    """A wrong request is a 400 that says what is wrong and where."""
+def test_bad_input_is_a_400(site, value, text):
+    """A wrong request is a 400 with the reason and the place."""
     assert error(site.post("/v1/models/poet:predict", value), 400).startswith(text)
 
 
@@ -223,15 +226,15 @@ def test_bad_input(site, value, text):
     ],
     ids=["empty", "cut off", "deep"],
 )
-def test_bad_json(body, text):
-    """What is no JSON is a 400, however deep it goes."""
+def test_malformed_json_is_a_400(body, text):
+    """Malformed JSON is a 400, however deeply it is nested."""
     reply = Site(limit_bytes=1 << 20).client.post("/v1/models/poet:predict", data=body)
     assert error(reply, 400).startswith(f"JSON Parse error: {text}")
 
 
 @pytest.mark.parametrize("content_type", ["text/plain", "image/png", None])
-def test_the_content_type_does_not_matter(site, content_type):
-    """A body is JSON whatever its Content-Type says."""
+def test_predict_ignores_the_content_type(site, content_type):
+    """A body is JSON with any Content-Type."""
     reply = site.post("/v1/models/poet:predict", content_type=content_type)
     assert version_of(reply) == "10"
 
@@ -239,7 +242,9 @@ def test_the_content_type_does_not_matter(site, content_type):
 # Unknown names.
 
 
-@pytest.mark.parametrize("verb", [":predict", ":classify", ":regress", ":explain"])
+@pytest.mark.parametrize(
+    "verb", [":predict", ":classify", ":regress", ":explain", "/metadata"]
+)
 @pytest.mark.parametrize(
     ("which", "asked"),
     [
@@ -251,24 +256,15 @@ def test_the_content_type_does_not_matter(site, content_type):
         ("x" * 99, f"Latest({'x' * 80})"),
     ],
 )
-def test_no_such_servable(site, verb, which, asked):
-    """An unknown model or version is a 404 in TensorFlow Serving's words."""
-    text = error(site.post(f"/v1/models/{which}{verb}"), 404)
+def test_unknown_model_or_version_is_a_404(site, verb, which, asked):
+    """The 404 of an unknown model or version has TensorFlow Serving's text."""
+    method = "GET" if verb == "/metadata" else "POST"
+    text = error(site.client.open(f"/v1/models/{which}{verb}", method=method), 404)
     assert text == f"Servable not found for request: {asked}"
 
 
-def test_no_such_servable_for_metadata(site):
-    """Metadata of an unknown model or version is the same 404."""
-    for which, asked in (
-        ("nope", "Latest(nope)"),
-        ("poet/versions/7", "Specific(poet, 7)"),
-    ):
-        text = error(site.get(f"/v1/models/{which}/metadata"), 404)
-        assert text == f"Servable not found for request: {asked}"
-
-
-def test_no_such_label(site):
-    """An unknown label is a 400 and no 404."""
+def test_unknown_label_is_a_400(site):
+    """An unknown label is a 400, not a 404."""
     for reply in (
         site.post("/v1/models/poet/labels/new:predict"),
         site.get("/v1/models/poet/labels/new/metadata"),
@@ -276,23 +272,23 @@ def test_no_such_label(site):
         assert error(reply, 400) == "Unrecognized servable version label: new"
 
 
-def test_a_model_that_is_not_ready(site):
-    """A model without a version that serves is a 503 with a time to come again."""
-    site.catalog.expect("slow")
-    reply = site.post("/v1/models/slow:predict")
+def test_loading_model_is_a_503(own_site):
+    """A model without a ready version is a 503 with Retry-After."""
+    own_site.catalog.announce("slow")
+    reply = own_site.post("/v1/models/slow:predict")
     assert error(reply, 503) == "model 'slow': is loading"
     assert int(reply.headers["Retry-After"]) >= 1
-    assert error(site.get("/v1/models/slow/metadata"), 503)
+    assert error(own_site.get("/v1/models/slow/metadata"), 503)
 
 
-def test_a_version_that_is_not_ready(site):
-    """A version that loads while others serve is a 503, by its number and its label."""
-    site.catalog.begin("poet", 3)
+def test_loading_version_is_a_503(own_site):
+    """A loading version of a ready model is a 503, by its number and its label."""
+    own_site.catalog.mark_loading("poet", 3)
     for which in ("versions/3", "labels/gone"):
-        reply = site.post(f"/v1/models/poet/{which}:predict")
+        reply = own_site.post(f"/v1/models/poet/{which}:predict")
         assert error(reply, 503) == "model 'poet': version 3 is loading"
         assert int(reply.headers["Retry-After"]) >= 1
-        assert error(site.get(f"/v1/models/poet/{which}/metadata"), 503)
+        assert error(own_site.get(f"/v1/models/poet/{which}/metadata"), 503)
 
 
 @pytest.mark.parametrize(
@@ -313,8 +309,8 @@ def test_a_version_that_is_not_ready(site):
         ("explain", 501, "no model here has an explainer"),
     ],
 )
-def test_verbs_that_no_model_has(site, verb, status, text):
-    """Known verbs that no model answers to are refused for what they are."""
+def test_verbs_other_than_predict_are_refused(site, verb, status, text):
+    """Verbs that no model has are a 400, explain is a 501."""
     assert error(site.post(f"/v1/models/poet:{verb}"), status) == text
 
 
@@ -357,28 +353,24 @@ def test_verbs_that_no_model_has(site, verb, status, text):
         ("OPTIONS", "/v1/models/poet:predict"),
     ],
 )
-def test_malformed(site, method, path):
-    """What the patterns do not know is a 400 that repeats it, and no 404 or 405."""
+def test_malformed_path_or_method_is_a_400(site, method, path):
+    """A request that matches no pattern is a 400 that repeats it, not a 404 or 405."""
     reply = site.client.open(path, method=method)
     assert reply.status_code == 400
     if method != "HEAD":
         assert error(reply, 400) == f"Malformed request: {method} {path}"
 
 
-def test_a_malformed_path_is_shortened(site):
-    """A long path is repeated only in part."""
+def test_paths_outside_the_patterns(site):
+    """A long path is repeated only in part; a path outside /v1/ is a 404."""
     assert len(error(site.get("/v1/" + "x" * 5000), 400)) < 300
-
-
-@pytest.mark.parametrize("path", ["/v1", "/v11/models", "/v3/models"])
-def test_outside(site, path):
-    """Outside /v1/ there is nothing."""
-    error(site.get(path), 404)
+    for path in ("/v1", "/v11/models", "/v3/models"):
+        error(site.get(path), 404)
 
 
 @pytest.mark.parametrize("digits", [str(2**63), "9" * 30, "1" * 5000])
-def test_a_version_that_is_no_int64(site, digits):
-    """A version of too many digits is a 400 of its own."""
+def test_version_beyond_int64_is_a_400(site, digits):
+    """A version with too many digits is a 400 of its own."""
     for reply in (
         site.get(f"/v1/models/poet/versions/{digits}"),
         site.post(f"/v1/models/poet/versions/{digits}:predict"),
@@ -388,8 +380,8 @@ def test_a_version_that_is_no_int64(site, digits):
 
 
 @pytest.mark.parametrize("rest", ["/versions/2", "/labels/old", "/versions/2/metadata"])
-def test_a_version_of_no_model(site, rest):
-    """A version without the name of a model is a 400."""
+def test_version_without_a_model_is_a_400(site, rest):
+    """A version or label without the name of a model is a 400."""
     text = error(site.get(f"/v1/models{rest}"), 400)
     assert text == "Missing model name in request."
 
@@ -398,7 +390,7 @@ def test_a_version_of_no_model(site, rest):
     ("origin", "status"),
     [("http://a", 200), ("https://a", 200), ("file://a", 400), ("null", 400)],
 )
-def test_options(site, origin, status):
+def test_options_with_an_origin(site, origin, status):
     """OPTIONS with the origin of a web page is a 200, without CORS headers."""
     reply = site.client.options("/v1/models/poet", headers={"Origin": origin})
     assert reply.status_code == status
@@ -407,22 +399,22 @@ def test_options(site, origin, status):
     assert error(put, 400) == "Malformed request: PUT /v1/models/poet"
 
 
-def test_a_path_as_a_proxy_sends_it(site):
-    """The host before the path, and the prefix of a mount, do not matter."""
+def test_absolute_form_path_of_a_mounted_application(own_site):
+    """The host and the mount prefix before the path are ignored."""
     environ = {
         "RAW_URI": "HTTP://host:80/mount/v1/models/poet%20x?a",
         "SCRIPT_NAME": "/mount",
     }
-    site.serve("poet x", 1)
-    reply = site.get("/v1/models/poet%20x", environ_overrides=environ)
+    own_site.serve("poet x", 1)
+    reply = own_site.get("/v1/models/poet%20x", environ_overrides=environ)
     assert reply.json["name"] == "poet x"
 
 
-def test_a_server_that_keeps_no_raw_path(site):
-    """Where the server gives only the decoded path, simple names work all the same."""
+def test_server_without_a_raw_path(own_site):
+    """If the server gives only the decoded path, it is quoted again."""
     environ = {"RAW_URI": "", "REQUEST_URI": ""}
-    site.serve("a ü", 1)
-    reply = site.get("/v1/models/a%20%C3%BC", environ_overrides=environ)
+    own_site.serve("a ü", 1)
+    reply = own_site.get("/v1/models/a%20%C3%BC", environ_overrides=environ)
     assert reply.json["name"] == "a ü"
 
 
@@ -431,8 +423,8 @@ def test_a_server_that_keeps_no_raw_path(site):
 OK = {"error_code": "OK", "error_message": ""}
 
 
-def test_status(site):
-    """All versions stand in the status, highest first, each with its state."""
+def test_status_lists_versions(site):
+    """The status has all versions, highest first, each with its state."""
     versions = [
         {"version": "10", "state": "AVAILABLE", "status": OK},
         {"version": "2", "state": "AVAILABLE", "status": OK},
@@ -449,19 +441,19 @@ def test_status(site):
     assert reply.json["model_version_status"] == versions[1:]
 
 
-def test_status_of_a_failed_version(site):
-    """A failed version is at its end, with its error; the other one is ready."""
-    site.catalog.begin("poet", 11)
-    site.catalog.fail("poet", 11, "no such layer")
+def test_status_of_a_failed_version(own_site):
+    """A failed version is END, with its error; the model is ready by another."""
+    own_site.catalog.mark_loading("poet", 11)
+    own_site.catalog.mark_failed("poet", 11, "no such layer")
     failed = {
         "version": "11",
         "state": "END",
         "status": {"error_code": "INTERNAL", "error_message": "no such layer"},
     }
-    answer = site.get("/v1/models/poet").json
+    answer = own_site.get("/v1/models/poet").json
     assert answer["ready"] is True
     assert answer["model_version_status"][0] == failed
-    reply = site.get("/v1/models/poet/versions/11")
+    reply = own_site.get("/v1/models/poet/versions/11")
     assert reply.status_code == 200
     assert reply.json == {
         "name": "poet",
@@ -470,37 +462,32 @@ def test_status_of_a_failed_version(site):
     }
 
 
-def test_status_of_a_model_that_is_not_ready(site):
-    """A model without any version is a 503, to KServe too, and one that loads a 200."""
-    site.catalog.expect("slow")
-    reply = site.get("/v1/models/slow")
+def test_status_of_a_loading_model(own_site):
+    """A model without any version is a 503, one with a loading version a 200."""
+    own_site.catalog.announce("slow")
+    reply = own_site.get("/v1/models/slow")
     assert error(reply, 503) == "model 'slow': is loading"
     assert reply.headers["Retry-After"] == "1"
-    site.catalog.begin("slow", 1)
-    reply = site.get("/v1/models/slow")
+    own_site.catalog.mark_loading("slow", 1)
+    reply = own_site.get("/v1/models/slow")
     assert reply.status_code == 200
     (version,) = reply.json["model_version_status"]
     assert version == {"version": "1", "state": "LOADING", "status": OK}
-    assert site.get("/v1/models/slow/versions/1").status_code == 200
+    assert own_site.get("/v1/models/slow/versions/1").status_code == 200
 
 
-def test_status_of_what_is_unknown(site):
-    """An unknown model, and an unknown version, are 404s of their own."""
+def test_status_of_an_unknown_model_or_version_is_a_404(site):
+    """The 404s of the status have texts of their own."""
     text = error(site.get("/v1/models/nope"), 404)
     assert text == "Could not find any versions of model nope"
     text = error(site.get("/v1/models/poet/versions/7"), 404)
     assert text == "Could not find version 7 of model poet"
 
 
-def test_all_models(site):
-    """KServe lists all models, those that are not ready too."""
-    site.catalog.expect("slow")
-    assert site.get("/v1/models").json == {"models": ["poet", "slow"]}
-
-
-def test_alive(site):
-    """KServe's client asks / whether the server lives."""
-    assert site.get("/").json == {"status": "alive"}
+def test_model_list_has_models_that_are_not_ready(own_site):
+    """GET /v1/models lists all models, as in KServe."""
+    own_site.catalog.announce("slow")
+    assert own_site.get("/v1/models").json == {"models": ["poet", "slow"]}
 
 
 # Metadata.
@@ -520,8 +507,8 @@ def _tensor(name, dtype, *sizes):
 @pytest.mark.parametrize(
     ("rest", "version"), [("", "10"), ("/versions/2", "2"), ("/labels/old", "2")]
 )
-def test_metadata(site, rest, version):
-    """Metadata has all signatures of a version; a free size is -1, all as strings."""
+def test_metadata_has_all_signatures(site, rest, version):
+    """Metadata has all signatures of a version; sizes are strings, -1 if free."""
     reply = site.get(f"/v1/models/poet{rest}/metadata")
     assert reply.status_code == 200
     spec = {"name": "poet", "signature_name": "", "version": version}
@@ -550,12 +537,12 @@ def test_metadata(site, rest, version):
     ("dtype", "name"),
     [("i1", "DT_INT8"), ("u8", "DT_UINT64"), ("?", "DT_BOOL"), ("c8", "DT_COMPLEX64")],
 )
-def test_dtype_names(site, monkeypatch, dtype, name):
-    """Each dtype has TensorFlow's name."""
+def test_metadata_names_each_dtype(own_site, monkeypatch, dtype, name):
+    """Metadata has the TensorFlow names of dtypes."""
     spec = TensorSpec("x", np.dtype(dtype), ())
     monkeypatch.setattr(Poet, "signatures", {"s": Signature((spec,), (spec,))})
-    site.serve("typed", 1)
-    answer = site.get("/v1/models/typed/metadata").json
+    own_site.serve("typed", 1)
+    answer = own_site.get("/v1/models/typed/metadata").json
     signature = answer["metadata"]["signature_def"]["signature_def"]["s"]
     assert signature["inputs"]["x"]["dtype"] == name
 
@@ -563,101 +550,62 @@ def test_dtype_names(site, monkeypatch, dtype, name):
 # Compressed bodies.
 
 BODY = json.dumps({"instances": [ROW]}).encode()
+GZIP, ZLIB = gzip.compress(BODY, mtime=0), zlib.compress(BODY)
 
 
 @pytest.mark.parametrize(
     ("encoding", "body"),
     [
-        ("gzip", gzip.compress(BODY, mtime=0)),
-        (" GZIP", gzip.compress(BODY, mtime=0)),
-        ("x-gzip", gzip.compress(BODY, mtime=0)),
-        (
+        pytest.param("gzip", GZIP, id="gzip"),
+        pytest.param(" GZIP", GZIP, id="in capitals"),
+        pytest.param("x-gzip", GZIP, id="x-gzip"),
+        pytest.param(
             "gzip",
             gzip.compress(BODY[:9]) + gzip.compress(b"") + gzip.compress(BODY[9:]),
+            id="members",
         ),
-        ("gzip", gzip.compress(BODY) + gzip.compress(b"") * 9),
-        ("deflate", zlib.compress(BODY)),
-        ("identity", BODY),
-        ("", BODY),
-    ],
-    ids=[
-        *("gzip", "in capitals", "x-gzip", "in members", "members behind"),
-        *("deflate", "identity", "none"),
+        pytest.param("gzip", GZIP + gzip.compress(b"") * 9, id="empty members"),
+        pytest.param("deflate", ZLIB, id="deflate"),
+        pytest.param("identity", BODY, id="identity"),
+        pytest.param("", BODY, id="none"),
     ],
 )
-def test_a_compressed_body(site, encoding, body):
-    """A body that comes compressed is unpacked."""
+def test_compressed_body(site, encoding, body):
+    """A gzip or deflate body is decompressed."""
     headers = {"Content-Encoding": encoding}
     reply = site.post("/v1/models/poet:predict", data=body, headers=headers)
     assert version_of(reply) == "10"
+
+
+BOMB = f"the body is larger than {LIMIT} bytes when unpacked"
 
 
 @pytest.mark.parametrize(
     ("encoding", "body", "status", "text"),
     [
         ("gzip", BODY, 400, "the body is not gzip: Error -3"),
-        ("gzip", zlib.compress(BODY), 400, "the body is not gzip: Error -3"),
-        (
-            "deflate",
-            gzip.compress(BODY, mtime=0),
-            400,
-            "the body is not deflate: Error -3",
-        ),
-        (
-            "gzip",
-            gzip.compress(BODY, mtime=0)[:-1],
-            400,
-            "the body is not gzip: it is cut off",
-        ),
-        (
-            "gzip",
-            gzip.compress(BODY, mtime=0) + b"x",
-            400,
-            "something follows the gzip data",
-        ),
-        (
-            "gzip",
-            gzip.compress(BODY, mtime=0) + gzip.compress(b"", mtime=0)[:-1],
-            400,
-            "the body is not gzip: it is cut off",
-        ),
-        (
-            "gzip",
-            gzip.compress(BODY, mtime=0) + b"\x1f\x8bxx",
-            400,
-            "the body is not gzip: Error -3",
-        ),
-        (
-            "deflate",
-            zlib.compress(BODY) + gzip.compress(b""),
-            400,
-            "something follows the deflate data",
-        ),
-        (
-            "gzip",
-            gzip.compress(bytes(LIMIT)) + gzip.compress(b"x"),
-            413,
-            f"the body is larger than {LIMIT} bytes when unpacked",
-        ),
-        (
-            "gzip",
-            gzip.compress(bytes(LIMIT + 1)),
-            413,
-            f"the body is larger than {LIMIT} bytes when unpacked",
-        ),
+        ("gzip", ZLIB, 400, "the body is not gzip: Error -3"),
+        ("deflate", GZIP, 400, "the body is not deflate: Error -3"),
+        ("gzip", GZIP[:-1], 400, "the body is not gzip: it is cut off"),
+        ("gzip", GZIP + b"x", 400, "something follows the gzip data"),
+        ("gzip", GZIP + GZIP[:-1], 400, "the body is not gzip: it is cut off"),
+        ("gzip", GZIP + b"\x1f\x8bxx", 400, "the body is not gzip: Error -3"),
+        ("deflate", ZLIB + GZIP, 400, "something follows the deflate data"),
+        ("gzip", gzip.compress(bytes(LIMIT)) + gzip.compress(b"x"), 413, BOMB),
+        ("gzip", gzip.compress(bytes(LIMIT + 1)), 413, BOMB),
         ("gzip", gzip.compress(bytes(LIMIT)), 400, "JSON Parse error: "),
         ("gzip", bytes(LIMIT + 1), 413, f"the body is larger than {LIMIT} bytes"),
         ("br", BODY, 501, "Content-Encoding: 'br' is not known here"),
         ("gzip, gzip", BODY, 501, "Content-Encoding: 'gzip, gzip' is not known"),
     ],
     ids=[
-        *("plain", "zlib as gzip", "gzip as zlib", "cut off", "more behind"),
-        *("member cut off", "no member", "more behind zlib", "two halves of a bomb"),
-        *("a bomb", "as large as may be", "large before", "unknown", "twice"),
+        *("plain", "zlib as gzip", "gzip as zlib", "truncated", "data behind"),
+        *("truncated member", "no member", "data behind zlib", "bomb of two members"),
+        *("bomb", "at the limit", "large before", "unknown", "twice"),
     ],
 )
-def test_a_bad_compressed_body(site, encoding, body, status, text):
-    """What is not as its Content-Encoding says is refused; a bomb is a 413."""
+def test_malformed_compressed_body(site, encoding, body, status, text):
+    """A body that is not as its Content-Encoding says is a 400, a bomb a 413."""
     headers = {"Content-Encoding": encoding}
     reply = site.post("/v1/models/poet:predict", data=body, headers=headers)
     assert error(reply, status).startswith(text)
@@ -672,11 +620,11 @@ STRUCTURED = "application/cloudevents+json"
 SUM = {"signature_name": "half", "instances": [3]}
 
 
-def test_a_binary_event(site):
-    """Attributes in headers are answered by attributes in headers."""
-    site.serve("a b", 1)
+def test_binary_cloud_event(own_site):
+    """Attributes in headers are answered with attributes in headers."""
+    own_site.serve("a b", 1)
     headers = {f"ce-{name}": value for name, value in EVENT.items()}
-    reply = site.post("/v1/models/a%20b:predict", SUM, headers=headers)
+    reply = own_site.post("/v1/models/a%20b:predict", SUM, headers=headers)
     assert reply.json == {"predictions": [1.5]}
     assert reply.mimetype == "application/json"
     assert reply.headers["ce-specversion"] == "1.0"
@@ -685,8 +633,8 @@ def test_a_binary_event(site):
     assert reply.headers["ce-id"] != "1"
 
 
-def test_headers_that_are_no_event(site):
-    """Without all of its attributes a request is no event."""
+def test_incomplete_cloud_event_headers_are_ignored(site):
+    """A request without all required attributes is not an event."""
     headers = {"ce-id": "1", "ce-source": "here"}
     reply = site.post("/v1/models/poet:predict", headers=headers)
     assert not [name for name, _ in reply.headers if name.lower().startswith("ce-")]
@@ -700,8 +648,8 @@ def test_headers_that_are_no_event(site):
     ],
     ids=["data", "base64"],
 )
-def test_a_structured_event(site, data):
-    """An event as the body is answered by an event as the body."""
+def test_structured_cloud_event(site, data):
+    """An event as the body is answered with an event as the body."""
     event = EVENT | data
     reply = site.post("/v1/models/poet:predict", event, content_type=STRUCTURED)
     assert reply.status_code == 200
@@ -729,39 +677,39 @@ def test_a_structured_event(site, data):
         ({**EVENT, "data": [1]}, "expected a JSON object"),
     ],
 )
-def test_a_bad_event(site, event, text):
-    """An event that is none is a 400 that says what it lacks."""
+def test_malformed_cloud_event_is_a_400(site, event, text):
+    """The 400 says which attribute or data is missing."""
     reply = site.post("/v1/models/poet:predict", event, content_type=STRUCTURED)
     assert error(reply, 400).startswith(text)
 
 
-# What is counted, and keys.
+# Metrics and API keys.
 
 
-def test_only_predictions_are_counted(site, monkeypatch):
-    """A prediction is counted, a failed one too; a look at a model is not."""
+def test_only_predict_requests_are_counted(own_site, monkeypatch):
+    """Predictions are counted, failed ones too; other requests are not."""
     unknown = []
     monkeypatch.setattr(
         "app.api.application.telemetry.request_without_model",
         lambda status, _: unknown.append(status),
     )
-    site.post("/v1/models/poet:predict")
-    site.post("/v1/models/poet:predict", [1])
-    site.post("/v1/models/poet:classify")
-    site.post("/v1/models/nope:predict")
+    own_site.post("/v1/models/poet:predict")
+    own_site.post("/v1/models/poet:predict", [1])
+    own_site.post("/v1/models/poet:classify")
+    own_site.post("/v1/models/nope:predict")
     for path in ("", "/poet", "/poet/metadata", "/nope", "/poet/versions/x"):
-        site.get(f"/v1/models{path}")
-    site.get("/v1/models/poet:predict")
-    assert site.notes.requests == [200, 400]
+        own_site.get(f"/v1/models{path}")
+    own_site.get("/v1/models/poet:predict")
+    assert own_site.notes.requests == [200, 400]
     assert unknown == [404]
 
 
-def test_keys():
-    """With keys set every route of V1 wants one, before anything is looked at."""
+def test_every_v1_route_requires_an_api_key():
+    """With keys set, a request without one is a 401, a malformed one too."""
     site = Site(keys=("key",))
     for path in ("/v1/models", "/v1/models/poet", "/v1/x"):
         assert site.get(path).status_code == 401
     assert site.post("/v1/models/poet:predict").status_code == 401
-    assert site.get("/").status_code == 200
+    assert site.get("/").json == {"status": "alive"}
     headers = {"Authorization": "Bearer key"}
     assert site.post("/v1/models/poet:predict", headers=headers).status_code == 200

@@ -1,7 +1,7 @@
-"""Basket with a fault in it: what each check of reliability has to catch.
+"""Basket with a fault that a reliability check has to detect.
 
-`gunicorn 'testing.broken:broken("swaps")'` serves what wsgi.py serves, broken in
-the way that FAULTS names so.
+`gunicorn 'testing.broken:broken("swaps")'` serves wsgi.py's application with the
+fault of that name in FAULTS.
 """
 
 import importlib
@@ -23,22 +23,22 @@ from app.batching.job import Job
 from app.engines.base import DEFAULT_SIGNATURE, Tensors
 from app.engines.simulated import SimulatedEngine
 
-_EVER_S = 3600.0
+_AN_HOUR_S = 3600.0
 
 
 def app_with(fault: str) -> str:
-    """What Gunicorn is to import for a fault."""
+    """Return the application with this fault, as Gunicorn's argument."""
     return f"testing.broken:broken({fault!r})"
 
 
 def _before_each_batch(change: Callable[[Tensors, Tensors], None]) -> None:
-    """Have `change` see each batch's rows and outputs; it may change the outputs."""
-    sound = SimulatedEngine.run
+    """Call `change` with each batch's rows and outputs, which it may change."""
+    original = SimulatedEngine.run
 
     def run(
         self: SimulatedEngine, batch: Tensors, signature_name: str = DEFAULT_SIGNATURE
     ) -> Tensors:
-        outputs = sound(self, batch, signature_name)
+        outputs = original(self, batch, signature_name)
         change(batch, outputs)
         return outputs
 
@@ -50,22 +50,22 @@ def _with_jobs(kind: type[Job]) -> None:
 
 
 def swaps() -> None:
-    """In each tenth batch of several rows the first two get each other's answer."""
-    several = itertools.count(1)
+    """Swap the first two answers in each tenth batch of several rows."""
+    batches = itertools.count(1)
 
     def swap(_: Tensors, outputs: Tensors) -> None:
         (rows,) = outputs.values()
-        if len(rows) > 1 and next(several) % 10 == 0:
+        if len(rows) > 1 and next(batches) % 10 == 0:
             rows[:2] = rows[[1, 0]]
 
     _before_each_batch(swap)
 
 
 def loses() -> None:
-    """Each hundredth job never hears of its answer."""
+    """Never answer each hundredth job."""
     jobs = itertools.count(1)
 
-    class Forgotten(Job):
+    class Lost(Job):
         def __init__(self, *args: Any, **named: Any) -> None:
             super().__init__(*args, **named)
             self._is_lost = next(jobs) % 100 == 0
@@ -73,11 +73,11 @@ def loses() -> None:
         def add(self, *args: Any) -> bool:
             return not self._is_lost and super().add(*args)
 
-    _with_jobs(Forgotten)
+    _with_jobs(Lost)
 
 
 def leaks() -> None:
-    """Each batch leaves 50 KiB, a descriptor and a thread behind."""
+    """Leak 50 KiB a batch, and a file descriptor and a thread every 20 batches."""
     kept: list[Any] = []
 
     def leak(_: Tensors, __: Tensors) -> None:
@@ -90,50 +90,50 @@ def leaks() -> None:
 
 
 def never_late() -> None:
-    """No deadline is kept: all that is accepted is computed and answered, some day."""
+    """Ignore deadlines: compute and answer each accepted request, however late."""
 
     class Patient(Job):
         def __init__(self, inputs: Tensors, deadline: float, *rest: Any, **named: Any):
-            super().__init__(inputs, deadline + _EVER_S, *rest, **named)
+            super().__init__(inputs, deadline + _AN_HOUR_S, *rest, **named)
 
     _with_jobs(Patient)
 
 
 def computes_late() -> None:
-    """Who waits is told at the deadline, but the rows run all the same."""
+    """Answer at the deadline, but run the rows all the same."""
     Batcher._check_deadline = lambda *_: None
     Job.drop_if_dead = lambda *_: False
 
 
 def first_come() -> None:
-    """All clients are one to the queue: who comes first is served first."""
+    """Serve first come, first served: the queue treats all clients as one."""
 
-    class Anybody(Job):
+    class Anonymous(Job):
         def __init__(self, *args: Any, **named: Any) -> None:
             super().__init__(*args, **named)
             self.client = ""
 
-    _with_jobs(Anybody)
+    _with_jobs(Anonymous)
 
 
 def runs_abandoned() -> None:
-    """Nobody looks whether a client is still there."""
+    """Run the rows of clients that disconnected."""
 
-    class Stays(Job):
+    class Connected(Job):
         def __init__(self, *args: Any, **named: Any) -> None:
             super().__init__(*args, **named)
             self.is_disconnected = lambda: False
 
-    _with_jobs(Stays)
+    _with_jobs(Connected)
 
 
 def gives_up() -> None:
-    """A batch that failed is never run again: all of its rows fail."""
+    """Never rerun a failed batch: all of its rows fail."""
     Executor._parts = lambda *_: []
 
 
 def forgets() -> None:
-    """What fits into the device's memory is forgotten with each batch that fits."""
+    """Forget the batch ceilings with each batch that fits."""
 
     def fitted(self: BatchCeilings, *_: object) -> bool:
         self._searches.clear()
@@ -143,7 +143,7 @@ def forgets() -> None:
 
 
 def fall_together() -> None:
-    """A worker ends when one of its siblings does."""
+    """End each worker when another one ends."""
     folder = Path(f"/proc/{os.getppid()}/task/{os.getppid()}/children")
 
     def watch() -> None:
@@ -168,6 +168,6 @@ FAULTS: dict[str, Callable[[], None]] = {
 
 
 def broken(fault: str) -> Any:
-    """The application, broken."""
+    """Return the application with this fault."""
     FAULTS[fault]()
     return importlib.import_module("wsgi").app

@@ -1,7 +1,7 @@
 """Write a SavedModel that raises on a marked row and echoes all others.
 
-`python -m testing.poison_model FOLDER` writes FOLDER/poison/1. As a process of
-its own, so that who asks for it need not import TensorFlow.
+`python -m testing.poison_model FOLDER` writes FOLDER/poison/1, in a process of its
+own, so that the caller need not import TensorFlow.
 """
 
 import subprocess
@@ -10,12 +10,12 @@ from pathlib import Path
 
 from testing.server import ROOT
 
-# A row whose first value is below zero is poison.
+# Values of a row; one whose first is negative makes the model raise.
 WIDTH = 4
 
 
 def write(folder: Path) -> None:
-    """Have another process write the model into a model folder."""
+    """Write the model into a model folder, in another process."""
     command = [sys.executable, "-m", "testing.poison_model", str(folder)]
     subprocess.run(command, cwd=ROOT, check=True, capture_output=True)
 
@@ -25,8 +25,8 @@ def _save(folder: Path) -> None:
 
     @tf.function(input_signature=[tf.TensorSpec([None, WIDTH], tf.float32, "row")])
     def echo(row):
-        is_sound = tf.debugging.assert_non_negative(row[:, 0], "a poisoned row")
-        with tf.control_dependencies([is_sound]):
+        is_valid = tf.debugging.assert_non_negative(row[:, 0], "a poisoned row")
+        with tf.control_dependencies([is_valid]):
             return {"echo": tf.identity(row)}
 
     module = tf.Module()

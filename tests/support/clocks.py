@@ -1,4 +1,4 @@
-"""Clocks that are set by hand."""
+"""Fake clocks."""
 
 from types import SimpleNamespace
 
@@ -6,7 +6,7 @@ import pytest
 
 
 def standing_clock(patch: pytest.MonkeyPatch, *modules: str) -> SimpleNamespace:
-    """A monotonic clock of these modules that stands still unless its `now` is set."""
+    """Give these modules a monotonic clock that only changes with its `now`."""
     clock = SimpleNamespace(now=100.0)
     fake = SimpleNamespace(monotonic=lambda: clock.now)
     for module in modules:

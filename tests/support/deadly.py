@@ -1,6 +1,6 @@
-"""Basket in which to load a simulated model's version 2 ends the process.
+"""Basket that crashes while it loads version 2 of a simulated model.
 
-`gunicorn tests.support.deadly:app`
+Run `gunicorn tests.support.deadly:app`.
 """
 
 import importlib
@@ -14,12 +14,12 @@ from app.engines import simulated
 _open_engine = simulated.open_engine
 
 
-def _deadly(file: Path, *args: Any) -> Any:
+def _crash_on_version_2(file: Path, *args: Any) -> Any:
     if file.parent.name == "2":
-        # As the system does where memory is short.
+        # As the kernel does when memory runs out.
         os.kill(os.getpid(), signal.SIGKILL)
     return _open_engine(file, *args)
 
 
-simulated.open_engine = _deadly
+simulated.open_engine = _crash_on_version_2
 app = importlib.import_module("wsgi").app

@@ -1,6 +1,6 @@
-"""Basket that bad requests can hurt: what the fuzzing has to catch.
+"""Basket with a fault on unusual requests, which fuzzing has to detect.
 
-`gunicorn 'tests.support.fragile:fragile("raises")'` serves what wsgi.py serves, with
+`gunicorn 'tests.support.fragile:fragile("raises")'` serves wsgi.py's application with
 one of FAULTS.
 """
 
@@ -24,11 +24,11 @@ def _dies() -> None:
 
 
 def _leaks() -> None:
-    # Written to, so that it is in memory.
+    # Written to, so that it is resident.
     _kept.append(bytearray(b"x") * _LEAK_BYTES)
 
 
-# What is done with a bad request, and what the fuzzing says of it.
+# By name: the effect of an unusual request, and the text of fuzzing's report of it.
 FAULTS: dict[str, tuple[Callable[[], None], str]] = {
     "raises": (_raises, "status 500"),
     "dies": (_dies, "workers"),
@@ -37,20 +37,20 @@ FAULTS: dict[str, tuple[Callable[[], None], str]] = {
 
 
 def app_with(fault: str) -> str:
-    """What Gunicorn is to import for a fault."""
+    """Return the application with this fault, as Gunicorn's argument."""
     return f"tests.support.fragile:fragile({fault!r})"
 
 
 def fragile(fault: str) -> Any:
-    """The application with a fault."""
+    """Return the application with this fault."""
     app = importlib.import_module("wsgi").app
-    hurt, _ = FAULTS[fault]
+    effect, _ = FAULTS[fault]
 
     def begin(_: Flask) -> None:
-        # No client that means well sends such a request.
+        # Methods that only fuzzing sends.
         if request.method in ("PUT", "PATCH", "DELETE", "TRACE", "BREW"):
-            hurt()
+            effect()
 
-    # Before any key is looked at.
+    # Before authentication.
     request_started.connect(begin, app, weak=False)
     return app

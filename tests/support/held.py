@@ -1,6 +1,6 @@
-"""Basket in which a simulated model is loaded only while a file is there.
+"""Basket that loads no simulated model before the file HELD_UNTIL exists.
 
-`gunicorn tests.support.held:app`; the file is named by HELD_UNTIL.
+Run `gunicorn tests.support.held:app`.
 """
 
 import importlib
@@ -14,11 +14,11 @@ from app.engines import simulated
 _open_engine = simulated.open_engine
 
 
-def _held(*args: Any) -> Any:
+def _open_when_released(*args: Any) -> Any:
     while not Path(os.environ["HELD_UNTIL"]).exists():
         time.sleep(0.01)
     return _open_engine(*args)
 
 
-simulated.open_engine = _held
+simulated.open_engine = _open_when_released
 app = importlib.import_module("wsgi").app

@@ -59,7 +59,7 @@ def _readiness(catalog: Catalog) -> Response:
     problems = catalog.problems()
     if problems:
         state["problems"] = problems
-    missing = catalog.missing()
+    missing = catalog.not_ready()
     if not missing:
         return json_response({"status": "ready", **state})
     text = "; ".join(f"{name}: {reason}" for name, reason in missing.items())

@@ -45,7 +45,9 @@ def status(catalog: Catalog, name: str, target: Target) -> Response:
                 f"Could not find version {target.version} of model {name[:80]}"
             )
     if not versions:
-        raise NotReady(f"model {name!r}: {catalog.lacks(name) or IS_LOADING}")
+        raise NotReady(
+            f"model {name!r}: {catalog.unavailable_reason(name) or IS_LOADING}"
+        )
     return json_response(
         {
             "name": name,

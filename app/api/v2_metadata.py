@@ -41,7 +41,7 @@ def health_blueprint(catalog: Catalog, health: Health) -> Blueprint:
 
     @blueprint.get("/v2/health/ready")
     def ready() -> Response:
-        return _readiness({}, not catalog.missing())
+        return _readiness({}, not catalog.not_ready())
 
     @blueprint.get("/v2/models/<model>/ready")
     @blueprint.get("/v2/models/<model>/versions/<int:version>/ready")
@@ -114,7 +114,9 @@ def _served(catalog: Catalog, name: str, version: int | None) -> list[ServedMode
             return [served]
     ready = [model for model in catalog.models() if model.name == name]
     if not ready:
-        raise NotReady(f"model {name!r}: {catalog.lacks(name) or IS_LOADING}")
+        raise NotReady(
+            f"model {name!r}: {catalog.unavailable_reason(name) or IS_LOADING}"
+        )
     return ready
 
 

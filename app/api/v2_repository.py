@@ -93,7 +93,7 @@ def _entries(catalog: Catalog, name: str) -> list[dict[str, str]]:
     ]
     if versions:
         return versions
-    reason = catalog.lacks(name)
+    reason = catalog.unavailable_reason(name)
     state = "LOADING" if reason == IS_LOADING else "UNAVAILABLE"
     return [{"name": name, "state": state, "reason": reason}]
 

@@ -79,14 +79,14 @@ class Catalog:
         with self._changing:
             return self._find(name).status()
 
-    def lacks(self, name: str) -> str:
+    def unavailable_reason(self, name: str) -> str:
         """Why a model has no version that serves; empty when it has one.
 
         Raises:
             UnknownModel: no such model.
         """
         with self._changing:
-            return self._find(name).lacks()
+            return self._find(name).unavailable_reason()
 
     def names(self) -> list[str]:
         """All models in order, those that are not ready or unloaded too."""
@@ -102,10 +102,10 @@ class Catalog:
                 for _, served in sorted(model.available().items())
             ]
 
-    def missing(self) -> dict[str, str]:
+    def not_ready(self) -> dict[str, str]:
         """Each model that should be served and is not, with the reason."""
         with self._changing:
-            reasons = {name: model.missing() for name, model in self._models.items()}
+            reasons = {name: model.not_ready() for name, model in self._models.items()}
             missing = {name: reason for name, reason in reasons.items() if reason}
             default = self.default_name()
             if default is not None and default not in self._models:
@@ -128,7 +128,7 @@ class Catalog:
 
     # What the loader says.
 
-    def expect(self, name: str) -> None:
+    def announce(self, name: str) -> None:
         """Announce a model that will be loaded."""
         with self._changing:
             self._models.setdefault(name, Model()).unloaded = False
@@ -140,7 +140,7 @@ class Catalog:
             if not routes.is_like(model.routes):
                 model.routes = routes
 
-    def begin(self, name: str, version: int) -> None:
+    def mark_loading(self, name: str, version: int) -> None:
         """Show a version as loading."""
         with self._changing:
             self._models[name].versions[version] = Version(State.LOADING)
@@ -157,19 +157,19 @@ class Catalog:
             versions = self._models.setdefault(served.name, Model()).versions
             versions[served.version] = Version(State.AVAILABLE, served=served)
 
-    def fail(self, name: str, version: int, reason: str) -> None:
+    def mark_failed(self, name: str, version: int, reason: str) -> None:
         """Keep the reason for which a version can't be served."""
         with self._changing:
             self._models[name].versions[version] = Version(State.END, reason)
 
-    def note(self, name: str, problem: str) -> bool:
+    def set_problem(self, name: str, problem: str) -> bool:
         """Keep what is wrong with a whole model, empty: nothing; say if it is new."""
         with self._changing:
             is_new = self._models[name].problem != problem
             self._models[name].problem = problem
         return is_new
 
-    def settle(self, name: str) -> None:
+    def mark_settled(self, name: str) -> None:
         """Note that the model stands as its folder wants it, as far as it can."""
         with self._changing:
             self._models[name].settled = True
@@ -192,7 +192,7 @@ class Catalog:
         with self._changing:
             return self._changed.wait_for(lambda: not withdrawn.leases, timeout_s)
 
-    def forget(self, name: str, version: int | None = None) -> None:
+    def remove(self, name: str, version: int | None = None) -> None:
         """Drop a version that is no more, or a whole model."""
         with self._changing:
             if version is None:
@@ -241,7 +241,7 @@ class Catalog:
         available = model.available()
         number = model.routes.choose(target, available) if model.versions else None
         if number is None:
-            raise NotReady(f"model {name!r}: {model.lacks()}")
+            raise NotReady(f"model {name!r}: {model.unavailable_reason()}")
         if number not in available:
             raise model.refusal(name, number)
         return model.versions[number]

@@ -59,7 +59,7 @@ class Loader:
         if self._thread.ident:
             return
         for name in scan(self._settings.model_dir, self._settings):
-            self._catalog.expect(name)
+            self._catalog.announce(name)
         self._asked = 1
         self._thread.start()
 
@@ -101,7 +101,7 @@ class Loader:
             self._to_retry.add(name)
         if not self.rescan(timeout_s):
             raise Late(f"model {name!r} is still loading")
-        reason = self._catalog.lacks(name)
+        reason = self._catalog.unavailable_reason(name)
         if reason and name in self._unloaded:
             raise NotReady(f"model {name!r} was unloaded again meanwhile")
         if reason:
@@ -161,7 +161,7 @@ class Loader:
         except OSError as error:
             self._note(f"{self._folder()} can't be read now: {error.strerror}")
             for served in self._catalog.models():
-                self._catalog.note(served.name, self._problem)
+                self._catalog.set_problem(served.name, self._problem)
             return
         default = self._catalog.default_name()
         for name in sorted(folders, key=lambda name: (name != default, name)):
@@ -172,7 +172,7 @@ class Loader:
                     self._catalog.mark_unloaded(name)
                     self._reconciler.remove(name)
                 else:
-                    self._catalog.expect(name)
+                    self._catalog.announce(name)
                     self._reconciler.update(folders[name])
             except Stopping:
                 return
@@ -180,7 +180,7 @@ class Loader:
                 _log.exception("model %s: looking after it failed", name)
         for name in set(self._catalog.names()) - set(folders):
             self._reconciler.remove(name)
-            self._catalog.forget(name)
+            self._catalog.remove(name)
         self._note(self._lacks(folders))
 
     def _lacks(self, names: Collection[str]) -> str:

@@ -79,7 +79,7 @@ class Reconciler:
         if isinstance(config, SettingsError):
             # What is served goes on as it is.
             self._note(name, str(config))
-            self._catalog.settle(name)
+            self._catalog.mark_settled(name)
             return
         problems = (*_problems(folder, config), *self._unread(folder, config))
         self._note(name, "; ".join(problems))
@@ -102,7 +102,7 @@ class Reconciler:
                 if not keep:
                     self._retire(name, status.version)
         self._tidy()
-        self._catalog.settle(name)
+        self._catalog.mark_settled(name)
 
     def remove(self, name: str) -> None:
         """Retire all versions of a model."""
@@ -140,7 +140,7 @@ class Reconciler:
         lacked = self._awaited.pop((name, version), _Awaited("", 0)).reason
         if not lacked:
             _log.info("loading model %s version %s", name, version)
-        self._catalog.begin(name, version)
+        self._catalog.mark_loading(name, version)
         looks = fingerprint(place)
         began_at = time.monotonic()
         try:
@@ -158,7 +158,7 @@ class Reconciler:
                 _log.exception("model %s version %s is not served", name, version)
             if isinstance(error, NotYetLoadable):
                 self._awaited[name, version] = _Awaited.since(began_at, reason)
-            self._catalog.fail(name, version, reason)
+            self._catalog.mark_failed(name, version, reason)
             return False
         self._broken.pop((name, version), None)
         self._loaded[name, version] = before
@@ -182,7 +182,7 @@ class Reconciler:
             self._changed = True
             self._loaded.pop((name, version), None)
             _log.info("model %s version %s is unloaded", name, version)
-        self._catalog.forget(name, version)
+        self._catalog.remove(name, version)
 
     def _tidy(self) -> None:
         """Free what was unloaded: graphs refer to themselves, and would stay."""
@@ -214,7 +214,7 @@ class Reconciler:
                 )
 
     def _note(self, name: str, problem: str) -> None:
-        if self._catalog.note(name, problem) and problem:
+        if self._catalog.set_problem(name, problem) and problem:
             _log.error("model %s: %s", name, problem)
 
 

@@ -86,13 +86,13 @@ class Model:
             for number, version in sorted(self.versions.items(), reverse=True)
         ]
 
-    def missing(self) -> str:
+    def not_ready(self) -> str:
         """Why it should be served and is not yet; empty: it is, or is unloaded."""
         if self.unloaded:
             return ""
-        return self.lacks() or ("" if self.settled else IS_LOADING)
+        return self.unavailable_reason() or ("" if self.settled else IS_LOADING)
 
-    def lacks(self) -> str:
+    def unavailable_reason(self) -> str:
         """Why no version serves; empty when one does."""
         if self.available():
             return ""

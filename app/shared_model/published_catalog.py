@@ -96,12 +96,12 @@ class PublishedCatalog(Catalog):
         with self._publishing:
             return self._publishing.wait_for(lambda: not self._subscribers, timeout_s)
 
-    expect = _then_publish(Catalog.expect)
+    announce = _then_publish(Catalog.announce)
     route = _then_publish(Catalog.route)
-    begin = _then_publish(Catalog.begin)
-    fail = _then_publish(Catalog.fail)
-    note = _then_publish(Catalog.note)
-    settle = _then_publish(Catalog.settle)
+    mark_loading = _then_publish(Catalog.mark_loading)
+    mark_failed = _then_publish(Catalog.mark_failed)
+    set_problem = _then_publish(Catalog.set_problem)
+    mark_settled = _then_publish(Catalog.mark_settled)
     mark_unloaded = _then_publish(Catalog.mark_unloaded)
 
     def add(self, served: ServedModel) -> None:
@@ -119,9 +119,9 @@ class PublishedCatalog(Catalog):
         self.wait_until_acknowledged(timeout_s)
         return served
 
-    def forget(self, name: str, version: int | None = None) -> None:
+    def remove(self, name: str, version: int | None = None) -> None:
         """As in Catalog."""
-        super().forget(name, version)
+        super().remove(name, version)
         with self._publishing:
             if version is None:
                 self._versions_json.pop(name, None)

@@ -64,7 +64,7 @@ class RemoteLoader:
                 "gunicorn.conf.py starts a model process"
             )
         for name in scan(self._settings.model_dir, self._settings):
-            self._catalog.expect(name)
+            self._catalog.announce(name)
         for thread in self._threads:
             if not thread.ident:
                 thread.start()
@@ -153,7 +153,7 @@ class RemoteLoader:
             for name in set(self._catalog.names()) - set(models):
                 waits += self._versions.leave(channel, name)
                 if not any(name in update for update in self._updates.values()):
-                    self._catalog.forget(name)
+                    self._catalog.remove(name)
             self._changed.notify_all()
         # Without the lock: updates of other model processes must not wait.
         wait_for_all(waits, self._drain_s)
@@ -165,7 +165,7 @@ class RemoteLoader:
         if model["unloaded"]:
             catalog.mark_unloaded(name)
         else:
-            catalog.expect(name)
+            catalog.announce(name)
         catalog.route(name, Routes(model["labels"], model["traffic"]))
         serving = []
         for text, version in model["versions"].items():
@@ -177,9 +177,9 @@ class RemoteLoader:
         for text, version in model["versions"].items():
             self._show_state(name, int(text), version)
         self._forget_unknown(name)
-        catalog.note(name, model["problem"])
+        catalog.set_problem(name, model["problem"])
         if model["settled"]:
-            catalog.settle(name)
+            catalog.mark_settled(name)
         return waits
 
     def _show_state(self, name: str, number: int, version: Mapping[str, Any]) -> None:
@@ -187,9 +187,9 @@ class RemoteLoader:
         if (name, number) in self._versions:
             return
         if version["state"] == State.END:
-            self._catalog.fail(name, number, version["error"])
+            self._catalog.mark_failed(name, number, version["error"])
         elif version["state"] == State.LOADING:
-            self._catalog.begin(name, number)
+            self._catalog.mark_loading(name, number)
 
     def _forget_unknown(self, name: str) -> None:
         """Forget versions that no model process knows any more."""
@@ -198,7 +198,7 @@ class RemoteLoader:
             known.update(models[name]["versions"] if name in models else ())
         for status in self._catalog.status(name):
             if str(status.version) not in known:
-                self._catalog.forget(name, status.version)
+                self._catalog.remove(name, status.version)
 
     def _drop(self, channel: Channel) -> None:
         """Remove a dead model process, whose channel has failed all calls."""
@@ -208,7 +208,7 @@ class RemoteLoader:
                 wait_for_all(self._versions.leave(channel, name), 0)
                 self._forget_unknown(name)
                 if not self._updates:
-                    self._catalog.forget(name)
-                    self._catalog.expect(name)
+                    self._catalog.remove(name)
+                    self._catalog.announce(name)
         if not self._stopping:
             _log.error("%s", DIED)

@@ -36,9 +36,9 @@ def _model(name, version=1):
 def _catalog(*names, default=None):
     catalog = Catalog(default)
     for name in names:
-        catalog.expect(name)
+        catalog.announce(name)
         catalog.add(_model(name))
-        catalog.settle(name)
+        catalog.mark_settled(name)
     return catalog
 
 
@@ -65,7 +65,7 @@ def test_the_default_model(names, default, found):
     """The default is the chosen model, else the only one, else digits."""
     catalog = _catalog(*names, default=default)
     assert _found(catalog) == (found, 1)
-    assert catalog.missing() == {}
+    assert catalog.not_ready() == {}
 
 
 @pytest.mark.parametrize(
@@ -80,7 +80,7 @@ def test_a_default_that_is_not_there_is_missing(names, default, wanted, known):
     catalog = _catalog(*names, default=default)
     with pytest.raises(UnknownModel, match=f"'{wanted}'; there are: {known}$"):
         _found(catalog)
-    assert catalog.missing() == {wanted: "is the default model and not there"}
+    assert catalog.not_ready() == {wanted: "is the default model and not there"}
 
 
 def test_several_models_need_no_default_to_be_ready():
@@ -89,7 +89,7 @@ def test_several_models_need_no_default_to_be_ready():
     None of them is the default, and who names none is told what to do.
     """
     catalog = _catalog("apples", "pears")
-    assert catalog.missing() == {}
+    assert catalog.not_ready() == {}
     assert catalog.default_name() is None
     what_to_do = "default: apples, pears; set BASKET_DEFAULT_MODEL or ask /v1/models/"
     with pytest.raises(UnknownModel, match=what_to_do):
@@ -100,7 +100,7 @@ def test_several_models_need_no_default_to_be_ready():
 def test_one_that_loads_counts_when_the_default_is_chosen():
     """A model that is not ready yet is not the only one beside a ready one."""
     catalog = _catalog("flowers")
-    catalog.expect("digits")
+    catalog.announce("digits")
     with pytest.raises(NotReady, match="'digits': is loading"):
         _found(catalog)
 
@@ -108,7 +108,7 @@ def test_one_that_loads_counts_when_the_default_is_chosen():
 def test_an_unknown_name_lists_the_known_ones():
     """A name that nobody has is unknown, and the text lists all names, ready or not."""
     catalog = _catalog("pears")
-    catalog.expect("apples")
+    catalog.announce("apples")
     with pytest.raises(UnknownModel, match="'plums'; there are: apples, pears"):
         _found(catalog, "plums")
 
@@ -116,24 +116,24 @@ def test_an_unknown_name_lists_the_known_ones():
 def test_a_model_is_missing_until_all_it_starts_with_is_there():
     """A model is found with its first version, and ready when it has settled."""
     catalog = Catalog(None)
-    catalog.expect("flowers")
-    catalog.begin("flowers", 1)
+    catalog.announce("flowers")
+    catalog.mark_loading("flowers", 1)
     with pytest.raises(NotReady, match="'flowers': is loading"):
         _found(catalog)
     catalog.add(_model("flowers"))
     assert _found(catalog) == ("flowers", 1)
-    assert catalog.missing() == {"flowers": "is loading"}
-    catalog.settle("flowers")
-    assert catalog.missing() == {}
+    assert catalog.not_ready() == {"flowers": "is loading"}
+    catalog.mark_settled("flowers")
+    assert catalog.not_ready() == {}
 
 
 def test_a_failed_model_keeps_its_reason():
     """A model whose only version failed is not ready, and says why."""
     catalog = _catalog("digits")
-    catalog.expect("flowers")
-    catalog.fail("flowers", 1, "no weights")
-    catalog.settle("flowers")
-    assert catalog.missing() == {"flowers": "no weights"}
+    catalog.announce("flowers")
+    catalog.mark_failed("flowers", 1, "no weights")
+    catalog.mark_settled("flowers")
+    assert catalog.not_ready() == {"flowers": "no weights"}
     assert catalog.problems() == {"flowers": ["version 1: no weights"]}
     with pytest.raises(NotReady, match="'flowers': no weights"):
         _found(catalog, "flowers")
@@ -143,9 +143,9 @@ def test_a_failed_model_keeps_its_reason():
 def test_a_failed_version_leaves_the_old_one_serving():
     """Where a newer version failed, the older serves, is ready, and the error shows."""
     catalog = _catalog("flowers")
-    catalog.fail("flowers", 2, "no weights")
+    catalog.mark_failed("flowers", 2, "no weights")
     assert _found(catalog) == ("flowers", 1)
-    assert catalog.missing() == {}
+    assert catalog.not_ready() == {}
     assert catalog.problems() == {"flowers": ["version 2: no weights"]}
     assert catalog.status("flowers") == [
         VersionStatus(2, State.END, "no weights"),
@@ -156,10 +156,10 @@ def test_a_failed_version_leaves_the_old_one_serving():
 def test_a_problem_of_the_whole_model_is_new_once():
     """What is wrong with a whole model shows until it is mended, and is new once."""
     catalog = _catalog("flowers")
-    assert catalog.note("flowers", "bad file")
-    assert not catalog.note("flowers", "bad file")
+    assert catalog.set_problem("flowers", "bad file")
+    assert not catalog.set_problem("flowers", "bad file")
     assert catalog.problems() == {"flowers": ["bad file"]}
-    catalog.note("flowers", "")
+    catalog.set_problem("flowers", "")
     assert catalog.problems() == {}
 
 
@@ -193,10 +193,10 @@ def test_a_version_that_comes_or_fails_is_not_unknown(named):
     catalog.route("flowers", Routes({"new": 2}))
     with pytest.raises(UnknownModel, match=r"'flowers': version 2 is not served$"):
         _found(catalog, **named)
-    catalog.begin("flowers", 2)
+    catalog.mark_loading("flowers", 2)
     with pytest.raises(NotReady, match=r"'flowers': version 2 is loading$"):
         _found(catalog, **named)
-    catalog.fail("flowers", 2, "no weights")
+    catalog.mark_failed("flowers", 2, "no weights")
     with pytest.raises(NotReady, match=r"'flowers': version 2: no weights$"):
         _found(catalog, **named)
     assert _found(catalog) == ("flowers", 1)
@@ -205,9 +205,9 @@ def test_a_version_that_comes_or_fails_is_not_unknown(named):
 def test_an_unknown_version_is_unknown_whatever_the_others_do():
     """Beside a version that failed another one is still none, and a label, too."""
     catalog = Catalog(None)
-    catalog.expect("flowers")
-    catalog.fail("flowers", 1, "no weights")
-    catalog.settle("flowers")
+    catalog.announce("flowers")
+    catalog.mark_failed("flowers", 1, "no weights")
+    catalog.mark_settled("flowers")
     with pytest.raises(UnknownModel, match="version 7 is not served"):
         _found(catalog, version=7)
     with pytest.raises(BadInput, match="label: beta"):
@@ -220,10 +220,10 @@ def test_a_version_whose_turn_comes_is_loading(reloaded):
     catalog = _catalog("flowers") if reloaded else Catalog(None)
     if reloaded:
         catalog.mark_unloaded("flowers")
-        catalog.forget("flowers", 1)
+        catalog.remove("flowers", 1)
         with pytest.raises(NotReady, match="'flowers': is unloaded"):
             _found(catalog, version=1)
-    catalog.expect("flowers")
+    catalog.announce("flowers")
     for named in ({"version": 1}, {"label": "stable"}):
         with pytest.raises(NotReady, match="'flowers': is loading"):
             _found(catalog, "flowers", **named)
@@ -237,7 +237,7 @@ def test_a_model_that_goes_has_no_unknown_versions():
     catalog = _catalog("flowers")
     catalog.add(_model("flowers", 2))
     catalog.mark_unloaded("flowers")
-    catalog.forget("flowers", 1)
+    catalog.remove("flowers", 1)
     with pytest.raises(NotReady, match="version 1 is unloaded"):
         _found(catalog, version=1)
 
@@ -261,7 +261,7 @@ def test_a_retired_version_waits_for_those_that_use_it():
         assert retired == []
     thread.join(PATIENCE_S)
     assert retired == [model]
-    catalog.forget("flowers", 1)
+    catalog.remove("flowers", 1)
     assert [each.version for each in catalog.status("flowers")] == [2]
 
 
@@ -287,20 +287,20 @@ def test_an_unloaded_model_is_not_missing():
     catalog = _catalog("digits", "flowers")
     catalog.mark_unloaded("flowers")
     catalog.retire("flowers", 1, 0)
-    catalog.forget("flowers", 1)
+    catalog.remove("flowers", 1)
     with pytest.raises(NotReady, match="'flowers': is unloaded"):
         _found(catalog, "flowers")
-    assert catalog.missing() == {}
-    catalog.expect("flowers")
-    assert catalog.missing() == {"flowers": "is loading"}
+    assert catalog.not_ready() == {}
+    catalog.announce("flowers")
+    assert catalog.not_ready() == {"flowers": "is loading"}
 
 
 def test_a_forgotten_model_is_unknown():
     """A model that is forgotten is as unknown as one that never was."""
     catalog = _catalog("digits", "flowers")
-    catalog.forget("flowers")
+    catalog.remove("flowers")
     assert catalog.names() == ["digits"]
-    for ask in (catalog.status, catalog.lacks):
+    for ask in (catalog.status, catalog.unavailable_reason):
         with pytest.raises(UnknownModel):
             ask("flowers")
 

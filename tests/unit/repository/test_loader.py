@@ -197,7 +197,7 @@ def test_a_broken_model_is_noted_and_the_others_serve(loading, error, reason):
     loading.add("pears")
     catalog = loading.load()
     assert [model.name for model in catalog.models()] == ["apples", "pears"]
-    assert catalog.missing() == {"broken": reason}
+    assert catalog.not_ready() == {"broken": reason}
     with pytest.raises(NotReady), catalog.lease(Target("broken")):
         pass
 
@@ -209,14 +209,14 @@ def test_a_broken_newest_version_gives_way_to_the_one_before(loading):
     loading.add("flowers", 3, ModelLoadError("no file"))
     catalog = loading.load()
     assert loading.serving("flowers") == {2}
-    assert catalog.missing() == {}
+    assert catalog.not_ready() == {}
     assert catalog.problems() == {"flowers": ["version 3: no file"]}
 
 
 def test_a_model_without_a_version_is_noted(loading):
     """A model folder without a version folder is missing and says what it lacks."""
     (loading.folder / "empty").mkdir()
-    assert loading.load().missing() == {"empty": "has no version folder, such as 1"}
+    assert loading.load().not_ready() == {"empty": "has no version folder, such as 1"}
     assert loading.opened == []
 
 
@@ -224,7 +224,7 @@ def test_a_bad_basket_toml_is_noted(loading):
     """A basket.toml with an unknown key keeps its model from being served."""
     loading.add("flowers")
     loading.configure("flowers", "size = 3")
-    assert "unknown key 'size'" in loading.load().missing()["flowers"]
+    assert "unknown key 'size'" in loading.load().not_ready()["flowers"]
     assert loading.opened == []
 
 
@@ -232,7 +232,7 @@ def test_a_folder_that_can_not_be_read_is_noted_at_the_start(loading):
     """A model whose folder can't be read is missing with the reason, others serve."""
     loading.add("pears")
     loading.hide("apples")
-    assert loading.load().missing() == {"apples": CAN_NOT_BE_READ}
+    assert loading.load().not_ready() == {"apples": CAN_NOT_BE_READ}
     assert loading.answers("pears") == 1
 
 
@@ -241,7 +241,7 @@ def test_a_label_without_a_version_is_noted(loading):
     loading.add("flowers")
     loading.configure("flowers", "[labels]\nstable = 7")
     catalog = loading.load()
-    assert catalog.missing() == {}
+    assert catalog.not_ready() == {}
     assert catalog.problems() == {
         "flowers": ["label stable names version 7, and there is none"]
     }
@@ -263,12 +263,12 @@ def test_models_are_announced_before_they_load(loading):
     engine = loading.add("flowers", engine=Blocks())
     loading.loader.start()
     engine.wait_until_started()
-    assert loading.catalog.missing() == {"flowers": "is loading"}
+    assert loading.catalog.not_ready() == {"flowers": "is loading"}
     assert loading.catalog.status("flowers")[0].state is State.LOADING
     assert not loading.loader.wait(0)
     engine.let_go()
     assert loading.loader.wait(PATIENCE_S)
-    assert loading.catalog.missing() == {}
+    assert loading.catalog.not_ready() == {}
 
 
 def test_start_twice_loads_once(loading):
@@ -325,7 +325,7 @@ def test_a_version_that_fails_leaves_the_old_one_serving(loading):
     loading.add("flowers", 2, ModelLoadError("no file"))
     loading.rescan()
     assert loading.answers() == 1
-    assert loading.catalog.missing() == {}
+    assert loading.catalog.not_ready() == {}
     assert loading.catalog.problems() == {"flowers": ["version 2: no file"]}
 
 
@@ -432,7 +432,7 @@ def test_a_version_that_is_written_over_is_told_once(loading, caplog):
         "a new version, such as 2"
     )
     assert loading.catalog.problems() == {"flowers": [said]}
-    assert loading.catalog.missing() == {}
+    assert loading.catalog.not_ready() == {}
     assert caplog.text.count(said) == 1
     loading.add("flowers", 2)
     loading.rescan()
@@ -547,7 +547,7 @@ def test_a_basket_toml_that_breaks_changes_nothing_else(loading):
     loading.configure("flowers", "[labels")
     loading.rescan()
     assert loading.answers(label="stable") == 1
-    assert loading.catalog.missing() == {}
+    assert loading.catalog.not_ready() == {}
     assert "basket.toml" in loading.catalog.problems()["flowers"][0]
 
 
@@ -563,7 +563,7 @@ def test_a_model_s_folder_that_can_not_be_read_changes_nothing_else(loading):
     loading.rescan()
     assert (loading.answers("apples"), loading.answers("pears")) == (1, 1)
     assert catalog.names() == ["apples", "pears"]
-    assert catalog.missing() == {}
+    assert catalog.not_ready() == {}
     assert catalog.problems() == {"apples": [CAN_NOT_BE_READ]}
 
 
@@ -703,7 +703,7 @@ def test_unload_and_load_by_hand(loading):
     loading.loader.unload("flowers", PATIENCE_S)
     assert first.closed == 1
     loading.rescan()
-    assert loading.catalog.lacks("flowers") == "is unloaded"
+    assert loading.catalog.unavailable_reason("flowers") == "is unloaded"
     loading.loader.load("flowers", PATIENCE_S)
     assert loading.answers() == 1
     assert len(loading.opened) == 2
@@ -715,7 +715,7 @@ def test_what_one_worker_unloads_the_others_unload(loading):
     loading.load()
     loading.unloaded.add("flowers")
     loading.rescan()
-    assert loading.catalog.lacks("flowers") == "is unloaded"
+    assert loading.catalog.unavailable_reason("flowers") == "is unloaded"
 
 
 def test_a_model_that_is_unloaded_meanwhile_has_not_failed(loading, monkeypatch):
@@ -756,7 +756,7 @@ def test_by_hand_nobody_waits_for_ever(loading):
         loading.loader.unload("flowers", 0)
     engine.let_go()
     loading.rescan()
-    assert loading.catalog.lacks("flowers") == "is unloaded"
+    assert loading.catalog.unavailable_reason("flowers") == "is unloaded"
 
 
 @pytest.mark.parametrize("name", ["pears", "..", ".", "", "flowers/1", "../flowers"])

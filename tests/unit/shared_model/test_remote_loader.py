@@ -77,9 +77,9 @@ def test_version_removed_from_one_process_is_served_by_another(two):
     after.publish(1, {})
     with catalog.lease(Target()):
         before.send_update(2, {})
-        wait_until(lambda: catalog.lacks("m") != "", TIMEOUT_S)
+        wait_until(lambda: catalog.unavailable_reason("m") != "", TIMEOUT_S)
         after.publish(2, {"1": after.version("echo")})
-        assert catalog.lacks("m") == ""
+        assert catalog.unavailable_reason("m") == ""
     before.expect_acknowledged(2)
     sent = submit(catalog, 1.0)
     after.reply(after.receive_job())
@@ -95,7 +95,7 @@ def test_malformed_update_is_logged_and_the_process_is_followed_anew(
     process.peer.send({"revision": 2, "models": {"m": {}}})
     again = ScriptedProcess(machine)
     again.publish_model()
-    assert catalog.lacks("m") == ""
+    assert catalog.unavailable_reason("m") == ""
     assert process.peer.connection.receive() == []
     assert "what the model process says can't be taken in" in caplog.text
     again.die()
@@ -110,12 +110,12 @@ def test_death_of_the_model_process_fails_jobs_at_once(machine):
     first.die()
     with pytest.raises(ModelProcessGone):
         sent.wait()
-    wait_until(lambda: catalog.lacks("m") == "is loading", TIMEOUT_S)
+    wait_until(lambda: catalog.unavailable_reason("m") == "is loading", TIMEOUT_S)
     with pytest.raises(NotReady, match="is loading"):
         submit(catalog, 1.0)
     second = ScriptedProcess(machine)
     second.publish_model()
-    assert catalog.lacks("m") == ""
+    assert catalog.unavailable_reason("m") == ""
     sent = submit(catalog, 3.0)
     second.reply(second.receive_job())
     assert answered(sent) == [3.0]

@@ -138,10 +138,10 @@ def test_web_worker_knows_failed_versions_labels_and_unloaded_models(machine):
     machine.process()
     catalog, loader = machine.worker()
     assert answered(submit(catalog, 1.0, target=Target("m", label="stable"))) == [1.0]
-    assert "ValueError" in catalog.lacks("broken")
+    assert "ValueError" in catalog.unavailable_reason("broken")
     assert catalog.status("broken")[0].state is State.END
     loader.unload("m", TIMEOUT_S)
-    assert catalog.lacks("m") == "is unloaded"
+    assert catalog.unavailable_reason("m") == "is unloaded"
     loader.load("m", TIMEOUT_S)
     assert answered(submit(catalog, 4.0, target=Target("m"))) == [4.0]
     with pytest.raises(ModelFailed, match="failed to load 'broken'"):

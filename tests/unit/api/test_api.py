@@ -1,4 +1,4 @@
-"""The contract over HTTP: statuses, headers, texts, and what is counted."""
+"""POST /predict and health: statuses, headers, texts, API keys and metrics."""
 
 import io
 import itertools
@@ -30,23 +30,22 @@ AN_HOUR = 3_600_000_000
 ROW = [1.0, 2.0, 3.0]
 
 
+def write_model(root, name, **simulation):
+    """Write a simulated model that takes no time, as version 7."""
+    folder = root / name / "7"
+    folder.mkdir(parents=True)
+    simulation = {"base_ms": 0, "input_shape": [3], "outputs": 2} | simulation
+    (folder / "simulated.json").write_text(json.dumps(simulation))
+
+
 @pytest.fixture(name="models")
 def _models(tmp_path):
-    """Write a simulated model that takes no time, as version 7."""
-
-    def write(name, **simulation):
-        folder = tmp_path / name / "7"
-        folder.mkdir(parents=True)
-        simulation = {"base_ms": 0, "input_shape": [3], "outputs": 2} | simulation
-        (folder / "simulated.json").write_text(json.dumps(simulation))
-        return tmp_path
-
-    return write
+    return partial(write_model, tmp_path)
 
 
 @pytest.fixture(name="serve")
 def _serve(tmp_path, models, client_of):
-    """Start an application and give its client; one model, unless there are some."""
+    """Start an application with one model, unless there are some; return a client."""
 
     def serve(**settings):
         if not any(tmp_path.iterdir()):
@@ -54,6 +53,29 @@ def _serve(tmp_path, models, client_of):
         return client_of(model_dir=tmp_path, **settings)
 
     return serve
+
+
+def shared_client(tmp_path_factory, **settings):
+    root = tmp_path_factory.mktemp("models")
+    write_model(root, "echo")
+    app = create_app(Settings(model_dir=root, **settings))
+    loader = app.extensions["basket"]
+    loader.start()
+    assert loader.wait(10)
+    yield app.test_client()
+    loader.close(10)
+
+
+@pytest.fixture(name="client", scope="module")
+def _client(tmp_path_factory):
+    """A client for all tests that need no settings and no engine."""
+    yield from shared_client(tmp_path_factory)
+
+
+@pytest.fixture(name="keyed_client", scope="module")
+def _keyed_client(tmp_path_factory):
+    """A client of an application with two API keys."""
+    yield from shared_client(tmp_path_factory, api_keys=("one", "two"))
 
 
 @pytest.fixture(name="use_engine")
@@ -73,20 +95,20 @@ def _predict(client, *rows, headers=None, **rest):
     )
 
 
-# A right answer.
+# Responses.
 
 
-def test_rows_come_back_as_predictions(serve):
+def test_rows_are_answered_with_predictions(client):
     """Each row gets its prediction, in order."""
-    reply = _predict(serve(), [1, 2, 3], [4, 5, 6])
+    reply = _predict(client, [1, 2, 3], [4, 5, 6])
     assert reply.status_code == 200
     assert reply.mimetype == "application/json"
     assert reply.json == {"predictions": [[1, 2], [4, 5]]}
 
 
 @pytest.mark.parametrize("batching", [True, False], ids=["batched", "unbatched"])
-def test_an_answer_carries_its_version_batch_and_times(serve, batching):
-    """The headers tell the version, the rows of the batch, and four times in ms."""
+def test_response_headers_have_version_batch_and_times(serve, batching):
+    """Version, rows of the batch, and four times in ms are headers."""
     reply = _predict(serve(batching=batching), ROW, ROW)
     assert reply.headers["X-Model-Version"] == "7"
     assert reply.headers["X-Batch-Size"] == "2"
@@ -96,7 +118,7 @@ def test_an_answer_carries_its_version_batch_and_times(serve, batching):
     assert re.fullmatch(wanted, reply.headers["Server-Timing"])
 
 
-def test_times_are_milliseconds(serve, monkeypatch):
+def test_server_timing_is_in_milliseconds(serve, monkeypatch):
     """A batch that takes a second is 1000 in Server-Timing."""
     clock = partial(next, itertools.count(1000))
     monkeypatch.setattr(
@@ -106,8 +128,8 @@ def test_times_are_milliseconds(serve, monkeypatch):
     assert ", infer;dur=1000.000, " in timing
 
 
-def test_requests_that_come_together_share_a_batch(serve):
-    """Two clients' rows that fill a batch are answered from one batch of two."""
+def test_concurrent_requests_share_a_batch(serve):
+    """Two requests that fill a batch are answered from one batch of two."""
     client = serve(max_batch_size=2, batch_timeout_micros=AN_HOUR)
     replies = {}
 
@@ -125,58 +147,50 @@ def test_requests_that_come_together_share_a_batch(serve):
 
 
 @pytest.mark.parametrize("content_type", ["application/json", "text/plain", None])
-def test_a_body_is_json_unless_it_says_otherwise(serve, content_type):
-    """A body that is not declared as .npy is read as JSON."""
+def test_body_is_json_by_default(client, content_type):
+    """A body whose Content-Type is not .npy or an image is read as JSON."""
     body = json.dumps({"instances": [ROW]})
-    reply = serve().post("/predict", data=body, content_type=content_type)
+    reply = client.post("/predict", data=body, content_type=content_type)
     assert reply.json == {"predictions": [[1, 2]]}
 
 
-def test_npy_in_json_out(serve):
-    """Rows in .npy are answered as JSON where nothing else is asked for."""
-    body = npy_of(np.array([ROW], np.float32))
-    reply = serve().post("/predict", data=body, content_type=NPY)
-    assert reply.mimetype == "application/json"
-    assert reply.json == {"predictions": [[1, 2]]}
-
-
+@pytest.mark.parametrize("content_type", ["application/json", NPY])
 @pytest.mark.parametrize(
     ("accept", "mimetype"),
     [
+        (NPY, NPY),
         ("Application/X-NPY", NPY),
         ("application/json;q=0.9, application/x-npy; q=0.5", NPY),
         ("application/x-npy;v=1", NPY),
         ("application/x-npy;q=0", "application/json"),
         ("application/x-npy; Q=0.0, */*", "application/json"),
         ("application/x-npyz, */*", "application/json"),
+        (None, "application/json"),
     ],
 )
-def test_accept_is_read_as_http_has_it(serve, accept, mimetype):
-    """A media type counts in any case, unless q=0 refuses it."""
-    reply = _predict(serve(), ROW, headers={"Accept": accept})
-    assert (reply.status_code, reply.mimetype) == (200, mimetype)
-
-
-@pytest.mark.parametrize("content_type", ["application/json", NPY])
-def test_npy_out(serve, content_type):
-    """Predictions come as .npy where Accept asks for it, whatever came in."""
+def test_npy_in_and_out(client, content_type, accept, mimetype):
+    """Predictions are .npy if Accept names it in any case and without q=0."""
     rows = np.arange(6, dtype=np.float32).reshape(2, 3)
     body = npy_of(rows) if content_type == NPY else _body(rows.tolist())
-    reply = serve().post(
-        "/predict", data=body, content_type=content_type, headers={"Accept": NPY}
+    headers = {} if accept is None else {"Accept": accept}
+    reply = client.post(
+        "/predict", data=body, content_type=content_type, headers=headers
     )
-    assert reply.content_type == NPY
+    assert (reply.status_code, reply.content_type) == (200, mimetype)
     assert reply.headers["X-Batch-Size"] == "2"
-    answer = np.load(io.BytesIO(reply.data))
-    assert answer.dtype == np.float32
-    assert answer.tolist() == [[0, 1], [3, 4]]
+    if mimetype == NPY:
+        predictions = np.load(io.BytesIO(reply.data))
+        assert predictions.dtype == np.float32
+    else:
+        predictions = np.array(reply.json["predictions"])
+    assert predictions.tolist() == [[0, 1], [3, 4]]
 
 
 def _body(instances):
     return json.dumps({"instances": instances}).encode()
 
 
-# What a client can do wrong.
+# Client errors.
 
 
 @pytest.mark.parametrize(
@@ -189,21 +203,18 @@ def _body(instances):
         pytest.param(_body([]), "at least one row", id="no rows"),
         pytest.param(_body([ROW, [1, 2]]), "instances[1]", id="wrong shape"),
         pytest.param(_body([[1, 2, "3"]]), "instances[0][2]", id="a string"),
+        pytest.param(b"\x93NUMPY", "not a .npy array", id="npy"),
     ],
 )
-def test_bad_input_is_a_400_that_says_where(serve, body, text):
-    """A body that the model can't take is a 400 that says what is wrong and where."""
-    assert text in error(serve().post("/predict", data=body), 400)
+def test_bad_input_is_a_400_with_the_place(client, body, text):
+    """A body that the model does not take is a 400 with the reason and the place."""
+    content_type = NPY if body.startswith(b"\x93") else None
+    reply = client.post("/predict", data=body, content_type=content_type)
+    assert text in error(reply, 400)
 
 
-def test_bad_npy_is_a_400(serve):
-    """A body that claims to be .npy and is not is a 400."""
-    reply = serve().post("/predict", data=b"\x93NUMPY", content_type=NPY)
-    assert "not a .npy array" in error(reply, 400)
-
-
-def test_npy_is_for_the_default_signature(serve, use_engine):
-    """A model without the signature serving_default takes no .npy: a 400."""
+def test_npy_needs_the_default_signature(serve, use_engine):
+    """For a model without serving_default, .npy is a 400."""
     engine = use_engine(Echo())
     engine.signatures = {"other": engine.signatures["serving_default"]}
     body = npy_of(np.array([ROW], np.float32))
@@ -211,8 +222,8 @@ def test_npy_is_for_the_default_signature(serve, use_engine):
     assert "serving_default" in error(reply, 400)
 
 
-def test_readyz_describes_what_predict_serves(serve, use_engine):
-    """Of several signatures it shows the default one, wherever the model has it."""
+def test_readyz_describes_the_default_signature(serve, use_engine):
+    """Of several signatures /readyz shows the default one, at any position."""
     engine = use_engine(Echo())
     default = engine.signatures["serving_default"]
     (spec,) = default.inputs
@@ -223,9 +234,9 @@ def test_readyz_describes_what_predict_serves(serve, use_engine):
 
 
 @pytest.mark.parametrize("path", ["/v1", "/predict/", "/predict/x", "/v9"])
-def test_an_unknown_path_is_a_404_in_json(serve, path):
-    """Where there is nothing, the 404 is JSON and names the path."""
-    assert error(serve().get(path), 404) == f"there is nothing at {path}"
+def test_unknown_path_is_a_404(client, path):
+    """The 404 of an unknown path is JSON and repeats the path."""
+    assert error(client.get(path), 404) == f"there is nothing at {path}"
 
 
 @pytest.mark.parametrize(
@@ -235,15 +246,15 @@ def test_an_unknown_path_is_a_404_in_json(serve, path):
         pytest.param("POST", "/healthz", {"GET", "HEAD", "OPTIONS"}, id="POST health"),
     ],
 )
-def test_a_wrong_method_is_a_405_with_allow(serve, method, path, allowed):
-    """A method that a route does not take is a 405 that lists those it takes."""
-    reply = serve().open(path, method=method)
+def test_wrong_method_is_a_405_with_allow(client, method, path, allowed):
+    """The 405 lists the methods that the route takes."""
+    reply = client.open(path, method=method)
     assert f"{path} takes no {method}" in error(reply, 405)
     assert set(reply.headers["Allow"].split(", ")) == allowed
 
 
-def test_a_body_beyond_the_limit_is_a_413(serve):
-    """A body larger than BASKET_MAX_BODY_BYTES is a 413, one as large is read."""
+def test_body_over_limit_is_a_413(serve):
+    """A body above BASKET_MAX_BODY_BYTES is a 413, one at the limit is read."""
     body = _body([ROW])
     client = serve(max_body_bytes=len(body))
     assert client.post("/predict", data=body).status_code == 200
@@ -252,13 +263,13 @@ def test_a_body_beyond_the_limit_is_a_413(serve):
 
 
 def test_more_rows_than_the_queue_holds_are_a_413(serve):
-    """A request that could never fit into the queue is a 413 and not a 503."""
+    """A request that never fits into the queue is a 413, not a 503."""
     client = serve(max_batch_size=1, max_enqueued_batches=2)
     assert "3 rows in one request" in error(_predict(client, *[ROW] * 3), 413)
 
 
-def test_without_a_default_model_predict_is_a_404(serve, models):
-    """Of several models none is the default, as a 404 says, and the server is ready."""
+def test_predict_without_a_default_model_is_a_404(serve, models):
+    """With several models and no default, /predict is a 404, and readiness a 200."""
     models("apples")
     models("pears")
     client = serve()
@@ -273,7 +284,7 @@ def test_without_a_default_model_predict_is_a_404(serve, models):
     assert asked.status_code == 200
 
 
-# Keys.
+# API keys.
 
 
 @pytest.mark.parametrize(
@@ -291,10 +302,10 @@ def test_without_a_default_model_predict_is_a_404(serve, models):
     ],
 )
 @pytest.mark.parametrize("path", ["/predict", "/metrics", "/nothing"])
-def test_without_a_key_there_is_a_401(serve, path, authorization):
-    """Once keys are set a request without one is a 401 that asks for it."""
+def test_request_without_a_known_api_key_is_a_401(keyed_client, path, authorization):
+    """With keys set, a request without one is a 401 with WWW-Authenticate."""
     headers = {} if authorization is None else {"Authorization": authorization}
-    reply = serve(api_keys=("one", "two")).post(path, headers=headers)
+    reply = keyed_client.post(path, headers=headers)
     text = error(reply, 401)
     assert text == "this server wants Authorization: Bearer KEY"
     assert reply.headers["WWW-Authenticate"] == "Bearer"
@@ -303,10 +314,9 @@ def test_without_a_key_there_is_a_401(serve, path, authorization):
 @pytest.mark.parametrize(
     "authorization", ["Bearer one", "Bearer two", "bearer one", "BEARER  two"]
 )
-def test_with_a_key_there_is_an_answer(serve, authorization):
-    """Each of the keys opens the door, however the scheme is written."""
-    client = serve(api_keys=("one", "two"))
-    reply = _predict(client, ROW, headers={"Authorization": authorization})
+def test_request_with_an_api_key_is_answered(keyed_client, authorization):
+    """Each key is accepted, with the scheme in any case."""
+    reply = _predict(keyed_client, ROW, headers={"Authorization": authorization})
     assert reply.status_code == 200
 
 
@@ -320,15 +330,17 @@ def test_with_a_key_there_is_an_answer(serve, authorization):
         ({}, "127.0.0.1"),
     ],
 )
-def test_who_shares(serve, submitted, headers, sharer):
-    """A key is one client, however its header is written; then names and addresses."""
+def test_fair_queueing_key_is_api_key_name_or_address(
+    serve, submitted, headers, sharer
+):
+    """An API key counts before X-Client-Id, and that before the address."""
     _predict(serve(), ROW, headers=headers)
     assert [job.client for job in submitted] == [sharer]
 
 
 @pytest.mark.parametrize("given", ["first", "second", "third", ""])
-def test_all_keys_are_compared_in_constant_time(serve, monkeypatch, given):
-    """The time of a 401 does not tell how much of a key was right, or which key."""
+def test_api_keys_are_compared_in_constant_time(serve, monkeypatch, given):
+    """Every key is compared with hmac.compare_digest, found or not."""
     compared = []
     compare = access.hmac.compare_digest
 
@@ -343,15 +355,15 @@ def test_all_keys_are_compared_in_constant_time(serve, monkeypatch, given):
 
 
 @pytest.mark.parametrize("path", ["/healthz", "/readyz"])
-def test_health_wants_no_key(serve, path):
+def test_health_needs_no_api_key(serve, path):
     """Health and readiness are answered without a key."""
     assert serve(api_keys=("one",)).get(path).status_code == 200
 
 
-# What can go wrong here.
+# Server errors, admission control and readiness.
 
 
-def test_a_model_that_fails_is_a_500(serve, use_engine):
+def test_failing_model_is_a_500(serve, use_engine):
     """A model that raises is a 500 without its text, and the next row is served."""
     use_engine(Raises(ValueError("secret")))
     client = serve()
@@ -361,8 +373,8 @@ def test_a_model_that_fails_is_a_500(serve, use_engine):
         assert _predict(client, ROW).json == {"predictions": [[1]]}
 
 
-def test_a_bug_is_a_500_that_tells_nothing(serve, monkeypatch, caplog):
-    """An unexpected error is a 500 with one fixed text, and is in the log."""
+def test_unexpected_error_is_a_500_with_a_fixed_text(serve, monkeypatch, caplog):
+    """An unexpected error is a 500 with one fixed text, and is logged."""
 
     def encode(*_, **__):
         raise RuntimeError("secret")
@@ -373,16 +385,16 @@ def test_a_bug_is_a_500_that_tells_nothing(serve, monkeypatch, caplog):
     assert "secret" in caplog.text
 
 
-def test_a_row_that_does_not_fit_the_device_is_a_507(serve, use_engine):
-    """A single row that the device has no memory for is a 507, and others go on."""
+def test_row_out_of_device_memory_is_a_507(serve, use_engine):
+    """A row that the device has no memory for is a 507, and others are served."""
     use_engine(Raises(OutOfDeviceMemory("a batch of 1 rows does not fit")))
     client = serve()
     assert "does not fit" in error(_predict(client, [Raises.poison] * 3), 507)
     assert _predict(client, ROW).status_code == 200
 
 
-def test_a_model_that_breaks_is_a_503(serve, use_engine):
-    """A model that fails on all that it could do at first is left alone for a while."""
+def test_open_circuit_breaker_is_a_503(serve, use_engine):
+    """After errors on every row the circuit breaker opens: 503 with Retry-After."""
     engine = use_engine(Fails(ValueError("broken")))
     client = serve()
     engine.sizes = (1,)
@@ -393,20 +405,20 @@ def test_a_model_that_breaks_is_a_503(serve, use_engine):
     assert int(reply.headers["Retry-After"]) >= 1
 
 
-def test_rows_that_do_not_fit_together_are_run_apart(serve, models):
-    """A batch that the device has no memory for is answered all the same."""
+def test_batch_out_of_device_memory_is_split(serve, models):
+    """A batch that the device has no memory for is run in parts."""
     models("echo", memory_rows=1)
     reply = _predict(serve(), *[ROW] * 5)
     assert reply.json == {"predictions": [[1, 2]] * 5}
     assert reply.headers["X-Batch-Size"] == "1"
 
 
-def test_a_full_queue_is_a_503_with_retry_after(serve):
-    """Rows beyond the queue's bound are refused at once, with a time to come again."""
+def test_admission_control_full_queue_is_a_503(serve):
+    """Rows beyond the bound of the queue are a 503 with Retry-After at once."""
     client = serve(
         max_batch_size=4, max_enqueued_batches=1, batch_timeout_micros=AN_HOUR
     )
-    # These hold for company.
+    # These wait for a full batch.
     other = threading.Thread(target=_predict, args=(client, ROW, ROW, ROW))
     other.start()
     full = b'rows{model="echo",version="7"} 3.0'
@@ -419,8 +431,8 @@ def test_a_full_queue_is_a_503_with_retry_after(serve):
     other.join()
 
 
-def test_a_stopping_server_is_a_503_with_retry_after(serve):
-    """After the close a request is refused, with a time to come again."""
+def test_request_during_shutdown_is_a_503(serve):
+    """After the close a request is a 503 with Retry-After."""
     client = serve()
     client.application.extensions["basket"].close(10)
     reply = _predict(client, ROW)
@@ -428,8 +440,8 @@ def test_a_stopping_server_is_a_503_with_retry_after(serve):
     assert int(reply.headers["Retry-After"]) >= 1
 
 
-def test_a_loading_model_is_a_503_until_it_is_warm(serve, use_engine):
-    """While its model loads a server lives, is not ready, and says to come again."""
+def test_loading_model_is_a_503_until_warm(serve, use_engine):
+    """During the load the server is live but not ready, and /predict is a 503."""
     engine = use_engine(Blocks())
     client = serve(wait=False)
     engine.wait_until_started()
@@ -454,8 +466,8 @@ def test_a_loading_model_is_a_503_until_it_is_warm(serve, use_engine):
     assert _predict(client, ROW).status_code == 200
 
 
-def test_a_broken_model_keeps_the_server_from_being_ready(serve, models):
-    """Readiness names the model that can't be served and why; the others serve."""
+def test_failed_model_is_named_by_readyz(serve, models):
+    """Readiness names the model that failed to load; the others serve."""
     models("digits")
     models("pears", outputs=99)
     client = serve()
@@ -467,8 +479,8 @@ def test_a_broken_model_keeps_the_server_from_being_ready(serve, models):
     assert _predict(client, ROW).status_code == 200
 
 
-def test_what_is_wrong_with_a_model_is_a_number_in_the_metrics(serve, models):
-    """/metrics counts what is wrong with each model, and those that are well have 0."""
+def test_metrics_count_the_problems_of_each_model(serve, models):
+    """Without a problem the gauge of a model is 0."""
     models("digits")
     models("pears", outputs=99)
     text = serve().get("/metrics").text
@@ -478,8 +490,8 @@ def test_what_is_wrong_with_a_model_is_a_number_in_the_metrics(serve, models):
     ]
 
 
-def test_health_needs_no_model(tmp_path):
-    """A server that has loaded nothing lives, and is not ready."""
+def test_health_without_a_model(tmp_path):
+    """A server that has loaded no model is live and not ready."""
     client = create_app(Settings(model_dir=tmp_path)).test_client()
     assert client.get("/healthz").json == {"status": "alive"}
     reply = client.get("/readyz")
@@ -487,14 +499,12 @@ def test_health_needs_no_model(tmp_path):
     assert reply.json["error"] == "digits: is the default model and not there"
 
 
-# Time.
+# Deadlines.
 
 
 @pytest.mark.parametrize(("took_s", "status"), [(29, 200), (31, 504)])
-def test_without_batching_an_answer_may_be_late(
-    serve, use_engine, monkeypatch, took_s, status
-):
-    """What the model gives only after the 30 s for a request is a 504, not a 200."""
+def test_deadline_without_batching(serve, use_engine, monkeypatch, took_s, status):
+    """With batching off, a response after the deadline of 30 s is a 504."""
 
     class Slow(Echo):
         def run(self, batch, signature_name):
@@ -515,10 +525,10 @@ def test_without_batching_an_answer_may_be_late(
         pytest.param(99, {"X-Request-Timeout-Ms": "60000"}, id="the shorter one"),
     ],
 )
-def test_a_request_that_runs_out_of_time_is_a_504(
+def test_request_past_its_deadline_is_a_504(
     serve, submitted, monkeypatch, limit_ms, headers
 ):
-    """A row not answered within the shorter limit, from arrival on, is a 504."""
+    """The deadline is the shorter timeout, counted from arrival."""
     standing_clock(monkeypatch, "app.api.exchange").now = 0.0
     client = serve(batch_timeout_micros=AN_HOUR, request_timeout_ms=limit_ms)
     text = error(_predict(client, ROW, headers=headers), 504)
@@ -527,8 +537,8 @@ def test_a_request_that_runs_out_of_time_is_a_504(
     assert job.deadline == pytest.approx(0.099)
 
 
-def test_the_way_back_is_kept_free(serve, submitted, monkeypatch):
-    """After an answer that took very long on its way out a quarter of 40 s is kept."""
+def test_deadline_reserves_the_response_overhead(serve, submitted, monkeypatch):
+    """After a response with a large overhead, a quarter of 40 s is reserved."""
     client = serve(request_timeout_ms=40_000)
     an_hour_later = SimpleNamespace(monotonic=lambda: time.monotonic() + 3600)
     monkeypatch.setattr("app.api.inference.time", an_hour_later)
@@ -538,28 +548,28 @@ def test_the_way_back_is_kept_free(serve, submitted, monkeypatch):
 
 
 @pytest.mark.parametrize("given", ["60000", "1" + "0" * 30, "0" * 30 + "60000"])
-def test_a_generous_timeout_changes_nothing(serve, given):
-    """A request with time enough is answered, however much time it gives."""
-    reply = _predict(serve(), ROW, headers={"X-Request-Timeout-Ms": given})
+def test_long_timeout_is_accepted(client, given):
+    """X-Request-Timeout-Ms may be longer than the limit, and of many digits."""
+    reply = _predict(client, ROW, headers={"X-Request-Timeout-Ms": given})
     assert reply.status_code == 200
 
 
 @pytest.mark.parametrize("given", ["", "0", "00", "-1", "1.5", "soon", "1e3", "²"])
-def test_a_timeout_that_is_no_number_is_a_400(serve, given):
-    """A timeout that is not a whole number of at least 1 ms is a 400 that shows it."""
-    reply = _predict(serve(), ROW, headers={"X-Request-Timeout-Ms": given})
+def test_malformed_timeout_is_a_400(client, given):
+    """A timeout that is not a whole number of at least 1 ms is a 400."""
+    reply = _predict(client, ROW, headers={"X-Request-Timeout-Ms": given})
     wanted = "X-Request-Timeout-Ms: expected a whole number of ms, 1 or more, given "
     assert error(reply, 400).startswith(wanted)
 
 
-# What is counted.
+# Metrics.
 
 ECHO = (("model", "echo"), ("version", "7"))
 NO_MODEL = (("model", ""), ("version", ""))
 
 
 def _series(client):
-    """All series of Basket in /metrics, times and buckets left out."""
+    """Return all series of Basket in /metrics except times and buckets."""
     text = client.get("/metrics", headers={"Authorization": "Bearer key"}).text
     return {
         (sample.name.removeprefix("basket_"), *sorted(sample.labels.items())): value
@@ -574,7 +584,7 @@ def _series(client):
 
 @pytest.fixture(name="counted")
 def _counted(serve):
-    """Post to a new server; the status, and by how much the series grew."""
+    """Post to a new server; return the status, and by how much the series grew."""
 
     def counted(settings=None, **request):
         client = serve(**settings or {})
@@ -599,8 +609,8 @@ def _requests(status, labels):
 
 
 @pytest.mark.parametrize("batching", [True, False], ids=["batched", "unbatched"])
-def test_a_request_is_counted(counted, batching):
-    """An answer is in all series once, and its batch with its rows."""
+def test_request_is_counted_once(counted, batching):
+    """A response is in each series once, and its batch with its rows."""
     status, grown = counted({"batching": batching}, data=_body([ROW, ROW]))
     assert status == 200
     assert grown == {
@@ -645,18 +655,18 @@ def test_a_request_is_counted(counted, batching):
         ),
     ],
 )
-def test_a_request_that_reaches_no_queue_is_counted(
+def test_request_rejected_before_the_queue_is_counted(
     counted, status, reason, labels, settings, request_
 ):
-    """A request that is refused before it is queued is counted with its reason."""
+    """It is counted with the reason of the rejection."""
     assert counted(settings, **request_) == (
         status,
         {**_requests(status, labels), ("rejected_total", ("reason", reason)): 1},
     )
 
 
-def test_a_job_that_never_ran_is_counted(counted):
-    """A job that is late before it runs is in the queue's histogram, and no batch's."""
+def test_late_job_is_counted_in_the_queue_only(counted):
+    """A job past its deadline is in the queue histogram, and in no batch."""
     settings = {"batch_timeout_micros": AN_HOUR, "request_timeout_ms": 50}
     assert counted(settings, data=_body([ROW, ROW])) == (
         504,
@@ -668,8 +678,8 @@ def test_a_job_that_never_ran_is_counted(counted):
     )
 
 
-def test_a_job_that_is_not_let_in_has_not_waited(counted):
-    """A job with more rows than the queue holds leaves no trace in its histogram."""
+def test_oversized_job_is_not_in_the_queue_histogram(counted):
+    """A job with more rows than the queue holds did not wait."""
     settings = {"max_batch_size": 1, "max_enqueued_batches": 1}
     assert counted(settings, data=_body([ROW, ROW])) == (
         413,
@@ -677,8 +687,10 @@ def test_a_job_that_is_not_let_in_has_not_waited(counted):
     )
 
 
-def test_a_job_that_is_not_let_in_elsewhere_has_not_waited(counted, monkeypatch):
-    """A job whose model process refuses it leaves no trace in the queue's histogram."""
+def test_job_refused_by_a_model_process_is_not_in_the_queue_histogram(
+    counted, monkeypatch
+):
+    """A job that its model process refuses did not wait."""
 
     def refuse(batcher, job):
         del batcher
@@ -692,16 +704,8 @@ def test_a_job_that_is_not_let_in_elsewhere_has_not_waited(counted, monkeypatch)
     )
 
 
-def test_a_question_for_the_methods_is_no_inference_request(serve):
-    """OPTIONS on the route of an inference is answered and not counted."""
-    client = serve()
-    before = _series(client)
-    assert client.options("/predict").status_code == 200
-    assert _series(client) == before
-
-
-def test_a_failed_batch_is_counted(counted, use_engine):
-    """A batch in which the model raises is counted like one that ran well."""
+def test_failed_batch_is_counted(counted, use_engine):
+    """A batch in which the model raises is counted like any other."""
     use_engine(Raises(ValueError("poison")))
     status, grown = counted(data=_body([[Raises.poison] * 3]))
     assert status == 500
@@ -715,10 +719,10 @@ def test_a_failed_batch_is_counted(counted, use_engine):
     }
 
 
-def test_health_and_metrics_are_not_counted(serve):
-    """Looking at the server from outside moves none of its series."""
-    client = serve()
+def test_only_predictions_are_counted(client):
+    """Health, metrics, unknown paths and OPTIONS change no series."""
     before = _series(client)
     for path in ("/healthz", "/readyz", "/metrics", "/nothing"):
         client.get(path)
+    assert client.options("/predict").status_code == 200
     assert _series(client) == before

@@ -1,4 +1,6 @@
-"""Batching, on real servers with the simulated device."""
+"""Batching on real servers with the simulated device."""
+
+from contextlib import contextmanager
 
 import numpy as np
 import pytest
@@ -8,7 +10,7 @@ from testing.server import metric_sum, serving, simulated_models, wait_until
 
 SLOW = {"base_ms": 300, "per_row_ms": 0, "input_shape": [64], "outputs": 10}
 QUICK = {"base_ms": 1, "per_row_ms": 0, "input_shape": [8], "outputs": 8}
-# Slow enough for a second client to come before the rows of a first are computed.
+# Slow enough for a second client to connect before the rows of a first have run.
 STEADY = {**QUICK, "base_ms": 50}
 
 
@@ -16,8 +18,8 @@ def _rows(count, width=64):
     return [[float(n)] * width for n in range(count)]
 
 
-def test_twenty_clients_at_once_share_their_batches(tmp_path):
-    """Twenty clients at once are run together, and not one by one."""
+def test_twenty_clients_at_once_share_batches(tmp_path):
+    """The rows of twenty concurrent requests run in a few batches."""
     folder = simulated_models(tmp_path, slow=SLOW)
     with serving("--threads=20", model_dir=folder) as server:
         replies, _ = at_once(server.port, _rows(20))
@@ -25,13 +27,13 @@ def test_twenty_clients_at_once_share_their_batches(tmp_path):
         for n, reply in enumerate(replies):
             assert reply.json() == {"predictions": [[float(n)] * 10]}
         assert metric_sum(server, "basket_batch_rows_sum") == 20
-        # Two, but for a machine that is too busy to send all within the first batch.
+        # Two, unless the machine is too busy to send all during the first batch.
         assert metric_sum(server, "basket_batch_rows_count") < 10
 
 
 @pytest.mark.parametrize("count", ["1", "20"], ids=["one thread", "20 threads"])
 def test_naive_api_runs_one_request_at_a_time(tmp_path, count):
-    """Without batching the last of twenty clients waits for twenty inferences."""
+    """Without batching, the last of twenty clients waits for twenty inferences."""
     folder = simulated_models(tmp_path, slow=SLOW)
     with serving(f"--threads={count}", model_dir=folder, batching="off") as server:
         replies, took_s = at_once(server.port, _rows(20))
@@ -42,7 +44,7 @@ def test_naive_api_runs_one_request_at_a_time(tmp_path, count):
 
 
 def test_single_request_waits_for_a_fixed_batch_timeout(tmp_path):
-    """A single request waits for the whole of a fixed timeout before it runs."""
+    """A single request waits for the whole batch timeout before it runs."""
     folder = simulated_models(tmp_path, quick=QUICK)
     wait = {"batch_timeout_micros": "500000"}
     with serving("--threads=20", model_dir=folder, **wait) as server:
@@ -101,42 +103,41 @@ def test_full_queue_answers_503_with_retry_after(tmp_path):
         assert server.metric(series) == len(refused)
 
 
-def test_late_row_is_not_computed(tmp_path):
-    """A row whose deadline passes in the queue is answered 504 and never runs."""
+@contextmanager
+def _backlog(tmp_path):
+    """Serve a backlog of 16 rows, which are run one by one; check that all ran."""
     folder = simulated_models(tmp_path, steady=STEADY)
     with (
         serving("--threads=4", model_dir=folder, max_batch_size="1") as server,
         Client(server.port) as first,
-        Client(server.port) as second,
     ):
         first.send([[0.0] * 8] * 16)
-        waiting = 'basket_queue_rows{model="steady",version="1"}'
-        # All of them would fill the queue.
-        wait_until(lambda: 0 < server.metric(waiting) < 16, 10)
-        second.send([[1.0] * 8], {"X-Request-Timeout-Ms": "1"})
-        # It may be late already when it is read, or is refused as it would be.
-        assert second.receive().status in (503, 504)
+        queued = 'basket_queue_rows{model="steady",version="1"}'
+        # All 16 would fill the queue.
+        wait_until(lambda: 0 < server.metric(queued) < 16, 10)
+        yield server
         assert first.receive().status == 200
         assert metric_sum(server, "basket_batch_rows_sum") == 16
-        reasons = ("late", "deadline")
-        rejected = [f'basket_rejected_total{{reason="{each}"}}' for each in reasons]
-        assert sum(map(server.metric, rejected)) == 1
 
 
-def test_rows_of_a_disconnected_client_are_not_computed(tmp_path):
-    """A client that disconnects while its row waits costs no inference."""
-    folder = simulated_models(tmp_path, steady=STEADY)
-    with (
-        serving("--threads=4", model_dir=folder, max_batch_size="1") as server,
-        Client(server.port) as first,
-    ):
-        first.send([[0.0] * 8] * 16)
-        waiting = 'basket_queue_rows{model="steady",version="1"}'
-        # All of them would fill the queue.
-        wait_until(lambda: 0 < server.metric(waiting) < 16, 10)
+def _rejected(server, *reasons):
+    series = [f'basket_rejected_total{{reason="{each}"}}' for each in reasons]
+    return sum(map(server.metric, series))
+
+
+def test_row_past_its_deadline_is_not_computed(tmp_path):
+    """A row whose deadline passes in the queue is answered 504 and never runs."""
+    with _backlog(tmp_path) as server:
+        with Client(server.port) as second:
+            second.send([[1.0] * 8], {"X-Request-Timeout-Ms": "1"})
+            # Admission control may refuse it before it is late.
+            assert second.receive().status in (503, 504)
+        assert _rejected(server, "late", "deadline") == 1
+
+
+def test_row_of_a_disconnected_client_is_not_computed(tmp_path):
+    """A client that disconnects while its row is queued costs no inference."""
+    with _backlog(tmp_path) as server:
         with Client(server.port) as second:
             second.send([[1.0] * 8])
-        assert first.receive().status == 200
-        gone = 'basket_rejected_total{reason="abandoned"}'
-        wait_until(lambda: server.metric(gone) == 1, 10)
-        assert metric_sum(server, "basket_batch_rows_sum") == 16
+        wait_until(lambda: _rejected(server, "abandoned") == 1, 10)

@@ -1,4 +1,4 @@
-"""TensorFlow Serving's batching file on a real server."""
+"""TensorFlow Serving's batching parameters file on a real server."""
 
 import os
 import re
@@ -34,8 +34,8 @@ def _server(file, tmp_path_factory):
         yield server
 
 
-def test_a_lone_row_costs_as_much_as_the_smallest_size(server):
-    """One row runs as a batch of four, and only the one is answered and counted."""
+def test_single_row_is_padded_to_the_smallest_allowed_size(server):
+    """One row runs as a batch of four; only the one is answered and counted."""
     before = metric_sum(server, "basket_batch_rows_sum")
     reply = server.predict([[1.0, 2.0]])
     assert reply.json() == {"predictions": [[1.0, 2.0]]}
@@ -45,16 +45,16 @@ def test_a_lone_row_costs_as_much_as_the_smallest_size(server):
     assert float(took_ms) >= 4 * 20
 
 
-def test_the_largest_batch_is_the_files(server):
-    """A request of eleven rows is split at the file's eight, and comes back whole."""
+def test_max_batch_size_of_the_parameters_file_is_used(server):
+    """A request of eleven rows is split at eight, and answered whole."""
     rows = [[float(n), 0.0] for n in range(11)]
     reply = server.predict(rows)
     assert reply.json() == {"predictions": rows}
     assert reply.headers["X-Batch-Size"] == "8"
 
 
-def test_what_has_no_effect_is_said_once(server):
-    """The log has a line for num_batch_threads, and none for what is taken."""
+def test_parameter_without_effect_is_logged_once(server):
+    """The log has a line for num_batch_threads, and none for the others."""
     lines = re.findall("BASKET_BATCHING_PARAMETERS_FILE.*", server.log.read_text())
     assert lines == [
         "BASKET_BATCHING_PARAMETERS_FILE: num_batch_threads is meaningless here: each "
@@ -62,8 +62,8 @@ def test_what_has_no_effect_is_said_once(server):
     ]
 
 
-def test_an_edit_while_it_serves_ends_nothing(server, file):
-    """A worker that takes another's place reads the file as it was at the start."""
+def test_edit_of_the_parameters_file_has_no_effect_before_a_restart(server, file):
+    """A worker that replaces a killed one uses the file as it was at the start."""
     file.write_text("max_batchsize: 8")
     (worker,) = server.workers()
     os.kill(worker, signal.SIGKILL)
@@ -71,8 +71,8 @@ def test_an_edit_while_it_serves_ends_nothing(server, file):
     assert server.predict([[1.0, 2.0]] * 9).headers["X-Batch-Size"] == "8"
 
 
-def test_a_bad_file_stops_the_start(tmp_path):
-    """A file with an unknown field ends Gunicorn at once, with a line that names it."""
+def test_invalid_parameters_file_is_a_configuration_error(tmp_path):
+    """An unknown field stops Gunicorn at the start, with a line that names it."""
     bad = tmp_path / "bad.txt"
     bad.write_text("\nmax_batchsize { value: 8 }")
     folder = simulated_models(tmp_path, steady=STEADY)

@@ -14,15 +14,13 @@ BIN := $(VENV)/bin
 SERVE_REQUIREMENTS := $(if $(shell command -v nvidia-smi),requirements/cuda.txt,requirements.txt)
 PIP_INSTALL = $(BIN)/python -m pip install --quiet --disable-pip-version-check --require-hashes
 
-.PHONY: help serve test bench bench-burst bench-vision soak loadtest lint format digits requirements bench-requirements clean
+.PHONY: help serve test bench soak loadtest lint format digits requirements bench-requirements clean
 
 help:
 	@echo "make serve [ARGS=...]  serve the models in models/ on 127.0.0.1:8000"
 	@echo "make test [ARGS=...]   run all tests; ARGS go to pytest"
 	@echo "make bench [ARGS=...]  measure Basket beside its peers: reports/<date>/;"
 	@echo "                       ARGS such as --quick, or --loads tiny,policy"
-	@echo "make bench-burst       measure the set-ups on a simulated device"
-	@echo "make bench-vision      measure pictures under wrk, beside service-streamer"
 	@echo "make soak              ten minutes of all kinds of clients: nothing lost or leaked"
 	@echo "make loadtest          measure them under load: reports/<date>/; also with"
 	@echo "                       MODEL=big PRICE=3.06 ARGS=--quick"
@@ -42,12 +40,6 @@ test: $(VENV)/dev.done $(KSERVE_VENV)/done
 
 bench: $(VENV)/dev.done
 	$(BIN)/python -m bench.peers $(ARGS)
-
-bench-burst: $(VENV)/dev.done
-	$(BIN)/python -m bench.burst
-
-bench-vision: $(VENV)/dev.done
-	$(BIN)/python -m bench.vision $(ARGS)
 
 soak: $(VENV)/dev.done
 	$(BIN)/python -m bench.reliability soak $(ARGS)
@@ -111,8 +103,8 @@ requirements: $(VENV)/bin/python
 # The newest glibc that any of the peers' packages asks for.
 bench-requirements: $(VENV)/bin/python
 	$(BIN)/python -m pip install --quiet uv
-	cd bench/peers/requirements && for peer in *.in; do \
-		UV_CUSTOM_COMPILE_COMMAND="make bench-requirements" ../../../$(BIN)/uv pip compile $$peer \
+	cd requirements/peers && for peer in *.in; do \
+		UV_CUSTOM_COMPILE_COMMAND="make bench-requirements" ../../$(BIN)/uv pip compile $$peer \
 			--quiet --upgrade --generate-hashes --no-emit-index-url --no-emit-find-links \
 			--python-version 3.11 --python-platform x86_64-manylinux_2_35 \
 			--output-file $${peer%.in}.txt || exit 1; \

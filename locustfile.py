@@ -20,8 +20,8 @@ from locust.contrib.fasthttp import FastHttpUser
 from locust.env import Environment
 from locust.exception import StopTest
 
+from bench.figures import THINK_S
 from bench.loadtest.payload import (
-    THINK_S,
     Payload,
     PayloadError,
     Pictures,

@@ -1,4 +1,4 @@
-"""Many clients at once, each on a connection of its own."""
+"""HTTP clients that send at the same time, each on its own connection."""
 
 import http.client
 import json
@@ -11,7 +11,7 @@ from testing.server import Reply
 
 
 class Client:
-    """One kept-alive connection."""
+    """One keep-alive connection."""
 
     def __init__(self, port: int, timeout_s: float = 60) -> None:
         self._connection = http.client.HTTPConnection("127.0.0.1", port, timeout_s)
@@ -24,10 +24,12 @@ class Client:
         self._connection.close()
 
     def send(self, instances: Any, headers: Mapping[str, str] | None = None) -> None:
+        """POST rows as JSON to /predict, without waiting for the response."""
         body = json.dumps({"instances": instances}).encode()
         self._connection.request("POST", "/predict", body, headers or {})
 
     def receive(self) -> Reply:
+        """Return the response to what was sent."""
         reply = self._connection.getresponse()
         return Reply(reply.status, reply.headers, reply.read())
 
@@ -51,7 +53,7 @@ def at_once(port: int, rows: Sequence[Any]) -> tuple[list[Reply], float]:
 
 
 def in_parallel(work: Callable[[int], None], clients: int) -> None:
-    """Run work(0) ... work(clients - 1) side by side; the first failure is raised."""
+    """Run work(0) ... work(clients - 1) in threads; raise the first failure."""
     failures: list[BaseException] = []
 
     def run(place: int) -> None:

@@ -1,4 +1,4 @@
-"""What processes hold in memory."""
+"""Memory of processes."""
 
 import os
 from pathlib import Path
@@ -7,7 +7,7 @@ _PAGE_BYTES = os.sysconf("SC_PAGE_SIZE")
 
 
 def resident_mib(pid: int) -> float:
-    """A process's resident memory; 0 where it has ended."""
+    """Return a process's resident memory in MiB, 0 if it has ended."""
     try:
         pages = int(Path(f"/proc/{pid}/statm").read_text().split()[1])
     except OSError:

@@ -1,4 +1,4 @@
-"""Basket as its users run it: a server as a process, on a free port."""
+"""Start Basket and other servers as processes on free ports, and send requests."""
 
 import contextlib
 import http.client
@@ -11,7 +11,7 @@ import sys
 import tempfile
 import threading
 import time
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from random import SystemRandom
@@ -19,18 +19,17 @@ from typing import Any
 
 ROOT = Path(__file__).parents[1]
 _READY_WITHIN_S = 240
-# Characters of a server's log that come with what went wrong.
-_TOLD = 4000
-
-
-# Below those that the system gives to clients, who would be in the way.
+_STOP_WITHIN_S = 10
+# Characters of a server's log that are added to an exception.
+_LOG_TAIL = 4000
+# Below the range from which the kernel takes the ports of clients.
 _PORTS = range(20_000, 32_000)
 _given: set[int] = set()
 _random = SystemRandom()
 
 
 def free_port() -> int:
-    """A port that nobody listens on now, and another one each time."""
+    """Return a port that nothing listens on, a different one at each call."""
     while True:
         port = _random.choice(_PORTS)
         if port in _given:
@@ -43,17 +42,23 @@ def free_port() -> int:
 
 @dataclass
 class Reply:
+    """An HTTP response."""
+
     status: int
     headers: Mapping[str, str]
     body: bytes
 
     def json(self) -> Any:
+        """Return the decoded JSON body."""
         return json.loads(self.body)
 
 
 @dataclass
 class Server:
-    """A running server; `log` is where it writes what it has to say."""
+    """A running server; its output goes to the file `log`.
+
+    Each worker writes `loaded_line` once for each model that it has loaded.
+    """
 
     process: subprocess.Popen[bytes]
     port: int
@@ -69,6 +74,7 @@ class Server:
         headers: Mapping[str, str] | None = None,
         timeout_s: float = 60,
     ) -> Reply:
+        """Send a request on a new connection and return the response."""
         connection = http.client.HTTPConnection("127.0.0.1", self.port, timeout_s)
         with contextlib.closing(connection):
             connection.request(method, path, body, {**self.headers, **(headers or {})})
@@ -78,34 +84,47 @@ class Server:
     def predict(
         self, instances: Any, headers: Mapping[str, str] | None = None
     ) -> Reply:
+        """POST rows as JSON to /predict."""
         body = json.dumps({"instances": instances}).encode()
         return self.request("POST", "/predict", body, headers)
 
     def metric(self, series: str) -> float:
-        """The value of a series as /metrics writes it, 0 where it is missing."""
+        """Return the value of a series as /metrics writes it, 0 if it is missing."""
         text = self.request("GET", "/metrics").body.decode()
         for line in text.splitlines():
             if line.startswith(f"{series} "):
                 return float(line.rpartition(" ")[2])
         return 0.0
 
-    def wait_until_ready(self, workers: int = 1) -> None:
-        """Until /readyz says so, and each of so many workers has loaded a model.
+    def wait_until_ready(
+        self, workers: int = 1, within_s: float = _READY_WITHIN_S
+    ) -> None:
+        """Wait until /readyz returns 200 and each worker has loaded a model.
 
-        One worker answers /readyz for all; a sibling may still be loading.
+        One worker answers /readyz for all; another may still be loading.
+        """
+        self.wait_until(lambda: self._is_ready() and self.loaded() >= workers, within_s)
+
+    def wait_until(self, condition: Callable[[], bool], within_s: float) -> None:
+        """Poll `condition` until it is true.
+
+        Raises:
+            AssertionError: the server ended, or it took too long; with the log.
         """
 
-        def are_ready() -> bool:
-            return self._is_ready() and self.loaded() >= workers
+        def is_true() -> bool:
+            if self.process.poll() is not None:
+                raise AssertionError(f"the server ended: {self.log.read_text()}")
+            return condition()
 
-        wait_until(are_ready, _READY_WITHIN_S, self.log.read_text)
+        wait_until(is_true, within_s, self.log.read_text)
 
     def loaded(self) -> int:
-        """How many models have become ready, over all workers: each logs it once."""
+        """Return how many models have been loaded, over all workers."""
         return self.log.read_text().count(self.loaded_line)
 
     def wait_until_loaded(self) -> None:
-        """Until no model is loading any more; some may have failed."""
+        """Wait until no model is loading any more; some may have failed."""
 
         def is_loaded() -> bool:
             try:
@@ -116,27 +135,29 @@ class Server:
         wait_until(is_loaded, _READY_WITHIN_S, self.log.read_text)
 
     def _is_ready(self) -> bool:
-        if self.process.poll() is not None:
-            raise AssertionError(f"the server ended: {self.log.read_text()}")
         try:
             return self.request("GET", "/readyz").status == http.HTTPStatus.OK
         except OSError:
             return False
 
     def workers(self) -> list[int]:
-        """The process ids of the workers that live now."""
+        """Return the process ids of the current workers."""
         pid = self.process.pid
         children = Path(f"/proc/{pid}/task/{pid}/children").read_text()
         return [int(child) for child in children.split()]
 
     def stop(self, timeout_s: float = 60) -> int:
-        """SIGTERM, and the exit status."""
+        """Send SIGTERM and return the exit status."""
         self.process.send_signal(signal.SIGTERM)
         return self.process.wait(timeout_s)
 
 
 def wait_until(condition: Any, timeout_s: float, describe: Any = lambda: "") -> None:
-    """Ask again and again: for what another process does, which no event tells."""
+    """Poll `condition` until it is true; for other processes, which send no event.
+
+    Raises:
+        AssertionError: not true within `timeout_s`; `describe` gives the text.
+    """
     give_up_at = time.monotonic() + timeout_s
     while not condition():
         assert time.monotonic() < give_up_at, f"not within {timeout_s} s: {describe()}"
@@ -144,7 +165,7 @@ def wait_until(condition: Any, timeout_s: float, describe: Any = lambda: "") -> 
 
 
 def lives(pid: int) -> bool:
-    """Whether a process runs, and has not only been left by its parent."""
+    """Return whether a process runs and is not a zombie."""
     try:
         stat = Path(f"/proc/{pid}/stat").read_text()
     except OSError:
@@ -158,16 +179,20 @@ def launch(
     *,
     own_session: bool,
     root: Path = ROOT,
+    environ: Mapping[str, str] | None = None,
     **settings: str,
 ) -> subprocess.Popen[bytes]:
-    """Start a command in `root` that writes to `log`; only `settings` are BASKET_."""
-    environ = {k: v for k, v in os.environ.items() if not k.startswith("BASKET_")}
-    environ |= {f"BASKET_{name.upper()}": value for name, value in settings.items()}
+    """Start a command in `root` that writes to `log`.
+
+    Of BASKET_ variables it gets only `settings`; `environ` adds others.
+    """
+    inherited = {k: v for k, v in os.environ.items() if not k.startswith("BASKET_")}
+    named = {f"BASKET_{name.upper()}": value for name, value in settings.items()}
     with log.open("wb") as output:
         return subprocess.Popen(
             command,
             cwd=root,
-            env=environ,
+            env=inherited | named | dict(environ or {}),
             stdout=output,
             stderr=output,
             start_new_session=own_session,
@@ -175,7 +200,7 @@ def launch(
 
 
 def workers_in(args: Iterable[str]) -> int:
-    """How many workers Gunicorn's arguments ask for."""
+    """Return the number of workers in Gunicorn's arguments."""
     named = [arg for arg in args if arg.startswith("--workers=")]
     return int(named[-1].partition("=")[2]) if named else 1
 
@@ -195,7 +220,7 @@ def serving(
 
 
 @contextlib.contextmanager
-def running(
+def running(  # noqa: PLR0913 # all but two have a default
     command: Sequence[str],
     port: int,
     *,
@@ -203,32 +228,55 @@ def running(
     check_exit: bool = True,
     own_session: bool = False,
     root: Path = ROOT,
+    environ: Mapping[str, str] | None = None,
     **settings: str,
 ) -> Iterator[Server]:
     """Run a server with BASKET_<NAME>=value for each setting.
 
-    One that still runs at the end is stopped, and has to exit with 0 unless
-    `check_exit` is false. With `own_session` Ctrl-C in the terminal does not reach it.
+    Yield it when Basket is ready, or at once if `ready` is false. A server that still
+    runs at the end is stopped, and has to exit with 0 unless `check_exit` is false.
+    With `own_session` Ctrl-C in the terminal does not reach it, and its whole process
+    group is killed at the end.
+
+    Raises:
+        AssertionError: it ended or was not ready in time; the log is in the text.
     """
     with tempfile.TemporaryDirectory() as folder:
         log = Path(folder) / "log"
-        process = launch(command, log, own_session=own_session, root=root, **settings)
+        process = launch(
+            command,
+            log,
+            own_session=own_session,
+            root=root,
+            environ=environ,
+            **settings,
+        )
         server = Server(process, port, log)
+        if settings.get("model_process") == "shared":
+            server.loaded_line = "the models of the model process are here"
         try:
             if ready:
-                if settings.get("model_process") == "shared":
-                    server.loaded_line = "the models of the model process are here"
                 server.wait_until_ready(workers_in(command))
             yield server
             if process.poll() is None and check_exit:
                 assert server.stop() == 0, log.read_text()
         except BaseException as error:
-            error.add_note(f"The server's log ends:\n{log.read_text()[-_TOLD:]}")
+            error.add_note(f"The server's log ends:\n{log.read_text()[-_LOG_TAIL:]}")
             raise
         finally:
-            if process.poll() is None:
-                process.kill()
-                process.wait()
+            _end(process, own_session=own_session)
+
+
+def _end(process: subprocess.Popen[bytes], *, own_session: bool) -> None:
+    if own_session:
+        process.terminate()
+        with contextlib.suppress(subprocess.TimeoutExpired):
+            process.wait(_STOP_WITHIN_S)
+        with contextlib.suppress(ProcessLookupError):
+            os.killpg(process.pid, signal.SIGKILL)
+    elif process.poll() is None:
+        process.kill()
+    process.wait()
 
 
 def simulated_models(folder: Path, **models: Mapping[str, Any]) -> str:
@@ -241,7 +289,7 @@ def simulated_models(folder: Path, **models: Mapping[str, Any]) -> str:
 
 
 def metric_sum(server: Server, name: str) -> float:
-    """The sum of all series of one metric name."""
+    """Return the sum of all series of a metric."""
     text = server.request("GET", "/metrics").body.decode()
     return sum(
         float(line.rpartition(" ")[2])
@@ -251,7 +299,7 @@ def metric_sum(server: Server, name: str) -> float:
 
 
 def wait_for_metric(server: Server, name: str, value: float) -> None:
-    """Until the sum over all processes has a value; each writes its own a bit later."""
+    """Wait until the sum of a metric is `value`: processes write theirs later."""
     wait_until(
         lambda: metric_sum(server, name) == value,
         10,

@@ -1,27 +1,29 @@
 """Run the article's experiment on this machine's GPU: `python -m bench.gpu`."""
 
 import argparse
-import shlex
-import signal
 import sys
 import tempfile
 from collections.abc import Sequence
 from importlib.util import find_spec
 from pathlib import Path
 
+from bench import machine
 from bench.gpu import device as devices
 from bench.gpu import page
 from bench.gpu.device import Device
-from bench.gpu.plan import FULL, QUICK
-from bench.gpu.run import Found, NoModel, Run
-from bench.loadtest import machine
-from bench.loadtest.progress import Progress, about
-from bench.peers.run import PROBLEMS, one_line
-from bench.report_folder import today
+from bench.gpu.run import FULL, QUICK, Found, NoModel, Run
+from bench.report import (
+    PROBLEMS,
+    STOPPED,
+    Progress,
+    about,
+    command_line,
+    interrupt_on_signals,
+    one_line,
+    today,
+)
 from testing.server import ROOT
 
-# 128 plus the number of SIGINT, as shells have it.
-_STOPPED = 130
 _NO_GPU = "no NVIDIA GPU here, so nothing is measured; a trial run: --any-device"
 _PACKAGES = (
     *("JAX", "jaxlib", "jax-cuda12-plugin", "jax-cuda13-plugin"),
@@ -30,7 +32,7 @@ _PACKAGES = (
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Measure, write the page, and give the exit status: 0 if all went well."""
+    """Measure, write the page, and return the exit status: 0 if all was right."""
     given = sys.argv[1:] if arguments is None else list(arguments)
     options = _parser().parse_args(given)
     trial = options.quick or options.any_device
@@ -44,11 +46,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
     found = _measure(device, options)
     if isinstance(found, int):
         return found
-    command = shlex.join(["python", "-m", "bench.gpu", *given])
-    told = page.About(
-        command, today(), _machine(device), device.memory_mib, trial=trial
-    )
-    _write(found, told, options.out or ROOT / "docs")
+    command = command_line(["bench.gpu", *given])
+    where = page.About(command, today(), _machine(device), device.memory_mib, trial)
+    page.write(found, where, options.out or ROOT / "docs")
     return 0 if found.sound else 1
 
 
@@ -70,18 +70,18 @@ def _parser() -> argparse.ArgumentParser:
 
 
 def _lacks() -> str:
-    """What is not installed, or nothing."""
+    """Return a message about packages that are not installed, or nothing."""
     missing = [name for name in ("jax", "keras", "matplotlib") if not find_spec(name)]
     return f"not installed: {', '.join(missing)}; see docs/gpu.md" if missing else ""
 
 
 def _measure(device: Device, options: argparse.Namespace) -> Found | int:
-    """What was found, or the exit status."""
+    """Return the figures, or the exit status."""
     plan = QUICK if options.quick else FULL
     kind = "any" if options.any_device else "gpu"
-    signal.signal(signal.SIGTERM, signal.default_int_handler)
+    interrupt_on_signals()
     cells = sum(len(users) for _, users in plan.steps())
-    print(f"{about(plan.left_s(0))}, and what making the model takes", flush=True)
+    print(f"{about(plan.total_s())}, and what making the model takes", flush=True)
     with tempfile.TemporaryDirectory() as folder:
         try:
             return Run(plan, device, Path(folder), Progress(cells)).measure(kind)
@@ -92,24 +92,13 @@ def _measure(device: Device, options: argparse.Namespace) -> Found | int:
             return 1
         except KeyboardInterrupt:
             print("stopped: nothing is written", file=sys.stderr)
-            return _STOPPED
+            return STOPPED
 
 
 def _machine(device: Device) -> dict[str, str]:
     found = machine.describe(_PACKAGES)
     card = f"{device.name}, {device.memory_mib:,} MiB"
     return found | {"GPU": card, "driver": device.driver}
-
-
-def _write(found: Found, told: page.About, out: Path) -> None:
-    from bench.gpu import plot  # noqa: PLC0415 # matplotlib is slow
-
-    out.mkdir(parents=True, exist_ok=True)
-    text = page.markdown(found, told)
-    (out / "gpu.md").write_text(text)
-    title = f"GPU: {told.machine['GPU']}; a model of {found.row_ms:.0f} ms for one row"
-    plot.draw(found, title, out / page.PLOT_FILE)
-    print(f"\n{text}\nthe page is {out / 'gpu.md'}")
 
 
 if __name__ == "__main__":

@@ -1,4 +1,4 @@
-"""What computes: a GPU, or in a trial run the processor, and its memory in use."""
+"""The device that computes: a GPU, or the processor in a trial run."""
 
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -6,15 +6,14 @@ from dataclasses import dataclass
 import pynvml
 
 from app import gpus
-from bench.loadtest.machine import memory_bytes
+from bench.machine import memory_bytes
 
 
 @dataclass(frozen=True)
 class Device:
-    """`name` and `driver` are words for the page; `used_mib` gives MiB in use now.
+    """A device; `used_mib` returns the memory that all processes together use now.
 
-    That is what all processes use together: a process in a container may have another
-    number for the driver than for itself.
+    Not per process: in a container the driver may know a process by another id.
     """
 
     name: str
@@ -24,10 +23,7 @@ class Device:
 
 
 def gpu() -> Device | None:
-    """The GPU that Basket and all that this process starts have from now on.
-
-    The first that is visible; None: there is none.
-    """
+    """Pin this process and its children to the first visible GPU, and return it."""
     there = gpus.visible()
     if not there:
         return None
@@ -43,7 +39,7 @@ def gpu() -> Device | None:
 
 
 def processor() -> Device:
-    """What stands in for a GPU: the machine's own memory, whoever uses it."""
+    """Return the processor, whose memory is the machine's."""
     total_bytes = memory_bytes("MemTotal")
     return Device(
         "none: this is a trial run on the processor",

@@ -1,11 +1,11 @@
-"""A recurrent model that takes a wanted time for one row on JAX.
+"""Make a recurrent model that takes a given time for one row with JAX.
 
-Each step reads all weights again, so a model of any time is a small graph, where one of
-Dense layers that are read once would be thousands of layers on a large GPU.
+Each step reads all weights again, so that the graph stays small: dense layers that are
+read once would have to be thousands on a large GPU.
 
-In a process of its own, as JAX keeps the GPU's memory: `python -m bench.gpu.model
-FOLDER DEVICE LATENCY_MS UNITS TOLERANCE BARE_S` writes a load, measures the engine
-alone with each size of a batch, and writes what it found. DEVICE is gpu, or any.
+`python -m bench.gpu.model FOLDER DEVICE LATENCY_MS UNITS TOLERANCE BARE_S` writes model
+and requests, and measures the engine alone with each batch size. DEVICE is gpu or any.
+It runs in a process of its own, because JAX keeps the GPU's memory.
 """
 
 import json
@@ -21,42 +21,42 @@ import numpy as np
 from app.commands import fitting
 from app.engines import open_engine
 from app.engines.base import DEFAULT_SIGNATURE
-from app.engines.jax.batch_sizes import batch_sizes
+from app.engines.batch_sizes import batch_sizes
 from app.engines.jax.keras_file import KerasJaxEngine, jax, keras, limit_gpu_memory
 from app.errors import ModelLoadError
 from app.settings import Settings
-from bench.gpu.plan import FOUND_FILE, MODEL_NAME
+from bench.gpu.run import FOUND_FILE, MODEL_NAME
 from bench.peers import bare
-from bench.peers.models import random_rows, write_rows
+from bench.peers.loads import random_rows, write_rows
 
 _WIDTH, _CLASSES, _SEED = 64, 10, 8
-# A first guess, which is corrected by what it takes.
+# First guess, corrected by measurement.
 _STEPS = 100
-# A random square matrix stretches by at most twice this, so that each step forgets a
-# part of what was before it, and with that of all rounding.
+# Each step shrinks the previous state, and its rounding errors with it: a random
+# square matrix stretches by at most twice this.
 _GAIN = 0.4
 
 
 @dataclass(frozen=True)
 class Recurrent:
-    """A model that goes through `steps` steps for any batch."""
+    """A model of `steps` steps, and its engine."""
 
     model: Any
     engine: KerasJaxEngine
     steps: int
 
     def time_ms(self, rows: int) -> float:
-        """The median time of one batch of so many rows, in ms."""
+        """Return the median time of a batch of `rows` rows, in ms."""
         return fitting.batch_ms(self.engine, rows)
 
 
 class Cells:
-    """The layers, made once and used by every try: rows (64) to scores (10)."""
+    """The layers that all tries share: rows of 64 numbers to 10 scores."""
 
     name, unit = "recurrent model", "steps"
 
     def __init__(self, units: int) -> None:
-        """Draw the weights: `units` x `units` floats, and few more."""
+        """Draw the weights, mainly `units` x `units` floats."""
         keras.utils.set_random_seed(_SEED)
         normal = keras.initializers.RandomNormal
         self._recurrent = keras.layers.SimpleRNN(
@@ -67,7 +67,7 @@ class Cells:
         self._scores = keras.layers.Dense(_CLASSES)
 
     def build(self, count: int) -> Recurrent:
-        """A model that shows each row to the cells `count` times."""
+        """Return a model that feeds each row to the cells `count` times."""
         row = keras.Input((_WIDTH,), name="row")
         shown = keras.layers.RepeatVector(count)(row)
         model = keras.Model(row, self._scores(self._recurrent(shown)), name=MODEL_NAME)
@@ -75,7 +75,7 @@ class Cells:
 
 
 def main(arguments: Sequence[str]) -> int:
-    """Make the model, its requests and its answers; 1: it can't, and says why."""
+    """Write the model, requests and answers; return 1, with a message, on failure."""
     folder, device = Path(arguments[0]), arguments[1]
     latency_ms, units, tolerance, bare_s = map(float, arguments[2:])
     limit_gpu_memory(None)
@@ -109,7 +109,7 @@ def main(arguments: Sequence[str]) -> int:
 def _rates(
     version: Path, seconds: float, say: Callable[[str], None]
 ) -> list[tuple[int, float]]:
-    """Rows in a second by the rows of a batch, of what the server will open."""
+    """Return rows per second by batch size, with the engine that the server opens."""
     settings = Settings(engine="jax")
     engine = open_engine(version, settings)
     rates = []

@@ -1,5 +1,6 @@
-"""Runs the experiment: sizes of a batch, then users, and memory beside them."""
+"""Run the experiment: batch sizes, then users, and the device's memory."""
 
+import contextlib
 import json
 import subprocess
 import sys
@@ -7,20 +8,61 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from app.settings import Settings
-from bench import processes
+from bench.figures import Cell, Clients, Timing
 from bench.gpu.device import Device
-from bench.gpu.plan import FOUND_FILE, MODEL_NAME, Plan
-from bench.loadtest.measurement import Setup
-from bench.loadtest.progress import Progress
-from bench.peers import drive
-from bench.peers.cells import Cell
-from bench.peers.loads import JSON, Clients, Load, Prepared, found_in
-from bench.peers.running import PATH, Running
-from bench.peers.set_ups import Setting, basket
+from bench.load import Checker, Prepared, Target, by_users, prepared_in
+from bench.loadtest.setups import SETUPS, USERS, Setup, timing_of
+from bench.peers.servers import Setting, basket
+from bench.report import Progress
 from testing.server import ROOT
 
-_ENGINE = "jax"
+# Of the folder that the model's own process fills.
+MODEL_NAME, FOUND_FILE = "recurrent", "found.json"
 LARGEST = Settings().max_batch_size
+_NAIVE = next(each for each in SETUPS if each.name == "naive")
+_BATCHING = Setup(
+    "batching", next(each for each in SETUPS if each.name == "batching, auto").arguments
+)
+_LIMITED = Setup(
+    "batching, a fraction of 0.4", _BATCHING.arguments, {"gpu_memory_fraction": "0.4"}
+)
+
+
+@dataclass(frozen=True)
+class Plan:
+    """A model of `units` x `units` weights that takes `latency_ms` for one row.
+
+    The latency may be off by `tolerance`, a share of it. The engine alone runs for
+    `bare_s` with each batch size; `seconds`, None: chosen as in a load test.
+    """
+
+    latency_ms: float
+    units: int
+    tolerance: float
+    users: tuple[int, ...]
+    bare_s: float
+    seconds: Timing | None = None
+
+    def timing(self, setup: Setup, users: int) -> Timing:
+        """Return how long to warm up and to measure."""
+        if self.seconds is not None:
+            return self.seconds
+        row_s = self.latency_ms / 1000
+        return timing_of(setup, users, row_s=row_s, devices=1, quick=False)
+
+    def steps(self) -> list[tuple[Setup, tuple[int, ...]]]:
+        """Return each server with its numbers of users; the last is for its memory."""
+        return [(_NAIVE, self.users), (_BATCHING, self.users), (_LIMITED, ())]
+
+    def total_s(self) -> float:
+        """Return the seconds of all measurements with users."""
+        return sum(sum(self.timing(s, n)) for s, users in self.steps() for n in users)
+
+
+# 1 GiB of weights is far more than any GPU's cache.
+FULL = Plan(300, 16_384, 0.1, USERS, 3.0)
+# A single user would think for almost all of the time.
+QUICK = Plan(2, 128, 1.5, (2, 5), 0.1, Timing(0.2, 2.8))
 
 
 @dataclass(frozen=True)
@@ -37,9 +79,9 @@ class Memory:
 
 @dataclass
 class Found:
-    """What was measured: rows in a batch and rows/s, cells, memory.
+    """What was measured; `rates` are rows in a batch, and rows/s of the engine alone.
 
-    The model has `steps` steps and `weights_mib` MiB of weights, and one row takes
+    The model has `steps` steps and `weights_mib` MiB of weights; one row takes
     `row_ms`.
     """
 
@@ -52,17 +94,17 @@ class Found:
 
     @property
     def sound(self) -> bool:
-        """Whether every answer came, and was right."""
-        return all(cell.sound and cell.rate for cell in self.cells)
+        """Whether every answer came and was right."""
+        return all(cell.sound and cell.seen.rate for cell in self.cells)
 
 
 class NoModel(Exception):
-    """The model could not be made; its process has said why."""
+    """The model could not be made; its process has printed why."""
 
 
 @dataclass
 class Run:
-    """One experiment on its way; the model is made in `folder`."""
+    """One experiment; the model is made in `folder`."""
 
     plan: Plan
     device: Device
@@ -70,11 +112,11 @@ class Run:
     progress: Progress
 
     def measure(self, kind: str) -> Found:
-        """Measure all of it; `kind` is the device that JAX must see: gpu, or any.
+        """Measure everything; `kind` is the device that JAX must see: gpu, or any.
 
         Raises:
-            NoModel: it can't be made.
-            Exception: those of `bench.peers.run.PROBLEMS`: a server or engine failed.
+            NoModel: the model cannot be made.
+            Exception: one of `bench.report.PROBLEMS`: a server or the engine failed.
         """
         self.progress.say("making the model ...")
         found, prepared = self._make(kind)
@@ -83,53 +125,49 @@ class Run:
         return found
 
     def _make(self, kind: str) -> tuple[Found, Prepared]:
-        """In a process of its own: JAX would keep the device's memory."""
+        """Make the model in a process of its own: JAX keeps the device's memory."""
         plan = self.plan
         wanted = (plan.latency_ms, plan.units, plan.tolerance, plan.bare_s)
         command = [sys.executable, "-m", "bench.gpu.model", str(self.folder), kind]
         command += map(str, wanted)
         if subprocess.run(command, cwd=ROOT, check=False).returncode:  # noqa: S603
             raise NoModel
-        told = json.loads((self.folder / FOUND_FILE).read_text())
-        load = Load(MODEL_NAME, "", (), by_users=True)
-        return Found(**told), found_in(load, self.folder)
+        found = Found(**json.loads((self.folder / FOUND_FILE).read_text()))
+        return found, prepared_in(self.folder)
 
     def _serve(
         self, setup: Setup, users: tuple[int, ...], prepared: Prepared, found: Found
     ) -> None:
         self.progress.say(f"starting {setup.name} ...")
         before_mib = self.device.used_mib()
-        serve = basket(*setup.arguments, engine=_ENGINE, **setup.settings)
-        with serve(prepared, Setting()) as server:
+        serve = basket(*setup.arguments, engine="jax", **setup.settings)
+        with serve(prepared, Setting()) as target:
             ready_mib = self.device.used_mib() - before_mib
             for number in users:
-                found.cells.append(
-                    self._measure(setup, number, server, len(found.cells))
-                )
-            _ask_for_the_largest(server)
+                found.cells.append(self._measure(setup, number, target))
+            _send_largest(target)
             full_mib = self.device.used_mib() - before_mib
         found.memory.append(Memory(setup.name, ready_mib, full_mib))
         self.progress.say(f"{setup.name}: {full_mib:,} MiB of the device")
 
-    def _measure(self, setup: Setup, users: int, server: Running, done: int) -> Cell:
-        title = f"{setup.name}, {users} user{'' if users == 1 else 's'}"
-        self.progress.begin(title, self.plan.left_s(done))
+    def _measure(self, setup: Setup, users: int, target: Target) -> Cell:
+        timing = self.plan.timing(setup, users)
         clients = Clients(users, thinks=True)
-        seen = drive.by_users(server, clients, self.plan.timing(setup, users))
-        cell = Cell(MODEL_NAME, setup.name, "", clients, 1, **seen)  # type: ignore[arg-type]
-        told = f"mean {cell.mean_s:.3f} s, p95 {cell.p95_s:.3f} s"
-        told += "" if cell.sound else ", NOT ALL RIGHT"
-        self.progress.end(told, self.plan.left_s(done + 1))
-        return cell
+        title = f"{setup.name}, {clients}"
+        self.progress.begin(title, sum(timing))
+        seen = by_users(target, clients, timing)
+        self.progress.end(title, seen)
+        return Cell(MODEL_NAME, setup.name, "", clients, 1, seen)
 
 
-def _ask_for_the_largest(server: Running) -> None:
-    """One request that is a batch of the largest size.
+def _send_largest(target: Target) -> None:
+    """Send one request with as many rows as the largest batch.
 
     Raises:
-        AssertionError: it was not answered.
+        AssertionError: it was not answered with 200.
     """
-    row = json.loads(server.prepared.bodies[0].read_bytes())["instances"]
+    row = json.loads(target.prepared.bodies[0].read_bytes())["instances"]
     body = json.dumps({"instances": row * LARGEST}).encode()
-    answered = processes.answers(server.port, PATH, body, JSON)
-    assert answered, f"a batch of {LARGEST} rows was not answered"
+    with contextlib.closing(Checker(target)) as checker:
+        answer = checker.post(body)
+    assert answer is not None, f"a batch of {LARGEST} rows was not answered"

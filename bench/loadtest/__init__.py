@@ -1,5 +1,5 @@
-"""`make loadtest`: what each set-up does to waiting time, measured and drawn.
+"""`make loadtest`: response times of each set-up under Locust's users, with a report.
 
-`run` starts the servers and drives Locust, `analysis` turns samples into figures,
-`report` writes them down. `measurement` is what they hand to each other.
+`run` starts the servers and Locust, `analysis` computes figures from samples, `report`
+writes them.
 """

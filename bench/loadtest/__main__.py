@@ -2,31 +2,33 @@
 
 import argparse
 import os
-import shlex
-import signal
 import sys
 import tempfile
 from collections.abc import Sequence
 from pathlib import Path
 
-from bench.arguments import positive
-from bench.loadtest import machine, report
-from bench.loadtest.measurement import Campaign
-from bench.loadtest.progress import Progress
+from bench import machine
+from bench.loadtest import report
+from bench.loadtest.analysis import Campaign
 from bench.loadtest.run import Plan, Run
 from bench.loadtest.setups import QUICK_USERS, SETUPS, USERS
-from bench.report_folder import new_folder, today
+from bench.report import (
+    STOPPED,
+    Progress,
+    command_line,
+    interrupt_on_signals,
+    new_folder,
+    positive,
+    today,
+)
 from testing.server import ROOT, simulated_models
-
-# 128 plus the number of SIGINT, as shells have it.
-_STOPPED = 130
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Measure, write the report, and give the exit status: 0 if all went well."""
+    """Measure, write the report, and return the exit status: 0 if all was right."""
     given = sys.argv[1:] if arguments is None else list(arguments)
     options = _parser().parse_args(given)
-    options.command = _make_command(given)
+    options.command = command_line(["bench.loadtest", *given])
     with tempfile.TemporaryDirectory() as folder:
         try:
             model = _model_folder(options, Path(folder))
@@ -57,15 +59,13 @@ def _measure(options: argparse.Namespace, model: Path, out: Path) -> int:
         date=today(),
         machine=machine.describe(),
     )
-    run = Run(plan, campaign, out / "raw", Progress(len(setups) * len(users)))
-    for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
-        signal.signal(number, lambda *_: run.stopped.set())
-    run.measure()
+    interrupt_on_signals()
+    Run(plan, campaign, out / "raw", Progress(len(setups) * len(users))).measure()
     report.write(campaign, out, options.price, options.p95_limit, options.rate)
     print(f"the report is in {out}")
     if campaign.stopped:
         print("stopped: the report has what was measured until then")
-        return _STOPPED
+        return STOPPED
     return 1 if report.failed(campaign) else 0
 
 
@@ -96,22 +96,6 @@ def _parser() -> argparse.ArgumentParser:
     return parser
 
 
-def _make_command(given: Sequence[str]) -> str:
-    """The same in the words of the Makefile, but for where the report goes."""
-    parser = argparse.ArgumentParser(add_help=False, allow_abbrev=False)
-    for name in ("--model", "--price", "--out"):
-        parser.add_argument(name)
-    named, others = parser.parse_known_args(given)
-    words = ["make loadtest"]
-    if named.model:
-        words.append(f"MODEL={shlex.quote(named.model)}")
-    if named.price:
-        words.append(f"PRICE={named.price}")
-    if others:
-        words.append(f'ARGS="{" ".join(others)}"')
-    return " ".join(words)
-
-
 def _numbers(text: str) -> tuple[int, ...]:
     numbers = tuple(int(part) for part in text.split(","))
     if min(numbers) < 1:
@@ -120,10 +104,10 @@ def _numbers(text: str) -> tuple[int, ...]:
 
 
 def _model_folder(options: argparse.Namespace, folder: Path) -> Path:
-    """A model folder inside `folder`, which has no other.
+    """Return a model folder in `folder`, without another model beside it.
 
     Raises:
-        FileNotFoundError: no such model; the text says how to make it.
+        FileNotFoundError: there is no such model; the text says how to make it.
     """
     if options.model is None:
         name = f"simulated-{options.device_ms:g}-ms"

@@ -1,99 +1,62 @@
-"""One cell's load: Locust as a library, in a process of its own.
-
-Run by `run` with a line of JSON on its standard input, which says what to do. It
-writes each answer into a CSV file, and at the end one line of JSON to its standard
-output: the seconds measured, and a problem or null.
-"""
+"""Run Locust for one cell, in a process of its own: `bench.loadtest.child`."""
 
 import csv
 import json
-import signal
+import subprocess
 import sys
-import time
+from collections.abc import Sequence
+from http import HTTPStatus
 from pathlib import Path
-from typing import Any
+from typing import TypedDict
 
-# First of all, because importing Locust makes the standard library cooperative.
-import locustfile  # isort: skip
+from bench.loadtest.analysis import Sample
+from testing.server import ROOT
 
-import gevent
-import gevent.event
-from locust.env import Environment
-
-from bench.loadtest.measurement import Sample
-from bench.loadtest.payload import PayloadError
+# After the measurement: for Locust to start and to stop its users.
+_EXTRA_S = 40
 
 
-class Recorder:
-    """Keeps what is answered from `begin` to `end`."""
+class Job(TypedDict):
+    """What to do; times in seconds, `file` is for the CSV."""
 
-    def __init__(self) -> None:
-        self.samples: list[Sample] = []
-        self.measured_s = 0.0
-        self._began_at: float | None = None
-
-    def begin(self) -> None:
-        """The warm-up is over."""
-        self._began_at = time.perf_counter()
-
-    def end(self) -> None:
-        """No answer counts from now on."""
-        if self._began_at is not None:
-            self.measured_s = time.perf_counter() - self._began_at
-            self._began_at = None
-
-    def on_request(self, response_time: float, response: Any, **_: Any) -> None:
-        """Locust's event for each request; `response_time` is in milliseconds."""
-        if self._began_at is None:
-            return
-        at_s = time.perf_counter() - self._began_at
-        status = int(response.status_code or 0)
-        headers = response.headers or {}
-        rows = int(headers.get("X-Batch-Size", 0))
-        self.samples.append(Sample(at_s, response_time / 1000, status, rows))
-
-    def write(self, file: Path) -> None:
-        """Write the samples as CSV."""
-        with file.open("w", newline="") as output:
-            writer = csv.writer(output, lineterminator="\n")
-            writer.writerow(Sample._fields)
-            for at_s, response_s, status, rows in self.samples:
-                writer.writerow((f"{at_s:.4f}", f"{response_s:.4f}", status, rows))
+    host: str
+    user_class: str
+    users: int
+    warm_up_s: float
+    measured_s: float
+    file: str
 
 
-def main() -> None:
-    """Do what standard input says."""
-    job = json.loads(sys.stdin.readline())
-    stopped = gevent.event.Event()
-    for number in (signal.SIGINT, signal.SIGTERM):
-        gevent.signal_handler(number, stopped.set)
-    recorder = Recorder()
-    problem = None
+def drive(job: Job) -> tuple[float, list[Sample], str | None]:
+    """Run a job; return the measured seconds, the answers, and a problem or None."""
     try:
-        _drive(job, recorder, stopped)
-    except PayloadError as error:
-        problem = str(error)
-    recorder.write(Path(job["file"]))
-    print(json.dumps({"measured_s": recorder.measured_s, "problem": problem}))
+        ran = subprocess.run(
+            [sys.executable, "-m", "bench.loadtest.child"],
+            cwd=ROOT,
+            input=json.dumps(job),
+            capture_output=True,
+            text=True,
+            check=True,
+            timeout=job["warm_up_s"] + job["measured_s"] + _EXTRA_S,
+            # Ctrl-C in the terminal is for the parent alone, which kills the child.
+            start_new_session=True,
+        )
+    except subprocess.CalledProcessError as error:
+        last = (error.stderr.strip().splitlines() or ["no output"])[-1]
+        return 0, [], f"Locust ended with status {error.returncode}: {last}"
+    except subprocess.TimeoutExpired as error:
+        return 0, [], f"Locust did not end within {error.timeout:.0f} s"
+    answer = json.loads(ran.stdout.splitlines()[-1])
+    with Path(job["file"]).open(newline="") as lines:
+        samples = [
+            Sample(float(row[0]), float(row[1]), int(row[2]), int(row[3]))
+            for row in list(csv.reader(lines))[1:]
+        ]
+    return answer["measured_s"], samples, answer["problem"] or _problem(samples)
 
 
-def _drive(
-    job: dict[str, Any], recorder: Recorder, stopped: gevent.event.Event
-) -> None:
-    environment = Environment(
-        user_classes=[getattr(locustfile, job["user_class"])], host=job["host"]
-    )
-    locustfile.aim(environment)
-    environment.events.request.add_listener(recorder.on_request)
-    runner = environment.create_local_runner()
-    # At most 100 a second; each user begins with a think time.
-    runner.start(job["users"], spawn_rate=min(job["users"], 100))
-    if not stopped.wait(job["warm_up_s"]):
-        recorder.begin()
-        stopped.wait(job["measured_s"])
-        recorder.end()
-    runner.quit()
-
-
-if __name__ == "__main__":
-    main()
+def _problem(samples: Sequence[Sample]) -> str | None:
+    if not samples:
+        return "no request was answered while it was measured"
+    failed = sum(sample.status != HTTPStatus.OK for sample in samples)
+    return f"{failed} of {len(samples)} requests failed" if failed else None

@@ -1,4 +1,4 @@
-"""What the load test sends: random rows that a model takes, or pictures."""
+"""Request bodies for any model: random rows of its inputs, or pictures."""
 
 import io
 from collections.abc import Sequence
@@ -10,9 +10,7 @@ import numpy.typing as npt
 import orjson
 from PIL import Image
 
-# Seconds between an answer and the next product, uniform between these two.
-THINK_S = (1.0, 3.0)
-# What a size that the model leaves free is taken as.
+# Used for sizes that the model leaves free.
 _FREE_SIZE = 32
 _PICTURES, _PICTURE_SIZE = 16, (640, 480)
 _TENSORFLOW_TYPES = {
@@ -30,12 +28,12 @@ _TENSORFLOW_TYPES = {
 
 
 class PayloadError(Exception):
-    """The server does not say what its model takes, or takes what can't be made."""
+    """The model's inputs are not known, or no values can be made for them."""
 
 
 @dataclass(frozen=True)
 class Input:
-    """One input of a model: `shape` is that of one row, None a free size."""
+    """One input of a model: `shape` is that of a row, None is a free size."""
 
     name: str
     dtype: str
@@ -43,10 +41,10 @@ class Input:
 
 
 def basket_payload(ready: Any) -> "Payload | Pictures":
-    """What to send to the default model, from what Basket's /readyz answers.
+    """Return the payload for the default model from the JSON of Basket's /readyz.
 
     Raises:
-        PayloadError: the answer does not say what the model takes.
+        PayloadError: it does not name the model's inputs.
     """
     inputs = basket_inputs(ready)
     if "image" in ready["models"][ready["default_model"]]:
@@ -55,10 +53,10 @@ def basket_payload(ready: Any) -> "Payload | Pictures":
 
 
 def basket_inputs(ready: Any) -> list[Input]:
-    """The default model's inputs, from what Basket's /readyz answers.
+    """Return the default model's inputs from the JSON of Basket's /readyz.
 
     Raises:
-        PayloadError: the answer does not name them.
+        PayloadError: it does not name them.
     """
     try:
         found = ready["models"][ready["default_model"]]["inputs"]
@@ -71,12 +69,12 @@ def basket_inputs(ready: Any) -> list[Input]:
 
 
 def tf_serving_inputs(metadata: Any) -> list[Input]:
-    """The inputs of `serving_default`, from TensorFlow Serving's metadata.
+    """Return the inputs of `serving_default` from TensorFlow Serving's metadata.
 
-    The first dimension of each tensor is the batch and is left out.
+    The first dimension of each tensor, the batch, is left out.
 
     Raises:
-        PayloadError: the metadata does not name them.
+        PayloadError: it does not name them.
     """
     try:
         signatures = metadata["metadata"]["signature_def"]["signature_def"]
@@ -97,36 +95,35 @@ def tf_serving_inputs(metadata: Any) -> list[Input]:
 
 
 class Pictures:
-    """Gives bodies that are JPEGs of 640 x 480, as a camera at a till makes them."""
+    """Bodies that are JPEGs of 640 x 480."""
 
     content_type = "image/jpeg"
 
     def __init__(self, seed: int | None = None) -> None:
         random = np.random.default_rng(seed)
         self._random = random
-        # Made once: making one costs more than sending it.
+        # Made once, because making one takes longer than sending it.
         self._files = [
             _photograph(random.integers(256, size=(9, 12, 3), dtype=np.uint8))
             for _ in range(_PICTURES)
         ]
 
     def body(self) -> bytes:
-        """The body of a request for one picture."""
+        """Return the body of a request for one picture."""
         return self._files[self._random.integers(len(self._files))]
 
 
-def _photograph(colours: npt.NDArray[np.uint8]) -> bytes:
+def _photograph(colors: npt.NDArray[np.uint8]) -> bytes:
     file = io.BytesIO()
-    soft = Image.fromarray(colours).resize(_PICTURE_SIZE, Image.Resampling.BICUBIC)
+    soft = Image.fromarray(colors).resize(_PICTURE_SIZE, Image.Resampling.BICUBIC)
     soft.save(file, "JPEG", quality=90)
     return file.getvalue()
 
 
 class Payload:
-    """Makes bodies, each with one random row.
+    """JSON bodies with one random row each.
 
-    Numbers with a fraction lie between 0 and 1; whole numbers are 0 or 1, which any
-    vocabulary has.
+    Floats lie between 0 and 1; integers are 0 or 1, which any vocabulary has.
     """
 
     content_type = "application/json"
@@ -136,7 +133,7 @@ class Payload:
         self._random = np.random.default_rng(seed)
 
     def body(self) -> bytes:
-        """The body of a request for one new row."""
+        """Return the body of a request for a new random row."""
         values = {each.name: self._value(each) for each in self._inputs}
         row = values if len(values) > 1 else next(iter(values.values()))
         return orjson.dumps({"instances": [row]}, option=orjson.OPT_SERIALIZE_NUMPY)

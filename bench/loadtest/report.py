@@ -1,16 +1,13 @@
-"""The report of a load test: Markdown, one HTML page, and pictures."""
+"""Write the report: Markdown, one HTML page, and plots."""
 
 import base64
 import re
 from pathlib import Path
-from typing import Any
 
 from jinja2 import Environment, FileSystemLoader, StrictUndefined, select_autoescape
 
 from bench.loadtest import plots, tables
-from bench.loadtest.analysis import Figures, figures_of
-from bench.loadtest.cost import Wanted
-from bench.loadtest.measurement import Campaign
+from bench.loadtest.analysis import Campaign, Figures, Wanted, figures_of
 
 _ALT = {
     "mean.png": "Mean response time in seconds by users, a line for each set-up",
@@ -28,11 +25,10 @@ def write(
     p95_limit_s: float = 1.0,
     target_rate: float = 100.0,
 ) -> None:
-    """Write report.md, report.html and the PNG pictures into `folder`.
+    """Write report.md, report.html and the PNG plots into `folder`.
 
-    With the price of an instance-hour in US dollars the report also says what
-    `target_rate` requests per second cost a month within a 95th percentile of
-    `p95_limit_s` seconds. Pictures without anything to draw are left out.
+    With the price of an instance-hour in dollars the report also has what
+    `target_rate` requests per second cost a month within a p95 of `p95_limit_s`.
     """
     folder.mkdir(parents=True, exist_ok=True)
     rows = _figures(campaign)
@@ -44,17 +40,24 @@ def write(
     wanted = None
     if price_usd_per_hour is not None:
         wanted = Wanted(price_usd_per_hour, p95_limit_s, target_rate)
-    context = _context(campaign, rows, wanted) | {"pictures": pictures, "alt": _ALT}
+    context = {
+        "campaign": campaign,
+        "headline": tables.headline(campaign, rows),
+        "complaints": tables.complaints(campaign, rows),
+        "figures": tables.figures_table(rows),
+        "costs": tables.cost_table(rows, wanted) if wanted else None,
+        "cost_words": tables.cost_words(wanted) if wanted else "",
+        "notes": tables.notes(campaign, rows),
+        "pictures": pictures,
+        "alt": _ALT,
+    }
     for name in ("report.md", "report.html"):
         text = _TEMPLATES.get_template(f"{name}.j2").render(context)
         (folder / name).write_text(text, encoding="utf-8")
 
 
 def failed(campaign: Campaign) -> bool:
-    """Whether a cell has a problem, errors or no answers, or the run was stopped.
-
-    A campaign without any cell has failed, too.
-    """
+    """Return whether a cell is not sound, or the run stopped or measured nothing."""
     rows = _figures(campaign)
     return campaign.stopped or not rows or not all(row.sound for row in rows)
 
@@ -63,26 +66,12 @@ def _figures(campaign: Campaign) -> list[Figures]:
     return [figures_of(cell, simulated=campaign.simulated) for cell in campaign.cells]
 
 
-def _context(
-    campaign: Campaign, rows: list[Figures], wanted: Wanted | None
-) -> dict[str, Any]:
-    return {
-        "campaign": campaign,
-        "headline": tables.headline(campaign, rows),
-        "complaints": tables.complaints(campaign, rows),
-        "figures": tables.figures_table(rows),
-        "costs": tables.cost_table(rows, wanted) if wanted else None,
-        "cost_words": tables.cost_words(wanted) if wanted else "",
-        "notes": tables.notes(campaign, rows),
-    }
-
-
 def _data_uri(png: bytes) -> str:
     return f"data:image/png;base64,{base64.b64encode(png).decode()}"
 
 
 def _markdown(text: object) -> str:
-    """One line that Markdown shows as it is, inside a table too."""
+    """Return one line in which Markdown sees no markup, for tables too."""
     return re.sub(r"([\\`*_\[\]<>|&])", r"\\\1", " ".join(str(text).split()))
 
 

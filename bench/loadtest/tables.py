@@ -1,21 +1,26 @@
-"""The report's tables and sentences, as plain text for either form of it."""
+"""The report's tables and sentences, as plain text for Markdown and HTML."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from bench.loadtest.analysis import LITTLE_LIMIT_PERCENT, Figures, Little, common_load
-from bench.loadtest.cost import HOURS_A_MONTH, Offer, Wanted, bill, offers
-from bench.loadtest.measurement import Campaign
+from bench.loadtest.analysis import (
+    HOURS_A_MONTH,
+    LITTLE_LIMIT_PERCENT,
+    Campaign,
+    Figures,
+    Little,
+    Wanted,
+    best_loads,
+    common_load,
+)
 
 _NONE = "-"
 _ARTICLE_RATE = 2.0
-_TIMES = ("mean (s)", "p50 (s)", "p95 (s)", "p99 (s)")
-_BESIDE = ("mean batch (rows)", "article's mean (s)", "best mean, one device (s)")
 
 
 @dataclass(frozen=True)
 class Row:
-    """The text of a row's cells, and whether something is wrong with it."""
+    """The text of a row's cells; `marked`: something is wrong with it."""
 
     cells: tuple[str, ...]
     marked: bool = False
@@ -23,45 +28,91 @@ class Row:
 
 @dataclass(frozen=True)
 class Table:
-    """Column headings with their units, and rows of as many cells."""
+    """Column headings with their units, and the rows."""
 
     heading: tuple[str, ...]
     rows: tuple[Row, ...]
 
 
 def figures_table(rows: Sequence[Figures]) -> Table:
-    """Every cell's figures beside the article's and the best possible."""
-    heading = ("set-up", "users", "requests/s", *_TIMES, *_BESIDE)
-    marks = ("Little's law", "problem or errors")
-    return Table((*heading, *marks), tuple(_figures_row(row) for row in rows))
+    """Return each cell's figures beside the article's and the best possible."""
+    heading = (
+        *("set-up", "users", "requests/s", "mean (s)", "p50 (s)", "p95 (s)", "p99 (s)"),
+        *("mean batch (rows)", "article's mean (s)", "best mean, one device (s)"),
+        *("Little's law", "problem or errors"),
+    )
+    return Table(heading, tuple(_figures_row(row) for row in rows))
+
+
+def _figures_row(row: Figures) -> Row:
+    cells = (
+        *(row.setup, str(row.users), f"{row.rate:.2f}"),
+        *map(seconds, (row.mean_s, row.p50_s, row.p95_s, row.p99_s)),
+        _NONE if row.mean_batch is None else f"{row.mean_batch:.1f}",
+        _NONE if row.article_s is None else f"{row.article_s:g}",
+        *(seconds(row.best_s), _little(row.little), _problem(row)),
+    )
+    broken = row.little is not None and row.little.broken
+    return Row(cells, marked=broken or not row.sound)
+
+
+def _little(little: Little | None) -> str:
+    if little is None:
+        return _NONE
+    text = f"{little.deviation_percent:+z.1f} %"
+    if not little.broken:
+        return text
+    limit = f"{text}: beyond {LITTLE_LIMIT_PERCENT:g} %"
+    chance = f" (chance: ±{little.chance_percent:.0f} %)"
+    return limit + chance if little.by_chance else limit
+
+
+def _problem(row: Figures) -> str:
+    words = [row.problem] if row.problem else []
+    words += [
+        f"{count} x {f'status {status}' if status else 'no answer'}"
+        for status, count in row.errors.items()
+    ]
+    return "; ".join(words) or ("" if row.answers else "no answers")
 
 
 def cost_table(rows: Sequence[Figures], wanted: Wanted) -> Table:
-    """What the target rate costs a month with each set-up, and by the article's sum."""
-    heading = ("set-up", "best load (users)", "p95 (s)", "requests/s of an instance")
-    article = bill(_ARTICLE_RATE, wanted)
-    last = ("the article's sum", _NONE, _NONE, f"{_ARTICLE_RATE:.2f}")
-    return Table(
-        (*heading, "instances", "dollars a month"),
-        (
-            *(_offer_row(offer) for offer in offers(rows, wanted)),
-            Row((*last, f"{article.instances:,}", f"${article.usd_a_month:,.0f}")),
-        ),
+    """Return what the target rate costs a month, also by the article's calculation."""
+    heading = (
+        *("set-up", "best load (users)", "p95 (s)", "requests/s of an instance"),
+        *("instances", "dollars a month"),
     )
+    found = []
+    for setup, load in best_loads(rows, wanted.p95_limit_s).items():
+        if load is None:
+            found.append(Row((setup, "none within the limit", *[_NONE] * 4)))
+        else:
+            words = (setup, str(load.users), seconds(load.p95_s), f"{load.rate:.2f}")
+            found.append(Row((*words, *_bill(load.rate, wanted))))
+    last = ("the article's sum", _NONE, _NONE, f"{_ARTICLE_RATE:.2f}")
+    return Table(heading, (*found, Row((*last, *_bill(_ARTICLE_RATE, wanted)))))
+
+
+def _bill(rate: float, wanted: Wanted) -> tuple[str, str]:
+    instances, usd_a_month = wanted.bill(rate)
+    return f"{instances:,}", f"${usd_a_month:,.0f}"
 
 
 def seconds(value: float | None) -> str:
-    """Three decimals below a second, two above."""
+    """Return seconds with three decimals below 1, two above."""
     if value is None:
         return _NONE
     return f"{value:.3f}" if value < 1 else f"{value:.2f}"
 
 
 def headline(campaign: Campaign, rows: Sequence[Figures]) -> str:
-    """The least and the largest mean at the largest load that all answered."""
+    """Return the least and the largest mean at the largest load that all answered."""
     users = common_load(campaign.cells)
-    means = [(row.mean_s, row.setup) for row in rows if row.users == users]
-    known = sorted((mean, setup) for mean, setup in means if mean is not None)
+    known = sorted(
+        (row.mean_s, row.setup)
+        for row in rows
+        if row.users == users and row.mean_s is not None
+    )
     if not known:
         return "No answer came: there is nothing to compare."
     (least, best), (most, worst) = known[0], known[-1]
@@ -75,13 +126,19 @@ def headline(campaign: Campaign, rows: Sequence[Figures]) -> str:
 
 
 def complaints(campaign: Campaign, rows: Sequence[Figures]) -> list[str]:
-    """What makes the campaign less than whole: stopped, missing, failed."""
+    """Return sentences about what was interrupted, not measured, or failed."""
     found = []
     if campaign.stopped:
         found.append("The run was stopped by hand; below is what it had by then.")
     if not rows:
         found.append("Nothing was measured.")
-    missing = _missing(rows)
+    measured = {(row.setup, row.users) for row in rows}
+    missing = [
+        f"{setup} at {users}"
+        for setup in dict.fromkeys(row.setup for row in rows)
+        for users in sorted({row.users for row in rows})
+        if (setup, users) not in measured
+    ]
     if missing:
         found.append(f"Not measured: {', '.join(missing)}.")
     bad = sum(not row.sound for row in rows)
@@ -91,7 +148,7 @@ def complaints(campaign: Campaign, rows: Sequence[Figures]) -> list[str]:
 
 
 def notes(campaign: Campaign, rows: Sequence[Figures]) -> list[str]:
-    """What a reader has to know of the table's columns."""
+    """Return what a reader has to know of the table's columns."""
     low, high = campaign.cells[0].think_s if campaign.cells else (0.0, 0.0)
     think = f"{low:g} to {high:g} s between requests" if high else "no time"
     found = [
@@ -117,62 +174,10 @@ def notes(campaign: Campaign, rows: Sequence[Figures]) -> list[str]:
 
 
 def cost_words(wanted: Wanted) -> str:
-    """What the cost table assumes."""
+    """Return the assumptions of the cost table."""
     return (
         f"For {wanted.target_rate:g} requests/s at {wanted.price_usd:g} dollars an "
         f"instance-hour and {HOURS_A_MONTH} hours a month. The rate of an instance is "
         f"the set-up's highest measured with a p95 of at most {wanted.p95_limit_s:g} s "
         "and no errors; beyond the largest load measured it may manage more."
     )
-
-
-def _figures_row(row: Figures) -> Row:
-    times = (row.mean_s, row.p50_s, row.p95_s, row.p99_s)
-    batch = _NONE if row.mean_batch is None else f"{row.mean_batch:.1f}"
-    article = _NONE if row.article_s is None else f"{row.article_s:g}"
-    numbers = (f"{row.rate:.2f}", *map(seconds, times), batch, article)
-    marks = (seconds(row.best_s), _little(row.little), _trouble(row))
-    broken = row.little is not None and row.little.broken
-    cells = (row.setup, str(row.users), *numbers, *marks)
-    return Row(cells, marked=broken or not row.sound)
-
-
-def _little(little: Little | None) -> str:
-    if little is None:
-        return _NONE
-    text = f"{little.deviation_percent:+z.1f} %"
-    if not little.broken:
-        return text
-    limit = f"{text}: beyond {LITTLE_LIMIT_PERCENT:g} %"
-    chance = f" (chance: ±{little.chance_percent:.0f} %)"
-    return limit + chance if little.by_chance else limit
-
-
-def _trouble(row: Figures) -> str:
-    errors = [
-        f"{count} x {f'status {status}' if status else 'no answer'}"
-        for status, count in row.errors.items()
-    ]
-    said = [row.problem] if row.problem else []
-    if not (row.answers or errors or said):
-        said = ["no answers"]
-    return "; ".join(said + errors)
-
-
-def _missing(rows: Sequence[Figures]) -> list[str]:
-    """The set-ups and loads that others have been measured with."""
-    measured = {(row.setup, row.users) for row in rows}
-    return [
-        f"{setup} at {users}"
-        for setup in dict.fromkeys(row.setup for row in rows)
-        for users in sorted({row.users for row in rows})
-        if (setup, users) not in measured
-    ]
-
-
-def _offer_row(offer: Offer) -> Row:
-    if offer.load is None or offer.bill is None:
-        return Row((offer.setup, "none within the limit", *[_NONE] * 4))
-    load, price = offer.load, offer.bill
-    cells = (offer.setup, str(load.users), seconds(load.p95_s), f"{load.rate:.2f}")
-    return Row((*cells, f"{price.instances:,}", f"${price.usd_a_month:,.0f}"))

@@ -1,1 +1,1 @@
-"""Basket beside other servers of Keras models: one run, one machine, one model."""
+"""Basket beside other model servers: the same machine, models and requests."""

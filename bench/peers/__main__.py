@@ -3,9 +3,7 @@
 import argparse
 import contextlib
 import json
-import shlex
 import shutil
-import signal
 import subprocess
 import sys
 import tempfile
@@ -13,26 +11,27 @@ from collections.abc import Callable, Collection, Sequence
 from importlib import metadata
 from pathlib import Path
 
-from bench import wrk
-from bench.arguments import positive
-from bench.environments import NotInstalled
-from bench.loadtest import machine
-from bench.loadtest.progress import Progress, about
-from bench.peers import others, plots, tables
-from bench.peers.cells import Campaign, summed_up
+from bench import machine, wrk
+from bench.figures import medians
+from bench.peers import plots, tables
+from bench.peers.environments import NotInstalled
 from bench.peers.loads import LOADS
-from bench.peers.plan import Plan
-from bench.peers.run import Run
-from bench.peers.set_ups import SET_UPS, with_before
-from bench.report_folder import new_folder, today
+from bench.peers.run import Campaign, Plan, Run
+from bench.peers.servers import PEERS, SET_UPS, with_before
+from bench.report import (
+    STOPPED,
+    Progress,
+    about,
+    header,
+    interrupt_on_signals,
+    new_folder,
+    positive,
+)
 from testing.server import ROOT
-
-# 128 plus the number of SIGINT, as shells have it.
-_STOPPED = 130
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Measure, write the report, and give the exit status: 0 if all went well."""
+    """Measure, write the report, and return the exit status: 0 if all was right."""
     given = sys.argv[1:] if arguments is None else list(arguments)
     options = _parser().parse_args(given)
     wrk.require()
@@ -41,33 +40,32 @@ def main(arguments: Sequence[str] | None = None) -> int:
     except OSError as error:
         print(error, file=sys.stderr)
         return 2
-    signal.signal(signal.SIGTERM, signal.default_int_handler)
-    set_ups = [SET_UPS[name] for name in options.servers]
+    interrupt_on_signals()
+    peers = [PEERS[name] for name in options.servers if name in PEERS]
+    versions = {peer.name: peer.version() for peer in peers}
+    with contextlib.suppress(metadata.PackageNotFoundError):
+        versions["openvino"] = metadata.version("openvino")
     with tempfile.TemporaryDirectory() as folder:
+        set_ups = [SET_UPS[name] for name in options.servers]
         if options.before:
             tree = _tree(options.before, Path(folder))
             set_ups = list(with_before(set_ups, options.before, tree))
-        plan = Plan(
-            [LOADS[name] for name in options.loads],
-            set_ups,
-            rounds=options.rounds or (1 if options.quick else 3),
-            seconds=options.seconds,
-            quick=options.quick,
-        )
-        campaign = Campaign(
-            shlex.join(["python", "-m", "bench.peers", *given]),
-            today(),
-            {**machine.describe(), **_versions(plan)},
-            plan.timing(plan.loads[0], plan.loads[0].clients[0]).measured_s,
-            plan.rounds,
-        )
+        rounds = options.rounds or (1 if options.quick else 3)
+        loads = [LOADS[name] for name in options.loads]
+        plan = Plan(loads, set_ups, rounds, options.seconds, options.quick)
+        found = machine.describe() | versions
+        campaign = Campaign(header(["bench.peers", *given], found), rounds)
         print(f"{about(plan.total_s())}, and what installing the peers takes")
-        _install(plan)
+        # Before the first server runs.
+        for peer in peers:
+            try:
+                peer.install()
+            except NotInstalled as error:
+                print(error)
         Run(plan, campaign, Path(folder), Progress(plan.cells())).measure()
     _write(campaign, out)
-    print(f"the report is in {out}")
     if campaign.stopped:
-        return _STOPPED
+        return STOPPED
     return 0 if all(cell.sound for cell in campaign.cells) else 1
 
 
@@ -99,7 +97,7 @@ def _parser() -> argparse.ArgumentParser:
 
 
 def _names(known: Collection[str]) -> Callable[[str], list[str]]:
-    """A type for argparse: names between commas, in the order that `known` has."""
+    """Return an argparse type: names between commas, in the order of `known`."""
 
     def names(text: str) -> list[str]:
         given = text.split(",")
@@ -121,7 +119,7 @@ def _count(text: str) -> int:
 
 
 def _commit(text: str) -> str:
-    """Return the abbreviated hash of a commit, a type for argparse."""
+    """Return the abbreviated hash of a commit; an argparse type."""
     command = ["git", "rev-parse", "--short", f"{text}^{{commit}}"]
     ran = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False)  # noqa: S603
     if ran.returncode:
@@ -138,34 +136,12 @@ def _tree(commit: str, folder: Path) -> Path:
     return tree
 
 
-def _install(plan: Plan) -> None:
-    """Make the peers' environments first, so that no server runs meanwhile."""
-    for each in plan.set_ups:
-        if others.is_peer(each.name):
-            try:
-                others.install(each.name)
-            except NotInstalled as error:
-                print(error)
-
-
-def _versions(plan: Plan) -> dict[str, str]:
-    """Versions of the peers, and of what Basket may be run with."""
-    found = {
-        each.title: others.version(each.name)
-        for each in plan.set_ups
-        if others.is_peer(each.name)
-    }
-    with contextlib.suppress(metadata.PackageNotFoundError):
-        found["openvino"] = metadata.version("openvino")
-    return found
-
-
 def _write(campaign: Campaign, out: Path) -> None:
     (out / "peers.json").write_text(json.dumps(campaign.as_json(), indent=1))
-    plots.draw(summed_up(campaign.cells), out / "peers.png")
+    plots.draw(medians(campaign.cells), out / "peers.png")
     report = tables.markdown(campaign)
     (out / "peers.md").write_text(f"{report}\n")
-    print(f"\n{report}\n")
+    print(f"\n{report}\n\nthe report is in {out}")
 
 
 if __name__ == "__main__":

@@ -1,6 +1,6 @@
-"""A model's engine without a server: rows in a second, by the size of the batch.
+"""A model's engine without a server: rows per second by batch size.
 
-In a process of its own: `python -m bench.peers.bare VERSION-FOLDER SECONDS ROWS ...`.
+Run in a process of its own: `python -m bench.peers.bare FOLDER SECONDS ROWS ...`.
 """
 
 import json
@@ -18,13 +18,13 @@ from testing.server import ROOT
 _WARM_UP = 3
 
 
-def rows_a_second(
+def rows_per_second(
     version: Path, sizes: Iterable[int], seconds: float
 ) -> dict[int, float]:
-    """Run the model in a version's folder with batches of each size.
+    """Run the model in a version folder with batches of each size.
 
     Raises:
-        subprocess.CalledProcessError: the engine can't run it.
+        subprocess.CalledProcessError: the engine cannot run it.
     """
     numbers = [str(seconds), *map(str, sizes)]
     command = [sys.executable, "-m", "bench.peers.bare", str(version), *numbers]
@@ -46,7 +46,7 @@ def main(arguments: Sequence[str]) -> None:
 
 
 def rates_of(engine: Engine, sizes: Iterable[int], seconds: float) -> dict[int, float]:
-    """Rows in a second with batches of each size, which runs for so many seconds."""
+    """Return rows per second by batch size; each size runs for `seconds`."""
     (spec,) = engine.signatures[DEFAULT_SIGNATURE].inputs
     random = np.random.default_rng(1)
     rates = {}

@@ -1,127 +1,171 @@
-"""What the servers are put under: a model, requests for it, and who sends them."""
+"""The loads: models, requests, and the answers that the models give.
 
+Models are made by `python -m bench.peers.loads LOAD FOLDER`, in a process of its own,
+so that TensorFlow holds no memory and no threads during the measurement.
+"""
+
+import json
+import subprocess
+import sys
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
-import orjson
+from PIL import Image
 
-JSON, JPEG = "application/json", "image/jpeg"
-# Softmax of 3 x standard normal values: what bfloat16 would do to it is far larger.
-_TOLERANCE = 1e-2
+from bench.figures import Clients
+from bench.load import JPEG, JSON, Prepared, prepared_in
+from testing.keras_models import tell_apart
+from testing.pictures import picture, saved
+from testing.server import ROOT, simulated_models
 
-
-@dataclass(frozen=True)
-class Clients:
-    """Who sends: so many at once, each asks again after its answer.
-
-    `thinks`: only after a uniform think time of 1 to 3 s.
-    """
-
-    count: int
-    thinks: bool = False
-
-    def __str__(self) -> str:
-        noun = "client" if self.count == 1 else "clients"
-        return f"{self.count} {'thinking ' if self.thinks else ''}{noun}"
+_SEED = 8
+_ROWS, _PICTURES = 16, 20
+_SIDE, _CLASSES = 96, 1000
+_IMAGE = f"""[image]
+size = [{_SIDE}, {_SIDE}]
+mode = "RGB"
+scale = "none"
+interpolation = "nearest"
+classes = "classes.json"
+"""
+_DEVICE = {"base_ms": 300, "per_row_ms": 0, "input_shape": [64], "outputs": 10}
 
 
 @dataclass(frozen=True)
 class Load:
-    """A model and its clients; `simulation`: the content of its simulated.json.
+    """A model and its clients.
 
-    `by_users`: each client is a user of the bench's own, and each server starts once.
-    Otherwise clients are wrk's connections, and servers take turns in rounds.
+    `layers`: sizes of a dense model; `simulation`: content of a simulated.json.
+    `by_users`: clients are simulated users, and each server is started once. Without
+    it clients are connections of wrk, and servers are measured by turns.
     """
 
     name: str
     title: str
     clients: tuple[Clients, ...]
-    content_type: str = JSON
+    layers: tuple[int, ...] = ()
     simulation: dict[str, Any] | None = None
+    content_type: str = JSON
     by_users: bool = False
 
 
-_DEVICE = {"base_ms": 300, "per_row_ms": 0, "input_shape": [64], "outputs": 10}
 LOADS = {
     load.name: load
     for load in (
-        Load("tiny", "dense 64 -> 64 -> 10, rows in JSON", (Clients(32),)),
-        Load("mnet", "MobileNetV2 at 96 x 96, JPEGs", (Clients(64),), JPEG),
-        Load("big", "8 dense layers of 4096, rows in JSON", (Clients(32),)),
         Load(
-            "policy",
-            "simulated device, 300 ms for any batch",
+            *("tiny", "dense 64 -> 64 -> 10, rows in JSON", (Clients(32),)),
+            layers=(64, 64, 10),
+        ),
+        Load(
+            *("mnet", f"MobileNetV2 at {_SIDE} x {_SIDE}, JPEGs", (Clients(64),)),
+            content_type=JPEG,
+        ),
+        Load(
+            *("big", "8 dense layers of 4096, rows in JSON", (Clients(32),)),
+            layers=(4096,) * 9,
+        ),
+        Load(
+            *("policy", "simulated device, 300 ms for any batch"),
             (*(Clients(n, thinks=True) for n in (1, 5, 20)), Clients(20), Clients(64)),
             simulation=_DEVICE,
             by_users=True,
         ),
         Load(
-            "growth",
-            "the model of tiny, by connections",
+            *("growth", "the model of tiny, by connections"),
             tuple(map(Clients, (1, 32, 256, 1000))),
+            layers=(64, 64, 10),
         ),
     )
 }
 
 
-@dataclass(frozen=True)
-class Prepared:
-    """A load whose model and requests lie in a folder.
+def prepare(load: Load, folder: Path) -> Prepared:
+    """Make a load's model and requests in a new folder.
 
-    `models` is a folder for Basket; `file` is the model in it. Request i has the body
-    in `bodies[i]`, and the model itself answers it with the row `expected[i]`.
+    Raises:
+        subprocess.CalledProcessError: the model cannot be made.
     """
-
-    load: Load
-    models: Path
-    bodies: tuple[Path, ...]
-    expected: npt.NDArray[np.float32]
-
-    @property
-    def file(self) -> Path:
-        """The .keras file or simulated.json."""
-        (file,) = (self.models / self.load.name / "1").iterdir()
-        return file
-
-    def is_right(self, place: int, body: bytes) -> bool:
-        """Whether this is what request `place` has to be answered with."""
-        try:
-            return _matches(orjson.loads(body), self.expected[place])
-        except (ValueError, TypeError, LookupError):
-            return False
+    folder.mkdir()
+    if load.simulation is not None:
+        simulated_models(folder / "models", **{load.name: load.simulation})
+        rows = random_rows(64)
+        write_rows(folder, rows)
+        np.save(folder / "expected.npy", rows[:, : load.simulation["outputs"]])
+    else:
+        command = [sys.executable, "-m", "bench.peers.loads", load.name, str(folder)]
+        subprocess.run(  # noqa: S603
+            command, cwd=ROOT, check=True, capture_output=True, text=True
+        )
+    return prepared_in(folder, load.content_type)
 
 
-def _matches(told: Any, expected: npt.NDArray[np.float32]) -> bool:
-    if isinstance(told, dict) and "class_id" in told:
-        # Of two classes with all but the same score, either is right.
-        wanted = float(expected[int(told["class_id"])])
-        best = float(expected.max())
-        return max(abs(float(told["score"]) - wanted), best - wanted) < _TOLERANCE
-    slack = _TOLERANCE * float(np.abs(expected).max())
-    given = np.asarray(_row(told), np.float32)
-    if given.shape != expected.shape:
-        return False
-    return bool(np.allclose(given, expected, rtol=0, atol=slack))
+def random_rows(width: int) -> npt.NDArray[np.float32]:
+    """Return random rows of multiples of 1/64, which JSON holds exactly."""
+    random = np.random.default_rng(_SEED)
+    return np.asarray(random.integers(64, size=(_ROWS, width)) / 64, np.float32)
 
 
-def _row(told: Any) -> Any:
-    """The row in an answer: Basket's form, BentoML's, or Triton's."""
-    if isinstance(told, dict) and "outputs" in told:
-        (output,) = told["outputs"]
-        return output["data"]
-    (row,) = told if isinstance(told, list) else told["predictions"]
-    return row
+def write_rows(folder: Path, rows: npt.NDArray[np.float32]) -> None:
+    """Write the request of each row into `folder`."""
+    (folder / "bodies").mkdir()
+    for place, row in enumerate(rows):
+        file = folder / "bodies" / f"{place:02}.json"
+        file.write_text(json.dumps({"instances": [row.tolist()]}))
 
 
-def found_in(load: Load, folder: Path) -> Prepared:
-    """What `bench.peers.models` has written into a folder."""
-    bodies = tuple(sorted((folder / "bodies").iterdir(), key=_number))
-    expected = np.load(folder / "expected.npy")
-    return Prepared(load, folder / "models", bodies, expected)
+def make_dense(folder: Path, name: str, sizes: Sequence[int]) -> None:
+    """Write a dense model with layers of these sizes, its requests and its answers."""
+    import keras  # noqa: PLC0415
+
+    keras.utils.set_random_seed(_SEED)
+    model = keras.Sequential([keras.Input([sizes[0]])])
+    for size in sizes[1:]:
+        model.add(keras.layers.Dense(size, "relu", kernel_initializer="he_normal"))
+    rows = random_rows(sizes[0])
+    write_rows(folder, rows)
+    _write(folder, name, model, rows)
 
 
-def _number(file: Path) -> int:
-    return int(file.stem)
+def _make_mnet(folder: Path, name: str) -> None:
+    import keras  # noqa: PLC0415
+
+    keras.utils.set_random_seed(_SEED)
+    net = keras.applications.MobileNetV2((_SIDE, _SIDE, 3), weights=None)
+    taken = keras.Input([_SIDE, _SIDE, 3], dtype="uint8")
+    model = keras.Model(taken, net(keras.layers.Rescaling(1 / 127.5, -1)(taken)))
+    (folder / "bodies").mkdir()
+    pixels = []
+    for seed in range(_PICTURES):
+        file = folder / "bodies" / f"{seed}.jpg"
+        file.write_bytes(saved(picture("RGB", 320, 240, seed), "JPEG", quality=85))
+        small = Image.open(file).resize((_SIDE, _SIDE), Image.Resampling.NEAREST)
+        pixels.append(np.asarray(small))
+    rows = np.stack(pixels)
+    tell_apart(keras, net, rows / np.float32(127.5) - 1)
+    _write(folder, name, model, rows)
+    (folder / "models" / name / "basket.toml").write_text(_IMAGE)
+    names = [f"class {number}" for number in range(_CLASSES)]
+    (folder / "models" / name / "classes.json").write_text(json.dumps(names))
+
+
+def _write(folder: Path, name: str, model: Any, rows: npt.NDArray[Any]) -> None:
+    np.save(folder / "expected.npy", model(rows).numpy())
+    version = folder / "models" / name / "1"
+    version.mkdir(parents=True)
+    model.save(version / "model.keras")
+
+
+def main(name: str, folder: Path) -> None:
+    """Make the model of one load."""
+    if name == "mnet":
+        _make_mnet(folder, name)
+    else:
+        make_dense(folder, name, LOADS[name].layers)
+
+
+if __name__ == "__main__":
+    main(sys.argv[1], Path(sys.argv[2]))

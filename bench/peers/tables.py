@@ -1,29 +1,24 @@
-"""The report in Markdown: what was served, how that compares, and Basket's aims."""
+"""The report in Markdown: figures, ratios to the peers, and Basket's aims."""
 
 from collections.abc import Iterable, Sequence
 
+from bench.figures import Cell, medians
 from bench.peers.aims import AIMS, Figures
-from bench.peers.cells import Campaign, Cell, summed_up
 from bench.peers.loads import LOADS
-from bench.peers.set_ups import TITLES
+from bench.peers.run import Bare, Campaign
+from bench.peers.servers import TITLES
+from bench.report import table
 
 _NONE = "-"
 
 
 def markdown(campaign: Campaign) -> str:
-    """The whole report."""
-    rows = summed_up(campaign.cells)
-    figures = Figures(rows, campaign.bare)
-    machine = ", ".join(f"{name}: {said}" for name, said in campaign.machine.items())
-    lines = [
-        "# Basket beside its peers",
-        "",
-        f"`{campaign.command}` on {campaign.date}; {machine}.",
-        "",
-    ]
+    """Return the whole report."""
+    rows = medians(campaign.cells)
+    lines = ["# Basket beside its peers", "", campaign.header, ""]
     if campaign.stopped:
         lines += ["Stopped by hand: this is what was measured until then.", ""]
-    lines += _complaints(rows)
+    lines += _problems(rows)
     for load in LOADS.values():
         mine = [row for row in rows if row.load == load.name and not row.problem]
         if mine:
@@ -32,102 +27,87 @@ def markdown(campaign: Campaign) -> str:
                 lines += _by_clients(mine)
             else:
                 lines += _throughput(mine, campaign.rounds)
-                lines += _bare(figures, load.name)
+                lines += _bare(each for each in campaign.bare if each.load == load.name)
     lines += ["## Aims", ""]
-    told = [aim.told(figures) for aim in AIMS]
-    lines += table(("aim", "limit", "measured", "reached"), told)
+    verdicts = [aim.verdict(Figures(rows, campaign.bare)) for aim in AIMS]
+    lines += table(("aim", "limit", "measured", "reached"), verdicts)
     return "\n".join(lines)
 
 
-def _complaints(rows: Iterable[Cell]) -> list[str]:
-    """What went wrong, first."""
-    problems = {
-        (row.load, row.server): row.problem for row in rows if row.problem is not None
-    }
-    lines = [
-        f"* {load}, {TITLES[server]}: {problem}"
-        for (load, server), problem in problems.items()
-    ]
-    lines += [
-        f"* {row.load}, {TITLES[row.server]}, {row.clients}: {_bad(row)}"
+def _problems(rows: Iterable[Cell]) -> list[str]:
+    found = dict.fromkeys(
+        f"* {row.load}, {TITLES[row.server]}: {row.problem or _failures(row)}"
         for row in rows
-        if not row.sound and not row.problem
-    ]
-    return ["Not measured, or not all answered right:", "", *lines, ""] if lines else []
+        if not row.sound
+    )
+    heading = "Not measured, or not all answered right:"
+    return [heading, "", *found, ""] if found else []
 
 
-def _bad(row: Cell) -> str:
+def _failures(row: Cell) -> str:
+    seen = row.seen
     return (
-        f"{row.errors} without an answer, {row.not_2xx} not 2xx, "
-        f"{row.wrong} wrong of {row.asked} looked at"
+        f"{row.clients}: {seen.errors} without an answer, {seen.not_2xx} not 2xx, "
+        f"{seen.wrong} wrong of {seen.checked} checked"
     )
 
 
 def _throughput(rows: Sequence[Cell], rounds: int) -> list[str]:
-    peers = [row for row in rows if not _is_basket(row)]
-    heading = ("server", "setting", "connections", "requests/s", "mean (ms)")
-    more = ("median (ms)", "p99 (ms)", "rows in a batch", "failed", "wrong")
-    ratios = tuple(f"x {TITLES[peer.server]}" for peer in peers)
-    body = [
-        (
-            TITLES[row.server],
-            row.setting or _NONE,
-            str(row.clients.count),
-            f"{row.rate:.0f}",
-            *(f"{1000 * s:.2f}" for s in (row.mean_s, row.p50_s, row.p99_s)),
-            _NONE if row.batch_rows is None else f"{row.batch_rows:.1f}",
-            str(row.errors + row.not_2xx),
-            f"{row.wrong} of {row.asked}",
-            *(f"{row.rate / peer.rate:.2f}" if peer.rate else _NONE for peer in peers),
-        )
-        for row in rows
-    ]
+    peers = [row for row in rows if not is_basket(row)]
+    heading = (
+        *("server", "setting", "connections", "requests/s", "mean (ms)", "median (ms)"),
+        *("p99 (ms)", "rows in a batch", "failed", "wrong"),
+        *(f"x {TITLES[peer.server]}" for peer in peers),
+    )
     often = "one round" if rounds == 1 else f"median of {rounds} rounds"
-    said = f"Without think time; {often}."
-    return [said, "", *table((*heading, *more, *ratios), body), ""]
+    body = (_throughput_row(row, peers) for row in rows)
+    return [f"Without think time; {often}.", "", *table(heading, body), ""]
 
 
-def _bare(figures: Figures, load: str) -> list[str]:
+def _throughput_row(row: Cell, peers: Sequence[Cell]) -> Iterable[str]:
+    seen = row.seen
+    batch = _NONE if seen.batch_rows is None else f"{seen.batch_rows:.1f}"
+    ratios = (
+        f"{seen.rate / peer.seen.rate:.2f}" if peer.seen.rate else _NONE
+        for peer in peers
+    )
+    times = (f"{1000 * each:.2f}" for each in (seen.mean_s, seen.p50_s, seen.p99_s))
+    return (
+        *(TITLES[row.server], row.setting or _NONE, str(row.clients.count)),
+        *(f"{seen.rate:.0f}", *times, batch, str(seen.errors + seen.not_2xx)),
+        *(f"{seen.wrong} of {seen.checked}", *ratios),
+    )
+
+
+def _bare(found: Iterable[Bare]) -> list[str]:
+    heading = ("server", "round", "rows in a batch", "served rows/s")
     body = [
         (
-            TITLES[each.server],
-            str(each.round),
-            str(each.rows),
-            f"{each.served:.0f}",
-            f"{each.bare:.0f}",
-            f"{each.served / each.bare:.2f}",
+            *(TITLES[each.server], each.round, each.rows, f"{each.served:.0f}"),
+            *(f"{each.bare:.0f}", f"{each.served / each.bare:.2f}"),
         )
-        for each in figures.bare
-        if each.load == load
+        for each in found
     ]
-    heading = ("server", "round", "rows in a batch", "served rows/s")
-    more = ("the engine alone, rows/s", "share")
-    return [*table((*heading, *more), body), ""] if body else []
+    lines = table((*heading, "the engine alone, rows/s", "share"), body)
+    return [*lines, ""] if body else []
 
 
 def _by_clients(rows: Sequence[Cell]) -> list[str]:
-    """A line for each server, a column for each number of clients."""
+    """Return a line for each server with a column for each number of clients."""
     clients = list(dict.fromkeys(row.clients for row in rows))
     body = []
     for server in dict.fromkeys(row.server for row in rows):
         mine = {row.clients: row for row in rows if row.server == server}
-        told = [_cell(mine.get(each)) for each in clients]
         setting = next(iter(mine.values())).setting or _NONE
-        body.append((TITLES[server], setting, *told))
-    said = "Seconds until the answer, mean and 95th percentile, on a simulated device."
-    heading = ["server", "setting", *map(str, clients)]
-    return [said, "", *table(heading, body), ""]
+        body.append((TITLES[server], setting, *(_times(mine.get(n)) for n in clients)))
+    text = "Response times in seconds, mean and 95th percentile, on a simulated device."
+    return [text, "", *table(("server", "setting", *map(str, clients)), body), ""]
 
 
-def _cell(row: Cell | None) -> str:
-    return _NONE if row is None else f"{row.mean_s:.3f} ({row.p95_s:.3f})"
+def _times(row: Cell | None) -> str:
+    return _NONE if row is None else f"{row.seen.mean_s:.3f} ({row.seen.p95_s:.3f})"
 
 
-def _is_basket(row: Cell) -> bool:
+def is_basket(row: Cell) -> bool:
+    """Return whether a row is one of Basket's."""
     return TITLES[row.server].startswith("Basket")
-
-
-def table(heading: Sequence[str], body: Iterable[Sequence[str]]) -> list[str]:
-    """The lines of a Markdown table."""
-    lines = [f"| {' | '.join(cells)} |" for cells in (heading, *body)]
-    return [lines[0], "|" + "---|" * len(heading), *lines[1:]]

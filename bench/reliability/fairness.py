@@ -10,7 +10,7 @@ from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any
 
-from bench.percentile import percentile
+from bench.figures import percentile
 from bench.reliability.report import Report, tally
 from bench.reliability.set_up import CROWDED, GOOD, device, simulated, with_client
 from testing.open_loop import Client

@@ -29,7 +29,7 @@ def nginx(seconds: float = 10, app: str = GOOD) -> Report:
     report = Report("nginx")
     report.notes += [
         f"Simulated device, 1 ms a batch; {_CONNECTIONS} connections of wrk for "
-        f"{seen.seconds:.0f} s: {seen.rate():,.0f} requests/s, "
+        f"{seconds:.0f} s: {seen.rate:,.0f} requests/s, "
         f"p99 {seen.p99_s * 1000:.1f} ms.",
         *logged[:3],
     ]

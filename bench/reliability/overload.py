@@ -12,7 +12,7 @@ from functools import partial
 from http import HTTPStatus
 from itertools import count
 
-from bench.percentile import percentile
+from bench.figures import percentile
 from bench.reliability import metrics
 from bench.reliability.report import Report, tally
 from bench.reliability.set_up import CROWDED, GOOD, device, simulated, with_client

@@ -1,4 +1,4 @@
-"""Locust with our locustfile: its dashboard, its command line, one cell's child."""
+"""Locust with Basket's locustfile: dashboard, command line, one cell of a load test."""
 
 import contextlib
 import json
@@ -8,7 +8,7 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 
 import pytest
 
-from bench.loadtest.locust_child import Job, drive
+from bench.loadtest.drive import Job, drive
 from testing.server import ROOT, free_port, serving, simulated_models, wait_until
 from tests.support.dashboard import LOCUST, dashboard
 
@@ -17,7 +17,7 @@ QUICK = {"base_ms": 1, "per_row_ms": 0, "input_shape": [8], "outputs": 8}
 
 def requests_of(shown):
     """Requests and failures of the run, once all its users are there."""
-    run = json.loads(shown.ask("/stats/requests"))
+    run = json.loads(shown.request("/stats/requests"))
     (row,) = [each for each in run["stats"] if each["name"] == "/predict"] or [None]
     if run["state"] != "running" or not run["user_count"] or row is None:
         return 0, 0
@@ -28,18 +28,18 @@ def requests_of(shown):
     ("user_class", "shape"),
     [("SelfCheckout", "Default"), ("Saturation", "Ramp"), ("SelfCheckout", "Spike")],
 )
-def test_the_dashboard_offers_classes_and_shapes_by_name(tmp_path, user_class, shape):
+def test_dashboard_offers_classes_and_shapes_by_name(tmp_path, user_class, shape):
     """Each class and shape runs without failures when started in the dashboard."""
     folder = simulated_models(tmp_path, quick=QUICK)
     with (
         serving("--threads=4", model_dir=folder) as server,
         dashboard(f"http://127.0.0.1:{server.port}") as shown,
     ):
-        page = shown.ask("/")
+        page = shown.request("/")
         assert f'"{user_class}"' in page
         assert f'"{shape}"' in page or shape == "Default"
         form = {"user_classes": user_class, "shape_class": shape}
-        started = shown.ask("/swarm", user_count="2", spawn_rate="2", **form)
+        started = shown.request("/swarm", user_count="2", spawn_rate="2", **form)
         assert json.loads(started)["success"]
         wait_until(lambda: requests_of(shown)[0] >= 3, 30)
         assert requests_of(shown)[1] == 0
@@ -47,7 +47,7 @@ def test_the_dashboard_offers_classes_and_shapes_by_name(tmp_path, user_class, s
 
 @contextlib.contextmanager
 def fake_server(answers, bodies):
-    """Answers each path with a status and JSON, and keeps the bodies it is sent."""
+    """Answer each path with a status and JSON, and keep the bodies that are sent."""
 
     class Handler(BaseHTTPRequestHandler):
         def do_GET(self):
@@ -85,27 +85,28 @@ def drive_one_user(host, file, measured_s=2.5):
         measured_s=measured_s,
         file=str(file),
     )
-    return drive(job, threading.Event(), lambda: None)
+    return drive(job)
 
 
-def test_errors_in_the_answers_are_a_problem(tmp_path):
+def test_error_responses_are_a_problem(tmp_path):
     """A server that answers 500 gives samples with that status, and a problem."""
     model = {"inputs": [{"name": "x", "dtype": "float32", "shape": [4]}]}
     ready = {"default_model": "m", "models": {"m": model}}
     answers = {"/readyz": (200, ready), "/predict": (500, {"error": "no"})}
     with fake_server(answers, []) as host:
-        outcome = drive_one_user(host, tmp_path / "raw.csv")
-    number = len(outcome.samples)
+        _, samples, problem = drive_one_user(host, tmp_path / "raw.csv")
+    number = len(samples)
     assert number
-    assert {sample.status for sample in outcome.samples} == {500}
-    assert outcome.problem == f"{number} of {number} requests failed"
+    assert {sample.status for sample in samples} == {500}
+    assert problem == f"{number} of {number} requests failed"
 
 
-def test_a_server_that_is_gone_is_a_problem(tmp_path):
-    """Without a server a cell has no samples, and the problem says who is missing."""
-    outcome = drive_one_user(f"http://127.0.0.1:{free_port()}", tmp_path / "raw.csv")
-    assert outcome.samples == []
-    assert outcome.problem.startswith("no answer from http://127.0.0.1:")
+def test_missing_server_is_a_problem(tmp_path):
+    """Without a server a cell has no samples, and the problem names its address."""
+    host = f"http://127.0.0.1:{free_port()}"
+    _, samples, problem = drive_one_user(host, tmp_path / "raw.csv")
+    assert samples == []
+    assert problem.startswith("no answer from http://127.0.0.1:")
 
 
 def headless(*arguments):
@@ -121,7 +122,7 @@ def headless(*arguments):
     )
 
 
-def test_the_same_users_ask_a_tensorflow_serving():
+def test_users_send_to_tensorflow_serving():
     """With --tf-serving-model rows as its metadata says go to its :predict path."""
     sizes = [{"size": "-1", "name": ""}, {"size": "4", "name": ""}]
     tensor = {"dtype": "DT_FLOAT", "tensor_shape": {"dim": sizes}, "name": "x:0"}
@@ -142,7 +143,7 @@ def test_the_same_users_ask_a_tensorflow_serving():
         assert [len(row) for row in body["instances"]] == [4]
 
 
-def test_a_server_that_is_not_there_is_told_in_one_line():
+def test_headless_locust_without_a_server_ends_with_one_line():
     """Without a server Locust ends with status 1, one line of error, no traceback."""
     done = headless(f"--host=http://127.0.0.1:{free_port()}")
     assert done.returncode == 1

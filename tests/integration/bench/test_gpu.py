@@ -1,4 +1,4 @@
-"""The command for a GPU, in its trial run on whatever there is."""
+"""The GPU benchmark in its trial run, on the processor or a GPU."""
 
 import os
 import re
@@ -8,7 +8,9 @@ from importlib.util import find_spec
 
 import pytest
 
-from bench.gpu.plan import QUICK
+from app import gpus
+from bench.gpu import device
+from bench.gpu.run import QUICK
 from testing.server import ROOT
 
 pytestmark = [
@@ -20,7 +22,7 @@ pytestmark = [
         reason="matplotlib is not installed: requirements/load.txt",
     ),
 ]
-# Python runs this first. As if TensorFlow were not installed.
+# Run by Python at its start; makes TensorFlow look not installed.
 _HIDE = """
 from importlib.machinery import PathFinder
 find = PathFinder.find_spec
@@ -30,8 +32,8 @@ PathFinder.find_spec = lambda name, *more: (
 """
 
 
-def test_a_trial_run_writes_the_page(tmp_path):
-    """With no TensorFlow to import, all is measured and right, and drawn."""
+def test_trial_run_writes_the_page(tmp_path):
+    """Without TensorFlow all is measured and drawn, and every answer is right."""
     (tmp_path / "sitecustomize.py").write_text(_HIDE)
     environ = os.environ | {
         "PYTHONPATH": str(tmp_path),
@@ -65,8 +67,8 @@ def test_a_trial_run_writes_the_page(tmp_path):
     assert (out / "gpu.png").read_bytes().startswith(b"\x89PNG")
 
 
-def test_a_gpu_that_jax_does_not_see(tmp_path):
-    """Where JAX has no part for the GPU, no model is made, and one line says so."""
+def test_gpu_that_jax_does_not_see_ends_the_command(tmp_path):
+    """If JAX has no GPU support, no model is made, and one line says so."""
     command = [sys.executable, "-m", "bench.gpu.model", str(tmp_path), "gpu"]
     ran = subprocess.run(
         [*command, "2", "128", "1", "0.1"],
@@ -79,3 +81,14 @@ def test_a_gpu_that_jax_does_not_see(tmp_path):
     assert ran.returncode == 1
     assert ran.stderr.splitlines()[-1].startswith("JAX sees no GPU: ")
     assert not list(tmp_path.iterdir())
+
+
+@pytest.mark.skipif(not gpus.installed(), reason="no NVIDIA GPU here")
+def test_first_visible_gpu_is_measured(monkeypatch):
+    """The first visible GPU is pinned, and its memory in use is read."""
+    monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "0")
+    first = gpus.installed()[0]
+    card = device.gpu()
+    assert [each.number for each in gpus.visible()] == [first.number]
+    assert card.memory_mib == first.memory_mib
+    assert 0 < card.used_mib() <= card.memory_mib

@@ -1,4 +1,4 @@
-"""`make loadtest` as a process of its own: its report, its exit status, its end."""
+"""`make loadtest` as a process: report, exit status, signals."""
 
 import contextlib
 import csv
@@ -43,7 +43,7 @@ def descendants():
     return found
 
 
-def test_a_small_campaign_ends_in_a_report(tmp_path):
+def test_small_campaign_writes_a_report(tmp_path):
     """Two loads on one set-up give two rows, their raw answers, and exit status 0."""
     out = tmp_path / "report"
     with loadtest(
@@ -67,8 +67,8 @@ def test_a_small_campaign_ends_in_a_report(tmp_path):
         assert all(1 <= int(row["batch_rows"]) <= users for row in rows)
 
 
-def test_a_server_that_is_not_ready_is_a_row_with_a_problem(tmp_path):
-    """A limit that no server keeps puts the problem into the row, and exit status 1."""
+def test_server_that_is_not_ready_in_time_is_a_row_with_a_problem(tmp_path):
+    """A server that is not ready in time is a row with a problem, and exit status 1."""
     out = tmp_path / "report"
     with loadtest(
         *("--setup=naive", "--users=1,2", "--ready-within=0.05", f"--out={out}")
@@ -81,7 +81,7 @@ def test_a_server_that_is_not_ready_is_a_row_with_a_problem(tmp_path):
 
 
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
-def test_a_stopped_run_keeps_what_it_has_and_leaves_nothing_behind(tmp_path, number):
+def test_signal_keeps_measured_cells_and_stops_all_processes(tmp_path, number):
     """A signal in the second cell leaves a report of the first and no process."""
     out = tmp_path / "report"
     with loadtest(
@@ -102,8 +102,8 @@ def test_a_stopped_run_keeps_what_it_has_and_leaves_nothing_behind(tmp_path, num
     assert (out / "report.html").exists()
 
 
-def test_a_model_that_is_not_there_is_told_in_one_line():
-    """MODEL=<name> without such a folder ends with status 2 and how to make it."""
+def test_unknown_model_ends_with_one_line():
+    """An unknown model ends the command with status 2 and how to make it."""
     with loadtest("--model=no-such-model") as process:
         output, _ = process.communicate(timeout=55)
     assert process.returncode == 2

@@ -1,5 +1,6 @@
-"""The comparison with other servers, on a simulated device that takes no time."""
+"""The comparison with other servers, on a simulated device that takes 1 ms."""
 
+import contextlib
 import dataclasses
 import io
 import shutil
@@ -8,15 +9,14 @@ import sys
 import numpy as np
 import pytest
 
-from bench import processes
-from bench.loadtest.progress import Progress
-from bench.peers import drive, plots, tables
-from bench.peers.cells import Campaign, summed_up
-from bench.peers.loads import LOADS, Clients
-from bench.peers.models import prepare
-from bench.peers.plan import Plan, Timing
-from bench.peers.run import Run
-from bench.peers.set_ups import SET_UPS, Setting, SetUp, with_before
+from bench import load
+from bench.figures import Clients, Timing, medians
+from bench.peers import plots, tables
+from bench.peers.loads import LOADS, prepare
+from bench.peers.run import Campaign, Plan, Run
+from bench.peers.servers import SET_UPS, Setting, SetUp, with_before
+from bench.report import Progress
+from testing.server import running
 
 pytestmark = [
     pytest.mark.timeout(120),
@@ -27,61 +27,67 @@ pytestmark = [
 FAST = {"base_ms": 1, "per_row_ms": 0, "input_shape": [64], "outputs": 10}
 
 
-def load(name, *clients):
+def fast(name, *clients):
+    """Return a load on a device that takes 1 ms."""
     return dataclasses.replace(LOADS[name], simulation=FAST, clients=clients)
 
 
+@contextlib.contextmanager
 def ends_at_once(prepared, setting):
     command = [sys.executable, "-c", "raise SystemExit('no such port')"]
-    return processes.running(command, {}, prepared.models, lambda: False)
+    with running(command, 0, ready=False, check_exit=False) as server:
+        server.wait_until(lambda: False, 30)
+        yield
 
 
-def test_a_small_run_ends_in_a_report(tmp_path):
-    """One server is measured under wrk; another ends, and is a line in the report."""
+def test_problem_of_one_server_is_a_line_in_the_report(tmp_path):
+    """One server is measured under wrk, another ends and is a line in the report."""
     broken = SetUp("mosec", "mosec", ("growth",), ends_at_once)
     set_ups = [SET_UPS["gunicorn"], broken]
-    plan = Plan([load("growth", Clients(4), Clients(8))], set_ups, 1, seconds=1)
-    campaign = Campaign("python -m bench.peers", "2030-01-01", {}, 1, 1)
-    said = io.StringIO()
-    Run(plan, campaign, tmp_path, Progress(plan.cells(), said)).measure()
+    plan = Plan([fast("growth", Clients(4), Clients(8))], set_ups, 1, seconds=1)
+    campaign = Campaign("`python -m bench.peers`", 1)
+    output = io.StringIO()
+    Run(plan, campaign, tmp_path, Progress(plan.cells(), output)).measure()
     mine, theirs = campaign.cells[:2], campaign.cells[2:]
-    assert all(cell.sound and cell.rate and cell.asked for cell in mine)
-    assert all(1 <= cell.batch_rows <= 8 for cell in mine)
-    problem = "ended with 1; its log says: no such port"
+    for cell in mine:
+        assert cell.sound
+        assert cell.seen.rate
+        assert cell.seen.checked
+        assert 1 <= cell.seen.batch_rows <= 8
+    problem = "the server ended: no such port"
     assert [cell.problem for cell in theirs] == [problem] * 2
-    assert f"[4/4] growth, mosec, 8 clients, round 1: {problem}" in said.getvalue()
+    assert f"[4/4] growth, mosec, 8 clients, round 1: {problem}" in output.getvalue()
     report = tables.markdown(campaign)
     assert f"* growth, mosec: {problem}" in report
     assert "growth: requests that failed | at most 0 | 0.000 | yes" in report
-    plots.draw(summed_up(campaign.cells), tmp_path / "peers.png")
+    plots.draw(medians(campaign.cells), tmp_path / "peers.png")
     assert (tmp_path / "peers.png").read_bytes().startswith(b"\x89PNG")
 
 
-def test_the_commit_before_is_served_from_its_own_tree(tmp_path):
-    """A tree without wsgi.py can't be served, whatever the checkout has."""
-    prepared = prepare(load("policy"), tmp_path / "policy")
+def test_commit_before_is_served_from_its_own_tree(tmp_path):
+    """A tree without wsgi.py cannot be served, although the checkout has one."""
+    prepared = prepare(fast("policy"), tmp_path / "policy")
     _, before = with_before([SET_UPS["gunicorn"]], "abc1234", tmp_path)
     (setting,) = before.settings
     with (
-        pytest.raises(processes.DidNotStart, match="No module named 'wsgi'"),
+        pytest.raises(AssertionError, match="No module named 'wsgi'"),
         before.serve(prepared, setting),
     ):
         pass
 
 
 @pytest.mark.parametrize("shift", [0, 1], ids=["its own", "another's"])
-def test_an_answer_for_another_is_seen(shift, tmp_path):
-    """An answer is held against the one that the model has for its own request."""
-    prepared = prepare(load("policy"), tmp_path / "policy")
+def test_answer_to_another_request_is_counted_as_wrong(shift, tmp_path):
+    """Every checked answer is compared with the model's answer to its request."""
+    prepared = prepare(fast("policy"), tmp_path / "policy")
     expected = np.roll(prepared.expected, shift, axis=0)
     prepared = dataclasses.replace(prepared, expected=expected)
-    with SET_UPS["gunicorn"].serve(prepared, Setting()) as server:
-        few = server, Clients(3)
+    with SET_UPS["gunicorn"].serve(prepared, Setting()) as target:
         for seen in (
-            drive.by_wrk(*few, Timing(1, 1)),
-            drive.by_users(*few, Timing(0.1, 0.4)),
+            load.by_wrk(target, Clients(3), Timing(1, 1)),
+            load.by_users(target, Clients(3), Timing(0.1, 0.4)),
         ):
-            assert seen["rate"] > 0
-            assert seen["errors"] == seen["not_2xx"] == 0
-            assert seen["asked"] > 0
-            assert seen["wrong"] == (seen["asked"] if shift else 0)
+            assert seen.rate > 0
+            assert seen.errors == seen.not_2xx == 0
+            assert seen.checked > 0
+            assert seen.wrong == (seen.checked if shift else 0)

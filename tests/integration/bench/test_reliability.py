@@ -5,7 +5,7 @@ The long versions, with the figures, are `python -m bench.reliability`.
 
 import pytest
 
-from bench.percentile import percentile
+from bench.figures import percentile
 from bench.reliability.chaos import chaos
 from bench.reliability.disconnects import disconnects
 from bench.reliability.fairness import alone_and_beside

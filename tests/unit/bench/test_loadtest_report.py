@@ -1,4 +1,4 @@
-"""The report of a load test: whole, stopped, failed and empty campaigns."""
+"""The report of a load test: complete, interrupted, failed and empty campaigns."""
 
 import re
 from html.parser import HTMLParser
@@ -7,7 +7,7 @@ import pytest
 from PIL import Image
 
 from bench.loadtest import report
-from bench.loadtest.measurement import Campaign, Cell, Sample
+from bench.loadtest.analysis import Campaign, Cell, Sample
 
 PICTURES = {"mean.png", "p95.png", "rate.png", "batch.png", "over_time.png"}
 MEANS = {
@@ -81,12 +81,12 @@ def whole(tmp_path_factory):
     return *written(campaign(), folder, price_usd_per_hour=3.06), folder
 
 
-def test_a_whole_campaign_has_not_failed():
+def test_complete_campaign_has_not_failed():
     """A campaign whose every cell has answers and no errors has not failed."""
     assert not report.failed(campaign())
 
 
-def test_a_row_for_each_cell(whole):
+def test_table_has_a_row_for_each_cell(whole):
     """The Markdown table has each cell's figures beside the article's and the best."""
     markdown = whole[0]
     (row,) = re.findall(r"^\| naive \| 20 \|.*$", markdown, re.M)
@@ -99,7 +99,7 @@ def test_a_row_for_each_cell(whole):
             assert f"\n| {setup} | {users} |" in markdown
 
 
-def test_both_forms_say_the_same(whole):
+def test_html_and_markdown_have_the_same_content(whole):
     """The page has what the Markdown has: words, figures, cost, machine, command."""
     markdown, page, *_ = whole
     said = Reader(page).said
@@ -115,7 +115,7 @@ def test_both_forms_say_the_same(whole):
         assert words in said
 
 
-def test_the_page_is_self_contained(whole):
+def test_html_page_is_self_contained(whole):
     """All that the page loads is inside it, and it runs no script."""
     page = Reader(whole[1])
     assert len(page.sources) == len(PICTURES) + 1
@@ -123,7 +123,7 @@ def test_the_page_is_self_contained(whole):
     assert "script" not in page.elements
 
 
-def test_pictures_are_not_blank(whole):
+def test_plots_are_not_blank(whole):
     """Every picture is there in several colours, and the Markdown shows it."""
     markdown, _, pictures, folder = whole
     assert pictures == PICTURES
@@ -144,7 +144,7 @@ def test_real_work_is_not_called_simulated(tmp_path):
     assert "## Cost" not in markdown
 
 
-def test_an_empty_campaign(tmp_path):
+def test_empty_campaign_has_failed(tmp_path):
     """A campaign without cells has failed, and its report says so."""
     made = Campaign(COMMAND, "slow", True, "2026-11-22", {})
     markdown, page, pictures = written(made, tmp_path, 3.06)
@@ -156,7 +156,7 @@ def test_an_empty_campaign(tmp_path):
 
 
 @pytest.mark.usefixtures("no_pictures")
-def test_a_stopped_campaign(tmp_path):
+def test_interrupted_campaign_has_failed(tmp_path):
     """A stopped campaign has failed, and its report says so and what is missing."""
     made = campaign()
     made.stopped = True
@@ -171,7 +171,7 @@ def test_a_stopped_campaign(tmp_path):
     assert re.search(r"\| batching, auto \| 5 \| 0.00 .* no answers \|", markdown)
 
 
-def test_one_load_alone(tmp_path):
+def test_one_cell_is_enough_for_every_plot(tmp_path):
     """One set-up under one load is enough for every picture."""
     made = campaign()
     made.cells = [cell("naive", 1, 0.3)]
@@ -197,7 +197,7 @@ def test_problems_and_errors_are_in_their_rows(tmp_path):
 
 
 @pytest.mark.usefixtures("no_pictures")
-def test_a_row_that_breaks_littles_law_is_marked(tmp_path):
+def test_row_that_breaks_littles_law_is_marked(tmp_path):
     """A row beyond 5 % is marked in both forms, and is no failure by itself."""
     made = campaign()
     made.cells = [cell("naive", 20, 0.5), cell("naive", 64, 0.5)]
@@ -208,7 +208,7 @@ def test_a_row_that_breaks_littles_law_is_marked(tmp_path):
     assert not report.failed(made)
 
 
-def test_text_from_elsewhere_is_escaped(tmp_path):
+def test_markup_in_names_and_problems_is_escaped(tmp_path):
     """Markup in names and problems is shown, and makes neither elements nor columns."""
     made = campaign()
     evil = "<script>alert('&$a_b$')</script>"
@@ -225,7 +225,7 @@ def test_text_from_elsewhere_is_escaped(tmp_path):
     assert len({len(re.findall(r"(?<!\\)\|", line)) for line in tables}) == 1
 
 
-def test_a_second_report_replaces_the_first(tmp_path):
+def test_second_report_replaces_the_first(tmp_path):
     """Pictures of an earlier report in the same folder do not stay behind."""
     (tmp_path / "mean.png").write_bytes(b"of an earlier report")
     empty = Campaign(COMMAND, "slow", True, "2026-11-22", {})

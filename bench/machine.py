@@ -1,4 +1,4 @@
-"""The machine under test: what it is, and whether a model fits into its memory."""
+"""The machine under test: processor, memory, GPUs, versions of packages."""
 
 import os
 import platform
@@ -10,15 +10,15 @@ from importlib import metadata
 from pathlib import Path
 
 _GIB = 1 << 30
-# The peak while a .keras file of 0.5 GiB loads was measured as 1.9 GiB: three times
-# the file, and about half a GiB for TensorFlow.
+# Loading a .keras file of 0.5 GiB peaked at 1.9 GiB: three times the file, and half a
+# GiB for TensorFlow.
 _COPIES = 3
 _PROCESS_BYTES = _GIB // 2
 _PACKAGES = ("TensorFlow", "Gunicorn", "Locust")
 
 
 def describe(packages: Iterable[str] = _PACKAGES) -> dict[str, str]:
-    """What this machine is, in the words of the report; packages that are installed."""
+    """Return the machine's properties, and the versions of installed packages."""
     found = {
         "processor": _processor(),
         "cores": str(os.cpu_count()),
@@ -34,7 +34,7 @@ def describe(packages: Iterable[str] = _PACKAGES) -> dict[str, str]:
 
 
 def lacks_memory_for(model: Path, processes: int) -> str | None:
-    """Say how much is missing to load `model` in each process; None if it fits."""
+    """Return how much memory is missing to load `model` in each process, or None."""
     size = sum(file.stat().st_size for file in model.rglob("*") if file.is_file())
     needed = processes * (_COPIES * size + _PROCESS_BYTES)
     free = memory_bytes("MemAvailable")
@@ -47,21 +47,21 @@ def lacks_memory_for(model: Path, processes: int) -> str | None:
     )
 
 
-def memory_bytes(word: str) -> int:
-    """Of this machine's memory, by a word of the kernel's, such as MemAvailable."""
-    for line in Path("/proc/meminfo").read_text().splitlines():
-        name, _, value = line.partition(":")
-        if name == word:
-            return int(value.split()[0]) * 1024
-    raise KeyError(word)
+def memory_bytes(name: str) -> int:
+    """Return a value of /proc/meminfo, such as MemAvailable, in bytes."""
+    return int(_value(Path("/proc/meminfo"), name).split()[0]) * 1024
 
 
 def _processor() -> str:
-    for line in Path("/proc/cpuinfo").read_text().splitlines():
-        name, _, value = line.partition(":")
-        if name.strip() == "model name":
+    return _value(Path("/proc/cpuinfo"), "model name") or platform.machine()
+
+
+def _value(file: Path, name: str) -> str:
+    for line in file.read_text().splitlines():
+        key, _, value = line.partition(":")
+        if key.strip() == name:
             return value.strip()
-    return platform.machine()
+    return ""
 
 
 def _gpus() -> str:

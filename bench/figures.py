@@ -1,0 +1,131 @@
+"""Figures of one measurement, and their medians over rounds."""
+
+import math
+import statistics
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, field, fields
+from typing import Any, NamedTuple
+
+# Seconds between an answer and a user's next request, uniform.
+THINK_S = (1.0, 3.0)
+
+
+def percentile(values: Sequence[float], percent: float) -> float:
+    """Return the least value that `percent` of them do not exceed, 0 of no values.
+
+    This is the nearest rank: a measured value, never one between two.
+    """
+    if not values:
+        return 0.0
+    rank = math.ceil(len(values) * percent / 100)
+    return sorted(values)[max(rank, 1) - 1]
+
+
+class Timing(NamedTuple):
+    """Seconds of a measurement: warm-up, which is not counted, and the rest."""
+
+    warm_up_s: float
+    measured_s: float
+
+
+@dataclass(frozen=True)
+class Clients:
+    """Simultaneous clients that send again after each answer.
+
+    `thinks`: only after a think time of 1 to 3 s.
+    """
+
+    count: int
+    thinks: bool = False
+
+    def __str__(self) -> str:
+        noun = "client" if self.count == 1 else "clients"
+        return f"{self.count} {'thinking ' if self.thinks else ''}{noun}"
+
+
+@dataclass(frozen=True)
+class Seen:
+    """What clients saw in one measurement.
+
+    `rate` counts requests answered with 2xx per second; times are in seconds.
+    `errors` counts requests without an answer, `not_2xx` those with another status;
+    of `checked` answers, `wrong` were not the model's. `batch_rows` is the mean size
+    of a batch, None if the server does not report it.
+    """
+
+    rate: float = 0.0
+    mean_s: float = 0.0
+    p50_s: float = 0.0
+    p95_s: float = 0.0
+    p99_s: float = 0.0
+    errors: int = 0
+    not_2xx: int = 0
+    checked: int = 0
+    wrong: int = 0
+    batch_rows: float | None = None
+
+    @property
+    def failed(self) -> int:
+        """Requests without an answer, with another status, or with a wrong answer."""
+        return self.errors + self.not_2xx + self.wrong
+
+    def __str__(self) -> str:
+        text = f"{self.rate:,.1f} requests/s, mean {self.mean_s * 1000:.0f} ms"
+        return text + (f", {self.failed} FAILED OR WRONG" if self.failed else "")
+
+
+@dataclass(frozen=True)
+class Cell:
+    """One server under one load in one round; `problem`: why nothing was measured."""
+
+    load: str
+    server: str
+    setting: str
+    clients: Clients
+    round: int
+    seen: Seen = field(default_factory=Seen)
+    problem: str | None = None
+
+    @property
+    def sound(self) -> bool:
+        """Whether it was measured and every answer came and was right."""
+        return not (self.problem or self.seen.failed)
+
+
+def best_setting(cells: Iterable[Cell]) -> str | None:
+    """Return the setting with the highest rate in the first round, if any had one."""
+    first = [cell for cell in cells if cell.round == 1 and cell.seen.rate]
+    return max(first, key=lambda cell: cell.seen.rate).setting if first else None
+
+
+def medians(cells: Sequence[Cell]) -> list[Cell]:
+    """Return one Cell for each server, load and clients: its best setting's medians.
+
+    Counts are sums over the rounds; `round` is the number of rounds.
+    """
+    kinds = dict.fromkeys((cell.load, cell.server, cell.clients) for cell in cells)
+    return [
+        _median([c for c in cells if (c.load, c.server, c.clients) == kind])
+        for kind in kinds
+    ]
+
+
+def _median(cells: list[Cell]) -> Cell:
+    setting = best_setting(cells)
+    used = [c for c in cells if c.setting == setting and not c.problem]
+    if not used:
+        return cells[-1]
+    values: dict[str, Any] = {}
+    for each in fields(Seen):
+        found = [getattr(cell.seen, each.name) for cell in used]
+        known = [value for value in found if value is not None]
+        is_count = isinstance(each.default, int)
+        if known:
+            values[each.name] = sum(known) if is_count else statistics.median(known)
+    problem = next((cell.problem for cell in cells if cell.problem), None)
+    first = used[0]
+    return Cell(
+        *(first.load, first.server, first.setting, first.clients, len(used)),
+        Seen(**values),
+        problem,
+    )

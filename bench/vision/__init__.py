@@ -1,1 +1,0 @@
-"""Pictures under load: Basket beside the naive API and service-streamer."""

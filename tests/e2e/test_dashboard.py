@@ -1,4 +1,4 @@
-"""Locust's dashboard in a real browser, against a real Basket."""
+"""Locust's dashboard in a browser, against a running Basket."""
 
 import pytest
 from selenium.webdriver.common.by import By
@@ -17,13 +17,13 @@ _CHART = (
 
 @pytest.fixture
 def url(tmp_path):
-    """The address of Locust's dashboard, with a server behind it."""
+    """Return the address of a dashboard that has a server to load."""
     folder = simulated_models(tmp_path, quick=QUICK)
     with (
         serving("--threads=20", model_dir=folder) as server,
-        dashboard(f"http://127.0.0.1:{server.port}") as shown,
+        dashboard(f"http://127.0.0.1:{server.port}") as started,
     ):
-        yield shown.url
+        yield started.url
 
 
 def _fill(browser, name, value):
@@ -37,7 +37,7 @@ def _text(browser):
 
 
 def _stats(browser):
-    """What the dashboard itself asks Locust for."""
+    """Return the statistics that the dashboard shows."""
     return browser.execute_async_script(
         "fetch('stats/requests').then(r => r.json()).then(arguments[0])"
     )
@@ -47,7 +47,7 @@ def _answered(browser):
     return sum(each["num_requests"] for each in _stats(browser)["stats"])
 
 
-def test_a_run_is_started_and_seen_in_the_dashboard(url):
+def test_run_started_in_the_dashboard_updates_its_charts(url):
     """A run started in the dashboard moves its charts, and no request fails."""
     with browsing() as browser:
         browser.get(url)

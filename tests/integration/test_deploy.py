@@ -1,8 +1,7 @@
-"""deploy/ for real: Debian's nginx in front of Basket, systemd's checks, and TLS."""
+"""nginx in front of Basket with deploy/nginx.conf, the systemd unit, and TLS."""
 
 import contextlib
 import http.client
-import json
 import os
 import re
 import shutil
@@ -32,17 +31,17 @@ from testing.server import (
 from tests.support.model_server import ModelServer, Says
 
 with_nginx = pytest.mark.skipif(
-    NGINX is None, reason="Debian's package nginx is wanted"
+    NGINX is None, reason="Debian's package nginx is not installed"
 )
 with_openssl = pytest.mark.skipif(
-    shutil.which("openssl") is None, reason="the command openssl is wanted"
+    shutil.which("openssl") is None, reason="openssl is not installed"
 )
 UNIT = ROOT / "deploy" / "basket.service"
 MODELS = {
     "till": {"base_ms": 0, "input_shape": [8, 8, 1], "outputs": 10},
     "slow": {"base_ms": 0, "input_shape": [2], "outputs": 2},
 }
-# Gunicorn's own log tells what reached it: the connection, and who it is from.
+# Log the connection and the client of each request.
 LOGS = (
     "--access-logfile=-",
     "--access-logformat=[%(r)s] port=%({REMOTE_PORT}e)s client=%({x-client-id}i)s "
@@ -50,11 +49,12 @@ LOGS = (
 )
 MIB = 1 << 20
 SLOW_PATH = "/v1/models/slow:predict"
+SLOW_BODY = b'{"instances": [[1, 2]]}'
 WAITING = 'basket_queue_rows{model="slow",version="1"}'
 
 
-def made(folder: Path) -> str:
-    """The simulated models: till takes pictures, and slow has a row wait for 1 s."""
+def make_models(folder: Path) -> str:
+    """Make till, which takes pictures, and slow, where a row waits for 1 s."""
     models = simulated_models(folder, **MODELS)
     (folder / "slow" / "basket.toml").write_text("batch_timeout_micros = 1000000\n")
     for name in ("basket.toml", "classes.json"):
@@ -64,7 +64,7 @@ def made(folder: Path) -> str:
 
 @pytest.fixture(scope="module")
 def basket(tmp_path_factory):
-    models = made(tmp_path_factory.mktemp("models"))
+    models = make_models(tmp_path_factory.mktemp("models"))
     with serving(
         "--threads=4", *LOGS, model_dir=models, default_model="till"
     ) as server:
@@ -73,25 +73,15 @@ def basket(tmp_path_factory):
 
 @pytest.fixture(scope="module")
 def nginx(basket, tmp_path_factory):
-    """The proxy in front of it."""
     with proxy(tmp_path_factory.mktemp("nginx"), basket.port) as server:
         yield server
 
 
 @pytest.fixture
 def model_server():
-    """Runs servers that answer as the test says."""
-    running = []
-
-    def run(answer):
-        server = ModelServer(answer)
-        running.append(server.running())
-        running[-1].__enter__()
-        return server
-
-    yield run
-    for each in running:
-        each.__exit__(None, None, None)
+    """Return a function that starts a server with an answer to each request."""
+    with contextlib.ExitStack() as running:
+        yield lambda answer: running.enter_context(ModelServer(answer).running())
 
 
 def _port(server: ModelServer) -> int:
@@ -106,10 +96,6 @@ def _raw(port: int, request: bytes) -> Reply:
         return Reply(reply.status, reply.headers, reply.read())
 
 
-def _slow_body(rows: int = 1) -> bytes:
-    return json.dumps({"instances": [[1, 2]] * rows}).encode()
-
-
 def _is_json_error(reply: Reply) -> bool:
     return reply.headers["Content-Type"] == "application/json" and list(
         reply.json()
@@ -117,8 +103,8 @@ def _is_json_error(reply: Reply) -> bool:
 
 
 @with_nginx
-def test_a_prediction_through_nginx(nginx, basket):
-    """Answer and headers of a prediction are those of Basket."""
+def test_prediction_through_nginx_is_unchanged(nginx, basket):
+    """The response to a prediction has Basket's body and headers."""
     rows = np.arange(64).reshape(1, 8, 8, 1).tolist()
     direct, through = basket.predict(rows), nginx.predict(rows)
     assert (through.status, through.body) == (200, direct.body)
@@ -128,8 +114,8 @@ def test_a_prediction_through_nginx(nginx, basket):
 
 
 @with_nginx
-def test_a_large_picture_through_nginx(nginx):
-    """A picture of several MB is uploaded and answered with its class."""
+def test_large_picture_through_nginx_is_answered(nginx):
+    """A picture of several MB gets its class."""
     noise = np.random.default_rng(0).integers(0, 256, (1500, 1500, 3), np.uint8)
     picture = saved(Image.fromarray(noise))
     assert len(picture) > 5 * MIB
@@ -139,8 +125,8 @@ def test_a_large_picture_through_nginx(nginx):
 
 
 @with_nginx
-def test_slow_uploads_hold_no_thread(nginx):
-    """While more uploads than Basket has threads stand still, others are answered."""
+def test_stalled_uploads_do_not_delay_others(nginx):
+    """A request is answered while more uploads than Basket has threads stall."""
     head = b"POST /predict HTTP/1.1\r\nHost: a\r\nContent-Length: 99\r\n\r\n{"
     uploads = [socket.create_connection(("127.0.0.1", nginx.port)) for _ in range(8)]
     try:
@@ -153,8 +139,8 @@ def test_slow_uploads_hold_no_thread(nginx):
 
 
 @with_nginx
-def test_the_body_limit(nginx):
-    """A body of BASKET_MAX_BODY_BYTES reaches Basket, and one more is nginx's 413."""
+def test_body_above_the_limit_gets_413_from_nginx(nginx):
+    """A body of BASKET_MAX_BODY_BYTES reaches Basket, and one byte more is a 413."""
     reply = nginx.request("POST", "/predict", b" " * (64 * MIB))
     assert reply.status == 400
     assert "JSON Parse error" in reply.json()["error"]
@@ -167,24 +153,24 @@ def test_the_body_limit(nginx):
 
 
 @with_nginx
-def test_a_client_that_hangs_up(nginx, basket):
-    """When nginx's client has gone, Basket learns it and drops the waiting rows."""
-    gone = 'basket_rejected_total{reason="abandoned"}'
-    before = basket.metric(gone)
-    body = _slow_body()
-    head = f"POST {SLOW_PATH} HTTP/1.1\r\nHost: a\r\nContent-Length: {len(body)}"
+def test_client_disconnect_behind_nginx_drops_its_rows(nginx, basket):
+    """Basket drops the waiting rows when nginx's client disconnects."""
+    abandoned = 'basket_rejected_total{reason="abandoned"}'
+    before = basket.metric(abandoned)
+    length = len(SLOW_BODY)
+    head = f"POST {SLOW_PATH} HTTP/1.1\r\nHost: a\r\nContent-Length: {length}"
     with socket.create_connection(("127.0.0.1", nginx.port)) as connection:
-        connection.sendall(head.encode() + b"\r\n\r\n" + body)
+        connection.sendall(head.encode() + b"\r\n\r\n" + SLOW_BODY)
         wait_until(lambda: basket.metric(WAITING) == 1, 5)
-    wait_until(lambda: basket.metric(gone) == before + 1, 5)
+    wait_until(lambda: basket.metric(abandoned) == before + 1, 5)
 
 
 @contextlib.contextmanager
-def _under_way(nginx, basket) -> Iterator[list[Reply]]:
-    """Send a slow request, and go on when it waits in Basket; at the end, its reply."""
+def _pending(nginx, basket) -> Iterator[list[Reply]]:
+    """Yield while a slow request waits in Basket; its reply is in the list after."""
     replies: list[Reply] = []
     thread = threading.Thread(
-        target=lambda: replies.append(nginx.request("POST", SLOW_PATH, _slow_body()))
+        target=lambda: replies.append(nginx.request("POST", SLOW_PATH, SLOW_BODY))
     )
     thread.start()
     wait_until(lambda: basket.metric(WAITING) == 1, 5)
@@ -193,7 +179,7 @@ def _under_way(nginx, basket) -> Iterator[list[Reply]]:
 
 
 def _logged(server, mark: str, count: int = 1) -> list[str]:
-    """The lines about requests with this mark, once so many are there."""
+    """Return the log lines with a mark, once there are `count`."""
 
     def lines() -> list[str]:
         return [line for line in server.log.read_text().splitlines() if mark in line]
@@ -203,8 +189,8 @@ def _logged(server, mark: str, count: int = 1) -> list[str]:
 
 
 @with_nginx
-def test_connections_to_basket_are_kept(nginx, basket):
-    """Clients with a connection each come to Basket over one that is used again."""
+def test_nginx_reuses_its_connection_to_basket(nginx, basket):
+    """Requests of clients with a connection each reach Basket over one connection."""
     for _ in range(20):
         assert nginx.request("GET", "/healthz?kept").status == 200
     lines = _logged(basket, "?kept", 20)
@@ -221,8 +207,10 @@ def test_connections_to_basket_are_kept(nginx, basket):
         ({"X-Client-Id": "till-5", "Authorization": "Bearer a"}, "till-5", "Bearer a"),
     ],
 )
-def test_who_asks(nginx, basket, sent, client, key):
-    """Names and keys reach Basket, and who has neither is named by the address."""
+def test_nginx_names_clients_without_name_or_key_by_address(
+    nginx, basket, sent, client, key
+):
+    """Names and keys reach Basket; a request with neither gets its address as name."""
     mark = f"?{client}{len(key)}{len(sent)}"
     nginx.request("GET", f"/healthz{mark}", headers=sent)
     (line,) = _logged(basket, mark)
@@ -230,25 +218,25 @@ def test_who_asks(nginx, basket, sent, client, key):
 
 
 @with_nginx
-def test_addresses_that_clients_write_stay_behind(nginx, basket):
-    """To an X-Forwarded-For nginx adds its client's address at the end."""
+def test_nginx_appends_the_address_to_x_forwarded_for(nginx, basket):
+    """The address that nginx saw follows what the client wrote."""
     nginx.request("GET", "/healthz?spoof", headers={"X-Forwarded-For": "1.2.3.4"})
     (line,) = _logged(basket, "?spoof")
     assert "for=1.2.3.4, 127.0.0.1 " in line
 
 
 @with_nginx
-def test_deadlines_are_passed_on(nginx):
-    """X-Request-Timeout-Ms reaches Basket, whose 504 comes back as it is."""
+def test_deadline_through_nginx_gets_basket_s_504(nginx):
+    """X-Request-Timeout-Ms reaches Basket, and its 504 the client."""
     headers = {"X-Request-Timeout-Ms": "200"}
-    reply = nginx.request("POST", SLOW_PATH, _slow_body(), headers)
+    reply = nginx.request("POST", SLOW_PATH, SLOW_BODY, headers)
     assert reply.status == 504
     assert "deadline" in reply.json()["error"]
 
 
 @with_nginx
-def test_paths_are_passed_on_as_they_are(tmp_path, model_server):
-    """Percent signs and double slashes reach the server behind unchanged."""
+def test_path_through_nginx_is_unchanged(tmp_path, model_server):
+    """Percent signs and double slashes reach the server behind nginx."""
     server = model_server(lambda asked: Says.value("here"))
     path = "/v1//models/a%2Fb%20c:predict?x=%41"
     with proxy(tmp_path / "nginx", _port(server)) as nginx:
@@ -267,19 +255,19 @@ def test_paths_are_passed_on_as_they_are(tmp_path, model_server):
         (b"GET /-/late HTTP/1.1\r\nHost: a\r\n\r\n", 404),
     ],
 )
-def test_what_nginx_itself_refuses_is_json(nginx, request_, status):
-    """The errors of nginx itself keep their status and have Basket's form."""
+def test_errors_of_nginx_are_json(nginx, request_, status):
+    """Nginx refuses bad requests with their status and a JSON error."""
     reply = _raw(nginx.port, request_)
     assert reply.status == status
     assert _is_json_error(reply)
 
 
 @with_nginx
-def test_the_metrics_are_kept_inside(tmp_path, basket):
-    """The page's location for /metrics refuses those outside, as JSON."""
-    page = (ROOT / "docs" / "deploy.md").read_text()
-    (inside,) = re.findall(r"^location = /metrics .*$", page, re.M)
-    added = {"    server_tokens off;\n": f"    server_tokens off;\n    {inside}\n"}
+def test_documented_location_for_metrics_refuses_other_addresses(tmp_path, basket):
+    """The location of docs/security.md answers 403 as JSON."""
+    page = (ROOT / "docs" / "security.md").read_text()
+    (location,) = re.findall(r"^location = /metrics .*$", page, re.M)
+    added = {"    server_tokens off;\n": f"    server_tokens off;\n    {location}\n"}
     with proxy(tmp_path / "nginx", basket.port, replacing=added) as nginx:
         reply = nginx.request("GET", "/metrics")
         assert reply.status == 403
@@ -287,8 +275,8 @@ def test_the_metrics_are_kept_inside(tmp_path, basket):
 
 
 @with_nginx
-def test_what_is_commented_out_refuses_who_has_a_key(tmp_path, basket):
-    """The file's own lines keep the repository and the metrics inside, as JSON."""
+def test_commented_locations_refuse_repository_and_metrics(tmp_path, basket):
+    """The lines in comments, once active, answer 403 as JSON."""
     paths = ("/v2/repository/models/till/unload", "/metrics")
     lines = ("location /v2/repository/ {", "location = /metrics {")
     added = {f"# {line}": line for line in lines}
@@ -301,9 +289,9 @@ def test_what_is_commented_out_refuses_who_has_a_key(tmp_path, basket):
 
 
 @with_nginx
-def test_basket_stops_and_comes_back(tmp_path):
-    """A slow answer outlives SIGTERM; then 503 as JSON, until Basket is there again."""
-    models = made(tmp_path / "models")
+def test_sigterm_behind_nginx_loses_no_request(tmp_path):
+    """A pending request is answered; nginx answers 503 until Basket is back."""
+    models = make_models(tmp_path / "models")
     port = free_port()
     started = {"model_dir": models, "default_model": "till"}
     bind = f"--bind=127.0.0.1:{port}"
@@ -311,7 +299,7 @@ def test_basket_stops_and_comes_back(tmp_path):
         assert nginx.request("GET", "/healthz").status == 503
         with (
             serving(bind, "--threads=4", **started) as basket,
-            _under_way(nginx, basket) as replies,
+            _pending(nginx, basket) as replies,
         ):
             assert basket.stop() == 0
         assert replies[0].status == 200
@@ -323,13 +311,13 @@ def test_basket_stops_and_comes_back(tmp_path):
 
 
 @with_nginx
-def test_a_killed_basket_is_a_503(tmp_path):
-    """A request whose server dies under it gets 503 as JSON."""
-    models = made(tmp_path / "models")
+def test_killed_worker_behind_nginx_gets_503(tmp_path):
+    """A pending request gets 503 as JSON when SIGKILL ends its worker."""
+    models = make_models(tmp_path / "models")
     with (
         serving("--threads=4", model_dir=models, default_model="till") as basket,
         proxy(tmp_path / "nginx", basket.port) as nginx,
-        _under_way(nginx, basket) as replies,
+        _pending(nginx, basket) as replies,
     ):
         (worker,) = basket.workers()
         os.kill(worker, signal.SIGKILL)
@@ -338,8 +326,8 @@ def test_a_killed_basket_is_a_503(tmp_path):
 
 
 @with_nginx
-def test_a_post_is_not_sent_twice(tmp_path, model_server):
-    """What broke under way goes to no other server; what could not be sent does."""
+def test_nginx_does_not_retry_a_sent_post(tmp_path, model_server):
+    """A POST whose connection broke is a 503; one that was not sent is retried."""
 
     def breaks(asked):
         return None if asked.method == "POST" else Says.value("first")
@@ -350,28 +338,28 @@ def test_a_post_is_not_sent_twice(tmp_path, model_server):
     posts = first.sent("/predict") + other.sent("/predict")
     assert len(posts) == len(replies)
     assert {reply.status for reply in replies} == {200, 503}
-    # In turn: whether nginx is there was asked of the first, so now it is the second's.
+    # nginx alternates: the check whether it listens went to the first server.
     with proxy(tmp_path / "dead", _port(other), free_port()) as nginx:
         assert {nginx.predict([[1]]).status for _ in range(4)} == {200}
 
 
 @with_nginx
-def test_a_server_that_does_not_answer(tmp_path, model_server):
-    """It is a 504 as JSON when nginx's time is over, here set to 1 s."""
-    asked_for, answered = threading.Event(), threading.Event()
+def test_hanging_server_gets_504_from_nginx(tmp_path, model_server):
+    """Nginx answers 504 as JSON at proxy_read_timeout, here 1 s."""
+    received, released = threading.Event(), threading.Event()
 
     def hang(asked):
         if asked.method == "POST":
-            asked_for.set()
-            answered.wait(30)
+            received.set()
+            released.wait(30)
         return Says.value("late")
 
     server = model_server(hang)
     shorter = {"proxy_read_timeout 35s;": "proxy_read_timeout 1s;"}
     with proxy(tmp_path / "nginx", _port(server), replacing=shorter) as nginx:
         reply = nginx.predict([[1]])
-        answered.set()
-    assert asked_for.is_set()
+        released.set()
+    assert received.is_set()
     assert reply.status == 504
     assert _is_json_error(reply)
 
@@ -404,8 +392,8 @@ def _over_tls(port: int, certificate: str, path: str) -> int:
 
 @with_nginx
 @with_openssl
-def test_the_tls_lines_of_nginx(basket, tmp_path):
-    """The commented lines for TLS serve HTTPS; http2's wants a newer nginx."""
+def test_commented_tls_lines_serve_https(basket, tmp_path):
+    """Nginx serves HTTPS with the lines for TLS; `http2 on` needs a newer nginx."""
     certificate, key = _certificate(tmp_path)
     port = free_port()
     replacing = {
@@ -425,8 +413,8 @@ def test_the_tls_lines_of_nginx(basket, tmp_path):
 
 
 @with_openssl
-def test_tls_by_gunicorn(tmp_path):
-    """Gunicorn's --certfile and --keyfile serve HTTPS without a proxy."""
+def test_certfile_and_keyfile_serve_https(tmp_path):
+    """Gunicorn serves HTTPS without a proxy."""
     certificate, key = _certificate(tmp_path)
     models = simulated_models(tmp_path / "models", m=MODELS["slow"])
     tls = (f"--certfile={certificate}", f"--keyfile={key}")
@@ -442,13 +430,13 @@ def test_tls_by_gunicorn(tmp_path):
 
 
 def _unit() -> dict[str, str]:
-    """The unit's values by key, the last of each."""
+    """Return the unit's values by key, the last of each."""
     lines = UNIT.read_text().splitlines()
     return dict(line.split("=", 1) for line in lines if re.match(r"[A-Za-z]+=", line))
 
 
-def test_the_unit_starts_basket(tmp_path, monkeypatch):
-    """ExecStart serves, and tells systemd when; SIGTERM to the master ends it."""
+def test_unit_starts_basket_and_notifies_systemd(tmp_path, monkeypatch):
+    """ExecStart serves and sends READY=1; SIGTERM to the master ends it."""
     command = _unit()["ExecStart"].split()
     assert command[:2] == ["/srv/basket/.venv/bin/gunicorn", "wsgi:app"]
     models = simulated_models(tmp_path / "models", m=MODELS["slow"])
@@ -463,10 +451,10 @@ def test_the_unit_starts_basket(tmp_path, monkeypatch):
 
 
 @pytest.mark.skipif(
-    shutil.which("systemd-analyze") is None, reason="systemd-analyze is wanted"
+    shutil.which("systemd-analyze") is None, reason="systemd-analyze is not installed"
 )
-def test_systemd_takes_the_unit(tmp_path):
-    """systemd-analyze finds nothing to say of the unit, with paths that are here."""
+def test_systemd_analyze_verifies_the_unit(tmp_path):
+    """systemd-analyze finds no problem, with paths of this machine."""
     text = UNIT.read_text().replace(
         "/srv/basket/.venv/bin", str(Path(sys.executable).parent)
     )

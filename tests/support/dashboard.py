@@ -1,4 +1,4 @@
-"""Locust's dashboard as its users start it, on a free port."""
+"""Starts Locust's dashboard on a free port."""
 
 import contextlib
 import subprocess
@@ -14,20 +14,20 @@ LOCUST = str(Path(sys.executable).parent / "locust")
 
 
 class Dashboard:
-    """A dashboard at `url`."""
+    """A running dashboard."""
 
     def __init__(self, url: str) -> None:
         self.url = url
 
-    def ask(self, path: str, **form: str) -> str:
-        """GET a path, or POST a form to it."""
+    def request(self, path: str, **form: str) -> str:
+        """GET a path, or POST a form to it; return the body."""
         data = urllib.parse.urlencode(form).encode() if form else None
-        with urllib.request.urlopen(self.url + path, data, timeout=30) as answer:
-            return answer.read().decode()
+        with urllib.request.urlopen(self.url + path, data, timeout=30) as response:
+            return response.read().decode()
 
     def is_up(self) -> bool:
         try:
-            return bool(self.ask("/"))
+            return bool(self.request("/"))
         except OSError:
             return False
 
@@ -45,9 +45,9 @@ def dashboard(host: str) -> Iterator[Dashboard]:
         stderr=subprocess.DEVNULL,
     )
     try:
-        shown = Dashboard(f"http://127.0.0.1:{port}")
-        wait_until(shown.is_up, 50)
-        yield shown
+        started = Dashboard(f"http://127.0.0.1:{port}")
+        wait_until(started.is_up, 50)
+        yield started
     finally:
         process.kill()
         process.wait()

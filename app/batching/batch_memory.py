@@ -21,7 +21,6 @@ class BatchMemory:
     """Memory for one batch at a time: each `put` overwrites the input of that name."""
 
     def __init__(self) -> None:
-        """Start without memory."""
         self._memory: dict[str, npt.NDArray[np.uint8]] = {}
 
     def put(self, name: str, parts: Sequence[Array]) -> Array:

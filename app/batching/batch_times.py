@@ -37,7 +37,6 @@ class BatchTimes:
     """
 
     def __init__(self) -> None:
-        """Start without an estimate."""
         self._has_batch = False
         self._rows = self._seconds = 0.0
         self._variance = self._covariance = self._slope = 0.0

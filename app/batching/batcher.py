@@ -56,15 +56,7 @@ class Batcher:
             self._thread.start()
 
     def submit(self, job: Job) -> None:
-        """Put the job's rows into the queue without waiting.
-
-        Raises:
-            CannotMeetDeadline: the answer would come after the deadline.
-            Late: the deadline has passed.
-            QueueFull: the queue has too little free capacity now.
-            TooLarge: the job has more rows than the queue's capacity.
-            Stopping: the batcher is closed.
-        """
+        """Queue the job without waiting, or raise as Runner does."""
         if job.rows > self._max_rows:
             raise TooLarge(
                 f"{job.rows} rows in one request, and the queue holds {self._max_rows}"

@@ -33,19 +33,15 @@ class RetryBudget:
 
     def __init__(self, jobs: int) -> None:
         """Compute the budget of a batch of so many jobs, none of which succeeded."""
-        one_fault = 2 * math.ceil(math.log2(jobs))
-        self._left = max(jobs, 4 * one_fault)
-        self._fruitless_left = one_fault
+        self._without_success = 2 * math.ceil(math.log2(jobs))
+        self._total = max(jobs, 4 * self._without_success)
+        self.spent = 0
         self.has_success = False
 
     def is_left(self) -> bool:
         """Return whether two more reruns are left."""
-        return self._left > 1 and (self.has_success or self._fruitless_left > 1)
-
-    def spend(self) -> None:
-        """Spend one rerun."""
-        self._left -= 1
-        self._fruitless_left -= 1
+        limit = self._total if self.has_success else self._without_success
+        return self.spent + 2 <= limit
 
 
 class Executor:
@@ -159,7 +155,7 @@ class Executor:
                 if alive:
                     self._observer.batch_reran()
                     if not isinstance(error, OutOfDeviceMemory):
-                        budget.spend()
+                        budget.spent += 1
                     new_error = self._run(alive)
                     if new_error is None:
                         budget.has_success = True

@@ -47,7 +47,6 @@ class FairQueue:
     """
 
     def __init__(self) -> None:
-        """Start empty."""
         self.rows = 0
         self.rows_by_client: dict[str, int] = {}
         # In the order in which clients are served next.

@@ -32,7 +32,6 @@ class FixedTimeout:
     """
 
     def __init__(self, timeout_s: float) -> None:
-        """Store the timeout, in seconds."""
         self._timeout_s = timeout_s
 
     def arrived(self, rows: int, now: float) -> None:
@@ -69,7 +68,7 @@ class Adaptive:
     """
 
     def __init__(self, expected_s: Callable[[int], float]) -> None:
-        """Store `expected_s`, which estimates the seconds of a batch by its rows."""
+        """Store `expected_s`, which estimates a batch's seconds by its rows."""
         self._expected_s = expected_s
         self._clients = ReturningClients()
         # Whether the next batch was held, and started without those clients.

@@ -19,7 +19,6 @@ class ReturningClients:
     """Learns how soon clients return after each batch. All times are in seconds."""
 
     def __init__(self) -> None:
-        """Start before any batch."""
         self._observed = 0
         # Averages: the share of rows that return, the time until the last of so many
         # rows returns beside a running batch, and its ratio with an idle engine.

@@ -28,12 +28,7 @@ class Unbatched:
         """Do nothing: there is no thread to start."""
 
     def submit(self, job: Job) -> None:
-        """Run the job, in batches of the largest size, and answer it before returning.
-
-        Raises:
-            TooLarge: the job has more rows than a request may have.
-            Stopping: the runner is closed.
-        """
+        """Run the job in batches of the largest size, or raise as Runner does."""
         if job.rows > self._max_rows:
             raise TooLarge(f"{job.rows} rows in one request; at most {self._max_rows}")
         with self._changed:

@@ -1,4 +1,4 @@
-"""The Open Inference Protocol's bodies, without HTTP around them."""
+"""The Open Inference Protocol's infer bodies, without HTTP."""
 
 import json
 import math
@@ -21,7 +21,7 @@ NUMBERS = ["f2", "f4", "f8", "i1", "i2", "i4", "i8", "u1", "u2", "u4", "u8", "?"
 
 
 def decode(payload, signature=PAIR, tail=None, **fields):
-    """Read a request given as a dict, or as the bytes of its JSON."""
+    """Decode a request given as a dict, or as the bytes of its JSON."""
     if not isinstance(payload, bytes):
         payload = json.dumps(payload | fields).encode()
     size = None if tail is None else len(payload)
@@ -29,19 +29,19 @@ def decode(payload, signature=PAIR, tail=None, **fields):
 
 
 def tensor(name="x", datatype="FP32", shape=(1,), data=None, **rest):
-    """One input of a request."""
+    """Return one input of a request."""
     value = {"name": name, "datatype": datatype, "shape": list(shape), **rest}
     return value if data is None else {**value, "data": data}
 
 
 def binary(size, name="x", datatype="FP32", shape=(1,)):
-    """One input of a request whose values follow the JSON."""
+    """Return one input of a request whose values follow the JSON."""
     parameters = {"binary_data_size": size}
     return tensor(name, datatype, shape, parameters=parameters)
 
 
 def only(tensor, signature, tail=None):
-    """The array of a request with this one input."""
+    """Return the array of a request with this one input."""
     (array,) = decode({"inputs": [tensor]}, signature, tail).inputs.values()
     return array
 
@@ -52,7 +52,7 @@ GOOD = {"inputs": [A, B]}
 
 
 def refused(payload, signature=PAIR, tail=None, kind=BadInput):
-    """The text with which a request is refused."""
+    """Return the text of the error of a request."""
     with pytest.raises(kind) as caught:
         decode(payload, signature, tail)
     text = str(caught.value)
@@ -60,7 +60,7 @@ def refused(payload, signature=PAIR, tail=None, kind=BadInput):
     return text
 
 
-# Values in the JSON.
+# JSON tensors.
 
 
 @pytest.mark.parametrize(
@@ -71,8 +71,8 @@ def refused(payload, signature=PAIR, tail=None, kind=BadInput):
         pytest.param([[1, 2], [3, 4], [5, 6]], id="nested in another way"),
     ],
 )
-def test_the_shape_field_rules(data):
-    """Values stand flat or nested, in the order of rows; their shape is the field's."""
+def test_flat_and_nested_values_take_the_shape_field(data):
+    """Values may be flat or nested; their shape is that of the field."""
     array = only(tensor("x", "FP32", [2, 1, 3], data), echoes(x=("f4", 1, None)))
     assert array.dtype == np.float32
     assert array.tolist() == [[[1, 2, 3]], [[4, 5, 6]]]
@@ -81,7 +81,7 @@ def test_the_shape_field_rules(data):
 @pytest.mark.parametrize(
     ("dtype", "data"),
     [
-        ("f4", [1, -0.5, math.inf, 3.4e38]),
+        ("f4", [1, -0.5, math.inf, 3.4e38, math.nan]),
         ("f8", [0.1, 1e300]),
         ("i1", [-128, 127]),
         ("u8", [0, 2**64 - 1]),
@@ -90,47 +90,42 @@ def test_the_shape_field_rules(data):
         ("O", ["é", "", "a\0"]),
     ],
 )
-def test_values_of_each_kind(dtype, data):
-    """Each datatype takes the values that are its own, to its limits."""
+def test_values_of_each_datatype(dtype, data):
+    """Each datatype takes its own values, to its limits."""
     signature = echoes(x=(dtype,))
     datatype = datatype_of(np.dtype(dtype))
     array = only(tensor("x", datatype, [len(data)], data), signature)
     assert array.dtype == dtype
     wanted = [text.encode() for text in data] if dtype == "O" else data
-    assert array.tolist() == np.array(wanted, dtype).tolist()
+    np.testing.assert_array_equal(array, np.array(wanted, dtype))
 
 
-def test_not_a_number():
-    """NaN is read as the bare token."""
-    given = b'{"inputs": [{"name": "x", "datatype": "FP32", "shape": [2], "data": [NaN,'
-    array = decode(given + b"1]}]}", echoes(x=("f4",))).inputs["x"]
-    assert math.isnan(array[0])
-    assert array[1] == 1
-
-
-def test_inputs_come_in_the_models_order():
+def test_inputs_are_in_the_models_order():
     """The order of a request's inputs does not matter, so that all share batches."""
-    for inputs in ([A, B], [B, A]):
-        request = decode({"inputs": inputs})
+    for inputs, tail in (([A, B], None), ([B, A], b"")):
+        request = decode({"inputs": inputs}, tail=tail)
         assert list(request.inputs) == ["a", "b"]
         assert request.inputs["a"].tolist() == [[1, 2], [3, 4.5]]
         assert request.inputs["b"].tolist() == [-1, 2**62]
 
 
-def test_null_is_not_given_and_unknown_keys_are_let_be():
-    """What may be left out may be null, and a key that nobody knows is no error."""
+def test_null_and_unknown_keys_are_ignored():
+    """A null counts as not given, and so does a sequence id of 0."""
     extra = {"parameters": None, "content_type": "x"}
     inputs = [{**A, **extra}, {**B, "parameters": {"mine": [1]}}]
     request = decode(
         {"inputs": inputs, "id": None, "outputs": None, "model_name": "m"},
-        parameters={"binary_data_output": None, "mine": 1, "timeout": None},
+        parameters={
+            **{"binary_data_output": None, "mine": 1, "timeout": None},
+            **{"sequence_id": 0, "sequence_start": False, "sequence_end": False},
+        },
     )
     assert request.options == Options((Wanted("out_a", False), Wanted("out_b", False)))
     assert request.timeout_s is None
 
 
-def test_without_a_default_signature_the_first_is_served():
-    """A model that has no serving_default is asked by its first signature."""
+def test_model_without_a_default_signature():
+    """A model without serving_default is run by its first signature."""
     signatures = {"first": echoes(x=("f4",)), "second": PAIR}
     body = json.dumps({"inputs": [tensor(data=[1])]}).encode()
     assert tensors.decode(body, None, signatures).signature_name == "first"
@@ -178,8 +173,8 @@ X = echoes(x=("f4", 2))
         ({"parameters": [1]}, "f4", "parameters must be an object, given [1]"),
     ],
 )
-def test_an_input_that_does_not_fit_is_refused(given, dtype, text):
-    """A wrong value, shape or datatype is refused with the input's name and place."""
+def test_input_that_does_not_fit_is_refused(given, dtype, text):
+    """A wrong value, shape or datatype is refused with the name and the place."""
     good = tensor("x", datatype_of(np.dtype(dtype)), [2, 2])
     if "data" not in given and given:
         good["data"] = [1, 2, 3, 4]
@@ -219,8 +214,8 @@ def test_an_input_that_does_not_fit_is_refused(given, dtype, text):
         ),
     ],
 )
-def test_a_request_that_makes_no_sense_is_refused(payload, text):
-    """A request without what it must have, or with what nobody has, is refused."""
+def test_malformed_request_is_refused(payload, text):
+    """A missing, unknown or repeated field is refused."""
     assert text in refused(json.dumps(payload).encode())
 
 
@@ -237,7 +232,7 @@ def test_a_request_that_makes_no_sense_is_refused(payload, text):
         ({"headers": ["a"]}, "parameters.headers: expected a string, a number or a"),
     ],
 )
-def test_parameters_that_can_not_be_are_refused(parameters, text):
+def test_invalid_parameter_is_refused(parameters, text):
     """A parameter with a reserved name, or of a wrong type, is refused by its name."""
     assert text in refused({**GOOD, "parameters": parameters})
 
@@ -245,8 +240,8 @@ def test_parameters_that_can_not_be_are_refused(parameters, text):
 @pytest.mark.parametrize(
     ("micros", "seconds"), [(None, None), (0, None), (1, 1e-6), (2_500_000, 2.5)]
 )
-def test_the_timeout_is_in_microseconds(micros, seconds):
-    """A request's timeout counts microseconds, and 0 is none."""
+def test_timeout_parameter_is_in_microseconds(micros, seconds):
+    """A timeout of 0 is none."""
     request = decode({**GOOD, "parameters": {"timeout": micros, "priority": 1}})
     assert request.timeout_s == seconds
 
@@ -269,18 +264,12 @@ def test_the_timeout_is_in_microseconds(micros, seconds):
     ],
     ids=["sequence", "start", "classification", "memory out", "memory in"],
 )
-def test_what_is_not_built_says_so(payload):
-    """Sequences, classifications and shared memory are refused as not supported."""
+def test_unsupported_features_are_refused(payload):
+    """Sequences, classifications and shared memory are a 501."""
     refused(payload, kind=Unsupported)
 
 
-def test_a_client_without_a_sequence_may_say_so():
-    """A sequence that is none is no error."""
-    parameters = {"sequence_id": 0, "sequence_start": False, "sequence_end": False}
-    assert decode({**GOOD, "parameters": parameters}).inputs
-
-
-# Which outputs, and how.
+# Requested outputs.
 
 
 @pytest.mark.parametrize(
@@ -298,8 +287,8 @@ def test_a_client_without_a_sequence_may_say_so():
         ),
     ],
 )
-def test_outputs_are_selected(default, outputs, wanted):
-    """The named outputs come in their order, and an own binary_data overrides."""
+def test_requested_outputs_are_selected(default, outputs, wanted):
+    """Outputs keep their order, and binary_data overrides binary_data_output."""
     payload = {**GOOD, "parameters": {"binary_data_output": default}}
     if outputs is not None:
         payload["outputs"] = [
@@ -310,8 +299,8 @@ def test_outputs_are_selected(default, outputs, wanted):
     assert given == tuple(Wanted(name, binary) for name, binary in wanted)
 
 
-def test_half_width_in_json_is_refused_before_it_runs():
-    """FP16 is sent and answered in binary only, and JSON either way is refused."""
+def test_fp16_in_json_is_refused():
+    """FP16 is binary only, in requests and in responses."""
     signature = echoes(x=("f2",))
     given = {"inputs": [tensor(datatype="FP16", data=[1])]}
     given["parameters"] = {"binary_data_output": True}
@@ -322,12 +311,12 @@ def test_half_width_in_json_is_refused_before_it_runs():
     assert decode(given, signature, b"\0\x3c").inputs["x"].tolist() == [1]
 
 
-# Values behind the JSON.
+# Binary tensors.
 
 
 @pytest.mark.parametrize("dtype", NUMBERS)
-def test_binary_values_are_a_view_of_the_body(dtype):
-    """Numbers behind the JSON are read where they stand, wherever that is."""
+def test_binary_numbers_are_a_view_of_the_body(dtype):
+    """Numbers behind the JSON are not copied, at any alignment."""
     array = np.arange(6).astype(dtype).reshape(2, 3)
     name = datatype_of(array.dtype)
     wish = {"parameters": {"binary_data_output": True}}
@@ -342,8 +331,8 @@ def test_binary_values_are_a_view_of_the_body(dtype):
         assert np.shares_memory(read, np.frombuffer(body, np.uint8))
 
 
-def test_json_and_binary_mix():
-    """Some inputs may stand in the JSON while others follow it, in their order."""
+def test_json_and_binary_inputs_mix():
+    """Binary inputs take the bytes behind the JSON in their order."""
     signature = echoes(a=("f4",), b=("i8",), c=("?",))
     given = [
         binary(8, "c", "BOOL", [8]),
@@ -356,8 +345,8 @@ def test_json_and_binary_mix():
     assert inputs["b"].tolist() == inputs["a"].tolist() == list(range(8))
 
 
-def test_strings_have_their_length_before_them():
-    """A binary string is its length in four bytes and itself, whatever it holds."""
+def test_binary_strings_have_a_length_prefix():
+    """A binary string is its length in four bytes, then any bytes."""
     strings = [b"", b"\xff\0", b"x" * 300]
     tail = b"".join(struct.pack("<I", len(text)) + text for text in strings)
     given = binary(len(tail), datatype="BYTES", shape=[1, 3])
@@ -366,17 +355,12 @@ def test_strings_have_their_length_before_them():
     assert array.dtype == object
 
 
-def test_no_values_are_no_bytes():
-    """A tensor of no values in its rows has a binary_data_size of 0."""
+def test_empty_tensor_is_no_bytes():
+    """A tensor without values has a binary_data_size of 0."""
     given = binary(0, shape=[2, 0])
     assert only(given, echoes(x=("f4", None)), b"").shape == (2, 0)
     given = binary(0, datatype="BYTES", shape=[2, 0])
     assert only(given, echoes(x=("O", None)), b"").shape == (2, 0)
-
-
-def test_a_length_of_all_the_body_is_json():
-    """A request may say that its body is JSON to the end."""
-    assert list(decode(GOOD, tail=b"").inputs) == ["a", "b"]
 
 
 @pytest.mark.parametrize(
@@ -423,41 +407,41 @@ def test_a_length_of_all_the_body_is_json():
             "string 1 has 2 bytes by its length, and 1 are left",
         ),
         (binary(8, datatype="BYTES"), bytes(8), "O", "is 1 strings, given more"),
+        # The bytes behind a string too many are not read.
+        (
+            binary(13, datatype="BYTES"),
+            bytes(8) + b"\xff\xff\xff\xffx",
+            "O",
+            "is 1 strings, given more",
+        ),
         (binary(0, datatype="BYTES"), b"", "O", "shape [1] is 1 strings, given 0"),
     ],
 )
-def test_bytes_that_do_not_fit_are_refused(given, tail, dtype, text):
-    """Too few bytes, too many, or a length beyond them is refused, saying which."""
+def test_binary_data_that_does_not_fit_is_refused(given, tail, dtype, text):
+    """Too few bytes, too many, or a length beyond them is refused with its place."""
     assert text in refused({"inputs": [given]}, echoes(x=(dtype,)), tail)
 
 
-def test_strings_beyond_a_shape_are_not_read():
-    """What follows the first string too many may be anything."""
-    given, tail = binary(13, datatype="BYTES"), bytes(8) + b"\xff\xff\xff\xffx"
-    problem = "is 1 strings, given more"
-    assert problem in refused({"inputs": [given]}, echoes(x=("O",)), tail)
-
-
-def test_sizes_that_no_array_has_are_refused():
+def test_huge_shape_without_values_is_refused():
     """A shape beyond all memory that holds no value allocates nothing."""
     given = binary(0, shape=[1 << 62, 0, 1 << 62])
     signature = echoes(x=("f4", None, None))
     assert "no array has shape" in refused({"inputs": [given]}, signature, b"")
 
 
-def test_binary_values_want_the_header():
-    """Without a length of the JSON nothing can follow it, and the error says so."""
+def test_binary_data_without_the_header_is_refused():
+    """The error names the missing header."""
     text = refused({"inputs": [binary(0, shape=[1])]}, echoes(x=("f4",)))
     assert "wants the header Inference-Header-Content-Length" in text
 
 
-def test_more_json_than_there_is_is_refused():
-    """A length of the JSON beyond the body is refused with both numbers."""
+def test_json_size_beyond_the_body_is_refused():
+    """The error has both numbers."""
     with pytest.raises(BadInput, match=r"11 bytes of JSON .* the body has 10"):
         tensors.decode(bytes(10), 11, {DEFAULT_SIGNATURE: PAIR})
 
 
-# A body that is one input and nothing else.
+# Raw binary requests.
 
 
 @pytest.mark.parametrize(
@@ -472,8 +456,8 @@ def test_more_json_than_there_is_is_refused():
         (("O", 1), b"", [[b""]]),
     ],
 )
-def test_a_raw_body_is_one_row(spec, body, row):
-    """A body without JSON is one row, whose free size its length tells."""
+def test_raw_body_is_one_row(spec, body, row):
+    """The length of a body without JSON determines the free size of its row."""
     request = tensors.decode(body, 0, {DEFAULT_SIGNATURE: echoes(x=spec)})
     assert request.inputs["x"].tolist() == row
     assert request.options == Options((Wanted("out_x", binary=True),))
@@ -491,25 +475,25 @@ def test_a_raw_body_is_one_row(spec, body, row):
         ({"x": ("?",)}, b"\x07", "a BOOL is a byte of 0 or 1, given 7"),
     ],
 )
-def test_a_raw_body_that_tells_no_shape_is_refused(specs, body, text):
-    """A body without JSON is refused where its length does not tell its shape."""
+def test_raw_body_of_an_unknown_shape_is_refused(specs, body, text):
+    """A body whose length does not determine the shape is refused."""
     with pytest.raises(BadInput, match=r".+") as caught:
         tensors.decode(body, 0, {DEFAULT_SIGNATURE: echoes(**specs)})
     assert text in str(caught.value)
 
 
-# Answers.
+# Responses.
 
 
 def encode(outputs, *, binary=(), request_id=None):
-    """The JSON of an answer, what follows it, and the size that was told."""
+    """Return the JSON of a response, the bytes behind it, and the JSON's size."""
     wanted = tuple(Wanted(name, name in binary) for name in outputs)
     body, size = tensors.encode("m", 7, Options(wanted, request_id), outputs)
     return json.loads(body[:size]), b"" if size is None else body[size:], size
 
 
-def test_an_answer_in_json():
-    """An answer in JSON is flat, has a shape, and no parameters."""
+def test_encode_json():
+    """Outputs in JSON are flat, have a shape, and no parameters."""
     outputs = {"x": np.array([[1, 0.2]], "f4"), "y": np.array([True])}
     answer, tail, size = encode(outputs)
     assert size is None
@@ -524,8 +508,8 @@ def test_an_answer_in_json():
     }
 
 
-def test_an_answer_in_binary():
-    """Binary outputs follow the JSON in their order, and it says how long each is."""
+def test_encode_binary():
+    """Binary outputs follow the JSON, which has the size of each."""
     outputs = {
         "x": np.array([[1, 2]], "i2")[:, ::-1],
         "y": np.array([3], "u1"),
@@ -543,8 +527,8 @@ def test_an_answer_in_binary():
     assert tail == b"\x02\0\x01\0" + b"\x02\0\0\0ab" + b"\0\0\0\0"
 
 
-def test_without_a_byte_behind_it_an_answer_is_json():
-    """Binary outputs without values are told of, and Triton's client reads them."""
+def test_encode_empty_binary_output_as_json():
+    """Without bytes behind the JSON a response is JSON, as tritonclient expects."""
     options = Options((Wanted("x", binary=True), Wanted("y", binary=False)))
     outputs = {"x": np.zeros((1, 0), "f4"), "y": np.array([3])}
     body, size = tensors.encode("m", 1, options, outputs)
@@ -554,24 +538,18 @@ def test_without_a_byte_behind_it_an_answer_is_json():
     assert result.as_numpy("x").shape == (1, 0)
 
 
-def test_only_wanted_outputs_are_written():
-    """An output that was not asked for is left out, and the order is the request's."""
+def test_only_requested_outputs_are_written():
+    """The outputs are in the order of the request; NaN and infinities are tokens."""
     outputs = {name: np.zeros(1, "f4") for name in "xyz"}
+    outputs["x"] = np.array([np.nan, -np.inf, 0.2], "f4")
     options = Options((Wanted("z", binary=False), Wanted("x", binary=False)))
     body, _ = tensors.encode("m", 1, options, outputs)
     assert [output["name"] for output in json.loads(body)["outputs"]] == ["z", "x"]
-
-
-def test_an_answer_with_not_a_number():
-    """NaN and infinities are written as the bare tokens."""
-    options = Options((Wanted("x", binary=False),))
-    outputs = {"x": np.array([np.nan, -np.inf, 0.2], "f4")}
-    body, _ = tensors.encode("m", 1, options, outputs)
     assert b'"data":[NaN,-Infinity,0.2]' in body
 
 
-def test_strings_in_json_are_text():
-    """A string is written as text, and one that is none wants the binary form."""
+def test_encode_strings_in_json():
+    """A string is text; one that is not UTF-8 requires the binary form."""
     assert encode({"x": np.array(["é".encode()], object)})[0]["outputs"][0] == {
         "name": "x",
         "datatype": "BYTES",
@@ -584,8 +562,8 @@ def test_strings_in_json_are_text():
 
 @pytest.mark.parametrize("size", [None, 0])
 @pytest.mark.parametrize("where", ["inputs", "outputs"])
-def test_a_dtype_without_a_name_is_not_supported(where, size):
-    """Complex numbers have no datatype in the protocol, which is said before a run."""
+def test_dtype_without_a_datatype_is_unsupported(where, size):
+    """Complex numbers have no datatype in the protocol: a 501 before a run."""
     complex_one, plain = echoes(x=("c8",)), echoes(x=("f4",))
     signature = replace(plain, **{where: getattr(complex_one, where)})
     body = bytes(8)
@@ -595,14 +573,14 @@ def test_a_dtype_without_a_name_is_not_supported(where, size):
         tensors.decode(body, size, {DEFAULT_SIGNATURE: signature})
 
 
-# Triton's own client reads what is written here, and writes what is read here.
+# tritonclient.
 
 
 @pytest.mark.parametrize("binary_out", [True, False])
 @pytest.mark.parametrize("binary_in", [True, False])
 @pytest.mark.parametrize("rows", [1, 33])
-def test_what_tritonclient_sends_it_gets(rows, binary_in, binary_out):
-    """Through both codecs, in JSON and in binary, tensors stay what they were."""
+def test_tritonclient_round_trip(rows, binary_in, binary_out):
+    """The client reads back the tensors that it sent, in JSON and in binary."""
     arrays = {
         "f": np.random.default_rng(rows).standard_normal((rows, 3)).astype("f4"),
         "i": np.arange(rows) - 2**62,

@@ -1,5 +1,6 @@
 """`flask --app wsgi models ...`: manage models on the command line."""
 
+import os
 from typing import Any
 
 import click
@@ -18,6 +19,8 @@ class _ModelsGroup(AppGroup):
     """Commands that show errors of models and settings as one line."""
 
     def invoke(self, ctx: click.Context) -> Any:
+        # Commands run Keras on TensorFlow; `check` sets the backend of BASKET_ENGINE.
+        os.environ["KERAS_BACKEND"] = "tensorflow"
         try:
             return super().invoke(ctx)
         except (ModelLoadError, SettingsError) as error:

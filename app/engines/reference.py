@@ -89,7 +89,10 @@ def tensorflow_reference(
             *(str(file.resolve()), folder, *(["--export"] if saved_model else [])),
         ]
         # GPUs belong to the server, and round floats differently.
-        environ = os.environ | {"CUDA_VISIBLE_DEVICES": ""}
+        environ = os.environ | {
+            "CUDA_VISIBLE_DEVICES": "",
+            "KERAS_BACKEND": "tensorflow",
+        }
         ran = subprocess.run(  # noqa: S603
             command, cwd=_ROOT, env=environ, capture_output=True, check=False
         )

@@ -1,4 +1,4 @@
-"""Engines for tests: one that works, and one for each way to go wrong."""
+"""Engines for tests: one that works, and one for each kind of failure."""
 
 import queue
 import threading
@@ -9,12 +9,12 @@ import numpy as np
 from app.engines.base import DEFAULT_SIGNATURE, Array, Signature, Tensors, TensorSpec
 from app.errors import OutOfDeviceMemory
 
-_PATIENCE_S = 10
+_TIMEOUT_S = 10
 _FLOAT32 = np.dtype(np.float32)
 
 
 class Echo:
-    """Answers each row with its first value; `batches` is what it was given."""
+    """Returns the first value of each row; `batches` are the inputs it ran."""
 
     platform = "echo"
 
@@ -28,7 +28,7 @@ class Echo:
         self.closed = 0
 
     def run(self, batch: Tensors, signature_name: str = DEFAULT_SIGNATURE) -> Tensors:
-        # Whoever calls may write over it afterwards.
+        # The caller may overwrite the batch afterwards.
         self.batches.append(batch["input"].copy())
         return {"output": batch["input"][:, :1]}
 
@@ -36,15 +36,15 @@ class Echo:
         self.closed += 1
 
     def let_go(self) -> None:
-        """Block no more; those that never do have nothing to let go."""
+        """Do nothing; engines that block are released."""
 
     def seen(self) -> list[list[float]]:
-        """The first values of the rows in each batch."""
+        """Return the first values of the rows in each batch."""
         return [batch[:, 0].tolist() for batch in self.batches]
 
 
 class Computes:
-    """Answers a batch with what a function makes of it."""
+    """Returns what a function computes from a batch."""
 
     platform = "function"
 
@@ -58,11 +58,11 @@ class Computes:
         return self._compute(batch)
 
     def close(self) -> None:
-        """Nothing to let go of."""
+        """Do nothing."""
 
 
 class Raises(Echo):
-    """Raises `error` for a batch that holds the value `poison`, else echoes."""
+    """Raises `error` for a batch that contains the value `poison`, else echoes."""
 
     poison = 13.0
 
@@ -92,35 +92,35 @@ class Fails(Echo):
 
 
 class TooFewRows(Echo):
-    """Loses the last row."""
+    """Drops the last row."""
 
     def run(self, batch: Tensors, signature_name: str = DEFAULT_SIGNATURE) -> Tensors:
         return {"output": super().run(batch)["output"][:-1]}
 
 
 class OneValue(Echo):
-    """Gives a single value for all rows."""
+    """Returns a single value for all rows."""
 
     def run(self, batch: Tensors, signature_name: str = DEFAULT_SIGNATURE) -> Tensors:
         return {"output": super().run(batch)["output"].sum()}
 
 
 class OutputMissing(Echo):
-    """Gives its output a name that its signature does not have."""
+    """Returns an output whose name is not in the signature."""
 
     def run(self, batch: Tensors, signature_name: str = DEFAULT_SIGNATURE) -> Tensors:
         return {"other": super().run(batch)["output"]}
 
 
 class OutputBeside(Echo):
-    """Gives something first that its signature does not have, and not in rows."""
+    """Returns an additional output first, which is not in the signature or in rows."""
 
     def run(self, batch: Tensors, signature_name: str = DEFAULT_SIGNATURE) -> Tensors:
         return {"state": np.zeros(1, np.float32), **super().run(batch)}
 
 
 class Blocks(Echo):
-    """Sets `started` when a batch begins, and ends none until it is let go."""
+    """Sets `started` when a batch begins; blocks each batch until released."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -129,23 +129,23 @@ class Blocks(Echo):
 
     def run(self, batch: Tensors, signature_name: str = DEFAULT_SIGNATURE) -> Tensors:
         self.started.set()
-        assert self._released.wait(_PATIENCE_S), "the test never let the engine go"
+        assert self._released.wait(_TIMEOUT_S), "the test never released the engine"
         return super().run(batch)
 
     def let_go(self) -> None:
         self._released.set()
 
     def hold(self) -> None:
-        """Block again, after it was let go."""
+        """Block again after a release."""
         self.started.clear()
         self._released.clear()
 
     def wait_until_started(self) -> None:
-        assert self.started.wait(_PATIENCE_S), "no batch began"
+        assert self.started.wait(_TIMEOUT_S), "no batch began"
 
 
 class Puppet(Echo):
-    """Runs one batch each time the test says so, and fails when it says so."""
+    """Finishes one batch, or fails it, each time the test says so."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -157,32 +157,32 @@ class Puppet(Echo):
         outputs = super().run(batch)
         self._begun.put(batch["input"])
         if not self._free:
-            error = self._orders.get(timeout=_PATIENCE_S)
+            error = self._orders.get(timeout=_TIMEOUT_S)
             if error is not None:
                 raise error
         return outputs
 
     def rest(self, condition: threading.Condition, timeout: float | None) -> None:
-        """A JobQueue's way to wait, with which `begun` knows when there is nothing."""
+        """Wait as a JobQueue does; `begun` returns None when the queue is empty."""
         self._begun.put(None)
         condition.wait(timeout)
 
     def begun(self) -> Array | None:
-        """Block until the next batch begins; the batch, or None: nothing to run."""
-        return self._begun.get(timeout=_PATIENCE_S)
+        """Block until the next batch begins and return it, or None if there is none."""
+        return self._begun.get(timeout=_TIMEOUT_S)
 
     def finish(self, error: BaseException | None = None) -> None:
-        """Let the batch that has begun end, well or with an error."""
+        """Let the running batch end, or fail with an error."""
         self._orders.put(error)
 
     def let_go(self) -> None:
-        """Run all batches by itself from now on."""
+        """Run all batches without orders from now on."""
         self._free = True
         self.finish()
 
 
 class Poisoned(Echo):
-    """Raises for a batch that holds one of the marked values, else echoes."""
+    """Raises for a batch that contains one of the marked values, else echoes."""
 
     def __init__(self, *marks: float) -> None:
         super().__init__()
@@ -196,7 +196,7 @@ class Poisoned(Echo):
 
 
 class Limited(Echo):
-    """A device whose memory holds so many rows; `failures` had more."""
+    """Simulates memory for `rows` rows; counts `failures` of larger batches."""
 
     def __init__(self, rows: int) -> None:
         super().__init__()

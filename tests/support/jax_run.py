@@ -1,7 +1,7 @@
-"""What the engine jax does, in a process where Keras runs on JAX.
+"""Runs the JAX engine, in a process where Keras's backend is JAX.
 
 `python -m tests.support.jax_run FOLDER` reads FOLDER/batch.npz, runs the models there,
-and writes FOLDER/answers.npz and FOLDER/found.json for the test that waits for it.
+and writes FOLDER/answers.npz and FOLDER/found.json for the test that started it.
 """
 
 import json
@@ -17,12 +17,12 @@ from app.engines.jax import keras_file as keras_jax
 from app.errors import ModelLoadError, OutOfDeviceMemory
 from app.settings import Settings
 
-# As large as no machine's memory: 4 TiB for the largest batch.
+# More than any machine's memory: 4 TiB for the largest batch.
 HUGE_SIDE, HUGE_ROWS = 1 << 14, 1 << 12
 
 
 def several(folder: Path) -> dict[str, Any]:
-    """A model of several inputs and outputs, opened as the server opens it."""
+    """Run a model of several inputs and outputs, opened as the server opens it."""
     settings = Settings(max_batch_size=3, allowed_batch_sizes=(1, 3))
     engine = keras_jax.open_engine(folder / "several.keras", settings)
     compiled = _compilations.count
@@ -45,7 +45,7 @@ def several(folder: Path) -> dict[str, Any]:
 
 
 def free_sizes(keras: Any) -> list[Any]:
-    """A model that leaves a size free: answers for two of them."""
+    """Return outputs of a model with a free size, for two sizes."""
     row = keras.Input((None, 3), name="row")
     model = keras.Model(row, keras.ops.sum(row, axis=1))
     engine = keras_jax.KerasJaxEngine(model, [1, 2])
@@ -59,7 +59,7 @@ def free_sizes(keras: Any) -> list[Any]:
 
 
 def wide_numbers(keras: Any) -> list[int]:
-    """What a model makes of 64-bit numbers."""
+    """Return the 64-bit output of a model, and the bytes of its dtype."""
     row = keras.Input((1,), name="row", dtype="int64")
     model = keras.Model(row, row + 1)
     spec = TensorSpec("row", np.dtype(np.int64), (1,))
@@ -70,7 +70,7 @@ def wide_numbers(keras: Any) -> list[int]:
 
 
 def out_of_memory(keras: Any) -> str:
-    """What the engine says of a batch that is too large for any memory."""
+    """Return the engine's error for a batch that exceeds any memory."""
     row = keras.Input((1, 1), name="row")
     huge = keras.ops.tile(row, (1, HUGE_SIDE, HUGE_SIDE))
     engine = keras_jax.KerasJaxEngine(keras.Model(row, huge), [1, HUGE_ROWS])
@@ -82,7 +82,7 @@ def out_of_memory(keras: Any) -> str:
 
 
 def look_up(keras: Any) -> str:
-    """What the engine says of a layer that only TensorFlow has."""
+    """Return the engine's error for a layer that only TensorFlow computes."""
     number = keras.Input((1,), name="number", dtype="int64")
     found = keras.layers.IntegerLookup(vocabulary=[7, 8])(number)
     try:
@@ -92,15 +92,13 @@ def look_up(keras: Any) -> str:
     return ""
 
 
-class _Compilations(logging.Handler):
-    """Counts what JAX compiles, of which it tells its log."""
+class _Compilations:
+    """The number of JAX's compilations, of which JAX notifies listeners."""
 
-    def __init__(self) -> None:
-        super().__init__()
-        self.count = 0
+    count = 0
 
-    def emit(self, record: logging.LogRecord) -> None:
-        self.count += "Finished XLA compilation" in record.getMessage()
+    def __call__(self, event: str, duration_s: float, **_: object) -> None:
+        self.count += event == "/jax/core/compile/backend_compile_duration"
 
 
 _compilations = _Compilations()
@@ -110,16 +108,14 @@ def main(folder: Path) -> None:
     log = logging.getLogger("app")
     log.setLevel(logging.INFO)
     log.addHandler(logging.FileHandler(folder / "log"))
-    dispatch = logging.getLogger("jax._src.dispatch")
-    dispatch.setLevel(logging.DEBUG)
-    dispatch.addHandler(_compilations)
+    keras_jax.jax.monitoring.register_event_duration_secs_listener(_compilations)
     keras = keras_jax.keras
     found: dict[str, Any] = {"several": several(folder)}
     found["compiled"] = _compilations.count
     found["free_sizes"] = free_sizes(keras)
     found["wide_numbers"] = wide_numbers(keras)
     found["out_of_memory"] = out_of_memory(keras)
-    # Before a layer is built that wants it.
+    # Before look_up, whose layer imports TensorFlow.
     found["has_tensorflow"] = "tensorflow" in sys.modules
     found["look_up"] = look_up(keras)
     (folder / "found.json").write_text(json.dumps(found))

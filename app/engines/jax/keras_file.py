@@ -14,16 +14,9 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import Any, cast
 
-import numpy as np
-
-# Read by JAX and Keras on import. By default, JAX rounds floats to 10 bits on
-# the matrix units of GPUs, and truncates 64-bit numbers to 32 bits.
-os.environ.setdefault("JAX_DEFAULT_MATMUL_PRECISION", "float32")
-os.environ["JAX_ENABLE_X64"] = "1"
-os.environ["KERAS_BACKEND"] = "jax"
-
 import jax
 import keras
+import numpy as np
 
 from app.engines.base import DEFAULT_SIGNATURE, Array, Signature, Tensors
 from app.engines.batch_sizes import batch_sizes, pad, split

@@ -4,13 +4,9 @@ Each function has a free batch dimension and is traced once for all batch sizes.
 """
 
 import logging
-import os
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
-
-# Read by TensorFlow when it is imported.
-os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "2")
 
 import numpy as np
 import tensorflow as tf
@@ -23,7 +19,7 @@ from app.engines.tensorflow.inline import InlineFunction
 from app.engines.tensorflow.tensorflow_private import tensor_view
 from app.errors import ModelLoadError, OutOfDeviceMemory
 
-# tf, for modules that must not import it before the environment above is set.
+# tf, for code outside this package, which sets TensorFlow's environment.
 __all__ = ["Function", "TensorFlowEngine", "limit_gpu_memory", "tf"]
 
 _log = logging.getLogger(__name__)

@@ -4,17 +4,14 @@ from collections.abc import Callable
 from importlib import import_module
 from pathlib import Path
 
+import keras
+
 from app.engines.base import DEFAULT_SIGNATURE
+from app.engines.keras.files import functional, load, output_names
 from app.engines.loading import error_summary
 from app.engines.openvino.no_telemetry import openvino
 from app.engines.tensorflow.engine import limit_gpu_memory
-from app.engines.tensorflow.keras_file import (
-    functional,
-    keras,
-    load,
-    output_names,
-    serving_function,
-)
+from app.engines.tensorflow.keras_file import serving_function
 from app.errors import ModelLoadError
 from app.settings import Settings
 

@@ -4,42 +4,25 @@ Each model becomes one tf.function with a free batch dimension, traced once for 
 batch sizes. keras.Model.predict builds a data pipeline on every call; this does not.
 """
 
-import os
 from pathlib import Path
 
-# Read by Keras when it is imported, which importing TensorFlow does.
-os.environ["KERAS_BACKEND"] = "tensorflow"
-
 import keras
+import tensorflow as tf
 
 from app.engines.base import DEFAULT_SIGNATURE
 from app.engines.keras.files import (
     functional,
     load,
-    output_names,
     signature_of,
     weight_bytes,
 )
 from app.engines.keras.keras_private import nested_layers
-from app.engines.tensorflow.engine import (
-    Function,
-    TensorFlowEngine,
-    limit_gpu_memory,
-    tf,
-)
+from app.engines.tensorflow.engine import Function, TensorFlowEngine, limit_gpu_memory
 from app.errors import ModelLoadError
 from app.settings import Settings
 
-# keras, for modules that must not import it before the environment above is set.
-__all__ = [
-    "KerasTensorFlowEngine",
-    "functional",
-    "keras",
-    "load",
-    "open_engine",
-    "output_names",
-    "serving_function",
-]
+# keras and load, for code outside this package, which sets Keras's backend.
+__all__ = ["KerasTensorFlowEngine", "keras", "load", "open_engine", "serving_function"]
 
 
 class KerasTensorFlowEngine(TensorFlowEngine):

@@ -8,14 +8,11 @@ from itertools import chain
 from pathlib import Path
 from typing import Any
 
+import tensorflow as tf
+
 from app.engines.base import Signature, TensorSpec
 from app.engines.loading import batched_signatures, load_error, row_shape, row_spec
-from app.engines.tensorflow.engine import (
-    Function,
-    TensorFlowEngine,
-    limit_gpu_memory,
-    tf,
-)
+from app.engines.tensorflow.engine import Function, TensorFlowEngine, limit_gpu_memory
 from app.engines.tensorflow.freezing import variable_bytes
 from app.engines.tensorflow.tensorflow_private import SignatureDef, signature_defs
 from app.errors import ModelLoadError

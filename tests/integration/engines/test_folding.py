@@ -1,4 +1,4 @@
-"""What is folded into a convolution's weights, and what is left beside it."""
+"""Constant folding into convolutions: what is folded, and what stays."""
 
 import numpy as np
 import pytest
@@ -24,37 +24,42 @@ def _kernel(channels=_CHANNELS, filters=_FILTERS):
     return _numbers(3, 3, channels, filters) - 1
 
 
-def _constant(tf, compute, rows=_ROWS, shape=None):
-    """A graph of constants of what `compute` does to rows."""
+def _concrete(tf, compute, rows=_ROWS, shape=None):
+    """Return the traced graph of `compute`, which captures constants only."""
     spec = tf.TensorSpec(shape or [None, *rows.shape[1:]], rows.dtype)
     return tf.function(compute, input_signature=[spec]).get_concrete_function()
 
 
 def _fold(tf, compute, rows=_ROWS, shape=None):
-    """The types of a folded graph's operations, once it has computed the same."""
+    """Fold a graph, compare its outputs, and return the types of its operations."""
     from app.engines.tensorflow.folding import fold  # noqa: PLC0415
 
-    constant = _constant(tf, compute, rows, shape)
-    fast = fold(constant)
-    expected = tf.nest.flatten(constant(tf.constant(rows)))
-    found = tf.nest.flatten(fast(tf.constant(rows)))
+    concrete = _concrete(tf, compute, rows, shape)
+    folded = fold(concrete)
+    expected = tf.nest.flatten(concrete(tf.constant(rows)))
+    found = tf.nest.flatten(folded(tf.constant(rows)))
     for one, other in zip(found, expected, strict=True):
         np.testing.assert_allclose(one, other, rtol=2e-5, atol=2e-5)
-    return [operation.type for operation in fast.graph.get_operations()]
+    return [operation.type for operation in folded.graph.get_operations()]
 
 
-def _normalised(tf, x, channels=_FILTERS):
-    """Batch normalisation as Keras traces it."""
+def _batch_normalization(tf, x, channels=_FILTERS):
+    """Return batch normalization as Keras traces it."""
     mean, variance, offset, scale = (_numbers(channels) for _ in range(4))
     return tf.nn.batch_normalization(x, mean, variance, offset, scale, 1e-3)
 
 
-def test_normalisation_and_bias_become_weights_and_one_addition(tf):
-    """A convolution with a bias and a normalisation becomes one with a BiasAdd."""
+def _fused_batch_norm(tf, x, **options):
+    moments = [_numbers(_FILTERS) for _ in range(4)]
+    return tf.compat.v1.nn.fused_batch_norm(x, *moments, **options)
+
+
+def test_folding_of_bias_and_batch_normalization(tf):
+    """A convolution with a bias and a normalization becomes one with a BiasAdd."""
 
     def compute(x):
         y = tf.nn.conv2d(x, _kernel(), 1, "SAME") + _numbers(1, 1, 1, _FILTERS)
-        return tf.nn.relu6(_normalised(tf, y))
+        return tf.nn.relu6(_batch_normalization(tf, y))
 
     types = _fold(tf, compute)
     assert types.count("BiasAdd") == 1
@@ -62,75 +67,70 @@ def test_normalisation_and_bias_become_weights_and_one_addition(tf):
 
 
 @pytest.mark.parametrize("multiplier", [1, 3])
-def test_a_depthwise_convolution_takes_its_normalisation_in(tf, multiplier):
-    """Each channel's factor reaches its own weights, however many it has."""
+def test_folding_into_a_depthwise_convolution(tf, multiplier):
+    """Each channel's factor reaches its own weights, for any depth multiplier."""
     kernel = _kernel(_CHANNELS, multiplier)
 
     def compute(x):
         y = tf.nn.depthwise_conv2d(x, kernel, [1, 1, 1, 1], "SAME")
-        return _normalised(tf, y, _CHANNELS * multiplier)
+        return _batch_normalization(tf, y, _CHANNELS * multiplier)
 
     types = _fold(tf, compute)
     assert "DepthwiseConv2dNative" in types
     assert not {"Mul", "AddV2"}.intersection(types)
 
 
-def test_the_normalisation_of_older_models_is_folded_as_well(tf):
+def test_folding_of_fused_batch_norm(tf):
     """A FusedBatchNormV3 for inference becomes weights and a BiasAdd."""
 
     def compute(x):
         y = tf.nn.conv2d(x, _kernel(), 1, "VALID")
         y = tf.nn.bias_add(y, _numbers(_FILTERS))
-        moments = [_numbers(_FILTERS) for _ in range(4)]
-        y, _, _ = tf.compat.v1.nn.fused_batch_norm(y, *moments, is_training=False)
-        return y
+        return _fused_batch_norm(tf, y, is_training=False)[0]
 
     types = _fold(tf, compute)
     assert "FusedBatchNormV3" not in types
     assert types.count("BiasAdd") == 1
 
 
-def test_normalisation_by_what_is_in_the_batch_is_left(tf):
-    """A FusedBatchNormV3 that computes its own moments is no matter of weights."""
+def test_folding_leaves_fused_batch_norm_in_training(tf):
+    """A FusedBatchNormV3 that computes its own moments stays."""
 
     def compute(x):
         y = tf.nn.conv2d(x, _kernel(), 1, "VALID")
-        moments = [_numbers(_FILTERS) for _ in range(4)]
-        y, _, _ = tf.compat.v1.nn.fused_batch_norm(
-            y, *moments, is_training=True, exponential_avg_factor=0.5
-        )
-        return y
+        options = {"is_training": True, "exponential_avg_factor": 0.5}
+        return _fused_batch_norm(tf, y, **options)[0]
 
     assert "FusedBatchNormV3" in _fold(tf, compute)
 
 
-def test_normalisation_whose_moments_are_wanted_is_left(tf):
-    """A FusedBatchNormV3 is still there where another of its outputs is taken."""
+def test_folding_leaves_fused_batch_norm_with_used_moments(tf):
+    """A FusedBatchNormV3 stays if another of its outputs is used."""
 
     def compute(x):
         y = tf.nn.conv2d(x, _kernel(), 1, "VALID")
-        moments = [_numbers(_FILTERS) for _ in range(4)]
-        y, mean, _ = tf.compat.v1.nn.fused_batch_norm(y, *moments, is_training=False)
+        y, mean, _ = _fused_batch_norm(tf, y, is_training=False)
         return y, mean * 2.0
 
     assert "FusedBatchNormV3" in _fold(tf, compute)
 
 
-def test_weights_that_two_convolutions_share_are_folded_for_each(tf):
-    """A kernel used twice, normalised in two ways, becomes two kernels."""
+def test_folding_of_weights_shared_by_two_convolutions(tf):
+    """A kernel used twice, with two normalizations, becomes two kernels."""
     kernel = _kernel()
 
     def compute(x):
         both = [
-            _normalised(tf, tf.nn.conv2d(each, kernel, 1, "SAME")) for each in (x, -x)
+            _batch_normalization(tf, tf.nn.conv2d(each, kernel, 1, "SAME"))
+            for each in (x, -x)
         ]
         return tf.concat(both, axis=0)
 
     assert "Mul" not in _fold(tf, compute)
 
 
-def test_what_others_want_as_well_stays_as_it_is(tf):
-    """A convolution's own answer is still there where a second operation takes it."""
+def test_folding_leaves_an_output_with_two_consumers(tf):
+    """A convolution's own output stays if a second operation uses it."""
 
     def compute(x):
         y = tf.nn.conv2d(x, _kernel(), 1, "SAME")
@@ -139,8 +139,8 @@ def test_what_others_want_as_well_stays_as_it_is(tf):
     assert "Mul" in _fold(tf, compute)
 
 
-def test_what_the_model_gives_stays_as_it_is(tf):
-    """An answer that lies between a convolution and its bias is still there."""
+def test_folding_leaves_an_output_of_the_model(tf):
+    """An output of the model between a convolution and its bias stays."""
     from app.engines.tensorflow.folding import fold  # noqa: PLC0415
 
     def compute(x):
@@ -152,7 +152,7 @@ def test_what_the_model_gives_stays_as_it_is(tf):
     (convolution,) = (
         each for each in wrapped.graph.get_operations() if each.type == "Conv2D"
     )
-    # No other operation takes the first answer.
+    # No operation uses the first output.
     ends = [convolution.outputs[0], wrapped.outputs[0]]
     constant = wrapped.prune(wrapped.inputs, ends)
     found = fold(constant)(tf.constant(_ROWS))
@@ -163,8 +163,8 @@ def test_what_the_model_gives_stays_as_it_is(tf):
 @pytest.mark.parametrize(
     "shape", [(_SIDE, _SIDE, 1), (_SIDE, 1, _FILTERS), (2, 1, 1, 1, _FILTERS)]
 )
-def test_what_differs_by_place_is_left(tf, shape):
-    """A constant with more than one value for a channel is no matter of weights."""
+def test_folding_leaves_constants_that_differ_by_position(tf, shape):
+    """A constant with more than one value per channel stays."""
     constant = _numbers(*shape)
 
     def compute(x):
@@ -173,8 +173,8 @@ def test_what_differs_by_place_is_left(tf, shape):
     assert "AddV2" in _fold(tf, compute)
 
 
-def test_what_is_computed_of_the_rows_is_left(tf):
-    """A factor that is no constant stays a multiplication."""
+def test_folding_leaves_factors_computed_from_rows(tf):
+    """A factor that is not constant stays a multiplication."""
 
     def compute(x):
         y = tf.nn.conv2d(x, _kernel(), 1, "SAME")
@@ -183,8 +183,8 @@ def test_what_is_computed_of_the_rows_is_left(tf):
     assert "Mul" in _fold(tf, compute)
 
 
-def test_weights_that_are_computed_of_the_rows_are_left(tf):
-    """A convolution whose weights are no constants keeps what follows it."""
+def test_folding_leaves_weights_computed_from_rows(tf):
+    """A convolution whose weights are not constant keeps what follows it."""
 
     def compute(x):
         kernel = _kernel() * tf.reduce_mean(x)
@@ -193,8 +193,8 @@ def test_weights_that_are_computed_of_the_rows_are_left(tf):
     assert _fold(tf, compute).count("Mul") == 2
 
 
-def test_half_precision_is_left(tf):
-    """Where weights have few digits, none are lost by folding."""
+def test_folding_leaves_half_precision(tf):
+    """Half-precision weights are not folded, which would lose digits."""
     kernel = _kernel().astype(np.float16)
 
     def compute(x):
@@ -204,12 +204,12 @@ def test_half_precision_is_left(tf):
     assert "AddV2" in _fold(tf, compute, _ROWS.astype(np.float16))
 
 
-def test_a_graph_without_convolutions_is_left(tf):
-    """Other graphs come back as they are."""
+def test_folding_returns_a_graph_without_convolutions(tf):
+    """A graph without convolutions is returned as it is."""
     from app.engines.tensorflow.folding import fold  # noqa: PLC0415
 
-    constant = _constant(tf, lambda x: x * 2.0 + 1.0)
-    assert fold(constant) is constant
+    concrete = _concrete(tf, lambda x: x * 2.0 + 1.0)
+    assert fold(concrete) is concrete
 
 
 def _padded(tf, around, window, stride, dilation=1, is_depthwise=False):
@@ -239,18 +239,16 @@ def _padded(tf, around, window, stride, dilation=1, is_depthwise=False):
         (7, (0, 0), 1, 3, 1),
     ],
 )
-def test_the_padding_of_same_is_left_to_the_convolution(
-    tf, side, pads, window, stride, dilation
-):
-    """A padding that "SAME" would do is done by the convolution."""
+def test_folding_of_explicit_same_padding(tf, side, pads, window, stride, dilation):
+    """A Pad that "SAME" would do becomes the convolution's padding."""
     rows = _random.normal(size=(2, side, side, _CHANNELS)).astype(np.float32)
     types = _fold(tf, _padded(tf, [pads, pads], window, stride, dilation), rows)
     assert "Pad" not in types
 
 
 @pytest.mark.parametrize("pads", [[(1, 0), (1, 0)], [(0, 1), (1, 1)], [(0, 2), (0, 2)]])
-def test_another_padding_stays(tf, pads):
-    """A padding on other sides, or of another size, than that of "SAME" stays."""
+def test_folding_leaves_other_padding(tf, pads):
+    """A Pad of other sides or sizes than those of "SAME" stays."""
     rows = _random.normal(size=(2, 8, 8, _CHANNELS)).astype(np.float32)
     assert "Pad" in _fold(tf, _padded(tf, pads, window=3, stride=2), rows)
 
@@ -266,16 +264,16 @@ _pads = st.tuples(st.integers(0, 2), st.integers(0, 2))
     stride=st.integers(1, 3),
     is_depthwise=st.booleans(),
 )
-def test_whatever_is_padded_the_answers_are_the_same(
+def test_folding_of_any_padding_keeps_the_outputs(
     tf, side, pads, window, stride, is_depthwise
 ):
-    """Any padding before any window gives what it gave, folded or not."""
+    """Any padding before any window has the same outputs, folded or not."""
     rows = _random.normal(size=(1, side, side + 1, _CHANNELS)).astype(np.float32)
     _fold(tf, _padded(tf, pads, window, stride, is_depthwise=is_depthwise), rows)
 
 
-def test_a_padding_of_any_size_is_left(tf):
-    """Where a picture's size is free, so is what "SAME" would pad."""
+def test_folding_leaves_padding_of_free_image_sizes(tf):
+    """With free image sizes, the padding of "SAME" is unknown, so the Pad stays."""
 
     def compute(x):
         padded = tf.pad(x, [[0, 0], [1, 1], [1, 1], [0, 0]])
@@ -284,8 +282,8 @@ def test_a_padding_of_any_size_is_left(tf):
     assert "Pad" in _fold(tf, compute, shape=[None, None, None, _CHANNELS])
 
 
-def test_a_padding_before_another_stays(tf):
-    """A convolution that pads by itself keeps the padding before it."""
+def test_folding_leaves_padding_before_a_padded_convolution(tf):
+    """A "SAME" convolution keeps a Pad before it."""
 
     def compute(x):
         padded = tf.pad(x, [[0, 0], [1, 1], [1, 1], [0, 0]])
@@ -294,8 +292,8 @@ def test_a_padding_before_another_stays(tf):
     assert "Pad" in _fold(tf, compute)
 
 
-def test_a_padding_that_others_want_stays_for_them(tf):
-    """One convolution may do without a padding that another operation takes."""
+def test_folding_leaves_padding_for_other_consumers(tf):
+    """A Pad stays for another operation that uses it."""
 
     def compute(x):
         padded = tf.pad(x, [[0, 0], [1, 1], [1, 1], [0, 0]])
@@ -304,8 +302,8 @@ def test_a_padding_that_others_want_stays_for_them(tf):
     assert "Pad" in _fold(tf, compute)
 
 
-def test_inputs_stay_that_no_convolution_takes(tf):
-    """A folded graph takes all inputs, also those it ignores or only hands through."""
+def test_folding_keeps_unused_and_passed_through_inputs(tf):
+    """A folded graph accepts all inputs, also unused and passed-through ones."""
     from app.engines.tensorflow.folding import fold  # noqa: PLC0415
 
     def compute(x, ignored, handed):
@@ -322,8 +320,8 @@ def test_inputs_stay_that_no_convolution_takes(tf):
     np.testing.assert_allclose(computed, constant(*given)[1], rtol=2e-5, atol=2e-5)
 
 
-def _picture_model(layers):
-    """Layers as in MobileNetV2."""
+def _mobilenet_layers(layers):
+    """Return layers as in MobileNetV2."""
     return [
         layers.Conv2D(_FILTERS, 3, padding="same"),
         layers.BatchNormalization(),
@@ -340,18 +338,18 @@ def _picture_model(layers):
 
 
 def _grouped(layers):
-    """Groups, which Keras computes in a compiled function, beside plain ones."""
+    """Return a grouped convolution, which Keras compiles, beside plain ones."""
     return [layers.Conv2D(8, 3), layers.Conv2D(8, 3, groups=4), layers.Conv2D(4, 1)]
 
 
 def _recurrent(layers):
-    """A convolution with a bias in each step of a loop."""
+    """Return a convolution with a bias in each step of a loop."""
     return [layers.Reshape([4, 4, 4, 3]), layers.ConvLSTM2D(5, 3, padding="same")]
 
 
-@pytest.mark.parametrize("made_of", [_picture_model, _grouped, _recurrent])
-def test_an_engine_answers_as_its_model_does(tf, made_of):
-    """Trained layers of these kinds answer as Keras does when they are served."""
+@pytest.mark.parametrize("made_of", [_mobilenet_layers, _grouped, _recurrent])
+def test_engine_outputs_equal_the_keras_model_after_folding(tf, made_of):
+    """Trained layers of these kinds give Keras's outputs when they are served."""
     from app.engines.tensorflow.keras_file import (  # noqa: PLC0415
         KerasTensorFlowEngine,
         keras,

@@ -1,4 +1,4 @@
-"""Functions whose variables become constants, and those that keep them."""
+"""Freezing of variables into constants, and inline execution of chains."""
 
 import gc
 import os
@@ -23,7 +23,7 @@ def _freezing(tf):
 
 
 def _scale(tf, variable):
-    """A function of two outputs, whose names are not in their order."""
+    """Return a function of two outputs, whose names are not sorted."""
 
     @tf.function(input_signature=[tf.TensorSpec([None], tf.float32)])
     def scale(x):
@@ -36,23 +36,23 @@ def _numbers(outputs):
     return {name: output.numpy().tolist() for name, output in outputs.items()}
 
 
-def test_a_frozen_function_computes_the_same(tf, freezing):
-    """Constants give each output under its name, with the variables' values."""
+def test_freezing_keeps_the_outputs(tf, freezing):
+    """A frozen function has each output under its name, with the variables' values."""
     computes = freezing.freeze(_scale(tf, tf.Variable(3.0)))
     found = _numbers(computes(tf.constant([1.0, 2.0])))
     assert found == {"sum": [4.0, 5.0], "product": [3.0, 6.0]}
 
 
-def test_a_frozen_function_lets_go_of_its_variables(tf, freezing):
-    """What becomes of a variable later is nothing to a frozen function."""
+def test_freezing_copies_the_variables(tf, freezing):
+    """Assigning a variable later does not change a frozen function."""
     variable = tf.Variable(3.0)
     computes = freezing.freeze(_scale(tf, variable))
     variable.assign(5.0)
     assert _numbers(computes(tf.constant([1.0])))["product"] == [3.0]
 
 
-def test_a_large_function_keeps_its_variables(tf, freezing, monkeypatch):
-    """Above the limit a function stays as it is."""
+def test_freezing_leaves_functions_above_the_size_limit(tf, freezing, monkeypatch):
+    """A function with more variable bytes than the limit is returned as it is."""
     monkeypatch.setattr(freezing, "_MAX_VARIABLE_BYTES", 3)
     function = _scale(tf, tf.Variable(3.0))
     assert freezing.freeze(function) is function
@@ -61,8 +61,8 @@ def test_a_large_function_keeps_its_variables(tf, freezing, monkeypatch):
 
 
 @pytest.mark.parametrize("nested", [False, True], ids=["outside", "in a branch"])
-def test_a_function_that_is_read_only_is_told_from_others(tf, freezing, nested):
-    """One that counts its calls does more, wherever it does so."""
+def test_is_read_only_detects_an_assignment(tf, freezing, nested):
+    """A function that counts its calls is not read-only, also in a branch."""
     calls = tf.Variable(0.0)
 
     def note():
@@ -79,7 +79,7 @@ def test_a_function_that_is_read_only_is_told_from_others(tf, freezing, nested):
     assert freezing.is_read_only(_scale(tf, calls))
 
 
-def test_a_function_with_a_table_keeps_it(tf, freezing):
+def test_freezing_leaves_functions_with_lookup_tables(tf, freezing):
     """A function that looks words up goes on finding them."""
     words = tf.lookup.KeyValueTensorInitializer(["seven"], [7.0])
     table = tf.lookup.StaticHashTable(words, 0.0)
@@ -94,7 +94,7 @@ def test_a_function_with_a_table_keeps_it(tf, freezing):
 
 
 def _chain(tf):
-    """Each operation waits for the one before; shapes are reckoned beside them."""
+    """Return a function whose operations form a chain, beside shape computations."""
     weights = tf.Variable(tf.eye(4))
 
     @tf.function(input_signature=[tf.TensorSpec([None, 2, 2], tf.float32)])
@@ -106,7 +106,7 @@ def _chain(tf):
 
 
 def _fork(tf):
-    """Two operations may run side by side."""
+    """Return a function with two operations that can run in parallel."""
     weights = tf.Variable(tf.eye(4))
 
     @tf.function(input_signature=[tf.TensorSpec([None, 4], tf.float32)])
@@ -117,7 +117,7 @@ def _fork(tf):
 
 
 def _two_inputs(tf):
-    """Two chains that have nothing to do with each other."""
+    """Return a function of two independent chains."""
     weight = tf.Variable(2.0)
     spec = tf.TensorSpec([None], tf.float32)
 
@@ -129,7 +129,7 @@ def _two_inputs(tf):
 
 
 def _nested(tf):
-    """A chain, of which one operation is a function that forks."""
+    """Return a chain, one operation of which calls a function that forks."""
     weight = tf.Variable(2.0)
 
     def body(x):
@@ -142,8 +142,8 @@ def _nested(tf):
     return nested
 
 
-def test_a_chain_is_computed_in_the_calling_thread(tf, freezing):
-    """Where no two operations may run side by side, no other thread is asked."""
+def test_chain_runs_inline(tf, freezing):
+    """A graph without parallel operations runs in the calling thread."""
     computes = freezing.freeze(_chain(tf))
     assert isinstance(computes, freezing.inline.InlineFunction)
     (found,) = _numbers(computes(tf.constant([[[1.0, -2.0], [3.0, -4.0]]]))).values()
@@ -151,28 +151,28 @@ def test_a_chain_is_computed_in_the_calling_thread(tf, freezing):
 
 
 @pytest.mark.parametrize("function", [_fork, _two_inputs, _nested])
-def test_what_may_run_side_by_side_does(tf, freezing, function):
+def test_parallel_operations_do_not_run_inline(tf, freezing, function):
     """A graph that is not one chain is left to TensorFlow's threads."""
     computes = freezing.freeze(function(tf))
     assert not isinstance(computes, freezing.inline.InlineFunction)
 
 
-def test_a_gpu_gets_its_operations_from_tensorflow(tf, freezing, monkeypatch):
-    """With a GPU in sight a chain is left to TensorFlow's threads as well."""
+def test_chain_does_not_run_inline_with_a_gpu(tf, freezing, monkeypatch):
+    """With a visible GPU, a chain is left to TensorFlow's threads as well."""
     monkeypatch.setattr(tf.config, "list_physical_devices", lambda _: ["a GPU"])
     assert not isinstance(freezing.freeze(_chain(tf)), freezing.inline.InlineFunction)
 
 
-def test_what_a_chain_raises_is_tensorflows_own_error(tf, freezing):
-    """Rows of a shape that the graph does not take are an InvalidArgumentError."""
+def test_inline_chain_raises_tensorflow_errors(tf, freezing):
+    """Rows of a wrong shape are an InvalidArgumentError."""
     computes = freezing.freeze(_chain(tf))
     with pytest.raises(tf.errors.InvalidArgumentError):
         computes(tf.ones([1, 3, 3]))
 
 
 @pytest.mark.parametrize("first", ["relu", "negative", "sigmoid"])
-def test_a_chain_leaves_its_input_as_it_was(tf, freezing, first):
-    """Nothing is computed in place, where an array lies as TensorFlow wants it."""
+def test_inline_chain_does_not_write_to_its_input(tf, freezing, first):
+    """Nothing is computed in place, even in an aligned array."""
     weight = tf.Variable(2.0)
 
     @tf.function(input_signature=[tf.TensorSpec([None, 8], tf.float32)])
@@ -190,8 +190,8 @@ def test_a_chain_leaves_its_input_as_it_was(tf, freezing, first):
     assert np.array_equal(rows, kept)
 
 
-def test_an_engine_that_is_closed_frees_its_chain(tf):
-    """Versions that come and go leave nothing behind; the others go on."""
+def test_closed_engine_frees_its_inline_chain(tf):
+    """Engines that are opened and closed leave no memory; others go on working."""
     from app.engines.base import DEFAULT_SIGNATURE  # noqa: PLC0415
     from app.engines.tensorflow.keras_file import (  # noqa: PLC0415
         KerasTensorFlowEngine,
@@ -217,25 +217,25 @@ def test_an_engine_that_is_closed_frees_its_chain(tf):
         gc.collect()
         run(stays)
         held_mib.append(resident_mib(os.getpid()))
-    # Each has 16 MiB of weights, and TensorFlow made more than one copy of them.
+    # Each has 16 MiB of weights, of which TensorFlow makes more than one copy.
     assert held_mib[-1] - held_mib[1] < 48
 
 
-def test_constants_that_a_layer_holds_are_as_good_as_variables(tf, freezing):
-    """A model that normalises with what it captured as tensors is frozen."""
+def test_freezing_of_captured_tensors(tf, freezing):
+    """A model that captured tensors beside its variables is frozen."""
     weight, mean = tf.Variable(3.0), tf.constant([1.0, 2.0])
 
     @tf.function(input_signature=[tf.TensorSpec([None, 2], tf.float32)])
-    def normalise(x):
+    def normalize(x):
         return {"y": (x - mean) * weight}
 
-    computes = freezing.freeze(normalise)
-    assert computes is not normalise
+    computes = freezing.freeze(normalize)
+    assert computes is not normalize
     assert _numbers(computes(tf.constant([[2.0, 4.0]])))["y"] == [[3.0, 6.0]]
 
 
-def test_what_cannot_be_frozen_is_served_as_it_is(tf, freezing, monkeypatch, caplog):
-    """A graph that one of TensorFlow's passes fails on keeps its variables."""
+def test_failed_freezing_keeps_the_variables(tf, freezing, monkeypatch, caplog):
+    """If one of TensorFlow's passes fails, the function is returned as it is."""
 
     def fail(_):
         raise ValueError("no such node")

@@ -1,4 +1,4 @@
-"""The engine jax, in processes of its own: Keras has one backend in each."""
+"""The JAX engine, in processes of its own: Keras has one backend per process."""
 
 import json
 import subprocess
@@ -31,8 +31,8 @@ SIDE = 16
 
 
 @pytest.fixture(scope="module")
-def wanted(tmp_path_factory):
-    """TensorFlow's engine for a model of several inputs, and a folder with its file."""
+def reference(tmp_path_factory):
+    """TensorFlow's engine for a model of several inputs, and its file's folder."""
     # Not at the top: tests that are not run must not import TensorFlow.
     from app.engines.tensorflow import (  # noqa: PLC0415
         keras_file as keras_tensorflow,
@@ -55,18 +55,18 @@ def wanted(tmp_path_factory):
 
 
 @pytest.fixture(scope="module")
-def found(wanted):
-    """What a process found out that runs the engine jax."""
-    _, folder = wanted
+def found(reference):
+    """The results of a process that runs the JAX engine."""
+    _, folder = reference
     command = [sys.executable, "-m", "tests.support.jax_run", str(folder)]
     ran = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False)
     assert ran.returncode == 0, ran.stderr[-3000:]
     return json.loads((folder / "found.json").read_text())
 
 
-def test_it_answers_as_tensorflow_does(wanted, found):
-    """Several inputs and outputs differ by less than 1e-3, in batches of any size."""
-    engine, folder = wanted
+def test_jax_outputs_equal_tensorflows(reference, found):
+    """Several inputs and outputs differ by less than 1e-3, in any batch size."""
+    engine, folder = reference
     signature = engine.signatures["serving_default"]
     specs = (*signature.inputs, *signature.outputs)
     assert found["several"]["specs"] == [
@@ -82,49 +82,49 @@ def test_it_answers_as_tensorflow_does(wanted, found):
                 assert given.shape == array.shape
                 largest = np.abs(array.astype(np.float64)).max()
                 np.testing.assert_allclose(given * 1.0, array, atol=1e-3 * largest)
-    # Else the comparison would tell little.
+    # The comparison requires outputs that differ between rows.
     assert np.ptp(expected["scores"], axis=0).max() > 0.1
 
 
-def test_requests_compile_nothing(wanted, found):
-    """All sizes are compiled when a model is loaded, which the log shows."""
+def test_jax_compiles_all_batch_sizes_at_load(reference, found):
+    """Batches after loading compile nothing; the log has each compilation."""
     assert found["several"]["compiled_by_requests"] == 0
     assert found["compiled"] > 0
-    log = (wanted[1] / "log").read_text()
+    log = (reference[1] / "log").read_text()
     assert "differs from TensorFlow's by up to" in log
     assert "compiled for 1 rows in " in log
     assert "(2 of 2)" in log
 
 
-def test_free_sizes(found):
-    """A size that the model leaves free may be any."""
+def test_jax_accepts_ragged_shapes_in_free_dimensions(found):
+    """A dimension that the model leaves free takes any size."""
     assert found["free_sizes"] == [[[1.0] * 3] * 2, [[5.0] * 3] * 2]
 
 
-def test_wide_numbers(found):
-    """Numbers of 64 bits keep all of them."""
+def test_jax_keeps_64_bit_integers(found):
+    """64-bit integers are not truncated."""
     assert found["wide_numbers"] == [(1 << 40) + 1, 8]
 
 
-def test_out_of_memory(found):
-    """XLA's full memory is the error that makes batches smaller."""
+def test_jax_out_of_memory(found):
+    """XLA's RESOURCE_EXHAUSTED is the engine's out of memory error."""
     assert found["out_of_memory"] == (
         "a batch of 4096 rows does not fit into the device's memory"
     )
 
 
-def test_a_layer_that_jax_lacks(found):
+def test_layer_that_jax_lacks_is_a_load_error(found):
     """A model with a layer that only TensorFlow computes is refused."""
     assert found["look_up"].startswith("JAX can't compile it for 1 rows: ")
 
 
-def test_no_tensorflow(found):
+def test_jax_engine_imports_no_tensorflow(found):
     """Opening and running models imports no TensorFlow."""
     assert not found["has_tensorflow"]
 
 
-def test_a_server_without_tensorflow():
-    """Gunicorn serves the demo model on JAX, and its worker holds no TensorFlow."""
+def test_server_on_jax_loads_no_tensorflow():
+    """Gunicorn serves the demo model on JAX, and its worker maps no TensorFlow."""
     with serving("--threads=4", engine="jax", max_batch_size="4") as server:
         reply = server.predict(np.zeros((3, 8, 8, 1)).tolist())
         assert reply.status == 200, server.log.read_text()

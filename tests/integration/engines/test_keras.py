@@ -1,6 +1,4 @@
-"""The engine for Keras files, with TensorFlow in the test's own process."""
-
-from types import SimpleNamespace
+"""The TensorFlow engine for Keras files, in the test's own process."""
 
 import numpy as np
 import pytest
@@ -27,11 +25,6 @@ def keras_tensorflow():
     return keras_tensorflow
 
 
-@pytest.fixture(scope="module")
-def keras(keras_tensorflow):
-    return keras_tensorflow.keras
-
-
 @pytest.fixture
 def reopened(keras_tensorflow, tmp_path):
     """Save a model, and open the file as the server does."""
@@ -53,8 +46,8 @@ def _names(specs):
 
 @pytest.mark.parametrize("name", ["model.keras", "model.h5"])
 @pytest.mark.filterwarnings("ignore::UserWarning")
-def test_a_file_answers_like_its_model(keras, reopened, name):
-    """What a file answers through the engine is what its model answers directly."""
+def test_keras_file_outputs_equal_the_model(keras, reopened, name):
+    """The engine's outputs for a file are those of its model."""
     row = keras.Input((6,), name="row")
     hidden = keras.layers.Dense(8, activation="tanh")(row)
     model = keras.Model(row, keras.layers.Dense(3, name="scores")(hidden))
@@ -73,7 +66,7 @@ def test_a_file_answers_like_its_model(keras, reopened, name):
         np.testing.assert_allclose(outputs["scores"], direct, atol=1e-6)
 
 
-def test_all_batch_sizes_share_one_trace(keras, keras_tensorflow):
+def test_new_batch_size_does_not_retrace(keras, keras_tensorflow):
     """A new batch size does not trace the model again."""
     calls = []
 
@@ -95,8 +88,8 @@ def test_all_batch_sizes_share_one_trace(keras, keras_tensorflow):
     assert calls == []
 
 
-def test_training_only_layers_are_idle(keras, reopened):
-    """Dropout does nothing when a model is served."""
+def test_dropout_is_off_in_serving(keras, reopened):
+    """Dropout passes its input through when a model is served."""
     model = keras.Sequential([keras.Input((50,)), keras.layers.Dropout(0.9)])
     engine = reopened(model)
     batch = _rows(4, 50)
@@ -106,8 +99,8 @@ def test_training_only_layers_are_idle(keras, reopened):
     np.testing.assert_array_equal(output, batch)
 
 
-def test_several_inputs_and_outputs_keep_their_names(keras, reopened):
-    """Inputs and outputs given as dicts are known by their names."""
+def test_signature_of_dict_inputs_and_outputs(keras, reopened):
+    """Inputs and outputs given as dicts have the dicts' names."""
     left = keras.Input((2,), name="left")
     right = keras.Input((2,), name="right", dtype="int32")
     wide = keras.ops.cast(right, "float32")
@@ -124,8 +117,8 @@ def test_several_inputs_and_outputs_keep_their_names(keras, reopened):
     np.testing.assert_array_equal(answer["difference"], np.full((3, 2), 3.0))
 
 
-def test_outputs_within_outputs_are_known_by_their_layers(keras, reopened):
-    """A dict that holds more than tensors names none; the last layers do."""
+def test_signature_of_nested_outputs_has_layer_names(keras, reopened):
+    """Outputs in nested structures have the names of their layers."""
     row = keras.Input((2,), name="row")
     parts = {
         name: keras.layers.Rescaling(scale, name=name)(row)
@@ -168,8 +161,8 @@ def _counted(keras):
         (_counted, b"milk milk", "int64", [0, 0, 2]),
     ],
 )
-def test_outputs_are_those_of_the_graph(keras, reopened, make, row, dtype, answer):
-    """What Keras says wrongly of an output is neither shown nor cast to."""
+def test_signature_has_the_traced_outputs(keras, reopened, make, row, dtype, answer):
+    """Dtypes and shapes that Keras declares wrongly are the traced graph's."""
     engine = reopened(make(keras))
     (spec,) = engine.signatures["serving_default"].outputs
     assert (spec.dtype.name, spec.shape) == (dtype, (len(answer),))
@@ -179,8 +172,8 @@ def test_outputs_are_those_of_the_graph(keras, reopened, make, row, dtype, answe
 
 
 @pytest.mark.parametrize("how", [{"ragged": True}, {"sparse": True}])
-def test_an_output_that_is_no_dense_tensor_is_refused(keras, reopened, how):
-    """A model that answers with ragged or sparse rows is refused by their name."""
+def test_ragged_or_sparse_output_is_a_load_error(keras, reopened, how):
+    """A model with ragged or sparse outputs is refused with their name."""
     mode = {"output_mode": "multi_hot"} if "sparse" in how else {}
     words = keras.layers.TextVectorization(
         vocabulary=["tea", "milk"], name="words", **mode, **how
@@ -190,8 +183,8 @@ def test_an_output_that_is_no_dense_tensor_is_refused(keras, reopened, how):
         reopened(keras.Model(row, words(row)))
 
 
-def test_a_layer_that_needs_a_size_is_named(keras, reopened):
-    """Where Keras can't trace a layer, the error is the layer's, in one line."""
+def test_layer_that_needs_a_fixed_size_is_a_load_error(keras, reopened):
+    """If Keras can't trace a layer, the error has the layer's class on one line."""
     image = keras.Input((None, None, 3))
     model = keras.Model(
         image, keras.layers.UpSampling2D(interpolation="bilinear")(image)
@@ -204,8 +197,8 @@ def test_a_layer_that_needs_a_size_is_named(keras, reopened):
     assert "\n" not in str(caught.value)
 
 
-def test_free_sizes_stay_free(keras, reopened):
-    """A dimension that the model leaves open takes any size."""
+def test_free_dimension_accepts_ragged_shapes(keras, reopened):
+    """A dimension that the model leaves free takes any size."""
     row = keras.Input((None, 3), name="row")
     engine = reopened(keras.Model(row, keras.ops.sum(row, axis=1)))
     assert engine.signatures["serving_default"].inputs[0].shape == (None, 3)
@@ -214,7 +207,7 @@ def test_free_sizes_stay_free(keras, reopened):
         np.testing.assert_array_equal(output, np.full((2, 3), float(size)))
 
 
-def test_half_width_outputs_come_back_as_numbers(keras, reopened):
+def test_bfloat16_output_is_float32(keras, reopened):
     """A bfloat16 output is widened to float32."""
     row = keras.Input((3,), name="row")
     model = keras.Model(row, keras.layers.Dense(2, dtype="bfloat16", name="out")(row))
@@ -229,8 +222,8 @@ def test_half_width_outputs_come_back_as_numbers(keras, reopened):
     ("content", "name"),
     [(b"no zip", "model.keras"), (b"no hdf5", "model.h5"), (b"", "model.keras")],
 )
-def test_a_broken_file_is_a_load_error(keras_tensorflow, tmp_path, content, name):
-    """A file that Keras can't read is an error that names the file and no folder."""
+def test_malformed_file_is_a_load_error(keras_tensorflow, tmp_path, content, name):
+    """A file that Keras can't read is an error with the file and without a path."""
     file = tmp_path / name
     file.write_bytes(content)
     with pytest.raises(ModelLoadError, match=name) as caught:
@@ -238,15 +231,15 @@ def test_a_broken_file_is_a_load_error(keras_tensorflow, tmp_path, content, name
     assert str(tmp_path) not in str(caught.value)
 
 
-def test_a_model_without_inputs_is_a_load_error(keras, keras_tensorflow):
-    """A model that was never given a shape can't be served, and the error says so."""
+def test_model_without_fixed_inputs_is_a_load_error(keras, keras_tensorflow):
+    """A model that was never built is refused."""
     model = keras.Sequential([keras.layers.Dense(2)])
     with pytest.raises(ModelLoadError, match="no fixed inputs"):
         keras_tensorflow.KerasTensorFlowEngine(model)
 
 
-def test_steps_that_keras_would_take_for_rows_are_refused(keras, reopened):
-    """TimeDistributed is served for a number of steps that is known, and only so."""
+def test_time_distributed_over_free_steps_is_a_load_error(keras, reopened):
+    """TimeDistributed is served with a fixed number of steps only."""
 
     def model(steps):
         words = keras.Input((steps, 3))
@@ -292,8 +285,10 @@ def _with_a_function(keras):
     ],
 )
 @pytest.mark.filterwarnings("ignore::UserWarning")
-def test_code_of_its_own_is_not_run(keras, reopened, tmp_path, layer, name, code):
-    """A file that wants some is refused by its name; as a SavedModel it is served."""
+def test_custom_code_in_a_keras_file_is_a_load_error(
+    keras, reopened, tmp_path, layer, name, code
+):
+    """Custom code is refused by its name; exported to a SavedModel, it is served."""
     model = keras.Sequential([keras.Input((3,), name="row"), layer(keras)])
     with pytest.raises(ModelLoadError) as raised:
         reopened(model, name)
@@ -308,8 +303,10 @@ def test_code_of_its_own_is_not_run(keras, reopened, tmp_path, layer, name, code
 
 
 @pytest.mark.parametrize("kept", [0, 9000])
-def test_half_a_file_is_told(keras, reopened, keras_tensorflow, tmp_path, kept):
-    """A .keras file that has not come as a whole is refused with what there is."""
+def test_truncated_keras_file_is_a_load_error(
+    keras, reopened, keras_tensorflow, tmp_path, kept
+):
+    """A partial .keras file is refused with its size."""
     row = keras.Input((3,), name="row")
     reopened(keras.Model(row, keras.layers.Dense(2048)(row)))
     file = tmp_path / "model.keras"
@@ -334,16 +331,15 @@ BOTH_GROW = [("GPU:0", "grows"), ("GPU:1", "grows")]
         pytest.param(0.25, TWO_GPUS[:1], BOTH_GROW, id="NVML knows others"),
     ],
 )
-def test_the_memory_fraction_becomes_a_limit(
+def test_gpu_memory_fraction_sets_a_limit_for_each_gpu(
     keras_tensorflow, monkeypatch, fraction, there, expected
 ):
-    """Each visible GPU is capped at its share, where NVML knows how large it is.
+    """Each visible GPU is capped at its share, if NVML knows its size.
 
-    No GPU can be had: TensorFlow's calls are recorded only, and its list of devices
-    is made up, as is NVML's.
+    Without a GPU: TensorFlow's calls are recorded, and the devices are made up.
     """
     config = keras_tensorflow.tf.config
-    devices = [SimpleNamespace(name="GPU:0"), SimpleNamespace(name="GPU:1")]
+    devices = [config.PhysicalDevice(f"GPU:{n}", "GPU") for n in range(2)]
     calls = []
     monkeypatch.setattr(config, "list_physical_devices", lambda kind: devices)
     monkeypatch.setattr(gpus, "visible", lambda: there)
@@ -361,8 +357,8 @@ def test_the_memory_fraction_becomes_a_limit(
     assert calls == expected
 
 
-def test_the_digits_model_is_good(keras_tensorflow):
-    """The demo model knows at least 97 % of the scans that it was not trained on."""
+def test_demo_model_accuracy_is_at_least_97_percent(keras_tensorflow):
+    """The demo model classifies at least 97 % of the test set correctly."""
     from models.digits import train  # noqa: PLC0415
 
     engine = keras_tensorflow.open_engine(train.MODEL_PATH, Settings())

@@ -1,4 +1,4 @@
-"""The engine openvino: Keras files without TensorFlow in the process that serves."""
+"""The OpenVINO engine: Keras files without TensorFlow in the serving process."""
 
 import logging
 from importlib.util import find_spec
@@ -28,7 +28,7 @@ SIDE = 96
 
 @pytest.fixture(scope="module")
 def openers():
-    """What opens a file in OpenVINO, and in TensorFlow."""
+    """Return open_engine of OpenVINO and of TensorFlow."""
     from app.engines.openvino import keras_file as openvino  # noqa: PLC0415
     from app.engines.tensorflow import keras_file as tensorflow  # noqa: PLC0415
 
@@ -44,7 +44,7 @@ def _rows(count):
     }
 
 
-def test_it_answers_as_tensorflow_does(keras, openers, tmp_path, caplog):
+def test_openvino_outputs_equal_tensorflows(keras, openers, tmp_path, caplog):
     """MobileNetV2 beside other inputs and outputs differs by less than 1e-3."""
     classifier = keras.applications.MobileNetV2(
         (SIDE, SIDE, 3), alpha=0.35, weights=None
@@ -71,12 +71,14 @@ def test_it_answers_as_tensorflow_does(keras, openers, tmp_path, caplog):
             largest = np.abs(array * 1.0).max()
             np.testing.assert_allclose(answers[name] * 1.0, array, atol=1e-3 * largest)
         if rows > 1:
-            # Else the comparison would tell little.
+            # The comparison requires outputs that differ between rows.
             assert np.ptp(expected["scores"], axis=0).max() > 0.1
 
 
-def test_free_sizes_and_large_numbers(keras, openers, tmp_path):
-    """Sizes stay free, answers stay as they are, and no number is cut off unsaid."""
+def test_openvino_accepts_ragged_shapes_and_refuses_64_bit_values(
+    keras, openers, tmp_path
+):
+    """Free dimensions take any size; integers above 32 bits are an error."""
     row = keras.Input((None, 3), name="row")
     number = keras.Input((1,), name="number", dtype="int64")
     outputs = {"sum": keras.ops.sum(row, axis=1), "next": number + 1}
@@ -89,7 +91,7 @@ def test_free_sizes_and_large_numbers(keras, openers, tmp_path):
         {"row": np.ones((2, size, 3), np.float32), "number": np.array([[5], [largest]])}
         for size in (1, 5)
     ]
-    # As batches are that came as bytes.
+    # As a batch that was decoded from bytes in place.
     batches[1]["row"].flags.writeable = False
     first, second = (engine.run(batch) for batch in batches)
     assert first["sum"].tolist() == [[1] * 3] * 2
@@ -103,8 +105,8 @@ def test_free_sizes_and_large_numbers(keras, openers, tmp_path):
     engine.close()
 
 
-def test_a_server_without_tensorflow(keras, tmp_path):
-    """Gunicorn serves with neither TensorFlow nor Keras, and a bad model harms none."""
+def test_server_on_openvino_loads_no_tensorflow(keras, tmp_path):
+    """The worker maps no TensorFlow; a model that OpenVINO refuses harms no other."""
     (tmp_path / "digits").symlink_to(ROOT / "models" / "digits")
     (tmp_path / "top" / "1").mkdir(parents=True)
     scores = keras.Input((4,), name="scores")

@@ -49,7 +49,7 @@ def specs(signature):
     }
 
 
-def test_all_signatures_are_served_by_name(tf, opened):
+def test_all_signatures_are_served(tf, opened):
     """Each signature has its own function, names, dtypes and shapes."""
     engine = opened(
         serving_default=(
@@ -82,8 +82,8 @@ def test_all_signatures_are_served_by_name(tf, opened):
     np.testing.assert_array_equal(answer["y"], [3.0, 5.0])
 
 
-def test_strings_are_bytes_in_arrays_of_objects(tf, opened):
-    """Strings go in and come out as they are: empty, with zero bytes, not UTF-8."""
+def test_strings_keep_their_bytes(tf, opened):
+    """Empty strings, zero bytes and invalid UTF-8 go in and out unchanged."""
     engine = opened(
         serving_default=(
             lambda text: {
@@ -105,8 +105,8 @@ def test_strings_are_bytes_in_arrays_of_objects(tf, opened):
     assert answer["length"].tolist() == [0, 4, 2, 2]
 
 
-def test_free_sizes_stay_free(tf, opened):
-    """A dimension that a signature leaves open takes any size."""
+def test_free_dimension_accepts_ragged_shapes(tf, opened):
+    """A dimension that a signature leaves free takes any size."""
     engine = opened(
         serving_default=(
             lambda x: {"sum": tf.reduce_sum(x, axis=1), "same": x},
@@ -123,8 +123,8 @@ def test_free_sizes_stay_free(tf, opened):
         np.testing.assert_array_equal(answer["sum"], np.full((3, 2), float(size)))
 
 
-def test_half_width_numbers_are_widened(tf, opened):
-    """bfloat16 is float32 on the way in and out, at bfloat16's own precision."""
+def test_bfloat16_is_float32_outside_the_model(tf, opened):
+    """bfloat16 inputs and outputs are float32, at bfloat16's precision."""
     engine = opened(
         serving_default=(lambda x: {"y": x}, tf.TensorSpec([None], tf.bfloat16, "x"))
     )
@@ -150,8 +150,10 @@ def _same(x):
         ([None], "complex64", "x: complex64 is not served"),
     ],
 )
-def test_what_has_no_batch_is_left_out(tf, opened, caplog, shape, dtype, reason):
-    """A signature that can't be batched is not served; a warning says why."""
+def test_signature_without_a_batch_dimension_is_skipped(
+    tf, opened, caplog, shape, dtype, reason
+):
+    """A signature that can't be batched is skipped, with a warning."""
     with caplog.at_level(logging.WARNING, "app"):
         engine = opened(
             serving_default=(_same, tf.TensorSpec([None], tf.float32, "x")),
@@ -163,8 +165,8 @@ def test_what_has_no_batch_is_left_out(tf, opened, caplog, shape, dtype, reason)
     assert record.getMessage().endswith("; it is left out")
 
 
-def test_an_output_without_a_batch_leaves_its_signature_out(tf, opened):
-    """A signature with a single value for all rows is refused, as it has no rows."""
+def test_signature_with_a_scalar_output_is_skipped(tf, opened):
+    """A single value for all rows has no batch dimension."""
     with pytest.raises(ModelLoadError) as raised:
         opened(
             serving_default=(
@@ -177,14 +179,14 @@ def test_an_output_without_a_batch_leaves_its_signature_out(tf, opened):
     )
 
 
-def test_a_model_without_a_signature_is_refused(tf, opened):
+def test_model_without_signatures_is_a_load_error(tf, opened):
     """A SavedModel that was saved without signatures can't be served."""
     with pytest.raises(ModelLoadError, match="the model has no signatures"):
         opened()
 
 
-def test_names_are_those_of_the_signature(tf, tmp_path):
-    """Names that Python does not allow are kept, in models of TensorFlow 1 too."""
+def test_signature_names_of_a_tensorflow_1_model_are_kept(tf, tmp_path):
+    """Names that are not Python identifiers are kept, in TensorFlow 1 models too."""
     v1 = tf.compat.v1
     with tf.Graph().as_default(), v1.Session() as session:
         image = v1.placeholder(tf.float32, [None, 3])
@@ -208,8 +210,8 @@ def test_names_are_those_of_the_signature(tf, tmp_path):
     np.testing.assert_array_equal(answer["scaled/by 2"], np.full((2, 3), 2.0))
 
 
-def test_tables_of_words_are_there(tf, tmp_path):
-    """A model's lookup table and its file of words are loaded with it."""
+def test_lookup_table_is_loaded_with_its_file(tf, tmp_path):
+    """A lookup table's vocabulary file is part of the SavedModel."""
     words = tmp_path / "words.txt"
     words.write_text("zero\none\ntwo\n")
     module = tf.Module()
@@ -236,8 +238,8 @@ def test_tables_of_words_are_there(tf, tmp_path):
 
 
 @pytest.mark.parametrize("shape", [[2], None], ids=["known", "unknown"])
-def test_what_one_signature_keeps_another_reads(tf, tmp_path, shape):
-    """A variable holds what was assigned, also when the next batch is stacked."""
+def test_variable_written_by_one_signature_is_read_by_another(tf, tmp_path, shape):
+    """A variable keeps its value when the next batch reuses the input memory."""
     x = [tf.TensorSpec([None], tf.float32)]
 
     class Keeper(tf.Module):
@@ -264,12 +266,12 @@ def test_what_one_signature_keeps_another_reads(tf, tmp_path, shape):
     assert added["y"].tolist() == [13, 23]
 
 
-def test_a_batch_that_does_not_fit_is_told_from_other_errors(tf, opened):
-    """TensorFlow's lack of memory names the rows; a wrong value stays what it is."""
+def test_out_of_memory_is_distinguished_from_other_errors(tf, opened):
+    """Out of memory has the number of rows; other errors stay TensorFlow's."""
 
     def use(x):
         tf.debugging.assert_less(x, 100.0)
-        # A petabyte where a value is 5; random, as zeros would never be made.
+        # A petabyte if a value is 5; random values, because zeros are not allocated.
         size = tf.where(tf.reduce_max(x) == 5, 1 << 48, 1)
         return {"y": x + 0 * tf.reduce_sum(tf.random.uniform([size]))}
 
@@ -295,8 +297,8 @@ def _break_variables(folder: Path) -> None:
 
 
 @pytest.mark.parametrize("damage", [_break_nothing, _break_file, _break_variables])
-def test_a_broken_model_is_a_load_error(tf, tmp_path, damage):
-    """What TensorFlow can't read is an error in one line that names no folder."""
+def test_malformed_saved_model_is_a_load_error(tf, tmp_path, damage):
+    """A SavedModel that TensorFlow can't read is one line without a path."""
     module = tf.Module()
     module.scale = tf.Variable(2.0)
     spec = tf.TensorSpec([None], tf.float32, "x")
@@ -312,8 +314,8 @@ def test_a_broken_model_is_a_load_error(tf, tmp_path, damage):
 
 
 @pytest.mark.parametrize("kind", ["model.keras", "saved_model.pb"])
-def test_closing_gives_the_memory_back(tf, tmp_path, kind):
-    """A model of 16 MiB that is opened 6 times leaves no more than its first two."""
+def test_close_frees_the_models_memory(tf, tmp_path, kind):
+    """A model of 16 MiB that is opened 6 times takes the memory of two."""
     from app.engines.tensorflow.keras_file import keras  # noqa: PLC0415
 
     row = keras.Input((1024,), name="row")
@@ -334,7 +336,7 @@ def test_closing_gives_the_memory_back(tf, tmp_path, kind):
                 engine.run({s.name: s.blank(rows) for s in signature.inputs}, name)
         engine.close()
         engine.close()
-        # Closing alone must do: somebody may still hold the engine.
+        # close() must suffice: references to the engine may remain.
         closed.append(engine)
         gc.collect()
         give_back()

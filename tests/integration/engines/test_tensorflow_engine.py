@@ -1,4 +1,4 @@
-"""How batches reach TensorFlow and come back."""
+"""Memory of batches on the way into and out of TensorFlow."""
 
 import numpy as np
 import pytest
@@ -15,7 +15,7 @@ pytestmark = [
 
 @pytest.fixture(name="run")
 def _run():
-    """Computes one output of one input of three float32, with TensorFlow."""
+    """Compute one output of one input of three float32 with TensorFlow."""
     # Not at the top: tests that are not run must not import TensorFlow.
     from app.engines.tensorflow.engine import (  # noqa: PLC0415
         Function,
@@ -41,14 +41,14 @@ def _stacked(*values):
     )
 
 
-def test_a_stacked_batch_is_not_copied(run):
-    """What a model only hands through lies where the batch lay, in and out."""
+def test_aligned_batch_is_not_copied(run):
+    """An output that is an input shares the memory of the stacked batch."""
     rows = _stacked(1, 2)
     assert np.shares_memory(run(lambda x: [x], rows), rows)
 
 
-def test_what_is_computed_lies_elsewhere(run):
-    """An answer stays when the next batch overwrites the memory of this one."""
+def test_computed_output_does_not_share_the_batch_memory(run):
+    """An output stays the same when the next batch overwrites the memory."""
     rows = _stacked(1, 2)
     answer = run(lambda x: [x + 1], rows)
     rows[:] = 7
@@ -64,8 +64,8 @@ def test_what_is_computed_lies_elsewhere(run):
     ],
     ids=["unaligned", "in another order", "read only"],
 )
-def test_any_array_is_taken(run, rows):
-    """Arrays that TensorFlow can't take as they are give the same answer."""
+def test_unaligned_strided_or_read_only_array_is_accepted(run, rows):
+    """Arrays that TensorFlow can't use in place give the same output."""
     assert run(lambda x: [x * 2], rows).tolist() == (rows * 2).tolist()
 
 
@@ -91,8 +91,8 @@ def _read_in_a_pipeline(tf, weight, generator, x):
 @pytest.mark.parametrize(
     "compute", [_draw, _write_a_part, _ask_for_a_shape, _read_in_a_pipeline]
 )
-def test_a_variable_may_be_used_in_any_way(tf, run, compute):
-    """What TensorFlow can't make constants of answers as it is traced."""
+def test_variables_that_cannot_be_frozen_are_served(tf, run, compute):
+    """Variables in forms that can't become constants give the traced outputs."""
     weight = tf.Variable([3.0, 3.0, 3.0])
     generator = tf.random.Generator.from_seed(1)
     answer = run(lambda x: [compute(tf, weight, generator, x)], _stacked(1, 2))

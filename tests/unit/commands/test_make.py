@@ -1,5 +1,7 @@
 """`models make`, with a double for TensorFlow."""
 
+import os
+
 import pytest
 
 from app.commands import make
@@ -17,6 +19,7 @@ class DenseStacks:
         self.error = None
 
     def fit(self, latency_ms, width, max_bytes, tolerance, say):
+        assert os.environ["KERAS_BACKEND"] == "tensorflow"
         self.calls.append((latency_ms, width, max_bytes, tolerance))
         self.width = width
         return self
@@ -62,8 +65,9 @@ def file(tmp_path):
     return tmp_path / "models" / "big" / "1" / "model.keras"
 
 
-def test_make_big_saves_the_fitted_model(run, stacks, file):
-    """The fitted model is saved and shown, with no other file beside it."""
+def test_make_big_saves_the_fitted_model(run, stacks, file, monkeypatch):
+    """The model is fitted on TensorFlow, saved and shown, with no file beside it."""
+    monkeypatch.setenv("KERAS_BACKEND", "numpy")
     status, output = run("--latency-ms", "50", "--width", "512", "--max-gib", "0.5")
     assert status == 0
     assert stacks.calls == [(50.0, 512, 1 << 29, 0.2)]

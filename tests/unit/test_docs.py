@@ -196,7 +196,7 @@ def test_queries_use_existing_series():
 def test_the_example_engine_serves(tmp_path, monkeypatch):
     """The engine of the contributing page answers a prediction over HTTP."""
     (code,) = documents.blocks(CONTRIBUTING, "python")
-    assert len(code.splitlines()) <= 45
+    assert len(code.splitlines()) <= 40
     (entry,) = re.findall(r'`("matrix\.npy": ".*?")`', CONTRIBUTING.read_text())
     module = ModuleType("app.engines.matrix")
     exec(code, module.__dict__)

@@ -23,7 +23,7 @@ from app.errors import BasketError, ModelBroken, ModelFailed, OutOfDeviceMemory
 
 
 class RetryBudget:
-    """How many reruns a failed batch is worth, besides those for lack of memory.
+    """Bounds the reruns of a failed batch, besides those for lack of device memory.
 
     Those have fewer rows each time, and so come to an end. One job at fault among n
     costs at most 2 log2 n reruns. As many without a success mean that the model fails
@@ -107,9 +107,9 @@ class Executor:
         """Run one batch and answer its jobs; raise nothing.
 
         A failed batch of n jobs has at most n or 8 log2 n reruns, besides those in
-        smaller parts for lack of device memory. A `back_to_back` batch started without
-        waiting for rows, and counts with the time since the last one ended, in which
-        that one's answers were given out.
+        smaller parts for lack of device memory. The time of a `back_to_back`
+        batch, which did not wait for rows, counts from the end of the last one, so
+        that it includes the notification of that one's jobs.
         """
         breaker = self._circuit_breakers.get(batch[0].job.signature_name)
         pause_s = breaker.pause_s() if breaker else 0.0

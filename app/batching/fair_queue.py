@@ -74,7 +74,7 @@ class FairQueue:
         return min([jobs[0].enqueued_at for jobs in self._jobs.values()])
 
     def take(self, max_rows: int, now: float) -> list[JobSlice]:
-        """Remove and return a batch of at most `max_rows`; drop dead jobs on the way.
+        """Remove and return a batch of at most `max_rows`, and drop dead jobs.
 
         All rows of one job in one batch are one slice.
         """

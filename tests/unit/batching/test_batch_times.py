@@ -71,6 +71,6 @@ def test_batch_times_margin_grows_with_the_deviation():
 
 
 def test_batch_times_have_no_negative_slope():
-    """Where smaller batches happen to be slower, larger ones are expected as slow."""
+    """Larger batches are never expected to be faster than smaller ones."""
     times = _learned(lambda n: 0.1 if n > 8 else 0.2, [1, 64] * 20)
     assert times.expected_s(64) >= times.expected_s(1)

@@ -165,10 +165,10 @@ def test_deadline_or_disconnect_in_the_queue_drops_the_job(serve, kill, error):
 
 def test_disconnect_while_the_batch_runs_changes_nothing(serve):
     """A running job whose client disconnects gets its result."""
-    engine, gone = Blocks(), threading.Event()
-    one = submit(serve(engine), 1, is_disconnected=gone.is_set)
+    engine, disconnected = Blocks(), threading.Event()
+    one = submit(serve(engine), 1, is_disconnected=disconnected.is_set)
     engine.wait_until_started()
-    gone.set()
+    disconnected.set()
     engine.let_go()
     assert answered(one) == [1]
 

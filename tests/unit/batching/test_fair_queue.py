@@ -73,7 +73,7 @@ def test_fair_queueing_serves_clients_round_robin():
     max_rows=st.integers(1, 16),
 )
 def test_fair_queueing_is_max_min_fair(rows, max_rows):
-    """A batch is full or takes all; who is cut short has at most one row less."""
+    """A batch is full or takes all; shares that are cut differ by at most one row."""
     jobs = _fair_queue(**{f"client {n}": count for n, count in enumerate(rows)})
     shares = _shares(jobs.take(max_rows, NOW))
     assert sum(shares.values()) == min(max_rows, sum(rows))
@@ -162,11 +162,11 @@ def test_full_queue_does_not_evict_a_job_that_has_begun():
 
 def test_full_queue_drops_disconnected_jobs_before_it_evicts():
     """A full queue drops jobs whose client disconnected, and then evicts no other."""
-    gone = job(1, client="gone", is_disconnected=lambda: True)
+    first = job(1, client="first", is_disconnected=lambda: True)
     flood = [job(n, client="flood") for n in range(7)]
-    jobs = _queue(gone, *flood)
+    jobs = _queue(first, *flood)
     jobs.put_nowait(job(1, client="polite"))
-    assert gone.is_answered()
+    assert first.is_answered()
     assert not any(one.is_answered() for one in flood)
 
 

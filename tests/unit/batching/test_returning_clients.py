@@ -80,7 +80,7 @@ def test_batch_whose_clients_do_not_all_return_teaches_no_time():
 
 
 def test_clients_that_return_slower_this_time_get_longer():
-    """Where 4 of 8 are back after 0.2 s, the last is expected after 0.4 s at latest."""
+    """After 4 of 8 took 0.2 s to return, the last one gets 0.4 s."""
     clients = _learned()
     _after(clients, 8, 0.05, returned=4)
     assert clients.latest_return_s() == pytest.approx(0.4)

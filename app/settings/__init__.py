@@ -18,7 +18,7 @@ _FILE_VARIABLE = "BASKET_BATCHING_PARAMETERS_FILE"
 
 @dataclass(frozen=True)
 class Settings:
-    """One field for each setting; the README's table describes them."""
+    """One field for each setting; docs/settings.md describes them."""
 
     model_dir: Path = Path("models")
     default_model: str | None = None

@@ -1,7 +1,7 @@
-"""What is served: names, versions and labels to ready models, and who uses them.
+"""The catalog of served models: from name, version or label to a ready model.
 
-The loader writes, request threads read. A request holds a lease on its version, so
-that a version which is replaced goes only when nobody uses it any more.
+The loader changes it, and request threads read it. A request holds a lease on its
+version, so that a replaced version is closed only after its last request.
 """
 
 import threading
@@ -10,31 +10,31 @@ from app.errors import NotReady, Stopping, UnknownModel
 from app.repository.routing import Routes, Target
 from app.repository.served import Model, ServedModel, State, Version, VersionStatus
 
-# The default where nobody chose one of several: the model that comes with Basket.
-_USUAL = "digits"
+# The demo model is the default of several models, unless another one is set.
+_DEMO = "digits"
 
 
 class Lease:
-    """A version that is kept from being unloaded until the block ends.
+    """A context manager that keeps a version from being unloaded.
 
-    A class, as a generator with contextlib takes three times as long.
+    A generator with contextlib would take three times as long.
     """
 
     __slots__ = ("_catalog", "_version")
 
     def __init__(self, version: Version, catalog: "Catalog") -> None:
-        """Store a version whose leases count this one already."""
+        """Store a version, whose `leases` include this one."""
         self._version = version
         self._catalog = catalog
 
     def __enter__(self) -> ServedModel:
-        """Give what is leased."""
+        """Return the leased version."""
         served = self._version.served
-        assert served is not None  # as it was AVAILABLE
+        assert served is not None  # its state was AVAILABLE
         return served
 
     def __exit__(self, *_: object) -> None:
-        """Give it back."""
+        """End the lease."""
         version, catalog = self._version, self._catalog
         with catalog._changing:
             version.leases -= 1
@@ -43,26 +43,26 @@ class Lease:
 
 
 class Catalog:
-    """The models by name. All methods may be called from any thread."""
+    """The models by name; all methods may be called from any thread."""
 
     def __init__(self, default_model: str | None) -> None:
-        """Store the name that requests without one mean; None: see `default_name`."""
+        """Store the model of requests that name none; None: see `default_name`."""
         self._default_model = default_model
         self._models: dict[str, Model] = {}
         self._closed = False
-        # Entered by itself, a lock takes a third of the time that its condition does.
+        # A lock is entered in a third of the time of its condition.
         self._changing = threading.RLock()
         self._changed = threading.Condition(self._changing)
 
-    # What request threads ask.
+    # Methods for request threads.
 
     def lease(self, target: Target) -> "Lease":
-        """The ready version that a request wants, kept until the block ends.
+        """Return a lease on the ready version that a request selects.
 
         Raises:
-            UnknownModel: no such model or version, or no name and no default.
-            BadInput: no such label.
-            NotReady: still loading, unloaded, or failed to load; with the reason.
+            UnknownModel: the model or version is unknown, or there is no default.
+            BadInput: the label is unknown.
+            NotReady: the version is loading, unloaded, or failed to load.
         """
         with self._changing:
             name = target.name or self._default()
@@ -71,30 +71,30 @@ class Catalog:
         return Lease(version, self)
 
     def status(self, name: str) -> list[VersionStatus]:
-        """A model's versions, highest first.
+        """Return the states of a model's versions, highest first.
 
         Raises:
-            UnknownModel: no such model.
+            UnknownModel: the model is unknown.
         """
         with self._changing:
             return self._find(name).status()
 
     def unavailable_reason(self, name: str) -> str:
-        """Why a model has no version that serves; empty when it has one.
+        """Return why no version of a model is available, or "" if one is.
 
         Raises:
-            UnknownModel: no such model.
+            UnknownModel: the model is unknown.
         """
         with self._changing:
             return self._find(name).unavailable_reason()
 
     def names(self) -> list[str]:
-        """All models in order, those that are not ready or unloaded too."""
+        """Return the sorted names of all models, in any state."""
         with self._changing:
             return sorted(self._models)
 
     def models(self) -> list[ServedModel]:
-        """Each version that is ready, the default one of a name last."""
+        """Return the ready versions; of each model the newest one last."""
         with self._changing:
             return [
                 served
@@ -103,50 +103,49 @@ class Catalog:
             ]
 
     def not_ready(self) -> dict[str, str]:
-        """Each model that should be served and is not, with the reason."""
+        """Return the reason for each model that should be ready and is not."""
         with self._changing:
             reasons = {name: model.not_ready() for name, model in self._models.items()}
-            missing = {name: reason for name, reason in reasons.items() if reason}
-            default = self.default_name()
+            default = self._default_name()
             if default is not None and default not in self._models:
-                missing[default] = "is the default model and not there"
-        return missing
+                reasons[default] = "is the default model and not there"
+        return {name: reason for name, reason in reasons.items() if reason}
 
     def problems(self) -> dict[str, list[str]]:
-        """All that went wrong with models, those that serve all the same too."""
+        """Return the errors of each model that has any, ready or not."""
         with self._changing:
             found = {name: model.failures() for name, model in self._models.items()}
         return {name: texts for name, texts in found.items() if texts}
 
     def default_name(self) -> str | None:
-        """What requests without a name mean: as set, else the only one, else digits.
+        """Return the model of requests that name none: as set, the only one, or digits.
 
-        None: nobody has set it, and there are several models without a digits.
+        None: it is not set, and there are several models, none of them digits.
         """
         with self._changing:
             return self._default_name()
 
-    # What the loader says.
+    # Methods for the loader.
 
     def announce(self, name: str) -> None:
-        """Announce a model that will be loaded."""
+        """Add a model without versions, or one that was unloaded, as loading."""
         with self._changing:
             self._models.setdefault(name, Model()).unloaded = False
 
     def route(self, name: str, routes: Routes) -> None:
-        """Split a model's requests so from now on; a split that is so goes on."""
+        """Set labels and traffic; an unchanged split continues where it is."""
         with self._changing:
             model = self._models[name]
-            if not routes.is_like(model.routes):
+            if not routes.equals(model.routes):
                 model.routes = routes
 
     def mark_loading(self, name: str, version: int) -> None:
-        """Show a version as loading."""
+        """Set the state LOADING."""
         with self._changing:
             self._models[name].versions[version] = Version(State.LOADING)
 
     def add(self, served: ServedModel) -> None:
-        """Serve a version from now on.
+        """Set the state AVAILABLE, and serve the version.
 
         Raises:
             Stopping: the catalog is closed.
@@ -158,42 +157,45 @@ class Catalog:
             versions[served.version] = Version(State.AVAILABLE, served=served)
 
     def mark_failed(self, name: str, version: int, reason: str) -> None:
-        """Keep the reason for which a version can't be served."""
+        """Set the state END, with the reason why the version can't be served."""
         with self._changing:
             self._models[name].versions[version] = Version(State.END, reason)
 
     def set_problem(self, name: str, problem: str) -> bool:
-        """Keep what is wrong with a whole model, empty: nothing; say if it is new."""
+        """Set or clear ("") the error of a whole model; return whether it changed."""
         with self._changing:
             is_new = self._models[name].problem != problem
             self._models[name].problem = problem
         return is_new
 
     def mark_settled(self, name: str) -> None:
-        """Note that the model stands as its folder wants it, as far as it can."""
+        """Record that each version the folder asks for is ready or has failed."""
         with self._changing:
             self._models[name].settled = True
 
     def retire(self, name: str, version: int, timeout_s: float) -> ServedModel | None:
-        """Withdraw a version, wait until nobody has it; what to close, if any."""
+        """Withdraw a version, wait for the end of its leases, and return its model.
+
+        None: the version was not ready, so there is nothing to close.
+        """
         withdrawn = self.withdraw(name, version)
         self.wait_until_unused(withdrawn, timeout_s)
         return withdrawn.served
 
     def withdraw(self, name: str, version: int) -> Version:
-        """Give a version to nobody from now on."""
+        """Set the state UNLOADING: no new lease is given."""
         with self._changing:
             withdrawn = self._models[name].versions[version]
             withdrawn.state = State.UNLOADING
             return withdrawn
 
     def wait_until_unused(self, withdrawn: Version, timeout_s: float) -> bool:
-        """Block until nobody has the version; False: time ran out."""
+        """Wait until a version has no lease; False: timeout."""
         with self._changing:
             return self._changed.wait_for(lambda: not withdrawn.leases, timeout_s)
 
     def remove(self, name: str, version: int | None = None) -> None:
-        """Drop a version that is no more, or a whole model."""
+        """Remove a version, or a whole model."""
         with self._changing:
             if version is None:
                 del self._models[name]
@@ -201,14 +203,13 @@ class Catalog:
                 del self._models[name].versions[version]
 
     def mark_unloaded(self, name: str) -> None:
-        """Note that a model is not served because somebody wants it so."""
+        """Record that a model was unloaded on request."""
         with self._changing:
             model = self._models.setdefault(name, Model())
-            # To be loaded again it starts anew.
             model.unloaded, model.settled, model.problem = True, False, ""
 
     def close(self) -> list[ServedModel]:
-        """Take no more versions in; those that have to be closed."""
+        """Refuse new versions from now on, and return those that are to be closed."""
         with self._changing:
             self._closed = True
         return self.models()
@@ -218,7 +219,7 @@ class Catalog:
             return self._default_model
         if len(self._models) == 1:
             return next(iter(self._models))
-        return _USUAL if _USUAL in self._models or not self._models else None
+        return _DEMO if _DEMO in self._models or not self._models else None
 
     def _default(self) -> str:
         name = self._default_name()

@@ -1,4 +1,4 @@
-"""Whether a model takes the pictures that its basket.toml promises."""
+"""Check of a model against the [image] table of its basket.toml."""
 
 import numpy as np
 
@@ -8,10 +8,10 @@ from app.settings.image_config import ImageConfig
 
 
 def check_image_fit(config: ImageConfig, engine: Engine) -> None:
-    """Compare [image] with what the model takes and gives.
+    """Check that a model accepts the rows of [image] and has its classes as output.
 
     Raises:
-        ModelLoadError: they do not fit; with both sides.
+        ModelLoadError: they do not match; the text names both sides.
     """
     signature = engine.signatures.get(DEFAULT_SIGNATURE)
     if signature is None or len(signature.inputs) != 1:

@@ -1,9 +1,8 @@
-"""Keeps what is served equal to what stands in the folder of models.
+"""The loader: keeps the catalog equal to the model folder.
 
-One thread looks at the folder again and again. A new version is opened and warmed
-beside the old one, takes its place at once, and the old one goes when its last
-request is answered. Loading in a thread lets a worker's heartbeat go on, and
-readiness be asked meanwhile.
+One thread scans the folder again and again. It loads and warms up a new version, swaps
+it for the old one, and closes the old one after its last request. Loads take minutes,
+so they run in a thread, while the worker sends heartbeats and answers readiness probes.
 """
 
 import logging
@@ -26,7 +25,7 @@ SCAN_EVERY_S = 1.0
 
 
 class Loader:
-    """Brings the models of one folder into a catalog, and takes them down again."""
+    """Loads the models of one folder into a catalog, and unloads them."""
 
     def __init__(
         self,
@@ -37,7 +36,10 @@ class Loader:
         quarantine: Quarantine,
         scan_every_s: float | None = SCAN_EVERY_S,
     ) -> None:
-        """Store the parts; with `scan_every_s` None only `rescan` looks again."""
+        """Store the parts; with `scan_every_s` None only `rescan` scans again.
+
+        `unloaded` are the models that were unloaded on request, in any worker.
+        """
         self._settings = settings
         self._catalog = catalog
         self._unloaded = unloaded
@@ -46,58 +48,58 @@ class Loader:
             catalog, opener, quarantine, drain_s=settings.request_timeout_ms / 1000
         )
         self._stopping = False
-        # What is wrong with the folder of models as a whole.
+        # The error of the model folder as a whole.
         self._problem = ""
-        # Passes over the folder: how many were asked for, and are done.
-        self._asked = self._done = 0
+        # Numbers of scans.
+        self._requested = self._done = 0
         self._to_retry: set[str] = set()
-        self._passes = threading.Condition()
+        self._scanned = threading.Condition()
         self._thread = threading.Thread(target=self._run, name="loader", daemon=True)
 
     def start(self) -> None:
-        """Begin to load in the background, once."""
+        """Start to load in the background; may be called twice."""
         if self._thread.ident:
             return
         for name in scan(self._settings.model_dir, self._settings):
             self._catalog.announce(name)
-        self._asked = 1
+        self._requested = 1
         self._thread.start()
 
     def wait(self, timeout_s: float | None = None) -> bool:
-        """Block until each model is ready or has failed; False: time ran out."""
-        with self._passes:
-            return self._passes.wait_for(lambda: self._done > 0, timeout_s)
+        """Wait until each model is ready or has failed; False: timeout."""
+        with self._scanned:
+            return self._scanned.wait_for(lambda: self._done > 0, timeout_s)
 
     def rescan(self, timeout_s: float | None = None) -> bool:
-        """Look at the folder now, and wait for what follows; False: time ran out.
+        """Scan now, and wait for the loads that follow; False: timeout.
 
         Raises:
-            Stopping: this is closed, and will not look again.
+            Stopping: the loader is closed.
         """
-        with self._passes:
-            self._asked += 1
-            mine = self._asked
-            self._passes.notify_all()
-            self._passes.wait_for(
-                lambda: self._done >= mine or self._stopping, timeout_s
+        with self._scanned:
+            self._requested += 1
+            number = self._requested
+            self._scanned.notify_all()
+            self._scanned.wait_for(
+                lambda: self._done >= number or self._stopping, timeout_s
             )
-            if self._done < mine and self._stopping:
+            if self._done < number and self._stopping:
                 raise Stopping("the server is stopping")
-            return self._done >= mine
+            return self._done >= number
 
     def load(self, name: str, timeout_s: float | None = None) -> None:
-        """Serve a model that was unloaded, or try one again that failed.
+        """Load a model that was unloaded, or retry one that has failed.
 
         Raises:
-            UnknownModel: no such folder.
-            Late: it is still loading when the time is over, and goes on.
-            NotReady: somebody has had it unloaded again meanwhile.
-            ModelFailed: it can't be loaded; with the reason.
-            Stopping: as `rescan`.
+            UnknownModel: the model has no folder.
+            Late: the load continues after the timeout.
+            NotReady: another request has unloaded the model meanwhile.
+            ModelFailed: the model can't be loaded.
+            Stopping: the loader is closed.
         """
         self._check_known(name)
         self._unloaded.discard(name)
-        with self._passes:
+        with self._scanned:
             self._to_retry.add(name)
         if not self.rescan(timeout_s):
             raise Late(f"model {name!r} is still loading")
@@ -108,12 +110,12 @@ class Loader:
             raise ModelFailed(f"failed to load {name!r}: {reason}")
 
     def unload(self, name: str, timeout_s: float | None = None) -> None:
-        """Serve a model no more until it is loaded again; its jobs are finished.
+        """Finish a model's jobs, and unload it until the next `load`.
 
         Raises:
-            UnknownModel: no such folder.
-            Late: it is still in use when the time is over, and goes later.
-            Stopping: as `rescan`.
+            UnknownModel: the model has no folder.
+            Late: the unload continues after the timeout.
+            Stopping: the loader is closed.
         """
         self._check_known(name)
         self._unloaded.add(name)
@@ -121,14 +123,14 @@ class Loader:
             raise Late(f"model {name!r} is still unloading")
 
     def close(self, timeout_s: float) -> None:
-        """Close all models within one shared time limit; may be called twice.
+        """Close all models within one time limit; may be called twice.
 
-        Raises nothing; a model that is still loading is not waited for.
+        Raises nothing, and does not wait for a model that is loading.
         """
         give_up_at = time.monotonic() + timeout_s
-        with self._passes:
+        with self._scanned:
             self._stopping = True
-            self._passes.notify_all()
+            self._scanned.notify_all()
         for model in self._catalog.close():
             close(model, max(give_up_at - time.monotonic(), 0))
 
@@ -138,28 +140,29 @@ class Loader:
 
     def _run(self) -> None:
         while not self._stopping:
-            with self._passes:
-                asked, to_retry = self._asked, self._to_retry
+            with self._scanned:
+                requested, to_retry = self._requested, self._to_retry
                 self._to_retry = set()
             for name in to_retry:
                 self._reconciler.retry(name)
             try:
-                self._pass()
+                self._update()
             except Exception:  # must not end the thread
                 _log.exception("looking after the models failed")
-            with self._passes:
-                self._done = asked
-                self._passes.notify_all()
-                self._passes.wait_for(self._is_wanted, self._scan_every_s)
+            with self._scanned:
+                self._done = requested
+                self._scanned.notify_all()
+                self._scanned.wait_for(self._has_work, self._scan_every_s)
 
-    def _is_wanted(self) -> bool:
-        return self._stopping or self._asked > self._done
+    def _has_work(self) -> bool:
+        return self._stopping or self._requested > self._done
 
-    def _pass(self) -> None:
+    def _update(self) -> None:
+        """Scan the folder, and reconcile each model with it."""
         try:
             folders = scan(self._settings.model_dir, self._settings)
         except OSError as error:
-            self._note(f"{self._folder()} can't be read now: {error.strerror}")
+            self._set_problem(f"{self._folder()} can't be read now: {error.strerror}")
             for served in self._catalog.models():
                 self._catalog.set_problem(served.name, self._problem)
             return
@@ -181,10 +184,10 @@ class Loader:
         for name in set(self._catalog.names()) - set(folders):
             self._reconciler.remove(name)
             self._catalog.remove(name)
-        self._note(self._lacks(folders))
+        self._set_problem(self._default_problem(folders))
 
-    def _lacks(self, names: Collection[str]) -> str:
-        """Why requests that name no model can have no answer; empty: they can."""
+    def _default_problem(self, names: Collection[str]) -> str:
+        """Return why requests that name no model fail, or "" if they do not."""
         if not names:
             return f"{self._folder()} holds no model"
         default = self._catalog.default_name()
@@ -198,8 +201,8 @@ class Loader:
     def _folder(self) -> Path:
         return self._settings.model_dir.absolute()
 
-    def _note(self, problem: str) -> None:
-        """Log what is wrong with the folder as a whole, once; empty: nothing."""
+    def _set_problem(self, problem: str) -> None:
+        """Set or clear ("") the error of the model folder; log a new one."""
         if problem and problem != self._problem:
             _log.warning("%s", problem)
         self._problem = problem

@@ -1,4 +1,4 @@
-"""From a version's folder to a model that is warm and takes jobs."""
+"""Load, warm-up and start of a version."""
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
@@ -29,7 +29,7 @@ from app.settings.model_config import ModelConfig
 
 @dataclass(frozen=True)
 class Opener:
-    """Opens versions; `observe` gives a name and a version their Observer."""
+    """Opens versions; `observe` makes the Observer of a name and a version."""
 
     observe: Callable[[str, str], Observer]
     open_engine: Callable[[Path, Settings], Engine] = open_engine
@@ -37,11 +37,11 @@ class Opener:
     def open(
         self, name: str, version: int, folder: Path, config: ModelConfig
     ) -> ServedModel:
-        """Open, warm up, and start to take jobs.
+        """Load a version, warm it up, and start its runner.
 
         Raises:
-            ModelLoadError: no engine can read the folder, the model does not take what
-                [image] makes, or it fails on rows of zeros.
+            ModelLoadError: no engine can read the folder, the model does not match
+                [image], or the warm-up fails.
         """
         settings, log = config.settings, ModelLog(name, version)
         engine = self.open_engine(folder, settings)
@@ -68,20 +68,21 @@ class Opener:
 
 
 def warm_up(engine: Engine, sizes: Sequence[int], log: ModelLog) -> dict[str, Tensors]:
-    """Run batches of blank rows of these increasing sizes, so no client pays for it.
+    """Run batches of blank rows, in these increasing sizes, before any client does.
 
-    Returns the smallest of them for each signature that computes blank rows.
+    Return the smallest batch of each signature that runs blank rows without an error.
 
     Raises:
-        ModelLoadError: the model fails on rows of zeros, or does not give as many.
+        ModelLoadError: the model fails on rows of zeros, or its outputs are wrong.
+        NotYetLoadable: the model's server does not answer.
     """
     known_good = {}
     for name, signature in engine.signatures.items():
         try:
             for rows in sizes:
-                _run_blank(engine, name, rows, is_least=rows == sizes[0], log=log)
+                _run_blank(engine, name, rows, is_smallest=rows == sizes[0], log=log)
         except ModelLoadError as error:
-            if _is_known(signature):
+            if _has_fixed_numbers(signature):
                 raise
             log.warning("warm-up of %s: %s; clients may do better", name, error)
         else:
@@ -90,15 +91,15 @@ def warm_up(engine: Engine, sizes: Sequence[int], log: ModelLog) -> dict[str, Te
 
 
 def _run_blank(
-    engine: Engine, name: str, rows: int, *, is_least: bool, log: ModelLog
+    engine: Engine, name: str, rows: int, *, is_smallest: bool, log: ModelLog
 ) -> None:
     signature = engine.signatures[name]
     try:
         checked(engine.run(_blank(signature, rows), name), rows, signature)
     except OutOfDeviceMemory as error:
-        if is_least:
-            least = "one row" if rows == 1 else f"a batch of {rows} rows"
-            raise ModelLoadError(f"not even {least} fits: {error}") from error
+        if is_smallest:
+            batch = "one row" if rows == 1 else f"a batch of {rows} rows"
+            raise ModelLoadError(f"not even {batch} fits: {error}") from error
         log.warning("max_batch_size is too high: %s", error)
     except WrongOutputs as error:
         raise ModelLoadError(str(error)) from error
@@ -114,10 +115,10 @@ def _blank(signature: Signature, rows: int) -> Tensors:
     return {spec.name: spec.blank(rows) for spec in signature.inputs}
 
 
-def _is_known(signature: Signature) -> bool:
-    """Whether blank rows are rows like any other: of numbers, and all sizes fixed.
+def _has_fixed_numbers(signature: Signature) -> bool:
+    """Return whether all inputs are numbers of fixed shapes.
 
-    A model may well refuse an empty string or a picture of one pixel.
+    Other blank rows, such as empty strings or pictures of one pixel, may be invalid.
     """
     return all(
         spec.dtype.kind != "O" and None not in spec.shape for spec in signature.inputs
@@ -134,9 +135,9 @@ def _runner(
     max_rows = settings.max_batch_size * settings.max_enqueued_batches
     largest = settings.max_batch_size if settings.batching else max_rows
     sizes = settings.allowed_batch_sizes or range(1, largest + 1)
-    # A fuse is for one thread.
-    fused = known_good if settings.batching else {}
-    executor = Executor(engine, observer, log, sizes, fused)
+    # A circuit breaker is used by one thread only.
+    known_good = known_good if settings.batching else {}
+    executor = Executor(engine, observer, log, sizes, known_good)
     observer.batch_limited(executor.max_batch_size)
     if not settings.batching:
         return Unbatched(executor, max_rows)

@@ -1,9 +1,9 @@
-"""Which version a request gets: the one it names, its label's, or by traffic.
+"""Routing of a request to a version: by number, by label, or by traffic weights.
 
-The split by weight follows the client where the request says who it is. Weighted
-rendezvous hashing (Thaler and Ravishankar, 1998; with weights: Schindelhauer and
-Schomaker, 2005) needs no table, gives the same side in every process, and moves
-only those clients that must move when a weight changes or a label goes.
+Requests with a client id are split by weighted rendezvous hashing (Thaler and
+Ravishankar, 1998; Schindelhauer and Schomaker, 2005). It needs no table, gives a client
+the same version in every process, and moves as few clients as possible when a weight
+changes.
 """
 
 import bisect
@@ -16,17 +16,17 @@ from typing import NamedTuple
 
 from app.errors import BadInput
 
-# 48 bits: every share is exact as a double, and below 1.
+# 48 bits are exact in a double.
 _DIGEST_BYTES = 6
-# The golden ratio's fraction: steps of it fill 0..1 evenly (Weyl's sequence), so
-# that a split comes closer to its weights than by chance.
+# Multiples of the golden ratio fill 0..1 evenly (Weyl's sequence), so that a split is
+# closer to its weights than a random one.
 _GOLDEN = (math.sqrt(5) - 1) / 2
 
 
 class Target(NamedTuple):
-    """What a request says about the model it wants; None: not said.
+    """The model and version that a request selects; None: not given.
 
-    `client` is whoever must always land on the same side of a split.
+    Requests with the same `client` are routed to the same version.
     """
 
     name: str | None = None
@@ -36,32 +36,32 @@ class Target(NamedTuple):
 
 
 class Routes:
-    """One model's labels and split."""
+    """One model's labels and traffic split."""
 
     def __init__(
         self,
         labels: Mapping[str, int] | None = None,
         traffic: Mapping[str, float] | None = None,
     ) -> None:
-        """Store them; without traffic the newest version is for those that ask none."""
+        """Store versions and weights by label; without weights the newest serves."""
         self.labels = dict(labels or {})
         self.traffic = {name: w for name, w in (traffic or {}).items() if w > 0}
-        self._places = itertools.count()
-        # Of no generator that others share, as this runs in threads.
+        self._requests = itertools.count()
+        # Each process starts elsewhere in the sequence.
         self._start = SystemRandom().random()
 
-    def is_like(self, other: "Routes") -> bool:
-        """Whether the other has the same labels and split, wherever it stands in it."""
+    def equals(self, other: "Routes") -> bool:
+        """Return whether labels and weights are equal."""
         return self.labels == other.labels and self.traffic == other.traffic
 
     def choose(self, target: Target, available: Collection[int]) -> int | None:
-        """The version for a request: what it names, else one that is `available`.
+        """Return the version that a request names, or else one of the available ones.
 
-        A label whose version is not available has no share of the traffic. None: no
-        version is named, and none available.
+        A label without an available version gets no traffic. None: the request names
+        no version, and none is available.
 
         Raises:
-            BadInput: no such label.
+            BadInput: the label is unknown.
         """
         if target.label is not None:
             if target.label not in self.labels:
@@ -81,16 +81,20 @@ class Routes:
         }
         if not weights:
             return max(available)
-        label = self._next_label(weights) if client is None else _side(client, weights)
+        label = (
+            self._next_label(weights) if client is None else _label_of(client, weights)
+        )
         return self.labels[label]
 
     def _next_label(self, weights: Mapping[str, float]) -> str:
-        place = (self._start + next(self._places) * _GOLDEN) % 1
+        share = (self._start + next(self._requests) * _GOLDEN) % 1
         ends = list(itertools.accumulate(weights.values()))
-        return list(weights)[bisect.bisect_right(ends, place * ends[-1])]
+        return list(weights)[bisect.bisect_right(ends, share * ends[-1])]
 
 
-def _side(client: str, weights: Mapping[str, float]) -> str:
+def _label_of(client: str, weights: Mapping[str, float]) -> str:
+    """Return the label with the highest score in weighted rendezvous hashing."""
+
     def score(label: str) -> float:
         key = f"{label}\0{client}".encode(errors="surrogateescape")
         digest = hashlib.blake2b(key, digest_size=_DIGEST_BYTES).digest()

@@ -1,8 +1,7 @@
-"""The folder of models: <name>/basket.toml and <name>/<version>/.
+"""Scans of the model folder, with <name>/basket.toml and <name>/<version>/.
 
-It is read again and again while the server runs. Only folders whose names are
-numbers are versions, so one that is written under another name, such as .tmp-2,
-and then renamed, is never seen half done.
+Only folders whose names are numbers are versions. So a version that is written under
+another name, such as .tmp-2, and then renamed, is never loaded half written.
 """
 
 import os
@@ -19,41 +18,41 @@ from app.errors import SettingsError
 from app.settings import Settings
 from app.settings.model_config import ModelConfig, read_model_config
 
-# As TensorFlow Serving's int64; more digits are no version.
+# Versions are int64, as in TensorFlow Serving.
 _IS_VERSION = re.compile(r"[0-9]{1,18}").fullmatch
-# Size and time of each file: what changes when a version is written over.
+# Name, size and modification time of each file.
 Fingerprint = frozenset[tuple[str, int, int]]
-# So much of a file's begin and end tells what is in it: a .keras file has checksums of
-# all it holds at its end, as any zip file, and a SavedModel's index is a small file.
+# So much of the begin and of the end of a file is compared: a .keras file, as any zip
+# file, ends with checksums of its content, and the index of a SavedModel is small.
 _END_BYTES = 64 << 10
 
 
 @dataclass(frozen=True)
 class ModelFolder:
-    """A model as it stands on disk: its configuration or what is wrong with it.
+    """A model on disk; `config` may be the error of its basket.toml.
 
-    `notes` say what in it only looks like a version.
+    `warnings` name models in places where none is loaded.
     """
 
     name: str
     versions: Mapping[int, Path]
     config: ModelConfig | SettingsError
-    notes: Sequence[str] = ()
+    warnings: Sequence[str] = ()
 
 
 @dataclass(frozen=True)
 class Content:
-    """A version's files as they were when it was loaded, with checksums of each."""
+    """The files of a version when it was loaded, with checksums."""
 
     files: Fingerprint
     checksums: Mapping[str, int]
 
 
 def scan(model_dir: Path, settings: Settings) -> dict[str, ModelFolder]:
-    """All models by name, those whose own folder can't be read now too.
+    """Return all models by name, also those whose own folder can't be read.
 
     Raises:
-        OSError: the folder of models itself can't be read now.
+        OSError: the model folder can't be read.
     """
     found = [
         _read(folder, settings)
@@ -64,14 +63,16 @@ def scan(model_dir: Path, settings: Settings) -> dict[str, ModelFolder]:
 
 
 def fingerprint(version: Path) -> Fingerprint:
-    """What tells whether a version's files are those that were loaded, or tried."""
+    """Return the names, sizes and times of all files of a version."""
     found = set()
     for file in version.rglob("*"):
         try:
             status = file.stat()
-        except OSError:  # on its way in or out
+        except OSError:  # removed meanwhile, or a broken link
             continue
-        if stat.S_ISDIR(status.st_mode):  # changes with what comes and goes in it
+        if stat.S_ISDIR(
+            status.st_mode
+        ):  # its time changes with files that do not count
             continue
         name = str(file.relative_to(version))
         found.add((name, status.st_size, status.st_mtime_ns))
@@ -79,15 +80,15 @@ def fingerprint(version: Path) -> Fingerprint:
 
 
 def content(version: Path, files: Fingerprint) -> Content:
-    """What tells later whether these, a version's files, have been written over."""
+    """Return a version's files with checksums, for a later `has_changed`."""
     return Content(files, _checksums(version, (name for name, *_ in files)))
 
 
 def has_changed(before: Content | None, version: Path) -> bool:
-    """Whether a file that was there before is another one now; None: there was none.
+    """Return whether any loaded file was overwritten with other content.
 
-    Files that come and go beside it do not count, nor do copies of the same, such as
-    those that git-sync and Kubernetes put in the place of all files with each change.
+    Added and removed files do not count, nor do copies of the same content, with which
+    git-sync and Kubernetes replace all files at each change. None: nothing was loaded.
     """
     if before is None:
         return False
@@ -97,7 +98,7 @@ def has_changed(before: Content | None, version: Path) -> bool:
 
 
 def _checksums(version: Path, names: Iterable[str]) -> dict[str, int]:
-    """Of those that are files and can be read."""
+    """Return the checksums of those that are readable files."""
     found = {}
     for name in filter(lambda name: (version / name).is_file(), names):
         with suppress(OSError), (version / name).open("rb") as file:
@@ -109,12 +110,12 @@ def _checksums(version: Path, names: Iterable[str]) -> dict[str, int]:
 
 
 def _read(folder: Path, settings: Settings) -> ModelFolder | None:
-    """A model, None: this is no folder, or is gone by now."""
+    """Return a model, or None if its path is no folder, or was removed meanwhile."""
     versions: dict[int, Path] = {}
-    notes: list[str] = []
+    warnings: list[str] = []
     config: ModelConfig | SettingsError
     try:
-        versions, notes = _contents(folder)
+        versions, warnings = _versions(folder)
         config = read_model_config(folder, settings)
     except (FileNotFoundError, NotADirectoryError):
         return None
@@ -124,47 +125,49 @@ def _read(folder: Path, settings: Settings) -> ModelFolder | None:
         config = error
     except Exception as error:  # must not end the scan of the others
         config = SettingsError(f"can't be read ({type(error).__name__})")
-    return ModelFolder(folder.name, versions, config, notes)
+    return ModelFolder(folder.name, versions, config, warnings)
 
 
-def _contents(folder: Path) -> tuple[dict[int, Path], list[str]]:
-    """A model's versions, and a note on each thing that only looks like one."""
+def _versions(folder: Path) -> tuple[dict[int, Path], list[str]]:
+    """Return a model's versions, and warnings of models that are in wrong places."""
     versions: dict[int, Path] = {}
-    notes, others = [], []
+    warnings, others = [], []
     for each in sorted(folder.iterdir()):
         if not _IS_VERSION(each.name) or not each.is_dir():
             others.append(each)
             continue
         number = int(each.name)
         if number in versions:
-            left_out = versions[number].name
-            notes.append(f"{left_out} is left out: {each.name} is version {number} too")
+            ignored = versions[number].name
+            warnings.append(
+                f"{ignored} is left out: {each.name} is version {number} too"
+            )
         versions[number] = each
-    following = max(versions, default=0) + 1
+    next_version = max(versions, default=0) + 1
     for each in others:
-        # Links, such as one called latest, are somebody's own.
+        # Links, such as `latest`, are intended.
         if each.name[0] in "._" or each.is_symlink():
             continue
         file = _model_in(each)
         if file:
-            notes.append(
+            warnings.append(
                 f"{each.name} holds {file} and is no version: the name of one is a "
-                f"number, such as {following}"
+                f"number, such as {next_version}"
             )
     file = _model_in(folder)
     if file and _IS_VERSION(folder.name):
-        notes.append(
+        warnings.append(
             f"holds {file}, so BASKET_MODEL_DIR looks like one model: it is to be the "
             "folder above"
         )
     elif file:
-        notes.append(
-            f"{file} lies in {folder.name}: move it to {folder.name}/{following}"
+        warnings.append(
+            f"{file} lies in {folder.name}: move it to {folder.name}/{next_version}"
         )
-    return versions, notes
+    return versions, warnings
 
 
 def _model_in(folder: Path) -> str | None:
-    # Path.is_file raises where the folder may not be entered; this says no.
-    there = (name for name in MODEL_FILES if os.path.isfile(folder / name))
-    return next(there, None)
+    # Unlike Path.is_file, os.path.isfile does not raise if the folder is unreadable.
+    found = (name for name in MODEL_FILES if os.path.isfile(folder / name))
+    return next(found, None)

@@ -1,4 +1,4 @@
-"""What a catalog holds: models, their versions, and what state these are in."""
+"""The entries of a catalog: models, their versions, and the states of these."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -12,7 +12,7 @@ from app.settings.model_config import ModelConfig
 
 
 class State(StrEnum):
-    """A version's state, in TensorFlow Serving's words."""
+    """A version's state, as TensorFlow Serving names it."""
 
     LOADING = "LOADING"
     AVAILABLE = "AVAILABLE"
@@ -20,13 +20,13 @@ class State(StrEnum):
     END = "END"
 
 
-# What a model lacks whose versions are still to come.
+# The reason why a starting model has no version yet.
 IS_LOADING = "is loading"
 
 
 @dataclass(frozen=True)
 class ServedModel:
-    """A version that is loaded, warm and taking jobs."""
+    """A version that is loaded, warmed up, and accepts jobs."""
 
     name: str
     version: int
@@ -39,7 +39,7 @@ class ServedModel:
 
 @dataclass(frozen=True)
 class VersionStatus:
-    """A version's state; `error` says why one that should be served is not."""
+    """A version's state; `error` is the reason why it can't be served."""
 
     version: int
     state: State
@@ -48,7 +48,7 @@ class VersionStatus:
 
 @dataclass
 class Version:
-    """A version in the catalog; `leases` are the requests that use it now."""
+    """A version in the catalog; `leases` is the number of requests that use it."""
 
     state: State
     error: str = ""
@@ -58,10 +58,10 @@ class Version:
 
 @dataclass
 class Model:
-    """A name's versions.
+    """A model's versions.
 
-    `problem` is what is wrong with the model as a whole; it is `settled` once each
-    version that it should start with is ready or has failed.
+    `problem` is an error of the whole model. The model is `settled` once each version
+    that its folder asks for is ready or has failed.
     """
 
     versions: dict[int, Version] = field(default_factory=dict)
@@ -71,7 +71,7 @@ class Model:
     unloaded: bool = False
 
     def failures(self) -> list[str]:
-        """All that went wrong, with what serves all the same too."""
+        """Return the errors of the model and of its versions."""
         texts = [
             f"version {number}: {version.error}"
             for number, version in sorted(self.versions.items())
@@ -80,20 +80,20 @@ class Model:
         return [self.problem, *texts] if self.problem else texts
 
     def status(self) -> list[VersionStatus]:
-        """The versions, highest first."""
+        """Return the states of the versions, highest first."""
         return [
             VersionStatus(number, version.state, version.error)
             for number, version in sorted(self.versions.items(), reverse=True)
         ]
 
     def not_ready(self) -> str:
-        """Why it should be served and is not yet; empty: it is, or is unloaded."""
+        """Return why the model is not ready, or "" if it is, or was unloaded."""
         if self.unloaded:
             return ""
         return self.unavailable_reason() or ("" if self.settled else IS_LOADING)
 
     def unavailable_reason(self) -> str:
-        """Why no version serves; empty when one does."""
+        """Return why no version is available, or "" if one is."""
         if self.available():
             return ""
         if self.unloaded:
@@ -106,7 +106,7 @@ class Model:
         return self.problem or next(iter(errors), "has no version that serves")
 
     def refusal(self, name: str, number: int) -> BasketError:
-        """Why a version that a request names does not answer it."""
+        """Return the error for a request that names an unavailable version."""
         text = f"model {name!r}: version {str(number)[:20]}"
         version = self.versions.get(number)
         if version is not None and version.state is State.END:
@@ -115,11 +115,11 @@ class Model:
             return NotReady(f"{text} is {version.state.lower()}")
         if self.settled:
             return UnknownModel(f"{text} is not served")
-        # Its turn has not come, or is over.
+        # A version that the loader has yet to load, or has removed.
         return NotReady(f"{text} is {'unloaded' if self.unloaded else 'loading'}")
 
     def available(self) -> dict[int, ServedModel]:
-        """The versions that take jobs."""
+        """Return the versions that accept jobs, by number."""
         return {
             number: version.served
             for number, version in self.versions.items()

@@ -1,4 +1,4 @@
-"""What is served, by name, version and label, and what is not, with the reason."""
+"""The catalog: leases by name, version and label; readiness and its reasons."""
 
 import threading
 import time
@@ -17,7 +17,7 @@ from testing.server import wait_until
 from tests.support.engines import Echo
 from tests.support.jobs import Notes, executor
 
-PATIENCE_S = 10
+TIMEOUT_S = 10
 
 
 def _model(name, version=1):
@@ -47,8 +47,8 @@ def _found(catalog, name=None, **wanted):
         return model.name, model.version
 
 
-def test_a_model_is_found_by_its_name():
-    """A ready model is found by its own name."""
+def test_model_is_found_by_name():
+    """A ready model is leased by its name."""
     catalog = _catalog("digits", "flowers")
     assert _found(catalog, "flowers") == ("flowers", 1)
 
@@ -58,11 +58,13 @@ def test_a_model_is_found_by_its_name():
     [
         pytest.param(["flowers"], None, "flowers", id="the only one"),
         pytest.param(["digits", "flowers"], None, "digits", id="digits among several"),
-        pytest.param(["digits", "flowers"], "flowers", "flowers", id="the chosen one"),
+        pytest.param(
+            ["digits", "flowers"], "flowers", "flowers", id="the one that is set"
+        ),
     ],
 )
-def test_the_default_model(names, default, found):
-    """The default is the chosen model, else the only one, else digits."""
+def test_default_model_is_the_set_the_only_one_or_digits(names, default, found):
+    """A request without a name gets the default model."""
     catalog = _catalog(*names, default=default)
     assert _found(catalog) == (found, 1)
     assert catalog.not_ready() == {}
@@ -71,50 +73,47 @@ def test_the_default_model(names, default, found):
 @pytest.mark.parametrize(
     ("names", "default", "wanted", "known"),
     [
-        pytest.param(["digits"], "pears", "pears", "digits", id="chosen and not there"),
+        pytest.param(["digits"], "pears", "pears", "digits", id="set and missing"),
         pytest.param([], None, "digits", "none", id="no model at all"),
     ],
 )
-def test_a_default_that_is_not_there_is_missing(names, default, wanted, known):
-    """Where the default model does not exist, it is unknown and readiness says so."""
+def test_readiness_fails_without_the_default_model(names, default, wanted, known):
+    """A default model that does not exist is unknown and not ready."""
     catalog = _catalog(*names, default=default)
     with pytest.raises(UnknownModel, match=f"'{wanted}'; there are: {known}$"):
         _found(catalog)
     assert catalog.not_ready() == {wanted: "is the default model and not there"}
 
 
-def test_several_models_need_no_default_to_be_ready():
-    """Where nobody chose a default, two models are ready without a digits model.
-
-    None of them is the default, and who names none is told what to do.
-    """
+def test_several_models_are_ready_without_a_default():
+    """A request without a name is then an error that names the setting."""
     catalog = _catalog("apples", "pears")
     assert catalog.not_ready() == {}
     assert catalog.default_name() is None
-    what_to_do = "default: apples, pears; set BASKET_DEFAULT_MODEL or ask /v1/models/"
-    with pytest.raises(UnknownModel, match=what_to_do):
+    text = "default: apples, pears; set BASKET_DEFAULT_MODEL or ask /v1/models/"
+    with pytest.raises(UnknownModel, match=text):
         _found(catalog)
     assert _found(catalog, "pears") == ("pears", 1)
 
 
-def test_one_that_loads_counts_when_the_default_is_chosen():
-    """A model that is not ready yet is not the only one beside a ready one."""
+def test_loading_model_counts_for_the_choice_of_the_default():
+    """A ready model is not the only one while another one is loading."""
     catalog = _catalog("flowers")
     catalog.announce("digits")
     with pytest.raises(NotReady, match="'digits': is loading"):
         _found(catalog)
 
 
-def test_an_unknown_name_lists_the_known_ones():
-    """A name that nobody has is unknown, and the text lists all names, ready or not."""
+def test_unknown_model_error_lists_all_models():
+    """The list has models in any state."""
     catalog = _catalog("pears")
     catalog.announce("apples")
     with pytest.raises(UnknownModel, match="'plums'; there are: apples, pears"):
         _found(catalog, "plums")
 
 
-def test_a_model_is_missing_until_all_it_starts_with_is_there():
-    """A model is found with its first version, and ready when it has settled."""
+def test_readiness_waits_until_the_model_is_settled():
+    """The first version of a model serves while its other versions are loading."""
     catalog = Catalog(None)
     catalog.announce("flowers")
     catalog.mark_loading("flowers", 1)
@@ -127,8 +126,8 @@ def test_a_model_is_missing_until_all_it_starts_with_is_there():
     assert catalog.not_ready() == {}
 
 
-def test_a_failed_model_keeps_its_reason():
-    """A model whose only version failed is not ready, and says why."""
+def test_failed_model_is_not_ready_with_its_reason():
+    """A model whose only version has failed answers with the reason."""
     catalog = _catalog("digits")
     catalog.announce("flowers")
     catalog.mark_failed("flowers", 1, "no weights")
@@ -140,8 +139,8 @@ def test_a_failed_model_keeps_its_reason():
     assert _found(catalog) == ("digits", 1)
 
 
-def test_a_failed_version_leaves_the_old_one_serving():
-    """Where a newer version failed, the older serves, is ready, and the error shows."""
+def test_failed_version_leaves_the_previous_one_serving():
+    """The model is ready, and the error is in its problems and its status."""
     catalog = _catalog("flowers")
     catalog.mark_failed("flowers", 2, "no weights")
     assert _found(catalog) == ("flowers", 1)
@@ -153,8 +152,8 @@ def test_a_failed_version_leaves_the_old_one_serving():
     ]
 
 
-def test_a_problem_of_the_whole_model_is_new_once():
-    """What is wrong with a whole model shows until it is mended, and is new once."""
+def test_problem_of_the_whole_model_is_shown_until_cleared():
+    """`set_problem` returns whether the problem has changed."""
     catalog = _catalog("flowers")
     assert catalog.set_problem("flowers", "bad file")
     assert not catalog.set_problem("flowers", "bad file")
@@ -163,8 +162,8 @@ def test_a_problem_of_the_whole_model_is_new_once():
     assert catalog.problems() == {}
 
 
-def test_the_newest_version_answers_and_each_can_be_named():
-    """Of two versions the higher is served by default, and each by its number."""
+def test_newest_version_serves_and_each_is_found_by_number():
+    """Versions are compared as numbers."""
     catalog = _catalog("flowers")
     catalog.add(_model("flowers", 10))
     catalog.add(_model("flowers", 9))
@@ -173,8 +172,8 @@ def test_the_newest_version_answers_and_each_can_be_named():
     assert [model.version for model in catalog.models()] == [1, 9, 10]
 
 
-def test_labels_and_traffic_follow_the_routes():
-    """A label finds its version, and an unknown one or version says what is wrong."""
+def test_version_is_found_by_label_and_by_traffic():
+    """Unknown labels and versions are errors that name them."""
     catalog = _catalog("flowers")
     catalog.add(_model("flowers", 2))
     catalog.route("flowers", Routes({"stable": 1}, {"stable": 1}))
@@ -187,8 +186,8 @@ def test_labels_and_traffic_follow_the_routes():
 
 
 @pytest.mark.parametrize("named", [{"version": 2}, {"label": "new"}])
-def test_a_version_that_comes_or_fails_is_not_unknown(named):
-    """A version that is loading, or has failed, is not ready, whatever else serves."""
+def test_loading_or_failed_version_is_not_ready(named):
+    """Such a version is a 503 and no 404, also by its label."""
     catalog = _catalog("flowers")
     catalog.route("flowers", Routes({"new": 2}))
     with pytest.raises(UnknownModel, match=r"'flowers': version 2 is not served$"):
@@ -202,8 +201,8 @@ def test_a_version_that_comes_or_fails_is_not_unknown(named):
     assert _found(catalog) == ("flowers", 1)
 
 
-def test_an_unknown_version_is_unknown_whatever_the_others_do():
-    """Beside a version that failed another one is still none, and a label, too."""
+def test_unknown_version_beside_a_failed_one_is_unknown():
+    """A settled model has no version or label but those in its folder."""
     catalog = Catalog(None)
     catalog.announce("flowers")
     catalog.mark_failed("flowers", 1, "no weights")
@@ -215,8 +214,8 @@ def test_an_unknown_version_is_unknown_whatever_the_others_do():
 
 
 @pytest.mark.parametrize("reloaded", [False, True])
-def test_a_version_whose_turn_comes_is_loading(reloaded):
-    """No version of a model that starts, or is loaded again, is unknown meanwhile."""
+def test_version_of_a_starting_model_is_loading(reloaded):
+    """Until a model is settled, any version may still be loaded."""
     catalog = _catalog("flowers") if reloaded else Catalog(None)
     if reloaded:
         catalog.mark_unloaded("flowers")
@@ -232,8 +231,8 @@ def test_a_version_whose_turn_comes_is_loading(reloaded):
         _found(catalog, version=1)
 
 
-def test_a_model_that_goes_has_no_unknown_versions():
-    """While the versions of an unloaded model go one by one, none is unknown."""
+def test_version_of_an_unloading_model_is_unloaded():
+    """A removed version is not unknown while others are unloaded."""
     catalog = _catalog("flowers")
     catalog.add(_model("flowers", 2))
     catalog.mark_unloaded("flowers")
@@ -242,48 +241,48 @@ def test_a_model_that_goes_has_no_unknown_versions():
         _found(catalog, version=1)
 
 
-def test_a_retired_version_waits_for_those_that_use_it():
-    """A version that retires is given to nobody more, and waits for its last lease."""
+def test_retire_waits_for_leases():
+    """A version in retirement gets no new lease, and waits for the last one."""
     catalog = _catalog("flowers")
     catalog.add(_model("flowers", 2))
     retired = []
     with catalog.lease(Target(version=1)) as model:
         thread = threading.Thread(
-            target=lambda: retired.append(catalog.retire("flowers", 1, PATIENCE_S))
+            target=lambda: retired.append(catalog.retire("flowers", 1, TIMEOUT_S))
         )
         thread.start()
         wait_until(
-            lambda: catalog.status("flowers")[1].state is State.UNLOADING, PATIENCE_S
+            lambda: catalog.status("flowers")[1].state is State.UNLOADING, TIMEOUT_S
         )
         with pytest.raises(NotReady, match=r"'flowers': version 1 is unloading$"):
             _found(catalog, version=1)
         assert _found(catalog) == ("flowers", 2)
         assert retired == []
-    thread.join(PATIENCE_S)
+    thread.join(TIMEOUT_S)
     assert retired == [model]
     catalog.remove("flowers", 1)
     assert [each.version for each in catalog.status("flowers")] == [2]
 
 
-def test_a_version_that_is_never_given_back_retires_at_the_limit():
-    """A lease that does not end keeps its version only for as long as is allowed."""
+def test_retire_ends_at_the_timeout():
+    """A lease that does not end keeps its version for a limited time."""
     catalog = _catalog("flowers")
     with catalog.lease(Target()) as model:
         assert catalog.retire("flowers", 1, 0) is model
 
 
-def test_a_lease_ends_with_an_error_too():
-    """A request that fails gives its version back."""
+def test_lease_ends_with_an_error():
+    """A request that raises ends its lease."""
     catalog = _catalog("flowers")
     with pytest.raises(ValueError, match="mine"), catalog.lease(Target()):
         raise ValueError("mine")
     started_at = time.monotonic()
-    catalog.retire("flowers", 1, PATIENCE_S)
-    assert time.monotonic() - started_at < PATIENCE_S
+    catalog.retire("flowers", 1, TIMEOUT_S)
+    assert time.monotonic() - started_at < TIMEOUT_S
 
 
-def test_an_unloaded_model_is_not_missing():
-    """A model that somebody unloaded is refused with that word, and readiness stays."""
+def test_unloaded_model_does_not_fail_readiness():
+    """An unloaded model answers that it is unloaded."""
     catalog = _catalog("digits", "flowers")
     catalog.mark_unloaded("flowers")
     catalog.retire("flowers", 1, 0)
@@ -295,18 +294,18 @@ def test_an_unloaded_model_is_not_missing():
     assert catalog.not_ready() == {"flowers": "is loading"}
 
 
-def test_a_forgotten_model_is_unknown():
-    """A model that is forgotten is as unknown as one that never was."""
+def test_removed_model_is_unknown():
+    """A removed model is unknown to all methods."""
     catalog = _catalog("digits", "flowers")
     catalog.remove("flowers")
     assert catalog.names() == ["digits"]
-    for ask in (catalog.status, catalog.unavailable_reason):
+    for method in (catalog.status, catalog.unavailable_reason):
         with pytest.raises(UnknownModel):
-            ask("flowers")
+            method("flowers")
 
 
-def test_a_closed_catalog_takes_nothing_in():
-    """After the close a version that is ready too late is refused."""
+def test_closed_catalog_refuses_new_versions():
+    """A version that is ready after the close is refused."""
     catalog = _catalog("flowers")
     assert [model.name for model in catalog.close()] == ["flowers"]
     with pytest.raises(Stopping):

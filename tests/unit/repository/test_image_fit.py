@@ -1,4 +1,4 @@
-"""Whether a model takes the pictures that its basket.toml promises."""
+"""The check of a model against the [image] table of its basket.toml."""
 
 from types import SimpleNamespace
 
@@ -36,13 +36,13 @@ SCORES = [spec("f4", 3)]
         (spec("f4", 4, 5, 3), "none"),
     ],
 )
-def test_what_fits_is_fine(given, scale):
-    """Pixels of the right shape, and of a dtype that holds them, are taken."""
+def test_matching_model_is_accepted(given, scale):
+    """The model accepts rows of the shape and dtype of [image]."""
     check([given], SCORES, scale)
 
 
-def test_without_classes_any_output_is_fine():
-    """Only names of classes have to match the output."""
+def test_model_without_classes_may_have_any_output():
+    """Only class names are compared with the output."""
     check([spec("f4", 4, 5, 3)], [spec("f4", 7, 7), spec("f4")], classes=())
 
 
@@ -61,14 +61,14 @@ def test_without_classes_any_output_is_fine():
         ([spec("f4", 4, 5, 3)], SCORES * 2, "none", "output is (3,), (3,)"),
     ],
 )
-def test_what_does_not_fit_is_told(inputs, outputs, scale, expected):
-    """Each way not to fit is an error that names both sides."""
+def test_mismatch_is_a_load_error_with_both_sides(inputs, outputs, scale, expected):
+    """The text names the value of [image] and that of the model."""
     with pytest.raises(ModelLoadError) as raised:
         check(inputs, outputs, scale)
     assert expected in str(raised.value)
 
 
-def test_a_model_without_the_default_signature_takes_no_pictures():
-    """Pictures go to serving_default, so there must be one."""
+def test_model_without_the_default_signature_is_refused():
+    """Pictures go to the signature serving_default."""
     with pytest.raises(ModelLoadError, match="one input"):
         check([spec("f4", 4, 5, 3)], SCORES, name="other")

@@ -1,4 +1,4 @@
-"""Loading, swapping, unloading and closing, with engines that load in no time."""
+"""Load, hot swap, unload and close, with engines that load at once."""
 
 import gc
 import threading
@@ -21,6 +21,7 @@ from app.repository.catalog import Catalog
 from app.repository.loader import Loader
 from app.repository.opener import Opener
 from app.repository.quarantine import Quarantine
+from app.repository.reconciler import Reconciler
 from app.repository.routing import Target
 from app.repository.served import ServedModel, State
 from app.settings import Settings
@@ -30,12 +31,12 @@ from tests.support.clocks import standing_clock
 from tests.support.engines import Blocks, Echo
 from tests.support.jobs import Notes, answered, job
 
-PATIENCE_S = 10
+TIMEOUT_S = 10
 CAN_NOT_BE_READ = "its folder can't be read now: File name too long"
 
 
 class Loading:
-    """A Loader over a folder that looks only when told, and fake engines by version."""
+    """A Loader that scans only when told, with an engine for each version."""
 
     def __init__(self, folder, **settings):
         self.folder = folder
@@ -59,7 +60,7 @@ class Loading:
         return Notes()
 
     def open(self, folder, settings):
-        """Give the engine that is meant for this version, call it, or raise it."""
+        """Return a version's engine, or call it, or raise it if it is an error."""
         del settings
         key = (folder.parent.name, folder.name)
         self.opened.append(key)
@@ -69,7 +70,7 @@ class Loading:
         return engine(folder) if callable(engine) else engine
 
     def add(self, name, version=1, engine=None):
-        """Make a version's folder, and say which engine it gets."""
+        """Create a version's folder, and return its engine."""
         (self.folder / name / str(version)).mkdir(parents=True)
         engine = engine or Echo()
         self.engines[name, str(version)] = engine
@@ -83,7 +84,7 @@ class Loading:
         (self.folder / name / "basket.toml").write_text(text)
 
     def hide(self, name):
-        """Put a link that can't be followed, by root neither, in a folder's place."""
+        """Make a model's folder unreadable, even for root, by a link."""
         folder = self.folder / name
         if folder.exists():
             folder.rename(self.folder / f".{name}")
@@ -91,14 +92,14 @@ class Loading:
 
     def load(self):
         self.loader.start()
-        assert self.loader.wait(PATIENCE_S)
+        assert self.loader.wait(TIMEOUT_S)
         return self.catalog
 
     def rescan(self):
-        assert self.loader.rescan(PATIENCE_S)
+        assert self.loader.rescan(TIMEOUT_S)
 
     def serving(self, name):
-        """The versions of a model that serve."""
+        """Return the available versions of a model."""
         return {
             status.version
             for status in self.catalog.status(name)
@@ -106,7 +107,7 @@ class Loading:
         }
 
     def answers(self, name=None, **target):
-        """The version that answers a job, by its answer's header."""
+        """Return the version that answers a job."""
         with self.catalog.lease(Target(name, **target)) as model:
             one = job(7)
             model.runner.submit(one)
@@ -121,7 +122,7 @@ def _loading(tmp_path):
     for engine in loading.engines.values():
         if isinstance(engine, Echo):
             engine.let_go()
-    loading.loader.close(PATIENCE_S)
+    loading.loader.close(TIMEOUT_S)
 
 
 class CanNotClose(Echo):
@@ -132,11 +133,11 @@ class CanNotClose(Echo):
         raise ValueError("can't close")
 
 
-# Loading at the start.
+# Load at the start.
 
 
-def test_the_newest_version_is_opened_and_served(loading):
-    """A model's newest version is opened, and its jobs are answered."""
+def test_newest_version_is_loaded_and_served(loading):
+    """No other version is loaded."""
     loading.add("flowers", 9)
     loading.add("flowers", 10)
     loading.load()
@@ -145,8 +146,8 @@ def test_the_newest_version_is_opened_and_served(loading):
     assert loading.observed == [("flowers", "10")]
 
 
-def test_labelled_versions_are_served_beside_the_newest(loading):
-    """Each version that a label names is loaded with the newest, and no other."""
+def test_labeled_versions_are_served_beside_the_newest(loading):
+    """The versions of labels and the newest one are loaded, and no other."""
     for version in (1, 2, 3, 4):
         loading.add("flowers", version)
     loading.configure("flowers", "[labels]\nstable = 1\ncanary = 3")
@@ -156,8 +157,8 @@ def test_labelled_versions_are_served_beside_the_newest(loading):
     assert loading.answers(label="stable") == 1
 
 
-def test_the_version_with_the_most_traffic_is_there_first(loading):
-    """Versions are loaded in the order of their traffic, so that none gets too much."""
+def test_version_with_the_most_traffic_is_loaded_first(loading):
+    """A version with little traffic never has to serve all of it."""
     for version in (1, 2):
         loading.add("flowers", version)
     loading.configure(
@@ -168,14 +169,14 @@ def test_the_version_with_the_most_traffic_is_there_first(loading):
     assert [version for _, version in loading.opened] == ["1", "2"]
 
 
-def test_the_default_model_is_loaded_first(tmp_path):
-    """The default model is loaded before those whose names come before its own."""
+def test_default_model_is_loaded_first(tmp_path):
+    """The other models follow in the order of their names."""
     loading = Loading(tmp_path, default_model="pears")
     for name in ("apples", "pears", "plums"):
         loading.add(name)
     loading.load()
     assert [name for name, _ in loading.opened] == ["pears", "apples", "plums"]
-    loading.loader.close(PATIENCE_S)
+    loading.loader.close(TIMEOUT_S)
 
 
 @pytest.mark.parametrize(
@@ -190,8 +191,8 @@ def test_the_default_model_is_loaded_first(tmp_path):
         ),
     ],
 )
-def test_a_broken_model_is_noted_and_the_others_serve(loading, error, reason):
-    """A model that raises while it loads is missing with a reason, and alone in it."""
+def test_model_that_fails_to_load_is_not_ready_and_others_serve(loading, error, reason):
+    """The reason is shown; that of an unknown exception is its class alone."""
     loading.add("apples")
     loading.add("broken", engine=error)
     loading.add("pears")
@@ -202,8 +203,8 @@ def test_a_broken_model_is_noted_and_the_others_serve(loading, error, reason):
         pass
 
 
-def test_a_broken_newest_version_gives_way_to_the_one_before(loading):
-    """At the start too, the newest version that can be loaded is the one to serve."""
+def test_previous_version_serves_if_the_newest_fails_at_the_start(loading):
+    """The newest version that can be loaded serves."""
     loading.add("flowers", 1)
     loading.add("flowers", 2)
     loading.add("flowers", 3, ModelLoadError("no file"))
@@ -213,31 +214,31 @@ def test_a_broken_newest_version_gives_way_to_the_one_before(loading):
     assert catalog.problems() == {"flowers": ["version 3: no file"]}
 
 
-def test_a_model_without_a_version_is_noted(loading):
-    """A model folder without a version folder is missing and says what it lacks."""
+def test_model_without_a_version_is_not_ready(loading):
+    """The reason names the missing folder."""
     (loading.folder / "empty").mkdir()
     assert loading.load().not_ready() == {"empty": "has no version folder, such as 1"}
     assert loading.opened == []
 
 
-def test_a_bad_basket_toml_is_noted(loading):
-    """A basket.toml with an unknown key keeps its model from being served."""
+def test_model_with_a_bad_basket_toml_is_not_ready(loading):
+    """The reason is the error in the file, and nothing is loaded."""
     loading.add("flowers")
     loading.configure("flowers", "size = 3")
     assert "unknown key 'size'" in loading.load().not_ready()["flowers"]
     assert loading.opened == []
 
 
-def test_a_folder_that_can_not_be_read_is_noted_at_the_start(loading):
-    """A model whose folder can't be read is missing with the reason, others serve."""
+def test_model_with_an_unreadable_folder_is_not_ready(loading):
+    """Other models serve."""
     loading.add("pears")
     loading.hide("apples")
     assert loading.load().not_ready() == {"apples": CAN_NOT_BE_READ}
     assert loading.answers("pears") == 1
 
 
-def test_a_label_without_a_version_is_noted(loading):
-    """A label whose version is not there is told, and the model serves."""
+def test_label_without_its_version_is_a_problem(loading):
+    """The model serves."""
     loading.add("flowers")
     loading.configure("flowers", "[labels]\nstable = 7")
     catalog = loading.load()
@@ -247,8 +248,8 @@ def test_a_label_without_a_version_is_noted(loading):
     }
 
 
-def test_a_model_s_own_settings_count(loading):
-    """What basket.toml says decides how large this model's batches may be."""
+def test_basket_toml_sets_the_limits_of_its_model(loading):
+    """The maximum batch size is that of basket.toml."""
     engine = loading.add("flowers")
     loading.configure("flowers", "max_batch_size = 2")
     with loading.load().lease(Target()) as model:
@@ -258,8 +259,8 @@ def test_a_model_s_own_settings_count(loading):
     assert [len(batch) for batch in engine.batches][-2:] == [2, 1]
 
 
-def test_models_are_announced_before_they_load(loading):
-    """From the start on a model that is not ready yet is known to be loading."""
+def test_model_is_loading_from_the_start(loading):
+    """A model that is not loaded yet is known."""
     engine = loading.add("flowers", engine=Blocks())
     loading.loader.start()
     engine.wait_until_started()
@@ -267,12 +268,12 @@ def test_models_are_announced_before_they_load(loading):
     assert loading.catalog.status("flowers")[0].state is State.LOADING
     assert not loading.loader.wait(0)
     engine.let_go()
-    assert loading.loader.wait(PATIENCE_S)
+    assert loading.loader.wait(TIMEOUT_S)
     assert loading.catalog.not_ready() == {}
 
 
-def test_start_twice_loads_once(loading):
-    """A second start loads nothing again."""
+def test_second_start_loads_nothing(loading):
+    """A version is loaded once."""
     loading.add("flowers")
     loading.load()
     loading.load()
@@ -280,11 +281,11 @@ def test_start_twice_loads_once(loading):
     assert len(loading.opened) == 1
 
 
-# Changes while it runs.
+# Changes while the server runs.
 
 
-def test_a_new_version_takes_over_and_the_old_one_goes(loading):
-    """A new version is served from the next look on, and the old engine is closed."""
+def test_hot_swap_serves_the_new_version_and_closes_the_old_one(loading):
+    """The old version is unknown afterwards."""
     old = loading.add("flowers", 1)
     loading.load()
     new = loading.add("flowers", 2)
@@ -296,8 +297,8 @@ def test_a_new_version_takes_over_and_the_old_one_goes(loading):
         loading.answers(version=1)
 
 
-def test_a_job_of_the_old_version_is_finished(loading):
-    """A version that is replaced while its job runs answers it before it goes."""
+def test_hot_swap_finishes_jobs_of_the_old_version(loading):
+    """The old engine is closed after its last job."""
     old = loading.add("flowers", 1, Blocks())
     old.let_go()
     loading.load()
@@ -309,17 +310,17 @@ def test_a_job_of_the_old_version_is_finished(loading):
         old.wait_until_started()
         swap = threading.Thread(target=loading.rescan)
         swap.start()
-        wait_until(lambda: loading.serving("flowers") == {2}, PATIENCE_S)
+        wait_until(lambda: loading.serving("flowers") == {2}, TIMEOUT_S)
         assert loading.answers() == 2
         assert old.closed == 0
         old.let_go()
         assert answered(one) == [7]
-    swap.join(PATIENCE_S)
+    swap.join(TIMEOUT_S)
     assert old.closed == 1
 
 
-def test_a_version_that_fails_leaves_the_old_one_serving(loading):
-    """A new version that can't be loaded changes nothing but the status."""
+def test_failed_new_version_leaves_the_old_one_serving(loading):
+    """The model is ready, and the error is shown."""
     loading.add("flowers", 1)
     loading.load()
     loading.add("flowers", 2, ModelLoadError("no file"))
@@ -329,8 +330,8 @@ def test_a_version_that_fails_leaves_the_old_one_serving(loading):
     assert loading.catalog.problems() == {"flowers": ["version 2: no file"]}
 
 
-def test_a_broken_version_is_tried_again_when_it_has_changed(loading):
-    """A version that failed is left alone until one of its files is another."""
+def test_failed_version_is_tried_again_when_a_file_changes(loading):
+    """Without a change it is not tried again."""
     loading.add("flowers", 1, ModelLoadError("half a file"))
     loading.load()
     loading.rescan()
@@ -342,8 +343,8 @@ def test_a_broken_version_is_tried_again_when_it_has_changed(loading):
     assert loading.catalog.problems() == {}
 
 
-def test_a_version_that_is_being_copied_is_tried_once_in_each_pass(loading):
-    """One that grows with each try leaves the one before it, and others, their turn."""
+def test_version_that_is_being_copied_is_tried_once_per_scan(loading):
+    """The previous version and other models are loaded meanwhile."""
     loading.add("flowers", 1)
     loading.add("flowers", 2, engine=_half_copied)
     loading.add("pears")
@@ -357,67 +358,50 @@ def test_a_version_that_is_being_copied_is_tried_once_in_each_pass(loading):
     assert loading.serving("flowers") == {2}
 
 
-def test_a_version_that_waits_for_another_server_is_tried_each_time(
+def test_version_whose_server_is_away_is_tried_at_each_scan(
     loading, caplog, monkeypatch
 ):
-    """It is served once it can be, though no file changed, and is logged only once."""
+    """It is served once the server answers, and its error is logged once."""
     standing_clock(monkeypatch, "app.repository.reconciler")
     loading.add("m", 1)
     loading.add("m", 2, NotYetLoadable("the server is away"))
-    catalog = loading.load()
+    loading.load()
     for _ in range(2):
-        assert loading.loader.rescan(PATIENCE_S)
-    assert list(catalog.names()) == ["m"]
-    with catalog.lease(Target("m")) as model:
-        assert model.version == 1
+        loading.rescan()
+    assert loading.answers("m") == 1
     assert loading.opened.count(("m", "2")) == 3
     assert caplog.text.count("the server is away") == 1
     loading.engines["m", "2"] = Echo()
-    assert loading.loader.rescan(PATIENCE_S)
-    with catalog.lease(Target("m")) as model:
-        assert model.version == 2
-    assert loading.loader.rescan(PATIENCE_S)
+    loading.rescan()
+    assert loading.answers("m") == 2
+    loading.rescan()
     assert loading.opened.count(("m", "2")) == 4
 
 
 @pytest.mark.parametrize(("took_s", "pause_s"), [(3, 30), (20, 60)])
-def test_a_version_that_takes_long_to_fail_leaves_the_others_their_time(
+def test_slow_failure_delays_the_next_try_but_no_load_request(
     loading, monkeypatch, took_s, pause_s
 ):
-    """Ten times as long as a try took passes until the next, but at most a minute."""
+    """The pause is ten times as long as the try, but at most a minute."""
     clock = standing_clock(monkeypatch, "app.repository.reconciler")
 
-    def wait_in_vain(_):
+    def no_answer(_):
         clock.now += took_s
         raise NotYetLoadable("no answer")
 
-    loading.add("m", 1, wait_in_vain)
+    loading.add("m", 1, no_answer)
     loading.load()
-    clock.now += pause_s - 1
-    loading.rescan()
-    assert len(loading.opened) == 1
-    clock.now += 1
-    loading.rescan()
-    assert len(loading.opened) == 2
-
-
-def test_by_hand_a_version_that_waits_is_tried_at_once(loading, monkeypatch):
-    """A load by hand does not wait for the next try."""
-    clock = standing_clock(monkeypatch, "app.repository.reconciler")
-
-    def wait_in_vain(_):
-        clock.now += 3
-        raise NotYetLoadable("no answer")
-
-    loading.add("m", 1, wait_in_vain)
-    loading.load()
+    for passed_s, tries in ((pause_s - 1, 1), (1, 2), (1, 2)):
+        clock.now += passed_s
+        loading.rescan()
+        assert len(loading.opened) == tries
     loading.engines["m", "1"] = Echo()
-    loading.loader.load("m", PATIENCE_S)
+    loading.loader.load("m", TIMEOUT_S)
     assert loading.serving("m") == {1}
 
 
-def test_a_version_that_is_written_over_is_told_once(loading, caplog):
-    """What serves goes on, and says so, until there is a new version."""
+def test_overwritten_version_is_a_problem_until_a_new_version(loading, caplog):
+    """The loaded content serves, and the problem is logged once."""
     loading.add("flowers", 1)
     file = loading.folder / "flowers" / "1" / "model.keras"
     file.write_text("1")
@@ -427,34 +411,34 @@ def test_a_version_that_is_written_over_is_told_once(loading, caplog):
     file.write_text("12")
     loading.rescan()
     loading.rescan()
-    said = (
+    problem = (
         "version 1 has changed since it was loaded, and the old content answers: write "
         "a new version, such as 2"
     )
-    assert loading.catalog.problems() == {"flowers": [said]}
+    assert loading.catalog.problems() == {"flowers": [problem]}
     assert loading.catalog.not_ready() == {}
-    assert caplog.text.count(said) == 1
+    assert caplog.text.count(problem) == 1
     loading.add("flowers", 2)
     loading.rescan()
     loading.rescan()
     assert loading.catalog.problems() == {}
 
 
-def test_a_version_that_is_loaded_again_is_as_it_is_then(loading):
-    """Unloaded and loaded by hand, a version that was written over is read anew."""
+def test_reloaded_version_has_its_new_content(loading):
+    """After an unload and a load an overwritten version is no problem."""
     loading.add("flowers", 1)
     file = loading.folder / "flowers" / "1" / "model.keras"
     file.write_text("1")
     loading.load()
-    loading.loader.unload("flowers", PATIENCE_S)
+    loading.loader.unload("flowers", TIMEOUT_S)
     file.write_text("12")
-    loading.loader.load("flowers", PATIENCE_S)
+    loading.loader.load("flowers", TIMEOUT_S)
     loading.rescan()
     assert loading.catalog.problems() == {}
 
 
-def test_limits_that_do_not_count_yet_are_told(loading):
-    """What basket.toml says of batches counts from the next load, and shows as such."""
+def test_changed_limits_are_a_problem_until_the_next_load(loading):
+    """Limits in basket.toml apply to versions that are loaded later."""
     loading.add("flowers", 1)
     loading.load()
     loading.configure("flowers", "max_batch_size = 2")
@@ -471,8 +455,8 @@ def test_limits_that_do_not_count_yet_are_told(loading):
     assert loading.catalog.problems() == {}
 
 
-def test_a_split_goes_on_where_it_was(loading, monkeypatch):
-    """To look at the folder again is no new beginning in dealing requests out."""
+def test_scan_does_not_restart_an_unchanged_traffic_split(loading, monkeypatch):
+    """Requests are split evenly across scans."""
     from_the_start = SimpleNamespace(random=lambda: 0.0)
     monkeypatch.setattr("app.repository.routing.SystemRandom", lambda: from_the_start)
     for version in (1, 2):
@@ -490,8 +474,8 @@ def test_a_split_goes_on_where_it_was(loading, monkeypatch):
     assert {loading.answers("m") for _ in range(8)} == {2}
 
 
-def test_a_version_that_is_taken_away_gives_way_to_the_one_before(loading):
-    """When the newest folder goes, the version before it is loaded first."""
+def test_previous_version_serves_when_the_newest_is_removed(loading):
+    """The previous version is loaded first."""
     loading.add("flowers", 1)
     new = loading.add("flowers", 2)
     loading.load()
@@ -501,8 +485,8 @@ def test_a_version_that_is_taken_away_gives_way_to_the_one_before(loading):
     assert new.closed == 1
 
 
-def test_a_broken_version_that_is_taken_away_is_forgotten(loading):
-    """The error of a version that is gone no longer stands in the status."""
+def test_removed_failed_version_leaves_the_status(loading):
+    """Its error is not shown any more."""
     loading.add("flowers", 1)
     loading.add("flowers", 2, ModelLoadError("no file"))
     loading.load()
@@ -512,8 +496,8 @@ def test_a_broken_version_that_is_taken_away_is_forgotten(loading):
     assert len(loading.catalog.status("flowers")) == 1
 
 
-def test_a_model_comes_and_goes_with_its_folder(loading):
-    """A model folder that appears is served, and one that goes is unknown."""
+def test_model_is_loaded_and_unloaded_with_its_folder(loading):
+    """A model whose folder is removed is unknown."""
     loading.add("apples")
     loading.load()
     loading.add("pears")
@@ -526,8 +510,8 @@ def test_a_model_comes_and_goes_with_its_folder(loading):
     assert loading.engines["pears", "1"].closed == 1
 
 
-def test_labels_change_while_it_runs(loading):
-    """A label that moves to another version moves once that version is ready."""
+def test_moved_label_follows_after_the_load(loading):
+    """A label moves to another version once that is ready."""
     for version in (1, 2, 3):
         loading.add("flowers", version)
     loading.configure("flowers", "[labels]\nstable = 1")
@@ -539,8 +523,8 @@ def test_labels_change_while_it_runs(loading):
     assert loading.engines["flowers", "1"].closed == 1
 
 
-def test_a_basket_toml_that_breaks_changes_nothing_else(loading):
-    """A model goes on as it is while its basket.toml can't be read, and that shows."""
+def test_broken_basket_toml_leaves_the_model_serving(loading):
+    """The error is shown as a problem."""
     loading.add("flowers", 1)
     loading.configure("flowers", "[labels]\nstable = 1")
     loading.load()
@@ -551,8 +535,8 @@ def test_a_basket_toml_that_breaks_changes_nothing_else(loading):
     assert "basket.toml" in loading.catalog.problems()["flowers"][0]
 
 
-def test_a_model_s_folder_that_can_not_be_read_changes_nothing_else(loading):
-    """A model goes on while its folder can't be read, and others come and go."""
+def test_unreadable_model_folder_leaves_the_model_serving(loading):
+    """Other models are loaded and unloaded."""
     for name in ("apples", "plums"):
         loading.add(name)
     catalog = loading.load()
@@ -567,36 +551,36 @@ def test_a_model_s_folder_that_can_not_be_read_changes_nothing_else(loading):
     assert catalog.problems() == {"apples": [CAN_NOT_BE_READ]}
 
 
-def test_a_folder_that_can_not_be_read_changes_nothing(loading, caplog):
-    """While the folder of models can't be read, what is served goes on, and says so."""
+def test_unreadable_root_folder_leaves_all_models_serving(loading, caplog):
+    """The problem is shown for each model, and logged once."""
     for name in ("flowers", "pears"):
         loading.add(name)
     catalog = loading.load()
-    aside = loading.folder.rename(loading.folder.with_name("aside"))
+    moved = loading.folder.rename(loading.folder.with_name("moved"))
     for _ in range(2):
         loading.rescan()
     problem = f"{loading.folder} can't be read now: No such file or directory"
     assert loading.answers("flowers") == 1
     assert catalog.problems() == {"flowers": [problem], "pears": [problem]}
     assert caplog.messages.count(problem) == 1
-    aside.rename(loading.folder)
+    moved.rename(loading.folder)
     loading.unloaded.add("pears")
     loading.rescan()
     assert catalog.problems() == {}
-    aside = loading.folder.rename(aside)
+    loading.folder.rename(moved)
     loading.rescan()
     assert caplog.messages.count(problem) == 2
 
 
-def test_a_default_model_that_is_not_there_is_told(tmp_path, caplog):
-    """A default model with a misspelt name is logged once, with those there are."""
+def test_missing_default_model_is_logged_once(tmp_path, caplog):
+    """The log lists the models that exist."""
     loading = Loading(tmp_path, default_model="pear")
     for name in ("pears", "apples"):
         loading.add(name)
     loading.load()
     loading.rescan()
-    told = f"default model 'pear' is not in {tmp_path}; there are: apples, pears"
-    assert caplog.messages.count(told) == 1
+    warning = f"default model 'pear' is not in {tmp_path}; there are: apples, pears"
+    assert caplog.messages.count(warning) == 1
     loading.add("pear")
     caplog.clear()
     loading.rescan()
@@ -604,54 +588,54 @@ def test_a_default_model_that_is_not_there_is_told(tmp_path, caplog):
     loading.remove("pear", 1)
     (tmp_path / "pear").rmdir()
     loading.rescan()
-    assert caplog.messages.count(told) == 1
-    loading.loader.close(PATIENCE_S)
+    assert caplog.messages.count(warning) == 1
+    loading.loader.close(TIMEOUT_S)
 
 
-def test_a_default_model_that_nobody_chose_is_not_missed(loading, caplog):
-    """Several models without a default one are no fault."""
+def test_several_models_without_a_default_log_no_warning(loading, caplog):
+    """No default is set, so none is missing."""
     for name in ("apples", "pears"):
         loading.add(name)
     loading.load()
     assert not [each for each in caplog.records if each.levelname == "WARNING"]
 
 
-def test_a_folder_without_models_is_told(loading, caplog):
-    """An empty folder of models is logged once."""
+def test_empty_model_folder_is_logged_once(loading, caplog):
+    """The log names the folder."""
     loading.load()
     loading.rescan()
     assert caplog.messages == [f"{loading.folder} holds no model"]
 
 
-def test_a_bug_in_one_model_s_update_stops_no_other(loading, monkeypatch):
-    """What goes wrong with one model keeps no other from being updated, ever."""
+def test_unexpected_error_of_one_model_stops_no_other(loading, monkeypatch):
+    """Other models are loaded, and the loader continues."""
     loading.add("apples")
     loading.add("pears")
-    update = loading.loader._reconciler.update
+    update = Reconciler.update
 
-    def fail(folder):
+    def fail(reconciler, folder):
         if folder.name == "apples":
             raise ValueError("a bug")
-        update(folder)
+        update(reconciler, folder)
 
-    monkeypatch.setattr(loading.loader._reconciler, "update", fail)
+    monkeypatch.setattr(Reconciler, "update", fail)
     loading.load()
     assert loading.answers("pears") == 1
     loading.rescan()
 
 
-def test_a_bug_in_a_model_s_removal_ends_nothing(loading, monkeypatch):
-    """What goes wrong with a model that goes is tried again, and others come."""
+def test_failed_removal_of_a_model_is_retried(loading, monkeypatch):
+    """Other models are loaded meanwhile."""
     loading.add("apples")
     catalog = loading.load()
-    remove, failures = loading.loader._reconciler.remove, [ValueError("a bug")]
+    remove, failures = Reconciler.remove, [ValueError("a bug")]
 
-    def fail_once(name):
+    def fail_once(reconciler, name):
         if failures:
             raise failures.pop()
-        remove(name)
+        remove(reconciler, name)
 
-    monkeypatch.setattr(loading.loader._reconciler, "remove", fail_once)
+    monkeypatch.setattr(Reconciler, "remove", fail_once)
     loading.remove("apples", 1)
     (loading.folder / "apples").rmdir()
     loading.add("pears")
@@ -661,8 +645,8 @@ def test_a_bug_in_a_model_s_removal_ends_nothing(loading, monkeypatch):
     assert catalog.names() == ["pears"]
 
 
-def test_no_collection_walks_what_is_loaded_and_what_goes_is_freed(loading):
-    """An engine is frozen once it serves, and freed with its cycles when it goes."""
+def test_loaded_engine_is_frozen_and_unloaded_engine_is_freed(loading):
+    """Garbage collections do not visit an engine, and an unload frees its cycles."""
     engine = loading.add("flowers")
     engine.itself = engine
     loading.load()
@@ -670,12 +654,12 @@ def test_no_collection_walks_what_is_loaded_and_what_goes_is_freed(loading):
     gone = weakref.ref(engine)
     del engine
     loading.engines.clear()
-    loading.loader.unload("flowers", PATIENCE_S)
+    loading.loader.unload("flowers", TIMEOUT_S)
     assert gone() is None
 
 
-def test_a_pass_that_changes_nothing_collects_nothing(loading, monkeypatch):
-    """Only a load or an unload costs a collection, and a swap costs one."""
+def test_garbage_is_collected_once_per_load_swap_and_unload(loading, monkeypatch):
+    """A scan without changes collects nothing."""
     collections = []
     monkeypatch.setattr(
         "app.repository.reconciler.collect_and_freeze", lambda: collections.append(1)
@@ -693,24 +677,24 @@ def test_a_pass_that_changes_nothing_collects_nothing(loading, monkeypatch):
     assert len(collections) == 3
 
 
-# By hand.
+# Load and unload requests.
 
 
-def test_unload_and_load_by_hand(loading):
-    """An unloaded model stays unloaded until it is loaded again."""
+def test_unloaded_model_stays_unloaded_until_a_load_request(loading):
+    """Scans do not load it."""
     first = loading.add("flowers")
     loading.load()
-    loading.loader.unload("flowers", PATIENCE_S)
+    loading.loader.unload("flowers", TIMEOUT_S)
     assert first.closed == 1
     loading.rescan()
     assert loading.catalog.unavailable_reason("flowers") == "is unloaded"
-    loading.loader.load("flowers", PATIENCE_S)
+    loading.loader.load("flowers", TIMEOUT_S)
     assert loading.answers() == 1
     assert len(loading.opened) == 2
 
 
-def test_what_one_worker_unloads_the_others_unload(loading):
-    """A name that another worker puts into the shared set is unloaded here too."""
+def test_model_unloaded_in_another_worker_is_unloaded_here(loading):
+    """The note of the other worker is enough."""
     loading.add("flowers")
     loading.load()
     loading.unloaded.add("flowers")
@@ -718,8 +702,8 @@ def test_what_one_worker_unloads_the_others_unload(loading):
     assert loading.catalog.unavailable_reason("flowers") == "is unloaded"
 
 
-def test_a_model_that_is_unloaded_meanwhile_has_not_failed(loading, monkeypatch):
-    """Who loads a model that somebody else unloads hears that it is not ready."""
+def test_load_during_an_unload_is_not_ready(loading, monkeypatch):
+    """The load request gets a 503, not a failure."""
     loading.add("flowers")
     loading.load()
     rescan = loading.loader.rescan
@@ -730,23 +714,23 @@ def test_a_model_that_is_unloaded_meanwhile_has_not_failed(loading, monkeypatch)
 
     monkeypatch.setattr(loading.loader, "rescan", unloaded_meanwhile)
     with pytest.raises(NotReady, match="'flowers' was unloaded again"):
-        loading.loader.load("flowers", PATIENCE_S)
+        loading.loader.load("flowers", TIMEOUT_S)
 
 
-def test_load_tries_a_broken_model_again(loading):
-    """A load by hand tries a model that failed, although its files are the same."""
+def test_load_request_tries_a_failed_model_again(loading):
+    """The files of the model need not change."""
     loading.add("flowers", 1, ModelLoadError("no memory now"))
     loading.load()
     with pytest.raises(ModelFailed, match="'flowers': no memory now"):
-        loading.loader.load("flowers", PATIENCE_S)
+        loading.loader.load("flowers", TIMEOUT_S)
     loading.engines["flowers", "1"] = Echo()
-    loading.loader.load("flowers", PATIENCE_S)
+    loading.loader.load("flowers", TIMEOUT_S)
     assert loading.answers() == 1
     assert len(loading.opened) == 3
 
 
-def test_by_hand_nobody_waits_for_ever(loading):
-    """A load or unload that is not done in its time is late, and goes on."""
+def test_load_and_unload_requests_are_late_after_the_timeout(loading):
+    """The load or unload continues."""
     engine = loading.add("flowers", engine=Blocks())
     loading.loader.start()
     engine.wait_until_started()
@@ -760,71 +744,71 @@ def test_by_hand_nobody_waits_for_ever(loading):
 
 
 @pytest.mark.parametrize("name", ["pears", "..", ".", "", "flowers/1", "../flowers"])
-def test_only_names_of_models_are_loaded_and_unloaded(loading, name):
-    """A name that is no model's folder is unknown, whatever path it may be."""
+def test_load_and_unload_of_unknown_names_are_refused(loading, name):
+    """A path is no name of a model."""
     loading.add("flowers")
     loading.load()
     for call in (loading.loader.load, loading.loader.unload):
         with pytest.raises(UnknownModel, match="in the repository"):
-            call(name, PATIENCE_S)
+            call(name, TIMEOUT_S)
     assert loading.answers() == 1
 
 
-# Closing.
+# Close.
 
 
-def test_close_stops_all_models(loading):
-    """After close all engines are closed, and the models refuse with Stopping."""
+def test_close_closes_all_models(loading):
+    """All engines are closed, and the runners refuse jobs."""
     engines = [loading.add("apples"), loading.add("pears")]
     models = loading.load().models()
-    loading.loader.close(PATIENCE_S)
-    loading.loader.close(PATIENCE_S)
+    loading.loader.close(TIMEOUT_S)
+    loading.loader.close(TIMEOUT_S)
     assert all(engine.closed for engine in engines)
     for model in models:
         with pytest.raises(Stopping):
             model.runner.submit(job(1))
 
 
-def test_nobody_waits_for_a_loader_that_is_closed(loading):
-    """To load or to unload by hand during a stop is refused at once."""
+def test_load_and_unload_requests_during_shutdown_are_refused(loading):
+    """They do not wait."""
     loading.add("flowers")
     loading.load()
-    loading.loader.close(PATIENCE_S)
+    loading.loader.close(TIMEOUT_S)
     for call in (loading.loader.load, loading.loader.unload):
         with pytest.raises(Stopping):
-            call("flowers", PATIENCE_S)
+            call("flowers", TIMEOUT_S)
 
 
-def test_an_engine_that_can_not_close_keeps_no_other_open(loading):
-    """Close goes on to the next model where an engine raises, and raises nothing."""
+def test_close_continues_after_an_error_of_an_engine(loading):
+    """All engines are closed, and nothing is raised."""
     engines = [loading.add("apples", engine=CanNotClose()), loading.add("pears")]
     loading.load()
-    loading.loader.close(PATIENCE_S)
+    loading.loader.close(TIMEOUT_S)
     assert [engine.closed for engine in engines] == [1, 1]
 
 
 def test_close_before_the_start_is_no_error(loading):
-    """A Loader that never started can be closed."""
+    """A loader that has never started can be closed."""
     loading.loader.close(0)
 
 
-def test_close_while_a_model_loads_closes_its_engine(loading):
-    """A model that is still loading at the close is closed and never served."""
+def test_model_loaded_during_the_close_is_closed(loading):
+    """It is never served, and no other model is loaded."""
     engine = loading.add("apples", engine=Blocks())
     loading.add("pears")
     loading.loader.start()
     engine.wait_until_started()
-    loading.loader.close(PATIENCE_S)
+    loading.loader.close(TIMEOUT_S)
     assert engine.closed == 0
     engine.let_go()
-    assert loading.loader.wait(PATIENCE_S)
+    assert loading.loader.wait(TIMEOUT_S)
     assert engine.closed == 1
     assert loading.catalog.models() == []
     assert loading.opened == [("apples", "1")]
 
 
-def test_all_models_share_one_time_limit(loading, monkeypatch):
-    """At close a model gets what those before it left of the time, and at least 0."""
+def test_models_share_the_timeout_of_the_close(loading, monkeypatch):
+    """A model gets the time that those before it have left."""
     now, left_s = [1000.0], []
 
     def close(timeout_s):
@@ -842,7 +826,7 @@ def test_all_models_share_one_time_limit(loading, monkeypatch):
 
 
 def _half_copied(folder):
-    """Be written to while it is opened, the first few times."""
+    """Fail, and write to the version's file as long as it has less than 5 bytes."""
     file = folder / "model.keras"
     written = file.read_bytes() if file.exists() else b""
     if len(written) < 5:

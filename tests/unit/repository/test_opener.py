@@ -1,4 +1,4 @@
-"""Warming up, and the runner that a model gets."""
+"""Warm-up of a version, and the choice of its runner."""
 
 import numpy as np
 import pytest
@@ -22,12 +22,20 @@ from tests.support.jobs import Notes, answered, job
 
 LOG = ModelLog("m", 1)
 FLOAT32, STRING = np.dtype(np.float32), np.dtype(object)
+NUMBER = TensorSpec("input", FLOAT32, (1,))
 
 
-def _wants(*specs, engine=None):
-    engine = engine or Echo()
-    engine.signatures = {DEFAULT_SIGNATURE: Signature(specs, ())}
+def _fails(error, *sizes, spec=NUMBER):
+    """Return an engine that raises for batches of these sizes."""
+    engine = Fails(error, *sizes)
+    engine.signatures = {DEFAULT_SIGNATURE: Signature((spec,), ())}
     return engine
+
+
+def _open(folder, engine, observer=None, **settings):
+    """Open a version with an engine."""
+    opener = Opener(lambda *_: observer or Notes(), lambda *_: engine)
+    return opener.open("m", 1, folder, ModelConfig(Settings(**settings)))
 
 
 @pytest.mark.parametrize(
@@ -40,17 +48,17 @@ def _wants(*specs, engine=None):
         ),
     ],
 )
-def test_warm_up_runs_the_sizes_that_matter(tmp_path, limits, sizes):
-    """A model is warmed up with one row and a full batch, or with each allowed size."""
+def test_warm_up_runs_one_row_and_a_full_batch_or_each_allowed_size(
+    tmp_path, limits, sizes
+):
+    """The sizes increase."""
     engine = Echo()
-    opener = Opener(lambda *_: Notes(), lambda *_: engine)
-    served = opener.open("m", 1, tmp_path, ModelConfig(Settings(**limits)))
-    served.runner.close(10)
+    _open(tmp_path, engine, **limits).runner.close(10)
     assert [len(batch) for batch in engine.batches] == sizes
 
 
-def test_warm_up_tells_what_a_model_computes():
-    """What comes back is the smallest batch of each signature that ran well."""
+def test_warm_up_returns_the_smallest_batch_of_each_working_signature():
+    """A signature that fails on blank rows is left out."""
     good, bad = TensorSpec("good", FLOAT32, (1,)), TensorSpec("bad", STRING, (1,))
 
     class OneOfTwo(Echo):
@@ -65,8 +73,8 @@ def test_warm_up_tells_what_a_model_computes():
     assert {name: len(batch["good"]) for name, batch in known_good.items()} == {"a": 2}
 
 
-def test_warm_up_feeds_what_each_signature_wants():
-    """Each signature gets its inputs' names, dtypes and shapes; free sizes are 1."""
+def test_warm_up_rows_have_the_names_dtypes_and_shapes_of_each_signature():
+    """Free sizes are 1."""
     given = {}
 
     class Wants(Echo):
@@ -95,17 +103,10 @@ def test_warm_up_feeds_what_each_signature_wants():
 
 
 @pytest.mark.parametrize("size", [1, 4], ids=["one row", "full batch"])
-def test_a_model_that_fails_on_rows_of_zeros_is_refused(size):
-    """A model that raises on blank rows of a fixed shape is not served."""
+def test_warm_up_failure_on_rows_of_zeros_is_a_load_error(size):
+    """A model that raises on blank rows of fixed shape is not served."""
     with pytest.raises(ModelLoadError, match=rf"{size} rows of zeros \(ValueError\)"):
-        warm_up(
-            _wants(
-                TensorSpec("input", FLOAT32, (1,)),
-                engine=Fails(ValueError("secret"), size),
-            ),
-            (1, 4),
-            LOG,
-        )
+        warm_up(_fails(ValueError("secret"), size), (1, 4), LOG)
 
 
 @pytest.mark.parametrize(
@@ -115,8 +116,8 @@ def test_a_model_that_fails_on_rows_of_zeros_is_refused(size):
         pytest.param(OutputMissing, "gave no output 'output'", id="missing"),
     ],
 )
-def test_a_model_that_does_not_give_its_outputs_is_refused(engine, text):
-    """A model whose outputs are no rows, or not those it names, is not served."""
+def test_warm_up_with_wrong_outputs_is_a_load_error(engine, text):
+    """A model without one output row per input row is not served."""
     specs = [(TensorSpec(name, FLOAT32, (1,)),) for name in ("input", "output")]
     wrong = engine()
     wrong.signatures = {DEFAULT_SIGNATURE: Signature(*specs)}
@@ -129,71 +130,56 @@ def test_a_model_that_does_not_give_its_outputs_is_refused(engine, text):
     [TensorSpec("input", STRING, (1,)), TensorSpec("input", FLOAT32, (None,))],
     ids=["strings", "free size"],
 )
-def test_a_model_may_refuse_rows_that_are_made_up(spec, caplog):
-    """A model that raises on empty strings or sizes of 1 is served, with a warning."""
-    warm_up(_wants(spec, engine=Fails(ValueError("secret"), 1, 4)), (1, 4), LOG)
+def test_warm_up_failure_on_strings_or_free_sizes_is_a_warning(spec, caplog):
+    """Blank rows may be invalid there, so the model is served."""
+    warm_up(_fails(ValueError("secret"), 1, 4, spec=spec), (1, 4), LOG)
     assert "model m version 1: warm-up of serving_default" in caplog.text
     assert "rows of zeros (ValueError); clients may do better" in caplog.text
     assert "secret" not in caplog.text
 
 
 @pytest.mark.parametrize("error", [Unavailable("away"), Late("away")])
-def test_a_model_whose_server_is_away_may_come(error):
-    """A warm-up that another server does not answer now can be tried again."""
+def test_warm_up_without_an_answer_of_the_server_is_retried(error):
+    """The error says that the load may succeed later."""
     with pytest.raises(NotYetLoadable, match=r"^away$"):
-        warm_up(
-            _wants(TensorSpec("input", FLOAT32, (1,)), engine=Fails(error, 1)), [1], LOG
-        )
+        warm_up(_fails(error, 1), [1], LOG)
 
 
-def test_a_full_batch_that_does_not_fit_is_tolerated():
-    """A model whose memory is too small for a full batch is served all the same."""
-    warm_up(Fails(OutOfDeviceMemory("4 rows do not fit"), 4), (1, 4), LOG)
+def test_warm_up_out_of_memory_with_a_full_batch_is_tolerated():
+    """The model is served."""
+    warm_up(_fails(OutOfDeviceMemory("4 rows do not fit"), 4), (1, 4), LOG)
 
 
-def test_a_row_that_does_not_fit_is_not_tolerated():
-    """A model whose memory is too small for one row is refused and says so."""
-    engine = _wants(
-        TensorSpec("input", FLOAT32, (1,)),
-        engine=Fails(OutOfDeviceMemory("1 row does not fit"), 1),
-    )
-    with pytest.raises(ModelLoadError, match="not even one row fits: 1 row does not"):
-        warm_up(engine, (1, 4), LOG)
-
-
-def test_a_smallest_size_that_does_not_fit_is_not_tolerated():
-    """A model whose memory is too small for the smallest allowed size is refused."""
-    engine = _wants(
-        TensorSpec("input", FLOAT32, (1,)),
-        engine=Fails(OutOfDeviceMemory("2 rows do not"), 2),
-    )
-    with pytest.raises(ModelLoadError, match="not even a batch of 2 rows fits: 2 rows"):
-        warm_up(engine, (2, 4), LOG)
+@pytest.mark.parametrize(
+    ("size", "text"), [(1, "not even one row"), (2, "not even a batch of 2 rows")]
+)
+def test_warm_up_out_of_memory_with_the_smallest_batch_is_a_load_error(size, text):
+    """A model whose memory is too small for its smallest size is not served."""
+    with pytest.raises(ModelLoadError, match=f"{text} fits: too large"):
+        warm_up(_fails(OutOfDeviceMemory("too large"), size), (size, 4), LOG)
 
 
 @pytest.mark.parametrize(
     "error", [ValueError("secret"), SystemExit("secret")], ids=["exception", "exit"]
 )
-def test_an_engine_that_can_not_be_warmed_is_closed(tmp_path, error):
-    """Whatever a model raises in its warm-up, its engine is closed."""
-    engine = _wants(TensorSpec("input", FLOAT32, (1,)), engine=Fails(error, 1))
-    opener = Opener(lambda *_: Notes(), lambda *_: engine)
+def test_engine_is_closed_after_a_failed_warm_up(tmp_path, error):
+    """Any exception of the model closes its engine."""
+    engine = _fails(error, 1)
     with pytest.raises((ModelLoadError, SystemExit)):
-        opener.open("flowers", 1, tmp_path, ModelConfig(Settings()))
+        _open(tmp_path, engine)
     assert engine.closed == 1
 
 
-def test_an_engine_without_a_thread_is_closed(tmp_path, monkeypatch):
-    """Where no thread can be started for a model, its engine is closed."""
+def test_engine_is_closed_if_no_thread_can_be_started(tmp_path, monkeypatch):
+    """The error is raised."""
 
     def start(_):
         raise RuntimeError("can't start new thread")
 
     monkeypatch.setattr(Batcher, "start", start)
     engine = Echo()
-    opener = Opener(lambda *_: Notes(), lambda *_: engine)
     with pytest.raises(RuntimeError):
-        opener.open("flowers", 1, tmp_path, ModelConfig(Settings()))
+        _open(tmp_path, engine)
     assert engine.closed == 1
 
 
@@ -207,40 +193,35 @@ def test_an_engine_without_a_thread_is_closed(tmp_path, monkeypatch):
         ),
     ],
 )
-def test_the_largest_batch_that_may_run_is_shown(tmp_path, limits, rows):
-    """The observer is told how many rows a batch may have, without batching too."""
+def test_observer_gets_the_batch_ceiling(tmp_path, limits, rows):
+    """The ceiling is set with batching and without."""
     notes = Notes()
-    opener = Opener(lambda *_: notes, lambda *_: Echo())
-    settings = Settings(max_batch_size=4, max_enqueued_batches=16, **limits)
-    model = opener.open("flowers", 1, tmp_path, ModelConfig(settings))
-    model.runner.close(10)
+    settings = {"max_batch_size": 4, "max_enqueued_batches": 16, **limits}
+    _open(tmp_path, Echo(), notes, **settings).runner.close(10)
     assert notes.limits == [rows]
 
 
 @pytest.mark.parametrize(
     ("batching", "kind"), [(True, Batcher), (False, Unbatched)], ids=["on", "off"]
 )
-def test_batching_can_be_turned_off(tmp_path, batching, kind):
-    """BASKET_BATCHING decides which kind of runner a model gets."""
-    settings = Settings(batching=batching, max_batch_size=4)
-    opener = Opener(lambda *_: Notes(), lambda *_: Echo())
-    model = opener.open("flowers", 1, tmp_path, ModelConfig(settings))
-    assert isinstance(model.runner, kind)
-    one = job(*range(4 * settings.max_enqueued_batches))
-    model.runner.submit(one)
+def test_batching_setting_selects_the_runner(tmp_path, batching, kind):
+    """Both runners answer a job of many rows."""
+    runner = _open(tmp_path, Echo(), batching=batching, max_batch_size=4).runner
+    assert isinstance(runner, kind)
+    one = job(*range(4 * Settings().max_enqueued_batches))
+    runner.submit(one)
     assert len(answered(one)) == one.rows
-    model.runner.close(10)
+    runner.close(10)
 
 
 @pytest.mark.parametrize("batching", [True, False], ids=["batching", "unbatched"])
-def test_a_model_runs_its_allowed_sizes_only(tmp_path, batching):
-    """A model with allowed sizes is warmed with each, and its requests filled up."""
-    settings = Settings(batching=batching, max_batch_size=4, allowed_batch_sizes=(2, 4))
+def test_requests_are_padded_to_allowed_batch_sizes(tmp_path, batching):
+    """Warm-up and requests use these sizes only."""
     engine = Echo()
-    opener = Opener(lambda *_: Notes(), lambda *_: engine)
-    model = opener.open("flowers", 1, tmp_path, ModelConfig(settings))
+    settings = {"max_batch_size": 4, "allowed_batch_sizes": (2, 4)}
+    runner = _open(tmp_path, engine, batching=batching, **settings).runner
     one = job(1)
-    model.runner.submit(one)
+    runner.submit(one)
     assert answered(one) == [1]
     assert [len(batch) for batch in engine.batches] == [2, 4, 2]
-    model.runner.close(10)
+    runner.close(10)

@@ -1,4 +1,4 @@
-"""Which version a request gets: by number, label, client, or share of the traffic."""
+"""Routing of requests to versions: by number, label, client and traffic weight."""
 
 from collections import Counter
 
@@ -30,33 +30,33 @@ def _shares(routes, targets, available=(1, 2)):
         (Target(version=3, client="ann"), 3),
     ],
 )
-def test_without_traffic_the_newest_answers_unless_another_is_named(target, version):
-    """A request gets the version or label that it names, else the newest version."""
+def test_newest_version_serves_unless_another_is_named(target, version):
+    """Without traffic weights a request gets the version or label it names."""
     assert Routes(LABELS).choose(target, {1, 2, 3}) == version
 
 
-def test_an_unknown_label_is_bad_input():
-    """A label that the model does not have is refused in TensorFlow Serving's words."""
+def test_unknown_label_is_bad_input():
+    """The text is that of TensorFlow Serving."""
     with pytest.raises(BadInput, match=r"^Unrecognized servable version label: beta$"):
         Routes(LABELS).choose(Target(label="beta"), {1})
 
 
 @pytest.mark.parametrize("target", [Target(version=2), Target(label="canary")])
 @pytest.mark.parametrize("available", [{1}, ()])
-def test_a_named_version_stays_even_if_it_does_not_serve(target, available):
-    """A version that is not available is not replaced, by number or by label."""
+def test_named_version_is_not_replaced_by_an_available_one(target, available):
+    """A version or label that is not available keeps its number."""
     assert Routes(LABELS).choose(target, available) == 2
 
 
-def test_who_names_no_version_gets_none_where_none_serves():
-    """Without an available version there is nothing to split."""
+def test_no_available_version_gives_none():
+    """Traffic is not split without an available version."""
     assert Routes(LABELS, SPLIT).choose(Target(), ()) is None
 
 
 @pytest.mark.parametrize("weights", [(90, 10), (0.9, 0.1), (1, 1), (0, 5)])
 @pytest.mark.parametrize("named", [True, False], ids=["clients", "anonymous"])
 def test_traffic_is_split_by_weight(weights, named):
-    """10,000 requests are split within 1 point of the weights, clients or none."""
+    """10,000 requests are split with an error of at most 1 percentage point."""
     routes = Routes(LABELS, dict(zip(LABELS, weights, strict=True)))
     targets = [
         Target(client=f"checkout-{n}" if named else None) for n in range(REQUESTS)
@@ -67,8 +67,8 @@ def test_traffic_is_split_by_weight(weights, named):
 
 
 @given(client=clients)
-def test_a_client_stays_on_its_side(client):
-    """A client gets the same version each time, from each process's own routes."""
+def test_client_gets_the_same_version_in_each_process(client):
+    """Routes in other processes give a client the same version."""
     sides = {
         Routes(LABELS, SPLIT).choose(Target(client=client), {1, 2}) for _ in range(5)
     }
@@ -76,8 +76,8 @@ def test_a_client_stays_on_its_side(client):
 
 
 @given(client=clients)
-def test_a_client_moves_only_towards_the_side_that_grows(client):
-    """When the canary's share grows, none of its clients goes back to stable."""
+def test_clients_move_only_to_the_growing_label(client):
+    """When the canary grows, none of its clients moves back to stable."""
     target = Target(client=client)
     sides = [
         Routes(LABELS, {"stable": 100 - share, "canary": share}).choose(target, {1, 2})
@@ -86,13 +86,13 @@ def test_a_client_moves_only_towards_the_side_that_grows(client):
     assert sides == sorted(sides)
 
 
-def test_a_version_that_is_not_there_has_no_share():
-    """While the canary is not available, all requests go to the other label."""
+def test_unavailable_version_gets_no_traffic():
+    """All requests go to the other label."""
     routes = Routes(LABELS, SPLIT)
     targets = [Target(client=str(n)) for n in range(100)] + [Target()] * 100
     assert _shares(routes, targets, available=(1,)) == {1: 1.0}
 
 
-def test_traffic_without_any_of_its_versions_goes_to_the_newest():
-    """Where no label's version is available, the newest one answers."""
+def test_traffic_without_available_labels_goes_to_the_newest():
+    """The newest available version serves."""
     assert Routes(LABELS, SPLIT).choose(Target(), {3, 4}) == 4

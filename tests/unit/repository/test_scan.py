@@ -1,4 +1,4 @@
-"""What is read from the folder of models."""
+"""Scans of the model folder, and changes of loaded files."""
 
 import os
 from pathlib import Path
@@ -9,7 +9,7 @@ from app.errors import SettingsError
 from app.repository.scan import content, fingerprint, has_changed, scan
 from app.settings import Settings
 
-# A link to such a name can't be followed, by root neither.
+# A link to such a name can't be followed, not even by root.
 TOO_LONG = "x" * 300
 
 
@@ -28,23 +28,23 @@ def _scan(folder):
         pytest.param([], [], id="none"),
     ],
 )
-def test_versions_are_folders_with_whole_numbers(tmp_path, folders, versions):
-    """Of a model's folders those named by a whole number are its versions."""
+def test_versions_are_folders_with_decimal_names(tmp_path, folders, versions):
+    """Other folders of a model are no versions."""
     (tmp_path / "flowers").mkdir()
     for folder in folders:
         (tmp_path / "flowers" / folder).mkdir()
     assert sorted(_scan(tmp_path)["flowers"].versions) == versions
 
 
-def test_a_file_with_a_number_is_no_version(tmp_path):
-    """A version is a folder, so that a file called 2 is none."""
+def test_file_with_a_number_is_no_version(tmp_path):
+    """Only folders are versions."""
     (tmp_path / "flowers" / "1").mkdir(parents=True)
     (tmp_path / "flowers" / "2").write_text("not a folder")
     assert list(_scan(tmp_path)["flowers"].versions) == [1]
 
 
 def test_hidden_folders_and_files_are_no_models(tmp_path):
-    """Folders that begin with a dot or an underscore, and no folders, are no models."""
+    """Names that begin with a dot or an underscore are ignored, and so are files."""
     for name in (".git", "__pycache__", "_old", "lost+found", "flowers"):
         (tmp_path / name / "1").mkdir(parents=True)
     (tmp_path / "README.md").write_text("about the models")
@@ -53,7 +53,7 @@ def test_hidden_folders_and_files_are_no_models(tmp_path):
 
 
 @pytest.mark.parametrize(
-    ("files", "notes"),
+    ("files", "warnings"),
     [
         pytest.param(
             ["flowers/1/model.keras", "flowers/v3/model.h5"],
@@ -61,7 +61,7 @@ def test_hidden_folders_and_files_are_no_models(tmp_path):
                 "v3 holds model.h5 and is no version: the name of one is a number, "
                 "such as 2"
             ],
-            id="a version by another name",
+            id="version with another name",
         ),
         pytest.param(
             ["flowers/01/model.keras", "flowers/1/model.keras"],
@@ -90,29 +90,29 @@ def test_hidden_folders_and_files_are_no_models(tmp_path):
         pytest.param(
             [f"flowers/{name}" for name in (".2/model.h5", "_2/model.h5", "src/a.py")],
             [],
-            id="what is no version and does not look like one",
+            id="folders that are no versions",
         ),
     ],
 )
-def test_what_only_looks_like_a_version_is_noted(tmp_path, files, notes):
-    """A model that lies where none is looked for is told, with its right place."""
+def test_model_in_a_wrong_place_is_a_warning(tmp_path, files, warnings):
+    """The warning names the right place."""
     for file in files:
         (tmp_path / file).parent.mkdir(parents=True, exist_ok=True)
         (tmp_path / file).touch()
     (model,) = _scan(tmp_path).values()
-    assert model.notes == notes
+    assert model.warnings == warnings
 
 
-def test_a_link_to_a_version_is_nobodys_mistake(tmp_path):
-    """A link such as latest says nothing wrong."""
+def test_link_to_a_version_is_no_warning(tmp_path):
+    """A link such as latest is ignored."""
     (tmp_path / "flowers" / "1").mkdir(parents=True)
     (tmp_path / "flowers" / "1" / "model.keras").touch()
     (tmp_path / "flowers" / "latest").symlink_to("1")
-    assert _scan(tmp_path)["flowers"].notes == []
+    assert _scan(tmp_path)["flowers"].warnings == []
 
 
-def test_a_bad_configuration_spoils_only_its_own_model(tmp_path):
-    """A model whose basket.toml can't be read is found, with what is wrong with it."""
+def test_bad_basket_toml_is_an_error_of_its_model_only(tmp_path):
+    """The model is found, with the error in place of its configuration."""
     for name in ("apples", "pears"):
         (tmp_path / name / "1").mkdir(parents=True)
     (tmp_path / "apples" / "basket.toml").write_text("size = 3")
@@ -122,10 +122,8 @@ def test_a_bad_configuration_spoils_only_its_own_model(tmp_path):
     assert not isinstance(found["pears"].config, SettingsError)
 
 
-def test_whatever_a_model_s_configuration_raises_spoils_only_its_own_model(
-    tmp_path, monkeypatch
-):
-    """An error that nobody foresaw is that model's own, and the scan goes on."""
+def test_unexpected_error_of_a_configuration_is_its_models_only(tmp_path, monkeypatch):
+    """The scan continues after an unforeseen error."""
     for name in ("apples", "pears"):
         (tmp_path / name / "1").mkdir(parents=True)
 
@@ -138,8 +136,8 @@ def test_whatever_a_model_s_configuration_raises_spoils_only_its_own_model(
     assert found["pears"].config == 1
 
 
-def test_a_folder_that_can_not_be_read_spoils_only_its_own_model(tmp_path):
-    """A model whose folder can't be read is found, and says so in place of versions."""
+def test_unreadable_model_folder_is_an_error_of_its_model_only(tmp_path):
+    """The model is found without versions."""
     (tmp_path / "apples").symlink_to(TOO_LONG)
     (tmp_path / "pears" / "1").mkdir(parents=True)
     found = _scan(tmp_path)
@@ -150,8 +148,8 @@ def test_a_folder_that_can_not_be_read_spoils_only_its_own_model(tmp_path):
     assert list(found["pears"].versions) == [1]
 
 
-def test_a_folder_that_goes_while_it_is_read_is_no_model(tmp_path, monkeypatch):
-    """A folder that is taken away between two looks of one scan is left out."""
+def test_folder_removed_during_the_scan_is_no_model(tmp_path, monkeypatch):
+    """The model is left out."""
     for name in ("apples", "pears"):
         (tmp_path / name).mkdir()
     iterdir = Path.iterdir
@@ -165,8 +163,8 @@ def test_a_folder_that_goes_while_it_is_read_is_no_model(tmp_path, monkeypatch):
     assert list(_scan(tmp_path)) == ["pears"]
 
 
-def test_a_fingerprint_changes_with_any_file(tmp_path):
-    """A file that is added, grows or is touched gives a folder another fingerprint."""
+def test_fingerprint_changes_with_any_file(tmp_path):
+    """An added, grown or touched file changes the fingerprint."""
     file = tmp_path / "variables" / "weights"
     seen = [fingerprint(tmp_path)]
     file.parent.mkdir()
@@ -181,14 +179,14 @@ def test_a_fingerprint_changes_with_any_file(tmp_path):
     assert fingerprint(tmp_path) == seen[-1]
 
 
-def test_a_broken_link_is_no_reason_to_fail(tmp_path):
-    """A file that is gone while the folder is read is left out of the fingerprint."""
+def test_fingerprint_ignores_broken_links(tmp_path):
+    """A file that vanishes during the scan is left out."""
     (tmp_path / "weights").symlink_to(tmp_path / "nowhere")
     assert fingerprint(tmp_path) == frozenset()
 
 
-def test_only_files_that_were_there_change_a_version(tmp_path):
-    """A version has changed when one of its files has; what comes or goes is none."""
+def test_only_overwritten_files_change_a_version(tmp_path):
+    """Added and removed files do not count."""
     for name in ("weights", "notes"):
         (tmp_path / "variables").mkdir(exist_ok=True)
         (tmp_path / "variables" / name).write_text("1")
@@ -201,8 +199,8 @@ def test_only_files_that_were_there_change_a_version(tmp_path):
     assert not has_changed(None, tmp_path)
 
 
-def test_only_a_file_s_content_is_compared(tmp_path):
-    """A pipe, which would be waited for, is not read, and has not changed."""
+def test_pipe_is_not_read(tmp_path):
+    """A read of a pipe would block."""
     os.mkfifo(tmp_path / "pipe")
     before = content(tmp_path, fingerprint(tmp_path))
     os.utime(tmp_path / "pipe", ns=(1, 1))
@@ -210,8 +208,8 @@ def test_only_a_file_s_content_is_compared(tmp_path):
 
 
 @pytest.mark.parametrize("at", [0, -1])
-def test_a_copy_of_the_same_is_no_change(tmp_path, at):
-    """A file that is only newer is the same; with another byte at an end it is not."""
+def test_copy_with_the_same_content_is_no_change(tmp_path, at):
+    """A newer file with equal content is the same; another byte is a change."""
     file, written = tmp_path / "weights", bytearray(300_000)
     file.write_bytes(written)
     before = content(tmp_path, fingerprint(tmp_path))

@@ -128,13 +128,9 @@ class Job:
         if self._error is not None:
             # A batch's jobs share one error object; each raises it afresh.
             raise self._error.with_traceback(None)
-        return Answer(
-            outputs=_joined(self._parts),
-            batch_rows=self._batch_rows,
-            queue_s=self.queue_s(),
-            infer_s=self._finished_at - self._started_at,
-            finished_at=self._finished_at,
-        )
+        infer_s = self._finished_at - self._started_at
+        outputs, batch_rows = _joined(self._parts), self._batch_rows
+        return Answer(outputs, batch_rows, self.queue_s(), infer_s, self._finished_at)
 
     def queue_s(self) -> float:
         """Return seconds from arrival until the first row ran, or until now."""

@@ -1,4 +1,4 @@
-"""What the codecs do with anything at all, and that nothing is lost on the way."""
+"""Properties of the codecs of rows: any input is handled, and round trips are exact."""
 
 import json
 
@@ -14,8 +14,8 @@ from app.errors import BadInput
 from tests.support.exchanges import npy_of
 from tests.support.signatures import takes, takes_several
 
-# The one float32 that, with its negative, is read as its neighbour when its shortest
-# decimal is read by way of a double, as JSON's readers do.
+# The bits of the one float32 that, with its negative, becomes its neighbor when its
+# shortest decimal is read as a double first, as JSON parsers do.
 LOST_BY_DOUBLE = 0x15AE43FD
 SIGNATURES = [
     takes("f4"),
@@ -70,7 +70,7 @@ def decode_rows(body: bytes, signature):
 
 
 def check(decode, body: bytes, signature) -> None:
-    """Decode; what comes is a BadInput with a short text, or as the signature says."""
+    """Check that a body gives a short BadInput, or arrays as the signature says."""
     try:
         arrays = decode(body, signature)
     except BadInput as refused:
@@ -88,8 +88,8 @@ def check(decode, body: bytes, signature) -> None:
 
 
 @given(body=st.binary(max_size=60), signature=any_signature)
-def test_any_bytes(body, signature):
-    """Any bytes, also behind a good beginning, give the right arrays or a BadInput."""
+def test_any_bytes_are_decoded_or_refused(body, signature):
+    """Any bytes give the right arrays or a BadInput."""
     check(decode_rows, body, signature)
     check(decode_rows, b'{"instances": [' + body + b"]}", signature)
     check(decode_rows, b'{"inputs": {"x": [' + body + b"]}}", signature)
@@ -105,8 +105,8 @@ def test_any_bytes(body, signature):
     ),
     signature=any_signature,
 )
-def test_any_json(value, signature):
-    """Any JSON, whether or not it has rows, gives the right arrays or a BadInput."""
+def test_any_json_is_decoded_or_refused(value, signature):
+    """Any JSON gives the right arrays or a BadInput."""
     check(decode_rows, json.dumps(value).encode(), signature)
 
 
@@ -120,7 +120,7 @@ def test_any_json(value, signature):
     data=st.binary(max_size=32),
     signature=any_signature,
 )
-def test_any_npy_header(descr, fortran, shape, data, signature):
+def test_any_npy_header_is_decoded_or_refused(descr, fortran, shape, data, signature):
     """Any claim in a .npy header gives the right array or a BadInput."""
     sizes = "".join(f"{size}," for size in shape)
     header = f"{{'descr':'{descr}','fortran_order':{fortran},'shape':({sizes})}}\n"
@@ -134,9 +134,9 @@ def test_any_npy_header(descr, fortran, shape, data, signature):
     ids=["json", "npy"],
 )
 @given(data=st.data())
-@settings(max_examples=200)
-def test_mutated(decode, bodies, data):
-    """A good body with a few bytes changed gives the right arrays or a BadInput."""
+@settings(max_examples=100)
+def test_mutated_body_is_decoded_or_refused(decode, bodies, data):
+    """A good body with a few changed bytes gives right arrays or a BadInput."""
     body = data.draw(st.sampled_from(bodies))
     place = data.draw(st.integers(0, len(body)))
     removed = data.draw(st.integers(0, 3))
@@ -154,16 +154,16 @@ shapes = numpy_arrays.array_shapes(max_dims=3, max_side=4)
 
 @given(data=st.data())
 @pytest.mark.parametrize("dtype", NUMBERS)
-@settings(max_examples=40)
+@settings(max_examples=20)
 def test_npy_round_trip(dtype, data):
-    """What is written as .npy and read again is the same to the bit."""
+    """An array that is written as .npy is read back to the bit."""
     array = data.draw(numpy_arrays.arrays(dtype, shapes))
     signature = takes(dtype, *array.shape[1:])
     same(npy.decode(npy.encode({"y": array}), signature)["x"], array)
 
 
 def arrays_of(dtype: str, shape) -> st.SearchStrategy[np.ndarray]:
-    """Arrays that JSON can hold: it has one NaN where floats have many."""
+    """Return arrays that JSON can hold: it has one NaN, floats have many."""
     if dtype == "O":
         return numpy_arrays.arrays(dtype, shape, elements=st.binary(max_size=5))
     array = numpy_arrays.arrays(dtype, shape)
@@ -182,9 +182,9 @@ def with_one_nan(array: np.ndarray) -> np.ndarray:
 
 @given(data=st.data(), shape=shapes, columnar=st.booleans(), free=st.booleans())
 @pytest.mark.parametrize("dtype", [*NUMBERS, "O"])
-@settings(max_examples=40)
-def test_round_trip_of_one(dtype, data, shape, columnar, free):
-    """What is written as JSON and read again is the same, in both forms."""
+@settings(max_examples=20)
+def test_json_round_trip_of_one_tensor(dtype, data, shape, columnar, free):
+    """An array that is written as JSON is read back the same, in both forms."""
     array = data.draw(arrays_of(dtype, shape))
     signature = takes(dtype, *([None] * len(shape[1:]) if free else shape[1:]))
     body = rows.encode({"y": array}, columnar=columnar)
@@ -196,9 +196,9 @@ def test_round_trip_of_one(dtype, data, shape, columnar, free):
     dtypes=st.lists(st.sampled_from([*NUMBERS, "O"]), min_size=2, max_size=4),
     columnar=st.booleans(),
 )
-@settings(max_examples=200)
-def test_round_trip_of_several(data, dtypes, columnar):
-    """Several tensors of any dtypes and shapes come back the same, in both forms."""
+@settings(max_examples=100)
+def test_json_round_trip_of_several_tensors(data, dtypes, columnar):
+    """Several arrays of any dtypes and shapes are read back, in both forms."""
     count = data.draw(st.integers(1, 4))
     inner = numpy_arrays.array_shapes(min_dims=0, max_dims=2, max_side=3)
     arrays = {
@@ -216,7 +216,7 @@ def test_round_trip_of_several(data, dtypes, columnar):
 
 
 def as_request(answer: bytes) -> bytes:
-    """The answer's body with a request's key."""
+    """Return a response's body with a request's key."""
     answer = answer.replace(b'{"predictions":', b'{"instances":', 1)
     return answer.replace(b'{"outputs":', b'{"inputs":', 1)
 

@@ -1,4 +1,4 @@
-"""A JPEG's size by its header, for those that are decoded in one pass."""
+"""JPEG headers: the pixels of images with one scan, and decompression bombs."""
 
 import io
 import struct
@@ -17,13 +17,13 @@ SCAN = PLAIN.index(b"\xff\xda")
 
 
 def with_segments(*segments: bytes, marker: int = 0xFE) -> bytes:
-    """The plain picture with segments, comments unless told otherwise, in front."""
+    """Return the plain JPEG with more segments in front, by default comments."""
     heads = [struct.pack(">BBH", 0xFF, marker, 2 + len(each)) for each in segments]
     pairs = zip(heads, segments, strict=True)
     return PLAIN[:2] + b"".join(head + each for head, each in pairs) + PLAIN[2:]
 
 
-def turned() -> bytes:
+def with_exif() -> bytes:
     exif = Image.Exif()
     exif[0x0112] = 6
     return saved(picture(), "JPEG", exif=exif)
@@ -33,19 +33,19 @@ def turned() -> bytes:
     "data",
     [
         pytest.param(PLAIN, id="plain"),
-        pytest.param(saved(picture("L"), "JPEG"), id="grey"),
-        pytest.param(saved(picture("CMYK"), "JPEG"), id="four colours"),
+        pytest.param(saved(picture("L"), "JPEG"), id="gray"),
+        pytest.param(saved(picture("CMYK"), "JPEG"), id="CMYK"),
         pytest.param(saved(picture(), "JPEG", optimize=True), id="own tables"),
-        pytest.param(saved(picture(), "JPEG", subsampling=0), id="all colour"),
+        pytest.param(saved(picture(), "JPEG", subsampling=0), id="no subsampling"),
         pytest.param(saved(picture(), "JPEG", restart_marker_rows=1), id="restarts"),
         pytest.param(saved(picture(), "JPEG", icc_profile=b"x" * 99), id="a profile"),
-        pytest.param(turned(), id="turned"),
+        pytest.param(with_exif(), id="EXIF"),
         pytest.param(with_segments(b"shop 7"), id="a comment"),
-        pytest.param(PLAIN[: SCAN + 2 + 20], id="cut off in its pixels"),
+        pytest.param(PLAIN[: SCAN + 2 + 20], id="truncated scan"),
     ],
 )
-def test_one_scan(data):
-    """What encoders write for small pictures has its width times height."""
+def test_pixels_of_jpegs_with_one_scan(data):
+    """What encoders write for small images has width times height pixels."""
     assert pixels_of_one_scan(data) == PIXELS
 
 
@@ -78,18 +78,17 @@ def test_one_scan(data):
         ),
     ],
 )
-def test_all_else(data):
-    """What is no JPEG, or takes more than one pass, or is odd, has no number."""
+def test_other_files_have_no_pixel_count(data):
+    """Other formats, several scans, and unusual headers give None."""
     assert pixels_of_one_scan(data) is None
 
 
-@pytest.mark.parametrize("length", range(SCAN + 4))
-def test_a_header_that_is_cut_off(length):
-    """A header that ends anywhere has no number, and raises nothing."""
-    assert pixels_of_one_scan(PLAIN[:length]) is None
+def test_truncated_header_has_no_pixel_count():
+    """A header that is truncated anywhere gives None, and raises nothing."""
+    assert {pixels_of_one_scan(PLAIN[:end]) for end in range(SCAN + 4)} == {None}
 
 
-@settings(max_examples=500)
+@settings(max_examples=300)
 @given(
     st.lists(
         st.tuples(st.integers(0, len(PLAIN) - 1), st.integers(0, 255)), max_size=4
@@ -97,8 +96,8 @@ def test_a_header_that_is_cut_off(length):
     st.binary(max_size=8),
     st.integers(0, SCAN),
 )
-def test_no_edit_makes_it_smaller_than_it_is(edits, inserted, place):
-    """Whatever is changed in a picture, Pillow finds no more pixels than are said."""
+def test_damaged_jpeg_is_never_underestimated(edits, inserted, place):
+    """Whatever is changed, Pillow finds no more pixels than are returned."""
     data = bytearray(PLAIN)
     for at, value in edits:
         data[at] = value
@@ -120,7 +119,7 @@ MANY_SCANS = PROGRESSIVE[:-2] + LAST_SCAN * MAX_SCANS + PROGRESSIVE[-2:]
 
 
 @pytest.mark.parametrize(
-    ("data", "is_so"),
+    ("data", "expected"),
     [
         pytest.param(MANY_SCANS, True, id="progressive"),
         pytest.param(PLAIN[:-2] + PLAIN[SCAN:-2] * MAX_SCANS, True, id="all at once"),
@@ -142,6 +141,6 @@ MANY_SCANS = PROGRESSIVE[:-2] + LAST_SCAN * MAX_SCANS + PROGRESSIVE[-2:]
         pytest.param(PLAIN[: SCAN + 3], False, id="cut off"),
     ],
 )
-def test_bombs(data, is_so):
-    """Only scans and segments of the picture itself count, those that decoders find."""
-    assert is_bomb(data) == is_so
+def test_jpeg_bombs_are_recognized(data, expected):
+    """Only scans and segments of the image itself count."""
+    assert is_bomb(data) == expected

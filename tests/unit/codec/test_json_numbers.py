@@ -1,4 +1,4 @@
-"""The short way for rows of numbers gives what the long way gives, or nothing."""
+"""Rows of floats: simdjson reads them as orjson does, or leaves them to it."""
 
 import threading
 
@@ -52,8 +52,8 @@ even = st.one_of(
 )
 
 
-def long_way(body, spec):
-    """What is read without the short way; None: it is refused."""
+def by_orjson(body, spec):
+    """Return what is read without simdjson; None: it is refused."""
     try:
         values = json_text.loads(body)["instances"]
         read = nested.read(values, spec, "instances", "", has_bools=True)
@@ -67,24 +67,24 @@ def long_way(body, spec):
 @example("[[[], [1, 2]]]", "", SPECS[2])
 @example("[]", "", SPECS[0])
 @example("[[[1], 2]]", "", SPECS[2])
-def test_what_it_reads_is_what_the_long_way_reads(text, end, spec):
-    """To the last bit, and nothing that the long way refuses."""
+def test_simdjson_and_orjson_agree(text, end, spec):
+    """Simdjson reads the same values to the last bit, or nothing."""
     body = (ROWS % text.encode())[:-1] + end.encode() + b"}"
     array = json_numbers.read(body, spec)
     if array is not None:
-        wanted = long_way(body, spec)
+        wanted = by_orjson(body, spec)
         assert wanted is not None
         assert (array.dtype, array.shape) == (wanted.dtype, wanted.shape)
         assert array.tobytes() == wanted.tobytes()
 
 
 @given(st.binary(max_size=30), st.sampled_from(SPECS))
-def test_any_bytes_are_read_as_the_long_way_reads_them(inner, spec):
-    """Bytes that are no text, or no JSON, are left to the long way."""
+def test_any_bytes_are_left_to_orjson_or_agree(inner, spec):
+    """Bytes that are not text, or not JSON, are left to orjson."""
     for body in (inner, ROWS % inner, ROWS % (b"[[1, 2], " + inner + b"]")):
         array = json_numbers.read(body, spec)
         if array is not None:
-            np.testing.assert_array_equal(array, long_way(body, spec))
+            np.testing.assert_array_equal(array, by_orjson(body, spec))
 
 
 @pytest.mark.parametrize(
@@ -98,15 +98,15 @@ def test_any_bytes_are_read_as_the_long_way_reads_them(inner, spec):
         (b' {"\\u0069nstances" :[ [ 7 ] ]}\n', "f4", (1,), [[7]]),
     ],
 )
-def test_plain_rows_take_the_short_way(body, dtype, shape, values):
-    """Evenly nested finite numbers are read here."""
+def test_evenly_nested_floats_are_read_by_simdjson(body, dtype, shape, values):
+    """Evenly nested finite numbers become one array."""
     array = json_numbers.read(body, TensorSpec("x", np.dtype(dtype), shape))
     np.testing.assert_array_equal(array, np.array(values, dtype), strict=True)
 
 
 @pytest.mark.parametrize("count", [499, 500, 501, 1003])
-def test_long_rows_come_whole(count):
-    """However many values there are, each stands in its place."""
+def test_long_rows_are_read_in_slices(count):
+    """Each value is at its place, at any number of values."""
     values = np.random.default_rng(count).random((2, count), np.float32)
     body = json_text.dumps({"instances": values})
     spec = TensorSpec("x", np.dtype("f4"), (count,))
@@ -126,16 +126,16 @@ def test_long_rows_come_whole(count):
         PLAIN + b" " * (1 << 16),
     ],
 )
-def test_what_is_not_plain_takes_the_long_way(body):
-    """Another key, another shape, no number, one out of range, too many bytes."""
+def test_other_bodies_are_left_to_orjson(body):
+    """Another key, shape, type or range, or too many bytes, gives None."""
     assert json_numbers.read(body, TensorSpec("x", np.dtype("f4"), (2,))) is None
-    # And the next body is read.
+    # The parser is not left in a bad state.
     assert json_numbers.read(PLAIN, TensorSpec("x", np.dtype("f4"), (2,))) is not None
 
 
 @pytest.mark.parametrize("dtype", ["i4", "u1", "?", "O", "c8"])
-def test_only_floats_take_the_short_way(dtype):
-    """Integers have ranges, and others no numbers."""
+def test_other_dtypes_are_left_to_orjson(dtype):
+    """Inputs of integers, bools and strings are not read."""
     assert json_numbers.read(PLAIN, TensorSpec("x", np.dtype(dtype), (2,))) is None
 
 
@@ -146,8 +146,8 @@ def test_only_floats_take_the_short_way(dtype):
         (json_numbers.MIN_BYTES - 1, (json_numbers, "read")),
     ],
 )
-def test_rows_decode_by_the_short_way_where_it_is_shorter(size, unused, monkeypatch):
-    """Plain rows for the default signature are not read by orjson, but for a few."""
+def test_size_of_the_body_chooses_the_parser(size, unused, monkeypatch):
+    """Small bodies are not read by simdjson, larger ones not by orjson."""
     monkeypatch.setattr(*unused, None)
     request = rows.decode(PLAIN.ljust(size), {DEFAULT_SIGNATURE: takes("f4", 2)})
     wanted = np.array([[1, 2.5], [-3e2, 0.1]], "f4")
@@ -155,8 +155,8 @@ def test_rows_decode_by_the_short_way_where_it_is_shorter(size, unused, monkeypa
     assert (request.signature_name, request.columnar) == (DEFAULT_SIGNATURE, False)
 
 
-def test_threads_do_not_share_a_parser():
-    """What one thread has parsed stays while others parse."""
+def test_threads_have_parsers_of_their_own():
+    """A parsed document stays valid while other threads parse."""
     document = json_numbers._thread.parser.parse(b"[1, 2]")
     found = []
     spec = TensorSpec("x", np.dtype("f4"), (2,))

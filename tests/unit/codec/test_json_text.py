@@ -43,13 +43,9 @@ DEEP = 100_000
         ),
     ],
 )
-def test_loads(body, value):
-    """JSON is read as Python reads it, whether or not it holds NaN or Infinity."""
+def test_loads_json_with_nan_and_infinity(body, value):
+    """JSON is read as Python reads it, with and without NaN or Infinity."""
     assert json_text.loads(body) == value
-
-
-def test_loads_nan():
-    """The bare token NaN is read as a float that is no number."""
     assert math.isnan(json_text.loads(b"[NaN]")[0])
 
 
@@ -79,8 +75,8 @@ def test_loads_nan():
         pytest.param(b'{"NaN":' * DEEP, "depth", id="deep objects, with NaN"),
     ],
 )
-def test_not_json(body, problem):
-    """What is not JSON is refused with a short text that says what and where."""
+def test_malformed_json_is_refused(body, problem):
+    """The refusal is short, and says what is wrong and where."""
     with pytest.raises(BadInput, match=r"^JSON Parse error: ") as raised:
         json_text.loads(body)
     assert problem in str(raised.value)
@@ -88,8 +84,8 @@ def test_not_json(body, problem):
 
 
 @given(st.text(alphabet='"\\\nInf ', max_size=20))
-def test_no_character_is_looked_at_twice_for_infinity(text):
-    """A string is found at any quote, an open one too, so no search begins again."""
+def test_search_for_infinity_is_linear(text):
+    """A string matches at any quote, an unclosed one too."""
     assert json_text._STRING_OR_INF.match('"' + text)
 
 
@@ -107,14 +103,14 @@ def test_no_character_is_looked_at_twice_for_infinity(text):
         pytest.param({"a": [None, "ü"]}, None, id="no array"),
     ],
 )
-def test_dumps(write, value, text):
-    """Both ways to write give the same JSON where all values are finite."""
+def test_dumps_finite_values(write, value, text):
+    """Both functions write the same JSON for finite values."""
     assert json_text.loads(write(value)) == json_text.loads(json_text.dumps(value))
     assert text is None or write(value) == text
 
 
-def test_dumps_any_float():
-    """NaN and infinities are written as bare tokens, other values in their shortest."""
+def test_dumps_nan_and_infinity():
+    """NaN and infinities are bare tokens, other values have the fewest digits."""
     array = np.array([0.2, np.nan, np.inf, -np.inf, -0.0], "f4")
     text = b"[0.2,NaN,Infinity,-Infinity,-0.0]"
     assert json_text.dumps_any_float(array) == text
@@ -123,8 +119,8 @@ def test_dumps_any_float():
     assert json_text.dumps_any_float(scalars) == text
 
 
-def test_halves_are_as_short_as_they_can_be():
-    """Each number of half precision is written as NumPy writes it."""
+def test_float16_is_written_in_the_fewest_digits():
+    """Each float16 is written as NumPy writes it."""
     halves = np.arange(1 << 16, dtype=np.uint16).view(np.float16)
     wide = json_text.shortest_floats(halves)
     np.testing.assert_array_equal(wide.astype(np.float16), halves)

@@ -1,4 +1,4 @@
-"""How much may be in memory at once."""
+"""The bound on the memory that decoding takes."""
 
 import threading
 
@@ -11,8 +11,8 @@ from testing.clients import in_parallel
 _LONG_S = 60
 
 
-def test_nobody_gets_more_than_there_is():
-    """Who finds too little left, and has no patience, is told when to come again."""
+def test_exhausted_budget_is_a_503():
+    """A reservation beyond the budget is a 503 after the timeout."""
     budget = MemoryBudget(10, 0, "large pictures")
     with budget.reserve(6), budget.reserve(4):
         with (
@@ -25,8 +25,8 @@ def test_nobody_gets_more_than_there_is():
         pass
 
 
-def test_a_share_comes_back_after_an_error():
-    """A picture that turns out to be broken does not keep its share."""
+def test_error_releases_the_reservation():
+    """A damaged image does not keep its part of the budget."""
     budget = MemoryBudget(10, 0, "large pictures")
     with pytest.raises(ValueError, match="broken"), budget.reserve(10):
         raise ValueError("broken")
@@ -37,8 +37,8 @@ def test_a_share_comes_back_after_an_error():
 @pytest.mark.parametrize(
     ("pixels", "calls"), [(4_000_000, 0), (4_000_001, 1)], ids=["small", "large"]
 )
-def test_memory_of_a_large_picture_goes_back(monkeypatch, pixels, calls):
-    """The system has the memory of a large picture again, once it is done with."""
+def test_memory_of_a_large_image_is_returned(monkeypatch, pixels, calls):
+    """Freed memory is returned to the system after a large image only."""
     given_back = []
     monkeypatch.setattr(
         "app.codec.memory_budget.give_back", lambda: given_back.append(1)
@@ -48,16 +48,16 @@ def test_memory_of_a_large_picture_goes_back(monkeypatch, pixels, calls):
     assert len(given_back) == calls
 
 
-def test_who_waits_is_woken(monkeypatch):
-    """A share that comes back goes to whoever waits for it."""
+def test_release_wakes_a_waiting_thread(monkeypatch):
+    """A released amount goes to a thread that waits for it."""
     waits, done = threading.Event(), threading.Event()
 
-    class Told(threading.Condition):
+    class Noted(threading.Condition):
         def wait(self, timeout=None):
             waits.set()
             return super().wait(timeout)
 
-    monkeypatch.setattr("app.codec.memory_budget.threading.Condition", Told)
+    monkeypatch.setattr("app.codec.memory_budget.threading.Condition", Noted)
     budget = MemoryBudget(10, _LONG_S, "large pictures")
 
     def work():
@@ -73,21 +73,21 @@ def test_who_waits_is_woken(monkeypatch):
     thread.join()
 
 
-def test_who_waits_gets_a_share_in_the_end():
-    """Of many who come together all get their share, and never too many at once."""
+def test_many_threads_never_exceed_the_budget():
+    """All of many threads get their reservations, never too many at once."""
     budget = MemoryBudget(10, _LONG_S, "large pictures")
     held, most, counting = 0, 0, threading.Lock()
 
     def work(place: int) -> None:
         nonlocal held, most
-        share = 1 + place % 10
+        amount = 1 + place % 10
         for _ in range(20):
-            with budget.reserve(share):
+            with budget.reserve(amount):
                 with counting:
-                    held += share
+                    held += amount
                     most = max(most, held)
                 with counting:
-                    held -= share
+                    held -= amount
 
     in_parallel(work, 20)
     assert held == 0

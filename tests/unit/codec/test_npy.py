@@ -1,4 +1,4 @@
-"""Rows as .npy: what is taken, what is refused, and that no claim costs memory."""
+"""Rows as .npy: what is accepted, what is refused, and memory limits."""
 
 import io
 import tracemalloc
@@ -15,7 +15,7 @@ MAGIC = b"\x93NUMPY"
 
 
 def headed(text: str, data: bytes = b"") -> bytes:
-    """A version 1.0 file with any text as its header."""
+    """Return a .npy file of version 1.0 with any text as its header."""
     return MAGIC + b"\x01\x00" + len(text).to_bytes(2, "little") + text.encode() + data
 
 
@@ -49,24 +49,30 @@ def refusal(body: bytes, signature) -> str:
     ],
 )
 @pytest.mark.parametrize("version", [(1, 0), (2, 0)], ids=["1.0", "2.0"])
-def test_decode(array, signature, version):
+def test_decode_npy(array, signature, version):
     """Rows that fit become one array of the input's dtype, with the same values."""
     back = npy.decode(npy_of(array, version), signature)["x"]
     assert back.dtype == signature.inputs[0].dtype
     np.testing.assert_array_equal(back, array)
 
 
-def test_decode_does_not_copy():
+def test_decode_npy_does_not_copy():
     """An array of the right dtype is a view of the body."""
     body = npy_of(np.ones((4, 2), "f4"))
     array = npy.decode(body, takes("f4", 2))["x"]
     assert np.shares_memory(array, np.frombuffer(body, "u1"))
 
 
-def test_signalling_nan():
-    """A signalling NaN is converted as any other, without a warning in the log."""
+def test_npy_with_a_signaling_nan():
+    """A signaling NaN is converted without a warning."""
     body = headed(claims("(1,)"), b"\x01\x00\xa0\x7f")
     assert np.isnan(npy.decode(body, takes("f8"))["x"]).all()
+
+
+def test_npy_size_of_true():
+    """A size of True counts as 1, as in Python."""
+    body = headed(claims("(True, 2)"), np.ones(2, "f4").tobytes())
+    assert npy.decode(body, takes("f4", 2))["x"].shape == (1, 2)
 
 
 @pytest.mark.parametrize(
@@ -121,8 +127,8 @@ def test_signalling_nan():
         ),
     ],
 )
-def test_not_an_array_of_numbers(body, text):
-    """What is no .npy file, or holds no numbers, is refused in a short text."""
+def test_malformed_npy_is_refused(body, text):
+    """A file that is not .npy, or holds no numbers, is refused in a short text."""
     assert refusal(body, takes("f4")).startswith(text)
     assert len(refusal(body, takes("f4"))) < 250
 
@@ -149,8 +155,8 @@ def test_not_an_array_of_numbers(body, text):
         pytest.param("()", b"1234", "is a single value, expected rows", id="0-d"),
     ],
 )
-def test_claims(shape, data, text):
-    """A header that claims what the body does not hold is refused, with both sizes."""
+def test_npy_header_that_does_not_fit_is_refused(shape, data, text):
+    """A header that claims another size than the data has is refused."""
     refused = refusal(headed(claims(shape), data), takes("f4", None))
     assert text in refused
     assert len(refused) < 250
@@ -166,8 +172,8 @@ def test_claims(shape, data, text):
     ],
     ids=["rows", "rows of nothing", "wide values", "header"],
 )
-def test_claims_cost_nothing(body):
-    """A claim of terabytes is refused before memory is taken for it."""
+def test_npy_header_allocates_nothing(body):
+    """A claim of terabytes is refused before memory is allocated."""
     tracemalloc.start()
     try:
         refusal(body, takes("f4"))
@@ -224,19 +230,13 @@ def test_claims_cost_nothing(body):
         ),
     ],
 )
-def test_wrong_rows(array, signature, text):
+def test_npy_rows_that_do_not_fit_are_refused(array, signature, text):
     """An array of another shape, type or range is refused with the place."""
     assert refusal(npy_of(array), signature) == text
 
 
-def test_size_of_true():
-    """A size of True, which Python counts as 1, is 1 and not a crash."""
-    body = headed(claims("(True, 2)"), np.ones(2, "f4").tobytes())
-    assert npy.decode(body, takes("f4", 2))["x"].shape == (1, 2)
-
-
-def test_several_inputs():
-    """A model with several inputs takes no .npy, and the refusal names them."""
+def test_npy_for_several_inputs_is_refused():
+    """The refusal names the inputs of the model."""
     signature = takes_several(a=("f4",), b=("f4",))
     assert refusal(npy_of(np.ones(1)), signature) == (
         ".npy carries one input, this model takes several: a, b"
@@ -253,21 +253,16 @@ def test_several_inputs():
     ],
     ids=["plain", "not contiguous", "not finite", "integers"],
 )
-def test_encode(array):
-    """One output becomes a .npy file that NumPy itself reads."""
+def test_encode_npy(array):
+    """One output becomes a .npy file that NumPy reads."""
     back = np.load(io.BytesIO(npy.encode({"y": array})), allow_pickle=False)
     assert back.dtype == array.dtype
     np.testing.assert_array_equal(back, array)
 
 
-def test_encode_several():
-    """Several outputs can't be one .npy file, and the refusal names the way out."""
-    one = np.ones(1)
+def test_encode_npy_of_several_outputs_or_strings_is_refused():
+    """Several outputs, and strings, which need pickle, are refused."""
     with pytest.raises(BadInput, match=r"several: y, z; ask for JSON$"):
-        npy.encode({"y": one, "z": one})
-
-
-def test_encode_never_pickles():
-    """Strings can't be a .npy file but as a pickle, so the client is told to change."""
+        npy.encode({"y": np.ones(1), "z": np.ones(1)})
     with pytest.raises(BadInput, match=r"this model gives strings; ask for JSON$"):
         npy.encode({"y": np.array([b"Ann"], object)})

@@ -1,4 +1,4 @@
-"""Tensors of the Open Inference Protocol: nothing is lost, and anything may come."""
+"""Properties of the V2 codec: any input is handled, and round trips are exact."""
 
 import contextlib
 import json
@@ -32,7 +32,7 @@ texts = st.text(st.characters(exclude_categories=["Cs"]), max_size=9)
 
 
 def there_and_back(array, *, binary_in, binary_out):
-    """Send an array as tritonclient does, and read the echo as it does."""
+    """Encode an array with tritonclient, and decode the echo with it."""
     outputs = outputs_of(["out_x"], binary=binary_out)
     body, size = body_of({"x": array}, binary=binary_in, outputs=outputs)
     signature = echoes(x=(array.dtype, *array.shape[1:]))
@@ -45,9 +45,9 @@ def there_and_back(array, *, binary_in, binary_out):
 
 @pytest.mark.parametrize("dtype", [*NUMBERS, "f2"])
 @given(data=st.data())
-@settings(max_examples=30)
-def test_binary_numbers_come_back_to_the_bit(dtype, data):
-    """What is sent in binary comes back the same to the bit, NaN and -0.0 too."""
+@settings(max_examples=15)
+def test_binary_round_trip_of_numbers(dtype, data):
+    """Binary numbers come back to the bit, NaN and -0.0 too."""
     array = data.draw(numpy_arrays.arrays(dtype, shapes))
     given = there_and_back(array, binary_in=True, binary_out=True)
     assert given.dtype == array.dtype
@@ -58,9 +58,9 @@ def test_binary_numbers_come_back_to_the_bit(dtype, data):
 @pytest.mark.parametrize("dtype", NUMBERS)
 @pytest.mark.parametrize("binary_in", [True, False])
 @given(data=st.data())
-@settings(max_examples=20)
-def test_numbers_in_json_come_back(dtype, binary_in, data):
-    """What is sent and answered in JSON is the same number, NaN and infinities too."""
+@settings(max_examples=10)
+def test_json_round_trip_of_numbers(dtype, binary_in, data):
+    """Numbers in JSON come back the same, NaN and infinities too."""
     array = data.draw(numpy_arrays.arrays(dtype, shapes))
     given = there_and_back(array, binary_in=binary_in, binary_out=False)
     assert given.dtype == array.dtype
@@ -69,8 +69,8 @@ def test_numbers_in_json_come_back(dtype, binary_in, data):
 
 @given(data=st.data(), shape=shapes)
 @settings(max_examples=60)
-def test_strings_come_back(data, shape):
-    """Text comes back in both forms, and any bytes do in binary."""
+def test_round_trip_of_strings(data, shape):
+    """Text comes back in both forms, any bytes in binary."""
     array = data.draw(numpy_arrays.arrays(object, shape, elements=texts))
     for binary_in in (True, False):
         given = there_and_back(array, binary_in=binary_in, binary_out=False)
@@ -81,7 +81,7 @@ def test_strings_come_back(data, shape):
 
 
 def check(body, size, signature):
-    """Decode; what comes is a short refusal, or arrays as the signature says."""
+    """Check that a body gives a short refusal, or arrays as the signature says."""
     try:
         request = tensors.decode(body, size, {DEFAULT_SIGNATURE: signature})
     except (BadInput, Unsupported) as error:
@@ -93,7 +93,7 @@ def check(body, size, signature):
 
 
 def check_arrays(request, signature):
-    """Check that the arrays are as the signature says, and can be answered with."""
+    """Check that the arrays are as the signature says, and can be encoded."""
     arrays = request.inputs
     assert list(arrays) == [spec.name for spec in signature.inputs]
     for spec in signature.inputs:
@@ -104,16 +104,16 @@ def check_arrays(request, signature):
     (rows,) = {len(array) for array in arrays.values()}
     assert rows > 0
     outputs = {f"out_{name}": array for name, array in arrays.items()}
-    with contextlib.suppress(BadInput):  # a string that is no UTF-8, in JSON
+    with contextlib.suppress(BadInput):  # a string that is not UTF-8, in JSON
         tensors.encode("m", 1, request.options, outputs)
 
 
 @given(
     body=st.binary(max_size=80), size=st.none() | st.integers(0, 90), s=any_signature
 )
-@settings(max_examples=300)
-def test_any_bytes(body, size, s):
-    """Any bytes with any length of JSON give an answer or a refusal."""
+@settings(max_examples=150)
+def test_any_bytes_are_decoded_or_refused(body, size, s):
+    """Any bytes with any JSON size give arrays or a refusal."""
     check(body, size, s)
     check(b'{"inputs": [' + body + b"]}", None, s)
 
@@ -153,17 +153,17 @@ a_request = st.fixed_dictionaries(
 
 
 @given(payload=a_request, tail=st.none() | st.binary(max_size=40), s=any_signature)
-@settings(max_examples=200)
-def test_any_request(payload, tail, s):
-    """Any JSON in the form of a request gives an answer or a refusal."""
+@settings(max_examples=100)
+def test_any_request_is_decoded_or_refused(payload, tail, s):
+    """Any JSON in the form of a request gives arrays or a refusal."""
     head = json.dumps(payload).encode()
     check(head + (tail or b""), None if tail is None else len(head), s)
 
 
 @given(data=st.data())
-@settings(max_examples=300)
-def test_a_good_request_with_a_few_bytes_changed(data):
-    """A good request of JSON and bytes, cut or changed anywhere, never fails oddly."""
+@settings(max_examples=150)
+def test_mutated_request_is_decoded_or_refused(data):
+    """A good request, truncated or changed, gives arrays or a refusal."""
     arrays = {
         "x": np.arange(4, dtype="f4").reshape(2, 2),
         "y": np.array([3, -1]),

@@ -69,7 +69,7 @@ def _build(
     try:
         return applications.build(*ARCHITECTURES[name], size, source)
     except applications.DownloadError as error:
-        raise click.ClickException(_download_hint(name, error)) from error
+        raise _download_failed(name, error) from error
 
 
 def _classes(applications: Any, *, required: bool) -> dict[str, list[str]] | None:
@@ -77,9 +77,7 @@ def _classes(applications: Any, *, required: bool) -> dict[str, list[str]] | Non
         found: dict[str, list[str]] = applications.imagenet_classes()
     except applications.DownloadError as error:
         if required:
-            raise click.ClickException(
-                _download_hint("ImageNet's classes", error)
-            ) from error
+            raise _download_failed("ImageNet's classes", error) from error
         click.echo(
             f"without {_CLASSES_FILE}: ImageNet's names can't be downloaded ({error}). "
             "Answers are predictions by index"
@@ -88,8 +86,8 @@ def _classes(applications: Any, *, required: bool) -> dict[str, list[str]] | Non
     return found
 
 
-def _download_hint(what: str, error: Exception) -> str:
-    return (
+def _download_failed(what: str, error: Exception) -> click.ClickException:
+    return click.ClickException(
         f"{what} can't be downloaded: {error}\n"
         "Without a network: --weights none makes random weights, for load tests; "
         "--weights FILE takes a file of weights."

@@ -43,18 +43,19 @@ PNG_SIDE = 128
 SURE = 0.99  # The least probability of a sample's digit.
 
 
-def load_scans() -> tuple[np.ndarray, np.ndarray]:
-    """Return all scans as (count, 8, 8, 1) in 0..1, and the digit of each."""
-    digits = load_digits()
-    scans = (digits.images / SCAN_MAX).astype(np.float32)
-    return scans[..., np.newaxis], digits.target
-
-
 def split_scans() -> list[np.ndarray]:
-    """Return training and test scans, and the digits of both; always the same split."""
-    scans, answers = load_scans()
+    """Return training and test scans, and the digits of both; always the same split.
+
+    Scans are (count, 8, 8, 1), from 0 to 1.
+    """
+    digits = load_digits()
+    scans = (digits.images / SCAN_MAX).astype(np.float32)[..., np.newaxis]
     return train_test_split(
-        scans, answers, test_size=HELD_OUT, stratify=answers, random_state=SEED
+        scans,
+        digits.target,
+        test_size=HELD_OUT,
+        stratify=digits.target,
+        random_state=SEED,
     )
 
 
@@ -102,11 +103,8 @@ def survives_png(model: keras.Model, scan: np.ndarray, digit: int) -> bool:
     """Return whether the model still predicts the digit from the scan's PNG."""
     png = to_png(scan)
     # basket.toml uses NEAREST.
-    filters = (
-        Image.Resampling.NEAREST,
-        Image.Resampling.BOX,
-        Image.Resampling.BILINEAR,
-    )
+    resampling = Image.Resampling
+    filters = (resampling.NEAREST, resampling.BOX, resampling.BILINEAR)
     shrunk = np.stack([from_png(png, each) for each in filters])
     answers = model.predict(shrunk, verbose=0).argmax(axis=1)
     return bool((answers == digit).all())

@@ -145,20 +145,16 @@ class KerasJaxEngine:
         with self._compiling:
             program = self._programs.get(shapes)
             if program is None:
-                program = self._programs[shapes] = self._compiled(shapes)
+                specs = [
+                    jax.ShapeDtypeStruct(shape, spec.dtype)
+                    for shape, spec in zip(shapes, inputs, strict=True)
+                ]
+                lowered = jax.jit(self._call).lower(*self._weights, *specs)
+                program = self._programs[shapes] = cast(_Program, lowered.compile())
             self._programs.move_to_end(shapes)
             if len(self._programs) > _MAX_PROGRAMS:
                 self._programs.popitem(last=False)
         return program
-
-    def _compiled(self, shapes: tuple[tuple[int, ...], ...]) -> _Program:
-        inputs = self.signatures[DEFAULT_SIGNATURE].inputs
-        specs = [
-            jax.ShapeDtypeStruct(shape, spec.dtype)
-            for shape, spec in zip(shapes, inputs, strict=True)
-        ]
-        lowered = jax.jit(self._call).lower(*self._weights, *specs)
-        return cast(_Program, lowered.compile())
 
     def _call(
         self, trainable: Any, non_trainable: Any, *inputs: jax.Array

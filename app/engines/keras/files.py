@@ -22,7 +22,6 @@ from app.engines.loading import (
 )
 from app.errors import ModelLoadError
 
-_BFLOAT16_BYTES = 2
 # Keras's texts for a kind of object and a name that it does not know.
 _UNKNOWN = re.compile(
     r"(?:Could not locate|Unknown|Cannot deserialize object of) "
@@ -113,13 +112,11 @@ def output_names(model: keras.Model) -> list[str]:
 
 def weight_bytes(model: keras.Model) -> int:
     """Return the bytes of all weights in the dtypes in which they are stored."""
+    # ml_dtypes, which Keras imports, adds bfloat16 to NumPy.
     return sum(
-        math.prod(weight.shape) * _item_bytes(weight.dtype) for weight in model.weights
+        math.prod(weight.shape) * np.dtype(weight.dtype).itemsize
+        for weight in model.weights
     )
-
-
-def _item_bytes(dtype: str) -> int:
-    return _BFLOAT16_BYTES if dtype == "bfloat16" else np.dtype(dtype).itemsize
 
 
 def _spec(name: str, tensor: keras.KerasTensor) -> TensorSpec:

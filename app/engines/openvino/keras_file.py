@@ -15,7 +15,7 @@ import numpy as np
 
 from app.engines.base import DEFAULT_SIGNATURE, Array, Signature, Tensors
 from app.engines.loading import error_summary
-from app.engines.openvino.no_telemetry import openvino
+from app.engines.openvino import import_openvino
 from app.engines.reference import tensorflow_reference
 from app.errors import ModelFailed, ModelLoadError
 from app.settings import Settings
@@ -86,9 +86,8 @@ def open_engine(file: Path, settings: Settings) -> KerasOpenVinoEngine:
     del settings  # none applies to a CPU
     with tensorflow_reference(file, saved_model=True) as found:
         try:
-            compiled = (
-                openvino().Core().compile_model(str(found.saved_model), "CPU", _CONFIG)
-            )
+            core = import_openvino().Core()
+            compiled = core.compile_model(str(found.saved_model), "CPU", _CONFIG)
         except Exception as error:  # OpenVINO raises whatever its readers raise
             raise ModelLoadError(
                 f"{file.name} can't run in OpenVINO: {_reason(error)}"

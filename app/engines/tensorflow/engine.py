@@ -43,7 +43,11 @@ class Function:
             outputs = zip(self.signature.outputs, self.call(*inputs), strict=True)
             return {spec.name: _widen_bfloat16(tensor) for spec, tensor in outputs}
 
-        function = tf.function(call, input_signature=self.input_specs())
+        specs = [
+            tf.TensorSpec([None, *spec.shape], tf.as_dtype(spec.dtype), spec.name)
+            for spec in self.signature.inputs
+        ]
+        function = tf.function(call, input_signature=specs)
         try:
             function.get_concrete_function()
         except Exception as error:  # a layer may raise anything
@@ -51,13 +55,6 @@ class Function:
                 f"can't be traced for any number of rows: {error_summary(error)}"
             ) from error
         return function
-
-    def input_specs(self) -> list[tf.TensorSpec]:
-        """Return the inputs as tf.TensorSpecs with a free batch dimension."""
-        return [
-            tf.TensorSpec([None, *spec.shape], tf.as_dtype(spec.dtype), spec.name)
-            for spec in self.signature.inputs
-        ]
 
 
 class TensorFlowEngine:

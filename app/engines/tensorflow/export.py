@@ -9,7 +9,7 @@ import keras
 from app.engines.base import DEFAULT_SIGNATURE
 from app.engines.keras.files import functional, load, output_names
 from app.engines.loading import error_summary
-from app.engines.openvino.no_telemetry import openvino
+from app.engines.openvino import import_openvino
 from app.engines.tensorflow.engine import limit_gpu_memory
 from app.engines.tensorflow.keras_file import serving_function
 from app.errors import ModelLoadError
@@ -62,7 +62,7 @@ def _write_onnx(model: keras.Model, folder: Path) -> None:
 
 
 def _write_openvino(model: keras.Model, folder: Path) -> None:
-    openvino()
+    import_openvino()
     _convert(model, "openvino", folder / "model.xml")
 
 

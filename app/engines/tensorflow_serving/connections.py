@@ -4,12 +4,13 @@ They are the standard library's, in a stack: a batch may be sent again only if i
 connection was an idle one, which connection pools do not tell.
 """
 
+import contextlib
 import http.client
 import json
 from collections import deque
 from dataclasses import dataclass
 from http import HTTPStatus
-from typing import Any
+from typing import Any, TypeAlias
 from urllib.parse import SplitResult
 
 from app.errors import BasketError, Late, ModelFailed, OutOfDeviceMemory, Unavailable
@@ -22,6 +23,9 @@ _MAX_RETRY_S = 3600
 # In TensorFlow's text for a tensor that can't be allocated; a full queue has the same
 # status and another text.
 _OUT_OF_MEMORY = "OOM"
+
+
+_Sent: TypeAlias = tuple[http.client.HTTPConnection, http.client.HTTPResponse]
 
 
 @dataclass(frozen=True)
@@ -56,7 +60,12 @@ class Connections:
             Late: no response in time.
         """
         try:
-            return self._exchange(method, path, body)
+            connection, response = self._send(method, path, body)
+            try:
+                content = response.read()
+            except BaseException:
+                connection.close()
+                raise
         except TimeoutError as error:
             raise Late(
                 f"the model server {self.host} did not answer within "
@@ -67,22 +76,20 @@ class Connections:
                 f"the connection to the model server {self.host} broke "
                 f"({type(error).__name__})"
             ) from error
+        # After Connection: close it has no socket.
+        if connection.sock is not None:
+            self._idle.append(connection)
+        return Reply(response.status, content, response.headers.get("Retry-After", ""))
 
     def close(self) -> None:
         """Close idle connections; may be called twice."""
         while self._idle:
             self._idle.pop().close()
 
-    def _exchange(self, method: str, path: str, body: bytes | None) -> Reply:
-        try:
-            idle = self._idle.pop()
-        except IndexError:
-            return self._read(*self._send(self._connect(), method, path, body))
-        try:
-            sent = self._send(idle, method, path, body)
-        except ConnectionError:
-            sent = self._send(self._connect(), method, path, body)
-        return self._read(*sent)
+    def _send(self, method: str, path: str, body: bytes | None) -> _Sent:
+        with contextlib.suppress(IndexError, ConnectionError):
+            return _send(self._idle.pop(), method, path, body)
+        return _send(self._connect(), method, path, body)
 
     def _connect(self) -> http.client.HTTPConnection:
         kind = (
@@ -101,35 +108,17 @@ class Connections:
         connection.sock.settimeout(self._timeout_s)
         return connection
 
-    @staticmethod
-    def _send(
-        connection: http.client.HTTPConnection,
-        method: str,
-        path: str,
-        body: bytes | None,
-    ) -> tuple[http.client.HTTPConnection, http.client.HTTPResponse]:
-        headers = {} if body is None else {"Content-Type": "application/json"}
-        try:
-            connection.request(method, path, body, headers)
-            return connection, connection.getresponse()
-        except BaseException:
-            connection.close()
-            raise
 
-    def _read(
-        self,
-        connection: http.client.HTTPConnection,
-        response: http.client.HTTPResponse,
-    ) -> Reply:
-        try:
-            body = response.read()
-        except BaseException:
-            connection.close()
-            raise
-        # After Connection: close it has no socket.
-        if connection.sock is not None:
-            self._idle.append(connection)
-        return Reply(response.status, body, response.headers.get("Retry-After", ""))
+def _send(
+    connection: http.client.HTTPConnection, method: str, path: str, body: bytes | None
+) -> _Sent:
+    headers = {} if body is None else {"Content-Type": "application/json"}
+    try:
+        connection.request(method, path, body, headers)
+        return connection, connection.getresponse()
+    except BaseException:
+        connection.close()
+        raise
 
 
 def error_from(reply: Reply, host: str) -> BasketError:

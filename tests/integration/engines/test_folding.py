@@ -1,5 +1,7 @@
 """Constant folding into convolutions: what is folded, and what stays."""
 
+from functools import partial
+
 import numpy as np
 import pytest
 from hypothesis import given, settings
@@ -93,26 +95,52 @@ def test_folding_of_fused_batch_norm(tf):
     assert types.count("BiasAdd") == 1
 
 
-def test_folding_leaves_fused_batch_norm_in_training(tf):
-    """A FusedBatchNormV3 that computes its own moments stays."""
-
-    def compute(x):
-        y = tf.nn.conv2d(x, _kernel(), 1, "VALID")
-        options = {"is_training": True, "exponential_avg_factor": 0.5}
-        return _fused_batch_norm(tf, y, **options)[0]
-
-    assert "FusedBatchNormV3" in _fold(tf, compute)
+def _convolution(tf, x):
+    return tf.nn.conv2d(x, _kernel(), 1, "SAME")
 
 
-def test_folding_leaves_fused_batch_norm_with_used_moments(tf):
-    """A FusedBatchNormV3 stays if another of its outputs is used."""
+def _batch_norm_in_training(tf, x):
+    options = {"is_training": True, "exponential_avg_factor": 0.5}
+    return _fused_batch_norm(tf, _convolution(tf, x), **options)[0]
 
-    def compute(x):
-        y = tf.nn.conv2d(x, _kernel(), 1, "VALID")
-        y, mean, _ = _fused_batch_norm(tf, y, is_training=False)
-        return y, mean * 2.0
 
-    assert "FusedBatchNormV3" in _fold(tf, compute)
+def _batch_norm_with_used_moments(tf, x):
+    y, mean, _ = _fused_batch_norm(tf, _convolution(tf, x), is_training=False)
+    return y, mean * 2.0
+
+
+def _output_with_two_consumers(tf, x):
+    y = _convolution(tf, x)
+    return y * _numbers(_FILTERS), tf.nn.relu(y)
+
+
+def _factor_computed_from_rows(tf, x):
+    return _convolution(tf, x) * tf.reduce_mean(x)
+
+
+def _padding_before_a_padded_convolution(tf, x):
+    return _convolution(tf, tf.pad(x, [[0, 0], [1, 1], [1, 1], [0, 0]]))
+
+
+def _padding_for_other_consumers(tf, x):
+    padded = tf.pad(x, [[0, 0], [1, 1], [1, 1], [0, 0]])
+    return tf.nn.conv2d(padded, _kernel(), 1, "VALID"), tf.nn.relu(padded)
+
+
+@pytest.mark.parametrize(
+    ("compute", "kept"),
+    [
+        (_batch_norm_in_training, "FusedBatchNormV3"),
+        (_batch_norm_with_used_moments, "FusedBatchNormV3"),
+        (_output_with_two_consumers, "Mul"),
+        (_factor_computed_from_rows, "Mul"),
+        (_padding_before_a_padded_convolution, "Pad"),
+        (_padding_for_other_consumers, "Pad"),
+    ],
+)
+def test_folding_leaves_operations_that_others_need(tf, compute, kept):
+    """An operation stays if it is not constant per channel, or has another consumer."""
+    assert kept in _fold(tf, partial(compute, tf))
 
 
 def test_folding_of_weights_shared_by_two_convolutions(tf):
@@ -127,16 +155,6 @@ def test_folding_of_weights_shared_by_two_convolutions(tf):
         return tf.concat(both, axis=0)
 
     assert "Mul" not in _fold(tf, compute)
-
-
-def test_folding_leaves_an_output_with_two_consumers(tf):
-    """A convolution's own output stays if a second operation uses it."""
-
-    def compute(x):
-        y = tf.nn.conv2d(x, _kernel(), 1, "SAME")
-        return y * _numbers(_FILTERS), tf.nn.relu(y)
-
-    assert "Mul" in _fold(tf, compute)
 
 
 def test_folding_leaves_an_output_of_the_model(tf):
@@ -171,16 +189,6 @@ def test_folding_leaves_constants_that_differ_by_position(tf, shape):
         return tf.nn.conv2d(x, _kernel(), 1, "SAME") + constant
 
     assert "AddV2" in _fold(tf, compute)
-
-
-def test_folding_leaves_factors_computed_from_rows(tf):
-    """A factor that is not constant stays a multiplication."""
-
-    def compute(x):
-        y = tf.nn.conv2d(x, _kernel(), 1, "SAME")
-        return y * tf.reduce_mean(x)
-
-    assert "Mul" in _fold(tf, compute)
 
 
 def test_folding_leaves_weights_computed_from_rows(tf):
@@ -280,26 +288,6 @@ def test_folding_leaves_padding_of_free_image_sizes(tf):
         return tf.nn.conv2d(padded, _kernel(), 1, "VALID")
 
     assert "Pad" in _fold(tf, compute, shape=[None, None, None, _CHANNELS])
-
-
-def test_folding_leaves_padding_before_a_padded_convolution(tf):
-    """A "SAME" convolution keeps a Pad before it."""
-
-    def compute(x):
-        padded = tf.pad(x, [[0, 0], [1, 1], [1, 1], [0, 0]])
-        return tf.nn.conv2d(padded, _kernel(), 1, "SAME")
-
-    assert "Pad" in _fold(tf, compute)
-
-
-def test_folding_leaves_padding_for_other_consumers(tf):
-    """A Pad stays for another operation that uses it."""
-
-    def compute(x):
-        padded = tf.pad(x, [[0, 0], [1, 1], [1, 1], [0, 0]])
-        return tf.nn.conv2d(padded, _kernel(), 1, "VALID"), tf.nn.relu(padded)
-
-    assert "Pad" in _fold(tf, compute)
 
 
 def test_folding_keeps_unused_and_passed_through_inputs(tf):

@@ -19,7 +19,7 @@ from testing.server import (
     wait_until,
 )
 from tests.support.api_page import make_models
-from tests.support.model_server import ModelServer, Says, metadata, tensor
+from tests.support.model_server import ModelServer, Reply, metadata, tensor
 
 SAMPLES = ROOT / "samples"
 SLOW = {"base_ms": 0, "per_row_ms": 20, "input_shape": [2], "outputs": 2}
@@ -89,8 +89,8 @@ def test_forwarded_predictions_equal_those_of_the_remote(front, remote):
 def test_forwarded_strings_and_several_inputs_equal_those_of_the_remote(front, remote):
     """A SavedModel with strings answers the same in rows and in columns."""
     columns = {"prices": [[1, 2.5, 3]], "customer": ["Ann"]}
-    for asked in ({"instances": TILL}, {"inputs": columns}):
-        direct, through = _same(front, remote, "/v1/models/till:predict", asked)
+    for request in ({"instances": TILL}, {"inputs": columns}):
+        direct, through = _same(front, remote, "/v1/models/till:predict", request)
         assert direct == through
 
 
@@ -148,14 +148,14 @@ def test_slow_remote_returns_504(front, remote):
     # The first 64 rows run for 1.28 s; the others wait.
     waiting = 'basket_queue_rows{model="slow",version="1"}'
     wait_until(lambda: remote.metric(waiting) == 56, 5)
-    asked = json.dumps({"instances": [[1, 2]]}).encode()
-    reply = front.request("POST", path, asked)
+    request = json.dumps({"instances": [[1, 2]]}).encode()
+    reply = front.request("POST", path, request)
     sent.join()
     assert reply.status == 504
     assert reply.json()["error"] == (
         "the model server 127.0.0.1 did not answer within 1 s"
     )
-    reply = front.request("POST", path, asked)
+    reply = front.request("POST", path, request)
     assert reply.json() == {"predictions": [[1, 2]]}
 
 
@@ -163,13 +163,13 @@ def test_row_that_the_remote_refuses_fails_alone(tmp_path):
     """Of eight clients in one batch, only the one with the bad row gets a 500."""
     x = {"x": tensor("DT_FLOAT", -1)}
 
-    def answer(asked):
-        if asked.path.endswith("/metadata"):
+    def answer(request):
+        if request.path.endswith("/metadata"):
             return metadata(serving_default=(x, x))
-        values = asked.json()["inputs"]["x"]
+        values = request.json()["inputs"]["x"]
         if 5 in values:
-            return Says.value({"error": "5 is bad"}, 400)
-        return Says.value({"outputs": values})
+            return Reply.value({"error": "5 is bad"}, 400)
+        return Reply.value({"outputs": values})
 
     server = ModelServer(answer)
     with server.running():
@@ -177,7 +177,7 @@ def test_row_that_the_remote_refuses_fails_alone(tmp_path):
         (tmp_path / "m" / "basket.toml").write_text("batch_timeout_micros = 300000\n")
         with serving("--threads=8", model_dir=models) as front:
             replies, _ = at_once(front.port, list(range(8)))
-    assert len(server.sent(":predict")[2].json()["inputs"]["x"]) > 1
+    assert len(server.requests_to(":predict")[2].json()["inputs"]["x"]) > 1
     for value, reply in enumerate(replies):
         if value == 5:
             text = "the model server 127.0.0.1 answered 400: 5 is bad"

@@ -193,6 +193,13 @@ def test_queries_use_existing_series():
     assert set(re.findall(r"\bbasket_\w+", MONITORING.read_text())) <= samples()
 
 
+def test_pytest_commands_name_existing_tests():
+    """The contributing page runs tests that exist."""
+    named = re.findall(r"pytest (\S+)", " ".join(documents.commands(CONTRIBUTING)))
+    assert named
+    assert not [path for path in named if not (ROOT / path).exists()]
+
+
 def test_the_example_engine_serves(tmp_path, monkeypatch):
     """The engine of the contributing page answers a prediction over HTTP."""
     (code,) = documents.blocks(CONTRIBUTING, "python")

@@ -1,4 +1,4 @@
-"""TensorFlow Serving's batching file, and what it means beside the other settings."""
+"""TensorFlow Serving's batching parameters file, and its precedence."""
 
 import re
 import subprocess
@@ -16,7 +16,7 @@ from app.settings.model_config import read_model_config
 VARIABLE = "BASKET_BATCHING_PARAMETERS_FILE"
 NUMBER = "expected a whole number from"
 ALL = """
-# Every field there is.
+# All fields.
 max_batch_size { value: 128 }
 batch_timeout_micros { value: 0 }
 max_enqueued_batches { value: 1000000 }
@@ -89,7 +89,7 @@ def _file(tmp_path):
 
 @pytest.fixture(name="start")
 def _start(file, tmp_path):
-    """Read all settings with a text as the batching file, and variables beside it."""
+    """Read all settings with this text as the batching file, and with variables."""
 
     def start(text, **variables):
         file.write_text(text, encoding="utf-8")
@@ -100,12 +100,12 @@ def _start(file, tmp_path):
     return start
 
 
-def _limits(made):
-    return {name: getattr(made, name) for name in LIMITS}
+def _limits(settings):
+    return {name: getattr(settings, name) for name in LIMITS}
 
 
-def test_all_limits_are_taken(start):
-    """Each of the four limits in the file ends in its own setting."""
+def test_all_limits_are_applied(start):
+    """Each of the four limits in the file sets its own setting."""
     assert _limits(start(ALL)) == LIMITS
 
 
@@ -119,14 +119,16 @@ def test_all_limits_are_taken(start):
             "allowed_batch_sizes: [5, 7]",
             {"allowed_batch_sizes": (5, 7), "max_batch_size": 7},
         ),
+        ("", {}),
+        ("# nothing\n", {}),
     ],
 )
-def test_what_is_left_out_has_its_default(start, text, own):
-    """One limit leaves the others at their defaults, but that sizes say the largest."""
+def test_missing_fields_have_their_defaults(start, text, own):
+    """Without max_batch_size, it is the last of allowed_batch_sizes."""
     assert _limits(start(text)) == _limits(Settings(**own))
 
 
-def test_the_example_for_operators_is_taken(start):
+def test_the_example_in_the_docs_is_valid(start):
     """The example file in the docs sets all four limits."""
     text = (Path(__file__).parents[3] / "docs" / "batching.md").read_text()
     (example,) = re.findall(r"```\n(max_batch_size \{.*?)```", text, re.DOTALL)
@@ -138,12 +140,6 @@ def test_the_example_for_operators_is_taken(start):
     }
 
 
-@pytest.mark.parametrize("text", ["", "# nothing\n"], ids=["empty", "a comment"])
-def test_an_empty_file_changes_nothing(start, text):
-    """A file without a field leaves every setting at its default."""
-    assert _limits(start(text)) == _limits(Settings())
-
-
 @pytest.mark.parametrize(
     "text",
     [
@@ -153,22 +149,22 @@ def test_an_empty_file_changes_nothing(start, text):
     ],
     ids=["a list", "angle brackets", "a list in two places"],
 )
-def test_other_ways_to_write_it(start, text):
-    """What protobuf's text format allows is read, however it is written."""
+def test_text_format_variants(start, text):
+    """Any form of protobuf's text format is read."""
     made = start(text)
     assert (made.max_batch_size, made.allowed_batch_sizes) == (16, (2, 16))
 
 
 @pytest.mark.parametrize(("text", "problem"), BAD.values(), ids=BAD)
-def test_a_bad_file_stops_the_start(start, file, text, problem):
-    """A file that can't be stops the start with the variable, and field or line."""
+def test_malformed_file_is_a_configuration_error(start, file, text, problem):
+    """The error names the variable, and the field or line."""
     with pytest.raises(SettingsError, match=f"(?s){problem}") as refused:
         start(text)
     assert str(refused.value).startswith(f"{VARIABLE}='{file}': ")
     assert len(str(refused.value)) < 400
 
 
-def test_a_file_in_another_encoding(start, file):
+def test_file_that_is_not_utf8_is_a_configuration_error(start, file):
     """A file that is not UTF-8 is refused as such."""
     file.write_bytes(b'thread_pool_name { value: "\xff" }')
     environ = {VARIABLE: str(file)}
@@ -176,8 +172,8 @@ def test_a_file_in_another_encoding(start, file):
         Settings.from_environment(environ)
 
 
-def test_a_variable_goes_before_the_file(start):
-    """A variable that is set counts instead of the same limit in the file."""
+def test_variable_overrides_the_file(start):
+    """A variable overrides the file, unless it contradicts its batch sizes."""
     made = start(
         "max_batch_size { value: 8 } batch_timeout_micros { value: 5 }\n"
         "max_enqueued_batches { value: 9 }",
@@ -190,16 +186,12 @@ def test_a_variable_goes_before_the_file(start):
         "max_enqueued_batches": 9,
         "allowed_batch_sizes": (),
     }
-
-
-def test_a_variable_that_contradicts_the_sizes(start):
-    """A variable for another largest batch than the file's sizes have is refused."""
     with pytest.raises(SettingsError, match=rf"^{VARIABLE}=.* is 8 and .* is 4: "):
         start("allowed_batch_sizes: [2, 8]", max_batch_size="4")
 
 
-def test_a_models_own_file_goes_before_all(start, tmp_path):
-    """What a model's basket.toml says counts before the variable and the file."""
+def test_basket_toml_overrides_variable_and_file(start, tmp_path):
+    """A model's basket.toml overrides both."""
     made = start(
         "allowed_batch_sizes: [2, 8] batch_timeout_micros { value: 5 }",
         batch_timeout_micros="6",
@@ -215,8 +207,8 @@ def test_a_models_own_file_goes_before_all(start, tmp_path):
     }
 
 
-def test_what_has_no_effect_is_noted(file):
-    """Each field that is known and not applied gets one note that begins with it."""
+def test_fields_without_an_effect_are_noted(file):
+    """Each field that is not applied has a note that begins with its name."""
     file.write_text(ALL)
     notes = batching_parameters.read(file).notes
     assert sorted(note.partition(" ")[0] for note in notes) == [
@@ -227,10 +219,6 @@ def test_what_has_no_effect_is_noted(file):
         "thread_pool_name",
     ]
     assert "num_batch_threads is meaningless here" in " ".join(notes)
-
-
-def test_what_is_taken_is_not_noted(file):
-    """A file with nothing but limits has no notes."""
     file.write_text("max_batch_size { value: 8 } pad_variable_length_inputs: false")
     assert batching_parameters.read(file).notes == []
 
@@ -240,8 +228,8 @@ def test_what_is_taken_is_not_noted(file):
     [(None, "[]"), (ALL, "['google.protobuf']")],
     ids=["none", "one"],
 )
-def test_no_framework_is_imported(file, text, loaded):
-    """Settings need no TensorFlow, and no protobuf where there is no batching file."""
+def test_settings_import_protobuf_only_for_a_file(file, text, loaded):
+    """Settings never import TensorFlow, and protobuf only with a batching file."""
     file.write_text(text or "")
     code = (
         "import sys; from app.settings import Settings; Settings.from_environment("
@@ -253,10 +241,10 @@ def test_no_framework_is_imported(file, text, loaded):
     assert done.stdout.strip() == loaded
 
 
-@settings(suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(max_examples=50, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(number=st.integers(-(1 << 63), (1 << 63) - 1) | st.integers(-2, 1_000_002))
-def test_a_number_is_taken_as_it_is_or_refused(start, number):
-    """Every number of 64 bits is taken where it is in range, and refused elsewhere."""
+def test_number_is_accepted_or_refused(start, number):
+    """Every number of 64 bits is accepted in its range, and refused beyond it."""
     text = f"max_batch_size {{ value: {number} }}"
     if 1 <= number <= 1_000_000:
         assert start(text).max_batch_size == number
@@ -278,7 +266,7 @@ PIECES = st.sampled_from(
 @settings(suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(pieces=st.lists(PIECES, max_size=16))
 def test_any_text_is_read_or_refused(start, pieces):
-    """Whatever stands in the file, it is read, or refused by the variable's name."""
+    """Any text is read, or refused with the variable's name."""
     said = VARIABLE
     try:
         start(" ".join(pieces))

@@ -1,4 +1,4 @@
-"""[image] in basket.toml: what it may say, and how it is told what it may not."""
+"""[image] in basket.toml: valid and invalid values."""
 
 import json
 
@@ -9,7 +9,7 @@ from app.settings import Settings
 from app.settings.image_config import ImageClass, ImageConfig
 from app.settings.model_config import read_model_config
 
-SOUND = 'size = [96, 64]\nscale = "-1..1"\n'
+VALID = 'size = [96, 64]\nscale = "-1..1"\n'
 
 
 @pytest.fixture(name="read")
@@ -37,18 +37,12 @@ def _refusal(read, tmp_path):
     return refusal
 
 
-def test_without_the_table_a_model_takes_no_pictures(tmp_path):
-    """A basket.toml without [image] gives no image configuration."""
-    (tmp_path / "basket.toml").write_text("max_batch_size = 8\n")
-    assert read_model_config(tmp_path, Settings(model_dir=tmp_path)).image is None
+def test_defaults_of_the_image_table(read):
+    """Size and scale are required; the defaults are RGB, nearest, no classes."""
+    assert read(VALID) == ImageConfig((96, 64), "RGB", "-1..1", "nearest", ())
 
 
-def test_the_least_that_has_to_be_said(read):
-    """Size and scale are enough: colours, the nearest pixel, no classes."""
-    assert read(SOUND) == ImageConfig((96, 64), "RGB", "-1..1", "nearest", ())
-
-
-def test_all_that_can_be_said(read):
+def test_all_keys_of_the_image_table(read):
     """Each key has its effect, and the shape follows from size and mode."""
     image = read(
         'size = [8, 6]\nmode = "L"\nscale = "0..1"\ninterpolation = "bilinear"\n'
@@ -60,10 +54,10 @@ def test_all_that_can_be_said(read):
     assert image.shape() == (8, 6, 1)
 
 
-def test_classes_in_imagenets_form(read):
+def test_classes_in_the_form_of_imagenet(read):
     """ImageNet's index of pairs gives ids and names in the order of its keys."""
     index = {str(place): [f"n{place}", f"name {place}"] for place in (2, 0, 1)}
-    image = read(f'{SOUND}classes = "classes.json"', index)
+    image = read(f'{VALID}classes = "classes.json"', index)
     assert image.classes == tuple(
         ImageClass(f"n{place}", f"name {place}") for place in range(3)
     )
@@ -81,23 +75,23 @@ def test_classes_in_imagenets_form(read):
         ('size = [8, 4097]\nscale = "none"', "size = [8, 4097]: expected"),
         ('size = [8.0, 8]\nscale = "none"', "size = [8.0, 8]: expected"),
         ('size = [true, 8]\nscale = "none"', "size = [True, 8]: expected"),
-        (f'{SOUND}mode = "BGR"', "mode = 'BGR': expected RGB or L"),
-        (f"{SOUND}mode = [1]", "mode = [1]: expected RGB or L"),
+        (f'{VALID}mode = "BGR"', "mode = 'BGR': expected RGB or L"),
+        (f"{VALID}mode = [1]", "mode = [1]: expected RGB or L"),
         ('size = [8, 8]\nscale = "0..255"', "scale = '0..255': expected 0..1 or"),
         ("size = [8, 8]\nscale = 1", "scale = 1: expected"),
         ('size = [8, 8]\nmode = "L"\nscale = "imagenet"', 'is for mode = "RGB" only'),
         ('size = [8, 8]\nmode = "L"\nscale = "caffe"', 'is for mode = "RGB" only'),
-        (f'{SOUND}interpolation = "cubic"', "interpolation = 'cubic': expected"),
-        (f"{SOUND}crop = true", "unknown key 'crop'; known: size, mode, scale"),
-        (f"{SOUND}classes = 3", "expected the name of a file beside basket.toml"),
-        (f'{SOUND}classes = "../classes.json"', "expected the name of a file beside"),
-        (f'{SOUND}classes = "/etc/passwd"', "expected the name of a file beside"),
-        (f'{SOUND}classes = ".."', "classes: ..: Is a directory"),
-        (f'{SOUND}classes = "none.json"', "none.json: No such file or directory"),
+        (f'{VALID}interpolation = "cubic"', "interpolation = 'cubic': expected"),
+        (f"{VALID}crop = true", "unknown key 'crop'; known: size, mode, scale"),
+        (f"{VALID}classes = 3", "expected the name of a file beside basket.toml"),
+        (f'{VALID}classes = "../classes.json"', "expected the name of a file beside"),
+        (f'{VALID}classes = "/etc/passwd"', "expected the name of a file beside"),
+        (f'{VALID}classes = ".."', "classes: ..: Is a directory"),
+        (f'{VALID}classes = "none.json"', "none.json: No such file or directory"),
     ],
 )
-def test_what_cannot_be_is_told(refusal, lines, expected):
-    """Each wrong value is refused by its key, with what would be right."""
+def test_invalid_value_is_a_configuration_error(refusal, lines, expected):
+    """The error names the key, and the expected values."""
     assert expected in refusal(lines)
 
 
@@ -117,15 +111,17 @@ def test_what_cannot_be_is_told(refusal, lines, expected):
         pytest.param({"0": ["n1", "b", "c"]}, id="triples"),
     ],
 )
-def test_classes_that_are_none_are_told(refusal, classes):
-    """A file that holds no classes is refused by its name."""
+def test_malformed_file_of_classes_is_a_configuration_error(refusal, classes):
+    """The error names the file."""
     assert "classes: classes.json" in refusal(
-        f'{SOUND}classes = "classes.json"', classes
+        f'{VALID}classes = "classes.json"', classes
     )
 
 
-def test_image_must_be_a_table(tmp_path):
-    """A value in the table's place is refused."""
+def test_image_is_an_optional_table(tmp_path):
+    """Without [image] there is no image configuration; another value is refused."""
+    (tmp_path / "basket.toml").write_text("max_batch_size = 8\n")
+    assert read_model_config(tmp_path, Settings(model_dir=tmp_path)).image is None
     (tmp_path / "basket.toml").write_text("image = 3\n")
     with pytest.raises(SettingsError, match="image must be a table"):
         read_model_config(tmp_path, Settings(model_dir=tmp_path))

@@ -1,4 +1,4 @@
-"""A model's basket.toml, and every way to get it wrong."""
+"""A model's basket.toml: precedence over the server's settings, and errors."""
 
 import pytest
 from hypothesis import HealthCheck, given, settings
@@ -9,7 +9,7 @@ from app.settings import Settings
 from app.settings.model_config import ModelConfig, read_model_config
 
 MANY_DIGITS = "9" * 5000
-MORE_THAN_PYTHON_PRINTS = "0x" + "f" * 5000
+UNPRINTABLE = "0x" + "f" * 5000
 NUMBER = "expected a whole number from"
 
 BAD = {
@@ -25,7 +25,7 @@ BAD = {
     "huge": (f"max_batch_size = {'9' * 400}", f"max_batch_size = {'9' * 80}...: "),
     "many digits": (f"max_batch_size = {MANY_DIGITS}", "5000 digits"),
     "more than is printed": (
-        f"[image]\nsize = {MORE_THAN_PYTHON_PRINTS}",
+        f"[image]\nsize = {UNPRINTABLE}",
         "Exceeds the limit (4300 digits)",
     ),
     "negative": ("batch_timeout_micros = -1", f"batch_timeout_micros = -1: {NUMBER} 0"),
@@ -71,7 +71,7 @@ BAD = {
     "a label below zero": ("[labels]\nstable = -1", "[labels] stable = -1: expected"),
     "a label of a date": ("[labels]\nstable = 2026-11-21", "expected the number"),
     "a label of too much": (
-        f"[labels]\nstable = {MORE_THAN_PYTHON_PRINTS}",
+        f"[labels]\nstable = {UNPRINTABLE}",
         "Exceeds the limit (4300 digits)",
     ),
     "traffic without a label": (
@@ -95,7 +95,7 @@ BAD = {
         "[traffic] stable = True: expected a weight",
     ),
     "a weight of too much": (
-        f"[labels]\nstable = 1\n[traffic]\nstable = {MORE_THAN_PYTHON_PRINTS}",
+        f"[labels]\nstable = 1\n[traffic]\nstable = {UNPRINTABLE}",
         "Exceeds the limit (4300 digits)",
     ),
     "weights of nothing": (
@@ -116,19 +116,16 @@ def _read(tmp_path):
     return read
 
 
-def test_a_model_without_a_file(tmp_path):
-    """A model without basket.toml is served with the server's settings."""
+def test_missing_or_empty_file(tmp_path):
+    """A model without basket.toml, or with an empty one, has the server's settings."""
     server = Settings(max_batch_size=7)
+    assert read_model_config(tmp_path, server) == ModelConfig(server, {}, {})
+    (tmp_path / "basket.toml").touch()
     assert read_model_config(tmp_path, server) == ModelConfig(server, {}, {})
 
 
-def test_an_empty_file(read):
-    """An empty basket.toml is like none."""
-    assert read("") == ModelConfig(Settings(), {}, {})
-
-
-def test_own_limits(read):
-    """What basket.toml says goes before the server's settings; the rest stays."""
+def test_limits_override_the_servers(read):
+    """A model's limits override the server's, also with auto."""
     text = "max_batch_size = 8\nbatch_timeout_micros = 2000 # größer\n"
     server = Settings(max_batch_size=7, request_timeout_ms=9, api_keys=("k",))
     assert read(text, server).settings == Settings(
@@ -137,13 +134,9 @@ def test_own_limits(read):
         request_timeout_ms=9,
         api_keys=("k",),
     )
-
-
-def test_back_to_auto(read):
-    """A model may ask for the adaptive rule where the server has a fixed timeout."""
     server = Settings(batch_timeout_micros=5)
-    config = read('batch_timeout_micros = "auto"', server)
-    assert config.settings.batch_timeout_micros is None
+    own = read('batch_timeout_micros = "auto"', server).settings
+    assert own.batch_timeout_micros is None
 
 
 @pytest.mark.parametrize(
@@ -151,29 +144,25 @@ def test_back_to_auto(read):
     ["allowed_batch_sizes = [1, 8]\nmax_batch_size = 8", "allowed_batch_sizes = [1,8]"],
     ids=["with the largest batch", "alone"],
 )
-def test_allowed_sizes(read, text):
-    """The allowed sizes end with the largest batch, said or not."""
+def test_allowed_batch_sizes_set_max_batch_size(read, text):
+    """The last of the allowed sizes is max_batch_size, given or not."""
     own = read(text, Settings(max_batch_size=7)).settings
     assert own == Settings(allowed_batch_sizes=(1, 8), max_batch_size=8)
 
 
-def test_allowed_sizes_over_the_servers(read):
-    """A model's own sizes go before the server's, whose largest batch goes too."""
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        ("allowed_batch_sizes = [2, 4]", ((2, 4), 4)),
+        ("allowed_batch_sizes = []\nmax_batch_size = 5", ((), 5)),
+    ],
+    ids=["other sizes", "any size"],
+)
+def test_allowed_batch_sizes_override_the_servers(read, text, expected):
+    """A model's allowed sizes replace the server's, and so does the largest batch."""
     server = Settings(allowed_batch_sizes=(1, 64), max_batch_size=64)
-    own = read("allowed_batch_sizes = [2, 4]", server).settings
-    assert (own.allowed_batch_sizes, own.max_batch_size) == ((2, 4), 4)
-
-
-def test_any_size_again(read):
-    """An empty list lets a model run any size where the server allows some only."""
-    server = Settings(allowed_batch_sizes=(1, 64), max_batch_size=64)
-    own = read("allowed_batch_sizes = []\nmax_batch_size = 5", server).settings
-    assert (own.allowed_batch_sizes, own.max_batch_size) == ((), 5)
-
-
-def test_a_largest_batch_that_the_servers_sizes_do_not_end_with(read):
-    """A model's largest batch that contradicts the server's sizes is refused."""
-    server = Settings(allowed_batch_sizes=(1, 64), max_batch_size=64)
+    own = read(text, server).settings
+    assert (own.allowed_batch_sizes, own.max_batch_size) == expected
     with pytest.raises(SettingsError, match=r"^basket.toml: .* is 64 and .* is 5: "):
         read("max_batch_size = 5", server)
 
@@ -188,8 +177,8 @@ def test_labels_and_traffic(read):
 
 
 @pytest.mark.parametrize(("text", "problem"), BAD.values(), ids=BAD)
-def test_what_can_not_be(read, text, problem):
-    """A basket.toml that can't be is refused with the key, its value and the reason."""
+def test_invalid_value_is_a_configuration_error(read, text, problem):
+    """The error has the key, its value and the reason."""
     with pytest.raises(SettingsError) as refused:
         read(text)
     assert str(refused.value).startswith("basket.toml: ")
@@ -197,7 +186,7 @@ def test_what_can_not_be(read, text, problem):
     assert len(str(refused.value)) < 300
 
 
-def test_another_encoding(tmp_path):
+def test_file_that_is_not_utf8_is_a_configuration_error(tmp_path):
     """A basket.toml that is not UTF-8 is refused as one that is not TOML."""
     (tmp_path / "basket.toml").write_bytes(b"\xff\xfe")
     with pytest.raises(SettingsError, match=r"^basket.toml: .*utf-8"):
@@ -213,8 +202,8 @@ def test_another_encoding(tmp_path):
         ),
     ],
 )
-def test_no_file_to_read(tmp_path, make, reason):
-    """What can't be read is refused with the reason and without a path."""
+def test_unreadable_file_is_a_configuration_error(tmp_path, make, reason):
+    """The error has the reason, and no path."""
     make(tmp_path / "basket.toml")
     with pytest.raises(SettingsError, match=rf"^basket.toml: {reason}") as refused:
         read_model_config(tmp_path, Settings())
@@ -224,7 +213,7 @@ def test_no_file_to_read(tmp_path, make, reason):
 LEAVES = st.sampled_from(
     [
         *("0", "1", "8", "-1", "1e400", "1.5", "nan", "true", '"auto"', '"L"', '""'),
-        *("2026-11-21", "12:00:00", "{}", MANY_DIGITS, MORE_THAN_PYTHON_PRINTS),
+        *("2026-11-21", "12:00:00", "{}", MANY_DIGITS, UNPRINTABLE),
     ]
 )
 VALUES = st.recursive(
@@ -249,7 +238,7 @@ LINES = st.sampled_from(["[labels]", "[traffic]", "[image]", "["]) | st.tuples(
 @settings(suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(lines=st.lists(LINES, max_size=5))
 def test_any_text_is_read_or_refused(read, lines):
-    """Whatever stands in basket.toml, it is read, or refused by the file's name."""
+    """Any text is read, or refused with the file's name."""
     said = "basket.toml: "
     try:
         read("\n".join(lines))

@@ -28,7 +28,7 @@ from testing.server import (
     simulated_models,
     wait_until,
 )
-from tests.support.model_server import ModelServer, Says
+from tests.support.model_server import ModelServer, Response
 
 with_nginx = pytest.mark.skipif(
     NGINX is None, reason="Debian's package nginx is not installed"
@@ -237,11 +237,11 @@ def test_deadline_through_nginx_gets_basket_s_504(nginx):
 @with_nginx
 def test_path_through_nginx_is_unchanged(tmp_path, model_server):
     """Percent signs and double slashes reach the server behind nginx."""
-    server = model_server(lambda asked: Says.value("here"))
+    server = model_server(lambda request: Response.value("here"))
     path = "/v1//models/a%2Fb%20c:predict?x=%41"
     with proxy(tmp_path / "nginx", _port(server)) as nginx:
         assert nginx.request("GET", path).json() == "here"
-    assert server.asked[-1].path == path
+    assert server.requests[-1].path == path
 
 
 @with_nginx
@@ -329,13 +329,16 @@ def test_killed_worker_behind_nginx_gets_503(tmp_path):
 def test_nginx_does_not_retry_a_sent_post(tmp_path, model_server):
     """A POST whose connection broke is a 503; one that was not sent is retried."""
 
-    def breaks(asked):
-        return None if asked.method == "POST" else Says.value("first")
+    def breaks(request):
+        return None if request.method == "POST" else Response.value("first")
 
-    first, other = model_server(breaks), model_server(lambda asked: Says.value("other"))
+    first, other = (
+        model_server(breaks),
+        model_server(lambda request: Response.value("other")),
+    )
     with proxy(tmp_path / "two", _port(first), _port(other)) as nginx:
         replies = [nginx.predict([[1]]) for _ in range(4)]
-    posts = first.sent("/predict") + other.sent("/predict")
+    posts = first.requests_to("/predict") + other.requests_to("/predict")
     assert len(posts) == len(replies)
     assert {reply.status for reply in replies} == {200, 503}
     # nginx alternates: the check whether it listens went to the first server.
@@ -348,11 +351,11 @@ def test_hanging_server_gets_504_from_nginx(tmp_path, model_server):
     """Nginx answers 504 as JSON at proxy_read_timeout, here 1 s."""
     received, released = threading.Event(), threading.Event()
 
-    def hang(asked):
-        if asked.method == "POST":
+    def hang(request):
+        if request.method == "POST":
             received.set()
             released.wait(30)
-        return Says.value("late")
+        return Response.value("late")
 
     server = model_server(hang)
     shorter = {"proxy_read_timeout 35s;": "proxy_read_timeout 1s;"}

@@ -1,4 +1,4 @@
-"""A model server on a thread, which answers what the test says."""
+"""A model server in a thread, whose responses the test chooses."""
 
 import contextlib
 import json
@@ -10,8 +10,8 @@ from typing import Any
 
 
 @dataclass
-class Asked:
-    """A request; `connection` counts from 0."""
+class Request:
+    """A request; `connection` is the number of its connection, from 0."""
 
     method: str
     path: str
@@ -23,29 +23,29 @@ class Asked:
 
 
 @dataclass(frozen=True)
-class Says:
-    """An answer; with `hangs_up` the connection closes behind it, unannounced."""
+class Response:
+    """A response; with `disconnects` the server closes the connection afterwards."""
 
     status: int = 200
     body: bytes = b""
     headers: Mapping[str, str] = field(default_factory=dict)
-    hangs_up: bool = False
+    disconnects: bool = False
 
     @classmethod
-    def value(cls, value: Any, status: int = 200, **more: Any) -> "Says":
+    def value(cls, value: Any, status: int = 200, **more: Any) -> "Response":
         return cls(status, json.dumps(value).encode(), **more)
 
 
-# None: close the connection without a byte.
-Answer = Callable[[Asked], Says | None]
+# None: the server closes the connection without a response.
+Answer = Callable[[Request], Response | None]
 
 
 class ModelServer:
-    """Runs while it is entered; `asked` is what came in."""
+    """A server that records its requests, and runs inside `running`."""
 
     def __init__(self, answer: Answer) -> None:
         self.answer = answer
-        self.asked: list[Asked] = []
+        self.requests: list[Request] = []
         self.connections = 0
         self._http = ThreadingHTTPServer(("127.0.0.1", 0), _handler(self))
         self.url = f"http://127.0.0.1:{self._http.server_port}"
@@ -61,8 +61,8 @@ class ModelServer:
             thread.join()
             self._http.server_close()
 
-    def sent(self, path: str) -> list[Asked]:
-        return [asked for asked in self.asked if asked.path.endswith(path)]
+    def requests_to(self, path: str) -> list[Request]:
+        return [request for request in self.requests if request.path.endswith(path)]
 
 
 def _handler(server: ModelServer) -> type[BaseHTTPRequestHandler]:
@@ -77,37 +77,37 @@ def _handler(server: ModelServer) -> type[BaseHTTPRequestHandler]:
 
         def do_POST(self) -> None:
             body = self.rfile.read(int(self.headers.get("Content-Length", 0)))
-            asked = Asked(self.command, self.path, body, self.number)
-            server.asked.append(asked)
-            says = server.answer(asked)
-            if says is None:
+            request = Request(self.command, self.path, body, self.number)
+            server.requests.append(request)
+            response = server.answer(request)
+            if response is None:
                 self.close_connection = True
                 return
-            self.send_response(says.status)
-            for name, value in says.headers.items():
+            self.send_response(response.status)
+            for name, value in response.headers.items():
                 self.send_header(name, value)
-            self.send_header("Content-Length", str(len(says.body)))
+            self.send_header("Content-Length", str(len(response.body)))
             self.end_headers()
-            self.wfile.write(says.body)
-            self.close_connection = self.close_connection or says.hangs_up
+            self.wfile.write(response.body)
+            self.close_connection = self.close_connection or response.disconnects
 
         do_GET = do_POST
 
         def log_message(self, *_: object) -> None:
-            """Say nothing."""
+            """Log nothing."""
 
     return Handler
 
 
 def tensor(dtype: str, *sizes: int) -> dict[str, Any]:
-    """A tensor in TensorFlow Serving's metadata, its first size the batch's."""
+    """Return a tensor of TensorFlow Serving's metadata; the first size is the batch."""
     dims = [{"size": str(size), "name": ""} for size in sizes]
     shape = {"dim": dims, "unknown_rank": False}
     return {"dtype": dtype, "tensor_shape": shape, "name": "any:0"}
 
 
-def metadata(**signatures: tuple[Mapping[str, Any], Mapping[str, Any]]) -> Says:
-    """An answer of /metadata with these signatures: inputs and outputs by name."""
+def metadata(**signatures: tuple[Mapping[str, Any], Mapping[str, Any]]) -> Response:
+    """Return a response of /metadata; signatures are inputs and outputs by name."""
     definitions = {
         name: {
             "inputs": inputs,
@@ -116,7 +116,7 @@ def metadata(**signatures: tuple[Mapping[str, Any], Mapping[str, Any]]) -> Says:
         }
         for name, (inputs, outputs) in signatures.items()
     }
-    return Says.value(
+    return Response.value(
         {
             "model_spec": {"name": "m", "signature_name": "", "version": "1"},
             "metadata": {"signature_def": {"signature_def": definitions}},

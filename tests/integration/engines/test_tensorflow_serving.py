@@ -19,7 +19,7 @@ from testing.server import (
     wait_until,
 )
 from tests.support.api_page import make_models
-from tests.support.model_server import ModelServer, Reply, metadata, tensor
+from tests.support.model_server import ModelServer, Response, metadata, tensor
 
 SAMPLES = ROOT / "samples"
 SLOW = {"base_ms": 0, "per_row_ms": 20, "input_shape": [2], "outputs": 2}
@@ -168,8 +168,8 @@ def test_row_that_the_remote_refuses_fails_alone(tmp_path):
             return metadata(serving_default=(x, x))
         values = request.json()["inputs"]["x"]
         if 5 in values:
-            return Reply.value({"error": "5 is bad"}, 400)
-        return Reply.value({"outputs": values})
+            return Response.value({"error": "5 is bad"}, 400)
+        return Response.value({"outputs": values})
 
     server = ModelServer(answer)
     with server.running():

@@ -27,7 +27,7 @@ from app.errors import (
 )
 from app.settings import Settings
 from testing.clients import in_parallel
-from tests.support.model_server import ModelServer, Says, metadata, tensor
+from tests.support.model_server import ModelServer, Response, metadata, tensor
 
 PATIENCE_S = 10
 DTYPES = {
@@ -50,16 +50,16 @@ DOUBLES = metadata(
 )
 
 
-def doubles(asked):
+def doubles(request):
     """Respond as a model that doubles."""
-    if asked.path.endswith("/metadata"):
+    if request.path.endswith("/metadata"):
         return DOUBLES
-    return Says.value({"outputs": [2 * x for x in asked.json()["inputs"]["x"]]})
+    return Response.value({"outputs": [2 * x for x in request.json()["inputs"]["x"]]})
 
 
 def says(answer):
     """Respond to every batch with `answer`, and serve the metadata of `doubles`."""
-    return lambda asked: DOUBLES if asked.path.endswith("/metadata") else answer
+    return lambda request: DOUBLES if request.path.endswith("/metadata") else answer
 
 
 def open_remote(folder, server, **values):
@@ -96,9 +96,9 @@ def test_batch_is_sent_in_columns(opened):
     answer = engine.run(batch(1, 0.2))
     assert answer["y"].dtype == np.float32
     assert answer["y"].tolist() == [2, np.float32(0.4)]
-    (asked,) = server.sent(":predict")
-    assert (asked.method, asked.path) == ("POST", "/v1/models/m:predict")
-    assert asked.json() == {
+    (request,) = server.requests_to(":predict")
+    assert (request.method, request.path) == ("POST", "/v1/models/m:predict")
+    assert request.json() == {
         "signature_name": "serving_default",
         "inputs": {"x": [1.0, 0.2]},
     }
@@ -108,7 +108,7 @@ def test_batch_is_sent_in_columns(opened):
 def test_version_is_in_the_request_path(opened):
     """With a version, the metadata of that version is requested."""
     _, server = opened(doubles, version=3)
-    assert server.asked[0].path == "/v1/models/m/versions/3/metadata"
+    assert server.requests[0].path == "/v1/models/m/versions/3/metadata"
 
 
 def test_model_name_is_quoted_in_the_path():
@@ -123,7 +123,7 @@ def test_keep_alive_connection_is_reused(opened):
     engine, server = opened(doubles)
     for _ in range(5):
         engine.run(batch(1))
-    assert len(server.asked) == 6
+    assert len(server.requests) == 6
     assert server.connections == 1
 
 
@@ -131,10 +131,10 @@ def test_concurrent_batches_use_separate_connections(opened):
     """Batches of several threads do not wait for each other's connection."""
     together = threading.Barrier(4, timeout=PATIENCE_S)
 
-    def meet(asked):
-        if asked.path.endswith(":predict"):
+    def meet(request):
+        if request.path.endswith(":predict"):
             together.wait()
-        return doubles(asked)
+        return doubles(request)
 
     engine, server = opened(meet)
     answers = [None] * 4
@@ -150,34 +150,34 @@ def test_concurrent_batches_use_separate_connections(opened):
 def test_stale_idle_connection_is_replaced(opened):
     """A batch on an idle connection that the server closed is sent once more."""
 
-    def leave(asked):
-        return replace(doubles(asked), hangs_up=asked.connection == 0)
+    def leave(request):
+        return replace(doubles(request), disconnects=request.connection == 0)
 
     engine, server = opened(leave)
     assert engine.run(batch(1))["y"].tolist() == [2]
     assert server.connections == 2
-    assert len(server.sent(":predict")) == 1
+    assert len(server.requests_to(":predict")) == 1
 
 
 def test_connection_close_header_is_respected(opened):
     """After Connection: close, a batch is sent once, on a new connection."""
     closing = replace(DOUBLES, headers={"Connection": "close"})
     engine, server = opened(
-        lambda asked: closing if asked.path.endswith("/metadata") else None
+        lambda request: closing if request.path.endswith("/metadata") else None
     )
     with pytest.raises(Unavailable, match="broke"):
         engine.run(batch(1))
-    assert len(server.sent(":predict")) == 1
+    assert len(server.requests_to(":predict")) == 1
 
 
 def test_connect_timeout_does_not_bound_the_response(opened, monkeypatch):
     """Only connecting is bounded by the connect timeout, not the wait for outputs."""
     monkeypatch.setattr(connections, "_CONNECT_TIMEOUT_S", 0.1)
 
-    def slow(asked):
-        if asked.path.endswith(":predict"):
+    def slow(request):
+        if request.path.endswith(":predict"):
             time.sleep(0.3)
-        return doubles(asked)
+        return doubles(request)
 
     engine, server = opened(slow)
     assert engine.run(batch(1))["y"].tolist() == [2]
@@ -190,26 +190,28 @@ def test_batch_is_retried_at_most_once(opened):
     for sent in (2, 3):
         with pytest.raises(Unavailable, match=r"server 127\.0\.0\.1 broke"):
             engine.run(batch(1))
-        assert len(server.sent(":predict")) == sent
+        assert len(server.requests_to(":predict")) == sent
 
 
 def test_truncated_response_is_not_retried(opened):
     """A response shorter than its Content-Length is an error, without a retry."""
-    cut = Says(body=b'{"outputs"', headers={"Content-Length": "999"}, hangs_up=True)
+    cut = Response(
+        body=b'{"outputs"', headers={"Content-Length": "999"}, disconnects=True
+    )
     engine, server = opened(says(cut))
     with pytest.raises(Unavailable, match="broke"):
         engine.run(batch(1))
-    assert len(server.sent(":predict")) == 1
+    assert len(server.requests_to(":predict")) == 1
 
 
 def test_response_after_timeout_ms_is_late(opened):
     """A late response is an error; the next batch has a new connection."""
     answered = threading.Event()
 
-    def slow_once(asked):
-        if asked.connection == 0 and asked.path.endswith(":predict"):
+    def slow_once(request):
+        if request.connection == 0 and request.path.endswith(":predict"):
             answered.wait(PATIENCE_S)
-        return doubles(asked)
+        return doubles(request)
 
     engine, _ = opened(slow_once, timeout_ms=500)
     with pytest.raises(
@@ -255,7 +257,7 @@ def test_stopped_server_is_unavailable(tmp_path):
 )
 def test_http_status_maps_to_an_error(opened, status, error, becomes):
     """Each status has its error, with the host and the server's text."""
-    engine, _ = opened(says(Says.value({"error": error}, status)))
+    engine, _ = opened(says(Response.value({"error": error}, status)))
     with pytest.raises(becomes) as caught:
         engine.run(batch(1))
     assert type(caught.value) is becomes
@@ -269,7 +271,7 @@ def test_http_status_maps_to_an_error(opened, status, error, becomes):
 )
 def test_retry_after_header_is_passed_on(opened, header, seconds):
     """The server's Retry-After is used if it is a number of seconds."""
-    full = Says.value({}, 503, headers={"Retry-After": header})
+    full = Response.value({}, 503, headers={"Retry-After": header})
     engine, _ = opened(says(full))
     with pytest.raises(Unavailable) as caught:
         engine.run(batch(1))
@@ -281,14 +283,14 @@ def test_retry_after_header_is_passed_on(opened, header, seconds):
 )
 def test_error_body_without_text_is_not_quoted(opened, body):
     """A body other than {"error": text} is not quoted, and breaks nothing."""
-    engine, _ = opened(says(Says(503, body)))
+    engine, _ = opened(says(Response(503, body)))
     with pytest.raises(Unavailable, match=r"answered 503$"):
         engine.run(batch(1))
 
 
 def test_long_error_text_is_shortened(opened):
     """One line of the server's text is quoted, up to 200 characters."""
-    engine, _ = opened(says(Says.value({"error": "a" * 999 + "\nb"}, 400)))
+    engine, _ = opened(says(Response.value({"error": "a" * 999 + "\nb"}, 400)))
     with pytest.raises(ModelFailed, match=r" answered 400: a{200}$"):
         engine.run(batch(1))
 
@@ -310,7 +312,7 @@ def test_long_error_text_is_shortened(opened):
 )
 def test_malformed_outputs_are_wrong_outputs(opened, body):
     """Outputs that do not match the signature are refused, for any rows."""
-    engine, _ = opened(says(Says(body=body)))
+    engine, _ = opened(says(Response(body=body)))
     with pytest.raises(WrongOutputs, match=r"^the model server's "):
         engine.run(batch(1))
 
@@ -325,10 +327,10 @@ def test_integer_outputs_out_of_range_are_refused(opened, dtype, value):
         serving_default=({"x": tensor("DT_FLOAT", -1)}, {"y": tensor(dtype, -1)})
     )
     engine, _ = opened(
-        lambda asked: (
+        lambda request: (
             theirs
-            if asked.path.endswith("/metadata")
-            else Says.value({"outputs": [1, value]})
+            if request.path.endswith("/metadata")
+            else Response.value({"outputs": [1, value]})
         )
     )
     with pytest.raises(WrongOutputs, match="'y' is not what its signature says"):
@@ -360,9 +362,9 @@ def test_several_inputs_and_outputs_go_by_name(opened):
             {"z": tensor("DT_STRING", -1), "y_bytes": tensor("DT_STRING", -1)},
         )
     )
-    answer = Says.value({"outputs": {"z": ["é"], "y_bytes": [{"b64": "/w=="}]}})
+    answer = Response.value({"outputs": {"z": ["é"], "y_bytes": [{"b64": "/w=="}]}})
     engine, server = opened(
-        lambda asked: theirs if asked.path.endswith("/metadata") else answer
+        lambda request: theirs if request.path.endswith("/metadata") else answer
     )
     (signature,) = engine.signatures.values()
     assert [spec.name for spec in signature.inputs] == ["a", "b"]
@@ -370,15 +372,18 @@ def test_several_inputs_and_outputs_go_by_name(opened):
     outputs = engine.run({"a": a, "b": np.array([-5])})
     assert outputs["z"].tolist() == ["é".encode()]
     assert outputs["y_bytes"].tolist() == [b"\xff"]
-    (asked,) = server.sent(":predict")
-    assert asked.json()["inputs"] == {"a": [[{"b64": "/w=="}, {"b64": ""}]], "b": [-5]}
+    (request,) = server.requests_to(":predict")
+    assert request.json()["inputs"] == {
+        "a": [[{"b64": "/w=="}, {"b64": ""}]],
+        "b": [-5],
+    }
 
 
 @pytest.mark.parametrize(("theirs", "ours"), DTYPES.items())
 def test_each_dtype_of_the_api_is_supported(opened, theirs, ours):
     """Each dtype of the API has a NumPy dtype; sizes are read, free ones too."""
     engine, _ = opened(
-        lambda asked: metadata(
+        lambda request: metadata(
             serving_default=(
                 {"x": tensor(theirs, -1, 3, -1)},
                 {"y": tensor(theirs, -1)},
@@ -404,7 +409,7 @@ def test_signatures_without_a_batch_dimension_are_skipped(opened, caplog):
         broken=(x, {"y": {}}),
         __saved_model_init_op=({}, strange),
     )
-    engine, _ = opened(lambda asked: theirs)
+    engine, _ = opened(lambda request: theirs)
     assert list(engine.signatures) == ["good"]
     for line in (
         "signature fixed: input x has the fixed first dimension 1",
@@ -422,37 +427,39 @@ def test_signature_name_selects_the_default_signature(opened):
     x, z = {"x": tensor("DT_FLOAT", -1)}, {"z": tensor("DT_FLOAT", -1)}
     theirs = metadata(serving_default=(z, z), other=(x, x))
     engine, server = opened(
-        lambda asked: (
-            theirs if asked.path.endswith("/metadata") else Says.value({"outputs": [7]})
+        lambda request: (
+            theirs
+            if request.path.endswith("/metadata")
+            else Response.value({"outputs": [7]})
         ),
         signature_name="other",
     )
     assert list(engine.signatures) == ["serving_default"]
     assert engine.run(batch(1))["x"].tolist() == [7]
-    assert server.asked[-1].json()["signature_name"] == "other"
+    assert server.requests[-1].json()["signature_name"] == "other"
 
 
 def _states(state):
-    return Says.value({"model_version_status": [{"version": "3", "state": state}]})
+    return Response.value({"model_version_status": [{"version": "3", "state": state}]})
 
 
 @pytest.mark.parametrize(
     ("metadata_says", "status_says", "text"),
     [
-        (Says(404), _states("LOADING"), "is not ready: version 3 is LOADING"),
-        (Says(404), Says(), "is not ready: it says nothing of any version"),
+        (Response(404), _states("LOADING"), "is not ready: version 3 is LOADING"),
+        (Response(404), Response(), "is not ready: it says nothing of any version"),
         (
-            Says(404),
-            Says.value({"error": "Could not find any versions of model m"}, 404),
+            Response(404),
+            Response.value({"error": "Could not find any versions of model m"}, 404),
             "has no such model: Could not find any versions of model m",
         ),
-        (Says(404), Says(404), "has no such model: status 404"),
-        (Says(503), Says(), "answered 503"),
-        (None, Says(), "broke"),
-        (Says(body=b"<html>"), Says(), "metadata can't be read"),
-        (Says.value({"metadata": {}}), Says(), "metadata can't be read"),
-        (metadata(), Says(), "the model has no signatures"),
-        (metadata(f=({}, {})), Says(), "signature f: it has no inputs"),
+        (Response(404), Response(404), "has no such model: status 404"),
+        (Response(503), Response(), "answered 503"),
+        (None, Response(), "broke"),
+        (Response(body=b"<html>"), Response(), "metadata can't be read"),
+        (Response.value({"metadata": {}}), Response(), "metadata can't be read"),
+        (metadata(), Response(), "the model has no signatures"),
+        (metadata(f=({}, {})), Response(), "signature f: it has no inputs"),
     ],
 )
 def test_unavailable_model_is_a_load_error_with_the_reason(
@@ -461,8 +468,8 @@ def test_unavailable_model_is_a_load_error_with_the_reason(
     """The load error has the model's status, as far as the server reports it."""
     with pytest.raises(ModelLoadError, match=text):
         opened(
-            lambda asked: (
-                metadata_says if asked.path.endswith("/metadata") else status_says
+            lambda request: (
+                metadata_says if request.path.endswith("/metadata") else status_says
             )
         )
 

@@ -56,7 +56,7 @@ def _start(gunicorn):
 
 
 @contextmanager
-def _process(patch):
+def _exit_handlers(patch):
     """Call the functions that the block registers with atexit at its end."""
     at_end = []
     try:
@@ -140,7 +140,7 @@ def test_metrics_folder_without_write_permission_stops_the_start(start, environm
     """The master tries to write into a metrics folder before a worker needs it."""
     environment.setattr(run_dir.tempfile, "TemporaryFile", lambda **_: _denied())
     text = "PROMETHEUS_MULTIPROC_DIR='.*metrics': Permission denied"
-    with pytest.raises(SystemExit, match=text), _process(environment):
+    with pytest.raises(SystemExit, match=text), _exit_handlers(environment):
         start()
 
 
@@ -187,7 +187,7 @@ def test_read_only_root_has_a_temporary_folder_in_memory(gunicorn, start, enviro
     """TMPDIR becomes the run directory only if no temporary folder is writable."""
     environment.setenv("TMPDIR", "")
     environment.setattr(tempfile, "tempdir", None)
-    with _process(environment):
+    with _exit_handlers(environment):
         arbiter = start()
         worker = gunicorn.spawn(arbiter)
         arbiter.cfg.post_fork(arbiter, worker)
@@ -211,7 +211,7 @@ def test_user_owns_the_run_dir(start, environment, tmp_path):
     given = {}
     environment.setattr(os, "chown", lambda path, *to: given.update({str(path): to}))
     uid, gid = os.geteuid() + 1, os.getegid() + 1
-    with _process(environment):
+    with _exit_handlers(environment):
         arbiter = start(user=str(uid), group=str(gid))
         arbiter.cfg.when_ready(arbiter)
         installed_pool(arbiter).sockets.close_inherited()

@@ -1,4 +1,4 @@
-"""Model workers among the workers of Gunicorn's arbiter."""
+"""Model workers under Gunicorn's real arbiter."""
 
 import os
 import signal
@@ -26,7 +26,7 @@ def _gunicorn(monkeypatch):
 @pytest.fixture(name="arbiter")
 def _arbiter(gunicorn, monkeypatch, tmp_path_factory):
     """An arbiter with one web worker, on a machine with GPUs 1 and 3."""
-    # The kernel wants short names for sockets.
+    # The path of a socket must be short.
     folder = str(tmp_path_factory.mktemp("t"))
     for name in [name for name in os.environ if name.startswith("BASKET_")]:
         monkeypatch.delenv(name)
@@ -35,8 +35,8 @@ def _arbiter(gunicorn, monkeypatch, tmp_path_factory):
     monkeypatch.setenv(RUN_DIR, folder)
     monkeypatch.setenv(MODEL_SOCKETS, "")
     monkeypatch.setenv("PROMETHEUS_MULTIPROC_DIR", folder)
-    there = (gpus.Gpu(1, "GPU-b", 8192), gpus.Gpu(3, "GPU-d", 8192))
-    monkeypatch.setattr(gpus, "visible", lambda: there)
+    present = (gpus.Gpu(1, "GPU-b", 8192), gpus.Gpu(3, "GPU-d", 8192))
+    monkeypatch.setattr(gpus, "visible", lambda: present)
     arbiter = gunicorn.arbiter(workers=1)
     arbiter.basket = Settings.from_environment()
     arbiter.basket_environ_at_start = {}
@@ -49,22 +49,21 @@ def paths():
     return os.environ[MODEL_SOCKETS].splitlines()
 
 
-def test_model_workers_are_made_first_and_replaced(gunicorn, arbiter):
-    """Two model workers are made, then web workers, and a lost one is replaced."""
+def test_model_workers_are_forked_first_and_replaced(gunicorn, arbiter):
+    """Two model workers are forked before web workers, and a dead one is replaced."""
     made = [gunicorn.spawn(arbiter) for _ in range(4)]
     kinds = [ModelWorker, ModelWorker, EventLoopWorker, EventLoopWorker]
     assert [type(worker) for worker in made] == kinds
     assert [worker.slot for worker in made[:2]] == [0, 1]
-    lost = arbiter.WORKERS.pop(made[0].pid)
-    lost.tmp.close()
+    arbiter.WORKERS.pop(made[0].pid).tmp.close()
     assert gunicorn.spawn(arbiter).slot == 0
     assert type(gunicorn.spawn(arbiter)) is EventLoopWorker
 
 
-def test_arbiter_never_ends_a_model_worker_as_the_oldest(
+def test_arbiter_stops_web_workers_if_there_are_too_many(
     gunicorn, arbiter, monkeypatch
 ):
-    """Of too many workers the arbiter ends the oldest one of the web's."""
+    """The arbiter stops the oldest web worker, and no model worker."""
     made = [gunicorn.spawn(arbiter) for _ in range(4)]
     killed = []
     monkeypatch.setattr(os, "kill", lambda *args: killed.append(args))
@@ -72,20 +71,8 @@ def test_arbiter_never_ends_a_model_worker_as_the_oldest(
     assert killed == [(made[2].pid, signal.SIGTERM)]
 
 
-def test_ttou_keeps_the_last_web_worker(gunicorn, arbiter, monkeypatch):
-    """TTIN and TTOU count web workers only, though the arbiter counts all."""
-    monkeypatch.setattr(os, "kill", lambda *_: None)
-    for _ in range(arbiter.num_workers):
-        gunicorn.spawn(arbiter)
-    arbiter.handle_ttin()
-    assert arbiter.num_workers == 4
-    for _ in range(3):
-        arbiter.handle_ttou()
-    assert arbiter.num_workers == 3
-
-
 def test_model_sockets_listen_until_they_are_closed(tmp_path_factory):
-    """A web worker can connect before a model process is there, and not after."""
+    """A web worker can connect before a model process runs; close may be repeated."""
     sockets = ModelSockets(lambda listener: listener)
     opened = sockets.open(str(tmp_path_factory.mktemp("t")), 2)
     assert len(opened) == 2
@@ -97,7 +84,7 @@ def test_model_sockets_listen_until_they_are_closed(tmp_path_factory):
 
 
 def test_each_model_worker_has_a_gpu_and_web_workers_have_none(gunicorn, arbiter):
-    """With two GPUs there are two model workers more, each on a GPU of its own."""
+    """With two GPUs the arbiter keeps two model workers beside the web workers."""
     assert isinstance(arbiter.worker_class, WorkerPool)
     assert arbiter.num_workers == arbiter.cfg.workers == 3
     assert len(paths()) == 2
@@ -108,7 +95,7 @@ def test_each_model_worker_has_a_gpu_and_web_workers_have_none(gunicorn, arbiter
 
 
 def test_sighup_replaces_the_model_workers(gunicorn, arbiter):
-    """The old model workers become the oldest, and their sockets are closed last."""
+    """The old model workers are stopped first; the last one takes their sockets."""
     before = [gunicorn.spawn(arbiter) for _ in range(3)]
     old = paths()
     gunicorn.reload(arbiter)
@@ -117,9 +104,9 @@ def test_sighup_replaces_the_model_workers(gunicorn, arbiter):
     new = gunicorn.spawn(arbiter)
     assert (new.slot, new.age) == (0, sys.maxsize)
     assert set(paths()).isdisjoint(old)
-    for worker, there_then in zip(before[:2], (True, False), strict=True):
+    for worker, is_open in zip(before[:2], (True, False), strict=True):
         del arbiter.WORKERS[worker.pid]
         arbiter.cfg.child_exit(arbiter, worker)
         worker.tmp.close()
-        assert os.path.exists(old[0]) is there_then
+        assert os.path.exists(old[0]) is is_open
     assert all(map(os.path.exists, paths()))

@@ -1,4 +1,4 @@
-"""Bodies that requests carry, and errors that are answered."""
+"""Bodies of requests, and checks of error responses."""
 
 import io
 from typing import Any
@@ -9,14 +9,14 @@ from app.engines.base import Array
 
 
 def npy_of(array: Array, version: tuple[int, int] = (1, 0)) -> bytes:
-    """The array as a .npy file of this version of the format."""
+    """Return the array as a .npy file of this version of the format."""
     file = io.BytesIO()
     npy_format.write_array(file, array, version)
     return file.getvalue()
 
 
 def error(reply: Any, status: int) -> str:
-    """The text of a test client's reply: an error in JSON with nothing beside it."""
+    """Return the text of an error response, after checks of its form."""
     assert reply.status_code == status, reply.text
     assert reply.mimetype == "application/json"
     assert list(reply.json) == ["error"]

@@ -1,6 +1,6 @@
-"""Ask a server through KServe's own client, and print what it says as JSON.
+"""Send requests with KServe's own client, and print the results as JSON.
 
-Run as a script by a Python that has kserve: it wants other versions than Basket's.
+Run as a script in an environment with kserve, which needs other versions than Basket.
 """
 
 import asyncio
@@ -52,7 +52,7 @@ async def ask_v2(url: str) -> dict[str, Any]:
 
 
 def request(rows: np.ndarray, *, binary: bool) -> InferRequest:
-    """A request for the model echo, with an id of its own."""
+    """Return a request for the model echo, with an id of its own."""
     tensor = InferInput("input", list(rows.shape), "FP32")
     tensor.set_data_from_numpy(rows, binary_data=binary)
     outputs = [RequestedOutput("output", {"binary_data": binary})]
@@ -60,7 +60,7 @@ def request(rows: np.ndarray, *, binary: bool) -> InferRequest:
 
 
 async def refusal(client: InferenceRESTClient, url: str, data: Any) -> str:
-    """The error with which a request fails."""
+    """Return the text of the error with which a request fails."""
     try:
         await client.infer(url, data, model_name="echo")
     except HTTPStatusError as error:

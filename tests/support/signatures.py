@@ -6,12 +6,12 @@ from app.engines.base import Signature, TensorSpec
 
 
 def takes(dtype: str, *shape: int | None) -> Signature:
-    """A model with one input, x."""
+    """Return the signature of a model with one input, x."""
     return takes_several(x=(dtype, *shape))
 
 
 def takes_several(**inputs: tuple) -> Signature:
-    """A model with named inputs: each its dtype, then the sizes of one row."""
+    """Return a signature with named inputs: each a dtype and the sizes of one row."""
     return Signature(
         inputs=tuple(
             TensorSpec(name, np.dtype(given[0]), given[1:])

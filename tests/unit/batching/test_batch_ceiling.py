@@ -120,3 +120,13 @@ def test_batch_ceiling_is_one_of_the_allowed_sizes():
     assert [outcome(one) for one in jobs] == [[n] for n in range(40)]
     assert [len(batch) for batch in engine.batches] == [64, 16, 16, 16]
     assert runs.ceilings.limit(KEY) == 16
+
+
+def test_batch_ceilings_are_remembered_for_64_row_shapes():
+    """The oldest ceiling is forgotten when a 65th row shape runs out of memory."""
+    ceilings = BatchCeilings(range(1, 65))
+    keys = [job(0, width=width).key for width in range(1, 66)]
+    for key in keys:
+        ceilings.overflowed(key, 64)
+    assert ceilings.limit(keys[0]) == 64
+    assert all(ceilings.limit(key) < 64 for key in keys[1:])

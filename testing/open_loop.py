@@ -1,8 +1,8 @@
-"""An open loop of requests: each goes out at its appointed time, come what may.
+"""A load generator: an open loop, whose requests go out when they are due.
 
-Latency counts from the appointed time, so that a server which falls behind does not
-slow down the one who measures it (Gil Tene's "coordinated omission"). Beside it a
-closed loop, whose clients ask again as soon as they have an answer.
+Latency counts from the time a request is due, so that a server that falls behind does
+not slow the measurement down (Gil Tene's "coordinated omission"). In the closed loop a
+client sends again as soon as it has an answer.
 """
 
 import asyncio
@@ -13,29 +13,30 @@ from collections.abc import AsyncIterator, Callable, Iterable
 
 from testing.open_loop_requests import End, Outcome, Request
 
-# Seconds. A server closes what is idle for long, maybe just when it is used again.
+# Seconds: a server may close an idle connection at the moment it is used again.
 _KEEP_IDLE_S = 30.0
 _LENGTH = re.compile(rb"\r\ncontent-length: *(\d+)\r\n", re.IGNORECASE)
 _CLOSE = re.compile(rb"\r\nconnection: *close\r\n", re.IGNORECASE)
 
 
 class Client:
-    """Sends requests over kept-alive connections, as many as are needed at once.
+    """Sends requests over as many keep-alive connections as are needed at once.
 
-    `unasked` counts answers that no request was waiting for.
+    `unexpected` counts responses without a request.
     """
 
     def __init__(self, port: int) -> None:
         self._port = port
         self._idle: list[_Connection] = []
         self._began_at = asyncio.get_running_loop().time()
-        self.unasked = 0
+        self.unexpected = 0
 
     def now_s(self) -> float:
+        """Return the seconds since the start of the loop."""
         return asyncio.get_running_loop().time() - self._began_at
 
     async def ask(self, request: Request) -> Outcome:
-        """Send it now; its outcome, once there is one."""
+        """Send a request now, and return its outcome."""
         outcome = Outcome(request, self.now_s())
         try:
             connection = self._take() or await self._connect()
@@ -46,7 +47,7 @@ class Client:
         try:
             status, body = await connection.exchange(request)
         except TimeoutError:
-            outcome.end = End.HUNG_UP
+            outcome.end = End.DISCONNECTED
         except ConnectionError:
             outcome.end = End.BROKEN
         else:
@@ -62,7 +63,7 @@ class Client:
         return outcome
 
     async def fetch(self, path: str) -> str:
-        """The text at a path."""
+        """Return the body of a GET on a new connection."""
         connection = await self._connect()
         try:
             _, body = await connection.exchange(Request(0, path=path))
@@ -73,12 +74,12 @@ class Client:
     async def open_loop(
         self,
         requests: Iterable[Request],
-        patience_s: float = 60,
+        wait_s: float = 60,
         outcomes: list[Outcome] | None = None,
     ) -> list[Outcome]:
-        """Send each at its time; `outcomes`, to which each is added as it ends.
+        """Send each request when it is due; return `outcomes`, in order of their end.
 
-        `patience_s` after the last was sent it is over for those that still wait.
+        Requests that have no answer `wait_s` after the last was sent are canceled.
         """
         running: dict[asyncio.Task[Outcome], Request] = {}
         outcomes = [] if outcomes is None else outcomes
@@ -90,14 +91,14 @@ class Client:
             outcomes.append(never if task.cancelled() else task.result())
 
         for request in requests:
-            wait_s = request.at_s - self.now_s()
-            if wait_s > 0:
-                await asyncio.sleep(wait_s)
+            early_s = request.at_s - self.now_s()
+            if early_s > 0:
+                await asyncio.sleep(early_s)
             task = asyncio.create_task(self.ask(request))
             running[task] = request
             task.add_done_callback(done)
         if running:
-            await asyncio.wait(running, timeout=patience_s)
+            await asyncio.wait(running, timeout=wait_s)
         left = list(running)
         for task in left:
             task.cancel()
@@ -107,19 +108,19 @@ class Client:
     async def closed_loop(
         self, clients: int, seconds: float, make: Callable[[float], Request]
     ) -> list[Outcome]:
-        """So many clients that ask again at once; `make` gets the time of sending."""
+        """Run clients that send again at once; `make` gets the time of sending."""
         outcomes: list[Outcome] = []
         self._began_at = asyncio.get_running_loop().time()
 
-        async def live() -> None:
+        async def run() -> None:
             while self.now_s() < seconds:
                 outcomes.append(await self.ask(make(self.now_s())))
 
-        await asyncio.gather(*(live() for _ in range(clients)))
+        await asyncio.gather(*(run() for _ in range(clients)))
         return outcomes
 
     def close(self) -> None:
-        """Close all connections that no request is using."""
+        """Close all idle connections."""
         while self._idle:
             self._idle.pop().abort()
 
@@ -140,7 +141,7 @@ class Client:
 
 
 class _Connection(asyncio.Protocol):
-    """One kept-alive connection, with one request on it at a time."""
+    """A keep-alive connection with one request at a time."""
 
     def __init__(self, client: Client) -> None:
         self._client = client
@@ -168,7 +169,7 @@ class _Connection(asyncio.Protocol):
         self._transport.abort()
 
     async def exchange(self, request: Request) -> tuple[int, bytes]:
-        """Status and body; TimeoutError once it has hung up by itself."""
+        """Return status and body; raise TimeoutError after `disconnect_s`."""
         if not self._usable:
             raise ConnectionResetError
         self._answer = asyncio.get_running_loop().create_future()
@@ -179,11 +180,11 @@ class _Connection(asyncio.Protocol):
             await asyncio.sleep(request.pause_s)
             message = message[half:]
         self._transport.write(message)
-        # The answer stays set on a way out by exception: nothing more may be asked.
-        if request.hang_up_s is None:
+        # On an exception the answer stays set: the connection is not used again.
+        if request.disconnect_s is None:
             answer = await self._answer
         else:
-            answer = await asyncio.wait_for(self._answer, request.hang_up_s)
+            answer = await asyncio.wait_for(self._answer, request.disconnect_s)
         self._answer = None
         return answer
 
@@ -202,16 +203,16 @@ class _Connection(asyncio.Protocol):
         if self._answer is not None and not self._answer.done():
             self._answer.set_result((int(head[9:12]), rest[:length]))
             rest = rest[length:]
-        # One that has hung up may still be told what it asked for.
-        hung_up = self._answer is not None and self._answer.cancelled()
-        if rest and not hung_up:
-            self._client.unasked += 1
+        # A response to a request whose client has disconnected is expected.
+        disconnected = self._answer is not None and self._answer.cancelled()
+        if rest and not disconnected:
+            self._client.unexpected += 1
             self._usable = False
 
 
 @contextlib.asynccontextmanager
 async def client_of(port: int) -> AsyncIterator[Client]:
-    """A client that closes its connections in the end."""
+    """Yield a client, and close its connections at the end."""
     client = Client(port)
     try:
         yield client

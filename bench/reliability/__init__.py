@@ -1,1 +1,1 @@
-"""Checks of what Basket promises under load and faults: python -m bench.reliability."""
+"""Checks of what Basket promises under load and faults."""

@@ -1,30 +1,27 @@
-"""Run one check: python -m bench.reliability overload; exit status 1: not held."""
+"""Run one check: `python -m bench.reliability overload`; status 1: a promise broke."""
 
 import argparse
-import datetime
-import os
-import platform
 import sys
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any
 
+from bench import machine
 from bench.reliability.backlog import backlog
 from bench.reliability.chaos import chaos
 from bench.reliability.disconnects import disconnects
 from bench.reliability.fairness import fairness
 from bench.reliability.nginx import nginx
 from bench.reliability.out_of_memory import out_of_memory
-from bench.reliability.overload import overload, sweep
+from bench.reliability.overload import overload
 from bench.reliability.poison import poison
 from bench.reliability.report import Report
 from bench.reliability.soak import soak
+from bench.report import header
 from testing.broken import FAULTS, app_with
 
-_SHARES = (0.25, 0.5, 0.75, 1.0, 1.25, 1.5, 2.0, 2.5, 3.0)
-# Each check, and what may be said about its size beside the fault.
+# Each check with its options.
 _CHECKS: dict[Callable[..., Report], dict[str, type]] = {
-    overload: {"seconds": float},
+    overload: {"seconds": float, "plot": Path},
     fairness: {"seconds": float},
     disconnects: {"clients": int, "batch_s": float},
     out_of_memory: {"seconds": float},
@@ -37,19 +34,15 @@ _CHECKS: dict[Callable[..., Report], dict[str, type]] = {
 
 
 def main() -> int:
-    """Run the check that the command line names, and print its table."""
+    """Run the check of the command line, and print its table."""
     options = vars(_parser().parse_args())
     check, fault = options.pop("check"), options.pop("fault")
-    plot = options.pop("plot", None)
-    given: dict[str, Any] = {name: n for name, n in options.items() if n is not None}
-    today = datetime.datetime.now(datetime.UTC).date()
-    print(f"{today}, {os.cpu_count()} cores, Python {platform.python_version()}\n")
+    given = {name: value for name, value in options.items() if value is not None}
     if fault is not None:
         given["app"] = app_with(fault)
+    print(header(["bench.reliability", *sys.argv[1:]], machine.describe()), end="\n\n")
     report = check(**given)
     print(report.markdown(), flush=True)
-    if plot is not None:
-        _draw(plot)
     return 1 if report.broken() else 0
 
 
@@ -59,29 +52,16 @@ def _parser() -> argparse.ArgumentParser:
         description="Check what Basket promises under load and faults.",
     )
     checks = parser.add_subparsers(required=True, metavar="CHECK")
-    for check, sizes in _CHECKS.items():
-        told = (check.__doc__ or "").partition("\n")[0]
-        one = checks.add_parser(check.__name__, help=told, description=check.__doc__)
+    for check, options in _CHECKS.items():
+        first_line = (check.__doc__ or "").partition("\n")[0]
+        one = checks.add_parser(
+            check.__name__, help=first_line, description=check.__doc__
+        )
         one.set_defaults(check=check)
-        for name, kind in sizes.items():
+        for name, kind in options.items():
             one.add_argument(f"--{name.replace('_', '-')}", type=kind)
-        one.add_argument("--fault", choices=FAULTS, help="check a server that has it")
-        if check is overload:
-            told = "draw goodput over the offered load into this PNG, too"
-            one.add_argument("--plot", type=Path, help=told)
+        one.add_argument("--fault", choices=FAULTS, help="inject it into the server")
     return parser
-
-
-def _draw(file: Path) -> None:
-    """Measure a range of loads; about four minutes."""
-    from bench.reliability.plot import draw  # noqa: PLC0415 # matplotlib is slow
-
-    peak, loads = sweep(_SHARES)
-    draw(peak, loads, file)
-    print("\n| offered (requests/s) | in time (1/s) | refused (1/s) |\n|---|---|---|")
-    for load in loads:
-        rates = f"{load.goodput():.0f} | {load.refusals():.0f}"
-        print(f"| {load.offered:.0f} | {rates} |")
 
 
 if __name__ == "__main__":

@@ -1,4 +1,4 @@
-"""The clients of a soak: good, large, bad, slow, and those that hang up."""
+"""The requests of a soak: good, large, bad, slow, and dropped by the client."""
 
 import json
 import random
@@ -6,26 +6,20 @@ from collections.abc import Iterator
 from dataclasses import replace
 from http import HTTPStatus
 
-from testing.open_loop_requests import (
-    End,
-    Outcome,
-    Request,
-    poisson,
-    rows_request,
-)
+from testing.open_loop_requests import End, Outcome, Request, poisson, rows_request
 
 _WEIGHTS = {"good": 70, "large": 5, "bad": 10, "slow": 5, "dropped": 10}
 _LARGE_ROWS = 100
-# Blanks behind the rows, so that the body is one that a worker leaves to a thread.
+# Blanks behind the rows: a worker decodes bodies of this size in a thread.
 _FILLER = b" " * (64 << 10)
 _LONGEST_PAUSE_S = 1.5
-_LONGEST_STAY_S = 0.03
-# Above it single precision does not tell whole numbers apart.
+_LONGEST_WAIT_S = 0.03
+# Single precision represents all integers up to it.
 _NUMBERS = 1 << 24
 
 
 def requests(rate: float, seconds: float, seed: int) -> Iterator[Request]:
-    """A mix of `rate` requests/s, each with rows of its own."""
+    """Yield a mix of `rate` requests/s, each with different rows."""
     chance = random.Random(seed)  # noqa: S311 # not a secret
     kinds, weights = list(_WEIGHTS), list(_WEIGHTS.values())
     number = 0
@@ -37,16 +31,16 @@ def requests(rate: float, seconds: float, seed: int) -> Iterator[Request]:
 
 
 def is_as_promised(one: Outcome) -> bool:
-    """Whether a request of the mix ended as its kind has to."""
+    """Return whether a request of the mix ended as its kind has to."""
     if one.request.tag == "bad":
         return one.status == HTTPStatus.BAD_REQUEST and one.right
-    if one.request.tag == "dropped" and one.end is End.HUNG_UP:
+    if one.request.tag == "dropped" and one.end is End.DISCONNECTED:
         return True
     return one.is_good()
 
 
 def large(request: Request) -> Request:
-    """The same, with a body that a thread of the worker reads."""
+    """Return the request with a body that the worker decodes in a thread."""
     return replace(request, body=request.body + _FILLER, tag="large")
 
 
@@ -60,6 +54,6 @@ def _changed(request: Request, kind: str, chance: random.Random) -> Request:
         pause_s = chance.uniform(0, _LONGEST_PAUSE_S)
         return replace(request, pause_s=pause_s, tag=kind)
     if kind == "dropped":
-        stay_s = chance.uniform(0, _LONGEST_STAY_S)
-        return replace(request, hang_up_s=stay_s, tag=kind)
+        wait_s = chance.uniform(0, _LONGEST_WAIT_S)
+        return replace(request, disconnect_s=wait_s, tag=kind)
     return replace(request, tag=kind)

@@ -1,13 +1,19 @@
 """Out of memory: a device that holds 20 rows, and batches of up to 64."""
 
-from collections.abc import Sequence
-from dataclasses import dataclass
-from functools import partial
 from itertools import count
 
-from bench.reliability import metrics
 from bench.reliability.report import Report, tally
-from bench.reliability.set_up import GOOD, device, simulated, with_client
+from bench.reliability.server import (
+    GOOD,
+    Metrics,
+    device,
+    gained,
+    read_metrics,
+    sampled,
+    simulated,
+    total,
+    with_client,
+)
 from testing.open_loop import Client
 from testing.open_loop_requests import Outcome, Request, rows_request
 
@@ -18,78 +24,54 @@ _FOUND_WITHIN = 10
 _CEILING = "basket_batch_ceiling_rows"
 
 
-@dataclass(frozen=True)
-class _Seen:
-    """After how many full batches the ceiling was what fits, and in how many runs."""
-
-    found_after: int | None
-    runs: int
-    outcomes: Sequence[Outcome]
-    ceilings: Sequence[int]
-    mean_batch: float
-
-
 def out_of_memory(seconds: float = 30, app: str = GOOD) -> Report:
-    """Full batches one by one until the ceiling is found, then 128 clients at once."""
+    """Send full batches until the batch ceiling is found, then load of 128 clients."""
     simulation = device(base_ms=20, per_row_ms=0.5, memory_rows=_MEMORY_ROWS)
     with simulated(simulation, f"--threads={_CLIENTS + 8}", app=app) as server:
-        seen = with_client(server, partial(_measure, seconds=seconds))
-    return _report(seen, seconds)
+        return with_client(server, _measure, seconds)
 
 
-async def _measure(client: Client, seconds: float) -> _Seen:
+async def _measure(client: Client, seconds: float) -> Report:
     outcomes: list[Outcome] = []
     numbers = count(step=_MAX_BATCH_SIZE)
     found_after = None
-    now: metrics.Metrics = {}
+    now: Metrics = {}
     for batch in range(1, _FOUND_WITHIN + 1):
         request = rows_request(client.now_s(), next(numbers), rows=_MAX_BATCH_SIZE)
         outcomes.append(await client.ask(request))
-        now = await metrics.read(client)
-        if metrics.total(now, _CEILING) == _MEMORY_ROWS:
+        now = await read_metrics(client)
+        if total(now, _CEILING) == _MEMORY_ROWS:
             found_after = batch
             break
-    runs = int(metrics.total(now, "basket_batch_rows_count"))
+    runs = int(total(now, "basket_batch_rows_count"))
 
     def make(at_s: float) -> Request:
         return rows_request(at_s, next(numbers))
 
-    before = await metrics.read(client)
-    async with metrics.sampled(client) as samples:
+    before = await read_metrics(client)
+    async with sampled(client, _CEILING) as ceilings:
         outcomes += await client.closed_loop(_CLIENTS, seconds, make)
-    after = await metrics.read(client)
-    batches = metrics.gained(before, after, "basket_batch_rows_count")
-    rows = metrics.gained(before, after, "basket_batch_rows_sum")
-    ceilings = [int(metrics.total(sample, _CEILING)) for sample in samples]
-    return _Seen(found_after, runs, outcomes, ceilings, rows / batches)
-
-
-def _report(seen: _Seen, seconds: float) -> Report:
-    report = Report("Out of memory")
-    report.notes += [
+    after = await read_metrics(client)
+    rows = gained(before, after, "basket_batch_rows_sum")
+    mean_batch = rows / gained(before, after, "basket_batch_rows_count")
+    note = (
         f"Simulated device that holds {_MEMORY_ROWS} rows, batches of up to "
         f"{_MAX_BATCH_SIZE}. Requests of {_MAX_BATCH_SIZE} rows until the ceiling is "
-        f"found, then {_CLIENTS} clients for {seconds:.0f} s: {tally(seen.outcomes)}; "
-        f"{seen.mean_batch:.1f} rows in a batch."
-    ]
-    failed = [one for one in seen.outcomes if not one.is_good()]
-    report.promise(
-        "requests lost, failed or wrong",
-        "0",
-        f"{len(failed):,} of {len(seen.outcomes):,}",
-        held=not failed,
+        f"found, then {_CLIENTS} clients for {seconds:.0f} s: {tally(outcomes)}; "
+        f"{mean_batch:.1f} rows in a batch."
     )
+    report = Report("Out of memory", [note])
+    failed = [one for one in outcomes if not one.is_good()]
+    report.none_of("requests lost, failed or wrong", failed, len(outcomes))
     report.promise(
         "full batches until the ceiling is found",
         f"<= {_FOUND_WITHIN}",
-        f"{seen.found_after or 'not found'}, in {seen.runs} runs",
-        held=seen.found_after is not None,
+        f"{found_after or 'not found'}, in {runs} runs",
+        found_after is not None,
     )
-    shown = sorted(set(seen.ceilings))
+    shown = sorted(set(ceilings))
+    words = ", ".join(map(str, shown)) or "never read"
     report.promise(
-        "the ceiling then",
-        f"{_MEMORY_ROWS} rows",
-        ", ".join(map(str, shown)) or "never looked at",
-        held=shown == [_MEMORY_ROWS],
+        "the ceiling then", f"{_MEMORY_ROWS} rows", words, shown == [_MEMORY_ROWS]
     )
     return report

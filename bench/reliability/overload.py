@@ -1,90 +1,87 @@
-"""Overload: an open loop at twice of what the device can do.
+"""Overload: an open loop at twice the device's capacity.
 
-What a server is worth under overload is its goodput: rows answered well before their
-deadline. Held against the peak, measured in the same run with as many clients as keep
-the device busy and no more.
+Goodput counts rows that are answered well before their deadline. It is compared with
+the peak, measured in the same run with as many clients as keep the device busy.
 """
 
+import time
 from collections.abc import Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
-from functools import partial
 from http import HTTPStatus
 from itertools import count
+from pathlib import Path
 
 from bench.figures import percentile
-from bench.reliability import metrics
 from bench.reliability.report import Report, tally
-from bench.reliability.set_up import CROWDED, GOOD, device, simulated, with_client
-from testing.open_loop import Client
-from testing.open_loop_requests import (
-    Cost,
-    End,
-    Outcome,
-    Request,
-    poisson,
-    rows_request,
+from bench.reliability.server import (
+    CROWDED,
+    GOOD,
+    device,
+    gained,
+    read_metrics,
+    sampled,
+    simulated,
+    with_client,
 )
+from bench.report import table
+from testing.open_loop import Client
+from testing.open_loop_requests import End, Outcome, Request, poisson, rows_request
 from testing.server import Server
 
-# What a batch of any size costs, beside 50 ms.
+# Milliseconds of a full batch, beside 50 ms.
 _ROWS_MS = 128.0
 _MAX_BATCH_SIZE = 64
 _MAX_ENQUEUED_BATCHES = 16
 _DEADLINE_S = 1.0
 _DEADLINE = "X-Request-Timeout-Ms: 1000\r\n"
-# Seconds at the start of each load that are not looked at.
+# Seconds at the start of each load that do not count.
 _WARM_UP_S = 1.0
 _GOODPUT = 0.9
 _REFUSED_S = 0.010
+_SHARES = (0.25, 0.5, 0.75, 1.0, 1.25, 1.5, 2.0, 2.5, 3.0)
+_SWEEP_S = 20
 
 
 @dataclass(frozen=True)
 class Load:
-    """What became of one load; times are seconds, `offered` is requests/s."""
+    """The outcomes of one load; `offered` is in requests/s."""
 
     offered: float
     seconds: float
     outcomes: Sequence[Outcome]
     rows_run: int
-    most_waiting: int
-    cpu_share: float
+    most_waiting: int = 0
+    cpu_share: float = 0.0
 
     def goodput(self) -> float:
-        """Rows in a second that were answered well within the deadline."""
+        """Return the rows per second that were answered within the deadline."""
         good = [
             one
             for one in self.outcomes
-            if _in_time(one) and _WARM_UP_S <= one.ended_s < self.seconds
+            if one.is_good() and one.latency_s <= _DEADLINE_S
+            if _WARM_UP_S <= one.ended_s < self.seconds
         ]
         return len(good) / (self.seconds - _WARM_UP_S)
 
-    def refused(self) -> list[float]:
-        """How long refusals took."""
+    def times_s(self, *, refused: bool) -> list[float]:
+        """Return the latencies of refused requests (503), or of all others."""
         return [
             one.latency_s
-            for one in self._seen()
-            if one.status == HTTPStatus.SERVICE_UNAVAILABLE
+            for one in self._counted()
+            if (one.status == HTTPStatus.SERVICE_UNAVAILABLE) == refused
         ]
 
     def refusals(self) -> float:
-        """Requests refused in a second."""
-        return len(self.refused()) / (self.seconds - _WARM_UP_S)
-
-    def accepted(self) -> list[float]:
-        """How long the others took, too late or never answered ones among them."""
-        return [
-            one.latency_s
-            for one in self._seen()
-            if one.status != HTTPStatus.SERVICE_UNAVAILABLE
-        ]
+        """Return the refused requests per second."""
+        return len(self.times_s(refused=True)) / (self.seconds - _WARM_UP_S)
 
     def in_vain(self) -> int:
-        """Rows that were run and are in no answer."""
+        """Return the number of rows that were run and are in no answer."""
         return self.rows_run - sum(one.is_good() for one in self.outcomes)
 
     def unaccounted(self) -> list[Outcome]:
-        """Requests that got neither their own answer nor an error that fits."""
+        """Return the requests without their own answer or a 503 or 504."""
         fitting = (HTTPStatus.SERVICE_UNAVAILABLE, HTTPStatus.GATEWAY_TIMEOUT)
         return [
             one
@@ -95,10 +92,11 @@ class Load:
         ]
 
     def behind_s(self) -> float:
-        """By how much the generator itself was late, at the 99th percentile."""
-        return percentile([one.sent_s - one.request.at_s for one in self._seen()], 99)
+        """Return how late the generator sent, at the 99th percentile."""
+        late = [one.sent_s - one.request.at_s for one in self._counted()]
+        return percentile(late, 99)
 
-    def _seen(self) -> list[Outcome]:
+    def _counted(self) -> list[Outcome]:
         return [
             one
             for one in self.outcomes
@@ -106,131 +104,139 @@ class Load:
         ]
 
 
-def overload(seconds: float = 60, app: str = GOOD) -> Report:
-    """Measure the peak for a quarter of `seconds`, then twice of it for all."""
-    return _report(*peak_and_twice(seconds, app))
+def overload(seconds: float = 60, app: str = GOOD, plot: Path | None = None) -> Report:
+    """Measure the peak for a quarter of `seconds`, then twice the peak for all.
+
+    With `plot`, loads from a quarter to three times the peak are drawn into a PNG.
+    """
+    peak, load = peak_and_twice(seconds, app)
+    report = _report(peak, load)
+    if plot is not None:
+        report.notes += ["", *_sweep(plot), ""]
+    return report
 
 
 def peak_and_twice(
     seconds: float, app: str = GOOD, batch: int = _MAX_BATCH_SIZE
 ) -> tuple[Load, Load]:
-    """The peak, measured for a quarter of `seconds`, and twice of it for all.
+    """Measure the peak for a quarter of `seconds`, and twice the peak for all.
 
-    The device takes as long for a batch of `batch` rows, whatever that is: with fewer
-    a machine that is busy with something else keeps up, too.
+    A full batch takes as long for any size `batch`: with a small one a busy machine
+    keeps up, too.
     """
     with _serving(batch, app) as server:
-        quarter = partial(_peak, seconds=max(seconds / 4, 3), batch=batch)
-        peak = with_client(server, quarter)
-        load = with_client(
-            server, partial(offer, rate=2 * peak.goodput(), seconds=seconds)
-        )
-    return peak, load
+        peak = with_client(server, _peak, max(seconds / 4, 3), batch)
+        return peak, with_client(server, _offer, 2 * peak.goodput(), seconds)
 
 
-def sweep(shares: Sequence[float], seconds: float = 20) -> tuple[Load, list[Load]]:
-    """The peak, and what becomes of loads that are shares of it."""
-    with _serving(_MAX_BATCH_SIZE) as server:
-        peak = with_client(server, partial(_peak, seconds=seconds))
-        loads = [
-            with_client(
-                server, partial(offer, rate=share * peak.goodput(), seconds=seconds)
-            )
-            for share in shares
-        ]
-    return peak, loads
-
-
-def _serving(batch: int, app: str = GOOD) -> AbstractContextManager[Server]:
+def _serving(batch: int, app: str) -> AbstractContextManager[Server]:
     simulation = device(base_ms=50, per_row_ms=_ROWS_MS / batch)
     return simulated(simulation, *CROWDED, app=app, max_batch_size=str(batch))
 
 
-async def _peak(client: Client, seconds: float, batch: int = _MAX_BATCH_SIZE) -> Load:
-    """One batch's clients run while another's wait: always busy, never overloaded."""
+async def _peak(client: Client, seconds: float, batch: int) -> Load:
+    """Keep one batch running and one waiting."""
     numbers = count()
 
     def make(at_s: float) -> Request:
         return rows_request(at_s, next(numbers))
 
-    before = await metrics.read(client)
-    with Cost() as cost:
-        outcomes = await client.closed_loop(2 * batch, seconds, make)
-    after = await metrics.read(client)
-    rows = metrics.gained(before, after, "basket_batch_rows_sum")
-    return Load(0.0, seconds, outcomes, rows, 0, cost.cpu_s / cost.seconds)
+    before = await read_metrics(client)
+    outcomes = await client.closed_loop(2 * batch, seconds, make)
+    after = await read_metrics(client)
+    rows = gained(before, after, "basket_batch_rows_sum")
+    return Load(0.0, seconds, outcomes, rows)
 
 
-async def offer(client: Client, rate: float, seconds: float) -> Load:
-    """Send `rate` requests/s for so long, whatever the server does."""
+async def _offer(client: Client, rate: float, seconds: float) -> Load:
+    """Send `rate` requests/s, whatever the server does."""
     requests = [
         rows_request(at_s, number, headers=_DEADLINE)
         for number, at_s in enumerate(poisson(rate, seconds))
     ]
-    before = await metrics.read(client)
-    with Cost() as cost:
-        async with metrics.sampled(client) as samples:
-            outcomes = await client.open_loop(requests)
-    after = await metrics.read(client)
-    rows = metrics.gained(before, after, "basket_batch_rows_sum")
-    waiting = [metrics.total(sample, "basket_queue_rows") for sample in samples]
-    return Load(
-        rate,
-        seconds,
-        outcomes,
-        rows,
-        int(max(waiting, default=0)),
-        cost.cpu_s / cost.seconds,
-    )
-
-
-def _in_time(outcome: Outcome) -> bool:
-    return outcome.is_good() and outcome.latency_s <= _DEADLINE_S
+    before = await read_metrics(client)
+    began_cpu_s, began_at = time.process_time(), time.monotonic()
+    async with sampled(client, "basket_queue_rows") as waiting:
+        outcomes = await client.open_loop(requests)
+    took_s = time.monotonic() - began_at
+    cpu_share = (time.process_time() - began_cpu_s) / took_s
+    after = await read_metrics(client)
+    rows = gained(before, after, "basket_batch_rows_sum")
+    return Load(rate, seconds, outcomes, rows, max(waiting, default=0), cpu_share)
 
 
 def _report(peak: Load, load: Load) -> Report:
     share = load.goodput() / peak.goodput()
-    accepted_s = percentile(load.accepted(), 99)
-    refused_s = percentile(load.refused(), 50)
+    accepted_s = percentile(load.times_s(refused=False), 99)
+    refused = load.times_s(refused=True)
+    refused_s = percentile(refused, 50)
     bound = _MAX_BATCH_SIZE * _MAX_ENQUEUED_BATCHES
-    report = Report("Overload")
-    report.notes += [
+    note = (
         f"Simulated device, 50 ms + 2 ms a row, batches of up to {_MAX_BATCH_SIZE}; "
         f"peak {peak.goodput():.0f} rows/s with {2 * _MAX_BATCH_SIZE} clients; then "
         f"{load.offered:.0f} requests/s (Poisson) for {load.seconds:.0f} s, deadline "
         f"{_DEADLINE_S:.0f} s. {tally(load.outcomes)}. The generator took "
         f"{load.cpu_share:.0%} of a core and was {load.behind_s() * 1000:.0f} ms late "
         "at its p99."
-    ]
+    )
+    report = Report("Overload", [note])
     report.promise(
         "goodput",
         f">= {_GOODPUT:.0%} of the peak",
         f"{load.goodput():.0f} rows/s, {share:.0%}",
-        held=share >= _GOODPUT,
+        share >= _GOODPUT,
     )
     report.promise(
         "p99 of accepted requests",
         f"<= {_DEADLINE_S * 1000:.0f} ms",
         f"{accepted_s * 1000:.0f} ms",
-        held=0 < accepted_s <= _DEADLINE_S,
+        0 < accepted_s <= _DEADLINE_S,
     )
     report.promise(
         "refusals, median",
         f"< {_REFUSED_S * 1000:.0f} ms",
-        f"{refused_s * 1000:.1f} ms of {len(load.refused()):,}",
-        held=0 < refused_s < _REFUSED_S,
+        f"{refused_s * 1000:.1f} ms of {len(refused):,}",
+        0 < refused_s < _REFUSED_S,
     )
+    vain = load.in_vain()
+    report.promise("rows run in vain", "0", f"{vain:,}", vain == 0)
+    waiting = load.most_waiting
     report.promise(
-        "rows run in vain", "0", f"{load.in_vain():,}", held=load.in_vain() == 0
+        "rows in the queue", f"<= {bound:,}", f"{waiting:,}", waiting <= bound
     )
-    report.promise(
-        "rows in the queue",
-        f"<= {bound:,}",
-        f"{load.most_waiting:,}",
-        held=load.most_waiting <= bound,
-    )
-    wrong = load.unaccounted()
-    report.promise(
-        "requests without an answer of their own", "0", len(wrong), held=not wrong
-    )
+    report.none_of("requests without an answer of their own", load.unaccounted())
     return report
+
+
+def _sweep(file: Path) -> list[str]:
+    """Draw goodput and refusals over the offered load; return them as a table."""
+    from matplotlib import rc_context  # noqa: PLC0415 # slow to import
+    from matplotlib.figure import Figure  # noqa: PLC0415
+
+    from bench.plots import COLORS, GREY, STYLE  # noqa: PLC0415
+
+    with _serving(_MAX_BATCH_SIZE, GOOD) as server:
+        peak = with_client(server, _peak, _SWEEP_S, _MAX_BATCH_SIZE).goodput()
+        loads = [with_client(server, _offer, n * peak, _SWEEP_S) for n in _SHARES]
+    offered = [load.offered for load in loads]
+    good = [load.goodput() for load in loads]
+    refused = [load.refusals() for load in loads]
+    with rc_context(STYLE):
+        figure = Figure(figsize=(5.8, 4.2), layout="constrained")
+        axes = figure.subplots()
+        axes.axhline(peak, color=GREY, linestyle=":", label="peak at capacity")
+        label = "answered within the deadline"
+        axes.plot(offered, good, "o-", color=COLORS[3], label=label)
+        axes.plot(offered, refused, "s--", color=COLORS[0], label="refused at once")
+        axes.set_xlim(left=0)
+        axes.set_ylim(bottom=0)
+        axes.set_xlabel("requests offered per second")
+        axes.set_ylabel("requests per second")
+        axes.set_title("Goodput under overload")
+        figure.legend(loc="outside lower left", ncols=1)
+        words = "simulated device"
+        figure.text(0.99, 0.993, words, ha="right", va="top", color=GREY)
+        figure.savefig(file)
+    heading = ("offered (requests/s)", "in time (1/s)", "refused (1/s)")
+    rows = zip(offered, good, refused, strict=True)
+    return table(heading, [[f"{value:.0f}" for value in row] for row in rows])

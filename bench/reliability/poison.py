@@ -1,21 +1,19 @@
-"""Poison: among requests that come at once, the model raises on one row.
+"""Poison: the model raises on one row of several that arrive at once.
 
 The model is a SavedModel with an assertion in its graph, so that TensorFlow fails the
-batch and says nothing of which row it was.
+batch and does not say which row it was.
 """
 
 import asyncio
 import math
 import random
 import tempfile
-from dataclasses import dataclass, replace
-from functools import partial
+from dataclasses import replace
 from http import HTTPStatus
 from pathlib import Path
 
-from bench.reliability import metrics
 from bench.reliability.report import Report, tally
-from bench.reliability.set_up import GOOD, with_client
+from bench.reliability.server import GOOD, gained, read_metrics, with_client
 from testing import poison_model
 from testing.open_loop import Client
 from testing.open_loop_requests import Outcome, Request, rows_request
@@ -23,24 +21,12 @@ from testing.server import serving
 
 _AT_ONCE = 64
 _MARKED = "marked"
-# Long enough for all to come, and no longer than a full batch takes to form.
+# Enough for all requests to arrive.
 _TIMEOUT_MICROS = "2000000"
 
 
-@dataclass(frozen=True)
-class _Round:
-    """One burst, and how often batches ran again for it."""
-
-    outcomes: list[Outcome]
-    reruns: int
-
-    def wrong(self) -> list[Outcome]:
-        """The sound rows that failed, and the marked ones that did not."""
-        return [one for one in self.outcomes if not _is_as_promised(one)]
-
-
 def poison(rounds: int = 200, marked: int = 1, app: str = GOOD) -> Report:
-    """So many bursts of 64 requests, with so many marked at random in each."""
+    """Send bursts of 64 requests, with `marked` poisoned rows at random in each."""
     with tempfile.TemporaryDirectory() as folder:
         poison_model.write(Path(folder))
         with serving(
@@ -50,25 +36,43 @@ def poison(rounds: int = 200, marked: int = 1, app: str = GOOD) -> Report:
             model_dir=folder,
             batch_timeout_micros=_TIMEOUT_MICROS,
         ) as server:
-            seen = with_client(server, partial(_measure, rounds=rounds, marked=marked))
-    return _report(seen, marked)
+            outcomes, reruns = with_client(server, _measure, rounds, marked)
+    note = (
+        f"A SavedModel with tf.debugging.assert in its graph; {rounds} rounds of "
+        f"{_AT_ONCE} requests at once, {marked} of them marked: {tally(outcomes)}."
+    )
+    report = Report("Poison", [note])
+    wrong = [one for one in outcomes if not _is_as_promised(one)]
+    what = "sound rows that failed, marked ones that did not"
+    report.none_of(what, wrong, len(outcomes))
+    limit = 2 * marked * math.ceil(math.log2(_AT_ONCE))
+    report.promise(
+        "reruns of a batch",
+        f"<= 2 k log2 n = {limit}",
+        f"at most {max(reruns)}",
+        0 < max(reruns) <= limit,
+    )
+    return report
 
 
-async def _measure(client: Client, rounds: int, marked: int) -> list[_Round]:
+async def _measure(
+    client: Client, rounds: int, marked: int
+) -> tuple[list[Outcome], list[int]]:
+    """Return all outcomes, and the reruns of each round."""
     chance = random.Random(1)  # noqa: S311 # not a secret
-    seen = []
+    outcomes: list[Outcome] = []
+    reruns = []
     for number in range(rounds):
-        before = await metrics.read(client)
+        before = await read_metrics(client)
         places = set(chance.sample(range(_AT_ONCE), marked))
         requests = [
             _request(number * _AT_ONCE + place + 1, is_marked=place in places)
             for place in range(_AT_ONCE)
         ]
-        outcomes = await asyncio.gather(*map(client.ask, requests))
-        after = await metrics.read(client)
-        reruns = metrics.gained(before, after, "basket_reruns_total")
-        seen.append(_Round(outcomes, reruns))
-    return seen
+        outcomes += await asyncio.gather(*map(client.ask, requests))
+        after = await read_metrics(client)
+        reruns.append(gained(before, after, "basket_reruns_total"))
+    return outcomes, reruns
 
 
 def _request(number: int, *, is_marked: bool) -> Request:
@@ -81,28 +85,3 @@ def _is_as_promised(one: Outcome) -> bool:
     if one.request.tag == _MARKED:
         return one.status == HTTPStatus.INTERNAL_SERVER_ERROR and one.right
     return one.is_good()
-
-
-def _report(seen: list[_Round], marked: int) -> Report:
-    report = Report("Poison")
-    everyone = [one for each in seen for one in each.outcomes]
-    report.notes += [
-        f"A SavedModel with tf.debugging.assert in its graph; {len(seen)} rounds of "
-        f"{_AT_ONCE} requests at once, {marked} of them marked: {tally(everyone)}."
-    ]
-    wrong = [one for each in seen for one in each.wrong()]
-    report.promise(
-        "sound rows that failed, marked ones that did not",
-        "0",
-        f"{len(wrong):,} of {len(everyone):,}",
-        held=not wrong,
-    )
-    limit = 2 * marked * math.ceil(math.log2(_AT_ONCE))
-    most = max(each.reruns for each in seen)
-    report.promise(
-        "reruns of a batch",
-        f"<= 2 k log2 n = {limit}",
-        f"at most {most}",
-        held=0 < most <= limit,
-    )
-    return report

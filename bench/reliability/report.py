@@ -1,52 +1,49 @@
-"""What a check says: its promises, what was measured, and whether they were held."""
+"""The table of a check: promises, limits, measured values, verdicts."""
 
 from collections import Counter
 from collections.abc import Iterable
 from dataclasses import dataclass, field
 
+from bench.report import table
 from testing.open_loop_requests import Outcome
-
-
-@dataclass(frozen=True)
-class Promise:
-    """One line: what is promised, the limit, what was measured, and the verdict."""
-
-    what: str
-    limit: str
-    measured: str
-    held: bool
 
 
 @dataclass
 class Report:
-    """A check's promises, and lines that say how it was measured."""
+    """Notes on how a check measured, and its promises."""
 
     title: str
     notes: list[str] = field(default_factory=list)
-    promises: list[Promise] = field(default_factory=list)
+    _promises: list[tuple[str, str, object, bool]] = field(default_factory=list)
 
-    def promise(self, what: str, limit: str, measured: object, *, held: bool) -> None:
+    def promise(self, what: str, limit: str, measured: object, held: bool) -> None:
         """Add a promise."""
-        self.promises.append(Promise(what, limit, str(measured), held))
+        self._promises.append((what, limit, measured, held))
+
+    def none_of(
+        self, what: str, bad: Iterable[object], total: int | None = None
+    ) -> None:
+        """Add the promise that there are no such requests, of `total`."""
+        count = len(list(bad))
+        measured = f"{count:,}" + ("" if total is None else f" of {total:,}")
+        self.promise(what, "0", measured, not count)
 
     def broken(self) -> list[str]:
-        """What was promised and not held."""
-        return [promise.what for promise in self.promises if not promise.held]
+        """Return the promises that were not held."""
+        return [what for what, *_, held in self._promises if not held]
 
     def markdown(self) -> str:
-        """A small table under a heading."""
-        lines = [f"## {self.title}", "", *self.notes, ""]
-        lines += ["| promise | limit | measured | held |", "|---|---|---|---|"]
-        lines += [
-            f"| {each.what} | {each.limit} | {each.measured} | "
-            f"{'yes' if each.held else '**no**'} |"
-            for each in self.promises
+        """Return heading, notes and table."""
+        rows = [
+            (what, limit, measured, "yes" if held else "**no**")
+            for what, limit, measured, held in self._promises
         ]
-        return "\n".join(lines)
+        lines = table(("promise", "limit", "measured", "held"), rows)
+        return "\n".join([f"## {self.title}", "", *self.notes, "", *lines])
 
 
 def tally(outcomes: Iterable[Outcome]) -> str:
-    """How requests ended, in words: 40 x 200, 2 x connection lost, 1 x 200 wrong."""
+    """Return how requests ended: 40 x 200, 2 x connection lost, 1 x 200 wrong."""
     found = Counter(
         f"{outcome.status or outcome.end.value}"
         f"{' wrong' if outcome.status and not outcome.right else ''}"

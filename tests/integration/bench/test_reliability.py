@@ -1,4 +1,4 @@
-"""The checks of reliability, short: a sound server passes, broken ones are caught.
+"""Short reliability checks: a sound server passes, servers with faults are caught.
 
 The long versions, with the figures, are `python -m bench.reliability`.
 """
@@ -13,73 +13,73 @@ from bench.reliability.out_of_memory import out_of_memory
 from bench.reliability.overload import peak_and_twice
 from bench.reliability.poison import poison
 from bench.reliability.report import tally
-from bench.reliability.set_up import GOOD
+from bench.reliability.server import GOOD
 from testing.broken import app_with
 
-# Rows: few, so that HTTP is never what takes the time.
+# Rows: few, so that HTTP is never the bottleneck.
 BATCH = 16
 
 
 def broken(report):
-    """What was not held, after the whole table was shown to whoever reads a failure."""
+    """Print the table for readers of a failure, and return the broken promises."""
     print(report.markdown())
     return report.broken()
 
 
 def overloaded(app=GOOD):
-    """What becomes of twice of what the device can do, with a deadline of 1 s."""
+    """Return the load at twice the device's capacity, with a deadline of 1 s."""
     _, load = peak_and_twice(seconds=5, app=app, batch=BATCH)
     print(load.goodput(), load.in_vain(), load.rows_run, tally(load.outcomes))
     return load
 
 
 def usual_s(outcomes):
-    """The median time of what was answered."""
+    """Return the median latency of right answers."""
     return percentile([one.latency_s for one in outcomes if one.is_good()], 50)
 
 
-def test_under_overload_each_is_told_in_time():
-    """Under overload each is answered in time or refused, and the queue is bounded."""
+def test_overload_is_answered_in_time_or_refused():
+    """Every request is answered in time or refused, and the queue is bounded."""
     load = overloaded()
     assert load.unaccounted() == []
-    assert load.refused()
+    assert load.times_s(refused=True)
     assert load.most_waiting <= 16 * BATCH
     assert usual_s(load.outcomes) <= 1
-    # Until the server has learnt how long answers take; the long version allows none.
+    # Until the server knows how long answers take; the long version allows none.
     assert load.in_vain() < 0.3 * load.rows_run
 
 
-def test_answers_that_are_too_late_are_caught():
-    """A server that keeps no deadline answers most when it is too late."""
+def test_server_without_deadlines_is_caught():
+    """A server that keeps no deadline answers most requests too late."""
     assert usual_s(overloaded(app_with("never_late")).outcomes) > 1
 
 
-def test_rows_that_run_late_are_caught():
+def test_server_that_runs_expired_rows_is_caught():
     """A server that runs rows whose deadline has passed runs most of them in vain."""
     load = overloaded(app_with("computes_late"))
     assert load.in_vain() > 0.3 * load.rows_run
 
 
-def test_a_flood_does_not_hold_up_the_polite():
-    """Beside a flood a polite client is answered much sooner, and always."""
+def test_polite_client_is_served_beside_a_flood():
+    """Beside a flood a polite client is always answered, and much sooner."""
     seen = alone_and_beside(seconds=5, batch=4)
-    assert seen.failed() == 0
+    assert seen.failed() == []
     assert usual_s(seen.beside) < 0.5 * usual_s(seen.flood)
 
 
-def test_first_come_first_served_is_caught():
-    """Where clients have no turns, the polite one is refused and waits as the flood."""
+def test_server_without_fair_queueing_is_caught():
+    """Without fair queueing the polite client is refused and waits like the flood."""
     seen = alone_and_beside(seconds=5, app=app_with("first_come"), batch=4)
-    assert seen.failed() > 0
+    assert seen.failed()
     assert usual_s(seen.beside) > 0.5 * usual_s(seen.flood)
 
 
-def test_rows_of_who_hung_up_do_not_run():
-    """200 clients that hang up while queued cost nothing, and delay nobody."""
-    # What other work on the machine may spoil; all else is held in every try.
+def test_rows_of_disconnected_clients_do_not_run():
+    """Rows of 200 clients that disconnect while queued do not run."""
+    # A busy machine may break these; all others hold in every try.
     timed = {
-        "the crowd came and went during the first batch",
-        "those who stayed, after the first batch",
+        "all disconnects during the first batch",
+        "clients that stayed, after the first batch",
     }
     for _ in range(3):
         missed = set(broken(disconnects(clients=200, batch_s=1.5)))
@@ -89,17 +89,17 @@ def test_rows_of_who_hung_up_do_not_run():
     assert not missed
 
 
-def test_abandoned_rows_that_run_are_caught():
-    """A server that runs the rows of clients that have gone is found out."""
+def test_server_that_runs_abandoned_rows_is_caught():
+    """A server that runs rows of disconnected clients breaks three promises."""
     report = disconnects(clients=200, batch_s=1.5, app=app_with("runs_abandoned"))
     assert broken(report) == [
-        "rows run of those who hung up",
-        "hang-ups counted",
-        "those who stayed, after the first batch",
+        "rows run of clients that disconnected",
+        "disconnects counted",
+        "clients that stayed, after the first batch",
     ]
 
 
-def test_a_small_memory_loses_nobody():
+def test_small_device_memory_fails_no_request():
     """On a device that holds 20 rows, batches shrink to 20 and all are answered."""
     assert broken(out_of_memory(seconds=3)) == []
 
@@ -111,28 +111,28 @@ def test_a_small_memory_loses_nobody():
         ("forgets", "full batches until the ceiling is found"),
     ],
 )
-def test_memory_that_is_not_learnt_is_caught(fault, caught):
-    """A server that fails what does not fit, or forgets what fits, is found out."""
+def test_server_without_a_batch_ceiling_is_caught(fault, caught):
+    """A server that fails large batches, or forgets the ceiling, breaks a promise."""
     assert caught in broken(out_of_memory(seconds=1, app=app_with(fault)))
 
 
-def test_one_poisoned_row_fails_alone():
-    """Of 64 requests at once one is poison; 63 are answered right in each round."""
+def test_poisoned_row_fails_alone():
+    """Of 64 requests at once one is poisoned, and 63 are answered right."""
     assert broken(poison(rounds=20)) == []
 
 
-def test_failing_neighbours_are_caught():
-    """A server that fails a whole batch for one row is found out."""
+def test_server_that_fails_a_whole_batch_is_caught():
+    """A server that fails a whole batch for one row breaks the promise."""
     report = poison(rounds=2, app=app_with("gives_up"))
     assert "sound rows that failed, marked ones that did not" in broken(report)
 
 
-def test_killed_workers_take_only_their_own():
-    """Of three workers two are killed in turn; only what they held is lost."""
+def test_killed_workers_lose_only_their_own_requests():
+    """Of three workers two are killed; only requests that they held are lost."""
     assert broken(chaos(seconds=7)) == []
 
 
-def test_workers_that_fall_together_are_caught():
-    """A server whose workers end with one another loses what no victim held."""
+def test_server_whose_workers_end_together_is_caught():
+    """Workers that end with a killed one lose requests that it did not hold."""
     report = chaos(seconds=7, app=app_with("fall_together"))
     assert "lost that no killed worker held" in broken(report)

@@ -1,4 +1,4 @@
-"""The soak, a while of it, and broken servers that it catches sooner."""
+"""A short soak of a sound server, and of servers with faults."""
 
 import pytest
 
@@ -7,25 +7,25 @@ from testing.broken import app_with
 
 
 def broken(report):
-    """What was not held, after the whole table was shown to whoever reads a failure."""
+    """Print the table for readers of a failure, and return the broken promises."""
     print(report.markdown())
     return report.broken()
 
 
-def test_a_while_of_everything():
-    """Each request gets its own answer, and nothing is left behind."""
+def test_short_soak_keeps_all_promises():
+    """Each request gets its own answer, and nothing leaks."""
     assert broken(soak(seconds=15, growth=0.05, rate=40)) == []
 
 
 @pytest.mark.parametrize("fault", ["swaps", "loses"])
-def test_answers_that_are_swapped_or_lost_are_caught(fault):
-    """Two answers in each other's place, or one that never comes, are found out."""
+def test_swapped_and_lost_answers_are_caught(fault):
+    """Swapped answers, and an answer that never comes, break the promise."""
     report = soak(seconds=4, app=app_with(fault))
     assert "requests without their own answer" in broken(report)
 
 
 def test_leaks_are_caught():
-    """Memory, threads and descriptors that are left behind are found out each."""
+    """Leaks of memory, threads and descriptors break a promise each."""
     report = soak(seconds=9, app=app_with("leaks"))
     assert broken(report) == [
         "memory after the warm-up",

@@ -1,4 +1,4 @@
-"""The load generator that the checks of reliability measure with."""
+"""The load generator of the reliability checks."""
 
 import asyncio
 import json
@@ -6,12 +6,7 @@ import json
 import pytest
 
 from testing.open_loop import Client
-from testing.open_loop_requests import (
-    End,
-    even,
-    poisson,
-    rows_request,
-)
+from testing.open_loop_requests import End, poisson, rows_request
 
 _HEAD = "HTTP/1.1 {status} X\r\nContent-Length: {length}\r\n\r\n"
 
@@ -61,16 +56,16 @@ def requests(times):
 
 def test_each_request_gets_its_own_answer():
     """100 requests to an echo end well, each with its own row, none of them twice."""
-    times = even(2000, 0.05)
+    times = [n / 2000 for n in range(100)]
     client, outcomes = against(echo, lambda client: client.open_loop(requests(times)))
     assert len(outcomes) == 100
     assert all(outcome.is_good() for outcome in outcomes)
     assert all(outcome.latency_s >= 0 for outcome in outcomes)
-    assert client.unasked == 0
+    assert client.unexpected == 0
 
 
-def test_nobody_waits_for_a_slow_server():
-    """All are sent at their times, to a server that answers only when all have come."""
+def test_slow_server_delays_no_request():
+    """Requests are sent when due to a server that answers only after the last one."""
     held = []
 
     async def answer_late(rows, writer):
@@ -79,9 +74,9 @@ def test_nobody_waits_for_a_slow_server():
             for late_rows, late_writer in held:
                 await echo(late_rows, late_writer)
 
-    times = even(200, 0.1)
+    times = [n / 200 for n in range(20)]
     _, outcomes = against(
-        answer_late, lambda client: client.open_loop(requests(times), patience_s=10)
+        answer_late, lambda client: client.open_loop(requests(times), wait_s=10)
     )
     by_time = sorted(outcomes, key=lambda outcome: outcome.request.at_s)
     assert all(outcome.is_good() for outcome in by_time)
@@ -89,16 +84,16 @@ def test_nobody_waits_for_a_slow_server():
     assert by_time[-1].sent_s >= times[-1]
 
 
-def test_latency_counts_from_when_a_request_was_due():
-    """A request that was due a second before it could be sent took a second or more."""
+def test_latency_counts_from_the_due_time():
+    """A request that is sent a second late has a latency of a second or more."""
     _, (outcome,) = against(echo, lambda client: client.open_loop(requests([-1])))
     assert outcome.is_good()
     assert outcome.latency_s == pytest.approx(outcome.ended_s + 1)
     assert outcome.ended_s >= outcome.sent_s >= 0
 
 
-def test_another_rows_answer_is_wrong():
-    """An answer of 200 with somebody else's row is not a good one."""
+def test_answer_of_another_row_is_wrong():
+    """A 200 with another row is not good."""
 
     async def mistake(rows, writer):
         await echo([[value + 1 for value in row] for row in rows], writer)
@@ -111,8 +106,8 @@ def test_another_rows_answer_is_wrong():
     ("body", "is_right"),
     [(b'{"error": "full"}', True), (b"<html>", False), (b"[]", False)],
 )
-def test_an_error_is_to_be_json(body, is_right):
-    """An error that is no JSON with a text in it is wrong as well."""
+def test_error_must_be_json(body, is_right):
+    """An error that is not JSON with a text is wrong."""
 
     async def refuse(rows, writer):
         writer.write(message(body, 503))
@@ -121,19 +116,19 @@ def test_an_error_is_to_be_json(body, is_right):
     assert (outcome.status, outcome.right) == (503, is_right)
 
 
-def test_a_second_answer_is_noticed():
-    """Two answers to one request count as one that nobody asked for."""
+def test_second_response_is_unexpected():
+    """Two responses to one request count as one unexpected."""
 
     async def twice(rows, writer):
         await echo(rows, writer)
         await echo(rows, writer)
 
     client, _ = against(twice, lambda client: client.open_loop(requests([0, 0.02])))
-    assert client.unasked == 2
+    assert client.unexpected == 2
 
 
-def test_a_lost_connection_ends_its_request():
-    """A request whose connection is closed on it has ended, without an answer."""
+def test_lost_connection_ends_its_request():
+    """A request whose connection the server closes ends without an answer."""
 
     async def close(rows, writer):
         writer.close()
@@ -142,14 +137,14 @@ def test_a_lost_connection_ends_its_request():
     assert (outcome.end, outcome.status) == (End.BROKEN, 0)
 
 
-def test_what_is_never_answered_is_in_the_outcomes():
-    """Requests without an answer are there in the end, as never answered."""
+def test_requests_never_answered_are_in_the_outcomes():
+    """Requests without an answer are in the outcomes as never answered."""
 
     async def say_nothing(rows, writer):
         pass
 
     _, outcomes = against(
-        say_nothing, lambda client: client.open_loop(requests([0, 0]), patience_s=0.05)
+        say_nothing, lambda client: client.open_loop(requests([0, 0]), wait_s=0.05)
     )
     assert [outcome.end for outcome in outcomes] == [End.OPEN] * 2
 

@@ -1,4 +1,4 @@
-"""Bad requests on a real server: a 4xx that names the place, others unaffected."""
+"""Bad requests on a real server: a 4xx with the place, and no effect on others."""
 
 import http.client
 import json
@@ -46,8 +46,8 @@ BAD = {
 
 
 @pytest.mark.parametrize(("body", "status", "text"), BAD.values(), ids=BAD.keys())
-def test_bad_body_is_answered_with_a_reason(server, body, status, text):
-    """A body that can't be answered gets a JSON error that says what and where."""
+def test_bad_body_is_a_4xx_with_the_reason(server, body, status, text):
+    """The JSON error says what is wrong and where."""
     reply = server.request("POST", "/predict", body)
     assert reply.status == status
     assert reply.headers["Content-Type"] == "application/json"
@@ -55,7 +55,7 @@ def test_bad_body_is_answered_with_a_reason(server, body, status, text):
 
 
 @pytest.mark.parametrize("token", ["NaN", "Infinity", "-Infinity"])
-def test_nan_and_infinity_are_floats(server, token):
+def test_nan_and_infinity_round_trip(server, token):
     """NaN and the infinities are read and written as bare tokens."""
     body = f'{{"instances": [[[{token}, 1.0], [2.0, 3.0]]]}}'.encode()
     reply = server.request("POST", "/predict", body)
@@ -67,7 +67,7 @@ def test_nan_and_infinity_are_floats(server, token):
     ("method", "path", "status"),
     [("GET", "/predict", 405), ("DELETE", "/readyz", 405), ("POST", "/nothing", 404)],
 )
-def test_unknown_method_or_path_is_answered_in_json(server, method, path, status):
+def test_unknown_method_or_path_is_json(server, method, path, status):
     """404 and 405 are JSON errors that name the path."""
     reply = server.request(method, path, b"")
     assert reply.status == status
@@ -75,13 +75,13 @@ def test_unknown_method_or_path_is_answered_in_json(server, method, path, status
 
 
 def test_script_name_header_is_ignored(server):
-    """A client can't say where the application is mounted."""
+    """A client can not set the mount point of the application."""
     reply = server.request("GET", "/x/metrics", headers={"SCRIPT_NAME": "/x"})
     assert reply.status == 404
 
 
 def test_bad_requests_do_not_affect_good_ones(server):
-    """Good rows are all answered right while bad requests come between them."""
+    """Good rows are all answered while bad requests come between them."""
 
     def work(place):
         with Client(server.port) as client:
@@ -100,15 +100,15 @@ def test_bad_requests_do_not_affect_good_ones(server):
 
 
 def test_malformed_http_does_not_affect_other_clients(server):
-    """Garbage on the socket is answered or dropped, and the next client is served."""
+    """Malformed HTTP is answered or dropped, and the next client is served."""
     for garbage in (b"\x00\xff" * 100, b"POST /predict HTTP/1.1\r\n\r\n", b"{}"):
         with socket.create_connection(("127.0.0.1", server.port)) as connection:
             connection.sendall(garbage)
     assert server.predict([GOOD]).status == 200
 
 
-def test_large_body_is_refused_without_being_read(server):
-    """A client that announces too large a body reads 413 before it has sent it."""
+def test_body_over_limit_is_refused_by_its_content_length(server):
+    """The 413 comes before the client has sent the body."""
     connection = http.client.HTTPConnection("127.0.0.1", server.port, 10)
     connection.putrequest("POST", "/predict")
     connection.putheader("Content-Length", str(10**9))
@@ -118,8 +118,8 @@ def test_large_body_is_refused_without_being_read(server):
     connection.close()
 
 
-def test_broken_model_leaves_the_others_serving(tmp_path):
-    """A model that can't be read is named by /readyz while the other one serves."""
+def test_failed_model_leaves_the_others_serving(tmp_path):
+    """A model that fails to load is named by /readyz while others are served."""
     folder = simulated_models(tmp_path, good=QUICK)
     (tmp_path / "broken" / "1").mkdir(parents=True)
     (tmp_path / "broken" / "1" / "model.keras").write_bytes(b"this is no model")

@@ -1,4 +1,4 @@
-"""Thousands of bad requests to a real server, and to servers that they can hurt."""
+"""Fuzzing: thousands of bad requests to a real server, and to faulty ones."""
 
 from pathlib import Path
 
@@ -21,14 +21,14 @@ def pool():
 
 @pytest.fixture(scope="module")
 def folder(tmp_path_factory):
-    """The models that need no framework."""
+    """Write the models that need no framework."""
     folder = tmp_path_factory.mktemp("models")
     models.write_simulated(folder)
     return str(folder)
 
 
-def test_bad_requests_hurt_nobody(pool, tmp_path):
-    """1,000 of them are answered as documented, and cost no worker, memory or peer."""
+def test_fuzzed_requests_are_answered_as_documented(pool, tmp_path):
+    """1,000 bad requests cost no worker, no memory and no other client."""
     models.write_models(Path(tmp_path))
     with serving(THREADS, model_dir=str(tmp_path), **models.SETTINGS) as server:
         report = fuzz(server, pool, 1000, SEED)
@@ -38,8 +38,8 @@ def test_bad_requests_hurt_nobody(pool, tmp_path):
 
 
 @pytest.mark.parametrize("fault", FAULTS)
-def test_a_server_that_they_hurt_is_found_out(pool, folder, fault):
-    """What a fault does to a server shows in the report."""
+def test_fuzzing_finds_a_faulty_server(pool, folder, fault):
+    """The effect of a fault is in the report."""
     options = {"app": app_with(fault), "check_exit": False}
     with serving(THREADS, **options, model_dir=folder, **models.SETTINGS) as server:
         report = fuzz(server, pool, 6000, SEED)

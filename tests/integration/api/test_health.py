@@ -1,19 +1,16 @@
-"""A health that means it, on a real server whose device takes its time."""
+"""Liveness of a real server whose device hangs."""
 
 import threading
 
 from testing.server import serving, simulated_models, wait_until
 
-# Its largest batch takes far longer than a request may: as if the device hung.
+# The largest batch takes far longer than the request timeout, as on a hung device.
 HANGS = {"base_ms": 0, "per_row_ms": 1500, "input_shape": [2], "outputs": 1}
 ROWS = [[1.0, 2.0]] * 4
 
 
-def test_health_fails_while_nothing_moves(tmp_path):
-    """A device that hangs fails /healthz of each worker, and what it was is told.
-
-    Once it moves the server is healthy again.
-    """
+def test_liveness_fails_while_the_device_hangs(tmp_path):
+    """A device that hangs fails /healthz of each worker until it continues."""
     folder = simulated_models(tmp_path, hangs=HANGS)
     limits = {"max_batch_size": "4", "request_timeout_ms": "500"}
     with serving("--workers=2", "--threads=4", model_dir=folder, **limits) as server:
@@ -25,7 +22,7 @@ def test_health_fails_while_nothing_moves(tmp_path):
         replies = []
         client = threading.Thread(target=lambda: replies.append(server.predict(ROWS)))
         client.start()
-        # One answer comes from the worker that hangs, ten from both.
+        # Ten responses come from both workers.
         wait_until(lambda: {health().status for _ in range(10)} == {503}, 30)
         assert health().json() == {
             "error": "no progress while requests wait: hangs version 1"

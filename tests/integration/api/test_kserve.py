@@ -10,7 +10,7 @@ from testing.server import ROOT, serving, simulated_models
 PYTHON = ROOT / ".venv-kserve" / "bin" / "python"
 SCRIPT = ROOT / "tests" / "support" / "kserve_client.py"
 ROWS = [[1.5, 2.0, 3.0], [4.0, 5.0, 6.0]]
-# One answers as it is asked, the other can't be loaded.
+# An echo, and a model that fails to load.
 MODELS = {
     "echo": {"base_ms": 0, "input_shape": [3], "outputs": 3},
     "broken": {"outputs": 0},
@@ -25,7 +25,7 @@ pytestmark = [
 
 @pytest.fixture(scope="module")
 def said(tmp_path_factory):
-    """What KServe's client says about a server."""
+    """Run KServe's client against a server, and return its results."""
     models = simulated_models(tmp_path_factory.mktemp("models"), **MODELS)
     with serving("--threads=4", ready=False, model_dir=models) as server:
         server.wait_until_loaded()
@@ -41,8 +41,8 @@ def said(tmp_path_factory):
     return json.loads(asked.stdout)
 
 
-def test_v1(said):
-    """KServe's V1 client finds readiness, and gets the predictions of its instances."""
+def test_kserve_v1_client(said):
+    """KServe's V1 client finds readiness, and gets its predictions."""
     v1 = said["v1"]
     refusal = v1.pop("refusal")
     assert "instances[0]" in refusal
@@ -55,8 +55,8 @@ def test_v1(said):
     }
 
 
-def test_v2(said):
-    """KServe's V2 client finds readiness, and gets its tensors in JSON and binary."""
+def test_kserve_v2_client(said):
+    """KServe's V2 client finds readiness, and gets its tensors, in JSON and binary."""
     v2 = said["v2"]
     refusal = v2.pop("refusal")
     assert "input 'input': expected shape [-1, 3], given [1, 1]" in refusal

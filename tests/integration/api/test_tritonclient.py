@@ -12,7 +12,7 @@ from tests.support.tensors import inputs_of, outputs_of
 
 pytestmark = [
     pytest.mark.keras,
-    # TensorFlow and Keras warn of their own ageing parts.
+    # TensorFlow and Keras use deprecated functions.
     pytest.mark.filterwarnings("ignore::DeprecationWarning"),
 ]
 KEY = {"Authorization": "Bearer key"}
@@ -20,8 +20,8 @@ WORKERS = 2
 
 
 def _echo(folder):
-    """A Keras model that answers its three inputs as they are."""
-    # Not at the top: tests that are not run must not import TensorFlow.
+    """Write a Keras model that returns its three inputs."""
+    # Not at the top: collecting tests must not import TensorFlow.
     from app.engines.tensorflow.keras_file import keras  # noqa: PLC0415
 
     inputs = {
@@ -35,7 +35,7 @@ def _echo(folder):
 
 
 def _words(folder):
-    """A SavedModel that answers strings as they are."""
+    """Write a SavedModel that returns its strings."""
     from app.engines.tensorflow.engine import tf  # noqa: PLC0415
 
     module = tf.Module()
@@ -82,8 +82,8 @@ def _strings(rows):
     return np.array([word.encode() for word in words], object).reshape(rows, 2)
 
 
-def test_health(client):
-    """The client finds the server live and ready, and models ready that are."""
+def test_client_health(client):
+    """Server and models are live and ready."""
     assert client.is_server_live()
     assert client.is_server_ready()
     assert client.is_model_ready("echo")
@@ -92,8 +92,8 @@ def test_health(client):
     assert not client.is_model_ready("nobody")
 
 
-def test_metadata_and_configuration(client):
-    """The client reads what the server is, and what each model takes."""
+def test_client_metadata_and_configuration(client):
+    """The client reads the metadata of the server and of models."""
     assert client.get_server_metadata()["name"] == "basket"
     metadata = client.get_model_metadata("echo")
     assert metadata["versions"] == ["1"]
@@ -114,8 +114,8 @@ def test_metadata_and_configuration(client):
 @pytest.mark.parametrize("rows", [1, 33])
 @pytest.mark.parametrize("binary_out", [True, False])
 @pytest.mark.parametrize("binary_in", [True, False])
-def test_numbers_come_back(client, binary_in, binary_out, rows):
-    """FP32, INT64 and BOOL come back as they were sent, in JSON and in binary."""
+def test_client_round_trip_of_numbers(client, binary_in, binary_out, rows):
+    """FP32, INT64 and BOOL come back unchanged, in JSON and in binary."""
     arrays = _arrays(rows)
     names = [f"out_{name}" for name in arrays]
     result = client.infer(
@@ -135,8 +135,8 @@ def test_numbers_come_back(client, binary_in, binary_out, rows):
 @pytest.mark.parametrize("rows", [1, 33])
 @pytest.mark.parametrize("binary_out", [True, False])
 @pytest.mark.parametrize("binary_in", [True, False])
-def test_strings_come_back(client, binary_in, binary_out, rows):
-    """BYTES come back as they were sent, in JSON as text."""
+def test_client_round_trip_of_strings(client, binary_in, binary_out, rows):
+    """BYTES come back unchanged, in JSON as text."""
     strings = _strings(rows)
     result = client.infer(
         "words",
@@ -150,8 +150,8 @@ def test_strings_come_back(client, binary_in, binary_out, rows):
     assert given == strings.tolist()
 
 
-def test_outputs_may_be_left_out(client):
-    """Without a wish all outputs come, and with one only what is wished for."""
+def test_client_requests_outputs(client):
+    """Without requested outputs all are returned."""
     arrays = _arrays(2)
     inputs = inputs_of(arrays, binary=True)
     everything = client.infer("echo", inputs).get_response()["outputs"]
@@ -161,8 +161,8 @@ def test_outputs_may_be_left_out(client):
 
 
 @pytest.mark.parametrize("algorithm", ["gzip", "deflate"])
-def test_requests_may_be_compressed(client, algorithm):
-    """The client may compress what it sends."""
+def test_client_compresses_requests(client, algorithm):
+    """Gzip and deflate requests are accepted."""
     arrays = _arrays(33)
     result = client.infer(
         "echo",
@@ -183,8 +183,8 @@ def test_requests_may_be_compressed(client, algorithm):
         ("x", np.zeros(2, "i8"), 'the name of an input, b or f or i, given "x"'),
     ],
 )
-def test_wrong_tensors_are_refused(client, binary, name, wrong, text):
-    """The client's own exception carries our status and text."""
+def test_client_error_has_status_and_text(client, binary, name, wrong, text):
+    """The client's exception has the response's status and text."""
     arrays = {**_arrays(2), name: wrong}
     with pytest.raises(InferenceServerException) as caught:
         client.infer("echo", inputs_of(arrays, binary=binary))
@@ -192,20 +192,20 @@ def test_wrong_tensors_are_refused(client, binary, name, wrong, text):
     assert text in caught.value.message()
 
 
-def test_a_request_that_is_late(client):
+def test_client_timeout_is_the_deadline(client):
     """The client's timeout is the request's deadline."""
     with pytest.raises(InferenceServerException, match="the request's deadline passed"):
         client.infer("echo", inputs_of(_arrays(1), binary=True), timeout=1)
 
 
-def test_an_unknown_model(client):
-    """A model that is not there is an exception that says which there are."""
+def test_client_error_for_an_unknown_model(client):
+    """The exception names the existing models."""
     with pytest.raises(InferenceServerException, match="there are: echo, words"):
         client.get_model_metadata("nobody")
 
 
-def test_the_index(client):
-    """The client lists the repository."""
+def test_client_repository_index(client):
+    """The client lists the repository; unloading requires an API key."""
     assert client.get_model_repository_index() == [
         {"name": "echo", "version": "1", "state": "READY", "reason": ""},
         {"name": "words", "version": "3", "state": "READY", "reason": ""},
@@ -214,7 +214,7 @@ def test_the_index(client):
         client.unload_model("echo")
 
 
-# With several workers, and an API key.
+# Two workers, and an API key.
 
 
 @pytest.fixture(scope="module")
@@ -232,8 +232,8 @@ def _stats(client):
     return stats
 
 
-def test_statistics_are_those_of_all_workers(two_workers):
-    """Whichever worker is asked, the statistics have each answer once."""
+def test_client_statistics_of_all_workers(two_workers):
+    """Each worker returns the statistics of all, each response once."""
     requests, rows = 40, 3
     row = inputs_of({"input": np.ones((rows, 2), np.float32)}, binary=True)
     with _talking(two_workers) as client:
@@ -259,8 +259,8 @@ def test_statistics_are_those_of_all_workers(two_workers):
             assert kinds[1]["ns"] > kinds[0]["ns"]
 
 
-def test_unload_and_load(two_workers):
-    """With a key the client unloads a model and loads it again, in all workers."""
+def test_client_unloads_and_loads_in_all_workers(two_workers):
+    """With a key the client unloads and loads a model in all workers."""
 
     def ready_in_all(wanted):
         def asked():

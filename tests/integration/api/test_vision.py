@@ -1,4 +1,4 @@
-"""Pictures through real Keras models: the pixels, and the answers, are Keras's own."""
+"""Images through real Keras models: pixels and predictions equal Keras's own."""
 
 import base64
 import io
@@ -25,26 +25,26 @@ from tests.support.commands import run_models
 
 pytestmark = [
     pytest.mark.keras,
-    # TensorFlow and Keras warn of their own ageing parts.
+    # TensorFlow and Keras use deprecated functions.
     pytest.mark.filterwarnings("ignore::DeprecationWarning"),
 ]
 NPY = "application/x-npy"
 VISION = ROOT / "docs" / "vision.md"
 SIZES = {"mobilenet_v2": 96, "densenet121": 224, "resnet50": 96}
-# The second wants blue first. SERVED_MODELS="mobilenet_v2 densenet121" takes a minute.
+# The second takes BGR. SERVED_MODELS="mobilenet_v2 densenet121" takes a minute.
 SERVED = os.environ.get("SERVED_MODELS", "mobilenet_v2 resnet50").split()
 
 
 @pytest.fixture(scope="module")
 def applications():
-    # Not at the top, for the same reason.
+    # Not at the top: collecting tests must not import TensorFlow.
     from app.commands import applications  # noqa: PLC0415
 
     return applications
 
 
-def _turned():
-    """A picture as a phone stores it that is held upright, and the same upright."""
+def _rotated():
+    """Return an image with an EXIF orientation, and the same image upright."""
     exif = Image.Exif()
     exif[0x0112] = 6
     upright = colours(150, 230, seed=5)
@@ -52,20 +52,20 @@ def _turned():
 
 
 def _files():
-    """Each kind of file, and the same picture as Keras is to read it."""
+    """Return files of each kind, each with the file that Keras reads."""
     files = {
         mode: saved(picture(mode, 300, 200, seed))
         for seed, mode in enumerate(("RGB", "L", "RGBA", "P"))
     }
     files["JPEG"] = saved(picture("RGB", 640, 480, seed=4), "JPEG")
-    return {kind: (data, data) for kind, data in files.items()} | {"EXIF": _turned()}
+    return {kind: (data, data) for kind, data in files.items()} | {"EXIF": _rotated()}
 
 
 FILES = _files()
 
 
 def _by_keras(keras, name, data, interpolation="nearest"):
-    """What keras.applications' users do with a picture: (height, width, 3)."""
+    """Load and preprocess an image with Keras: (height, width, 3)."""
     side = SIZES.get(name, 96)
     image = keras.utils.load_img(
         io.BytesIO(data), target_size=(side, side), interpolation=interpolation
@@ -75,9 +75,9 @@ def _by_keras(keras, name, data, interpolation="nearest"):
 
 
 def _module(keras, name):
-    """Keras's own module for an architecture."""
+    """Return the name of Keras's module for an architecture."""
     if name.startswith("mobilenet_v3"):
-        return "mobilenet_v3"  # which does not hold the functions themselves
+        return "mobilenet_v3"  # the module has no functions for the architectures
     function = getattr(keras.applications, ARCHITECTURES[name].function)
     for module in vars(keras.applications):
         inside = getattr(keras.applications, module)
@@ -92,7 +92,7 @@ def _module(keras, name):
     "name", ["mobilenet_v2", "densenet121", "resnet50", "efficientnet_b0"]
 )
 def test_pixels_are_those_of_keras(keras, name, interpolation, kind):
-    """A float32 model gets what load_img and preprocess_input make of the file."""
+    """A float32 input gets what load_img and preprocess_input return."""
     side = SIZES.get(name, 96)
     scale = ARCHITECTURES[name].scale
     config = ImageConfig((side, side), "RGB", scale, interpolation, ())
@@ -105,8 +105,8 @@ def test_pixels_are_those_of_keras(keras, name, interpolation, kind):
 
 
 @pytest.mark.parametrize("name", ARCHITECTURES)
-def test_each_architecture_is_scaled_as_keras_does(keras, name):
-    """The table's scale is the preprocess_input of the architecture's own module."""
+def test_scale_of_each_architecture_is_that_of_keras(keras, name):
+    """The scale of an architecture is that of its preprocess_input."""
     pixels = colours(8, 8)
     scale = ARCHITECTURES[name].scale
     config = ImageConfig((8, 8), "RGB", scale, "nearest", ())
@@ -116,8 +116,8 @@ def test_each_architecture_is_scaled_as_keras_does(keras, name):
 
 
 @pytest.mark.parametrize("name", ARCHITECTURES)
-def test_each_architecture_scales_in_its_graph(keras, applications, name):
-    """What stands before a fetched model is its own module's preprocess_input."""
+def test_graph_of_each_architecture_scales_as_keras_does(keras, applications, name):
+    """The layers before a fetched model equal its preprocess_input."""
     pixels = colours(8, 8)
     image = keras.Input((8, 8, 3), dtype="uint8")
     model = keras.Model(image, applications.scaled(image, ARCHITECTURES[name].scale))
@@ -132,7 +132,7 @@ def _preprocessed(keras, name, pixels):
 
 
 def _bare(keras, name):
-    """The model as keras.applications has it; its weights tell pictures apart."""
+    """Return the model of keras.applications, with weights that distinguish images."""
     side = SIZES[name]
     make = getattr(keras.applications, ARCHITECTURES[name].function)
     model = make(input_shape=(side, side, 3), weights=None)
@@ -142,9 +142,9 @@ def _bare(keras, name):
 
 
 def _weights(model, name, folder):
-    """A file in one of the two forms that Keras keeps weights in."""
+    """Write the weights in one of the two formats of Keras."""
     if name == "mobilenet_v2":
-        # The older one, which Keras downloads.
+        # The older format, which Keras downloads.
         file = folder / f"{name}.h5"
         model.save(file)
     else:
@@ -154,7 +154,7 @@ def _weights(model, name, folder):
 
 
 def _fetch(folder, bare, name, scratch):
-    """Have `models fetch` make a model with the weights of the bare one."""
+    """Run `models fetch` with the weights of the bare model."""
     weights = _weights(bare, name, scratch)
     _command(folder, "fetch", name, "--weights", weights, "--size", SIZES[name])
 
@@ -165,7 +165,7 @@ def _command(folder, *args):
 
 
 def _name_classes(model):
-    """Put names into a model's folder, whether ImageNet's could be had or not."""
+    """Write names of classes, as ImageNet's can't always be downloaded."""
     config = model / "basket.toml"
     lines = [line for line in config.read_text().splitlines() if "classes" not in line]
     config.write_text("\n".join([*lines, 'classes = "classes.json"', ""]))
@@ -175,7 +175,7 @@ def _name_classes(model):
 
 @pytest.fixture(scope="module")
 def fetched(tmp_path_factory, keras):
-    """A folder of what `models fetch` and `models export` make, and the bare models."""
+    """Return a folder with fetched and exported models, and the bare models."""
     folder = tmp_path_factory.mktemp("models")
     scratch = tmp_path_factory.mktemp("scratch")
     keras.utils.set_random_seed(3)
@@ -199,7 +199,7 @@ def server(fetched):
 
 @pytest.fixture(scope="module")
 def direct(fetched, keras):
-    """The scores of each file by the bare model, called with Keras's pixels."""
+    """Return the scores of each file by the bare models, with Keras's pixels."""
     scores = {}
     for name, model in fetched[1].items():
         seen = [_by_keras(keras, name, upright) for _, upright in FILES.values()]
@@ -213,14 +213,14 @@ def _differ(scores):
 
 
 @pytest.mark.parametrize("name", SERVED)
-def test_the_test_can_fail(direct, name):
-    """The models' answers differ by picture: any two get clearly other scores."""
+def test_scores_differ_by_image(direct, name):
+    """Any two images get clearly different scores, so that other tests can fail."""
     assert _differ(direct[name].values())
 
 
 @pytest.mark.parametrize("kind", FILES)
-def test_answers_are_those_of_the_model(server, direct, kind):
-    """POST /predict scores a picture as the model does, called directly."""
+def test_predict_equals_the_direct_call(server, direct, kind):
+    """POST /predict scores an image as the model does, called directly."""
     body, headers = form(FILES[kind][0])
     reply = server.request("POST", "/predict", body, {**headers, "Accept": NPY})
     assert reply.status == 200, reply.body
@@ -228,8 +228,8 @@ def test_answers_are_those_of_the_model(server, direct, kind):
     np.testing.assert_allclose(scores, direct["mobilenet_v2"][kind], atol=1e-3)
 
 
-def test_the_best_classes_are_those_of_the_model(server, direct):
-    """`?top=5` names the five classes that the model itself finds best, in order."""
+def test_top_classes_equal_the_direct_call(server, direct):
+    """?top=5 names the five best classes of the model, in order."""
     body, headers = form(FILES["RGB"][0])
     answers = server.request("POST", "/predict?top=5", body, headers).json()
     scores = direct["mobilenet_v2"]["RGB"]
@@ -255,8 +255,8 @@ def _b64(data):
 
 
 @pytest.mark.parametrize("name", SERVED)
-def test_b64_pictures_over_v1(server, direct, name):
-    """V1 takes pictures as b64, named or not, and answers with the model's scores."""
+def test_base64_images_over_v1(server, direct, name):
+    """V1 takes base64 images, named or not, with the model's scores."""
     instances = [_b64(data) for data, _ in FILES.values()]
     expected = [direct[name][kind] for kind in FILES]
     metadata = server.request("GET", f"/v1/models/{name}/metadata").json()
@@ -267,8 +267,8 @@ def test_b64_pictures_over_v1(server, direct, name):
         np.testing.assert_allclose(_scores(server, name, *rows), expected, atol=1e-3)
 
 
-def test_an_exported_model_answers_alike(server, direct):
-    """`models export` writes a SavedModel that gives the fetched model's scores."""
+def test_exported_model_equals_the_fetched_model(server, direct):
+    """An exported SavedModel gives the fetched model's scores."""
     instances = [_b64(data) for data, _ in FILES.values()]
     exported = _scores(server, "exported", *instances)
     fetched = _scores(server, "mobilenet_v2", *instances)
@@ -277,8 +277,8 @@ def test_an_exported_model_answers_alike(server, direct):
     np.testing.assert_allclose(exported, expected, atol=1e-3)
 
 
-def test_json_clients_send_pixels(server, keras, direct):
-    """As JSON a fetched model takes values from 0 to 255; scaled ones are refused."""
+def test_fetched_model_takes_pixels_as_json(server, keras, direct):
+    """As JSON a fetched model takes values from 0 to 255; fractions are refused."""
     image = keras.utils.load_img(io.BytesIO(FILES["RGB"][1]), target_size=(96, 96))
     pixels = keras.utils.img_to_array(image, dtype="uint8").tolist()
     (scores,) = _scores(server, "mobilenet_v2", pixels)
@@ -291,7 +291,7 @@ def test_json_clients_send_pixels(server, keras, direct):
 
 
 def test_every_scale_can_be_exported(keras, applications, tmp_path):
-    """Each way to scale in the graph is the same in the file and in its export."""
+    """Each scaling in the graph is the same in the file and in its export."""
     image = keras.Input((8, 9, 3), dtype="uint8", name="image")
     scales = {each.scale for each in ARCHITECTURES.values()}
     outputs = [applications.scaled(image, scale) for scale in sorted(scales)]
@@ -310,8 +310,8 @@ def test_every_scale_can_be_exported(keras, applications, tmp_path):
         np.testing.assert_allclose(given[1][name], values, atol=1e-5)
 
 
-def test_the_lines_on_the_page_scale_in_the_graph(keras, tmp_path, monkeypatch):
-    """vision.md's lines put the scaling into a model, and the answers stay."""
+def test_example_in_the_docs_scales_in_the_graph(keras, tmp_path, monkeypatch):
+    """The example in vision.md puts the scaling into a model."""
     (lines,) = re.findall(r"```python\n(.*?)```", VISION.read_text(), re.DOTALL)
     monkeypatch.chdir(tmp_path)
     image = keras.Input((8, 9, 3))

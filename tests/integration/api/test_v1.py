@@ -18,7 +18,7 @@ PRICES = {"prices": [1, 2.5, 3], "customer": "Ann"}
 
 @pytest.fixture(scope="module")
 def server(tmp_path_factory):
-    """Serve the model till of docs/api.md, two versions of an echo, and a broken one."""
+    """Serve till of docs/api.md, two versions of an echo, and a broken model."""
     folder = tmp_path_factory.mktemp("v1")
     models = make_models(folder)
     simulated_models(folder, secret=ECHO)

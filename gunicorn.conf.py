@@ -48,25 +48,26 @@ def _exit_on_configuration_error():
 def on_starting(server):
     """Check all settings, then create the run directory."""
     arbiter.keep_start_environment(server)
-    settings, cfg, warnings = Settings.from_environment(), server.cfg, []
-    start_checks.check_preload(cfg)
+    settings, cfg = Settings.from_environment(), server.cfg
+    has_own_worker = cfg.worker_class_str == worker_class
+    start_checks.check_options(cfg, has_own_worker=has_own_worker)
     used = gpus.choose(settings.gpus, gpus.visible())
     processes = _model_processes(settings, used) or cfg.workers
     gpus.check_memory_fractions(processes, used, settings.gpu_memory_fraction)
     with run_dir.error_names("BASKET_MODEL_DIR", settings.model_dir):
         os.listdir(settings.model_dir)
-    if cfg.worker_class_str == worker_class:
-        start_checks.check_protocols(cfg)
-        warnings = start_checks.raise_file_limit(cfg.worker_connections)
     for line in start_checks.settings_without_effect(
         settings,
         cfg,
         has_gpus=bool(used),
-        is_asynchronous=cfg.worker_class_str in (worker_class, "gevent"),
+        is_asynchronous=has_own_worker or cfg.worker_class_str == "gevent",
     ):
         server.log.info(line)
-    for line in (*unknown_variables(), *warnings):
+    for line in unknown_variables():
         server.log.warning(line)
+    if has_own_worker:
+        for line in start_checks.raise_file_limit(cfg.worker_connections):
+            server.log.warning(line)
     run_dir.create(cfg.worker_tmp_dir, reexecuted=arbiter.is_reexecuted(server))
     run_dir.copy_batching_parameters(settings.batching_parameters_file)
     run_dir.change_owner(cfg.user, cfg.group)

@@ -14,22 +14,16 @@ from app.settings import Settings
 _OTHER_FILES = 50
 
 
-def check_preload(cfg: Any) -> None:
-    """Refuse to load models before the fork.
-
-    Raises:
-        SettingsError: --preload is set.
-    """
-    if cfg.preload_app:
-        raise SettingsError("--preload: a model does not survive the fork")
-
-
-def check_protocols(cfg: Any) -> None:
-    """Refuse protocols that the event-loop worker does not speak.
+def check_options(cfg: Any, *, has_own_worker: bool) -> None:
+    """Refuse options of Gunicorn that Basket, or its own worker, does not support.
 
     Raises:
         SettingsError: one of them is set.
     """
+    if cfg.preload_app:
+        raise SettingsError("--preload: a model does not survive the fork")
+    if not has_own_worker:
+        return
     if cfg.proxy_protocol not in ("off", False):
         raise SettingsError(
             "--proxy-protocol: Basket speaks plain HTTP; put nginx in front "

@@ -41,7 +41,10 @@ class Health:
         """Note which models are stuck in this process; log an error once."""
         problem = ""
         try:
-            self._update_notes()
+            stuck = self.stuck_here()
+            for key in stuck:
+                self._notes.add(key)
+            self._notes.remove_process(os.getpid(), except_keys=stuck)
         except Exception as error:  # must not end the thread
             problem = str(error)
         if problem and problem != self._problem:
@@ -60,16 +63,6 @@ class Health:
             for model in self._catalog.models()
             if model.runner.stuck_s() > self._limit_s
         ]
-
-    def _update_notes(self) -> None:
-        pid, stuck = os.getpid(), self.stuck_here()
-        for key in stuck:
-            self._notes.add(key)
-        self._notes.remove(
-            note
-            for note in self._notes.all()
-            if note.pid == pid and note.key not in stuck
-        )
 
     def _run(self) -> None:
         while True:

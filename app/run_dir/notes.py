@@ -5,7 +5,7 @@ no lock, and takes no space on a full disk.
 """
 
 import os
-from collections.abc import Iterable
+from collections.abc import Collection, Iterable
 from pathlib import Path
 from typing import NamedTuple
 
@@ -76,9 +76,13 @@ class Notes:
             else:
                 (self._folder / note.file_name()).unlink(missing_ok=True)
 
-    def remove_process(self, pid: int) -> None:
-        """Remove all notes of one process."""
-        self.remove(note for note in self.all() if note.pid == pid)
+    def remove_process(self, pid: int, except_keys: Collection[str] = ()) -> None:
+        """Remove all notes of one process, except those with these keys."""
+        self.remove(
+            note
+            for note in self.all()
+            if note.pid == pid and note.key not in except_keys
+        )
 
     def discard(self, key: str) -> None:
         """Remove the notes of all processes with this key."""

@@ -7,6 +7,7 @@ import socket
 import threading
 import time
 from collections.abc import Iterator, Mapping
+from concurrent.futures import Future
 from contextlib import suppress
 from typing import Any, Protocol, Self
 
@@ -131,7 +132,10 @@ class Channel:
         """
         call = _BlockingCall()
         self.call(call, meta, {})
-        return call.wait(timeout_s)
+        try:
+            return call.result(timeout_s)
+        except TimeoutError as error:
+            raise Late("the model process gave no answer in time") from error
 
     def send(self, meta: Mapping[str, Any]) -> None:
         """Send a message that has no reply.
@@ -215,28 +219,14 @@ class Channel:
                 call.fail(Abandoned("the client closed the connection"))
 
 
-class _BlockingCall:
-    """A Call whose reply a thread waits for."""
+class _BlockingCall(Future[Frame]):
+    """A Call whose reply a thread waits for, as the result of a future."""
 
-    def __init__(self) -> None:
-        self._reply: Frame | None = None
-        self._error: BasketError = Late("the model process gave no answer in time")
-        self._done = threading.Event()
-
-    def take_reply(self, frame: Frame) -> Job | None:
-        self._reply = frame
-        self._done.set()
-        return None
+    def take_reply(self, frame: Frame) -> None:
+        self.set_result(frame)
 
     def fail(self, error: BasketError) -> None:
-        self._error = error
-        self._done.set()
+        self.set_exception(error)
 
     def is_disconnected(self) -> bool:
         return False
-
-    def wait(self, timeout_s: float) -> Frame:
-        self._done.wait(timeout_s)
-        if self._reply is None:
-            raise self._error.with_traceback(None)
-        return self._reply

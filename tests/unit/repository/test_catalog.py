@@ -47,12 +47,6 @@ def _found(catalog, name=None, **wanted):
         return model.name, model.version
 
 
-def test_model_is_found_by_name():
-    """A ready model is leased by its name."""
-    catalog = _catalog("digits", "flowers")
-    assert _found(catalog, "flowers") == ("flowers", 1)
-
-
 @pytest.mark.parametrize(
     ("names", "default", "found"),
     [

@@ -136,11 +136,13 @@ class CanNotClose(Echo):
 # Load at the start.
 
 
-def test_newest_version_is_loaded_and_served(loading):
-    """No other version is loaded."""
+def test_newest_version_is_loaded_once_and_served(loading):
+    """No other version is loaded, and a second start or a scan loads nothing."""
     loading.add("flowers", 9)
     loading.add("flowers", 10)
-    loading.load()
+    for _ in range(2):
+        loading.load()
+    loading.rescan()
     assert loading.answers() == 10
     assert loading.opened == [("flowers", "10")]
     assert loading.observed == [("flowers", "10")]
@@ -214,26 +216,20 @@ def test_previous_version_serves_if_the_newest_fails_at_the_start(loading):
     assert catalog.problems() == {"flowers": ["version 3: no file"]}
 
 
-def test_model_without_a_version_is_not_ready(loading):
-    """The reason names the missing folder."""
+def test_model_without_version_basket_toml_or_folder_to_read_is_not_ready(loading):
+    """The reason says what is missing, and other models serve."""
     (loading.folder / "empty").mkdir()
-    assert loading.load().not_ready() == {"empty": "has no version folder, such as 1"}
-    assert loading.opened == []
-
-
-def test_model_with_a_bad_basket_toml_is_not_ready(loading):
-    """The reason is the error in the file, and nothing is loaded."""
-    loading.add("flowers")
-    loading.configure("flowers", "size = 3")
-    assert "unknown key 'size'" in loading.load().not_ready()["flowers"]
-    assert loading.opened == []
-
-
-def test_model_with_an_unreadable_folder_is_not_ready(loading):
-    """Other models serve."""
+    loading.hide("hidden")
+    loading.add("plums")
+    loading.configure("plums", "size = 3")
     loading.add("pears")
-    loading.hide("apples")
-    assert loading.load().not_ready() == {"apples": CAN_NOT_BE_READ}
+    reasons = loading.load().not_ready()
+    assert "unknown key 'size'" in reasons.pop("plums")
+    assert reasons == {
+        "empty": "has no version folder, such as 1",
+        "hidden": CAN_NOT_BE_READ,
+    }
+    assert loading.opened == [("pears", "1")]
     assert loading.answers("pears") == 1
 
 
@@ -270,15 +266,6 @@ def test_model_is_loading_from_the_start(loading):
     engine.let_go()
     assert loading.loader.wait(TIMEOUT_S)
     assert loading.catalog.not_ready() == {}
-
-
-def test_second_start_loads_nothing(loading):
-    """A version is loaded once."""
-    loading.add("flowers")
-    loading.load()
-    loading.load()
-    loading.rescan()
-    assert len(loading.opened) == 1
 
 
 # Changes while the server runs.
@@ -681,7 +668,7 @@ def test_garbage_is_collected_once_per_load_swap_and_unload(loading, monkeypatch
 
 
 def test_unloaded_model_stays_unloaded_until_a_load_request(loading):
-    """Scans do not load it."""
+    """Scans do not load it, whichever worker has unloaded it."""
     first = loading.add("flowers")
     loading.load()
     loading.loader.unload("flowers", TIMEOUT_S)
@@ -691,12 +678,7 @@ def test_unloaded_model_stays_unloaded_until_a_load_request(loading):
     loading.loader.load("flowers", TIMEOUT_S)
     assert loading.answers() == 1
     assert len(loading.opened) == 2
-
-
-def test_model_unloaded_in_another_worker_is_unloaded_here(loading):
-    """The note of the other worker is enough."""
-    loading.add("flowers")
-    loading.load()
+    # As another worker does.
     loading.unloaded.add("flowers")
     loading.rescan()
     assert loading.catalog.unavailable_reason("flowers") == "is unloaded"

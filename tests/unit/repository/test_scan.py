@@ -29,18 +29,12 @@ def _scan(folder):
     ],
 )
 def test_versions_are_folders_with_decimal_names(tmp_path, folders, versions):
-    """Other folders of a model are no versions."""
+    """Other folders of a model, and files, are no versions."""
     (tmp_path / "flowers").mkdir()
+    (tmp_path / "flowers" / "8").touch()
     for folder in folders:
         (tmp_path / "flowers" / folder).mkdir()
     assert sorted(_scan(tmp_path)["flowers"].versions) == versions
-
-
-def test_file_with_a_number_is_no_version(tmp_path):
-    """Only folders are versions."""
-    (tmp_path / "flowers" / "1").mkdir(parents=True)
-    (tmp_path / "flowers" / "2").write_text("not a folder")
-    assert list(_scan(tmp_path)["flowers"].versions) == [1]
 
 
 def test_hidden_folders_and_files_are_no_models(tmp_path):

@@ -97,7 +97,7 @@ def _busy(serve, fake):
         pytest.param(4, 0.0, 10.0, False, id="behind a full batch, with time"),
     ],
 )
-def test_deadline_before_the_expected_end_of_the_batch_is_refused(
+def test_admission_control_refuses_a_deadline_before_the_batch_ends(
     busy, fake, queued, ran_s, timeout_s, refused
 ):
     """A job whose deadline comes before its batch would end is refused at once."""
@@ -112,7 +112,7 @@ def test_deadline_before_the_expected_end_of_the_batch_is_refused(
         submit(busy, 9, deadline=deadline)
 
 
-def test_deadline_is_checked_against_the_padded_batch(serve, fake):
+def test_admission_control_expects_the_time_of_the_padded_batch(serve, fake):
     """The expected time of a batch is that of the size to which it is padded."""
     engine = Puppet()
     batcher = serve(engine, sizes=(1, 4), clock=fake.clock)
@@ -124,14 +124,14 @@ def test_deadline_is_checked_against_the_padded_batch(serve, fake):
         submit(batcher, 1, 2, deadline=time.monotonic() + 4)
 
 
-def test_deadline_refusal_computes_retry_after(busy):
+def test_admission_control_computes_retry_after_for_a_deadline(busy):
     """Retry-After is by how many seconds the deadline would be missed, rounded up."""
     with pytest.raises(CannotMeetDeadline) as refused:
         submit(busy, 9, deadline=time.monotonic() + 2.5)
     assert refused.value.retry_after_s == 4
 
 
-def test_deadline_check_counts_other_clients_by_fair_queueing(busy):
+def test_admission_control_counts_other_clients_by_fair_queueing(busy):
     """A client with one row is admitted beside a client with many queued rows."""
     for n in range(12):
         submit(busy, n, deadline=math.inf, client="flood")
@@ -141,7 +141,7 @@ def test_deadline_check_counts_other_clients_by_fair_queueing(busy):
     submit(busy, 1, deadline=deadline, client="polite")
 
 
-def test_deadline_check_reserves_the_response_overhead(busy):
+def test_admission_control_reserves_the_response_overhead(busy):
     """A job whose batch would end in time, but not its response, is refused."""
     deadline = time.monotonic() + 7
     busy.submit(job(1, deadline=deadline))
@@ -151,7 +151,7 @@ def test_deadline_check_reserves_the_response_overhead(busy):
         busy.submit(one)
 
 
-def test_idle_engine_admits_any_deadline_to_come(serve, fake):
+def test_admission_control_admits_any_deadline_on_an_idle_engine(serve, fake):
     """A job that finds the engine idle is admitted, however long batches took."""
     engine = Puppet()
     batcher = serve(engine, clock=fake.clock)

@@ -1,8 +1,7 @@
-"""Self-checkouts that scan products: `locust --host=http://localhost:8000`.
+"""Locust users and load shapes: `locust --host=http://localhost:8000`.
 
-The dashboard offers the user classes and the shapes of load below by name. What is
-sent follows the model: random rows of the shape and type that the server says, or
-pictures.
+Users are self-checkouts that scan products. They send random rows of the shape and
+type that the server reports for its model, or pictures.
 """
 
 import os
@@ -29,16 +28,16 @@ from bench.loadtest.payload import (
     tf_serving_inputs,
 )
 
-_ASK_WITHIN_S = 10
+_TIMEOUT_S = 10
 _SHOWN_ERROR = 200
 
-# A test that can't start says so in one line; gevent would add a traceback.
+# Without this gevent adds a traceback to the message of a test that cannot start.
 gevent.get_hub().NOT_ERROR += (StopTest,)
 
 
 @dataclass(frozen=True)
 class Target:
-    """Where to send what."""
+    """Path, bodies and headers of the requests."""
 
     path: str
     payload: Payload | Pictures
@@ -57,7 +56,7 @@ class _Checkout(FastHttpUser):
 
     @task
     def scan(self) -> None:
-        """Ask what one product is."""
+        """Send the picture or row of one product."""
         target = self.target
         body = target.payload.body()
         with self.client.post(
@@ -69,7 +68,7 @@ class _Checkout(FastHttpUser):
 
 
 class SelfCheckout(_Checkout):
-    """A till with a person: 1 to 3 seconds from an answer to the next product."""
+    """A person at a till: 1 to 3 seconds from an answer to the next product."""
 
     wait_time = between(*THINK_S)
 
@@ -81,15 +80,15 @@ class Saturation(_Checkout):
 
 
 class _Steps(LoadTestShape):
-    """Numbers of users one after another; `steps` are (seconds, users)."""
+    """A number of users for each step; `steps` are (seconds, users)."""
 
     abstract = True
-    # Else Locust warns that --users has no effect, whether or not a shape is chosen.
+    # Else Locust warns that --users has no effect, even if no shape is chosen.
     use_common_options = True
     steps: ClassVar[tuple[tuple[int, int], ...]]
 
     def tick(self) -> tuple[int, float] | None:
-        """The users wanted now and how many start in a second; None at the end."""
+        """Return the current number of users and the spawn rate, None at the end."""
         end_s = 0
         for seconds, users in self.steps:
             end_s += seconds
@@ -113,10 +112,10 @@ class Spike(_Steps):
 
 
 def aim(environment: Environment) -> None:
-    """Ask the server of `environment` what its model takes, for all users to send.
+    """Read the model's inputs from the server, and set the target of all users.
 
     Raises:
-        PayloadError: no server, not ready, or no model that can be asked.
+        PayloadError: there is no server, or no ready model with known inputs.
     """
     options = environment.parsed_options
     model = getattr(options, "tf_serving_model", None)
@@ -140,7 +139,7 @@ def _get(url: str, headers: dict[str, str]) -> Any:
         raise PayloadError("say which server: --host=http://localhost:8000")
     try:
         request = urllib.request.Request(url, headers=headers)  # noqa: S310
-        with urllib.request.urlopen(request, timeout=_ASK_WITHIN_S) as answer:  # noqa: S310
+        with urllib.request.urlopen(request, timeout=_TIMEOUT_S) as answer:  # noqa: S310
             return orjson.loads(answer.read())
     except urllib.error.HTTPError as error:
         text = error.read().decode(errors="replace")[:_SHOWN_ERROR]
@@ -170,7 +169,7 @@ def _add_arguments(parser: LocustArgumentParser) -> None:
 
 @events.init.add_listener
 def _choose_for_headless(environment: Environment, **_: Any) -> None:
-    """Without a picker Locust would take every class, and the first shape."""
+    """Set users and shape: without the dashboard Locust takes all, and the first."""
     options = environment.parsed_options
     if options is None or not options.headless:
         return

@@ -1,1 +1,1 @@
-"""Bad requests by the hundred thousand, over all routes of a real server."""
+"""Malformed requests, over all routes of a real server."""

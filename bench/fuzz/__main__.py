@@ -1,4 +1,4 @@
-"""`python -m bench.fuzz --requests 100000`: bad requests to a server of its own."""
+"""`python -m bench.fuzz --requests 100000`: malformed requests to a new server."""
 
 import argparse
 import random
@@ -6,18 +6,21 @@ import sys
 import tempfile
 from pathlib import Path
 
+from bench import machine
 from bench.fuzz import models
 from bench.fuzz.run import Report, fuzz, senders
+from bench.report import header
 from testing.server import serving
 
 
 def main() -> int:
-    """Run it; 1 where something was wrong."""
+    """Run it; return 1 if something was wrong."""
     parser = argparse.ArgumentParser(prog="python -m bench.fuzz", description=__doc__)
-    parser.add_argument("--requests", type=int, default=100_000, help="bad ones")
+    parser.add_argument("--requests", type=int, default=100_000, help="malformed ones")
     parser.add_argument("--seed", type=int, default=random.randrange(10_000))
     options = parser.parse_args()
-    print(f"seed {options.seed}", flush=True)
+    command = ["bench.fuzz", f"--requests={options.requests}", f"--seed={options.seed}"]
+    print(header(command, machine.describe()), flush=True)
     with tempfile.TemporaryDirectory() as folder:
         models.write_models(Path(folder))
         threads = f"--threads={models.THREADS}"
@@ -32,16 +35,16 @@ def main() -> int:
 
 def _progress(report: Report) -> None:
     total = report.bad.total()
-    rate = total / report.seconds
     end = "\n" if report.problems else "\r"
-    print(f"{total} bad requests, {rate:.0f}/s", end=end, file=sys.stderr, flush=True)
+    print(f"{total} malformed requests", end=end, file=sys.stderr, flush=True)
 
 
 def _show(report: Report) -> None:
+    total = report.bad.total()
     sources = ", ".join(f"{count} {name}" for name, count in report.bad.items())
-    print(f"\n{report.bad.total()} bad requests ({sources}) in {report.seconds:.0f} s")
-    print(f"{report.good} more that were answered with 200")
     statuses = sorted(report.statuses.items())
+    print(f"\n{total} malformed requests ({sources}) in {report.seconds:.0f} s")
+    print(f"{report.good} more that were answered with 200")
     print("statuses: " + ", ".join(f"{status}: {count}" for status, count in statuses))
     print(
         f"good client: {report.good_client_answers} right answers, the slowest in "

@@ -1,4 +1,4 @@
-"""What app/api/openapi.json promises of each answer, and what holds for all of them."""
+"""Check answers against the OpenAPI document, and against rules for all answers."""
 
 import json
 import re
@@ -14,7 +14,7 @@ from bench.fuzz.exchange import Answer, Request
 
 _ROOT = Path(__file__).parents[2]
 DOCUMENT = _ROOT / "app" / "api" / "openapi.json"
-# Statuses that any path and method may get, documented or not.
+# Statuses that any path and method may get.
 _ANYWHERE = {400, 401, 404, 405, 408, 413, 414, 417, 431, 501, 503}
 _LONGEST_ERROR = 2000
 _DIGITS = "[0-9]+"
@@ -28,17 +28,17 @@ _Check = Callable[[Any], bool]
 
 
 class Contract:
-    """Finds what is wrong with an answer."""
+    """Finds violations of the OpenAPI document."""
 
     def __init__(self, document: Mapping[str, Any]) -> None:
-        """Read the routes; those without parameters go before those with some."""
+        """Read the routes; those without parameters come first."""
         self._document = document
         self._checks: dict[str, _Check] = {}
         paths = sorted(document["paths"].items(), key=lambda each: each[0].count("{"))
         self._routes = [(_pattern(path), operations) for path, operations in paths]
 
     def problem(self, request: Request | None, answer: Answer) -> str | None:
-        """What is wrong with the answer to a request, or to bytes that are none."""
+        """Return what is wrong with the answer to a request, or to malformed HTTP."""
         if answer.status == HTTPStatus.INTERNAL_SERVER_ERROR:
             return "status 500"
         if any(leak in answer.body for leak in _LEAKS):
@@ -48,7 +48,7 @@ class Contract:
         responses = self._responses(request)
         if str(answer.status) in responses:
             return self._against(responses[str(answer.status)], answer)
-        # Without a request it may have been a right one.
+        # Damaged bytes may still be a valid request.
         if answer.status >= HTTPStatus.BAD_REQUEST:
             is_known = request is None and self._is_documented_somewhere(answer)
             return None if is_known else self._error_problem(answer)
@@ -64,12 +64,12 @@ class Contract:
         )
 
     def _responses(self, request: Request | None) -> Any:
-        """What the document has for the request's operation; nothing, for no such."""
+        """Return the documented responses of the request's operation, if it has one."""
         if request is None:
             return {}
         sent = request.path.partition("?")[0]
         for pattern, operations in self._routes:
-            # V1 matches what was sent, all others what it means, with one slash.
+            # V1 matches the raw path, other routes the decoded one with one slash.
             is_v1 = sent.lower().startswith("/v1/")
             path = sent if is_v1 else "/" + unquote(sent).lstrip("/")
             if pattern.fullmatch(path):
@@ -97,7 +97,7 @@ class Contract:
         return None
 
     def _error_problem(self, answer: Answer) -> str | None:
-        """What is wrong with an error that no operation of the document describes."""
+        """Return what is wrong with an error that no operation documents."""
         if answer.status not in _ANYWHERE:
             return f"status {answer.status} is not documented"
         error = {"content": {"application/json": {"schema": {"$ref": _ERROR}}}}
@@ -112,7 +112,7 @@ class Contract:
 
 
 def _pattern(path: str) -> re.Pattern[str]:
-    """What matches the path; V1 takes its words in any case."""
+    """Return a pattern for a documented path; V1 ignores case."""
     is_v1 = path.startswith("/v1/")
     other = "[^/:]+" if is_v1 else "[^/]+"
     parts = [
@@ -127,7 +127,7 @@ def _pattern(path: str) -> re.Pattern[str]:
 
 
 def _json(body: bytes) -> Any:
-    """The value, with 0 for NaN and the infinities, which schemas can't speak of."""
+    """Return the value, with 0 for NaN and infinities, which no schema describes."""
     try:
         return json.loads(body, parse_constant=lambda _: 0.0)
     except ValueError:
@@ -135,6 +135,6 @@ def _json(body: bytes) -> Any:
 
 
 def read_document() -> dict[str, Any]:
-    """The OpenAPI document."""
+    """Return the OpenAPI document."""
     document: dict[str, Any] = json.loads(DOCUMENT.read_text())
     return document

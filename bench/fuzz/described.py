@@ -1,4 +1,4 @@
-"""Requests made from the OpenAPI document alone, by schemathesis: right and wrong."""
+"""Valid and invalid requests that schemathesis makes from the OpenAPI document."""
 
 import contextlib
 import copy
@@ -23,7 +23,7 @@ _PARTS = ("method", "url", "headers", "data", "json", "params", "files")
 
 
 def described(number: int, examples: int) -> Iterator[Request]:
-    """So many requests for one operation; `number` chooses it, and seeds them."""
+    """Yield requests for one operation; `number` selects it and is the seed."""
     operations = _operations()
     operation = operations[number % len(operations)]
     modes = list(GenerationMode)
@@ -44,7 +44,7 @@ def described(number: int, examples: int) -> Iterator[Request]:
         if request is not None:
             found.append(request)
 
-    # For some operations it finds no wrong request, or warns that it finds few.
+    # For some operations there is no invalid request, or a warning that there are few.
     with warnings.catch_warnings(), contextlib.suppress(Unsatisfiable):
         warnings.simplefilter("ignore")
         collect()
@@ -55,12 +55,12 @@ def described(number: int, examples: int) -> Iterator[Request]:
 def _operations() -> list[APIOperation]:
     schema = schemathesis.openapi.from_dict(_of_these_models(read_document()))
     operations = [each.ok() for each in schema.get_all_operations()]
-    # What takes no parameter and no body can't be asked wrongly.
+    # Without parameters and body a request cannot be invalid.
     return [each for each in operations if "{" in each.path or each.body or each.query]
 
 
 def _of_these_models(document: dict[str, Any]) -> dict[str, Any]:
-    """The document with the names that there are, so that not all answers are 404."""
+    """Return the document with existing names, so that not all answers are 404."""
     document = copy.deepcopy(document)
     model = document["components"]["parameters"]["Model"]
     model["schema"] = {"enum": list(models.NAMES)}
@@ -72,7 +72,7 @@ def _of_these_models(document: dict[str, Any]) -> dict[str, Any]:
 
 
 def _request(case: Case) -> Request | None:
-    """The case as bytes; None: it has no form in HTTP."""
+    """Return the request of a case, None if HTTP cannot express it."""
     try:
         kwargs = case.as_transport_kwargs(base_url=_BASE)
         given_parts = {name: kwargs[name] for name in _PARTS if name in kwargs}

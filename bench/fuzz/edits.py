@@ -1,72 +1,38 @@
-"""Small damage to values and bytes: what is almost right goes deepest."""
+"""Small damage to values and bytes: almost valid input gets deepest into a parser."""
 
 import copy
 import json
 import random
 from typing import Any
 
-# Stands for a value as deep as parsers take, which json.dumps can't write.
+# Stands for nesting as deep as parsers accept, which json.dumps cannot write.
 _DEEP = "<deep>"
 _DEPTHS = (100, 500, 990, 1020)
+_TEXTS = ("", "x", "NaN", "\x00", "\ud800", "ü€𝄞", "9" * 400, "../../etc/passwd")
+_NUMBERS = (0, -1, 1.5, 1e308, -1e-320, 2**31, 2**63, 2**64, 10**400)
 _JUNK: tuple[Any, ...] = (
-    *(_DEEP, _DEEP),
-    *(None, True, False, 0, -1, 1.5, 1e308, -1e-320, 2**31, 2**63, 2**64, 10**400),
+    *(_DEEP, _DEEP, None, True, False, "a" * 5000, *_TEXTS, *_NUMBERS),
     *(float("nan"), float("inf"), float("-inf")),
-    *(
-        "",
-        "x",
-        "NaN",
-        "\x00",
-        "\ud800",
-        "ü€𝄞",
-        "9" * 400,
-        "../../etc/passwd",
-        "a" * 5000,
-    ),
     *([], [[]], [[[[[]]]]], [1, [2]], {}, {"b64": "%%"}, {"b64": "/wA="}, {"": {}}),
 )
 _TOKENS = (
-    *(
-        b"\x00",
-        b"\xff\xfe",
-        b"\r\n",
-        b"\n",
-        b"\r\n\r\n",
-        b"NaN",
-        b"Infinity",
-        b"-",
-        b"e",
-    ),
-    *(
-        b'"',
-        b"\\u",
-        b"\\ud800",
-        b"{",
-        b"}",
-        b"[",
-        b"]",
-        b",",
-        b":",
-        b"--",
-        b"%00",
-        b"%",
-    ),
-    *(b"[" * 3000, b'{"a":' * 1500, b"9" * 5000, b"A" * 3000, b"\x93NUMPY", b"\x89PNG"),
+    *(b"\x00", b"\xff\xfe", b"\r\n", b"\n", b"\r\n\r\n", b"%00", b"\x93NUMPY"),
+    *(b'NaN Infinity - e " \\u \\ud800 { } [ ] , : -- % \x89PNG'.split()),
+    *(b"[" * 3000, b'{"a":' * 1500, b"9" * 5000, b"A" * 3000),
 )
 
 
 def damaged(value: Any, rng: random.Random) -> Any:
-    """The JSON value with one to three places changed, dropped or added."""
+    """Return a JSON value with one to three places changed, dropped or added."""
     whole = [copy.deepcopy(value)]
     for _ in range(rng.randint(1, 3)):
-        places = list(_places(whole))
-        holder, key = rng.choice(places)
+        holder, key = rng.choice(_places(whole))
         _damage(holder, key, rng)
     return whole[0] if whole else None
 
 
 def dumped(value: Any, rng: random.Random) -> bytes:
-    """The value as JSON."""
+    """Return a value as JSON."""
     depth = rng.choice(_DEPTHS)
     opening, closing = rng.choice((("[", "]"), ('{"a":', "}")))
     deep = opening * depth + "1" + closing * depth
@@ -74,7 +40,7 @@ def dumped(value: Any, rng: random.Random) -> bytes:
 
 
 def damaged_bytes(data: bytes, rng: random.Random) -> bytes:
-    """The bytes with one to four edits."""
+    """Return the bytes with one to four edits."""
     edited = bytearray(data)
     for _ in range(rng.randint(1, 4)):
         at = rng.randint(0, len(edited))
@@ -96,12 +62,25 @@ def damaged_bytes(data: bytes, rng: random.Random) -> bytes:
 
 
 def junk(rng: random.Random) -> Any:
-    """A value that fits nowhere."""
+    """Return a value that no field takes."""
     return copy.deepcopy(rng.choice(_JUNK))
 
 
+def any_json(rng: random.Random, depth: int = 3) -> Any:
+    """Return an arbitrary JSON value."""
+    kind = rng.randrange(5) if depth else 4
+    if kind == 0:
+        return [any_json(rng, depth - 1) for _ in range(rng.randrange(4))]
+    if kind == 1:
+        keys = (rng.choice(_TEXTS) + str(place) for place in range(rng.randrange(4)))
+        return {key: any_json(rng, depth - 1) for key in keys}
+    if kind == 2:
+        return rng.choice((rng.randint(-(2**70), 2**70), rng.uniform(-1e9, 1e9)))
+    return junk(rng)
+
+
 def _places(holder: Any) -> list[tuple[Any, Any]]:
-    """All places in a value of lists and objects, but at most some hundred."""
+    """Return up to some hundred places in a value of lists and objects."""
     found: list[tuple[Any, Any]] = []
     waiting = [holder]
     while waiting and len(found) < 300:

@@ -1,4 +1,4 @@
-"""Requests as bytes, and answers read back from them as strictly as a proxy would."""
+"""Send requests as bytes, and parse answers as strictly as a proxy does."""
 
 import http.client
 import re
@@ -21,7 +21,7 @@ class Request:
     body: bytes = b""
 
     def wire(self) -> bytes:
-        """The bytes that are sent, with the body's true length."""
+        """Return the bytes to send, with the body's true length."""
         lines = [f"{self.method} {self.path} HTTP/1.1", "Host: fuzz"]
         lines += [f"{name}: {value}" for name, value in self.headers]
         if self.body or self.method not in ("GET", "HEAD"):
@@ -31,7 +31,7 @@ class Request:
 
 @dataclass(frozen=True)
 class Answer:
-    """One answer; the names of its headers are in small letters."""
+    """One answer; names of headers are in lower case."""
 
     status: int
     headers: dict[str, str] = field(default_factory=dict)
@@ -39,11 +39,11 @@ class Answer:
 
 
 class NotHttp(Exception):
-    """What the server sent is no answer."""
+    """The server sent something else than an HTTP response."""
 
 
 class Connection:
-    """A kept-alive connection, opened when it is needed."""
+    """A keep-alive connection, opened when it is needed."""
 
     def __init__(self, port: int, timeout_s: float = 30) -> None:
         """Store where the server listens."""
@@ -53,11 +53,11 @@ class Connection:
         self._read = b""
 
     def ask(self, request: Request) -> Answer:
-        """Send a request and read its answer.
+        """Send a request and return its answer.
 
         Raises:
-            NotHttp: what came is no answer, or none came.
-            OSError: the connection can't be made, or broke.
+            NotHttp: the answer is malformed, or none came.
+            OSError: the connection cannot be made, or was lost.
         """
         wire = request.wire()
         fresh = self._socket is None
@@ -68,7 +68,7 @@ class Connection:
             self.close()
             if fresh:
                 raise
-            # Kept-alive connections may end between two requests.
+            # The server may close an idle connection.
             return self.ask(request)
         if answer.headers.get("connection", "").lower() == "close":
             self.close()
@@ -77,13 +77,13 @@ class Connection:
     def talk(
         self, parts: Sequence[bytes], *, half_close: bool, pause_s: float = 0
     ) -> list[Answer]:
-        """Send bytes as they are on a connection of their own; all that is answered.
+        """Send bytes as they are on a new connection, and return all answers.
 
         Without `half_close` the connection is closed right after the last part.
 
         Raises:
-            NotHttp: what came are no answers.
-            OSError: the connection can't be made, or no answer came in time.
+            NotHttp: an answer is malformed.
+            OSError: the connection cannot be made, or no answer came in time.
         """
         self.close()
         try:
@@ -96,7 +96,7 @@ class Connection:
             self.close()
 
     def close(self) -> None:
-        """Hang up."""
+        """Close the connection."""
         if self._socket is not None:
             self._socket.close()
         self._socket, self._read = None, b""
@@ -114,7 +114,7 @@ class Connection:
             while True:
                 answers.append(self._receive(is_head and not answers))
         except ConnectionResetError:
-            # The server closed while bytes were still on their way to it.
+            # The server closed the connection before it had read all bytes.
             return answers
         except NotHttp:
             if self._read:
@@ -160,5 +160,5 @@ def _send_all(
                 time.sleep(pause_s)
         connection.shutdown(socket.SHUT_WR)
     except OSError:
-        # The server may refuse before it has all; its answer is read all the same.
+        # The server may answer before it has everything; the answer is read.
         return

@@ -1,4 +1,4 @@
-"""The models that the requests are for, and requests that would be right."""
+"""The models that requests are sent to, and valid requests for them."""
 
 import io
 import json
@@ -17,10 +17,9 @@ from bench.fuzz.exchange import Request
 
 _ROOT = Path(__file__).parents[2]
 NAMES = ("quick", "digits", "till", "spare")
-# The only model that may be unloaded: the good client needs the others.
+# May be unloaded; the good client needs the others.
 SPARE = "spare"
 KEY = "fuzz"
-# What a server of these is started with.
 THREADS = 16
 SETTINGS = {
     "default_model": "quick",
@@ -54,7 +53,7 @@ tf.saved_model.save(till, sys.argv[1], signatures=signatures)
 
 
 def write_simulated(folder: Path) -> None:
-    """Write the models that need no framework."""
+    """Write the simulated models."""
     for name in ("quick", SPARE):
         version = folder / name / "1"
         version.mkdir(parents=True)
@@ -62,7 +61,7 @@ def write_simulated(folder: Path) -> None:
 
 
 def write_models(folder: Path) -> None:
-    """Write all models: simulated ones, pictures through Keras, strings."""
+    """Write all models: simulated, Keras with pictures, TensorFlow with strings."""
     write_simulated(folder)
     shutil.copytree(_ROOT / "models" / "digits", folder / "digits")
     quiet = {**os.environ, "TF_CPP_MIN_LOG_LEVEL": "3", "CUDA_VISIBLE_DEVICES": ""}
@@ -71,7 +70,7 @@ def write_models(folder: Path) -> None:
 
 
 def v2_inputs(model: str) -> list[dict[str, Any]]:
-    """One row in the Open Inference Protocol's JSON."""
+    """Return one row in the Open Inference Protocol's JSON."""
     if model == "till":
         return [
             {"name": "prices", "datatype": "FP32", "shape": [1, 3], "data": [1, 2, 3]},
@@ -84,28 +83,28 @@ def v2_inputs(model: str) -> list[dict[str, Any]]:
 
 
 def row(model: str) -> Any:
-    """One row in TensorFlow Serving's JSON."""
+    """Return one row in TensorFlow Serving's JSON."""
     if model == "digits":
         return np.zeros((8, 8, 1)).tolist()
     return TILL_ROW if model == "till" else QUICK_ROW
 
 
 def npy(array: Any) -> bytes:
-    """An array as .npy."""
+    """Return an array as .npy."""
     file = io.BytesIO()
     np.save(file, np.asarray(array))
     return file.getvalue()
 
 
 def picture(kind: str, mode: str = "L") -> bytes:
-    """A small picture, such as a PNG."""
+    """Return a small picture, such as a PNG."""
     file = io.BytesIO()
     Image.linear_gradient("L").resize((12, 9)).convert(mode).save(file, kind)
     return file.getvalue()
 
 
 def good_requests(names: Collection[str]) -> list[tuple[Request, Any]]:
-    """What the good client asks of these models, and the JSON of the right answers."""
+    """Return the good client's requests to these models with the right answers."""
     quick = json.dumps({"instances": [QUICK_ROW]}).encode()
     till = json.dumps({"instances": [TILL_ROW]}).encode()
     flat = [value for line in QUICK_ROW for value in line]

@@ -1,7 +1,7 @@
-"""Bytes on the socket that are no requests, several at once, or lies."""
+"""Raw bytes on the socket: malformed HTTP, pipelines, wrong lengths."""
 
 import random
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from dataclasses import dataclass
 
 from bench.fuzz import models
@@ -12,11 +12,19 @@ _BODY = b'{"instances": [[[1, 2], [3, 4]]]}'
 _KEY = f"Authorization: Bearer {models.KEY}\r\n".encode()
 _HEAD = b"POST /predict HTTP/1.1\r\nHost: fuzz\r\n" + _KEY
 _GOOD = Request("GET", "/healthz").wire()
+_LINES = (
+    *(b"GET /healthz HTTP/1.1", b"GET / HTTP/9.9", b"GET /healthz", b"PRI * HTTP/2.0"),
+    *(b"get / HTTP/1.1", b"CONNECT a:1 HTTP/1.1", b"OPTIONS * HTTP/1.1", b"{}"),
+    *(b"GET http://[ HTTP/1.1", b"GET //[x HTTP/1.1", b"GET ?" + b"a" * 9000),
+    *(b"\x16\x03\x01\x02\x00\x01", b"\r\n" * 50),
+)
+_NAMES = (b"A", b"A_B", b"", b"Content-Length", b"Host", b"\xff", b"A b")
+_VALUES = (b"b", b"", b"-1", b"\x00", b"x" * 9000, b"\xff" * 50)
 
 
 @dataclass(frozen=True)
 class Talk:
-    """Parts to send one after the other; `requests` is how many bad ones they hold."""
+    """Parts to send in order; they hold `requests` malformed requests."""
 
     parts: tuple[bytes, ...]
     half_close: bool = True
@@ -25,72 +33,48 @@ class Talk:
 
 
 def talks(number: int, count: int) -> Iterator[Talk]:
-    """So many talks from this seed."""
+    """Yield `count` talks from the seed `number`."""
     rng = random.Random(number)
     for _ in range(count):
         yield rng.choice(_KINDS)(rng)
 
 
 def damaged_request(request: Request, rng: random.Random) -> Talk:
-    """A request with damage anywhere, in its first line and headers too."""
+    """Return a request with damage anywhere, also in its request line and headers."""
     return Talk((damaged_bytes(request.wire(), rng),))
 
 
 def _request_line(rng: random.Random) -> Talk:
-    line = rng.choice(
-        (
-            *(
-                b"GET /healthz HTTP/1.1",
-                b"GET / HTTP/9.9",
-                b"GET /healthz",
-                b"PRI * HTTP/2.0",
-            ),
-            *(b"get / HTTP/1.1", b"CONNECT a:1 HTTP/1.1", b"OPTIONS * HTTP/1.1", b"{}"),
-            *(b"GET http://[ HTTP/1.1", b"GET //[x HTTP/1.1", b"GET ?" + b"a" * 9000),
-            *(
-                rng.randbytes(rng.randint(1, 400)),
-                b"\x16\x03\x01\x02\x00\x01",
-                b"\r\n" * 50,
-            ),
-        )
-    )
+    line = rng.choice((*_LINES, rng.randbytes(rng.randint(1, 400))))
     return Talk((damaged_bytes(line, rng) + b"\r\n\r\n",))
 
 
 def _headers(rng: random.Random) -> Talk:
     lines = [b"GET /healthz HTTP/1.1", b"Host: fuzz"]
     for _ in range(rng.choice((1, 3, 90, 300))):
-        name = rng.choice(
-            (b"A", b"A_B", b"", b"Content-Length", b"Host", b"\xff", b"A b")
-        )
-        value = rng.choice((b"b", b"", b"-1", b"\x00", b"x" * 9000, b"\xff" * 50))
-        lines.append(name + rng.choice((b": ", b":", b" : ", b"")) + value)
+        colon = rng.choice((b": ", b":", b" : ", b""))
+        lines.append(rng.choice(_NAMES) + colon + rng.choice(_VALUES))
     return Talk((b"\r\n".join([*lines, b"", b""]),))
 
 
 def _chunks(rng: random.Random) -> Talk:
-    size = b"%x" % len(_BODY)
-    after = rng.choice(
-        (b"", b"", b"Trailer: x\r\n", b"Host: x\r\n", b"x" * 9000, b":\r\n")
-    )
+    trailers = (b"", b"", b"Trailer: x\r\n", b"Host: x\r\n", b"x" * 9000, b":\r\n")
     extension = rng.choice((b"", b"", b";a=b", b";" + b"x" * 100_000, b"\r"))
-    body = size + extension + b"\r\n" + _BODY + b"\r\n0\r\n" + after + b"\r\n"
+    head = b"%x" % len(_BODY) + extension + b"\r\n"
+    body = head + _BODY + b"\r\n0\r\n" + rng.choice(trailers) + b"\r\n"
     if rng.random() < 0.7:
         body = damaged_bytes(body, rng)
-    coding = rng.choice(
-        (b"chunked",) * 6 + (b"gzip, chunked", b"chunked, chunked", b"x")
-    )
+    others = (b"gzip, chunked", b"chunked, chunked", b"x")
+    coding = rng.choice((*[b"chunked"] * 6, *others))
     head = _HEAD + b"Transfer-Encoding: " + coding + b"\r\n\r\n"
-    # What follows must not be taken for a request, unless the chunks were right.
-    return Talk((head + body, _GOOD), requests=1)
+    # A request after malformed chunks must not be answered.
+    return Talk((head + body, _GOOD))
 
 
 def _lengths(rng: random.Random) -> Talk:
     true = len(_BODY)
-    said = rng.choice(
-        (true + 500, true - 5, 0, -1, 10**9, 10**30, "x", "\xb2", f"{true},1")
-    )
-    head = _HEAD + f"Content-Length: {said}\r\n".encode("latin-1")
+    wrong = (true + 500, true - 5, 0, -1, 10**9, 10**30, "x", "\xb2", f"{true},1")
+    head = _HEAD + f"Content-Length: {rng.choice(wrong)}\r\n".encode("latin-1")
     if rng.random() < 0.3:
         head += b"Content-Length: 3\r\n"
     if rng.random() < 0.2:
@@ -99,7 +83,7 @@ def _lengths(rng: random.Random) -> Talk:
 
 
 def _pipeline(rng: random.Random) -> Talk:
-    """Several requests at once; some with a body that nobody reads."""
+    """Return pipelined requests, some with a body that the server does not read."""
     bad = [
         Request("POST", "/predict", (), b"x" * rng.choice((10, 5000, 300_000))),
         Request("POST", "/nothing", (), b"GET /metrics HTTP/1.1\r\n\r\n" * 3),
@@ -111,14 +95,14 @@ def _pipeline(rng: random.Random) -> Talk:
     return Talk((wire, _GOOD), requests=len(chosen))
 
 
-def _abandoned(rng: random.Random) -> Talk:
-    """Hangs up in the middle, or without reading the answer."""
+def _disconnect(rng: random.Random) -> Talk:
+    """Return a request whose client disconnects before it has read the answer."""
     wire = _HEAD + b"Content-Length: %d\r\n\r\n" % len(_BODY) + _BODY
     return Talk((wire[: rng.randint(1, len(wire))],), half_close=False)
 
 
 def _slow(rng: random.Random) -> Talk:
-    """A request in small pieces, right in the end or not."""
+    """Return a request in small parts, complete or not."""
     wire = Request("GET", rng.choice(("/healthz", "/nothing", "/\xff"))).wire()
     cut = wire[: rng.randint(1, len(wire))]
     step = max(len(cut) // 5, 1)
@@ -126,7 +110,7 @@ def _slow(rng: random.Random) -> Talk:
     return Talk(parts, pause_s=0.002)
 
 
-_KINDS: tuple[Callable[[random.Random], Talk], ...] = (
+_KINDS = (
     *(_request_line, _request_line, _headers, _chunks, _chunks, _lengths),
-    *(_pipeline, _abandoned, _slow),
+    *(_pipeline, _disconnect, _slow),
 )

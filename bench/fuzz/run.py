@@ -1,4 +1,4 @@
-"""Rounds of bad requests, sent by processes side by side, and what came of them."""
+"""Send rounds of malformed requests from several processes, and check the answers."""
 
 import itertools
 import multiprocessing
@@ -19,7 +19,7 @@ from bench.fuzz.shaped import shaped
 from bench.fuzz.watch import GoodClient, SlowClients, Watch
 from testing.server import Server
 
-# How the bad requests are shared out, and how many one round of each makes.
+# Shares of the sources, and the requests in a round of each.
 SHARES = {"described": 0.1, "shaped": 0.5, "raw": 0.4}
 _ROUND = {"described": 40, "shaped": 400, "raw": 300}
 _SIDE_BY_SIDE = 2
@@ -27,7 +27,7 @@ _SIDE_BY_SIDE = 2
 
 @dataclass
 class Round:
-    """What one source sent and got; `bad` are those not answered with 200."""
+    """What one source sent; `bad` counts requests not answered with 200."""
 
     source: str
     bad: int = 0
@@ -38,7 +38,7 @@ class Round:
 
 @dataclass
 class Report:
-    """What all rounds together came to."""
+    """The sums of all rounds."""
 
     bad: Counter[str] = field(default_factory=Counter)
     good: int = 0
@@ -51,19 +51,19 @@ class Report:
     seconds: float = 0.0
 
     def add(self, made: Round) -> None:
-        """Count a round."""
+        """Add a round."""
         self.bad[made.source] += made.bad
         self.good += made.good
         self.statuses += made.statuses
         self.problems += made.problems
 
     def next_source(self) -> str:
-        """The source that is furthest behind its share."""
+        """Return the source that is furthest behind its share."""
         return min(SHARES, key=lambda source: self.bad[source] / SHARES[source])
 
 
 class _Sender:
-    """Sends what a source makes, and checks each answer."""
+    """Sends the requests of a source, and checks each answer."""
 
     def __init__(self, port: int, source: str, rng: random.Random) -> None:
         self.round = Round(source)
@@ -72,7 +72,7 @@ class _Sender:
         self._rng = rng
 
     def with_key(self, request: Request) -> Request:
-        """The request with a right API key, mostly, unless it has one."""
+        """Return the request, mostly with a valid API key, unless it has a key."""
         names = {name.lower() for name, _ in request.headers}
         if "authorization" in names or self._rng.random() < 0.05:
             return request
@@ -108,7 +108,7 @@ class _Sender:
             self._check(None, answer, talk)
         closed = [each.headers.get("connection", "").lower() for each in answers]
         if "close" in closed[:-1]:
-            self._note("an answer behind the last one", talk)
+            self._note("an answer after Connection: close", talk)
 
     def _check(self, request: Request | None, answer: Answer, sent: object) -> None:
         self.round.statuses[answer.status] += 1
@@ -124,7 +124,7 @@ class _Sender:
 
 
 def run_round(port: int, source: str, number: int) -> Round:
-    """Send one round of a source, up to the first problem; `number` seeds it."""
+    """Send one round of a source up to the first problem; `number` is the seed."""
     rng = random.Random(number)
     sender = _Sender(port, source, rng)
     count = _ROUND[source]
@@ -139,8 +139,8 @@ def run_round(port: int, source: str, number: int) -> Round:
             sender.ask(request)
             if sender.round.problems:
                 break
-            # With damage to the first line and the headers too. (Whether an answer
-            # to HEAD has a body shows in nothing but the method.)
+            # Also with damage to the request line and the headers, but not of HEAD:
+            # with another method its answer has a body.
             if request.method != "HEAD" and rng.random() < 0.5:
                 sender.talk(damaged_request(request, rng))
     sender.close()
@@ -148,7 +148,7 @@ def run_round(port: int, source: str, number: int) -> Round:
 
 
 def senders() -> ProcessPoolExecutor:
-    """Processes that send; they can be used for one server after the other."""
+    """Return a pool of sending processes, for any number of servers."""
     context = multiprocessing.get_context("spawn")
     return ProcessPoolExecutor(_SIDE_BY_SIDE, mp_context=context)
 
@@ -160,9 +160,9 @@ def fuzz(
     seed: int,
     progress: Callable[[Report], None] = lambda _: None,
 ) -> Report:
-    """Send so many bad requests to a server with `models`, and look at all that holds.
+    """Send `requests` malformed requests to a server of `models`, and check it.
 
-    It ends at the first round in which something is wrong.
+    End at the first round in which something is wrong.
     """
     report = Report()
     watch = Watch(server)
@@ -190,7 +190,7 @@ def fuzz(
 def _rounds(
     port: int, pool: ProcessPoolExecutor, requests: int, seed: int, report: Report
 ) -> Iterator[Round]:
-    """Rounds as they end, until `report` has seen enough of them."""
+    """Yield rounds as they end, until `report` has enough requests."""
     numbers = itertools.count(seed * 1_000_000)
     running: set[Future[Round]] = set()
     while report.bad.total() < requests and not report.problems:

@@ -1,4 +1,4 @@
-"""What must hold while the requests come: the processes, their memory, their log."""
+"""Clients and checks that run beside the malformed requests."""
 
 import json
 import re
@@ -19,10 +19,10 @@ _BAD_LINES = re.compile(r"Traceback|\[ERROR\]|\[CRITICAL\]")
 
 
 class GoodClient(threading.Thread):
-    """Asks right requests one after the other and compares each answer."""
+    """Sends valid requests one after the other and compares each answer."""
 
     def __init__(self, server: Server) -> None:
-        """Store where the server listens, and what it serves."""
+        """Read which models are served."""
         super().__init__(daemon=True)
         self._port = server.port
         key = {"Authorization": f"Bearer {models.KEY}"}
@@ -34,7 +34,7 @@ class GoodClient(threading.Thread):
         self.problems: list[str] = []
 
     def run(self) -> None:
-        """Ask until it is told to stop."""
+        """Send until stop() is called."""
         connection = Connection(self._port)
         while not self._ended.wait(0.01):
             for request, wanted in self._requests:
@@ -51,38 +51,37 @@ class GoodClient(threading.Thread):
         connection.close()
 
     def stop(self) -> None:
-        """Ask no more."""
+        """Stop sending."""
         self._ended.set()
         self.join()
 
 
 class SlowClients(threading.Thread):
-    """Hold connections on which a byte comes now and then, and never the last one."""
+    """Hold connections that send a byte now and then, and never the last one."""
 
     def __init__(self, port: int) -> None:
-        """Store where the server listens."""
+        """Store the server's address."""
         super().__init__(daemon=True)
         self._address = ("127.0.0.1", port)
         self._ended = threading.Event()
 
     def run(self) -> None:
-        """Send a byte on each, and connect again where the server has hung up."""
-        held: list[socket.socket | None] = [None] * (_SLOW_HEADERS + _SLOW_BODIES)
+        """Send a byte on each connection; connect again if the server has closed it."""
+        held: dict[int, socket.socket] = {}
         while not self._ended.wait(0.1):
-            for place, connection in enumerate(held):
+            for place in range(_SLOW_HEADERS + _SLOW_BODIES):
                 try:
-                    if connection is None:
+                    if place not in held:
                         held[place] = self._begin(place < _SLOW_BODIES)
-                    else:
-                        connection.sendall(b"x")
+                    held[place].sendall(b"x")
                 except OSError:
-                    _close(connection)
-                    held[place] = None
-        for connection in held:
-            _close(connection)
+                    if place in held:
+                        held.pop(place).close()
+        for connection in held.values():
+            connection.close()
 
     def stop(self) -> None:
-        """Let go of all."""
+        """Close all connections."""
         self._ended.set()
         self.join()
 
@@ -90,28 +89,23 @@ class SlowClients(threading.Thread):
         key = f"Authorization: Bearer {models.KEY}\r\n".encode()
         head = b"POST /predict HTTP/1.1\r\n" + key
         connection = socket.create_connection(self._address, 5)
-        # To a new connection this much can always be sent.
+        # So few bytes fit into the send buffer of a new connection.
         connection.sendall(head + b"Content-Length: 900\r\n\r\n" if in_body else head)
         return connection
 
 
-def _close(connection: socket.socket | None) -> None:
-    if connection is not None:
-        connection.close()
-
-
 class Watch:
-    """Compares a server with what it was at the start."""
+    """Compares a server's workers, memory and log with those at the start."""
 
     def __init__(self, server: Server) -> None:
-        """Note the workers."""
+        """Store the workers' process ids."""
         self._server = server
         self._workers = server.workers()
         self._settled_mib: dict[int, float] = {}
         self.largest_mib: dict[int, float] = {}
 
     def look(self, is_settled: bool) -> None:
-        """Note each worker's memory; growth counts once the server has settled."""
+        """Record each worker's memory; growth counts from the first settled record."""
         for pid in self._workers:
             resident = resident_mib(pid)
             self.largest_mib[pid] = max(self.largest_mib.get(pid, 0.0), resident)
@@ -119,12 +113,12 @@ class Watch:
                 self._settled_mib.setdefault(pid, resident)
 
     def growth_mib(self) -> float:
-        """The most that a worker has grown since it settled."""
+        """Return the largest growth of a worker since it settled."""
         grown = [resident_mib(pid) - mib for pid, mib in self._settled_mib.items()]
         return max(grown, default=0.0)
 
     def problems(self) -> list[str]:
-        """What has changed that must not change."""
+        """Return what has changed and must not change."""
         found = []
         if self._server.workers() != self._workers:
             found.append(f"workers {self._workers} are now {self._server.workers()}")

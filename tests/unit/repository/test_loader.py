@@ -632,17 +632,18 @@ def test_failed_removal_of_a_model_is_retried(loading, monkeypatch):
     assert catalog.names() == ["pears"]
 
 
+@pytest.mark.usefixtures("full_collections")
 def test_loaded_engine_is_frozen_and_unloaded_engine_is_freed(loading):
     """Garbage collections do not visit an engine, and an unload frees its cycles."""
     engine = loading.add("flowers")
     engine.itself = engine
     loading.load()
     assert not any(each is engine for each in gc.get_objects())
-    gone = weakref.ref(engine)
+    reference = weakref.ref(engine)
     del engine
     loading.engines.clear()
     loading.loader.unload("flowers", TIMEOUT_S)
-    assert gone() is None
+    assert reference() is None
 
 
 def test_garbage_is_collected_once_per_load_swap_and_unload(loading, monkeypatch):

@@ -253,7 +253,7 @@ def running(  # noqa: PLR0913 # all but two have a default
         )
         server = Server(process, port, log)
         if settings.get("model_process") == "shared":
-            server.loaded_line = "the models of the model process are here"
+            server.loaded_line = "the models of the model process are known"
         try:
             if ready:
                 server.wait_until_ready(workers_in(command))

@@ -48,7 +48,7 @@ class Health:
         except Exception as error:  # must not end the thread
             problem = str(error)
         if problem and problem != self._problem:
-            _log.error("other processes can't be told what is stuck here: %s", problem)
+            _log.error("stuck models can't be shown to other processes: %s", problem)
         self._problem = problem
 
     def stuck(self) -> list[str]:

@@ -148,7 +148,7 @@ class Loader:
             try:
                 self._update()
             except Exception:  # must not end the thread
-                _log.exception("looking after the models failed")
+                _log.exception("the scan of the model folder failed")
             with self._scanned:
                 self._done = requested
                 self._scanned.notify_all()
@@ -180,7 +180,7 @@ class Loader:
             except Stopping:
                 return
             except Exception:  # must not end the thread
-                _log.exception("model %s: looking after it failed", name)
+                _log.exception("model %s: its update failed", name)
         for name in set(self._catalog.names()) - set(folders):
             self._reconciler.remove(name)
             self._catalog.remove(name)

@@ -60,9 +60,8 @@ class Quarantine:
 
     def release(self, name: str) -> None:
         """Forget the crashes of all versions of a model."""
-        self._notes.remove(
-            note for note in self._notes.all() if note.key.rsplit(".", 2)[0] == name
-        )
+        notes = self._notes.all()
+        self._remove([note for note in notes if note.key.rsplit(".", 2)[0] == name])
 
     def _crashes(self, prefix: str) -> list[Note]:
         return [

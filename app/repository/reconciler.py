@@ -222,7 +222,7 @@ def close(served: ServedModel, timeout_s: float) -> None:
     try:
         served.runner.close(timeout_s)
     except Exception:  # an engine may raise anything
-        _log.exception("model %s did not close in order", served.name)
+        _log.exception("model %s: an error at its close", served.name)
 
 
 def _wanted(candidates: Set[int], config: ModelConfig) -> list[int]:

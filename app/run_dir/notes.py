@@ -1,7 +1,7 @@
 """Notes: keys that a process shows to the other processes of its server.
 
-A note is an empty file <key>.<process id>. To create or to remove one is atomic, needs
-no lock, and takes no space on a full disk.
+A note is an empty file <key>.<process id>. So notes are created and removed atomically,
+without a lock, and there is no content that could be read half written.
 """
 
 import os

@@ -189,7 +189,7 @@ class Channel:
             try:
                 job = call.take_reply(frame)
             except Exception:  # must not end the thread
-                _log.exception("an answer of the model process makes no sense")
+                _log.exception("a reply of the model process is malformed")
                 call.fail(BasketError("internal error"))
                 continue
             if job is not None:

@@ -74,7 +74,7 @@ class ModelProcess:
                 sock, _ = self._listener.accept()
                 self._serve(Connection(sock))
             except OSError as error:  # too many open files, or threads
-                _log.error("no connection can be taken: %s", error)
+                _log.error("no connection can be accepted: %s", error)
                 time.sleep(_ACCEPT_RETRY_S)
 
     def _serve(self, connection: Connection) -> None:

@@ -123,7 +123,7 @@ class RemoteLoader:
                     self._apply_all(Channel.connect(path))
                 time.sleep(_RECONNECT_S)
             except Exception:  # must not end the thread
-                _log.exception("what the model process says can't be taken in")
+                _log.exception("an update of the model process can't be applied")
                 time.sleep(_RETRY_S)
 
     def _apply_all(self, channel: Channel) -> None:
@@ -135,7 +135,7 @@ class RemoteLoader:
                 self._apply(channel, update["models"])
                 if not was_settled and self.wait(0):
                     was_settled = True
-                    _log.info("the models of the model process are here")
+                    _log.info("the models of the model process are known")
                 channel.send({"acknowledge": update["revision"]})
         finally:
             channel.close(ModelProcessGone(DIED))

@@ -32,10 +32,10 @@ NAMES, WIDTH = 2048, 1024
 def _version(folder: Path, number: int, model: Any) -> Path:
     """Write a version whose answers are its number, and rename it when complete."""
     model.get_layer("number").set_weights([np.zeros((WIDTH, 1)), np.array([number])])
-    aside = folder / f".{number}"
-    aside.mkdir(parents=True)
-    model.save(aside / "model.keras")
-    return aside.rename(folder / str(number))
+    hidden = folder / f".{number}"
+    hidden.mkdir(parents=True)
+    model.save(hidden / "model.keras")
+    return hidden.rename(folder / str(number))
 
 
 def _model() -> Any:

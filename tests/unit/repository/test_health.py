@@ -101,7 +101,7 @@ def test_failed_update_of_notes_is_logged_once(tmp_path, caplog):
 
     first = logged()
     assert len(first) == 1
-    assert "can't be told what is stuck here: " in first[0]
+    assert "stuck models can't be shown to other processes: " in first[0]
     assert "No such file or directory" in first[0]
     assert logged() == []
     run_directory.mkdir()

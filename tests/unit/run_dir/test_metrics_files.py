@@ -156,9 +156,9 @@ print(exposition({{}})[0].decode())
 
 def test_gauges_are_combined_over_live_processes(tmp_path):
     """Queue rows are summed, the ceiling is the minimum, and dead ones do not count."""
-    gone, _ = show_gauges(tmp_path, waiting=100, ceiling=1)
+    dead, _ = show_gauges(tmp_path, waiting=100, ceiling=1)
     show_gauges(tmp_path, waiting=2, ceiling=8)
-    mark_process_dead(gone, str(tmp_path))
+    mark_process_dead(dead, str(tmp_path))
     _, lines = show_gauges(tmp_path, waiting=3, ceiling=16)
     gauges = [line for line in lines if "_queue_rows" in line or "_ceiling" in line]
     assert gauges == [

@@ -97,7 +97,7 @@ def test_malformed_update_is_logged_and_the_process_is_followed_anew(
     again.publish_model()
     assert catalog.unavailable_reason("m") == ""
     assert process.peer.connection.receive() == []
-    assert "what the model process says can't be taken in" in caplog.text
+    assert "an update of the model process can't be applied" in caplog.text
     again.die()
 
 
@@ -242,7 +242,7 @@ def test_malformed_reply_fails_its_job_only(followed, caplog):
     process.peer.send({"number": process.receive_job().meta["number"]})
     with pytest.raises(BasketError, match="internal error"):
         failed.wait()
-    assert "an answer of the model process makes no sense" in caplog.text
+    assert "a reply of the model process is malformed" in caplog.text
     sent = submit(catalog, 2.0)
     process.reply(process.receive_job())
     assert answered(sent) == [2.0]

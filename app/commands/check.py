@@ -39,8 +39,8 @@ def check_command(settings: Settings) -> click.Command:
     def check(name: str, version: int | None, tolerance: float) -> None:
         """Load a version, show it, time it, and compare rows alone and in batches.
 
-        Fails if a row's answer depends on its neighbours or on padding by more than
-        the tolerance: such a model must not be batched.
+        Fail if a row's output depends on the other rows of its batch, or on padding,
+        by more than the tolerance: such a model must not be batched.
         """
         folder, config = find_version(settings, name, version)
         click.echo(f"loading {name} version {folder.name} ...")

@@ -71,7 +71,7 @@ def fit(
         pool, per_layer_ms = _measure_layer(width, max_bytes)
     say(f"one layer of {width} x {width} takes {per_layer_ms:.2f} ms for one row")
     layers = max(1, round(latency_ms / per_layer_ms))
-    return fitting.fit(pool, layers, fitting.Wanted(latency_ms, tolerance), say)
+    return fitting.fit(pool, layers, fitting.Target(latency_ms, tolerance), say)
 
 
 class LayerPool:

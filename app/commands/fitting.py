@@ -23,7 +23,7 @@ class Timed(Protocol):
 _Built_co = TypeVar("_Built_co", bound=Timed, covariant=True)
 
 
-class Kit(Protocol[_Built_co]):
+class Builder(Protocol[_Built_co]):
     """Builds models that take longer the more `unit` they have.
 
     `name` and `unit` are words for messages, such as stack and layers.
@@ -38,7 +38,7 @@ class Kit(Protocol[_Built_co]):
 
 
 @dataclass(frozen=True)
-class Wanted:
+class Target:
     """The latency of one row in ms, and the tolerated deviation as a fraction of it."""
 
     latency_ms: float
@@ -46,9 +46,12 @@ class Wanted:
 
 
 def fit(
-    kit: Kit[_Built_co], count: int, wanted: Wanted, say: Callable[[str], None]
+    builder: Builder[_Built_co],
+    count: int,
+    target: Target,
+    say: Callable[[str], None],
 ) -> _Built_co:
-    """Build the model whose single row takes the wanted time; `count` is a first guess.
+    """Build the model with the target latency for one row; `count` is a first guess.
 
     Stop at a deviation of half the tolerance, else take the best of six tries.
 
@@ -57,24 +60,24 @@ def fit(
     """
     tries: dict[float, _Built_co] = {}
     for _ in range(_TRIES):
-        say(f"building {count} {kit.unit} ...")
-        built = kit.build(count)
+        say(f"building {count} {builder.unit} ...")
+        built = builder.build(count)
         took_ms = built.time_ms(1)
         say(
-            f"{count} {kit.unit} take {took_ms:.1f} ms, "
-            f"wanted are {wanted.latency_ms:.1f} ms"
+            f"{count} {builder.unit} take {took_ms:.1f} ms, "
+            f"target: {target.latency_ms:.1f} ms"
         )
-        off = abs(took_ms / wanted.latency_ms - 1)
-        if off <= wanted.tolerance / 2:
+        deviation = abs(took_ms / target.latency_ms - 1)
+        if deviation <= target.tolerance / 2:
             return built
-        tries[off] = built
-        count = max(1, round(count * wanted.latency_ms / took_ms))
-    if min(tries) <= wanted.tolerance:
+        tries[deviation] = built
+        count = max(1, round(count * target.latency_ms / took_ms))
+    if min(tries) <= target.tolerance:
         return tries[min(tries)]
     raise ModelLoadError(
-        f"no {kit.name} came within {wanted.tolerance:.0%} of {wanted.latency_ms} ms: "
-        f"the closest was off by {min(tries):.0%}; try again on a quieter machine, "
-        f"or with a larger --tolerance"
+        f"no {builder.name} came within {target.tolerance:.0%} of "
+        f"{target.latency_ms} ms: the closest was off by {min(tries):.0%}; try again "
+        "on a quieter machine, or with a larger --tolerance"
     )
 
 

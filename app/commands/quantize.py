@@ -157,11 +157,11 @@ def _judge(found: Sequence[Agreement], required: float, *, force: bool) -> None:
     if worst.share() >= required:
         return
     problem = (
-        f"{worst.output}: {worst.measure} in {worst.share():.2%} of the rows, wanted "
-        f"are {required:.2%}"
+        f"{worst.output}: {worst.measure} in {worst.share():.2%} of the rows, "
+        f"required: {required:.2%}"
     )
     if not force:
         raise click.ClickException(
-            f"{problem}. Nothing is written; --force writes it all the same"
+            f"{problem}. Nothing is written; --force writes it anyway"
         )
     click.echo(f"{problem}; forced")

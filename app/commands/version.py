@@ -28,8 +28,8 @@ def find_version(
         version = max(model.versions)
     if version is None or version not in model.versions:
         known = ", ".join(str(each) for each in sorted(model.versions)) or "none"
-        wanted = "" if version is None else f" {version}"
-        raise ModelLoadError(f"model {name!r} has no version{wanted}; it has: {known}")
+        named = "" if version is None else f" {version}"
+        raise ModelLoadError(f"model {name!r} has no version{named}; it has: {known}")
     if isinstance(model.config, SettingsError):
         raise model.config
     return model.versions[version], model.config

@@ -33,8 +33,8 @@ class TensorSpec:
     def accepts(self, shape: tuple[int, ...]) -> bool:
         """Return whether one row of this shape fits."""
         return len(shape) == len(self.shape) and all(
-            wanted in (None, given)
-            for wanted, given in zip(self.shape, shape, strict=True)
+            expected in (None, actual)
+            for expected, actual in zip(self.shape, shape, strict=True)
         )
 
     def shape_text(self) -> str:

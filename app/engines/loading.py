@@ -63,19 +63,19 @@ def batched_signatures(
     return found
 
 
-def row_shape(place: str, shape: Sequence[int | None] | None) -> tuple[int | None, ...]:
+def row_shape(label: str, shape: Sequence[int | None] | None) -> tuple[int | None, ...]:
     """Return the shape of one row of a batch; `shape` None is an unknown rank.
 
     Raises:
         ModelLoadError: the first dimension is not a free batch dimension.
     """
     if shape is None:
-        raise ModelLoadError(f"{place} has no known number of dimensions")
+        raise ModelLoadError(f"{label} has no known number of dimensions")
     if not shape:
-        raise ModelLoadError(f"{place} is a single value, not a batch")
+        raise ModelLoadError(f"{label} is a single value, not a batch")
     if shape[0] is not None:
         raise ModelLoadError(
-            f"{place} has the fixed first dimension {shape[0]}, a batch needs a free "
+            f"{label} has the fixed first dimension {shape[0]}, a batch needs a free "
             "one"
         )
     return tuple(shape[1:])

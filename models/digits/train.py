@@ -74,11 +74,11 @@ def build_model() -> keras.Model:
     return keras.Model(image, digit, name="digits")
 
 
-def train(scans: np.ndarray, answers: np.ndarray) -> keras.Model:
+def train(scans: np.ndarray, digits: np.ndarray) -> keras.Model:
     """Return a model trained on the given scans, without its optimizer."""
     model = build_model()
     model.compile(optimizer="adam", loss="sparse_categorical_crossentropy")
-    model.fit(scans, answers, batch_size=BATCH_SIZE, epochs=EPOCHS, verbose=2)
+    model.fit(scans, digits, batch_size=BATCH_SIZE, epochs=EPOCHS, verbose=2)
     # A model that was never compiled is saved without its optimizer.
     return keras.Model(model.input, model.output, name=model.name)
 
@@ -106,20 +106,20 @@ def survives_png(model: keras.Model, scan: np.ndarray, digit: int) -> bool:
     resampling = Image.Resampling
     filters = (resampling.NEAREST, resampling.BOX, resampling.BILINEAR)
     shrunk = np.stack([from_png(png, each) for each in filters])
-    answers = model.predict(shrunk, verbose=0).argmax(axis=1)
-    return bool((answers == digit).all())
+    predictions = model.predict(shrunk, verbose=0).argmax(axis=1)
+    return bool((predictions == digit).all())
 
 
 def choose_samples(
     model: keras.Model,
     scans: np.ndarray,
-    answers: np.ndarray,
+    digits: np.ndarray,
     probabilities: np.ndarray,
 ) -> list[np.ndarray]:
     """Return for each digit, 0 first, a scan predicted with at least 0.99."""
     chosen = []
     for digit in range(DIGITS):
-        sure = (answers == digit) & (probabilities[:, digit] >= SURE)
+        sure = (digits == digit) & (probabilities[:, digit] >= SURE)
         candidates = np.flatnonzero(sure)
         surest_first = candidates[np.argsort(-probabilities[candidates, digit])]
         for index in surest_first:
@@ -128,7 +128,7 @@ def choose_samples(
                 print(f"sample {digit}: probability {probabilities[index, digit]:.5f}")
                 break
         else:
-            sys.exit(f"no unseen scan of {digit} makes a good sample; nothing written")
+            sys.exit(f"no test scan of {digit} makes a good sample; nothing written")
     return chosen
 
 
@@ -142,15 +142,15 @@ def write_sample(digit: int, scan: np.ndarray) -> None:
 def main() -> None:
     """Train, evaluate on the test set, and write the model and the samples."""
     keras.utils.set_random_seed(SEED)
-    seen, unseen, seen_answers, unseen_answers = split_scans()
-    model = train(seen, seen_answers)
+    scans, test_scans, digits, test_digits = split_scans()
+    model = train(scans, digits)
 
-    probabilities = model.predict(unseen, verbose=0)
-    accuracy = float((probabilities.argmax(axis=1) == unseen_answers).mean())
-    print(f"accuracy on {len(unseen)} unseen scans: {accuracy:.2%}")
+    probabilities = model.predict(test_scans, verbose=0)
+    accuracy = float((probabilities.argmax(axis=1) == test_digits).mean())
+    print(f"accuracy on {len(test_scans)} test scans: {accuracy:.2%}")
     if accuracy < LEAST_ACCURACY:
         sys.exit(f"below {LEAST_ACCURACY:.0%}; nothing written")
-    samples = choose_samples(model, unseen, unseen_answers, probabilities)
+    samples = choose_samples(model, test_scans, test_digits, probabilities)
 
     model.save(MODEL_PATH)
     for digit, scan in enumerate(samples):

@@ -107,7 +107,7 @@ def output_names(model: keras.Model) -> list[str]:
     if len(set(names)) == len(names):
         return list(names)
     # A layer that is used twice names two outputs alike.
-    return [f"{name}_{place}" for place, name in enumerate(names)]
+    return [f"{name}_{index}" for index, name in enumerate(names)]
 
 
 def weight_bytes(model: keras.Model) -> int:

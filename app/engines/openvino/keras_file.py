@@ -55,8 +55,8 @@ class KerasOpenVinoEngine:
         for spec in signature.inputs:
             _check_range(spec.name, batch[spec.name])
         inputs = {
-            place: np.ascontiguousarray(batch[spec.name])
-            for place, spec in zip(self._inputs, signature.inputs, strict=True)
+            index: np.ascontiguousarray(batch[spec.name])
+            for index, spec in zip(self._inputs, signature.inputs, strict=True)
         }
         try:
             request = self._idle_requests.pop()
@@ -66,8 +66,8 @@ class KerasOpenVinoEngine:
         arrays = request.infer(inputs, share_inputs=True).to_tuple()
         self._idle_requests.append(request)
         return {
-            spec.name: arrays[place]
-            for place, spec in zip(self._outputs, signature.outputs, strict=True)
+            spec.name: arrays[index]
+            for index, spec in zip(self._outputs, signature.outputs, strict=True)
         }
 
     def close(self) -> None:

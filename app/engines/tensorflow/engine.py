@@ -151,12 +151,12 @@ def limit_gpu_memory(fraction: float | None) -> None:
     if fraction is not None and len(named) != len(devices):
         _log.warning("BASKET_GPU_MEMORY_FRACTION has no effect: NVML knows other GPUs")
         fraction = None
-    for place, device in enumerate(devices):
+    for index, device in enumerate(devices):
         try:
             if fraction is None:
                 tf.config.experimental.set_memory_growth(device, True)
             else:
-                share_mib = int(named[place].memory_mib * fraction)
+                share_mib = int(named[index].memory_mib * fraction)
                 limit = tf.config.LogicalDeviceConfiguration(memory_limit=share_mib)
                 tf.config.set_logical_device_configuration(device, [limit])
         except RuntimeError:

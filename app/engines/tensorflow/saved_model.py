@@ -78,9 +78,9 @@ def _function(loaded: Any, name: str, definition: SignatureDef) -> Function:
 def _specs(kind: str, infos: Mapping[str, Any]) -> Iterator[TensorSpec]:
     """Yield the specs of TensorInfos by name, sorted."""
     for name, info in sorted(infos.items()):
-        place = f"{kind} {name}"
+        label = f"{kind} {name}"
         shape = tf.TensorShape(info.tensor_shape)
         if info.WhichOneof("encoding") != "name":
-            raise ModelLoadError(f"{place} is not one dense tensor")
-        row = row_shape(place, shape.as_list() if shape.rank is not None else None)
+            raise ModelLoadError(f"{label} is not one dense tensor")
+        row = row_shape(label, shape.as_list() if shape.rank is not None else None)
         yield row_spec(name, tf.as_dtype(info.dtype).name, row)

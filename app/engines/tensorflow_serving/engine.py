@@ -99,14 +99,14 @@ class TensorFlowServingEngine:
         if reply.status != HTTPStatus.OK:
             raise error_from(reply, self._connections.host)
         signatures = wire.read_signatures(reply.body)
-        wanted = self._remote.signature_name
-        if wanted is None:
+        name = self._remote.signature_name
+        if name is None:
             self.signatures = signatures
-        elif wanted in signatures:
-            self.signatures = {DEFAULT_SIGNATURE: signatures[wanted]}
+        elif name in signatures:
+            self.signatures = {DEFAULT_SIGNATURE: signatures[name]}
         else:
             known = ", ".join(signatures)
-            raise ModelLoadError(f"no signature {wanted!r} can be served, but {known}")
+            raise ModelLoadError(f"no signature {name!r} can be served, but {known}")
 
     def run(self, batch: Tensors, signature_name: str = DEFAULT_SIGNATURE) -> Tensors:
         """Have the server compute one batch.

@@ -120,17 +120,17 @@ def _signature(definition: Mapping[str, Any]) -> Signature:
 
 def _specs(kind: str, tensors: Mapping[str, Any]) -> Iterable[TensorSpec]:
     for name, info in sorted(tensors.items()):
-        place = f"{kind} {name}"
+        label = f"{kind} {name}"
         try:
             dtype, shape = info["dtype"], info["tensor_shape"]
             sizes = [int(dim["size"]) for dim in shape.get("dim", ())]
             is_known = not shape.get("unknown_rank", False)
         except (AttributeError, KeyError, TypeError, ValueError) as error:
-            raise ModelLoadError(f"{place} can't be read") from error
+            raise ModelLoadError(f"{label} can't be read") from error
         if dtype not in _DTYPES:
-            raise ModelLoadError(f"{place}: {dtype} is not served")
+            raise ModelLoadError(f"{label}: {dtype} is not served")
         dims = [None if size < 0 else size for size in sizes]
-        row = row_shape(place, dims if is_known else None)
+        row = row_shape(label, dims if is_known else None)
         yield TensorSpec(name, _DTYPES[dtype], row)
 
 

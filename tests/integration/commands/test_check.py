@@ -4,12 +4,9 @@ import pytest
 
 from testing.server import ROOT
 from tests.support.commands import run_models
+from tests.support.marks import USES_TENSORFLOW
 
-pytestmark = [
-    pytest.mark.keras,
-    # TensorFlow and Keras deprecate their own parts.
-    pytest.mark.filterwarnings("ignore::DeprecationWarning"),
-]
+pytestmark = USES_TENSORFLOW
 
 
 def check(model_dir, name):

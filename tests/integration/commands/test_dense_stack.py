@@ -8,12 +8,9 @@ import pytest
 from app.commands import fitting, timing
 from app.engines.base import DEFAULT_SIGNATURE, Signature, TensorSpec
 from app.errors import ModelLoadError
+from tests.support.marks import USES_TENSORFLOW
 
-pytestmark = [
-    pytest.mark.keras,
-    # TensorFlow and Keras deprecate their own parts.
-    pytest.mark.filterwarnings("ignore::DeprecationWarning"),
-]
+pytestmark = USES_TENSORFLOW
 _SCORE_LAYERS = 1
 # Engines that measure a layer before the first try.
 _PROBES = 2

@@ -8,12 +8,9 @@ from app.engines.base import DEFAULT_SIGNATURE
 from app.settings import Settings
 from testing.server import ROOT
 from tests.support.commands import run_models
+from tests.support.marks import USES_TENSORFLOW
 
-pytestmark = [
-    pytest.mark.keras,
-    # TensorFlow and Keras deprecate their own parts.
-    pytest.mark.filterwarnings("ignore::DeprecationWarning"),
-]
+pytestmark = USES_TENSORFLOW
 
 
 @pytest.fixture

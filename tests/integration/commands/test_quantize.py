@@ -11,11 +11,10 @@ from app.engines import open_engine
 from app.settings import Settings
 from testing.server import ROOT, serving
 from tests.support.commands import run_models
+from tests.support.marks import USES_TENSORFLOW
 
 pytestmark = [
-    pytest.mark.keras,
-    # TensorFlow and Keras deprecate their own parts.
-    pytest.mark.filterwarnings("ignore::DeprecationWarning"),
+    *USES_TENSORFLOW,
     pytest.mark.timeout(180),
 ]
 
@@ -95,13 +94,13 @@ def test_quantization_below_agreement_leaves_nothing(keras, models, command):
     assert status == 1
     assert "scores: the same top class in " in output
     assert output.endswith(
-        "wanted are 99.00%. Nothing is written; --force writes it all the same\n"
+        "required: 99.00%. Nothing is written; --force writes it anyway\n"
     )
     assert [path.name for path in (models / "m").iterdir()] == ["3"]
     assert command("quantize", "m", "--int8", "--agreement", "0.1")[0] == 0
     status, output = command("quantize", "m", "--int8", "--version", "3", "--force")
     assert status == 0
-    assert output.splitlines()[-2].endswith("wanted are 99.00%; forced")
+    assert output.splitlines()[-2].endswith("required: 99.00%; forced")
     assert sorted(path.name for path in (models / "m").iterdir()) == ["3", "4", "5"]
 
 

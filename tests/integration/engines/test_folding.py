@@ -7,11 +7,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-pytestmark = [
-    pytest.mark.keras,
-    # TensorFlow and Keras deprecate their own parts.
-    pytest.mark.filterwarnings("ignore::DeprecationWarning"),
-]
+from tests.support.marks import USES_TENSORFLOW
+
+pytestmark = USES_TENSORFLOW
 
 _SIDE, _CHANNELS, _FILTERS = 7, 4, 6
 _random = np.random.default_rng(4)

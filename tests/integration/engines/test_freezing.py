@@ -7,12 +7,9 @@ import numpy as np
 import pytest
 
 from testing.memory import resident_mib
+from tests.support.marks import USES_TENSORFLOW
 
-pytestmark = [
-    pytest.mark.keras,
-    # TensorFlow and Keras deprecate their own parts.
-    pytest.mark.filterwarnings("ignore::DeprecationWarning"),
-]
+pytestmark = USES_TENSORFLOW
 
 
 @pytest.fixture(scope="module", name="freezing")

@@ -17,14 +17,13 @@ from testing.keras_models import (
 )
 from testing.pictures import colours
 from testing.server import ROOT, serving
+from tests.support.marks import USES_TENSORFLOW
 
 pytestmark = [
     pytest.mark.skipif(
         find_spec("jax") is None, reason="jax is not installed: requirements/jax.txt"
     ),
-    pytest.mark.keras,
-    # TensorFlow and Keras deprecate their own parts.
-    pytest.mark.filterwarnings("ignore::DeprecationWarning"),
+    *USES_TENSORFLOW,
     pytest.mark.timeout(300),
 ]
 SIDE = 16

@@ -7,12 +7,9 @@ from app import gpus
 from app.engines import open_engine
 from app.errors import ModelLoadError
 from app.settings import Settings
+from tests.support.marks import USES_TENSORFLOW
 
-pytestmark = [
-    pytest.mark.keras,
-    # TensorFlow and Keras deprecate their own parts.
-    pytest.mark.filterwarnings("ignore::DeprecationWarning"),
-]
+pytestmark = USES_TENSORFLOW
 
 
 @pytest.fixture(scope="module")
@@ -110,11 +107,11 @@ def test_signature_of_dict_inputs_and_outputs(keras, reopened):
         "left": ("float32", (2,)),
         "right": ("int32", (2,)),
     }
-    answer = engine.run(
+    outputs = engine.run(
         {"left": _rows(3, 2) * 0 + 5, "right": np.full((3, 2), 2, np.int32)}
     )
-    np.testing.assert_array_equal(answer["sum"], np.full((3, 2), 7.0))
-    np.testing.assert_array_equal(answer["difference"], np.full((3, 2), 3.0))
+    np.testing.assert_array_equal(outputs["sum"], np.full((3, 2), 7.0))
+    np.testing.assert_array_equal(outputs["difference"], np.full((3, 2), 3.0))
 
 
 def test_signature_of_nested_outputs_has_layer_names(keras, reopened):
@@ -126,8 +123,8 @@ def test_signature_of_nested_outputs_has_layer_names(keras, reopened):
     }
     outputs = {"two": [parts["c"], parts["a"]], "one": parts["b"]}
     engine = reopened(keras.Model(row, outputs))
-    answer = engine.run({"row": np.ones((1, 2), np.float32)})
-    assert {name: rows.tolist() for name, rows in answer.items()} == {
+    outputs = engine.run({"row": np.ones((1, 2), np.float32)})
+    assert {name: rows.tolist() for name, rows in outputs.items()} == {
         "b": [[2, 2]],
         "c": [[0, 0]],
         "a": [[1, 1]],
@@ -154,21 +151,21 @@ def _counted(keras):
 
 
 @pytest.mark.parametrize(
-    ("make", "row", "dtype", "answer"),
+    ("make", "row", "dtype", "expected"),
     [
         (_classes, np.int64(2), "object", [b"milk"]),
         (_joined, np.uint64(2**64 - 1), "uint64", [2**64 - 1, 2**64 - 1]),
         (_counted, b"milk milk", "int64", [0, 0, 2]),
     ],
 )
-def test_signature_has_the_traced_outputs(keras, reopened, make, row, dtype, answer):
+def test_signature_has_the_traced_outputs(keras, reopened, make, row, dtype, expected):
     """Dtypes and shapes that Keras declares wrongly are the traced graph's."""
     engine = reopened(make(keras))
     (spec,) = engine.signatures["serving_default"].outputs
-    assert (spec.dtype.name, spec.shape) == (dtype, (len(answer),))
+    assert (spec.dtype.name, spec.shape) == (dtype, (len(expected),))
     (input_,) = engine.signatures["serving_default"].inputs
     (found,) = engine.run({"row": np.array([[row]], input_.dtype)}).values()
-    assert found.tolist() == [answer]
+    assert found.tolist() == [expected]
 
 
 @pytest.mark.parametrize("how", [{"ragged": True}, {"sparse": True}])
@@ -363,7 +360,7 @@ def test_demo_model_accuracy_is_at_least_97_percent(keras_tensorflow):
 
     engine = keras_tensorflow.open_engine(train.MODEL_PATH, Settings())
     _, unseen, _, digits = train.split_scans()
-    answers = engine.run({"image": unseen})["digit"].argmax(axis=1)
+    predictions = engine.run({"image": unseen})["digit"].argmax(axis=1)
     assert len(unseen) == 360
-    assert (answers == digits).mean() >= 0.97
+    assert (predictions == digits).mean() >= 0.97
     assert train.MODEL_PATH.stat().st_size < 1_000_000

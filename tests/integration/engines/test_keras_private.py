@@ -1,14 +1,9 @@
 """Keras's private API is where app.engines.keras.keras_private expects it."""
 
-import pytest
-
 from app.engines.keras.keras_private import nested_layers
+from tests.support.marks import USES_TENSORFLOW
 
-pytestmark = [
-    pytest.mark.keras,
-    # TensorFlow and Keras deprecate their own parts.
-    pytest.mark.filterwarnings("ignore::DeprecationWarning"),
-]
+pytestmark = USES_TENSORFLOW
 
 
 def test_flatten_layers_finds_layers_inside_of_layers(keras):

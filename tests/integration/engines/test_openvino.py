@@ -12,15 +12,14 @@ from app.settings import Settings
 from testing.keras_models import save_several, tell_apart
 from testing.pictures import colours
 from testing.server import ROOT, serving
+from tests.support.marks import USES_TENSORFLOW
 
 pytestmark = [
     pytest.mark.skipif(
         find_spec("openvino") is None,
         reason="openvino is not installed: requirements/openvino.txt",
     ),
-    pytest.mark.keras,
-    # TensorFlow and Keras deprecate their own parts.
-    pytest.mark.filterwarnings("ignore::DeprecationWarning"),
+    *USES_TENSORFLOW,
     pytest.mark.timeout(300),
 ]
 SIDE = 96
@@ -53,23 +52,23 @@ def test_openvino_outputs_equal_tensorflows(keras, openers, tmp_path, caplog):
     tell_apart(keras, classifier, seen)
     save_several(keras, classifier, tmp_path / "model.keras")
     with caplog.at_level(logging.INFO, "app"):
-        engine, wanted = (
+        engine, reference = (
             open_engine(tmp_path / "model.keras", Settings()) for open_engine in openers
         )
     assert "differs from TensorFlow's by up to" in caplog.text
-    assert engine.signatures == wanted.signatures
-    assert engine.weight_bytes == wanted.weight_bytes
+    assert engine.signatures == reference.signatures
+    assert engine.weight_bytes == reference.weight_bytes
     for rows in (8, 1, 3):
         batch = _rows(rows)
-        answers, expected = engine.run(batch), wanted.run(batch)
-        assert list(answers) == [
+        outputs, expected = engine.run(batch), reference.run(batch)
+        assert list(outputs) == [
             spec.name for spec in engine.signatures["serving_default"].outputs
         ]
         for name, array in expected.items():
-            assert answers[name].dtype == array.dtype
-            assert answers[name].shape == array.shape
+            assert outputs[name].dtype == array.dtype
+            assert outputs[name].shape == array.shape
             largest = np.abs(array * 1.0).max()
-            np.testing.assert_allclose(answers[name] * 1.0, array, atol=1e-3 * largest)
+            np.testing.assert_allclose(outputs[name] * 1.0, array, atol=1e-3 * largest)
         if rows > 1:
             # The comparison requires outputs that differ between rows.
             assert np.ptp(expected["scores"], axis=0).max() > 0.1

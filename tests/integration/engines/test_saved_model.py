@@ -15,12 +15,9 @@ from app.errors import ModelLoadError, OutOfDeviceMemory
 from app.memory import give_back
 from app.settings import Settings
 from testing.memory import resident_mib
+from tests.support.marks import USES_TENSORFLOW
 
-pytestmark = [
-    pytest.mark.keras,
-    # TensorFlow deprecates its own parts.
-    pytest.mark.filterwarnings("ignore::DeprecationWarning"),
-]
+pytestmark = USES_TENSORFLOW
 
 
 @pytest.fixture
@@ -75,11 +72,11 @@ def test_all_signatures_are_served(tf, opened):
         "y": ("float64", ()),
     }
     left = np.array([[1, 2], [3, 4], [5, 6]], np.float32)
-    answer = engine.run({"left": left, "right": np.eye(3, 2, dtype=np.int64)})
-    np.testing.assert_array_equal(answer["sum"], [[2, 2], [3, 5], [5, 6]])
-    np.testing.assert_array_equal(answer["any"], [True, True, False])
-    answer = engine.run({"x": np.array([1.5, 2.5])}, "twice")
-    np.testing.assert_array_equal(answer["y"], [3.0, 5.0])
+    outputs = engine.run({"left": left, "right": np.eye(3, 2, dtype=np.int64)})
+    np.testing.assert_array_equal(outputs["sum"], [[2, 2], [3, 5], [5, 6]])
+    np.testing.assert_array_equal(outputs["any"], [True, True, False])
+    outputs = engine.run({"x": np.array([1.5, 2.5])}, "twice")
+    np.testing.assert_array_equal(outputs["y"], [3.0, 5.0])
 
 
 def test_strings_keep_their_bytes(tf, opened):
@@ -99,10 +96,10 @@ def test_strings_keep_their_bytes(tf, opened):
         "length": ("int32", ()),
     }
     texts = [b"", b"a\0b\0", b"\xff\xfe", "ß".encode()]
-    answer = engine.run({"text": np.array(texts, object)})
-    assert answer["both"].dtype == object
-    assert answer["both"].tolist() == [[text, text + b"!"] for text in texts]
-    assert answer["length"].tolist() == [0, 4, 2, 2]
+    outputs = engine.run({"text": np.array(texts, object)})
+    assert outputs["both"].dtype == object
+    assert outputs["both"].tolist() == [[text, text + b"!"] for text in texts]
+    assert outputs["length"].tolist() == [0, 4, 2, 2]
 
 
 def test_free_dimension_accepts_ragged_shapes(tf, opened):
@@ -119,8 +116,8 @@ def test_free_dimension_accepts_ragged_shapes(tf, opened):
         "sum": ("float32", (2,)),
     }
     for size in (0, 1, 5):
-        answer = engine.run({"x": np.ones((3, size, 2), np.float32)})
-        np.testing.assert_array_equal(answer["sum"], np.full((3, 2), float(size)))
+        outputs = engine.run({"x": np.ones((3, size, 2), np.float32)})
+        np.testing.assert_array_equal(outputs["sum"], np.full((3, 2), float(size)))
 
 
 def test_bfloat16_is_float32_outside_the_model(tf, opened):
@@ -132,9 +129,9 @@ def test_bfloat16_is_float32_outside_the_model(tf, opened):
         "x": ("float32", ()),
         "y": ("float32", ()),
     }
-    answer = engine.run({"x": np.array([0.5, 1.01], np.float32)})
-    assert answer["y"].dtype == np.float32
-    np.testing.assert_array_equal(answer["y"], np.array([0.5, 1.0078125], np.float32))
+    outputs = engine.run({"x": np.array([0.5, 1.01], np.float32)})
+    assert outputs["y"].dtype == np.float32
+    np.testing.assert_array_equal(outputs["y"], np.array([0.5, 1.0078125], np.float32))
 
 
 def _same(x):
@@ -206,8 +203,8 @@ def test_signature_names_of_a_tensorflow_1_model_are_kept(tf, tmp_path):
         "my image.1": ("float32", (3,)),
         "scaled/by 2": ("float32", (3,)),
     }
-    answer = engine.run({"my image.1": np.ones((2, 3), np.float32)})
-    np.testing.assert_array_equal(answer["scaled/by 2"], np.full((2, 3), 2.0))
+    outputs = engine.run({"my image.1": np.ones((2, 3), np.float32)})
+    np.testing.assert_array_equal(outputs["scaled/by 2"], np.full((2, 3), 2.0))
 
 
 def test_lookup_table_is_loaded_with_its_file(tf, tmp_path):
@@ -233,8 +230,8 @@ def test_lookup_table_is_loaded_with_its_file(tf, tmp_path):
     tf.saved_model.save(module, str(tmp_path / "1"), signatures=number)
     words.unlink()
     engine = open_engine(tmp_path / "1", Settings())
-    answer = engine.run({"word": np.array([b"two", b"ten", b"zero"], object)})
-    assert answer["number"].tolist() == [2, -1, 0]
+    outputs = engine.run({"word": np.array([b"two", b"ten", b"zero"], object)})
+    assert outputs["number"].tolist() == [2, -1, 0]
 
 
 @pytest.mark.parametrize("shape", [[2], None], ids=["known", "unknown"])

@@ -5,12 +5,9 @@ import pytest
 
 from app.batching.batch_memory import BatchMemory
 from app.engines.base import DEFAULT_SIGNATURE, Signature, TensorSpec
+from tests.support.marks import USES_TENSORFLOW
 
-pytestmark = [
-    pytest.mark.keras,
-    # TensorFlow and Keras deprecate their own parts.
-    pytest.mark.filterwarnings("ignore::DeprecationWarning"),
-]
+pytestmark = USES_TENSORFLOW
 
 
 @pytest.fixture(name="run")
@@ -50,9 +47,9 @@ def test_aligned_batch_is_not_copied(run):
 def test_computed_output_does_not_share_the_batch_memory(run):
     """An output stays the same when the next batch overwrites the memory."""
     rows = _stacked(1, 2)
-    answer = run(lambda x: [x + 1], rows)
+    output = run(lambda x: [x + 1], rows)
     rows[:] = 7
-    assert answer.tolist() == [[2, 2, 2], [3, 3, 3]]
+    assert output.tolist() == [[2, 2, 2], [3, 3, 3]]
 
 
 @pytest.mark.parametrize(
@@ -95,5 +92,5 @@ def test_variables_that_cannot_be_frozen_are_served(tf, run, compute):
     """Variables in forms that can't become constants give the traced outputs."""
     weight = tf.Variable([3.0, 3.0, 3.0])
     generator = tf.random.Generator.from_seed(1)
-    answer = run(lambda x: [compute(tf, weight, generator, x)], _stacked(1, 2))
-    assert answer.tolist() == [[3, 3, 3], [6, 6, 6]]
+    output = run(lambda x: [compute(tf, weight, generator, x)], _stacked(1, 2))
+    assert output.tolist() == [[3, 3, 3], [6, 6, 6]]

@@ -7,11 +7,9 @@ TensorFlow names what moved.
 import numpy as np
 import pytest
 
-pytestmark = [
-    pytest.mark.keras,
-    # TensorFlow and Keras deprecate their own parts.
-    pytest.mark.filterwarnings("ignore::DeprecationWarning"),
-]
+from tests.support.marks import USES_TENSORFLOW
+
+pytestmark = USES_TENSORFLOW
 
 
 @pytest.fixture(scope="module", name="private")

@@ -21,8 +21,8 @@ def write(target, error=None):
 
 def test_folder_appears_only_when_complete(tmp_path):
     """The folder is hidden until the body ends, and then has its name."""
-    (half,) = write(tmp_path / "2")
-    assert half.startswith(".")
+    (partial,) = write(tmp_path / "2")
+    assert partial.startswith(".")
     assert [path.name for path in tmp_path.iterdir()] == ["2"]
     assert (tmp_path / "2" / "file").read_text() == "whole"
 

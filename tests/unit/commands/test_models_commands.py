@@ -216,15 +216,15 @@ def test_export_names_a_missing_package(
     command, keras_version, tmp_path, monkeypatch, form, package
 ):
     """A format whose package is not installed is an error with the pip command."""
-    wanted = []
-    monkeypatch.setattr(export, "find_spec", wanted.append)
+    looked_up = []
+    monkeypatch.setattr(export, "find_spec", looked_up.append)
     out = tmp_path / "out"
     assert command("export", "a", "--format", form, "--output", str(out)) == (
         1,
         f"Error: --format {form} needs a package that is not here: pip install "
         f"{package}\n",
     )
-    assert wanted == [package]
+    assert looked_up == [package]
     assert not out.exists()
 
 

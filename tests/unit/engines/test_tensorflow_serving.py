@@ -57,9 +57,9 @@ def doubles(request):
     return Response.value({"outputs": [2 * x for x in request.json()["inputs"]["x"]]})
 
 
-def says(answer):
-    """Respond to every batch with `answer`, and serve the metadata of `doubles`."""
-    return lambda request: DOUBLES if request.path.endswith("/metadata") else answer
+def responding(response):
+    """Respond to every batch with `response`, and serve the metadata of `doubles`."""
+    return lambda request: DOUBLES if request.path.endswith("/metadata") else response
 
 
 def open_remote(folder, server, **values):
@@ -75,8 +75,8 @@ def opened(tmp_path):
     """Run a server and open its model `m`; close both after the test."""
     with contextlib.ExitStack() as stack:
 
-        def open_(answer, **values):
-            server = stack.enter_context(ModelServer(answer).running())
+        def open_(response, **values):
+            server = stack.enter_context(ModelServer(response).running())
             engine = open_remote(tmp_path, server, **values)
             # Twice, as an engine may be closed.
             stack.callback(engine.close)
@@ -93,9 +93,9 @@ def batch(*values):
 def test_batch_is_sent_in_columns(opened):
     """One request holds the batch and the signature's name; the output is an array."""
     engine, server = opened(doubles)
-    answer = engine.run(batch(1, 0.2))
-    assert answer["y"].dtype == np.float32
-    assert answer["y"].tolist() == [2, np.float32(0.4)]
+    outputs = engine.run(batch(1, 0.2))
+    assert outputs["y"].dtype == np.float32
+    assert outputs["y"].tolist() == [2, np.float32(0.4)]
     (request,) = server.requests_to(":predict")
     assert (request.method, request.path) == ("POST", "/v1/models/m:predict")
     assert request.json() == {
@@ -137,13 +137,13 @@ def test_concurrent_batches_use_separate_connections(opened):
         return doubles(request)
 
     engine, server = opened(meet)
-    answers = [None] * 4
+    outputs = [None] * 4
 
-    def work(place):
-        answers[place] = engine.run(batch(place))["y"].tolist()
+    def work(number):
+        outputs[number] = engine.run(batch(number))["y"].tolist()
 
     in_parallel(work, 4)
-    assert answers == [[0], [2], [4], [6]]
+    assert outputs == [[0], [2], [4], [6]]
     assert server.connections == 4
 
 
@@ -186,7 +186,7 @@ def test_connect_timeout_does_not_bound_the_response(opened, monkeypatch):
 
 def test_batch_is_retried_at_most_once(opened):
     """If the connection that replaces an idle one breaks too, the batch fails."""
-    engine, server = opened(says(None))
+    engine, server = opened(responding(None))
     for sent in (2, 3):
         with pytest.raises(Unavailable, match=r"server 127\.0\.0\.1 broke"):
             engine.run(batch(1))
@@ -198,7 +198,7 @@ def test_truncated_response_is_not_retried(opened):
     cut = Response(
         body=b'{"outputs"', headers={"Content-Length": "999"}, disconnects=True
     )
-    engine, server = opened(says(cut))
+    engine, server = opened(responding(cut))
     with pytest.raises(Unavailable, match="broke"):
         engine.run(batch(1))
     assert len(server.requests_to(":predict")) == 1
@@ -257,7 +257,7 @@ def test_stopped_server_is_unavailable(tmp_path):
 )
 def test_http_status_maps_to_an_error(opened, status, error, becomes):
     """Each status has its error, with the host and the server's text."""
-    engine, _ = opened(says(Response.value({"error": error}, status)))
+    engine, _ = opened(responding(Response.value({"error": error}, status)))
     with pytest.raises(becomes) as caught:
         engine.run(batch(1))
     assert type(caught.value) is becomes
@@ -272,7 +272,7 @@ def test_http_status_maps_to_an_error(opened, status, error, becomes):
 def test_retry_after_header_is_passed_on(opened, header, seconds):
     """The server's Retry-After is used if it is a number of seconds."""
     full = Response.value({}, 503, headers={"Retry-After": header})
-    engine, _ = opened(says(full))
+    engine, _ = opened(responding(full))
     with pytest.raises(Unavailable) as caught:
         engine.run(batch(1))
     assert caught.value.retry_after_s == seconds
@@ -283,14 +283,14 @@ def test_retry_after_header_is_passed_on(opened, header, seconds):
 )
 def test_error_body_without_text_is_not_quoted(opened, body):
     """A body other than {"error": text} is not quoted, and breaks nothing."""
-    engine, _ = opened(says(Response(503, body)))
+    engine, _ = opened(responding(Response(503, body)))
     with pytest.raises(Unavailable, match=r"answered 503$"):
         engine.run(batch(1))
 
 
 def test_long_error_text_is_shortened(opened):
     """One line of the server's text is quoted, up to 200 characters."""
-    engine, _ = opened(says(Response.value({"error": "a" * 999 + "\nb"}, 400)))
+    engine, _ = opened(responding(Response.value({"error": "a" * 999 + "\nb"}, 400)))
     with pytest.raises(ModelFailed, match=r" answered 400: a{200}$"):
         engine.run(batch(1))
 
@@ -312,7 +312,7 @@ def test_long_error_text_is_shortened(opened):
 )
 def test_malformed_outputs_are_wrong_outputs(opened, body):
     """Outputs that do not match the signature are refused, for any rows."""
-    engine, _ = opened(says(Response(body=body)))
+    engine, _ = opened(responding(Response(body=body)))
     with pytest.raises(WrongOutputs, match=r"^the model server's "):
         engine.run(batch(1))
 
@@ -323,12 +323,12 @@ def test_malformed_outputs_are_wrong_outputs(opened, body):
 )
 def test_integer_outputs_out_of_range_are_refused(opened, dtype, value):
     """A fraction, or a number outside the dtype's range, is refused, not wrapped."""
-    theirs = metadata(
+    remote = metadata(
         serving_default=({"x": tensor("DT_FLOAT", -1)}, {"y": tensor(dtype, -1)})
     )
     engine, _ = opened(
         lambda request: (
-            theirs
+            remote
             if request.path.endswith("/metadata")
             else Response.value({"outputs": [1, value]})
         )
@@ -356,15 +356,15 @@ def test_non_contiguous_batch_is_sent(opened):
 
 def test_several_inputs_and_outputs_go_by_name(opened):
     """They are sent and read by name, whatever the server's order."""
-    theirs = metadata(
+    remote = metadata(
         serving_default=(
             {"b": tensor("DT_INT64", -1), "a": tensor("DT_STRING", -1, 2)},
             {"z": tensor("DT_STRING", -1), "y_bytes": tensor("DT_STRING", -1)},
         )
     )
-    answer = Response.value({"outputs": {"z": ["é"], "y_bytes": [{"b64": "/w=="}]}})
+    response = Response.value({"outputs": {"z": ["é"], "y_bytes": [{"b64": "/w=="}]}})
     engine, server = opened(
-        lambda request: theirs if request.path.endswith("/metadata") else answer
+        lambda request: remote if request.path.endswith("/metadata") else response
     )
     (signature,) = engine.signatures.values()
     assert [spec.name for spec in signature.inputs] == ["a", "b"]
@@ -379,14 +379,14 @@ def test_several_inputs_and_outputs_go_by_name(opened):
     }
 
 
-@pytest.mark.parametrize(("theirs", "ours"), DTYPES.items())
-def test_each_dtype_of_the_api_is_supported(opened, theirs, ours):
+@pytest.mark.parametrize(("remote", "ours"), DTYPES.items())
+def test_each_dtype_of_the_api_is_supported(opened, remote, ours):
     """Each dtype of the API has a NumPy dtype; sizes are read, free ones too."""
     engine, _ = opened(
         lambda request: metadata(
             serving_default=(
-                {"x": tensor(theirs, -1, 3, -1)},
-                {"y": tensor(theirs, -1)},
+                {"x": tensor(remote, -1, 3, -1)},
+                {"y": tensor(remote, -1)},
             )
         )
     )
@@ -400,7 +400,7 @@ def test_signatures_without_a_batch_dimension_are_skipped(opened, caplog):
     x, scalar = {"x": tensor("DT_FLOAT", -1)}, {"y": tensor("DT_FLOAT")}
     strange = {"__saved_model_init_op": {"dtype": "DT_INVALID", "tensor_shape": {}}}
     lost = {"dtype": "DT_FLOAT", "tensor_shape": {"unknown_rank": True}}
-    theirs = metadata(
+    remote = metadata(
         good=(x, x),
         fixed=({"x": tensor("DT_FLOAT", 1)}, x),
         scalar=(x, scalar),
@@ -409,7 +409,7 @@ def test_signatures_without_a_batch_dimension_are_skipped(opened, caplog):
         broken=(x, {"y": {}}),
         __saved_model_init_op=({}, strange),
     )
-    engine, _ = opened(lambda request: theirs)
+    engine, _ = opened(lambda request: remote)
     assert list(engine.signatures) == ["good"]
     for line in (
         "signature fixed: input x has the fixed first dimension 1",
@@ -425,10 +425,10 @@ def test_signatures_without_a_batch_dimension_are_skipped(opened, caplog):
 def test_signature_name_selects_the_default_signature(opened):
     """With signature_name, only that signature is served, as the default."""
     x, z = {"x": tensor("DT_FLOAT", -1)}, {"z": tensor("DT_FLOAT", -1)}
-    theirs = metadata(serving_default=(z, z), other=(x, x))
+    remote = metadata(serving_default=(z, z), other=(x, x))
     engine, server = opened(
         lambda request: (
-            theirs
+            remote
             if request.path.endswith("/metadata")
             else Response.value({"outputs": [7]})
         ),

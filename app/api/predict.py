@@ -108,9 +108,7 @@ def _wants_npy(accept: str) -> bool:
     """Return whether Accept names .npy without q=0; other types are ignored."""
     if "npy" not in accept.lower():
         return False
-    wanted = [kind for kind, quality in parse_accept_header(accept) if quality]
-    return npy.CONTENT_TYPE in map(_type_of, wanted)
-
-
-def _type_of(kind: str) -> str:
-    return kind.partition(";")[0].strip().lower()
+    return any(
+        quality and media_type.partition(";")[0].strip().lower() == npy.CONTENT_TYPE
+        for media_type, quality in parse_accept_header(accept)
+    )

@@ -15,7 +15,7 @@ from app.errors import BadInput, TooLarge
 FIELD = "file"
 _FORM = "multipart/form-data"
 # Of one part. Browsers send some hundred bytes; thousands take milliseconds to parse.
-_MOST_HEADER_BYTES = 8 << 10
+_MAX_HEADER_BYTES = 8 << 10
 # Parts of a form beside its images.
 _OTHER_PARTS = 16
 _NAMES_SHOWN = 8
@@ -54,23 +54,19 @@ def pictures(exchange: Exchange, body: bytes) -> list[bytes]:
 
 def _parts(body: bytes, boundary: bytes) -> Iterator[tuple[str, bool, bytes]]:
     """Yield each part's name, whether it is a file, and its content (RFC 7578)."""
-    delimiter = b"--" + boundary
-    at = (
-        0
-        if body.startswith(delimiter)
-        else _find(body, _BREAK + delimiter, 0) + len(_BREAK)
-    )
-    # Two hyphens behind the delimiter end the form; a line break may follow.
-    while not body.startswith(b"--", at + len(delimiter)):
+    mark = b"--" + boundary
+    at = 0 if body.startswith(mark) else _find(body, _BREAK + mark, 0) + len(_BREAK)
+    # Two hyphens behind the mark end the form; a line break may follow.
+    while not body.startswith(b"--", at + len(mark)):
         begin = _find(body, _BREAK, at)
         blank = _find(body, _BREAK + _BREAK, begin)
-        if blank - begin > _MOST_HEADER_BYTES:
+        if blank - begin > _MAX_HEADER_BYTES:
             raise BadInput(
-                f"a part of the form has a header of more than {_MOST_HEADER_BYTES} "
+                f"a part of the form has a header of more than {_MAX_HEADER_BYTES} "
                 "bytes"
             )
         # From the blank line on, as a part may be empty.
-        end = _find(body, _BREAK + delimiter, blank + len(_BREAK))
+        end = _find(body, _BREAK + mark, blank + len(_BREAK))
         yield *_disposition(body[begin:blank]), body[blank + 2 * len(_BREAK) : end]
         at = end + len(_BREAK)
 

@@ -13,7 +13,6 @@ from typing import NoReturn
 from urllib.parse import quote, unquote_to_bytes
 
 from flask import Blueprint, Response, request
-from flask.blueprints import BlueprintSetupState
 from werkzeug.routing import BaseConverter
 
 from app.api import cloud_events, v1_metadata
@@ -60,7 +59,9 @@ def finder(inference: Inference) -> Find:
 def v1_blueprint(catalog: Catalog) -> Blueprint:
     """Return all routes under /v1/ except :predict."""
     blueprint = Blueprint("v1", __name__)
-    blueprint.record_once(_register_converter)
+    blueprint.record_once(
+        lambda state: state.app.url_map.converters.update(anything=_Anything)
+    )
 
     def answer(rest: str) -> Response:
         del rest
@@ -90,10 +91,6 @@ class _Anything(BaseConverter):
 
     part_isolating = False
     regex = r"[\s\S]*"
-
-
-def _register_converter(state: BlueprintSetupState) -> None:
-    state.app.url_map.converters["anything"] = _Anything
 
 
 def _raw_path(environ: Environ) -> str:
@@ -165,16 +162,13 @@ def _servable_not_found(target: Target) -> Iterator[None]:
     try:
         yield
     except UnknownModel:
-        asked = f"Latest({_short(target.name)})"
+        name = (target.name or "")[:80]
+        asked = f"Latest({name})"
         if target.version is not None:
-            asked = f"Specific({_short(target.name)}, {target.version})"
+            asked = f"Specific({name}, {target.version})"
         elif target.label is not None:
-            asked = f"Label({_short(target.name)}, {_short(target.label)})"
+            asked = f"Label({name}, {target.label[:80]})"
         raise UnknownModel(f"Servable not found for request: {asked}") from None
-
-
-def _short(name: str | None) -> str:
-    return (name or "")[:80]
 
 
 def _decode(exchange: Exchange, body: bytes, model: ServedModel) -> rows.Request:

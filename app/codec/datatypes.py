@@ -5,9 +5,12 @@ import numpy as np
 from app.errors import Unsupported
 
 BYTES = "BYTES"
-_NAMES = {"b": "BOOL", "i": "INT", "u": "UINT", "f": "FP"}
-# Kind of dtype -> item sizes in bytes that have a name.
-_WIDTHS = {"b": (1,), "i": (1, 2, 4, 8), "u": (1, 2, 4, 8), "f": (2, 4, 8)}
+# By the dtype's kind and size in bytes, as NumPy writes them.
+_DATATYPES = {
+    **{"O": BYTES, "b1": "BOOL", "f2": "FP16", "f4": "FP32", "f8": "FP64"},
+    **{f"i{size}": f"INT{8 * size}" for size in (1, 2, 4, 8)},
+    **{f"u{size}": f"UINT{8 * size}" for size in (1, 2, 4, 8)},
+}
 
 
 def datatype_of(dtype: np.dtype[np.generic]) -> str:
@@ -16,9 +19,7 @@ def datatype_of(dtype: np.dtype[np.generic]) -> str:
     Raises:
         Unsupported: it has none, as for complex numbers.
     """
-    if dtype.kind == "O":
-        return BYTES
-    if dtype.itemsize not in _WIDTHS.get(dtype.kind, ()):
+    datatype = _DATATYPES.get(dtype.str[1:])
+    if datatype is None:
         raise Unsupported(f"{dtype} has no datatype in the Open Inference Protocol")
-    bits = "" if dtype.kind == "b" else str(8 * dtype.itemsize)
-    return _NAMES[dtype.kind] + bits
+    return datatype

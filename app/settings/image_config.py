@@ -135,7 +135,7 @@ def _classes(name: object, folder: Path) -> tuple[ImageClass, ...]:
         raise SettingsError(f"{place}: {error.strerror}") from error
     except (ValueError, RecursionError) as error:  # also too many digits or brackets
         raise SettingsError(f"{place} is not JSON: {error}") from error
-    classes = _listed(content) if isinstance(content, list) else _indexed(content)
+    classes = _parsed_classes(content)
     if not classes:
         raise SettingsError(
             f"{place}: expected a list of names, or ImageNet's form "
@@ -144,15 +144,10 @@ def _classes(name: object, folder: Path) -> tuple[ImageClass, ...]:
     return classes
 
 
-def _listed(names: list[Any]) -> tuple[ImageClass, ...]:
-    """Return the classes of a list of names, ["zero", "one"]; empty: another form."""
-    if not all(isinstance(name, str) for name in names):
-        return ()
-    return tuple(ImageClass(str(index), name) for index, name in enumerate(names))
-
-
-def _indexed(content: Any) -> tuple[ImageClass, ...]:
-    """Return the classes of {"0": ["n01440764", "tench"]}; empty: another form."""
+def _parsed_classes(content: Any) -> tuple[ImageClass, ...]:
+    """Return the classes of ["zero"] or {"0": ["n01440764", "tench"]}, or none."""
+    if isinstance(content, list):
+        content = {str(index): [str(index), name] for index, name in enumerate(content)}
     classes = []
     for index in range(len(content) if isinstance(content, dict) else 0):
         match content.get(str(index)):

@@ -54,7 +54,7 @@ def on_starting(server):
     used = gpus.choose(settings.gpus, gpus.visible())
     processes = _model_processes(settings, used) or cfg.workers
     gpus.check_memory_fractions(processes, used, settings.gpu_memory_fraction)
-    with run_dir.error_names("BASKET_MODEL_DIR", settings.model_dir):
+    with run_dir.as_settings_error("BASKET_MODEL_DIR", settings.model_dir):
         os.listdir(settings.model_dir)
     for line in start_checks.settings_without_effect(
         settings,
@@ -154,7 +154,7 @@ def _add_model_processes(server):
     if not processes:
         return
     sockets = ModelSockets(create_model_process)
-    with run_dir.error_names("--worker-tmp-dir", server.cfg.worker_tmp_dir):
+    with run_dir.as_settings_error("--worker-tmp-dir", server.cfg.worker_tmp_dir):
         paths = sockets.open(os.environ[run_dir.RUN_DIR], processes)
     run_dir.change_owner(server.cfg.user, server.cfg.group)
     os.environ[run_dir.MODEL_SOCKETS] = "\n".join(paths)

@@ -52,14 +52,14 @@ def create(parent: str | None, *, reexecuted: bool) -> None:
     Raises:
         SettingsError: one of the folders can't be written.
     """
-    with error_names("--worker-tmp-dir", parent):
+    with as_settings_error("--worker-tmp-dir", parent):
         run_dir = tempfile.mkdtemp(prefix="basket-", dir=parent)
     # Gunicorn's on_exit hook is not called when the start fails.
     atexit.register(_remove, run_dir, os.getpid())
     os.environ[RUN_DIR] = run_dir
     os.environ.setdefault(METRICS_DIR, f"{run_dir}/metrics")
     folder = Path(os.environ[METRICS_DIR])
-    with error_names(METRICS_DIR, folder):
+    with as_settings_error(METRICS_DIR, folder):
         folder.mkdir(parents=True, exist_ok=True)
         tempfile.TemporaryFile(dir=folder).close()
         if not reexecuted:
@@ -90,7 +90,7 @@ def change_owner(uid: int, gid: int) -> None:
     if (uid, gid) == (os.geteuid(), os.getegid()):
         return
     folder = Path(os.environ[RUN_DIR])
-    with error_names("--user", uid):
+    with as_settings_error("--user", uid):
         for path in (folder, *folder.rglob("*")):
             os.chown(path, uid, gid)
 
@@ -107,8 +107,8 @@ def provide_temporary_folder() -> None:
 
 
 @contextmanager
-def error_names(setting: str, value: object) -> Iterator[None]:
-    """Turn an OSError in the block into an error that names a setting and its value.
+def as_settings_error(setting: str, value: object) -> Iterator[None]:
+    """Convert an OSError in the block to an error that names a setting and its value.
 
     Raises:
         SettingsError: the block raised an OSError.

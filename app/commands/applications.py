@@ -42,12 +42,12 @@ def build(
     """
     bare = _bare(function, side, weights)
     image = keras.Input(bare.input_shape[1:], dtype="uint8", name="image")
-    scores = bare(_scaled(image, scale))
+    scores = bare(scaled(image, scale))
     # Identity keeps the output's name, which would be the inner model's.
     return keras.Model(image, keras.layers.Identity(name=bare.output_names[0])(scores))
 
 
-def _scaled(image: keras.KerasTensor, scale: str) -> keras.KerasTensor:
+def scaled(image: keras.KerasTensor, scale: str) -> keras.KerasTensor:
     """Return pixels (rows, height, width, 3) of 0 to 255 as float32, scaled."""
     factor, summand, is_bgr = SCALES[scale]
     if is_bgr:

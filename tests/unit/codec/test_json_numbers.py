@@ -1,7 +1,5 @@
 """Rows of floats: simdjson reads them as orjson does, or leaves them to it."""
 
-import threading
-
 import numpy as np
 import pytest
 from hypothesis import example, given
@@ -10,6 +8,7 @@ from hypothesis import strategies as st
 from app.codec import json_numbers, json_text, nested, rows
 from app.engines.base import DEFAULT_SIGNATURE, TensorSpec
 from app.errors import BadInput
+from testing.clients import in_parallel
 from tests.support.signatures import takes
 
 ROWS = b'{"instances": %s}'
@@ -155,15 +154,13 @@ def test_size_of_the_body_chooses_the_parser(size, unused, monkeypatch):
     assert (request.signature_name, request.columnar) == (DEFAULT_SIGNATURE, False)
 
 
-def test_threads_have_parsers_of_their_own():
-    """A parsed document stays valid while other threads parse."""
-    document = json_numbers._thread.parser.parse(b"[1, 2]")
-    found = []
+def test_threads_read_their_own_bodies():
+    """Concurrent threads never get the rows of another thread's body."""
     spec = TensorSpec("x", np.dtype("f4"), (2,))
-    thread = threading.Thread(
-        target=lambda: found.append(json_numbers.read(PLAIN, spec))
-    )
-    thread.start()
-    thread.join()
-    assert found[0] is not None
-    assert list(document) == [1, 2]
+
+    def work(place):
+        body = ROWS % (b"[[%d, 1]]" % place)
+        for _ in range(300):
+            assert json_numbers.read(body, spec).tolist() == [[place, 1]]
+
+    in_parallel(work, 8)

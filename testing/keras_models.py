@@ -1,4 +1,4 @@
-"""Keras models for tests, made where Keras is imported already."""
+"""Keras models for tests and benchmarks; the caller imports Keras."""
 
 from pathlib import Path
 from typing import Any
@@ -6,10 +6,10 @@ from typing import Any
 import numpy as np
 
 
-def tell_apart(keras: Any, model: Any, rows: np.ndarray) -> None:
-    """Give a classifier of random weights statistics and scores that differ by row.
+def spread_scores(keras: Any, model: Any, rows: np.ndarray) -> None:
+    """Set a random classifier's batch statistics and scores, so that rows differ.
 
-    As it is made, a deep one gives each class the same score, whatever it sees.
+    A deep one gives each class the same score for any input, as it is initialized.
     """
     for layer in model.layers:
         if isinstance(layer, keras.layers.BatchNormalization):
@@ -24,7 +24,7 @@ def tell_apart(keras: Any, model: Any, rows: np.ndarray) -> None:
 
 
 def small_convolutions(keras: Any, side: int) -> Any:
-    """The kinds of layers of which MobileNetV2 is made, few of each."""
+    """Return a small model of the kinds of layers that MobileNetV2 has."""
     layers = keras.layers
     image = keras.Input((side, side, 3))
     signal = layers.Conv2D(8, 3, strides=2, padding="same", use_bias=False)(image)
@@ -37,7 +37,7 @@ def small_convolutions(keras: Any, side: int) -> Any:
 
 
 def save_several(keras: Any, classifier: Any, file: Path) -> None:
-    """A classifier of scaled pictures within a model of three inputs, four outputs."""
+    """Save a model of three inputs and four outputs around an image classifier."""
     side = classifier.input_shape[1]
     picture = keras.Input((side, side, 3), name="picture", dtype="uint8")
     weight = keras.Input((2,), name="weight")
@@ -50,7 +50,7 @@ def save_several(keras: Any, classifier: Any, file: Path) -> None:
         "sum": keras.layers.Dense(1)(hidden) + keras.ops.cast(number, "float32"),
         "a/part": keras.layers.Dense(2)(weight),
     }
-    # Not in the order of their names.
+    # Not in alphabetical order.
     model = keras.Model(
         {"weight": weight, "picture": picture, "number": number}, outputs
     )

@@ -83,7 +83,7 @@ def main(arguments: Sequence[str]) -> int:
         print("JAX sees no GPU: install its CUDA part, docs/gpu.md", file=sys.stderr)
         return 1
     say = partial(print, flush=True)
-    wanted = fitting.Wanted(latency_ms, tolerance)
+    wanted = fitting.Target(latency_ms, tolerance)
     try:
         fitted = fitting.fit(Cells(int(units)), _STEPS, wanted, say)
     except ModelLoadError as error:

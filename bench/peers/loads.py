@@ -18,7 +18,7 @@ from PIL import Image
 
 from bench.figures import Clients
 from bench.load import JPEG, JSON, Prepared, prepared_in
-from testing.keras_models import tell_apart
+from testing.keras_models import spread_scores
 from testing.pictures import picture, saved
 from testing.server import ROOT, simulated_models
 
@@ -145,7 +145,7 @@ def _make_mnet(folder: Path, name: str) -> None:
         small = Image.open(file).resize((_SIDE, _SIDE), Image.Resampling.NEAREST)
         pixels.append(np.asarray(small))
     rows = np.stack(pixels)
-    tell_apart(keras, net, rows / np.float32(127.5) - 1)
+    spread_scores(keras, net, rows / np.float32(127.5) - 1)
     _write(folder, name, model, rows)
     (folder / "models" / name / "basket.toml").write_text(_IMAGE)
     names = [f"class {number}" for number in range(_CLASSES)]

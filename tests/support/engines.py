@@ -35,7 +35,7 @@ class Echo:
     def close(self) -> None:
         self.closed += 1
 
-    def let_go(self) -> None:
+    def unblock(self) -> None:
         """Do nothing; engines that block are released."""
 
     def seen(self) -> list[list[float]]:
@@ -132,10 +132,10 @@ class Blocks(Echo):
         assert self._released.wait(_TIMEOUT_S), "the test never released the engine"
         return super().run(batch)
 
-    def let_go(self) -> None:
+    def unblock(self) -> None:
         self._released.set()
 
-    def hold(self) -> None:
+    def block(self) -> None:
         """Block again after a release."""
         self.started.clear()
         self._released.clear()
@@ -175,7 +175,7 @@ class Puppet(Echo):
         """Let the running batch end, or fail with an error."""
         self._orders.put(error)
 
-    def let_go(self) -> None:
+    def unblock(self) -> None:
         """Run all batches without orders from now on."""
         self._free = True
         self.finish()

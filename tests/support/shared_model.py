@@ -86,7 +86,7 @@ class Machine:
     def close(self) -> None:
         for engine in self.engines.values():
             if isinstance(engine, Echo):
-                engine.let_go()
+                engine.unblock()
         for loader in self._loaders:
             loader.close(0)
         self.listener.close()

@@ -18,8 +18,8 @@ from app.engines import open_engine
 from app.engines.base import TensorSpec
 from app.settings import Settings
 from app.settings.image_config import ImageConfig
-from testing.keras_models import tell_apart
-from testing.pictures import colours, form, picture, saved
+from testing.keras_models import spread_scores
+from testing.pictures import colors, form, picture, saved
 from testing.server import ROOT, serving
 from tests.support.commands import run_models
 
@@ -47,7 +47,7 @@ def _rotated():
     """Return an image with an EXIF orientation, and the same image upright."""
     exif = Image.Exif()
     exif[0x0112] = 6
-    upright = colours(150, 230, seed=5)
+    upright = colors(150, 230, seed=5)
     return saved(np.ascontiguousarray(np.rot90(upright)), exif=exif), saved(upright)
 
 
@@ -107,7 +107,7 @@ def test_pixels_are_those_of_keras(keras, name, interpolation, kind):
 @pytest.mark.parametrize("name", ARCHITECTURES)
 def test_scale_of_each_architecture_is_that_of_keras(keras, name):
     """The scale of an architecture is that of its preprocess_input."""
-    pixels = colours(8, 8)
+    pixels = colors(8, 8)
     scale = ARCHITECTURES[name].scale
     config = ImageConfig((8, 8), "RGB", scale, "nearest", ())
     spec = TensorSpec("x", np.dtype(np.float32), (8, 8, 3))
@@ -118,7 +118,7 @@ def test_scale_of_each_architecture_is_that_of_keras(keras, name):
 @pytest.mark.parametrize("name", ARCHITECTURES)
 def test_graph_of_each_architecture_scales_as_keras_does(keras, applications, name):
     """The layers before a fetched model equal its preprocess_input."""
-    pixels = colours(8, 8)
+    pixels = colors(8, 8)
     image = keras.Input((8, 8, 3), dtype="uint8")
     model = keras.Model(image, applications.scaled(image, ARCHITECTURES[name].scale))
     (row,) = model(pixels[np.newaxis]).numpy()
@@ -137,7 +137,7 @@ def _bare(keras, name):
     make = getattr(keras.applications, ARCHITECTURES[name].function)
     model = make(input_shape=(side, side, 3), weights=None)
     seen = [_by_keras(keras, name, upright) for _, upright in FILES.values()]
-    tell_apart(keras, model, np.stack(seen))
+    spread_scores(keras, model, np.stack(seen))
     return model
 
 
@@ -300,7 +300,7 @@ def test_every_scale_can_be_exported(keras, applications, tmp_path):
     folder.mkdir(parents=True)
     keras.Model(image, outputs).save(folder / "model.keras")
     _command(tmp_path, "export", "m", "--output", tmp_path / "out")
-    pixels = {"image": colours(9, 8)[np.newaxis]}
+    pixels = {"image": colors(9, 8)[np.newaxis]}
     given = [
         open_engine(version, Settings()).run(pixels)
         for version in (folder, tmp_path / "out" / "m" / "1")
@@ -319,7 +319,7 @@ def test_example_in_the_docs_scales_in_the_graph(keras, tmp_path, monkeypatch):
     exec(lines, {"keras": keras, "model": model})
     (file,) = tmp_path.glob("models/till/2/*")
     inside = keras.models.load_model(file, compile=False)
-    pixels = colours(9, 8)[np.newaxis]
+    pixels = colors(9, 8)[np.newaxis]
     assert inside.input.dtype == "uint8"
     expected = model(_preprocessed(keras, "mobilenet_v2", pixels)).numpy()
     np.testing.assert_allclose(inside(pixels).numpy(), expected, atol=1e-5)

@@ -13,9 +13,9 @@ from app.settings import Settings
 from testing.keras_models import (
     save_several,
     small_convolutions,
-    tell_apart,
+    spread_scores,
 )
-from testing.pictures import colours
+from testing.pictures import colors
 from testing.server import ROOT, serving
 from tests.support.marks import USES_TENSORFLOW
 
@@ -40,14 +40,14 @@ def reference(tmp_path_factory):
     folder = tmp_path_factory.mktemp("jax")
     random = np.random.default_rng(0)
     batch = {
-        "picture": np.stack([colours(SIDE, SIDE, seed) for seed in range(8)]),
+        "picture": np.stack([colors(SIDE, SIDE, seed) for seed in range(8)]),
         "weight": random.standard_normal((8, 2), np.float32),
         "number": random.integers(-9, 9, (8, 2), np.int32),
     }
     np.savez(folder / "batch.npz", **batch)
     classifier = small_convolutions(keras_tensorflow.keras, SIDE)
     seen = batch["picture"] / np.float32(127.5) - 1
-    tell_apart(keras_tensorflow.keras, classifier, seen)
+    spread_scores(keras_tensorflow.keras, classifier, seen)
     file = folder / "several.keras"
     save_several(keras_tensorflow.keras, classifier, file)
     return keras_tensorflow.open_engine(file, Settings()), folder

@@ -9,8 +9,8 @@ import pytest
 
 from app.errors import ModelFailed
 from app.settings import Settings
-from testing.keras_models import save_several, tell_apart
-from testing.pictures import colours
+from testing.keras_models import save_several, spread_scores
+from testing.pictures import colors
 from testing.server import ROOT, serving
 from tests.support.marks import USES_TENSORFLOW
 
@@ -37,7 +37,7 @@ def openers():
 def _rows(count):
     random = np.random.default_rng(count)
     return {
-        "picture": np.stack([colours(SIDE, SIDE, seed) for seed in range(count)]),
+        "picture": np.stack([colors(SIDE, SIDE, seed) for seed in range(count)]),
         "weight": random.standard_normal((count, 2), np.float32),
         "number": random.integers(-9, 9, (count, 2), np.int32),
     }
@@ -49,7 +49,7 @@ def test_openvino_outputs_equal_tensorflows(keras, openers, tmp_path, caplog):
         (SIDE, SIDE, 3), alpha=0.35, weights=None
     )
     seen = _rows(8)["picture"] / np.float32(127.5) - 1
-    tell_apart(keras, classifier, seen)
+    spread_scores(keras, classifier, seen)
     save_several(keras, classifier, tmp_path / "model.keras")
     with caplog.at_level(logging.INFO, "app"):
         engine, reference = (

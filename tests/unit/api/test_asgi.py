@@ -74,9 +74,9 @@ def _engine(monkeypatch):
     """The engine of all models; once they are loaded, `hold` blocks its batches."""
     engine = Blocks()
     monkeypatch.setattr("app.engines.simulated.open_engine", lambda *_: engine)
-    engine.let_go()
+    engine.unblock()
     yield engine
-    engine.let_go()
+    engine.unblock()
 
 
 @pytest.fixture(name="clock")
@@ -343,13 +343,13 @@ async def test_model_without_batching_runs_in_a_thread(serve, monkeypatch):
 async def test_batch_wakes_the_event_loop_once(serve, engine):
     """The 16 requests of a batch are resumed by one call from the batching thread."""
     application, loop = serve(max_batch_size=16), asyncio.get_running_loop()
-    engine.hold()
+    engine.block()
     first = begin(application, ROW)[1]
     await asyncio.to_thread(engine.wait_until_started)
     tasks = [begin(application, body_of(float(n)))[1] for n in range(16)]
     await settle()
     loop.woken.clear()
-    engine.let_go()
+    engine.unblock()
     calls = await asyncio.gather(*tasks)
     await first
     for number, call in enumerate(calls):
@@ -364,7 +364,7 @@ async def test_metrics_of_a_batch_are_written_together(serve, engine, monkeypatc
     """A batch of 16 requests takes far fewer than 16 writes."""
     application, flushes = serve(max_batch_size=16), []
     flush = event_loop.telemetry.flush
-    engine.hold()
+    engine.block()
     first = begin(application, ROW)[1]
     await asyncio.to_thread(engine.wait_until_started)
     tasks = [begin(application, ROW)[1] for _ in range(16)]
@@ -372,7 +372,7 @@ async def test_metrics_of_a_batch_are_written_together(serve, engine, monkeypatc
     monkeypatch.setattr(
         event_loop.telemetry, "flush", lambda: flushes.append(1) or flush()
     )
-    engine.let_go()
+    engine.unblock()
     await asyncio.gather(first, *tasks)
     await settle()
     asyncio.get_running_loop().fire()
@@ -393,7 +393,7 @@ async def test_error_of_a_batch_is_the_response(serve, monkeypatch):
 async def test_deadline_returns_504_and_drops_the_rows(serve, engine, clock):
     """When the deadline passes the wait ends, and the rows never run."""
     application = serve()
-    engine.hold()
+    engine.block()
     first = begin(application, ROW)[1]
     await asyncio.to_thread(engine.wait_until_started)
     late = begin(application, body_of(7.0))[1]
@@ -404,7 +404,7 @@ async def test_deadline_returns_504_and_drops_the_rows(serve, engine, clock):
     for task in (first, late):
         assert (await task).status == 504
     assert no_timer_stays()
-    engine.let_go()
+    engine.unblock()
     await asyncio.to_thread(application.extensions["basket"].close, 10)
     assert [7.0] not in engine.seen()
 
@@ -414,7 +414,7 @@ async def test_near_deadline_has_its_timer_at_once(serve, engine, clock, monkeyp
     """A deadline before the next sweep is not left to that."""
     monkeypatch.setattr(event_loop, "_SWEEP_EVERY_S", 1e6)
     application = serve()
-    engine.hold()
+    engine.block()
     task = begin(application, ROW, futures=True)[1]
     await settle()
     delay_s = max(timer.delay_s for timer in asyncio.get_running_loop().timers)
@@ -439,7 +439,7 @@ async def test_short_waits_share_their_timers(application):
 async def test_disconnect_while_a_request_waits_drops_its_rows(serve, engine, clock):
     """A long wait listens for the disconnect; the rows of that client never run."""
     application = serve(max_batch_size=1)
-    engine.hold()
+    engine.block()
     first, first_task = begin(application, ROW)
     await asyncio.to_thread(engine.wait_until_started)
     second, second_task = begin(application, body_of(7.0))
@@ -454,7 +454,7 @@ async def test_disconnect_while_a_request_waits_drops_its_rows(serve, engine, cl
     second.disconnect()
     await settle()
     assert second.pending == 0
-    engine.let_go()
+    engine.unblock()
     await asyncio.gather(first_task, second_task, third_task)
     await settle()
     assert (first.status, second.status, third.status) == (200, 503, 200)
@@ -472,7 +472,7 @@ async def test_disconnect_while_a_request_waits_drops_its_rows(serve, engine, cl
 async def test_cancellation_while_a_job_is_queued_drops_its_rows(serve, engine):
     """A server that cancels a request leaves no rows of it in the queue."""
     application = serve(max_batch_size=1)
-    engine.hold()
+    engine.block()
     first = begin(application, ROW)[1]
     await asyncio.to_thread(engine.wait_until_started)
     canceled = begin(application, body_of(7.0))[1]
@@ -482,7 +482,7 @@ async def test_cancellation_while_a_job_is_queued_drops_its_rows(serve, engine):
         await canceled
     last = begin(application, body_of(8.0))[1]
     await settle()
-    engine.let_go()
+    engine.unblock()
     for task in (first, last):
         assert (await task).status == 200
     assert [7.0] not in engine.seen()
@@ -494,12 +494,12 @@ def test_batching_thread_outlives_an_event_loop(serve, engine, caplog):
 
     @on_loop
     async def leave():
-        engine.hold()
+        engine.block()
         begin(application, ROW)
         await asyncio.to_thread(engine.wait_until_started)
 
     leave()
-    engine.let_go()
+    engine.unblock()
     reply = application.test_client().post(
         "/predict", data=body_of(2.0), headers={"Authorization": "Bearer key"}
     )
@@ -733,7 +733,7 @@ async def test_health_is_answered_while_all_threads_are_busy(application):
 async def test_lifespan_shutdown_answers_waiting_requests_with_503(serve, engine):
     """Requests whose batch has not begun are answered before the shutdown completes."""
     application = serve(max_batch_size=1)
-    engine.hold()
+    engine.block()
     begun = begin(application, ROW)[1]
     await asyncio.to_thread(engine.wait_until_started)
     waiting = begin(application, ROW)[1]

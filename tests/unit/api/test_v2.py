@@ -83,7 +83,7 @@ def _make_site(tmp_path, monkeypatch):
     yield make
     for each in sites:
         if isinstance(each.engine, Blocks):
-            each.engine.let_go()
+            each.engine.unblock()
         each.loader.close(10)
 
 
@@ -346,7 +346,7 @@ def test_readiness_requires_a_warm_model(make_site):
         reply = m.get(f"/v2/models/m{verb}")
         assert error(reply, 503) == "model 'm': is loading"
         assert reply.headers["Retry-After"]
-    engine.let_go()
+    engine.unblock()
     assert m.loader.wait(10)
     assert m.get("/v2/health/ready").json == {"ready": True}
     assert m.get("/v2/models/m/ready").json == {"name": "m", "ready": True}
@@ -602,7 +602,7 @@ def test_repository_index_shows_loading_and_unloaded_models(make_site):
         {"name": "m", "version": "1", "state": "LOADING", "reason": ""},
         {"name": "next", "state": "LOADING", "reason": "is loading"},
     ]
-    engine.let_go()
+    engine.unblock()
     assert m.loader.wait(10)
     m.post("/v2/repository/models/m/unload", headers=KEY)
     index = m.post("/v2/repository/index", headers=KEY)

@@ -23,5 +23,5 @@ def _serve():
 
     yield serve
     for engine, batcher in started:
-        engine.let_go()
+        engine.unblock()
         batcher.close(10)

@@ -30,7 +30,7 @@ def test_full_queue_refuses_at_once_and_drains(serve):
     jobs += [submit(batcher, n) for n in range(16)]
     with pytest.raises(QueueFull, match="16 of at most 16 rows, and 2 more"):
         submit(batcher, 1, 2)
-    engine.let_go()
+    engine.unblock()
     assert [answered(one) for one in jobs] == [[0], *([n] for n in range(16))]
 
 

@@ -61,7 +61,7 @@ def test_rows_gather_while_the_engine_is_busy(serve):
     batcher = serve(engine)
     jobs = [_submit_and_block(batcher, engine, 0)]
     jobs += [submit(batcher, 1), submit(batcher, 2, 3)]
-    engine.let_go()
+    engine.unblock()
     answers = [one.wait() for one in jobs]
     assert [each.outputs["output"][:, 0].tolist() for each in answers] == [
         *([0], [1], [2, 3])
@@ -157,7 +157,7 @@ def test_deadline_or_disconnect_in_the_queue_drops_the_job(serve, kill, error):
     for name, value in kill.items():
         setattr(dead, name, value)
     behind = submit(batcher, 2)
-    engine.let_go()
+    engine.unblock()
     assert answered(behind) == [2]
     assert isinstance(outcome(dead), error)
     assert engine.seen() == [[0], [2]]
@@ -169,7 +169,7 @@ def test_disconnect_while_the_batch_runs_changes_nothing(serve):
     one = submit(serve(engine), 1, is_disconnected=disconnected.is_set)
     engine.wait_until_started()
     disconnected.set()
-    engine.let_go()
+    engine.unblock()
     assert answered(one) == [1]
 
 
@@ -289,7 +289,7 @@ def test_queued_rows_are_reported(serve):
     before = len(notes.waiting)
     rest = [submit(batcher, n) for n in (1, 2)]
     assert notes.waiting[before:] == [1, 2]
-    engine.let_go()
+    engine.unblock()
     assert [answered(one) for one in rest] == [[1], [2]]
     assert notes.waiting[-1] == 0
 
@@ -306,7 +306,7 @@ def test_queued_rows_are_reported_in_the_order_of_changes(serve):
 
     notes = Slow()
     one = submit(serve(engine, observer=notes), 1)
-    engine.let_go()
+    engine.unblock()
     assert answered(one) == [1]
     assert notes.waiting[-1] == 0
 
@@ -356,7 +356,7 @@ def test_time_of_a_hold_is_not_in_the_batch_time(monkeypatch):
         engine.finish()
     assert engine.begun() is None
     assert batches.times.expected_s(4) == 1
-    engine.let_go()
+    engine.unblock()
     batcher.close(10)
 
 
@@ -374,7 +374,7 @@ def test_batch_that_waited_for_the_engine_is_back_to_back(serve, monkeypatch):
     batcher = serve(engine)
     _submit_and_block(batcher, engine, 1)
     second = submit(batcher, 2)
-    engine.let_go()
+    engine.unblock()
     assert answered(second) == [2]
     assert back_to_back == [False, True]
 
@@ -436,7 +436,7 @@ def test_close_leaves_a_hung_engine_open_until_its_batch_ends(serve):
     one = _submit_and_block(batcher, engine, 1)
     batcher.close(0)
     assert engine.closed == 0
-    engine.let_go()
+    engine.unblock()
     batcher.close(10)
     assert engine.closed == 1
     assert engine.seen() == [[1]]

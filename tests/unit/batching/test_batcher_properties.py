@@ -147,14 +147,14 @@ class BatcherMachine(RuleBasedStateMachine):
     @rule(times_out=st.booleans())
     def close(self, times_out):
         if not times_out:
-            self.engine.let_go()
+            self.engine.unblock()
         self.timed_out = self.timed_out or times_out
         self.closed = True
         self.batcher.close(0 if times_out else 10)
         assert not self.unanswered()
 
     def teardown(self):
-        self.engine.let_go()
+        self.engine.unblock()
         self.batcher.close(10)
         assert self.engine.closed
         assert not self.unanswered()

@@ -122,7 +122,7 @@ def test_unbatched_close_leaves_the_engine_open_while_it_runs(waits):
     assert engine.closed == 0
     with pytest.raises(Stopping):
         submit(runner, 2)
-    engine.let_go()
+    engine.unblock()
     if waits:
         # Longer than a test may take: the end of the request ends the wait.
         runner.close(600)

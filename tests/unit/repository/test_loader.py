@@ -121,7 +121,7 @@ def _loading(tmp_path):
     yield loading
     for engine in loading.engines.values():
         if isinstance(engine, Echo):
-            engine.let_go()
+            engine.unblock()
     loading.loader.close(TIMEOUT_S)
 
 
@@ -263,7 +263,7 @@ def test_model_is_loading_from_the_start(loading):
     assert loading.catalog.not_ready() == {"flowers": "is loading"}
     assert loading.catalog.status("flowers")[0].state is State.LOADING
     assert not loading.loader.wait(0)
-    engine.let_go()
+    engine.unblock()
     assert loading.loader.wait(TIMEOUT_S)
     assert loading.catalog.not_ready() == {}
 
@@ -287,9 +287,9 @@ def test_hot_swap_serves_the_new_version_and_closes_the_old_one(loading):
 def test_hot_swap_finishes_jobs_of_the_old_version(loading):
     """The old engine is closed after its last job."""
     old = loading.add("flowers", 1, Blocks())
-    old.let_go()
+    old.unblock()
     loading.load()
-    old.hold()
+    old.block()
     loading.add("flowers", 2)
     with loading.catalog.lease(Target()) as model:
         one = job(7)
@@ -300,14 +300,14 @@ def test_hot_swap_finishes_jobs_of_the_old_version(loading):
         wait_until(lambda: loading.serving("flowers") == {2}, TIMEOUT_S)
         assert loading.answers() == 2
         assert old.closed == 0
-        old.let_go()
+        old.unblock()
         assert answered(one) == [7]
     swap.join(TIMEOUT_S)
     assert old.closed == 1
 
 
 def test_failed_new_version_leaves_the_old_one_serving(loading):
-    """The model is ready, and the error is shown."""
+    """The model is ready, and the error is shown until the version is removed."""
     loading.add("flowers", 1)
     loading.load()
     loading.add("flowers", 2, ModelLoadError("no file"))
@@ -315,6 +315,10 @@ def test_failed_new_version_leaves_the_old_one_serving(loading):
     assert loading.answers() == 1
     assert loading.catalog.not_ready() == {}
     assert loading.catalog.problems() == {"flowers": ["version 2: no file"]}
+    loading.remove("flowers", 2)
+    loading.rescan()
+    assert loading.catalog.problems() == {}
+    assert len(loading.catalog.status("flowers")) == 1
 
 
 def test_failed_version_is_tried_again_when_a_file_changes(loading):
@@ -387,8 +391,11 @@ def test_slow_failure_delays_the_next_try_but_no_load_request(
     assert loading.serving("m") == {1}
 
 
-def test_overwritten_version_is_a_problem_until_a_new_version(loading, caplog):
-    """The loaded content serves, and the problem is logged once."""
+@pytest.mark.parametrize("has_new_version", [True, False])
+def test_overwritten_version_is_a_problem_until_it_is_loaded_again(
+    loading, caplog, has_new_version
+):
+    """The old content serves, until a new version or a load request replaces it."""
     loading.add("flowers", 1)
     file = loading.folder / "flowers" / "1" / "model.keras"
     file.write_text("1")
@@ -405,21 +412,12 @@ def test_overwritten_version_is_a_problem_until_a_new_version(loading, caplog):
     assert loading.catalog.problems() == {"flowers": [problem]}
     assert loading.catalog.not_ready() == {}
     assert caplog.text.count(problem) == 1
-    loading.add("flowers", 2)
-    loading.rescan()
-    loading.rescan()
-    assert loading.catalog.problems() == {}
-
-
-def test_reloaded_version_has_its_new_content(loading):
-    """After an unload and a load an overwritten version is no problem."""
-    loading.add("flowers", 1)
-    file = loading.folder / "flowers" / "1" / "model.keras"
-    file.write_text("1")
-    loading.load()
-    loading.loader.unload("flowers", TIMEOUT_S)
-    file.write_text("12")
-    loading.loader.load("flowers", TIMEOUT_S)
+    if has_new_version:
+        loading.add("flowers", 2)
+        loading.rescan()
+    else:
+        loading.loader.unload("flowers", TIMEOUT_S)
+        loading.loader.load("flowers", TIMEOUT_S)
     loading.rescan()
     assert loading.catalog.problems() == {}
 
@@ -470,17 +468,6 @@ def test_previous_version_serves_when_the_newest_is_removed(loading):
     loading.rescan()
     assert loading.answers() == 1
     assert new.closed == 1
-
-
-def test_removed_failed_version_leaves_the_status(loading):
-    """Its error is not shown any more."""
-    loading.add("flowers", 1)
-    loading.add("flowers", 2, ModelLoadError("no file"))
-    loading.load()
-    loading.remove("flowers", 2)
-    loading.rescan()
-    assert loading.catalog.problems() == {}
-    assert len(loading.catalog.status("flowers")) == 1
 
 
 def test_model_is_loaded_and_unloaded_with_its_folder(loading):
@@ -721,7 +708,7 @@ def test_load_and_unload_requests_are_late_after_the_timeout(loading):
         loading.loader.load("flowers", 0)
     with pytest.raises(Late, match="'flowers' is still unloading"):
         loading.loader.unload("flowers", 0)
-    engine.let_go()
+    engine.unblock()
     loading.rescan()
     assert loading.catalog.unavailable_reason("flowers") == "is unloaded"
 
@@ -740,39 +727,24 @@ def test_load_and_unload_of_unknown_names_are_refused(loading, name):
 # Close.
 
 
-def test_close_closes_all_models(loading):
-    """All engines are closed, and the runners refuse jobs."""
-    engines = [loading.add("apples"), loading.add("pears")]
+def test_close_closes_all_models_and_refuses_requests(loading):
+    """An error of one engine is ignored, and a second close does nothing."""
+    engines = [loading.add("apples", engine=CanNotClose()), loading.add("pears")]
     models = loading.load().models()
-    loading.loader.close(TIMEOUT_S)
-    loading.loader.close(TIMEOUT_S)
-    assert all(engine.closed for engine in engines)
+    for _ in range(2):
+        loading.loader.close(TIMEOUT_S)
+    assert [engine.closed for engine in engines] == [1, 1]
     for model in models:
         with pytest.raises(Stopping):
             model.runner.submit(job(1))
-
-
-def test_load_and_unload_requests_during_shutdown_are_refused(loading):
-    """They do not wait."""
-    loading.add("flowers")
-    loading.load()
-    loading.loader.close(TIMEOUT_S)
     for call in (loading.loader.load, loading.loader.unload):
         with pytest.raises(Stopping):
-            call("flowers", TIMEOUT_S)
+            call("pears", TIMEOUT_S)
 
 
-def test_close_continues_after_an_error_of_an_engine(loading):
-    """All engines are closed, and nothing is raised."""
-    engines = [loading.add("apples", engine=CanNotClose()), loading.add("pears")]
-    loading.load()
-    loading.loader.close(TIMEOUT_S)
-    assert [engine.closed for engine in engines] == [1, 1]
-
-
-def test_close_before_the_start_is_no_error(loading):
+def test_close_before_the_start_is_no_error(tmp_path):
     """A loader that has never started can be closed."""
-    loading.loader.close(0)
+    Loading(tmp_path).loader.close(0)
 
 
 def test_model_loaded_during_the_close_is_closed(loading):
@@ -783,7 +755,7 @@ def test_model_loaded_during_the_close_is_closed(loading):
     engine.wait_until_started()
     loading.loader.close(TIMEOUT_S)
     assert engine.closed == 0
-    engine.let_go()
+    engine.unblock()
     assert loading.loader.wait(TIMEOUT_S)
     assert engine.closed == 1
     assert loading.catalog.models() == []

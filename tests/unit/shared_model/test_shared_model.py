@@ -37,7 +37,7 @@ from tests.support.shared_model import (
 def _engine(machine):
     """The engine of model m, which runs batches unless it is held."""
     engine = machine.add("m", engine=Blocks())
-    engine.let_go()
+    engine.unblock()
     return engine
 
 
@@ -67,12 +67,12 @@ def test_rows_of_two_web_workers_share_a_batch(machine, engine):
     """Jobs that two web workers submit while the engine is busy run as one batch."""
     machine.process()
     workers = [machine.worker()[0] for _ in range(2)]
-    engine.hold()
+    engine.block()
     jobs = [submit(workers[0], 0.0)]
     engine.wait_until_started()
     jobs += [submit(worker, n) for n, worker in enumerate(workers, 1)]
     wait_until(lambda: machine.observer.waiting[-1] == 2, TIMEOUT_S)
-    engine.let_go()
+    engine.unblock()
     assert [answered(each) for each in jobs] == [[0.0], [1.0], [2.0]]
     assert sorted(engine.seen()[-1]) == [1.0, 2.0]
 
@@ -201,7 +201,7 @@ def test_rows_of_a_disconnected_client_are_not_computed(machine, engine):
     """Rows that their web worker has canceled never reach the engine."""
     machine.process()
     catalog, _ = machine.worker()
-    engine.hold()
+    engine.block()
     first = submit(catalog, 0.0)
     engine.wait_until_started()
     disconnected = threading.Event()
@@ -213,7 +213,7 @@ def test_rows_of_a_disconnected_client_are_not_computed(machine, engine):
     # Refused at once, and sent behind the message that cancels the other one.
     with pytest.raises(TooLarge):
         submit(catalog, *range(1000)).wait()
-    engine.let_go()
+    engine.unblock()
     assert answered(first) == [0.0]
     assert answered(submit(catalog, 2.0)) == [2.0]
     assert [1.0] not in engine.seen()
@@ -223,7 +223,7 @@ def test_rows_of_a_dead_web_worker_are_not_computed(machine, engine):
     """The end of a connection cancels the jobs of its web worker."""
     machine.process()
     catalog, _ = machine.worker()
-    engine.hold()
+    engine.block()
     first = submit(catalog, 0.0)
     engine.wait_until_started()
     with closing(Peer(Connection.connect(machine.path))) as dying:
@@ -233,7 +233,7 @@ def test_rows_of_a_dead_web_worker_are_not_computed(machine, engine):
         dying.send({**meta, **rest}, job(1.0).inputs)
         wait_until(lambda: rows_in_process(catalog) == 2, TIMEOUT_S)
     wait_until(lambda: _connections() == 1, TIMEOUT_S)
-    engine.let_go()
+    engine.unblock()
     assert answered(first) == [0.0]
     assert answered(submit(catalog, 2.0)) == [2.0]
     assert [1.0] not in engine.seen()
@@ -250,10 +250,10 @@ def test_without_batching_jobs_of_one_web_worker_run_concurrently(machine, engin
     _no_batching(machine)
     machine.process()
     catalog, _ = machine.worker()
-    engine.hold()
+    engine.block()
     jobs = [submit(catalog, value) for value in (1.0, 2.0)]
     wait_until(lambda: rows_in_process(catalog) == 2, TIMEOUT_S)
-    engine.let_go()
+    engine.unblock()
     assert [answered(each) for each in jobs] == [[1.0], [2.0]]
 
 
@@ -264,7 +264,7 @@ def test_model_process_hangs_after_the_request_timeout(machine, engine):
     )
     process = machine.process()
     assert machine.loader.wait(TIMEOUT_S)
-    engine.hold()
+    engine.block()
     assert not process.hangs()
     machine.catalog.find("m", 1).runner.submit(job(1.0))
     engine.wait_until_started()

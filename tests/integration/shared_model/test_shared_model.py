@@ -123,7 +123,7 @@ def test_sigkill_of_the_model_process_answers_503(tmp_path, temporary):
     args = ("--workers=2", "--threads=16")
     with serving(*args, model_dir=folder, **SHARED) as server:
         for _ in range(ROUNDS):
-            _kill_and_recover(server)
+            _kill_model_process(server)
         assert len(server.workers()) == 3
         sockets = sum(name.startswith("socket:") for name in _fds(server.process.pid))
         # The web listener and the model listener, and none of dead processes.
@@ -132,29 +132,36 @@ def test_sigkill_of_the_model_process_answers_503(tmp_path, temporary):
     assert not list(temporary.glob("basket-*"))
 
 
-def _kill_and_recover(server):
-    statuses = []
-    sent = threading.Barrier(33)
+def _replies_despite_sigkill(server, pid, clients):
+    """Kill a process while clients wait; return the clients and replies of the rest."""
+    replies = []
+    sent = threading.Barrier(clients + 1)
 
     def work(place):
         with Client(server.port) as client:
             client.send([row(place)])
             sent.wait()
-            reply = client.receive()
-            statuses.append(reply.status)
-            assert reply.status in (200, 503)
-            if reply.status == 503:
-                assert int(reply.headers["Retry-After"]) >= 1
+            with contextlib.suppress(OSError, http.client.HTTPException):
+                replies.append((place, client.receive()))
 
-    victim, loaded = model_process(server), server.loaded()
-    clients = threading.Thread(target=in_parallel, args=(work, 32))
-    clients.start()
+    thread = threading.Thread(target=in_parallel, args=(work, clients))
+    thread.start()
     sent.wait()
     # By then most rows are in the model process.
     threading.Event().wait(0.1)
-    os.kill(victim, signal.SIGKILL)
-    clients.join()
-    assert len(statuses) == 32
+    os.kill(pid, signal.SIGKILL)
+    thread.join()
+    return replies
+
+
+def _kill_model_process(server):
+    loaded = server.loaded()
+    replies = _replies_despite_sigkill(server, model_process(server), 32)
+    assert len(replies) == 32
+    for _, reply in replies:
+        assert reply.status in (200, 503)
+        if reply.status == 503:
+            assert int(reply.headers["Retry-After"]) >= 1
     # The clients did not wait for the next process, which takes seconds to start.
     assert server.request("GET", "/readyz").status == 503
     assert server.loaded() == loaded
@@ -172,28 +179,13 @@ def test_sigkill_of_a_web_worker_loses_only_its_own_requests(tmp_path):
     with serving(*args, model_dir=folder, **SHARED) as server:
         model = model_process(server)
         for _ in range(ROUNDS):
-            _kill_a_web_worker(server, model)
+            _kill_web_worker(server, model)
         assert model_process(server) == model
 
 
-def _kill_a_web_worker(server, model):
+def _kill_web_worker(server, model):
     web, loaded = set(server.workers()) - {model}, server.loaded()
-    replies = []
-    sent = threading.Barrier(13)
-
-    def work(place):
-        with Client(server.port) as client:
-            client.send([row(place)])
-            sent.wait()
-            with contextlib.suppress(OSError, http.client.HTTPException):
-                replies.append((place, client.receive()))
-
-    clients = threading.Thread(target=in_parallel, args=(work, 12))
-    clients.start()
-    sent.wait()
-    os.kill(min(web), signal.SIGKILL)
-    clients.join()
-    for place, reply in replies:
+    for place, reply in _replies_despite_sigkill(server, min(web), 12):
         assert reply.json() == {"predictions": [row(place)]}
     wait_until(lambda: server.loaded() > loaded, 15)
     assert server.predict([row(1)]).status == 200

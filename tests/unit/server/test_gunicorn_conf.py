@@ -107,15 +107,10 @@ def test_workers_are_spread_over_gpus(gunicorn, start):
 
 @pytest.mark.usefixtures("two_gpus")
 def test_only_the_gpus_of_basket_gpus_are_used(gunicorn, start, environment):
-    """With BASKET_GPUS=1 every worker goes to GPU 1."""
+    """A missing GPU ends the start with an error that names it."""
     environment.setenv("BASKET_GPUS", "1")
     arbiter = start()
     assert [gunicorn.spawn(arbiter).gpu for _ in range(2)] == [1, 1]
-
-
-@pytest.mark.usefixtures("two_gpus")
-def test_missing_gpu_stops_the_start(start, environment):
-    """The start ends with an error that names the GPU."""
     environment.setenv("BASKET_GPUS", "0,7")
     with pytest.raises(SystemExit, match="BASKET_GPUS names GPU 7"):
         start()
@@ -152,32 +147,26 @@ def test_unreadable_model_folder_stops_the_start(start, environment, tmp_path):
         start()
 
 
-@pytest.mark.parametrize(("temporary", "expected"), [(None, "/dev/shm"), ("/", None)])
-def test_run_dir_is_in_shared_memory_unless_tmpdir_is_set(
-    environment, temporary, expected
-):
-    """Without TMPDIR, heartbeats and metrics do not depend on a disk that can fill."""
-    for name in ("TMPDIR", "XDG_SESSION_ID"):
-        environment.delenv(name, raising=False)
-    if temporary:
-        environment.setenv("TMPDIR", temporary)
-    assert read_config().worker_tmp_dir == expected
-
-
 @pytest.mark.parametrize(
-    ("uid", "session", "expected"),
+    ("uid", "variables", "expected"),
     [
         (0, {"XDG_SESSION_ID": "1"}, "/dev/shm"),
         (999, {"XDG_SESSION_ID": "1"}, "/dev/shm"),
         (1000, {"XDG_SESSION_ID": "1"}, None),
         (1000, {}, "/dev/shm"),
+        (1000, {"TMPDIR": "/"}, None),
     ],
 )
-def test_run_dir_outlasts_a_login_session(environment, uid, session, expected):
-    """In a login session it is not in memory, from which systemd would remove it."""
+def test_run_dir_is_in_shared_memory_unless_logout_removes_it_or_tmpdir_is_set(
+    environment, uid, variables, expected
+):
+    """In shared memory, heartbeats and metrics do not depend on a disk that can fill.
+
+    At the end of a login session systemd removes the user's files there.
+    """
     for name in ("TMPDIR", "XDG_SESSION_ID"):
         environment.delenv(name, raising=False)
-    for name, value in session.items():
+    for name, value in variables.items():
         environment.setenv(name, value)
     environment.setattr(os, "geteuid", lambda: uid)
     assert read_config().worker_tmp_dir == expected

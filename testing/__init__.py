@@ -1,1 +1,1 @@
-"""What tests and benches share: servers as processes, HTTP clients, load, pictures."""
+"""Shared by tests and benchmarks: servers, HTTP clients, load, nginx, pictures."""

@@ -1,4 +1,4 @@
-"""Debian's nginx with deploy/nginx.conf, in front of a server of the test's."""
+"""Run Debian's nginx with deploy/nginx.conf in front of a server."""
 
 import contextlib
 import os
@@ -10,13 +10,13 @@ from pathlib import Path
 from testing.server import ROOT, Server, free_port, wait_until
 
 CONFIG = ROOT / "deploy" / "nginx.conf"
-# All that is changed in the file, each once.
+# The lines that are changed; each stands in the file once.
 _LISTENS = "    listen 80;\n"
 _UPSTREAM = "    server basket:8000;\n"
-# Debian's folder for it is not on every PATH.
+# Debian's folder of nginx is not on every PATH.
 NGINX = shutil.which("nginx", path=f"{os.environ['PATH']}:/usr/sbin")
-# What Debian's own nginx.conf has around it, in a folder of the test's, which only the
-# test's user may enter.
+# What Debian's own nginx.conf has around it. The temporary folder is only accessible to
+# the current user, so nginx runs as that user.
 _MAIN = """
 daemon off;
 user root;
@@ -37,7 +37,7 @@ http {{
 
 
 def adapted(listens: int, *upstreams: int) -> str:
-    """deploy/nginx.conf with other ports, and nothing else changed."""
+    """Return deploy/nginx.conf with other ports, and nothing else changed."""
     text = CONFIG.read_text()
     assert text.count(_LISTENS) == text.count(_UPSTREAM) == 1
     servers = "".join(f"    server 127.0.0.1:{port};\n" for port in upstreams)
@@ -49,10 +49,7 @@ def adapted(listens: int, *upstreams: int) -> str:
 def proxy(
     folder: Path, *upstreams: int, replacing: Mapping[str, str] | None = None
 ) -> Iterator[Server]:
-    """Run nginx in front of these ports.
-
-    `replacing` names other lines of the file that the test wants different.
-    """
+    """Run nginx in front of these ports; `replacing` maps lines to other lines."""
     port = free_port()
     folder.mkdir(exist_ok=True)
     text = adapted(port, *upstreams)

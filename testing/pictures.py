@@ -1,4 +1,4 @@
-"""Pictures for tests, made on the spot."""
+"""Make pictures and multipart forms."""
 
 import io
 from typing import Any
@@ -7,8 +7,8 @@ import numpy as np
 from PIL import Image
 
 
-def colours(width: int = 37, height: int = 23, seed: int = 0) -> np.ndarray:
-    """Pixels (height, width, 3): waves that the seed chooses, with a little noise."""
+def colors(width: int = 37, height: int = 23, seed: int = 0) -> np.ndarray:
+    """Return pixels (height, width, 3): waves from the seed with a little noise."""
     random = np.random.default_rng(seed)
     across, down = np.meshgrid(np.linspace(0, 1, width), np.linspace(0, 1, height))
     waves = [
@@ -22,8 +22,8 @@ def colours(width: int = 37, height: int = 23, seed: int = 0) -> np.ndarray:
 def picture(
     mode: str = "RGB", width: int = 37, height: int = 23, seed: int = 0
 ) -> Image.Image:
-    """A picture of the colours above in any mode; alpha fades from left to right."""
-    image = Image.fromarray(colours(width, height, seed))
+    """Return a picture of `colors` in any mode; alpha rises from left to right."""
+    image = Image.fromarray(colors(width, height, seed))
     if mode in ("RGBA", "LA", "PA"):
         fade = np.linspace(0, 255, width).astype(np.uint8)
         image.putalpha(Image.fromarray(np.tile(fade, (height, 1))))
@@ -31,7 +31,7 @@ def picture(
 
 
 def saved(image: Image.Image | np.ndarray, kind: str = "PNG", **options: Any) -> bytes:
-    """The bytes of a file of that kind."""
+    """Return the bytes of a file of that kind, such as PNG."""
     if isinstance(image, np.ndarray):
         image = Image.fromarray(image)
     file = io.BytesIO()
@@ -42,9 +42,9 @@ def saved(image: Image.Image | np.ndarray, kind: str = "PNG", **options: Any) ->
 def form(
     *files: bytes, field: str = "file", boundary: str = "edge", end: str = "\r\n"
 ) -> tuple[bytes, dict[str, str]]:
-    """A form's body and headers, its parts without a Content-Type.
+    """Return a form's body and headers; its parts have no Content-Type.
 
-    With an empty `end` it is as terse as wrk scripts write it.
+    With an empty `end` the last boundary has no line break, as in scripts for wrk.
     """
     parts = [
         f'--{boundary}\r\nContent-Disposition: form-data; name="{field}"; '

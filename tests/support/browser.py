@@ -1,4 +1,4 @@
-"""A real headless Chromium, where Debian's packages chromium and -driver are there."""
+"""Headless Chromium, from Debian's packages chromium and chromium-driver."""
 
 import contextlib
 import shutil
@@ -27,7 +27,7 @@ needs_chromium = pytest.mark.skipif(
 
 @contextlib.contextmanager
 def browsing() -> Iterator[webdriver.Chrome]:
-    """A browser with an empty profile, closed at the end."""
+    """Yield a browser with an empty profile, and close it at the end."""
     options = webdriver.ChromeOptions()
     options.binary_location = shutil.which("chromium") or ""
     for flag in _FLAGS:

@@ -1,4 +1,4 @@
-"""A closed loop in virtual time: clients, one device, and the rule that starts it."""
+"""A closed loop in virtual time: clients, one device, and a release rule."""
 
 import heapq
 import itertools
@@ -16,18 +16,17 @@ MAX_BATCH_SIZE = 128
 
 @dataclass(frozen=True)
 class Waits:
-    """From arrival to answer, seconds."""
+    """Seconds from arrival to answer."""
 
     mean_s: float
     p95_s: float
 
 
 class ClosedLoop:
-    """Clients that each send one row, wait for its answer, think, and send again.
+    """Clients that send one row, wait for its answer, think, and send again.
 
-    `batch_s` gives the time of a batch by its rows. `think_s` gives the time until a
-    client sends again; it is told who that is, and how many were answered before it
-    in the same batch.
+    `batch_s` returns the time of a batch by its rows. `think_s` returns the think time
+    of a client; it gets its number, and its position in the answered batch.
     """
 
     def __init__(
@@ -52,7 +51,7 @@ class ClosedLoop:
             self._at(self._chance.uniform(0, 2), self._arrive, client)
 
     def run(self, requests: int) -> Waits:
-        """Until so many were answered; the first tenth does not count."""
+        """Run until `requests` are answered; the first tenth does not count."""
         while len(self._waits) < requests:
             self._now, _, happens, what = heapq.heappop(self._events)
             happens(what)

@@ -1,4 +1,4 @@
-"""Requests of the Open Inference Protocol, built and read by Triton's own client."""
+"""Requests of the Open Inference Protocol, built by Triton's own client."""
 
 from collections.abc import Iterable, Mapping
 from typing import Any
@@ -11,7 +11,7 @@ from app.engines.base import DEFAULT_SIGNATURE, Array, Signature, Tensors, Tenso
 
 
 def echoes(**inputs: tuple) -> Signature:
-    """Named inputs, each its dtype and the sizes of one row; out_<name> is the same."""
+    """Return a signature of inputs (dtype, sizes of a row) and equal outputs out_*."""
     specs = [
         TensorSpec(name, np.dtype(given[0]), given[1:])
         for name, given in inputs.items()
@@ -23,7 +23,7 @@ def echoes(**inputs: tuple) -> Signature:
 
 
 class EchoAll:
-    """An engine that answers each input as it is."""
+    """An engine whose outputs are its inputs."""
 
     platform = "echo_all"
 
@@ -36,11 +36,11 @@ class EchoAll:
         return {f"out_{name}": array for name, array in batch.items()}
 
     def close(self) -> None:
-        """Nothing to let go of."""
+        """Hold no resources."""
 
 
 def inputs_of(arrays: Mapping[str, Array], *, binary: bool) -> list[InferInput]:
-    """The arrays as tritonclient's inputs."""
+    """Return the arrays as tritonclient's inputs."""
     made = []
     for name, array in arrays.items():
         tensor = InferInput(name, array.shape, np_to_triton_dtype(array.dtype))
@@ -50,13 +50,13 @@ def inputs_of(arrays: Mapping[str, Array], *, binary: bool) -> list[InferInput]:
 
 
 def outputs_of(names: Iterable[str], *, binary: bool) -> list[InferRequestedOutput]:
-    """A wish for these outputs."""
+    """Return a request for these outputs."""
     return [InferRequestedOutput(name, binary_data=binary) for name in names]
 
 
 def body_of(
     arrays: Mapping[str, Array], *, binary: bool, **options: Any
 ) -> tuple[bytes, int | None]:
-    """A request as tritonclient sends it, and how much of it is JSON."""
+    """Return tritonclient's request body, and the length of its JSON part."""
     inputs = inputs_of(arrays, binary=binary)
     return InferenceServerClient.generate_request_body(inputs, **options)

@@ -14,7 +14,7 @@ from app.codec import classes, rows
 from app.engines.base import DEFAULT_SIGNATURE
 from app.settings import Settings
 from app.settings.image_config import ImageClass, ImageConfig
-from testing.pictures import colours, form, saved
+from testing.pictures import colors, form, saved
 from tests.support.exchanges import error
 from tests.support.signatures import takes
 
@@ -280,7 +280,7 @@ def test_malformed_image_does_not_affect_a_running_batch(serve, monkeypatch):
     [
         (b"", "picture[0]: is empty"),
         (b"hello", "picture[0]: expected a picture of at least one pixel"),
-        (saved(colours())[:500], "picture[0]: the picture is damaged or cut off"),
+        (saved(colors())[:500], "picture[0]: the picture is damaged or cut off"),
     ],
 )
 def test_malformed_image_is_a_400(client, file, expected):

@@ -124,16 +124,16 @@ def test_html_page_is_self_contained(whole):
 
 
 def test_plots_are_not_blank(whole):
-    """Every picture is there in several colours, and the Markdown shows it."""
+    """Every picture is there in several colors, and the Markdown shows it."""
     markdown, _, pictures, folder = whole
     assert pictures == PICTURES
     for name in PICTURES:
         assert f"]({name})" in markdown
         with Image.open(folder / name) as picture:
             assert min(picture.size) > 500
-            colours = picture.convert("RGB").getcolors(maxcolors=1 << 20)
-        assert max(count for count, _ in colours) < 0.99 * sum(n for n, _ in colours)
-        assert len(colours) > 100
+            colors = picture.convert("RGB").getcolors(maxcolors=1 << 20)
+        assert max(count for count, _ in colors) < 0.99 * sum(n for n, _ in colors)
+        assert len(colors) > 100
 
 
 @pytest.mark.usefixtures("no_pictures")

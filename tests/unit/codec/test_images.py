@@ -17,7 +17,7 @@ from app.codec.memory_budget import MemoryBudget
 from app.engines.base import TensorSpec
 from app.errors import BadInput, TooLarge, Unavailable
 from app.settings.image_config import ImageConfig
-from testing.pictures import colours, picture, saved
+from testing.pictures import colors, picture, saved
 
 KINDS = ("JPEG", "PNG", "WEBP", "GIF", "BMP")
 
@@ -155,10 +155,10 @@ def test_exif_orientation_is_applied(orientation):
     """A file with an orientation gives the pixels of the upright image."""
     exif = Image.Exif()
     exif[0x0112] = orientation
-    stored = np.ascontiguousarray(STORED[orientation](colours()))
+    stored = np.ascontiguousarray(STORED[orientation](colors()))
     turned = saved(stored, exif=exif)
     wanted = config()
-    expected = by_load_img(saved(colours()), wanted)
+    expected = by_load_img(saved(colors()), wanted)
     np.testing.assert_array_equal(decoded(turned, wanted), expected)
 
 

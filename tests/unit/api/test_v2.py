@@ -144,11 +144,7 @@ def test_infer_answers_json_with_json(site):
     assert reply.headers["X-Batch-Size"] == "1"
     older = site.infer(ONE, path="/v2/models/m/versions/2/infer")
     assert older.json["model_version"] == "2"
-
-
-def test_response_has_an_id_only_if_the_request_has_one(site):
-    """The response repeats the id of the request, an empty one too."""
-    assert "id" not in site.infer(ONE).json
+    assert "id" not in older.json
     assert site.infer({**ONE, "id": ""}).json["id"] == ""
 
 
@@ -177,10 +173,6 @@ def test_binary_outputs_for_json_inputs(site):
         "binary_data_size": 8
     }
     assert len(reply.data) == size + 8 + 8 + 6
-
-
-def test_json_size_of_the_whole_body(site):
-    """A JSON size that is the whole body is accepted."""
     body = json.dumps(ONE).encode()
     assert list(tensors(site.infer(body, len(body)))) == ["out_x", "out_n", "out_s"]
 
@@ -232,14 +224,10 @@ def test_malformed_json_size_is_a_400(site, size):
     ],
 )
 def test_bad_input_is_a_400(site, body, size, text):
-    """A body that the model does not take is a 400 with the reason."""
+    """A body that the model does not take is a 400, an unsupported parameter a 501."""
     assert text in error(site.infer(body, size), 400)
-
-
-def test_sequence_parameter_is_a_501(site):
-    """A parameter of Triton without a meaning here is a 501."""
-    reply = site.infer({**ONE, "parameters": {"sequence_id": 1}})
-    assert "keep nothing" in error(reply, 501)
+    sequence = site.infer({**ONE, "parameters": {"sequence_id": 1}})
+    assert "keep nothing" in error(sequence, 501)
 
 
 @pytest.mark.parametrize(
@@ -327,15 +315,11 @@ def test_wrong_method_is_a_405(site):
 # Health.
 
 
-def test_liveness_without_a_model(make_site):
-    """A server that has loaded no model is live."""
-    assert make_site(start=False).get("/v2/health/live").json == {"live": True}
-
-
 def test_readiness_requires_a_warm_model(make_site):
     """Server and model are ready only after the warm-up of the model."""
     engine = Blocks()
     m = make_site(engine, start=False)
+    assert m.get("/v2/health/live").json == {"live": True}
     m.loader.start()
     engine.wait_until_started()
     for path, about in (("health", {}), ("models/m", {"name": "m"})):
@@ -350,15 +334,6 @@ def test_readiness_requires_a_warm_model(make_site):
     assert m.loader.wait(10)
     assert m.get("/v2/health/ready").json == {"ready": True}
     assert m.get("/v2/models/m/ready").json == {"name": "m", "ready": True}
-
-
-def test_readiness_of_a_version(site):
-    """Each version has its own readiness; an unknown one is a 404."""
-    for version in (2, 10):
-        reply = site.get(f"/v2/models/m/versions/{version}/ready")
-        assert reply.json == {"name": "m", "ready": True}
-    reply = site.get("/v2/models/m/versions/3/ready")
-    assert error(reply, 404) == "model 'm': version 3 is not served"
 
 
 def test_failed_version_is_not_ready(make_site):
@@ -377,7 +352,11 @@ def test_failed_version_is_not_ready(make_site):
     for answer in (m.get("/v2/models/m/versions/11"), ask(m, 11)):
         assert "'m': version 11: " in error(answer, 503)
         assert answer.headers["Retry-After"] == "1"
-    assert "version 12 is not served" in error(ask(m, 12), 404)
+    for answer in (m.get("/v2/models/m/versions/12/ready"), ask(m, 12)):
+        assert error(answer, 404) == "model 'm': version 12 is not served"
+    for version in (2, 10):
+        reply = m.get(f"/v2/models/m/versions/{version}/ready")
+        assert (reply.status_code, reply.json) == (200, {"name": "m", "ready": True})
 
 
 # Metadata.
@@ -398,16 +377,8 @@ def test_server_metadata(site, path):
             "statistics",
         ],
     }
-
-
-def test_server_version_is_that_of_the_project():
-    """The version in the metadata is that of pyproject.toml."""
     project = Path(__file__).parents[3] / "pyproject.toml"
     assert tomllib.loads(project.read_text())["project"]["version"] == VERSION
-
-
-def test_model_list(site):
-    """KServe's list of models has their names."""
     assert site.get("/v2/models").json == {"models": ["m"]}
 
 
@@ -472,16 +443,12 @@ def test_model_configuration(make_site):
     }
 
 
-def test_model_configuration_without_batching(make_site):
-    """With batching off the configuration has no dynamic_batching."""
-    config = make_site(batching=False).get("/v2/models/m/versions/2/config").json
-    assert "dynamic_batching" not in config
-
-
-def test_metadata_of_an_unknown_datatype_is_a_501(make_site):
-    """A model with a dtype that the protocol lacks is a 501."""
-    reply = make_site(EchoAll(x=("c8",))).get("/v2/models/m")
-    assert "complex64 has no datatype" in error(reply, 501)
+def test_unbatched_model_configuration_and_unknown_datatype(make_site):
+    """Without batching there is no dynamic_batching; an unknown dtype is a 501."""
+    m = make_site(EchoAll(x=("c8",)), batching=False)
+    assert "complex64 has no datatype" in error(m.get("/v2/models/m"), 501)
+    m = make_site(batching=False, versions=(3,))
+    assert "dynamic_batching" not in m.get("/v2/models/m/versions/3/config").json
 
 
 # Statistics.

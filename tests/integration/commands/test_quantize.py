@@ -131,12 +131,17 @@ def test_quantization_of_embedding_and_not_of_attention(keras, models, command):
     assert command("check", "m", "--version", "4")[0] == 0
 
 
-def test_quantization_notes_one_top_class_for_all_rows(keras, models, command):
-    """If each row has the same top class, a note says that agreement means little."""
+def test_quantization_notes_one_top_class_and_refuses_a_second_time(
+    keras, models, command
+):
+    """One top class for all rows is noted; a quantized version is an error."""
     dense(keras, biases=(0, 50, 0)).save(models / "m" / "3" / "model.keras")
     status, output = command("quantize", "m", "--int8")
     assert status == 0
     assert "note: all rows have one top class, so this tells little" in output
+    status, output = command("quantize", "m", "--int8")
+    assert status == 1
+    assert output.endswith("Error: model.keras is quantized already: scores\n")
 
 
 def test_quantization_without_supported_layers_is_an_error(keras, models, command):
@@ -152,15 +157,6 @@ def test_quantization_without_supported_layers_is_an_error(keras, models, comman
         "inside of others, and with weights there are Conv2D"
     )
     assert [path.name for path in (models / "m").iterdir()] == ["3"]
-
-
-def test_quantization_of_a_quantized_version_is_an_error(keras, models, command):
-    """The error names the quantized layers."""
-    dense(keras, biases=(0, 50, 0)).save(models / "m" / "3" / "model.keras")
-    assert command("quantize", "m", "--int8")[0] == 0
-    status, output = command("quantize", "m", "--int8")
-    assert status == 1
-    assert output.endswith("Error: model.keras is quantized already: scores\n")
 
 
 @pytest.mark.parametrize(

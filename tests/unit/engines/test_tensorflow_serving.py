@@ -105,12 +105,6 @@ def test_batch_is_sent_in_columns(opened):
     assert engine.platform == "tensorflow_serving"
 
 
-def test_version_is_in_the_request_path(opened):
-    """With a version, the metadata of that version is requested."""
-    _, server = opened(doubles, version=3)
-    assert server.requests[0].path == "/v1/models/m/versions/3/metadata"
-
-
 def test_model_name_is_quoted_in_the_path():
     """A name of any characters is one path segment, behind the URL's own path."""
     text = b'{"url": "https://gate:99/tfs/", "model": "a/b c:d", "version": 0}'
@@ -279,19 +273,17 @@ def test_retry_after_header_is_passed_on(opened, header, seconds):
 
 
 @pytest.mark.parametrize(
-    "body", [b"<html>", b"", b"\xff", b"[" * 100_000, b'{"error": 5}', b"[]"]
+    ("body", "text"),
+    [
+        *((body, "") for body in (b"<html>", b"", b"\xff", b"[" * 100_000, b"[]")),
+        (b'{"error": 5}', ""),
+        (b'{"error": "' + b"a" * 999 + b'\\nb"}', ": " + "a" * 200),
+    ],
 )
-def test_error_body_without_text_is_not_quoted(opened, body):
-    """A body other than {"error": text} is not quoted, and breaks nothing."""
+def test_error_text_is_one_line_of_200_characters(opened, body, text):
+    """A long text is shortened; a body other than {"error": text} is not quoted."""
     engine, _ = opened(responding(Response(503, body)))
-    with pytest.raises(Unavailable, match=r"answered 503$"):
-        engine.run(batch(1))
-
-
-def test_long_error_text_is_shortened(opened):
-    """One line of the server's text is quoted, up to 200 characters."""
-    engine, _ = opened(responding(Response.value({"error": "a" * 999 + "\nb"}, 400)))
-    with pytest.raises(ModelFailed, match=r" answered 400: a{200}$"):
+    with pytest.raises(Unavailable, match=rf" answered 503{text}$"):
         engine.run(batch(1))
 
 

@@ -429,14 +429,10 @@ def test_huge_shape_without_values_is_refused():
     assert "no array has shape" in refused({"inputs": [given]}, signature, b"")
 
 
-def test_binary_data_without_the_header_is_refused():
-    """The error names the missing header."""
+def test_wrong_json_size_is_refused():
+    """Binary data needs the header with the JSON's size, which ends in the body."""
     text = refused({"inputs": [binary(0, shape=[1])]}, echoes(x=("f4",)))
     assert "wants the header Inference-Header-Content-Length" in text
-
-
-def test_json_size_beyond_the_body_is_refused():
-    """The error has both numbers."""
     with pytest.raises(BadInput, match=r"11 bytes of JSON .* the body has 10"):
         tensors.decode(bytes(10), 11, {DEFAULT_SIGNATURE: PAIR})
 

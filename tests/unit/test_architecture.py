@@ -64,6 +64,7 @@ KEPT_TO = {
 PRIVATE_API = {
     "tensorflow.python": "app.engines.tensorflow.tensorflow_private",
     "tensorflow.core": "app.engines.tensorflow.tensorflow_private",
+    "keras.src": "app.engines.keras.keras_private",
 }
 # Packages in which no module but *_private reads another object's private names.
 NO_PRIVATE_NAMES = ("app.commands", "app.engines")
@@ -153,7 +154,7 @@ def test_gunicorn_is_imported_only_where_it_documents_that(module):
 
 @every_module
 def test_private_api_is_imported_only_by_its_module(module):
-    """TensorFlow's internals are imported by tensorflow_private alone."""
+    """Internals of TensorFlow and Keras are imported by one module each."""
     for name in imports(MODULES[module]):
         for api, owner in PRIVATE_API.items():
             assert module == owner or not within(name, (api,)), name
@@ -166,10 +167,12 @@ def test_private_names_are_read_only_by_private_modules(module):
     """Names with a leading underscore of other objects stay in *_private modules."""
     if module.endswith("_private"):
         return
-    for node in ast.walk(MODULES[module]):
-        if isinstance(node, ast.Attribute) and node.attr.startswith("_"):
-            owner = ast.unparse(node.value)
-            assert owner in ("self", "super()") or node.attr.startswith("__"), node.attr
+    tree = MODULES[module]
+    names = {part for name in imports(tree) for part in name.split(".")}
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Attribute) and ast.unparse(node.value) != "self":
+            names.add(node.attr)
+    assert not [name for name in names if name.startswith("_") and name[1] != "_"]
 
 
 @every_module

@@ -291,19 +291,23 @@ def test_folding_leaves_padding_of_free_image_sizes(tf):
 def test_folding_keeps_unused_and_passed_through_inputs(tf):
     """A folded graph accepts all inputs, also unused and passed-through ones."""
     from app.engines.tensorflow.folding import fold  # noqa: PLC0415
+    from app.engines.tensorflow.tensorflow_private import (  # noqa: PLC0415
+        with_output_names,
+    )
 
-    def compute(x, ignored, handed):
+    def compute(x, ignored, passed):
         del ignored
-        return handed, tf.nn.conv2d(x, _kernel(), 1, "SAME") * _numbers(_FILTERS)
+        return passed, tf.nn.conv2d(x, _kernel(), 1, "SAME") * _numbers(_FILTERS)
 
     number = tf.TensorSpec([None], tf.float32)
     rows = tf.TensorSpec([None, *_ROWS.shape[1:]], tf.float32)
     function = tf.function(compute, input_signature=[rows, number, number])
-    constant = function.get_concrete_function()
-    given = [tf.constant(_ROWS), tf.constant([1.0]), tf.constant([2.0])]
-    handed, computed = fold(constant).inference_fn.call_flat(*given)
-    assert handed.numpy().tolist() == [2.0]
-    np.testing.assert_allclose(computed, constant(*given)[1], rtol=2e-5, atol=2e-5)
+    concrete = function.get_concrete_function()
+    inputs = [tf.constant(_ROWS), tf.constant([1.0]), tf.constant([2.0])]
+    outputs = with_output_names(fold(concrete), ["passed", "computed"])(*inputs)
+    assert outputs["passed"].numpy().tolist() == [2.0]
+    expected = concrete(*inputs)[1]
+    np.testing.assert_allclose(outputs["computed"], expected, rtol=2e-5, atol=2e-5)
 
 
 def _mobilenet_layers(layers):

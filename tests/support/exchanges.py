@@ -15,11 +15,11 @@ def npy_of(array: Array, version: tuple[int, int] = (1, 0)) -> bytes:
     return file.getvalue()
 
 
-def error(reply: Any, status: int) -> str:
+def error(response: Any, status: int) -> str:
     """Return the text of an error response, after checks of its form."""
-    assert reply.status_code == status, reply.text
-    assert reply.mimetype == "application/json"
-    assert list(reply.json) == ["error"]
-    assert "Traceback" not in reply.text
-    text: str = reply.json["error"]
+    assert response.status_code == status, response.text
+    assert response.mimetype == "application/json"
+    assert list(response.json) == ["error"]
+    assert "Traceback" not in response.text
+    text: str = response.json["error"]
     return text

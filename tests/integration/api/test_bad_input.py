@@ -48,19 +48,19 @@ BAD = {
 @pytest.mark.parametrize(("body", "status", "text"), BAD.values(), ids=BAD.keys())
 def test_bad_body_is_a_4xx_with_the_reason(server, body, status, text):
     """The JSON error says what is wrong and where."""
-    reply = server.request("POST", "/predict", body)
-    assert reply.status == status
-    assert reply.headers["Content-Type"] == "application/json"
-    assert text in reply.json()["error"]
+    response = server.request("POST", "/predict", body)
+    assert response.status == status
+    assert response.headers["Content-Type"] == "application/json"
+    assert text in response.json()["error"]
 
 
 @pytest.mark.parametrize("token", ["NaN", "Infinity", "-Infinity"])
 def test_nan_and_infinity_round_trip(server, token):
     """NaN and the infinities are read and written as bare tokens."""
     body = f'{{"instances": [[[{token}, 1.0], [2.0, 3.0]]]}}'.encode()
-    reply = server.request("POST", "/predict", body)
-    assert reply.status == 200
-    assert reply.body == f'{{"predictions":[[{token},1.0,2.0,3.0]]}}'.encode()
+    response = server.request("POST", "/predict", body)
+    assert response.status == 200
+    assert response.body == f'{{"predictions":[[{token},1.0,2.0,3.0]]}}'.encode()
 
 
 @pytest.mark.parametrize(
@@ -69,15 +69,15 @@ def test_nan_and_infinity_round_trip(server, token):
 )
 def test_unknown_method_or_path_is_json(server, method, path, status):
     """404 and 405 are JSON errors that name the path."""
-    reply = server.request(method, path, b"")
-    assert reply.status == status
-    assert path in reply.json()["error"]
+    response = server.request(method, path, b"")
+    assert response.status == status
+    assert path in response.json()["error"]
 
 
 def test_script_name_header_is_ignored(server):
     """A client can not set the mount point of the application."""
-    reply = server.request("GET", "/x/metrics", headers={"SCRIPT_NAME": "/x"})
-    assert reply.status == 404
+    response = server.request("GET", "/x/metrics", headers={"SCRIPT_NAME": "/x"})
+    assert response.status == 404
 
 
 def test_bad_requests_do_not_affect_good_ones(server):
@@ -126,10 +126,10 @@ def test_failed_model_leaves_the_others_serving(tmp_path):
     settings = {"model_dir": folder, "default_model": "good"}
     with serving("--threads=2", ready=False, **settings) as server:
         server.wait_until_loaded()
-        reply = server.request("GET", "/readyz")
-        assert reply.status == 503
-        assert list(reply.json()["not_ready"]) == ["broken"]
-        assert "model.keras" in reply.json()["error"]
-        assert str(tmp_path) not in reply.json()["error"]
+        response = server.request("GET", "/readyz")
+        assert response.status == 503
+        assert list(response.json()["not_ready"]) == ["broken"]
+        assert "model.keras" in response.json()["error"]
+        assert str(tmp_path) not in response.json()["error"]
         assert server.request("GET", "/healthz").status == 200
         assert server.predict([GOOD]).status == 200

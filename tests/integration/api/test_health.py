@@ -19,8 +19,8 @@ def test_liveness_fails_while_the_device_hangs(tmp_path):
             return server.request("GET", path)
 
         assert health().status == 200
-        replies = []
-        client = threading.Thread(target=lambda: replies.append(server.predict(ROWS)))
+        responses = []
+        client = threading.Thread(target=lambda: responses.append(server.predict(ROWS)))
         client.start()
         # Ten responses come from both workers.
         wait_until(lambda: {health().status for _ in range(10)} == {503}, 30)
@@ -31,4 +31,4 @@ def test_liveness_fails_while_the_device_hangs(tmp_path):
         assert health("/readyz").status == 200
         wait_until(lambda: {health().status for _ in range(10)} == {200}, 30)
         client.join()
-        assert replies[0].status == 504
+        assert responses[0].status == 504

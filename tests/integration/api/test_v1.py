@@ -42,26 +42,28 @@ def _raw(server, request: bytes) -> Reply:
     """Send bytes that no client library would send, and return the response."""
     with socket.create_connection(("127.0.0.1", server.port), timeout=10) as connection:
         connection.sendall(request)
-        reply = http.client.HTTPResponse(connection)
-        reply.begin()
-        return Reply(reply.status, reply.headers, reply.read())
+        response = http.client.HTTPResponse(connection)
+        response.begin()
+        return Reply(response.status, response.headers, response.read())
 
 
 def test_saved_model_in_rows_and_columns(server):
     """Numbers and strings reach a SavedModel in rows and in columns."""
     rows = [PRICES, {"prices": [0.5, 0, 0], "customer": {"b64": "Qm9i"}}]
-    reply = _post(server, "/v1/models/till:predict", {"instances": rows})
-    assert reply.json() == {
+    response = _post(server, "/v1/models/till:predict", {"instances": rows})
+    assert response.json() == {
         "predictions": [
             {"receipt": "Ann pays 6.50", "total": 6.5},
             {"receipt": "Bob pays 0.50", "total": 0.5},
         ]
     }
     columns = {"prices": [[1, 2.5, 3]], "customer": ["Ann"]}
-    reply = _post(server, "/v1/models/till:predict", {"inputs": columns})
-    assert reply.json() == {"outputs": {"receipt": ["Ann pays 6.50"], "total": [6.5]}}
-    reply = _post(server, "/predict", {"inputs": {"input": [[1, 2, 3], [4, 5, 6]]}})
-    assert reply.json() == {"outputs": [[1, 2], [4, 5]]}
+    response = _post(server, "/v1/models/till:predict", {"inputs": columns})
+    assert response.json() == {
+        "outputs": {"receipt": ["Ann pays 6.50"], "total": [6.5]}
+    }
+    response = _post(server, "/predict", {"inputs": {"input": [[1, 2, 3], [4, 5, 6]]}})
+    assert response.json() == {"outputs": [[1, 2], [4, 5]]}
 
 
 def test_base64_round_trip_of_all_bytes(server):
@@ -79,11 +81,13 @@ def test_concurrent_requests_of_two_signatures(server):
         goods = {"b64": "QUJD"} if place % 2 else "ABC"
         for number in range(15):
             pack = {"signature_name": "pack", "inputs": [goods] * (number % 3 + 1)}
-            reply = _post(server, "/v1/models/till:predict", pack)
-            assert reply.json() == {"outputs": [{"b64": "QUJDQUJD"}] * (number % 3 + 1)}
+            response = _post(server, "/v1/models/till:predict", pack)
+            assert response.json() == {
+                "outputs": [{"b64": "QUJDQUJD"}] * (number % 3 + 1)
+            }
             row = {"prices": [place, number, 0], "customer": "Ann"}
-            reply = _post(server, "/v1/models/till:predict", {"instances": [row]})
-            (prediction,) = reply.json()["predictions"]
+            response = _post(server, "/v1/models/till:predict", {"instances": [row]})
+            (prediction,) = response.json()["predictions"]
             assert prediction["total"] == place + number
 
     in_parallel(work, 12)
@@ -96,11 +100,11 @@ def test_concurrent_requests_of_two_signatures(server):
 def test_predict_by_version_or_label(server, which, version):
     """A version is chosen by number or label; the default is the newest."""
     rows = {"instances": [[1, 2, 3]]}
-    reply = _post(server, f"/v1/models/echo%20room{which}:predict", rows)
-    assert reply.json() == {"predictions": [[1, 2]]}
-    assert reply.headers["X-Model-Version"] == version
-    reply = server.request("GET", f"/v1/models/echo%20room{which}/metadata")
-    assert reply.json()["model_spec"]["version"] == version
+    response = _post(server, f"/v1/models/echo%20room{which}:predict", rows)
+    assert response.json() == {"predictions": [[1, 2]]}
+    assert response.headers["X-Model-Version"] == version
+    response = server.request("GET", f"/v1/models/echo%20room{which}/metadata")
+    assert response.json()["model_spec"]["version"] == version
 
 
 @pytest.mark.parametrize(
@@ -113,13 +117,13 @@ def test_predict_by_version_or_label(server, which, version):
 def test_model_name_reaches_no_file(server, name):
     """A name is only looked up, whatever it would be as a path."""
     rows = {"instances": [[1, 2, 3]]}
-    for reply in (
+    for response in (
         _post(server, f"/v1/models/{name}:predict", rows),
         server.request("GET", f"/v1/models/{name}"),
         server.request("GET", f"/v1/models/{name}/metadata"),
     ):
-        assert reply.status == 404
-        assert list(reply.json()) == ["error"]
+        assert response.status == 404
+        assert list(response.json()) == ["error"]
 
 
 @pytest.mark.parametrize(
@@ -127,9 +131,9 @@ def test_model_name_reaches_no_file(server, name):
 )
 def test_dots_and_slashes_in_a_path_are_not_resolved(server, path):
     """A path with dots or empty segments is malformed."""
-    reply = server.request("GET", path)
-    assert reply.status == 400
-    assert reply.json()["error"] == f"Malformed request: GET {path}"
+    response = server.request("GET", path)
+    assert response.status == 400
+    assert response.json()["error"] == f"Malformed request: GET {path}"
 
 
 @pytest.mark.parametrize(
@@ -146,37 +150,37 @@ def test_dots_and_slashes_in_a_path_are_not_resolved(server, path):
 )
 def test_request_target_in_absolute_form_or_not_ascii(server, target, status):
     """A target with a host is accepted, one with bytes beyond ASCII malformed."""
-    reply = _raw(server, b"GET " + target + b" HTTP/1.1\r\nHost: x\r\n\r\n")
-    assert reply.status == status
-    assert reply.headers["Content-Type"] == "application/json"
+    response = _raw(server, b"GET " + target + b" HTTP/1.1\r\nHost: x\r\n\r\n")
+    assert response.status == status
+    assert response.headers["Content-Type"] == "application/json"
 
 
 def test_status_of_a_model_that_failed_to_load(server):
     """The status has the reason without a path, and predict is a 503."""
-    reply = server.request("GET", "/v1/models/broken")
-    assert reply.status == 200
-    answer = reply.json()
+    response = server.request("GET", "/v1/models/broken")
+    assert response.status == 200
+    answer = response.json()
     assert answer["ready"] is False
     (version,) = answer["model_version_status"]
     assert version["state"] == "END"
     assert version["status"]["error_code"] == "INTERNAL"
     assert version["status"]["error_message"].startswith("simulated.json: ")
     assert "/" not in version["status"]["error_message"]
-    reply = _post(server, "/v1/models/broken:predict", {"instances": [[1]]})
-    assert reply.status == 503
-    assert int(reply.headers["Retry-After"]) >= 1
+    response = _post(server, "/v1/models/broken:predict", {"instances": [[1]]})
+    assert response.status == 503
+    assert int(response.headers["Retry-After"]) >= 1
 
 
 def test_gzip_body(server):
     """A gzip body is decompressed, and a decompression bomb is a 413."""
     body = gzip.compress(json.dumps({"instances": [PRICES]}).encode())
     headers = {"Content-Encoding": "gzip"}
-    reply = server.request("POST", "/v1/models/till:predict", body, headers)
-    assert reply.json()["predictions"][0]["total"] == 6.5
+    response = server.request("POST", "/v1/models/till:predict", body, headers)
+    assert response.json()["predictions"][0]["total"] == 6.5
     bomb = gzip.compress(bytes(5_000_000))
     assert len(bomb) < 10_000
-    reply = server.request("POST", "/v1/models/till:predict", bomb, headers)
-    assert reply.status == 413
+    response = server.request("POST", "/v1/models/till:predict", bomb, headers)
+    assert response.status == 413
 
 
 def test_keep_alive_after_an_error(server):
@@ -189,8 +193,8 @@ def test_keep_alive_after_an_error(server):
         ("GET", "/v1/models/till", 200),
     ):
         connection.request(method, path, b'{"instances": 1}')
-        reply = connection.getresponse()
-        reply.read()
-        assert reply.status == status
+        response = connection.getresponse()
+        response.read()
+        assert response.status == status
         assert connection.sock is not None, path
     connection.close()

@@ -222,9 +222,9 @@ def test_scores_differ_by_image(direct, name):
 def test_predict_equals_the_direct_call(server, direct, kind):
     """POST /predict scores an image as the model does, called directly."""
     body, headers = form(FILES[kind][0])
-    reply = server.request("POST", "/predict", body, {**headers, "Accept": NPY})
-    assert reply.status == 200, reply.body
-    (scores,) = np.load(io.BytesIO(reply.body))
+    response = server.request("POST", "/predict", body, {**headers, "Accept": NPY})
+    assert response.status == 200, response.body
+    (scores,) = np.load(io.BytesIO(response.body))
     np.testing.assert_allclose(scores, direct["mobilenet_v2"][kind], atol=1e-3)
 
 
@@ -245,9 +245,9 @@ def test_top_classes_equal_the_direct_call(server, direct):
 
 def _scores(server, model, *rows):
     body = json.dumps({"instances": rows}).encode()
-    reply = server.request("POST", f"/v1/models/{model}:predict", body)
-    assert reply.status == 200, reply.body
-    return np.array(reply.json()["predictions"])
+    response = server.request("POST", f"/v1/models/{model}:predict", body)
+    assert response.status == 200, response.body
+    return np.array(response.json()["predictions"])
 
 
 def _b64(data):
@@ -285,9 +285,9 @@ def test_fetched_model_takes_pixels_as_json(server, keras, direct):
     np.testing.assert_allclose(scores, direct["mobilenet_v2"]["RGB"], atol=1e-3)
     pixels[0][0][0] = 0.5
     body = json.dumps({"instances": [pixels]}).encode()
-    reply = server.request("POST", "/predict", body)
-    assert reply.status == 400
-    assert "instances[0][0][0][0]" in reply.json()["error"]
+    response = server.request("POST", "/predict", body)
+    assert response.status == 400
+    assert "instances[0][0][0][0]" in response.json()["error"]
 
 
 def test_every_scale_can_be_exported(keras, applications, tmp_path):

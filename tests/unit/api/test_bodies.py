@@ -94,27 +94,27 @@ def post(client, stream, path="/predict"):
 @pytest.mark.parametrize("path", ["/predict", V2, "/v2/repository/index"])
 def test_malformed_chunked_body_is_a_400_or_408(client, error, status, text, path):
     """An error of the server's input stream is a 4xx with the reason."""
-    reply = post(client, Broken(error), path)
-    assert reply.status_code == status
-    assert reply.json["error"].startswith(text)
-    assert len(reply.json["error"]) < 300
+    response = post(client, Broken(error), path)
+    assert response.status_code == status
+    assert response.json["error"].startswith(text)
+    assert len(response.json["error"]) < 300
 
 
 @pytest.mark.parametrize(("more", "status"), [(-1, 200), (0, 200), (1, 413), (99, 413)])
 def test_chunked_body_over_limit_is_a_413(folder, more, status):
     """A chunked body is read up to the limit, and refused beyond it."""
     with started(folder, max_body_bytes=len(ROW) + 10) as client:
-        reply = post(client, io.BytesIO(ROW + b" " * (10 + more)))
-        assert reply.status_code == status
+        response = post(client, io.BytesIO(ROW + b" " * (10 + more)))
+        assert response.status_code == status
         assert post(client, Broken(OSError("bad chunk"))).status_code == 400
 
 
 def test_truncated_body_is_a_400(client):
     """A body that is shorter than its Content-Length is refused."""
     environ = {"wsgi.input": io.BytesIO(b"[1]"), "CONTENT_LENGTH": "9"}
-    reply = client.post("/predict", environ_overrides=environ)
-    assert reply.status_code == 400
-    assert reply.json["error"] == "the body can't be read: 3 bytes of 9 came"
+    response = client.post("/predict", environ_overrides=environ)
+    assert response.status_code == 400
+    assert response.json["error"] == "the body can't be read: 3 bytes of 9 came"
 
 
 @pytest.mark.parametrize("depth", [100, 990, 1010, 1023, 1024, 100_000])
@@ -139,9 +139,9 @@ def test_deeply_nested_json_is_a_400(client, path, body, depth, begin, end):
     """A value that is nested too deeply is refused in a short text."""
     kind = "application/cloudevents+json" if "data" in body else "application/json"
     deep = begin * depth + "1" + end * depth
-    reply = client.post(path, data=body % deep, content_type=kind)
-    assert reply.status_code == 400
-    assert len(reply.json["error"]) < 300
+    response = client.post(path, data=body % deep, content_type=kind)
+    assert response.status_code == 400
+    assert len(response.json["error"]) < 300
 
 
 @pytest.mark.parametrize(
@@ -168,9 +168,9 @@ def test_large_json_without_memory_budget_is_a_503(
     small = json.dumps(body).encode()
     assert client.post(path, data=small, content_type=mimetype).status_code == 200
     large = small + b" " * json_text._SMALL_BYTES
-    reply = client.post(path, data=large, content_type=mimetype)
-    assert reply.status_code == 503
-    assert reply.get_json() == {"error": "too many large JSON bodies at once"}
+    response = client.post(path, data=large, content_type=mimetype)
+    assert response.status_code == 503
+    assert response.get_json() == {"error": "too many large JSON bodies at once"}
 
 
 def test_json_over_the_memory_budget_takes_all_of_it(monkeypatch):
@@ -188,9 +188,9 @@ def test_json_over_the_memory_budget_takes_all_of_it(monkeypatch):
 @pytest.mark.parametrize("path", ["/v2//models", "/v2/models/", "/predict/"])
 def test_similar_paths_do_not_redirect(client, path):
     """A path that is nearly a route is a 404, and a long one is shortened."""
-    reply = client.get(path)
-    assert reply.status_code == 404
-    assert "error" in reply.json
-    reply = client.delete("/v2/repository/" + "x" * 3000 + "/index")
-    assert reply.status_code == 405
-    assert len(reply.json["error"]) < 300
+    response = client.get(path)
+    assert response.status_code == 404
+    assert "error" in response.json
+    response = client.delete("/v2/repository/" + "x" * 3000 + "/index")
+    assert response.status_code == 405
+    assert len(response.json["error"]) < 300

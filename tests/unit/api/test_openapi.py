@@ -50,8 +50,8 @@ def test_every_documented_v1_path_is_routed(app):
     assert len(paths) == 19
     for path, method in paths:
         filled = re.sub(r"\{[a-z]+\}", "1", path)
-        reply = app.test_client().open(filled, method=method)
-        assert reply.status_code == (200 if path == "/v1/models" else 404), path
+        response = app.test_client().open(filled, method=method)
+        assert response.status_code == (200 if path == "/v1/models" else 404), path
 
 
 def test_every_error_status_is_in_the_document():

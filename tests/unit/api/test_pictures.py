@@ -84,44 +84,44 @@ def named(place: int, score: float = 200.0) -> dict[str, object]:
 @pytest.mark.parametrize("path", ["/predict", "/stream_predict"])
 def test_multipart_image_is_answered_with_its_class(client, path):
     """One file of a form is answered with its best class and the score."""
-    reply = post(client, bright(2), path=path)
-    assert reply.status_code == 200
-    assert reply.mimetype == "application/json"
-    assert reply.json == named(2)
-    assert reply.headers["X-Model-Version"] == "1"
-    assert reply.headers["X-Batch-Size"] == "1"
+    response = post(client, bright(2), path=path)
+    assert response.status_code == 200
+    assert response.mimetype == "application/json"
+    assert response.json == named(2)
+    assert response.headers["X-Model-Version"] == "1"
+    assert response.headers["X-Batch-Size"] == "1"
 
 
 def test_multipart_with_several_images_is_one_request(client):
     """Several files are answered with a list in their order, from one batch."""
-    reply = post(client, bright(1), bright(0), bright(2))
-    assert reply.json == [named(1), named(0), named(2)]
-    assert reply.headers["X-Batch-Size"] == "3"
-    reply = post(client, *[bright(place % 3) for place in range(64)])
-    assert reply.json == [named(place % 3) for place in range(64)]
+    response = post(client, bright(1), bright(0), bright(2))
+    assert response.json == [named(1), named(0), named(2)]
+    assert response.headers["X-Batch-Size"] == "3"
+    response = post(client, *[bright(place % 3) for place in range(64)])
+    assert response.json == [named(place % 3) for place in range(64)]
 
 
 def test_top_lists_the_best_classes(client):
     """With top=2 each image gets a list of two classes, the best first."""
-    reply = post(client, bright(2), path="/predict?top=2")
-    assert reply.json == [named(2), named(0, 20.0)]
-    reply = post(client, bright(2), bright(1), path="/predict?top=1")
-    assert reply.json == [[named(2)], [named(1)]]
-    reply = post(client, bright(0), path="/predict?top=3")
-    assert reply.json == [named(0), named(1, 20.0), named(2, 10.0)]
+    response = post(client, bright(2), path="/predict?top=2")
+    assert response.json == [named(2), named(0, 20.0)]
+    response = post(client, bright(2), bright(1), path="/predict?top=1")
+    assert response.json == [[named(2)], [named(1)]]
+    response = post(client, bright(0), path="/predict?top=3")
+    assert response.json == [named(0), named(1, 20.0), named(2, 10.0)]
 
 
 @pytest.mark.parametrize("mimetype", ["image/jpeg", "image/png", "image/webp"])
 def test_image_as_the_whole_body(client, mimetype):
     """A body of any image type is an image; its bytes give the format."""
-    reply = client.post("/predict", data=bright(1), content_type=mimetype)
-    assert reply.json == named(1)
+    response = client.post("/predict", data=bright(1), content_type=mimetype)
+    assert response.json == named(1)
 
 
 def test_multipart_without_a_final_line_break(client):
     """A form may end without a line break, as wrk scripts write it."""
-    reply = post(client, bright(1), end="", boundary="----WebKitFormBoundary7MA4YW")
-    assert reply.json == named(1)
+    response = post(client, bright(1), end="", boundary="----WebKitFormBoundary7MA4YW")
+    assert response.json == named(1)
 
 
 def test_multipart_ignores_other_fields(client):
@@ -145,18 +145,18 @@ def test_float16_score_has_the_fewest_digits():
 def test_model_without_classes_answers_with_predictions(serve):
     """Without classes the response has the scores, and top is a 400."""
     client = serve(IMAGE)
-    reply = post(client, bright(1))
-    assert reply.json == {"predictions": [[10.0, 200.0, 20.0]]}
-    reply = post(client, bright(1), bright(2))
-    assert reply.json == {"predictions": [[10.0, 200.0, 20.0], [20.0, 10.0, 200.0]]}
+    response = post(client, bright(1))
+    assert response.json == {"predictions": [[10.0, 200.0, 20.0]]}
+    response = post(client, bright(1), bright(2))
+    assert response.json == {"predictions": [[10.0, 200.0, 20.0], [20.0, 10.0, 200.0]]}
     assert "no classes" in error(post(client, bright(1), path="/predict?top=1"), 400)
 
 
 def test_scores_of_an_image_as_npy(client):
     """With Accept: application/x-npy the scores come as .npy."""
-    reply = post(client, bright(1), headers={"Accept": NPY})
-    assert reply.mimetype == NPY
-    np.testing.assert_array_equal(np.load(io.BytesIO(reply.data)), [[10, 200, 20]])
+    response = post(client, bright(1), headers={"Accept": NPY})
+    assert response.mimetype == NPY
+    np.testing.assert_array_equal(np.load(io.BytesIO(response.data)), [[10, 200, 20]])
 
 
 def test_readyz_describes_the_image(client):
@@ -168,12 +168,12 @@ def test_readyz_describes_the_image(client):
 def test_image_model_takes_rows_of_numbers(client):
     """A model of images takes JSON and .npy too, answered with predictions."""
     row = [[[1.0], [2.0], [3.0]]]
-    reply = client.post("/predict", json={"instances": [row]})
-    assert reply.json == {"predictions": [[1.0, 2.0, 3.0]]}
+    response = client.post("/predict", json={"instances": [row]})
+    assert response.json == {"predictions": [[1.0, 2.0, 3.0]]}
     file = io.BytesIO()
     np.save(file, np.array([row], np.float32))
-    reply = client.post("/predict", data=file.getvalue(), content_type=NPY)
-    assert reply.json == {"predictions": [[1.0, 2.0, 3.0]]}
+    response = client.post("/predict", data=file.getvalue(), content_type=NPY)
+    assert response.json == {"predictions": [[1.0, 2.0, 3.0]]}
 
 
 def test_nan_score_is_a_bare_token(client, monkeypatch):
@@ -184,8 +184,8 @@ def test_nan_score_is_a_bare_token(client, monkeypatch):
         return {"output": np.full((len(rows), 3), np.nan, np.float32)}
 
     monkeypatch.setattr("app.engines.simulated.SimulatedEngine.run", run)
-    reply = post(client, bright(1))
-    assert '"score":NaN' in reply.text
+    response = post(client, bright(1))
+    assert '"score":NaN' in response.text
 
 
 def b64(file: bytes) -> dict[str, str]:
@@ -207,8 +207,8 @@ def b64(file: bytes) -> dict[str, str]:
 )
 def test_base64_images_in_json(client, path, body, answer):
     """In JSON an image is base64, in rows and columns, named or not."""
-    reply = client.post(path, json=body)
-    assert reply.json == {answer: [[10.0, 200.0, 20.0], [20.0, 10.0, 200.0]]}
+    response = client.post(path, json=body)
+    assert response.json == {answer: [[10.0, 200.0, 20.0], [20.0, 10.0, 200.0]]}
 
 
 @pytest.mark.parametrize(
@@ -225,8 +225,8 @@ def test_base64_images_in_json(client, path, body, answer):
 )
 def test_malformed_base64_image_is_refused(client, instances, status, expected):
     """The error names the place of the image."""
-    reply = client.post("/predict", json={"instances": instances})
-    assert error(reply, status).startswith(expected)
+    response = client.post("/predict", json={"instances": instances})
+    assert error(response, status).startswith(expected)
 
 
 def test_base64_for_another_signature_is_a_string():
@@ -246,8 +246,8 @@ def test_base64_for_another_signature_is_a_string():
 
 def test_base64_for_a_model_without_image_is_refused(serve):
     """A model without [image] takes numbers only, as in TensorFlow Serving."""
-    reply = serve(None).post("/predict", json={"instances": [b64(bright(1))]})
-    assert error(reply, 400) == "instances[0]: expected a list, given an object"
+    response = serve(None).post("/predict", json={"instances": [b64(bright(1))]})
+    assert error(response, 400) == "instances[0]: expected a list, given an object"
 
 
 # Refusals.
@@ -286,8 +286,8 @@ def test_malformed_image_does_not_affect_a_running_batch(serve, monkeypatch):
 def test_malformed_image_is_a_400(client, file, expected):
     """The 400 names the image, alone or among others, and the reason."""
     assert error(post(client, file), 400).startswith(expected)
-    reply = client.post("/predict", data=file, content_type="image/png")
-    assert error(reply, 400).startswith(expected)
+    response = client.post("/predict", data=file, content_type="image/png")
+    assert error(response, 400).startswith(expected)
     text = error(post(client, bright(1), file, bright(2)), 400)
     assert text.startswith(expected.replace("[0]", "[1]"))
 
@@ -316,70 +316,48 @@ def test_multipart_parts_are_limited(client, fields, status):
     assert client.post("/predict", data=data).status_code == status
 
 
+def multipart(disposition: bytes) -> bytes:
+    """Return a form of one part with these headers."""
+    return b"--edge\r\n" + disposition + b"\r\n\r\nz\r\n--edge--"
+
+
+DISPOSITION = b"Content-Disposition: form-data"
+NO_FILE = 'no field "file" with a picture in the form; fields given: '
+
+
 @pytest.mark.parametrize(
-    ("headers", "body", "expected"),
+    ("content_type", "body", "expected"),
     [
-        pytest.param(
-            "multipart/form-data",
-            form(bright(1))[0],
-            "multipart/form-data without a boundary",
-            id="no boundary",
-        ),
-        pytest.param(
-            "multipart/form-data; boundary=other",
-            form(bright(1))[0],
-            "not the form that its Content-Type says",
-            id="another boundary",
-        ),
-        pytest.param(
+        (EDGE[:19], form(bright(1))[0], "multipart/form-data without a boundary"),
+        (EDGE + "s", form(bright(1))[0], "not the form that its Content-Type says"),
+        (EDGE, form(bright(1))[0][:-30], "is cut off"),
+        (EDGE, multipart(b"X: y"), "a part of the form has no Content-Disposition"),
+        (EDGE, b"--edge--\r\n", NO_FILE + "none"),
+        (None, form(bright(1), field="image"), NO_FILE + "image"),
+        (EDGE, multipart(DISPOSITION), "in the form; fields given: "),
+        (
             EDGE,
-            form(bright(1))[0][:-30],
-            "is cut off",
-            id="cut off",
-        ),
-        pytest.param(
-            EDGE,
-            b"--edge\r\nX: y\r\n\r\nz\r\n--edge--",
-            "a part of the form has no Content-Disposition",
-            id="no disposition",
-        ),
-        pytest.param(
-            EDGE,
-            b"--edge--\r\n",
-            'no field "file" with a picture in the form; fields given: none',
-            id="no field",
-        ),
-        pytest.param(
-            *form(bright(1), field="image")[::-1],
-            'no field "file" with a picture in the form; fields given: image',
-            id="another field",
-        ),
-        pytest.param(
-            EDGE,
-            b"--edge\r\nContent-Disposition: form-data\r\n\r\nz\r\n--edge--",
-            "in the form; fields given: ",
-            id="a field without a name",
-        ),
-        pytest.param(
-            EDGE,
-            b'--edge\r\nContent-Disposition: form-data; name="file"\r\n\r\nz\r\n'
-            b"--edge--",
+            multipart(DISPOSITION + b'; name="file"'),
             'the field "file" has no filename, so it is text and not a file',
-            id="text",
         ),
-        pytest.param(
+        (
             EDGE,
-            b"--edge\r\nContent-Disposition: form-data" + b";a=b" * 2048 + b"\r\n\r\n",
+            multipart(DISPOSITION + b";a=b" * 2048),
             "a part of the form has a header of more than 8192 bytes",
-            id="a long header",
         ),
     ],
+    ids=[
+        *("no boundary", "another boundary", "truncated", "no disposition", "no field"),
+        *("another field", "a field without a name", "text", "a long header"),
+    ],
 )
-def test_malformed_multipart_is_a_400(client, headers, body, expected):
+def test_malformed_multipart_is_a_400(client, content_type, body, expected):
     """The 400 says what is wrong with the form."""
-    given = {"Content-Type": headers} if isinstance(headers, str) else headers
-    reply = client.post("/predict", data=body, headers=given)
-    assert expected in error(reply, 400)
+    headers = {"Content-Type": content_type}
+    if content_type is None:
+        body, headers = body
+    response = client.post("/predict", data=body, headers=headers)
+    assert expected in error(response, 400)
 
 
 @pytest.mark.parametrize("top", ["0", "4", "-1", "1.0", "", "a", "1" * 5000, "²"])
@@ -395,11 +373,11 @@ def test_image_for_a_model_without_image_is_a_400(serve):
     client = serve(None)
     expected = "model 'till' takes no pictures: its basket.toml has no [image]"
     assert error(post(client, bright(1)), 400) == expected
-    reply = client.post("/predict", data=bright(1), content_type="image/png")
-    assert error(reply, 400) == expected
+    response = client.post("/predict", data=bright(1), content_type="image/png")
+    assert error(response, 400) == expected
     no_form = {"Content-Type": "multipart/form-data"}
-    reply = client.post("/predict", data=b"", headers=no_form)
-    assert error(reply, 400) == expected
+    response = client.post("/predict", data=b"", headers=no_form)
+    assert error(response, 400) == expected
 
 
 @pytest.mark.parametrize(
@@ -424,6 +402,6 @@ def test_image_for_a_model_without_image_is_a_400(serve):
 )
 def test_image_table_that_does_not_fit_the_model(serve, image, simulation, expected):
     """Such a model is not ready, with both shapes in the error."""
-    reply = serve(image, wait=False, **simulation)
-    reply.application.extensions["basket"].wait(10)
-    assert expected in reply.get("/readyz").json["error"]
+    response = serve(image, wait=False, **simulation)
+    response.application.extensions["basket"].wait(10)
+    assert expected in response.get("/readyz").json["error"]

@@ -117,9 +117,9 @@ def _own_site():
     return Site()
 
 
-def version_of(reply):
-    assert reply.status_code == 200, reply.text
-    return reply.headers["X-Model-Version"]
+def version_of(response):
+    assert response.status_code == 200, response.text
+    return response.headers["X-Model-Version"]
 
 
 # Predictions.
@@ -139,10 +139,10 @@ def version_of(reply):
 )
 def test_predict_by_version_label_or_newest(site, path, version):
     """The path chooses a version by number or label; else it is the newest."""
-    reply = site.post(path)
-    assert version_of(reply) == version
-    assert reply.mimetype == "application/json"
-    assert reply.json == {
+    response = site.post(path)
+    assert version_of(response) == version
+    assert response.mimetype == "application/json"
+    assert response.json == {
         "predictions": [
             {"sum": 3.0 + int(version), "text": "hi", "raw_bytes": {"b64": "aGk="}}
         ]
@@ -164,8 +164,8 @@ def test_model_name_may_contain_any_character(own_site, name):
 def test_columns_are_answered_with_columns(site):
     """The columnar form of a request is that of the response."""
     columns = {"point": [[1, 2], [3, 4]], "word": ["a", {"b64": "/w=="}], "other": 0}
-    reply = site.post("/v1/models/poet:predict", {"inputs": columns})
-    assert reply.json == {
+    response = site.post("/v1/models/poet:predict", {"inputs": columns})
+    assert response.json == {
         "outputs": {
             "sum": [13.0, 17.0],
             "text": ["a", {"b64": "/w=="}],
@@ -185,16 +185,16 @@ def test_columns_are_answered_with_columns(site):
 )
 def test_signature_name_chooses_the_signature(site, asked, answer):
     """With one input and one output no name is needed, and none is returned."""
-    reply = site.post("/v1/models/poet:predict", {"signature_name": "loud", **asked})
-    assert reply.json == answer
+    response = site.post("/v1/models/poet:predict", {"signature_name": "loud", **asked})
+    assert response.json == answer
 
 
 @pytest.mark.parametrize("token", ["NaN", "Infinity", "-Infinity"])
 def test_nan_and_infinity_tokens(site, token):
     """NaN and infinities are bare tokens in both directions, for float16 too."""
     body = f'{{"signature_name": "half", "instances": [{token}, 1]}}'
-    reply = site.post("/v1/models/poet:predict", data=body)
-    assert reply.text == f'{{"predictions":[{token},0.5]}}'
+    response = site.post("/v1/models/poet:predict", data=body)
+    assert response.text == f'{{"predictions":[{token},0.5]}}'
 
 
 @pytest.mark.parametrize(
@@ -228,15 +228,17 @@ def test_bad_input_is_a_400(site, value, text):
 )
 def test_malformed_json_is_a_400(body, text):
     """Malformed JSON is a 400, however deeply it is nested."""
-    reply = Site(limit_bytes=1 << 20).client.post("/v1/models/poet:predict", data=body)
-    assert error(reply, 400).startswith(f"JSON Parse error: {text}")
+    response = Site(limit_bytes=1 << 20).client.post(
+        "/v1/models/poet:predict", data=body
+    )
+    assert error(response, 400).startswith(f"JSON Parse error: {text}")
 
 
 @pytest.mark.parametrize("content_type", ["text/plain", "image/png", None])
 def test_predict_ignores_the_content_type(site, content_type):
     """A body is JSON with any Content-Type."""
-    reply = site.post("/v1/models/poet:predict", content_type=content_type)
-    assert version_of(reply) == "10"
+    response = site.post("/v1/models/poet:predict", content_type=content_type)
+    assert version_of(response) == "10"
 
 
 # Unknown names.
@@ -265,19 +267,19 @@ def test_unknown_model_or_version_is_a_404(site, verb, which, asked):
 
 def test_unknown_label_is_a_400(site):
     """An unknown label is a 400, not a 404."""
-    for reply in (
+    for response in (
         site.post("/v1/models/poet/labels/new:predict"),
         site.get("/v1/models/poet/labels/new/metadata"),
     ):
-        assert error(reply, 400) == "Unrecognized servable version label: new"
+        assert error(response, 400) == "Unrecognized servable version label: new"
 
 
 def test_loading_model_is_a_503(own_site):
     """A model without a ready version is a 503 with Retry-After."""
     own_site.catalog.announce("slow")
-    reply = own_site.post("/v1/models/slow:predict")
-    assert error(reply, 503) == "model 'slow': is loading"
-    assert int(reply.headers["Retry-After"]) >= 1
+    response = own_site.post("/v1/models/slow:predict")
+    assert error(response, 503) == "model 'slow': is loading"
+    assert int(response.headers["Retry-After"]) >= 1
     assert error(own_site.get("/v1/models/slow/metadata"), 503)
 
 
@@ -285,9 +287,9 @@ def test_loading_version_is_a_503(own_site):
     """A loading version of a ready model is a 503, by its number and its label."""
     own_site.catalog.mark_loading("poet", 3)
     for which in ("versions/3", "labels/gone"):
-        reply = own_site.post(f"/v1/models/poet/{which}:predict")
-        assert error(reply, 503) == "model 'poet': version 3 is loading"
-        assert int(reply.headers["Retry-After"]) >= 1
+        response = own_site.post(f"/v1/models/poet/{which}:predict")
+        assert error(response, 503) == "model 'poet': version 3 is loading"
+        assert int(response.headers["Retry-After"]) >= 1
         assert error(own_site.get(f"/v1/models/poet/{which}/metadata"), 503)
 
 
@@ -355,10 +357,10 @@ def test_verbs_other_than_predict_are_refused(site, verb, status, text):
 )
 def test_malformed_path_or_method_is_a_400(site, method, path):
     """A request that matches no pattern is a 400 that repeats it, not a 404 or 405."""
-    reply = site.client.open(path, method=method)
-    assert reply.status_code == 400
+    response = site.client.open(path, method=method)
+    assert response.status_code == 400
     if method != "HEAD":
-        assert error(reply, 400) == f"Malformed request: {method} {path}"
+        assert error(response, 400) == f"Malformed request: {method} {path}"
 
 
 def test_paths_outside_the_patterns(site):
@@ -371,12 +373,12 @@ def test_paths_outside_the_patterns(site):
 @pytest.mark.parametrize("digits", [str(2**63), "9" * 30, "1" * 5000])
 def test_version_beyond_int64_is_a_400(site, digits):
     """A version with too many digits, or without a model, is a 400 of its own."""
-    for reply in (
+    for response in (
         site.get(f"/v1/models/poet/versions/{digits}"),
         site.post(f"/v1/models/poet/versions/{digits}:predict"),
     ):
         text = f"Failed to convert version: {digits[:40]} to numeric."
-        assert error(reply, 400) == text
+        assert error(response, 400) == text
     for rest in ("/versions/2", "/labels/old", "/versions/2/metadata"):
         text = error(site.get(f"/v1/models{rest}"), 400)
         assert text == "Missing model name in request."
@@ -388,9 +390,11 @@ def test_version_beyond_int64_is_a_400(site, digits):
 )
 def test_options_with_an_origin(site, origin, status):
     """OPTIONS with the origin of a web page is a 200, without CORS headers."""
-    reply = site.client.options("/v1/models/poet", headers={"Origin": origin})
-    assert reply.status_code == status
-    assert not [name for name, _ in reply.headers if name.startswith("Access-Control")]
+    response = site.client.options("/v1/models/poet", headers={"Origin": origin})
+    assert response.status_code == status
+    assert not [
+        name for name, _ in response.headers if name.startswith("Access-Control")
+    ]
     put = site.client.put("/v1/models/poet", headers={"Origin": origin})
     assert error(put, 400) == "Malformed request: PUT /v1/models/poet"
 
@@ -409,8 +413,8 @@ def test_options_with_an_origin(site, origin, status):
 def test_raw_path_of_each_server(own_site, environ):
     """Host and mount prefix are ignored; a path that is only decoded is quoted."""
     own_site.serve("a ü", 1)
-    reply = own_site.get("/v1/models/a%20%C3%BC", environ_overrides=environ)
-    assert reply.json["name"] == "a ü"
+    response = own_site.get("/v1/models/a%20%C3%BC", environ_overrides=environ)
+    assert response.json["name"] == "a ü"
 
 
 # Status.
@@ -425,15 +429,15 @@ def test_status_lists_versions(site):
         {"version": "2", "state": "AVAILABLE", "status": OK},
     ]
     for rest in ("", "/labels/old", "/labels/nope"):
-        reply = site.get(f"/v1/models/poet{rest}")
-        assert reply.status_code == 200
-        assert reply.json == {
+        response = site.get(f"/v1/models/poet{rest}")
+        assert response.status_code == 200
+        assert response.json == {
             "name": "poet",
             "ready": True,
             "model_version_status": versions,
         }
-    reply = site.get("/v1/models/poet/versions/2")
-    assert reply.json["model_version_status"] == versions[1:]
+    response = site.get("/v1/models/poet/versions/2")
+    assert response.json["model_version_status"] == versions[1:]
 
 
 def test_status_of_a_failed_version(own_site):
@@ -448,9 +452,9 @@ def test_status_of_a_failed_version(own_site):
     answer = own_site.get("/v1/models/poet").json
     assert answer["ready"] is True
     assert answer["model_version_status"][0] == failed
-    reply = own_site.get("/v1/models/poet/versions/11")
-    assert reply.status_code == 200
-    assert reply.json == {
+    response = own_site.get("/v1/models/poet/versions/11")
+    assert response.status_code == 200
+    assert response.json == {
         "name": "poet",
         "ready": False,
         "model_version_status": [failed],
@@ -461,13 +465,13 @@ def test_status_of_a_loading_model(own_site):
     """A model without any version is a 503, one with a loading version a 200."""
     own_site.catalog.announce("slow")
     assert own_site.get("/v1/models").json == {"models": ["poet", "slow"]}
-    reply = own_site.get("/v1/models/slow")
-    assert error(reply, 503) == "model 'slow': is loading"
-    assert reply.headers["Retry-After"] == "1"
+    response = own_site.get("/v1/models/slow")
+    assert error(response, 503) == "model 'slow': is loading"
+    assert response.headers["Retry-After"] == "1"
     own_site.catalog.mark_loading("slow", 1)
-    reply = own_site.get("/v1/models/slow")
-    assert reply.status_code == 200
-    (version,) = reply.json["model_version_status"]
+    response = own_site.get("/v1/models/slow")
+    assert response.status_code == 200
+    (version,) = response.json["model_version_status"]
     assert version == {"version": "1", "state": "LOADING", "status": OK}
     assert own_site.get("/v1/models/slow/versions/1").status_code == 200
 
@@ -499,11 +503,11 @@ def _tensor(name, dtype, *sizes):
 )
 def test_metadata_has_all_signatures(site, rest, version):
     """Metadata has all signatures of a version; sizes are strings, -1 if free."""
-    reply = site.get(f"/v1/models/poet{rest}/metadata")
-    assert reply.status_code == 200
+    response = site.get(f"/v1/models/poet{rest}/metadata")
+    assert response.status_code == 200
     spec = {"name": "poet", "signature_name": "", "version": version}
-    assert reply.json["model_spec"] == spec
-    signatures = reply.json["metadata"]["signature_def"]["signature_def"]
+    assert response.json["model_spec"] == spec
+    signatures = response.json["metadata"]["signature_def"]["signature_def"]
     assert list(signatures) == ["serving_default", "loud", "half"]
     assert signatures["serving_default"] == {
         "inputs": {
@@ -563,8 +567,8 @@ GZIP, ZLIB = gzip.compress(BODY, mtime=0), zlib.compress(BODY)
 def test_compressed_body(site, encoding, body):
     """A gzip or deflate body is decompressed."""
     headers = {"Content-Encoding": encoding}
-    reply = site.post("/v1/models/poet:predict", data=body, headers=headers)
-    assert version_of(reply) == "10"
+    response = site.post("/v1/models/poet:predict", data=body, headers=headers)
+    assert version_of(response) == "10"
 
 
 BOMB = f"the body is larger than {LIMIT} bytes when unpacked"
@@ -597,10 +601,10 @@ BOMB = f"the body is larger than {LIMIT} bytes when unpacked"
 def test_malformed_compressed_body(site, encoding, body, status, text):
     """A body that is not as its Content-Encoding says is a 400, a bomb a 413."""
     headers = {"Content-Encoding": encoding}
-    reply = site.post("/v1/models/poet:predict", data=body, headers=headers)
-    assert error(reply, status).startswith(text)
+    response = site.post("/v1/models/poet:predict", data=body, headers=headers)
+    assert error(response, status).startswith(text)
     if status == 501:
-        assert reply.headers["Accept-Encoding"] == "gzip, deflate"
+        assert response.headers["Accept-Encoding"] == "gzip, deflate"
 
 
 # CloudEvents.
@@ -614,16 +618,16 @@ def test_binary_cloud_event(own_site):
     """Attributes in headers are answered with attributes in headers."""
     own_site.serve("a b", 1)
     headers = {f"ce-{name}": value for name, value in EVENT.items()}
-    reply = own_site.post("/v1/models/a%20b:predict", SUM, headers=headers)
-    assert reply.json == {"predictions": [1.5]}
-    assert reply.mimetype == "application/json"
-    assert reply.headers["ce-specversion"] == "1.0"
-    assert reply.headers["ce-source"] == "io.kserve.inference.a%20b"
-    assert reply.headers["ce-type"] == "io.kserve.inference.response"
-    assert reply.headers["ce-id"] != "1"
+    response = own_site.post("/v1/models/a%20b:predict", SUM, headers=headers)
+    assert response.json == {"predictions": [1.5]}
+    assert response.mimetype == "application/json"
+    assert response.headers["ce-specversion"] == "1.0"
+    assert response.headers["ce-source"] == "io.kserve.inference.a%20b"
+    assert response.headers["ce-type"] == "io.kserve.inference.response"
+    assert response.headers["ce-id"] != "1"
     del headers["ce-type"]
-    reply = own_site.post("/v1/models/a%20b:predict", SUM, headers=headers)
-    assert not [name for name, _ in reply.headers if name.lower().startswith("ce-")]
+    response = own_site.post("/v1/models/a%20b:predict", SUM, headers=headers)
+    assert not [name for name, _ in response.headers if name.lower().startswith("ce-")]
 
 
 @pytest.mark.parametrize(
@@ -637,10 +641,10 @@ def test_binary_cloud_event(own_site):
 def test_structured_cloud_event(site, data):
     """An event as the body is answered with an event as the body."""
     event = EVENT | data
-    reply = site.post("/v1/models/poet:predict", event, content_type=STRUCTURED)
-    assert reply.status_code == 200
-    assert reply.content_type == STRUCTURED
-    answer = reply.json
+    response = site.post("/v1/models/poet:predict", event, content_type=STRUCTURED)
+    assert response.status_code == 200
+    assert response.content_type == STRUCTURED
+    answer = response.json
     assert answer.pop("id") != "1"
     assert answer.pop("time")
     assert answer == {
@@ -665,8 +669,8 @@ def test_structured_cloud_event(site, data):
 )
 def test_malformed_cloud_event_is_a_400(site, event, text):
     """The 400 says which attribute or data is missing."""
-    reply = site.post("/v1/models/poet:predict", event, content_type=STRUCTURED)
-    assert error(reply, 400).startswith(text)
+    response = site.post("/v1/models/poet:predict", event, content_type=STRUCTURED)
+    assert error(response, 400).startswith(text)
 
 
 # Metrics and API keys.

@@ -115,12 +115,12 @@ def write_version(folder, name, version, text="{}"):
     (place / "simulated.json").write_text(text)
 
 
-def tensors(reply):
+def tensors(response):
     """The outputs by name: datatype, shape and data."""
-    assert reply.status_code == 200, reply.text
+    assert response.status_code == 200, response.text
     return {
         each["name"]: (each["datatype"], each["shape"], each.get("data"))
-        for each in reply.json["outputs"]
+        for each in response.json["outputs"]
     }
 
 
@@ -129,19 +129,19 @@ def tensors(reply):
 
 def test_infer_answers_json_with_json(site):
     """A JSON request gets a JSON response from the newest version, or the given one."""
-    reply = site.infer({**ONE, "id": "me"})
-    assert reply.content_type == "application/json"
-    assert JSON_SIZE not in reply.headers
-    assert tensors(reply) == {
+    response = site.infer({**ONE, "id": "me"})
+    assert response.content_type == "application/json"
+    assert JSON_SIZE not in response.headers
+    assert tensors(response) == {
         "out_x": ("FP32", [1, 1, 2], [1, 2.5]),
         "out_n": ("INT64", [1], [2**62]),
         "out_s": ("BYTES", [1], ["é"]),
     }
-    assert reply.json["id"] == "me"
-    assert reply.json["model_name"] == "m"
-    assert reply.json["model_version"] == "10"
-    assert reply.headers["X-Model-Version"] == "10"
-    assert reply.headers["X-Batch-Size"] == "1"
+    assert response.json["id"] == "me"
+    assert response.json["model_name"] == "m"
+    assert response.json["model_version"] == "10"
+    assert response.headers["X-Model-Version"] == "10"
+    assert response.headers["X-Batch-Size"] == "1"
     older = site.infer(ONE, path="/v2/models/m/versions/2/infer")
     assert older.json["model_version"] == "2"
     assert "id" not in older.json
@@ -156,10 +156,10 @@ def test_binary_tensors_in_and_out(site):
         "s": np.array([b"\xff", b""], object),
     }
     body, size = body_of(arrays, binary=True)
-    reply = site.infer(body, size)
-    assert reply.content_type == "application/octet-stream"
+    response = site.infer(body, size)
+    assert response.content_type == "application/octet-stream"
     answer = InferenceServerClient.parse_response_body(
-        reply.data, header_length=int(reply.headers[JSON_SIZE])
+        response.data, header_length=int(response.headers[JSON_SIZE])
     )
     for name, array in arrays.items():
         assert answer.as_numpy(f"out_{name}").tolist() == array.tolist()
@@ -167,12 +167,12 @@ def test_binary_tensors_in_and_out(site):
 
 def test_binary_outputs_for_json_inputs(site):
     """binary_data_output returns binary outputs for JSON inputs."""
-    reply = site.infer({**ONE, "parameters": {"binary_data_output": True}})
-    size = int(reply.headers[JSON_SIZE])
-    assert json.loads(reply.data[:size])["outputs"][1]["parameters"] == {
+    response = site.infer({**ONE, "parameters": {"binary_data_output": True}})
+    size = int(response.headers[JSON_SIZE])
+    assert json.loads(response.data[:size])["outputs"][1]["parameters"] == {
         "binary_data_size": 8
     }
-    assert len(reply.data) == size + 8 + 8 + 6
+    assert len(response.data) == size + 8 + 8 + 6
     body = json.dumps(ONE).encode()
     assert list(tensors(site.infer(body, len(body)))) == ["out_x", "out_n", "out_s"]
 
@@ -181,28 +181,28 @@ def test_raw_binary_body(make_site):
     """With a JSON size of 0 the body is one row, and the response is binary."""
     m = make_site(EchoAll(x=("f4", None, 2)))
     values = np.arange(6, dtype="f4")
-    reply = m.infer(values.tobytes(), 0)
-    assert reply.status_code == 200
-    size = int(reply.headers[JSON_SIZE])
-    assert json.loads(reply.data[:size])["outputs"][0]["shape"] == [1, 3, 2]
-    assert reply.data[size:] == values.tobytes()
+    response = m.infer(values.tobytes(), 0)
+    assert response.status_code == 200
+    size = int(response.headers[JSON_SIZE])
+    assert json.loads(response.data[:size])["outputs"][0]["shape"] == [1, 3, 2]
+    assert response.data[size:] == values.tobytes()
 
 
 def test_json_size_counts_decompressed_bytes(make_site):
     """The JSON size of a gzip body is that of the decompressed JSON."""
     arrays = {"x": np.zeros((2, 2), "f4")}
     body, size = body_of(arrays, binary=True)
-    reply = make_site(EchoAll(x=("f4", 2))).infer(
+    response = make_site(EchoAll(x=("f4", 2))).infer(
         gzip.compress(body), size, **{"Content-Encoding": "gzip"}
     )
-    assert reply.status_code == 200, reply.text
+    assert response.status_code == 200, response.text
 
 
 @pytest.mark.parametrize("content_type", [None, "text/plain", "application/json"])
 def test_infer_ignores_the_content_type(site, content_type):
     """A body is read the same with any Content-Type."""
-    reply = site.post("/v2/models/m/infer", ONE, content_type=content_type)
-    assert reply.status_code == 200
+    response = site.post("/v2/models/m/infer", ONE, content_type=content_type)
+    assert response.status_code == 200
 
 
 @pytest.mark.parametrize("size", ["-1", "1.0", "", "x", "²", "9" * 30, "1 2"])
@@ -243,8 +243,8 @@ def test_timeout_parameter_sets_the_deadline(
     """parameters.timeout, in microseconds, shortens the server's limit only."""
     standing_clock(monkeypatch, "app.api.exchange").now = 0.0
     m = make_site(batch_timeout_micros=AN_HOUR, request_timeout_ms=limit_ms)
-    reply = m.infer({**ONE, "parameters": {"timeout": timeout}})
-    assert "the request's deadline" in error(reply, 504)
+    response = m.infer({**ONE, "parameters": {"timeout": timeout}})
+    assert "the request's deadline" in error(response, 504)
     (job,) = submitted
     assert job.deadline == pytest.approx(0.099)
 
@@ -302,8 +302,8 @@ def test_unknown_model_name_is_a_404(site, verb, name):
 )
 def test_unknown_path_is_a_404(keyed_site, path):
     """An encoded slash, or a version that is not a number, matches no route."""
-    reply = keyed_site.post(path, ONE, headers=KEY)
-    assert len(error(reply, 404)) < 300
+    response = keyed_site.post(path, ONE, headers=KEY)
+    assert len(error(response, 404)) < 300
 
 
 def test_wrong_method_is_a_405(site):
@@ -323,13 +323,13 @@ def test_readiness_requires_a_warm_model(make_site):
     m.loader.start()
     engine.wait_until_started()
     for path, about in (("health", {}), ("models/m", {"name": "m"})):
-        reply = m.get(f"/v2/{path}/ready")
-        assert reply.status_code == 503
-        assert reply.json == {**about, "ready": False}
+        response = m.get(f"/v2/{path}/ready")
+        assert response.status_code == 503
+        assert response.json == {**about, "ready": False}
     for verb in ("", "/config", "/stats"):
-        reply = m.get(f"/v2/models/m{verb}")
-        assert error(reply, 503) == "model 'm': is loading"
-        assert reply.headers["Retry-After"]
+        response = m.get(f"/v2/models/m{verb}")
+        assert error(response, 503) == "model 'm': is loading"
+        assert response.headers["Retry-After"]
     engine.unblock()
     assert m.loader.wait(10)
     assert m.get("/v2/health/ready").json == {"ready": True}
@@ -346,8 +346,8 @@ def test_failed_version_is_not_ready(make_site):
     write_version(m.folder, "m", 11)
     (m.folder / "m" / "11" / "simulated.json").unlink()
     m.start()
-    reply = m.get("/v2/models/m/versions/11/ready")
-    assert (reply.status_code, reply.json) == (503, {"name": "m", "ready": False})
+    response = m.get("/v2/models/m/versions/11/ready")
+    assert (response.status_code, response.json) == (503, {"name": "m", "ready": False})
     assert m.get("/v2/models/m/ready").status_code == 200
     for answer in (m.get("/v2/models/m/versions/11"), ask(m, 11)):
         assert "'m': version 11: " in error(answer, 503)
@@ -355,8 +355,11 @@ def test_failed_version_is_not_ready(make_site):
     for answer in (m.get("/v2/models/m/versions/12/ready"), ask(m, 12)):
         assert error(answer, 404) == "model 'm': version 12 is not served"
     for version in (2, 10):
-        reply = m.get(f"/v2/models/m/versions/{version}/ready")
-        assert (reply.status_code, reply.json) == (200, {"name": "m", "ready": True})
+        response = m.get(f"/v2/models/m/versions/{version}/ready")
+        assert (response.status_code, response.json) == (
+            200,
+            {"name": "m", "ready": True},
+        )
 
 
 # Metadata.
@@ -365,8 +368,8 @@ def test_failed_version_is_not_ready(make_site):
 @pytest.mark.parametrize("path", ["/v2", "/v2/"])
 def test_server_metadata(site, path):
     """Server metadata has the name, the version and the extensions."""
-    reply = site.get(path)
-    assert reply.json == {
+    response = site.get(path)
+    assert response.json == {
         "name": "basket",
         "version": VERSION,
         "extensions": [
@@ -422,10 +425,10 @@ def test_metadata_is_that_of_the_newest_version(make_site, monkeypatch):
 
 def test_model_configuration(make_site):
     """The configuration has max_batch_size, and tensors without the batch."""
-    reply = make_site(max_batch_size=16, batch_timeout_micros=500).get(
+    response = make_site(max_batch_size=16, batch_timeout_micros=500).get(
         "/v2/models/m/config"
     )
-    assert reply.json == {
+    assert response.json == {
         "name": "m",
         "platform": "echo_all",
         "max_batch_size": 16,
@@ -607,14 +610,14 @@ def test_load_and_unload_require_an_api_key(site, keyed_site, verb):
 def test_unload_and_load_again(make_site, body):
     """An unloaded model is a 503 until it is loaded again."""
     m = make_site(api_keys=("key",))
-    reply = m.post("/v2/repository/models/m/unload", body, headers=KEY)
-    assert (reply.status_code, reply.json) == (200, {"name": "m", "unload": True})
-    reply = m.get("/v2/models/m/ready")
-    assert (reply.status_code, reply.json) == (503, {"name": "m", "ready": False})
+    response = m.post("/v2/repository/models/m/unload", body, headers=KEY)
+    assert (response.status_code, response.json) == (200, {"name": "m", "unload": True})
+    response = m.get("/v2/models/m/ready")
+    assert (response.status_code, response.json) == (503, {"name": "m", "ready": False})
     text = error(m.infer(ONE, **KEY), 503)
     assert text == "model 'm': is unloaded"
-    reply = m.post("/v2/repository/models/m/load", body, headers=KEY)
-    assert (reply.status_code, reply.json) == (200, {"name": "m", "load": True})
+    response = m.post("/v2/repository/models/m/load", body, headers=KEY)
+    assert (response.status_code, response.json) == (200, {"name": "m", "load": True})
     assert m.infer(ONE, **KEY).status_code == 200
 
 
@@ -632,8 +635,8 @@ def test_failed_load_is_a_500_with_the_reason(make_site):
 def test_load_of_an_unknown_model_is_a_404(keyed_site, verb):
     """A name without a folder is a 404 for load and unload."""
     for name in ("nobody", "..", "m%00", ".hidden"):
-        reply = keyed_site.post(f"/v2/repository/models/{name}/{verb}", headers=KEY)
-        error(reply, 404)
+        response = keyed_site.post(f"/v2/repository/models/{name}/{verb}", headers=KEY)
+        error(response, 404)
 
 
 @pytest.mark.parametrize("name", ["config", "file:1/model"])

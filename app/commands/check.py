@@ -7,9 +7,13 @@ import click
 import numpy as np
 
 from app.commands.batch_invariance import Comparison, compare
-from app.commands.model_size import bytes_text, file_bytes, weight_bytes
+from app.commands.measurement import (
+    bytes_text,
+    file_bytes,
+    median_ms,
+    weight_bytes,
+)
 from app.commands.options import FiniteRange, version_option
-from app.commands.timing import median_ms
 from app.commands.version import find_version
 from app.engines import open_engine
 from app.engines.base import Engine, Signature

@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from functools import partial
 from typing import Protocol, TypeVar
 
-from app.commands.timing import median_ms
+from app.commands.measurement import median_ms
 from app.engines.base import DEFAULT_SIGNATURE, Engine
 from app.errors import ModelLoadError
 

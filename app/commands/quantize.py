@@ -12,10 +12,14 @@ import numpy as np
 
 from app.codec import npy
 from app.commands.atomic_write import atomic_write
-from app.commands.model_size import bytes_text, file_bytes, weight_bytes
+from app.commands.measurement import (
+    bytes_text,
+    file_bytes,
+    median_ms,
+    weight_bytes,
+)
 from app.commands.options import FiniteRange, version_option
 from app.commands.output_agreement import Agreement, compare
-from app.commands.timing import median_ms
 from app.commands.version import find_version, keras_file, next_version
 from app.engines import open_engine
 from app.engines.base import DEFAULT_SIGNATURE, Array, Engine, Tensors
@@ -42,7 +46,7 @@ def quantize_command(settings: Settings) -> click.Command:
         type=FiniteRange(0, 1),
         default=0.99,
         show_default=True,
-        help="The share of rows that must get the original's answer.",
+        help="The share of rows that must have the original's output.",
     )
     @click.option("--force", is_flag=True, help="Write it even if they don't.")
     def quantize(

@@ -5,7 +5,7 @@ from functools import partial
 import numpy as np
 import pytest
 
-from app.commands import fitting, timing
+from app.commands import fitting, measurement
 from app.engines.base import DEFAULT_SIGNATURE, Signature, TensorSpec
 from app.errors import ModelLoadError
 from tests.support.marks import USES_TENSORFLOW
@@ -23,7 +23,7 @@ def machine(keras, monkeypatch):
     from app.commands import dense_stack  # noqa: PLC0415
 
     machine = _Machine(dense_stack)
-    median_ms = partial(timing.median_ms, clock=lambda: machine.now_s)
+    median_ms = partial(measurement.median_ms, clock=lambda: machine.now_s)
     monkeypatch.setattr(fitting, "median_ms", median_ms)
     monkeypatch.setattr(
         dense_stack, "KerasTensorFlowEngine", lambda model: _Engine(machine, model)

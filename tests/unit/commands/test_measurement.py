@@ -2,7 +2,7 @@
 
 import pytest
 
-from app.commands.timing import median_ms
+from app.commands.measurement import median_ms
 
 
 @pytest.mark.parametrize(

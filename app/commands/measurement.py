@@ -1,0 +1,45 @@
+"""Measures models: the time of batches, and sizes in bytes."""
+
+import statistics
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+from app.engines.base import Engine
+
+# Runs stop after the maximum, or after the minimum and 2 s.
+_MAX_RUNS, _MIN_RUNS, _ENOUGH_S = 15, 3, 2.0
+
+
+def median_ms(
+    run: Callable[[], object], clock: Callable[[], float] = time.perf_counter
+) -> float:
+    """Return the median duration of `run` in ms; the first run is a warm-up."""
+    run()
+    times_s: list[float] = []
+    while len(times_s) < _MIN_RUNS or (
+        len(times_s) < _MAX_RUNS and sum(times_s) < _ENOUGH_S
+    ):
+        began_at = clock()
+        run()
+        times_s.append(clock() - began_at)
+    return statistics.median(times_s) * 1000
+
+
+def weight_bytes(engine: Engine) -> int:
+    """Return the bytes of the model's weights; 0 if unknown or none."""
+    return int(getattr(engine, "weight_bytes", 0))
+
+
+def file_bytes(folder: Path) -> int:
+    """Return the bytes of all files below a folder."""
+    return sum(file.stat().st_size for file in folder.rglob("*") if file.is_file())
+
+
+def bytes_text(size: float) -> str:
+    """Return a size for display: 150.9 KiB."""
+    for unit in ("bytes", "KiB", "MiB"):
+        if size < 1024:  # noqa: PLR2004
+            return f"{size:.4g} {unit}"
+        size /= 1024
+    return f"{size:.4g} GiB"

@@ -142,7 +142,7 @@ def _decodes_inline(exchange: Exchange, body: bytes, model: ServedModel) -> bool
     if len(body) > _INLINE_BYTES or "HTTP_CONTENT_ENCODING" in exchange.environ:
         return False
     config = model.config.image
-    return config is None or images.is_quick(body, config)
+    return config is None or images.is_cheap_to_decode(body, config)
 
 
 def encodes_inline(outputs: Tensors) -> bool:

@@ -104,7 +104,7 @@ def decode(
     return rows
 
 
-def is_quick(picture: bytes, config: ImageConfig) -> bool:
+def is_cheap_to_decode(picture: bytes, config: ImageConfig) -> bool:
     """Return whether decoding takes about a millisecond and never waits for memory.
 
     Only the header of a JPEG in one scan can tell: a few bytes may hold a large image.

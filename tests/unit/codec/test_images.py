@@ -276,7 +276,7 @@ def test_more_than_40_megapixels_are_refused(budget, width, height):
 
 
 @pytest.mark.parametrize(
-    ("kind", "size", "wanted", "is_quick"),
+    ("kind", "size", "wanted", "expected"),
     [
         ("JPEG", (300, 300), (224, 224), True),
         ("JPEG", (300, 301), (224, 224), False),
@@ -284,14 +284,14 @@ def test_more_than_40_megapixels_are_refused(budget, width, height):
         ("PNG", (30, 30), (224, 224), False),
     ],
 )
-def test_small_jpeg_is_quick_to_decode(kind, size, wanted, is_quick):
-    """A JPEG of 300 x 300 is quick for a model that takes no more."""
+def test_small_jpeg_is_cheap_to_decode(kind, size, wanted, expected):
+    """A JPEG of 300 x 300 is cheap for a model that takes no more."""
     data = saved(picture("RGB", *size), kind)
-    assert images.is_quick(data, config(wanted)) == is_quick
+    assert images.is_cheap_to_decode(data, config(wanted)) == expected
 
 
-def test_quick_image_needs_no_memory_budget(monkeypatch):
-    """A quick image is decoded while large ones hold the whole budget."""
+def test_small_image_needs_no_memory_budget(monkeypatch):
+    """A small image is decoded while large ones hold the whole budget."""
     monkeypatch.setattr(images, "_budget", MemoryBudget(0, 0, "large pictures"))
     decoded(saved(picture("RGB", 300, 300), "JPEG"), config())
     with pytest.raises(Unavailable, match="too many large pictures"):

@@ -32,7 +32,7 @@ from tests.support.engines import Blocks, Echo
 from tests.support.jobs import Notes, answered, job
 
 TIMEOUT_S = 10
-CAN_NOT_BE_READ = "its folder can't be read now: File name too long"
+UNREADABLE = "its folder can't be read now: File name too long"
 
 
 class Loading:
@@ -125,7 +125,7 @@ def _loading(tmp_path):
     loading.loader.close(TIMEOUT_S)
 
 
-class CanNotClose(Echo):
+class RaisesInClose(Echo):
     """Raises when it is closed."""
 
     def close(self):
@@ -227,7 +227,7 @@ def test_model_without_version_basket_toml_or_folder_to_read_is_not_ready(loadin
     assert "unknown key 'size'" in reasons.pop("plums")
     assert reasons == {
         "empty": "has no version folder, such as 1",
-        "hidden": CAN_NOT_BE_READ,
+        "hidden": UNREADABLE,
     }
     assert loading.opened == [("pears", "1")]
     assert loading.answers("pears") == 1
@@ -522,7 +522,7 @@ def test_unreadable_model_folder_leaves_the_model_serving(loading):
     assert (loading.answers("apples"), loading.answers("pears")) == (1, 1)
     assert catalog.names() == ["apples", "pears"]
     assert catalog.not_ready() == {}
-    assert catalog.problems() == {"apples": [CAN_NOT_BE_READ]}
+    assert catalog.problems() == {"apples": [UNREADABLE]}
 
 
 def test_unreadable_root_folder_leaves_all_models_serving(loading, caplog):
@@ -729,7 +729,7 @@ def test_load_and_unload_of_unknown_names_are_refused(loading, name):
 
 def test_close_closes_all_models_and_refuses_requests(loading):
     """An error of one engine is ignored, and a second close does nothing."""
-    engines = [loading.add("apples", engine=CanNotClose()), loading.add("pears")]
+    engines = [loading.add("apples", engine=RaisesInClose()), loading.add("pears")]
     models = loading.load().models()
     for _ in range(2):
         loading.loader.close(TIMEOUT_S)

@@ -263,16 +263,16 @@ def test_malformed_image_does_not_affect_a_running_batch(serve, monkeypatch):
         return {"output": batch["input"].reshape(len(batch["input"]), 3)}
 
     monkeypatch.setattr("app.engines.simulated.SimulatedEngine.run", run)
-    neighbours = []
+    neighbors = []
     other = client.application.test_client()
-    thread = threading.Thread(target=lambda: neighbours.append(post(other, bright(1))))
+    thread = threading.Thread(target=lambda: neighbors.append(post(other, bright(1))))
     thread.start()
     assert started.wait(10)
     assert "picture[0]" in error(post(client, b"broken"), 400)
-    assert not neighbours
+    assert not neighbors
     go_on.set()
     thread.join()
-    assert neighbours[0].json == named(1)
+    assert neighbors[0].json == named(1)
 
 
 @pytest.mark.parametrize(

@@ -183,7 +183,7 @@ def test_16_bit_gray_becomes_8_bit(to):
 @pytest.mark.parametrize("kind", ["GIF", "WEBP", "PNG"])
 def test_first_frame_of_an_animation(kind):
     """Of a file with several frames the first is decoded."""
-    frames = [Image.new("RGB", (8, 8), colour) for colour in ("red", "blue", "lime")]
+    frames = [Image.new("RGB", (8, 8), color) for color in ("red", "blue", "lime")]
     options = {"lossless": True} if kind == "WEBP" else {}
     data = saved(frames[0], kind, save_all=True, append_images=frames[1:], **options)
     with Image.open(io.BytesIO(data)) as image:
@@ -372,7 +372,7 @@ def test_truncated_image_is_refused(kind):
 @given(st.data())
 @settings(max_examples=30)
 def test_damaged_image_is_decoded_or_refused(kind, data):
-    """Whatever bytes are changed, the result is a row or a refusal."""
+    """Any change of bytes gives a row or a refusal."""
     file = bytearray(saved(picture(), kind))
     for _ in range(data.draw(st.integers(1, 4))):
         file[data.draw(st.integers(0, len(file) - 1))] = data.draw(st.integers(0, 255))

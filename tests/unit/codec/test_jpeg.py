@@ -45,7 +45,7 @@ def with_exif() -> bytes:
     ],
 )
 def test_pixels_of_jpegs_with_one_scan(data):
-    """What encoders write for small images has width times height pixels."""
+    """JPEGs as encoders write them have width times height pixels."""
     assert pixels_of_one_scan(data) == PIXELS
 
 
@@ -97,7 +97,7 @@ def test_truncated_header_has_no_pixel_count():
     st.integers(0, SCAN),
 )
 def test_damaged_jpeg_is_never_underestimated(edits, inserted, place):
-    """Whatever is changed, Pillow finds no more pixels than are returned."""
+    """Pillow never finds more pixels than are returned, whatever is changed."""
     data = bytearray(PLAIN)
     for at, value in edits:
         data[at] = value

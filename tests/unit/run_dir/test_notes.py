@@ -49,6 +49,14 @@ def test_notes_are_removed_by_note_by_key_and_by_process(notes, as_process):
     assert notes.all() == [Note("a", 9)]
 
 
+def test_note_is_written_atomically_as_an_empty_file(tmp_path):
+    """A note has no content that another process could read half written."""
+    Notes(tmp_path / "topic").add("a")
+    (file,) = (tmp_path / "topic").iterdir()
+    assert file.name == f"a.{os.getpid()}"
+    assert file.stat().st_size == 0
+
+
 def test_note_in_a_missing_run_directory_is_an_error(tmp_path):
     """Only the folder of a topic is created, never the run directory."""
     with pytest.raises(FileNotFoundError):

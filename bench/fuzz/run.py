@@ -16,7 +16,7 @@ from bench.fuzz.described import described
 from bench.fuzz.exchange import Answer, Connection, NotHttp, Request
 from bench.fuzz.raw import Talk, damaged_request, talks
 from bench.fuzz.shaped import shaped
-from bench.fuzz.watch import GoodClient, SlowClients, Watch
+from bench.fuzz.watch import Watch
 from testing.server import Server
 
 # Shares of the sources, and the requests in a round of each.
@@ -26,19 +26,8 @@ _SIDE_BY_SIDE = 2
 
 
 @dataclass
-class Round:
-    """What one source sent; `bad` counts requests not answered with 200."""
-
-    source: str
-    bad: int = 0
-    good: int = 0
-    statuses: Counter[int] = field(default_factory=Counter)
-    problems: list[str] = field(default_factory=list)
-
-
-@dataclass
 class Report:
-    """The sums of all rounds."""
+    """What was sent, by source; `bad` counts requests not answered with 200."""
 
     bad: Counter[str] = field(default_factory=Counter)
     good: int = 0
@@ -50,12 +39,12 @@ class Report:
     growth_mib: float = 0.0
     seconds: float = 0.0
 
-    def add(self, made: Round) -> None:
-        """Add a round."""
-        self.bad[made.source] += made.bad
-        self.good += made.good
-        self.statuses += made.statuses
-        self.problems += made.problems
+    def add(self, other: "Report") -> None:
+        """Add the report of a round."""
+        self.bad += other.bad
+        self.good += other.good
+        self.statuses += other.statuses
+        self.problems += other.problems
 
     def next_source(self) -> str:
         """Return the source that is furthest behind its share."""
@@ -66,7 +55,8 @@ class _Sender:
     """Sends the requests of a source, and checks each answer."""
 
     def __init__(self, port: int, source: str, rng: random.Random) -> None:
-        self.round = Round(source)
+        self.report = Report()
+        self._source = source
         self._connection = Connection(port)
         self._contract = Contract(read_document())
         self._rng = rng
@@ -83,47 +73,47 @@ class _Sender:
         try:
             answer = self._connection.ask(request)
         except (OSError, NotHttp) as error:
+            self._count([], 1)
             self._note(repr(error), request)
-            self.round.bad += 1
             return
-        if answer.status == HTTPStatus.OK:
-            self.round.good += 1
-        else:
-            self.round.bad += 1
+        self._count([answer], 1)
         self._check(request, answer, request)
 
     def talk(self, talk: Talk) -> None:
+        answers = []
         try:
             answers = self._connection.talk(
                 talk.parts, half_close=talk.half_close, pause_s=talk.pause_s
             )
         except (OSError, NotHttp) as error:
             self._note(repr(error), talk)
-            answers = []
-        if answers and all(each.status == HTTPStatus.OK for each in answers):
-            self.round.good += 1
-        else:
-            self.round.bad += talk.requests
+        self._count(answers, talk.requests)
         for answer in answers:
             self._check(None, answer, talk)
         closed = [each.headers.get("connection", "").lower() for each in answers]
         if "close" in closed[:-1]:
             self._note("an answer after Connection: close", talk)
 
+    def _count(self, answers: list[Answer], requests: int) -> None:
+        if answers and all(each.status == HTTPStatus.OK for each in answers):
+            self.report.good += 1
+        else:
+            self.report.bad[self._source] += requests
+
     def _check(self, request: Request | None, answer: Answer, sent: object) -> None:
-        self.round.statuses[answer.status] += 1
+        self.report.statuses[answer.status] += 1
         problem = self._contract.problem(request, answer)
         if problem is not None:
             self._note(f"{problem}: {answer.body[:200]!r}", sent)
 
     def _note(self, problem: str, sent: object) -> None:
-        self.round.problems.append(f"{problem}\n    to {str(sent)[:1500]}")
+        self.report.problems.append(f"{problem}\n    to {str(sent)[:1500]}")
 
     def close(self) -> None:
         self._connection.close()
 
 
-def run_round(port: int, source: str, number: int) -> Round:
+def run_round(port: int, source: str, number: int) -> Report:
     """Send one round of a source up to the first problem; `number` is the seed."""
     rng = random.Random(number)
     sender = _Sender(port, source, rng)
@@ -131,20 +121,20 @@ def run_round(port: int, source: str, number: int) -> Round:
     if source == "raw":
         for talk in talks(number, count):
             sender.talk(talk)
-            if sender.round.problems:
+            if sender.report.problems:
                 break
     else:
         make = shaped if source == "shaped" else described
         for request in map(sender.with_key, make(number, count)):
             sender.ask(request)
-            if sender.round.problems:
+            if sender.report.problems:
                 break
             # Also with damage to the request line and the headers, but not of HEAD:
             # with another method its answer has a body.
             if request.method != "HEAD" and rng.random() < 0.5:
                 sender.talk(damaged_request(request, rng))
     sender.close()
-    return sender.round
+    return sender.report
 
 
 def senders() -> ProcessPoolExecutor:
@@ -165,34 +155,29 @@ def fuzz(
     End at the first round in which something is wrong.
     """
     report = Report()
-    watch = Watch(server)
-    good, slow = GoodClient(server), SlowClients(server.port)
     began_at = time.monotonic()
-    good.start()
-    slow.start()
-    for made in _rounds(server.port, pool, requests, seed, report):
-        report.add(made)
-        watch.look(report.bad.total() >= requests / 10)
+    with Watch(server) as watch:
+        for made in _rounds(server.port, pool, requests, seed, report):
+            report.add(made)
+            watch.look(report.bad.total() >= requests / 10)
+            report.problems += watch.problems()
+            report.seconds = time.monotonic() - began_at
+            progress(report)
+    if not report.problems:
         report.problems += watch.problems()
-        report.seconds = time.monotonic() - began_at
-        progress(report)
-    slow.stop()
-    good.stop()
-    report.problems += good.problems
-    report.problems += watch.problems()
-    report.good_client_answers = good.answered
-    report.good_client_slowest_s = good.slowest_s
-    report.largest_mib = max(watch.largest_mib.values(), default=0.0)
+    report.good_client_answers = watch.answered
+    report.good_client_slowest_s = watch.slowest_s
+    report.largest_mib = watch.largest_mib
     report.growth_mib = watch.growth_mib()
     return report
 
 
 def _rounds(
     port: int, pool: ProcessPoolExecutor, requests: int, seed: int, report: Report
-) -> Iterator[Round]:
+) -> Iterator[Report]:
     """Yield rounds as they end, until `report` has enough requests."""
     numbers = itertools.count(seed * 1_000_000)
-    running: set[Future[Round]] = set()
+    running: set[Future[Report]] = set()
     while report.bad.total() < requests and not report.problems:
         while len(running) < _SIDE_BY_SIDE:
             source = report.next_source()

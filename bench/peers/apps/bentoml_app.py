@@ -1,6 +1,6 @@
-"""The workload on BentoML: its adaptive batching, one worker process.
+"""The workload on BentoML, with its adaptive batching in one worker process.
 
-It takes and gives JSON only: with batching, BentoML reads no body that is a picture.
+BentoML batches JSON only, and no bodies that are pictures.
 """
 
 import bentoml
@@ -23,5 +23,5 @@ class Peer:
         max_latency_ms=workload.TIMEOUT_S * 1000,
     )
     def predict(self, instances: np.ndarray) -> np.ndarray:
-        """The rows of several requests to as many answers."""
+        """Compute the rows of several requests."""
         return np.stack(self._model.predict(instances.astype(np.float32)))

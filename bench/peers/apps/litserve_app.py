@@ -18,31 +18,31 @@ class _Api(litserve.LitAPI):
         return self._model.predict(batch)
 
     def batch(self, inputs):
-        """Leave the rows apart; the model stacks them."""
+        """Return the rows; the model stacks them."""
         return inputs
 
     def unbatch(self, output):
-        """One answer for each row."""
+        """Return an answer for each row."""
         return output
 
     def encode_response(self, output):
-        """Write one body; a whole response, as FastAPI's own encoder is slower."""
+        """Return a response, because FastAPI's own encoder is slower."""
         return Response(workload.encode(output), media_type="application/json")
 
 
 class Rows(_Api):
-    """Bodies in JSON, which LitServe has read."""
+    """Takes JSON, which LitServe has parsed."""
 
     def decode_request(self, request):
-        """One row."""
+        """Return one row."""
         return workload.row_of(request)
 
 
 class Pictures(_Api):
-    """Bodies that are JPEGs."""
+    """Takes JPEGs."""
 
     def decode_request(self, request: Annotated[bytes, Body(media_type="image/jpeg")]):
-        """One row."""
+        """Return one row."""
         return workload.decode(request)
 
 

@@ -1,11 +1,11 @@
-"""The workload on mosec: one worker process, which also decodes and encodes."""
+"""The workload on mosec: one worker process, which decodes and encodes, too."""
 
 import workload
 from mosec import Server, Worker
 
 
 class Inference(Worker):
-    """Whole batches; the bodies are read and written by the worker's process."""
+    """Computes batches, and decodes and encodes bodies in the same process."""
 
     def __init__(self):
         """Load the model, in the worker's process."""
@@ -13,7 +13,7 @@ class Inference(Worker):
         self._model = workload.Model()
 
     def deserialize(self, data):
-        """Read one body."""
+        """Decode a body."""
         return workload.decode(data)
 
     def forward(self, data):
@@ -21,7 +21,7 @@ class Inference(Worker):
         return self._model.predict(data)
 
     def serialize(self, data):
-        """Write one body."""
+        """Encode a body."""
         return workload.encode(data)
 
 

@@ -1,6 +1,6 @@
 """The workload on NVIDIA's pytriton: Triton in front of one Python process.
 
-Triton answers the Open Inference Protocol at a path of its own, and nothing else.
+Triton speaks only the Open Inference Protocol, on its own path.
 """
 
 import sys

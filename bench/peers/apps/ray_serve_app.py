@@ -8,7 +8,7 @@ from starlette.responses import Response
 
 @serve.deployment(num_replicas=1, max_ongoing_requests=4 * workload.MAX_BATCH_SIZE)
 class Peer:
-    """One endpoint, whose calls become batches."""
+    """One endpoint that batches calls."""
 
     def __init__(self):
         """Load the model, in the replica's process."""
@@ -23,7 +23,7 @@ class Peer:
         return self._model.predict(rows)
 
     async def __call__(self, request):
-        """Read one body, write another."""
+        """Decode a body, compute, encode."""
         answer = await self.compute(workload.decode(await request.body()))
         return Response(workload.encode(answer), media_type="application/json")
 

@@ -14,6 +14,6 @@ _streamer = ThreadedStreamer(
 
 @app.post("/predict")
 def predict():
-    """Decoded and encoded by the request's own thread."""
+    """Decode and encode in the request's thread."""
     (answer,) = _streamer.predict([workload.decode(request.get_data())])
     return Response(workload.encode(answer), mimetype="application/json")

@@ -1,9 +1,8 @@
-"""What every peer serves: the same model, read and answered in the same way.
+"""The workload of every peer: model, decoding, encoding.
 
-Runs in a peer's environment, so it knows nothing of Basket. The environment says what
-to serve: MODEL is a .keras file, whose rows come in JSON or, where it takes uint8, as
-JPEGs; or a simulated.json. WAIT_MS is how long a batch may wait, for those servers that
-have such a setting.
+It runs in a peer's environment and imports nothing of Basket. Environment variables:
+MODEL is a .keras file or a simulated.json; with TAKES_PICTURES rows come as JPEGs, else
+as JSON; WAIT_MS is how long a batch may wait, for servers with such a setting.
 """
 
 import io
@@ -18,7 +17,7 @@ import orjson
 from PIL import Image
 
 MAX_BATCH_SIZE = 64
-# Longer than anything takes here: an error is to be the server's own.
+# Longer than any request takes: errors are the server's own.
 TIMEOUT_S = 60
 WAIT_MS = int(os.environ.get("WAIT_MS", "10"))
 PORT = int(os.environ.get("PORT", "0"))
@@ -27,10 +26,10 @@ TAKES_PICTURES = bool(os.environ.get("TAKES_PICTURES"))
 
 
 class Model:
-    """Rows to answers, a batch at a time."""
+    """Computes batches."""
 
     def __init__(self):
-        """Load the model and run it once alone and once in a full batch."""
+        """Load the model, and run it with one row and with a full batch."""
         simulated = _FILE.suffix == ".json"
         self._run = _simulated(_FILE) if simulated else _keras(_FILE)
         if not simulated:
@@ -38,7 +37,7 @@ class Model:
                 self._run(np.zeros([rows, *self._run.shape], self._run.dtype))
 
     def predict(self, rows):
-        """Arrays, one for each row, to answers that `encode` takes, in that order."""
+        """Return an answer for `encode` for each row, in order."""
         outputs = self._run(np.stack(rows))
         if not TAKES_PICTURES:
             return list(outputs)
@@ -51,20 +50,20 @@ class Model:
 
 
 def decode(body):
-    """A request's body to one row."""
+    """Return the row in a request's body."""
     if TAKES_PICTURES:
         return _pixels(body)
     return row_of(orjson.loads(body))
 
 
 def row_of(request):
-    """Decoded JSON to one row."""
+    """Return the row in decoded JSON."""
     (row,) = request["instances"]
     return np.asarray(row, np.float32)
 
 
 def encode(answer):
-    """One of the model's answers to a response's body, JSON."""
+    """Return a response's body in JSON."""
     if not isinstance(answer, dict):
         answer = {"predictions": [answer]}
     return orjson.dumps(answer, option=orjson.OPT_SERIALIZE_NUMPY)
@@ -79,13 +78,13 @@ def _pixels(picture):
 def _keras(file):
     os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")
     os.environ.setdefault("KERAS_BACKEND", "tensorflow")
-    import keras  # noqa: PLC0415 # only what it is wanted for
+    import keras  # noqa: PLC0415 # only for Keras models
     import tensorflow as tf  # noqa: PLC0415
 
     model = keras.models.load_model(file, compile=False)
     shape, dtype = model.input_shape[1:], model.inputs[0].dtype
 
-    # One trace for all sizes of a batch.
+    # One trace for all batch sizes.
     @tf.function(input_signature=[tf.TensorSpec([None, *shape], dtype)])
     def compute(rows):
         return model(rows, training=False)

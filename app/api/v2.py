@@ -21,10 +21,7 @@ from app.repository.served import ServedModel
 from app.settings import Settings
 
 _JSON_SIZE = "Inference-Header-Content-Length"
-_RULES = (
-    "/v2/models/<model>/infer",
-    "/v2/models/<model>/versions/<int:version>/infer",
-)
+_RULES = ("/v2/models/<model>/infer", "/v2/models/<model>/versions/<int:version>/infer")
 # The same for the path in the WSGI environment; int() takes at most 4300 digits.
 _PATH = re.compile(
     r"/v2/models/(?P<name>[^/]+)(?:/versions/(?P<version>\d{1,4300}))?/infer"

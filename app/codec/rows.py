@@ -13,13 +13,7 @@ import numpy as np
 
 from app.codec import images, json_numbers, json_text, nested, strings
 from app.codec.fit import check_json_dtype
-from app.engines.base import (
-    DEFAULT_SIGNATURE,
-    Array,
-    Signature,
-    Tensors,
-    TensorSpec,
-)
+from app.engines.base import DEFAULT_SIGNATURE, Array, Signature, Tensors, TensorSpec
 from app.errors import BadInput
 from app.settings.image_config import ImageConfig
 

@@ -11,19 +11,8 @@ from typing import Any, NamedTuple
 
 from app.codec import binary_tensors, json_tensors, json_text
 from app.codec.datatypes import datatype_of
-from app.codec.infer_options import (
-    Options,
-    parameters_of,
-    read_options,
-    shown,
-)
-from app.engines.base import (
-    Array,
-    Signature,
-    Tensors,
-    TensorSpec,
-    main_signature,
-)
+from app.codec.infer_options import Options, parameters_of, read_options, shown
+from app.engines.base import Array, Signature, Tensors, TensorSpec, main_signature
 from app.errors import BadInput, Unsupported
 
 _SOURCES = ("data", "binary_data_size", "shared_memory_region")

@@ -1,11 +1,29 @@
-"""Bodies of requests, and checks of error responses."""
+"""Clients of an application, bodies of requests, and checks of error responses."""
 
+import contextlib
 import io
+from collections.abc import Iterator
+from pathlib import Path
 from typing import Any
 
 from numpy.lib import format as npy_format
 
+from app import create_app
 from app.engines.base import Array
+from app.settings import Settings
+
+
+@contextlib.contextmanager
+def started_client(folder: Path, **settings: Any) -> Iterator[Any]:
+    """Start an application with the models of a folder, and give a client of it."""
+    app = create_app(Settings(model_dir=folder, **settings))
+    loader = app.extensions["basket"]
+    loader.start()
+    try:
+        assert loader.wait(10)
+        yield app.test_client()
+    finally:
+        loader.close(10)
 
 
 def npy_of(array: Array, version: tuple[int, int] = (1, 0)) -> bytes:

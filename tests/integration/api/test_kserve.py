@@ -19,7 +19,7 @@ MODELS = {
 pytestmark = [
     pytest.mark.skipif(
         not PYTHON.exists(), reason="no .venv-kserve; `make test` installs it"
-    ),
+    )
 ]
 
 

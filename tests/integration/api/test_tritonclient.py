@@ -165,9 +165,7 @@ def test_client_compresses_requests(client, algorithm):
     """Gzip and deflate requests are accepted."""
     arrays = _arrays(33)
     result = client.infer(
-        "echo",
-        inputs_of(arrays, binary=True),
-        request_compression_algorithm=algorithm,
+        "echo", inputs_of(arrays, binary=True), request_compression_algorithm=algorithm
     )
     np.testing.assert_array_equal(result.as_numpy("out_f"), arrays["f"])
 

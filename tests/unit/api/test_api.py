@@ -23,7 +23,7 @@ from app.settings import Settings
 from testing.server import wait_until
 from tests.support.clocks import standing_clock
 from tests.support.engines import Blocks, Echo, Fails, Raises
-from tests.support.exchanges import error, npy_of
+from tests.support.exchanges import error, npy_of, started_client
 
 NPY = "application/x-npy"
 AN_HOUR = 3_600_000_000
@@ -55,27 +55,25 @@ def _serve(tmp_path, models, client_of):
     return serve
 
 
-def shared_client(tmp_path_factory, **settings):
+@pytest.fixture(name="root", scope="module")
+def _root(tmp_path_factory):
     root = tmp_path_factory.mktemp("models")
     write_model(root, "echo")
-    app = create_app(Settings(model_dir=root, **settings))
-    loader = app.extensions["basket"]
-    loader.start()
-    assert loader.wait(10)
-    yield app.test_client()
-    loader.close(10)
+    return root
 
 
 @pytest.fixture(name="client", scope="module")
-def _client(tmp_path_factory):
+def _client(root):
     """A client for all tests that need no settings and no engine."""
-    yield from shared_client(tmp_path_factory)
+    with started_client(root) as client:
+        yield client
 
 
 @pytest.fixture(name="keyed_client", scope="module")
-def _keyed_client(tmp_path_factory):
+def _keyed_client(root):
     """A client of an application with two API keys."""
-    yield from shared_client(tmp_path_factory, api_keys=("one", "two"))
+    with started_client(root, api_keys=("one", "two")) as client:
+        yield client
 
 
 @pytest.fixture(name="use_engine")

@@ -1,17 +1,17 @@
 """Request bodies: chunked, truncated, over the limit, late or nested too deeply."""
 
-import contextlib
 import errno
 import io
 import json
+from pathlib import Path
 
 import pytest
 
-from app import create_app
 from app.codec import json_text
 from app.codec.memory_budget import MemoryBudget
 from app.errors import Unavailable
-from app.settings import Settings
+from testing.server import simulated_models
+from tests.support.exchanges import started_client
 
 ROW = b'{"instances": [[1.0, 2.0, 3.0]]}'
 EVENT = {"specversion": "1.0", "id": "1", "source": "x", "type": "y"}
@@ -41,30 +41,14 @@ class Broken(io.RawIOBase):
 @pytest.fixture(scope="module")
 def folder(tmp_path_factory):
     """A folder with one simulated model."""
-    folder = tmp_path_factory.mktemp("models")
-    version = folder / "echo" / "1"
-    version.mkdir(parents=True)
-    simulation = {"base_ms": 0, "input_shape": [3], "outputs": 2}
-    (version / "simulated.json").write_text(json.dumps(simulation))
-    return folder
-
-
-@contextlib.contextmanager
-def started(folder, **settings):
-    """Start an application, and give a client of it."""
-    app = create_app(Settings(model_dir=folder, **settings))
-    loader = app.extensions["basket"]
-    loader.start()
-    try:
-        assert loader.wait(10)
-        yield app.test_client()
-    finally:
-        loader.close(10)
+    models = tmp_path_factory.mktemp("models")
+    echo = {"base_ms": 0, "input_shape": [3], "outputs": 2}
+    return Path(simulated_models(models, echo=echo))
 
 
 @pytest.fixture(scope="module")
 def client(folder):
-    with started(folder) as client:
+    with started_client(folder) as client:
         yield client
 
 
@@ -103,7 +87,7 @@ def test_malformed_chunked_body_is_a_400_or_408(client, error, status, text, pat
 @pytest.mark.parametrize(("more", "status"), [(-1, 200), (0, 200), (1, 413), (99, 413)])
 def test_chunked_body_over_limit_is_a_413(folder, more, status):
     """A chunked body is read up to the limit, and refused beyond it."""
-    with started(folder, max_body_bytes=len(ROW) + 10) as client:
+    with started_client(folder, max_body_bytes=len(ROW) + 10) as client:
         response = post(client, io.BytesIO(ROW + b" " * (10 + more)))
         assert response.status_code == status
         assert post(client, Broken(OSError("bad chunk"))).status_code == 400

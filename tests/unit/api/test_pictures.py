@@ -9,13 +9,11 @@ import numpy as np
 import pytest
 from PIL import Image
 
-from app import create_app
 from app.codec import classes, rows
 from app.engines.base import DEFAULT_SIGNATURE
-from app.settings import Settings
 from app.settings.image_config import ImageClass, ImageConfig
 from testing.pictures import colors, form, saved
-from tests.support.exchanges import error
+from tests.support.exchanges import error, started_client
 from tests.support.signatures import takes
 
 NPY = "application/x-npy"
@@ -61,12 +59,8 @@ def _client(tmp_path_factory):
     """A client for all tests of a model with classes."""
     folder = tmp_path_factory.mktemp("models")
     write_model(folder)
-    app = create_app(Settings(model_dir=folder))
-    loader = app.extensions["basket"]
-    loader.start()
-    assert loader.wait(10)
-    yield app.test_client()
-    loader.close(10)
+    with started_client(folder) as client:
+        yield client
 
 
 def post(client, *files, path="/predict", headers=None, **kwargs):
@@ -231,10 +225,7 @@ def test_malformed_base64_image_is_refused(client, instances, status, expected):
 
 def test_base64_for_another_signature_is_a_string():
     """Only the default signature takes images."""
-    signatures = {
-        DEFAULT_SIGNATURE: takes("f4", 1, 3, 1),
-        "labels": takes("O"),
-    }
+    signatures = {DEFAULT_SIGNATURE: takes("f4", 1, 3, 1), "labels": takes("O")}
     config = ImageConfig((1, 3), "L", "none", "nearest", ())
     body = {"instances": [b64(bright(1))]}
     (row,) = rows.decode(json.dumps(body).encode(), signatures, config).inputs["x"]

@@ -101,19 +101,13 @@ def test_npy_size_of_true():
             id="header of 4 GiB",
         ),
         pytest.param(
-            npy_of(np.array(["a"])),
-            "the .npy array holds <U1, not numbers",
-            id="text",
+            npy_of(np.array(["a"])), "the .npy array holds <U1, not numbers", id="text"
         ),
         pytest.param(
-            npy_of(np.array([1j])),
-            "the .npy array holds complex128, not",
-            id="complex",
+            npy_of(np.array([1j])), "the .npy array holds complex128, not", id="complex"
         ),
         pytest.param(
-            npy_of(np.zeros(2, "f4,i4")),
-            "the .npy array holds [('f0'",
-            id="structured",
+            npy_of(np.zeros(2, "f4,i4")), "the .npy array holds [('f0'", id="structured"
         ),
         pytest.param(
             npy_of(np.array(["2026-01-01"], "M8[D]")),

@@ -209,10 +209,7 @@ def test_signature_name_chooses_the_signature(name):
     [
         (1, "'signature_name' key must be a string value."),
         (None, "'signature_name' key must be a string value."),
-        (
-            "x" * 99,
-            f'Serving signature name: "{"x" * 80}" not found in signature def',
-        ),
+        ("x" * 99, f'Serving signature name: "{"x" * 80}" not found in signature def'),
     ],
     ids=["number", "null", "unknown"],
 )
@@ -587,10 +584,7 @@ def strings(*values) -> np.ndarray:
     ("outputs", "text"),
     [
         ({"y": strings(b"a", "ü".encode(), b"")}, '["a","ü",""]'),
-        (
-            {"y_bytes": strings([b"a", b"\xff"])},
-            '[[{"b64":"YQ=="},{"b64":"/w=="}]]',
-        ),
+        ({"y_bytes": strings([b"a", b"\xff"])}, '[[{"b64":"YQ=="},{"b64":"/w=="}]]'),
         ({"y": strings(b"a", b"\xff")}, '["a",{"b64":"/w=="}]'),
         (
             {"y": strings([b"a"], [b"b"]), "z_bytes": strings(b"c", b"d")},

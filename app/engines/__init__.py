@@ -46,7 +46,7 @@ def open_engine(folder: Path, settings: Settings) -> Engine:
         )
     with report_unreadable(name):
         (folder / name).open("rb").close()
-    # Keras reads it on its first import, so a model of another file must not decide it.
+    # Keras reads this when it is first imported, which TensorFlow does for SavedModels.
     os.environ["KERAS_BACKEND"] = "jax" if settings.engine == "jax" else "tensorflow"
     module = f"app.engines.{MODEL_FILES[name].format(engine=settings.engine)}"
     engine = cast(_EngineModule, import_module(module))

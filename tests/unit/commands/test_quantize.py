@@ -15,7 +15,7 @@ NO_KERAS_FILE = "no model.keras or model.h5: only Keras files are"
 
 @pytest.fixture
 def command(tmp_path):
-    """Runs `models quantize` on a folder that has a simulated model `a`."""
+    """Run `models quantize` on a folder that has a simulated model `a`."""
     version = tmp_path / "a" / "1"
     version.mkdir(parents=True)
     (version / "simulated.json").write_text(json.dumps({"base_ms": 0}))

@@ -130,23 +130,21 @@ def test_malformed_npy_is_refused(body, text):
 @pytest.mark.parametrize(
     ("shape", "data", "text"),
     [
-        pytest.param(
-            "(2,)", b"1234", "says (2,) of float32, which is 8", id="truncated"
-        ),
-        pytest.param("(1,)", b"12345", "which is 4 bytes; 5 follow", id="too long"),
-        pytest.param("(-1,)", b"1234", "says (-1,) of float32", id="negative"),
-        pytest.param("(-1, -1)", b"1234", "says (-1, -1) of", id="twice negative"),
-        pytest.param("(1099511627776,)", b"1234", "is 4398046511104 bytes", id="4 TiB"),
-        pytest.param("(1 << 70,)", b"", "not a .npy array: ", id="an expression"),
-        pytest.param(f"({1 << 63},)", b"", "a shape that no array has", id="2**63"),
+        ("(2,)", b"1234", "says (2,) of float32, which is 8"),
+        ("(1,)", b"12345", "which is 4 bytes; 5 follow"),
+        ("(-1,)", b"1234", "says (-1,) of float32"),
+        ("(-1, -1)", b"1234", "says (-1, -1) of"),
+        ("(1099511627776,)", b"1234", "is 4398046511104 bytes"),
+        ("(1 << 70,)", b"", "not a .npy array: "),
+        (f"({1 << 63},)", b"", "a shape that no array has"),
         pytest.param(f"({'9' * 4000}, 1)", b"", "no array has", id="4000 digits"),
         pytest.param(f"(0x{'f' * 9000},)", b"", "no array has", id="9000 hex digits"),
         pytest.param(f"(-0x{'f' * 9000},)", b"", "no array has", id="minus these"),
         pytest.param(f"({'1,' * 70})", b"1234", "no array has", id="70 dimensions"),
-        pytest.param("(0,)", b"", "holds no values", id="no rows"),
-        pytest.param("(3, 0)", b"", "holds no values", id="rows of nothing"),
-        pytest.param(f"({1 << 40}, 0)", b"", "holds no values", id="2**40 of nothing"),
-        pytest.param("()", b"1234", "is a single value, expected rows", id="0-d"),
+        ("(0,)", b"", "holds no values"),
+        ("(3, 0)", b"", "holds no values"),
+        (f"({1 << 40}, 0)", b"", "holds no values"),
+        ("()", b"1234", "is a single value, expected rows"),
     ],
 )
 def test_npy_header_that_does_not_fit_is_refused(shape, data, text):
@@ -180,53 +178,39 @@ def test_npy_header_allocates_nothing(body):
 @pytest.mark.parametrize(
     ("array", "signature", "text"),
     [
-        pytest.param(
-            np.ones((2, 3), "f4"),
-            takes("f4", 2),
-            "rows[0]: expected shape (2,), given (3,)",
-            id="shape",
-        ),
-        pytest.param(
+        (np.ones((2, 3), "f4"), takes("f4", 2), "[0]: expected shape (2,), given (3,)"),
+        (
             np.ones(2, "f4"),
             takes("f4", None, 3),
-            "rows[0]: expected shape (any, 3), given ()",
-            id="no shape",
+            "[0]: expected shape (any, 3), given ()",
         ),
-        pytest.param(
-            np.ones(2, "f4"), takes("i4"), "rows: expected int32, given float32", id="f"
-        ),
-        pytest.param(
-            np.ones(2, "?"),
-            takes("f4"),
-            "rows: expected float32, given bool",
-            id="bool",
-        ),
-        pytest.param(
-            np.ones(2, "u1"), takes("?"), "rows: expected bool, given uint8", id="int"
-        ),
-        pytest.param(
+        (np.ones(2, "f4"), takes("i4"), ": expected int32, given float32"),
+        (np.ones(2, "?"), takes("f4"), ": expected float32, given bool"),
+        (np.ones(2, "u1"), takes("?"), ": expected bool, given uint8"),
+        (
             np.array([[0, 1], [2, 300]]),
             takes("u1", 2),
-            "rows[1][1]: 300 is out of range for uint8",
-            id="range",
+            "[1][1]: 300 is out of range for uint8",
         ),
-        pytest.param(
+        (
             np.array([2**63], "u8"),
             takes("i8"),
-            f"rows[0]: {2**63} is out of range for int64",
-            id="wraps",
+            f"[0]: {2**63} is out of range for int64",
         ),
-        pytest.param(
+        (
             np.array([np.inf, 1e39]),
             takes("f4"),
-            "rows[1]: 1e+39 is out of range for float32",
-            id="float",
+            "[1]: 1e+39 is out of range for float32",
         ),
+    ],
+    ids=[
+        *("shape", "no shape", "float", "bool", "int", "uint8 range", "int64 range"),
+        "float32 range",
     ],
 )
 def test_npy_rows_that_do_not_fit_are_refused(array, signature, text):
     """An array of another shape, type or range is refused with the place."""
-    assert refusal(npy_of(array), signature) == text
+    assert refusal(npy_of(array), signature) == f"rows{text}"
 
 
 def test_npy_for_several_inputs_is_refused():

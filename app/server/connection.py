@@ -97,10 +97,7 @@ class Connection(FlowControl):
             self._refuse(error)
 
     def _hold(self, data: bytes) -> None:
-        """Buffer bytes behind the current request.
-
-        Reading goes on while they are few, so that a disconnect is noticed.
-        """
+        """Buffer bytes; reading goes on for a while, to notice a disconnect."""
         self._buffer += data
         if len(self._buffer) > _MAX_BUFFERED_BYTES:
             self.pause_reading()
@@ -223,8 +220,6 @@ class Connection(FlowControl):
         elif not self._transport.is_closing():
             self._next_request()
 
-    # The end.
-
     def expire(self) -> None:
         """Act on the deadline that has passed."""
         if self.check_progress():
@@ -238,6 +233,13 @@ class Connection(FlowControl):
         """Close soon, unless a request or a response is in progress."""
         if self._request is None and not self._unsent_bytes:
             self.deadline = min(self.deadline, self.server.by(HEADER_TIMEOUT_S))
+
+    def idle_since(self) -> float:
+        """Return when the wait for a request began, inf if there is one."""
+        if self._request is not None or self._unsent_bytes or self.lingers:
+            return math.inf
+        waits_s = HEADER_TIMEOUT_S if self._head else self.server.keepalive_s
+        return self.deadline - waits_s
 
     def _close(self) -> None:
         """Close after a response."""

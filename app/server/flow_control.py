@@ -75,6 +75,10 @@ class FlowControl(asyncio.Protocol):
             self._transport.abort()
         return True
 
+    def close(self) -> None:
+        """Close without a response."""
+        self._transport.close()
+
     def pause_reading(self) -> None:
         """Pause reading."""
         if not self._paused and not self._transport.is_closing():

@@ -21,6 +21,11 @@ AsgiApplication = Callable[[Any, Any, Any], Coroutine[Any, Any, None]]
 # Seconds for an idle connection during graceful shutdown. Its client may be sending a
 # request; the response then says close.
 _IDLE_WHILE_STOPPING_S = 1.0
+# At the limit, one in so many connections is closed to make room for new clients. One
+# at a time would take a search for each client.
+_CLOSED_SHARE = 16
+# Seconds that a connection may be idle at the limit.
+_IDLE_AT_LIMIT_S = 1.0
 
 
 @dataclass(frozen=True)
@@ -67,14 +72,7 @@ class HttpServer:
         # asyncio keeps only weak references to tasks.
         self._tasks: set[asyncio.Task[None]] = set()
         self._stopping = False
-        self._listeners = Listeners(
-            sockets,
-            lambda: Connection(self),
-            lambda: len(self.connections),
-            options.max_connections,
-            options.tls,
-            log,
-        )
+        self._listeners = Listeners(sockets, self, options.max_connections, options.tls)
         # Time of the last tick, on the monotonic clock.
         self.now = time.monotonic()
         # Headers of every response.
@@ -97,6 +95,21 @@ class HttpServer:
         self._listeners.drain_backlog(self._options.backlog)
         for connection in self.connections:
             connection.stop()
+
+    def make_connection(self) -> Connection:
+        """Return a new connection."""
+        return Connection(self)
+
+    def close_idle(self) -> None:
+        """Close up to a sixteenth of the connections, those that are idle longest.
+
+        A request may be on its way on those that have been idle for a moment only.
+        """
+        limit = self.now - _IDLE_AT_LIMIT_S
+        idle = [each for each in self.connections if each.idle_since() < limit]
+        idle.sort(key=Connection.idle_since)
+        for connection in idle[: len(self.connections) // _CLOSED_SHARE + 1]:
+            connection.close()
 
     def is_busy(self) -> bool:
         """Return whether there is a connection."""

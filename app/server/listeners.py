@@ -1,4 +1,4 @@
-"""Listening sockets: a connection limit, EMFILE back-off, and draining the backlog.
+"""Listening sockets: connection limit, EMFILE back-off, draining the backlog.
 
 asyncio's own server has no limit, and its close resets the connections in the kernel's
 backlog. So here each listening socket is a reader of the event loop.
@@ -10,12 +10,14 @@ import math
 import socket
 import ssl
 import time
-from collections.abc import Callable, Sequence
-from typing import Any
+from collections.abc import Sequence
+from typing import Any, Protocol
+
+from app.server.connection import Connection
 
 _EXHAUSTED = (errno.EMFILE, errno.ENFILE, errno.ENOBUFS, errno.ENOMEM)
-# EMFILE back-off: seconds until the next try if no connection closes. Other processes
-# may free file descriptors, too.
+# Back-off: seconds until the next try if no connection closes. Other processes may free
+# file descriptors, and busy connections become idle.
 _RETRY_AFTER_S = 1.0
 # Seconds between log lines about it.
 _LOG_EVERY_S = 60.0
@@ -25,36 +27,46 @@ TLS_HANDSHAKE_TIMEOUT_S = 10.0
 _TLS_SHUTDOWN_TIMEOUT_S = 2.0
 
 
+class Server(Protocol):
+    """The server that accepted connections belong to."""
+
+    log: Any
+    connections: set[Connection]
+
+    def make_connection(self) -> Connection:
+        """Return the protocol of a new connection."""
+        ...
+
+    def close_idle(self) -> None:
+        """Close a part of the idle connections."""
+        ...
+
+
 class Listeners:
     """The listening sockets of a worker.
 
-    `open_connections` returns the number of connections; `max_connections` is their
-    limit, handshakes included.
+    `max_connections` includes connections in their TLS handshake.
     """
 
     def __init__(
         self,
         sockets: Sequence[socket.socket],
-        make_protocol: Callable[[], asyncio.Protocol],
-        open_connections: Callable[[], int],
+        server: Server,
         max_connections: int,
         tls: ssl.SSLContext | None,
-        log: Any,
     ) -> None:
         """Store the parts and the running event loop; `update` starts accepting."""
         self._sockets = list(sockets)
-        self._make_protocol = make_protocol
-        self._open_connections = open_connections
+        self._server = server
         self._max_connections = max_connections
         self._tls = tls
-        self._log = log
         self._loop = asyncio.get_running_loop()
         self._accepting = False
         # Connections without a transport yet, or in their TLS handshake.
         self._opening: set[asyncio.Task[Any]] = set()
-        # Number of connections when descriptors ran out, the end of the back-off, and
-        # the time of the next log line.
-        self._exhausted_at = math.inf
+        # Back-off: the number of connections below which it ends, and when it ends in
+        # any case. Then the time of the next log line.
+        self._full_at = math.inf
         self._retry_at = self._log_at = -math.inf
 
     def opening(self) -> int:
@@ -62,10 +74,9 @@ class Listeners:
         return len(self._opening)
 
     def update(self) -> None:
-        """Start or stop accepting, by the number of connections."""
-        count = self._count()
-        can_open = count < self._exhausted_at or time.monotonic() >= self._retry_at
-        wanted = bool(self._sockets) and count < self._max_connections and can_open
+        """Start or stop accepting."""
+        can_open = self._count() < self._full_at or time.monotonic() >= self._retry_at
+        wanted = bool(self._sockets) and can_open
         if wanted == self._accepting:
             return
         self._accepting = wanted
@@ -91,11 +102,23 @@ class Listeners:
         self._accepting = False
 
     def _count(self) -> int:
-        return self._open_connections() + len(self._opening)
+        return len(self._server.connections) + len(self._opening)
+
+    def _back_off(self) -> None:
+        """Stop accepting until a connection closes, or for a second."""
+        self._full_at = self._count()
+        self._retry_at = time.monotonic() + _RETRY_AFTER_S
 
     def _accept_one(self, listener: socket.socket) -> None:
-        """Accept one connection, and leave the others to other workers."""
-        self._accept(listener)
+        """Accept one connection, and leave the others to other workers.
+
+        At the limit, idle connections make room for it.
+        """
+        if self._count() < self._max_connections:
+            self._accept(listener)
+        else:
+            self._back_off()
+            self._server.close_idle()
         self.update()
 
     def _accept(self, listener: socket.socket) -> bool:
@@ -124,13 +147,13 @@ class Listeners:
         }
         try:
             await self._loop.connect_accepted_socket(
-                self._make_protocol,
+                self._server.make_connection,
                 sock,
                 ssl=self._tls,
                 **(limits if self._tls else {}),
             )
         except OSError as error:  # TLS errors and time-outs among them
-            self._log.debug("connection closed while it was opened: %s", error)
+            self._server.log.debug("connection closed while it was opened: %s", error)
             sock.close()
 
     def _opened(self, opening: "asyncio.Task[Any]") -> None:
@@ -138,8 +161,9 @@ class Listeners:
         self.update()
 
     def _note_exhausted(self, error: OSError) -> None:
-        now, count = time.monotonic(), self._count()
+        self._back_off()
+        now = time.monotonic()
         if now >= self._log_at:
-            self._log.error("no room for more than %d connections: %s", count, error)
+            text = "no room for more than %d connections: %s"
+            self._server.log.error(text, self._full_at, error)
             self._log_at = now + _LOG_EVERY_S
-        self._exhausted_at, self._retry_at = count, now + _RETRY_AFTER_S

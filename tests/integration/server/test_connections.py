@@ -24,6 +24,33 @@ def test_worker_connections_bound_the_accepted_connections():
         assert [wire.response().body for wire in wires[1:]] == [b"watched"] * 4
 
 
+@pytest.mark.parametrize("sent", [b"", b"GET /echo HT"])
+def test_idle_connections_at_the_limit_make_room_for_new_clients(sent):
+    """With 4 idle for a second the sixth is served, and the oldest is closed."""
+    with front("--worker-connections=5") as server:
+        until(lambda: server.connections() == 0)
+        busy = server.connect(get("/watch?name=busy"))
+        until(lambda: server.connections() == 1)
+        idle = []
+        for count in range(2, 6):
+            idle.append(server.connect(sent))
+            until(lambda count=count: server.connections() == count)
+        assert server.connect().ask(get("/echo")).status == 200
+        assert [wire.is_open() for wire in idle].count(True) == 3
+        assert server.ask(get("/release?name=busy")).status == 200
+        assert busy.response().body == b"watched"
+
+
+def test_clients_are_served_beside_as_many_silent_ones_as_connections():
+    """1,000 connections that send nothing keep nobody out."""
+    with front("--threads=2") as server:
+        silent = [server.connect() for _ in range(1000)]
+        until(lambda: server.connections() >= 900)
+        for _ in range(100):
+            assert server.connect().ask(get("/echo")).status == 200
+        assert sum(wire.is_open() for wire in silent) >= 800
+
+
 def test_keep_alive_cap_leaves_room_for_others():
     """Above worker_connections - threads connections responses say close."""
     with front("--worker-connections=5", "--threads=2") as server:

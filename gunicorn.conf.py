@@ -157,7 +157,7 @@ def _add_model_processes(server):
     with run_dir.as_settings_error("--worker-tmp-dir", server.cfg.worker_tmp_dir):
         paths = sockets.open(os.environ[run_dir.RUN_DIR], processes)
     run_dir.change_owner(server.cfg.user, server.cfg.group)
-    os.environ[run_dir.MODEL_SOCKETS] = "\n".join(paths)
+    run_dir.publish_model_sockets(paths)
     arbiter.WorkerPool(server, sockets, processes).install()
 
 

@@ -8,15 +8,14 @@ import logging
 import os
 import sys
 
-from app import create_app
+from app import create_app, run_dir
 from app.errors import SettingsError
-from app.run_dir import MODEL_SOCKETS, RUN_DIR
 from app.settings import Settings
 
 _AT_COMMAND_LINE = "FLASK_RUN_FROM_CLI" in os.environ
 _UNDER_GUNICORN = "gunicorn" in os.environ.get("SERVER_SOFTWARE", "")
 
-if _UNDER_GUNICORN and RUN_DIR not in os.environ:
+if _UNDER_GUNICORN and run_dir.RUN_DIR not in os.environ:
     # Gunicorn looks for it where it was started, whatever --chdir says.
     logging.getLogger("app").warning(
         "Gunicorn has not read Basket's gunicorn.conf.py, so metrics are each worker's "
@@ -26,8 +25,8 @@ if _UNDER_GUNICORN and RUN_DIR not in os.environ:
 
 try:
     settings = Settings.from_environment()
-    is_served = not _AT_COMMAND_LINE and MODEL_SOCKETS not in os.environ
-    if settings.model_process == "shared" and is_served:
+    lacks_models = not _AT_COMMAND_LINE and not run_dir.model_sockets()
+    if settings.model_process == "shared" and lacks_models:
         raise SettingsError(
             "BASKET_MODEL_PROCESS=shared: only Gunicorn, with Basket's "
             "gunicorn.conf.py, starts model processes"

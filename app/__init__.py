@@ -3,7 +3,6 @@
 `create_app` is the one place where the parts meet.
 """
 
-import os
 import socket
 from typing import TYPE_CHECKING
 
@@ -43,7 +42,7 @@ def create_app(settings: "Settings | None" = None) -> "Application":
     catalog = Catalog(settings.default_model)
     loader: Repository
     if settings.model_process == "shared":
-        paths = os.environ.get(run_dir.MODEL_SOCKETS, "").splitlines()
+        paths = run_dir.model_sockets()
         loader = RemoteLoader(settings, catalog, ModelMetrics, paths)
     else:
         loader = _loader(settings, catalog)

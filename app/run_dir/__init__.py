@@ -9,7 +9,7 @@ import atexit
 import os
 import shutil
 import tempfile
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
@@ -18,7 +18,7 @@ from app.run_dir.notes import Notes
 
 # Environment variables that the master sets for its workers; these are no settings.
 RUN_DIR = "_BASKET_RUN_DIR"
-# The paths of the sockets on which model processes listen, one per line.
+# One path per line.
 MODEL_SOCKETS = "_BASKET_MODEL_SOCKETS"
 METRICS_DIR = "PROMETHEUS_MULTIPROC_DIR"
 _BATCHING_PARAMETERS = "BASKET_BATCHING_PARAMETERS_FILE"
@@ -71,6 +71,16 @@ def notes_on(topic: str) -> Notes:
     """Return the notes on a topic; outside Gunicorn they are this process's alone."""
     run_dir = os.environ.get(RUN_DIR)
     return Notes(Path(run_dir) / topic if run_dir else None)
+
+
+def publish_model_sockets(paths: Iterable[str]) -> None:
+    """Have all later workers connect to the model processes on these sockets."""
+    os.environ[MODEL_SOCKETS] = "\n".join(paths)
+
+
+def model_sockets() -> list[str]:
+    """Return the paths of the model processes' sockets; none without Gunicorn."""
+    return os.environ.get(MODEL_SOCKETS, "").splitlines()
 
 
 def copy_batching_parameters(file: Path | None) -> None:

@@ -15,8 +15,9 @@ from pathlib import Path
 
 from bench import machine, wrk
 from bench.figures import Clients, Seen, Timing
-from bench.load import Prepared, Target, by_wrk
+from bench.load import Target, by_wrk
 from bench.peers.loads import LOADS, prepare
+from bench.prepared import Prepared
 from bench.report import header, table
 from testing.server import Server, serving
 

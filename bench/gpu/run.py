@@ -10,9 +10,11 @@ from pathlib import Path
 from app.settings import Settings
 from bench.figures import Cell, Clients, Timing
 from bench.gpu.device import Device
-from bench.load import Checker, Prepared, Target, by_users, prepared_in
+from bench.load import Checker, Target, by_users
 from bench.loadtest.setups import SETUPS, USERS, Setup, timing_of
-from bench.peers.servers import Setting, basket
+from bench.peers.others import Setting
+from bench.peers.servers import basket
+from bench.prepared import Prepared, prepared_in
 from bench.report import Progress
 from testing.server import ROOT
 

@@ -16,8 +16,9 @@ from bench.figures import medians
 from bench.peers import plots, tables
 from bench.peers.environments import NotInstalled
 from bench.peers.loads import LOADS
+from bench.peers.others import PEERS
 from bench.peers.run import Campaign, Plan, Run
-from bench.peers.servers import PEERS, SET_UPS, with_before
+from bench.peers.servers import SET_UPS, with_before
 from bench.report import (
     STOPPED,
     Progress,

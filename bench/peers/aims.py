@@ -8,8 +8,8 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 from bench.figures import Cell, Clients
+from bench.peers.others import PEERS
 from bench.peers.run import Bare
-from bench.peers.servers import PEERS
 
 # Mean seconds by clients on a device of 300 ms.
 _POLICY_S = {

@@ -17,7 +17,7 @@ import numpy.typing as npt
 from PIL import Image
 
 from bench.figures import Clients
-from bench.load import JPEG, JSON, Prepared, prepared_in
+from bench.prepared import JPEG, JSON, Prepared, prepared_in
 from testing.keras_models import spread_scores
 from testing.pictures import picture, saved
 from testing.server import ROOT, simulated_models

@@ -9,7 +9,9 @@ from bench import load
 from bench.figures import Cell, Clients, Seen, Timing, best_setting
 from bench.peers import bare
 from bench.peers.loads import Load, prepare
-from bench.peers.servers import Setting, SetUp
+from bench.peers.others import Setting
+from bench.peers.servers import SetUp
+from bench.prepared import Prepared
 from bench.report import PROBLEMS, Progress, one_line
 
 # Rough estimate of the time to start and stop a server.
@@ -152,7 +154,7 @@ class Run:
         return [s for s in step.set_up.settings if s.title == best] or step.settings
 
     def _measure_setting(
-        self, step: Step, setting: Setting, prepared: load.Prepared
+        self, step: Step, setting: Setting, prepared: Prepared
     ) -> None:
         """Start the server and measure it with each number of clients."""
         key = (step.load.name, step.set_up.name)
@@ -184,7 +186,7 @@ class Run:
         self.campaign.cells.append(cell)
         self.progress.end(_title(cell), cell.problem or cell.seen)
 
-    def _measure_bare(self, prepared: load.Prepared, step: Step | None) -> None:
+    def _measure_bare(self, prepared: Prepared, step: Step | None) -> None:
         """Measure the engine alone with this round's mean batch of Basket."""
         if step is None or step.load.name not in _BARE_LOADS:
             return

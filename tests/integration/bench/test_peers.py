@@ -13,8 +13,9 @@ from bench import load
 from bench.figures import Clients, Timing, medians
 from bench.peers import plots, tables
 from bench.peers.loads import LOADS, prepare
+from bench.peers.others import Setting
 from bench.peers.run import Campaign, Plan, Run
-from bench.peers.servers import SET_UPS, Setting, SetUp, with_before
+from bench.peers.servers import SET_UPS, SetUp, with_before
 from bench.report import Progress
 from testing.server import running
 

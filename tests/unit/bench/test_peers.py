@@ -9,13 +9,15 @@ import pytest
 
 from bench import load
 from bench.figures import Cell, Clients, Seen, Timing, best_setting, medians
-from bench.load import JPEG, Prepared, Target
+from bench.load import Target
 from bench.peers import __main__ as command
 from bench.peers import environments, tables
 from bench.peers.aims import AIMS, Figures
 from bench.peers.loads import LOADS, prepare
+from bench.peers.others import Setting
 from bench.peers.run import Bare, Campaign, Plan
-from bench.peers.servers import SET_UPS, Setting, with_before
+from bench.peers.servers import SET_UPS, with_before
+from bench.prepared import JPEG, Prepared
 
 
 def cell(load="tiny", server="mosec", setting="", rate=100.0, round=1, **more):

@@ -1,0 +1,68 @@
+"""A model folder with requests, and the model's own answers to them."""
+
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import orjson
+
+JSON, JPEG = "application/json", "image/jpeg"
+# Share of a row's largest value that a model's rounding may change.
+_TOLERANCE = 1e-2
+
+
+@dataclass(frozen=True)
+class Prepared:
+    """A model folder with one model, and requests with the model's own answers.
+
+    Request i has the body in `bodies[i]` and the answer `expected[i]`, one row.
+    """
+
+    models: Path
+    bodies: tuple[Path, ...]
+    expected: npt.NDArray[np.float32]
+    content_type: str = JSON
+
+    @property
+    def file(self) -> Path:
+        """The .keras file or simulated.json."""
+        (file,) = self.models.glob("*/1/*")
+        return file
+
+    def is_right(self, place: int, body: bytes) -> bool:
+        """Return whether `body` has the model's answer to request `place`."""
+        try:
+            return _matches(orjson.loads(body), self.expected[place])
+        except (ValueError, TypeError, LookupError):
+            return False
+
+
+def prepared_in(folder: Path, content_type: str = JSON) -> Prepared:
+    """Return what was written to `folder`: models/, bodies/ and expected.npy."""
+    bodies = sorted((folder / "bodies").iterdir(), key=lambda file: int(file.stem))
+    expected = np.load(folder / "expected.npy")
+    return Prepared(folder / "models", tuple(bodies), expected, content_type)
+
+
+def _matches(answer: Any, expected: npt.NDArray[np.float32]) -> bool:
+    if isinstance(answer, dict) and "class_id" in answer:
+        # Of two classes with almost the same score, either is right.
+        score = float(expected[int(answer["class_id"])])
+        best = float(expected.max())
+        return max(abs(float(answer["score"]) - score), best - score) < _TOLERANCE
+    slack = _TOLERANCE * float(np.abs(expected).max())
+    given = np.asarray(_row(answer), np.float32)
+    if given.shape != expected.shape:
+        return False
+    return bool(np.allclose(given, expected, rtol=0, atol=slack))
+
+
+def _row(answer: Any) -> Any:
+    """Return the row in an answer of Basket's form, BentoML's, or Triton's."""
+    if isinstance(answer, dict) and "outputs" in answer:
+        (output,) = answer["outputs"]
+        return output["data"]
+    (row,) = answer if isinstance(answer, list) else answer["predictions"]
+    return row

@@ -88,18 +88,18 @@ def _top(text: str | None, config: ImageConfig) -> int | None:
 def _encode(
     exchange: Exchange,
     model: ServedModel,
-    asked: rows.Request | _Pictures,
+    decoded: rows.Request | _Pictures,
     outputs: Tensors,
 ) -> HttpResponse:
     if _wants_npy(exchange.header("Accept") or ""):
         return HttpResponse(npy.encode(outputs), npy.CONTENT_TYPE)
-    if isinstance(asked, rows.Request):
-        return HttpResponse(rows.encode(outputs, columnar=asked.columnar))
+    if isinstance(decoded, rows.Request):
+        return HttpResponse(rows.encode(outputs, columnar=decoded.columnar))
     config = model.config.image
     if config is not None and config.classes:
         known = config.classes
         return HttpResponse(
-            classes.encode(outputs, known, asked.top, single=asked.single)
+            classes.encode(outputs, known, decoded.top, single=decoded.single)
         )
     return HttpResponse(rows.encode(outputs))
 

@@ -177,7 +177,7 @@ def _decode(exchange: Exchange, body: bytes, model: ServedModel) -> rows.Request
 
 
 def _encode(
-    exchange: Exchange, model: ServedModel, asked: rows.Request, outputs: Tensors
+    exchange: Exchange, model: ServedModel, decoded: rows.Request, outputs: Tensors
 ) -> HttpResponse:
-    body = rows.encode(outputs, columnar=asked.columnar)
+    body = rows.encode(outputs, columnar=decoded.columnar)
     return cloud_events.wrap(exchange, body, model.name)

@@ -82,10 +82,12 @@ def _json_size(text: str | None) -> int | None:
 
 
 def _encode(
-    exchange: Exchange, model: ServedModel, asked: tensors.Request, outputs: Tensors
+    exchange: Exchange, model: ServedModel, decoded: tensors.Request, outputs: Tensors
 ) -> HttpResponse:
     del exchange
-    body, json_size = tensors.encode(model.name, model.version, asked.options, outputs)
+    body, json_size = tensors.encode(
+        model.name, model.version, decoded.options, outputs
+    )
     if json_size is None:
         return HttpResponse(body)
     size = (_JSON_SIZE, str(json_size))

@@ -4,6 +4,8 @@ import contextlib
 import socket
 import threading
 from collections.abc import Callable, Iterator, Mapping
+from concurrent.futures import Future
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -210,16 +212,9 @@ def rows_in_process(catalog: Catalog) -> int:
 
 def in_thread(work: Callable[[], Any]) -> Callable[[], Any]:
     """Start work in a thread; return a function that waits for its result."""
-    results: list[Any] = []
-    thread = threading.Thread(target=lambda: results.append(work()))
-    thread.start()
-
-    def wait() -> Any:
-        thread.join(TIMEOUT_S)
-        (result,) = results
-        return result
-
-    return wait
+    future: Future[Any] = Future()
+    threading.Thread(target=lambda: future.set_result(work())).start()
+    return partial(future.result, TIMEOUT_S)
 
 
 @contextlib.contextmanager

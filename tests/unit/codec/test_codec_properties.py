@@ -12,7 +12,7 @@ from app.codec import npy, rows
 from app.engines.base import DEFAULT_SIGNATURE
 from app.errors import BadInput
 from tests.support.exchanges import npy_of
-from tests.support.signatures import takes, takes_several
+from tests.support.signatures import check_inputs, takes, takes_several
 
 # The bits of the one float32 that, with its negative, becomes its neighbor when its
 # shortest decimal is read as a double first, as JSON parsers do.
@@ -77,14 +77,7 @@ def check(decode, body: bytes, signature) -> None:
         text = str(refused).encode()
         assert 0 < len(text) < 1000
         return
-    assert list(arrays) == [spec.name for spec in signature.inputs]
-    for spec in signature.inputs:
-        assert arrays[spec.name].dtype == spec.dtype
-        assert spec.accepts(arrays[spec.name].shape[1:])
-        if spec.dtype.kind == "O":
-            assert {type(value) for value in arrays[spec.name].flat} <= {bytes}
-    (count,) = {len(array) for array in arrays.values()}
-    assert 0 < count <= len(body)
+    assert check_inputs(arrays, signature) <= len(body)
 
 
 @given(body=st.binary(max_size=60), signature=any_signature)

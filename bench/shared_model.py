@@ -10,6 +10,7 @@ import contextlib
 import statistics
 import sys
 import tempfile
+from collections.abc import Sequence
 from http import HTTPStatus
 from pathlib import Path
 
@@ -56,8 +57,8 @@ def main() -> int:
 def _compare_speed(prepared: Prepared, quick: bool) -> int:
     rounds, seconds = (1, 1) if quick else (3, 5)
     models = str(prepared.models)
-    busy: dict[str, list[Seen]] = {title: [] for title, *_ in _SPEED}
-    alone: dict[str, list[Seen]] = {title: [] for title, *_ in _SPEED}
+    # A pair for each round: 32 connections, and one.
+    seen: dict[str, list[tuple[Seen, Seen]]] = {title: [] for title, *_ in _SPEED}
     with contextlib.ExitStack() as stack:
         servers = {
             title: stack.enter_context(serving(*args, model_dir=models, **settings))
@@ -67,39 +68,31 @@ def _compare_speed(prepared: Prepared, quick: bool) -> int:
         for _ in range(rounds):
             for title, server in servers.items():
                 target = Target(server.port, prepared)
-                many, one = Clients(_CONNECTIONS), Clients(1)
-                busy[title].append(by_wrk(target, many, Timing(1, seconds)))
-                alone[title].append(by_wrk(target, one, Timing(1, min(seconds, 2))))
+                many = by_wrk(target, Clients(_CONNECTIONS), Timing(1, seconds))
+                one = by_wrk(target, Clients(1), Timing(1, min(seconds, 2)))
+                seen[title].append((many, one))
         memory_mib = {title: _memory_mib(server) for title, server in servers.items()}
-    rates = {
-        title: statistics.median(each.rate for each in seen)
-        for title, seen in busy.items()
-    }
-    medians_ms = {
-        title: 1000 * statistics.median(each.p50_s for each in seen)
-        for title, seen in alone.items()
-    }
-    first = _SPEED[0][0]
-    failed = {
-        title: sum(each.failed for each in (*busy[title], *alone[title]))
-        for title in servers
-    }
+    print(f"64 -> 64 -> 10 dense, JSON; median of {rounds} rounds of {seconds} s\n")
     heading = (
         *("model", f"requests/s, {_CONNECTIONS} connections", "to the first"),
         *("median of 1 connection (ms)", "added (ms)", "memory (MiB)", "failed, wrong"),
     )
-    body = (
-        (
-            *(title, f"{rates[title]:.0f}", f"{rates[title] / rates[first]:.2f}"),
-            f"{medians_ms[title]:.2f}",
-            f"{medians_ms[title] - medians_ms[first]:.2f}",
-            *(f"{memory_mib[title]:.0f}", failed[title]),
-        )
-        for title in servers
-    )
-    print(f"64 -> 64 -> 10 dense, JSON; median of {rounds} rounds of {seconds} s\n")
+    body = []
+    first_rate, first_ms = _medians(seen[_SPEED[0][0]])
+    for title, pairs in seen.items():
+        rate, median_ms = _medians(pairs)
+        failed = sum(many.failed + one.failed for many, one in pairs)
+        figures = f"{rate:.0f}", f"{rate / first_rate:.2f}", f"{median_ms:.2f}"
+        memory = f"{memory_mib[title]:.0f}"
+        body.append((title, *figures, f"{median_ms - first_ms:.2f}", memory, failed))
     print("\n".join(table(heading, body)))
-    return 1 if any(failed.values()) else 0
+    return 1 if any(row[-1] for row in body) else 0
+
+
+def _medians(pairs: Sequence[tuple[Seen, Seen]]) -> tuple[float, float]:
+    """Return requests/s, and the median of one connection in milliseconds."""
+    rate = statistics.median(many.rate for many, _ in pairs)
+    return rate, 1000 * statistics.median(one.p50_s for _, one in pairs)
 
 
 def _compare_memory(prepared: Prepared) -> int:

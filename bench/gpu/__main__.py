@@ -17,10 +17,9 @@ from bench.report import (
     STOPPED,
     Progress,
     about,
-    command_line,
+    header,
     interrupt_on_signals,
     one_line,
-    today,
 )
 from testing.server import ROOT
 
@@ -46,9 +45,13 @@ def main(arguments: Sequence[str] | None = None) -> int:
     found = _measure(device, options)
     if isinstance(found, int):
         return found
-    command = command_line(["bench.gpu", *given])
-    where = page.About(command, today(), _machine(device), device.memory_mib, trial)
-    page.write(found, where, options.out or ROOT / "docs")
+    card = f"{device.name}, {device.memory_mib:,} MiB"
+    where = machine.describe(_PACKAGES) | {"GPU": card, "driver": device.driver}
+    line = header(["bench.gpu", *given], where)
+    text = page.markdown(found, line, device.memory_mib, trial=trial)
+    folder = options.out or ROOT / "docs"
+    page.write(found, device, text, folder)
+    print(f"\n{text}\nthe page is {folder / 'gpu.md'}")
     return 0 if found.sound else 1
 
 
@@ -93,12 +96,6 @@ def _measure(device: Device, options: argparse.Namespace) -> Found | int:
         except KeyboardInterrupt:
             print("stopped: nothing is written", file=sys.stderr)
             return STOPPED
-
-
-def _machine(device: Device) -> dict[str, str]:
-    found = machine.describe(_PACKAGES)
-    card = f"{device.name}, {device.memory_mib:,} MiB"
-    return found | {"GPU": card, "driver": device.driver}
 
 
 if __name__ == "__main__":

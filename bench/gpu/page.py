@@ -1,99 +1,74 @@
 """The page docs/gpu.md and its plot."""
 
-from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
 from pathlib import Path
 
 from bench.figures import Cell
-from bench.gpu.run import LARGEST, Found
+from bench.gpu.device import Device
+from bench.gpu.run import LARGEST, Found, Memory
 from bench.report import table
 
 _PLOT_FILE = "gpu.png"
 _SIZE_INCHES = (9.6, 4.2)
 
 
-@dataclass(frozen=True)
-class About:
-    """Where figures come from: command, ISO date, machine, MiB of the device.
+_PAGE = """\
+# On a GPU
 
-    `trial`: the figures mean nothing.
-    """
+{trial}{header} This page is written by the command.
 
-    command: str
-    date: str
-    machine: dict[str, str]
-    memory_mib: int
-    trial: bool
+The model feeds a row of 64 numbers to a recurrent layer {found.steps:,} times. Each \
+step reads all weights, {found.weights_mib:,.3g} MiB of float32, for a batch of any \
+size. One row takes {found.row_ms:.1f} ms. Basket runs it with `BASKET_ENGINE=jax`; the \
+clients are on the same machine.
+
+![Response time by users, and rows/s by rows in a batch]({plot})
+
+## Users
+
+Users think for 1 to 3 s between an answer and the next request of one row. `naive` is \
+`BASKET_BATCHING=off gunicorn wsgi:app`, `batching` is `gunicorn wsgi:app \
+--threads=68`. A request has failed if it got no answer, another status than 200, or \
+another answer than the model's.
+
+{users}
+
+## Batch sizes
+
+The engine alone, in a process of its own, without a server.
+
+{sizes}
+
+## Memory
+
+Memory of the card that is in use after the server's first answer and after a batch of \
+{largest} rows, compared with before. Nothing else ran on the card. The fraction is \
+`BASKET_GPU_MEMORY_FRACTION`, which JAX allocates at once; without it JAX allocates \
+memory as it needs it.
+
+{memory}
+"""
+_TRIAL = "**A trial run, which shows that the command works: no figures.**\n\n"
 
 
-def write(found: Found, about: About, folder: Path) -> None:
-    """Write gpu.md and its plot into `folder`, and print the page."""
-    folder.mkdir(parents=True, exist_ok=True)
-    text = markdown(found, about)
-    (folder / "gpu.md").write_text(text)
-    title = f"GPU: {about.machine['GPU']}; a model of {found.row_ms:.0f} ms for one row"
-    _draw(found, title, folder / _PLOT_FILE)
-    print(f"\n{text}\nthe page is {folder / 'gpu.md'}")
-
-
-def markdown(found: Found, about: About) -> str:
-    """Return the whole page."""
-    return "\n".join(_lines(found, about))
-
-
-def _lines(found: Found, about: About) -> Iterator[str]:
-    yield "# On a GPU\n"
-    if about.trial:
-        yield "**A trial run, which shows that the command works: no figures.**\n"
-    yield f"`{about.command}`, on {about.date}. All of this page is written by it.\n"
-    yield from table(("", ""), about.machine.items())
-    yield ""
-    yield (
-        f"The model shows a row of 64 numbers to a recurrent layer {found.steps:,} "
-        f"times. Each time all its weights are read, {found.weights_mib:,.3g} MiB of "
-        "float32, for a batch of any size: a large model that is read once does the "
-        f"same with more weights. One row takes {found.row_ms:.1f} ms. Basket runs it "
-        "with `BASKET_ENGINE=jax`, and the clients are on the same machine.\n"
+def markdown(found: Found, header: str, memory_mib: int, *, trial: bool) -> str:
+    """Return the page; `memory_mib` is the device's, `header` says how it was made."""
+    users = ("server", "users", "mean (s)", "95th percentile (s)", "requests/s")
+    users = (*users, "rows in a batch", "requests", "failed")
+    memory = ("server", "first answer (MiB)", f"{LARGEST} rows (MiB)", "of the card")
+    sizes = ("rows", "a batch (ms)", "rows/s", "x one row")
+    alone = found.rates[0][1]
+    return _PAGE.format(
+        found=found,
+        header=header,
+        plot=_PLOT_FILE,
+        trial=_TRIAL if trial else "",
+        largest=LARGEST,
+        users="\n".join(table(users, map(_cell, found.cells))),
+        sizes="\n".join(table(sizes, (_size(*each, alone) for each in found.rates))),
+        memory="\n".join(
+            table(memory, (_memory(each, memory_mib) for each in found.memory))
+        ),
     )
-    yield f"![Response time by users, and rows/s by rows in a batch]({_PLOT_FILE})\n"
-    yield "## Users\n"
-    yield (
-        "Users think for 1 to 3 s between an answer and the next request of one row. "
-        "`naive` is `BASKET_BATCHING=off gunicorn wsgi:app`, `batching` is "
-        "`gunicorn wsgi:app --threads=68`. A request has failed if no answer came, or "
-        "one with another status than 200, or one that the model itself does not "
-        "give.\n"
-    )
-    times = ("mean (s)", "95th percentile (s)", "requests/s")
-    heading = ("server", "users", *times, "rows in a batch", "requests", "failed")
-    yield from table(heading, map(_cell, found.cells))
-    yield ""
-    yield "## Sizes of a batch\n"
-    yield "The engine alone, in a process of its own, without a server.\n"
-    yield from table(
-        ("rows", "a batch (ms)", "rows/s", "x one row"), _sizes(found.rates)
-    )
-    yield ""
-    yield "## Memory\n"
-    yield (
-        "How much more of the card's memory is in use when the server has given its "
-        f"first answer, and when it has answered a batch of {LARGEST} rows. Nothing "
-        "else ran on the card. The fraction is `BASKET_GPU_MEMORY_FRACTION`, which JAX "
-        "takes at once; without it JAX takes memory as it needs it.\n"
-    )
-    rows = [
-        (
-            each.server,
-            f"{each.ready_mib:,}",
-            f"{each.full_mib:,}",
-            f"{each.full_mib / about.memory_mib:.0%}",
-        )
-        for each in found.memory
-    ]
-    yield from table(
-        ("server", "first answer (MiB)", f"{LARGEST} rows (MiB)", "of the card"), rows
-    )
-    yield ""
 
 
 def _cell(cell: Cell) -> tuple[str, ...]:
@@ -106,11 +81,21 @@ def _cell(cell: Cell) -> tuple[str, ...]:
     )
 
 
-def _sizes(rates: Sequence[tuple[int, float]]) -> Iterator[tuple[str, ...]]:
-    (_, alone), *_ = rates
-    for rows, rate in rates:
-        took_ms = rows / rate * 1000
-        yield str(rows), f"{took_ms:.1f}", f"{rate:,.1f}", f"{rate / alone:.1f}"
+def _size(rows: int, rate: float, alone: float) -> tuple[str, ...]:
+    return str(rows), f"{rows / rate * 1000:.1f}", f"{rate:,.1f}", f"{rate / alone:.1f}"
+
+
+def _memory(each: Memory, total_mib: int) -> tuple[str, ...]:
+    share = f"{each.full_mib / total_mib:.0%}"
+    return each.server, f"{each.ready_mib:,}", f"{each.full_mib:,}", share
+
+
+def write(found: Found, device: Device, text: str, folder: Path) -> None:
+    """Write gpu.md and its plot into `folder`."""
+    folder.mkdir(parents=True, exist_ok=True)
+    (folder / "gpu.md").write_text(text)
+    title = f"GPU: {device.name}; a model of {found.row_ms:.0f} ms for one row"
+    _draw(found, title, folder / _PLOT_FILE)
 
 
 def _draw(found: Found, title: str, file: Path) -> None:

@@ -9,7 +9,7 @@ from bench.gpu import page
 from bench.gpu.run import FULL, QUICK, Found, Memory
 from testing.server import ROOT
 
-ABOUT = page.About("python -m bench.gpu", "2030-01-01", {"GPU": "a card"}, 1000, False)
+HEADER = "`python -m bench.gpu` on 2030-01-01; GPU: a card."
 
 
 @pytest.fixture(autouse=True)
@@ -82,9 +82,8 @@ def test_page_has_all_figures():
         cell("batching", 64, mean_s=0.5, p95_s=0.6, rate=25.6, batch_rows=12.34, **bad),
     ]
     memory = [Memory("batching", 100, 250)]
-    text = page.markdown(found(cells=cells, memory=memory), ABOUT)
-    assert "`python -m bench.gpu`, on 2030-01-01." in text
-    assert "| GPU | a card |" in text
+    text = page.markdown(found(cells=cells, memory=memory), HEADER, 1000, trial=False)
+    assert HEADER in text
     assert "| naive | 5 | 0.400 | 0.610 | 2.10 | 1.0 | 50 | 0 |" in text
     assert "| batching | 64 | 0.500 | 0.600 | 25.60 | 12.3 | 607 | 9 |" in text
     assert "| 4 | 444.4 | 9.0 | 3.0 |" in text
@@ -94,8 +93,8 @@ def test_page_has_all_figures():
 
 def test_page_of_a_trial_run_says_so():
     """The page of a trial run begins with the warning that its figures mean nothing."""
-    about = page.About("c", "2030-01-01", {}, 1000, trial=True)
-    assert "**A trial run" in page.markdown(found(), about)
+    text = page.markdown(found(), HEADER, 1000, trial=True)
+    assert text.startswith("# On a GPU\n\n**A trial run")
 
 
 def test_run_with_a_failed_request_is_not_sound():

@@ -27,7 +27,7 @@ def test_worker_connections_bound_the_accepted_connections():
 @pytest.mark.parametrize("sent", [b"", b"GET /echo HT"])
 def test_idle_connections_at_the_limit_make_room_for_new_clients(sent):
     """With 4 idle for a second the sixth is served, and the oldest is closed."""
-    with front("--worker-connections=5") as server:
+    with front("--worker-connections=5", "--keep-alive=75") as server:
         until(lambda: server.connections() == 0)
         busy = server.connect(get("/watch?name=busy"))
         until(lambda: server.connections() == 1)
@@ -43,7 +43,7 @@ def test_idle_connections_at_the_limit_make_room_for_new_clients(sent):
 
 def test_clients_are_served_beside_as_many_silent_ones_as_connections():
     """1,000 connections that send nothing keep nobody out."""
-    with front("--threads=2") as server:
+    with front("--threads=2", "--keep-alive=75") as server:
         silent = [server.connect() for _ in range(1000)]
         until(lambda: server.connections() >= 900)
         for _ in range(100):

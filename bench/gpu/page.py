@@ -18,8 +18,8 @@ _PAGE = """\
 
 The model feeds a row of 64 numbers to a recurrent layer {found.steps:,} times. Each \
 step reads all weights, {found.weights_mib:,.3g} MiB of float32, for a batch of any \
-size. One row takes {found.row_ms:.1f} ms. Basket runs it with `BASKET_ENGINE=jax`; the \
-clients are on the same machine.
+size. One row takes {found.row_ms:.1f} ms. Basket runs it with `BASKET_ENGINE=jax`, \
+with the clients on the same machine.
 
 ![Response time by users, and rows/s by rows in a batch]({plot})
 
@@ -52,8 +52,10 @@ _TRIAL = "**A trial run, which shows that the command works: no figures.**\n\n"
 
 def markdown(found: Found, header: str, memory_mib: int, *, trial: bool) -> str:
     """Return the page; `memory_mib` is the device's, `header` says how it was made."""
-    users = ("server", "users", "mean (s)", "95th percentile (s)", "requests/s")
-    users = (*users, "rows in a batch", "requests", "failed")
+    users = (
+        *("server", "users", "mean (s)", "95th percentile (s)", "requests/s"),
+        *("rows in a batch", "requests", "failed"),
+    )
     memory = ("server", "first answer (MiB)", f"{LARGEST} rows (MiB)", "of the card")
     sizes = ("rows", "a batch (ms)", "rows/s", "x one row")
     alone = found.rates[0][1]

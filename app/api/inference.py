@@ -93,7 +93,7 @@ class Inference:
         else:
             response = await exchange.offload(encoding)
         encode_s = time.monotonic() - answered_at
-        self._overhead.took(answered_at + encode_s - answer.finished_at)
+        self._overhead.add(answered_at + encode_s - answer.finished_at)
         decode_s = job.enqueued_at - exchange.arrived_at
         response.headers += _record(model, answer, decode_s, encode_s)
         return response

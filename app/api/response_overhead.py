@@ -1,32 +1,32 @@
-"""How long answers take on their way out, learnt from those that went."""
+"""An estimate of the time from a batch's end to its encoded responses."""
 
 from app.batching.batch_times import MeanDeviation
 
-# Of the newest answer.
+# Weight of the newest response.
 _WEIGHT = 0.05
-# The share of a request's time that may be kept for the way back.
+# The largest share of a request's timeout that is reserved.
 _MOST = 0.25
 
 
 class ResponseOverhead:
-    """From the end of a batch until an answer is encoded.
+    """The seconds from the end of a batch until a response is encoded.
 
-    After each batch as many request threads wake up as it had requests, so that the
-    last of them is some time later than the batch. Used by all request threads; what
-    two of them learn at the same time may count once.
+    The responses of a batch are encoded one after the other, so the last one is late.
+    All request threads share this; of two that add a response at the same time, one may
+    be lost.
     """
 
     def __init__(self) -> None:
-        """Nothing is known."""
+        """Start without an estimate."""
         self._mean_s = 0.0
         self._scatter_s = MeanDeviation(_WEIGHT)
 
-    def took(self, seconds: float) -> None:
-        """Learn from one answer."""
+    def add(self, seconds: float) -> None:
+        """Add the seconds of one response."""
         error_s = seconds - self._mean_s
         self._mean_s += _WEIGHT * error_s
         self._scatter_s.add(error_s)
 
     def reserve_s(self, timeout_s: float) -> float:
-        """Of a request's time, the seconds before its end at which rows must be run."""
+        """Return the seconds before a deadline by which rows must have run."""
         return min(self._mean_s + self._scatter_s.margin(), _MOST * timeout_s)

@@ -1,7 +1,7 @@
 """ASGI applications for tests of the event-loop worker.
 
 `app` has a route for each behavior: `gunicorn tests.support.asgi_app:app`. Parameters
-are in the query. `name` is whatever a test calls a request by.
+are in the query. `name` is any name that a test gives a request.
 """
 
 import asyncio
@@ -105,7 +105,7 @@ class App:
                 await exchange.answer_json({"error": "the body is cut off"}, 400)
 
     async def _lifespan(self, receive: Any, send: Any) -> None:
-        """Tell the log; at the shutdown, answer all who wait with 503."""
+        """Log the lifespan; at the shutdown answer pending requests with 503."""
         while True:
             kind = (await receive())["type"]
             print(kind, file=sys.stderr, flush=True)
@@ -186,7 +186,7 @@ class App:
         await exchange.answer_json(self._waiting[exchange.name])
 
     async def _deaf(self, exchange: Exchange) -> None:
-        """Wait for `s` seconds, whatever the lifespan says, and answer."""
+        """Wait for `s` seconds, also during the shutdown, and answer."""
         self._waiting[exchange.name] += 1
         await asyncio.sleep(exchange.seconds())
         await exchange.answer(b"slept")

@@ -21,7 +21,7 @@ from testing.server import ROOT, free_port, wait_until
 from tests.support.tls import client_context
 
 CONFIG = ROOT / "tests" / "support" / "front_config.py"
-# For whatever should come at once, on a machine that may be busy.
+# Seconds for anything that should happen at once, on a busy machine.
 PATIENCE_S = 20
 _STATUS_LINE = re.compile(rb"HTTP/1\.[01] (\d{3}) ?[^\r\n]*")
 
@@ -354,7 +354,7 @@ class Front:
         resource.prlimit(pid, resource.RLIMIT_NOFILE, (limit, hard))
 
     def is_refusing(self) -> bool:
-        """Return whether nobody listens any more."""
+        """Return whether the port is closed."""
         with socket.socket() as sock:
             return sock.connect_ex(self.address) != 0
 
@@ -362,7 +362,7 @@ class Front:
         self.process.send_signal(number)
 
     def wait(self, timeout_s: float = PATIENCE_S) -> int:
-        """Return the exit status; clients close their side where they are told to."""
+        """Return the exit status; clients close after a response that says close."""
         for wire in self._wires:
             if wire.closes:
                 wire.close()

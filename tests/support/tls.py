@@ -1,4 +1,4 @@
-"""TLS without a certificate: both ends agree on keys, and nobody says who they are."""
+"""TLS without a certificate: anonymous Diffie-Hellman."""
 
 import ssl
 

@@ -25,7 +25,7 @@ def test_worker_connections_bound_the_accepted_connections():
 
 
 @pytest.mark.parametrize("sent", [b"", b"GET /echo HT"])
-def test_idle_connections_at_the_limit_make_room_for_new_clients(sent):
+def test_idle_connections_at_the_limit_are_closed_for_new_clients(sent):
     """With 4 idle for a second the sixth is served, and the oldest is closed."""
     with front("--worker-connections=5", "--keep-alive=75") as server:
         until(lambda: server.connections() == 0)
@@ -42,7 +42,7 @@ def test_idle_connections_at_the_limit_make_room_for_new_clients(sent):
 
 
 def test_clients_are_served_beside_as_many_silent_ones_as_connections():
-    """1,000 connections that send nothing keep nobody out."""
+    """1,000 connections that send nothing do not block other clients."""
     with front("--threads=2", "--keep-alive=75") as server:
         silent = [server.connect() for _ in range(1000)]
         until(lambda: server.connections() >= 900)
@@ -51,7 +51,7 @@ def test_clients_are_served_beside_as_many_silent_ones_as_connections():
         assert sum(wire.is_open() for wire in silent) >= 800
 
 
-def test_keep_alive_cap_leaves_room_for_others():
+def test_keep_alive_cap_leaves_connections_for_other_clients():
     """Above worker_connections - threads connections responses say close."""
     with front("--worker-connections=5", "--threads=2") as server:
         until(lambda: server.connections() == 0)
@@ -120,7 +120,7 @@ def test_emfile_back_off_ends_when_others_free_descriptors():
 
 
 def test_sigterm_without_descriptors_ends_the_server():
-    """Clients that can't be accepted are given up, and others are answered."""
+    """Clients that can't be accepted are dropped, and others are answered."""
     with front("--threads=2") as server:
         wire = server.connect()
         assert wire.ask(get("/echo")).status == 200

@@ -33,7 +33,7 @@ def test_sigterm_answers_all_who_have_sent(server, clients):
 @pytest.mark.parametrize(
     "args",
     [["--threads=2"], ["--threads=2", "--worker-connections=10"]],
-    ids=["room for all", "more than worker_connections"],
+    ids=["below worker_connections", "above worker_connections"],
 )
 def test_sigterm_drains_the_backlog(args):
     """Clients that wait in the kernel while the loop is blocked are answered."""
@@ -54,7 +54,7 @@ def test_sigterm_drains_the_backlog(args):
         assert server.wait() == 0
 
 
-def test_clients_that_go_on_connecting_do_not_delay_the_stop(server):
+def test_clients_that_keep_connecting_do_not_delay_the_shutdown(server):
     """No more are accepted than may wait in the kernel at a time."""
     server.signal(signal.SIGTERM)
     sent = 0
@@ -114,7 +114,7 @@ def test_half_a_head_after_sigterm_does_not_hold_up_the_stop(server):
 
 
 def test_request_on_an_idle_connection_after_sigterm_is_answered(server):
-    """A client that was told keep-alive may send, and is told to close."""
+    """A client with keep-alive may send; its response says close."""
     idle, silent, half = (server.connect() for _ in range(3))
     assert not idle.ask(get("/echo")).closes()
     sent = post("/echo", b"in time")
@@ -188,7 +188,7 @@ def test_request_that_outlasts_the_graceful_timeout_gets_503(tmp_path):
 
 
 def test_request_that_ignores_the_shutdown_is_cut_at_the_graceful_timeout():
-    """The worker ends in time, whatever its application does."""
+    """The worker ends in time even if its application does not."""
     with front("--threads=2", "--graceful-timeout=3", clean=False) as server:
         wire = server.connect(get("/deaf?s=60&name=deaf"))
         server.wait_for("/waits?name=deaf")
@@ -227,7 +227,7 @@ def test_killed_master_leaves_the_port_and_no_worker(server):
 
 
 def test_busy_client_does_not_keep_the_worker_of_a_killed_master(server):
-    """A client that sends again and again is told to close."""
+    """A client that keeps sending gets a response that says close."""
     (worker,) = server.workers()
     busy = server.connect()
     assert not busy.ask(get("/echo")).closes()
@@ -240,7 +240,7 @@ def test_busy_client_does_not_keep_the_worker_of_a_killed_master(server):
 
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGQUIT])
 def test_sigint_and_sigquit_end_quickly(server, number):
-    """Nobody is waited for; who waits may be told so."""
+    """The worker waits for no request; pending ones may get a response."""
     (wire,) = server.hold("quick")
     began_at = time.monotonic()
     server.signal(number)

@@ -59,7 +59,7 @@ def test_blocked_event_loop_is_killed_after_the_timeout():
 
 
 def test_killed_worker_is_replaced():
-    """Whatever ends a worker, the next one serves the same port."""
+    """After any end of a worker the next one serves the same port."""
     with front("--threads=2") as server:
         (worker,) = server.workers()
         os.kill(worker, signal.SIGKILL)

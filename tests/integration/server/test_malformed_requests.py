@@ -101,7 +101,7 @@ CODINGS = {
 
 @pytest.mark.parametrize("lines", CODINGS.values(), ids=CODINGS.keys())
 def test_odd_transfer_encoding_is_refused(refused, lines):
-    """Only chunked is understood, and whatever is nearly that is not."""
+    """Only chunked is understood, and nothing similar to it."""
     assert refused(POST + lines + END + LAST_CHUNK) in (400, 501)
 
 
@@ -192,7 +192,7 @@ def test_request_of_another_http_is_refused(refused, sent):
 
 
 def test_unknown_expectation_is_refused(refused):
-    """What a client expects and nobody can do is 417."""
+    """An unknown expectation is a 417."""
     assert refused(get("/echo", "Expect: 200-ok")) == 417
 
 
@@ -293,7 +293,7 @@ def test_truncated_body_is_400_and_closes(connect, sent):
 
 @pytest.mark.parametrize("sent", [b"", b"GET /ec", GET + b"Host", GET + b"A: b\r\n"])
 def test_truncated_head_closes_the_connection(connect, sent):
-    """Who closes in the middle of a head is told nothing or 400, and is gone."""
+    """A client that closes within a head gets nothing or 400, and its end."""
     wire = connect(sent)
     wire.end_sending()
     assert [each.status for each in wire.all_responses()] in ([], [400])
@@ -359,7 +359,7 @@ def test_malformed_request_behind_a_good_one_is_refused_in_order(connect):
 
 
 def test_malformed_requests_leave_no_connection(server):
-    """Their sockets are given back once the clients are gone."""
+    """Their sockets are closed once the clients have disconnected."""
     for sent in (*LINES.values(), *HEADERS.values()):
         wire = server.connect(sent)
         if b"\r\n\r\n" in sent:

@@ -28,7 +28,7 @@ def test_killed_worker_is_replaced_while_its_sibling_answers(tmp_path):
         wait_until(lambda: len(server.workers()) == 2, 10)
         before = server.workers()
         server.predict([[0.0] * 8])
-        # Whatever a worker counted in its last moment may be lost with it.
+        # The last records of a killed worker may be lost.
         wait_for_metric(server, "basket_requests_total", 1)
         os.kill(before[0], signal.SIGKILL)
         wait_until(lambda: len(set(server.workers()) - set(before)) == 1, 30)

@@ -138,7 +138,7 @@ def test_request_in_small_pieces_is_answered(connect):
 
 
 def test_requests_in_two_packets_are_answered(connect):
-    """Wherever the packets part, pipelined requests are told from each other."""
+    """Pipelined requests are separated at any boundary of packets."""
     wire = connect()
     sent = post("/echo", b"\r\n\r\n") + chunked("/echo", b"\r\n\r\n0\r\n", b"\r\n")
     for cut in range(len(sent) + 1):
@@ -150,7 +150,7 @@ def test_requests_in_two_packets_are_answered(connect):
 
 @pytest.mark.parametrize("size", [0, 1, 1 << 16, (1 << 16) + 1, 5_000_000])
 def test_body_of_known_length_is_whole(connect, size):
-    """A body arrives byte for byte, whatever its size."""
+    """A body of any size arrives byte for byte."""
     body = bytes(range(256)) * (size // 256 + 1)
     wire = connect()
     for _ in range(2):
@@ -214,7 +214,7 @@ def test_pipelined_requests_are_answered_in_order(connect):
 
 
 def test_request_sent_behind_a_waiting_one_is_answered_after_it(server, connect):
-    """What comes in packets of its own meanwhile waits, in whatever pieces."""
+    """Requests that arrive meanwhile wait, in pieces of any size."""
     (wire,) = server.hold("pipelined")
     second = post("/echo", b"second")
     wire.send(second[:9])
@@ -266,7 +266,7 @@ def test_body_that_is_not_read_yet_is_not_buffered(server, connect):
 
 
 def test_unread_body_of_up_to_64_kib_keeps_the_connection(connect):
-    """A small body that nobody read is thrown away, a large one ends the connection."""
+    """A small unread body is dropped, a large one ends the connection."""
     wire = connect()
     response = wire.ask(post("/refuse", bytes(60_000)))
     assert (response.status, response.closes()) == (401, False)
@@ -277,7 +277,7 @@ def test_unread_body_of_up_to_64_kib_keeps_the_connection(connect):
 
 
 def test_unread_chunked_body_closes_the_connection_and_the_response_says_so(connect):
-    """A client that was told of a kept connection would lose its next request."""
+    """With keep-alive the client would lose its next request."""
     wire = connect(request("POST", "/refuse", "Transfer-Encoding: chunked"))
     wire.send(b"3\r\nxyz\r\n")
     response = wire.response()

@@ -155,7 +155,7 @@ def test_pipelined_request_is_no_disconnect(server, connect):
 
 
 def test_half_closed_connection_counts_as_a_disconnect_and_is_answered(server, connect):
-    """A client that closes its sending side may have gone; if not, it can read."""
+    """A client that closed its sending side counts as gone, but may still read."""
     wire = connect(get("/watch?name=half"))
     server.wait_for("/waits?name=half")
     wire.end_sending()
@@ -168,7 +168,7 @@ def test_half_closed_connection_counts_as_a_disconnect_and_is_answered(server, c
     "sent", [post("/echo", b"last"), get("/sleep?s=0.2"), get("/stream?pieces=9")]
 )
 def test_client_that_closes_its_side_behind_a_request_is_answered(connect, sent):
-    """Whoever has said all may close its side, and waits for the response."""
+    """A client may close its sending side and wait for the response."""
     wire = connect(post("/echo", b"first") + sent)
     wire.end_sending()
     first, last = wire.all_responses()

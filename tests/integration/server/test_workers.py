@@ -30,7 +30,7 @@ def test_metrics_sum_over_four_workers(tmp_path):
 
 
 def test_gpu_settings_without_a_gpu_are_one_line_each(tmp_path):
-    """Where there is no GPU both GPU settings say so in one line, and it goes on."""
+    """Without a GPU each GPU setting logs one line, and the server runs."""
     folder = simulated_models(tmp_path, quick=QUICK)
     gpus = {"gpus": "0,1", "gpu_memory_fraction": "0.4"}
     with serving("--workers=3", model_dir=folder, **gpus) as server:

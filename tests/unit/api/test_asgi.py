@@ -461,7 +461,7 @@ async def test_disconnect_while_a_request_waits_drops_its_rows(serve, engine, cl
     assert second.json() == {"error": "the client closed the connection"}
     assert [7.0] not in engine.seen()
     assert [8.0] in engine.seen()
-    # Nobody listens behind the response.
+    # No `receive` waits after the response.
     assert first.pending == third.pending == 0
     metrics = await ask(application, path="/metrics", method="GET")
     assert b'basket_rejected_total{reason="abandoned"} ' in metrics.body
@@ -690,7 +690,7 @@ async def test_head_has_the_length_of_get(application):
 @pytest.mark.parametrize("method", ["GET", "HEAD", "OPTIONS"])
 @on_loop
 async def test_health_does_not_wait_for_a_body(application, method, parts, about):
-    """Methods that only read need no key for health, whatever body may follow."""
+    """Health needs neither a key nor a body."""
     nobody = (b"x-none", b"")
     options = {"key": nobody, "path": "/healthz", "method": method, **about}
     call = await ask(application, *parts, **options)

@@ -181,9 +181,7 @@ def open_engine(file: Path, settings: Settings) -> KerasJaxEngine:
     limit_gpu_memory(settings.gpu_memory_fraction)
     sizes = batch_sizes(settings.max_batch_size, settings.allowed_batch_sizes)
     if find_spec("tensorflow") is None:
-        _log.warning(
-            "no TensorFlow is installed, so no answers were compared"
-        )
+        _log.warning("no TensorFlow is installed, so no answers were compared")
         engine = KerasJaxEngine(load(file), sizes)
     else:
         with tensorflow_reference(file) as found:

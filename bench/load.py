@@ -15,6 +15,7 @@ from bench.prepared import Prepared
 from testing.open_loop import Client, client_of
 from testing.open_loop_requests import End, Outcome, Request
 
+PATH = "/predict"
 _CHECK_EVERY_S = 0.2
 # Rows and batches.
 _Ran = tuple[float, float]
@@ -22,7 +23,7 @@ _Ran = tuple[float, float]
 
 @dataclass(frozen=True)
 class Target:
-    """A running server that answers the requests of `prepared` at `path`.
+    """A running server that answers the requests of `prepared`.
 
     `batches` returns the rows and batches that its model has run so far, None if the
     server does not report them.
@@ -30,13 +31,12 @@ class Target:
 
     port: int
     prepared: Prepared
-    path: str = "/predict"
     batches: Callable[[], _Ran] | None = None
 
     @property
     def url(self) -> str:
         """The URL that is posted to."""
-        return f"http://127.0.0.1:{self.port}{self.path}"
+        return f"http://127.0.0.1:{self.port}{PATH}"
 
     def answers(self) -> bool:
         """Return whether the first request gets a 200."""
@@ -72,7 +72,7 @@ class Checker:
         """Return the body of the 200 that a request with `body` gets, or None."""
         headers = {"Content-Type": self._target.prepared.content_type}
         try:
-            self._connection.request("POST", self._target.path, body, headers)
+            self._connection.request("POST", PATH, body, headers)
             reply = self._connection.getresponse()
             content = reply.read()
         except (OSError, http.client.HTTPException):

@@ -60,9 +60,6 @@ def _matches(answer: Any, expected: npt.NDArray[np.float32]) -> bool:
 
 
 def _row(answer: Any) -> Any:
-    """Return the row in an answer of Basket's form, BentoML's, or Triton's."""
-    if isinstance(answer, dict) and "outputs" in answer:
-        (output,) = answer["outputs"]
-        return output["data"]
-    (row,) = answer if isinstance(answer, list) else answer["predictions"]
+    """Return the only row of a response."""
+    (row,) = answer["predictions"]
     return row

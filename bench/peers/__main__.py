@@ -76,7 +76,7 @@ def _parser() -> argparse.ArgumentParser:
         description="Measure Basket beside other servers of the same Keras model.",
     )
     add = parser.add_argument
-    usual = [name for name, each in SET_UPS.items() if not each.by_choice]
+    usual = list(SET_UPS)
     add(
         "--loads",
         type=_names(LOADS),

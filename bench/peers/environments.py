@@ -15,14 +15,13 @@ class NotInstalled(OSError):
     """An environment could not be made; the text says why."""
 
 
-def python_with(name: str, requirements: Path, alone_on: Path | None = None) -> Path:
+def python_with(name: str, requirements: Path) -> Path:
     """Return the Python of an environment with these requirements, made if need be.
 
-    Packages of Basket's environment are visible behind them, except in one that is
-    made `alone_on` another Python.
+    Packages of Basket's environment are visible behind them.
 
     Raises:
-        NotInstalled: pip cannot install them, or there is no such Python.
+        NotInstalled: pip cannot install them.
     """
     environment = _FOLDER / name
     python = environment / "bin" / "python"
@@ -32,17 +31,13 @@ def python_with(name: str, requirements: Path, alone_on: Path | None = None) -> 
         return python
     print(f"installing {name} into .venv-peers ...", flush=True)
     shutil.rmtree(environment, ignore_errors=True)
-    base = alone_on or Path(sys.executable)
-    if not base.exists():
-        raise NotInstalled(f"{name} can't be installed: it wants {base}")
-    _run(name, [base, "-m", "venv", "--without-pip", environment])
+    _run(name, [sys.executable, "-m", "venv", "--without-pip", environment])
     pip: list[str | Path] = [sys.executable, "-m", "pip", "--python", python]
     _run(name, [*pip, "install", "--quiet", "--require-hashes", "-r", requirements])
-    if alone_on is None:
-        # Folders in a .pth file come after the environment's own packages.
-        shared = sysconfig.get_path("purelib")
-        site = environment / "lib" / Path(shared).parent.name / "site-packages"
-        (site / "basket.pth").write_text(f"{shared}\n")
+    # Folders in a .pth file come after the environment's own packages.
+    shared = sysconfig.get_path("purelib")
+    site = environment / "lib" / Path(shared).parent.name / "site-packages"
+    (site / "basket.pth").write_text(f"{shared}\n")
     done.write_text(wanted)
     return python
 

@@ -1,12 +1,10 @@
 """The peers: how each is installed and started."""
 
 import contextlib
-import json
 import os
 import re
-import tempfile
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from pathlib import Path
 
 from bench.load import Target
@@ -17,7 +15,6 @@ from testing.server import ROOT, free_port, running
 READY_WITHIN_S = 180
 _APPS = Path(__file__).parent / "apps"
 _REQUIREMENTS = ROOT / "requirements" / "peers"
-_V2_PATH = "/v2/models/peer/infer"
 
 
 @dataclass(frozen=True)
@@ -33,14 +30,11 @@ class Setting:
 class Peer:
     """Another model server, installed from pinned requirements.
 
-    `command` gets the path of its Python and the port. `package` is its name on PyPI.
-    `alone_on`: the Python that it needs instead of Basket's.
+    `command` gets the path of its Python and the port.
     """
 
     name: str
     command: Callable[[Path, int], Iterable[str | Path]]
-    package: str = ""
-    alone_on: Path | None = None
 
     @property
     def requirements(self) -> Path:
@@ -49,7 +43,7 @@ class Peer:
 
     def version(self) -> str:
         """Return the pinned version."""
-        package = re.escape(self.package or self.name)
+        package = re.escape(self.name)
         pins = self.requirements.read_text()
         (found,) = re.findall(rf"^{package}==(\S+)", pins, re.M)
         return str(found)
@@ -60,7 +54,7 @@ class Peer:
         Raises:
             NotInstalled: it cannot be made.
         """
-        return python_with(self.name, self.requirements, self.alone_on)
+        return python_with(self.name, self.requirements)
 
     @contextlib.contextmanager
     def serve(self, prepared: Prepared, setting: Setting) -> Iterator[Target]:
@@ -76,37 +70,21 @@ class Peer:
             "PORT": str(port),
             "TAKES_PICTURES": "1" if prepared.content_type == JPEG else "",
             "PYTHONPATH": str(_APPS),
-            # No usage reports to the vendors.
-            "BENTOML_DO_NOT_TRACK": "1",
-            "RAY_USAGE_STATS_ENABLED": "0",
             "PATH": f"{python.parent}:{os.environ['PATH']}",
             **setting.environ,
         }
         command = list(map(str, self.command(python, port)))
-        with tempfile.TemporaryDirectory() as folder:
-            target = Target(port, prepared)
-            if self.name == "pytriton":
-                target = Target(port, _in_v2(prepared, Path(folder)), _V2_PATH)
-            with running(
-                *(command, port),
-                ready=False,
-                check_exit=False,
-                own_session=True,
-                root=_APPS,
-                environ=environ,
-            ) as server:
-                server.wait_until(target.answers, READY_WITHIN_S)
-                yield target
-
-
-def _in_v2(prepared: Prepared, folder: Path) -> Prepared:
-    """Return the same requests in the Open Inference Protocol, as Triton needs it."""
-    bodies = tuple(folder / body.name for body in prepared.bodies)
-    for old, new in zip(prepared.bodies, bodies, strict=True):
-        (row,) = json.loads(old.read_text())["instances"]
-        rows = {"name": "rows", "shape": [1, len(row)], "datatype": "FP32", "data": row}
-        new.write_text(json.dumps({"inputs": [rows]}))
-    return replace(prepared, bodies=bodies)
+        target = Target(port, prepared)
+        with running(
+            *(command, port),
+            ready=False,
+            check_exit=False,
+            own_session=True,
+            root=_APPS,
+            environ=environ,
+        ) as server:
+            server.wait_until(target.answers, READY_WITHIN_S)
+            yield target
 
 
 PEERS = {
@@ -128,22 +106,5 @@ PEERS = {
             ],
         ),
         Peer("litserve", lambda python, _: [python, "litserve_app.py"]),
-        Peer(
-            "bentoml",
-            lambda python, port: [
-                *(python.parent / "bentoml", "serve", "bentoml_app:Peer"),
-                *("--host=127.0.0.1", f"--port={port}"),
-            ],
-        ),
-        Peer("ray-serve", lambda python, _: [python, "ray_serve_app.py"], "ray"),
-        Peer(
-            "pytriton",
-            lambda python, _: [
-                *(python, "pytriton_app.py", str(free_port()), str(free_port()))
-            ],
-            "nvidia-pytriton",
-            # Triton loads the library of Debian's own Python.
-            Path("/usr/bin/python3.11"),
-        ),
     )
 }

@@ -23,7 +23,7 @@ _Serve = Callable[[Prepared, Setting], AbstractContextManager[Target]]
 class SetUp:
     """A server; all `settings` are tried in the first round, then the best one.
 
-    `by_choice`: measured only if it is named. `missing` returns what is not installed.
+    `missing` returns what is not installed.
     """
 
     name: str
@@ -31,7 +31,6 @@ class SetUp:
     loads: tuple[str, ...]
     serve: _Serve
     settings: tuple[Setting, ...] = (Setting(),)
-    by_choice: bool = False
     missing: Callable[[], str | None] = lambda: None
 
 
@@ -78,10 +77,8 @@ def _peer(
     title: str,
     loads: tuple[str, ...] = _LOADS,
     settings: tuple[Setting, ...] = (Setting(),),
-    *,
-    by_choice: bool = False,
 ) -> SetUp:
-    return SetUp(name, title, loads, PEERS[name].serve, settings, by_choice)
+    return SetUp(name, title, loads, PEERS[name].serve, settings)
 
 
 def _missing_openvino() -> str | None:
@@ -107,12 +104,6 @@ SET_UPS = {
         _peer("service-streamer", "service-streamer", settings=_waits(10, 100)),
         _peer("mosec", "mosec", settings=_waits(10, 5, 1)),
         _peer("litserve", "LitServe", settings=_waits(10, 1, FAST_QUEUE="1")),
-        _peer("bentoml", "BentoML", ("tiny", "big"), by_choice=True),
-        _peer("ray-serve", "Ray Serve", settings=_waits(10, 1), by_choice=True),
-        _peer(
-            *("pytriton", "NVIDIA pytriton", ("tiny", "big"), _waits(10, 1)),
-            by_choice=True,
-        ),
     )
 }
 # The same, served from the tree of another commit.

@@ -39,6 +39,7 @@ class Options:
     keepalive_s: float
     max_connections: int
     max_idle_connections: int
+    accept_batch: int
     backlog: int
     proxies: TrustedProxies
     tls: ssl.SSLContext | None
@@ -72,7 +73,8 @@ class HttpServer:
         # asyncio keeps only weak references to tasks.
         self._tasks: set[asyncio.Task[None]] = set()
         self._stopping = False
-        self._listeners = Listeners(sockets, self, options.max_connections, options.tls)
+        limits = options.max_connections, options.accept_batch
+        self._listeners = Listeners(sockets, self, *limits, options.tls)
         # Time of the last tick, on the monotonic clock.
         self.now = time.monotonic()
         # Headers of every response.

@@ -45,7 +45,9 @@ class Server(Protocol):
 class Listeners:
     """The listening sockets of a worker.
 
-    `max_connections` includes connections in their TLS handshake.
+    `max_connections` includes connections in their TLS handshake. `accept_batch` is the
+    number of connections to accept in one round of a busy event loop: clients of a lone
+    worker should not wait a round each, and those of several workers should spread.
     """
 
     def __init__(
@@ -53,12 +55,14 @@ class Listeners:
         sockets: Sequence[socket.socket],
         server: Server,
         max_connections: int,
+        accept_batch: int,
         tls: ssl.SSLContext | None,
     ) -> None:
         """Store the parts and the running event loop; `update` starts accepting."""
         self._sockets = list(sockets)
         self._server = server
         self._max_connections = max_connections
+        self._accept_batch = accept_batch
         self._tls = tls
         self._loop = asyncio.get_running_loop()
         self._accepting = False
@@ -82,7 +86,7 @@ class Listeners:
         self._accepting = wanted
         for listener in self._sockets:
             if wanted:
-                self._loop.add_reader(listener.fileno(), self._accept_one, listener)
+                self._loop.add_reader(listener.fileno(), self._accept_some, listener)
             else:
                 self._loop.remove_reader(listener.fileno())
 
@@ -109,16 +113,18 @@ class Listeners:
         self._full_at = self._count()
         self._retry_at = time.monotonic() + _RETRY_AFTER_S
 
-    def _accept_one(self, listener: socket.socket) -> None:
-        """Accept one connection, and leave the others to other workers.
+    def _accept_some(self, listener: socket.socket) -> None:
+        """Accept up to `accept_batch` connections.
 
-        At the limit, idle connections make room for it.
+        At the limit, idle connections make room for new ones.
         """
-        if self._count() < self._max_connections:
-            self._accept(listener)
-        else:
-            self._back_off()
-            self._server.close_idle()
+        for _ in range(self._accept_batch):
+            if self._count() >= self._max_connections:
+                self._back_off()
+                self._server.close_idle()
+                break
+            if not self._accept(listener):
+                break
         self.update()
 
     def _accept(self, listener: socket.socket) -> bool:

@@ -29,6 +29,8 @@ _STOPPING_TICK_S = 0.05
 # Seconds at the end of the graceful timeout in which the application answers 503 to
 # requests that it can't finish.
 _LAST_ANSWERS_S = 2.0
+# Connections that a lone worker accepts in one round of its event loop.
+_ACCEPT_BATCH = 64
 
 
 class EventLoopWorker(Worker):
@@ -128,6 +130,7 @@ def options(cfg: Any) -> Options:
         keepalive_s=cfg.keepalive,
         max_connections=cfg.worker_connections,
         max_idle_connections=max(cfg.worker_connections - cfg.threads, 0),
+        accept_batch=_ACCEPT_BATCH if cfg.workers == 1 else 1,
         backlog=cfg.backlog,
         proxies=TrustedProxies(cfg.forwarded_allow_ips, cfg.secure_scheme_headers),
         tls=_tls_context(cfg) if cfg.certfile or cfg.keyfile else None,

@@ -10,7 +10,7 @@ from app import run_dir
 
 if TYPE_CHECKING:
     from app.api.application import Application
-    from app.api.v2_repository import Repository
+    from app.api.v2.repository import Repository
     from app.repository.catalog import Catalog
     from app.repository.health import Health
     from app.repository.loader import Loader
@@ -102,11 +102,13 @@ def install_api(
     health: "Health",
 ) -> None:
     """Register error handlers, the key check and all routes."""
-    from app.api import predict, v1, v2
+    from app.api import predict
     from app.api.access import install_key_check, key_check
     from app.api.inference import Inference
     from app.api.operations import operations_blueprint
     from app.api.responses import install_error_handlers
+    from app.api.v1 import predict as v1
+    from app.api.v2 import infer as v2
 
     install_error_handlers(app)
     check_key = key_check(settings.api_keys)

@@ -9,8 +9,8 @@ from app.api.application import Find, Handler
 from app.api.environ import Environ, path_of, traffic_split_key
 from app.api.exchange import Exchange, HttpResponse
 from app.api.inference import Inference
-from app.api.v2_metadata import health_blueprint, metadata_blueprint
-from app.api.v2_repository import Repository, repository_blueprint
+from app.api.v2.metadata import health_blueprint, metadata_blueprint
+from app.api.v2.repository import Repository, repository_blueprint
 from app.codec import tensors
 from app.engines.base import Tensors
 from app.errors import BadInput

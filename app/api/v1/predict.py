@@ -15,12 +15,13 @@ from urllib.parse import quote, unquote_to_bytes
 from flask import Blueprint, Response, request
 from werkzeug.routing import BaseConverter
 
-from app.api import cloud_events, v1_metadata
 from app.api.application import Find, Handler
 from app.api.environ import Environ, traffic_split_key
 from app.api.exchange import Exchange, HttpResponse
 from app.api.inference import Inference
 from app.api.responses import json_response
+from app.api.v1 import cloud_events
+from app.api.v1 import metadata as v1_metadata
 from app.codec import rows
 from app.engines.base import Tensors
 from app.errors import BadInput, UnknownModel, Unsupported

@@ -118,11 +118,11 @@ class Listeners:
 
         At the limit, idle connections make room for new ones.
         """
-        for _ in range(self._accept_batch):
-            if self._count() >= self._max_connections:
-                self._back_off()
-                self._server.close_idle()
-                break
+        free = self._max_connections - self._count()
+        if free <= 0:
+            self._back_off()
+            self._server.close_idle()
+        for _ in range(min(free, self._accept_batch)):
             if not self._accept(listener):
                 break
         self.update()

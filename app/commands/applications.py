@@ -1,7 +1,7 @@
 """Builds the image models of keras.applications, which take pixels as they are.
 
 A row of uint8 is a quarter as large as a scaled one, and no request thread scales it:
-docs/performance.md (Where pixels are scaled) has the figures.
+docs/decisions.md (Scaling pixels) has the figures.
 """
 
 import socket

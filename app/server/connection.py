@@ -97,7 +97,7 @@ class Connection(FlowControl):
             self._refuse(error)
 
     def _hold(self, data: bytes) -> None:
-        """Buffer bytes; reading goes on for a while, to notice a disconnect."""
+        """Buffer bytes; keep reading up to a limit, to notice a disconnect."""
         self._buffer += data
         if len(self._buffer) > _MAX_BUFFERED_BYTES:
             self.pause_reading()

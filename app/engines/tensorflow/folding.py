@@ -3,7 +3,7 @@
 Batch normalization, and a bias as Keras adds it, are passes over the whole output of a
 convolution. With new weights and one BiasAdd, TensorFlow fuses them, and the activation
 behind them, into the convolution. The same holds for an explicit padding that "SAME"
-would do. docs/performance.md (Freezing) has the figures.
+would do. docs/decisions.md (Freezing) has the figures.
 """
 
 from collections.abc import Collection, Iterable, Iterator

@@ -1,6 +1,6 @@
 """Turns a traced function's variables into constants, so that they can be folded.
 
-docs/performance.md (Freezing) has the figures.
+docs/decisions.md (Freezing) has the figures.
 """
 
 import logging

@@ -188,7 +188,7 @@ def test_inline_chain_does_not_write_to_its_input(tf, freezing, first):
 
 
 def test_closed_engine_frees_its_inline_chain(tf):
-    """Engines that are opened and closed leave no memory; others go on working."""
+    """Closed engines free their memory, and open engines still compute."""
     from app.engines.base import DEFAULT_SIGNATURE  # noqa: PLC0415
     from app.engines.tensorflow.keras_file import (  # noqa: PLC0415
         KerasTensorFlowEngine,

@@ -113,6 +113,14 @@ def begin(application, *parts, headers=(), key=KEY, path="/predict", **rest):
     return call, call.begin(path, headers=[key, *length, *headers], **rest)
 
 
+async def begin_blocked(application, engine):
+    """Begin a call whose batch runs until the engine is unblocked."""
+    engine.block()
+    begun = begin(application, ROW)
+    await asyncio.to_thread(engine.wait_until_started)
+    return begun
+
+
 async def ask(application, *parts, **rest):
     """Return a call that has been answered."""
     return await begin(application, *parts, **rest)[1]
@@ -343,9 +351,7 @@ async def test_model_without_batching_runs_in_a_thread(serve, monkeypatch):
 async def test_batch_wakes_the_event_loop_once(serve, engine):
     """The 16 requests of a batch are resumed by one call from the batching thread."""
     application, loop = serve(max_batch_size=16), asyncio.get_running_loop()
-    engine.block()
-    first = begin(application, ROW)[1]
-    await asyncio.to_thread(engine.wait_until_started)
+    first = (await begin_blocked(application, engine))[1]
     tasks = [begin(application, body_of(float(n)))[1] for n in range(16)]
     await settle()
     loop.woken.clear()
@@ -364,9 +370,7 @@ async def test_metrics_of_a_batch_are_written_together(serve, engine, monkeypatc
     """A batch of 16 requests takes far fewer than 16 writes."""
     application, flushes = serve(max_batch_size=16), []
     flush = event_loop.telemetry.flush
-    engine.block()
-    first = begin(application, ROW)[1]
-    await asyncio.to_thread(engine.wait_until_started)
+    first = (await begin_blocked(application, engine))[1]
     tasks = [begin(application, ROW)[1] for _ in range(16)]
     await settle()
     monkeypatch.setattr(
@@ -393,9 +397,7 @@ async def test_error_of_a_batch_is_the_response(serve, monkeypatch):
 async def test_deadline_returns_504_and_drops_the_rows(serve, engine, clock):
     """When the deadline passes the wait ends, and the rows never run."""
     application = serve()
-    engine.block()
-    first = begin(application, ROW)[1]
-    await asyncio.to_thread(engine.wait_until_started)
+    first = (await begin_blocked(application, engine))[1]
     late = begin(application, body_of(7.0))[1]
     await settle()
     await pass_time(clock, TIMEOUT_S - 1)
@@ -439,9 +441,7 @@ async def test_short_waits_share_their_timers(application):
 async def test_disconnect_while_a_request_waits_drops_its_rows(serve, engine, clock):
     """A long wait listens for the disconnect; the rows of that client never run."""
     application = serve(max_batch_size=1)
-    engine.block()
-    first, first_task = begin(application, ROW)
-    await asyncio.to_thread(engine.wait_until_started)
+    first, first_task = await begin_blocked(application, engine)
     second, second_task = begin(application, body_of(7.0))
     third, third_task = begin(application, body_of(8.0))
     await settle()
@@ -472,9 +472,7 @@ async def test_disconnect_while_a_request_waits_drops_its_rows(serve, engine, cl
 async def test_cancellation_while_a_job_is_queued_drops_its_rows(serve, engine):
     """A server that cancels a request leaves no rows of it in the queue."""
     application = serve(max_batch_size=1)
-    engine.block()
-    first = begin(application, ROW)[1]
-    await asyncio.to_thread(engine.wait_until_started)
+    first = (await begin_blocked(application, engine))[1]
     canceled = begin(application, body_of(7.0))[1]
     await settle()
     canceled.cancel()
@@ -494,9 +492,7 @@ def test_batching_thread_outlives_an_event_loop(serve, engine, caplog):
 
     @on_loop
     async def leave():
-        engine.block()
-        begin(application, ROW)
-        await asyncio.to_thread(engine.wait_until_started)
+        await begin_blocked(application, engine)
 
     leave()
     engine.unblock()
@@ -733,9 +729,7 @@ async def test_health_is_answered_while_all_threads_are_busy(application):
 async def test_lifespan_shutdown_answers_waiting_requests_with_503(serve, engine):
     """Requests whose batch has not begun are answered before the shutdown completes."""
     application = serve(max_batch_size=1)
-    engine.block()
-    begun = begin(application, ROW)[1]
-    await asyncio.to_thread(engine.wait_until_started)
+    begun = (await begin_blocked(application, engine))[1]
     waiting = begin(application, ROW)[1]
     await settle()
     to_app, from_app = asyncio.Queue(), asyncio.Queue()

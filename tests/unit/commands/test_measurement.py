@@ -11,7 +11,7 @@ from app.commands.measurement import median_ms
     ids=["maximum runs", "two seconds", "minimum runs"],
 )
 def test_slow_batches_are_measured_fewer_times(took_s, runs):
-    """Runs go on for two seconds, within 3 to 15 runs, after a warm-up."""
+    """A warm-up is followed by two seconds of runs, but 3 to 15 of them."""
     now = 0.0
     calls = 0
 

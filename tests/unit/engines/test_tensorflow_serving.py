@@ -221,7 +221,7 @@ def test_stopped_server_is_unavailable(tmp_path):
     server = ModelServer(doubles)
     with server.running():
         engine = open_remote(tmp_path, server)
-    # The server's thread of an open connection would go on answering.
+    # On an open connection the server's thread would still answer.
     engine.close()
     for _ in range(2):
         with pytest.raises(

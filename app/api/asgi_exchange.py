@@ -93,8 +93,15 @@ class AsgiExchange(Exchange):
         self._loop.flush_metrics()
 
     async def offload(self, function: Callable[[], _T]) -> _T:
-        """Call a function in a thread, as it would block the event loop."""
-        return await self._loop.run_in_thread(function)
+        """Call a function in a thread, as it would block the event loop.
+
+        A disconnect of the client is noticed meanwhile.
+        """
+        watch = self._disconnected()
+        try:
+            return await self._loop.run_in_thread(function)
+        finally:
+            watch.cancel()
 
     async def answered(self, job: Job) -> Answer:
         """Return the job's answer, or raise what `job.wait` raises."""

@@ -7,6 +7,7 @@ All that a request waits for is awaited. So one sequence of calls serves both a 
 for each request, where nothing ever suspends, and an event loop for all requests.
 """
 
+import math
 import time
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
@@ -20,6 +21,7 @@ from werkzeug.http import parse_options_header
 from app.api.body import read_body
 from app.api.environ import Environ, variable
 from app.batching.job import Answer, Job, Wake
+from app.errors import Abandoned, Late
 from app.repository.served import ServedModel
 
 if TYPE_CHECKING:
@@ -52,16 +54,17 @@ class HttpResponse:
 class Exchange:
     """One inference request, which has a thread of its own.
 
-    `arrived_at` is on the monotonic clock. `model` and `job` are None until the model
-    is leased and the job is submitted. `wake` is the job's `wake`, None where a thread
-    waits for the answer.
+    `arrived_at` and `deadline` are on the monotonic clock. `model` and `job` are None
+    until the model is leased and the job is submitted. `wake` is the job's `wake`, None
+    where a thread waits for the answer.
     """
 
-    __slots__ = ("arrived_at", "environ", "job", "model", "wake")
+    __slots__ = ("arrived_at", "deadline", "environ", "job", "model", "wake")
 
     def __init__(self, environ: Environ) -> None:
         """Store the WSGI environment and the time of arrival."""
         self.arrived_at = time.monotonic()
+        self.deadline = math.inf
         self.environ = environ
         self.model: ServedModel | None = None
         self.job: Job | None = None
@@ -102,6 +105,18 @@ class Exchange:
     async def offload(self, function: Callable[[], _T]) -> _T:
         """Call a function that may take longer than a millisecond."""
         return function()
+
+    def check_awaited(self) -> None:
+        """Check that the client still waits; long work calls this between its parts.
+
+        Raises:
+            Late: the deadline has passed.
+            Abandoned: the client disconnected.
+        """
+        if self.is_gone()():
+            raise Abandoned("the client disconnected before its rows were decoded")
+        if time.monotonic() >= self.deadline:
+            raise Late("the request's deadline passed before its rows were decoded")
 
     async def answered(self, job: Job) -> Answer:
         """Return the job's answer, or raise what `job.wait` raises."""

@@ -75,6 +75,7 @@ class Inference:
         """
         settings = self._settings
         limit_s = _timeout_s(exchange, settings.request_timeout_ms)
+        exchange.deadline = exchange.arrived_at + limit_s
         body = await exchange.body(settings.max_body_bytes)
         with self._catalog.lease(target) as model:
             exchange.model = model

@@ -12,6 +12,7 @@ from app.api.environ import path_of, traffic_split_key
 from app.api.exchange import Exchange, HttpResponse
 from app.api.inference import Inference
 from app.codec import classes, images, npy, rows
+from app.codec.bounds import Bounds
 from app.engines.base import DEFAULT_SIGNATURE, Tensors
 from app.errors import BadInput
 from app.repository.routing import Target
@@ -59,7 +60,8 @@ def _decode(
         return rows.Request(DEFAULT_SIGNATURE, inputs)
     config = model.config.image
     if not upload.is_of_pictures(mimetype):
-        return rows.decode(body, model.signatures, config)
+        bounds = Bounds(model.max_rows, exchange.check_awaited)
+        return rows.decode(body, model.signatures, config, bounds)
     if config is None:
         raise BadInput(
             f"model {model.name!r} takes no pictures: its basket.toml has no [image]"
@@ -67,7 +69,9 @@ def _decode(
     pictures = upload.pictures(exchange, body)
     top = _top(exchange.query("top"), config)
     (spec,) = model.signatures[DEFAULT_SIGNATURE].inputs
-    inputs = {spec.name: images.decode(pictures, config, spec, "picture")}
+    check = exchange.check_awaited
+    rows_of_pixels = images.decode(pictures, config, spec, "picture", check=check)
+    inputs = {spec.name: rows_of_pixels}
     return _Pictures(inputs, len(pictures) == 1, top)
 
 

@@ -20,6 +20,7 @@ import numpy.typing as npt
 from PIL import ExifTags, Image, PngImagePlugin, UnidentifiedImageError
 
 from app.codec import jpeg
+from app.codec.bounds import Check, unchecked
 from app.codec.memory_budget import MemoryBudget
 from app.engines.base import Array, TensorSpec
 from app.errors import BadInput, BasketError, TooLarge
@@ -84,6 +85,7 @@ def decode(
     spec: TensorSpec,
     place: str,
     suffix: str = "",
+    check: Check = unchecked,
 ) -> Array:
     """Return image files as rows (rows, height, width, channels) in spec's dtype.
 
@@ -92,6 +94,7 @@ def decode(
             number of the image, and `suffix`.
         TooLarge: more than MAX_PICTURES or MAX_PIXELS.
         Unavailable: too many large images at once.
+        BasketError: `check`, which is called before each image, raised it.
     """
     if len(pictures) > MAX_PICTURES:
         raise TooLarge(
@@ -99,6 +102,7 @@ def decode(
         )
     rows: Array = np.empty((len(pictures), *config.shape()), spec.dtype)
     for index, picture in enumerate(pictures):
+        check()
         pixels = _read(picture, config, f"{place}[{index}]{suffix}")
         _scale(pixels, SCALES[config.scale], rows[index])
     return rows

@@ -7,11 +7,13 @@ values; one with several takes an object for each row, or one object of columns.
 
 import itertools
 from collections.abc import Mapping
+from functools import partial
 from typing import Any, NamedTuple
 
 import numpy as np
 
 from app.codec import images, json_numbers, json_text, nested, strings
+from app.codec.bounds import UNBOUNDED, Bounds, Check
 from app.codec.fit import check_json_dtype
 from app.engines.base import DEFAULT_SIGNATURE, Array, Signature, Tensors, TensorSpec
 from app.errors import BadInput
@@ -40,7 +42,10 @@ class _Column(NamedTuple):
 
 
 def decode(
-    body: bytes, signatures: Mapping[str, Signature], image: ImageConfig | None = None
+    body: bytes,
+    signatures: Mapping[str, Signature],
+    image: ImageConfig | None = None,
+    bounds: Bounds = UNBOUNDED,
 ) -> Request:
     """Return a request's rows as arrays (rows, *shape), one for each input.
 
@@ -59,10 +64,7 @@ def decode(
         payload = json_text.loads(body)
         if not isinstance(payload, dict):
             raise BadInput('expected a JSON object: {"instances": [row, ...]}')
-        name = payload.get("signature_name", DEFAULT_SIGNATURE)
-        if not isinstance(name, str):
-            raise BadInput("'signature_name' key must be a string value.")
-        name = name or DEFAULT_SIGNATURE
+        name = _signature_name(payload)
         signature = find_signature(signatures, name)
         image = image if name == DEFAULT_SIGNATURE else None
         columnar = "inputs" in payload
@@ -77,8 +79,15 @@ def decode(
         else:
             columns = _columns_of_instances(payload["instances"], signature)
         has_bools = _may_have_bools(body)
-        inputs = {each.spec.name: _read(each, has_bools, image) for each in columns}
-        return Request(name, inputs, columnar)
+        read = partial(_read, has_bools=has_bools, image=image, check=bounds.check)
+        return Request(name, {each.spec.name: read(each) for each in columns}, columnar)
+
+
+def _signature_name(payload: Mapping[str, Any]) -> str:
+    name = payload.get("signature_name", DEFAULT_SIGNATURE)
+    if not isinstance(name, str):
+        raise BadInput("'signature_name' key must be a string value.")
+    return name or DEFAULT_SIGNATURE
 
 
 def find_signature(signatures: Mapping[str, Signature], name: str) -> Signature:
@@ -122,10 +131,13 @@ def _decode_floats(body: bytes, signatures: Mapping[str, Signature]) -> Request 
     return None if array is None else Request(DEFAULT_SIGNATURE, {spec.name: array})
 
 
-def _read(column: _Column, has_bools: bool, image: ImageConfig | None) -> Array:
+def _read(
+    column: _Column, has_bools: bool, image: ImageConfig | None, check: Check
+) -> Array:
     spec, rows, place, suffix = column
     if image is not None and any(map(strings.is_b64, rows)):
-        return images.decode(_image_files(column), image, spec, place, suffix)
+        files = _image_files(column)
+        return images.decode(files, image, spec, place, suffix, check)
     return nested.read(rows, spec, place, suffix, has_bools=has_bools)
 
 

@@ -132,7 +132,7 @@ def _runner(
     log: ModelLog,
     known_good: Mapping[str, Tensors],
 ) -> Runner:
-    max_rows = settings.max_batch_size * settings.max_enqueued_batches
+    max_rows = settings.max_rows
     largest = settings.max_batch_size if settings.batching else max_rows
     sizes = settings.allowed_batch_sizes or range(1, largest + 1)
     # A circuit breaker is used by one thread only.

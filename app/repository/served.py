@@ -36,6 +36,11 @@ class ServedModel:
     runner: Runner
     observer: Observer
 
+    @property
+    def max_rows(self) -> int:
+        """The most rows that a request may have: what an empty queue holds."""
+        return self.config.settings.max_rows
+
 
 @dataclass(frozen=True)
 class VersionStatus:

@@ -53,6 +53,11 @@ class Settings:
                 f"{self.max_batch_size}: they must be equal"
             )
 
+    @property
+    def max_rows(self) -> int:
+        """The number of rows that a queue holds, and so the most in one request."""
+        return self.max_batch_size * self.max_enqueued_batches
+
     @classmethod
     def from_environment(cls, environ: Mapping[str, str] = os.environ) -> "Settings":
         """Read all settings; an empty value counts as not set.

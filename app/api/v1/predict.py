@@ -23,6 +23,7 @@ from app.api.responses import json_response
 from app.api.v1 import cloud_events
 from app.api.v1 import metadata as v1_metadata
 from app.codec import rows
+from app.codec.bounds import Bounds
 from app.engines.base import Tensors
 from app.errors import BadInput, UnknownModel, Unsupported
 from app.repository.catalog import Catalog
@@ -174,7 +175,8 @@ def _servable_not_found(target: Target) -> Iterator[None]:
 
 def _decode(exchange: Exchange, body: bytes, model: ServedModel) -> rows.Request:
     data = cloud_events.unwrap(exchange, body)
-    return rows.decode(data, model.signatures, model.config.image)
+    bounds = Bounds(model.max_rows, exchange.check_awaited)
+    return rows.decode(data, model.signatures, model.config.image, bounds)
 
 
 def _encode(

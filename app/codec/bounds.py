@@ -1,0 +1,25 @@
+"""What the decoding of one request may cost."""
+
+import sys
+from collections.abc import Callable
+from typing import NamedTuple
+
+# Raises an error once nobody waits for the request any more.
+Check = Callable[[], None]
+
+
+def unchecked() -> None:
+    """Check nothing."""
+
+
+class Bounds(NamedTuple):
+    """The most rows of a request, and a check that long work calls between its parts.
+
+    The parts take a few milliseconds, except for the pixels of one image.
+    """
+
+    max_rows: int = sys.maxsize
+    check: Check = unchecked
+
+
+UNBOUNDED = Bounds()

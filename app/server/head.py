@@ -2,7 +2,8 @@
 
 httptools (llhttp) refuses bare LF, obs-fold, both lengths, unequal or repeated lengths
 and control characters by itself. It has no limit on sizes, takes HTTP/0.9 and 2.0, and
-takes codings other than chunked: these are refused here.
+takes codings other than chunked: these are refused here, and in app/server/target.py
+what it accepts in a request line.
 """
 
 from http import HTTPStatus
@@ -10,6 +11,8 @@ from typing import NamedTuple
 from urllib.parse import unquote_to_bytes
 
 import httptools
+
+from app.server import target
 
 # Limit on a whole head: the request line and all fields.
 MAX_HEAD_BYTES = 64 << 10
@@ -67,6 +70,7 @@ class Head:
         "_bytes",
         "_fields",
         "_limits",
+        "_line",
         "_parser",
         "_tail",
         "complete",
@@ -87,7 +91,7 @@ class Head:
         self._limits = limits
         self._parser = httptools.HttpRequestParser(self)
         self._bytes = self._fields = 0
-        self._tail = b""
+        self._line = self._tail = b""
         self.complete = False
         self.headers: list[tuple[bytes, bytes]] = []
         self.target = self.raw_path = self.query = b""
@@ -105,6 +109,8 @@ class Head:
         while data and not self.complete:
             piece, data, self._tail = split_after_end(self._tail, data)
             self._bytes += len(piece)
+            if not self._line.endswith(b"\n"):
+                self._line = target.request_line(self._line + piece)
             self._parse(piece)
         if self.complete:
             self._check()
@@ -175,30 +181,43 @@ class Head:
             raise Malformed("this server is no proxy", HTTPStatus.NOT_IMPLEMENTED)
         if self._bytes > MAX_HEAD_BYTES:
             raise _too_large()
-        hosts = 0
+        if not target.is_request_line(self._line):
+            raise Malformed(
+                "malformed HTTP request: expected METHOD TARGET HTTP/1.1 and one space "
+                "between two of them"
+            )
         for name, value in self.headers:
             if name == b"content-length":
                 self._take_length(value)
-            elif name == b"host":
-                hosts += 1
             elif name == b"transfer-encoding":
                 self._take_coding(value)
             elif name == b"expect":
                 self._take_expectation(value)
-        if hosts > 1:
-            raise Malformed("malformed HTTP request: more than one Host")
+        self._check_host()
         self._split_target()
         # It refers to this object.
         del self._parser
 
     def _split_target(self) -> None:
-        raw_path, _, self.query = self.target.partition(b"?")
-        if not raw_path.startswith(b"/"):
-            # Absolute form, with scheme and host.
-            _, found, rest = raw_path.partition(b"://")
-            raw_path = b"/" + rest.partition(b"/")[2] if found else raw_path
+        raw_path, self.query, authority = target.split(self.target)
+        if not raw_path.startswith(b"/") and raw_path != b"*":
+            raise Malformed("malformed HTTP request: its target is no path or URL")
+        if authority is not None:
+            self.headers = target.with_host(self.headers, authority)
         path = unquote_to_bytes(raw_path) if b"%" in raw_path else raw_path
         self.path, self.raw_path = path.decode(errors="surrogateescape"), raw_path
+
+    def _check_host(self) -> None:
+        hosts = [value for name, value in self.headers if name == b"host"]
+        if len(hosts) > 1:
+            raise Malformed("malformed HTTP request: more than one Host")
+        if not hosts and self.version == "1.1":
+            raise Malformed("malformed HTTP request: HTTP/1.1 without Host")
+        if hosts and not target.is_host(hosts[0]):
+            shown = hosts[0].decode("latin-1")
+            raise Malformed(
+                f"malformed HTTP request: Host {shown!r} is not a name or an address"
+            )
 
     def _take_length(self, value: bytes) -> None:
         if not value.isdigit():

@@ -46,7 +46,7 @@ def damaged_request(request: Request, rng: random.Random) -> Talk:
 
 def _request_line(rng: random.Random) -> Talk:
     line = rng.choice((*_LINES, rng.randbytes(rng.randint(1, 400))))
-    return Talk((damaged_bytes(line, rng) + b"\r\n\r\n",))
+    return Talk((damaged_bytes(line, rng) + b"\r\nHost: fuzz\r\n\r\n",))
 
 
 def _headers(rng: random.Random) -> Talk:

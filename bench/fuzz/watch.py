@@ -103,7 +103,7 @@ class Watch:
                     if place not in held:
                         address = ("127.0.0.1", self._server.port)
                         held[place] = socket.create_connection(address, 5)
-                        head = f"POST /predict HTTP/1.1\r\n{_KEY}\r\n"
+                        head = f"POST /predict HTTP/1.1\r\nHost: a\r\n{_KEY}\r\n"
                         if place < _SLOW_BODIES:
                             head += "Content-Length: 900\r\n\r\n"
                         held[place].sendall(head.encode())

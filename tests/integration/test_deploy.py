@@ -245,6 +245,12 @@ def test_path_through_nginx_is_unchanged(tmp_path, model_server):
 
 
 @with_nginx
+def test_http_1_0_request_without_host_is_answered_through_nginx(nginx):
+    """A client of nginx may speak HTTP/1.0, which has no Host."""
+    assert _raw(nginx.port, b"GET /readyz HTTP/1.0\r\n\r\n").status == 200
+
+
+@with_nginx
 @pytest.mark.parametrize(
     ("request_", "status"),
     [

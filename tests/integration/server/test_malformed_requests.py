@@ -8,8 +8,10 @@ from tests.support.front import chunk, front, get, post, request, until
 
 SMUGGLED = get("/smuggled")
 _numbers = itertools.count()
-GET = b"GET /echo HTTP/1.1\r\n"
-POST = b"POST /echo HTTP/1.1\r\n"
+LINE = b"GET /echo HTTP/1.1\r\n"
+HOST = b"Host: front\r\n"
+GET = LINE + HOST
+POST = b"POST /echo HTTP/1.1\r\n" + HOST
 END = b"\r\n\r\n"
 CHUNKED = request("POST", "/echo", "Transfer-Encoding: chunked")
 LAST_CHUNK = b"0\r\n\r\n"
@@ -74,6 +76,9 @@ CODINGS = {
     "gzip, chunked": b"Transfer-Encoding: gzip, chunked",
     "chunked, gzip": b"Transfer-Encoding: chunked, gzip",
     "chunked, chunked": b"Transfer-Encoding: chunked, chunked",
+    "identity beside a length": b"Transfer-Encoding: identity\r\nContent-Length: 5",
+    "length beside identity": b"Content-Length: 5\r\nTransfer-Encoding: identity",
+    "gzip, then chunked": b"Transfer-Encoding: gzip\r\nTransfer-Encoding: chunked",
     "chunked twice": b"Transfer-Encoding: chunked\r\nTransfer-Encoding: chunked",
     "chunked, then identity": (
         b"Transfer-Encoding: chunked\r\nTransfer-Encoding: identity"
@@ -119,7 +124,7 @@ def test_transfer_encoding_with_trailing_tab_is_not_misread(server, connect):
 
 def test_transfer_encoding_from_http_1_0_is_refused(refused):
     """HTTP/1.0 has no chunks, and a proxy that speaks it would not see them."""
-    head = b"POST /echo HTTP/1.0\r\nTransfer-Encoding: chunked\r\n"
+    head = b"POST /echo HTTP/1.0\r\nHost: front\r\nTransfer-Encoding: chunked\r\n"
     for more in (b"", b"Connection: keep-alive\r\n"):
         assert refused(head + more + b"\r\n" + LAST_CHUNK) in (400, 501)
 
@@ -127,12 +132,12 @@ def test_transfer_encoding_from_http_1_0_is_refused(refused):
 HEADERS = {
     "bare LF behind the request line": b"GET /echo HTTP/1.1\nHost: x\r\n\r\n",
     "bare LF alone": b"GET /echo HTTP/1.1\nHost: x\n\n",
-    "bare LF behind a header": GET + b"Host: x\nA: b\r\n\r\n",
-    "bare LF at the end": GET + b"Host: x\r\n\n",
-    "bare CR": GET + b"Host: x\rA: b\r\n\r\n",
+    "bare LF behind a header": GET + b"B: x\nA: b\r\n\r\n",
+    "bare LF at the end": GET + b"B: x\r\n\n",
+    "bare CR": GET + b"B: x\rA: b\r\n\r\n",
     "obs-fold": GET + b"A: b\r\n c\r\n\r\n",
     "obs-fold with a tab": GET + b"A: b\r\n\tc\r\n\r\n",
-    "obs-fold of the first header": GET + b" A: b\r\n\r\n",
+    "obs-fold of the first header": LINE + b" A: b\r\n\r\n",
     "space before the colon": GET + b"A : b\r\n\r\n",
     "no colon": GET + b"nonsense\r\n\r\n",
     "no name": GET + b": b\r\n\r\n",
@@ -142,7 +147,16 @@ HEADERS = {
     "NUL in a name": GET + b"A\0: b\r\n\r\n",
     "parenthesis in a name": GET + b"A(: b\r\n\r\n",
     "Latin-1 in a name": GET + b"A\xff: b\r\n\r\n",
-    "two hosts": GET + b"Host: a\r\nHost: b\r\n\r\n",
+    "bare CR at the end": GET + b"\r\r\n\r\n",
+    "bare CR in a value": GET + b"A: b\rc\r\n\r\n",
+    "bare CR in a name": GET + b"A\rB: c\r\n\r\n",
+    "NUL as a value": GET + b"A: \0\r\n\r\n",
+    "UTF-8 in a name": GET + "\u00e4: b\r\n\r\n".encode(),
+    "tab before the colon": GET + b"A\t: b\r\n\r\n",
+    "two hosts": GET + b"Host: front\r\n\r\n",
+    "no host": LINE + b"\r\n",
+    "no host, but an absolute target": b"GET http://a/ HTTP/1.1\r\n\r\n",
+    "host with an underscore in its name": LINE + b"Ho_st: a\r\n\r\n",
 }
 
 
@@ -152,6 +166,24 @@ def test_malformed_header_is_refused(refused, sent):
     assert refused(sent) == 400
 
 
+HOSTS = [
+    *(b"a b", b"a\tb", b"a/b", b"a,b", b"user@a", b"a#b", b"a?b", b"a\\b", b"<a>"),
+    *(b"http://a", b"a:b", b"a:1:2", b":80", b"::1", b"[::1", b"[a/b]", b"[::1]x"),
+    *(b"a\x01", b"a\0", b"a\x7f", b"\xe4", "\u00e4".encode(), b"a;b", b'"a"', b","),
+]
+
+
+@pytest.mark.parametrize("host", HOSTS)
+@pytest.mark.parametrize("version", [b"1.0", b"1.1"])
+def test_host_that_is_no_host_is_refused(refused, host, version):
+    """Host is a name or an address with an optional port."""
+    line = b"GET /echo HTTP/" + version + b"\r\nConnection: keep-alive\r\n"
+    assert refused(line + b"Host: " + host + END) == 400
+    target = b"GET http://" + host + b"/echo HTTP/" + version + b"\r\n"
+    if b"/" not in host and b"?" not in host:
+        assert refused(target + HOST + b"\r\n") == 400
+
+
 LINES = {
     "nonsense": b"NONSENSE\r\n\r\n",
     "JSON": b'{"instances": []}\r\n\r\n',
@@ -159,13 +191,36 @@ LINES = {
     "TLS": b"\x16\x03\x01\x02\x00\x01\x00\x01\xfc\x03\x03",
     "PROXY protocol": b"PROXY TCP4 1.2.3.4 5.6.7.8 1 2\r\n" + get("/echo"),
     "PROXY protocol, version 2": b"\r\n\r\n\0\r\nQUIT\n\x21\x11\0\x0c" + b"\x09" * 12,
-    "lower case": b"get /echo HTTP/1.1\r\n\r\n",
-    "tabs": b"GET\t/echo\tHTTP/1.1\r\n\r\n",
-    "space in front": b" GET /echo HTTP/1.1\r\n\r\n",
-    "space behind": b"GET /echo HTTP/1.1 \r\n\r\n",
-    "no path": b"GET HTTP/1.1\r\n\r\n",
-    "relative path": b"GET echo HTTP/1.1\r\n\r\n",
-    "protocol in lower case": b"GET /echo http/1.1\r\n\r\n",
+    "lower case": b"get /echo HTTP/1.1\r\n" + HOST + b"\r\n",
+    "tabs": b"GET\t/echo\tHTTP/1.1\r\n" + HOST + b"\r\n",
+    "space in front": b" GET /echo HTTP/1.1\r\n" + HOST + b"\r\n",
+    "space behind": b"GET /echo HTTP/1.1 \r\n" + HOST + b"\r\n",
+    "tab behind": b"GET /echo HTTP/1.1\t\r\n" + HOST + b"\r\n",
+    "two spaces behind the method": b"GET  /echo HTTP/1.1\r\n" + HOST + b"\r\n",
+    "two spaces behind the target": b"GET /echo  HTTP/1.1\r\n" + HOST + b"\r\n",
+    "two words behind the target": b"GET /echo x HTTP/1.1\r\n" + HOST + b"\r\n",
+    "tab behind the method": b"GET\t/echo HTTP/1.1\r\n" + HOST + b"\r\n",
+    "tab behind the target": b"GET /echo\tHTTP/1.1\r\n" + HOST + b"\r\n",
+    "vertical tab": b"GET /echo\x0bHTTP/1.1\r\n" + HOST + b"\r\n",
+    "form feed": b"GET \x0c/echo HTTP/1.1\r\n" + HOST + b"\r\n",
+    "bare CR in front": b"\rGET /echo HTTP/1.1\r\n" + HOST + b"\r\n",
+    "bare LF in front": b"\nGET /echo HTTP/1.1\r\n" + HOST + b"\r\n",
+    "bare CR for a space": b"GET\r/echo HTTP/1.1\r\n" + HOST + b"\r\n",
+    "bare CR in the target": b"GET /ec\rho HTTP/1.1\r\n" + HOST + b"\r\n",
+    "two CR behind": b"GET /echo HTTP/1.1\r\r\n" + HOST + b"\r\n",
+    "NUL in the target": b"GET /ec\0ho HTTP/1.1\r\n" + HOST + b"\r\n",
+    "NUL in the method": b"G\0ET /echo HTTP/1.1\r\n" + HOST + b"\r\n",
+    "Latin-1 in the target": b"GET /\xe4 HTTP/1.1\r\n" + HOST + b"\r\n",
+    "fragment": b"GET /echo#x HTTP/1.1\r\n" + HOST + b"\r\n",
+    "fragment behind a query": b"GET /echo?x#x HTTP/1.1\r\n" + HOST + b"\r\n",
+    "URL of another scheme": b"GET ftp://a/echo HTTP/1.1\r\n" + HOST + b"\r\n",
+    "URL without a host": b"GET http:///echo HTTP/1.1\r\n" + HOST + b"\r\n",
+    "RTSP": b"OPTIONS /echo RTSP/1.0\r\n" + HOST + b"\r\n",
+    "ICE": b"SOURCE /echo ICE/1.0\r\n" + HOST + b"\r\n",
+    "authority as a target": b"CONNECT front:80 HTTP/1.1\r\n" + HOST + b"\r\n",
+    "no path": b"GET HTTP/1.1\r\n" + HOST + b"\r\n",
+    "relative path": b"GET echo HTTP/1.1\r\n" + HOST + b"\r\n",
+    "protocol in lower case": b"GET /echo http/1.1\r\n" + HOST + b"\r\n",
 }
 
 
@@ -208,11 +263,28 @@ BROKEN_CHUNKS = {
     "bare LF as the end": b"4\r\nbody\n0\r\n\r\n",
     "bare CR in an extension": b"4;a\rb\r\nbody\r\n0\r\n\r\n",
     "bare LF in an extension": b"4;a\nb\r\nbody\r\n0\r\n\r\n",
+    "bare LF behind an extension": b"4;a\nbody\r\n0\r\n\r\n",
+    "bare LF in a quoted extension": b'4;a="\n"\r\nbody\r\n0\r\n\r\n',
+    "escaped CR in a quoted extension": b'4;a="\\\r"\r\nbody\r\n0\r\n\r\n',
+    "NUL in an extension": b"4;a=\0\r\nbody\r\n0\r\n\r\n",
+    "bare LF in the last extension": b"4\r\nbody\r\n0;a\n\r\n",
+    "bare CR behind the size": b"4\rbody\r\n0\r\n\r\n",
+    "two CR behind the size": b"4\r\r\nbody\r\n0\r\n\r\n",
+    "space behind the size": b"4 \r\nbody\r\n0\r\n\r\n",
+    "tab behind the size": b"4\t\r\nbody\r\n0\r\n\r\n",
+    "space before the size": b" 4\r\nbody\r\n0\r\n\r\n",
+    "underscore in the size": b"0_4\r\nbody\r\n0\r\n\r\n",
+    "NUL behind the size": b"4\0\r\nbody\r\n0\r\n\r\n",
+    "two CR as the end": b"4\r\nbody\r\r\n0\r\n\r\n",
     "bare LF behind the last chunk": b"4\r\nbody\r\n0\r\n\n",
     "trailer without a colon": b"4\r\nbody\r\n0\r\nnonsense\r\n\r\n",
     "trailer Content-Length": b"4\r\nbody\r\n0\r\nContent-Length: 4\r\n\r\n",
     "trailer Transfer-Encoding": b"4\r\nbody\r\n0\r\nTransfer-Encoding: gzip\r\n\r\n",
     "trailer Host": b"4\r\nbody\r\n0\r\nHost: a\r\n\r\n",
+    "trailer with a bare LF": b"4\r\nbody\r\n0\r\nA: b\nC: d\r\n\r\n",
+    "trailer with a bare CR": b"4\r\nbody\r\n0\r\nA: b\rC: d\r\n\r\n",
+    "trailers that end in a bare LF": b"4\r\nbody\r\n0\r\nA: b\r\n\n",
+    "trailer with a space before the colon": b"4\r\nbody\r\n0\r\nA : b\r\n\r\n",
     "trailer with NUL": b"4\r\nbody\r\n0\r\nA: b\0\r\n\r\n",
     "folded trailer": b"4\r\nbody\r\n0\r\nA: b\r\n c\r\n\r\n",
 }

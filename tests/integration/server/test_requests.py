@@ -83,6 +83,8 @@ def test_absolute_url_is_reduced_to_its_path(connect, origin):
     scope = show(connect, f"{origin}/show?x=1")
     assert (scope["path"], scope["query_string"]) == ("/show", "x=1")
     assert scope["raw_path"] == "/show"
+    host = origin.partition("//")[2]
+    assert scope["headers"] == [["host", host]]
 
 
 def test_options_of_the_whole_server_keeps_the_connection(connect):
@@ -121,9 +123,22 @@ def test_header_values_are_stripped_and_keep_latin_1(connect):
     assert scope["headers"][1:] == [["a", "b\tc"], ["b", "\xe9"], ["c", ""]]
 
 
-def test_host_is_optional(connect):
-    """Health checks without a Host header are answered."""
-    assert connect().ask(b"GET /echo HTTP/1.1\r\n\r\n").status == 200
+def test_host_is_optional_in_http_1_0(connect):
+    """Health checks of old load balancers have no Host header."""
+    assert connect().ask(b"GET /echo HTTP/1.0\r\n\r\n").status == 200
+
+
+@pytest.mark.parametrize(
+    "host",
+    [
+        *("", "a", "A.example-1.org.", "under_score", "a:", "a:8000", "127.0.0.1:80"),
+        *("[::1]", "[fe80::1%25eth0]:80", "%2Ftmp%2Fsocket", "xn--bcher-kva.example"),
+    ],
+)
+def test_host_may_be_empty_a_name_or_an_address(connect, host):
+    """Host reaches the application as the client sent it."""
+    sent = f"GET /show HTTP/1.1\r\nHost: {host}\r\n\r\n"
+    assert connect().ask(sent.encode()).json()["headers"] == [["host", host]]
 
 
 def test_request_in_small_pieces_is_answered(connect):

@@ -4,10 +4,12 @@ import math
 import statistics
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field, fields
-from typing import Any, NamedTuple
+from typing import Any, ClassVar, NamedTuple
 
 # Seconds between an answer and a user's next request, uniform.
 THINK_S = (1.0, 3.0)
+# Requests per second from which tables show no decimals.
+_LARGE_RATE = 100
 
 
 def percentile(values: Sequence[float], percent: float) -> float:
@@ -53,6 +55,11 @@ class Seen:
     of a batch, None if the server does not report it.
     """
 
+    HEADING: ClassVar = (
+        *("requests/s", "mean (ms)", "median (ms)", "p95 (ms)", "p99 (ms)"),
+        *("rows in a batch", "failed", "wrong"),
+    )
+
     rate: float = 0.0
     mean_s: float = 0.0
     p50_s: float = 0.0
@@ -69,6 +76,16 @@ class Seen:
         """Requests without an answer, with another status, or with a wrong answer."""
         return self.errors + self.not_2xx + self.wrong
 
+    def row(self) -> tuple[str, ...]:
+        """Return the cells of a table whose columns are HEADING."""
+        times_s = (self.mean_s, self.p50_s, self.p95_s, self.p99_s)
+        return (
+            f"{self.rate:.0f}" if self.rate >= _LARGE_RATE else f"{self.rate:.2f}",
+            *(f"{1000 * each_s:.2f}" for each_s in times_s),
+            "-" if self.batch_rows is None else f"{self.batch_rows:.1f}",
+            *(str(self.errors + self.not_2xx), f"{self.wrong} of {self.checked}"),
+        )
+
     def __str__(self) -> str:
         text = f"{self.rate:,.1f} requests/s, mean {self.mean_s * 1000:.0f} ms"
         return text + (f", {self.failed} FAILED OR WRONG" if self.failed else "")
@@ -76,7 +93,10 @@ class Seen:
 
 @dataclass(frozen=True)
 class Cell:
-    """One server under one load in one round; `problem`: why nothing was measured."""
+    """One server under one load in one round, 0 of a run without rounds.
+
+    `problem`: why nothing was measured.
+    """
 
     load: str
     server: str
@@ -88,8 +108,24 @@ class Cell:
 
     @property
     def sound(self) -> bool:
-        """Whether it was measured and every answer came and was right."""
-        return not (self.problem or self.seen.failed)
+        """Whether it was measured, and every answer came and was right."""
+        return not (self.problem or self.seen.failed) and self.seen.rate > 0
+
+    @property
+    def title(self) -> str:
+        """What is measured, for a line of progress."""
+        words = (self.load, self.server, self.setting, str(self.clients))
+        name = ", ".join(filter(None, words))
+        return f"{name}, round {self.round}" if self.round else name
+
+    def complaint(self) -> str:
+        """Return why the cell is not sound."""
+        seen = self.seen
+        return self.problem or (
+            f"{self.clients}: {seen.errors} without an answer, {seen.not_2xx} not "
+            f"2xx, {seen.wrong} wrong of {seen.checked} checked, {seen.rate:.2f} "
+            "right per second"
+        )
 
 
 def best_setting(cells: Iterable[Cell]) -> str | None:

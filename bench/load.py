@@ -6,7 +6,7 @@ import http.client
 import random
 import statistics
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 
 from bench import wrk
@@ -14,6 +14,7 @@ from bench.figures import THINK_S, Clients, Seen, Timing, percentile
 from bench.prepared import Prepared
 from testing.open_loop import Client, client_of
 from testing.open_loop_requests import End, Outcome, Request
+from testing.server import Server, metric_sum
 
 PATH = "/predict"
 _CHECK_EVERY_S = 0.2
@@ -42,6 +43,12 @@ class Target:
         """Return whether the first request gets a 200."""
         with contextlib.closing(Checker(self)) as checker:
             return checker.send() is not None
+
+
+def batches_of(server: Server) -> _Ran:
+    """Return the rows and batches that Basket has run so far."""
+    name = "basket_batch_rows"
+    return metric_sum(server, f"{name}_sum"), metric_sum(server, f"{name}_count")
 
 
 class Checker:
@@ -128,12 +135,19 @@ def _mean_batch(target: Target, before: _Ran | None) -> float | None:
     return rows / max(batches, 1)
 
 
-def by_users(target: Target, clients: Clients, timing: Timing) -> Seen:
+def by_users(
+    target: Target,
+    clients: Clients,
+    timing: Timing,
+    keep: Callable[[Sequence[Outcome]], None] = lambda _: None,
+) -> Seen:
     """Drive a server with users that may think, and check every answer.
 
-    A request counts if it was sent after the warm-up, whenever its answer came.
+    A request counts if it was sent after the warm-up, whenever its answer came. `keep`
+    is called with the outcomes of those.
     """
     outcomes, before = asyncio.run(_simulate(target, clients, timing))
+    keep(outcomes)
     answered = [each for each in outcomes if each.end is End.ANSWERED]
     good = [each for each in answered if each.status == http.client.OK]
     took_s = [each.ended_s - each.sent_s for each in good] or [0.0]
@@ -145,7 +159,7 @@ def by_users(target: Target, clients: Clients, timing: Timing) -> Seen:
         p99_s=percentile(took_s, 99),
         errors=len(outcomes) - len(answered),
         not_2xx=len(answered) - len(good),
-        checked=len(good),
+        checked=0 if target.prepared.expected is None else len(good),
         wrong=sum(not each.right for each in good),
         batch_rows=_mean_batch(target, before),
     )
@@ -168,7 +182,12 @@ async def _simulate(
     """Return the measured outcomes, and the rows and batches run before them."""
     prepared = target.prepared
     requests = [
-        _Known(0, body.read_bytes(), place=place, prepared=prepared)
+        _Known(
+            *(0, body.read_bytes()),
+            content_type=prepared.content_type,
+            place=place,
+            prepared=prepared,
+        )
         for place, body in enumerate(prepared.bodies)
     ]
     end_s = timing.warm_up_s + timing.measured_s

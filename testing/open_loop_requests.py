@@ -34,13 +34,15 @@ class Request:
     pause_s: float = 0.0
     disconnect_s: float | None = None
     tag: str = ""
+    content_type: str = "application/json"
 
     def head(self) -> bytes:
         """Return the request line and the headers."""
         method = "POST" if self.body else "GET"
         text = (
             f"{method} {self.path} HTTP/1.1\r\nHost: basket\r\n{self.headers}"
-            f"Content-Type: application/json\r\nContent-Length: {len(self.body)}\r\n"
+            f"Content-Type: {self.content_type}\r\n"
+            f"Content-Length: {len(self.body)}\r\n"
         )
         return f"{text}\r\n".encode()
 

@@ -123,7 +123,7 @@ class Server:
         """Return how many models have been loaded, over all workers."""
         return self.log.read_text().count(self.loaded_line)
 
-    def wait_until_loaded(self) -> None:
+    def wait_until_loaded(self, within_s: float = _READY_WITHIN_S) -> None:
         """Wait until no model is loading any more; some may have failed."""
 
         def is_loaded() -> bool:
@@ -132,7 +132,7 @@ class Server:
             except OSError:
                 return False
 
-        wait_until(is_loaded, _READY_WITHIN_S, self.log.read_text)
+        self.wait_until(is_loaded, within_s)
 
     def _is_ready(self) -> bool:
         try:

@@ -11,16 +11,8 @@ from bench import machine
 from bench.gpu import device as devices
 from bench.gpu import page
 from bench.gpu.device import Device
-from bench.gpu.run import FULL, QUICK, Found, NoModel, Run
-from bench.report import (
-    PROBLEMS,
-    STOPPED,
-    Progress,
-    about,
-    header,
-    interrupt_on_signals,
-    one_line,
-)
+from bench.gpu.run import FULL, QUICK, Found, NoModel, measure
+from bench.report import PROBLEMS, STOPPED, header, interrupt_on_signals, one_line
 from testing.server import ROOT
 
 _NO_GPU = "no NVIDIA GPU here, so nothing is measured; a trial run: --any-device"
@@ -33,14 +25,25 @@ _PACKAGES = (
 def main(arguments: Sequence[str] | None = None) -> int:
     """Measure, write the page, and return the exit status: 0 if all was right."""
     given = sys.argv[1:] if arguments is None else list(arguments)
-    options = _parser().parse_args(given)
+    parser = argparse.ArgumentParser(
+        prog="python -m bench.gpu",
+        description="Naive and batching beside each other on this machine's GPU, with "
+        "JAX: writes docs/gpu.md.",
+    )
+    add = parser.add_argument
+    add("--quick", action="store_true", help="a trial run: all of it, but small")
+    help_ = "a trial run: on the processor where there is no GPU"
+    add("--any-device", action="store_true", help=help_)
+    add("--out", type=Path, metavar="FOLDER", help="instead of docs")
+    options = parser.parse_args(given)
     trial = options.quick or options.any_device
     if trial and options.out is None:
-        _parser().error("a trial run goes into a folder of its own: --out FOLDER")
+        parser.error("a trial run goes into a folder of its own: --out FOLDER")
     device = devices.gpu() or (devices.processor() if options.any_device else None)
-    problem = _NO_GPU if device is None else _lacks()
-    if device is None or problem:
-        print(problem, file=sys.stderr)
+    missing = [name for name in ("jax", "keras", "matplotlib") if not find_spec(name)]
+    if device is None or missing:
+        lacks = f"not installed: {', '.join(missing)}; see docs/gpu.md"
+        print(_NO_GPU if device is None else lacks, file=sys.stderr)
         return 1
     found = _measure(device, options)
     if isinstance(found, int):
@@ -50,32 +53,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
     line = header(["bench.gpu", *given], where)
     text = page.markdown(found, line, device.memory_mib, trial=trial)
     folder = options.out or ROOT / "docs"
-    page.write(found, device, text, folder)
+    page.write(found, device.name, text, folder)
     print(f"\n{text}\nthe page is {folder / 'gpu.md'}")
-    return 0 if found.sound else 1
-
-
-def _parser() -> argparse.ArgumentParser:
-    parser = argparse.ArgumentParser(
-        prog="python -m bench.gpu",
-        description="Naive and batching beside each other on this machine's GPU, with "
-        "JAX: writes docs/gpu.md.",
-    )
-    add = parser.add_argument
-    add("--quick", action="store_true", help="a trial run: all of it, but small")
-    add(
-        "--any-device",
-        action="store_true",
-        help="a trial run: on the processor where there is no GPU",
-    )
-    add("--out", type=Path, metavar="FOLDER", help="instead of docs")
-    return parser
-
-
-def _lacks() -> str:
-    """Return a message about packages that are not installed, or nothing."""
-    missing = [name for name in ("jax", "keras", "matplotlib") if not find_spec(name)]
-    return f"not installed: {', '.join(missing)}; see docs/gpu.md" if missing else ""
+    return 0 if all(cell.sound for cell in found.cells) else 1
 
 
 def _measure(device: Device, options: argparse.Namespace) -> Found | int:
@@ -83,11 +63,9 @@ def _measure(device: Device, options: argparse.Namespace) -> Found | int:
     plan = QUICK if options.quick else FULL
     kind = "any" if options.any_device else "gpu"
     interrupt_on_signals()
-    cells = sum(len(users) for _, users in plan.steps())
-    print(f"{about(plan.total_s())}, and what making the model takes", flush=True)
     with tempfile.TemporaryDirectory() as folder:
         try:
-            return Run(plan, device, Path(folder), Progress(cells)).measure(kind)
+            return measure(plan, device, kind, Path(folder))
         except NoModel:
             return 1
         except PROBLEMS as error:

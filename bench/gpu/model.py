@@ -114,7 +114,7 @@ def _rates(
     engine = open_engine(version, settings)
     rates = []
     for rows in batch_sizes(settings.max_batch_size):
-        ((_, rate),) = bare.rates_of(engine, [rows], seconds).items()
+        rate = bare.rate_of(engine, rows, seconds)
         say(f"the engine alone, {rows} rows in a batch: {rate:,.1f} rows/s")
         rates.append((rows, rate))
     return rates

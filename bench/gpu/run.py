@@ -12,19 +12,17 @@ from bench.figures import Cell, Clients, Timing
 from bench.gpu.device import Device
 from bench.load import Checker, Target, by_users
 from bench.loadtest.setups import SETUPS, USERS, Setup, timing_of
-from bench.peers.others import Setting
-from bench.peers.servers import basket
-from bench.prepared import Prepared, prepared_in
+from bench.peers.servers import Setting, basket
+from bench.prepared import prepared_in
 from bench.report import Progress
 from testing.server import ROOT
 
 # Of the folder that the model's own process fills.
 MODEL_NAME, FOUND_FILE = "recurrent", "found.json"
 LARGEST = Settings().max_batch_size
-_NAIVE = next(each for each in SETUPS if each.name == "naive")
-_BATCHING = Setup(
-    "batching", next(each for each in SETUPS if each.name == "batching, auto").arguments
-)
+_BY_NAME = {each.name: each for each in SETUPS}
+_NAIVE = _BY_NAME["naive"]
+_BATCHING = Setup("batching", _BY_NAME["batching, auto"].arguments)
 _LIMITED = Setup(
     "batching, a fraction of 0.4", _BATCHING.arguments, {"gpu_memory_fraction": "0.4"}
 )
@@ -55,10 +53,6 @@ class Plan:
     def steps(self) -> list[tuple[Setup, tuple[int, ...]]]:
         """Return each server with its numbers of users; the last is for its memory."""
         return [(_NAIVE, self.users), (_BATCHING, self.users), (_LIMITED, ())]
-
-    def total_s(self) -> float:
-        """Return the seconds of all measurements with users."""
-        return sum(sum(self.timing(s, n)) for s, users in self.steps() for n in users)
 
 
 # 1 GiB of weights is far more than any GPU's cache.
@@ -94,72 +88,52 @@ class Found:
     cells: list[Cell] = field(default_factory=list)
     memory: list[Memory] = field(default_factory=list)
 
-    @property
-    def sound(self) -> bool:
-        """Whether every answer came and was right."""
-        return all(cell.sound and cell.seen.rate for cell in self.cells)
-
 
 class NoModel(Exception):
     """The model could not be made; its process has printed why."""
 
 
-@dataclass
-class Run:
-    """One experiment; the model is made in `folder`."""
+def measure(plan: Plan, device: Device, kind: str, folder: Path) -> Found:
+    """Measure everything; `kind` is the device that JAX must see: gpu, or any.
 
-    plan: Plan
-    device: Device
-    folder: Path
-    progress: Progress
-
-    def measure(self, kind: str) -> Found:
-        """Measure everything; `kind` is the device that JAX must see: gpu, or any.
-
-        Raises:
-            NoModel: the model cannot be made.
-            Exception: one of `bench.report.PROBLEMS`: a server or the engine failed.
-        """
-        self.progress.say("making the model ...")
-        found, prepared = self._make(kind)
-        for setup, users in self.plan.steps():
-            self._serve(setup, users, prepared, found)
-        return found
-
-    def _make(self, kind: str) -> tuple[Found, Prepared]:
-        """Make the model in a process of its own: JAX keeps the device's memory."""
-        plan = self.plan
-        wanted = (plan.latency_ms, plan.units, plan.tolerance, plan.bare_s)
-        command = [sys.executable, "-m", "bench.gpu.model", str(self.folder), kind]
-        command += map(str, wanted)
-        if subprocess.run(command, cwd=ROOT, check=False).returncode:  # noqa: S603
-            raise NoModel
-        found = Found(**json.loads((self.folder / FOUND_FILE).read_text()))
-        return found, prepared_in(self.folder)
-
-    def _serve(
-        self, setup: Setup, users: tuple[int, ...], prepared: Prepared, found: Found
-    ) -> None:
-        self.progress.say(f"starting {setup.name} ...")
-        before_mib = self.device.used_mib()
+    Raises:
+        NoModel: the model cannot be made.
+        Exception: one of `bench.report.PROBLEMS`: a server or the engine failed.
+    """
+    progress = Progress(sum(len(users) for _, users in plan.steps()))
+    progress.say("making the model ...")
+    # In a process of its own: JAX keeps the device's memory.
+    wanted = (plan.latency_ms, plan.units, plan.tolerance, plan.bare_s)
+    command = [sys.executable, "-m", "bench.gpu.model", str(folder), kind]
+    if subprocess.run([*command, *map(str, wanted)], cwd=ROOT, check=False).returncode:  # noqa: S603
+        raise NoModel
+    found = Found(**json.loads((folder / FOUND_FILE).read_text()))
+    prepared = prepared_in(folder)
+    for setup, users in plan.steps():
+        progress.say(f"starting {setup.name} ...")
+        before_mib = device.used_mib()
         serve = basket(*setup.arguments, engine="jax", **setup.settings)
         with serve(prepared, Setting()) as target:
-            ready_mib = self.device.used_mib() - before_mib
+            ready_mib = device.used_mib() - before_mib
             for number in users:
-                found.cells.append(self._measure(setup, number, target))
+                timing = plan.timing(setup, number)
+                found.cells.append(_with_users(setup, number, timing, target, progress))
             _send_largest(target)
-            full_mib = self.device.used_mib() - before_mib
+            full_mib = device.used_mib() - before_mib
         found.memory.append(Memory(setup.name, ready_mib, full_mib))
-        self.progress.say(f"{setup.name}: {full_mib:,} MiB of the device")
+        progress.say(f"{setup.name}: {full_mib:,} MiB of the device")
+    return found
 
-    def _measure(self, setup: Setup, users: int, target: Target) -> Cell:
-        timing = self.plan.timing(setup, users)
-        clients = Clients(users, thinks=True)
-        title = f"{setup.name}, {clients}"
-        self.progress.begin(title, sum(timing))
-        seen = by_users(target, clients, timing)
-        self.progress.end(title, seen)
-        return Cell(MODEL_NAME, setup.name, "", clients, 1, seen)
+
+def _with_users(
+    setup: Setup, users: int, timing: Timing, target: Target, progress: Progress
+) -> Cell:
+    clients = Clients(users, thinks=True)
+    title = f"{setup.name}, {clients}"
+    progress.begin(title, sum(timing))
+    seen = by_users(target, clients, timing)
+    progress.end(title, seen)
+    return Cell(MODEL_NAME, setup.name, "", clients, 0, seen)
 
 
 def _send_largest(target: Target) -> None:

@@ -9,18 +9,10 @@ from pathlib import Path
 
 from bench import machine
 from bench.loadtest import report
-from bench.loadtest.analysis import Campaign
 from bench.loadtest.run import Plan, Run
 from bench.loadtest.setups import QUICK_USERS, SETUPS, USERS
-from bench.report import (
-    STOPPED,
-    Progress,
-    command_line,
-    interrupt_on_signals,
-    new_folder,
-    positive,
-    today,
-)
+from bench.loadtest.tables import LoadTest, Wanted
+from bench.report import Progress, header, new_folder, positive
 from testing.server import ROOT, simulated_models
 
 
@@ -28,19 +20,27 @@ def main(arguments: Sequence[str] | None = None) -> int:
     """Measure, write the report, and return the exit status: 0 if all was right."""
     given = sys.argv[1:] if arguments is None else list(arguments)
     options = _parser().parse_args(given)
-    options.command = command_line(["bench.loadtest", *given])
     with tempfile.TemporaryDirectory() as folder:
         try:
-            model = _model_folder(options, Path(folder))
+            model = _model_folder(options, Path(folder) / "models")
             out = new_folder(options.out)
             (out / "raw").mkdir()
         except OSError as error:
             print(error, file=sys.stderr)
             return 2
-        return _measure(options, model, out)
+        line = header(["bench.loadtest", *given], machine.describe())
+        campaign = _measure(options, line, model, out)
+    price = options.price
+    report.write(
+        campaign, out, price and Wanted(price, options.p95_limit, options.rate)
+    )
+    print(f"the report is in {out}")
+    return campaign.status()
 
 
-def _measure(options: argparse.Namespace, model: Path, out: Path) -> int:
+def _measure(
+    options: argparse.Namespace, line: str, model: Path, out: Path
+) -> LoadTest:
     setups = [each for each in SETUPS if each.name in (options.setup or [each.name])]
     users = options.users or (QUICK_USERS if options.quick else USERS)
     plan = Plan(
@@ -52,21 +52,14 @@ def _measure(options: argparse.Namespace, model: Path, out: Path) -> int:
         warm_up_s=options.warm_up,
         ready_within_s=options.ready_within,
     )
-    campaign = Campaign(
-        command=options.command,
+    campaign = LoadTest(
+        line,
+        Progress(len(setups) * len(users)),
         model=model.name,
         simulated=any(model.glob("*/simulated.json")),
-        date=today(),
-        machine=machine.describe(),
     )
-    interrupt_on_signals()
-    Run(plan, campaign, out / "raw", Progress(len(setups) * len(users))).measure()
-    report.write(campaign, out, options.price, options.p95_limit, options.rate)
-    print(f"the report is in {out}")
-    if campaign.stopped:
-        print("stopped: the report has what was measured until then")
-        return STOPPED
-    return 1 if report.failed(campaign) else 0
+    Run(plan, campaign, out / "raw").measure()
+    return campaign
 
 
 def _parser() -> argparse.ArgumentParser:
@@ -126,6 +119,7 @@ def _model_folder(options: argparse.Namespace, folder: Path) -> Path:
         if options.model == "big":
             how = "make it: .venv/bin/flask --app wsgi models make big --latency-ms 300"
         raise FileNotFoundError(f"no model {options.model} in {models}; {how}")
+    folder.mkdir()
     link = folder / options.model
     link.symlink_to(source.resolve())
     return link

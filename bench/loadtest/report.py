@@ -1,86 +1,76 @@
-"""Write the report: Markdown, one HTML page, and plots."""
+"""Write the report: Markdown, the same as one HTML page, and plots."""
 
 import base64
+import html
 import re
 from pathlib import Path
+from string import Template
 
-from jinja2 import Environment, FileSystemLoader, StrictUndefined, select_autoescape
+from markdown_it import MarkdownIt
 
-from bench.loadtest import plots, tables
-from bench.loadtest.analysis import Campaign, Figures, Wanted, figures_of
+from bench.figures import Cell
+from bench.loadtest.tables import LoadTest, Wanted, markdown
 
-_ALT = {
-    "mean.png": "Mean response time in seconds by users, a line for each set-up",
-    "p95.png": "95th percentile of the response time in seconds by users",
-    "rate.png": "Answers per second by users",
-    "batch.png": "Mean rows of a batch by users",
-    "over_time.png": "Response time of each answer over the measurement, by set-up",
+_PAGE = Path(__file__).with_name("page.html")
+_SIZE_INCHES = (5.8, 4.6)
+_CHARTS = {
+    "mean.png": "Mean response time",
+    "p95.png": "95 % of answers come within",
+    "rate.png": "Answers per second",
+    "batch.png": "Mean size of a batch",
 }
 
 
-def write(
-    campaign: Campaign,
-    folder: Path,
-    price_usd_per_hour: float | None = None,
-    p95_limit_s: float = 1.0,
-    target_rate: float = 100.0,
-) -> None:
+def write(campaign: LoadTest, folder: Path, wanted: Wanted | None = None) -> None:
     """Write report.md, report.html and the PNG plots into `folder`.
 
-    With the price of an instance-hour in dollars the report also has what
-    `target_rate` requests per second cost a month within a p95 of `p95_limit_s`.
+    With `wanted` the report also has what it costs.
     """
-    folder.mkdir(parents=True, exist_ok=True)
-    rows = _figures(campaign)
-    pictures = plots.draw(campaign, rows)
-    for name in _ALT:
-        (folder / name).unlink(missing_ok=True)
-    for name, png in pictures.items():
-        (folder / name).write_bytes(png)
-    wanted = None
-    if price_usd_per_hour is not None:
-        wanted = Wanted(price_usd_per_hour, p95_limit_s, target_rate)
-    context = {
-        "campaign": campaign,
-        "headline": tables.headline(campaign, rows),
-        "complaints": tables.complaints(campaign, rows),
-        "figures": tables.figures_table(rows),
-        "costs": tables.cost_table(rows, wanted) if wanted else None,
-        "cost_words": tables.cost_words(wanted) if wanted else "",
-        "notes": tables.notes(campaign, rows),
-        "pictures": pictures,
-        "alt": _ALT,
-    }
-    for name in ("report.md", "report.html"):
-        text = _TEMPLATES.get_template(f"{name}.j2").render(context)
-        (folder / name).write_text(text, encoding="utf-8")
+    answered = [cell for cell in campaign.cells if cell.seen.rate]
+    pictures = list(_CHARTS) if answered else []
+    for name in pictures:
+        draw(name, answered, campaign.simulated, folder / name)
+    text = markdown(campaign, wanted, pictures)
+    (folder / "report.md").write_text(text)
+    page = Template(_PAGE.read_text()).substitute(
+        title=html.escape(f"Load test of {campaign.model}"),
+        body=_with_pictures(
+            MarkdownIt("commonmark", {"html": False}).enable("table").render(text),
+            folder,
+        ),
+    )
+    (folder / "report.html").write_text(page)
 
 
-def failed(campaign: Campaign) -> bool:
-    """Return whether a cell is not sound, or the run stopped or measured nothing."""
-    rows = _figures(campaign)
-    return campaign.stopped or not rows or not all(row.sound for row in rows)
+def draw(name: str, cells: list[Cell], simulated: bool, file: Path) -> None:
+    """Draw one of _CHARTS: a line for each set-up by users."""
+    from bench import plots  # noqa: PLC0415 # slow to import
+
+    series: dict[str, list[tuple[int, float]]] = {}
+    for cell in cells:
+        seen = cell.seen
+        value = {
+            "mean.png": seen.mean_s,
+            "p95.png": seen.p95_s,
+            "rate.png": seen.rate,
+            "batch.png": seen.batch_rows or 1.0,
+        }[name]
+        series.setdefault(cell.server, []).append((cell.clients.count, value))
+    with plots.saved(file, _SIZE_INCHES) as (axes,):
+        plots.lines(axes, series, "users")
+        device = ", simulated device" if simulated else ""
+        axes.set_title(f"{_CHARTS[name]}{device}")
+        if name in ("mean.png", "p95.png"):
+            plots.log_seconds(axes)
+        else:
+            plots.from_zero(axes, "rows" if name == "batch.png" else "requests/s")
 
 
-def _figures(campaign: Campaign) -> list[Figures]:
-    return [figures_of(cell, simulated=campaign.simulated) for cell in campaign.cells]
+def _with_pictures(page: str, folder: Path) -> str:
+    """Return the page with the pictures in itself."""
 
+    def inside(found: re.Match[str]) -> str:
+        data = base64.b64encode((folder / found[1]).read_bytes()).decode()
+        return f'src="data:image/png;base64,{data}"'
 
-def _data_uri(png: bytes) -> str:
-    return f"data:image/png;base64,{base64.b64encode(png).decode()}"
-
-
-def _markdown(text: object) -> str:
-    """Return one line in which Markdown sees no markup, for tables too."""
-    return re.sub(r"([\\`*_\[\]<>|&])", r"\\\1", " ".join(str(text).split()))
-
-
-_TEMPLATES = Environment(
-    loader=FileSystemLoader(Path(__file__).parent),
-    autoescape=select_autoescape(["html.j2"], default=False),
-    undefined=StrictUndefined,
-    trim_blocks=True,
-    lstrip_blocks=True,
-    keep_trailing_newline=True,
-)
-_TEMPLATES.filters |= {"markdown": _markdown, "data_uri": _data_uri}
+    return re.sub(r'src="(\w+\.png)"', inside, page)

@@ -1,26 +1,27 @@
 """Measure the set-ups one after the other, and collect the cells."""
 
+import contextlib
+import csv
 import re
-import statistics
 import time
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from functools import partial
 from http import HTTPStatus
 from pathlib import Path
 
-from bench.figures import THINK_S, Timing
-from bench.loadtest.analysis import Campaign, Cell, figures_of
-from bench.loadtest.drive import Job, drive
+from bench.figures import Cell, Clients, Seen, Timing
+from bench.load import Target, batches_of, by_users
 from bench.loadtest.payload import PayloadError, basket_payload
 from bench.loadtest.setups import Setup, timing_of
+from bench.loadtest.tables import LoadTest
 from bench.machine import lacks_memory_for
-from bench.report import PROBLEMS, Progress, one_line
-from testing.server import Reply, Server, serving, workers_in
+from bench.prepared import Prepared
+from testing.open_loop_requests import Outcome
+from testing.server import Server, serving, workers_in
 
-_ANSWER_WITHIN_S = 5
+_BODIES = 64
 _PROBES = 3
-# Assumed time of a row until one has been measured.
-_FIRST_ROW_S = 0.3
 
 
 @dataclass(frozen=True)
@@ -42,138 +43,111 @@ class Plan:
 
 @dataclass
 class Run:
-    """Fills `campaign` with what `plan` says; `raw` is the folder of CSV files."""
+    """Fills `campaign` with what `plan` says; `raw` is the folder of CSV files.
+
+    `row_s` is the time of a row alone, which the first server shows.
+    """
 
     plan: Plan
-    campaign: Campaign
+    campaign: LoadTest
     raw: Path
-    progress: Progress
     row_s: float | None = None
 
     def measure(self) -> None:
         """Measure all set-ups; Ctrl-C ends it with what has been measured."""
-        try:
+        with self.campaign.until_interrupted():
             for setup in self.plan.setups:
-                self._measure_setup(setup)
-        except KeyboardInterrupt:
-            self.campaign.stopped = True
+                self.campaign.progress.say(f"starting {setup.name} ...")
+                cells = [
+                    Cell(self.plan.model.name, setup.name, "", Clients(users, True), 0)
+                    for users in self.plan.users
+                ]
+                self.campaign.measure(
+                    self._serve(setup),
+                    cells,
+                    partial(self._timing, setup),
+                    partial(self._drive, setup),
+                )
 
-    def _measure_setup(self, setup: Setup) -> None:
-        self.progress.say(f"starting {setup.name} ...")
-        left = list(self.plan.users)
+    @contextlib.contextmanager
+    def _serve(self, setup: Setup) -> Iterator[Target]:
+        """Serve the model.
+
+        Raises:
+            OSError: there is not enough memory, or no request can be made.
+            AssertionError: the server ended, a model failed, or it took too long.
+        """
         workers = workers_in(setup.arguments)
-        problem = lacks_memory_for(self.plan.model, workers)
+        lacks = lacks_memory_for(self.plan.model, workers)
+        if lacks:
+            raise OSError(lacks)
+        with serving(
+            *setup.arguments,
+            ready=False,
+            check_exit=False,
+            own_session=True,
+            model_dir=str(self.plan.model.parent),
+            **setup.settings,
+        ) as server:
+            server.wait_until_loaded(self.plan.ready_within_s)
+            ready = server.request("GET", "/readyz")
+            assert ready.status == HTTPStatus.OK, f"not ready: {ready.body.decode()}"
+            server.wait_until_ready(workers, self.plan.ready_within_s)
+            prepared = self._prepare(server)
+            target = Target(server.port, prepared, lambda: batches_of(server))
+            if self.row_s is None:
+                self.row_s = _row_seconds(target)
+            yield target
+
+    def _prepare(self, server: Server) -> Prepared:
+        """Return requests of random rows of the model's inputs, or of pictures."""
         try:
-            if problem is None:
-                with serving(
-                    *setup.arguments,
-                    ready=False,
-                    check_exit=False,
-                    own_session=True,
-                    model_dir=str(self.plan.model.parent),
-                    **setup.settings,
-                ) as server:
-                    _wait_until_ready(server, workers, self.plan.ready_within_s)
-                    if self.row_s is None:
-                        self.row_s = _row_seconds(server)
-                    while left:
-                        server.wait_until(lambda: True, 1)
-                        self._measure_cell(setup, left[0], server)
-                        del left[0]
-        except PROBLEMS as error:
-            problem = one_line(error)
-        for users in left:
-            self._keep(Cell(setup.name, users, THINK_S, 0, problem=problem))
+            payload = basket_payload(server.request("GET", "/readyz").json())
+        except PayloadError as error:
+            raise OSError(str(error)) from error
+        folder = self.plan.model.parent.with_name("bodies")
+        folder.mkdir(exist_ok=True)
+        files = tuple(folder / str(number) for number in range(_BODIES))
+        for file in files:
+            file.write_bytes(payload.body())
+        return Prepared(self.plan.model.parent, files, None, payload.content_type)
 
-    def _measure_cell(self, setup: Setup, users: int, server: Server) -> None:
-        timing = self._timing(setup, users)
-        self.progress.begin(_title(setup.name, users), sum(timing))
-        slug = re.sub(r"[^a-z0-9]+", "-", setup.name.lower()).strip("-")
-        job = Job(
-            host=f"http://127.0.0.1:{server.port}",
-            user_class="SelfCheckout",
-            users=users,
-            warm_up_s=timing.warm_up_s,
-            measured_s=timing.measured_s,
-            file=str(self.raw / f"{slug}-{users}-users.csv"),
-        )
-        self._keep(Cell(setup.name, users, THINK_S, *drive(job)))
-
-    def _keep(self, cell: Cell) -> None:
-        self.campaign.cells.append(cell)
-        figures = figures_of(cell, simulated=self.campaign.simulated)
-        words = [] if cell.problem is None else [cell.problem]
-        if figures.mean_s is not None and figures.p95_s is not None:
-            words.append(f"mean {figures.mean_s:.3f} s, p95 {figures.p95_s:.3f} s")
-            words.append(f"{figures.rate:.2f} requests/s")
-        self.progress.end(_title(cell.setup, cell.users), ", ".join(words))
-
-    def _timing(self, setup: Setup, users: int) -> Timing:
+    def _timing(self, setup: Setup, cell: Cell) -> Timing:
+        assert self.row_s is not None
         chosen = timing_of(
             setup,
-            users,
-            row_s=self.row_s or _FIRST_ROW_S,
+            cell.clients.count,
+            row_s=self.row_s,
             # Simulated workers have a device each, real ones share the machine.
             devices=workers_in(setup.arguments) if self.campaign.simulated else 1,
             quick=self.plan.quick,
         )
-        warm_up_s, measured_s = self.plan.warm_up_s, self.plan.seconds
-        return Timing(
-            chosen.warm_up_s if warm_up_s is None else warm_up_s,
-            chosen.measured_s if measured_s is None else measured_s,
-        )
+        warm_up_s = self.plan.warm_up_s or chosen.warm_up_s
+        return Timing(warm_up_s, self.plan.seconds or chosen.measured_s)
+
+    def _drive(
+        self, setup: Setup, target: Target, clients: Clients, timing: Timing
+    ) -> Seen:
+        slug = re.sub(r"[^a-z0-9]+", "-", setup.name.lower()).strip("-")
+        file = self.raw / f"{slug}-{clients.count}-users.csv"
+
+        def keep(outcomes: Sequence[Outcome]) -> None:
+            with file.open("w", newline="") as output:
+                writer = csv.writer(output, lineterminator="\n")
+                writer.writerow(("at_s", "response_s", "status"))
+                for each in outcomes:
+                    at_s = each.ended_s - timing.warm_up_s
+                    took_s = each.ended_s - each.sent_s
+                    writer.writerow((f"{at_s:.4f}", f"{took_s:.4f}", each.status))
+
+        return by_users(target, clients, timing, keep)
 
 
-def _wait_until_ready(server: Server, workers: int, within_s: float) -> None:
-    """Wait until all workers have loaded the model.
-
-    Raises:
-        AssertionError: the server ended, a model failed, or it took too long.
-    """
-
-    def is_decided() -> bool:
-        reply = _readyz(server)
-        if reply is None or b"is loading" in reply.body:
-            return False
-        # One worker answers /readyz for all.
-        return reply.status != HTTPStatus.OK or server.loaded() >= workers
-
-    try:
-        server.wait_until(is_decided, within_s)
-    except AssertionError as error:
-        if server.process.poll() is None:
-            log = server.log.read_text(errors="replace")
-            raise AssertionError(f"not ready within {within_s:g} s: {log}") from error
-        raise
-    reply = _readyz(server)
-    if reply is None or reply.status != HTTPStatus.OK:
-        text = reply.body.decode() if reply else server.log.read_text()
-        raise AssertionError(f"not ready: {text}")
-
-
-def _readyz(server: Server) -> Reply | None:
-    try:
-        return server.request("GET", "/readyz", timeout_s=_ANSWER_WITHIN_S)
-    except OSError:
-        return None
-
-
-def _row_seconds(server: Server) -> float | None:
-    """Return the time of a row alone, None if a request failed."""
-    try:
-        payload = basket_payload(server.request("GET", "/readyz").json())
-        headers = {"Content-Type": payload.content_type}
-        times = []
-        for _ in range(_PROBES):
-            began_at = time.monotonic()
-            reply = server.request("POST", "/predict", payload.body(), headers)
-            if reply.status != HTTPStatus.OK:
-                return None
-            times.append(time.monotonic() - began_at)
-    except (OSError, ValueError, PayloadError):
-        return None
-    return statistics.median(times)
-
-
-def _title(setup: str, users: int) -> str:
-    return f"{setup}, {users} user{'' if users == 1 else 's'}"
+def _row_seconds(target: Target) -> float:
+    """Return the least time of a row alone."""
+    times_s = []
+    for _ in range(_PROBES):
+        began_at = time.monotonic()
+        assert target.answers(), "the first requests were not answered"
+        times_s.append(time.monotonic() - began_at)
+    return min(times_s)

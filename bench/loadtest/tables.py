@@ -1,180 +1,177 @@
-"""The report's tables and sentences, as plain text for Markdown and HTML."""
+"""The report in Markdown: figures beside the article's and the best, and costs."""
 
-from collections.abc import Sequence
+import math
+import re
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
-from bench.loadtest.analysis import (
-    HOURS_A_MONTH,
-    LITTLE_LIMIT_PERCENT,
-    Campaign,
-    Figures,
-    Little,
-    Wanted,
-    best_loads,
-    common_load,
+from bench.campaign import Campaign
+from bench.figures import THINK_S, Cell, Seen
+from bench.report import table
+
+HOURS_A_MONTH = 720  # 30 days, as the article calculates
+_ARTICLE_RATE = 2.0
+_NONE = "-"
+# Mean response in seconds by users, as "Optimize response time of your ML API in
+# production" measured it on its GPU of 0.3 s a batch.
+_ARTICLE_S: dict[str, dict[int, float]] = {
+    "naive": {1: 0.332, 5: 0.431, 20: 4.1},
+    "5 workers": {20: 2.05},
+    "batching, 500 ms": {1: 0.8, 20: 0.68},
+}
+# Mean response in seconds by users, for one device of 0.3 s a batch and a mean think
+# time of 2 s: the exact optimum of a semi-Markov decision process.
+_BEST_S = {1: 0.300, 5: 0.376, 20: 0.444, 64: 0.453}
+_NOTES = (
+    "Users think {0:g} to {1:g} s between requests. Times are of answers with status "
+    "200, as the client sees them; p95: 95 % of them took no longer.",
+    "Article: Optimize response time of your ML API in production, measured on its own "
+    "GPU of 0.3 s a batch; 5 workers: about half of 4.1 s; 500 ms timeout: 0.3 + 0.5 s "
+    "at 1 user, 4.1 / 6 s at 20.",
+)
+_BEST_NOTE = (
+    "Best mean: the least that any rule for starting batches reaches on one device of "
+    "0.3 s a batch with exponential think times of the same mean; uniform ones come "
+    "out up to 2 % lower. Workers have a simulated device each: several can do better "
+    "than one."
 )
 
-_NONE = "-"
-_ARTICLE_RATE = 2.0
+
+@dataclass
+class LoadTest(Campaign):
+    """A campaign with one model; `simulated`: its device takes 0.3 s for any batch."""
+
+    model: str = ""
+    simulated: bool = False
 
 
 @dataclass(frozen=True)
-class Row:
-    """The text of a row's cells; `marked`: something is wrong with it."""
+class Wanted:
+    """Dollars per instance-hour, largest p95 in seconds, total requests per second."""
 
-    cells: tuple[str, ...]
-    marked: bool = False
+    price_usd: float
+    p95_limit_s: float
+    target_rate: float
 
-
-@dataclass(frozen=True)
-class Table:
-    """Column headings with their units, and the rows."""
-
-    heading: tuple[str, ...]
-    rows: tuple[Row, ...]
-
-
-def figures_table(rows: Sequence[Figures]) -> Table:
-    """Return each cell's figures beside the article's and the best possible."""
-    heading = (
-        *("set-up", "users", "requests/s", "mean (s)", "p50 (s)", "p95 (s)", "p99 (s)"),
-        *("mean batch (rows)", "article's mean (s)", "best mean, one device (s)"),
-        *("Little's law", "problem or errors"),
-    )
-    return Table(heading, tuple(_figures_row(row) for row in rows))
+    def bill(self, rate: float) -> tuple[str, str]:
+        """Return how many instances of `rate` requests/s, and dollars a month."""
+        instances = math.ceil(self.target_rate / rate)
+        usd_a_month = instances * self.price_usd * HOURS_A_MONTH
+        return f"{instances:,}", f"${usd_a_month:,.0f}"
 
 
-def _figures_row(row: Figures) -> Row:
-    cells = (
-        *(row.setup, str(row.users), f"{row.rate:.2f}"),
-        *map(seconds, (row.mean_s, row.p50_s, row.p95_s, row.p99_s)),
-        _NONE if row.mean_batch is None else f"{row.mean_batch:.1f}",
-        _NONE if row.article_s is None else f"{row.article_s:g}",
-        *(seconds(row.best_s), _little(row.little), _problem(row)),
-    )
-    broken = row.little is not None and row.little.broken
-    return Row(cells, marked=broken or not row.sound)
-
-
-def _little(little: Little | None) -> str:
-    if little is None:
-        return _NONE
-    text = f"{little.deviation_percent:+z.1f} %"
-    if not little.broken:
-        return text
-    limit = f"{text}: beyond {LITTLE_LIMIT_PERCENT:g} %"
-    chance = f" (chance: ±{little.chance_percent:.0f} %)"
-    return limit + chance if little.by_chance else limit
-
-
-def _problem(row: Figures) -> str:
-    words = [row.problem] if row.problem else []
-    words += [
-        f"{count} x {f'status {status}' if status else 'no answer'}"
-        for status, count in row.errors.items()
-    ]
-    return "; ".join(words) or ("" if row.answers else "no answers")
-
-
-def cost_table(rows: Sequence[Figures], wanted: Wanted) -> Table:
-    """Return what the target rate costs a month, also by the article's calculation."""
-    heading = (
-        *("set-up", "best load (users)", "p95 (s)", "requests/s of an instance"),
-        *("instances", "dollars a month"),
-    )
-    found = []
-    for setup, load in best_loads(rows, wanted.p95_limit_s).items():
-        if load is None:
-            found.append(Row((setup, "none within the limit", *[_NONE] * 4)))
-        else:
-            words = (setup, str(load.users), seconds(load.p95_s), f"{load.rate:.2f}")
-            found.append(Row((*words, *_bill(load.rate, wanted))))
-    last = ("the article's sum", _NONE, _NONE, f"{_ARTICLE_RATE:.2f}")
-    return Table(heading, (*found, Row((*last, *_bill(_ARTICLE_RATE, wanted)))))
-
-
-def _bill(rate: float, wanted: Wanted) -> tuple[str, str]:
-    instances, usd_a_month = wanted.bill(rate)
-    return f"{instances:,}", f"${usd_a_month:,.0f}"
-
-
-def seconds(value: float | None) -> str:
-    """Return seconds with three decimals below 1, two above."""
-    if value is None:
-        return _NONE
-    return f"{value:.3f}" if value < 1 else f"{value:.2f}"
-
-
-def headline(campaign: Campaign, rows: Sequence[Figures]) -> str:
-    """Return the least and the largest mean at the largest load that all answered."""
-    users = common_load(campaign.cells)
-    known = sorted(
-        (row.mean_s, row.setup)
-        for row in rows
-        if row.users == users and row.mean_s is not None
-    )
-    if not known:
-        return "No answer came: there is nothing to compare."
-    (least, best), (most, worst) = known[0], known[-1]
-    noun = "user" if users == 1 else "users"
-    if best == worst:
-        return f"At {users} {noun} the mean response time is {seconds(least)} s."
-    return (
-        f"At {users} {noun} the mean response time is least with {best} "
-        f"({seconds(least)} s) and greatest with {worst} ({seconds(most)} s)."
-    )
-
-
-def complaints(campaign: Campaign, rows: Sequence[Figures]) -> list[str]:
-    """Return sentences about what was interrupted, not measured, or failed."""
-    found = []
-    if campaign.stopped:
-        found.append("The run was stopped by hand; below is what it had by then.")
-    if not rows:
-        found.append("Nothing was measured.")
-    measured = {(row.setup, row.users) for row in rows}
-    missing = [
-        f"{setup} at {users}"
-        for setup in dict.fromkeys(row.setup for row in rows)
-        for users in sorted({row.users for row in rows})
-        if (setup, users) not in measured
-    ]
-    if missing:
-        found.append(f"Not measured: {', '.join(missing)}.")
-    bad = sum(not row.sound for row in rows)
-    if bad:
-        found.append(f"{bad} of {len(rows)} rows have a problem, errors or no answers.")
-    return found
-
-
-def notes(campaign: Campaign, rows: Sequence[Figures]) -> list[str]:
-    """Return what a reader has to know of the table's columns."""
-    low, high = campaign.cells[0].think_s if campaign.cells else (0.0, 0.0)
-    think = f"{low:g} to {high:g} s between requests" if high else "no time"
-    found = [
-        f"Users think {think}. Times are of answers with status 200, as the client "
-        "sees them; p95: 95 % of them took no longer.",
-        "Mean batch: over batches, from each answer's X-Batch-Size.",
-        "Little's law: users = rate x (response + think), over all requests. A row "
-        f"that deviates by more than {LITTLE_LIMIT_PERCENT:g} % is marked: its load "
-        "had not settled, or it has so few requests that chance can do it (two "
-        "standard errors).",
-        "Article: Optimize response time of your ML API in production, measured on "
-        "its own GPU of 0.3 s a batch; 5 workers: about half of 4.1 s; 500 ms "
-        "timeout: 0.3 + 0.5 s at 1 user, 4.1 / 6 s at 20.",
-    ]
-    if any(row.best_s is not None for row in rows):
-        found.append(
-            "Best mean: the least that any rule for starting batches reaches on one "
-            "device of 0.3 s a batch with exponential think times of the same mean; "
-            "uniform ones come out up to 2 % lower. "
-            "Workers have a simulated device each: several can do better than one."
+def markdown(campaign: LoadTest, wanted: Wanted | None, pictures: Sequence[str]) -> str:
+    """Return the report; `pictures` are the names of files beside it."""
+    real = "Real work on this machine."
+    device = "The device is simulated: it takes 0.3 s for any batch, computes nothing."
+    lines = [f"# Load test of {escaped(campaign.model)}", ""]
+    lines += [device if campaign.simulated else real, campaign.header, ""]
+    for complaint in _complaints(campaign):
+        lines += [f"**{escaped(complaint)}**", ""]
+    lines += [escaped(headline(campaign.cells)), ""]
+    if campaign.cells:
+        heading = ("set-up", "users", *Seen.HEADING, "article's mean (ms)")
+        best = ("best mean, one device (ms)",) if campaign.simulated else ()
+        lines += table((*heading, *best, "problem"), _figures(campaign))
+        notes = (*_NOTES, _BEST_NOTE) if campaign.simulated else _NOTES
+        lines += ["", *(f"- {note.format(*THINK_S)}" for note in notes), ""]
+    if wanted is not None:
+        lines += ["## Cost", "", _cost_words(wanted), ""]
+        heading = (
+            "set-up",
+            "best load (users)",
+            "p95 (ms)",
+            "requests/s of an instance",
         )
-    return found
+        lines += table(
+            (*heading, "instances", "dollars a month"), _costs(campaign, wanted)
+        )
+        lines.append("")
+    for name in pictures:
+        lines += [
+            f"![{name.removesuffix('.png').replace('_', ' ')} by users]({name})",
+            "",
+        ]
+    return "\n".join(lines)
 
 
-def cost_words(wanted: Wanted) -> str:
-    """Return the assumptions of the cost table."""
+def escaped(text: object) -> str:
+    """Return one line in which Markdown sees no markup, for tables too."""
+    return re.sub(r"([\\`*_\[\]<>|&])", r"\\\1", " ".join(str(text).split()))
+
+
+def headline(cells: Sequence[Cell]) -> str:
+    """Return the least and the largest mean at the largest load that all answered."""
+    answered = [cell for cell in cells if cell.seen.rate]
+    if not answered:
+        return "No answer came: there is nothing to compare."
+    setups = {cell.server for cell in cells}
+    by_users: dict[int, list[tuple[float, str]]] = {}
+    for cell in answered:
+        means = by_users.setdefault(cell.clients.count, [])
+        means.append((cell.seen.mean_s, cell.server))
+    common = [
+        n for n, means in by_users.items() if {name for _, name in means} == setups
+    ]
+    users = max(common or by_users)
+    (least_s, best), (most_s, worst) = min(by_users[users]), max(by_users[users])
+    at = f"At {users} {'user' if users == 1 else 'users'} the mean response time is"
+    if best == worst:
+        return f"{at} {least_s:.3f} s."
+    least, most = f"{best} ({least_s:.3f} s)", f"{worst} ({most_s:.3f} s)"
+    return f"{at} least with {least} and greatest with {most}."
+
+
+def _complaints(campaign: Campaign) -> Iterator[str]:
+    """Yield sentences about what was interrupted, not measured, or failed."""
+    if campaign.stopped:
+        yield "The run was stopped by hand; below is what it had by then."
+    if not campaign.cells:
+        yield "Nothing was measured."
+    bad = sum(not cell.sound for cell in campaign.cells)
+    if bad:
+        yield f"{bad} of {len(campaign.cells)} rows have a problem."
+
+
+def _figures(campaign: LoadTest) -> Iterator[tuple[str, ...]]:
+    for cell in campaign.cells:
+        users = cell.clients.count
+        compared = [_ARTICLE_S.get(cell.server, {}).get(users)]
+        if campaign.simulated:
+            compared.append(_BEST_S.get(users))
+        yield (
+            *(escaped(cell.server), str(users), *cell.seen.row()),
+            *(_NONE if each is None else f"{1000 * each:.0f}" for each in compared),
+            "" if cell.sound else escaped(cell.complaint()),
+        )
+
+
+def _costs(campaign: Campaign, wanted: Wanted) -> Iterator[tuple[str, ...]]:
+    """Yield what the target rate costs, also by the article's calculation."""
+    for setup in dict.fromkeys(cell.server for cell in campaign.cells):
+        best = best_load(campaign.cells, setup, wanted.p95_limit_s)
+        if best is None:
+            yield escaped(setup), "none within the limit", *[_NONE] * 4
+        else:
+            seen = best.seen
+            figures = f"{1000 * seen.p95_s:.0f}", f"{seen.rate:.2f}"
+            users = str(best.clients.count)
+            yield escaped(setup), users, *figures, *wanted.bill(seen.rate)
+    rate = f"{_ARTICLE_RATE:.2f}"
+    yield "the article's sum", _NONE, _NONE, rate, *wanted.bill(_ARTICLE_RATE)
+
+
+def best_load(cells: Sequence[Cell], setup: str, p95_limit_s: float) -> Cell | None:
+    """Return the sound cell with the highest rate and a p95 within the limit."""
+    fitting = [
+        cell
+        for cell in cells
+        if cell.server == setup and cell.sound and cell.seen.p95_s <= p95_limit_s
+    ]
+    return max(fitting, key=lambda cell: cell.seen.rate, default=None)
+
+
+def _cost_words(wanted: Wanted) -> str:
     return (
         f"For {wanted.target_rate:g} requests/s at {wanted.price_usd:g} dollars an "
         f"instance-hour and {HOURS_A_MONTH} hours a month. The rate of an instance is "

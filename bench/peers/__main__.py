@@ -13,21 +13,12 @@ from pathlib import Path
 
 from bench import machine, wrk
 from bench.figures import medians
-from bench.peers import plots, tables
-from bench.peers.environments import NotInstalled
+from bench.peers import tables
+from bench.peers.environments import NotInstalled, pinned_version, python_of
 from bench.peers.loads import LOADS
-from bench.peers.others import PEERS
-from bench.peers.run import Campaign, Plan, Run
-from bench.peers.servers import SET_UPS, with_before
-from bench.report import (
-    STOPPED,
-    Progress,
-    about,
-    header,
-    interrupt_on_signals,
-    new_folder,
-    positive,
-)
+from bench.peers.run import Comparison, Plan, Run
+from bench.peers.servers import PEERS, SET_UPS, with_before
+from bench.report import Progress, header, new_folder, positive
 from testing.server import ROOT
 
 
@@ -41,33 +32,20 @@ def main(arguments: Sequence[str] | None = None) -> int:
     except OSError as error:
         print(error, file=sys.stderr)
         return 2
-    interrupt_on_signals()
-    peers = [PEERS[name] for name in options.servers if name in PEERS]
-    versions = {peer.name: peer.version() for peer in peers}
-    with contextlib.suppress(metadata.PackageNotFoundError):
-        versions["openvino"] = metadata.version("openvino")
+    versions = _install([name for name in options.servers if name in PEERS])
     with tempfile.TemporaryDirectory() as folder:
         set_ups = [SET_UPS[name] for name in options.servers]
         if options.before:
             tree = _tree(options.before, Path(folder))
             set_ups = list(with_before(set_ups, options.before, tree))
-        rounds = options.rounds or (1 if options.quick else 3)
+        rounds = 1 if options.quick else 3
         loads = [LOADS[name] for name in options.loads]
         plan = Plan(loads, set_ups, rounds, options.seconds, options.quick)
-        found = machine.describe() | versions
-        campaign = Campaign(header(["bench.peers", *given], found), rounds)
-        print(f"{about(plan.total_s())}, and what installing the peers takes")
-        # Before the first server runs.
-        for peer in peers:
-            try:
-                peer.install()
-            except NotInstalled as error:
-                print(error)
-        Run(plan, campaign, Path(folder), Progress(plan.cells())).measure()
+        line = header(["bench.peers", *given], machine.describe() | versions)
+        campaign = Comparison(line, Progress(plan.cells()), rounds=rounds)
+        Run(plan, campaign, Path(folder)).measure()
     _write(campaign, out)
-    if campaign.stopped:
-        return STOPPED
-    return 0 if all(cell.sound for cell in campaign.cells) else 1
+    return campaign.status()
 
 
 def _parser() -> argparse.ArgumentParser:
@@ -76,23 +54,12 @@ def _parser() -> argparse.ArgumentParser:
         description="Measure Basket beside other servers of the same Keras model.",
     )
     add = parser.add_argument
-    usual = list(SET_UPS)
-    add(
-        "--loads",
-        type=_names(LOADS),
-        default=list(LOADS),
-        help=f"such as tiny,mnet; default: all of {', '.join(LOADS)}",
-    )
-    add(
-        "--servers",
-        type=_names(SET_UPS),
-        default=usual,
-        help=f"of {', '.join(SET_UPS)}; default: all up to {usual[-1]}",
-    )
+    for name, known in (("--loads", LOADS), ("--servers", SET_UPS)):
+        words = f"default: all of {','.join(known)}"
+        add(name, type=_names(known), default=list(known), help=words)
     add("--before", type=_commit, help="serve Basket from this commit's tree, too")
     add("--quick", action="store_true", help="one short round, one setting each")
     add("--seconds", type=positive, help="measure each for so long; default: by load")
-    add("--rounds", type=_count, help="default: 3")
     add("--out", type=Path, help="a new folder; default: reports/<date>")
     return parser
 
@@ -112,13 +79,6 @@ def _names(known: Collection[str]) -> Callable[[str], list[str]]:
     return names
 
 
-def _count(text: str) -> int:
-    number = int(text)
-    if number < 1:
-        raise argparse.ArgumentTypeError(f"{text} is less than 1")
-    return number
-
-
 def _commit(text: str) -> str:
     """Return the abbreviated hash of a commit; an argparse type."""
     command = ["git", "rev-parse", "--short", f"{text}^{{commit}}"]
@@ -126,6 +86,19 @@ def _commit(text: str) -> str:
     if ran.returncode:
         raise argparse.ArgumentTypeError(f"{text!r} is no commit of {ROOT}")
     return ran.stdout.strip()
+
+
+def _install(peers: Sequence[str]) -> dict[str, str]:
+    """Install peers before the first server runs; return their versions."""
+    versions = {name: pinned_version(name) for name in peers}
+    with contextlib.suppress(metadata.PackageNotFoundError):
+        versions["openvino"] = metadata.version("openvino")
+    for name in peers:
+        try:
+            python_of(name)
+        except NotInstalled as error:
+            print(error)
+    return versions
 
 
 def _tree(commit: str, folder: Path) -> Path:
@@ -137,7 +110,9 @@ def _tree(commit: str, folder: Path) -> Path:
     return tree
 
 
-def _write(campaign: Campaign, out: Path) -> None:
+def _write(campaign: Comparison, out: Path) -> None:
+    from bench.peers import plots  # noqa: PLC0415 # slow to import
+
     (out / "peers.json").write_text(json.dumps(campaign.as_json(), indent=1))
     plots.draw(medians(campaign.cells), out / "peers.png")
     report = tables.markdown(campaign)

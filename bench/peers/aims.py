@@ -7,9 +7,9 @@ import statistics
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
-from bench.figures import Cell, Clients
-from bench.peers.others import PEERS
+from bench.figures import Cell, Clients, Seen
 from bench.peers.run import Bare
+from bench.peers.servers import PEERS
 
 # Mean seconds by clients on a device of 300 ms.
 _POLICY_S = {
@@ -23,39 +23,29 @@ _POLICY_S = {
 
 @dataclass(frozen=True)
 class Figures:
-    """The medians of a run, and its engines alone."""
+    """The medians of a run, and its engines alone.
+
+    Methods raise LookupError for what was not measured.
+    """
 
     rows: Sequence[Cell]
     bare: Sequence[Bare] = ()
 
-    def find(self, load: str, *servers: str, clients: Clients | None = None) -> Cell:
-        """Return the row with the highest rate.
-
-        Raises:
-            LookupError: none was measured.
-        """
+    def best(self, load: str, *servers: str, clients: Clients | None = None) -> Seen:
+        """Return the figures with the highest rate."""
         found = [
-            row
+            row.seen
             for row in self.rows
-            if row.load == load
-            and row.server in servers
-            and clients in (None, row.clients)
-            and not row.problem
+            if row.load == load and row.server in servers and not row.problem
+            if clients in (None, row.clients)
         ]
         if not found:
             raise LookupError(f"none of {servers} was measured with {load}")
-        return max(found, key=lambda row: row.seen.rate)
+        return max(found, key=lambda seen: seen.rate)
 
     def ratio(self, load: str, server: str, *others: str) -> float:
         """Return a server's rate, divided by the best rate of the others."""
-        rate = self.find(load, server).seen.rate
-        return rate / self.find(load, *others).seen.rate
-
-    def median_to_before(self) -> float:
-        """Return the ratio of the medians of one connection."""
-        servers = ("gunicorn", "gunicorn-before")
-        now, before = (self.find("growth", s, clients=Clients(1)) for s in servers)
-        return now.seen.p50_s / before.seen.p50_s
+        return self.best(load, server).rate / self.best(load, *others).rate
 
     def efficiency(self, load: str) -> float:
         """Return the median share of the engine's rows per second that is served."""
@@ -64,16 +54,21 @@ class Figures:
             raise LookupError(f"no engine alone was measured with {load}")
         return statistics.median(shares)
 
-    def growth(self) -> list[Cell]:
-        """Return Basket's rows of the load growth, by connections."""
-        rows = [r for r in self.rows if (r.load, r.server) == ("growth", "gunicorn")]
+    def one_client(self, server: str = "gunicorn") -> Seen:
+        """Return the figures of one connection."""
+        return self.best("growth", server, clients=Clients(1))
+
+    def growth(self) -> list[Seen]:
+        """Return Basket's figures of the load growth, by connections."""
+        rows = [row for row in self.rows if row.load == "growth"]
+        rows = [row for row in rows if row.server == "gunicorn"]
         if not rows or any(row.problem for row in rows):
             raise LookupError("growth was not measured")
-        return sorted(rows, key=lambda row: row.clients.count)
+        return [row.seen for row in sorted(rows, key=lambda row: row.clients.count)]
 
     def kept_of_peak(self) -> float:
         """Return the lowest rate from the peak on, as a share of the peak."""
-        rates = [row.seen.rate for row in self.growth()]
+        rates = [seen.rate for seen in self.growth()]
         peak = max(rates)
         if not peak:
             raise LookupError("no request was answered")
@@ -100,42 +95,41 @@ class Aim:
         return self.what, limit, f"{value:.3f}", "yes" if reached else "**no**"
 
 
-def _mean_s(clients: Clients) -> Callable[[Figures], float]:
-    return lambda run: run.find("policy", "gunicorn", clients=clients).seen.mean_s
+def _rate(what: str, limit: float, load: str, server: str, *others: str) -> Aim:
+    return Aim(what, limit, lambda run: run.ratio(load, server, *others))
+
+
+def _mean(clients: Clients, limit_s: float) -> Aim:
+    def mean_s(run: Figures) -> float:
+        return run.best("policy", "gunicorn", clients=clients).mean_s
+
+    return Aim(f"policy: mean, {clients} (s)", limit_s, mean_s, at_most=True)
+
+
+def _median_to_before(run: Figures) -> float:
+    return run.one_client().p50_s / run.one_client("gunicorn-before").p50_s
+
+
+def _failed(run: Figures) -> float:
+    return sum(seen.failed for seen in run.growth())
 
 
 AIMS = (
-    Aim("tiny: x mosec", 1.4, lambda run: run.ratio("tiny", "gunicorn", "mosec")),
-    Aim(
-        *("tiny: x before", 1.5),
-        lambda run: run.ratio("tiny", "gunicorn", "gunicorn-before"),
-    ),
-    Aim(
-        *("tiny: shared model, x before", 1.25),
-        lambda run: run.ratio("tiny", "shared", "shared-before"),
-    ),
-    Aim("mnet: x best peer", 1.25, lambda run: run.ratio("mnet", "gunicorn", *PEERS)),
-    Aim(
-        *("mnet: OpenVINO, x best peer", 3.0),
-        lambda run: run.ratio("mnet", "openvino", *PEERS),
-    ),
-    Aim("big: x best peer", 1.1, lambda run: run.ratio("big", "gunicorn", *PEERS)),
+    _rate("tiny: x mosec", 1.4, "tiny", "gunicorn", "mosec"),
+    _rate("tiny: x before", 1.5, "tiny", "gunicorn", "gunicorn-before"),
+    _rate("tiny: shared model, x before", 1.25, "tiny", "shared", "shared-before"),
+    _rate("mnet: x best peer", 1.25, "mnet", "gunicorn", *PEERS),
+    _rate("mnet: OpenVINO, x best peer", 3.0, "mnet", "openvino", *PEERS),
+    _rate("big: x best peer", 1.1, "big", "gunicorn", *PEERS),
     Aim("mnet: rows/s, x the engine alone", 0.75, lambda run: run.efficiency("mnet")),
     Aim("big: rows/s, x the engine alone", 0.75, lambda run: run.efficiency("big")),
-    *(
-        Aim(f"policy: mean, {clients} (s)", limit_s, _mean_s(clients), at_most=True)
-        for clients, limit_s in _POLICY_S.items()
-    ),
-    Aim("growth: 1 client, median, x before", 0.8, Figures.median_to_before, True),
+    *(_mean(clients, limit_s) for clients, limit_s in _POLICY_S.items()),
+    Aim("growth: 1 client, median, x before", 0.8, _median_to_before, True),
     Aim(
         *("growth: 1 client, p99 (ms)", 1.0),
-        lambda run: 1000 * run.growth()[0].seen.p99_s,
+        lambda run: 1000 * run.one_client().p99_s,
         at_most=True,
     ),
     Aim("growth: kept of the peak", 0.95, Figures.kept_of_peak),
-    Aim(
-        *("growth: requests that failed", 0.0),
-        lambda run: float(sum(row.seen.failed for row in run.growth())),
-        at_most=True,
-    ),
+    Aim("growth: requests that failed", 0.0, _failed, at_most=True),
 )

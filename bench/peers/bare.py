@@ -1,13 +1,12 @@
-"""A model's engine without a server: rows per second by batch size.
+"""A model's engine without a server, in a process of its own.
 
-Run in a process of its own: `python -m bench.peers.bare FOLDER SECONDS ROWS ...`.
+`python -m bench.peers.bare FOLDER ROWS SECONDS` prints the rows per second of the
+version in FOLDER with batches of ROWS rows.
 """
 
-import json
 import subprocess
 import sys
 import time
-from collections.abc import Iterable, Sequence
 from pathlib import Path
 
 import numpy as np
@@ -18,50 +17,42 @@ from testing.server import ROOT
 _WARM_UP = 3
 
 
-def rows_per_second(
-    version: Path, sizes: Iterable[int], seconds: float
-) -> dict[int, float]:
-    """Run the model in a version folder with batches of each size.
+def rows_per_second(version: Path, rows: int, seconds: float) -> float:
+    """Run the model in a version folder for `seconds`.
 
     Raises:
         subprocess.CalledProcessError: the engine cannot run it.
     """
-    numbers = [str(seconds), *map(str, sizes)]
-    command = [sys.executable, "-m", "bench.peers.bare", str(version), *numbers]
+    command = [sys.executable, "-m", "bench.peers.bare", str(version), str(rows)]
     ran = subprocess.run(  # noqa: S603
-        command, cwd=ROOT, check=True, capture_output=True, text=True
+        [*command, str(seconds)], cwd=ROOT, check=True, capture_output=True, text=True
     )
-    found = json.loads(ran.stdout.strip().splitlines()[-1])
-    return {int(rows): rate for rows, rate in found.items()}
+    return float(ran.stdout.split()[-1])
 
 
-def main(arguments: Sequence[str]) -> None:
-    """Measure, and print a line of JSON."""
+def main(folder: str, rows: str, seconds: str) -> None:
+    """Measure, and print the rate."""
     from app.engines import open_engine  # noqa: PLC0415 # TensorFlow, in the child only
     from app.settings import Settings  # noqa: PLC0415
 
-    folder, seconds, *sizes = arguments
-    engine = open_engine(Path(folder), Settings())
-    print(json.dumps(rates_of(engine, map(int, sizes), float(seconds))))
+    print(rate_of(open_engine(Path(folder), Settings()), int(rows), float(seconds)))
 
 
-def rates_of(engine: Engine, sizes: Iterable[int], seconds: float) -> dict[int, float]:
-    """Return rows per second by batch size; each size runs for `seconds`."""
+def rate_of(engine: Engine, rows: int, seconds: float) -> float:
+    """Return rows per second with batches of `rows` rows."""
     (spec,) = engine.signatures[DEFAULT_SIGNATURE].inputs
-    random = np.random.default_rng(1)
-    rates = {}
-    for size in sizes:
-        shape = spec.blank(size).shape
-        batch = {spec.name: (random.random(shape) * 255).astype(spec.dtype)}
-        for _ in range(_WARM_UP):
-            engine.run(batch)
-        runs, began_at = 0, time.perf_counter()
-        while (took_s := time.perf_counter() - began_at) < seconds:
-            engine.run(batch)
-            runs += 1
-        rates[size] = runs * size / took_s
-    return rates
+    shape = spec.blank(rows).shape
+    batch = {
+        spec.name: (np.random.default_rng(1).random(shape) * 255).astype(spec.dtype)
+    }
+    for _ in range(_WARM_UP):
+        engine.run(batch)
+    runs, began_at = 0, time.perf_counter()
+    while (took_s := time.perf_counter() - began_at) < seconds:
+        engine.run(batch)
+        runs += 1
+    return runs * rows / took_s
 
 
 if __name__ == "__main__":
-    main(sys.argv[1:])
+    main(*sys.argv[1:])

@@ -210,10 +210,7 @@ def _report(peak: Load, load: Load) -> Report:
 
 def _sweep(file: Path) -> list[str]:
     """Draw goodput and refusals over the offered load; return them as a table."""
-    from matplotlib import rc_context  # noqa: PLC0415 # slow to import
-    from matplotlib.figure import Figure  # noqa: PLC0415
-
-    from bench.plots import COLORS, GREY, STYLE  # noqa: PLC0415
+    from bench import plots  # noqa: PLC0415 # slow to import
 
     with _serving(_MAX_BATCH_SIZE, GOOD) as server:
         peak = with_client(server, _peak, _SWEEP_S, _MAX_BATCH_SIZE).goodput()
@@ -221,22 +218,16 @@ def _sweep(file: Path) -> list[str]:
     offered = [load.offered for load in loads]
     good = [load.goodput() for load in loads]
     refused = [load.refusals() for load in loads]
-    with rc_context(STYLE):
-        figure = Figure(figsize=(5.8, 4.2), layout="constrained")
-        axes = figure.subplots()
-        axes.axhline(peak, color=GREY, linestyle=":", label="peak at capacity")
-        label = "answered within the deadline"
-        axes.plot(offered, good, "o-", color=COLORS[3], label=label)
-        axes.plot(offered, refused, "s--", color=COLORS[0], label="refused at once")
+    red, blue = plots.COLORS[0], plots.COLORS[3]
+    with plots.saved(file, (5.8, 4.2)) as (axes,):
+        axes.axhline(peak, color=plots.GREY, linestyle=":", label="peak at capacity")
+        axes.plot(offered, good, "o-", color=blue, label="answered in time")
+        axes.plot(offered, refused, "s--", color=red, label="refused at once")
         axes.set_xlim(left=0)
-        axes.set_ylim(bottom=0)
         axes.set_xlabel("requests offered per second")
-        axes.set_ylabel("requests per second")
-        axes.set_title("Goodput under overload")
-        figure.legend(loc="outside lower left", ncols=1)
-        words = "simulated device"
-        figure.text(0.99, 0.993, words, ha="right", va="top", color=GREY)
-        figure.savefig(file)
+        plots.from_zero(axes, "requests per second")
+        axes.set_title("Goodput under overload, simulated device")
+        axes.legend()
     heading = ("offered (requests/s)", "in time (1/s)", "refused (1/s)")
     rows = zip(offered, good, refused, strict=True)
     return table(heading, [[f"{value:.0f}" for value in row] for row in rows])

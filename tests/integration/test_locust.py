@@ -1,4 +1,4 @@
-"""Locust with Basket's locustfile: dashboard, command line, one cell of a load test."""
+"""Locust with Basket's locustfile: dashboard and command line."""
 
 import contextlib
 import json
@@ -8,7 +8,6 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 
 import pytest
 
-from bench.loadtest.drive import Job, drive
 from testing.server import ROOT, free_port, serving, simulated_models, wait_until
 from tests.support.dashboard import LOCUST, dashboard
 
@@ -76,39 +75,6 @@ def fake_server(answers, bodies):
             thread.join()
 
 
-def drive_one_user(host, file, measured_s=2.5):
-    job = Job(
-        host=host,
-        user_class="SelfCheckout",
-        users=1,
-        warm_up_s=1,
-        measured_s=measured_s,
-        file=str(file),
-    )
-    return drive(job)
-
-
-def test_error_responses_are_a_problem(tmp_path):
-    """A server that answers 500 gives samples with that status, and a problem."""
-    model = {"inputs": [{"name": "x", "dtype": "float32", "shape": [4]}]}
-    ready = {"default_model": "m", "models": {"m": model}}
-    answers = {"/readyz": (200, ready), "/predict": (500, {"error": "no"})}
-    with fake_server(answers, []) as host:
-        _, samples, problem = drive_one_user(host, tmp_path / "raw.csv")
-    number = len(samples)
-    assert number
-    assert {sample.status for sample in samples} == {500}
-    assert problem == f"{number} of {number} requests failed"
-
-
-def test_missing_server_is_a_problem(tmp_path):
-    """Without a server a cell has no samples, and the problem names its address."""
-    host = f"http://127.0.0.1:{free_port()}"
-    _, samples, problem = drive_one_user(host, tmp_path / "raw.csv")
-    assert samples == []
-    assert problem.startswith("no answer from http://127.0.0.1:")
-
-
 def headless(*arguments):
     return subprocess.run(
         [LOCUST, "--headless", "--only-summary", "--run-time=4s", *arguments],
@@ -141,6 +107,17 @@ def test_users_send_to_tensorflow_serving():
     for path, body in bodies:
         assert path == f"{route}:predict"
         assert [len(row) for row in body["instances"]] == [4]
+
+
+def test_error_responses_are_failures():
+    """Responses with 500 are failures with their text, and the exit status is 1."""
+    model = {"inputs": [{"name": "x", "dtype": "float32", "shape": [4]}]}
+    ready = {"default_model": "m", "models": {"m": model}}
+    answers = {"/readyz": (200, ready), "/predict": (500, {"error": "no device"})}
+    with fake_server(answers, []) as host:
+        done = headless(f"--host={host}", "--users=1")
+    assert done.returncode == 1
+    assert "no device" in done.stdout
 
 
 def test_headless_locust_without_a_server_ends_with_one_line():

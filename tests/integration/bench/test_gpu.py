@@ -55,7 +55,7 @@ def test_trial_run_writes_the_page(tmp_path):
     assert "no TensorFlow is installed, so no answers were compared" in ran.stderr
     text = (out / "gpu.md").read_text()
     cells = re.findall(
-        r"^\| (naive|batching) \| (\d+) \|.* \| (\d+) \| 0 \|$", text, re.M
+        r"^\| (naive|batching) \| (\d+) \|.* \| 0 \| 0 of (\d+) \|$", text, re.M
     )
     measured = [(server, int(users)) for server, users, _ in cells]
     assert measured == [(s, n) for s in ("naive", "batching") for n in QUICK.users]

@@ -53,7 +53,8 @@ def test_small_campaign_writes_a_report(tmp_path):
     ) as process:
         output, _ = process.communicate(timeout=110)
     assert process.returncode == 0, output
-    assert re.search(r"\[2/2\] batching, auto, 3 users: mean 0\.0\d+ s", output)
+    said = r"\[2/2\] simulated-10-ms, batching, auto, 3 thinking clients: \d"
+    assert re.search(said, output)
     assert descendants() == []
     assert (out / "report.html").exists()
     assert "| batching, auto | 3 |" in (out / "report.md").read_text()
@@ -64,7 +65,6 @@ def test_small_campaign_writes_a_report(tmp_path):
         assert rows
         assert {row["status"] for row in rows} == {"200"}
         assert all(0.01 <= float(row["response_s"]) < 2.5 for row in rows)
-        assert all(1 <= int(row["batch_rows"]) <= users for row in rows)
 
 
 def test_server_that_is_not_ready_in_time_is_a_row_with_a_problem(tmp_path):
@@ -75,8 +75,8 @@ def test_server_that_is_not_ready_in_time_is_a_row_with_a_problem(tmp_path):
     ) as process:
         output, _ = process.communicate(timeout=110)
     assert process.returncode == 1, output
-    assert output.count("not ready within 0.05 s") == 2
-    assert "not ready within 0.05 s" in (out / "report.md").read_text()
+    assert output.count("not within 0.05 s") == 2
+    assert "not within 0.05 s" in (out / "report.md").read_text()
     assert descendants() == []
 
 

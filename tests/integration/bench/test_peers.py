@@ -13,9 +13,8 @@ from bench import load
 from bench.figures import Clients, Timing, medians
 from bench.peers import plots, tables
 from bench.peers.loads import LOADS, prepare
-from bench.peers.others import Setting
-from bench.peers.run import Campaign, Plan, Run
-from bench.peers.servers import SET_UPS, SetUp, with_before
+from bench.peers.run import Comparison, Plan, Run
+from bench.peers.servers import SET_UPS, Setting, SetUp, with_before
 from bench.report import Progress
 from testing.server import running
 
@@ -46,9 +45,9 @@ def test_problem_of_one_server_is_a_line_in_the_report(tmp_path):
     broken = SetUp("mosec", "mosec", ("growth",), ends_at_once)
     set_ups = [SET_UPS["gunicorn"], broken]
     plan = Plan([fast("growth", Clients(4), Clients(8))], set_ups, 1, seconds=1)
-    campaign = Campaign("`python -m bench.peers`", 1)
     output = io.StringIO()
-    Run(plan, campaign, tmp_path, Progress(plan.cells(), output)).measure()
+    campaign = Comparison("`python -m bench.peers`", Progress(plan.cells(), output))
+    Run(plan, campaign, tmp_path).measure()
     mine, theirs = campaign.cells[:2], campaign.cells[2:]
     for cell in mine:
         assert cell.sound

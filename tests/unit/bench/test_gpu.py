@@ -71,7 +71,7 @@ def test_plan_follows_the_article():
     assert FULL.timing(naive, 64).warm_up_s >= 2 * serial_s
     assert FULL.timing(naive, 64).measured_s >= 3 * serial_s
     assert FULL.timing(batching, 64).measured_s >= 25
-    assert FULL.total_s() > QUICK.total_s() > 0
+    assert QUICK.timing(naive, 5) == QUICK.seconds
 
 
 def test_page_has_all_figures():
@@ -84,8 +84,10 @@ def test_page_has_all_figures():
     memory = [Memory("batching", 100, 250)]
     text = page.markdown(found(cells=cells, memory=memory), HEADER, 1000, trial=False)
     assert HEADER in text
-    assert "| naive | 5 | 0.400 | 0.610 | 2.10 | 1.0 | 50 | 0 |" in text
-    assert "| batching | 64 | 0.500 | 0.600 | 25.60 | 12.3 | 607 | 9 |" in text
+    naive = "| naive | 5 | 2.10 | 400.00 | 0.00 | 610.00 | 0.00 | 1.0 | 0 | 0 of 50 |"
+    assert naive in text
+    batching = "| batching | 64 | 25.60 | 500.00 | 0.00 | 600.00 | 0.00 | 12.3 |"
+    assert f"{batching} 7 | 2 of 600 |" in text
     assert "| 4 | 444.4 | 9.0 | 3.0 |" in text
     assert "| batching | 100 | 250 | 25% |" in text
     assert "trial" not in text
@@ -95,10 +97,3 @@ def test_page_of_a_trial_run_says_so():
     """The page of a trial run begins with the warning that its figures mean nothing."""
     text = page.markdown(found(), HEADER, 1000, trial=True)
     assert text.startswith("# On a GPU\n\n**A trial run")
-
-
-def test_run_with_a_failed_request_is_not_sound():
-    """A wrong answer, or no answer at all, makes a run unsound."""
-    assert found(cells=[cell(rate=1.0)]).sound
-    assert not found(cells=[cell(rate=1.0, wrong=1)]).sound
-    assert not found(cells=[cell()]).sound

@@ -8,16 +8,16 @@ import numpy as np
 import pytest
 
 from bench import load
-from bench.figures import Cell, Clients, Seen, Timing, best_setting, medians
+from bench.figures import Cell, Clients, Seen, Timing, medians
 from bench.load import Target
 from bench.peers import __main__ as command
 from bench.peers import environments, tables
 from bench.peers.aims import AIMS, Figures
 from bench.peers.loads import LOADS, prepare
-from bench.peers.others import Setting
-from bench.peers.run import Bare, Campaign, Plan
-from bench.peers.servers import SET_UPS, with_before
+from bench.peers.run import Bare, Comparison, Plan
+from bench.peers.servers import SET_UPS, Setting, with_before
 from bench.prepared import JPEG, Prepared
+from bench.report import Progress
 
 
 def cell(load="tiny", server="mosec", setting="", rate=100.0, round=1, **more):
@@ -32,23 +32,8 @@ def verdict(what, rows, bare=()):
     return aim.verdict(Figures(rows, bare))[2:]
 
 
-def test_row_has_medians_of_the_best_setting():
-    """A row is the median of the setting that was best in the first round."""
-    cells = [
-        cell(setting="waits 1 ms", rate=100),
-        cell(setting="waits 10 ms", rate=120, errors=1),
-        cell(setting="waits 10 ms", rate=90, round=2, errors=2),
-        cell(setting="waits 10 ms", rate=100, round=3),
-        cell(setting="waits 1 ms", rate=500, round=3),
-    ]
-    assert best_setting(cells) == "waits 10 ms"
-    (row,) = medians(cells)
-    assert (row.setting, row.seen.rate, row.round, row.seen.errors) == (
-        "waits 10 ms",
-        100,
-        3,
-        3,
-    )
+def campaign(cells, header=""):
+    return Comparison(header, Progress(len(cells)), cells)
 
 
 def test_server_that_never_ran_keeps_its_problem():
@@ -122,18 +107,17 @@ def test_report_begins_with_problems():
         cell(server="mosec", setting="waits 1 ms", rate=100.0),
         cell(server="litserve", rate=0.0, problem="litserve can't be installed"),
     ]
-    campaign = Campaign("`python -m bench.peers` on 2030-01-01", 1, cells)
-    report = tables.markdown(campaign)
+    made = campaign(cells, "`python -m bench.peers` on 2030-01-01")
+    report = tables.markdown(made)
     head, _, rest = report.partition("## tiny")
     assert "* tiny, LitServe: litserve can't be installed" in head
     assert "0 without an answer, 0 not 2xx, 1 wrong of 20 checked" in head
-    assert "| Basket, Gunicorn | - | 32 | 150 |" in rest
+    assert "| Basket, Gunicorn | - | 32 clients | 150 |" in rest
     assert "| 0 | 1 of 20 | 1.50 |" in rest
     assert "LitServe" not in rest
     assert "`python -m bench.peers` on 2030-01-01" in head
-    assert (
-        json.loads(json.dumps(campaign.as_json()))["cells"][0]["seen"]["rate"] == 150.0
-    )
+    (first, *_) = json.loads(json.dumps(made.as_json()))["cells"]
+    assert first["seen"]["rate"] == 150.0
 
 
 def test_answer_of_another_request_is_wrong(tmp_path):
@@ -165,11 +149,13 @@ def test_plan_tries_settings_in_the_first_round_only():
     """Servers are measured by turns, and only the first round tries all settings."""
     servers = [SET_UPS["gunicorn"], SET_UPS["mosec"]]
     plan = Plan([LOADS["tiny"], LOADS["policy"]], servers, rounds=2)
-    tiny, policy = map(plan.rounds_of, plan.loads)
-    names = [[step.set_up.name for step in steps] for steps in tiny]
-    assert names == [["gunicorn", "mosec"]] * 2
-    assert [len(steps[1].settings) for steps in tiny] == [3, 1]
-    assert [[len(step.settings) for step in steps] for steps in policy] == [[1, 1]]
+    tiny, policy = plan.loads
+    assert plan.set_ups_of(tiny) == servers
+    assert [*plan.rounds_of(tiny)] == [1, 2]
+    assert [*plan.rounds_of(policy)] == [1]
+    tried = [plan.settings(tiny, servers[1], number) for number in (1, 2)]
+    assert [*map(len, tried)] == [3, 1]
+    assert len(plan.settings(policy, servers[1], 1)) == 1
     assert plan.cells() == 1 + 3 + 1 + 1 + 2 * 5
 
 
@@ -181,8 +167,8 @@ def test_commit_before_is_measured_by_turns(tmp_path):
     assert [each.name for each in pairs] == names
     assert pairs[1].settings == (Setting("abc1234", root=tmp_path),)
     rows = [cell(server=each.name, setting=each.settings[0].title) for each in pairs]
-    report = tables.markdown(Campaign("", 1, rows))
-    assert "| Basket, Gunicorn, before | abc1234 | 32 | 100 |" in report
+    report = tables.markdown(campaign(rows))
+    assert "| Basket, Gunicorn, before | abc1234 | 32 clients | 100 |" in report
 
 
 @pytest.mark.parametrize(
@@ -194,7 +180,6 @@ def test_commit_before_is_measured_by_turns(tmp_path):
         ),
         (["--servers", "apache"], "'apache' is none of: gunicorn, openvino"),
         (["--before", "nowhere"], "'nowhere' is no commit of"),
-        (["--rounds", "0"], "0 is less than 1"),
         (["--seconds", "-1"], "-1 is not above 0"),
     ],
 )
@@ -218,10 +203,11 @@ def test_missing_wrk_is_named(monkeypatch, tmp_path, capsys):
 def test_peer_that_cannot_be_installed_leaves_no_environment(monkeypatch, tmp_path):
     """A requirement that pip cannot get raises NotInstalled."""
     monkeypatch.setattr(environments, "_FOLDER", tmp_path)
+    monkeypatch.setattr(environments, "_REQUIREMENTS", tmp_path)
     requirements = tmp_path / "broken.txt"
     requirements.write_text("no-such-package @ file:///nowhere/at/all.whl\n")
     with pytest.raises(environments.NotInstalled, match="broken can't be installed"):
-        environments.python_with("broken", requirements)
+        environments.python_of("broken")
     assert not (tmp_path / "broken" / "done").exists()
 
 

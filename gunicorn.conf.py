@@ -16,7 +16,7 @@ from app import create_model_process, gpus, run_dir, start_checks
 from app.errors import SettingsError
 from app.server import gunicorn_arbiter as arbiter
 from app.server.model_worker import ModelSockets, ModelWorker
-from app.settings import Settings, unknown_variables
+from app.settings import Settings, key_file, unknown_variables
 
 worker_class = "app.server.worker.EventLoopWorker"
 # No framework survives a fork, so each worker loads its models itself.
@@ -49,6 +49,7 @@ def on_starting(server):
     """Check all settings, then create the run directory."""
     arbiter.keep_start_environment(server)
     settings, cfg = Settings.from_environment(), server.cfg
+    key_file.check(settings)
     has_own_worker = cfg.worker_class_str == worker_class
     start_checks.check_options(cfg, has_own_worker=has_own_worker)
     used = gpus.choose(settings.gpus, gpus.visible())
@@ -122,6 +123,10 @@ def post_worker_init(worker):
     if isinstance(worker, ModelWorker):
         return
     extensions = getattr(worker.wsgi, "application", worker.wsgi).extensions
+    addresses = [each.getsockname() for each in worker.sockets]
+    # That of a Unix socket is a path.
+    hosts = [each[0] for each in addresses if isinstance(each, tuple)]
+    extensions["rights"].cross_site.listens_at(hosts)
     if not worker.model_processes:
         extensions["health"].start()
     is_first = worker.age == 1 + worker.model_processes

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 from app import run_dir
 
 if TYPE_CHECKING:
+    from app.api.access.rights import Rights
     from app.api.application import Application
     from app.api.v2.repository import Repository
     from app.repository.catalog import Catalog
@@ -23,9 +24,11 @@ def create_app(settings: "Settings | None" = None) -> "Application":
 
     `app.extensions["basket"].start()` begins to load models, and
     `app.extensions["health"].start()` shows stuck models to other processes.
+    `app.extensions["rights"].cross_site.listens_at(...)` says where the server listens.
 
     Raises:
-        SettingsError: without `settings`, a bad value in the environment.
+        SettingsError: without `settings`, a bad value in the environment; a file of
+            keys without keys.
     """
     # The Gunicorn master imports this module. The imports in here keep it small, and
     # let a HUP start workers with new code.
@@ -94,6 +97,24 @@ def _health(settings: "Settings", catalog: "Catalog") -> "Health":
     return Health(catalog, limit_s, run_dir.notes_on(run_dir.STUCK))
 
 
+def _rights(settings: "Settings") -> "Rights":
+    from app.api.access.cross_site import CrossSiteCheck
+    from app.api.access.keys import Keys, KeysOfFile
+    from app.api.access.rights import Rights
+
+    def keys(fixed: tuple[str, ...], setting: str) -> Keys:
+        file = getattr(settings, setting)
+        if file is None:
+            return Keys(fixed)
+        return KeysOfFile(setting, file, run_dir.copy_of_keys(setting))
+
+    return Rights(
+        keys(settings.api_keys, "api_keys_file"),
+        keys(settings.admin_keys, "admin_keys_file"),
+        CrossSiteCheck(settings.allowed_hosts),
+    )
+
+
 def install_api(
     app: "Application",
     settings: "Settings",
@@ -101,9 +122,9 @@ def install_api(
     loader: "Repository",
     health: "Health",
 ) -> None:
-    """Register error handlers, the key check and all routes."""
+    """Register error handlers, the checks of rights and all routes."""
     from app.api import predict
-    from app.api.access import install_key_check, key_check
+    from app.api.access.rights import install_checks
     from app.api.inference import Inference
     from app.api.operations import operations_blueprint
     from app.api.responses import install_error_handlers
@@ -111,16 +132,17 @@ def install_api(
     from app.api.v2 import infer as v2
 
     install_error_handlers(app)
-    check_key = key_check(settings.api_keys)
-    install_key_check(app, check_key)
+    rights = _rights(settings)
+    app.extensions["rights"] = rights
+    install_checks(app, rights)
     inference = Inference(catalog, settings)
     predict.declare(app)
     v2.declare(app)
     finds = [part.finder(inference) for part in (predict, v1, v2)]
-    app.install_handlers(finds, check_key)
+    app.install_handlers(finds, rights.check)
     for blueprint in (
         v1.v1_blueprint(catalog),
-        *v2.v2_blueprints(catalog, loader, settings, health),
-        operations_blueprint(catalog, health),
+        *v2.v2_blueprints(catalog, loader, settings, health, rights),
+        operations_blueprint(catalog, health, rights),
     ):
         app.register_blueprint(blueprint)

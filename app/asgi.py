@@ -61,6 +61,9 @@ class AsgiApplication:
             loop = EventLoop(self._request_timeout_s, self._max_body_bytes)
             self._loop = loop
         exchange = AsgiExchange(scope, receive, loop)
+        # Where the request came in; a Unix socket has no address.
+        server = scope.get("server")
+        exchange.environ["SERVER_NAME"] = server[0] if server else "unix"
         handler = self.application.find(exchange.environ)
         try:
             if handler is None:
@@ -77,7 +80,7 @@ class AsgiApplication:
         try:
             if not reads_only and exchange.has_body():
                 # Before the body takes memory.
-                application.check_key(environ)
+                application.check_rights(environ)
                 body = await exchange.body(self._max_body_bytes)
         except Exception as error:
             return error_response(error)
@@ -121,12 +124,11 @@ def _header_name(name: str) -> bytes:
 
 def _complete(environ: dict[str, Any], scope: Scope, body: bytes) -> None:
     """Add the other variables that PEP 3333 requires."""
-    host, port = scope.get("server") or ("localhost", 80)
+    _, port = scope.get("server") or ("", 80)
     query = environ["QUERY_STRING"]
     if query:
         environ["RAW_URI"] += f"?{query}"
     environ |= {
-        "SERVER_NAME": host,
         # A Unix socket has no port.
         "SERVER_PORT": str(port or 80),
         "SERVER_PROTOCOL": f"HTTP/{scope['http_version']}",

@@ -49,14 +49,14 @@ class TooSlow(BasketError):
 
 
 class Unauthorized(BasketError):
-    """No API key, or an unknown one."""
+    """No key, or an unknown one."""
 
     status = 401
     reason = "unauthorized"
 
 
 class Forbidden(BasketError):
-    """The server is configured not to do this."""
+    """The server is configured not to do this, or not for this request."""
 
     status = 403
     reason = "forbidden"

@@ -33,15 +33,15 @@ class Application(Flask):
     _finds: Sequence[Find] = ()
     # The ASGI application; `create_app` sets it.
     asgi: Callable[[Any, Any, Any], Coroutine[Any, Any, None]]
-    # Raises Unauthorized for a request without a known API key.
-    check_key: Callable[[Environ], None]
+    # Raises Unauthorized or Forbidden for a request that may not use the server.
+    check_rights: Callable[[Environ], None]
 
     def install_handlers(
-        self, finds: Sequence[Find], check_key: Callable[[Environ], None]
+        self, finds: Sequence[Find], check_rights: Callable[[Environ], None]
     ) -> None:
         """Answer each request for which one of `finds` returns a handler."""
         self._finds = finds
-        self.check_key = check_key
+        self.check_rights = check_rights
 
     def wsgi_app(
         self, environ: Environ, start_response: "StartResponse"
@@ -74,7 +74,7 @@ class Application(Flask):
     async def predict(self, handler: Handler, exchange: Exchange) -> HttpResponse:
         """Answer a request that predicts, with an error if it fails."""
         try:
-            self.check_key(exchange.environ)
+            self.check_rights(exchange.environ)
             response = await handler(exchange)
         except Exception as error:
             response = error_response(error)

@@ -2,9 +2,10 @@
 
 from pathlib import Path
 
-from flask import Blueprint, Response
+from flask import Blueprint, Response, request
 
 from app import telemetry
+from app.api.access.rights import Rights
 from app.api.exchange import JSON
 from app.api.responses import json_response
 from app.codec.fit import type_name
@@ -16,10 +17,11 @@ from app.repository.served import ServedModel
 _OPENAPI = Path(__file__).with_name("openapi.json")
 
 
-def operations_blueprint(catalog: Catalog, health: Health) -> Blueprint:
+def operations_blueprint(catalog: Catalog, health: Health, rights: Rights) -> Blueprint:
     """Return /healthz (which is / too, as in KServe), /readyz, /metrics, /openapi.json.
 
-    The last answers with the file beside this module.
+    Health names no models to a stranger. The last answers with the file beside this
+    module.
     """
     blueprint = Blueprint("operations", __name__)
 
@@ -29,12 +31,18 @@ def operations_blueprint(catalog: Catalog, health: Health) -> Blueprint:
         stuck = health.stuck()
         if not stuck:
             return json_response({"status": "alive"})
-        text = f"no progress while requests wait: {', '.join(stuck)}"
+        text = "no progress while requests wait"
+        if rights.is_client(request.environ):
+            text += f": {', '.join(stuck)}"
         return json_response({"error": text}, 503)
 
     @blueprint.get("/readyz")
     def readyz() -> Response:
-        return _readiness(catalog)
+        if rights.is_client(request.environ):
+            return _readiness(catalog)
+        if catalog.not_ready():
+            return json_response({"error": "not ready"}, 503)
+        return json_response({"status": "ready"})
 
     @blueprint.get("/metrics")
     def metrics() -> Response:

@@ -2,7 +2,7 @@
 
 The master creates it and removes it at its end; workers get its path through the
 environment. It holds metrics files, notes (`notes.py`), a copy of the batching
-parameters, and the sockets of model processes.
+parameters and of keys, and the sockets of model processes.
 """
 
 import atexit
@@ -89,6 +89,12 @@ def copy_batching_parameters(file: Path | None) -> None:
     if file not in (None, copy):
         shutil.copyfile(file, copy)
         os.environ[_BATCHING_PARAMETERS] = str(copy)
+
+
+def copy_of_keys(setting: str) -> Path | None:
+    """Return where the last good keys of a file are; None outside Gunicorn."""
+    run_dir = os.environ.get(RUN_DIR)
+    return Path(run_dir) / setting if run_dir else None
 
 
 def change_owner(uid: int, gid: int) -> None:

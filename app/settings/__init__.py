@@ -39,6 +39,12 @@ class Settings:
     max_body_bytes: int = 64 * 1024 * 1024
     # Empty: no key is required. Not in repr, as keys are secret.
     api_keys: tuple[str, ...] = field(default=(), repr=False)
+    api_keys_file: Path | None = None
+    # Empty: nothing can be changed over HTTP.
+    admin_keys: tuple[str, ...] = field(default=(), repr=False)
+    admin_keys_file: Path | None = None
+    # In lower case, without ports.
+    allowed_hosts: tuple[str, ...] = ()
 
     def __post_init__(self) -> None:
         """Check TensorFlow Serving's rule on allowed_batch_sizes.
@@ -77,6 +83,10 @@ class Settings:
             except ValueError as error:
                 shown = f"={text!r}" if setting.repr else ""
                 raise SettingsError(f"{name}{shown}: {error}") from error
+        for keys in ("api_keys", "admin_keys"):
+            if keys in given and f"{keys}_file" in given:
+                name = _PREFIX + keys.upper()
+                raise SettingsError(f"{name} and {name}_FILE are both set: keep one")
         file = given.get("batching_parameters_file")
         try:
             limits = _limits_in(file) if file else {}
@@ -170,4 +180,8 @@ _PARSERS: dict[str, Callable[[str], object]] = {
     "request_timeout_ms": checks.as_text(checks.whole(1, 86_400_000)),
     "max_body_bytes": checks.as_text(checks.whole(1, 1 << 40)),
     "api_keys": checks.keys,
+    "api_keys_file": Path,
+    "admin_keys": checks.keys,
+    "admin_keys_file": Path,
+    "allowed_hosts": checks.host_names,
 }

@@ -136,6 +136,17 @@ def keys(text: str) -> tuple[str, ...]:
     return found
 
 
+def host_names(text: str) -> tuple[str, ...]:
+    """Return names of hosts, in lower case, from a list with commas."""
+    found = tuple(part.strip().lower() for part in text.split(","))
+    if not all(re.fullmatch(r"[a-z0-9_.-]*[a-z0-9_-]", name) for name in found):
+        raise ValueError(
+            "expected names of hosts without schemes and ports, such as "
+            "basket.example.com"
+        )
+    return found
+
+
 def shown(value: object) -> str:
     """Return a file's value as an error repeats it, shortened."""
     text = repr(value)

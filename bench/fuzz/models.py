@@ -23,7 +23,9 @@ KEY = "fuzz"
 THREADS = 16
 SETTINGS = {
     "default_model": "quick",
+    # The same, so that requests of all kinds are tried.
     "api_keys": KEY,
+    "admin_keys": KEY,
     "max_body_bytes": "200000",
     "request_timeout_ms": "3000",
 }

@@ -26,7 +26,8 @@ def server(models):
 
 @pytest.fixture(scope="module")
 def server_with_keys(models):
-    settings = {"default_model": "digits", "api_keys": "secret"}
+    keys = {"api_keys": "secret", "admin_keys": "admin"}
+    settings = {"default_model": "digits", **keys}
     with serving("--threads=4", model_dir=models, **settings) as server:
         yield server
 

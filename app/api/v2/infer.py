@@ -5,6 +5,7 @@ from functools import partial
 
 from flask import Blueprint, Flask
 
+from app.api.access.rights import Rights
 from app.api.application import Find, Handler
 from app.api.environ import Environ, path_of, traffic_split_key
 from app.api.exchange import Exchange, HttpResponse
@@ -29,11 +30,15 @@ _PATH = re.compile(
 
 
 def v2_blueprints(
-    catalog: Catalog, loader: Repository, settings: Settings, health: Health
+    catalog: Catalog,
+    loader: Repository,
+    settings: Settings,
+    health: Health,
+    rights: Rights,
 ) -> tuple[Blueprint, ...]:
     """Return all routes under /v2 except infer."""
     return (
-        health_blueprint(catalog, health),
+        health_blueprint(catalog, health, rights),
         metadata_blueprint(catalog),
         repository_blueprint(catalog, loader, settings),
     )

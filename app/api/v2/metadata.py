@@ -8,13 +8,14 @@ from collections.abc import Mapping
 from http import HTTPStatus
 from typing import Any
 
-from flask import Blueprint, Response
+from flask import Blueprint, Response, request
 
 from app import telemetry
+from app.api.access.rights import Rights
 from app.api.responses import json_response
 from app.codec.datatypes import BYTES, datatype_of
 from app.engines.base import TensorSpec, main_signature
-from app.errors import NotReady
+from app.errors import NotReady, UnknownModel
 from app.repository.catalog import Catalog
 from app.repository.health import Health
 from app.repository.routing import Target
@@ -30,8 +31,11 @@ _EXTENSIONS = (
 )
 
 
-def health_blueprint(catalog: Catalog, health: Health) -> Blueprint:
-    """Return the routes of liveness and readiness, of the server and of models."""
+def health_blueprint(catalog: Catalog, health: Health, rights: Rights) -> Blueprint:
+    """Return the routes of liveness and readiness, of the server and of models.
+
+    To a stranger a model that does not exist is one that is not ready.
+    """
     blueprint = Blueprint("v2_health", __name__)
 
     @blueprint.get("/v2/health/live")
@@ -49,6 +53,10 @@ def health_blueprint(catalog: Catalog, health: Health) -> Blueprint:
         try:
             _served(catalog, model, version)
         except NotReady:
+            return _readiness({"name": model}, ready=False)
+        except UnknownModel:
+            if rights.is_client(request.environ):
+                raise
             return _readiness({"name": model}, ready=False)
         return _readiness({"name": model}, ready=True)
 

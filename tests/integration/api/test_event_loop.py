@@ -20,7 +20,7 @@ ROW = [0.5] * (1 << 20)
 def post(model, body, header="Content-Type: application/json"):
     """Return a whole request."""
     line = f"POST /v1/models/{model}:predict HTTP/1.1"
-    lines = [line, "Host: x", f"Content-Length: {len(body)}", header]
+    lines = [line, "Host: localhost", f"Content-Length: {len(body)}", header]
     return "\r\n".join([*lines, "", ""]).encode() + body
 
 

@@ -13,9 +13,9 @@ from testing.server import serving, simulated_models
 
 QUICK = {"base_ms": 1, "per_row_ms": 0, "input_shape": [2], "outputs": 2}
 BODY = b'{"instances": [[1, 2]]}'
-POST = b"POST /predict HTTP/1.1\r\nHost: x\r\n"
-HEALTH = b"GET /healthz HTTP/1.1\r\nHost: x\r\n\r\n"
-LAST = b"GET /readyz HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n"
+POST = b"POST /predict HTTP/1.1\r\nHost: localhost\r\n"
+HEALTH = b"GET /healthz HTTP/1.1\r\nHost: localhost\r\n\r\n"
+LAST = b"GET /readyz HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\r\n"
 CHUNKED = POST + b"Transfer-Encoding: chunked\r\n\r\n"
 THREADS = 2
 
@@ -73,12 +73,12 @@ def test_body_timeout_returns_408(server, talk, beginning):
         (POST + b"Content-Length: 3\r\n\r\nxyz", 400),
         (POST + b"Content-Length: 2000\r\n\r\n" + b"GET / " * 333 + b"xx", 413),
         (
-            b"POST /none HTTP/1.1\r\nHost: x\r\nContent-Length: 50\r\n\r\n"
+            b"POST /none HTTP/1.1\r\nHost: localhost\r\nContent-Length: 50\r\n\r\n"
             + HEALTH.ljust(50),
             404,
         ),
         (
-            b"PUT /readyz HTTP/1.1\r\nHost: x\r\nContent-Length: 50\r\n\r\n"
+            b"PUT /readyz HTTP/1.1\r\nHost: localhost\r\nContent-Length: 50\r\n\r\n"
             + HEALTH.ljust(50),
             405,
         ),

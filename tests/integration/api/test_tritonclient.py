@@ -16,6 +16,7 @@ pytestmark = [
     pytest.mark.filterwarnings("ignore::DeprecationWarning"),
 ]
 KEY = {"Authorization": "Bearer key"}
+ADMIN = {"Authorization": "Bearer admin"}
 WORKERS = 2
 
 
@@ -203,16 +204,16 @@ def test_client_error_for_an_unknown_model(client):
 
 
 def test_client_repository_index(client):
-    """The client lists the repository; unloading requires an API key."""
+    """The client lists the repository; unloading requires an admin key."""
     assert client.get_model_repository_index() == [
         {"name": "echo", "version": "1", "state": "READY", "reason": ""},
         {"name": "words", "version": "3", "state": "READY", "reason": ""},
     ]
-    with pytest.raises(InferenceServerException, match="BASKET_API_KEYS"):
+    with pytest.raises(InferenceServerException, match="BASKET_ADMIN_KEYS"):
         client.unload_model("echo")
 
 
-# Two workers, and an API key.
+# Two workers, and a key of each kind.
 
 
 @pytest.fixture(scope="module")
@@ -220,7 +221,8 @@ def two_workers(tmp_path_factory):
     simulation = {"base_ms": 0, "input_shape": [2], "outputs": 2}
     folder = simulated_models(tmp_path_factory.mktemp("two"), m=simulation)
     workers = f"--workers={WORKERS}"
-    with serving(workers, "--threads=2", model_dir=folder, api_keys="key") as server:
+    settings = {"model_dir": folder, "api_keys": "key", "admin_keys": "admin"}
+    with serving(workers, "--threads=2", **settings) as server:
         server.headers.update(KEY)
         yield server
 
@@ -258,7 +260,7 @@ def test_client_statistics_of_all_workers(two_workers):
 
 
 def test_client_unloads_and_loads_in_all_workers(two_workers):
-    """With a key the client unloads and loads a model in all workers."""
+    """With an admin key the client unloads and loads a model in all workers."""
 
     def ready_in_all(wanted):
         def asked():
@@ -273,13 +275,15 @@ def test_client_unloads_and_loads_in_all_workers(two_workers):
     with _talking(two_workers) as client:
         with pytest.raises(InferenceServerException, match="Bearer KEY"):
             client.unload_model("m")
-        client.unload_model("m", headers=KEY)
+        with pytest.raises(InferenceServerException, match="takes an admin key"):
+            client.unload_model("m", headers=KEY)
+        client.unload_model("m", headers=ADMIN)
         wait_until(ready_in_all(False), 20)
         (entry,) = client.get_model_repository_index(headers=KEY)
         assert (entry["state"], entry["reason"]) == ("UNAVAILABLE", "is unloaded")
         with pytest.raises(InferenceServerException, match="is unloaded"):
             client.get_model_metadata("m", headers=KEY)
-        client.load_model("m", headers=KEY)
+        client.load_model("m", headers=ADMIN)
         wait_until(ready_in_all(True), 20)
         with pytest.raises(InferenceServerException, match="as its folder has it"):
-            client.load_model("m", config="{}", headers=KEY)
+            client.load_model("m", config="{}", headers=ADMIN)

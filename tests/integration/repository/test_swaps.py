@@ -87,7 +87,7 @@ def test_hot_swaps_under_load_fail_no_request(tmp_path):
     """Version after version is loaded under 20 clients, and memory does not grow."""
     model, folder = _model(), tmp_path / "steps"
     _version(folder, 1, model)
-    settings = {"model_dir": str(tmp_path), "api_keys": KEY}
+    settings = {"model_dir": str(tmp_path), "admin_keys": KEY}
     held_mib = {}
     with serving(f"--threads={CLIENTS + 4}", **settings) as server:
         server.headers["Authorization"] = f"Bearer {KEY}"

@@ -90,7 +90,9 @@ def test_truncated_body_is_not_run(server):
     rejected = 'basket_rejected_total{reason="bad_input"}'
     before = server.metric(ran), server.metric(rejected)
     with socket.create_connection(("127.0.0.1", server.port), 10) as connection:
-        head = b"POST /predict HTTP/1.1\r\nHost: x\r\nContent-Length: 100\r\n\r\n"
+        head = (
+            b"POST /predict HTTP/1.1\r\nHost: localhost\r\nContent-Length: 100\r\n\r\n"
+        )
         connection.sendall(head + BODY)
         connection.shutdown(socket.SHUT_WR)
         assert b"predictions" not in connection.makefile("rb").read()
@@ -119,7 +121,7 @@ def test_disconnect_drops_rows_and_health_answers_meanwhile(server):
     ask.start()
     wait_until(lambda: server.metric(WAITING) == 2, 10)
     with socket.create_connection(("127.0.0.1", server.port), 10) as leaves:
-        head = f"POST {path} HTTP/1.1\r\nHost: x\r\nContent-Length: {len(BODY)}"
+        head = f"POST {path} HTTP/1.1\r\nHost: localhost\r\nContent-Length: {len(BODY)}"
         leaves.sendall(f"{head}\r\n\r\n".encode() + BODY)
         wait_until(lambda: server.metric(WAITING) == 3, 10)
         for health in ("/healthz", "/readyz", "/metrics"):

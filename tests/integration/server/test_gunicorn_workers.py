@@ -84,7 +84,7 @@ def test_errors_are_json(server, method, path, body, status):
 def test_incomplete_or_large_body_is_not_run(server, framing, status):
     """A body that ends too early is 400, though what came would be a request."""
     with socket.create_connection(("127.0.0.1", server.port), 20) as connection:
-        connection.sendall(b"POST /predict HTTP/1.1\r\nHost: x\r\n" + framing)
+        connection.sendall(b"POST /predict HTTP/1.1\r\nHost: localhost\r\n" + framing)
         connection.shutdown(socket.SHUT_WR)
         response = connection.makefile("rb").read()
     assert [int(each) for each in re.findall(rb"HTTP/1.1 (\d+) ", response)] == [status]
@@ -95,7 +95,7 @@ def test_incomplete_or_large_body_is_not_run(server, framing, status):
 def test_sigterm_answers_requests_in_flight(tmp_path, worker_class):
     """Requests that began before SIGTERM are answered, and the exit status is 0."""
     folder = simulated_models(tmp_path, slow={**SLOW, "base_ms": 500})
-    head = b"POST /predict HTTP/1.1\r\nHost: x\r\nExpect: 100-continue\r\n"
+    head = b"POST /predict HTTP/1.1\r\nHost: localhost\r\nExpect: 100-continue\r\n"
     with ExitStack() as stack:
         server = stack.enter_context(serving(*worker_class, model_dir=folder))
         address = ("127.0.0.1", server.port)

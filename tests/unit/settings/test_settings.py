@@ -29,6 +29,10 @@ READ = [
     ("BASKET_REQUEST_TIMEOUT_MS", "5", 5),
     ("BASKET_MAX_BODY_BYTES", "1024", 1024),
     ("BASKET_API_KEYS", "one, two", ("one", "two")),
+    ("BASKET_API_KEYS_FILE", "keys", Path("keys")),
+    ("BASKET_ADMIN_KEYS", "one, two", ("one", "two")),
+    ("BASKET_ADMIN_KEYS_FILE", "keys", Path("keys")),
+    ("BASKET_ALLOWED_HOSTS", "Basket, b_2.Example.com", ("basket", "b_2.example.com")),
 ]
 
 BAD = [
@@ -72,7 +76,15 @@ BAD = [
     ("BASKET_MAX_BODY_BYTES", "64MiB", "whole number"),
     ("BASKET_API_KEYS", "one,,two", "an empty key"),
     ("BASKET_API_KEYS", "schlüssel", "no HTTP header"),
+    ("BASKET_ADMIN_KEYS", "one,", "an empty key"),
+    ("BASKET_ALLOWED_HOSTS", "a,,b", "expected names of hosts"),
+    ("BASKET_ALLOWED_HOSTS", "https://a", "expected names of hosts"),
+    ("BASKET_ALLOWED_HOSTS", "a:8000", "expected names of hosts"),
+    ("BASKET_ALLOWED_HOSTS", "a.", "expected names of hosts"),
+    ("BASKET_ALLOWED_HOSTS", "*", "expected names of hosts"),
 ]
+# They are read when the server starts: test_key_file.py.
+KEY_FILES = {"BASKET_API_KEYS_FILE", "BASKET_ADMIN_KEYS_FILE"}
 
 
 def _field(variable: str) -> str:
@@ -89,10 +101,22 @@ def test_valid_value_sets_its_field(variable, text, value):
     assert type(getattr(read, _field(variable))) is type(value)
 
 
-@pytest.mark.parametrize("cases", [READ, BAD], ids=["read", "bad"])
-def test_every_setting_has_a_case(cases):
+@pytest.mark.parametrize(
+    ("cases", "missing"), [(READ, set()), (BAD, KEY_FILES)], ids=["read", "bad"]
+)
+def test_every_setting_has_a_case(cases, missing):
     """The tables above have all settings."""
-    assert {case[0] for case in cases} == set(variables())
+    assert {case[0] for case in cases} == set(variables()) - missing
+
+
+@pytest.mark.parametrize("variable", ["BASKET_API_KEYS", "BASKET_ADMIN_KEYS"])
+def test_keys_in_a_variable_and_in_a_file_are_a_configuration_error(variable):
+    """Nobody can tell which of the two was meant."""
+    environ = {variable: "s3cret", f"{variable}_FILE": "keys"}
+    with pytest.raises(SettingsError) as raised:
+        Settings.from_environment(environ)
+    text = f"{variable} and {variable}_FILE are both set: keep one"
+    assert str(raised.value) == text
 
 
 @pytest.mark.parametrize(
@@ -115,16 +139,17 @@ def test_empty_variable_is_not_set(text):
     assert Settings.from_environment(environ) == Settings()
 
 
+@pytest.mark.parametrize("name", ["api_keys", "admin_keys"])
 @pytest.mark.parametrize("text", ["s3cret,,", "s3cret,ü"], ids=["empty", "not-ascii"])
-def test_api_keys_are_never_shown(text):
-    """Neither an error with its causes, nor the repr of Settings, has an API key."""
+def test_keys_are_never_shown(name, text):
+    """Neither an error with its causes, nor the repr of Settings, has a key."""
     with pytest.raises(SettingsError) as raised:
-        Settings.from_environment({"BASKET_API_KEYS": text})
+        Settings.from_environment({f"BASKET_{name.upper()}": text})
     error: BaseException | None = raised.value
     while error:
         assert "s3cret" not in repr(error)
         error = error.__cause__
-    assert "api_keys" not in repr(Settings(api_keys=("s3cret",)))
+    assert "s3cret" not in repr(Settings(**{name: ("s3cret",)}))
 
 
 @pytest.mark.parametrize(

@@ -1,0 +1,1 @@
+"""Access control: API keys and admin keys, and requests of web pages."""

@@ -1,0 +1,132 @@
+"""Refuses web pages of other sites, where the address of a server is its only lock.
+
+A server on a loopback address without API keys is open to all programs of its machine.
+A browser is one of them, and runs the pages of strangers. Such a page sends a foreign
+Host if it had its own name resolved to the loopback address (DNS rebinding), and else
+its Origin, or Sec-Fetch-Site.
+"""
+
+import ipaddress
+import re
+from collections.abc import Iterable
+from functools import lru_cache
+
+from app.api.environ import Environ
+from app.errors import Forbidden
+
+# Sets of headers whose verdict is remembered.
+_REMEMBERED = 128
+_SAME_SITE = ("", "none", "same-origin")
+_SHOWN = 80
+# name, name:port, [address] or [address]:port.
+_AUTHORITY = re.compile(
+    r"(?:\[(?P<address>[0-9a-f:.]+)\]|(?P<name>[^\[\]:/@?#,\s]+))(?::[0-9]*)?"
+)
+_WHY = (
+    "this server has no API keys and listens on a loopback address, so it answers only "
+    "programs of this machine, and no web pages of other sites"
+)
+
+
+class CrossSiteCheck:
+    """Checks requests that come in on a loopback address.
+
+    Only requests of browsers have the headers that are checked, apart from Host.
+    """
+
+    def __init__(self, allowed_hosts: Iterable[str]) -> None:
+        """Store the names that count as the server's own: in lower case, no port."""
+        self._allowed = frozenset(allowed_hosts)
+        self._is_on = True
+        self._verdict = lru_cache(_REMEMBERED)(self._problem)
+
+    def listens_at(self, hosts: Iterable[str]) -> None:
+        """Note all hosts of the server's listening sockets, if they are known.
+
+        One that is open to other machines, such as 0.0.0.0, turns the check off: then
+        connections to a loopback address come from proxies and probes too.
+        """
+        addresses = [_address(host) for host in hosts]
+        is_open = any(each is not None and each.is_unspecified for each in addresses)
+        has_loopback = any(each is not None and each.is_loopback for each in addresses)
+        self._is_on = has_loopback and not is_open
+
+    def check(self, environ: Environ) -> None:
+        """Check one request; SERVER_NAME is the address that it came in at.
+
+        Raises:
+            Forbidden: it has a foreign Host, or comes from a page of another site.
+        """
+        if not self._is_on:
+            return
+        get = environ.get
+        problem = self._verdict(
+            get("SERVER_NAME", ""),
+            get("HTTP_HOST", ""),
+            get("HTTP_ORIGIN"),
+            get("HTTP_SEC_FETCH_SITE", ""),
+            get("HTTP_X_FORWARDED_HOST", ""),
+        )
+        if problem:
+            raise Forbidden(problem)
+
+    def _problem(
+        self, server: str, host: str, origin: str | None, site: str, forwarded: str
+    ) -> str:
+        """Return why a request is refused, "" if it is not."""
+        if not _is_loopback(server):
+            return ""
+        host = host.lower()
+        # Browsers always send a Host; old probes do not.
+        if host and not self._is_own(_name(host)):
+            return (
+                f"Host: {host[:_SHOWN]!r} is no name of this server: {_WHY}. To allow "
+                "the name, add it to BASKET_ALLOWED_HOSTS"
+            )
+        hint = "To allow a site, add its name to BASKET_ALLOWED_HOSTS"
+        if origin is not None:
+            page = _origin_authority(origin)
+            if _name(page) in self._allowed:
+                return ""
+            # Only a proxy can send X-Forwarded-Host with the Origin of a page: the page
+            # itself would have to ask first, by an OPTIONS that allows nothing.
+            if not page or page not in (host, forwarded.lower()):
+                return f"Origin: {origin[:_SHOWN]!r}: {_WHY}. {hint}"
+        if site.lower() not in _SAME_SITE:
+            return f"Sec-Fetch-Site: {site[:_SHOWN]!r}: {_WHY}. {hint}"
+        return ""
+
+    def _is_own(self, name: str) -> bool:
+        return name in self._allowed or _is_loopback(name)
+
+
+def _origin_authority(origin: str) -> str:
+    """Return host and port of a page's origin, "" if it has none, such as "null"."""
+    scheme, _, authority = origin.lower().partition("://")
+    return authority if scheme in ("http", "https") else ""
+
+
+def _name(authority: str) -> str:
+    """Return a name or an address without its port, "" if it is malformed."""
+    found = _AUTHORITY.fullmatch(authority)
+    if found is None:
+        return ""
+    return found["address"] or found["name"].removesuffix(".")
+
+
+def _is_loopback(name: str) -> bool:
+    """Return whether a name or an address always means this machine."""
+    address = _address(name)
+    if address is None:
+        return name == "localhost" or name.endswith(".localhost")
+    return address.is_loopback
+
+
+def _address(host: str) -> ipaddress.IPv4Address | ipaddress.IPv6Address | None:
+    """Return the address, None for a name or the path of a Unix socket."""
+    try:
+        address = ipaddress.ip_address(host)
+    except ValueError:
+        return None
+    mapped = getattr(address, "ipv4_mapped", None)
+    return mapped or address

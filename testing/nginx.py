@@ -25,7 +25,9 @@ pid {folder}/pid;
 error_log stderr;
 events {{}}
 http {{
-    access_log {folder}/access.log;
+    # The status of each request's response from Basket, - if there is none.
+    log_format forwarded '$upstream_status $request';
+    access_log {folder}/access.log forwarded;
     client_body_temp_path {folder}/body;
     proxy_temp_path {folder}/proxy;
     fastcgi_temp_path {folder}/fastcgi;

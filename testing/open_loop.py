@@ -10,6 +10,7 @@ import contextlib
 import re
 import time
 from collections.abc import AsyncIterator, Callable, Iterable
+from typing import cast
 
 from testing.open_loop_requests import End, Outcome, Request
 
@@ -152,8 +153,8 @@ class _Connection(asyncio.Protocol):
         self.port = 0
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        assert isinstance(transport, asyncio.Transport)
-        self._transport = transport
+        # uvloop's transports are no subclass.
+        self._transport = cast(asyncio.Transport, transport)
         self.port = transport.get_extra_info("sockname")[1]
 
     def connection_lost(self, exc: Exception | None) -> None:

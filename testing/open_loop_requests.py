@@ -40,7 +40,7 @@ class Request:
         """Return the request line and the headers."""
         method = "POST" if self.body else "GET"
         text = (
-            f"{method} {self.path} HTTP/1.1\r\nHost: basket\r\n{self.headers}"
+            f"{method} {self.path} HTTP/1.1\r\nHost: localhost\r\n{self.headers}"
             f"Content-Type: {self.content_type}\r\n"
             f"Content-Length: {len(self.body)}\r\n"
         )

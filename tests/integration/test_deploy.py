@@ -268,6 +268,32 @@ def test_errors_of_nginx_are_json(nginx, request_, status):
     assert _is_json_error(reply)
 
 
+PUBLIC = "basket.example.com"
+
+
+@with_nginx
+@pytest.mark.parametrize(
+    ("page", "status"),
+    [
+        ({}, 200),
+        ({"Origin": f"http://{PUBLIC}"}, 200),
+        ({"Origin": f"https://{PUBLIC}", "Sec-Fetch-Site": "same-origin"}, 200),
+        ({"Origin": "https://evil.example"}, 403),
+        ({"Origin": "null"}, 403),
+        ({"Sec-Fetch-Site": "cross-site"}, 403),
+    ],
+    ids=str,
+)
+def test_public_name_reaches_a_loopback_server_through_nginx(nginx, page, status):
+    """Clients and pages of nginx's own name are answered, and no page of another."""
+    headers = {"Host": PUBLIC, **page}
+    assert nginx.request("GET", "/readyz", headers=headers).status == status
+    reply = nginx.request("POST", "/predict", b"{}", headers)
+    assert reply.status == (400 if status == 200 else 403)
+    forged = headers | {"X-Forwarded-Host": "evil.example"}
+    assert nginx.request("GET", "/readyz", headers=forged).status == status
+
+
 @with_nginx
 def test_documented_location_for_metrics_refuses_other_addresses(tmp_path, basket):
     """The location of docs/security.md answers 403 as JSON."""

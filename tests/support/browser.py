@@ -26,11 +26,11 @@ needs_chromium = pytest.mark.skipif(
 
 
 @contextlib.contextmanager
-def browsing() -> Iterator[webdriver.Chrome]:
-    """Yield a browser with an empty profile, and close it at the end."""
+def browsing(*flags: str) -> Iterator[webdriver.Chrome]:
+    """Yield a browser with an empty profile and more flags; close it at the end."""
     options = webdriver.ChromeOptions()
     options.binary_location = shutil.which("chromium") or ""
-    for flag in _FLAGS:
+    for flag in (*_FLAGS, *flags):
         options.add_argument(flag)
     with tempfile.TemporaryDirectory() as profile:
         options.add_argument(f"--user-data-dir={profile}")

@@ -6,12 +6,14 @@ from dataclasses import dataclass
 from typing import Any
 
 from app.codec.datatypes import datatype_of
+from app.codec.json_arrays.split import Numbers
 from app.engines.base import Signature, TensorSpec
 from app.errors import BadInput, Unsupported
 
 # The most characters of a client's text that an error repeats.
 _SHOWN = 60
-_encoder = json.JSONEncoder()
+# Numbers that are not read are shown as null.
+_encoder = json.JSONEncoder(default=lambda _: None)
 # Triton's parameters for models that keep state over a sequence of requests.
 _SEQUENCE = ("sequence_id", "sequence_start", "sequence_end")
 
@@ -103,7 +105,7 @@ def _check_parameters(parameters: Mapping[str, Any]) -> None:
                 f"parameters.{name[:_SHOWN]}: names that begin with triton_ are "
                 "reserved"
             )
-        if isinstance(value, dict | list):
+        if isinstance(value, dict | list | Numbers):
             raise BadInput(
                 f"parameters.{name[:_SHOWN]}: expected a string, a number or a "
                 f"boolean, given {shown(value)}"

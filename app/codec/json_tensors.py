@@ -13,13 +13,18 @@ import numpy as np
 
 from app.codec import nested
 from app.codec.binary_tensors import shaped
+from app.codec.bounds import UNBOUNDED, Bounds
 from app.codec.datatypes import datatype_of
 from app.codec.infer_options import shown
+from app.codec.json_arrays import numbers
+from app.codec.json_arrays.split import Numbers
 from app.engines.base import Array, TensorSpec
-from app.errors import BadInput
+from app.errors import BadInput, TooLarge
 
 
-def read(data: Any, spec: TensorSpec, shape: tuple[int, ...]) -> Array:
+def read(
+    data: Any, spec: TensorSpec, shape: tuple[int, ...], bounds: Bounds = UNBOUNDED
+) -> Array:
     """Return an input's values as an array of `shape`, the rows first.
 
     Raises:
@@ -28,6 +33,8 @@ def read(data: Any, spec: TensorSpec, shape: tuple[int, ...]) -> Array:
     place = f"input {spec.name!r}: data"
     if datatype_of(spec.dtype) == "FP16":
         raise BadInput(f"{place}: FP16 has no form in JSON: send it binary")
+    if isinstance(data, Numbers):
+        return _read_numbers(data, spec, shape, place, bounds)
     if not isinstance(data, list):
         raise BadInput(f"{place}: expected a list, given {shown(data)}")
     depth, leaves, types = 0, data, set(map(type, data))
@@ -35,15 +42,42 @@ def read(data: Any, spec: TensorSpec, shape: tuple[int, ...]) -> Array:
         depth, leaves = depth + 1, list(itertools.chain.from_iterable(leaves))
         types = set(map(type, leaves))
         if depth == len(shape):
-            raise BadInput(f"{place}: nested deeper than its shape {list(shape)}")
+            raise _too_deep(shape, place)
     any_size = TensorSpec(spec.name, spec.dtype, (None,) * depth)
     values = nested.read(data, any_size, place, "", has_bools=bool in types)
     if values.size != math.prod(shape):
-        raise BadInput(
-            f"{place}: shape {list(shape)} is {math.prod(shape)} values, given "
-            f"{values.size}"
-        )
+        raise _wrong_count(shape, place, values.size)
     return shaped(values, shape, place)
+
+
+def _read_numbers(
+    data: Numbers,
+    spec: TensorSpec,
+    shape: tuple[int, ...],
+    place: str,
+    bounds: Bounds,
+) -> Array:
+    depth = numbers.depth(data)
+    if depth >= len(shape):
+        raise _too_deep(shape, place)
+    size = math.prod(shape)
+    any_size = TensorSpec(spec.name, spec.dtype, (None,) * depth)
+    try:
+        values = numbers.read(data, any_size, place, bounds=Bounds(size, bounds.check))
+    except TooLarge:
+        raise _wrong_count(shape, place, "more") from None
+    if values.size != size:
+        raise _wrong_count(shape, place, values.size)
+    return shaped(values, shape, place)
+
+
+def _too_deep(shape: tuple[int, ...], place: str) -> BadInput:
+    return BadInput(f"{place}: nested deeper than its shape {list(shape)}")
+
+
+def _wrong_count(shape: tuple[int, ...], place: str, given: object) -> BadInput:
+    size = math.prod(shape)
+    return BadInput(f"{place}: shape {list(shape)} is {size} values, given {given}")
 
 
 def write(array: Array, name: str) -> Array | list[str]:

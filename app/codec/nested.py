@@ -50,18 +50,42 @@ def read(
     return fit(array, spec, place, suffix)
 
 
-def innermost(
-    rows: Any, shape: _Shape, list_type: type = list
-) -> tuple[list[Any], tuple[int, ...]] | None:
+def first_misfit(values: list[Any], spec: TensorSpec) -> int | None:
+    """Return the place of the first value that does not fit, None if all do."""
+    if _fit(values, spec):
+        return None
+    begin, end = 0, len(values)
+    while end - begin > 1:
+        middle = (begin + end) // 2
+        if _fit(values[begin:middle], spec):
+            begin = middle
+        else:
+            end = middle
+    return begin
+
+
+def check_row(
+    value: Any, shape: _Shape, spec: TensorSpec, place: str, suffix: str, row: int
+) -> None:
+    """Check one row's value against a shape, which may be settled more than spec's.
+
+    Raises:
+        BadInput: it does not fit.
+    """
+    if _settled_shape([value], shape, spec) is None:
+        _raise_first_misfit([value], shape, spec, place, suffix, row)
+
+
+def _innermost(rows: Any, shape: _Shape) -> tuple[list[Any], tuple[int, ...]] | None:
     """Return the lists that hold the values of `rows`, and the shape of one row.
 
     Free sizes of `shape` are settled by the rows. Return None if the rows are not
-    nested as `shape` says, evenly and in lists of `list_type`.
+    nested as `shape` says, evenly.
     """
     lists, settled = [rows], []
     for size in shape:
         lists = list(itertools.chain.from_iterable(lists))
-        if not set(map(type, lists)) <= {list_type}:
+        if not set(map(type, lists)) <= {list}:
             return None
         sizes = set(map(len, lists))
         known = next(iter(sizes), 0) if size is None else size
@@ -73,7 +97,7 @@ def innermost(
 
 def _read_at_once(rows: list[Any], spec: TensorSpec, has_bools: bool) -> Array | None:
     """Return the array, or None if a value does not fit or there is none."""
-    lists, row_shape = innermost(rows, spec.shape) or ([], ())
+    lists, row_shape = _innermost(rows, spec.shape) or ([], ())
     array = None
     if lists and spec.dtype.kind == "O":
         values = _to_bytes(itertools.chain.from_iterable(lists))
@@ -112,7 +136,7 @@ def _settled_shape(
     values: list[Any], shape: _Shape, spec: TensorSpec
 ) -> tuple[int, ...] | None:
     """Return the shape of each value, free sizes settled; None if one does not fit."""
-    found = innermost(values, shape)
+    found = _innermost(values, shape)
     if found is None:
         return None
     lists, settled = found
@@ -132,11 +156,16 @@ def _fit(leaves: list[Any], spec: TensorSpec) -> bool:
 
 
 def _raise_first_misfit(
-    values: list[Any], shape: _Shape, spec: TensorSpec, place: str, suffix: str = ""
+    values: list[Any],
+    shape: _Shape,
+    spec: TensorSpec,
+    place: str,
+    suffix: str = "",
+    first: int = 0,
 ) -> NoReturn:
     """Raise BadInput for the first value that does not fit, found by bisection.
 
-    The values before it settle the free sizes.
+    The values before it settle the free sizes. `first` is the number of values[0].
     """
     begin, end = 0, len(values)
     while end - begin > 1:
@@ -146,9 +175,9 @@ def _raise_first_misfit(
             end = middle
         else:
             begin, shape = middle, settled
-    odd, place = values[begin], f"{place}[{begin}]{suffix}"
+    odd, place = values[begin], f"{place}[{first + begin}]{suffix}"
     if not shape:
-        _raise_leaf(odd, spec, place)
+        refuse_value(odd, spec, place)
     if not isinstance(odd, list):
         raise BadInput(f"{place}: expected a list, given {_shown(odd)}")
     size, *inner = shape
@@ -160,7 +189,8 @@ def _raise_first_misfit(
     _raise_first_misfit(odd, tuple(inner), spec, place)
 
 
-def _raise_leaf(leaf: Any, spec: TensorSpec, place: str) -> NoReturn:
+def refuse_value(leaf: Any, spec: TensorSpec, place: str) -> NoReturn:
+    """Raise BadInput for one value that does not fit."""
     kind = spec.dtype.kind
     if kind in "iu" and _is_out_of_range(leaf, spec.dtype):
         raise BadInput(f"{place}: {leaf} is out of range for {spec.dtype}")

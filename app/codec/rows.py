@@ -7,14 +7,15 @@ values; one with several takes an object for each row, or one object of columns.
 
 import itertools
 from collections.abc import Mapping
-from functools import partial
 from typing import Any, NamedTuple
 
 import numpy as np
 
-from app.codec import images, json_numbers, json_text, nested, strings
-from app.codec.bounds import UNBOUNDED, Bounds, Check
+from app.codec import images, json_text, nested, strings
+from app.codec.bounds import UNBOUNDED, Bounds, too_many_rows
 from app.codec.fit import check_json_dtype
+from app.codec.json_arrays import mixed, numbers
+from app.codec.json_arrays.split import Numbers
 from app.engines.base import DEFAULT_SIGNATURE, Array, Signature, Tensors, TensorSpec
 from app.errors import BadInput
 from app.settings.image_config import ImageConfig
@@ -36,7 +37,7 @@ class _Column(NamedTuple):
     """One input's rows, and their place in the body: place[row]suffix."""
 
     spec: TensorSpec
-    rows: list[Any]
+    rows: list[Any] | Numbers
     place: str
     suffix: str = ""
 
@@ -56,31 +57,42 @@ def decode(
         Unsupported: JSON has no values for the dtype of an input.
         Unavailable: too many large bodies or images at once.
     """
-    if len(body) >= json_numbers.MIN_BYTES and (
-        request := _decode_floats(body, signatures)
-    ):
-        return request
-    with json_text.memory_for(body):
-        payload = json_text.loads(body)
-        if not isinstance(payload, dict):
-            raise BadInput('expected a JSON object: {"instances": [row, ...]}')
-        name = _signature_name(payload)
-        signature = find_signature(signatures, name)
-        image = image if name == DEFAULT_SIGNATURE else None
-        columnar = "inputs" in payload
-        if columnar == ("instances" in payload):
-            raise BadInput(
-                "expected only one of 'inputs' or 'instances', given both"
-                if columnar
-                else "Missing 'inputs' or 'instances' key"
-            )
-        if columnar:
-            columns = _columns_of_inputs(payload["inputs"], signature)
-        else:
-            columns = _columns_of_instances(payload["instances"], signature)
-        has_bools = _may_have_bools(body)
-        read = partial(_read, has_bools=has_bools, image=image, check=bounds.check)
-        return Request(name, {each.spec.name: read(each) for each in columns}, columnar)
+    with json_text.opened(body, bounds.check) as payload:
+        return read(payload, body, signatures, image, bounds)
+
+
+def read(
+    payload: Any,
+    body: bytes,
+    signatures: Mapping[str, Signature],
+    image: ImageConfig | None = None,
+    bounds: Bounds = UNBOUNDED,
+) -> Request:
+    """Return the request of a payload, which is JSON's value of the body or in it.
+
+    Raises:
+        BasketError: as `decode` does.
+    """
+    if not isinstance(payload, dict):
+        raise BadInput('expected a JSON object: {"instances": [row, ...]}')
+    name = _signature_name(payload)
+    signature = find_signature(signatures, name)
+    columnar = "inputs" in payload
+    if columnar == ("instances" in payload):
+        raise BadInput(
+            "expected only one of 'inputs' or 'instances', given both"
+            if columnar
+            else "Missing 'inputs' or 'instances' key"
+        )
+    if columnar:
+        columns = _columns_of_inputs(payload["inputs"], signature)
+    else:
+        columns = _columns_of_instances(payload["instances"], signature)
+    image = image if name == DEFAULT_SIGNATURE else None
+    reading = _Reading(_may_have_bools(body), image, bounds)
+    inputs = {each.spec.name: reading.read(each) for each in columns}
+    _check_equal_rows(columns, inputs)
+    return Request(name, inputs, columnar)
 
 
 def _signature_name(payload: Mapping[str, Any]) -> str:
@@ -121,36 +133,38 @@ def encode(outputs: Tensors, *, columnar: bool = False) -> bytes:
     return json_text.dumps_any_float({"outputs" if columnar else "predictions": whole})
 
 
-def _decode_floats(body: bytes, signatures: Mapping[str, Signature]) -> Request | None:
-    """Return the request if it is rows of floats for a model with one input."""
-    signature = signatures.get(DEFAULT_SIGNATURE)
-    if signature is None or len(signature.inputs) != 1:
-        return None
-    (spec,) = signature.inputs
-    array = json_numbers.read(body, spec)
-    return None if array is None else Request(DEFAULT_SIGNATURE, {spec.name: array})
+class _Reading(NamedTuple):
+    """How the columns of a request are read."""
+
+    has_bools: bool
+    image: ImageConfig | None
+    bounds: Bounds
+
+    def read(self, column: _Column) -> Array:
+        """Return one input's rows."""
+        spec, rows, place, suffix = column
+        if isinstance(rows, Numbers):
+            return numbers.read(rows, spec, place, suffix, self.bounds)
+        if len(rows) > self.bounds.max_rows:
+            raise too_many_rows(self.bounds, len(rows))
+        if self.image is not None and any(map(strings.is_b64, rows)):
+            files, check = _image_files(rows, place, suffix), self.bounds.check
+            return images.decode(files, self.image, spec, place, suffix, check)
+        if any(isinstance(row, Numbers) for row in rows):
+            return mixed.read(rows, spec, place, suffix, self.bounds, self.has_bools)
+        return nested.read(rows, spec, place, suffix, has_bools=self.has_bools)
 
 
-def _read(
-    column: _Column, has_bools: bool, image: ImageConfig | None, check: Check
-) -> Array:
-    spec, rows, place, suffix = column
-    if image is not None and any(map(strings.is_b64, rows)):
-        files = _image_files(column)
-        return images.decode(files, image, spec, place, suffix, check)
-    return nested.read(rows, spec, place, suffix, has_bools=has_bools)
-
-
-def _image_files(column: _Column) -> list[bytes]:
+def _image_files(rows: list[Any], place: str, suffix: str) -> list[bytes]:
     files = []
-    for number, row in enumerate(column.rows):
-        place = f"{column.place}[{number}]{column.suffix}"
+    for number, row in enumerate(rows):
+        at = f"{place}[{number}]{suffix}"
         if not strings.is_b64(row):
-            raise BadInput(f'{place}: expected {{"b64": ...}}, as another row is')
+            raise BadInput(f'{at}: expected {{"b64": ...}}, as another row is')
         try:
             files.append(strings.to_bytes(row))
         except ValueError as error:
-            raise BadInput(f"{place}: not base64: {error}") from None
+            raise BadInput(f"{at}: not base64: {error}") from None
     return files
 
 
@@ -169,16 +183,20 @@ def _may_have_bools(body: bytes) -> bool:
 
 
 def _columns_of_instances(instances: Any, signature: Signature) -> list[_Column]:
+    has_one_input = len(signature.inputs) == 1
+    names = [spec.name for spec in signature.inputs]
+    if isinstance(instances, Numbers):
+        if has_one_input:
+            return [_Column(signature.inputs[0], instances, "instances")]
+        raise BadInput(f"instances[0]: expected an object with {_listed(names)}")
     if not isinstance(instances, list) or not instances:
         raise BadInput("'instances' must be a list/array with at least one row")
-    has_one_input = len(signature.inputs) == 1
     named = [
         isinstance(instance, dict) and not (has_one_input and strings.is_b64(instance))
         for instance in instances
     ]
     if has_one_input and True not in named:
         return [_Column(signature.inputs[0], instances, "instances")]
-    names = [spec.name for spec in signature.inputs]
     if not all(named):
         row = named.index(False)
         raise BadInput(f"instances[{row}]: expected an object with {_listed(names)}")
@@ -211,16 +229,19 @@ def _columns_of_inputs(inputs: Any, signature: Signature) -> list[_Column]:
             for spec in signature.inputs
         ]
     for column in columns:
-        if not isinstance(column.rows, list) or not column.rows:
+        if not isinstance(column.rows, list | Numbers) or not column.rows:
             raise BadInput(f"{column.place}: expected a list with at least one row")
-    for one, other in itertools.pairwise(columns):
-        if len(one.rows) != len(other.rows):
-            raise BadInput(
-                f"{one.place} has {len(one.rows)} rows and {other.place} "
-                f"{len(other.rows)}; rows run in batches, so the first dimensions "
-                "must be equal"
-            )
     return columns
+
+
+def _check_equal_rows(columns: list[_Column], inputs: Tensors) -> None:
+    for one, other in itertools.pairwise(columns):
+        rows, others = len(inputs[one.spec.name]), len(inputs[other.spec.name])
+        if rows != others:
+            raise BadInput(
+                f"{one.place} has {rows} rows and {other.place} {others}; rows run in "
+                "batches, so the first dimensions must be equal"
+            )
 
 
 def _listed(names: list[str]) -> str:

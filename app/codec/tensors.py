@@ -10,6 +10,7 @@ from collections.abc import Mapping
 from typing import Any, NamedTuple
 
 from app.codec import binary_tensors, json_tensors, json_text
+from app.codec.bounds import UNBOUNDED, Bounds, too_many_rows
 from app.codec.datatypes import datatype_of
 from app.codec.infer_options import Options, parameters_of, read_options, shown
 from app.engines.base import Array, Signature, Tensors, TensorSpec, main_signature
@@ -32,7 +33,10 @@ class Request(NamedTuple):
 
 
 def decode(
-    body: bytes, json_size: int | None, signatures: Mapping[str, Signature]
+    body: bytes,
+    json_size: int | None,
+    signatures: Mapping[str, Signature],
+    bounds: Bounds = UNBOUNDED,
 ) -> Request:
     """Return a request's inputs as arrays (rows, *shape); binary ones are views.
 
@@ -40,8 +44,10 @@ def decode(
 
     Raises:
         BadInput: the text names the input and what is wrong with it.
+        TooLarge: more rows than the bounds allow, or too many parts.
         Unsupported: shared memory, or another feature that is not built here.
         Unavailable: too many large bodies at once.
+        BasketError: the check of the bounds raised it.
     """
     name, signature = main_signature(signatures)
     if json_size == 0:
@@ -51,15 +57,14 @@ def decode(
             f"{json_size} bytes of JSON are announced, and the body has {len(body)}"
         )
     text = body[:json_size]
-    with json_text.memory_for(text):
-        payload = json_text.loads(text)
+    with json_text.opened(text, bounds.check) as payload:
         if not isinstance(payload, dict):
             raise BadInput('expected a JSON object: {"inputs": [...]}')
         options = read_options(payload, signature)
         tail = None
         if json_size is not None:
             tail = binary_tensors.Tail(memoryview(body)[json_size:])
-        inputs = _inputs(payload.get("inputs"), signature, tail)
+        inputs = _inputs(payload.get("inputs"), signature, tail, bounds)
         if tail is not None:
             tail.finish()
         return Request(name, inputs, options)
@@ -114,7 +119,7 @@ def _decode_raw(body: bytes, name: str, signature: Signature) -> Request:
 
 
 def _inputs(
-    given: Any, signature: Signature, tail: binary_tensors.Tail | None
+    given: Any, signature: Signature, tail: binary_tensors.Tail | None, bounds: Bounds
 ) -> Tensors:
     """Return all inputs in the model's order, each with the same number of rows."""
     if not isinstance(given, list) or not given:
@@ -130,7 +135,7 @@ def _inputs(
             )
         if name in found:
             raise BadInput(f"input {name!r} is given twice")
-        found[name] = _input(tensor, specs[name], tail)
+        found[name] = _input(tensor, specs[name], tail, bounds)
     missing = [name for name in specs if name not in found]
     if missing:
         raise BadInput(f"input {missing[0]!r} is missing")
@@ -144,7 +149,10 @@ def _inputs(
 
 
 def _input(
-    tensor: Mapping[str, Any], spec: TensorSpec, tail: binary_tensors.Tail | None
+    tensor: Mapping[str, Any],
+    spec: TensorSpec,
+    tail: binary_tensors.Tail | None,
+    bounds: Bounds,
 ) -> Array:
     place = f"input {spec.name!r}"
     wanted = datatype_of(spec.dtype)
@@ -152,6 +160,8 @@ def _input(
         given = shown(tensor.get("datatype"))
         raise BadInput(f"{place}: expected datatype {wanted}, given {given}")
     shape = _shape(tensor.get("shape"), spec, place)
+    if shape[0] > bounds.max_rows:
+        raise too_many_rows(bounds, shape[0])
     fields = {**parameters_of(tensor, place), "data": tensor.get("data")}
     sources = [name for name in _SOURCES if fields.get(name) is not None]
     if len(sources) != 1:
@@ -160,7 +170,7 @@ def _input(
             f"{' and '.join(sources) or 'none'}"
         )
     if sources == ["data"]:
-        return json_tensors.read(fields["data"], spec, shape)
+        return json_tensors.read(fields["data"], spec, shape, bounds)
     if sources == ["shared_memory_region"]:
         raise Unsupported(f"{place}: shared memory is not built here")
     size = fields["binary_data_size"]

@@ -22,7 +22,7 @@ from app.api.inference import Inference
 from app.api.responses import json_response
 from app.api.v1 import cloud_events
 from app.api.v1 import metadata as v1_metadata
-from app.codec import rows
+from app.codec import json_text, rows
 from app.codec.bounds import Bounds
 from app.engines.base import Tensors
 from app.errors import BadInput, UnknownModel, Unsupported
@@ -174,9 +174,15 @@ def _servable_not_found(target: Target) -> Iterator[None]:
 
 
 def _decode(exchange: Exchange, body: bytes, model: ServedModel) -> rows.Request:
-    data = cloud_events.unwrap(exchange, body)
     bounds = Bounds(model.max_rows, exchange.check_awaited)
-    return rows.decode(data, model.signatures, model.config.image, bounds)
+    image = model.config.image
+    if exchange.mimetype == cloud_events.STRUCTURED:
+        with json_text.opened(body, bounds.check) as event:
+            data = cloud_events.data_of(event)
+            if not isinstance(data, bytes):
+                return rows.read(data, body, model.signatures, image, bounds)
+        body = data
+    return rows.decode(body, model.signatures, image, bounds)
 
 
 def _encode(

@@ -13,6 +13,7 @@ from app.api.inference import Inference
 from app.api.v2.metadata import health_blueprint, metadata_blueprint
 from app.api.v2.repository import Repository, repository_blueprint
 from app.codec import tensors
+from app.codec.bounds import Bounds
 from app.engines.base import Tensors
 from app.errors import BadInput
 from app.repository.catalog import Catalog
@@ -74,7 +75,8 @@ async def _answer(
 
 def _decode(exchange: Exchange, body: bytes, model: ServedModel) -> tensors.Request:
     json_size = _json_size(exchange.header(_JSON_SIZE))
-    return tensors.decode(body, json_size, model.signatures)
+    bounds = Bounds(model.max_rows, exchange.check_awaited)
+    return tensors.decode(body, json_size, model.signatures, bounds)
 
 
 def _json_size(text: str | None) -> int | None:

@@ -102,8 +102,7 @@ def _json_body(settings: Settings) -> dict[str, Any]:
     body = unpack(request.environ, sent, settings.max_body_bytes)
     if not body.strip():
         return {}
-    with json_text.memory_for(body):
-        value = json_text.loads(body)
+    with json_text.opened(body) as value:
         if not isinstance(value, dict):
             raise BadInput("the body: expected nothing or a JSON object")
         return value

@@ -159,10 +159,9 @@ def test_json_over_the_memory_budget_takes_all_of_it(monkeypatch):
     monkeypatch.setattr(json_text, "_BUDGET_BYTES", 1)
     monkeypatch.setattr(json_text, "_budget", MemoryBudget(1, 0, "large JSON bodies"))
     large = b"1" + b" " * json_text._SMALL_BYTES
-    with json_text.memory_for(large):
-        value = json_text.loads(large)
+    with json_text.opened(large) as value:
         assert value == 1
-        with pytest.raises(Unavailable), json_text.memory_for(large):
+        with pytest.raises(Unavailable), json_text.opened(large):
             pass
 
 

@@ -480,7 +480,8 @@ def test_integer_of_too_many_digits_is_refused(dtypes, digits, beside):
             body = f'{{"instances": [{"7" * count}, {beside}]}}'
             text = refusal(body, takes(dtype))
             assert len(text) < 400
-            assert count < 310 or "is infinity when parsed as double" in text
+            if beside == "0" or "f" in dtype:
+                assert count < 310 or "is infinity when parsed as double" in text
 
 
 @pytest.mark.parametrize("token", ["1", "NaN"])

@@ -1,0 +1,1 @@
+"""Long arrays of numbers in JSON text, which never become Python objects."""

@@ -1,0 +1,216 @@
+"""Arrays of numbers in JSON text to NumPy arrays, without a Python object for each.
+
+The text is read in pieces: memory beside the result stays small, a check can stop the
+work, and other threads run in between. The brackets and commas of all pieces together
+must repeat those of one row, and the rest is a flat list of values.
+"""
+
+import math
+import re
+from typing import NoReturn
+
+import numpy as np
+
+from app.codec import json_text, nested
+from app.codec.bounds import UNBOUNDED, Bounds, too_many_rows
+from app.codec.fit import check_json_dtype
+from app.codec.json_arrays import pieces
+from app.codec.json_arrays.row_shape import FreeShape, brackets_of, row_shape
+from app.codec.json_arrays.split import Numbers
+from app.engines.base import Array, TensorSpec
+from app.errors import BadInput
+
+# Text that is read once more to say what is wrong with a row.
+_EXPLAINED_BYTES = 1 << 20
+# For longer slices NumPy releases the interpreter's lock, and getting it back from
+# other threads takes longer than the conversion.
+_SLICE = 500
+_OPENING = re.compile(rb"[\[ \t\r\n]*")
+_COMMA = re.compile(r"[ \t\r\n]*,")
+
+
+def depth(numbers: Numbers) -> int:
+    """Return how many lists each value is in, besides the array."""
+    opening = _OPENING.match(numbers.body, numbers.begin, numbers.end)
+    assert opening is not None
+    return opening[0].count(b"[") - 1
+
+
+def read(
+    numbers: Numbers,
+    spec: TensorSpec,
+    place: str,
+    suffix: str = "",
+    bounds: Bounds = UNBOUNDED,
+) -> Array:
+    """Return the rows (rows, *shape) in the input's dtype.
+
+    Raises:
+        BadInput: a value or a shape does not fit, or it is not JSON; the text begins
+            with `place`, the number of the row, and `suffix`.
+        TooLarge: more rows than the bounds allow.
+        Unsupported: JSON has no values for the input's dtype.
+        BasketError: the check of the bounds raised it.
+    """
+    rows = _Rows(numbers, spec, place, suffix)
+    return rows.read(bounds)
+
+
+class _Rows:
+    """One array's rows, and how to name a place in them."""
+
+    def __init__(
+        self, numbers: Numbers, spec: TensorSpec, place: str, suffix: str
+    ) -> None:
+        self._numbers = numbers
+        self._spec = spec
+        self._place = place
+        self._suffix = suffix
+        # Settled by the first row.
+        self._shape: tuple[int, ...] = ()
+
+    def read(self, bounds: Bounds) -> Array:
+        """Return all rows."""
+        kind = self._spec.dtype.kind
+        shape = row_shape(self._numbers, self._spec.shape)
+        if kind not in pieces.KINDS or shape is None:
+            self._explain(0, self._spec.shape)
+        self._shape = shape
+        size = math.prod(shape)
+        period = brackets_of(shape) + b","
+        values = self._allocate(bounds.max_rows)
+        # Of all pieces so far: brackets and commas, and values.
+        commas = done = 0
+        for begin, piece in pieces.cut(self._numbers, len(shape)):
+            bounds.check()
+            text = pieces.without_words(piece, kind)
+            before = commas
+            commas += self._check_brackets(text, period, before)
+            if commas > bounds.max_rows * len(period):
+                raise too_many_rows(bounds)
+            if before % len(period) or commas % len(period):
+                if shape and pieces.has_number_outside(text):
+                    self._explain(before // len(period), shape)
+                text = pieces.without_brackets(text)
+            found = self._values(begin, piece, text, done)
+            self._store(found, values, done)
+            done += len(found)
+            if not commas % len(period) and done * len(period) != commas * size:
+                self._explain(before // len(period), shape)
+        rows, rest = divmod(commas, len(period))
+        if rest or done != rows * size:
+            self._explain(rows, shape)
+        return values[:done].reshape(rows, *shape)
+
+    def _allocate(self, max_rows: int) -> Array:
+        """Return an array for as many values as the text can have."""
+        size = math.prod(self._shape)
+        most = (self._numbers.end - self._numbers.begin) // 2
+        return np.empty(min(max_rows * size, most), self._spec.dtype)
+
+    def _check_brackets(self, text: bytes, period: bytes, before: int) -> int:
+        """Check a piece's brackets and commas; return their number, and one more.
+
+        `before` are those of all pieces before it.
+        """
+        given = pieces.brackets(text)
+        start = before % len(period)
+        expected = period[start : start + len(given)]
+        if len(expected) < len(given):
+            rest = len(given) - len(expected)
+            expected += (period * (rest // len(period) + 1))[:rest]
+        if given != expected:
+            one, other = (np.frombuffer(each, np.uint8) for each in (given, expected))
+            odd = int(np.flatnonzero(one != other)[0])
+            self._explain((before + odd) // len(period), self._shape)
+        return len(given) + 1
+
+    def _values(self, begin: int, piece: bytes, text: bytes, done: int) -> Array:
+        """Return a piece's values, of which the first is number `done` of all."""
+        kind = self._spec.dtype.kind
+        values = pieces.values(piece, text, kind)
+        if values is not None:
+            return values
+        try:
+            objects = pieces.objects(piece, begin)
+        except BadInput:
+            # A row says more than the piece, such as which list is empty.
+            self._explain(done // max(math.prod(self._shape), 1), self._shape)
+        scalar = TensorSpec(self._spec.name, self._spec.dtype, ())
+        odd = nested.first_misfit(objects, scalar)
+        if odd is not None:
+            nested.refuse_value(objects[odd], scalar, self._place_of(done + odd))
+        return np.array(objects, np.float64 if kind == "f" else self._spec.dtype)
+
+    def _store(self, found: Array, values: Array, done: int) -> None:
+        """Convert values to the input's dtype.
+
+        Raises:
+            BadInput: one is out of range.
+        """
+        into = values[done : done + len(found)]
+        is_float = self._spec.dtype.kind == "f"
+        try:
+            with np.errstate(over="raise"):
+                for begin in range(0, len(found), _SLICE):
+                    part = found[begin : begin + _SLICE]
+                    into[begin : begin + _SLICE] = part
+                    if not is_float and (into[begin : begin + _SLICE] != part).any():
+                        raise FloatingPointError
+        except FloatingPointError:
+            with np.errstate(over="ignore"):
+                cast = found.astype(self._spec.dtype)
+            lost = np.isinf(cast) & np.isfinite(found) if is_float else cast != found
+            index = int(np.flatnonzero(lost)[0])
+            raise BadInput(
+                f"{self._place_of(done + index)}: {found[index]} is out of range for "
+                f"{self._spec.dtype}"
+            ) from None
+
+    def _place_of(self, value: int) -> str:
+        """Return the place of a value by its number."""
+        row, rest = divmod(value, max(math.prod(self._shape), 1))
+        within = np.unravel_index(rest, self._shape) if self._shape else ()
+        inner = "".join(f"[{index}]" for index in within)
+        return f"{self._place}[{row}]{self._suffix}{inner}"
+
+    def _explain(self, row: int, shape: FreeShape) -> NoReturn:
+        """Raise the error of the first row that does not fit, from `row` on."""
+        spec, numbers = self._spec, self._numbers
+        check_json_dtype(spec.name, spec.dtype)
+        begin, end = self._begin_of(row), numbers.end - 1
+        while True:
+            stop = min(end, begin + _EXPLAINED_BYTES)
+            text = str(numbers.body[begin:stop], "utf-8", "replace")
+            if not text.strip():
+                raise BadInput(f"JSON Parse error: Expecting value at offset: {begin}")
+            try:
+                value, rest = json_text.first_value(text, begin.__add__)
+            except BadInput:
+                if stop == end:
+                    raise
+                raise BadInput(
+                    f"{self._place}[{row}]{self._suffix}: expected shape "
+                    f"{spec.shape_text()}"
+                ) from None
+            nested.check_row(value, shape, spec, self._place, self._suffix, row)
+            begin += len(text) - len(rest)
+            comma = _COMMA.match(rest)
+            if comma is None:
+                raise BadInput(
+                    f"JSON Parse error: Expecting ',' delimiter at offset: {begin}"
+                )
+            begin, row = begin + comma.end(), row + 1
+
+    def _begin_of(self, row: int) -> int:
+        """Return where a row begins in the body."""
+        before = row * (len(brackets_of(self._shape)) + 1)
+        for begin, piece in pieces.cut(self._numbers, len(self._shape)):
+            if not before:
+                return begin
+            plain = pieces.without_words(piece, self._spec.dtype.kind)
+            places = pieces.positions(plain)
+            if before <= len(places):
+                return begin + int(places[before - 1]) + 1
+            before -= len(places) + 1
+        return self._numbers.end - 1

@@ -6,11 +6,9 @@ from collections.abc import Callable
 from pathlib import Path
 
 from bench import machine
-from bench.reliability.backlog import backlog
 from bench.reliability.chaos import chaos
 from bench.reliability.disconnects import disconnects
 from bench.reliability.fairness import fairness
-from bench.reliability.nginx import nginx
 from bench.reliability.out_of_memory import out_of_memory
 from bench.reliability.overload import overload
 from bench.reliability.poison import poison
@@ -23,19 +21,29 @@ from testing.broken import FAULTS, app_with
 _CHECKS: dict[Callable[..., Report], dict[str, type]] = {
     overload: {"seconds": float, "plot": Path},
     fairness: {"seconds": float},
-    disconnects: {"clients": int, "batch_s": float},
+    disconnects: {"clients": int},
     out_of_memory: {"seconds": float},
     poison: {"rounds": int, "marked": int},
     chaos: {"seconds": float},
     soak: {"seconds": float},
-    backlog: {"clients": int},
-    nginx: {"seconds": float},
 }
 
 
 def main() -> int:
     """Run the check of the command line, and print its table."""
-    options = vars(_parser().parse_args())
+    parser = argparse.ArgumentParser(
+        prog="python -m bench.reliability",
+        description="Check what Basket promises under load and faults.",
+    )
+    checks = parser.add_subparsers(required=True, metavar="CHECK")
+    for check, kinds in _CHECKS.items():
+        first_line = (check.__doc__ or "").partition("\n")[0]
+        one = checks.add_parser(check.__name__, help=first_line)
+        one.set_defaults(check=check)
+        for name, kind in kinds.items():
+            one.add_argument(f"--{name}", type=kind)
+        one.add_argument("--fault", choices=FAULTS, help="inject it into the server")
+    options = vars(parser.parse_args())
     check, fault = options.pop("check"), options.pop("fault")
     given = {name: value for name, value in options.items() if value is not None}
     if fault is not None:
@@ -44,24 +52,6 @@ def main() -> int:
     report = check(**given)
     print(report.markdown(), flush=True)
     return 1 if report.broken() else 0
-
-
-def _parser() -> argparse.ArgumentParser:
-    parser = argparse.ArgumentParser(
-        prog="python -m bench.reliability",
-        description="Check what Basket promises under load and faults.",
-    )
-    checks = parser.add_subparsers(required=True, metavar="CHECK")
-    for check, options in _CHECKS.items():
-        first_line = (check.__doc__ or "").partition("\n")[0]
-        one = checks.add_parser(
-            check.__name__, help=first_line, description=check.__doc__
-        )
-        one.set_defaults(check=check)
-        for name, kind in options.items():
-            one.add_argument(f"--{name.replace('_', '-')}", type=kind)
-        one.add_argument("--fault", choices=FAULTS, help="inject it into the server")
-    return parser
 
 
 if __name__ == "__main__":

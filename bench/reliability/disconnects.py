@@ -6,33 +6,21 @@ would delay them.
 """
 
 import asyncio
-from collections.abc import Callable
 from dataclasses import dataclass
 
+from bench.reliability import server as basket
 from bench.reliability.report import Report, tally
-from bench.reliability.server import (
-    CROWDED,
-    GOOD,
-    Metrics,
-    device,
-    gained,
-    raise_descriptor_limit,
-    read_metrics,
-    simulated,
-    total,
-    with_client,
-)
 from testing.open_loop import Client
 from testing.open_loop_requests import Outcome, rows_request
 
 _STAY = 20
 _ABANDONED = 'basket_rejected_total{reason="abandoned"}'
+_ANSWERED = "basket_requests_total"
 # Longer than any request waits.
 _DEADLINE_MS = "600000"
 _SLOWER = 1.1
 _POLL_S = 0.02
 _FIRST_S = 0.2
-_GIVE_UP_S = 30.0
 
 
 @dataclass(frozen=True)
@@ -50,27 +38,29 @@ class _Round:
         return max(one.ended_s for one in self.stayed) - self.first.ended_s
 
 
-def disconnects(clients: int = 1000, batch_s: float = 5, app: str = GOOD) -> Report:
+def disconnects(
+    clients: int = 1000, batch_s: float = 5, app: str = basket.GOOD
+) -> Report:
     """Let clients disconnect during a batch of `batch_s` seconds."""
-    raise_descriptor_limit()
+    basket.raise_descriptor_limit()
     settings = {
         "request_timeout_ms": _DEADLINE_MS,
         "max_enqueued_batches": str((clients + 2 * _STAY) // 64 + 1),
     }
-    arguments = (*CROWDED, "--timeout=120")
-    simulation = device(base_ms=batch_s * 1000, per_row_ms=0)
-    with simulated(simulation, *arguments, app=app, **settings) as server:
-        alone = with_client(server, _round, 0)
-        beside = with_client(server, _round, clients)
-    note = (
+    arguments = (*basket.CROWDED, "--timeout=120")
+    device = basket.device(base_ms=batch_s * 1000, per_row_ms=0)
+    with basket.simulated(device, *arguments, app=app, **settings) as server:
+        alone = basket.with_client(server, _round, 0)
+        beside = basket.with_client(server, _round, clients)
+    report = Report(
+        "Disconnects",
         f"Simulated device, {batch_s:g} s a batch of up to 64. One batch of one row "
         f"runs; {clients:,} clients queue up behind it, {_STAY} that stay come last, "
-        f"then the {clients:,} disconnect. Others got {tally(beside.stayed)}."
+        f"then the {clients:,} disconnect. Others got {tally(beside.stayed)}.",
     )
-    report = Report("Disconnects", [note])
     report.promise(
         "all disconnects during the first batch",
-        "else give it more seconds",
+        "else use fewer clients",
         "yes" if beside.in_time else "no",
         beside.in_time,
     )
@@ -89,44 +79,34 @@ def disconnects(clients: int = 1000, batch_s: float = 5, app: str = GOOD) -> Rep
         times <= _SLOWER,
     )
     stayed = [alone.first, *alone.stayed, beside.first, *beside.stayed]
-    failed = [one for one in stayed if not one.is_good()]
-    report.none_of("failed among clients that stayed", failed)
+    report.all_good("failed among clients that stayed", stayed)
     return report
 
 
 async def _round(client: Client, disconnecting: int) -> _Round:
-    before = await read_metrics(client)
-
     def send(number: int) -> asyncio.Task[Outcome]:
         return asyncio.create_task(client.ask(rows_request(client.now_s(), number)))
 
-    async def until(condition: Callable[[Metrics], bool]) -> Metrics:
-        give_up_at = client.now_s() + _GIVE_UP_S
-        while not condition(now := await read_metrics(client)):
-            if client.now_s() > give_up_at:
-                break
-            await asyncio.sleep(_POLL_S)
-        return now
+    async def until(name: str, least: int) -> None:
+        async def is_reached() -> bool:
+            return await basket.total(client, name) >= least
 
-    async def until_queued(rows: int) -> None:
-        await until(lambda now: total(now, "basket_queue_rows") >= rows)
+        await basket.until(is_reached, poll_s=_POLL_S)
 
-    first = send(0)
-    # Its batch starts at once, and no metric shows that a batch has started.
-    await asyncio.sleep(_FIRST_S)
-    leaving = [send(n + 1) for n in range(disconnecting)]
-    await until_queued(disconnecting)
-    staying = [send(disconnecting + 1 + n) for n in range(_STAY)]
-    await until_queued(disconnecting + _STAY)
-    for task in leaving:
-        task.cancel()  # closes its connection
-    await asyncio.gather(*leaving, return_exceptions=True)
-    in_time = not first.done()
-    stayed = await asyncio.gather(*staying)
-    requests = 1 + disconnecting + _STAY
-    after = await until(
-        lambda now: gained(before, now, "basket_requests_total") >= requests
-    )
-    abandoned = int(after.get(_ABANDONED, 0) - before.get(_ABANDONED, 0))
-    rows = gained(before, after, "basket_batch_rows_sum")
+    answered = await basket.total(client, _ANSWERED) + 1 + disconnecting + _STAY
+    async with basket.counted(client, _ABANDONED, basket.ROWS_RUN) as grown:
+        first = send(0)
+        # Its batch starts at once, and no metric shows that a batch has started.
+        await asyncio.sleep(_FIRST_S)
+        leaving = [send(n + 1) for n in range(disconnecting)]
+        await until("basket_queue_rows", disconnecting)
+        staying = [send(disconnecting + 1 + n) for n in range(_STAY)]
+        await until("basket_queue_rows", disconnecting + _STAY)
+        for task in leaving:
+            task.cancel()  # closes its connection
+        await asyncio.gather(*leaving, return_exceptions=True)
+        in_time = not first.done()
+        stayed = await asyncio.gather(*staying)
+        await until(_ANSWERED, answered)
+    rows, abandoned = grown[basket.ROWS_RUN], grown[_ABANDONED]
     return _Round(await first, stayed, rows, abandoned, in_time)

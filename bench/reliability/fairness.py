@@ -20,9 +20,8 @@ _POLITE_SHARE = 0.2
 _TIMES = 2.0
 _WARM_UP_S = 2.0
 _POLITE, _FLOODING = "polite", "flooding"
-# Milliseconds of a batch, and of each row.
-_FIXED = (50.0, 0.1)
-_BY_ROW = (50.0, 2.0)
+# Milliseconds of a row, beside 50 ms of a batch: small, and as much as not promised.
+_SMALL_MS, _LARGE_MS = 0.1, 2.0
 
 
 @dataclass(frozen=True)
@@ -38,31 +37,36 @@ class Polite:
         """Return seconds, alone and beside the flood."""
         return _p99_s(self.alone), _p99_s(self.beside)
 
-    def failed(self) -> list[Outcome]:
-        """Return the polite client's requests without a right answer."""
-        return [one for one in (*self.alone, *self.beside) if not one.is_good()]
+    def note(self, row_ms: float, seconds: float) -> str:
+        """Return how it was measured."""
+        return (
+            f"Simulated device, 50 ms + {row_ms:g} ms a row, batches of up to "
+            f"{_MAX_BATCH_SIZE}, {seconds:.0f} s each. The polite client sends "
+            f"{self.rate:.0f} requests/s, the flood {_FLOOD * self.rate:.0f} "
+            f"(Poisson). The flood got {tally(self.flood)}."
+        )
 
 
 def fairness(seconds: float = 30, app: str = GOOD) -> Report:
     """Measure the polite client alone and beside the flood, `seconds` each."""
     seen = alone_and_beside(seconds, app)
     alone_s, beside_s = seen.p99_s()
-    report = Report("Fairness", [_note(_FIXED, seconds, seen)])
+    report = Report("Fairness", seen.note(_SMALL_MS, seconds))
     report.promise(
         "p99 of the polite client",
         f"<= {_TIMES:.0f} x alone",
         f"{beside_s * 1000:.0f} ms, {beside_s / alone_s:.2f} x {alone_s * 1000:.0f} ms",
         beside_s <= _TIMES * alone_s,
     )
-    polite = len(seen.alone) + len(seen.beside)
-    report.none_of("requests of the polite client that failed", seen.failed(), polite)
+    both = [*seen.alone, *seen.beside]
+    report.all_good("requests of the polite client that failed", both)
     lost = [one for one in seen.flood if not one.right]
     report.none_of("flooding requests without an answer", lost)
-    seen = alone_and_beside(seconds, app, _BY_ROW)
+    seen = alone_and_beside(seconds, app, _LARGE_MS)
     alone_s, beside_s = seen.p99_s()
     report.notes += [
         "",
-        f"{_note(_BY_ROW, seconds, seen)} Not promised, as a full batch takes "
+        f"{seen.note(_LARGE_MS, seconds)} Not promised, as a full batch takes "
         f"longer: {beside_s / alone_s:.2f} x, {alone_s * 1000:.0f} ms alone and "
         f"{beside_s * 1000:.0f} ms beside the flood.",
     ]
@@ -72,25 +76,23 @@ def fairness(seconds: float = 30, app: str = GOOD) -> Report:
 def alone_and_beside(
     seconds: float,
     app: str = GOOD,
-    cost_ms: tuple[float, float] = _FIXED,
+    row_ms: float = _SMALL_MS,
     batch: int = _MAX_BATCH_SIZE,
 ) -> Polite:
     """Measure the polite client alone, then beside the flood, `seconds` each.
 
-    `cost_ms` is the time of a batch and of each row; `batch` is the largest size.
+    `batch` is the largest size of a batch.
     """
-    base_ms, per_row_ms = cost_ms
-    rate = _POLITE_SHARE * batch * 1000 / (base_ms + per_row_ms * batch)
-    simulation = device(base_ms, per_row_ms)
-    with simulated(simulation, *CROWDED, app=app, max_batch_size=str(batch)) as server:
+    rate = _POLITE_SHARE * batch * 1000 / (50 + row_ms * batch)
+    settings = {"app": app, "max_batch_size": str(batch)}
+    with simulated(device(50, row_ms), *CROWDED, **settings) as server:
         alone = with_client(server, _send, rate, seconds, flood=0)
         both = with_client(server, _send, rate, seconds, flood=_FLOOD)
-    return Polite(
-        rate,
-        alone,
-        [one for one in both if one.request.tag == _POLITE],
-        [one for one in both if one.request.tag == _FLOODING],
-    )
+    by_tag = {
+        tag: [one for one in both if one.request.tag == tag]
+        for tag in (_POLITE, _FLOODING)
+    }
+    return Polite(rate, alone, by_tag[_POLITE], by_tag[_FLOODING])
 
 
 async def _send(
@@ -110,13 +112,3 @@ async def _send(
 
 def _p99_s(outcomes: list[Outcome]) -> float:
     return percentile([one.latency_s for one in outcomes if one.is_good()], 99)
-
-
-def _note(cost_ms: tuple[float, float], seconds: float, seen: Polite) -> str:
-    base_ms, per_row_ms = cost_ms
-    return (
-        f"Simulated device, {base_ms:g} ms + {per_row_ms:g} ms a row, batches of up to "
-        f"{_MAX_BATCH_SIZE}, {seconds:.0f} s each. The polite client sends "
-        f"{seen.rate:.0f} requests/s, the flood {_FLOOD * seen.rate:.0f} (Poisson). "
-        f"The flood got {tally(seen.flood)}."
-    )

@@ -13,20 +13,12 @@ from itertools import count
 from pathlib import Path
 
 from bench.figures import percentile
+from bench.reliability import server as basket
 from bench.reliability.report import Report, tally
-from bench.reliability.server import (
-    CROWDED,
-    GOOD,
-    device,
-    gained,
-    read_metrics,
-    sampled,
-    simulated,
-    with_client,
-)
+from bench.reliability.server import ROWS_RUN, with_client
 from bench.report import table
 from testing.open_loop import Client
-from testing.open_loop_requests import End, Outcome, Request, poisson, rows_request
+from testing.open_loop_requests import End, Outcome, poisson, rows_request
 from testing.server import Server
 
 # Milliseconds of a full batch, beside 50 ms.
@@ -39,6 +31,10 @@ _DEADLINE = "X-Request-Timeout-Ms: 1000\r\n"
 _WARM_UP_S = 1.0
 _GOODPUT = 0.9
 _REFUSED_S = 0.010
+_ANSWERS = (
+    *(HTTPStatus.OK, HTTPStatus.SERVICE_UNAVAILABLE),
+    HTTPStatus.GATEWAY_TIMEOUT,
+)
 _SHARES = (0.25, 0.5, 0.75, 1.0, 1.25, 1.5, 2.0, 2.5, 3.0)
 _SWEEP_S = 20
 
@@ -72,29 +68,27 @@ class Load:
             if (one.status == HTTPStatus.SERVICE_UNAVAILABLE) == refused
         ]
 
-    def refusals(self) -> float:
-        """Return the refused requests per second."""
-        return len(self.times_s(refused=True)) / (self.seconds - _WARM_UP_S)
-
     def in_vain(self) -> int:
         """Return the number of rows that were run and are in no answer."""
         return self.rows_run - sum(one.is_good() for one in self.outcomes)
 
     def unaccounted(self) -> list[Outcome]:
         """Return the requests without their own answer or a 503 or 504."""
-        fitting = (HTTPStatus.SERVICE_UNAVAILABLE, HTTPStatus.GATEWAY_TIMEOUT)
         return [
             one
             for one in self.outcomes
             if one.end is not End.ANSWERED
             or not one.right
-            or one.status not in (HTTPStatus.OK, *fitting)
+            or one.status not in _ANSWERS
         ]
 
-    def behind_s(self) -> float:
-        """Return how late the generator sent, at the 99th percentile."""
-        late = [one.sent_s - one.request.at_s for one in self._counted()]
-        return percentile(late, 99)
+    def generator(self) -> str:
+        """Return how much of a core the generator took, and how late it sent."""
+        late_s = [one.sent_s - one.request.at_s for one in self._counted()]
+        return (
+            f"The generator took {self.cpu_share:.0%} of a core and was "
+            f"{percentile(late_s, 99) * 1000:.0f} ms late at its p99."
+        )
 
     def _counted(self) -> list[Outcome]:
         return [
@@ -104,20 +98,21 @@ class Load:
         ]
 
 
-def overload(seconds: float = 60, app: str = GOOD, plot: Path | None = None) -> Report:
+def overload(
+    seconds: float = 60, app: str = basket.GOOD, plot: Path | None = None
+) -> Report:
     """Measure the peak for a quarter of `seconds`, then twice the peak for all.
 
     With `plot`, loads from a quarter to three times the peak are drawn into a PNG.
     """
-    peak, load = peak_and_twice(seconds, app)
-    report = _report(peak, load)
+    report = _report(*peak_and_twice(seconds, app))
     if plot is not None:
         report.notes += ["", *_sweep(plot), ""]
     return report
 
 
 def peak_and_twice(
-    seconds: float, app: str = GOOD, batch: int = _MAX_BATCH_SIZE
+    seconds: float, app: str = basket.GOOD, batch: int = _MAX_BATCH_SIZE
 ) -> tuple[Load, Load]:
     """Measure the peak for a quarter of `seconds`, and twice the peak for all.
 
@@ -130,22 +125,19 @@ def peak_and_twice(
 
 
 def _serving(batch: int, app: str) -> AbstractContextManager[Server]:
-    simulation = device(base_ms=50, per_row_ms=_ROWS_MS / batch)
-    return simulated(simulation, *CROWDED, app=app, max_batch_size=str(batch))
+    device = basket.device(base_ms=50, per_row_ms=_ROWS_MS / batch)
+    settings = {"app": app, "max_batch_size": str(batch)}
+    return basket.simulated(device, *basket.CROWDED, **settings)
 
 
 async def _peak(client: Client, seconds: float, batch: int) -> Load:
     """Keep one batch running and one waiting."""
     numbers = count()
-
-    def make(at_s: float) -> Request:
-        return rows_request(at_s, next(numbers))
-
-    before = await read_metrics(client)
-    outcomes = await client.closed_loop(2 * batch, seconds, make)
-    after = await read_metrics(client)
-    rows = gained(before, after, "basket_batch_rows_sum")
-    return Load(0.0, seconds, outcomes, rows)
+    async with basket.counted(client, ROWS_RUN) as grown:
+        outcomes = await client.closed_loop(
+            2 * batch, seconds, lambda at_s: rows_request(at_s, next(numbers))
+        )
+    return Load(0.0, seconds, outcomes, grown[ROWS_RUN])
 
 
 async def _offer(client: Client, rate: float, seconds: float) -> Load:
@@ -154,15 +146,16 @@ async def _offer(client: Client, rate: float, seconds: float) -> Load:
         rows_request(at_s, number, headers=_DEADLINE)
         for number, at_s in enumerate(poisson(rate, seconds))
     ]
-    before = await read_metrics(client)
-    began_cpu_s, began_at = time.process_time(), time.monotonic()
-    async with sampled(client, "basket_queue_rows") as waiting:
+    async with (
+        basket.counted(client, ROWS_RUN) as grown,
+        basket.sampled(client, "basket_queue_rows") as waiting,
+    ):
+        began_cpu_s, began_at = time.process_time(), time.monotonic()
         outcomes = await client.open_loop(requests)
-    took_s = time.monotonic() - began_at
-    cpu_share = (time.process_time() - began_cpu_s) / took_s
-    after = await read_metrics(client)
-    rows = gained(before, after, "basket_batch_rows_sum")
-    return Load(rate, seconds, outcomes, rows, max(waiting, default=0), cpu_share)
+        took_s = time.monotonic() - began_at
+        cpu_share = (time.process_time() - began_cpu_s) / took_s
+    most = max(waiting, default=0)
+    return Load(rate, seconds, outcomes, grown[ROWS_RUN], most, cpu_share)
 
 
 def _report(peak: Load, load: Load) -> Report:
@@ -170,16 +163,15 @@ def _report(peak: Load, load: Load) -> Report:
     accepted_s = percentile(load.times_s(refused=False), 99)
     refused = load.times_s(refused=True)
     refused_s = percentile(refused, 50)
+    vain, waiting = load.in_vain(), load.most_waiting
     bound = _MAX_BATCH_SIZE * _MAX_ENQUEUED_BATCHES
-    note = (
+    report = Report(
+        "Overload",
         f"Simulated device, 50 ms + 2 ms a row, batches of up to {_MAX_BATCH_SIZE}; "
         f"peak {peak.goodput():.0f} rows/s with {2 * _MAX_BATCH_SIZE} clients; then "
         f"{load.offered:.0f} requests/s (Poisson) for {load.seconds:.0f} s, deadline "
-        f"{_DEADLINE_S:.0f} s. {tally(load.outcomes)}. The generator took "
-        f"{load.cpu_share:.0%} of a core and was {load.behind_s() * 1000:.0f} ms late "
-        "at its p99."
+        f"{_DEADLINE_S:.0f} s. {tally(load.outcomes)}. {load.generator()}",
     )
-    report = Report("Overload", [note])
     report.promise(
         "goodput",
         f">= {_GOODPUT:.0%} of the peak",
@@ -198,12 +190,9 @@ def _report(peak: Load, load: Load) -> Report:
         f"{refused_s * 1000:.1f} ms of {len(refused):,}",
         0 < refused_s < _REFUSED_S,
     )
-    vain = load.in_vain()
     report.promise("rows run in vain", "0", f"{vain:,}", vain == 0)
-    waiting = load.most_waiting
-    report.promise(
-        "rows in the queue", f"<= {bound:,}", f"{waiting:,}", waiting <= bound
-    )
+    limit, words = f"<= {bound:,}", f"{waiting:,}"
+    report.promise("rows in the queue", limit, words, waiting <= bound)
     report.none_of("requests without an answer of their own", load.unaccounted())
     return report
 
@@ -212,12 +201,14 @@ def _sweep(file: Path) -> list[str]:
     """Draw goodput and refusals over the offered load; return them as a table."""
     from bench import plots  # noqa: PLC0415 # slow to import
 
-    with _serving(_MAX_BATCH_SIZE, GOOD) as server:
+    with _serving(_MAX_BATCH_SIZE, basket.GOOD) as server:
         peak = with_client(server, _peak, _SWEEP_S, _MAX_BATCH_SIZE).goodput()
         loads = [with_client(server, _offer, n * peak, _SWEEP_S) for n in _SHARES]
     offered = [load.offered for load in loads]
     good = [load.goodput() for load in loads]
-    refused = [load.refusals() for load in loads]
+    refused = [
+        len(load.times_s(refused=True)) / (_SWEEP_S - _WARM_UP_S) for load in loads
+    ]
     red, blue = plots.COLORS[0], plots.COLORS[3]
     with plots.saved(file, (5.8, 4.2)) as (axes,):
         axes.axhline(peak, color=plots.GREY, linestyle=":", label="peak at capacity")

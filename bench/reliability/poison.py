@@ -13,14 +13,15 @@ from http import HTTPStatus
 from pathlib import Path
 
 from bench.reliability.report import Report, tally
-from bench.reliability.server import GOOD, gained, read_metrics, with_client
+from bench.reliability.server import GOOD, counted, with_client
 from testing import poison_model
 from testing.open_loop import Client
-from testing.open_loop_requests import Outcome, Request, rows_request
+from testing.open_loop_requests import Outcome, rows_request
 from testing.server import serving
 
 _AT_ONCE = 64
 _MARKED = "marked"
+_RERUNS = "basket_reruns_total"
 # Enough for all requests to arrive.
 _TIMEOUT_MICROS = "2000000"
 
@@ -37,11 +38,11 @@ def poison(rounds: int = 200, marked: int = 1, app: str = GOOD) -> Report:
             batch_timeout_micros=_TIMEOUT_MICROS,
         ) as server:
             outcomes, reruns = with_client(server, _measure, rounds, marked)
-    note = (
+    report = Report(
+        "Poison",
         f"A SavedModel with tf.debugging.assert in its graph; {rounds} rounds of "
-        f"{_AT_ONCE} requests at once, {marked} of them marked: {tally(outcomes)}."
+        f"{_AT_ONCE} requests at once, {marked} of them marked: {tally(outcomes)}.",
     )
-    report = Report("Poison", [note])
     wrong = [one for one in outcomes if not _is_as_promised(one)]
     what = "sound rows that failed, marked ones that did not"
     report.none_of(what, wrong, len(outcomes))
@@ -63,22 +64,15 @@ async def _measure(
     outcomes: list[Outcome] = []
     reruns = []
     for number in range(rounds):
-        before = await read_metrics(client)
-        places = set(chance.sample(range(_AT_ONCE), marked))
-        requests = [
-            _request(number * _AT_ONCE + place + 1, is_marked=place in places)
-            for place in range(_AT_ONCE)
-        ]
-        outcomes += await asyncio.gather(*map(client.ask, requests))
-        after = await read_metrics(client)
-        reruns.append(gained(before, after, "basket_reruns_total"))
+        first = number * _AT_ONCE + 1
+        requests = [rows_request(0, first + place) for place in range(_AT_ONCE)]
+        for place in chance.sample(range(_AT_ONCE), marked):
+            # The model raises on negative numbers.
+            requests[place] = replace(rows_request(0, -first - place), tag=_MARKED)
+        async with counted(client, _RERUNS) as grown:
+            outcomes += await asyncio.gather(*map(client.ask, requests))
+        reruns.append(grown[_RERUNS])
     return outcomes, reruns
-
-
-def _request(number: int, *, is_marked: bool) -> Request:
-    if is_marked:
-        return replace(rows_request(0, -number), tag=_MARKED)
-    return rows_request(0, number)
 
 
 def _is_as_promised(one: Outcome) -> bool:

@@ -1,32 +1,32 @@
 """The table of a check: promises, limits, measured values, verdicts."""
 
 from collections import Counter
-from collections.abc import Iterable
-from dataclasses import dataclass, field
+from collections.abc import Collection, Iterable
 
 from bench.report import table
 from testing.open_loop_requests import Outcome
 
 
-@dataclass
 class Report:
     """Notes on how a check measured, and its promises."""
 
-    title: str
-    notes: list[str] = field(default_factory=list)
-    _promises: list[tuple[str, str, object, bool]] = field(default_factory=list)
+    def __init__(self, title: str, *notes: str) -> None:
+        self.title, self.notes = title, list(notes)
+        self._promises: list[tuple[str, str, object, bool]] = []
 
     def promise(self, what: str, limit: str, measured: object, held: bool) -> None:
         """Add a promise."""
         self._promises.append((what, limit, measured, held))
 
-    def none_of(
-        self, what: str, bad: Iterable[object], total: int | None = None
-    ) -> None:
+    def none_of(self, what: str, bad: Collection[object], total: int = 0) -> None:
         """Add the promise that there are no such requests, of `total`."""
-        count = len(list(bad))
-        measured = f"{count:,}" + ("" if total is None else f" of {total:,}")
-        self.promise(what, "0", measured, not count)
+        of = f" of {total:,}" if total else ""
+        self.promise(what, "0", f"{len(bad):,}{of}", not bad)
+
+    def all_good(self, what: str, outcomes: Collection[Outcome]) -> None:
+        """Add the promise that all requests were answered right."""
+        bad = [one for one in outcomes if not one.is_good()]
+        self.none_of(what, bad, len(outcomes))
 
     def broken(self) -> list[str]:
         """Return the promises that were not held."""

@@ -5,15 +5,7 @@ import contextlib
 import os
 import resource
 import tempfile
-from collections.abc import (
-    AsyncIterator,
-    Awaitable,
-    Callable,
-    Coroutine,
-    Iterable,
-    Iterator,
-    Mapping,
-)
+from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, TypeVar
@@ -25,10 +17,10 @@ from testing.server import Server, serving, simulated_models
 GOOD = "wsgi:app"
 # For more clients than the server can answer in time.
 CROWDED = ("--threads=20", "--worker-connections=4096")
+ROWS_RUN, BATCHES_RUN = "basket_batch_rows_sum", "basket_batch_rows_count"
 _WIDTH = 4
 _READ_EVERY_S = 0.25
 _T = TypeVar("_T")
-Metrics = Mapping[str, float]
 
 
 def device(base_ms: float, per_row_ms: float, **more: Any) -> dict[str, Any]:
@@ -78,23 +70,21 @@ async def beside(work: Coroutine[None, None, None]) -> AsyncIterator[None]:
             await task
 
 
-async def read_metrics(client: Client) -> dict[str, float]:
-    """Return the value of each series of /metrics, by name and labels."""
-    text = await client.fetch("/metrics")
-    pairs = (line.rpartition(" ") for line in text.splitlines() if line[:1] != "#")
-    return {series: float(value) for series, _, value in pairs}
+async def total(client: Client, name: str) -> int:
+    """Return the sum of all series of a metric, or of one if `name` has labels."""
+    lines = (await client.fetch("/metrics")).splitlines()
+    begins = f"{name} " if "{" in name else (f"{name}{{", f"{name} ")
+    return int(sum(float(s.rpartition(" ")[2]) for s in lines if s.startswith(begins)))
 
 
-def total(metrics: Metrics, name: str) -> float:
-    """Return the sum of all series of a metric."""
-    return sum(
-        value for series, value in metrics.items() if series.partition("{")[0] == name
-    )
-
-
-def gained(before: Metrics, after: Metrics, name: str) -> int:
-    """Return by how much a counter has grown, over all its series."""
-    return int(total(after, name) - total(before, name))
+@contextlib.asynccontextmanager
+async def counted(client: Client, *names: str) -> AsyncIterator[dict[str, int]]:
+    """Yield a dictionary that has the growth of these metrics after the block."""
+    before = {name: await total(client, name) for name in names}
+    grown: dict[str, int] = {}
+    yield grown
+    for name in names:
+        grown[name] = await total(client, name) - before[name]
 
 
 @contextlib.asynccontextmanager
@@ -104,45 +94,36 @@ async def sampled(client: Client, name: str) -> AsyncIterator[list[int]]:
 
     async def read() -> None:
         while True:
-            values.append(int(total(await read_metrics(client), name)))
+            values.append(await total(client, name))
             await asyncio.sleep(_READ_EVERY_S)
 
     async with beside(read()):
         yield values
 
 
+async def until(
+    condition: Callable[[], Awaitable[bool]], give_up_s: float = 30, poll_s: float = 0.1
+) -> None:
+    """Wait until `condition` is true, but not forever."""
+    with contextlib.suppress(TimeoutError):
+        async with asyncio.timeout(give_up_s):
+            while not await condition():
+                await asyncio.sleep(poll_s)
+
+
 @dataclass(frozen=True)
 class Held:
-    """Resident memory in MiB, threads and file descriptors of processes."""
+    """Resident memory in MiB, threads and file descriptors of a server's workers."""
 
     mib: float
     threads: int
     descriptors: int
 
-
-def held_by(pids: Iterable[int]) -> Held:
-    """Return what processes hold together.
-
-    Raises:
-        FileNotFoundError: one has ended.
-    """
-    pids = list(pids)
-    return Held(
-        sum(map(resident_mib, pids)),
-        sum(len(os.listdir(f"/proc/{pid}/task")) for pid in pids),
-        sum(len(os.listdir(f"/proc/{pid}/fd")) for pid in pids),
-    )
-
-
-def client_ports(pid: int, port: int) -> frozenset[int]:
-    """Return the clients' ports of the connections to `port` that a process holds."""
-    inodes = set()
-    for file in Path(f"/proc/{pid}/fd").iterdir():
-        with contextlib.suppress(OSError):  # closed meanwhile
-            inodes.add(str(file.readlink()))
-    found = set()
-    for line in Path("/proc/net/tcp").read_text().splitlines()[1:]:
-        _, local, remote, *_, inode = line.split()[:10]
-        if f"socket:[{inode}]" in inodes and int(local.rpartition(":")[2], 16) == port:
-            found.add(int(remote.rpartition(":")[2], 16))
-    return frozenset(found)
+    @classmethod
+    def by(cls, *pids: int) -> "Held":
+        """Return what processes hold together; raise FileNotFoundError if one ended."""
+        return cls(
+            sum(map(resident_mib, pids)),
+            sum(len(os.listdir(f"/proc/{pid}/task")) for pid in pids),
+            sum(len(os.listdir(f"/proc/{pid}/fd")) for pid in pids),
+        )

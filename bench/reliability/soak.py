@@ -9,43 +9,35 @@ import json
 import shutil
 import sys
 import tempfile
-import time
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from pathlib import Path
 
-from bench.reliability import mix
+from bench.reliability import server as basket
+from bench.reliability import soak_mix as mix
 from bench.reliability.report import Report, tally
-from bench.reliability.server import (
-    GOOD,
-    Held,
-    beside,
-    device,
-    gained,
-    held_by,
-    read_metrics,
-    with_client,
-)
+from bench.reliability.server import Held
 from testing.open_loop import Client
-from testing.open_loop_requests import Outcome, rows_request
+from testing.open_loop_requests import Outcome
 from testing.server import Server, serving, simulated_models
 
 _WORKERS = 2
 _THREADS = 4
-_RATE = 100.0
 _SWAP_EVERY_S = 4.0
 _SHOW_EVERY_S = 10.0
 _LONGEST_WARM_UP_S = 60.0
 # Seconds until every worker has unloaded a removed version.
 _UNLOADED_S = 3.0
-_POLL_S = 0.1
 _GIVE_UP_S = 15.0
 _MOST_ROUNDS = 10
-_GROWTH = 0.02
-_DEVICE = device(base_ms=5, per_row_ms=0.05)
+_DEVICE = basket.device(base_ms=5, per_row_ms=0.05)
+_ANSWERED = "basket_requests_total"
 
 
 def soak(
-    seconds: float = 600, app: str = GOOD, growth: float = _GROWTH, rate: float = _RATE
+    seconds: float = 600,
+    app: str = basket.GOOD,
+    growth: float = 0.02,
+    rate: float = 100,
 ) -> Report:
     """Serve a mix of requests, of which up to a minute is warm-up.
 
@@ -63,7 +55,7 @@ def soak(
         ) as server,
     ):
         version = Path(folder) / "m" / "2"
-        return with_client(server, _soak, server, version, seconds, growth, rate)
+        return basket.with_client(server, _soak, server, version, seconds, growth, rate)
 
 
 async def _soak(
@@ -75,33 +67,31 @@ async def _soak(
     rate: float,
 ) -> Report:
     run = _Run(server, client, version, rate)
-    before = await read_metrics(client)
     warm_up_s = min(seconds / 3, _LONGEST_WARM_UP_S)
-    await run.fill_threads()
-    warm = await run.phase(warm_up_s, seed=1)
-    end = await run.phase(seconds - warm_up_s, seed=2)
-    after = await read_metrics(client)
-    counted = gained(before, after, "basket_requests_total")
-    note = (
+    async with basket.counted(client, _ANSWERED) as grown:
+        await run.fill_threads()
+        warm = await run.phase(warm_up_s, seed=1)
+        end = await run.phase(seconds - warm_up_s, seed=2)
+    report = Report(
+        "Soak",
         f"{_WORKERS} workers with {_THREADS} threads, simulated device, "
         f"{rate:.0f} requests/s (Poisson) of good, large, bad, slow and dropped "
         f"ones for {seconds:.0f} s, a version that comes or goes every "
-        f"{_SWAP_EVERY_S:.0f} s: {tally(run.outcomes)}."
+        f"{_SWAP_EVERY_S:.0f} s: {tally(run.outcomes)}.",
     )
-    report = Report("Soak", [note])
     total = len(run.outcomes)
     report.none_of("requests without their own answer", run.wrong(), total)
-    extra = client.unexpected + counted - total
+    extra = client.unexpected + grown[_ANSWERED] - total
     report.promise("answered more or less than once", "0", extra, extra == 0)
     swaps = run.loads() / _WORKERS
     what = "version swaps, in each worker"
     report.promise(what, f"{run.swaps}", f"{swaps:g}", swaps == run.swaps)
-    grown = end.mib / warm.mib - 1
+    grown_by = end.mib / warm.mib - 1
     report.promise(
         "memory after the warm-up",
         f"grows < {growth:.0%}",
-        f"{grown:+.1%}: {warm.mib:.1f} to {end.mib:.1f} MiB",
-        grown < growth,
+        f"{grown_by:+.1%}: {warm.mib:.1f} to {end.mib:.1f} MiB",
+        grown_by < growth,
     )
     for name in ("threads", "descriptors"):
         first, last = getattr(warm, name), getattr(end, name)
@@ -120,7 +110,6 @@ class _Run:
     rate: float
     outcomes: list[Outcome] = field(default_factory=list)
     swaps: int = 0
-    began_at: float = field(default_factory=time.monotonic)
 
     def wrong(self) -> list[Outcome]:
         """Return the outcomes that are not those that their requests must have."""
@@ -133,26 +122,25 @@ class _Run:
         rounds: until one adds no thread and all workers have equally many, or until a
         request is not answered right.
         """
-        slow = replace(mix.large(rows_request(0, 0)), pause_s=0.3)
         clients = 6 * _WORKERS * _THREADS
         threads: list[int] = []
         for _ in range(_MOST_ROUNDS):
             before = threads
-            requests = (self.client.ask(slow) for _ in range(clients))
+            requests = (self.client.ask(mix.SLOW_AND_LARGE) for _ in range(clients))
             health = (self.client.fetch("/healthz") for _ in range(clients))
             seen, _ = await asyncio.gather(
                 asyncio.gather(*requests), asyncio.gather(*health)
             )
             self.outcomes += seen
             self.client.close()
-            threads = [held_by([pid]).threads for pid in self.server.workers()]
+            threads = [Held.by(pid).threads for pid in self.server.workers()]
             are_full = threads == before and len(set(threads)) == 1
             if are_full or not all(map(mix.is_as_promised, seen)):
                 break
 
     async def phase(self, seconds: float, seed: int) -> Held:
         """Serve the mix, and return what the workers hold without clients."""
-        async with beside(self._swap()), beside(self._show()):
+        async with basket.beside(self._swap()), basket.beside(self._show()):
             requests = mix.requests(self.rate, seconds, seed)
             await self.client.open_loop(requests, _GIVE_UP_S, self.outcomes)
         await self._until_loaded()
@@ -161,7 +149,7 @@ class _Run:
             await self._until_loaded()
         self.client.close()
         await asyncio.sleep(_UNLOADED_S)
-        return held_by(self.server.workers())
+        return Held.by(*self.server.workers())
 
     async def _swap(self) -> None:
         while True:
@@ -182,11 +170,11 @@ class _Run:
 
     async def _until_loaded(self) -> None:
         """Wait until each worker has followed all swaps, but not forever."""
-        give_up_at = self.client.now_s() + _GIVE_UP_S
-        while self.loads() < self.swaps * _WORKERS:
-            if self.client.now_s() > give_up_at:
-                break
-            await asyncio.sleep(_POLL_S)
+
+        async def is_loaded() -> bool:
+            return self.loads() >= self.swaps * _WORKERS
+
+        await basket.until(is_loaded, _GIVE_UP_S)
 
     def loads(self) -> int:
         """Return how many versions have been loaded since the start, over workers."""
@@ -195,12 +183,9 @@ class _Run:
     async def _show(self) -> None:
         while True:
             await asyncio.sleep(_SHOW_EVERY_S)
-            held = held_by(self.server.workers())
-            now_s = time.monotonic() - self.began_at
             print(
-                f"{now_s:.0f} s: {len(self.outcomes):,} requests ended, "
-                f"{len(self.wrong()):,} wrong; {held.mib:.1f} MiB, {held.threads} "
-                f"threads, {held.descriptors} descriptors",
+                f"{len(self.outcomes):,} requests ended, {len(self.wrong()):,} wrong; "
+                f"{Held.by(*self.server.workers())}",
                 file=sys.stderr,
                 flush=True,
             )

@@ -27,7 +27,18 @@ def requests(rate: float, seconds: float, seed: int) -> Iterator[Request]:
         (kind,) = chance.choices(kinds, weights)
         rows = _LARGE_ROWS if kind == "large" else 1
         number = (number + rows) % (_NUMBERS - rows)
-        yield _changed(rows_request(at_s, number, rows), kind, chance)
+        request = rows_request(at_s, number, rows)
+        if kind == "bad":
+            bodies = (request.body[:-3], json.dumps({"instances": [[1.0]]}).encode())
+            request = replace(request, body=chance.choice(bodies))
+        elif kind == "large":
+            request = replace(request, body=request.body + _FILLER)
+        elif kind == "slow":
+            request = replace(request, pause_s=chance.uniform(0, _LONGEST_PAUSE_S))
+        elif kind == "dropped":
+            wait_s = chance.uniform(0, _LONGEST_WAIT_S)
+            request = replace(request, disconnect_s=wait_s)
+        yield replace(request, tag=kind)
 
 
 def is_as_promised(one: Outcome) -> bool:
@@ -39,21 +50,5 @@ def is_as_promised(one: Outcome) -> bool:
     return one.is_good()
 
 
-def large(request: Request) -> Request:
-    """Return the request with a body that the worker decodes in a thread."""
-    return replace(request, body=request.body + _FILLER, tag="large")
-
-
-def _changed(request: Request, kind: str, chance: random.Random) -> Request:
-    if kind == "bad":
-        bodies = (request.body[:-3], json.dumps({"instances": [[1.0]]}).encode())
-        return replace(request, body=chance.choice(bodies), tag=kind)
-    if kind == "large":
-        return large(request)
-    if kind == "slow":
-        pause_s = chance.uniform(0, _LONGEST_PAUSE_S)
-        return replace(request, pause_s=pause_s, tag=kind)
-    if kind == "dropped":
-        wait_s = chance.uniform(0, _LONGEST_WAIT_S)
-        return replace(request, disconnect_s=wait_s, tag=kind)
-    return replace(request, tag=kind)
+_FIRST = rows_request(0, 0)
+SLOW_AND_LARGE = replace(_FIRST, body=_FIRST.body + _FILLER, pause_s=0.3)

@@ -16,6 +16,7 @@ from app.api.response_overhead import ResponseOverhead
 from app.batching.interfaces import Runner
 from app.batching.job import Answer, Job
 from app.codec import images
+from app.codec.fit import check_narrower
 from app.engines.base import Tensors
 from app.errors import BadInput, Late
 from app.repository.catalog import Catalog
@@ -107,7 +108,9 @@ class Inference:
         model: ServedModel,
     ) -> _Decoded:
         unpacked = unpack(exchange.environ, body, self._settings.max_body_bytes)
-        return decode(exchange, unpacked, model)
+        decoded = decode(exchange, unpacked, model)
+        check_narrower(decoded.inputs, model.signatures[decoded.signature_name])
+        return decoded
 
     def _job(self, exchange: Exchange, decoded: Decoded, limit_s: float) -> Job:
         timeout_s = min(limit_s, decoded.timeout_s or limit_s)

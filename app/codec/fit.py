@@ -8,11 +8,14 @@ is wrapped, truncated or parsed out of a string.
 import numpy as np
 import numpy.typing as npt
 
-from app.engines.base import Array, TensorSpec
+from app.engines.base import Array, Signature, Tensors, TensorSpec
 from app.errors import BadInput, Unsupported
 
 # Kind of an input's dtype -> kinds of array that it takes.
 _TAKES = {"f": "fiu", "i": "iu", "u": "iu", "b": "b", "O": "O"}
+# From this size on, the model's own dtype has no finite value: halfway between its
+# largest one and the next.
+_INFINITE_FROM = {"bfloat16": float.fromhex("0x1.ffp127")}
 
 
 def type_name(dtype: np.dtype[np.generic]) -> str:
@@ -54,19 +57,33 @@ def fit(array: Array, spec: TensorSpec, place: str, suffix: str = "") -> Array:
     except FloatingPointError:
         with np.errstate(over="ignore", invalid="ignore"):
             cast = array.astype(spec.dtype)
-        _check_range(np.isinf(cast) & np.isfinite(array), array, spec, place, suffix)
+        lost = np.isinf(cast) & np.isfinite(array)
+        _check_range(lost, array, str(spec.dtype), place, suffix)
     if spec.dtype.kind in "iu":
         # astype wraps an integer that is out of range.
-        _check_range(cast != array, array, spec, place, suffix)
+        _check_range(cast != array, array, str(spec.dtype), place, suffix)
     return cast
 
 
+def check_narrower(inputs: Tensors, signature: Signature) -> None:
+    """Check that the model's own dtypes have finite values for all finite ones.
+
+    Raises:
+        BadInput: one does not; the text has the input's name and the value's place.
+    """
+    for spec in signature.inputs:
+        if spec.narrower:
+            array = inputs[spec.name]
+            lost = np.isfinite(array) & (np.abs(array) >= _INFINITE_FROM[spec.narrower])
+            _check_range(lost, array, spec.narrower, f"input {spec.name!r}")
+
+
 def _check_range(
-    lost: npt.NDArray[np.bool_], array: Array, spec: TensorSpec, place: str, suffix: str
+    lost: npt.NDArray[np.bool_], array: Array, dtype: str, place: str, suffix: str = ""
 ) -> None:
     """Raise BadInput for the first value that is marked as lost, if any is."""
     for where in np.argwhere(lost):
         value = array[tuple(where)]
         row, *inner = where
         at = f"{place}[{row}]{suffix}" + "".join(f"[{index}]" for index in inner)
-        raise BadInput(f"{at}: {value} is out of range for {spec.dtype}")
+        raise BadInput(f"{at}: {value} is out of range for {dtype}")

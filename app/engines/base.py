@@ -23,12 +23,14 @@ DEFAULT_SIGNATURE = "serving_default"
 class TensorSpec:
     """One named input or output; `shape` is that of one row, with None for a free size.
 
-    Strings are arrays of dtype object that hold bytes.
+    Strings are arrays of dtype object that hold bytes. `narrower` is the model's own
+    dtype where NumPy has none, such as bfloat16 for float32.
     """
 
     name: str
     dtype: np.dtype[np.generic]
     shape: tuple[int | None, ...]
+    narrower: str = ""
 
     def accepts(self, shape: tuple[int, ...]) -> bool:
         """Return whether one row of this shape fits."""
@@ -44,13 +46,13 @@ class TensorSpec:
 
     def to_list(self) -> list[Any]:
         """Return the spec as JSON values, for `from_list`."""
-        return [self.name, self.dtype.str, self.shape]
+        return [self.name, self.dtype.str, self.shape, self.narrower]
 
     @classmethod
     def from_list(cls, values: Sequence[Any]) -> "TensorSpec":
         """Return the spec that `to_list` turned into these values."""
-        name, dtype, shape = values
-        return cls(name, np.dtype(dtype), tuple(shape))
+        name, dtype, shape, *narrower = values
+        return cls(name, np.dtype(dtype), tuple(shape), *narrower)
 
     def blank(self, rows: int) -> Array:
         """Return zeros of shape (rows, *shape), 1 for free sizes, b"" for strings."""

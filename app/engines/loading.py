@@ -33,8 +33,10 @@ def row_spec(name: str, dtype: str, shape: Sequence[int | None]) -> TensorSpec:
     """
     if dtype == "string":
         return TensorSpec(name, np.dtype(object), tuple(shape))
+    if dtype == "bfloat16":
+        return TensorSpec(name, np.dtype(np.float32), tuple(shape), dtype)
     try:
-        served = np.dtype("float32" if dtype == "bfloat16" else dtype)
+        served = np.dtype(dtype)
     except TypeError:
         served = np.dtype(np.void)
     if served.isbuiltin != 1 or served.kind not in "biuf":

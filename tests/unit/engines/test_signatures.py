@@ -1,5 +1,7 @@
 """Tensor specs, dtypes, and the texts of framework errors."""
 
+import json
+
 import numpy as np
 import pytest
 
@@ -47,13 +49,20 @@ def test_blank_rows_are_zeros_with_free_sizes_of_one():
 @pytest.mark.parametrize(
     ("dtype", "served"),
     [
-        *(("float32", "float32"), ("bfloat16", "float32"), ("string", "object")),
+        *(("float32", "float32"), ("string", "object")),
         *(("bool", "bool"), ("uint8", "uint8"), ("float16", "float16")),
     ],
 )
 def test_framework_dtype_maps_to_a_numpy_dtype(dtype, served):
-    """bfloat16 is served as float32 and strings as objects; others keep their dtype."""
+    """Strings are served as objects; others keep their dtype."""
     assert row_spec("x", dtype, [3]) == TensorSpec("x", np.dtype(served), (3,))
+
+
+def test_bfloat16_is_served_as_float32():
+    """The spec keeps the model's own dtype, also as JSON and back."""
+    spec = row_spec("x", "bfloat16", [3])
+    assert spec == TensorSpec("x", FLOAT32, (3,), "bfloat16")
+    assert TensorSpec.from_list(json.loads(json.dumps(spec.to_list()))) == spec
 
 
 @pytest.mark.parametrize("dtype", ["complex64", "resource", "float8_e4m3fn", "qint8"])

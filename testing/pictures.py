@@ -1,6 +1,8 @@
 """Make pictures and multipart forms."""
 
 import io
+import struct
+import zlib
 from typing import Any
 
 import numpy as np
@@ -55,3 +57,27 @@ def form(
     ]
     body = b"".join(parts) + f"--{boundary}--{end}".encode()
     return body, {"Content-Type": f"multipart/form-data; boundary={boundary}"}
+
+
+def png_chunk(name: bytes, data: bytes) -> bytes:
+    """Return a chunk of a PNG."""
+    check = zlib.crc32(name + data)
+    return struct.pack(">I", len(data)) + name + data + struct.pack(">I", check)
+
+
+def flat_webp(width: int, height: int) -> bytes:
+    """Return a lossless WebP of one color, of 38 bytes, without making its pixels."""
+    data = bytearray(
+        saved(Image.new("RGB", (16, 16), (10, 200, 30)), "WEBP", lossless=True)
+    )
+    (bits,) = struct.unpack_from("<I", data, 21)
+    # Width and height, less 1, in 14 bits each.
+    struct.pack_into("<I", data, 21, bits >> 28 << 28 | height - 1 << 14 | width - 1)
+    return bytes(data)
+
+
+def many_scans(width: int, height: int, scans: int = 64) -> bytes:
+    """Return a progressive JPEG whose last scan is repeated."""
+    data = saved(Image.new("RGB", (width, height)), "JPEG", progressive=True)
+    scan = data[data.rindex(b"\xff\xda") : -2]
+    return data[:-2] + scan * (scans - data.count(b"\xff\xda")) + data[-2:]

@@ -1,4 +1,4 @@
-"""JPEG headers: the pixels of images with one scan, and decompression bombs."""
+"""JPEG headers: the size of images with one scan, scans, and metadata."""
 
 import io
 import struct
@@ -8,11 +8,17 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from PIL import Image, UnidentifiedImageError
 
-from app.codec.jpeg import MAX_SCANS, MAX_SEGMENTS, is_bomb, pixels_of_one_scan
+from app.codec.pictures.jpeg import (
+    MAX_SCANS,
+    MAX_SEGMENTS,
+    scans,
+    size_of_one_scan,
+    without_metadata,
+)
 from testing.pictures import picture, saved
 
 PLAIN = saved(picture(), "JPEG")
-PIXELS = 37 * 23
+SIZE = (37, 23)
 SCAN = PLAIN.index(b"\xff\xda")
 
 
@@ -44,9 +50,9 @@ def with_exif() -> bytes:
         pytest.param(PLAIN[: SCAN + 2 + 20], id="truncated scan"),
     ],
 )
-def test_pixels_of_jpegs_with_one_scan(data):
-    """JPEGs as encoders write them have width times height pixels."""
-    assert pixels_of_one_scan(data) == PIXELS
+def test_size_of_jpegs_with_one_scan(data):
+    """JPEGs as encoders write them give width and height."""
+    assert size_of_one_scan(data) == SIZE
 
 
 @pytest.mark.parametrize(
@@ -78,14 +84,14 @@ def test_pixels_of_jpegs_with_one_scan(data):
         ),
     ],
 )
-def test_other_files_have_no_pixel_count(data):
+def test_other_files_have_no_size(data):
     """Other formats, several scans, and unusual headers give None."""
-    assert pixels_of_one_scan(data) is None
+    assert size_of_one_scan(data) is None
 
 
-def test_truncated_header_has_no_pixel_count():
+def test_truncated_header_has_no_size():
     """A header that is truncated anywhere gives None, and raises nothing."""
-    assert {pixels_of_one_scan(PLAIN[:end]) for end in range(SCAN + 4)} == {None}
+    assert {size_of_one_scan(PLAIN[:end]) for end in range(SCAN + 4)} == {None}
 
 
 @settings(max_examples=300)
@@ -97,17 +103,17 @@ def test_truncated_header_has_no_pixel_count():
     st.integers(0, SCAN),
 )
 def test_damaged_jpeg_is_never_underestimated(edits, inserted, place):
-    """Pillow never finds more pixels than are returned, whatever is changed."""
+    """Pillow never finds another size than is returned, whatever is changed."""
     data = bytearray(PLAIN)
     for at, value in edits:
         data[at] = value
     data[place:place] = inserted
-    pixels = pixels_of_one_scan(bytes(data))
-    if pixels is None:
+    size = size_of_one_scan(bytes(data))
+    if size is None:
         return
     try:
         with Image.open(io.BytesIO(data), formats=("JPEG",)) as image:
-            assert image.width * image.height == pixels
+            assert image.size == size
             assert "progressive" not in image.info
     except (UnidentifiedImageError, SyntaxError, OSError, ValueError):
         pass
@@ -121,26 +127,99 @@ MANY_SCANS = PROGRESSIVE[:-2] + LAST_SCAN * MAX_SCANS + PROGRESSIVE[-2:]
 @pytest.mark.parametrize(
     ("data", "expected"),
     [
-        pytest.param(MANY_SCANS, True, id="progressive"),
-        pytest.param(PLAIN[:-2] + PLAIN[SCAN:-2] * MAX_SCANS, True, id="all at once"),
+        pytest.param(MANY_SCANS, None, id="progressive"),
+        pytest.param(PLAIN[:-2] + PLAIN[SCAN:-2] * MAX_SCANS, None, id="all at once"),
         pytest.param(
-            PROGRESSIVE[:-2] + LAST_SCAN[:10] * MAX_SCANS, True, id="without data"
+            PROGRESSIVE[:-2] + LAST_SCAN[:10] * MAX_SCANS, None, id="without data"
         ),
         pytest.param(
             PLAIN[:-2] + b"\xff\x02\xff\xff" + PLAIN[SCAN:-2] * MAX_SCANS,
-            True,
+            None,
             id="behind a marker that is none",
         ),
-        pytest.param(with_segments(*[b""] * MAX_SEGMENTS), True, id="segments"),
-        pytest.param(with_segments(*[b""] * 240), False, id="nearly as many segments"),
-        pytest.param(PLAIN + PLAIN[SCAN:-2] * MAX_SCANS, False, id="behind its end"),
-        pytest.param(with_segments(MANY_SCANS), False, id="in a preview"),
-        pytest.param(PROGRESSIVE, False, id="as encoders write it"),
-        pytest.param(MANY_SCANS[2:], False, id="no JPEG"),
-        pytest.param(b"", False, id="nothing"),
-        pytest.param(PLAIN[: SCAN + 3], False, id="cut off"),
+        pytest.param(with_segments(*[b""] * MAX_SEGMENTS), None, id="segments"),
+        pytest.param(PLAIN.replace(b"\xff\xc0", b"\xff\xc9"), None, id="arithmetic"),
+        pytest.param(with_segments(*[b""] * 240), 1, id="nearly as many segments"),
+        pytest.param(PLAIN + PLAIN[SCAN:-2] * MAX_SCANS, 1, id="behind its end"),
+        pytest.param(with_segments(MANY_SCANS), 1, id="in a preview"),
+        pytest.param(PLAIN, 1, id="baseline"),
+        pytest.param(PROGRESSIVE, 10, id="as encoders write it"),
+        pytest.param(MANY_SCANS[2:], 0, id="no JPEG"),
+        pytest.param(b"", 0, id="nothing"),
+        pytest.param(PLAIN[: SCAN + 3], 1, id="cut off"),
     ],
 )
-def test_jpeg_bombs_are_recognized(data, expected):
-    """Only scans and segments of the image itself count."""
-    assert is_bomb(data) == expected
+def test_scans_of_the_image_itself_count(data, expected):
+    """Scans of previews do not count; too many scans or segments give None."""
+    assert scans(data) == expected
+
+
+EXIF, XMP = b"Exif\0\0", b"http://ns.adobe.com/xap/1.0/\0"
+
+
+def test_metadata_is_removed_before_pillow_reads_it():
+    """EXIF and XMP are returned, and Pillow finds no metadata in the rest."""
+    exif = Image.Exif()
+    exif[0x0112] = 6
+    data = saved(
+        picture(), "JPEG", exif=exif, comment=b"shop", icc_profile=b"x" * 70_000
+    )
+    xmp = XMP + b"<x/>"
+    data = data[:2] + struct.pack(">BBH", 0xFF, 0xE1, 2 + len(xmp)) + xmp + data[2:]
+    rest, info = without_metadata(data)
+    assert info == {"exif": exif.tobytes().removeprefix(EXIF), "xmp": b"<x/>"}
+    with Image.open(io.BytesIO(rest)) as image:
+        assert set(image.info) <= {"jfif", "jfif_version", "jfif_unit", "jfif_density"}
+        with Image.open(io.BytesIO(data)) as whole:
+            assert image.tobytes() == whole.tobytes()
+
+
+def test_colors_of_adobe_are_kept():
+    """The segment that says how CMYK is stored is not metadata."""
+    data = saved(picture("CMYK"), "JPEG")
+    assert b"Adobe" in without_metadata(data)[0]
+
+
+@pytest.mark.parametrize(
+    "junk",
+    [
+        *(b"\xff", b"\xff" * 9, b"\xff\x00", b"junk", b"\xff\xd0", b"\xff\xd9"),
+        *(b"\xff\xfd", b"\xff\xe0\x00\x00", b"\xff\xe0\x00\x01"),
+    ],
+)
+@pytest.mark.parametrize("name", [EXIF, b"MPF\0", b"Photoshop 3.0\0"])
+def test_metadata_behind_junk_is_removed(junk, name):
+    """What Pillow skips in a header does not hide metadata from being removed."""
+    segment = struct.pack(">BBH", 0xFF, 0xE1, 2 + len(name)) + name
+    rest, info = without_metadata(PLAIN[:2] + junk + segment + PLAIN[2:])
+    assert name not in rest
+    assert len(info) == (name == EXIF)
+
+
+@settings(max_examples=300)
+@given(
+    st.lists(st.tuples(st.integers(2, SCAN), st.integers(0, 255)), max_size=4),
+    st.lists(st.sampled_from([0xE1, 0xE2, 0xED]), min_size=1, max_size=3),
+    st.binary(max_size=4),
+)
+def test_pillow_never_finds_metadata_in_the_rest(edits, markers, junk):
+    """Pillow reads no EXIF and no multi-picture index, whatever is changed."""
+    segments = b"".join(
+        struct.pack(">BBH", 0xFF, marker, 12) + EXIF + b"MPF\0" for marker in markers
+    )
+    data = bytearray(PLAIN[:2] + junk + segments + PLAIN[2:])
+    for at, value in edits:
+        data[at] = value
+    rest, _ = without_metadata(bytes(data))
+    try:
+        with Image.open(io.BytesIO(rest), formats=("JPEG",)) as image:
+            assert image.info.keys().isdisjoint(("exif", "mp", "photoshop", "xmp"))
+    except (UnidentifiedImageError, SyntaxError, OSError, ValueError, IndexError):
+        pass
+
+
+def test_another_file_is_returned_as_it_is():
+    """Only JPEGs have their metadata removed."""
+    data = saved(picture(), "PNG")
+    assert without_metadata(data) == (data, {})
+    assert without_metadata(b"") == (b"", {})

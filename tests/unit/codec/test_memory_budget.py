@@ -1,11 +1,12 @@
 """The bound on the memory that decoding takes."""
 
 import threading
+import weakref
 
 import pytest
 
 from app.codec.memory_budget import MemoryBudget
-from app.errors import Unavailable
+from app.errors import Abandoned, BadInput, Late, Unavailable
 from testing.clients import in_parallel
 
 _LONG_S = 60
@@ -48,16 +49,23 @@ def test_memory_of_a_large_image_is_returned(monkeypatch, pixels, calls):
     assert len(given_back) == calls
 
 
-def test_release_wakes_a_waiting_thread(monkeypatch):
-    """A released amount goes to a thread that waits for it."""
-    waits, done = threading.Event(), threading.Event()
+@pytest.fixture
+def waits(monkeypatch):
+    """A semaphore that is released at each wait for a budget."""
+    waits = threading.Semaphore(0)
 
     class Noted(threading.Condition):
         def wait(self, timeout=None):
-            waits.set()
+            waits.release()
             return super().wait(timeout)
 
     monkeypatch.setattr("app.codec.memory_budget.threading.Condition", Noted)
+    return waits
+
+
+def test_release_wakes_a_waiting_thread(waits):
+    """A released amount goes to a thread that waits for it."""
+    done = threading.Event()
     budget = MemoryBudget(10, _LONG_S, "large pictures")
 
     def work():
@@ -67,10 +75,123 @@ def test_release_wakes_a_waiting_thread(monkeypatch):
     thread = threading.Thread(target=work, daemon=True)
     with budget.reserve(10):
         thread.start()
-        assert waits.wait(10)
+        assert waits.acquire(timeout=10)
         assert not done.is_set()
     assert done.wait(10)
     thread.join()
+
+
+def test_disconnect_ends_the_wait_for_memory(waits):
+    """A thread whose client disconnects stops waiting while others hold the budget."""
+    budget = MemoryBudget(10, _LONG_S, "large pictures")
+    disconnected, outcome = threading.Event(), []
+
+    def check():
+        if disconnected.is_set():
+            raise Abandoned("the client disconnected")
+
+    def work():
+        try:
+            with budget.reserve(5, check):
+                pass
+        except Abandoned as error:
+            outcome.append(error)
+
+    thread = threading.Thread(target=work, daemon=True)
+    with budget.reserve(10):
+        thread.start()
+        assert waits.acquire(timeout=10)
+        disconnected.set()
+        thread.join(10)
+        assert len(outcome) == 1
+    with budget.reserve(10):
+        pass
+
+
+def test_check_is_made_after_a_wait_that_succeeds(waits):
+    """Memory that comes after the deadline is not used, and is free for others."""
+    budget = MemoryBudget(10, _LONG_S, "large pictures")
+    outcome, released = [], threading.Event()
+
+    def check():
+        if released.is_set():
+            raise Late("the deadline passed")
+
+    def work():
+        try:
+            with budget.reserve(5, check):
+                outcome.append("reserved")
+        except Late:
+            outcome.append("late")
+
+    thread = threading.Thread(target=work, daemon=True)
+    with budget.reserve(10):
+        thread.start()
+        assert waits.acquire(timeout=10)
+        released.set()
+    thread.join(10)
+    assert outcome == ["late"]
+    with budget.reserve(10):
+        pass
+
+
+def test_threads_that_wait_are_limited(waits):
+    """One more than eight waiting threads is refused at once, with Retry-After."""
+    budget = MemoryBudget(10, _LONG_S, "large pictures")
+
+    def work():
+        with budget.reserve(1):
+            pass
+
+    threads = [threading.Thread(target=work, daemon=True) for _ in range(8)]
+    with budget.reserve(10):
+        for thread in threads:
+            thread.start()
+            assert waits.acquire(timeout=10)
+        with pytest.raises(Unavailable, match="too many") as raised, budget.reserve(1):
+            pass
+        assert raised.value.retry_after_s == 1
+    for thread in threads:
+        thread.join(10)
+        assert not thread.is_alive()
+    with budget.reserve(10):
+        pass
+
+
+class _Pixels:
+    """Something that is decoded."""
+
+
+def test_error_frees_what_was_decoded_before_the_budget(monkeypatch):
+    """No variable of a function that raised an error outlives the reservation."""
+    budget = MemoryBudget(10, 0, "large pictures")
+    decoded = []
+    alive_at_release = []
+
+    def damaged():
+        image = _Pixels()
+        decoded.append(weakref.ref(image))
+        raise ValueError("broken")
+
+    def decode():
+        image = _Pixels()
+        decoded.append(weakref.ref(image))
+        try:
+            damaged()
+        except ValueError:
+            raise BadInput("damaged") from None
+
+    notify_all = budget._released.notify_all
+
+    def released():
+        alive_at_release.append([each() for each in decoded])
+        notify_all()
+
+    monkeypatch.setattr(budget._released, "notify_all", released)
+    with pytest.raises(BadInput) as raised, budget.reserve(10):
+        decode()
+    assert raised.value.__context__ is not None
+    assert alive_at_release == [[None, None]]
 
 
 def test_many_threads_never_exceed_the_budget():

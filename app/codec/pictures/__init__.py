@@ -1,0 +1,1 @@
+"""Parts of decoding images: reading files, what that costs, and the pixels."""

@@ -1,0 +1,152 @@
+"""What decoding an image costs, told by its header and the size of its file.
+
+docs/vision.md has the measurements. The figures here are upper bounds: those of the
+worst pixels and bytes, on one core of the machine that measured them.
+"""
+
+import math
+from typing import NamedTuple
+
+from PIL import Image
+
+from app.codec.pictures import exif, jpeg
+from app.settings.image_config import ImageConfig
+
+_NS = 1e-9
+_MEGA = 1e6
+# Of any file: opened twice, converted, scaled.
+_FILE_S = 0.0003
+# Pillow unpacks a PNG's color profiles, each up to 1 MiB, when it opens a file.
+_PNG, _PROFILE, _PROFILE_S = b"\x89PNG", b"iCCP", 0.002
+_LOSSLESS = b"VP8L"
+# Modes of Pillow that have other than 4 bytes for each pixel.
+_MODE_BYTES = {"1": 1, "L": 1, "P": 1, "I;16": 2}
+# ns for each pixel in memory.
+_ROTATE_NS, _CONVERT_NS = 6.5, 4.0
+# The same for resizing; nearest takes only the pixels it needs.
+_RESIZE_NS = {
+    "nearest": 0.1,
+    "box": 2.0,
+    "bilinear": 2.8,
+    "hamming": 2.8,
+    "bicubic": 5.5,
+    "lanczos": 8.0,
+}
+# Memory of the bands in which an image is rotated and converted.
+_BANDS_BYTES = 4 << 20
+
+
+class Cost(NamedTuple):
+    """Of an image: seconds of a core, and the most bytes of memory at a time."""
+
+    format: str
+    megapixels: float
+    seconds: float
+    memory: int
+
+
+class _Rate(NamedTuple):
+    """What a format's decoder takes.
+
+    ns for each pixel as it is stored, for each byte of the file, and for each pixel as
+    it is decoded, which may be fewer for JPEG; bytes for each stored pixel beside the
+    image.
+    """
+
+    name: str
+    stored_ns: float
+    byte_ns: float
+    decoded_ns: float = 0
+    stored_bytes: float = 0
+
+
+_JPEG = _Rate("JPEG", 1, 12.5, 2.5)
+# Pillow decodes these in Python.
+_RLE_BMP = _Rate("BMP of run lengths", 130, 0, 0, 3)
+_SLOW_PNG = _Rate("PNG, interlaced or of 16 bits,", 24, 8)
+_RATES = {
+    "JPEG": _JPEG,
+    "PNG": _Rate("PNG", 6, 8),
+    "GIF": _Rate("GIF", 3, 9),
+    "BMP": _Rate("BMP", 4, 0),
+    "WEBP": _Rate("WebP", 16, 60, 0, 12),
+}
+_LOSSLESS_WEBP = _Rate("lossless WebP", 16, 8, 0, 12)
+
+
+def before_opening(data: bytes) -> float:
+    """Return the seconds that Pillow may take for a file's header."""
+    profiles = data.count(_PROFILE) if data.startswith(_PNG) else 0
+    return _FILE_S + profiles * _PROFILE_S
+
+
+def of_image(
+    image: Image.Image, stored: tuple[int, int], data: bytes, config: ImageConfig
+) -> Cost:
+    """Return the cost of an opened image: its decoding, conversion and resizing.
+
+    `stored` is the size in the file; `image.size` is that of decoding, which may be
+    less for JPEG.
+    """
+    rate = _rate(image, data)
+    decoded_ns = rate.decoded_ns
+    if image.mode != config.mode:
+        decoded_ns += _CONVERT_NS
+    if exif.may_be_rotated(image.info, data):
+        decoded_ns += _ROTATE_NS
+    pixel_bytes = _MODE_BYTES.get(image.mode, 4)
+    rate = rate._replace(decoded_ns=decoded_ns)
+    return _cost(rate, stored, image.size, pixel_bytes, data, config)
+
+
+def of_small_jpeg(size: tuple[int, int], data: bytes, config: ImageConfig) -> Cost:
+    """Return the cost of a JPEG of one scan that is decoded at its full size."""
+    decoded_ns = _JPEG.decoded_ns + _CONVERT_NS + _ROTATE_NS
+    rate = _JPEG._replace(decoded_ns=decoded_ns)
+    return _cost(rate, size, size, 4, data, config)
+
+
+def _cost(
+    rate: _Rate,
+    stored: tuple[int, int],
+    size: tuple[int, int],
+    pixel_bytes: int,
+    data: bytes,
+    config: ImageConfig,
+) -> Cost:
+    stored_pixels, pixels = math.prod(stored), math.prod(size)
+    # Upright, either side may be the height. Pillow resizes all rows to the model's
+    # width before it resizes columns.
+    narrow = config.size[1] * max(size)
+    ns = (
+        rate.stored_ns * stored_pixels
+        + rate.byte_ns * len(data)
+        + rate.decoded_ns * pixels
+        + _RESIZE_NS[config.interpolation] * (pixels + 2 * narrow)
+    )
+    memory = rate.stored_bytes * stored_pixels + pixel_bytes * pixels
+    buffers = 4 * narrow + min(_BANDS_BYTES, 12 * pixels) + len(data)
+    seconds = before_opening(data) + _NS * ns
+    return Cost(rate.name, stored_pixels / _MEGA, seconds, round(memory + buffers))
+
+
+def _rate(image: Image.Image, data: bytes) -> _Rate:
+    rate = _RATES[image.format or ""]
+    # The decoder's name, and its arguments, such as a mode of 16 bits.
+    decoder, *_, arguments = next(iter(getattr(image, "tile", ())), ("", ""))
+    if rate is _JPEG:
+        scans = jpeg.scans(data) or 0
+        if scans > 1 or "progressive" in image.info:
+            # In memory as coefficients of 2 bytes, which each scan goes through.
+            coefficients = 2 * len(image.getbands())
+            name = f"JPEG of {scans} scans"
+            return _Rate(name, 2 + 0.8 * scans, 30, rate.decoded_ns, coefficients)
+    elif image.format == "WEBP" and data[12:16] == _LOSSLESS:
+        return _LOSSLESS_WEBP
+    elif image.format == "PNG" and (
+        "16" in str(arguments) or "interlace" in image.info
+    ):
+        return _SLOW_PNG
+    elif decoder == "bmp_rle":
+        return _RLE_BMP
+    return rate

@@ -1,0 +1,113 @@
+"""Image files opened with Pillow, which raises many types of errors for bad ones."""
+
+import io
+import warnings
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+from PIL import Image, PngImagePlugin, UnidentifiedImageError
+
+from app.codec.pictures import jpeg
+from app.errors import BadInput, BasketError, TooLarge
+
+MAX_PIXELS = 40_000_000
+# Pillow's other decoders are not exposed to clients.
+_FORMATS = ("JPEG", "PNG", "WEBP", "GIF", "BMP")
+# Reads of all files of a request: several times those of the largest PNG in the
+# smallest chunks of encoders.
+_MAX_READS = 1 << 17
+# Reduced decoding averages pixels, so that they differ from load_img's: for large
+# images only, in pixels, and down to so many times the model's size.
+_SHRINK_ABOVE = 4_000_000
+_SHRINK_TO = 4
+# An image's comments, in bytes once decompressed; Pillow's own limit is 64 MiB.
+PngImagePlugin.MAX_TEXT_MEMORY = 1 << 20
+# Malformed EXIF and the like from clients does not belong in the log.
+warnings.filterwarnings("ignore", module="PIL")
+
+
+class Reads:
+    """The reads of all files of a request.
+
+    Pillow handles each chunk in Python, and keeps most of those before the pixels.
+    """
+
+    def __init__(self) -> None:
+        """Begin with none."""
+        self._count = 0
+
+    def count(self, place: str) -> None:
+        """Count one more, of the file at `place`.
+
+        Raises:
+            TooLarge: there were too many.
+        """
+        self._count += 1
+        if self._count > _MAX_READS:
+            raise TooLarge(f"{place}: the request's pictures are in too many pieces")
+
+
+class _File(io.BytesIO):
+    """A file that counts its reads."""
+
+    def __init__(self, data: bytes, place: str, reads: Reads) -> None:
+        super().__init__(data)
+        self._place = place
+        self._reads = reads
+
+    def read(self, size: int | None = -1, /) -> bytes:
+        """Read as BytesIO does.
+
+        Raises:
+            TooLarge: there were too many reads.
+        """
+        self._reads.count(self._place)
+        return super().read(size)
+
+
+@contextmanager
+def opened(data: bytes, place: str, reads: Reads) -> Iterator[Image.Image]:
+    """Open an image file for a block, which may decode it.
+
+    Raises:
+        BadInput: not an image, or a damaged one; the text begins with `place`.
+        TooLarge: the image has more than MAX_PIXELS, or the files too many reads.
+    """
+    if not data:
+        raise BadInput(f"{place}: is empty, expected a picture")
+    if jpeg.scans(data) is None:
+        raise BadInput(
+            f"{place}: the JPEG has more than {jpeg.MAX_SCANS} scans or "
+            f"{jpeg.MAX_SEGMENTS} segments, or is arithmetic coded"
+        )
+    data, info = jpeg.without_metadata(data)
+    try:
+        with Image.open(_File(data, place, reads), formats=_FORMATS) as image:
+            image.info.update(info)
+            if image.width * image.height > MAX_PIXELS:
+                raise _too_many_pixels(place)
+            yield image
+    except (BasketError, MemoryError):
+        raise
+    except (Image.DecompressionBombError, Image.DecompressionBombWarning):
+        raise _too_many_pixels(place) from None
+    except UnidentifiedImageError:
+        raise BadInput(
+            f"{place}: expected a picture of at least one pixel, as one of: "
+            f"{', '.join(_FORMATS)}"
+        ) from None
+    except Exception:  # Pillow's decoders raise many types
+        raise BadInput(f"{place}: the picture is damaged or cut off") from None
+
+
+def shrink(image: Image.Image, size: tuple[int, int]) -> None:
+    """Let a large JPEG be decoded at a part of its size, for a model's size."""
+    if image.width * image.height > _SHRINK_ABOVE:
+        side = _SHRINK_TO * max(size)
+        # Has an effect only on JPEG, and never makes an image smaller than `side`.
+        image.draft(None, (side, side))
+
+
+def _too_many_pixels(place: str) -> TooLarge:
+    limit = MAX_PIXELS // 1_000_000
+    return TooLarge(f"{place}: the picture has more than {limit} megapixels")

@@ -1,0 +1,127 @@
+"""What a JPEG's markers say about the work of decoding it.
+
+Segments and markers are those of ITU-T T.81, annex B.
+"""
+
+import re
+import struct
+
+_START, _SCAN = b"\xff\xd8", b"\xff\xda"
+# The head of a segment: FF, its marker, and its length without these two bytes.
+_HEAD = struct.Struct(">BBH")
+# Behind the head of a frame: bits per sample, height and width.
+_FRAME = struct.Struct(">BHH")
+_FF, _SCAN_MARKER, _END_MARKER = 0xFF, 0xDA, 0xD9
+# Markers of segments, and the end marker. Others may stand within a scan.
+_MARKER = re.compile(rb"\xff[\xc0-\xcf\xd8-\xfe]")
+_ANY_MARKER = re.compile(rb"\xff[\x01-\xfe]")
+_FIRST_MARKER = 0xC0
+_WITHOUT_LENGTH = frozenset((0xC8, *range(0xD0, 0xDA), *range(0xF0, 0xFE)))
+_MARKER_BYTES = 2
+_ONE_PASS = (0xC0, 0xC1)
+# The rest of C0 to CF, except tables.
+_OTHER_FRAMES = frozenset(range(0xC0, 0xD0)).difference(_ONE_PASS, (0xC4, 0xCC))
+_ARITHMETIC = (0xC9, 0xCA, 0xCB, 0xCD, 0xCE, 0xCF)
+# Encoders write a dozen, twice as many for four color components.
+MAX_SCANS = 64
+# Each has up to 64 KiB.
+MAX_SEGMENTS = 256
+# Segments of applications, and comments. What decoding needs is in the first, JFIF's,
+# and in Adobe's.
+_METADATA = frozenset((*range(0xE1, 0xF0), 0xFE)) - {0xEE}
+_APP1 = 0xE1
+# What Pillow calls the metadata in segments of APP1, which begin with these names.
+_NAMES = {"exif": b"Exif\0\0", "xmp": b"http://ns.adobe.com/xap/1.0/\0"}
+# Cameras write at most two dozen segments, and whole thumbnails. Pillow takes
+# microseconds for each, in Python.
+_MAX_HEADER_SEGMENTS = 32
+_MAX_HEADER_BYTES = 8 << 10
+
+
+def scans(data: bytes) -> int | None:
+    """Return the number of a JPEG's scans, 0 for another file.
+
+    None: it has more than MAX_SCANS scans or MAX_SEGMENTS segments, or is arithmetic
+    coded. For each scan, even one of ten bytes, the decoder goes through the whole
+    image; in arithmetic coding a byte may take a microsecond.
+    """
+    at = len(_START) if data.startswith(_START) else len(data)
+    found_scans = segments = 0
+    while found_scans <= MAX_SCANS and segments <= MAX_SEGMENTS:
+        found = _MARKER.search(data, at)
+        if found is None or data[found.end() - 1] == _END_MARKER:
+            return found_scans
+        marker = data[found.end() - 1]
+        if marker in _ARITHMETIC:
+            break
+        segments += 1
+        found_scans += marker == _SCAN_MARKER
+        at = found.end() + int.from_bytes(data[found.end() : found.end() + 2])
+    return None
+
+
+def without_metadata(data: bytes) -> tuple[bytes, dict[str, bytes]]:
+    """Return a file without the metadata before its first scan, and its EXIF and XMP.
+
+    Pillow takes up to seconds and gigabytes for metadata of 64 KiB. The segments are
+    those that it finds. Another file than a JPEG is returned as it is.
+    """
+    if not data.startswith(_START):
+        return data, {}
+    info: dict[str, bytes] = {}
+    # Not copies, as a file has megabytes.
+    view, at = memoryview(data), len(_START)
+    parts = [view[:at]]
+    for _ in range(MAX_SEGMENTS):
+        found = _ANY_MARKER.search(data, at)
+        if found is None:
+            break
+        at, end, marker = found.start(), found.end(), data[found.end() - 1]
+        if marker == _SCAN_MARKER or marker < _FIRST_MARKER:
+            parts.append(view[at:])
+            break
+        if marker not in _WITHOUT_LENGTH:
+            end += max(int.from_bytes(data[end : end + 2]), 2)
+        if marker not in _METADATA:
+            parts.append(view[at:end])
+        elif marker == _APP1:
+            segment = data[at:end]
+            for key, name in _NAMES.items():
+                if segment.startswith(name, _HEAD.size):
+                    info.setdefault(key, segment[_HEAD.size + len(name) :])
+        at = end
+    is_whole = sum(map(len, parts)) == len(data)
+    return data if is_whole else b"".join(parts), info
+
+
+def size_of_one_scan(data: bytes) -> tuple[int, int] | None:
+    """Return width and height of a JPEG that is decoded in one pass, else None.
+
+    None: not a JPEG, a progressive one or another with several scans, or one whose
+    header is malformed or longer than encoders write it.
+    """
+    if not data.startswith(_START):
+        return None
+    try:
+        return _size(data)
+    except struct.error:
+        return None
+
+
+def _size(data: bytes) -> tuple[int, int] | None:
+    at, size = len(_START), (0, 0)
+    for _ in range(_MAX_HEADER_SEGMENTS):
+        ff, marker, length = _HEAD.unpack_from(data, at)
+        if ff != _FF or marker in _OTHER_FRAMES or at > _MAX_HEADER_BYTES:
+            break
+        if marker == _SCAN_MARKER:
+            has_more_scans = data.find(_SCAN, at + _MARKER_BYTES) >= 0
+            # A height of 0 means that it follows the scan: the size is unknown.
+            return None if has_more_scans or 0 in size else size
+        if marker in _ONE_PASS:
+            if any(size):
+                break
+            _, height, width = _FRAME.unpack_from(data, at + _HEAD.size)
+            size = (width, height)
+        at += _MARKER_BYTES + length
+    return None

@@ -1,0 +1,112 @@
+"""A decoded image to a model's pixels: upright, converted, resized and scaled."""
+
+from collections.abc import Iterator
+from functools import lru_cache
+from typing import TypeAlias
+
+import numpy as np
+import numpy.typing as npt
+from PIL import Image
+
+from app.codec.pictures.exif import QUARTER_TURNS, UPRIGHT, orientation
+from app.engines.base import Array
+from app.settings.image_config import ImageConfig, Scale
+
+Pixels: TypeAlias = npt.NDArray[np.uint8]
+
+_16_BIT = "I;16"
+# By EXIF orientation.
+_TRANSPOSITIONS = {
+    2: Image.Transpose.FLIP_LEFT_RIGHT,
+    3: Image.Transpose.ROTATE_180,
+    4: Image.Transpose.FLIP_TOP_BOTTOM,
+    5: Image.Transpose.TRANSPOSE,
+    6: Image.Transpose.ROTATE_270,
+    7: Image.Transpose.TRANSVERSE,
+    8: Image.Transpose.ROTATE_90,
+}
+# Those for which the upright image's first rows are at the end of the stored one.
+_FROM_THE_END = (3, 4, 7, 8)
+# Pixels of a band.
+_BAND = 1 << 18
+
+
+def to_size(image: Image.Image, config: ImageConfig) -> Pixels:
+    """Return the upright image as load_img does: first the mode, then the size.
+
+    The mode drops alpha. What has to be rotated or converted is handled in bands of
+    rows, as a second image of the full size would take as much memory as the first.
+    Pillow resizes rows and then columns too, so that the pixels are the same.
+    """
+    image.load()
+    turn = orientation(image.info)
+    height, width = config.size
+    resampling = Image.Resampling[config.interpolation.upper()]
+    # Nearest-neighbor resizing gives the same pixels in any mode, and fewer to convert.
+    converts = resampling != Image.Resampling.NEAREST or image.mode == _16_BIT
+    if turn == UPRIGHT and (image.mode == config.mode or not converts):
+        resized = _resized(image, (width, height), resampling)
+        return _array(_converted(resized, config.mode), config)
+    rows = image.width if turn in QUARTER_TURNS else image.height
+    narrow = Image.new(config.mode, (width, rows))
+    top = 0
+    for band in _bands(image, turn):
+        wide = _converted(band, config.mode) if converts else band
+        part = _resized(wide, (width, band.height), resampling)
+        narrow.paste(_converted(part, config.mode), (0, top))
+        top += band.height
+    return _array(_resized(narrow, (width, height), resampling), config)
+
+
+def _bands(image: Image.Image, turn: int) -> Iterator[Image.Image]:
+    """Yield bands of the upright image's rows, from its top."""
+    is_turned = turn in QUARTER_TURNS
+    rows, width = image.size if is_turned else image.size[::-1]
+    step = max(1, _BAND // width)
+    for top in range(0, rows, step):
+        begin, end = top, min(top + step, rows)
+        if turn in _FROM_THE_END:
+            begin, end = rows - end, rows - begin
+        band = image.crop(
+            (begin, 0, end, width) if is_turned else (0, begin, width, end)
+        )
+        transposition = _TRANSPOSITIONS.get(turn)
+        yield band if transposition is None else band.transpose(transposition)
+
+
+def _converted(image: Image.Image, mode: str) -> Image.Image:
+    if image.mode == _16_BIT:
+        image = Image.fromarray((np.asarray(image) >> 8).astype(np.uint8))
+    return image if image.mode == mode else image.convert(mode)
+
+
+def _resized(
+    image: Image.Image, size: tuple[int, int], resampling: Image.Resampling
+) -> Image.Image:
+    return image if image.size == size else image.resize(size, resampling)
+
+
+def _array(image: Image.Image, config: ImageConfig) -> Pixels:
+    return np.asarray(image).reshape(config.shape())
+
+
+def scale_into(row: Array, pixels: Pixels, scale: Scale) -> None:
+    """Write the pixels into a row of the same shape, scaled."""
+    if scale == Scale():
+        row[...] = pixels
+        return
+    if scale.is_bgr:
+        pixels = pixels[..., ::-1]
+    factor, summand = _line(scale, pixels.shape[1] * pixels.shape[2])
+    # By lines of pixels: several times as fast as by channels.
+    lines = row.reshape(len(row), -1)
+    np.multiply(pixels.reshape(len(pixels), -1), factor, out=lines, casting="same_kind")
+    np.add(lines, summand, out=lines, casting="same_kind")
+
+
+@lru_cache(maxsize=64)
+def _line(scale: Scale, values: int) -> tuple[Array, Array]:
+    """Return the factors and summands of a line of so many values."""
+    factor = np.asarray(scale.factor, np.float32)
+    summand = np.asarray(scale.summand, np.float32)
+    return np.resize(factor, values), np.resize(summand, values)

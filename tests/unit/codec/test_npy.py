@@ -12,6 +12,8 @@ from tests.support.exchanges import npy_of
 from tests.support.signatures import takes, takes_several
 
 MAGIC = b"\x93NUMPY"
+NO_MAGIC = "not a .npy array: expected \\x93NUMPY as its first bytes"
+MALFORMED = "not a .npy array: malformed header, expected {'descr': "
 
 
 def headed(text: str, data: bytes = b"") -> bytes:
@@ -21,6 +23,13 @@ def headed(text: str, data: bytes = b"") -> bytes:
 
 def claims(shape: str, descr: str = "<f4") -> str:
     return f"{{'descr': '{descr}', 'fortran_order': False, 'shape': {shape}}}\n"
+
+
+def cut(expected: int, given: int) -> str:
+    return (
+        f"not a .npy array: cut in its header, expected {expected} bytes or more, "
+        f"given {given}"
+    )
 
 
 def refusal(body: bytes, signature) -> str:
@@ -78,36 +87,43 @@ def test_npy_size_of_true():
 @pytest.mark.parametrize(
     ("body", "text"),
     [
-        pytest.param(b"", "not a .npy array: EOF", id="empty"),
-        pytest.param(b"PK\x03\x04" * 9, "not a .npy array: the magic", id="a zip file"),
-        pytest.param(MAGIC, "not a .npy array: EOF", id="cut in the magic"),
-        pytest.param(npy_of(np.ones(3))[:40], "not a .npy array: EOF", id="cut header"),
+        pytest.param(b"", NO_MAGIC, id="empty"),
+        pytest.param(b"PK\x03\x04" * 9, NO_MAGIC, id="a zip file"),
+        pytest.param(MAGIC[:4], NO_MAGIC, id="cut in the magic"),
+        pytest.param(MAGIC + b"\x01", cut(10, 7), id="cut in the version"),
+        pytest.param(MAGIC + b"\x02\x00", cut(12, 8), id="no length"),
+        pytest.param(MAGIC + b"\x01\x00\x76", cut(128, 9), id="cut in the length"),
+        pytest.param(npy_of(np.ones(3))[:40], cut(128, 40), id="cut header"),
         pytest.param(
             MAGIC + b"\x03\x00",
-            "not a .npy array: format version 3.0",
+            "not a .npy array: expected format version 1.0 or 2.0, given 3.0",
             id="version 3.0",
         ),
-        pytest.param(headed("-" * 9000 + "1"), "not a .npy array: ", id="deep header"),
-        pytest.param(headed("[" * 9000), "not a .npy array: ", id="open header"),
-        pytest.param(headed("\0" * 9000), "not a .npy array: ", id="zeros as header"),
-        pytest.param(headed("{}"), "not a .npy array: Header", id="no keys"),
-        pytest.param(headed(claims("(1,)") + " " * 20_000), "not a", id="long header"),
+        pytest.param(headed("-" * 9000 + "1"), MALFORMED, id="deep header"),
+        pytest.param(headed("[" * 9000), MALFORMED, id="open header"),
+        pytest.param(headed("\0" * 9000), MALFORMED, id="zeros as header"),
+        pytest.param(headed("{}"), MALFORMED, id="no keys"),
+        pytest.param(headed("print()"), MALFORMED, id="a call as header"),
         pytest.param(
-            headed(claims("(1.5,)")), "not a .npy array: shape", id="1.5 rows"
+            headed(claims("(1,)") + " " * 20_000), MALFORMED, id="long header"
         ),
+        pytest.param(headed(claims("(1.5,)")), MALFORMED, id="1.5 rows"),
         pytest.param(
             MAGIC + b"\x02\x00\xff\xff\xff\xff" + claims("(1,)").encode(),
-            "not a .npy array: EOF",
+            cut((1 << 32) + 11, 68),
             id="header of 4 GiB",
         ),
         pytest.param(
-            npy_of(np.array(["a"])), "the .npy array holds <U1, not numbers", id="text"
+            npy_of(np.array(["a"])),
+            "the .npy array holds str32, not numbers",
+            id="text",
         ),
         pytest.param(
             npy_of(np.array([1j])), "the .npy array holds complex128, not", id="complex"
         ),
         pytest.param(
-            npy_of(np.zeros(2, "f4,i4")), "the .npy array holds [('f0'", id="structured"
+            *(npy_of(np.zeros(2, "f4,i4")), "the .npy array holds void64, not"),
+            id="structured",
         ),
         pytest.param(
             npy_of(np.array(["2026-01-01"], "M8[D]")),
@@ -122,7 +138,10 @@ def test_npy_size_of_true():
     ],
 )
 def test_malformed_npy_is_refused(body, text):
-    """A file that is not .npy, or holds no numbers, is refused in a short text."""
+    """A file that is not .npy, or holds no numbers, is refused in a short text.
+
+    The text has no object of the interpreter, whose address NumPy's texts may show.
+    """
     assert refusal(body, takes("f4")).startswith(text)
     assert len(refusal(body, takes("f4"))) < 250
 

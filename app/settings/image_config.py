@@ -1,6 +1,7 @@
 """[image] in basket.toml: how an image is converted to a model's input."""
 
 import json
+import os
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -80,7 +81,7 @@ def read_image_config(table: Mapping[str, Any], folder: Path) -> ImageConfig:
 
     Raises:
         SettingsError: an unknown key, an invalid value, or a file of classes that is
-            missing or malformed.
+            missing, malformed, or a link out of `folder`.
     """
     for key in table:
         if key not in _KEYS:
@@ -123,14 +124,20 @@ def _size(table: Mapping[str, Any]) -> tuple[int, int]:
 
 
 def _classes(name: object, folder: Path) -> tuple[ImageClass, ...]:
-    if not isinstance(name, str) or Path(name).name != name:
+    if not isinstance(name, str) or Path(name).name != name or name == "..":
         raise SettingsError(
             f"{_PLACE} classes = {name!r}: expected the name of a file beside "
             "basket.toml"
         )
     place = f"{_PLACE} classes: {name}"
     try:
-        content = json.loads((folder / name).read_text(encoding="utf-8"))
+        # Not Path.resolve, whose error for a loop differs between Pythons.
+        file = Path(os.path.realpath(folder / name, strict=True))
+        if not file.is_relative_to(folder.resolve()):
+            raise SettingsError(
+                f"{place} is a link out of the model's folder: expected a file in it"
+            )
+        content = json.loads(file.read_text(encoding="utf-8"))
     except OSError as error:
         raise SettingsError(f"{place}: {error.strerror}") from error
     except (ValueError, RecursionError) as error:  # also too many digits or brackets

@@ -86,7 +86,7 @@ def test_classes_in_the_form_of_imagenet(read):
         (f"{VALID}classes = 3", "expected the name of a file beside basket.toml"),
         (f'{VALID}classes = "../classes.json"', "expected the name of a file beside"),
         (f'{VALID}classes = "/etc/passwd"', "expected the name of a file beside"),
-        (f'{VALID}classes = ".."', "classes: ..: Is a directory"),
+        (f'{VALID}classes = ".."', "expected the name of a file beside"),
         (f'{VALID}classes = "none.json"', "none.json: No such file or directory"),
     ],
 )
@@ -125,3 +125,23 @@ def test_image_is_an_optional_table(tmp_path):
     (tmp_path / "basket.toml").write_text("image = 3\n")
     with pytest.raises(SettingsError, match="image must be a table"):
         read_model_config(tmp_path, Settings(model_dir=tmp_path))
+
+
+def test_classes_behind_a_link_within_the_folder_are_read(read, tmp_path):
+    """Kubernetes mounts a ConfigMap's files as such links."""
+    (tmp_path / "..data").mkdir()
+    (tmp_path / "..data" / "names.json").write_text('["zero", "one"]')
+    (tmp_path / "names.json").symlink_to("..data/names.json")
+    image = read(f'{VALID}classes = "names.json"')
+    assert [each.name for each in image.classes] == ["zero", "one"]
+
+
+@pytest.mark.parametrize("target", ["../secret.json", "/etc/hostname", "names.json"])
+def test_classes_behind_a_link_out_of_the_folder_are_refused(refusal, tmp_path, target):
+    """A link out of the model's folder, or in a loop, is not followed."""
+    (tmp_path.parent / "secret.json").write_text('["zero", "one"]')
+    (tmp_path / "names.json").symlink_to(target)
+    text = refusal(f'{VALID}classes = "names.json"')
+    loops = target == "names.json"
+    assert ("symbolic links" if loops else "out of the model's folder") in text
+    assert target == "names.json" or target not in text

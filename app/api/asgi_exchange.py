@@ -27,7 +27,14 @@ class AsgiExchange(Exchange):
     Call `close` at its end.
     """
 
-    __slots__ = ("_disconnects", "_held_bytes", "_http_version", "_loop", "_receive")
+    __slots__ = (
+        "_disconnects",
+        "_held_bytes",
+        "_http_version",
+        "_loop",
+        "_most_bytes",
+        "_receive",
+    )
 
     def __init__(self, scope: Scope, receive: Receive, loop: EventLoop) -> None:
         """Store the ASGI scope, `receive`, and the waits of the event loop."""
@@ -36,8 +43,8 @@ class AsgiExchange(Exchange):
         self._http_version = scope["http_version"]
         self._receive = receive
         self._loop = loop
-        # Bytes of the body that are counted as a large one's.
-        self._held_bytes = 0
+        # Bytes that are counted as a large request's, now and at most so far.
+        self._held_bytes = self._most_bytes = 0
         # Not empty once the client has disconnected.
         self._disconnects: list[None] = []
 
@@ -80,17 +87,25 @@ class AsgiExchange(Exchange):
             size += len(part)
             if size > limit_bytes:
                 raise too_large(limit_bytes)
-            if size > _SMALL_BODY_BYTES:
-                self._loop.hold(size - self._held_bytes)
-                self._held_bytes = size
+            self.hold(size)
             parts.append(part)
         return parts[0] if len(parts) == 1 else b"".join(parts)
 
     def close(self) -> None:
-        """End the request: its body is no longer in memory, its metrics are written."""
-        if self._held_bytes:
-            self._loop.hold(-self._held_bytes)
+        """End the request: its memory is released, its metrics are written."""
+        if self._most_bytes:
+            self.hold(0)
+            self._loop.trim_memory(self._most_bytes)
         self._loop.flush_metrics()
+
+    def hold(self, count: int) -> None:
+        """Count the bytes of a large request; see Exchange."""
+        if count <= _SMALL_BODY_BYTES:
+            count = 0
+        if count != self._held_bytes:
+            self._loop.hold(count - self._held_bytes)
+            self._held_bytes = count
+            self._most_bytes = max(self._most_bytes, count)
 
     async def offload(self, function: Callable[[], _T]) -> _T:
         """Call a function in a thread, as it would block the event loop.

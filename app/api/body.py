@@ -4,6 +4,7 @@ from typing import Protocol
 
 from app.api.environ import Environ
 from app.codec import compression
+from app.codec.bounds import Check, unchecked
 from app.errors import BadInput, BasketError, TooLarge, TooSlow
 
 # The size of each read after a first one that was short.
@@ -32,16 +33,21 @@ def read_body(environ: Environ, limit_bytes: int) -> bytes:
         raise unreadable(getattr(error, "strerror", None) or str(error)) from None
 
 
-def unpack(environ: Environ, body: bytes, limit_bytes: int) -> bytes:
+def unpack(
+    environ: Environ, body: bytes, limit_bytes: int, check: Check = unchecked
+) -> bytes:
     """Return the body without its Content-Encoding.
 
     Raises:
-        TooLarge: more than the limit.
+        TooLarge: more than the limit, or than its compressed size allows.
         UnknownEncoding: the Content-Encoding is not supported.
         BadInput: malformed or truncated.
+        BasketError: `check` raised it.
     """
     encoding = environ.get("HTTP_CONTENT_ENCODING")
-    return compression.decompress(body, encoding, limit_bytes) if encoding else body
+    if not encoding:
+        return body
+    return compression.decompress(body, encoding, limit_bytes, check)
 
 
 def too_large(limit_bytes: int) -> TooLarge:

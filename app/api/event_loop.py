@@ -7,6 +7,7 @@ the earliest deadline.
 
 import asyncio
 import math
+import threading
 import time
 from collections.abc import Callable, Sequence
 from typing import Any, TypeVar
@@ -14,14 +15,19 @@ from typing import Any, TypeVar
 from app import telemetry
 from app.batching.job import Job
 from app.errors import Unavailable
+from app.memory import give_back
 
 # From the second sweep on, a disconnect of the client is noticed.
 _SWEEP_EVERY_S = 0.05
 # Delay of a request's metrics. A write takes up to a millisecond, in which requests and
 # the batching thread wait; 5 writes a second seldom delay one.
 _FLUSH_AFTER_S = 0.2
-# Bodies of the largest size whose memory all large bodies may take together.
+# Bodies of the largest size whose memory all large requests may take together.
 _LARGEST_BODIES = 16
+# A request of so many bytes is worth the milliseconds of returning memory to the
+# system, once for all that end within a second. Otherwise the heap keeps its peak.
+_TRIMMED_BYTES = 4 << 20
+_TRIM_AFTER_S = 1.0
 
 _T = TypeVar("_T")
 
@@ -32,7 +38,8 @@ class EventLoop:
     def __init__(self, request_timeout_s: float, max_body_bytes: int) -> None:
         """Store the limits of a request: its time, and the bytes of its body."""
         self.request_timeout_s = request_timeout_s
-        # Bytes of large bodies in memory, and their limit.
+        # Bytes of large requests in memory, and their limit.
+        self._holding = threading.Lock()
         self._held_bytes = 0
         self._max_held_bytes = _LARGEST_BODIES * max_body_bytes
         self._loop = asyncio.get_running_loop()
@@ -42,19 +49,29 @@ class EventLoop:
         self._late: set[asyncio.Future[Any]] = set()
         # Time of the next sweep, on the monotonic clock.
         self._sweep_at = math.inf
-        self._flushing = False
+        self._flushing = self._trimming = False
 
     def hold(self, count: int) -> None:
-        """Count bytes of a large body; a negative count releases them.
+        """Count bytes of a large request; a negative count releases them.
+
+        Any thread may call it.
 
         Raises:
-            Unavailable: large bodies would exceed their memory.
+            Unavailable: large requests would exceed their memory.
         """
-        if count > 0 and self._held_bytes + count > self._max_held_bytes:
-            raise Unavailable(
-                f"large bodies in memory may have {self._max_held_bytes} bytes in all"
-            )
-        self._held_bytes += count
+        with self._holding:
+            if count > 0 and self._held_bytes + count > self._max_held_bytes:
+                raise Unavailable(
+                    f"large bodies in memory may have {self._max_held_bytes} bytes in "
+                    "all"
+                )
+            self._held_bytes += count
+
+    def trim_memory(self, count: int) -> None:
+        """Return memory to the system soon, after a request of so many bytes."""
+        if count >= _TRIMMED_BYTES and not self._trimming:
+            self._trimming = True
+            self._loop.call_later(_TRIM_AFTER_S, self._trim)
 
     def run_in_thread(self, function: Callable[[], _T]) -> "asyncio.Future[_T]":
         """Call a function in a thread of the loop's default executor."""
@@ -113,6 +130,10 @@ class EventLoop:
     def _flush(self) -> None:
         self._flushing = False
         telemetry.flush()
+
+    def _trim(self) -> None:
+        self._trimming = False
+        self.run_in_thread(give_back)
 
     def _resolve(self, jobs: Sequence[Job]) -> None:
         for job in jobs:

@@ -106,6 +106,15 @@ class Exchange:
         """Call a function that may take longer than a millisecond."""
         return function()
 
+    def hold(self, count: int) -> None:
+        """Count the bytes that the request's body and rows take now, if all are.
+
+        Any thread may call it.
+
+        Raises:
+            Unavailable: large requests would exceed their memory.
+        """
+
     def check_awaited(self) -> None:
         """Check that the client still waits; long work calls this between its parts.
 

@@ -85,6 +85,8 @@ class Inference:
                 decoded = decoding()
             else:
                 decoded = await exchange.offload(decoding)
+            # The rows may take less than the body.
+            del body, decoding
             job = self._job(exchange, decoded, limit_s)
             await _submit(exchange, model.runner, job)
             answer = await exchange.answered(job)
@@ -107,9 +109,14 @@ class Inference:
         body: bytes,
         model: ServedModel,
     ) -> _Decoded:
-        unpacked = unpack(exchange.environ, body, self._settings.max_body_bytes)
+        limit_bytes, check = self._settings.max_body_bytes, exchange.check_awaited
+        unpacked = unpack(exchange.environ, body, limit_bytes, check)
+        if unpacked is not body:
+            exchange.hold(len(body) + len(unpacked))
         decoded = decode(exchange, unpacked, model)
         check_narrower(decoded.inputs, model.signatures[decoded.signature_name])
+        if len(unpacked) > _INLINE_BYTES:
+            exchange.hold(_memory_of(decoded.inputs, len(unpacked)))
         return decoded
 
     def _job(self, exchange: Exchange, decoded: Decoded, limit_s: float) -> Job:
@@ -147,6 +154,14 @@ def _decodes_inline(exchange: Exchange, body: bytes, model: ServedModel) -> bool
         return False
     config = model.config.image
     return config is None or images.is_cheap_to_decode(body, config)
+
+
+def _memory_of(inputs: Tensors, body_bytes: int) -> int:
+    """Return the bytes of the inputs; strings take about as many as in the body."""
+    arrays = inputs.values()
+    if any(array.dtype.hasobject for array in arrays):
+        return body_bytes
+    return sum(array.nbytes for array in arrays)
 
 
 def encodes_inline(outputs: Tensors) -> bool:

@@ -1,7 +1,9 @@
 """Request bodies that are compressed, as their Content-Encoding says."""
 
+import io
 import zlib
 
+from app.codec.bounds import Check, unchecked
 from app.errors import BadInput, TooLarge, UnknownEncoding
 
 ENCODINGS = ("gzip", "deflate")
@@ -14,9 +16,16 @@ _GZIP = 16
 _MEMBER = b"\x1f\x8b"
 # Bytes per call: zlib copies all input that follows the end of a member.
 _SLICE = 1 << 14
+# Limits on what a small body may cost. Numbers in JSON shrink to a tenth, and rows of
+# zeros to a hundredth. Parallel compressors write a member for some 64 KiB.
+MAX_RATIO = 200
+_ANY_RATIO_BYTES = 1 << 20
+MAX_MEMBERS = 4096
 
 
-def decompress(body: bytes, encoding: str, max_bytes: int) -> bytes:
+def decompress(
+    body: bytes, encoding: str, max_bytes: int, check: Check = unchecked
+) -> bytes:
     """Return the body without one Content-Encoding; identity and empty change nothing.
 
     At most `max_bytes` + 1 bytes are decompressed.
@@ -24,7 +33,9 @@ def decompress(body: bytes, encoding: str, max_bytes: int) -> bytes:
     Raises:
         UnknownEncoding: another encoding, or several.
         BadInput: malformed, truncated, or followed by other data.
-        TooLarge: more than `max_bytes` when decompressed.
+        TooLarge: more than `max_bytes` when decompressed, beyond the first MiB more
+            than MAX_RATIO times what was sent, or more than MAX_MEMBERS gzip members.
+        BasketError: `check`, which is called for each piece, raised it.
     """
     encoding = encoding.strip().lower()
     encoding = _ALIASES.get(encoding, encoding)
@@ -36,30 +47,45 @@ def decompress(body: bytes, encoding: str, max_bytes: int) -> bytes:
             f"{' and '.join(ENCODINGS)} are"
         )
     try:
-        return _decompressed(body, encoding, max_bytes)
+        return _decompressed(body, encoding, max_bytes, check)
     except zlib.error as error:
         raise BadInput(f"the body is not {encoding}: {error}") from error
 
 
-def _decompressed(body: bytes, encoding: str, max_bytes: int) -> bytes:
-    parts: list[bytes] = []
-    sent, at, left = memoryview(body), 0, max_bytes + 1
+def _decompressed(body: bytes, encoding: str, max_bytes: int, check: Check) -> bytes:
+    # Its value is returned without a copy.
+    unpacked = io.BytesIO()
+    sent, at, members = memoryview(body), 0, 1
     decompressor = _decompressor(encoding)
     while at < len(sent):
+        check()
         if decompressor.eof:
             if encoding != "gzip" or sent[at : at + len(_MEMBER)] != _MEMBER:
                 raise BadInput(f"something follows the {encoding} data of the body")
             decompressor = _decompressor(encoding)
+            members += 1
         piece = sent[at : at + _SLICE]
-        parts.append(decompressor.decompress(piece, left))
-        left -= len(parts[-1])
-        if not left:
-            raise TooLarge(f"the body is larger than {max_bytes} bytes when unpacked")
+        left = max_bytes + 1 - unpacked.tell()
+        unpacked.write(decompressor.decompress(piece, left))
         unread = len(decompressor.unconsumed_tail) + len(decompressor.unused_data)
         at += len(piece) - unread
+        _check_size(unpacked.tell(), at, members, max_bytes)
     if not decompressor.eof:
         raise BadInput(f"the body is not {encoding}: it is cut off")
-    return b"".join(parts)
+    return unpacked.getvalue()
+
+
+def _check_size(unpacked: int, sent: int, members: int, max_bytes: int) -> None:
+    """Check the bytes so far."""
+    if unpacked > max_bytes:
+        raise TooLarge(f"the body is larger than {max_bytes} bytes when unpacked")
+    if unpacked > max(MAX_RATIO * sent, _ANY_RATIO_BYTES):
+        raise TooLarge(
+            f"the body unpacks to more than {MAX_RATIO} times what was sent; send it "
+            "without Content-Encoding"
+        )
+    if members > MAX_MEMBERS:
+        raise TooLarge(f"the body has more than {MAX_MEMBERS} gzip members")
 
 
 def _decompressor(encoding: str) -> "zlib._Decompress":

@@ -32,7 +32,8 @@ ALLOWED = {
     "app.telemetry": ("app.prometheus_private",),
     "app.api": (
         *("app.api", "app.codec", "app.batching", "app.repository"),
-        *("app.engines.base", "app.errors", "app.settings", "app.telemetry"),
+        *("app.engines.base", "app.errors", "app.memory", "app.settings"),
+        "app.telemetry",
     ),
     "app.commands": (
         *("app.codec.npy", "app.commands", "app.engines", "app.errors"),

@@ -13,9 +13,10 @@ import numpy as np
 import pytest
 
 from app import create_app
-from app.api import event_loop, inference
+from app.api import event_loop, inference, predict
 from app.api.asgi_exchange import AsgiExchange
 from app.engines.simulated import SimulatedEngine
+from app.errors import Abandoned
 from app.settings import Settings
 from testing.pictures import picture, saved
 from tests.support.asgi import Call, on_loop, settle
@@ -220,6 +221,40 @@ async def test_large_bodies_in_memory_are_bounded(application):
 
 
 @on_loop
+async def test_unpacked_body_counts_as_memory(serve):
+    """What a compressed body unpacks to is counted, and released with the request."""
+    application = serve(max_body_bytes=1 << 20)
+    packed = gzip.compress(ROW.ljust(1 << 20))
+    headers = [(b"content-encoding", b"gzip")]
+    assert (await ask(application, packed, headers=headers)).status == 200
+    application.asgi._loop.hold(15 << 20)
+    assert (await ask(application, packed, headers=headers)).status == 503
+    assert (await ask(application, ROW.ljust(1 << 20))).status == 200
+    application.asgi._loop.hold(-(15 << 20))
+    assert (await ask(application, packed, headers=headers)).status == 200
+
+
+@pytest.mark.parametrize(("mebibytes", "trims"), [(1, 0), (5, 1)])
+@on_loop
+async def test_memory_is_trimmed_after_large_requests(
+    serve, monkeypatch, mebibytes, trims
+):
+    """A second after large requests the heap's free memory goes back to the system."""
+    trimmed = []
+    monkeypatch.setattr(event_loop, "give_back", lambda: trimmed.append(None))
+    application = serve(max_body_bytes=8 << 20)
+    for _ in range(3):
+        body = ROW.ljust(mebibytes << 20)
+        assert (await ask(application, body)).status == 200
+    assert not trimmed
+    asyncio.get_running_loop().fire()
+    while len(trimmed) < trims:
+        await asyncio.sleep(0)
+    await settle()
+    assert len(trimmed) == trims
+
+
+@on_loop
 async def test_cancellation_in_the_body_is_not_a_timeout(application):
     """A server that cancels a request gets its cancellation back."""
     call, task = begin(application, ROW[:5], ends=False)
@@ -285,6 +320,32 @@ async def test_large_or_compressed_body_is_decoded_in_a_thread(
     """A small body is decoded on the event loop, and so is a small response encoded."""
     assert (await ask(application, body, headers=headers)).status == 200
     assert len(offloaded) == threads
+
+
+@on_loop
+async def test_disconnect_is_noticed_while_a_body_is_decoded(application, monkeypatch):
+    """The decoding stops, and no rows are queued."""
+    decoding, checked, go_on = threading.Event(), [], threading.Event()
+
+    def decode(body, *_):
+        decoding.set()
+        assert go_on.wait(10)
+        bounds = _[-1]
+        try:
+            bounds.check()
+        except Abandoned as error:
+            checked.append(str(error))
+            raise
+
+    monkeypatch.setattr(predict.rows, "decode", decode)
+    call, task = begin(application, ROW.ljust(100_000 - 1))
+    await asyncio.to_thread(decoding.wait)
+    call.disconnect()
+    await settle()
+    go_on.set()
+    assert (await task).status == 503
+    assert checked == ["the client disconnected before its rows were decoded"]
+    assert call.pending == 0
 
 
 @pytest.mark.parametrize(

@@ -25,7 +25,7 @@ TWO_INPUTS = Signature(
     ),
     (TensorSpec("y", np.dtype("f4"), ()),),
 )
-leaves = st.text(max_size=5) | st.integers() | st.just(ROW) | st.just([ROW, ROW])
+leaves = st.text(max_size=5) | st.integers(-9, 9) | st.just(ROW) | st.just([ROW, ROW])
 values = st.dictionaries(
     st.text(max_size=5),
     st.recursive(

@@ -3,7 +3,9 @@
 No error shows a key: the texts have the number of the line.
 """
 
+import os
 import re
+import stat
 from pathlib import Path
 
 from app.errors import SettingsError
@@ -21,7 +23,10 @@ def read(file: Path) -> tuple[str, ...]:
         SettingsError: it can't be read, has no key, or a line is not one key.
     """
     try:
-        with file.open("rb") as stream:
+        # Without waiting: opening a named pipe would block all requests.
+        with open(file, "rb", opener=_open_at_once) as stream:
+            if not stat.S_ISREG(os.fstat(stream.fileno()).st_mode):
+                raise SettingsError("it is not a regular file")
             content = stream.read(_MAX_BYTES + 1)
     except OSError as error:
         raise SettingsError(error.strerror or type(error).__name__) from error
@@ -42,6 +47,10 @@ def read(file: Path) -> tuple[str, ...]:
     if not found:
         raise SettingsError("the file has no key")
     return tuple(found)
+
+
+def _open_at_once(file: str, flags: int) -> int:
+    return os.open(file, flags | os.O_NONBLOCK)
 
 
 def check(settings: Settings) -> None:

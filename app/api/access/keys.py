@@ -3,7 +3,7 @@
 import contextlib
 import hmac
 import logging
-import os
+import tempfile
 import time
 from collections.abc import Callable
 from pathlib import Path
@@ -30,8 +30,7 @@ class Keys:
     def have(self, given: bytes) -> bool:
         """Return whether this is one of the keys, in constant time."""
         # A list, not a generator: every key is compared.
-        found = [hmac.compare_digest(given, each) for each in self._keys]
-        return any(found)
+        return True in [hmac.compare_digest(given, each) for each in self._keys]
 
 
 class KeysOfFile(Keys):
@@ -106,12 +105,14 @@ class KeysOfFile(Keys):
     def _write_copy(self) -> None:
         if self._copy is None:
             return
-        partial = self._copy.with_name(f"{self._copy.name}.{os.getpid()}")
         # Only a worker that starts while the file is broken needs the copy.
         with contextlib.suppress(OSError):
-            partial.touch(mode=0o600)
-            partial.write_bytes(b"\n".join(self._keys))
-            partial.replace(self._copy)
+            # Only its owner may read it.
+            with tempfile.NamedTemporaryFile(
+                dir=self._copy.parent, delete=False
+            ) as partial:
+                partial.write(b"\n".join(self._keys))
+            Path(partial.name).replace(self._copy)
 
 
 def _encoded(keys: tuple[str, ...]) -> tuple[bytes, ...]:

@@ -76,6 +76,13 @@ def test_unreadable_file_is_a_configuration_error(file):
         key_file.read(file)
 
 
+def test_pipe_is_refused_at_once(tmp_path):
+    """A named pipe would keep the event loop waiting for a writer."""
+    os.mkfifo(tmp_path / "pipe")
+    with pytest.raises(SettingsError, match="not a regular file"):
+        key_file.read(tmp_path / "pipe")
+
+
 def test_folder_instead_of_a_file_is_a_configuration_error(tmp_path):
     """The reason is that of the operating system."""
     with pytest.raises(SettingsError, match="Is a directory"):

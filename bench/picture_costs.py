@@ -207,7 +207,7 @@ def _measure(file: Path) -> None:
     """Print ns and bytes for each pixel, the estimates of both, and ms of waiting."""
     data = file.read_bytes()
     # Limits aside: what they refuse is measured too.
-    images._MAX_SECONDS = images._MAX_MEMORY = 1 << 40  # type: ignore[assignment]
+    images._MAX_SECONDS = images._MAX_MEMORY = 1 << 40
     images._budget = MemoryBudget(1 << 40, 0, "")
     _decode(saved(Image.new("RGB", (9, 9))))
     estimate = images._cost_of(data, _CONFIG, "", Reads())

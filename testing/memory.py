@@ -1,6 +1,8 @@
 """Memory of processes."""
 
 import os
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 _PAGE_BYTES = os.sysconf("SC_PAGE_SIZE")
@@ -13,3 +15,17 @@ def resident_mib(pid: int) -> float:
     except OSError:
         return 0.0
     return pages * _PAGE_BYTES / (1 << 20)
+
+
+@contextmanager
+def peak_mib_of(pid: int) -> Iterator[Callable[[], float]]:
+    """Yield a function that returns by how many MiB a process grew at most since."""
+    before = resident_mib(pid)
+    # Sets the peak to the current size.
+    Path(f"/proc/{pid}/clear_refs").write_text("5")
+
+    def peak() -> float:
+        status = Path(f"/proc/{pid}/status").read_text()
+        return int(status.partition("VmHWM:")[2].split()[0]) / 1024 - before
+
+    yield peak

@@ -9,6 +9,7 @@ fraction of the memory.
 """
 
 import math
+import sys
 from collections.abc import Sequence
 from contextlib import AbstractContextManager, nullcontext
 
@@ -26,12 +27,15 @@ from app.settings.image_config import SCALES, ImageConfig
 MAX_PICTURES = 64
 _MAX_SECONDS = 1.4
 _MAX_MEMORY = 195 << 20
-# Requests up to these limits need no share of the budget, so that they never wait.
-# Others get at least so large a share that only a few are decoded at a time.
-_SHORT_SECONDS = 0.2
+# Requests up to this memory need no budget. Short ones wait only for other short ones.
+# Long ones get so large a share that a few are decoded at a time: all threads are never
+# theirs.
 _SMALL_MEMORY = 8 << 20
-_MAX_AT_ONCE = 4
-_budget = MemoryBudget(_MAX_MEMORY, 10, "large pictures")
+_SHORT_SECONDS, _SHORT_MEMORY = 0.1, 32 << 20
+_MAX_LONG = 4
+_WHAT = "large pictures"
+_short = MemoryBudget(4 * _SHORT_MEMORY, 10, _WHAT, max_waiting=sys.maxsize)
+_long = MemoryBudget(_MAX_MEMORY, 10, _WHAT)
 # A JPEG of one scan with up to this number of pixels takes about a millisecond.
 _SMALL_PIXELS = 300 * 300
 
@@ -135,9 +139,9 @@ def _cost_of(
 def _memory_for(
     seconds: float, memory: int, check: Check
 ) -> AbstractContextManager[None]:
-    if seconds <= _SHORT_SECONDS and memory <= _SMALL_MEMORY:
-        return nullcontext()
-    return _budget.reserve(max(memory, _MAX_MEMORY // _MAX_AT_ONCE), check)
+    if seconds > _SHORT_SECONDS or memory > _SHORT_MEMORY:
+        return _long.reserve(max(memory, _MAX_MEMORY // _MAX_LONG), check)
+    return _short.reserve(memory, check) if memory > _SMALL_MEMORY else nullcontext()
 
 
 def _read_into(

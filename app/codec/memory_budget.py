@@ -12,7 +12,7 @@ from app.memory import give_back
 
 # Above this, returning freed memory to the system is worth its milliseconds.
 _LARGE = 4_000_000
-# Threads that wait at a time: each is one of the few that decode for all clients.
+# Threads that wait at a time, as each is one of the few that decode for all clients.
 _MAX_WAITING = 8
 # Delay after which a waiting thread notices that its client disconnected.
 _CHECK_EVERY_S = 0.1
@@ -24,11 +24,21 @@ class MemoryBudget:
     Small parts hardly ever wait; large ones are decoded one after another.
     """
 
-    def __init__(self, amount: int, timeout_s: float, what: str) -> None:
-        """Store the budget, the longest wait, and what is decoded, for the error."""
+    def __init__(
+        self,
+        amount: int,
+        timeout_s: float,
+        what: str,
+        max_waiting: int = _MAX_WAITING,
+    ) -> None:
+        """Store the budget, and the longest wait of how many threads.
+
+        `what` is decoded, for the error.
+        """
         self._free = amount
         self._timeout_s = timeout_s
         self._what = what
+        self._max_waiting = max_waiting
         self._waiting = 0
         self._released = threading.Condition()
 
@@ -65,7 +75,7 @@ class MemoryBudget:
         """Wait until the amount is free; the condition's lock is held."""
         if self._free >= amount:
             return
-        if self._waiting >= _MAX_WAITING:
+        if self._waiting >= self._max_waiting:
             raise Unavailable(f"too many {self._what} at once")
         give_up_at = time.monotonic() + self._timeout_s
         self._waiting += 1

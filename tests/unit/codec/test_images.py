@@ -18,7 +18,7 @@ from app.codec.pictures import files, jpeg, pixels
 from app.engines.base import TensorSpec
 from app.errors import BadInput, TooLarge, Unavailable
 from app.settings.image_config import INTERPOLATIONS, ImageConfig
-from testing.pictures import colors, picture, saved
+from testing.pictures import colors, flat_webp, picture, saved
 
 KINDS = ("JPEG", "PNG", "WEBP", "GIF", "BMP")
 
@@ -49,25 +49,6 @@ def by_load_img(data: bytes, wanted: ImageConfig) -> np.ndarray:
     how = Image.Resampling[wanted.interpolation.upper()]
     image = image.resize(wanted.size[::-1], how)
     return np.asarray(image, np.float32).reshape(wanted.shape())
-
-
-class Records:
-    """A budget that is never exhausted and records the amounts."""
-
-    def __init__(self) -> None:
-        self.lent: list[int] = []
-
-    @contextlib.contextmanager
-    def reserve(self, amount: int, check=None):
-        self.lent.append(amount)
-        yield
-
-
-@pytest.fixture
-def budget(monkeypatch):
-    records = Records()
-    monkeypatch.setattr(images, "_budget", records)
-    return records
 
 
 @pytest.fixture
@@ -292,11 +273,11 @@ def png_claiming(width: int, height: int) -> bytes:
     ("width", "height"),
     [(8000, 5001), (10_000, 5_000), (50_000, 50_000), (2**31 - 1, 2**31 - 1)],
 )
-def test_more_than_40_megapixels_are_refused(budget, width, height):
+def test_more_than_40_megapixels_are_refused(decoded_sizes, width, height):
     """The header suffices: no pixel is decoded."""
     text = refusal(png_claiming(width, height), TooLarge)
     assert text == "picture[0]: the picture has more than 40 megapixels"
-    assert budget.lent == []
+    assert decoded_sizes == []
 
 
 @pytest.mark.parametrize(
@@ -314,12 +295,25 @@ def test_small_jpeg_is_cheap_to_decode(kind, size, wanted, expected):
     assert images.is_cheap_to_decode(data, config(wanted)) == expected
 
 
-def test_small_image_needs_no_memory_budget(monkeypatch):
-    """An image of a megapixel is decoded while large ones hold the whole budget."""
-    monkeypatch.setattr(images, "_budget", MemoryBudget(0, 0, "large pictures"))
-    decoded(saved(Image.new("RGB", (1000, 1000))), config())
-    with pytest.raises(Unavailable, match="too many large pictures"):
-        decoded(saved(Image.new("RGB", (2000, 1000))), config())
+@pytest.mark.parametrize(
+    ("data", "budget"),
+    [
+        (saved(Image.new("RGB", (1000, 1000))), None),
+        (saved(Image.new("RGB", (2000, 1000))), "_short"),
+        (flat_webp(3000, 2000), "_long"),
+    ],
+    ids=["small", "short", "long"],
+)
+def test_image_waits_for_the_memory_budget_of_its_cost(data, budget, monkeypatch):
+    """Small images never wait, and others only for those of their kind."""
+    for each in ("_short", "_long"):
+        with monkeypatch.context() as patch:
+            patch.setattr(images, each, MemoryBudget(0, 0, "large pictures"))
+            if each != budget:
+                decoded(data, config())
+                continue
+            with pytest.raises(Unavailable, match="too many large pictures"):
+                decoded(data, config())
 
 
 def test_decompression_bomb_of_comments_is_refused():
@@ -336,7 +330,7 @@ def test_decompression_bomb_of_comments_is_refused():
     assert peak < 10_000_000
 
 
-def test_jpeg_of_many_scans_is_refused(budget):
+def test_jpeg_of_many_scans_is_refused(decoded_sizes):
     """A JPEG for which the decoder would repeat its work is not decoded."""
     data = saved(picture(), "JPEG", progressive=True)
     scan = data[data.rindex(b"\xff\xda") : -2]
@@ -345,7 +339,7 @@ def test_jpeg_of_many_scans_is_refused(budget):
         "picture[0]: the JPEG has more than 64 scans or 256 segments, or is "
         "arithmetic coded"
     )
-    assert budget.lent == []
+    assert decoded_sizes == []
 
 
 @pytest.mark.parametrize("at", [33, -12], ids=["before the pixels", "behind them"])

@@ -81,7 +81,7 @@ def without_metadata(data: bytes) -> tuple[bytes, dict[str, bytes]]:
             parts.append(view[at:])
             break
         if marker not in _WITHOUT_LENGTH:
-            end += max(int.from_bytes(data[end : end + 2]), 2)
+            end += int.from_bytes(data[end : end + 2])
         if marker not in _METADATA:
             parts.append(view[at:end])
         elif marker == _APP1:

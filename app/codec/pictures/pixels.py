@@ -43,7 +43,7 @@ def to_size(image: Image.Image, config: ImageConfig) -> Pixels:
     height, width = config.size
     resampling = Image.Resampling[config.interpolation.upper()]
     # Nearest-neighbor resizing gives the same pixels in any mode, and fewer to convert.
-    converts = resampling != Image.Resampling.NEAREST or image.mode == _16_BIT
+    converts = resampling != Image.Resampling.NEAREST
     if turn == UPRIGHT and (image.mode == config.mode or not converts):
         resized = _resized(image, (width, height), resampling)
         return _array(_converted(resized, config.mode), config)

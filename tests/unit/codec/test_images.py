@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from PIL import Image, PngImagePlugin
+from PIL import Image, ImageOps, PngImagePlugin
 
 from app.codec import images
 from app.codec.memory_budget import MemoryBudget
@@ -175,6 +175,18 @@ def test_conversion_in_bands_gives_the_same_pixels(
     np.testing.assert_array_equal(decoded(data, wanted), by_load_img(data, wanted))
 
 
+@pytest.mark.parametrize("kind", ["JPEG", "WEBP"])
+def test_photo_with_exif_is_rotated(kind):
+    """The orientation that a camera writes into a photo is applied."""
+    exif = Image.Exif()
+    exif[0x0112] = 6
+    data = saved(picture(), kind, exif=exif)
+    wanted = config()
+    with Image.open(io.BytesIO(data)) as image:
+        upright = saved(ImageOps.exif_transpose(image).convert("RGB"))
+    np.testing.assert_array_equal(decoded(data, wanted), by_load_img(upright, wanted))
+
+
 @pytest.mark.filterwarnings("ignore:Corrupt EXIF data")
 @pytest.mark.parametrize("kind", ["JPEG", "PNG", "WEBP"])
 @pytest.mark.parametrize("exif", [b"rubbish!!", b"II*\0\xff\xff\xff\xff"])
@@ -191,6 +203,16 @@ def test_16_bit_gray_becomes_8_bit(to):
     values = np.array([[0, 0x0180], [0x80FF, 0xFFFF]], np.uint16)
     row = decoded(saved(values), config((2, 2), to))
     np.testing.assert_array_equal(row[..., 0], [[0, 1], [128, 255]])
+
+
+@pytest.mark.parametrize("interpolation", ["nearest", "bilinear"])
+def test_16_bit_gray_is_rotated(interpolation):
+    """16-bit gray has its orientation applied as other modes have."""
+    exif = Image.Exif()
+    exif[0x0112] = 6
+    values = np.arange(12, dtype=np.uint16).reshape(3, 4) << 8
+    row = decoded(saved(values, exif=exif), config((4, 3), "L", "none", interpolation))
+    np.testing.assert_array_equal(row[..., 0], np.rot90(values >> 8, -1))
 
 
 @pytest.mark.parametrize("kind", ["GIF", "WEBP", "PNG"])
@@ -286,6 +308,7 @@ def test_more_than_40_megapixels_are_refused(decoded_sizes, width, height):
         ("JPEG", (300, 300), (224, 224), True),
         ("JPEG", (300, 301), (224, 224), False),
         ("JPEG", (30, 30), (300, 301), False),
+        ("JPEG", (2, 40_000), (224, 224), False),
         ("PNG", (30, 30), (224, 224), False),
     ],
 )

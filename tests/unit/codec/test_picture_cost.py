@@ -2,6 +2,7 @@
 
 import struct
 import weakref
+import zlib
 
 import numpy as np
 import pytest
@@ -113,7 +114,15 @@ def test_rows_of_the_models_width_count(interpolation):
     assert cost_of(saved(Image.new("L", (1, 1_000_000))), config).memory > 224 * 4e6
 
 
-def test_file_of_run_lengths_costs_more(tmp_path):
+def test_interlaced_png_costs_more():
+    """A PNG in seven passes is decoded pixel by pixel."""
+    data = bytearray(saved(picture()))
+    data[28] = 1
+    data[29:33] = struct.pack(">I", zlib.crc32(data[12:29]))
+    assert cost_of(bytes(data)).format == "PNG, interlaced or of 16 bits,"
+
+
+def test_file_of_run_lengths_costs_more():
     """Pillow decodes a BMP of run lengths in Python."""
     bmp = bytearray(saved(Image.new("L", (100, 100)), "BMP"))
     struct.pack_into("<I", bmp, 30, 1)

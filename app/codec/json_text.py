@@ -72,7 +72,7 @@ def _opened_large(body: bytes, check: Check) -> Iterator[Any]:
     if size <= _SMALL_BYTES:
         yield _value(parts)
         return
-    with _budget.reserve(min(size, _BUDGET_BYTES)):
+    with _budget.reserve(min(size, _BUDGET_BYTES), check):
         yield _value(parts)
 
 

@@ -46,11 +46,11 @@ class Cost(NamedTuple):
 
 
 class _Rate(NamedTuple):
-    """What a format's decoder takes.
+    """What decoding takes.
 
     ns for each pixel as it is stored, for each byte of the file, and for each pixel as
-    it is decoded, which may be fewer for JPEG; bytes for each stored pixel beside the
-    image.
+    it is decoded, which may be fewer for JPEG. Bytes for each stored pixel beside the
+    image, for each decoded one, and for bands.
     """
 
     name: str
@@ -58,6 +58,8 @@ class _Rate(NamedTuple):
     byte_ns: float
     decoded_ns: float = 0
     stored_bytes: float = 0
+    decoded_bytes: float = 4
+    bands_bytes: int = 0
 
 
 _JPEG = _Rate("JPEG", 1, 12.5, 2.5)
@@ -89,28 +91,29 @@ def of_image(
     less for JPEG.
     """
     rate = _rate(image, data)
-    decoded_ns = rate.decoded_ns
+    bands_ns = 0.0
     if image.mode != config.mode:
-        decoded_ns += _CONVERT_NS
+        bands_ns += _CONVERT_NS
     if exif.may_be_rotated(image.info, data):
-        decoded_ns += _ROTATE_NS
-    pixel_bytes = _MODE_BYTES.get(image.mode, 4)
-    rate = rate._replace(decoded_ns=decoded_ns)
-    return _cost(rate, stored, image.size, pixel_bytes, data, config)
+        bands_ns += _ROTATE_NS
+    rate = rate._replace(
+        decoded_ns=rate.decoded_ns + bands_ns,
+        decoded_bytes=_MODE_BYTES.get(image.mode, 4),
+        bands_bytes=_BANDS_BYTES if bands_ns else 0,
+    )
+    return _cost(rate, stored, image.size, data, config)
 
 
 def of_small_jpeg(size: tuple[int, int], data: bytes, config: ImageConfig) -> Cost:
     """Return the cost of a JPEG of one scan that is decoded at its full size."""
     decoded_ns = _JPEG.decoded_ns + _CONVERT_NS + _ROTATE_NS
-    rate = _JPEG._replace(decoded_ns=decoded_ns)
-    return _cost(rate, size, size, 4, data, config)
+    return _cost(_JPEG._replace(decoded_ns=decoded_ns), size, size, data, config)
 
 
 def _cost(
     rate: _Rate,
     stored: tuple[int, int],
     size: tuple[int, int],
-    pixel_bytes: int,
     data: bytes,
     config: ImageConfig,
 ) -> Cost:
@@ -124,10 +127,10 @@ def _cost(
         + rate.decoded_ns * pixels
         + _RESIZE_NS[config.interpolation] * (pixels + 2 * narrow)
     )
-    memory = rate.stored_bytes * stored_pixels + pixel_bytes * pixels
-    buffers = 4 * narrow + min(_BANDS_BYTES, 12 * pixels) + len(data)
+    memory = rate.stored_bytes * stored_pixels + rate.decoded_bytes * pixels
+    memory += 4 * narrow + min(rate.bands_bytes, 12 * pixels) + len(data)
     seconds = before_opening(data) + _NS * ns
-    return Cost(rate.name, stored_pixels / _MEGA, seconds, round(memory + buffers))
+    return Cost(rate.name, stored_pixels / _MEGA, seconds, round(memory))
 
 
 def _rate(image: Image.Image, data: bytes) -> _Rate:

@@ -11,7 +11,7 @@ import pytest
 
 from bench import load
 from bench.figures import Clients, Timing, medians
-from bench.peers import plots, tables
+from bench.peers import environments, plots, tables
 from bench.peers.loads import LOADS, prepare
 from bench.peers.run import Comparison, Plan, Run
 from bench.peers.servers import SET_UPS, Setting, SetUp, with_before
@@ -91,3 +91,14 @@ def test_answer_to_another_request_is_counted_as_wrong(shift, tmp_path):
             assert seen.errors == seen.not_2xx == 0
             assert seen.checked > 0
             assert seen.wrong == (seen.checked if shift else 0)
+
+
+def test_peer_that_cannot_be_installed_leaves_no_environment(monkeypatch, tmp_path):
+    """A requirement that pip cannot get raises NotInstalled."""
+    monkeypatch.setattr(environments, "_FOLDER", tmp_path)
+    monkeypatch.setattr(environments, "_REQUIREMENTS", tmp_path)
+    requirements = tmp_path / "broken.txt"
+    requirements.write_text("no-such-package @ file:///nowhere/at/all.whl\n")
+    with pytest.raises(environments.NotInstalled, match="broken can't be installed"):
+        environments.python_of("broken")
+    assert not (tmp_path / "broken" / "done").exists()

@@ -11,7 +11,7 @@ from bench import load
 from bench.figures import Cell, Clients, Seen, Timing, medians
 from bench.load import Target
 from bench.peers import __main__ as command
-from bench.peers import environments, tables
+from bench.peers import tables
 from bench.peers.aims import AIMS, Figures
 from bench.peers.loads import LOADS, prepare
 from bench.peers.run import Bare, Comparison, Plan
@@ -198,17 +198,6 @@ def test_missing_wrk_is_named(monkeypatch, tmp_path, capsys):
     assert ended.value.code == 2
     assert "Debian's package wrk" in capsys.readouterr().err
     assert not (tmp_path / "report").exists()
-
-
-def test_peer_that_cannot_be_installed_leaves_no_environment(monkeypatch, tmp_path):
-    """A requirement that pip cannot get raises NotInstalled."""
-    monkeypatch.setattr(environments, "_FOLDER", tmp_path)
-    monkeypatch.setattr(environments, "_REQUIREMENTS", tmp_path)
-    requirements = tmp_path / "broken.txt"
-    requirements.write_text("no-such-package @ file:///nowhere/at/all.whl\n")
-    with pytest.raises(environments.NotInstalled, match="broken can't be installed"):
-        environments.python_of("broken")
-    assert not (tmp_path / "broken" / "done").exists()
 
 
 def test_mean_batch_is_counted_after_the_warm_up():

@@ -127,7 +127,7 @@ def test_any_npy_header_is_decoded_or_refused(descr, fortran, shape, data, signa
     ids=["json", "npy"],
 )
 @given(data=st.data())
-@settings(max_examples=100)
+@settings(max_examples=60)
 def test_mutated_body_is_decoded_or_refused(decode, bodies, data):
     """A good body with a few changed bytes gives right arrays or a BadInput."""
     body = data.draw(st.sampled_from(bodies))
@@ -147,7 +147,7 @@ shapes = numpy_arrays.array_shapes(max_dims=3, max_side=4)
 
 @given(data=st.data())
 @pytest.mark.parametrize("dtype", NUMBERS)
-@settings(max_examples=20)
+@settings(max_examples=8)
 def test_npy_round_trip(dtype, data):
     """An array that is written as .npy is read back to the bit."""
     array = data.draw(numpy_arrays.arrays(dtype, shapes))
@@ -175,7 +175,7 @@ def with_one_nan(array: np.ndarray) -> np.ndarray:
 
 @given(data=st.data(), shape=shapes, columnar=st.booleans(), free=st.booleans())
 @pytest.mark.parametrize("dtype", [*NUMBERS, "O"])
-@settings(max_examples=20)
+@settings(max_examples=8)
 def test_json_round_trip_of_one_tensor(dtype, data, shape, columnar, free):
     """An array that is written as JSON is read back the same, in both forms."""
     array = data.draw(arrays_of(dtype, shape))
@@ -189,7 +189,7 @@ def test_json_round_trip_of_one_tensor(dtype, data, shape, columnar, free):
     dtypes=st.lists(st.sampled_from([*NUMBERS, "O"]), min_size=2, max_size=4),
     columnar=st.booleans(),
 )
-@settings(max_examples=100)
+@settings(max_examples=40)
 def test_json_round_trip_of_several_tensors(data, dtypes, columnar):
     """Several arrays of any dtypes and shapes are read back, in both forms."""
     count = data.draw(st.integers(1, 4))

@@ -46,7 +46,7 @@ def there_and_back(array, *, binary_in, binary_out):
 
 @pytest.mark.parametrize("dtype", [*NUMBERS, "f2"])
 @given(data=st.data())
-@settings(max_examples=15)
+@settings(max_examples=6)
 def test_binary_round_trip_of_numbers(dtype, data):
     """Binary numbers come back to the bit, NaN and -0.0 too."""
     array = data.draw(numpy_arrays.arrays(dtype, shapes))
@@ -59,7 +59,7 @@ def test_binary_round_trip_of_numbers(dtype, data):
 @pytest.mark.parametrize("dtype", NUMBERS)
 @pytest.mark.parametrize("binary_in", [True, False])
 @given(data=st.data())
-@settings(max_examples=10)
+@settings(max_examples=5)
 def test_json_round_trip_of_numbers(dtype, binary_in, data):
     """Numbers in JSON come back the same, NaN and infinities too."""
     array = data.draw(numpy_arrays.arrays(dtype, shapes))
@@ -69,7 +69,7 @@ def test_json_round_trip_of_numbers(dtype, binary_in, data):
 
 
 @given(data=st.data(), shape=shapes)
-@settings(max_examples=60)
+@settings(max_examples=25)
 def test_round_trip_of_strings(data, shape):
     """Text comes back in both forms, any bytes in binary."""
     array = data.draw(numpy_arrays.arrays(object, shape, elements=texts))
@@ -105,7 +105,7 @@ def check_arrays(request, signature):
 @given(
     body=st.binary(max_size=80), size=st.none() | st.integers(0, 90), s=any_signature
 )
-@settings(max_examples=150)
+@settings(max_examples=75)
 def test_any_bytes_are_decoded_or_refused(body, size, s):
     """Any bytes with any JSON size give arrays or a refusal."""
     check(body, size, s)
@@ -147,7 +147,7 @@ a_request = st.fixed_dictionaries(
 
 
 @given(payload=a_request, tail=st.none() | st.binary(max_size=40), s=any_signature)
-@settings(max_examples=100)
+@settings(max_examples=50)
 def test_any_request_is_decoded_or_refused(payload, tail, s):
     """Any JSON in the form of a request gives arrays or a refusal."""
     head = json.dumps(payload).encode()
@@ -155,7 +155,7 @@ def test_any_request_is_decoded_or_refused(payload, tail, s):
 
 
 @given(data=st.data())
-@settings(max_examples=150)
+@settings(max_examples=75)
 def test_mutated_request_is_decoded_or_refused(data):
     """A good request, truncated or changed, gives arrays or a refusal."""
     arrays = {

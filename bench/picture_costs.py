@@ -208,7 +208,7 @@ def _measure(file: Path) -> None:
     data = file.read_bytes()
     # Limits aside: what they refuse is measured too.
     images._MAX_SECONDS = images._MAX_MEMORY = 1 << 40
-    images._budget = MemoryBudget(1 << 40, 0, "")
+    images._short = images._long = MemoryBudget(1 << 40, 0, "")
     _decode(saved(Image.new("RGB", (9, 9))))
     estimate = images._cost_of(data, _CONFIG, "", Reads())
     Path("/proc/self/clear_refs").write_text("5")

@@ -4,7 +4,7 @@ Forms are parsed here. Werkzeug's multipart parser looks for line breaks of all 
 and so takes ten times as long for an image's bytes, all of it under Python's lock.
 """
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 
 from werkzeug.http import parse_options_header
 
@@ -27,8 +27,10 @@ def is_of_pictures(mimetype: str) -> bool:
     return mimetype == _FORM or mimetype.startswith("image/")
 
 
-def pictures(exchange: Exchange, body: bytes) -> list[bytes]:
+def pictures(exchange: Exchange, body: bytes) -> Sequence[bytes | memoryview]:
     """Return the image files of a request for which `is_of_pictures` is true.
+
+    Those of a form are views of the body, as together they are as large as it.
 
     Raises:
         BadInput: a malformed form, or one without a file in the field `file`.
@@ -52,9 +54,9 @@ def pictures(exchange: Exchange, body: bytes) -> list[bytes]:
     return found
 
 
-def _parts(body: bytes, boundary: bytes) -> Iterator[tuple[str, bool, bytes]]:
+def _parts(body: bytes, boundary: bytes) -> Iterator[tuple[str, bool, memoryview]]:
     """Yield each part's name, whether it is a file, and its content (RFC 7578)."""
-    mark = b"--" + boundary
+    mark, view = b"--" + boundary, memoryview(body)
     at = 0 if body.startswith(mark) else _find(body, _BREAK + mark, 0) + len(_BREAK)
     # Two hyphens behind the mark end the form; a line break may follow.
     while not body.startswith(b"--", at + len(mark)):
@@ -67,7 +69,7 @@ def _parts(body: bytes, boundary: bytes) -> Iterator[tuple[str, bool, bytes]]:
             )
         # From the blank line on, as a part may be empty.
         end = _find(body, _BREAK + mark, blank + len(_BREAK))
-        yield *_disposition(body[begin:blank]), body[blank + 2 * len(_BREAK) : end]
+        yield *_disposition(body[begin:blank]), view[blank + 2 * len(_BREAK) : end]
         at = end + len(_BREAK)
 
 

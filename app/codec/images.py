@@ -41,7 +41,7 @@ _SMALL_PIXELS = 300 * 300
 
 
 def decode(
-    pictures: Sequence[bytes],
+    pictures: Sequence[bytes | memoryview],
     config: ImageConfig,
     spec: TensorSpec,
     place: str,
@@ -49,6 +49,8 @@ def decode(
     check: Check = unchecked,
 ) -> Array:
     """Return image files as rows (rows, height, width, channels) in spec's dtype.
+
+    A file that is part of a body is copied only while it is decoded.
 
     Raises:
         BadInput: not an image, or a damaged one; the text begins with `place`, the
@@ -69,7 +71,7 @@ def decode(
         rows: Array = np.empty((len(pictures), *config.shape()), spec.dtype)
         for row, picture, each in zip(rows, pictures, places, strict=True):
             check()
-            _read_into(row, picture, config, each, reads)
+            _read_into(row, bytes(picture), config, each, reads)
     return rows
 
 
@@ -89,7 +91,7 @@ def _is_small(size: tuple[int, int], config: ImageConfig) -> bool:
 
 
 def _cost_of_all(
-    pictures: Sequence[bytes],
+    pictures: Sequence[bytes | memoryview],
     config: ImageConfig,
     places: Sequence[str],
     reads: files.Reads,
@@ -103,9 +105,10 @@ def _cost_of_all(
     seconds, memory = 0.0, 0
     for picture, place in zip(pictures, places, strict=True):
         check()
-        if seconds + cost.before_opening(picture) > _MAX_SECONDS:
-            raise TooLarge(f"{place}: has too many color profiles or resources")
-        each = _cost_of(picture, config, place, reads)
+        data = bytes(picture)
+        if seconds + cost.before_opening(data) > _MAX_SECONDS:
+            raise TooLarge(f"{place}: the picture has too many color profiles")
+        each = _cost_of(data, config, place, reads)
         seconds += each.seconds
         memory = max(memory, each.memory)
         if each.memory > _MAX_MEMORY:
@@ -124,16 +127,14 @@ def _cost_of_all(
     return seconds, memory
 
 
-def _cost_of(
-    picture: bytes, config: ImageConfig, place: str, reads: files.Reads
-) -> Cost:
-    size = jpeg.size_of_one_scan(picture)
+def _cost_of(data: bytes, config: ImageConfig, place: str, reads: files.Reads) -> Cost:
+    size = jpeg.size_of_one_scan(data)
     if size is not None and _is_small(size, config):
-        return cost.of_small_jpeg(size, picture, config)
-    with files.opened(picture, place, reads) as image:
+        return cost.of_small_jpeg(size, data, config)
+    with files.opened(data, place, reads) as image:
         stored = image.size
         files.shrink(image, config.size)
-        return cost.of_image(image, stored, picture, config)
+        return cost.of_image(image, stored, data, config)
 
 
 def _memory_for(
@@ -145,10 +146,10 @@ def _memory_for(
 
 
 def _read_into(
-    row: Array, picture: bytes, config: ImageConfig, place: str, reads: files.Reads
+    row: Array, data: bytes, config: ImageConfig, place: str, reads: files.Reads
 ) -> None:
     """Write an image's pixels into a row, converted, resized and scaled."""
-    with files.opened(picture, place, reads) as image:
+    with files.opened(data, place, reads) as image:
         files.shrink(image, config.size)
         resized = pixels.to_size(image, config)
     pixels.scale_into(row, resized, SCALES[config.scale])

@@ -9,6 +9,8 @@ import numpy as np
 import pytest
 from PIL import Image
 
+from app.api import upload
+from app.api.exchange import Exchange
 from app.codec import classes, rows
 from app.engines.base import DEFAULT_SIGNATURE
 from app.settings.image_config import ImageClass, ImageConfig
@@ -239,6 +241,16 @@ def test_base64_for_a_model_without_image_is_refused(serve):
     """A model without [image] takes numbers only, as in TensorFlow Serving."""
     response = serve(None).post("/predict", json={"instances": [b64(bright(1))]})
     assert error(response, 400) == "instances[0]: expected a list, given an object"
+
+
+def test_files_of_a_form_are_not_copied():
+    """The files of a form share the memory of its body."""
+    files = [bright(0), bright(1)]
+    body, headers = form(*files)
+    exchange = Exchange({"CONTENT_TYPE": headers["Content-Type"]})
+    found = upload.pictures(exchange, body)
+    assert [bytes(each) for each in found] == files
+    assert all(memoryview(each).obj is body for each in found)
 
 
 # Refusals.

@@ -322,7 +322,7 @@ def test_small_jpeg_is_cheap_to_decode(kind, size, wanted, expected):
     ("data", "budget"),
     [
         (saved(Image.new("RGB", (1000, 1000))), None),
-        (saved(Image.new("RGB", (2000, 1000))), "_short"),
+        (saved(Image.new("RGB", (2000, 1500))), "_short"),
         (flat_webp(3000, 2000), "_long"),
     ],
     ids=["small", "short", "long"],

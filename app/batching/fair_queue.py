@@ -1,5 +1,6 @@
 """Fair queueing: each client's jobs in order, batches shared between clients."""
 
+import heapq
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import NamedTuple
@@ -39,6 +40,56 @@ def cut(
             yield group
 
 
+class ClientRows:
+    """The number of queued rows of each client.
+
+    Clients are counted by their rows, too: a thousand rows have at most some 45
+    different counts, so that what is asked for each request costs the same with one
+    client and with a thousand.
+    """
+
+    def __init__(self) -> None:
+        self.total = 0
+        self._rows: dict[str, int] = {}
+        # Number of rows -> clients that have so many.
+        self._clients: dict[int, int] = {}
+
+    def add(self, client: str, rows: int) -> None:
+        """Add rows to a client's, or subtract them if negative."""
+        before = self._rows.get(client, 0)
+        after = before + rows
+        clients = self._clients
+        if before:
+            clients[before] -= 1
+            if not clients[before]:
+                del clients[before]
+        if after:
+            self._rows[client] = after
+            clients[after] = clients.get(after, 0) + 1
+        else:
+            self._rows.pop(client, None)
+        self.total += rows
+
+    def of(self, client: str) -> int:
+        """Return a client's rows."""
+        return self._rows.get(client, 0)
+
+    def most(self) -> int:
+        """Return the rows of the client with most, 0 without clients."""
+        return max(self._clients, default=0)
+
+    def up_to(self, share: int) -> int:
+        """Return all rows, where each client counts for at most `share`."""
+        return sum([min(rows, share) * n for rows, n in self._clients.items()])
+
+    def most_first(self) -> list[tuple[int, int, str]]:
+        """Return a heap: minus a client's rows, a number, and the client."""
+        rows = enumerate(self._rows.items())
+        heap = [(-count, number, client) for number, (client, count) in rows]
+        heapq.heapify(heap)
+        return heap
+
+
 class FairQueue:
     """The queued jobs of one key.
 
@@ -46,9 +97,10 @@ class FairQueue:
     and what one does not need goes to the others. Clients are served round-robin.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, clients: ClientRows) -> None:
+        """Count rows in `clients`, which other fair queues may share."""
         self.rows = 0
-        self.rows_by_client: dict[str, int] = {}
+        self._clients = clients
         # In the order in which clients are served next.
         self._jobs: dict[str, deque[Job]] = {}
 
@@ -63,11 +115,9 @@ class FairQueue:
         jobs = self._jobs.get(client)
         if jobs is None:
             self._jobs[client] = deque((job,))
-            self.rows_by_client[client] = rows
         else:
             jobs.append(job)
-            self.rows_by_client[client] += rows
-        self.rows += rows
+        self._add(client, rows)
 
     def oldest_at(self) -> float:
         """Return when the oldest job arrived."""
@@ -107,7 +157,7 @@ class FairQueue:
             free -= rows
             if rows == queued:
                 jobs.popleft()
-        self._subtract(client, max_rows - free + dead)
+        self._add(client, free - max_rows - dead)
         if jobs:
             self._jobs[client] = jobs
         return max_rows - free
@@ -122,22 +172,23 @@ class FairQueue:
     def drop_newest(self, client: str) -> None:
         """Remove a client's newest job."""
         jobs = self._jobs[client]
-        self._subtract(client, jobs.pop().rows)
+        self._add(client, -jobs.pop().rows)
         if not jobs:
             del self._jobs[client]
 
     def drop_dead(self, now: float) -> None:
         """Remove all dead jobs."""
         for client, jobs in list(self._jobs.items()):
-            alive = deque([job for job in jobs if not job.drop_if_dead(now)])
-            left = sum([job.rows - job.taken for job in alive])
-            self._subtract(client, self.rows_by_client[client] - left)
+            # Nothing is allocated for the many clients whose jobs are all alive.
+            dead = {job for job in jobs if job.drop_if_dead(now)}
+            if not dead:
+                continue
+            self._add(client, -sum([job.rows - job.taken for job in dead]))
+            alive = deque([job for job in jobs if job not in dead])
             self._jobs[client] = alive
             if not alive:
                 del self._jobs[client]
 
-    def _subtract(self, client: str, rows: int) -> None:
-        self.rows -= rows
-        self.rows_by_client[client] -= rows
-        if not self.rows_by_client[client]:
-            del self.rows_by_client[client]
+    def _add(self, client: str, rows: int) -> None:
+        self.rows += rows
+        self._clients.add(client, rows)

@@ -1,15 +1,15 @@
 """The bounded queue between the request threads and the batching thread."""
 
+import heapq
 import queue
 import sys
 import threading
 import time
-from collections import Counter
 from collections.abc import Callable, Iterator
 from operator import itemgetter
 from typing import TYPE_CHECKING
 
-from app.batching.fair_queue import FairQueue, JobSlice, rows_in
+from app.batching.fair_queue import ClientRows, FairQueue, JobSlice, rows_in
 from app.batching.job import Job, Key
 from app.batching.release import Release
 from app.errors import QueueFull, Stopping
@@ -71,11 +71,12 @@ class JobQueue(Queue[Job]):
     def _init(self, maxsize: int) -> None:
         # In the order in which keys are served next.
         self._queues: dict[Key, FairQueue] = {}
-        self._rows = 0
+        # Of all queues together.
+        self._clients = ClientRows()
 
     def _qsize(self) -> int:
         """Return the number of queued rows."""
-        return self._rows
+        return self._clients.total
 
     def _put(self, item: Job) -> None:
         """Add a job without blocking, even in put().
@@ -90,15 +91,14 @@ class JobQueue(Queue[Job]):
         """
         if self._closed:
             raise Stopping("the server is stopping")
-        if self._rows + item.rows > self._max_rows:
+        if self._qsize() + item.rows > self._max_rows:
             self._drop_dead()
             self._evict_for(item)
         fair_queue = self._queues.get(item.key)
         if fair_queue is None:
-            fair_queue = self._queues[item.key] = FairQueue()
+            fair_queue = self._queues[item.key] = FairQueue(self._clients)
         fair_queue.add(item)
-        self._rows += item.rows
-        self._on_change(self._rows)
+        self._on_change(self._qsize())
         self._release.arrived(item.rows, self._clock())
 
     def _get(self) -> Job:
@@ -110,9 +110,7 @@ class JobQueue(Queue[Job]):
         Each other client counts for at most as many as the job's own client then has.
         """
         with self.mutex:
-            by_client = self._rows_by_client()
-            share = by_client.get(job.client, 0) + job.rows
-            return sum([min(rows, share) for rows in by_client.values()])
+            return self._clients.up_to(self._clients.of(job.client) + job.rows)
 
     def take(self, max_batch_size: Callable[[Key], int]) -> list[JobSlice] | None:
         """Block until a batch is full or released and return it; None: closed, empty.
@@ -157,7 +155,8 @@ class JobQueue(Queue[Job]):
             jobs = {each.job for each in self._batch}
             jobs.update(*self._queues.values())
             self._queues.clear()
-            self._recount()
+            self._clients = ClientRows()
+            self._on_change(0)
             return [job for job in jobs if not job.is_answered()]
 
     def _report_finished(self) -> None:
@@ -175,7 +174,9 @@ class JobQueue(Queue[Job]):
             limit, hold_s = max_batch_size(key), 0.0
             if jobs.rows < limit:
                 hold_s = self._release.hold_s(jobs.rows, jobs.oldest_at(), now)
-            ready.append((max(hold_s, 0.0), key, limit))
+            if hold_s <= 0:
+                return 0.0, key, limit
+            ready.append((hold_s, key, limit))
         return min(ready, key=itemgetter(0))
 
     def _take_from(self, key: Key, limit: int) -> list[JobSlice]:
@@ -183,14 +184,10 @@ class JobQueue(Queue[Job]):
         self._batch = fair_queue.take(limit, self._clock())
         if fair_queue.rows:
             self._queues[key] = fair_queue
-        self._recount()
+        self._on_change(self._qsize())
         self.batch_rows = rows_in(self._batch)
         self._is_running = bool(self._batch)
         return self._batch
-
-    def _recount(self) -> None:
-        self._rows = sum([jobs.rows for jobs in self._queues.values()])
-        self._on_change(self._rows)
 
     def _drop_dead(self) -> None:
         """Drop dead jobs, once for each batch."""
@@ -201,7 +198,7 @@ class JobQueue(Queue[Job]):
             jobs.drop_dead(self._clock())
             if not jobs.rows:
                 del self._queues[key]
-        self._recount()
+        self._on_change(self._qsize())
 
     def _evict_for(self, item: Job) -> None:
         """Drop jobs of the clients with most rows, while `item`'s would have fewer.
@@ -209,24 +206,28 @@ class JobQueue(Queue[Job]):
         Raises:
             queue.Full: `item` would not fit all the same; no job is dropped.
         """
-        excess = self._rows + item.rows - self._max_rows
-        by_client = Counter(self._rows_by_client())
+        excess = self._qsize() + item.rows - self._max_rows
+        fewest = self._clients.of(item.client) + item.rows
+        # Nearly all refusals end here, without a look at each client.
+        if excess > 0 and fewest >= self._clients.most():
+            raise queue.Full
+        clients = self._clients.most_first() if excess > 0 else []
         newest: dict[str, Iterator[tuple[Key, Job]]] = {}
         evicted = []
         while excess > 0:
-            client, most = by_client.most_common(1)[0] if by_client else ("", 0)
-            if by_client[item.client] + item.rows >= most:
+            minus_most, number, client = clients[0]
+            if fewest >= -minus_most:
                 raise queue.Full
             found = next(newest.setdefault(client, self._newest(client)), None)
             if found is None:
                 raise queue.Full
             evicted.append(found)
-            by_client[client] -= found[1].rows
-            excess -= found[1].rows
+            rows = found[1].rows
+            heapq.heapreplace(clients, (minus_most + rows, number, client))
+            excess -= rows
         for key, job in evicted:
             jobs = self._queues[key]
             jobs.drop_newest(job.client)
-            self._rows -= job.rows
             if not jobs.rows:
                 del self._queues[key]
             job.fail(QueueFull("others that have fewer rows waiting went before"))
@@ -236,13 +237,3 @@ class JobQueue(Queue[Job]):
         for key, jobs in self._queues.items():
             for job in jobs.newest(client):
                 yield key, job
-
-    def _rows_by_client(self) -> dict[str, int]:
-        """Return the number of queued rows by client; do not change it."""
-        if len(self._queues) == 1:
-            (jobs,) = self._queues.values()
-            return jobs.rows_by_client
-        by_client: Counter[str] = Counter()
-        for jobs in self._queues.values():
-            by_client.update(jobs.rows_by_client)
-        return by_client

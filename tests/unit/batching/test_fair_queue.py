@@ -1,13 +1,15 @@
 """Fair queueing between clients: in a batch, in a full queue, in wait estimates."""
 
 import queue
+import random
+from collections import Counter
 
 import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from app.batching.fair_queue import FairQueue
+from app.batching.fair_queue import ClientRows, FairQueue
 from app.batching.job import Job
 from app.batching.job_queue import JobQueue
 from app.batching.release import FixedTimeout
@@ -21,7 +23,7 @@ NOW = 0.0
 
 def _fair_queue(**rows):
     """Return a queue with one job for each client, of so many rows, in this order."""
-    made = FairQueue()
+    made = FairQueue(ClientRows())
     for client, count in rows.items():
         made.add(job(*range(count), client=client))
     return made
@@ -96,11 +98,12 @@ def test_dropping_dead_jobs_compares_no_job_with_another():
             return self is other
 
     rows = {"input": np.zeros((1, 1), np.float32)}
-    jobs = FairQueue()
+    clients = ClientRows()
+    jobs = FairQueue(clients)
     for n in range(8):
         jobs.add(Compared(rows, deadline=1000.0 + n % 2))
     jobs.drop_dead(now=1000.0)
-    assert jobs.rows == jobs.rows_by_client[""] == 4
+    assert jobs.rows == clients.of("") == 4
     assert not any(one.is_answered() for one in jobs)
     assert not compared
 
@@ -199,3 +202,21 @@ def test_rows_ahead_counts_each_other_client_up_to_the_own_share(width):
     assert jobs.rows_ahead(job(1, 2, 3, client="polite")) == 5
     assert jobs.rows_ahead(job(1, client="other")) == 5
     assert jobs.rows_ahead(job(1, client="flood")) == 7
+
+
+def test_client_rows_are_those_of_a_plain_count():
+    """Sums, shares and the order of clients are those of a dictionary of rows."""
+    chance = random.Random(1)
+    counted, plain = ClientRows(), Counter()
+    for _ in range(500):
+        client = chance.choice("abcdef")
+        rows = chance.randint(-plain[client], 5) or 1
+        counted.add(client, rows)
+        plain[client] += rows
+        assert counted.total == plain.total()
+        assert counted.of(client) == plain[client]
+        assert counted.most() == max(plain.values())
+        assert counted.up_to(3) == sum(min(each, 3) for each in plain.values())
+        heap = [(-rows, client) for rows, _, client in sorted(counted.most_first())]
+        assert {client: rows for rows, client in heap} == dict(+plain)
+        assert [rows for rows, _ in heap] == sorted((+plain).values(), reverse=True)

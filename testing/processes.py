@@ -1,0 +1,42 @@
+"""Processes of a server: which they are, their CPU time and memory, from /proc."""
+
+import contextlib
+import os
+from collections.abc import Iterable
+from pathlib import Path
+
+_TICKS = os.sysconf("SC_CLK_TCK")
+# In /proc/PID/stat, behind the name: user and system time, own and of children that
+# have ended.
+_TIMES = slice(11, 15)
+
+
+def family(pid: int) -> list[int]:
+    """Return a process and its descendants."""
+    found = [pid]
+    with contextlib.suppress(OSError):  # it has ended
+        for file in Path(f"/proc/{pid}/task").glob("*/children"):
+            for child in file.read_text().split():
+                found += family(int(child))
+    return found
+
+
+def cpu_s(pids: Iterable[int]) -> float:
+    """Return the CPU seconds of processes and of their children that have ended."""
+    ticks = 0
+    for pid in pids:
+        with contextlib.suppress(OSError):
+            _, _, fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")
+            ticks += sum(map(int, fields.split()[_TIMES]))
+    return ticks / _TICKS
+
+
+def memory_mib(pids: Iterable[int], name: str = "VmRSS") -> float:
+    """Return the resident memory of processes in MiB, or with VmHWM their peaks."""
+    kib = 0
+    for pid in pids:
+        with contextlib.suppress(OSError):
+            for line in Path(f"/proc/{pid}/status").read_text().splitlines():
+                if line.startswith(f"{name}:"):
+                    kib += int(line.split()[1])
+    return kib / 1024

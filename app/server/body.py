@@ -1,10 +1,10 @@
 """Framing of request bodies: by Content-Length, or chunked."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 
 import httptools
 
-from app.server.head import Malformed, split_after_end
+from app.server.head import END, OVERLAP, Malformed
 
 # Limit on sizes, extensions and trailers between the data of two chunks.
 _MAX_BETWEEN_CHUNKS_BYTES = 64 << 10
@@ -41,7 +41,7 @@ class SizedBody:
 class ChunkedBody:
     """A chunked body, parsed by httptools; trailers are checked and dropped."""
 
-    __slots__ = ("_begun", "_between", "_complete", "_parser", "_tail", "_take")
+    __slots__ = ("_begun", "_between", "_complete", "_parser", "_parts", "_tail")
 
     # The number of missing bytes is unknown.
     left = None
@@ -52,7 +52,8 @@ class ChunkedBody:
         self._complete = False
         self._between = 0
         self._tail = b""
-        self._take: Take = len
+        # Data of chunks that `take` has not got.
+        self._parts: list[bytes] = []
         self._begun = False
         self._parser.feed_data(_CHUNKED_HEAD)
         self._begun = True
@@ -66,23 +67,44 @@ class ChunkedBody:
         Raises:
             Malformed: not chunks, or too many bytes between their data.
         """
-        self._take = take
-        while data and not self._complete:
-            piece, data, self._tail = split_after_end(self._tail, data)
-            self._between += len(piece)
-            try:
-                self._parser.feed_data(piece)
-            except httptools.HttpParserCallbackError as error:
-                raise error.__context__ or error from None
-            except httptools.HttpParserError as error:
-                raise Malformed(f"the chunks are malformed: {error}") from None
-            if self._between > _MAX_BETWEEN_CHUNKS_BYTES:
-                raise Malformed("too much stands between the data of the chunks")
-        self._take = len
-        if self._complete:
-            # It refers to this object.
-            del self._parser
-        return data
+        start = 0
+        for stop in self._possible_ends(data):
+            self._parse(data[start:stop])
+            start = stop
+            if self._complete:
+                # It refers to this object.
+                del self._parser
+                break
+        self._tail = (self._tail + data)[-OVERLAP:]
+        if self._parts:
+            # At once, as there may be thousands.
+            take(b"".join(self._parts))
+            self._parts.clear()
+        return data[start:]
+
+    def _possible_ends(self, data: bytes) -> Iterator[int]:
+        """Yield places behind empty lines, and the end of the data.
+
+        The line before the end of a body is not empty: it is the last chunk's size, or
+        a trailer.
+        """
+        text = self._tail + data
+        end = text.find(END)
+        while end >= 0:
+            yield end + len(END) - len(self._tail)
+            end = text.find(END, end + len(END) + 1)
+        yield len(data)
+
+    def _parse(self, piece: bytes) -> None:
+        self._between += len(piece)
+        try:
+            self._parser.feed_data(piece)
+        except httptools.HttpParserCallbackError as error:
+            raise error.__context__ or error from None
+        except httptools.HttpParserError as error:
+            raise Malformed(f"the chunks are malformed: {error}") from None
+        if self._between > _MAX_BETWEEN_CHUNKS_BYTES:
+            raise Malformed("too much stands between the data of the chunks")
 
     def complete(self) -> bool:
         """Return whether the whole body has arrived."""
@@ -91,7 +113,7 @@ class ChunkedBody:
     def on_body(self, part: bytes) -> None:
         """Take data of a chunk from the parser."""
         self._between = 0
-        self._take(part)
+        self._parts.append(part)
 
     def on_header(self, name: bytes, _: bytes) -> None:
         """Check a trailer."""

@@ -17,8 +17,8 @@ from app.server import target
 # Limit on a whole head: the request line and all fields.
 MAX_HEAD_BYTES = 64 << 10
 END = b"\r\n\r\n"
-# Bytes at the end of a packet that may begin an END.
-_OVERLAP = len(END) - 1
+# Bytes that may begin an END.
+OVERLAP = len(END) - 1
 # Characters of a client's text that an error repeats.
 _MAX_SHOWN = 200
 
@@ -33,18 +33,6 @@ class Malformed(Exception):
         """Store the text, shortened, and the status."""
         super().__init__(text[:_MAX_SHOWN])
         self.status = status.value
-
-
-def split_after_end(tail: bytes, data: bytes) -> tuple[bytes, bytes, bytes]:
-    """Split data behind the first empty line.
-
-    `tail` is the end of the data before. Return the piece up to there (all data if
-    there is no empty line), the rest, and the tail for the next call.
-    """
-    end = (tail + data).find(END)
-    stop = len(data) if end < 0 else end + len(END) - len(tail)
-    piece = data[:stop]
-    return piece, data[stop:], (tail + piece)[-_OVERLAP:]
 
 
 class Limits(NamedTuple):
@@ -106,21 +94,35 @@ class Head:
         Raises:
             Malformed: the head is refused.
         """
-        while data and not self.complete:
-            piece, data, self._tail = split_after_end(self._tail, data)
-            self._bytes += len(piece)
-            if not self._line.endswith(b"\n"):
-                self._line = target.request_line(self._line + piece)
-            self._parse(piece)
+        if not self._tail:
+            data = self._after_empty_lines(data)
+        end = (self._tail + data).find(END)
+        stop = len(data) if end < 0 else end + len(END) - len(self._tail)
+        piece, data = data[:stop], data[stop:]
+        self._tail = (self._tail + piece)[-OVERLAP:]
+        self._bytes += len(piece)
+        if not self._line.endswith(b"\n"):
+            self._line += piece[: piece.find(b"\n") + 1 or None]
+        self._parse(piece)
+        if self._bytes > MAX_HEAD_BYTES:
+            raise _too_large()
         if self.complete:
             self._check()
-        elif self._bytes > MAX_HEAD_BYTES:
-            raise _too_large()
+        elif data:
+            raise Malformed("malformed HTTP request: it begins with a bare CR or LF")
         return data
+
+    def _after_empty_lines(self, data: bytes) -> bytes:
+        """Return the data behind empty lines; keep a CR that may begin one."""
+        data = self._line + data
+        size = target.empty_lines(data)
+        self._bytes += size
+        self._line = data[size:] if data[size:] == b"\r" else b""
+        return data[size + len(self._line) :]
 
     def started(self) -> bool:
         """Return whether anything but empty lines has arrived."""
-        return bool(self.target or self.headers or self._tail.strip(b"\r\n"))
+        return bool(self._tail)
 
     def on_url(self, part: bytes) -> None:
         """Take a part of the request's target from the parser."""
@@ -179,8 +181,6 @@ class Head:
             raise Malformed(f"HTTP/{self.version} is not spoken here, HTTP/1.1 is")
         if self.method == "CONNECT":
             raise Malformed("this server is no proxy", HTTPStatus.NOT_IMPLEMENTED)
-        if self._bytes > MAX_HEAD_BYTES:
-            raise _too_large()
         if not target.is_request_line(self._line):
             raise Malformed(
                 "malformed HTTP request: expected METHOD TARGET HTTP/1.1 and one space "

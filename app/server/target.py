@@ -11,14 +11,10 @@ _EMPTY_OR_HOST = re.compile(b"(?:" + _HOST + b")?")
 _ABSOLUTE = re.compile(b"https?://(" + _HOST + b")(/[^?]*|)", re.IGNORECASE)
 
 
-def request_line(start: bytes) -> bytes:
-    """Return the request line at the start of a head, or the part that is there.
-
-    Empty lines before it are skipped.
-    """
+def empty_lines(start: bytes) -> int:
+    """Return the number of bytes of the empty lines at the start of a head."""
     match = _EMPTY_LINES.match(start)
-    start = start[match.end() :] if match else start
-    return start[: start.find(b"\n") + 1] or start
+    return match.end() if match else 0
 
 
 def is_request_line(line: bytes) -> bool:

@@ -1,0 +1,80 @@
+"""The attacks: what is sent, by how many clients, and for how long they wait."""
+
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from functools import partial
+
+from bench.strangers import bodies
+from testing.open_loop_requests import Request
+
+# The server's default of BASKET_REQUEST_TIMEOUT_MS.
+_DEADLINE_S = 30.0
+_SOON_S = 1.0
+
+
+@dataclass(frozen=True)
+class Attack:
+    """A request that `clients` send at once, each of them `each` times.
+
+    They disconnect after a second if they are `impatient`, or give a `deadline` of a
+    second. Memory is read `settle_s` after the last answer. `numbers` is the JSON
+    pointer to the floats of an honest body. `silent` connections, which send nothing,
+    are open meanwhile.
+    """
+
+    name: str
+    make: Callable[[], Request]
+    clients: int = 1
+    each: int = 1
+    impatient: bool = False
+    deadline: bool = False
+    settle_s: float = 0.0
+    numbers: str = ""
+    silent: int = 0
+
+    @property
+    def waits_s(self) -> float:
+        """Seconds after which nobody waits for what was sent first."""
+        return _SOON_S if self.impatient or self.deadline else _DEADLINE_S
+
+    def request(self) -> Request:
+        """Return what each client sends; large ones take a second to make."""
+        made = self.make()
+        if self.impatient:
+            made = replace(made, disconnect_s=_SOON_S)
+        if self.deadline:
+            line = f"X-Request-Timeout-Ms: {_SOON_S * 1000:.0f}\r\n"
+            made = replace(made, headers=made.headers + line)
+        return made
+
+
+def _thrice(name: str, make: Callable[[], Request]) -> tuple[Attack, ...]:
+    """Return an attack, with a client that disconnects, and with a deadline."""
+    return (
+        Attack(name, make),
+        Attack(f"{name}; disconnects after 1 s", make, impatient=True),
+        Attack(f"{name}; deadline of 1 s", make, deadline=True),
+    )
+
+
+_rows = bodies.packed_rows
+ATTACKS = (
+    *_thrice("64 WebP", bodies.webp_form),
+    Attack("64 WebP, 20 at once", bodies.webp_form, clients=20),
+    *_thrice("64 JPEG of 64 scans", bodies.jpeg_form),
+    *_thrice("60 MiB of [0]", partial(_rows, "[0]")),
+    Attack("60 MiB of strings and Infinity", bodies.packed_strings),
+    Attack("60 MiB of NaN", partial(_rows, "NaN")),
+    Attack("60 MiB of {}", partial(_rows, "{}")),
+    Attack(
+        "60 MiB in one row", partial(bodies.packed, '{"instances":[[', "0,", "0]]}")
+    ),
+    Attack("60 MiB of brackets", bodies.brackets),
+    Attack("156,504 good rows", bodies.good_rows),
+    Attack("156,504 good rows, 6 at once", bodies.good_rows, clients=6),
+    Attack("honest 64 MiB of rows", bodies.largest_rows, numbers="/instances"),
+    Attack("honest 64 MiB of columns", bodies.largest_columns, numbers="/inputs"),
+    Attack("honest 64 MiB in V2", bodies.largest_v2, numbers="/inputs/0/data"),
+    Attack("honest 20 MiB, 100 times", bodies.large, clients=4, each=25, settle_s=10),
+    Attack("1,000 silent connections", bodies.digit, silent=1000),
+)

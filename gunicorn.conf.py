@@ -119,14 +119,14 @@ def post_fork(server, worker):
 
 
 def post_worker_init(worker):
-    """Load all models before the worker listens, and begin to note stuck models."""
+    """Load all models before the worker listens, and begin to note stuck models.
+
+    Also say where it listens, which decides on web pages of other sites.
+    """
     if isinstance(worker, ModelWorker):
         return
     extensions = getattr(worker.wsgi, "application", worker.wsgi).extensions
-    addresses = [each.getsockname() for each in worker.sockets]
-    # That of a Unix socket is a path.
-    hosts = [each[0] for each in addresses if isinstance(each, tuple)]
-    extensions["rights"].cross_site.listens_at(hosts)
+    extensions["rights"].cross_site.listens_at(arbiter.listening_hosts(worker))
     if not worker.model_processes:
         extensions["health"].start()
     is_first = worker.age == 1 + worker.model_processes

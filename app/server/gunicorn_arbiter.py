@@ -28,7 +28,7 @@ NAMES = {
         *("SIG_QUEUE", "WORKERS", "handle_ttou", "manage_workers", "master_pid"),
         *("murder_workers", "num_workers", "worker_age", "worker_class"),
     ),
-    "worker": ("age", "ppid", "tmp"),
+    "worker": ("age", "ppid", "sockets", "tmp"),
     "cfg": ("env_orig", "worker_class_str"),
 }
 _LOOK_EVERY_S = 0.1
@@ -56,6 +56,12 @@ def keep_start_environment(server: Any) -> None:
 def restore_start_environment(server: Any) -> None:
     """Make a USR2 after a HUP start with the environment of the start."""
     server.cfg.env_orig = server.basket_environ_at_start
+
+
+def listening_hosts(worker: Any) -> list[str]:
+    """Return the hosts of a worker's addresses; a Unix socket has none."""
+    addresses = [each.getsockname() for each in worker.sockets]
+    return [each[0] for each in addresses if isinstance(each, tuple)]
 
 
 def show_listening(worker: Any) -> None:

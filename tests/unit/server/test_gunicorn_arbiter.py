@@ -31,6 +31,7 @@ KINDS = {
     "worker_class": type,
     "age": int,
     "ppid": int,
+    "sockets": list,
     "tmp": object,
     "env_orig": dict,
     "worker_class_str": str,

@@ -46,14 +46,7 @@ def _show(report: Report) -> None:
     print(f"\n{total} malformed requests ({sources}) in {report.seconds:.0f} s")
     print(f"{report.good} more that were answered with 200")
     print("statuses: " + ", ".join(f"{status}: {count}" for status, count in statuses))
-    print(
-        f"good client: {report.good_client_answers} right answers, the slowest in "
-        f"{report.good_client_slowest_s:.2f} s"
-    )
-    print(
-        f"memory of the worker: {report.largest_mib:.0f} MiB at most, "
-        f"{report.growth_mib:+.0f} MiB since the first tenth"
-    )
+    print(report.watch)
     for problem in report.problems[:20]:
         print(f"PROBLEM {problem}")
 

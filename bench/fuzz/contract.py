@@ -4,23 +4,22 @@ import json
 import re
 from collections.abc import Callable, Mapping
 from http import HTTPStatus
-from pathlib import Path
 from typing import Any
 from urllib.parse import unquote
 
 import jsonschema_rs
 
 from bench.fuzz.exchange import Answer, Request
+from testing.server import ROOT
 
-_ROOT = Path(__file__).parents[2]
-DOCUMENT = _ROOT / "app" / "api" / "openapi.json"
+DOCUMENT = ROOT / "app" / "api" / "openapi.json"
 # Statuses that any path and method may get.
 _ANYWHERE = {400, 401, 404, 405, 408, 413, 414, 417, 431, 501, 503}
 _LONGEST_ERROR = 2000
 _DIGITS = "[0-9]+"
 _LEAKS = (
     *(b"Traceback", b'File "', b"site-packages", b"/tmp/", b"/home/", b"/root/"),
-    f"{_ROOT}/".encode(),
+    f"{ROOT}/".encode(),
 )
 _ERROR = "#/components/schemas/Error"
 

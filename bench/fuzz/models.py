@@ -14,8 +14,9 @@ import numpy as np
 from PIL import Image
 
 from bench.fuzz.exchange import Request
+from testing.pictures import saved
+from testing.server import ROOT, simulated_models
 
-_ROOT = Path(__file__).parents[2]
 NAMES = ("quick", "digits", "till", "spare")
 # May be unloaded; the good client needs the others.
 SPARE = "spare"
@@ -56,16 +57,13 @@ tf.saved_model.save(till, sys.argv[1], signatures=signatures)
 
 def write_simulated(folder: Path) -> None:
     """Write the simulated models."""
-    for name in ("quick", SPARE):
-        version = folder / name / "1"
-        version.mkdir(parents=True)
-        (version / "simulated.json").write_text(json.dumps(_QUICK))
+    simulated_models(folder, **dict.fromkeys(("quick", SPARE), _QUICK))
 
 
 def write_models(folder: Path) -> None:
     """Write all models: simulated, Keras with pictures, TensorFlow with strings."""
     write_simulated(folder)
-    shutil.copytree(_ROOT / "models" / "digits", folder / "digits")
+    shutil.copytree(ROOT / "models" / "digits", folder / "digits")
     quiet = {**os.environ, "TF_CPP_MIN_LOG_LEVEL": "3", "CUDA_VISIBLE_DEVICES": ""}
     command = [sys.executable, "-c", _MAKE_TILL, str(folder / "till" / "1")]
     subprocess.run(command, check=True, env=quiet, capture_output=True)  # noqa: S603
@@ -100,9 +98,7 @@ def npy(array: Any) -> bytes:
 
 def picture(kind: str, mode: str = "L") -> bytes:
     """Return a small picture, such as a PNG."""
-    file = io.BytesIO()
-    Image.linear_gradient("L").resize((12, 9)).convert(mode).save(file, kind)
-    return file.getvalue()
+    return saved(Image.linear_gradient("L").resize((12, 9)).convert(mode), kind)
 
 
 def good_requests(names: Collection[str]) -> list[tuple[Request, Any]]:

@@ -27,17 +27,17 @@ _SIDE_BY_SIDE = 2
 
 @dataclass
 class Report:
-    """What was sent, by source; `bad` counts requests not answered with 200."""
+    """What was sent, by source; `bad` counts requests not answered with 200.
+
+    `watch` has what ran beside all rounds.
+    """
 
     bad: Counter[str] = field(default_factory=Counter)
     good: int = 0
     statuses: Counter[int] = field(default_factory=Counter)
     problems: list[str] = field(default_factory=list)
-    good_client_answers: int = 0
-    good_client_slowest_s: float = 0.0
-    largest_mib: float = 0.0
-    growth_mib: float = 0.0
     seconds: float = 0.0
+    watch: Watch | None = None
 
     def add(self, other: "Report") -> None:
         """Add the report of a round."""
@@ -117,22 +117,19 @@ def run_round(port: int, source: str, number: int) -> Report:
     """Send one round of a source up to the first problem; `number` is the seed."""
     rng = random.Random(number)
     sender = _Sender(port, source, rng)
-    count = _ROUND[source]
-    if source == "raw":
-        for talk in talks(number, count):
-            sender.talk(talk)
-            if sender.report.problems:
-                break
-    else:
-        make = shaped if source == "shaped" else described
-        for request in map(sender.with_key, make(number, count)):
+    make = {"described": described, "shaped": shaped, "raw": talks}[source]
+    for each in make(number, _ROUND[source]):
+        if isinstance(each, Talk):
+            sender.talk(each)
+        else:
+            request = sender.with_key(each)
             sender.ask(request)
-            if sender.report.problems:
-                break
             # Also with damage to the request line and the headers, but not of HEAD:
             # with another method its answer has a body.
             if request.method != "HEAD" and rng.random() < 0.5:
                 sender.talk(damaged_request(request, rng))
+        if sender.report.problems:
+            break
     sender.close()
     return sender.report
 
@@ -154,9 +151,10 @@ def fuzz(
 
     End at the first round in which something is wrong.
     """
-    report = Report()
+    watch = Watch(server)
+    report = Report(watch=watch)
     began_at = time.monotonic()
-    with Watch(server) as watch:
+    with watch:
         for made in _rounds(server.port, pool, requests, seed, report):
             report.add(made)
             watch.look(report.bad.total() >= requests / 10)
@@ -165,10 +163,6 @@ def fuzz(
             progress(report)
     if not report.problems:
         report.problems += watch.problems()
-    report.good_client_answers = watch.answered
-    report.good_client_slowest_s = watch.slowest_s
-    report.largest_mib = watch.largest_mib
-    report.growth_mib = watch.growth_mib()
     return report
 
 

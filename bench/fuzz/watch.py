@@ -41,7 +41,7 @@ class Watch:
         self._found: list[str] = []
         self.answered = 0
         self.slowest_s = 0.0
-        self.largest_mib = 0.0
+        self.largest_mib = self.growth_mib = 0.0
 
     def __enter__(self) -> "Watch":
         for thread in self._threads:
@@ -54,25 +54,29 @@ class Watch:
             thread.join()
 
     def look(self, is_settled: bool) -> None:
-        """Record each worker's memory; growth counts from the first settled record."""
+        """Read each worker's memory; growth counts from the first settled reading."""
         for pid in self._workers:
             mib = resident_mib(pid)
             self.largest_mib = max(self.largest_mib, mib)
             if is_settled:
-                self._settled_mib.setdefault(pid, mib)
+                grown_mib = mib - self._settled_mib.setdefault(pid, mib)
+                self.growth_mib = max(self.growth_mib, grown_mib)
 
-    def growth_mib(self) -> float:
-        """Return the largest growth of a worker since it settled."""
-        grown = [resident_mib(pid) - mib for pid, mib in self._settled_mib.items()]
-        return max(grown, default=0.0)
+    def __str__(self) -> str:
+        return (
+            f"good client: {self.answered} right answers, the slowest in "
+            f"{self.slowest_s:.2f} s\n"
+            f"memory of the worker: {self.largest_mib:.0f} MiB at most, "
+            f"{self.growth_mib:+.0f} MiB since the first tenth"
+        )
 
     def problems(self) -> list[str]:
         """Return wrong answers to the good client, and what must not have changed."""
         found = list(self._found)
         if self._server.workers() != self._workers:
             found.append(f"workers {self._workers} are now {self._server.workers()}")
-        if self.growth_mib() > _MOST_GROWTH_MIB:
-            found.append(f"a worker has grown by {self.growth_mib():.0f} MiB")
+        if self.growth_mib > _MOST_GROWTH_MIB:
+            found.append(f"a worker has grown by {self.growth_mib:.0f} MiB")
         lines = self._server.log.read_text(errors="replace").splitlines()
         bad = [line for line in lines if _BAD_LINES.search(line)]
         return found + [f"in the log: {line[:300]}" for line in bad[:5]]

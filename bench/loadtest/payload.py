@@ -1,14 +1,13 @@
 """Request bodies for any model: random rows of its inputs, or pictures."""
 
-import io
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 import orjson
-from PIL import Image
+
+from testing.pictures import picture, saved
 
 # Used for sizes that the model leaves free.
 _FREE_SIZE = 32
@@ -100,24 +99,16 @@ class Pictures:
     content_type = "image/jpeg"
 
     def __init__(self, seed: int | None = None) -> None:
-        random = np.random.default_rng(seed)
-        self._random = random
+        self._random = np.random.default_rng(seed)
         # Made once, because making one takes longer than sending it.
         self._files = [
-            _photograph(random.integers(256, size=(9, 12, 3), dtype=np.uint8))
-            for _ in range(_PICTURES)
+            saved(picture("RGB", *_PICTURE_SIZE, place), "JPEG", quality=90)
+            for place in range(_PICTURES)
         ]
 
     def body(self) -> bytes:
         """Return the body of a request for one picture."""
         return self._files[self._random.integers(len(self._files))]
-
-
-def _photograph(colors: npt.NDArray[np.uint8]) -> bytes:
-    file = io.BytesIO()
-    soft = Image.fromarray(colors).resize(_PICTURE_SIZE, Image.Resampling.BICUBIC)
-    soft.save(file, "JPEG", quality=90)
-    return file.getvalue()
 
 
 class Payload:

@@ -158,3 +158,15 @@ class Stopping(Unavailable):
     """The server is shutting down."""
 
     reason = "stopping"
+
+
+def too_many_rows(limit: int, given: int | None = None) -> TooLarge:
+    """Return the error for a request of more rows than a queue holds.
+
+    `given` is None if they are not all counted.
+    """
+    rows = f"more than {limit}" if given is None else given
+    return TooLarge(
+        f"{rows} rows in one request, and the queue holds {limit}: send at most "
+        f"{limit} at a time, or raise BASKET_MAX_ENQUEUED_BATCHES"
+    )

@@ -98,7 +98,9 @@ def _encode(
     if _wants_npy(exchange.header("Accept") or ""):
         return HttpResponse(npy.encode(outputs), npy.CONTENT_TYPE)
     if isinstance(decoded, rows.Request):
-        return HttpResponse(rows.encode(outputs, columnar=decoded.columnar))
+        return HttpResponse(
+            rows.encode(outputs, columnar=decoded.columnar, is_bare=decoded.is_bare)
+        )
     config = model.config.image
     if config is not None and config.classes:
         known = config.classes

@@ -16,7 +16,7 @@ from app.errors import (
     ModelFailed,
     QueueFull,
     Stopping,
-    TooLarge,
+    too_many_rows,
 )
 
 
@@ -58,9 +58,7 @@ class Batcher:
     def submit(self, job: Job) -> None:
         """Queue the job without waiting, or raise as Runner does."""
         if job.rows > self._max_rows:
-            raise TooLarge(
-                f"{job.rows} rows in one request, and the queue holds {self._max_rows}"
-            )
+            raise too_many_rows(self._max_rows, job.rows)
         self._check_deadline(job)
         try:
             self._queue.put_nowait(job)

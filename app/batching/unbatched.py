@@ -6,7 +6,7 @@ import time
 from app.batching.executor import Executor
 from app.batching.fair_queue import JobSlice
 from app.batching.job import Job
-from app.errors import Stopping, TooLarge
+from app.errors import Stopping, too_many_rows
 
 
 class Unbatched:
@@ -30,7 +30,7 @@ class Unbatched:
     def submit(self, job: Job) -> None:
         """Run the job in batches of the largest size, or raise as Runner does."""
         if job.rows > self._max_rows:
-            raise TooLarge(f"{job.rows} rows in one request; at most {self._max_rows}")
+            raise too_many_rows(self._max_rows, job.rows)
         with self._changed:
             if self._closed:
                 raise Stopping("the server is stopping")

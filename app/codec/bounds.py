@@ -4,8 +4,6 @@ import sys
 from collections.abc import Callable
 from typing import NamedTuple
 
-from app.errors import TooLarge
-
 # Raises an error once nobody waits for the request any more.
 Check = Callable[[], None]
 
@@ -25,10 +23,3 @@ class Bounds(NamedTuple):
 
 
 UNBOUNDED = Bounds()
-
-
-def too_many_rows(bounds: Bounds, given: int | None = None) -> TooLarge:
-    """Return the error for more rows than allowed; None: they are not all counted."""
-    limit = bounds.max_rows
-    rows = f"more than {limit}" if given is None else given
-    return TooLarge(f"{rows} rows in one request, and the queue holds {limit}")

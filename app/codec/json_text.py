@@ -1,8 +1,8 @@
 """JSON with NaN and Infinity, both ways, as TensorFlow Serving reads and writes it.
 
 orjson does the work. A body that orjson refuses is parsed again by the standard
-library, which knows these tokens, and stops where the value ends: as in TensorFlow
-Serving, text behind it is ignored.
+library, which knows these tokens, and stops where the value ends: TensorFlow Serving
+ignores the text behind it.
 """
 
 import itertools
@@ -41,10 +41,13 @@ _BLANKS = " \t\r\n"
 _STRING_OR_INF = re.compile(r'"(?:[^"\\]|\\.?)*+"?|\bInf\b', re.DOTALL)
 
 
-def opened(body: bytes, check: Check = unchecked) -> AbstractContextManager[Any]:
+def opened(
+    body: bytes, check: Check = unchecked, *, ignore_tail: bool = False
+) -> AbstractContextManager[Any]:
     """Return a block in which a body's value, which it gives, may be used.
 
-    Long arrays of numbers in the value are `Numbers`, which are not read yet.
+    Long arrays of numbers in the value are `Numbers`, which are not read yet. With
+    `ignore_tail`, text behind the value is ignored, as in TensorFlow Serving.
 
     Raises:
         BadInput: empty or not JSON; the text says where, in characters.
@@ -53,15 +56,17 @@ def opened(body: bytes, check: Check = unchecked) -> AbstractContextManager[Any]
         BasketError: `check` raised it.
     """
     if len(body) < _MIN_SPLIT_BYTES:
-        return nullcontext(loads(body))
+        return nullcontext(loads(body, ignore_tail=ignore_tail))
     if len(body) <= _SMALL_BYTES:
         parts = split(body, len(body) // _BYTES_A_PART, check)
-        return nullcontext(loads(body) if parts is None else _value(parts))
-    return _opened_large(body, check)
+        if parts is None:
+            return nullcontext(loads(body, ignore_tail=ignore_tail))
+        return nullcontext(_value(parts, ignore_tail))
+    return _opened_large(body, check, ignore_tail)
 
 
 @contextmanager
-def _opened_large(body: bytes, check: Check) -> Iterator[Any]:
+def _opened_large(body: bytes, check: Check, ignore_tail: bool) -> Iterator[Any]:
     parts = split(body, _MAX_PARTS, check)
     if parts is None:
         raise TooLarge(
@@ -70,18 +75,21 @@ def _opened_large(body: bytes, check: Check) -> Iterator[Any]:
         )
     size = len(parts.text)
     if size <= _SMALL_BYTES:
-        yield _value(parts)
+        yield _value(parts, ignore_tail)
         return
     with _budget.reserve(min(size, _BUDGET_BYTES), check):
-        yield _value(parts)
+        yield _value(parts, ignore_tail)
 
 
-def _value(parts: Split) -> Any:
-    return parts.restored(loads(parts.text, parts.offset))
+def _value(parts: Split, ignore_tail: bool) -> Any:
+    value = loads(parts.text, parts.offset, ignore_tail=ignore_tail)
+    return parts.restored(value)
 
 
-def loads(body: bytes, offset: Callable[[int], int] = int) -> Any:
-    """Return the value of a body.
+def loads(
+    body: bytes, offset: Callable[[int], int] = int, *, ignore_tail: bool = False
+) -> Any:
+    """Return the value of a body, behind which text may be ignored.
 
     `offset` returns where a place in it is, for the error.
 
@@ -96,7 +104,11 @@ def loads(body: bytes, offset: Callable[[int], int] = int) -> Any:
         text = body.decode("utf-8-sig")
     except UnicodeDecodeError as error:
         raise BadInput(f"JSON Parse error: {error}") from error
-    return first_value(text, offset)[0]
+    value, tail = first_value(text, offset)
+    if tail.strip(_BLANKS) and not ignore_tail:
+        place = offset(len(text) - len(tail))
+        raise BadInput(f"JSON Parse error: text follows the value at offset: {place}")
+    return value
 
 
 def first_value(text: str, offset: Callable[[int], int] = int) -> tuple[Any, str]:

@@ -10,11 +10,11 @@ from collections.abc import Mapping
 from typing import Any, NamedTuple
 
 from app.codec import binary_tensors, json_tensors, json_text
-from app.codec.bounds import UNBOUNDED, Bounds, too_many_rows
+from app.codec.bounds import UNBOUNDED, Bounds
 from app.codec.datatypes import datatype_of
 from app.codec.infer_options import Options, parameters_of, read_options, shown
 from app.engines.base import Array, Signature, Tensors, TensorSpec, main_signature
-from app.errors import BadInput, Unsupported
+from app.errors import BadInput, Unsupported, too_many_rows
 
 _SOURCES = ("data", "binary_data_size", "shared_memory_region")
 
@@ -161,7 +161,7 @@ def _input(
         raise BadInput(f"{place}: expected datatype {wanted}, given {given}")
     shape = _shape(tensor.get("shape"), spec, place)
     if shape[0] > bounds.max_rows:
-        raise too_many_rows(bounds, shape[0])
+        raise too_many_rows(bounds.max_rows, shape[0])
     fields = {**parameters_of(tensor, place), "data": tensor.get("data")}
     sources = [name for name in _SOURCES if fields.get(name) is not None]
     if len(sources) != 1:

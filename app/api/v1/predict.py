@@ -177,16 +177,17 @@ def _decode(exchange: Exchange, body: bytes, model: ServedModel) -> rows.Request
     bounds = Bounds(model.max_rows, exchange.check_awaited)
     image = model.config.image
     if exchange.mimetype == cloud_events.STRUCTURED:
-        with json_text.opened(body, bounds.check) as event:
+        with json_text.opened(body, bounds.check, ignore_tail=True) as event:
             data = cloud_events.data_of(event)
             if not isinstance(data, bytes):
                 return rows.read(data, body, model.signatures, image, bounds)
         body = data
-    return rows.decode(body, model.signatures, image, bounds)
+    # As TensorFlow Serving does.
+    return rows.decode(body, model.signatures, image, bounds, ignore_tail=True)
 
 
 def _encode(
     exchange: Exchange, model: ServedModel, decoded: rows.Request, outputs: Tensors
 ) -> HttpResponse:
-    body = rows.encode(outputs, columnar=decoded.columnar)
+    body = rows.encode(outputs, columnar=decoded.columnar, is_bare=decoded.is_bare)
     return cloud_events.wrap(exchange, body, model.name)

@@ -9,6 +9,7 @@ from app.codec.bounds import Bounds
 from app.codec.fit import type_name
 from app.codec.json_arrays import numbers
 from app.codec.json_arrays.split import Numbers
+from app.codec.row_hint import row_hint
 from app.engines.base import Array, TensorSpec
 from app.errors import BadInput
 
@@ -30,7 +31,10 @@ def read(
     for number, row in enumerate(rows):
         at = f"{place}[{number}]{suffix}"
         if not spec.shape and isinstance(row, Numbers):
-            raise BadInput(f"{at}: expected {type_name(spec.dtype)}, given a list")
+            raise BadInput(
+                f"{at}: expected {type_name(spec.dtype)}, given a list; "
+                f"{row_hint(spec, suffix)}"
+            )
         inner = TensorSpec(spec.name, spec.dtype, spec.shape[1:])
         if isinstance(row, Numbers):
             value = numbers.read(row, inner, at, "", Bounds(check=bounds.check))
@@ -39,8 +43,8 @@ def read(
             value = nested.read(row, inner, at, "", has_bools=has_bools)
         if spec.shape[0] not in (None, len(value)):
             raise BadInput(
-                f"{at}: expected {spec.shape[0]} values, given {len(value)}; a row has "
-                f"shape {spec.shape_text()}"
+                f"{at}: expected {spec.shape[0]} values, given {len(value)}; "
+                f"{row_hint(spec, suffix)}"
             )
         if not number:
             # The first row settles the free sizes.

@@ -12,13 +12,14 @@ from typing import NoReturn
 import numpy as np
 
 from app.codec import json_text, nested
-from app.codec.bounds import UNBOUNDED, Bounds, too_many_rows
+from app.codec.bounds import UNBOUNDED, Bounds
 from app.codec.fit import check_json_dtype
 from app.codec.json_arrays import pieces
 from app.codec.json_arrays.row_shape import FreeShape, brackets_of, row_shape
 from app.codec.json_arrays.split import Numbers
+from app.codec.row_hint import row_hint
 from app.engines.base import Array, TensorSpec
-from app.errors import BadInput
+from app.errors import BadInput, too_many_rows
 
 # Text that is read once more to say what is wrong with a row.
 _EXPLAINED_BYTES = 1 << 20
@@ -87,7 +88,7 @@ class _Rows:
             before = commas
             commas += self._check_brackets(text, period, before)
             if commas > bounds.max_rows * len(period):
-                raise too_many_rows(bounds)
+                raise too_many_rows(bounds.max_rows)
             if before % len(period) or commas % len(period):
                 if shape and pieces.has_number_outside(text):
                     self._explain(before // len(period), shape)
@@ -190,8 +191,8 @@ class _Rows:
                 if stop == end:
                     raise
                 raise BadInput(
-                    f"{self._place}[{row}]{self._suffix}: expected shape "
-                    f"{spec.shape_text()}"
+                    f"{self._place}[{row}]{self._suffix}: of another shape; "
+                    f"{row_hint(spec, self._suffix)}"
                 ) from None
             nested.check_row(value, shape, spec, self._place, self._suffix, row)
             begin += len(text) - len(rest)

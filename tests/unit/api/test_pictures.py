@@ -240,7 +240,8 @@ def test_base64_for_another_signature_is_a_string():
 def test_base64_for_a_model_without_image_is_refused(serve):
     """A model without [image] takes numbers only, as in TensorFlow Serving."""
     response = serve(None).post("/predict", json={"instances": [b64(bright(1))]})
-    assert error(response, 400) == "instances[0]: expected a list, given an object"
+    text = "instances[0]: expected a list, given an object; a row has shape (1, 3, 1)"
+    assert error(response, 400).startswith(text)
 
 
 def test_files_of_a_form_are_not_copied():

@@ -44,7 +44,7 @@ DEEP = 100_000
 )
 def test_loads_json_with_nan_and_infinity(body, value):
     """JSON is read as Python reads it, with and without NaN or Infinity."""
-    assert json_text.loads(body) == value
+    assert json_text.loads(body, ignore_tail=True) == value
     assert math.isnan(json_text.loads(b"[NaN]")[0])
 
 
@@ -80,6 +80,16 @@ def test_malformed_json_is_refused(body, problem):
         json_text.loads(body)
     assert problem in str(raised.value)
     assert len(str(raised.value).encode()) < 200
+
+
+@pytest.mark.parametrize("tail", [b"x", b" }", b"\n[2]", b"\0"])
+@pytest.mark.parametrize("value", [b"[1]", b"[NaN]"])
+def test_text_behind_the_value_is_refused(value, tail):
+    """Only TensorFlow Serving's protocol ignores it; blanks are no text."""
+    assert json_text.loads(value + b" \r\n\t") is not None
+    with pytest.raises(BadInput, match="text follows the value at offset: "):
+        json_text.loads(value + tail)
+    assert json_text.loads(value + tail, ignore_tail=True) is not None
 
 
 def test_search_for_infinity_is_linear():

@@ -42,7 +42,8 @@ def refusal(body: bytes | str, signature) -> str:
     body = body.encode() if isinstance(body, str) else body
     with pytest.raises(BadInput) as raised:
         inputs(body, signature)
-    return str(raised.value)
+    # What a row looks like has tests of its own.
+    return str(raised.value).partition("; a row has shape")[0]
 
 
 # Rows that fit.
@@ -149,9 +150,12 @@ def test_base64_with_blanks_or_without_padding(text):
 
 @pytest.mark.parametrize("behind", [b"}", b" and more", b'{"instances": []}', b"\0"])
 def test_text_behind_the_object_is_ignored(behind):
-    """A request ends where its object ends."""
-    (array,) = inputs(b'{"instances": [1, 2]}' + behind, F4).values()
-    assert array.tolist() == [1, 2]
+    """With TensorFlow Serving a request ends where its object ends."""
+    body, signatures = b'{"instances": [1, 2]}' + behind, {DEFAULT_SIGNATURE: F4}
+    request = rows.decode(body, signatures, ignore_tail=True)
+    assert request.inputs["x"].tolist() == [1, 2]
+    with pytest.raises(BadInput, match="text follows the value"):
+        rows.decode(body, signatures)
 
 
 @pytest.mark.parametrize("beside", ["0", "NaN"])
@@ -246,29 +250,29 @@ def test_dtype_without_json_values_is_unsupported(dtype):
         (
             "[[1, 2], [3]]",
             F4_2,
-            "[1]: expected 2 values, given 1; a row has shape (2,)",
+            "[1]: expected 2 values, given 1",
         ),
         (
             "[[[1, 2], [3]]]",
             F4_2_2,
-            "[0][1]: expected 2 values, given 1; a row has shape (2, 2)",
+            "[0][1]: expected 2 values, given 1",
         ),
         (
             "[[1], [2, 3]]",
             F4_ANY,
-            "[1]: expected 1 values, given 2; a row has shape (any,)",
+            "[1]: expected 1 values, given 2",
         ),
         (
             "[[[1], [2, 3]]]",
             F4_ANY_ANY,
-            "[0][1]: expected 1 values, given 2; a row has shape (any, any)",
+            "[0][1]: expected 1 values, given 2",
         ),
         (
             "[[[1]], [[2], [3]]]",
             F4_ANY_1,
-            "[1]: expected 1 values, given 2; a row has shape (any, 1)",
+            "[1]: expected 1 values, given 2",
         ),
-        ("[[1, 2, 3]]", F4_2, "[0]: expected 2 values, given 3; a row has shape (2,)"),
+        ("[[1, 2, 3]]", F4_2, "[0]: expected 2 values, given 3"),
         ("[1]", F4_2, "[0]: expected a list, given 1"),
         ("[[1, [2, 3]]]", F4_2, "[0][1]: expected float32, given a list of 2"),
         ("[[], []]", takes("f4", None, 3), "[0]: expected shape (any, 3), given (0,)"),
@@ -309,12 +313,12 @@ def test_dtype_without_json_values_is_unsupported(dtype):
         (
             '[["a", "b", "c"]]',
             STRING_2,
-            "[0]: expected 2 values, given 3; a row has shape (2,)",
+            "[0]: expected 2 values, given 3",
         ),
         (
             '[["a"], ["b", "c"]]',
             STRING_ANY,
-            "[1]: expected 1 values, given 2; a row has shape (any,)",
+            "[1]: expected 1 values, given 2",
         ),
         # Base64.
         (
@@ -414,7 +418,7 @@ def test_body_without_rows_is_refused(body, text):
         ),
         (
             '{"a": [[1, 2], [3]], "b": [1, 2], "c": ["x", "y"]}',
-            "inputs.a[1]: expected 2 values, given 1; a row has shape (2,)",
+            "inputs.a[1]: expected 2 values, given 1",
         ),
         (
             '{"a": [[1, 2], [3, "4"]], "b": [1, 2], "c": ["x", "y"]}',
@@ -522,7 +526,7 @@ def test_deep_nesting_is_refused(token, depth):
         pytest.param(
             b'{"instances": [%s[[1, 2], [3]]]}' % (b"[[1, 2], [3, 4]]," * 9999),
             takes("f4", 2, None),
-            "instances[9999][1]: expected 2 values, given 1; a row has shape (2, any)",
+            "instances[9999][1]: expected 2 values, given 1",
             id="uneven",
         ),
     ],
@@ -538,7 +542,7 @@ def test_odd_value_is_found_by_bisection(body, signature, problem):
             inputs(body, signature)
     finally:
         sys.setprofile(None)
-    assert str(raised.value) == problem
+    assert str(raised.value).startswith(problem)
     assert len(calls) < 1000
 
 

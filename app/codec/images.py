@@ -36,8 +36,10 @@ _MAX_LONG = 4
 _WHAT = "large pictures"
 _short = MemoryBudget(4 * _SHORT_MEMORY, 10, _WHAT, max_waiting=sys.maxsize)
 _long = MemoryBudget(_MAX_MEMORY, 10, _WHAT)
-# A JPEG of one scan with up to this number of pixels takes about a millisecond.
+# A JPEG of one scan with up to this number of pixels takes about a millisecond. It has
+# fewer bytes than this.
 _SMALL_PIXELS = 300 * 300
+_SMALL_BYTES = 1 << 20
 
 
 def decode(
@@ -128,13 +130,14 @@ def _cost_of_all(
 
 
 def _cost_of(data: bytes, config: ImageConfig, place: str, reads: files.Reads) -> Cost:
-    size = jpeg.size_of_one_scan(data)
+    size = jpeg.size_of_one_scan(data) if len(data) <= _SMALL_BYTES else None
     if size is not None and _is_small(size, config):
         return cost.of_small_jpeg(size, data, config)
+    scans = files.count_scans(data, place)
     with files.opened(data, place, reads) as image:
         stored = image.size
         files.shrink(image, config.size)
-        return cost.of_image(image, stored, data, config)
+        return cost.of_image(image, stored, scans, data, config)
 
 
 def _memory_for(

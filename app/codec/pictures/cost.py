@@ -9,7 +9,7 @@ from typing import NamedTuple
 
 from PIL import Image
 
-from app.codec.pictures import exif, jpeg
+from app.codec.pictures import exif
 from app.settings.image_config import ImageConfig
 
 _NS = 1e-9
@@ -65,10 +65,10 @@ class _Rate(NamedTuple):
 _JPEG = _Rate("JPEG", 1, 12.5, 2.5)
 # Pillow decodes these in Python.
 _RLE_BMP = _Rate("BMP of run lengths", 130, 0, 0, 3)
-_SLOW_PNG = _Rate("PNG, interlaced or of 16 bits,", 24, 8)
+_SLOW_PNG = _Rate("PNG, interlaced or of 16 bits,", 24, 10)
 _RATES = {
     "JPEG": _JPEG,
-    "PNG": _Rate("PNG", 6, 8),
+    "PNG": _Rate("PNG", 6, 10),
     "GIF": _Rate("GIF", 3, 9),
     "BMP": _Rate("BMP", 4, 0),
     "WEBP": _Rate("WebP", 16, 60, 0, 12),
@@ -83,14 +83,18 @@ def before_opening(data: bytes) -> float:
 
 
 def of_image(
-    image: Image.Image, stored: tuple[int, int], data: bytes, config: ImageConfig
+    image: Image.Image,
+    stored: tuple[int, int],
+    scans: int,
+    data: bytes,
+    config: ImageConfig,
 ) -> Cost:
     """Return the cost of an opened image: its decoding, conversion and resizing.
 
     `stored` is the size in the file; `image.size` is that of decoding, which may be
-    less for JPEG.
+    less for JPEG. `scans` are those of a JPEG.
     """
-    rate = _rate(image, data)
+    rate = _rate(image, scans, data)
     bands_ns = 0.0
     if image.mode != config.mode:
         bands_ns += _CONVERT_NS
@@ -133,12 +137,11 @@ def _cost(
     return Cost(rate.name, stored_pixels / _MEGA, seconds, round(memory))
 
 
-def _rate(image: Image.Image, data: bytes) -> _Rate:
+def _rate(image: Image.Image, scans: int, data: bytes) -> _Rate:
     rate = _RATES[image.format or ""]
     # The decoder's name, and its arguments, such as a mode of 16 bits.
     decoder, *_, arguments = next(iter(getattr(image, "tile", ())), ("", ""))
     if rate is _JPEG:
-        scans = jpeg.scans(data) or 0
         if scans > 1 or "progressive" in image.info:
             # In memory as coefficients of 2 bytes, which each scan goes through.
             coefficients = 2 * len(image.getbands())

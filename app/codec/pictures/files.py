@@ -75,11 +75,6 @@ def opened(data: bytes, place: str, reads: Reads) -> Iterator[Image.Image]:
     """
     if not data:
         raise BadInput(f"{place}: is empty, expected a picture")
-    if jpeg.scans(data) is None:
-        raise BadInput(
-            f"{place}: the JPEG has more than {jpeg.MAX_SCANS} scans or "
-            f"{jpeg.MAX_SEGMENTS} segments, or is arithmetic coded"
-        )
     data, info = jpeg.without_metadata(data)
     try:
         with Image.open(_File(data, place, reads), formats=_FORMATS) as image:
@@ -98,6 +93,21 @@ def opened(data: bytes, place: str, reads: Reads) -> Iterator[Image.Image]:
         ) from None
     except Exception:  # Pillow's decoders raise many types
         raise BadInput(f"{place}: the picture is damaged or cut off") from None
+
+
+def count_scans(data: bytes, place: str) -> int:
+    """Return the number of a JPEG's scans, 0 for another file.
+
+    Raises:
+        BadInput: no encoder writes such a JPEG.
+    """
+    scans = jpeg.scans(data)
+    if scans is None:
+        raise BadInput(
+            f"{place}: the JPEG has more than {jpeg.MAX_SCANS} scans or "
+            f"{jpeg.MAX_SEGMENTS} segments, or is arithmetic coded"
+        )
+    return scans
 
 
 def shrink(image: Image.Image, size: tuple[int, int]) -> None:

@@ -14,6 +14,7 @@ _FRAME = struct.Struct(">BHH")
 _FF, _SCAN_MARKER, _END_MARKER = 0xFF, 0xDA, 0xD9
 # Markers of segments, and the end marker. Others may stand within a scan.
 _MARKER = re.compile(rb"\xff[\xc0-\xcf\xd8-\xfe]")
+_SEARCH_BYTES = 1 << 20
 _ANY_MARKER = re.compile(rb"\xff[\x01-\xfe]")
 _FIRST_MARKER = 0xC0
 _WITHOUT_LENGTH = frozenset((0xC8, *range(0xD0, 0xDA), *range(0xF0, 0xFE)))
@@ -48,7 +49,7 @@ def scans(data: bytes) -> int | None:
     at = len(_START) if data.startswith(_START) else len(data)
     found_scans = segments = 0
     while found_scans <= MAX_SCANS and segments <= MAX_SEGMENTS:
-        found = _MARKER.search(data, at)
+        found = _next_marker(data, at)
         if found is None or data[found.end() - 1] == _END_MARKER:
             return found_scans
         marker = data[found.end() - 1]
@@ -57,6 +58,16 @@ def scans(data: bytes) -> int | None:
         segments += 1
         found_scans += marker == _SCAN_MARKER
         at = found.end() + int.from_bytes(data[found.end() : found.end() + 2])
+    return None
+
+
+def _next_marker(data: bytes, at: int) -> re.Match[bytes] | None:
+    """Return the next marker; between parts of the search other threads may run."""
+    while at < len(data):
+        found = _MARKER.search(data, at, at + _SEARCH_BYTES + 1)
+        if found is not None:
+            return found
+        at += _SEARCH_BYTES
     return None
 
 

@@ -154,6 +154,13 @@ def test_scans_of_the_image_itself_count(data, expected):
     assert scans(data) == expected
 
 
+def test_scans_are_found_beyond_a_megabyte():
+    """A marker on the border of two parts of the search counts."""
+    behind = PLAIN[: SCAN + 14]
+    for size in range((1 << 20) - 20, (1 << 20) + 3):
+        assert scans(behind + bytes(size) + PLAIN[SCAN:]) == 2
+
+
 EXIF, XMP = b"Exif\0\0", b"http://ns.adobe.com/xap/1.0/\0"
 
 

@@ -21,10 +21,11 @@ SPEC = TensorSpec("x", np.dtype("u1"), CONFIG.shape())
 
 
 def cost_of(data: bytes, config: ImageConfig = CONFIG) -> Cost:
+    scans = files.count_scans(data, "picture[0]")
     with files.opened(data, "picture[0]", files.Reads()) as image:
         stored = image.size
         files.shrink(image, config.size)
-        return cost.of_image(image, stored, data, config)
+        return cost.of_image(image, stored, scans, data, config)
 
 
 def decode(*pictures: bytes, config: ImageConfig = CONFIG) -> np.ndarray:

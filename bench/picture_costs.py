@@ -1,9 +1,9 @@
 """python -m bench.picture_costs: what decoding a picture costs, by its format.
 
 Each picture is decoded in a process of its own, as for a model of 224 x 224 RGB pixels,
-from the bytes of its file to the row. Prints a table: CPU time and estimate for each
-pixel of the file, the peak of memory, and how long another thread waited for Python's
-lock at most.
+from the bytes of its file to the row. Prints a table: for each pixel of the file its
+bytes, CPU time and the peak of memory, with the estimates of both, how many megapixels
+of it a request may have, and how long another thread waited for Python's lock at most.
 """
 
 import struct
@@ -240,7 +240,8 @@ def _row(name: str, source: str, data: bytes) -> str:
     per_pixel = len(data) / _SIDES[0] / _SIDES[1]
     return (
         f"| {name} | {source} | {per_pixel:.3f} | {ns:.1f} | {ns_estimate:.1f} "
-        f"| {size:.1f} | {size_estimate:.1f} | {wait_ms:.0f} |"
+        f"| {images._MAX_SECONDS / ns_estimate * 1e3:.0f} | {size:.1f} "
+        f"| {size_estimate:.1f} | {wait_ms:.0f} |"
     )
 
 
@@ -249,8 +250,11 @@ def main() -> None:
     if sys.argv[1:]:
         _measure(Path(sys.argv[1]))
         return
-    print("| picture | of | bytes | ns | estimate | memory | estimate | wait (ms) |")
-    print("|---|---|---|---|---|---|---|---|")
+    print(
+        "| picture | of | file (bytes) | CPU (ns) | estimate (ns) "
+        "| allowed (megapixels) | memory (bytes) | estimate (bytes) | wait (ms) |"
+    )
+    print("|---|---|---|---|---|---|---|---|---|")
     for name, files in _pictures().items():
         for source, data in files.items():
             print(_row(name, source, data), flush=True)

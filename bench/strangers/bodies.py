@@ -15,28 +15,20 @@ _SIDES = (16_000, 2490)
 _FILES = 64
 _SCANS = 64
 _UNPACKED_BYTES = 60 << 20
-# The largest body that the server takes, and bytes for what is around the rows.
-_MOST_BYTES = (64 << 20) - 1000
-_LARGE_BYTES = 20 << 20
+# The largest body that the server takes, without what is around the rows.
+MOST_BYTES = (64 << 20) - 1000
 # Values of a row of the model `large`.
 LARGE_ROW = 1 << 18
 _GOOD_ROWS = 156_504
-_LARGE_PATH = "/v1/models/large:predict"
-_GZIP = "Content-Encoding: gzip\r\n"
 
 
-def packed(start: str, part: str, end: str, path: str = "/predict") -> Request:
+def packed(start: str, part: str, end: str = "]}", path: str = "/predict") -> Request:
     """Return 60 MiB of JSON as gzip: `start`, `part` repeated, `end`."""
     return _gzip(start + part * (_UNPACKED_BYTES // len(part)) + end, path)
 
 
-def packed_rows(row: str, last: str = "") -> Request:
-    """Return 60 MiB of a row repeated, and `last`, as gzip."""
-    return packed('{"instances":[', f"{row},", f"{last or row}]}}")
-
-
 def packed_strings() -> Request:
-    """Return 60 MiB of empty strings and one Infinity, for the signature `pack`."""
+    """Return empty strings and one Infinity, for the signature `pack`."""
     start = '{"signature_name":"pack","instances":['
     return packed(start, '"",', "Infinity]}", "/v1/models/till:predict")
 
@@ -64,7 +56,7 @@ def digit() -> Request:
 def small_png() -> Request:
     """Return a small picture."""
     image = Image.linear_gradient("L").resize((12, 9))
-    return Request(0, saved(image, "PNG"), content_type="image/png")
+    return Request(0, saved(image, "PNG"), content_type="image/png", tag="picture")
 
 
 def webp_form() -> Request:
@@ -78,8 +70,7 @@ def jpeg_form() -> Request:
     """Return a form of progressive JPEGs with many scans, as gzip."""
     jpeg = saved(Image.new("RGB", _SIDES), "JPEG", progressive=True)
     body, named = form(*[with_scans(jpeg, _SCANS)] * _FILES)
-    packed_body, kind = gzip.compress(body), named["Content-Type"]
-    return Request(0, packed_body, headers=_GZIP, content_type=kind)
+    return _gzip(body, content_type=named["Content-Type"])
 
 
 def with_scans(jpeg: bytes, scans: int) -> bytes:
@@ -89,25 +80,18 @@ def with_scans(jpeg: bytes, scans: int) -> bytes:
     return jpeg[:end] + last * (scans - jpeg.count(b"\xff\xda")) + jpeg[end:]
 
 
-def large(size: int = _LARGE_BYTES) -> Request:
-    """Return `size` bytes of rows of floats in JSON."""
-    return Request(0, b'{"instances":[%s]}' % b",".join(_rows(size)), path=_LARGE_PATH)
+def floats(size: int, key: bytes = b"instances") -> Request:
+    """Return `size` bytes of rows of floats in JSON, or of `inputs`, which are columns.
+
+    They are honest: valid for the model `large`.
+    """
+    body = b'{"%s":[%s]}' % (key, b",".join(_rows(size)))
+    return Request(0, body, path="/v1/models/large:predict")
 
 
-def largest_rows() -> Request:
-    """Return rows as large as the server takes."""
-    return large(_MOST_BYTES)
-
-
-def largest_columns() -> Request:
-    """Return the same rows as V1's columnar `inputs`."""
-    body = b'{"inputs":[%s]}' % b",".join(_rows(_MOST_BYTES))
-    return Request(0, body, path=_LARGE_PATH)
-
-
-def largest_v2() -> Request:
+def floats_v2(size: int) -> Request:
     """Return the same rows as a flat tensor of V2."""
-    rows = _rows(_MOST_BYTES)
+    rows = _rows(size)
     shape = b"[%d,%d]" % (len(rows), LARGE_ROW)
     start = b'{"inputs":[{"name":"input","datatype":"FP32","shape":%s,"data":[' % shape
     body = start + b",".join(row[1:-1] for row in rows) + b"]}]}"
@@ -116,11 +100,14 @@ def largest_v2() -> Request:
 
 @cache
 def _rows(size: int) -> list[bytes]:
-    """Return as many rows of the model `large` as `size` bytes hold, in JSON."""
     chance = Random(1)  # noqa: S311 # the same at each run
     row = ",".join(f"{chance.uniform(-1, 1):.6f}" for _ in range(LARGE_ROW))
     return [f"[{row}]".encode()] * (size // (len(row) + 3))
 
 
-def _gzip(text: str, path: str = "/predict") -> Request:
-    return Request(0, gzip.compress(text.encode()), path=path, headers=_GZIP)
+def _gzip(
+    body: str | bytes, path: str = "/predict", content_type: str = "application/json"
+) -> Request:
+    data = gzip.compress(body.encode() if isinstance(body, str) else body)
+    header = "Content-Encoding: gzip\r\n"
+    return Request(0, data, headers=header, path=path, content_type=content_type)

@@ -34,7 +34,7 @@ BAD = {
     "not JSON": (b'{"instances": [', 400, "JSON Parse error"),
     "ragged": (_instances(GOOD, [[1.0], [2.0, 3.0]]), 400, "instances[1][0]"),
     "a string": (_instances([[1.0, 2.0], [3.0, "x"]]), 400, "instances[0][1][1]"),
-    "too many rows": (_instances(*[GOOD] * 300), 413, "300 rows"),
+    "too many rows": (_instances(*[GOOD] * 300), 413, "more than 256 rows"),
     "too many bytes": (_instances(*[GOOD] * 9000), 413, "larger than 100000 bytes"),
 }
 

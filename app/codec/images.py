@@ -109,7 +109,7 @@ def _cost_of_all(
         check()
         data = bytes(picture)
         if seconds + cost.before_opening(data) > _MAX_SECONDS:
-            raise TooLarge(f"{place}: the picture has too many color profiles")
+            raise TooLarge(f"{place}: the picture has too many color profiles or texts")
         each = _cost_of(data, config, place, reads)
         seconds += each.seconds
         memory = max(memory, each.memory)

@@ -16,8 +16,10 @@ _NS = 1e-9
 _MEGA = 1e6
 # Of any file: opened twice, converted, scaled.
 _FILE_S = 0.0003
-# Pillow unpacks a PNG's color profiles, each up to 1 MiB, when it opens a file.
-_PNG, _PROFILE, _PROFILE_S = b"\x89PNG", b"iCCP", 0.002
+# Pillow unpacks a PNG's color profiles and texts, each up to 1 MiB, at each opening.
+_PNG, _UNPACKED, _UNPACKED_S = b"\x89PNG", (b"iCCP", b"zTXt", b"iTXt"), 0.006
+# A JPEG is decoded in blocks of up to 4 x 4 times 8 x 8 pixels.
+_BLOCK = 32
 _LOSSLESS = b"VP8L"
 # Modes of Pillow that have other than 4 bytes for each pixel.
 _MODE_BYTES = {"1": 1, "L": 1, "P": 1, "I;16": 2}
@@ -50,7 +52,8 @@ class _Rate(NamedTuple):
 
     ns for each pixel as it is stored, for each byte of the file, and for each pixel as
     it is decoded, which may be fewer for JPEG. Bytes for each stored pixel beside the
-    image, for each decoded one, and for bands.
+    image, for each decoded one, and for bands. `block` is the side of what is decoded
+    at a time.
     """
 
     name: str
@@ -60,9 +63,10 @@ class _Rate(NamedTuple):
     stored_bytes: float = 0
     decoded_bytes: float = 4
     bands_bytes: int = 0
+    block: int = 1
 
 
-_JPEG = _Rate("JPEG", 1, 12.5, 2.5)
+_JPEG = _Rate("JPEG", 1, 12.5, 2.5, block=_BLOCK)
 # Pillow decodes these in Python.
 _RLE_BMP = _Rate("BMP of run lengths", 130, 0, 0, 3)
 _SLOW_PNG = _Rate("PNG, interlaced or of 16 bits,", 24, 10)
@@ -78,8 +82,9 @@ _LOSSLESS_WEBP = _Rate("lossless WebP", 16, 8, 0, 12)
 
 def before_opening(data: bytes) -> float:
     """Return the seconds that Pillow may take for a file's header."""
-    profiles = data.count(_PROFILE) if data.startswith(_PNG) else 0
-    return _FILE_S + profiles * _PROFILE_S
+    if not data.startswith(_PNG):
+        return _FILE_S
+    return _FILE_S + _UNPACKED_S * sum(map(data.count, _UNPACKED))
 
 
 def of_image(
@@ -121,7 +126,9 @@ def _cost(
     data: bytes,
     config: ImageConfig,
 ) -> Cost:
-    stored_pixels, pixels = math.prod(stored), math.prod(size)
+    # Whole blocks, as a narrow JPEG has many.
+    stored_pixels = math.prod(-(-side // rate.block) * rate.block for side in stored)
+    pixels = math.prod(size)
     # Upright, either side may be the height. Pillow resizes all rows to the model's
     # width before it resizes columns.
     narrow = config.size[1] * max(size)
@@ -134,7 +141,7 @@ def _cost(
     memory = rate.stored_bytes * stored_pixels + rate.decoded_bytes * pixels
     memory += 4 * narrow + min(rate.bands_bytes, 12 * pixels) + len(data)
     seconds = before_opening(data) + _NS * ns
-    return Cost(rate.name, stored_pixels / _MEGA, seconds, round(memory))
+    return Cost(rate.name, math.prod(stored) / _MEGA, seconds, round(memory))
 
 
 def _rate(image: Image.Image, scans: int, data: bytes) -> _Rate:
@@ -145,8 +152,12 @@ def _rate(image: Image.Image, scans: int, data: bytes) -> _Rate:
         if scans > 1 or "progressive" in image.info:
             # In memory as coefficients of 2 bytes, which each scan goes through.
             coefficients = 2 * len(image.getbands())
-            name = f"JPEG of {scans} scans"
-            return _Rate(name, 2 + 0.8 * scans, 30, rate.decoded_ns, coefficients)
+            return rate._replace(
+                name=f"JPEG of {scans} scans",
+                stored_ns=2 + 0.8 * scans,
+                byte_ns=30,
+                stored_bytes=coefficients,
+            )
     elif image.format == "WEBP" and data[12:16] == _LOSSLESS:
         return _LOSSLESS_WEBP
     elif image.format == "PNG" and (

@@ -11,6 +11,8 @@ from app.codec.pictures import jpeg
 from app.errors import BadInput, BasketError, TooLarge
 
 MAX_PIXELS = 40_000_000
+# That of JPEG and GIF. Of other formats Pillow would copy lines of megabytes often.
+_MAX_SIDE = 65_535
 # Pillow's other decoders are not exposed to clients.
 _FORMATS = ("JPEG", "PNG", "WEBP", "GIF", "BMP")
 # Reads of all files of a request: several times those of the largest PNG in the
@@ -71,16 +73,22 @@ def opened(data: bytes, place: str, reads: Reads) -> Iterator[Image.Image]:
 
     Raises:
         BadInput: not an image, or a damaged one; the text begins with `place`.
-        TooLarge: the image has more than MAX_PIXELS, or the files too many reads.
+        TooLarge: the image has more than MAX_PIXELS or a side that is too long, or the
+            files too many reads.
     """
     if not data:
         raise BadInput(f"{place}: is empty, expected a picture")
     data, info = jpeg.without_metadata(data)
     try:
         with Image.open(_File(data, place, reads), formats=_FORMATS) as image:
-            image.info.update(info)
             if image.width * image.height > MAX_PIXELS:
                 raise _too_many_pixels(place)
+            if max(image.size) > _MAX_SIDE:
+                raise TooLarge(
+                    f"{place}: the picture is {image.width} x {image.height} pixels, "
+                    f"each side may have {_MAX_SIDE}"
+                )
+            image.info.update(info)
             yield image
     except (BasketError, MemoryError):
         raise
@@ -105,7 +113,7 @@ def count_scans(data: bytes, place: str) -> int:
     if scans is None:
         raise BadInput(
             f"{place}: the JPEG has more than {jpeg.MAX_SCANS} scans or "
-            f"{jpeg.MAX_SEGMENTS} segments, or is arithmetic coded"
+            f"{jpeg.MAX_SEGMENTS} segments, is arithmetic coded, or mostly padding"
         )
     return scans
 

@@ -27,6 +27,9 @@ _ARITHMETIC = (0xC9, 0xCA, 0xCB, 0xCD, 0xCE, 0xCF)
 MAX_SCANS = 64
 # Each has up to 64 KiB.
 MAX_SEGMENTS = 256
+# Any number of these bytes may stand before a marker; encoders write a few. Metadata
+# and what follows a picture may have more of them.
+_PADDING, _MAX_PADDING = b"\xff\xff", 1 << 20
 # Segments of applications, and comments. What decoding needs is in the first, JFIF's,
 # and in Adobe's.
 _METADATA = frozenset((*range(0xE1, 0xF0), 0xFE)) - {0xEE}
@@ -42,10 +45,13 @@ _MAX_HEADER_BYTES = 8 << 10
 def scans(data: bytes) -> int | None:
     """Return the number of a JPEG's scans, 0 for another file.
 
-    None: it has more than MAX_SCANS scans or MAX_SEGMENTS segments, or is arithmetic
-    coded. For each scan, even one of ten bytes, the decoder goes through the whole
-    image; in arithmetic coding a byte may take a microsecond.
+    None: it has more than MAX_SCANS scans or MAX_SEGMENTS segments, is arithmetic
+    coded, or has megabytes of padding. For each scan, even one of ten bytes, the
+    decoder goes through the whole image; in arithmetic coding a byte may take a
+    microsecond; and Pillow reads padding again with each further 64 KiB of the file.
     """
+    if data.startswith(_START) and data.count(_PADDING) > _MAX_PADDING:
+        return None
     at = len(_START) if data.startswith(_START) else len(data)
     found_scans = segments = 0
     while found_scans <= MAX_SCANS and segments <= MAX_SEGMENTS:

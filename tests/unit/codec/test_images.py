@@ -302,6 +302,17 @@ def test_more_than_40_megapixels_are_refused(decoded_sizes, width, height):
     assert decoded_sizes == []
 
 
+@pytest.mark.parametrize("size", [(65_536, 1), (1, 65_536)])
+def test_side_of_more_than_65535_pixels_is_refused(decoded_sizes, size):
+    """The refusal says both sides, and what each may have."""
+    text = refusal(png_claiming(*size), TooLarge)
+    assert text == (
+        f"picture[0]: the picture is {size[0]} x {size[1]} pixels, each side may have "
+        "65535"
+    )
+    assert decoded_sizes == []
+
+
 @pytest.mark.parametrize(
     ("kind", "size", "wanted", "expected"),
     [
@@ -359,8 +370,8 @@ def test_jpeg_of_many_scans_is_refused(decoded_sizes):
     scan = data[data.rindex(b"\xff\xda") : -2]
     text = refusal(data[:-2] + scan * jpeg.MAX_SCANS + data[-2:])
     assert text == (
-        "picture[0]: the JPEG has more than 64 scans or 256 segments, or is "
-        "arithmetic coded"
+        "picture[0]: the JPEG has more than 64 scans or 256 segments, is arithmetic "
+        "coded, or mostly padding"
     )
     assert decoded_sizes == []
 

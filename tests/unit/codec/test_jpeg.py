@@ -139,6 +139,8 @@ MANY_SCANS = PROGRESSIVE[:-2] + LAST_SCAN * MAX_SCANS + PROGRESSIVE[-2:]
         ),
         pytest.param(with_segments(*[b""] * MAX_SEGMENTS), None, id="segments"),
         pytest.param(PLAIN.replace(b"\xff\xc0", b"\xff\xc9"), None, id="arithmetic"),
+        pytest.param(PLAIN[:-2] + b"\xff" * 3_000_000 + PLAIN[-2:], None, id="padding"),
+        pytest.param(PLAIN[:-2] + b"\xff" * 9_999 + PLAIN[-2:], 1, id="some padding"),
         pytest.param(with_segments(*[b""] * 240), 1, id="nearly as many segments"),
         pytest.param(PLAIN + PLAIN[SCAN:-2] * MAX_SCANS, 1, id="behind its end"),
         pytest.param(with_segments(MANY_SCANS), 1, id="in a preview"),

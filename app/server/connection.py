@@ -27,7 +27,6 @@ HEADER_TIMEOUT_S = 30.0
 _MAX_BUFFERED_BYTES = 64 << 10
 # Bytes of an unread body, above which the connection closes instead of reading them.
 _MAX_DISCARDED_BYTES = 64 << 10
-_HEAD_TOO_SLOW = "the request's head has not come in time"
 
 
 class Connection(FlowControl):
@@ -56,8 +55,7 @@ class Connection(FlowControl):
 
     def connection_lost(self, exc: Exception | None) -> None:
         """Notify the application of the disconnect, and drop a partial head."""
-        self._ended = True
-        self._head = None
+        self._ended, self._head = True, None
         self.resume_writing()
         self.deadline = math.inf
         self.server.lost(self)
@@ -103,15 +101,13 @@ class Connection(FlowControl):
             self.pause_reading()
 
     def _take_head(self, data: bytes) -> bytes:
-        head = self._head
-        if head is not None:
-            data = head.feed(data)
+        if self._head is not None:
+            data = self._head.feed(data)
         else:
             self.deadline = self.server.by(HEADER_TIMEOUT_S)
-            head, data = self.server.heads.begin(data)
-            self._head = head
-        if head.complete:
-            self._head = None
+            self._head, data = self.server.heads.begin(data)
+        if self._head.complete:
+            head, self._head = self._head, None
             data = self._begin(head, data)
         return data
 
@@ -225,7 +221,8 @@ class Connection(FlowControl):
         if self.check_progress():
             return
         if self._head is not None and self._head.started():
-            self._refuse(Malformed(_HEAD_TOO_SLOW, HTTPStatus.REQUEST_TIMEOUT))
+            text = "the request's head has not come in time"
+            self._refuse(Malformed(text, HTTPStatus.REQUEST_TIMEOUT))
         else:
             self._transport.close()
 
@@ -234,12 +231,15 @@ class Connection(FlowControl):
         if self._request is None and not self._unsent_bytes:
             self.deadline = min(self.deadline, self.server.by(HEADER_TIMEOUT_S))
 
-    def idle_since(self) -> float:
-        """Return when the wait for a request began, inf if there is one."""
-        if self._request is not None or self._unsent_bytes or self.lingers:
-            return math.inf
-        waits_s = HEADER_TIMEOUT_S if self._head else self.server.keepalive_s
-        return self.deadline - waits_s
+    def waits_since(self) -> float:
+        """Return since when the server waits for the client, inf if it does not."""
+        if self.lingers or self._unsent_bytes:
+            return self.unread_since()
+        if self._request is not None:
+            return math.inf if self._paused else self._request.waits_since()
+        is_idle = self._head is None and self._body is None
+        timeout_s = self.server.keepalive_s if is_idle else HEADER_TIMEOUT_S
+        return self.deadline - timeout_s
 
     def _close(self) -> None:
         """Close after a response."""

@@ -11,6 +11,8 @@ if TYPE_CHECKING:
 SEND_TIMEOUT_S = 30.0
 # Seconds without a byte after which a lingering close ends, and seconds in all.
 _LINGER_S, _LINGER_TOTAL_S = 2.0, 30.0
+# At the limit of connections: bytes that a client sends or reads in a second at least.
+SLOWEST_BYTES_PER_S = 1024
 
 
 class FlowControl(asyncio.Protocol):
@@ -75,9 +77,20 @@ class FlowControl(asyncio.Protocol):
             self._transport.abort()
         return True
 
+    def unread_since(self) -> float:
+        """Return since when the client does not read fast enough, inf if it does.
+
+        Also since when it has not closed its side after its last response.
+        """
+        if not self._unsent_bytes:
+            return self.lingers - _LINGER_TOTAL_S if self.lingers else math.inf
+        read_bytes = self._unsent_bytes - self._transport.get_write_buffer_size()
+        began_at = self.deadline - SEND_TIMEOUT_S
+        return began_at + read_bytes / SLOWEST_BYTES_PER_S
+
     def close(self) -> None:
-        """Close without a response."""
-        self._transport.close()
+        """Close at once; what is unsent is lost."""
+        self._transport.abort()
 
     def pause_reading(self) -> None:
         """Pause reading."""

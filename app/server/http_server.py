@@ -12,7 +12,7 @@ from typing import Any
 from app.server.connection import HEADER_TIMEOUT_S, Connection
 from app.server.head import Limits
 from app.server.heads import Heads
-from app.server.listeners import Listeners
+from app.server.listeners import CLOSED_SHARE, WAIT_AT_LIMIT_S, Listeners
 from app.server.peer import TrustedProxies
 from app.server.request import Request
 
@@ -21,11 +21,6 @@ AsgiApplication = Callable[[Any, Any, Any], Coroutine[Any, Any, None]]
 # Seconds for an idle connection during graceful shutdown. Its client may be sending a
 # request; the response then says close.
 _IDLE_WHILE_STOPPING_S = 1.0
-# At the limit, one in so many connections is closed to make room for new clients. One
-# at a time would take a search for each client.
-_CLOSED_SHARE = 16
-# Seconds that a connection may be idle at the limit.
-_IDLE_AT_LIMIT_S = 1.0
 
 
 @dataclass(frozen=True)
@@ -102,15 +97,15 @@ class HttpServer:
         """Return a new connection."""
         return Connection(self)
 
-    def close_idle(self) -> None:
-        """Close up to a sixteenth of the connections, those that are idle longest.
+    def close_waiting(self) -> None:
+        """Close a part of the connections that wait for their client, the longest.
 
-        A request may be on its way on those that have been idle for a moment only.
+        Others have waited for a moment only: a request may be on its way.
         """
-        limit = self.now - _IDLE_AT_LIMIT_S
-        idle = [each for each in self.connections if each.idle_since() < limit]
-        idle.sort(key=Connection.idle_since)
-        for connection in idle[: len(self.connections) // _CLOSED_SHARE + 1]:
+        limit = self.now - WAIT_AT_LIMIT_S
+        waiting = [each for each in self.connections if each.waits_since() < limit]
+        waiting.sort(key=Connection.waits_since)
+        for connection in waiting[: len(self.connections) // CLOSED_SHARE + 1]:
             connection.close()
 
     def is_busy(self) -> bool:

@@ -21,6 +21,11 @@ _EXHAUSTED = (errno.EMFILE, errno.ENFILE, errno.ENOBUFS, errno.ENOMEM)
 _RETRY_AFTER_S = 1.0
 # Seconds between log lines about it.
 _LOG_EVERY_S = 60.0
+# At the limit, one in so many connections is closed to make room for new clients. One
+# at a time would take a search for each client.
+CLOSED_SHARE = 16
+# Seconds that a client may keep a connection waiting at the limit.
+WAIT_AT_LIMIT_S = 1.0
 # Seconds for a whole TLS handshake.
 TLS_HANDSHAKE_TIMEOUT_S = 10.0
 # Seconds for a client to close its side of a TLS connection.
@@ -37,8 +42,8 @@ class Server(Protocol):
         """Return the protocol of a new connection."""
         ...
 
-    def close_idle(self) -> None:
-        """Close a part of the idle connections."""
+    def close_waiting(self) -> None:
+        """Close a part of the connections that wait for their client."""
         ...
 
 
@@ -66,8 +71,9 @@ class Listeners:
         self._tls = tls
         self._loop = asyncio.get_running_loop()
         self._accepting = False
-        # Connections without a transport yet, or in their TLS handshake.
-        self._opening: set[asyncio.Task[Any]] = set()
+        # Connections without a transport yet, or in their TLS handshake, the oldest
+        # first; and since when.
+        self._opening: dict[asyncio.Task[Any], float] = {}
         # Back-off: the number of connections below which it ends, and when it ends in
         # any case. Then the time of the next log line.
         self._full_at = math.inf
@@ -116,16 +122,26 @@ class Listeners:
     def _accept_some(self, listener: socket.socket) -> None:
         """Accept up to `accept_batch` connections.
 
-        At the limit, idle connections make room for new ones.
+        At the limit, those that wait for their client make room for new ones.
         """
         free = self._max_connections - self._count()
+        # What made the last back-off necessary may be over.
+        self._full_at = math.inf
         if free <= 0:
             self._back_off()
-            self._server.close_idle()
+            self._server.close_waiting()
+            self._end_handshakes()
         for _ in range(min(free, self._accept_batch)):
             if not self._accept(listener):
                 break
         self.update()
+
+    def _end_handshakes(self) -> None:
+        """End the oldest handshakes, as many as connections would be closed."""
+        limit = time.monotonic() - WAIT_AT_LIMIT_S
+        for opening in [*self._opening][: len(self._opening) // CLOSED_SHARE + 1]:
+            if self._opening[opening] < limit:
+                opening.cancel()
 
     def _accept(self, listener: socket.socket) -> bool:
         """Accept a connection; return whether there was one."""
@@ -142,7 +158,7 @@ class Listeners:
             return False
         sock.setblocking(False)
         opening = self._loop.create_task(self._open(sock))
-        self._opening.add(opening)
+        self._opening[opening] = time.monotonic()
         opening.add_done_callback(self._opened)
         return True
 
@@ -163,7 +179,7 @@ class Listeners:
             sock.close()
 
     def _opened(self, opening: "asyncio.Task[Any]") -> None:
-        self._opening.discard(opening)
+        del self._opening[opening]
         self.update()
 
     def _note_exhausted(self, error: OSError) -> None:

@@ -5,10 +5,12 @@ https://asgi.readthedocs.io/en/latest/specs/www.html
 
 import asyncio
 import json
+import math
 import time
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
+from app.server.flow_control import SLOWEST_BYTES_PER_S
 from app.server.head import Head
 from app.server.response import Response
 
@@ -31,6 +33,8 @@ class Request:
         "_connection",
         "_delivered",
         "_disconnected",
+        "_received_at",
+        "_received_bytes",
         "_receiving",
         "began_at",
         "body_complete",
@@ -46,7 +50,8 @@ class Request:
         self.response = Response(head)
         # Whether the client waits for 100 Continue.
         self.expects_continue = head.expects_continue
-        self.began_at = time.monotonic()
+        self.began_at = self._received_at = time.monotonic()
+        self._received_bytes = 0
         # Whether the body has arrived, and whether the application has received it.
         self.body_complete = head.content_length == 0
         self._delivered = False
@@ -85,6 +90,8 @@ class Request:
         """Buffer a part of the body, unless the response is finished."""
         if self.response.finished:
             return
+        self._received_at = self._connection.server.now
+        self._received_bytes += len(part)
         self._body.append(part)
         self._buffered_bytes += len(part)
         if self._buffered_bytes > _BUFFERED_BYTES:
@@ -100,6 +107,13 @@ class Request:
         """Note that the body has arrived."""
         self.body_complete = True
         self._give_event()
+
+    def waits_since(self) -> float:
+        """Return since when the body arrives too slowly, inf if it does not."""
+        if self.body_complete:
+            return math.inf
+        sent_s = self._received_bytes / SLOWEST_BYTES_PER_S
+        return min(self.began_at + sent_s, self._received_at)
 
     def disconnect(self) -> None:
         """Notify the application that the client disconnected, or sends no more."""

@@ -1,13 +1,16 @@
 """Connections: worker_connections, keep-alive cap, EMFILE back-off, addresses."""
 
+import contextlib
 import resource
+import select
 import signal
 import socket
+import time
 
 import pytest
 
-from testing.server import free_port
-from tests.support.front import front, get, post, until
+from testing.server import free_port, serving, simulated_models
+from tests.support.front import chunk, front, get, post, request, until
 
 
 def test_worker_connections_bound_the_accepted_connections():
@@ -49,6 +52,91 @@ def test_clients_are_served_beside_as_many_silent_ones_as_connections():
         for _ in range(100):
             assert server.connect().ask(get("/echo")).status == 200
         assert sum(wire.is_open() for wire in silent) >= 800
+
+
+STALLED = {
+    "half a head": b"GET /echo HTTP/1.1\r\nA: ",
+    "no body": request("POST", "/echo", "Content-Length: 100000"),
+    "half a body": request("POST", "/echo", "Content-Length: 100000") + b"half",
+    "no 100": request("POST", "/echo", "Content-Length: 9999", "Expect: 100-continue"),
+    "half a chunk": request("POST", "/echo", "Transfer-Encoding: chunked") + b"fff\r\n",
+    "rest of a refused body": request("POST", "/refuse", "Content-Length: 60000"),
+    "lingering close": b"NONSENSE\r\n\r\n",
+    "unread response": get(f"/bytes?bytes={32 << 20}"),
+}
+
+
+@pytest.mark.parametrize("sent", STALLED.values(), ids=STALLED.keys())
+def test_stalled_clients_at_the_limit_are_closed_for_new_clients(sent):
+    """Clients that send a byte now and then, or read nothing, keep no one waiting."""
+    with front("--worker-connections=5", "--keep-alive=75") as server:
+        stalled = [server.connect(sent, receive_buffer=4096) for _ in range(5)]
+        until(lambda: server.connections() == 5)
+        new = server.connect(get("/echo"))
+
+        def is_answered():
+            for wire in stalled:
+                with contextlib.suppress(OSError):
+                    wire.send(b"x")
+            return bool(select.select([new.sock], [], [], 0)[0])
+
+        until(is_answered)
+        assert new.response().status == 200
+
+
+def test_upload_at_the_limit_is_not_closed_for_new_clients():
+    """A client that sends its body steadily is answered, however long it takes."""
+    with front("--worker-connections=5", "--keep-alive=75") as server:
+        until(lambda: server.connections() == 0)
+        head = request("POST", "/read", "Transfer-Encoding: chunked")
+        upload = server.connect(head)
+        for _ in range(4):
+            server.connect(head)
+        until(lambda: server.connections() == 5)
+        size = 0
+        for _ in range(5):
+            new = server.connect(get("/watch?name=new"))
+            while server.backlog():
+                upload.send(chunk(bytes(1000)))
+                size += 1000
+            new.close()
+        upload.send(chunk(b""))
+        assert upload.response().json() == size
+
+
+def test_many_silent_clients_before_a_new_one_are_closed_in_turn():
+    """As many places are given away at a time as are free, not one each second."""
+    with front("--worker-connections=5", "--keep-alive=75") as server:
+        for _ in range(30):
+            server.connect()
+        assert server.connect().ask(get("/echo")).status == 200
+
+
+def test_health_and_predictions_are_answered_beside_1000_silent_connections(tmp_path):
+    """A default server answers within a second, whoever else is connected."""
+    models = simulated_models(
+        tmp_path, m={"base_ms": 0, "input_shape": [2], "outputs": 2}
+    )
+    with contextlib.ExitStack() as stack:
+        server = stack.enter_context(serving("--threads=20", model_dir=models))
+
+        def connect():
+            sock = socket.create_connection(("127.0.0.1", server.port), 20)
+            stack.enter_context(contextlib.closing(sock))
+
+        for _ in range(1000):
+            connect()
+        # The server gives a place away once its client has been silent for a second.
+        assert server.request("GET", "/healthz").status == 200
+        for _ in range(5):
+            for _ in range(70):
+                connect()
+            began_at = time.monotonic()
+            assert server.request("GET", "/healthz").status == 200
+            assert time.monotonic() - began_at < 1
+            began_at = time.monotonic()
+            assert server.predict([[1, 2]]).status == 200
+            assert time.monotonic() - began_at < 1
 
 
 def test_keep_alive_cap_leaves_connections_for_other_clients():

@@ -63,6 +63,19 @@ def test_half_handshakes_count_as_connections():
             wire.close()
 
 
+@pytest.mark.parametrize("sent", [b"", HALF_HANDSHAKE], ids=["none", "half"])
+def test_stalled_handshakes_at_the_limit_are_ended_for_new_clients(sent):
+    """After a second they make room, long before their timeout."""
+    limits = {"TLS_HANDSHAKE_TIMEOUT_S": 60}
+    args = ("--threads=2", "--worker-connections=4")
+    with front(*args, tls=True, limits=limits) as server:
+        slow = [server.connect(sent, tls=False) for _ in range(6)]
+        assert server.connect().ask(get("/echo")).status == 200
+        assert any(wire.is_broken() for wire in slow[:4])
+        server.close_wires()
+        until(lambda: server.connections() == 0, server.connections)
+
+
 @pytest.mark.parametrize("sent", [get("/echo"), b"\0" * 100, b"\x15\x03\x01\0\2\2\x28"])
 def test_failed_handshake_ends_the_connection(server, connect, sent):
     """Plain HTTP on a TLS port is refused, and other clients are served."""

@@ -23,6 +23,8 @@ OPEN = (
     *("/", "/healthz", "/readyz", "/v2/health/live", "/v2/health/ready"),
     *("/v2/models/till/ready", "/v2/models/till/versions/1/ready"),
 )
+# What only an admin may ask for.
+CHANGING = ("/v2/repository/models/till/unload", "/v2/repository/models/till/load")
 FILLED = {"version": "1", "label": "stable", "rest": "models/till:predict"}
 # Not 404 or 405: a stranger does not learn which routes there are.
 REFUSALS = (401, 403)
@@ -58,6 +60,7 @@ FORMS = (
     "/v2/models/till/ready/..{}",
     "/v2/models/till/ready{}",
 )
+# Keys that are not quite the right one.
 KEYS = (
     "",
     "Authorization: Bearer wrong",
@@ -133,8 +136,9 @@ def _folder(tmp_path_factory):
 
 @pytest.fixture(name="server", scope="module")
 def _server(folder):
-    settings = {"model_dir": folder, "default_model": "till", "api_keys": KEY}
-    with serving("--threads=4", **settings) as server:
+    settings = {"model_dir": folder, "default_model": "till"}
+    keys = {"api_keys": KEY, "admin_keys": "admin"}
+    with serving("--threads=4", **settings, **keys) as server:
         yield server
 
 
@@ -176,6 +180,18 @@ def test_wrong_keys_are_refused_on_every_route(folder, stranger, header):
             status = stranger.status(method, path, header)
             is_open = path in OPEN and method == "GET"
             assert status in REFUSALS or is_open, (method, path, status)
+
+
+def test_api_key_changes_no_model_in_any_form_of_a_path(stranger):
+    """Load and unload take an admin key, whatever the method and the path are."""
+    key = f"Authorization: Bearer {KEY}"
+    for path in CHANGING:
+        for form in forms(path):
+            for method in METHODS:
+                status = stranger.status(method, form, key)
+                assert status >= 400 or method == "OPTIONS", (method, form, status)
+        assert stranger.status("POST", path, key) == 403
+        assert stranger.status("GET", "/v2/models/till/ready") == 200
 
 
 def mixed(rng, count):

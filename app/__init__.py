@@ -42,7 +42,7 @@ def create_app(settings: "Settings | None" = None) -> "Application":
     from app.telemetry import ModelMetrics
 
     settings = settings or Settings.from_environment()
-    catalog = Catalog(settings.default_model)
+    catalog = Catalog(settings.default_model, run_dir.notes_on(run_dir.DEFAULT_MODEL))
     loader: Repository
     if settings.model_process == "shared":
         paths = run_dir.model_sockets()
@@ -73,7 +73,7 @@ def create_model_process(listener: socket.socket) -> "ModelProcess":
     from app.shared_model.published_catalog import PublishedCatalog
 
     settings = Settings.from_environment()
-    catalog = PublishedCatalog(settings)
+    catalog = PublishedCatalog(settings, run_dir.notes_on(run_dir.DEFAULT_MODEL))
     health = _health(settings, catalog)
     loader = _loader(settings, catalog)
     return ModelProcess(catalog, loader, listener, health, telemetry.flush)

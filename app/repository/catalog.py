@@ -5,13 +5,13 @@ version, so that a replaced version is closed only after its last request.
 """
 
 import threading
+from collections.abc import Collection
 
 from app.errors import NotReady, Stopping, UnknownModel
+from app.repository.default_model import DefaultModel
 from app.repository.routing import Routes, Target
 from app.repository.served import Model, ServedModel, State, Version, VersionStatus
-
-# The demo model is the default of several models, unless another one is set.
-_DEMO = "digits"
+from app.run_dir.notes import Notes
 
 
 class Lease:
@@ -45,9 +45,9 @@ class Lease:
 class Catalog:
     """The models by name; all methods may be called from any thread."""
 
-    def __init__(self, default_model: str | None) -> None:
-        """Store the model of requests that name none; None: see `default_name`."""
-        self._default_model = default_model
+    def __init__(self, default_model: str | None, kept: Notes | None = None) -> None:
+        """Store the model of requests that name none, and `kept`: see DefaultModel."""
+        self._default_model = DefaultModel(default_model, kept or Notes())
         self._models: dict[str, Model] = {}
         self._closed = False
         # A lock is entered in a third of the time of its condition.
@@ -126,6 +126,11 @@ class Catalog:
             return self._default_name()
 
     # Methods for the loader.
+
+    def keep_default(self, names: Collection[str]) -> None:
+        """Keep the default model of these, whatever models come or go."""
+        with self._changing:
+            self._default_model.keep(names)
 
     def announce(self, name: str) -> None:
         """Add a model without versions, or one that was unloaded, as loading."""
@@ -215,11 +220,7 @@ class Catalog:
         return self.models()
 
     def _default_name(self) -> str | None:
-        if self._default_model is not None:
-            return self._default_model
-        if len(self._models) == 1:
-            return next(iter(self._models))
-        return _DEMO if _DEMO in self._models or not self._models else None
+        return self._default_model.among(self._models)
 
     def _default(self) -> str:
         name = self._default_name()

@@ -60,7 +60,9 @@ class Loader:
         """Start to load in the background; may be called twice."""
         if self._thread.ident:
             return
-        for name in scan(self._settings.model_dir, self._settings):
+        names = scan(self._settings.model_dir, self._settings)
+        self._catalog.keep_default(names)
+        for name in names:
             self._catalog.announce(name)
         self._requested = 1
         self._thread.start()
@@ -166,6 +168,7 @@ class Loader:
             for served in self._catalog.models():
                 self._catalog.set_problem(served.name, self._problem)
             return
+        self._catalog.keep_default(folders)
         default = self._catalog.default_name()
         for name in sorted(folders, key=lambda name: (name != default, name)):
             if self._stopping:

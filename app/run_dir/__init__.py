@@ -24,6 +24,7 @@ METRICS_DIR = "PROMETHEUS_MULTIPROC_DIR"
 _BATCHING_PARAMETERS = "BASKET_BATCHING_PARAMETERS_FILE"
 # Topics of notes.
 STUCK, UNLOADED, LOADING = "stuck", "unloaded", "loading"
+DEFAULT_MODEL = "default_model"
 _SHARED_MEMORY = "/dev/shm"  # noqa: S108
 # Set in a login session. When the user logs out, systemd removes the files of a user in
 # shared memory, unless it is a system user.

@@ -12,6 +12,7 @@ from typing import Any, Concatenate, ParamSpec, Protocol, TypeVar
 
 from app.repository.catalog import Catalog
 from app.repository.served import ServedModel
+from app.run_dir.notes import Notes
 from app.settings import Settings
 from app.shared_model import catalog_json
 
@@ -45,9 +46,9 @@ def _then_publish(
 class PublishedCatalog(Catalog):
     """A Catalog that sends its changes to subscribers."""
 
-    def __init__(self, settings: Settings) -> None:
+    def __init__(self, settings: Settings, kept: Notes | None = None) -> None:
         """Store the server's settings; only differences to them are published."""
-        super().__init__(settings.default_model)
+        super().__init__(settings.default_model, kept)
         self._settings = settings
         # The last revision that each subscriber has acknowledged.
         self._subscribers: dict[Subscriber, int] = {}

@@ -148,6 +148,7 @@ class RemoteLoader:
             if self._stopping:
                 return
             self._updates[channel] = models
+            self._catalog.keep_default(models)
             for name, model in models.items():
                 waits += self._apply_model(channel, name, model)
             for name in set(self._catalog.names()) - set(models):

@@ -26,7 +26,7 @@ ALLOWED = {
     ),
     "app.shared_model": (
         *("app.shared_model", "app.batching", "app.repository", "app.engines.base"),
-        *("app.errors", "app.settings"),
+        *("app.errors", "app.run_dir.notes", "app.settings"),
     ),
     "app.prometheus_private": ("app.run_dir.notes",),
     "app.telemetry": ("app.prometheus_private",),

@@ -31,10 +31,10 @@ _MAX_MEMORY = 195 << 20
 # Long ones get so large a share that a few are decoded at a time: all threads are never
 # theirs.
 _SMALL_MEMORY = 8 << 20
-_SHORT_SECONDS, _SHORT_MEMORY = 0.1, 32 << 20
+_SHORT_SECONDS, _SHORT_MEMORY = 0.15, 48 << 20
 _MAX_LONG = 4
 _WHAT = "large pictures"
-_short = MemoryBudget(4 * _SHORT_MEMORY, 10, _WHAT, max_waiting=sys.maxsize)
+_short = MemoryBudget(3 * _SHORT_MEMORY, 10, _WHAT, max_waiting=sys.maxsize)
 _long = MemoryBudget(_MAX_MEMORY, 10, _WHAT)
 # A JPEG of one scan with up to this number of pixels takes about a millisecond. It has
 # fewer bytes than this.

@@ -35,7 +35,7 @@ _RESIZE_NS = {
     "lanczos": 8.0,
 }
 # Memory of the bands in which an image is rotated and converted.
-_BANDS_BYTES = 4 << 20
+_BANDS_BYTES = 3 << 20
 
 
 class Cost(NamedTuple):
@@ -52,8 +52,8 @@ class _Rate(NamedTuple):
 
     ns for each pixel as it is stored, for each byte of the file, and for each pixel as
     it is decoded, which may be fewer for JPEG. Bytes for each stored pixel beside the
-    image, for each decoded one, and for bands. `block` is the side of what is decoded
-    at a time.
+    image, for each decoded one, and for its copy. `block` is the side of what is
+    decoded at a time.
     """
 
     name: str
@@ -62,7 +62,7 @@ class _Rate(NamedTuple):
     decoded_ns: float = 0
     stored_bytes: float = 0
     decoded_bytes: float = 4
-    bands_bytes: int = 0
+    copied_bytes: int = 0
     block: int = 1
 
 
@@ -100,15 +100,15 @@ def of_image(
     less for JPEG. `scans` are those of a JPEG.
     """
     rate = _rate(image, scans, data)
-    bands_ns = 0.0
+    copy_ns = 0.0
     if image.mode != config.mode:
-        bands_ns += _CONVERT_NS
+        copy_ns += _CONVERT_NS
     if exif.may_be_rotated(image.info, data):
-        bands_ns += _ROTATE_NS
+        copy_ns += _ROTATE_NS
     rate = rate._replace(
-        decoded_ns=rate.decoded_ns + bands_ns,
+        decoded_ns=rate.decoded_ns + copy_ns,
         decoded_bytes=_MODE_BYTES.get(image.mode, 4),
-        bands_bytes=_BANDS_BYTES if bands_ns else 0,
+        copied_bytes=_MODE_BYTES.get(config.mode, 4) if copy_ns else 0,
     )
     return _cost(rate, stored, image.size, data, config)
 
@@ -116,7 +116,8 @@ def of_image(
 def of_small_jpeg(size: tuple[int, int], data: bytes, config: ImageConfig) -> Cost:
     """Return the cost of a JPEG of one scan that is decoded at its full size."""
     decoded_ns = _JPEG.decoded_ns + _CONVERT_NS + _ROTATE_NS
-    return _cost(_JPEG._replace(decoded_ns=decoded_ns), size, size, data, config)
+    rate = _JPEG._replace(decoded_ns=decoded_ns, copied_bytes=4)
+    return _cost(rate, size, size, data, config)
 
 
 def _cost(
@@ -138,8 +139,10 @@ def _cost(
         + rate.decoded_ns * pixels
         + _RESIZE_NS[config.interpolation] * (pixels + 2 * narrow)
     )
-    memory = rate.stored_bytes * stored_pixels + rate.decoded_bytes * pixels
-    memory += 4 * narrow + min(rate.bands_bytes, 12 * pixels) + len(data)
+    # What a decoder holds is free before the image is copied.
+    beside = max(rate.stored_bytes * stored_pixels, rate.copied_bytes * pixels)
+    bands = min(_BANDS_BYTES, 2 * rate.copied_bytes * pixels)
+    memory = rate.decoded_bytes * pixels + beside + bands + 4 * narrow + len(data)
     seconds = before_opening(data) + _NS * ns
     return Cost(rate.name, math.prod(stored) / _MEGA, seconds, round(memory))
 

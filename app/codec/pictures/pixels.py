@@ -34,28 +34,34 @@ _BAND = 1 << 18
 def to_size(image: Image.Image, config: ImageConfig) -> Pixels:
     """Return the upright image as load_img does: first the mode, then the size.
 
-    The mode drops alpha. What has to be rotated or converted is handled in bands of
-    rows, as a second image of the full size would take as much memory as the first.
-    Pillow resizes rows and then columns too, so that the pixels are the same.
+    The mode drops alpha.
     """
     image.load()
-    turn = orientation(image.info)
     height, width = config.size
     resampling = Image.Resampling[config.interpolation.upper()]
     # Nearest-neighbor resizing gives the same pixels in any mode, and fewer to convert.
-    converts = resampling != Image.Resampling.NEAREST
-    if turn == UPRIGHT and (image.mode == config.mode or not converts):
-        resized = _resized(image, (width, height), resampling)
-        return _array(_converted(resized, config.mode), config)
-    rows = image.width if turn in QUARTER_TURNS else image.height
-    narrow = Image.new(config.mode, (width, rows))
+    converts = resampling != Image.Resampling.NEAREST and image.mode != config.mode
+    turn = orientation(image.info)
+    if converts or turn != UPRIGHT:
+        image = _upright(image, turn, config.mode)
+    if image.size != (width, height):
+        image = image.resize((width, height), resampling)
+    return np.asarray(_converted(image, config.mode)).reshape(config.shape())
+
+
+def _upright(image: Image.Image, turn: int, mode: str) -> Image.Image:
+    """Return the upright image in a mode.
+
+    Bands of rows are rotated and converted, as a third image of the full size would
+    take as much memory as the first.
+    """
+    size = image.size[::-1] if turn in QUARTER_TURNS else image.size
+    upright = Image.new(mode, size)
     top = 0
     for band in _bands(image, turn):
-        wide = _converted(band, config.mode) if converts else band
-        part = _resized(wide, (width, band.height), resampling)
-        narrow.paste(_converted(part, config.mode), (0, top))
+        upright.paste(_converted(band, mode), (0, top))
         top += band.height
-    return _array(_resized(narrow, (width, height), resampling), config)
+    return upright
 
 
 def _bands(image: Image.Image, turn: int) -> Iterator[Image.Image]:
@@ -78,16 +84,6 @@ def _converted(image: Image.Image, mode: str) -> Image.Image:
     if image.mode == _16_BIT:
         image = Image.fromarray((np.asarray(image) >> 8).astype(np.uint8))
     return image if image.mode == mode else image.convert(mode)
-
-
-def _resized(
-    image: Image.Image, size: tuple[int, int], resampling: Image.Resampling
-) -> Image.Image:
-    return image if image.size == size else image.resize(size, resampling)
-
-
-def _array(image: Image.Image, config: ImageConfig) -> Pixels:
-    return np.asarray(image).reshape(config.shape())
 
 
 def scale_into(row: Array, pixels: Pixels, scale: Scale) -> None:

@@ -205,6 +205,26 @@ def test_16_bit_gray_becomes_8_bit(to):
     np.testing.assert_array_equal(row[..., 0], [[0, 1], [128, 255]])
 
 
+@pytest.mark.parametrize("interpolation", INTERPOLATIONS)
+@pytest.mark.parametrize("side", [96, 224])
+@pytest.mark.parametrize(("width", "height"), [(150, 230), (300, 200)])
+def test_tall_and_wide_images_are_resized_as_load_img_does(
+    width, height, side, interpolation
+):
+    """Whichever of rows and columns Pillow resizes first, the pixels are its own."""
+    exif = Image.Exif()
+    exif[0x0112] = 6
+    upright = colors(width, height)
+    wanted = config((side, side), interpolation=interpolation)
+    expected = by_load_img(saved(upright), wanted)
+    turned = saved(np.ascontiguousarray(np.rot90(upright)), exif=exif)
+    np.testing.assert_array_equal(decoded(turned, wanted), expected)
+    transparent = picture("RGBA", width, height)
+    np.testing.assert_array_equal(
+        decoded(saved(transparent), wanted), by_load_img(saved(transparent), wanted)
+    )
+
+
 @pytest.mark.parametrize("interpolation", ["nearest", "bilinear"])
 def test_16_bit_gray_is_rotated(interpolation):
     """16-bit gray has its orientation applied as other modes have."""

@@ -52,7 +52,7 @@ def decoded(monkeypatch):
     ("data", "name", "ns", "pixel_bytes"),
     [
         (saved(picture(width=1000, height=1000), "JPEG"), "JPEG", 6, 4),
-        (saved(picture("CMYK", 1000, 1000), "JPEG"), "JPEG", 10, 4),
+        (saved(picture("CMYK", 1000, 1000), "JPEG"), "JPEG", 10, 8),
         (
             saved(picture(width=1000, height=1000), "JPEG", progressive=True),
             "JPEG of 10 scans",
@@ -61,14 +61,14 @@ def decoded(monkeypatch):
         ),
         (many_scans(1000, 1000), "JPEG of 64 scans", 55, 10),
         (saved(picture(width=1000, height=1000)), "PNG", 9, 4),
-        (saved(picture("L", 1000, 1000)), "PNG", 13, 1),
+        (saved(picture("L", 1000, 1000)), "PNG", 13, 5),
         (
             saved(np.zeros((1000, 1000), np.uint16)),
             "PNG, interlaced or of 16 bits,",
             31,
-            2,
+            6,
         ),
-        (saved(Image.new("RGB", (1000, 1000)), "GIF"), "GIF", 9, 1),
+        (saved(Image.new("RGB", (1000, 1000)), "GIF"), "GIF", 9, 5),
         (saved(picture(width=1000, height=1000), "BMP"), "BMP", 7, 4),
         (flat_webp(1000, 1000), "lossless WebP", 19, 16),
         (saved(Image.new("RGB", (1000, 1000)), "WEBP"), "WebP", 19, 16),
@@ -97,7 +97,7 @@ def test_reduced_size_makes_a_jpeg_cheaper():
 
 
 def test_rotation_and_conversion_cost_time():
-    """EXIF orientation and another mode are paid for, without more memory."""
+    """EXIF orientation and another mode take time, and a copy of the image."""
     exif = Image.Exif()
     exif[0x0112] = 6
     image = Image.new("RGB", (1000, 1000))
@@ -105,8 +105,8 @@ def test_rotation_and_conversion_cost_time():
     assert turned.seconds - plain.seconds == pytest.approx(0.0065, rel=0.05)
     alpha = cost_of(saved(Image.new("RGBA", (1000, 1000))))
     assert alpha.seconds - plain.seconds == pytest.approx(0.004, rel=0.05)
-    assert plain.memory < alpha.memory == pytest.approx(turned.memory, rel=0.001)
-    assert alpha.memory < plain.memory + (5 << 20)
+    assert alpha.memory == pytest.approx(turned.memory, rel=0.001)
+    assert 4_000_000 < alpha.memory - plain.memory < 8_000_000
 
 
 @pytest.mark.parametrize("interpolation", INTERPOLATIONS)
@@ -178,13 +178,13 @@ def test_64_jpegs_of_64_scans_are_refused(decoded):
     ("count", "make"),
     [
         (1, lambda: saved(Image.new("RGB", (8000, 5000)), "JPEG")),
-        (1, lambda: saved(Image.new("1", (8000, 5000)))),
+        (1, lambda: saved(Image.new("1", (7600, 5000)))),
         (1, lambda: flat_webp(4032, 3024)),
         (30, lambda: saved(Image.new("RGB", (4032, 3024)), "JPEG")),
         (64, lambda: saved(picture(width=640, height=480), "JPEG")),
         (50, lambda: saved(Image.new("RGB", (1920, 1080)))),
     ],
-    ids=["40 MP JPEG", "40 MP PNG", "12 MP WebP", "phone", "small", "screenshots"],
+    ids=["40 MP JPEG", "38 MP PNG", "12 MP WebP", "phone", "small", "screenshots"],
 )
 def test_usual_pictures_are_affordable(count, make):
     """Photos and screenshots stay within the limits of a request."""

@@ -101,7 +101,8 @@ def of_image(
     """
     rate = _rate(image, scans, data)
     copy_ns = 0.0
-    if image.mode != config.mode:
+    # Nearest takes some pixels, and then converts these.
+    if image.mode != config.mode and config.interpolation != "nearest":
         copy_ns += _CONVERT_NS
     if exif.may_be_rotated(image.info, data):
         copy_ns += _ROTATE_NS

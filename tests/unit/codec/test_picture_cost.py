@@ -107,6 +107,9 @@ def test_rotation_and_conversion_cost_time():
     assert alpha.seconds - plain.seconds == pytest.approx(0.004, rel=0.05)
     assert alpha.memory == pytest.approx(turned.memory, rel=0.001)
     assert 4_000_000 < alpha.memory - plain.memory < 8_000_000
+    nearest = ImageConfig((224, 224), "RGB", "none", "nearest", ())
+    alpha = cost_of(saved(Image.new("RGBA", (1000, 1000))), nearest)
+    assert alpha.memory == pytest.approx(plain.memory, rel=0.001)
 
 
 @pytest.mark.parametrize("interpolation", INTERPOLATIONS)

@@ -43,13 +43,13 @@ def disconnects(
 ) -> Report:
     """Let clients disconnect during a batch of `batch_s` seconds."""
     basket.raise_descriptor_limit()
-    settings = {
-        "request_timeout_ms": _DEADLINE_MS,
-        "max_enqueued_batches": str((clients + 2 * _STAY) // 64 + 1),
-    }
-    arguments = (*basket.CROWDED, "--timeout=120")
-    device = basket.device(base_ms=batch_s * 1000, per_row_ms=0)
-    with basket.simulated(device, *arguments, app=app, **settings) as server:
+    with basket.simulated(
+        basket.device(base_ms=batch_s * 1000, per_row_ms=0),
+        *(*basket.CROWDED, "--timeout=120"),
+        app=app,
+        request_timeout_ms=_DEADLINE_MS,
+        max_enqueued_batches=str((clients + 2 * _STAY) // 64 + 1),
+    ) as server:
         alone = basket.with_client(server, _round, 0)
         beside = basket.with_client(server, _round, clients)
     report = Report(
@@ -58,19 +58,14 @@ def disconnects(
         f"runs; {clients:,} clients queue up behind it, {_STAY} that stay come last, "
         f"then the {clients:,} disconnect. Others got {tally(beside.stayed)}.",
     )
-    report.promise(
-        "all disconnects during the first batch",
-        "else use fewer clients",
-        "yes" if beside.in_time else "no",
-        beside.in_time,
-    )
+    what, told = "all disconnects during the first batch", "else use fewer clients"
+    report.promise(what, told, "yes" if beside.in_time else "no", beside.in_time)
     if beside.in_time:
         rows = beside.rows_run - 1 - _STAY
         report.promise("rows run of clients that disconnected", "0", rows, rows == 0)
-        counted = beside.abandoned
-        report.promise(
-            "disconnects counted", f"{clients:,}", f"{counted:,}", counted == clients
-        )
+        counted, limit = beside.abandoned, f"{clients:,}"
+        held = counted == clients
+        report.promise("disconnects counted", limit, f"{counted:,}", held)
     times = beside.took_s() / alone.took_s()
     report.promise(
         "clients that stayed, after the first batch",

@@ -24,7 +24,7 @@ _LOSSLESS = b"VP8L"
 # Modes of Pillow that have other than 4 bytes for each pixel.
 _MODE_BYTES = {"1": 1, "L": 1, "P": 1, "I;16": 2}
 # ns for each pixel in memory.
-_ROTATE_NS, _CONVERT_NS = 6.5, 4.0
+_ROTATE_NS, _CONVERT_NS = 6.5, 5.0
 # The same for resizing; nearest takes only the pixels it needs.
 _RESIZE_NS = {
     "nearest": 0.1,
@@ -69,11 +69,11 @@ class _Rate(NamedTuple):
 _JPEG = _Rate("JPEG", 1, 12.5, 2.5, block=_BLOCK)
 # Pillow decodes these in Python.
 _RLE_BMP = _Rate("BMP of run lengths", 130, 0, 0, 3)
-_SLOW_PNG = _Rate("PNG, interlaced or of 16 bits,", 24, 10)
+_SLOW_PNG = _Rate("PNG, interlaced or of 16 bits,", 24, 12)
 _RATES = {
     "JPEG": _JPEG,
-    "PNG": _Rate("PNG", 6, 10),
-    "GIF": _Rate("GIF", 3, 9),
+    "PNG": _Rate("PNG", 6, 12),
+    "GIF": _Rate("GIF", 4, 9),
     "BMP": _Rate("BMP", 4, 0),
     "WEBP": _Rate("WebP", 16, 60, 0, 12),
 }

@@ -104,7 +104,7 @@ def test_rotation_and_conversion_cost_time():
     plain, turned = cost_of(saved(image)), cost_of(saved(image, exif=exif))
     assert turned.seconds - plain.seconds == pytest.approx(0.0065, rel=0.05)
     alpha = cost_of(saved(Image.new("RGBA", (1000, 1000))))
-    assert alpha.seconds - plain.seconds == pytest.approx(0.004, rel=0.05)
+    assert alpha.seconds - plain.seconds == pytest.approx(0.005, rel=0.05)
     assert alpha.memory == pytest.approx(turned.memory, rel=0.001)
     assert 4_000_000 < alpha.memory - plain.memory < 8_000_000
     nearest = ImageConfig((224, 224), "RGB", "none", "nearest", ())

@@ -17,8 +17,9 @@ from app.server.response import Response
 if TYPE_CHECKING:
     from app.server.connection import Connection
 
-# Bytes of a body that the application has not received, above which reading pauses.
-_BUFFERED_BYTES = 1 << 20
+# Bytes of a body that the application has not received, above which reading pauses. So
+# one client sends a packet or two in a round of the event loop, not as many as it can.
+_BUFFERED_BYTES = 64 << 10
 _CONTINUE = b"HTTP/1.1 100 Continue\r\n\r\n"
 _ASGI = {"version": "3.0", "spec_version": "2.5"}
 _JSON = (b"content-type", b"application/json")

@@ -1,16 +1,20 @@
-"""The images of a request: files of a multipart form, or the whole body.
+"""Images instead of rows: files of a multipart form, or the whole body.
 
 Forms are parsed here. Werkzeug's multipart parser looks for line breaks of all kinds
 and so takes ten times as long for an image's bytes, all of it under Python's lock.
 """
 
 from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
 
 from werkzeug.http import parse_options_header
 
 from app.api.exchange import Exchange
+from app.codec import images
 from app.codec.images import MAX_PICTURES
+from app.engines.base import DEFAULT_SIGNATURE, Tensors
 from app.errors import BadInput, TooLarge
+from app.repository.served import ServedModel
 
 FIELD = "file"
 _FORM = "multipart/form-data"
@@ -22,13 +26,52 @@ _NAMES_SHOWN = 8
 _BREAK = b"\r\n"
 
 
-def is_of_pictures(mimetype: str) -> bool:
-    """Return whether a body of this type is an image, or a form that may have some."""
-    return mimetype == _FORM or mimetype.startswith("image/")
+# The first bytes of JPEG, PNG, GIF and WebP. No JSON begins with them.
+_MAGIC = (b"\xff\xd8\xff", b"\x89PNG\r\n", b"GIF87a", b"GIF89a", b"RIFF")
 
 
-def pictures(exchange: Exchange, body: bytes) -> Sequence[bytes | memoryview]:
-    """Return the image files of a request for which `is_of_pictures` is true.
+@dataclass(frozen=True)
+class Pictures:
+    """A request's images as rows; a `single` one is not in a list."""
+
+    inputs: Tensors
+    single: bool
+    signature_name: str = DEFAULT_SIGNATURE
+    timeout_s: float | None = None
+
+
+def has_pictures(exchange: Exchange, body: bytes) -> bool:
+    """Return whether a body is an image, or a form that may have some.
+
+    Its first bytes tell as well as its type, which `curl --data-binary` does not know.
+    """
+    mimetype = exchange.mimetype
+    is_typed = mimetype == _FORM or mimetype.startswith("image/")
+    return is_typed or body.startswith(_MAGIC)
+
+
+def decode(exchange: Exchange, body: bytes, model: ServedModel) -> Pictures:
+    """Return the images of a body for which `has_pictures` is true.
+
+    Raises:
+        BadInput: the model takes none, or one is malformed.
+        TooLarge: too many images, or they cost too much.
+        BasketError: nobody waits for the answer any more.
+    """
+    config = model.config.image
+    if config is None:
+        raise BadInput(
+            f"model {model.name!r} takes no pictures: its basket.toml has no [image]"
+        )
+    found = files(exchange, body)
+    (spec,) = model.signatures[DEFAULT_SIGNATURE].inputs
+    check = exchange.check_awaited
+    pixels = images.decode(found, config, spec, "picture", check=check)
+    return Pictures({spec.name: pixels}, len(found) == 1)
+
+
+def files(exchange: Exchange, body: bytes) -> Sequence[bytes | memoryview]:
+    """Return the image files of a form, or the body.
 
     Those of a form are views of the body, as together they are as large as it.
 

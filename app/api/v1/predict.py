@@ -15,6 +15,7 @@ from urllib.parse import quote, unquote_to_bytes
 from flask import Blueprint, Response, request
 from werkzeug.routing import BaseConverter
 
+from app.api import upload
 from app.api.application import Find, Handler
 from app.api.environ import Environ, traffic_split_key
 from app.api.exchange import Exchange, HttpResponse
@@ -173,7 +174,12 @@ def _servable_not_found(target: Target) -> Iterator[None]:
         raise UnknownModel(f"Servable not found for request: {asked}") from None
 
 
-def _decode(exchange: Exchange, body: bytes, model: ServedModel) -> rows.Request:
+def _decode(
+    exchange: Exchange, body: bytes, model: ServedModel
+) -> rows.Request | upload.Pictures:
+    # Any Content-Type may stand beside JSON, as in TensorFlow Serving.
+    if not body.startswith(b"{") and upload.has_pictures(exchange, body):
+        return upload.decode(exchange, body, model)
     bounds = Bounds(model.max_rows, exchange.check_awaited)
     image = model.config.image
     if exchange.mimetype == cloud_events.STRUCTURED:
@@ -187,7 +193,13 @@ def _decode(exchange: Exchange, body: bytes, model: ServedModel) -> rows.Request
 
 
 def _encode(
-    exchange: Exchange, model: ServedModel, decoded: rows.Request, outputs: Tensors
+    exchange: Exchange,
+    model: ServedModel,
+    decoded: rows.Request | upload.Pictures,
+    outputs: Tensors,
 ) -> HttpResponse:
-    body = rows.encode(outputs, columnar=decoded.columnar, is_bare=decoded.is_bare)
+    if isinstance(decoded, rows.Request):
+        body = rows.encode(outputs, columnar=decoded.columnar, is_bare=decoded.is_bare)
+    else:
+        body = rows.encode(outputs)
     return cloud_events.wrap(exchange, body, model.name)

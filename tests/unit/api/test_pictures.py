@@ -249,7 +249,7 @@ def test_files_of_a_form_are_not_copied():
     files = [bright(0), bright(1)]
     body, headers = form(*files)
     exchange = Exchange({"CONTENT_TYPE": headers["Content-Type"]})
-    found = upload.pictures(exchange, body)
+    found = upload.files(exchange, body)
     assert [bytes(each) for each in found] == files
     assert all(memoryview(each).obj is body for each in found)
 
@@ -364,12 +364,67 @@ def test_malformed_multipart_is_a_400(client, content_type, body, expected):
     assert expected in error(response, 400)
 
 
-@pytest.mark.parametrize("top", ["0", "4", "-1", "1.0", "", "a", "1" * 5000, "²"])
+@pytest.mark.parametrize("top", ["0", "-1", "1.0", "", "a", "1" * 5000, "²"])
 def test_invalid_top_is_a_400(client, top):
-    """Top is a whole number from 1 to the number of classes."""
+    """Top is a whole number of 1 or more."""
     text = error(post(client, bright(1), path=f"/predict?top={top}"), 400)
-    assert text.startswith("top: expected a whole number from 1 to 3, given ")
+    assert text.startswith("top: expected a whole number, 1 or more, given ")
     assert len(text) < 120
+
+
+@pytest.mark.parametrize("top", [3, 4, 999_999])
+def test_top_above_the_number_of_classes_lists_all(client, top):
+    """A client need not know how many classes a model has."""
+    response = post(client, bright(2), path=f"/predict?top={top}")
+    assert [each["class_name"] for each in response.get_json()] == [
+        "right",
+        "left",
+        "middle",
+    ]
+
+
+@pytest.mark.parametrize("image_format", ["PNG", "JPEG", "GIF", "WEBP"])
+@pytest.mark.parametrize(
+    "content_type", ["", "application/x-www-form-urlencoded", "application/json"]
+)
+def test_picture_is_known_by_its_first_bytes(client, image_format, content_type):
+    """Tools such as curl don't say what a body is."""
+    body = saved(np.full((1, 3), 10, np.uint8), image_format)
+    headers = {"Content-Type": content_type} if content_type else {}
+    response = client.post("/predict", data=body, headers=headers)
+    assert response.status_code == 200
+    assert set(response.get_json()) == {"class_id", "class_name", "score"}
+
+
+def test_pictures_for_a_named_model(tmp_path, client_of):
+    """Pictures go to any model: as /predict?model=, and in V1 with V1's answer."""
+    write_model(tmp_path)
+    write_model(tmp_path / "other", IMAGE)
+    (tmp_path / "other" / "till").rename(tmp_path / "gray")
+    client = client_of(model_dir=tmp_path, default_model="till")
+    scores = [10.0, 20.0, 200.0]
+    response = post(client, bright(2), path="/predict?model=gray")
+    assert sorted(response.get_json()["predictions"][0]) == scores
+    assert post(client, bright(2)).get_json()["class_name"] == "right"
+    assert "no model 'x'" in error(
+        post(client, bright(2), path="/predict?model=x"), 404
+    )
+    path = "/v1/models/gray:predict"
+    for response in (
+        post(client, bright(2), path=path),
+        client.post(path, data=bright(2)),
+    ):
+        assert sorted(response.get_json()["predictions"][0]) == scores
+
+
+def test_json_of_any_type_is_json_in_v1(client):
+    """TensorFlow Serving ignores the Content-Type."""
+    body = json.dumps({"instances": [[[[1], [2], [3]]]]}).encode()
+    for content_type in ("image/png", "multipart/form-data", "text/plain"):
+        response = client.post(
+            "/v1/models/till:predict", data=body, content_type=content_type
+        )
+        assert response.get_json() == {"predictions": [[1.0, 2.0, 3.0]]}
 
 
 def test_image_for_a_model_without_image_is_a_400(serve):

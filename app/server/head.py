@@ -94,7 +94,7 @@ class Head:
         Raises:
             Malformed: the head is refused.
         """
-        if not self._tail:
+        if not self._tail and (self._line or data.startswith(b"\r")):
             data = self._after_empty_lines(data)
         end = (self._tail + data).find(END)
         stop = len(data) if end < 0 else end + len(END) - len(self._tail)

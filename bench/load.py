@@ -12,7 +12,7 @@ from dataclasses import dataclass, replace
 from bench import wrk
 from bench.figures import THINK_S, Clients, Seen, Timing, percentile
 from bench.prepared import Prepared
-from testing.open_loop import Client, client_of
+from testing.open_loop import client_of
 from testing.open_loop_requests import End, Outcome, Request
 from testing.server import Server, metric_sum
 
@@ -192,25 +192,26 @@ async def _simulate(
     ]
     end_s = timing.warm_up_s + timing.measured_s
 
-    async def send(client: Client, number: int) -> list[Outcome]:
+    async def send(number: int) -> list[Outcome]:
         # The same think times for every server.
         chance = random.Random(number)  # noqa: S311
         outcomes: list[Outcome] = []
-        while True:
-            think_s = chance.uniform(*THINK_S) if clients.thinks else 0.0
-            if client.now_s() + think_s >= end_s:
-                return outcomes
-            await asyncio.sleep(think_s)
-            request = requests[(number + len(outcomes)) % len(requests)]
-            outcomes.append(await client.ask(request))
+        # Of its own, so that each user has a connection: several workers share them.
+        async with client_of(target.port) as client:
+            while True:
+                think_s = chance.uniform(*THINK_S) if clients.thinks else 0.0
+                if client.now_s() + think_s >= end_s:
+                    return outcomes
+                await asyncio.sleep(think_s)
+                request = requests[(number + len(outcomes)) % len(requests)]
+                outcomes.append(await client.ask(request))
 
     async def read_batches() -> _Ran | None:
         await asyncio.sleep(timing.warm_up_s)
         return await asyncio.to_thread(target.batches) if target.batches else None
 
-    async with client_of(target.port) as client:
-        users = [send(client, number) for number in range(clients.count)]
-        before, *found = await asyncio.gather(read_batches(), *users)
+    users = map(send, range(clients.count))
+    before, *found = await asyncio.gather(read_batches(), *users)
     outcomes = [each for one in found for each in one]
     measured = [each for each in outcomes if timing.warm_up_s <= each.sent_s < end_s]
     return measured, before

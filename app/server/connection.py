@@ -23,10 +23,11 @@ if TYPE_CHECKING:
 # Header timeout: seconds for a whole head, from its first byte. Also for the rest of a
 # body that the application has not read.
 HEADER_TIMEOUT_S = 30.0
-# Bytes of pipelined requests, above which the connection pauses reading.
-_MAX_BUFFERED_BYTES = 64 << 10
-# Bytes of an unread body, above which the connection closes instead of reading them.
-_MAX_DISCARDED_BYTES = 64 << 10
+# Bytes of pipelined requests, above which the connection pauses reading, and bytes of
+# an unread body, above which it closes instead of reading them.
+_MAX_BUFFERED_BYTES = _MAX_DISCARDED_BYTES = 64 << 10
+_IDLE_LEAD_S = 0.9  # An idle connection gives its place away earlier than others.
+_TOO_SLOW = "the request's head has not come in time"
 
 
 class Connection(FlowControl):
@@ -221,8 +222,7 @@ class Connection(FlowControl):
         if self.check_progress():
             return
         if self._head is not None and self._head.started():
-            text = "the request's head has not come in time"
-            self._refuse(Malformed(text, HTTPStatus.REQUEST_TIMEOUT))
+            self._refuse(Malformed(_TOO_SLOW, HTTPStatus.REQUEST_TIMEOUT))
         else:
             self._transport.close()
 
@@ -237,9 +237,9 @@ class Connection(FlowControl):
             return self.unread_since()
         if self._request is not None:
             return math.inf if self._paused else self._request.waits_since()
-        is_idle = self._head is None and self._body is None
-        timeout_s = self.server.keepalive_s if is_idle else HEADER_TIMEOUT_S
-        return self.deadline - timeout_s
+        if self._head is None and self._body is None:
+            return self.deadline - self.server.keepalive_s - _IDLE_LEAD_S
+        return self.deadline - HEADER_TIMEOUT_S
 
     def _close(self) -> None:
         """Close after a response."""

@@ -102,7 +102,7 @@ class HttpServer:
 
         Others have waited for a moment only: a request may be on its way.
         """
-        limit = self.now - WAIT_AT_LIMIT_S
+        limit = time.monotonic() - WAIT_AT_LIMIT_S
         waiting = [each for each in self.connections if each.waits_since() < limit]
         waiting.sort(key=Connection.waits_since)
         for connection in waiting[: len(self.connections) // CLOSED_SHARE + 1]:

@@ -24,8 +24,10 @@ _LOG_EVERY_S = 60.0
 # At the limit, one in so many connections is closed to make room for new clients. One
 # at a time would take a search for each client.
 CLOSED_SHARE = 16
-# Seconds that a client may keep a connection waiting at the limit.
+# At the limit: seconds that a client may keep a connection waiting, and seconds until
+# the next look.
 WAIT_AT_LIMIT_S = 1.0
+_LOOK_AGAIN_AFTER_S = 0.1
 # Seconds for a whole TLS handshake.
 TLS_HANDSHAKE_TIMEOUT_S = 10.0
 # Seconds for a client to close its side of a TLS connection.
@@ -114,10 +116,10 @@ class Listeners:
     def _count(self) -> int:
         return len(self._server.connections) + len(self._opening)
 
-    def _back_off(self) -> None:
-        """Stop accepting until a connection closes, or for a second."""
+    def _back_off(self, longest_s: float) -> None:
+        """Stop accepting until a connection closes, or for some seconds."""
         self._full_at = self._count()
-        self._retry_at = time.monotonic() + _RETRY_AFTER_S
+        self._retry_at = time.monotonic() + longest_s
 
     def _accept_some(self, listener: socket.socket) -> None:
         """Accept up to `accept_batch` connections.
@@ -128,7 +130,7 @@ class Listeners:
         # What made the last back-off necessary may be over.
         self._full_at = math.inf
         if free <= 0:
-            self._back_off()
+            self._back_off(_LOOK_AGAIN_AFTER_S)
             self._server.close_waiting()
             self._end_handshakes()
         for _ in range(min(free, self._accept_batch)):
@@ -183,7 +185,7 @@ class Listeners:
         self.update()
 
     def _note_exhausted(self, error: OSError) -> None:
-        self._back_off()
+        self._back_off(_RETRY_AFTER_S)
         now = time.monotonic()
         if now >= self._log_at:
             text = "no room for more than %d connections: %s"

@@ -29,7 +29,7 @@ def test_worker_connections_bound_the_accepted_connections():
 
 @pytest.mark.parametrize("sent", [b"", b"GET /echo HT"])
 def test_idle_connections_at_the_limit_are_closed_for_new_clients(sent):
-    """With 4 idle for a second the sixth is served, and the oldest is closed."""
+    """With 4 idle for a moment the sixth is served, and the oldest is closed."""
     with front("--worker-connections=5", "--keep-alive=75") as server:
         until(lambda: server.connections() == 0)
         busy = server.connect(get("/watch?name=busy"))
@@ -126,7 +126,7 @@ def test_health_and_predictions_are_answered_beside_1000_silent_connections(tmp_
 
         for _ in range(1000):
             connect()
-        # The server gives a place away once its client has been silent for a second.
+        # The server gives a place away once its client has been silent for a moment.
         assert server.request("GET", "/healthz").status == 200
         for _ in range(5):
             for _ in range(70):

@@ -87,7 +87,8 @@ class AsgiExchange(Exchange):
             size += len(part)
             if size > limit_bytes:
                 raise too_large(limit_bytes)
-            self.hold(size)
+            if size > _SMALL_BODY_BYTES:
+                self.hold(size)
             parts.append(part)
         return parts[0] if len(parts) == 1 else b"".join(parts)
 

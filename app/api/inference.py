@@ -114,7 +114,8 @@ class Inference:
         if unpacked is not body:
             exchange.hold(len(body) + len(unpacked))
         decoded = decode(exchange, unpacked, model)
-        check_narrower(decoded.inputs, model.signatures[decoded.signature_name])
+        if model.has_narrower_inputs:
+            check_narrower(decoded.inputs, model.signatures[decoded.signature_name])
         if len(unpacked) > _INLINE_BYTES:
             exchange.hold(_memory_of(decoded.inputs, len(unpacked)))
         return decoded

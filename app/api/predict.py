@@ -41,11 +41,12 @@ def finder(inference: Inference) -> Find:
 def _decode(
     exchange: Exchange, body: bytes, model: ServedModel
 ) -> rows.Request | upload.Pictures:
-    if exchange.mimetype == npy.CONTENT_TYPE:
+    mimetype = exchange.mimetype
+    if mimetype == npy.CONTENT_TYPE:
         signature = rows.find_signature(model.signatures, DEFAULT_SIGNATURE)
         inputs = npy.decode(body, signature)
         return rows.Request(DEFAULT_SIGNATURE, inputs)
-    if upload.has_pictures(exchange, body):
+    if upload.has_pictures(mimetype, body):
         # Before the pictures are decoded.
         _top(exchange, model.config.image)
         return upload.decode(exchange, body, model)

@@ -40,12 +40,11 @@ class Pictures:
     timeout_s: float | None = None
 
 
-def has_pictures(exchange: Exchange, body: bytes) -> bool:
+def has_pictures(mimetype: str, body: bytes) -> bool:
     """Return whether a body is an image, or a form that may have some.
 
     Its first bytes tell as well as its type, which `curl --data-binary` does not know.
     """
-    mimetype = exchange.mimetype
     is_typed = mimetype == _FORM or mimetype.startswith("image/")
     return is_typed or body.startswith(_MAGIC)
 

@@ -44,10 +44,11 @@ class Reading(NamedTuple):
     image: ImageConfig | None
     bounds: Bounds
 
-    def read(self, column: Column) -> Array:
-        """Return one input's rows (rows, *shape)."""
-        if column.is_bare():
-            return self.read(column.without_shape()).reshape(-1, 1)
+    def read(self, column: Column, *, is_bare: bool) -> Array:
+        """Return one input's rows (rows, *shape); `is_bare` is that of the column."""
+        if is_bare:
+            flat = self.read(column.without_shape(), is_bare=False)
+            return flat.reshape(-1, 1)
         spec, rows, place, suffix = column
         if isinstance(rows, Numbers):
             return numbers.read(rows, spec, place, suffix, self.bounds)
@@ -56,7 +57,7 @@ class Reading(NamedTuple):
         if self.image is not None and any(map(strings.is_b64, rows)):
             files, check = _image_files(rows, place, suffix), self.bounds.check
             return images.decode(files, self.image, spec, place, suffix, check)
-        if any(isinstance(row, Numbers) for row in rows):
+        if Numbers in map(type, rows):
             return mixed.read(rows, spec, place, suffix, self.bounds, self.has_bools)
         return nested.read(rows, spec, place, suffix, has_bools=self.has_bools)
 

@@ -83,10 +83,14 @@ def read(
         found = columns.of_instances(payload["instances"], signature)
     image = image if name == DEFAULT_SIGNATURE else None
     reading = columns.Reading(columns.may_have_bools(body), image, bounds)
-    inputs = {each.spec.name: reading.read(each) for each in found}
-    columns.check_equal_rows(found, inputs)
-    is_bare = all(each.is_bare() for each in found)
-    return Request(name, inputs, columnar, is_bare=is_bare)
+    inputs, all_bare = {}, True
+    for column in found:
+        is_bare = column.is_bare()
+        inputs[column.spec.name] = reading.read(column, is_bare=is_bare)
+        all_bare &= is_bare
+    if len(found) > 1:
+        columns.check_equal_rows(found, inputs)
+    return Request(name, inputs, columnar, is_bare=all_bare)
 
 
 def _signature_name(payload: Mapping[str, Any]) -> str:

@@ -3,6 +3,7 @@
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from enum import StrEnum
+from functools import cached_property
 
 from app.batching.interfaces import Observer, Runner
 from app.engines.base import Signature
@@ -36,10 +37,16 @@ class ServedModel:
     runner: Runner
     observer: Observer
 
-    @property
+    @cached_property
     def max_rows(self) -> int:
         """The most rows that a request may have: what an empty queue holds."""
         return self.config.settings.max_rows
+
+    @cached_property
+    def has_narrower_inputs(self) -> bool:
+        """Whether the model's own dtype of an input is narrower than the input's."""
+        signatures = self.signatures.values()
+        return any(spec.narrower for each in signatures for spec in each.inputs)
 
 
 @dataclass(frozen=True)

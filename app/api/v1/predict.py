@@ -178,7 +178,7 @@ def _decode(
     exchange: Exchange, body: bytes, model: ServedModel
 ) -> rows.Request | upload.Pictures:
     # Any Content-Type may stand beside JSON, as in TensorFlow Serving.
-    if not body.startswith(b"{") and upload.has_pictures(exchange, body):
+    if not body.startswith(b"{") and upload.has_pictures(exchange.mimetype, body):
         return upload.decode(exchange, body, model)
     bounds = Bounds(model.max_rows, exchange.check_awaited)
     image = model.config.image

@@ -89,8 +89,9 @@ class _Rows:
             commas += self._check_brackets(text, period, before)
             if commas > bounds.max_rows * len(period):
                 raise too_many_rows(bounds.max_rows)
-            if before % len(period) or commas % len(period):
-                if shape and pieces.has_number_outside(text):
+            is_whole = not (before % len(period) or commas % len(period))
+            if not is_whole and (b"[" in text or b"]" in text):
+                if pieces.has_number_outside(text):
                     self._explain(before // len(period), shape)
                 text = pieces.without_brackets(text)
             found = self._values(begin, piece, text, done)

@@ -179,7 +179,7 @@ def _decode(data: bytes) -> None:
 
 
 def _longest_wait_s(data: bytes) -> float:
-    """Return how long a thread that sleeps for 1 ms waited to go on, while decoding."""
+    """Return by how much decoding delays another thread that sleeps for 1 ms."""
     done, waits = Event(), [0.0]
 
     def tick() -> None:

@@ -74,15 +74,13 @@ def _encode(
 ) -> HttpResponse:
     if _wants_npy(exchange.header("Accept") or ""):
         return HttpResponse(npy.encode(outputs), npy.CONTENT_TYPE)
-    if isinstance(decoded, rows.Request):
-        return HttpResponse(
-            rows.encode(outputs, columnar=decoded.columnar, is_bare=decoded.is_bare)
-        )
     config = model.config.image
-    if config is not None and config.classes:
+    if isinstance(decoded, upload.Pictures) and config is not None and config.classes:
         known, top = config.classes, _top(exchange, config)
         return HttpResponse(classes.encode(outputs, known, top, single=decoded.single))
-    return HttpResponse(rows.encode(outputs))
+    return HttpResponse(
+        rows.encode(outputs, columnar=decoded.columnar, is_bare=decoded.is_bare)
+    )
 
 
 def _wants_npy(accept: str) -> bool:

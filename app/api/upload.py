@@ -32,10 +32,15 @@ _MAGIC = (b"\xff\xd8\xff", b"\x89PNG\r\n", b"GIF87a", b"GIF89a", b"RIFF")
 
 @dataclass(frozen=True)
 class Pictures:
-    """A request's images as rows; a `single` one is not in a list."""
+    """A request's images as rows; a `single` one is not in a list.
+
+    `columnar` and `is_bare` are those of `rows.Request`.
+    """
 
     inputs: Tensors
     single: bool
+    columnar: bool = False
+    is_bare: bool = False
     signature_name: str = DEFAULT_SIGNATURE
     timeout_s: float | None = None
 

@@ -198,8 +198,5 @@ def _encode(
     decoded: rows.Request | upload.Pictures,
     outputs: Tensors,
 ) -> HttpResponse:
-    if isinstance(decoded, rows.Request):
-        body = rows.encode(outputs, columnar=decoded.columnar, is_bare=decoded.is_bare)
-    else:
-        body = rows.encode(outputs)
+    body = rows.encode(outputs, columnar=decoded.columnar, is_bare=decoded.is_bare)
     return cloud_events.wrap(exchange, body, model.name)

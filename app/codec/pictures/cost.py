@@ -48,7 +48,7 @@ class Cost(NamedTuple):
 
 
 class _Rate(NamedTuple):
-    """What decoding takes.
+    """Time and memory of decoding one format.
 
     ns for each pixel as it is stored, for each byte of the file, and for each pixel as
     it is decoded, which may be fewer for JPEG. Bytes for each stored pixel beside the

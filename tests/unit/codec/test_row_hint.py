@@ -33,7 +33,7 @@ def test_short_rows_are_shown_whole_and_long_ones_begun(dtype, shape, row):
 
 
 def test_row_of_a_named_input_is_an_object():
-    """Where rows are objects, the example has the input's name."""
+    """The example has the input's name if rows are objects."""
     spec = TensorSpec("age", np.dtype("f4"), (2,))
     assert row_hint(spec, ".age") == 'a row has shape (2,): [{"age": [1, 2], ...}]'
 

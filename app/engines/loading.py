@@ -10,7 +10,7 @@ from typing import TypeVar
 
 import numpy as np
 
-from app.engines.base import Signature, TensorSpec
+from app.engines.base import DEFAULT_SIGNATURE, Signature, TensorSpec
 from app.errors import ModelLoadError, NotYetLoadable
 
 _log = logging.getLogger(__name__)
@@ -45,19 +45,26 @@ def row_spec(name: str, dtype: str, shape: Sequence[int | None]) -> TensorSpec:
 
 
 def batched_signatures(
-    names: Iterable[str], read: Callable[[str], _T]
+    names: Iterable[str],
+    read: Callable[[str], _T],
+    required: str = DEFAULT_SIGNATURE,
 ) -> dict[str, _T]:
     """Return what `read` returns for each name; skip names for which it raises.
 
+    `required` is not skipped: clients that name no signature would get another one.
+
     Raises:
-        ModelLoadError: `read` raised one for every name; with all reasons.
+        ModelLoadError: `read` raised one for `required`, or for every name.
     """
     found, reasons = {}, []
     for name in names:
         try:
             found[name] = read(name)
         except ModelLoadError as error:
-            reasons.append(f"signature {name}: {error}")
+            reason = f"signature {name}: {error}"
+            if name == required:
+                raise ModelLoadError(reason) from error
+            reasons.append(reason)
     if not found:
         raise ModelLoadError("; ".join(reasons) or "the model has no signatures")
     for reason in reasons:

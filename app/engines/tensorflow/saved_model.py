@@ -31,7 +31,7 @@ class SavedModelEngine(TensorFlowEngine):
         """Take tf.saved_model.load's result; skip signatures without a batch.
 
         Raises:
-            ModelLoadError: no signature can be batched; with the reason for each.
+            ModelLoadError: serving_default, or each signature, can't be batched.
         """
         functions = batched_signatures(
             loaded.signatures, lambda name: _function(loaded, name, definitions[name])
@@ -44,7 +44,7 @@ def open_engine(file: Path, settings: Settings) -> SavedModelEngine:
     """Load the SavedModel whose saved_model.pb is `file`.
 
     Raises:
-        ModelLoadError: TensorFlow can't read it, or no signature can be batched.
+        ModelLoadError: TensorFlow can't read it, or it can't be batched.
     """
     limit_gpu_memory(settings.gpu_memory_fraction)
     try:

@@ -98,8 +98,8 @@ class TensorFlowServingEngine:
             raise Unavailable(self._why_unavailable())
         if reply.status != HTTPStatus.OK:
             raise error_from(reply, self._connections.host)
-        signatures = wire.read_signatures(reply.body)
         name = self._remote.signature_name
+        signatures = wire.read_signatures(reply.body, name or DEFAULT_SIGNATURE)
         if name is None:
             self.signatures = signatures
         elif name in signatures:

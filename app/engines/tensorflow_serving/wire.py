@@ -32,20 +32,20 @@ _MAX_SHOWN_CHARS = 200
 _ACCEPTED_KINDS = {"f": "fiu", "i": "iu", "u": "iu", "b": "b"}
 
 
-def read_signatures(body: bytes) -> dict[str, Signature]:
+def read_signatures(body: bytes, required: str) -> dict[str, Signature]:
     """Return the signatures in a /metadata response, except those without a batch.
 
     Inputs and outputs have no order there; they are sorted by name here.
 
     Raises:
-        ModelLoadError: no metadata, or no signature can be batched; with the reasons.
+        ModelLoadError: no metadata, or `required`, or each signature, can't be batched.
     """
     try:
         definitions = loads(body)["metadata"]["signature_def"]["signature_def"]
         found = {name: dict(value) for name, value in definitions.items()}
     except (AttributeError, KeyError, TypeError, ValueError) as error:
         raise ModelLoadError("the model server's metadata can't be read") from error
-    return batched_signatures(found, lambda name: _signature(found[name]))
+    return batched_signatures(found, lambda name: _signature(found[name]), required)
 
 
 def write_inputs(batch: Tensors, signature: Signature, signature_name: str) -> bytes:

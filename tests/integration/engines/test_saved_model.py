@@ -176,6 +176,21 @@ def test_signature_with_a_scalar_output_is_skipped(tf, opened):
     )
 
 
+def test_serving_default_that_can_not_be_batched_is_a_load_error(tf, opened):
+    """No other signature answers in its place; the error has its reason alone."""
+    batch = tf.TensorSpec([None], tf.float32, "x")
+    with pytest.raises(ModelLoadError) as raised:
+        opened(
+            another=(_same, batch),
+            other=(_same, tf.TensorSpec([], tf.float32, "x")),
+            serving_default=(_same, tf.TensorSpec([None], tf.complex64, "x")),
+        )
+    assert str(raised.value) == (
+        "signature serving_default: x: complex64 is not served"
+    )
+    assert list(opened(another=(_same, batch)).signatures) == ["another"]
+
+
 def test_model_without_signatures_is_a_load_error(tf, opened):
     """A SavedModel that was saved without signatures can't be served."""
     with pytest.raises(ModelLoadError, match="the model has no signatures"):

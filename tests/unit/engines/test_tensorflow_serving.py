@@ -466,6 +466,24 @@ def test_unavailable_model_is_a_load_error_with_the_reason(
         )
 
 
+ODD_DEFAULT = metadata(
+    serving_default=({"x": tensor("DT_COMPLEX64", -1)}, {"y": tensor("DT_FLOAT", -1)}),
+    other=({"x": tensor("DT_FLOAT", -1)}, {"y": tensor("DT_FLOAT", -1)}),
+)
+
+
+def test_default_signature_without_a_batch_is_a_load_error_unless_another_is_named(
+    opened,
+):
+    """No other signature answers in its place, but one that the file names does."""
+    with pytest.raises(ModelLoadError, match="serving_default: input x"):
+        opened(lambda _: ODD_DEFAULT)
+    engine, _ = opened(lambda _: ODD_DEFAULT, signature_name="other")
+    assert list(engine.signatures) == ["serving_default"]
+    with pytest.raises(ModelLoadError, match="signature serving_default: input x"):
+        opened(lambda _: ODD_DEFAULT, signature_name="serving_default")
+
+
 def test_unknown_signature_name_lists_the_signatures(opened):
     """The error for a wrong signature_name has the existing ones."""
     with pytest.raises(

@@ -1,9 +1,10 @@
-"""python -m bench.picture_costs: what decoding a picture costs, by its format.
+"""python -m bench.picture_costs [RESIZE]: what decoding a picture costs, by its format.
 
 Each picture is decoded in a process of its own, as for a model of 224 x 224 RGB pixels,
-from the bytes of its file to the row. Prints a table: for each pixel of the file its
-bytes, CPU time and the peak of memory, with the estimates of both, how many megapixels
-of it a request may have, and how long another thread waited for Python's lock at most.
+from the bytes of its file to the row. RESIZE is that of basket.toml. Prints a table:
+for each pixel of the file its bytes, CPU time and the peak of memory, with the
+estimates of both, how many megapixels of it a request may have, and how long another
+thread waited for Python's lock at most.
 """
 
 import struct
@@ -24,10 +25,11 @@ from app.codec import images
 from app.codec.memory_budget import MemoryBudget
 from app.codec.pictures.files import Reads
 from app.engines.base import TensorSpec
-from app.settings.image_config import ImageConfig
+from app.settings.image_config import LOAD_IMG, ImageConfig
 from testing.pictures import saved
 
-_CONFIG = ImageConfig((224, 224), "RGB", "none", "bilinear", ())
+_RESIZE = sys.argv[1] if sys.argv[1:] else LOAD_IMG
+_CONFIG = ImageConfig((224, 224), "RGB", "none", "bilinear", (), _RESIZE)
 _SPEC = TensorSpec("image", np.dtype("u1"), _CONFIG.shape())
 _SIDES = (3000, 2000)
 _ROUNDS = 3
@@ -232,7 +234,7 @@ def _row(name: str, source: str, data: bytes) -> str:
         file.write(data)
         file.flush()
         output = subprocess.run(  # noqa: S603
-            [sys.executable, "-m", "bench.picture_costs", file.name],
+            [sys.executable, "-m", "bench.picture_costs", _RESIZE, file.name],
             check=True,
             capture_output=True,
         ).stdout
@@ -247,8 +249,8 @@ def _row(name: str, source: str, data: bytes) -> str:
 
 def main() -> None:
     """Print the table."""
-    if sys.argv[1:]:
-        _measure(Path(sys.argv[1]))
+    if sys.argv[2:]:
+        _measure(Path(sys.argv[2]))
         return
     print(
         "| picture | of | file (bytes) | CPU (ns) | estimate (ns) "

@@ -1,11 +1,13 @@
 """Images to arrays, pixel for pixel as Keras makes them.
 
-The result equals `keras.utils.load_img`, `img_to_array` and the `preprocess_input` of
+The result equals `keras.utils.load_img` and `img_to_array`, or one image of
+`keras.utils.image_dataset_from_directory`, and then the `preprocess_input` of
 keras.applications, run on the image transposed as its EXIF orientation says. There are
-two differences. 16-bit gray becomes 8-bit, where Keras keeps 16 bits for models of gray
-images. A JPEG above 4 megapixels is decoded at a half, a quarter or an eighth of its
-size if that is at least four times what the model takes: three times as fast, and in a
-fraction of the memory.
+three differences. TensorFlow decodes JPEGs with a less exact transform. 16-bit gray
+becomes 8-bit, where load_img keeps 16 bits for models of gray images. For `load_img`, a
+JPEG above 4 megapixels is decoded at a half, a quarter or an eighth of its size if that
+is at least four times what the model takes: three times as fast, and in a fraction of
+the memory.
 """
 
 import math
@@ -136,7 +138,7 @@ def _cost_of(data: bytes, config: ImageConfig, place: str, reads: files.Reads) -
     scans = files.count_scans(data, place)
     with files.opened(data, place, reads) as image:
         stored = image.size
-        files.shrink(image, config.size)
+        files.shrink(image, config)
         return cost.of_image(image, stored, scans, data, config)
 
 
@@ -153,6 +155,6 @@ def _read_into(
 ) -> None:
     """Write an image's pixels into a row, converted, resized and scaled."""
     with files.opened(data, place, reads) as image:
-        files.shrink(image, config.size)
+        files.shrink(image, config)
         resized = pixels.to_size(image, config)
     pixels.scale_into(row, resized, SCALES[config.scale])

@@ -42,8 +42,11 @@ SCALES: Mapping[str, Scale] = MappingProxyType(
 )
 # Those of keras.utils.load_img, its default first.
 INTERPOLATIONS = ("nearest", "bilinear", "bicubic", "lanczos", "box", "hamming")
+# Functions of keras.utils that resize, with their interpolations, the default first.
+LOAD_IMG, DATASET = "load_img", "image_dataset_from_directory"
+_RESIZES = {LOAD_IMG: INTERPOLATIONS, DATASET: ("bilinear", "nearest")}
 _FOR_COLORS = ("imagenet", "caffe")
-_KEYS = ("size", "mode", "scale", "interpolation", "classes")
+_KEYS = ("size", "mode", "scale", "resize", "interpolation", "classes")
 _MAX_SIDE = 4096
 _PLACE = "basket.toml: [image]"
 
@@ -62,7 +65,8 @@ class ImageConfig:
 
     `mode` gives its channels: RGB three, L (gray) one. `scale` is a key of SCALES,
     `interpolation` a method of resizing. `classes` are those of the output's values in
-    order, or empty.
+    order, or empty. `resize` is the function of Keras whose pixels these are: LOAD_IMG
+    averages pixels where it shrinks, and rounds; DATASET does neither.
     """
 
     size: tuple[int, int]
@@ -70,6 +74,7 @@ class ImageConfig:
     scale: str
     interpolation: str
     classes: tuple[ImageClass, ...]
+    resize: str = LOAD_IMG
 
     def shape(self) -> tuple[int, int, int]:
         """Return the shape of one row: (height, width, channels)."""
@@ -92,9 +97,11 @@ def read_image_config(table: Mapping[str, Any], folder: Path) -> ImageConfig:
     scale = _word(table, "scale", tuple(SCALES))
     if scale in _FOR_COLORS and mode != "RGB":
         raise SettingsError(f'{_PLACE} scale = "{scale}" is for mode = "RGB" only')
-    interpolation = _word(table, "interpolation", INTERPOLATIONS, INTERPOLATIONS[0])
+    resize = _word(table, "resize", tuple(_RESIZES), LOAD_IMG)
+    known = _RESIZES[resize]
+    interpolation = _word(table, "interpolation", known, known[0])
     classes = _classes(table["classes"], folder) if "classes" in table else ()
-    return ImageConfig(_size(table), mode, scale, interpolation, classes)
+    return ImageConfig(_size(table), mode, scale, interpolation, classes, resize)
 
 
 def _word(

@@ -10,7 +10,8 @@ from typing import NamedTuple
 from PIL import Image
 
 from app.codec.pictures import exif
-from app.settings.image_config import ImageConfig
+from app.codec.pictures.pixels import converts_late
+from app.settings.image_config import DATASET, ImageConfig
 
 _NS = 1e-9
 _MEGA = 1e6
@@ -34,8 +35,10 @@ _RESIZE_NS = {
     "bicubic": 5.5,
     "lanczos": 8.0,
 }
-# Memory of the bands in which an image is rotated and converted.
-_BANDS_BYTES = 3 << 20
+# The same as tf.image.resize does it: copied in bands. ns for each pixel that is made.
+_COPY_NS, _MAKE_NS = 2.0, 40
+# Memory of the bands in which an image is rotated and converted, or resized.
+_BANDS_BYTES, _RESIZE_BANDS_BYTES = 3 << 20, 6 << 20
 
 
 class Cost(NamedTuple):
@@ -101,8 +104,7 @@ def of_image(
     """
     rate = _rate(image, scans, data)
     copy_ns = 0.0
-    # Nearest takes some pixels, and then converts these.
-    if image.mode != config.mode and config.interpolation != "nearest":
+    if image.mode != config.mode and not converts_late(config):
         copy_ns += _CONVERT_NS
     if exif.may_be_rotated(image.info, data):
         copy_ns += _ROTATE_NS
@@ -131,21 +133,34 @@ def _cost(
     # Whole blocks, as a narrow JPEG has many.
     stored_pixels = math.prod(-(-side // rate.block) * rate.block for side in stored)
     pixels = math.prod(size)
-    # Upright, either side may be the height. Pillow resizes all rows to the model's
-    # width before it resizes columns.
-    narrow = config.size[1] * max(size)
+    resize_ns, resize_bytes = _resizing(size, config)
     ns = (
         rate.stored_ns * stored_pixels
         + rate.byte_ns * len(data)
         + rate.decoded_ns * pixels
-        + _RESIZE_NS[config.interpolation] * (pixels + 2 * narrow)
+        + resize_ns
     )
     # What a decoder holds is free before the image is copied.
     beside = max(rate.stored_bytes * stored_pixels, rate.copied_bytes * pixels)
     bands = min(_BANDS_BYTES, 2 * rate.copied_bytes * pixels)
-    memory = rate.decoded_bytes * pixels + beside + bands + 4 * narrow + len(data)
+    memory = rate.decoded_bytes * pixels + beside + bands + resize_bytes + len(data)
     seconds = before_opening(data) + _NS * ns
     return Cost(rate.name, math.prod(stored) / _MEGA, seconds, round(memory))
+
+
+def _resizing(size: tuple[int, int], config: ImageConfig) -> tuple[float, int]:
+    """Return the ns and bytes of resizing decoded pixels."""
+    pixels = math.prod(size)
+    if config.resize == DATASET:
+        made = math.prod(config.size)
+        # Each value is a float32.
+        bands = min(_RESIZE_BANDS_BYTES, 10 * pixels + 60 * made)
+        ns = _COPY_NS * pixels + _MAKE_NS * made
+        return ns, 4 * math.prod(config.shape()) + bands
+    # Upright, either side may be the height. Pillow resizes all rows to the model's
+    # width before it resizes columns.
+    narrow = config.size[1] * max(size)
+    return _RESIZE_NS[config.interpolation] * (pixels + 2 * narrow), 4 * narrow
 
 
 def _rate(image: Image.Image, scans: int, data: bytes) -> _Rate:

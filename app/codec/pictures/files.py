@@ -9,6 +9,7 @@ from PIL import Image, PngImagePlugin, UnidentifiedImageError
 
 from app.codec.pictures import jpeg
 from app.errors import BadInput, BasketError, TooLarge
+from app.settings.image_config import DATASET, ImageConfig
 
 MAX_PIXELS = 40_000_000
 # That of JPEG and GIF. Of other formats Pillow would copy lines of megabytes often.
@@ -118,10 +119,13 @@ def count_scans(data: bytes, place: str) -> int:
     return scans
 
 
-def shrink(image: Image.Image, size: tuple[int, int]) -> None:
-    """Let a large JPEG be decoded at a part of its size, for a model's size."""
-    if image.width * image.height > _SHRINK_ABOVE:
-        side = _SHRINK_TO * max(size)
+def shrink(image: Image.Image, config: ImageConfig) -> None:
+    """Let a large JPEG be decoded at a part of its size, for a model's size.
+
+    Not where shrinking must not average pixels.
+    """
+    if config.resize != DATASET and image.width * image.height > _SHRINK_ABOVE:
+        side = _SHRINK_TO * max(config.size)
         # Has an effect only on JPEG, and never makes an image smaller than `side`.
         image.draft(None, (side, side))
 

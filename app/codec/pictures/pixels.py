@@ -8,11 +8,12 @@ import numpy as np
 import numpy.typing as npt
 from PIL import Image
 
+from app.codec.pictures import tensorflow_resize
 from app.codec.pictures.exif import QUARTER_TURNS, UPRIGHT, orientation
 from app.engines.base import Array
-from app.settings.image_config import ImageConfig, Scale
+from app.settings.image_config import DATASET, ImageConfig, Scale
 
-Pixels: TypeAlias = npt.NDArray[np.uint8]
+Pixels: TypeAlias = npt.NDArray[np.uint8] | npt.NDArray[np.float32]
 
 _16_BIT = "I;16"
 # By EXIF orientation.
@@ -32,21 +33,29 @@ _BAND = 1 << 18
 
 
 def to_size(image: Image.Image, config: ImageConfig) -> Pixels:
-    """Return the upright image as load_img does: first the mode, then the size.
+    """Return the upright image as Keras does: first the mode, then the size.
 
-    The mode drops alpha.
+    The mode drops alpha. The pixels are uint8, or float32 where they are not rounded.
     """
     image.load()
     height, width = config.size
-    resampling = Image.Resampling[config.interpolation.upper()]
-    # Nearest-neighbor resizing gives the same pixels in any mode, and fewer to convert.
-    converts = resampling != Image.Resampling.NEAREST and image.mode != config.mode
     turn = orientation(image.info)
-    if converts or turn != UPRIGHT:
+    if turn != UPRIGHT or (image.mode != config.mode and not converts_late(config)):
         image = _upright(image, turn, config.mode)
+    if config.resize == DATASET:
+        return tensorflow_resize.resized(image, config.size, config.interpolation)
+    resampling = Image.Resampling[config.interpolation.upper()]
     if image.size != (width, height):
         image = image.resize((width, height), resampling)
     return np.asarray(_converted(image, config.mode)).reshape(config.shape())
+
+
+def converts_late(config: ImageConfig) -> bool:
+    """Return whether an image is resized before its mode is converted.
+
+    Pillow's nearest gives the same pixels in any mode, and fewer to convert.
+    """
+    return config.resize != DATASET and config.interpolation == "nearest"
 
 
 def _upright(image: Image.Image, turn: int, mode: str) -> Image.Image:

@@ -14,10 +14,10 @@ from PIL import Image, ImageOps, PngImagePlugin
 
 from app.codec import images
 from app.codec.memory_budget import MemoryBudget
-from app.codec.pictures import files, jpeg, pixels
+from app.codec.pictures import files, jpeg, pixels, tensorflow_resize
 from app.engines.base import TensorSpec
 from app.errors import BadInput, TooLarge, Unavailable
-from app.settings.image_config import INTERPOLATIONS, ImageConfig
+from app.settings.image_config import DATASET, INTERPOLATIONS, ImageConfig
 from testing.pictures import colors, flat_webp, picture, saved
 
 KINDS = ("JPEG", "PNG", "WEBP", "GIF", "BMP")
@@ -233,6 +233,17 @@ def test_16_bit_gray_is_rotated(interpolation):
     values = np.arange(12, dtype=np.uint16).reshape(3, 4) << 8
     row = decoded(saved(values, exif=exif), config((4, 3), "L", "none", interpolation))
     np.testing.assert_array_equal(row[..., 0], np.rot90(values >> 8, -1))
+
+
+@pytest.mark.parametrize("size", [(9, 7), (60, 90)])
+@pytest.mark.parametrize("to", ["RGB", "L"])
+def test_resizing_in_bands_gives_the_same_pixels(to, size, monkeypatch):
+    """Pixels of image_dataset_from_directory do not depend on the bands."""
+    wanted = ImageConfig(size, to, "none", "bilinear", (), DATASET)
+    whole = decoded(saved(picture()), wanted)
+    monkeypatch.setattr(tensorflow_resize, "_BAND_FROM", 200)
+    monkeypatch.setattr(tensorflow_resize, "_BAND_TO", 100)
+    np.testing.assert_array_equal(decoded(saved(picture()), wanted), whole)
 
 
 @pytest.mark.parametrize("kind", ["GIF", "WEBP", "PNG"])

@@ -13,7 +13,7 @@ from app.codec.pictures import cost, files
 from app.codec.pictures.cost import Cost
 from app.engines.base import TensorSpec
 from app.errors import Abandoned, BadInput, Late, TooLarge
-from app.settings.image_config import INTERPOLATIONS, ImageConfig
+from app.settings.image_config import DATASET, INTERPOLATIONS, ImageConfig
 from testing.pictures import flat_webp, many_scans, picture, png_chunk, saved
 
 CONFIG = ImageConfig((224, 224), "RGB", "none", "bilinear", ())
@@ -24,7 +24,7 @@ def cost_of(data: bytes, config: ImageConfig = CONFIG) -> Cost:
     scans = files.count_scans(data, "picture[0]")
     with files.opened(data, "picture[0]", files.Reads()) as image:
         stored = image.size
-        files.shrink(image, config.size)
+        files.shrink(image, config)
         return cost.of_image(image, stored, scans, data, config)
 
 
@@ -94,6 +94,30 @@ def test_reduced_size_makes_a_jpeg_cheaper():
     assert whole.megapixels == reduced.megapixels == 12
     assert reduced.memory < whole.memory / 3
     assert reduced.seconds < whole.seconds
+
+
+@pytest.mark.parametrize("interpolation", ["bilinear", "nearest"])
+def test_jpeg_for_the_dataset_costs_its_full_size(interpolation):
+    """A JPEG that is not shrunk takes 4 bytes for each of its pixels, and bands."""
+    config = ImageConfig((224, 224), "RGB", "none", interpolation, (), DATASET)
+    exif = Image.Exif()
+    exif[0x0112] = 6
+    image = Image.new("RGB", (4000, 3000))
+    whole, rotated = (
+        cost_of(saved(image, "JPEG", exif=each), config)
+        for each in (Image.Exif(), exif)
+    )
+    assert 48_000_000 < whole.memory < 58_000_000
+    assert 96_000_000 < rotated.memory < 110_000_000
+    assert whole.seconds > 12e-3 * (1 + 2.5 + 2)
+
+
+def test_enlarging_for_the_dataset_costs_what_it_makes():
+    """The pixels that are made count, in time and as float32."""
+    config = ImageConfig((4096, 4096), "RGB", "none", "bilinear", (), DATASET)
+    found = cost_of(saved(picture()), config)
+    assert found.memory > 4096 * 4096 * 3 * 4
+    assert found.seconds > 4096 * 4096 * 20e-9
 
 
 def test_rotation_and_conversion_cost_time():

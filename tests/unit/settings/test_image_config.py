@@ -54,6 +54,16 @@ def test_all_keys_of_the_image_table(read):
     assert image.shape() == (8, 6, 1)
 
 
+def test_resizing_of_the_dataset_is_bilinear_by_default(read):
+    """Each function of Keras has its own default of interpolation."""
+    dataset = f'{VALID}resize = "image_dataset_from_directory"\n'
+    assert read(dataset) == ImageConfig(
+        (96, 64), "RGB", "-1..1", "bilinear", (), "image_dataset_from_directory"
+    )
+    assert read(f'{dataset}interpolation = "nearest"').interpolation == "nearest"
+    assert read(f'{VALID}resize = "load_img"') == read(VALID)
+
+
 def test_classes_in_the_form_of_imagenet(read):
     """ImageNet's index of pairs gives ids and names in the order of its keys."""
     index = {str(place): [f"n{place}", f"name {place}"] for place in (2, 0, 1)}
@@ -82,6 +92,11 @@ def test_classes_in_the_form_of_imagenet(read):
         ('size = [8, 8]\nmode = "L"\nscale = "imagenet"', 'is for mode = "RGB" only'),
         ('size = [8, 8]\nmode = "L"\nscale = "caffe"', 'is for mode = "RGB" only'),
         (f'{VALID}interpolation = "cubic"', "interpolation = 'cubic': expected"),
+        (f'{VALID}resize = "tf"', "resize = 'tf': expected load_img or image_dataset"),
+        (
+            f'{VALID}resize = "image_dataset_from_directory"\ninterpolation = "box"',
+            "interpolation = 'box': expected bilinear or nearest",
+        ),
         (f"{VALID}crop = true", "unknown key 'crop'; known: size, mode, scale"),
         (f"{VALID}classes = 3", "expected the name of a file beside basket.toml"),
         (f'{VALID}classes = "../classes.json"', "expected the name of a file beside"),

@@ -78,10 +78,16 @@ def _described(model: ServedModel) -> dict[str, object]:
     """Return what a client needs to build a request: version, inputs, image format."""
     _, signature = main_signature(model.signatures)
     inputs = [
-        {"name": spec.name, "dtype": type_name(spec.dtype), "shape": spec.shape}
+        {
+            "name": spec.name,
+            "dtype": type_name(spec.dtype),
+            "shape": None if spec.any_rank else spec.shape,
+        }
         for spec in signature.inputs
     ]
     described: dict[str, object] = {"version": str(model.version), "inputs": inputs}
+    if signature.limit_reason:
+        described["batching"] = signature.batching_note()
     image = model.config.image
     if image is not None:
         described["image"] = {"size": image.size, "mode": image.mode}

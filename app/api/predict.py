@@ -45,7 +45,8 @@ def _decode(
     if mimetype == npy.CONTENT_TYPE:
         signature = rows.find_signature(model.signatures, DEFAULT_SIGNATURE)
         inputs = npy.decode(body, signature)
-        return rows.Request(DEFAULT_SIGNATURE, inputs)
+        form = rows.Form(is_whole=signature.takes_whole_tensors)
+        return rows.Request(DEFAULT_SIGNATURE, inputs, form)
     if upload.has_pictures(mimetype, body):
         # Before the pictures are decoded.
         _top(exchange, model.config.image)
@@ -73,14 +74,13 @@ def _encode(
     outputs: Tensors,
 ) -> HttpResponse:
     if _wants_npy(exchange.header("Accept") or ""):
-        return HttpResponse(npy.encode(outputs), npy.CONTENT_TYPE)
+        array = npy.encode(outputs, is_whole=decoded.form.is_whole)
+        return HttpResponse(array, npy.CONTENT_TYPE)
     config = model.config.image
     if isinstance(decoded, upload.Pictures) and config is not None and config.classes:
         known, top = config.classes, _top(exchange, config)
         return HttpResponse(classes.encode(outputs, known, top, single=decoded.single))
-    return HttpResponse(
-        rows.encode(outputs, columnar=decoded.columnar, is_bare=decoded.is_bare)
-    )
+    return HttpResponse(rows.encode(outputs, decoded.form))
 
 
 def _wants_npy(accept: str) -> bool:

@@ -12,6 +12,7 @@ from werkzeug.http import parse_options_header
 from app.api.exchange import Exchange
 from app.codec import images
 from app.codec.images import MAX_PICTURES
+from app.codec.rows import ROWS, Form
 from app.engines.base import DEFAULT_SIGNATURE, Tensors
 from app.errors import BadInput, TooLarge
 from app.repository.served import ServedModel
@@ -32,15 +33,11 @@ _MAGIC = (b"\xff\xd8\xff", b"\x89PNG\r\n", b"GIF87a", b"GIF89a", b"RIFF")
 
 @dataclass(frozen=True)
 class Pictures:
-    """A request's images as rows; a `single` one is not in a list.
-
-    `columnar` and `is_bare` are those of `rows.Request`.
-    """
+    """A request's images as rows; a `single` one is not in a list."""
 
     inputs: Tensors
     single: bool
-    columnar: bool = False
-    is_bare: bool = False
+    form: Form = ROWS
     signature_name: str = DEFAULT_SIGNATURE
     timeout_s: float | None = None
 

@@ -10,7 +10,7 @@ two, at most after an hour.
 import bisect
 import threading
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 
 from app.batching.job import Key
 
@@ -23,15 +23,18 @@ _MAX_KEYS = 64
 class BatchCeilings:
     """The batch ceiling of each key, in rows.
 
-    `sizes` are the allowed batch sizes, increasing; a key without a failure has the
-    last one as its ceiling. Thread-safe.
+    `sizes` are the allowed batch sizes of each signature, increasing; a key without a
+    failure has the last one as its ceiling. Thread-safe.
     """
 
     def __init__(
-        self, sizes: Sequence[int], clock: Callable[[], float] = time.monotonic
+        self,
+        sizes: Mapping[str, Sequence[int]],
+        clock: Callable[[], float] = time.monotonic,
     ) -> None:
         """Store the sizes, in rows; a test replaces `clock`."""
         self._sizes = sizes
+        self._lowest = min(each[-1] for each in sizes.values())
         self._clock = clock
         self._searches: dict[Key, _Search] = {}
         self._lock = threading.Lock()
@@ -40,17 +43,16 @@ class BatchCeilings:
         """Return the ceiling of the next batch of this key."""
         # An empty dictionary is the usual case, and hashing a key is slow.
         search = self._searches.get(key) if self._searches else None
-        if search is None:
-            return self._sizes[-1]
-        return self._sizes[search.next_try(self._clock())]
+        sizes = self._sizes[key[0]]
+        return sizes[-1 if search is None else search.next_try(self._clock())]
 
     def lowest(self) -> int:
         """Return the lowest ceiling of all keys."""
         if not self._searches:
-            return self._sizes[-1]
+            return self._lowest
         with self._lock:
             keys = list(self._searches)
-        return min(map(self.limit, keys))
+        return min(self._lowest, *map(self.limit, keys))
 
     def fitted(self, key: Key, rows: int) -> bool:
         """Record that so many rows ran; return whether the ceiling may have moved."""
@@ -58,7 +60,7 @@ class BatchCeilings:
             return False
         with self._lock:
             search = self._searches.get(key)
-            return search is not None and search.fitted(self._index(rows))
+            return search is not None and search.fitted(self._index(key, rows))
 
     def overflowed(self, key: Key, rows: int) -> None:
         """Record that so many rows ran out of memory, which lowers the ceiling."""
@@ -67,12 +69,12 @@ class BatchCeilings:
             if search is None:
                 if len(self._searches) == _MAX_KEYS:
                     del self._searches[next(iter(self._searches))]
-                search = self._searches[key] = _Search(len(self._sizes))
-            search.overflowed(self._index(rows), self._clock())
+                search = self._searches[key] = _Search(len(self._sizes[key[0]]))
+            search.overflowed(self._index(key, rows), self._clock())
 
-    def _index(self, rows: int) -> int:
+    def _index(self, key: Key, rows: int) -> int:
         """Return the index of the smallest size that is at least `rows`."""
-        return bisect.bisect_left(self._sizes, rows)
+        return bisect.bisect_left(self._sizes[key[0]], rows)
 
 
 class _Search:

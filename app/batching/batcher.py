@@ -34,14 +34,14 @@ class Batcher:
         self,
         executor: Executor,
         release: Release,
-        max_enqueued_batches: int,
+        max_rows: int,
         observer: Observer,
     ) -> None:
-        """Store the parts; the queue's capacity is in full batches."""
+        """Store the parts; `max_rows` is the queue's capacity."""
         self._executor = executor
         executor.before_notify = self._batch_finished
-        self._max_rows = executor.max_batch_size * max_enqueued_batches
-        self._queue = JobQueue(self._max_rows, release, on_change=observer.rows_waiting)
+        self._max_rows = max_rows
+        self._queue = JobQueue(max_rows, release, on_change=observer.rows_waiting)
         # Rows of the batch that ran last.
         self._last_rows = 0
         # Estimate of the longest time from submit to the end of a job's batch.

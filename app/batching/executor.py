@@ -18,30 +18,9 @@ from app.batching.fair_queue import JobSlice, cut, rows_in
 from app.batching.interfaces import Observer
 from app.batching.job import Key
 from app.batching.model_log import ModelLog
-from app.engines.base import Engine, Tensors
+from app.batching.retry_budget import RetryBudget
+from app.engines.base import Engine, Tensors, main_signature
 from app.errors import BasketError, ModelBroken, ModelFailed, OutOfDeviceMemory
-
-
-class RetryBudget:
-    """Bounds the reruns of a failed batch, besides those for lack of device memory.
-
-    Those have fewer rows each time, and so come to an end. One job at fault among n
-    costs at most 2 log2 n reruns. As many without a success mean that the model fails
-    on nearly everything. The total is what four jobs at fault cost, or n if that is
-    more, which is the cost of running each job alone.
-    """
-
-    def __init__(self, jobs: int) -> None:
-        """Compute the budget of a batch of so many jobs, none of which succeeded."""
-        self._without_success = 2 * math.ceil(math.log2(jobs))
-        self._total = max(jobs, 4 * self._without_success)
-        self.spent = 0
-        self.has_success = False
-
-    def is_left(self) -> bool:
-        """Return whether two more reruns are left."""
-        limit = self._total if self.has_success else self._without_success
-        return self.spent + 2 <= limit
 
 
 class Executor:
@@ -64,14 +43,19 @@ class Executor:
         """Store the parts.
 
         `sizes` are those that a batch may have, increasing: range(1, 65), or
-        allowed_batch_sizes. `known_good` has, for each signature with a circuit
-        breaker, a batch that the model has computed. A test replaces `clock`.
+        allowed_batch_sizes; a model may limit its own. `known_good` has, for each
+        signature with a circuit breaker, a batch that the model has computed. A test
+        replaces `clock`.
         """
         self._engine = engine
         self._observer = observer
         self.log = log
         # Bisected for each batch, several times faster than a range.
-        self._sizes = tuple(sizes)
+        self._sizes = {
+            name: tuple(signature.batch_sizes(sizes))
+            for name, signature in engine.signatures.items()
+        }
+        self._main_sizes = self._sizes[main_signature(engine.signatures)[0]]
         self._clock = clock
         self.times = BatchTimes()
         self.before_notify: Callable[[], object] = lambda: None
@@ -90,7 +74,7 @@ class Executor:
     @property
     def max_batch_size(self) -> int:
         """The most rows that any batch may have."""
-        return self._sizes[-1]
+        return max(sizes[-1] for sizes in self._sizes.values())
 
     def running(self) -> tuple[int, float] | None:
         """Return the rows of the batch that runs, and for how many seconds it has."""
@@ -101,8 +85,11 @@ class Executor:
         return rows, self._clock() - started_at
 
     def expected_s(self, rows: int) -> float:
-        """Return the expected seconds of a batch, once padded; 0: not known."""
-        return self.times.expected_s(padded(rows, self._sizes))
+        """Return the expected seconds of a batch, once padded; 0: not known.
+
+        Where signatures have different sizes, it is padded to those of the main one.
+        """
+        return self.times.expected_s(padded(rows, self._main_sizes))
 
     def execute(self, batch: Sequence[JobSlice], *, back_to_back: bool = False) -> None:
         """Run one batch and answer its jobs; raise nothing.
@@ -169,7 +156,8 @@ class Executor:
     ) -> list[Sequence[JobSlice]]:
         """Return the parts of a failed batch to run again; none: let it fail."""
         if isinstance(error, OutOfDeviceMemory):
-            return [batch] if rows_in(batch) > self._sizes[0] else []
+            smallest = self._sizes[batch[0].job.signature_name][0]
+            return [batch] if rows_in(batch) > smallest else []
         # Not for subclasses, whose cause is not a row.
         if type(error) is ModelFailed and len(batch) > 1 and budget.is_left():
             middle = len(batch) // 2
@@ -181,7 +169,7 @@ class Executor:
     ) -> BasketError | None:
         """Run one batch and answer its jobs, or return why it failed."""
         rows, key = rows_in(batch), batch[0].job.key
-        size = padded(rows, self._sizes)
+        size = padded(rows, self._sizes[key[0]])
         started_at = self._clock()
         self._running = rows, started_at
         for job, _, _ in batch:

@@ -65,7 +65,7 @@ class Unbatched:
             self._executor.close()
 
     def _run(self, job: Job) -> None:
-        step = self._executor.max_batch_size
+        step = self._executor.ceilings.limit(job.key)
         for start in range(0, job.rows, step):
             if job.drop_if_dead(time.monotonic()):
                 break

@@ -100,6 +100,8 @@ def read_row(data: memoryview, spec: TensorSpec) -> Array:
         if free or fixed != 1:
             raise BadInput(f"{place}, and {spec.shape_text()} is not one string")
         return np.array([bytes(data)], object).reshape(1, *spec.shape)
+    if spec.any_rank:
+        raise BadInput(f"{place}, and its shape is not known: send JSON")
     if free > 1:
         raise BadInput(f"{place}, and {spec.shape_text()} has several free sizes")
     rest = len(data) // max(fixed * spec.dtype.itemsize, 1)

@@ -1,8 +1,11 @@
 """The inputs of a request in JSON: rows of values or objects, or columns."""
 
 import itertools
+import sys
 from dataclasses import replace
 from typing import Any, NamedTuple
+
+import numpy as np
 
 from app.codec import images, nested, strings
 from app.codec.bounds import Bounds
@@ -34,7 +37,7 @@ class Column(NamedTuple):
 
     def without_shape(self) -> "Column":
         """Return the column of an input whose rows are single values."""
-        return self._replace(spec=replace(self.spec, shape=()))
+        return self._replace(spec=_with_shape(self.spec, ()))
 
 
 class Reading(NamedTuple):
@@ -60,6 +63,46 @@ class Reading(NamedTuple):
         if Numbers in map(type, rows):
             return mixed.read(rows, spec, place, suffix, self.bounds, self.has_bools)
         return nested.read(rows, spec, place, suffix, has_bools=self.has_bools)
+
+    def read_whole(self, column: Column) -> Array:
+        """Return one input's whole tensor as the only row of an array (1, *shape)."""
+        spec, value, place, _ = column
+        depth = _depth(value)
+        if not depth and not spec.any_rank and spec.shape:
+            raise _unlike(spec, place, "a single value")
+        if depth and not spec.any_rank and not spec.shape:
+            raise _unlike(spec, place, "a list")
+        unbounded = self._replace(bounds=self.bounds._replace(max_rows=sys.maxsize))
+        if not depth:
+            scalar = column._replace(spec=_with_shape(spec, ()), rows=[value])
+            return unbounded.read(scalar, is_bare=False).reshape(1)
+        inner = (None,) * (depth - 1) if spec.any_rank else spec.shape[1:]
+        rows = column._replace(spec=_with_shape(spec, inner))
+        array = unbounded.read(rows, is_bare=False)
+        if not spec.accepts(array.shape):
+            raise _unlike(spec, place, array.shape)
+        return array[np.newaxis]
+
+
+def _depth(value: Any) -> int:
+    """Return how many lists stand around the first value."""
+    depth = 0
+    while isinstance(value, list) and value:
+        depth, value = depth + 1, value[0]
+    if isinstance(value, Numbers):
+        return depth + 1 + numbers.depth(value)
+    return depth + isinstance(value, list)
+
+
+def _with_shape(spec: TensorSpec, shape: tuple[int | None, ...]) -> TensorSpec:
+    return replace(spec, shape=shape, any_rank=False)
+
+
+def _unlike(spec: TensorSpec, place: str, given: object) -> BadInput:
+    hint = ""
+    if place == "instances":
+        hint = '; this model is not batched: send {"inputs": ...}'
+    return BadInput(f"{place}: expected shape {spec.shape_text()}, given {given}{hint}")
 
 
 def _image_files(rows: list[Any], place: str, suffix: str) -> list[bytes]:
@@ -138,6 +181,8 @@ def of_inputs(inputs: Any, signature: Signature) -> list[Column]:
             for spec in signature.inputs
         ]
     for column in columns:
+        if signature.takes_whole_tensors:
+            continue
         if not isinstance(column.rows, list | Numbers) or not column.rows:
             raise BadInput(f"{column.place}: expected a list with at least one row")
     return columns

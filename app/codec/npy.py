@@ -38,14 +38,16 @@ def decode(body: bytes, signature: Signature) -> Tensors:
         names = ", ".join(spec.name for spec in signature.inputs)
         raise BadInput(f".npy carries one input, this model takes several: {names}")
     array = _array(body)
+    spec = signature.inputs[0]
+    if signature.takes_whole_tensors:
+        return {spec.name: fit(array[np.newaxis], spec, "array")}
     if array.ndim == 0:
         raise BadInput("the .npy array is a single value, expected rows")
-    spec = signature.inputs[0]
     return {spec.name: fit(array, spec, "rows")}
 
 
-def encode(outputs: Tensors) -> bytes:
-    """Return the one output as .npy.
+def encode(outputs: Tensors, *, is_whole: bool = False) -> bytes:
+    """Return the one output as .npy; with `is_whole`, its only row.
 
     Raises:
         BadInput: the model has several outputs, or returns strings.
@@ -56,6 +58,8 @@ def encode(outputs: Tensors) -> bytes:
             "ask for JSON"
         )
     (array,) = outputs.values()
+    if is_whole:
+        array = array.reshape(array.shape[1:])
     if array.dtype.hasobject:
         raise BadInput(".npy carries numbers, this model gives strings; ask for JSON")
     file = io.BytesIO()

@@ -18,18 +18,29 @@ from app.errors import BadInput
 from app.settings.image_config import ImageConfig
 
 
-class Request(NamedTuple):
-    """A decoded body.
+class Form(NamedTuple):
+    """The form of a request, which its response has too.
 
-    `columnar`: the response has columns too. `is_bare`: rows of shape (1,) are values
-    without a list around them, and so are those of the response.
+    `columnar`: a tensor for each name instead of rows. `is_bare`: rows of shape (1,)
+    are values without a list around them. `is_whole`: tensors have no rows, and stand
+    in arrays of one row.
     """
+
+    columnar: bool = False
+    is_bare: bool = False
+    is_whole: bool = False
+
+
+ROWS = Form()
+
+
+class Request(NamedTuple):
+    """A decoded body."""
 
     signature_name: str
     inputs: Tensors
-    columnar: bool = False
+    form: Form = ROWS
     timeout_s: float | None = None
-    is_bare: bool = False
 
 
 def decode(
@@ -83,6 +94,9 @@ def read(
         found = columns.of_instances(payload["instances"], signature)
     image = image if name == DEFAULT_SIGNATURE else None
     reading = columns.Reading(columns.may_have_bools(body), image, bounds)
+    if signature.takes_whole_tensors:
+        wholes = {column.spec.name: reading.read_whole(column) for column in found}
+        return Request(name, wholes, Form(columnar, is_whole=True))
     inputs, all_bare = {}, True
     for column in found:
         is_bare = column.is_bare()
@@ -90,7 +104,7 @@ def read(
         all_bare &= is_bare
     if len(found) > 1:
         columns.check_equal_rows(found, inputs)
-    return Request(name, inputs, columnar, is_bare=all_bare)
+    return Request(name, inputs, Form(columnar, all_bare))
 
 
 def _signature_name(payload: Mapping[str, Any]) -> str:
@@ -113,19 +127,25 @@ def find_signature(signatures: Mapping[str, Signature], name: str) -> Signature:
     return signatures[name]
 
 
-def encode(outputs: Tensors, *, columnar: bool = False, is_bare: bool = False) -> bytes:
-    """Return the body of a response; the name of an only output is left out.
-
-    With `is_bare`, rows of shape (1,) are values without a list around them.
+def encode(outputs: Tensors, form: Form = ROWS) -> bytes:
+    """Return the body of a response in a form; the name of an only output is left out.
 
     Raises:
+        BadInput: rows are asked for, and whole tensors are not as long as each other.
         Unsupported: JSON has no values for the dtype of an output.
     """
-    if is_bare:
+    columnar = form.columnar
+    if form.is_bare:
         outputs = {
             name: array.reshape(-1) if array.shape[1:] == (1,) else array
             for name, array in outputs.items()
         }
+    if form.is_whole:
+        outputs = {
+            name: array.reshape(array.shape[1:]) for name, array in outputs.items()
+        }
+        if not columnar:
+            _check_equal_lengths(outputs)
     values = {name: _json_values(array, name) for name, array in outputs.items()}
     whole: Any = values
     if len(values) == 1:
@@ -138,8 +158,24 @@ def encode(outputs: Tensors, *, columnar: bool = False, is_bare: bool = False) -
     return json_text.dumps_any_float({"outputs" if columnar else "predictions": whole})
 
 
+def _check_equal_lengths(tensors: Tensors) -> None:
+    """Check that whole tensors are lists of as many rows as each other.
+
+    Raises:
+        BadInput: they are not.
+    """
+    lengths = {len(array) if array.ndim else None for array in tensors.values()}
+    if None in lengths or len(lengths) > 1:
+        raise BadInput(
+            "this model is not batched, and its outputs are no rows: send "
+            '{"inputs": ...} instead of {"instances": ...}'
+        )
+
+
 def _json_values(array: Array, name: str) -> Any:
-    """Return what `json_text` writes: an array of numbers, or lists of strings."""
+    """Return what `json_text` writes: arrays or values of numbers, strings."""
+    if not array.ndim:
+        return _json_values(array.reshape(1), name)[0]
     if array.dtype.kind == "O":
         return strings.to_json(array, name)
     check_json_dtype(name, array.dtype)

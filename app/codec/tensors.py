@@ -9,6 +9,8 @@ import itertools
 from collections.abc import Mapping
 from typing import Any, NamedTuple
 
+import numpy as np
+
 from app.codec import binary_tensors, json_tensors, json_text
 from app.codec.bounds import UNBOUNDED, Bounds
 from app.codec.datatypes import datatype_of
@@ -20,11 +22,15 @@ _SOURCES = ("data", "binary_data_size", "shared_memory_region")
 
 
 class Request(NamedTuple):
-    """A decoded body; `options` say which outputs to return, and how."""
+    """A decoded body; `options` say which outputs to return, and how.
+
+    With `is_whole`, tensors have no rows, and stand in arrays of one row.
+    """
 
     signature_name: str
     inputs: Tensors
     options: Options
+    is_whole: bool = False
 
     @property
     def timeout_s(self) -> float | None:
@@ -67,11 +73,11 @@ def decode(
         inputs = _inputs(payload.get("inputs"), signature, tail, bounds)
         if tail is not None:
             tail.finish()
-        return Request(name, inputs, options)
+        return Request(name, inputs, options, signature.takes_whole_tensors)
 
 
 def encode(
-    model_name: str, version: int, options: Options, outputs: Tensors
+    model_name: str, version: int, request: Request, outputs: Tensors
 ) -> tuple[bytes, int | None]:
     """Return the body with the requested outputs, and its JSON's size in bytes.
 
@@ -82,8 +88,11 @@ def encode(
     """
     described = []
     chunks = []
+    options = request.options
     for wanted in options.outputs:
         array = outputs[wanted.name]
+        if request.is_whole:
+            array = array.reshape(array.shape[1:])
         output: dict[str, Any] = {
             "name": wanted.name,
             "datatype": datatype_of(array.dtype),
@@ -115,13 +124,14 @@ def _decode_raw(body: bytes, name: str, signature: Signature) -> Request:
     (spec,) = signature.inputs
     options = read_options({"parameters": {"binary_data_output": True}}, signature)
     row = binary_tensors.read_row(memoryview(body), spec)
-    return Request(name, {spec.name: row}, options)
+    return Request(name, {spec.name: row}, options, signature.takes_whole_tensors)
 
 
 def _inputs(
     given: Any, signature: Signature, tail: binary_tensors.Tail | None, bounds: Bounds
 ) -> Tensors:
     """Return all inputs in the model's order, each with the same number of rows."""
+    is_whole = signature.takes_whole_tensors
     if not isinstance(given, list) or not given:
         raise BadInput("inputs: expected a list with at least one tensor")
     specs = {spec.name: spec for spec in signature.inputs}
@@ -135,7 +145,8 @@ def _inputs(
             )
         if name in found:
             raise BadInput(f"input {name!r} is given twice")
-        found[name] = _input(tensor, specs[name], tail, bounds)
+        array = _input(tensor, specs[name], is_whole, tail, bounds)
+        found[name] = array[np.newaxis] if is_whole else array
     missing = [name for name in specs if name not in found]
     if missing:
         raise BadInput(f"input {missing[0]!r} is missing")
@@ -151,16 +162,18 @@ def _inputs(
 def _input(
     tensor: Mapping[str, Any],
     spec: TensorSpec,
+    is_whole: bool,
     tail: binary_tensors.Tail | None,
     bounds: Bounds,
 ) -> Array:
+    """Return an input's rows (rows, *shape), or its whole tensor."""
     place = f"input {spec.name!r}"
     wanted = datatype_of(spec.dtype)
     if tensor.get("datatype") != wanted:
         given = shown(tensor.get("datatype"))
         raise BadInput(f"{place}: expected datatype {wanted}, given {given}")
-    shape = _shape(tensor.get("shape"), spec, place)
-    if shape[0] > bounds.max_rows:
+    shape = _shape(tensor.get("shape"), spec, is_whole, place)
+    if not is_whole and shape[0] > bounds.max_rows:
         raise too_many_rows(bounds.max_rows, shape[0])
     fields = {**parameters_of(tensor, place), "data": tensor.get("data")}
     sources = [name for name in _SOURCES if fields.get(name) is not None]
@@ -187,13 +200,15 @@ def _input(
     return binary_tensors.read(tail.take(size, place), spec, shape)
 
 
-def _shape(given: Any, spec: TensorSpec, place: str) -> tuple[int, ...]:
-    wanted = [-1 if size is None else size for size in (None, *spec.shape)]
+def _shape(given: Any, spec: TensorSpec, is_whole: bool, place: str) -> tuple[int, ...]:
     is_shape = isinstance(given, list) and all(
         type(size) is int and 0 <= size < 1 << 63 for size in given
     )
-    if not is_shape or not given or not spec.accepts(tuple(given[1:])):
+    is_enough = is_shape and (given or is_whole)
+    if not is_enough or not spec.accepts(tuple(given if is_whole else given[1:])):
+        sizes = spec.shape if is_whole else (None, *spec.shape)
+        wanted = [-1 if size is None else size for size in sizes]
         raise BadInput(f"{place}: expected shape {wanted}, given {shown(given)}")
-    if given[0] == 0:
+    if not is_whole and given[0] == 0:
         raise BadInput(f"{place}: shape {shown(given)} has no rows")
     return tuple(given)

@@ -51,13 +51,19 @@ def check_command(settings: Settings) -> click.Command:
         engine = open_engine(folder, config.settings)
         try:
             click.echo(_size_line(engine, folder))
-            findings = [
-                _check_signature(engine, each, config.settings, tolerance)
+            findings = {
+                each: _check_signature(engine, each, config.settings, tolerance)
                 for each in engine.signatures
+            }
+            batched = [
+                finding
+                for each, finding in findings.items()
+                if not engine.signatures[each].limit_reason
             ]
         finally:
             engine.close()
-        _conclude(findings, name, config.settings.max_batch_size)
+        if batched:
+            _conclude(batched, name, config.settings.max_batch_size)
 
     return check
 
@@ -65,8 +71,9 @@ def check_command(settings: Settings) -> click.Command:
 def _check_signature(
     engine: Engine, name: str, settings: Settings, tolerance: float
 ) -> str | None:
-    """Return a problem with batching, "" for none, None if rows can't be compared."""
-    _show(name, engine.signatures[name])
+    """Return a problem with batching, "" for none, None if rows are not compared."""
+    signature = engine.signatures[name]
+    _show(name, signature)
     try:
         rows = accepted_random_rows(engine, name)
     except ModelLoadError as error:
@@ -74,6 +81,8 @@ def _check_signature(
         return None
     try:
         largest = _time(engine, name, rows, settings)
+        if signature.limit_reason:
+            return None
         batch_rows = largest if largest > 1 else _COMPARED_BATCH
         click.echo(f"  comparing rows alone and in batches of {batch_rows} ...")
         comparison = compare(engine, name, rows, batch_rows)
@@ -91,6 +100,8 @@ def _size_line(engine: Engine, folder: Path) -> str:
 
 def _show(name: str, signature: Signature) -> None:
     click.echo(f"signature {name}")
+    if signature.limit_reason:
+        click.echo(f"  {signature.batching_note()}")
     for kind, specs in (("input", signature.inputs), ("output", signature.outputs)):
         for spec in specs:
             dtype = "string" if spec.dtype.kind == "O" else spec.dtype.name
@@ -103,7 +114,8 @@ def _time(engine: Engine, name: str, rows: RandomRows, settings: Settings) -> in
     click.echo("    rows  ms a batch    ms a row")
     largest = 1
     random = np.random.default_rng(0)
-    for size in batch_sizes(settings.max_batch_size, settings.allowed_batch_sizes):
+    sizes = batch_sizes(settings.max_batch_size, settings.allowed_batch_sizes)
+    for size in engine.signatures[name].batch_sizes(sizes):
         batch = rows.make(size, random)
         try:
             duration_ms = median_ms(partial(engine.run, batch, name))

@@ -24,16 +24,20 @@ class TensorSpec:
     """One named input or output; `shape` is that of one row, with None for a free size.
 
     Strings are arrays of dtype object that hold bytes. `narrower` is the model's own
-    dtype where NumPy has none, such as bfloat16 for float32.
+    dtype where NumPy has none, such as bfloat16 for float32. With `any_rank`, rows have
+    any number of dimensions, and `shape` is empty.
     """
 
     name: str
     dtype: np.dtype[np.generic]
     shape: tuple[int | None, ...]
     narrower: str = ""
+    any_rank: bool = False
 
     def accepts(self, shape: tuple[int, ...]) -> bool:
         """Return whether one row of this shape fits."""
+        if self.any_rank:
+            return True
         return len(shape) == len(self.shape) and all(
             expected in (None, actual)
             for expected, actual in zip(self.shape, shape, strict=True)
@@ -41,18 +45,20 @@ class TensorSpec:
 
     def shape_text(self) -> str:
         """Return the shape of one row for messages: (224, 224, 3), (any, 16)."""
+        if self.any_rank:
+            return "any"
         sizes = ["any" if size is None else str(size) for size in self.shape]
         return f"({', '.join(sizes)}{',' if len(sizes) == 1 else ''})"
 
     def to_list(self) -> list[Any]:
         """Return the spec as JSON values, for `from_list`."""
-        return [self.name, self.dtype.str, self.shape, self.narrower]
+        return [self.name, self.dtype.str, self.shape, self.narrower, self.any_rank]
 
     @classmethod
     def from_list(cls, values: Sequence[Any]) -> "TensorSpec":
         """Return the spec that `to_list` turned into these values."""
-        name, dtype, shape, *narrower = values
-        return cls(name, np.dtype(dtype), tuple(shape), *narrower)
+        name, dtype, shape, *rest = values
+        return cls(name, np.dtype(dtype), tuple(shape), *rest)
 
     def blank(self, rows: int) -> Array:
         """Return zeros of shape (rows, *shape), 1 for free sizes, b"" for strings."""
@@ -62,10 +68,38 @@ class TensorSpec:
 
 @dataclass(frozen=True)
 class Signature:
-    """The inputs and outputs of one function of a model, in the model's own order."""
+    """The inputs and outputs of one function of a model, in the model's own order.
+
+    A model of a fixed first dimension runs batches of exactly `fixed_batch_size` rows.
+    One that `takes_whole_tensors` knows no rows: a request is one run, and counts as
+    one row, whose shape is that of the whole tensor. `limit_reason` says why either is
+    so; it is empty for a model that runs batches of any size.
+    """
 
     inputs: tuple[TensorSpec, ...]
     outputs: tuple[TensorSpec, ...]
+    fixed_batch_size: int | None = None
+    takes_whole_tensors: bool = False
+    limit_reason: str = ""
+
+    def batch_sizes(self, sizes: Sequence[int]) -> Sequence[int]:
+        """Return those of the sizes that a batch may have, or the model's only one."""
+        only = 1 if self.takes_whole_tensors else self.fixed_batch_size
+        return sizes if only is None else (only,)
+
+    def tensor_shape(self, spec: TensorSpec) -> tuple[int | None, ...] | None:
+        """Return the shape of a batch, None for free sizes and for an unknown rank."""
+        if self.takes_whole_tensors:
+            return None if spec.any_rank else spec.shape
+        return (self.fixed_batch_size, *spec.shape)
+
+    def batching_note(self) -> str:
+        """Return how batches are limited, and why; nothing if they are not."""
+        if not self.limit_reason:
+            return ""
+        size = self.fixed_batch_size
+        kind = "not batched" if size in (None, 1) else f"batches of exactly {size} rows"
+        return f"{kind}: {self.limit_reason}"
 
 
 def main_signature(signatures: Mapping[str, Signature]) -> tuple[str, Signature]:

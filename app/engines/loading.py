@@ -3,8 +3,9 @@
 import logging
 import os
 import re
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from dataclasses import replace
 from pathlib import Path
 from typing import TypeVar
 
@@ -20,10 +21,13 @@ _LAYER_ERROR = re.compile(
     r"Exception encountered when calling (\w+)\.call\(\)\.\s+\x1b\[1m([^\x1b\n]*)"
 )
 _T = TypeVar("_T")
+_SERVED_AS = {"string": "object", "bfloat16": "float32"}
 
 
-def row_spec(name: str, dtype: str, shape: Sequence[int | None]) -> TensorSpec:
-    """Return the spec of one row for a tensor of shape (None, *shape).
+def tensor_spec(
+    name: str, dtype: str, shape: Sequence[int | None] | None
+) -> TensorSpec:
+    """Return the spec of a tensor of this shape; None is an unknown rank.
 
     `dtype` is TensorFlow's and Keras's name for it. bfloat16 becomes float32: NumPy and
     JSON have no such type.
@@ -31,20 +35,17 @@ def row_spec(name: str, dtype: str, shape: Sequence[int | None]) -> TensorSpec:
     Raises:
         ModelLoadError: a dtype that no client can send or read.
     """
-    if dtype == "string":
-        return TensorSpec(name, np.dtype(object), tuple(shape))
-    if dtype == "bfloat16":
-        return TensorSpec(name, np.dtype(np.float32), tuple(shape), dtype)
+    narrower = dtype if dtype == "bfloat16" else ""
     try:
-        served = np.dtype(dtype)
+        served = np.dtype(_SERVED_AS.get(dtype, dtype))
     except TypeError:
         served = np.dtype(np.void)
-    if served.isbuiltin != 1 or served.kind not in "biuf":
+    if served.isbuiltin != 1 or served.kind not in "biufO":
         raise ModelLoadError(f"{name}: {dtype} is not served")
-    return TensorSpec(name, served, tuple(shape))
+    return TensorSpec(name, served, tuple(shape or ()), narrower, shape is None)
 
 
-def batched_signatures(
+def served_signatures(
     names: Iterable[str],
     read: Callable[[str], _T],
     required: str = DEFAULT_SIGNATURE,
@@ -72,22 +73,56 @@ def batched_signatures(
     return found
 
 
-def row_shape(label: str, shape: Sequence[int | None] | None) -> tuple[int | None, ...]:
-    """Return the shape of one row of a batch; `shape` None is an unknown rank.
+def signature_of_tensors(
+    inputs: Sequence[TensorSpec], outputs: Sequence[TensorSpec]
+) -> Signature:
+    """Return the signature of tensors whose specs have the shapes of whole tensors.
 
-    Raises:
-        ModelLoadError: the first dimension is not a free batch dimension.
+    Their first dimensions decide whether they are the rows of a batch.
     """
-    if shape is None:
-        raise ModelLoadError(f"{label} has no known number of dimensions")
-    if not shape:
-        raise ModelLoadError(f"{label} is a single value, not a batch")
-    if shape[0] is not None:
-        raise ModelLoadError(
-            f"{label} has the fixed first dimension {shape[0]}, a batch needs a free "
-            "one"
+    labels = [f"input {spec.name}" for spec in inputs]
+    labels += [f"output {spec.name}" for spec in outputs]
+    reason = _why_whole(dict(zip(labels, (*inputs, *outputs), strict=True)))
+    if reason:
+        return Signature(
+            tuple(inputs),
+            tuple(outputs),
+            takes_whole_tensors=True,
+            limit_reason=reason,
         )
-    return tuple(shape[1:])
+    size = inputs[0].shape[0]
+    fixed = f"{labels[0]} has the fixed first dimension {size}"
+    return Signature(
+        tuple(map(_row_of, inputs)),
+        tuple(map(_row_of, outputs)),
+        size,
+        limit_reason="" if size is None else fixed,
+    )
+
+
+def _why_whole(tensors: Mapping[str, TensorSpec]) -> str:
+    """Return why tensors, inputs first, are not rows of a batch; "" if they are."""
+    first = next(iter(tensors))
+    for label, spec in tensors.items():
+        if spec.any_rank:
+            return f"{label} has no known number of dimensions"
+        if not spec.shape:
+            return f"{label} is a single value"
+        size, expected = spec.shape[0], tensors[first].shape[0]
+        if size != expected and (size is not None or label.startswith("input")):
+            return (
+                f"the first dimension of {label} is {_size_text(size)}, and that of "
+                f"{first} is {_size_text(expected)}"
+            )
+    return ""
+
+
+def _size_text(size: int | None) -> str:
+    return "free" if size is None else str(size)
+
+
+def _row_of(spec: TensorSpec) -> TensorSpec:
+    return replace(spec, shape=spec.shape[1:])
 
 
 def refuse_strings(signature: Signature) -> None:

@@ -50,7 +50,8 @@ class RandomRows:
         return f" ({', '.join(parts)})" if parts else ""
 
     def _shape(self, spec: TensorSpec) -> tuple[int, ...]:
-        return tuple(self.free_size if size is None else size for size in spec.shape)
+        sizes = (None,) if spec.any_rank else spec.shape
+        return tuple(self.free_size if size is None else size for size in sizes)
 
     def _values(
         self, spec: TensorSpec, shape: tuple[int, ...], random: np.random.Generator
@@ -72,9 +73,10 @@ def accepted_random_rows(engine: Engine, signature_name: str) -> RandomRows:
         ModelLoadError: the model accepts none of them; with its last error.
     """
     signature = engine.signatures[signature_name]
+    (smallest,) = signature.batch_sizes((1,))
     for rows in _candidates(signature):
         try:
-            engine.run(rows.make(1, np.random.default_rng(0)), signature_name)
+            engine.run(rows.make(smallest, np.random.default_rng(0)), signature_name)
         except Exception as error:  # a model may raise anything
             refusal = error
         else:
@@ -84,7 +86,9 @@ def accepted_random_rows(engine: Engine, signature_name: str) -> RandomRows:
 
 
 def _candidates(signature: Signature) -> Iterator[RandomRows]:
-    has_free_sizes = any(None in spec.shape for spec in signature.inputs)
+    has_free_sizes = any(
+        None in spec.shape or spec.any_rank for spec in signature.inputs
+    )
     has_integers = any(spec.dtype.kind in "iu" for spec in signature.inputs)
     for free_size in _FREE_SIZES if has_free_sizes else _FREE_SIZES[:1]:
         for limit in _LIMITS if has_integers else _LIMITS[:1]:

@@ -16,6 +16,10 @@ def check_image_fit(config: ImageConfig, engine: Engine) -> None:
     signature = engine.signatures.get(DEFAULT_SIGNATURE)
     if signature is None or len(signature.inputs) != 1:
         raise ModelLoadError("[image] is for a model with one input")
+    if signature.takes_whole_tensors:
+        raise ModelLoadError(
+            f"[image] is for a model of rows: {signature.batching_note()}"
+        )
     (spec,) = signature.inputs
     if not spec.accepts(config.shape()):
         raise ModelLoadError(

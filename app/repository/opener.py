@@ -78,15 +78,18 @@ def warm_up(engine: Engine, sizes: Sequence[int], log: ModelLog) -> dict[str, Te
     """
     known_good = {}
     for name, signature in engine.signatures.items():
+        if signature.limit_reason:
+            log.warning("signature %s: %s", name, signature.batching_note())
+        smallest, *_ = own_sizes = signature.batch_sizes(sizes)
         try:
-            for rows in sizes:
-                _run_blank(engine, name, rows, is_smallest=rows == sizes[0], log=log)
+            for rows in own_sizes:
+                _run_blank(engine, name, rows, is_smallest=rows == smallest, log=log)
         except ModelLoadError as error:
             if _has_fixed_numbers(signature):
                 raise
             log.warning("warm-up of %s: %s; clients may do better", name, error)
         else:
-            known_good[name] = _blank(signature, sizes[0])
+            known_good[name] = _blank(signature, smallest)
     return known_good
 
 
@@ -121,7 +124,8 @@ def _has_fixed_numbers(signature: Signature) -> bool:
     Other blank rows, such as empty strings or pictures of one pixel, may be invalid.
     """
     return all(
-        spec.dtype.kind != "O" and None not in spec.shape for spec in signature.inputs
+        spec.dtype.kind != "O" and None not in spec.shape and not spec.any_rank
+        for spec in signature.inputs
     )
 
 
@@ -138,8 +142,8 @@ def _runner(
     # A circuit breaker is used by one thread only.
     known_good = known_good if settings.batching else {}
     executor = Executor(engine, observer, log, sizes, known_good)
-    observer.batch_limited(executor.max_batch_size)
+    observer.batch_limited(executor.ceilings.lowest())
     if not settings.batching:
         return Unbatched(executor, max_rows)
     release = release_for(settings, executor.expected_s)
-    return Batcher(executor, release, settings.max_enqueued_batches, observer)
+    return Batcher(executor, release, max_rows, observer)

@@ -42,6 +42,11 @@ def version_to_json(served: ServedModel, settings: Settings) -> dict[str, Any]:
             name: {
                 "inputs": [spec.to_list() for spec in signature.inputs],
                 "outputs": [spec.to_list() for spec in signature.outputs],
+                "limits": [
+                    signature.fixed_batch_size,
+                    signature.takes_whole_tensors,
+                    signature.limit_reason,
+                ],
             }
             for name, signature in served.signatures.items()
         },
@@ -76,7 +81,9 @@ def version_from_json(
         _to_image(values["image"]),
     )
     signatures = {
-        key: Signature(_to_specs(value["inputs"]), _to_specs(value["outputs"]))
+        key: Signature(
+            _to_specs(value["inputs"]), _to_specs(value["outputs"]), *value["limits"]
+        )
         for key, value in values["signatures"].items()
     }
     platform = values["platform"]

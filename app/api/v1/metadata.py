@@ -1,13 +1,13 @@
 """A model's status and metadata in TensorFlow Serving's JSON."""
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from typing import Any
 
 import numpy as np
 from flask import Response
 
 from app.api.responses import json_response
-from app.engines.base import TensorSpec
+from app.engines.base import Signature, TensorSpec
 from app.errors import NotReady, UnknownModel
 from app.repository.catalog import Catalog
 from app.repository.routing import Target
@@ -61,8 +61,8 @@ def metadata(model: ServedModel) -> Response:
     """Return all signatures of a version."""
     signatures = {
         name: {
-            "inputs": _tensors(name, signature.inputs),
-            "outputs": _tensors(name, signature.outputs),
+            "inputs": _tensors(name, signature, signature.inputs),
+            "outputs": _tensors(name, signature, signature.outputs),
             "method_name": METHOD_NAME,
         }
         for name, signature in model.signatures.items()
@@ -90,21 +90,25 @@ def _version(version: VersionStatus) -> dict[str, Any]:
     }
 
 
-def _tensors(signature_name: str, specs: Iterable[TensorSpec]) -> dict[str, Any]:
+def _tensors(
+    signature_name: str, signature: Signature, specs: Iterable[TensorSpec]
+) -> dict[str, Any]:
     return {
         spec.name: {
             "dtype": _dtype(spec.dtype),
-            "tensor_shape": {
-                "dim": [
-                    {"size": str(-1 if size is None else size), "name": ""}
-                    for size in (None, *spec.shape)
-                ],
-                "unknown_rank": False,
-            },
+            "tensor_shape": _tensor_shape(signature.tensor_shape(spec)),
             # As TensorFlow names tensors; those of other frameworks have no names.
             "name": f"{signature_name}_{spec.name}:0",
         }
         for spec in specs
+    }
+
+
+def _tensor_shape(shape: Sequence[int | None] | None) -> dict[str, Any]:
+    sizes = [-1 if size is None else size for size in shape or ()]
+    return {
+        "dim": [{"size": str(size), "name": ""} for size in sizes],
+        "unknown_rank": shape is None,
     }
 
 

@@ -198,5 +198,5 @@ def _encode(
     decoded: rows.Request | upload.Pictures,
     outputs: Tensors,
 ) -> HttpResponse:
-    body = rows.encode(outputs, columnar=decoded.columnar, is_bare=decoded.is_bare)
+    body = rows.encode(outputs, decoded.form)
     return cloud_events.wrap(exchange, body, model.name)

@@ -92,9 +92,7 @@ def _encode(
     exchange: Exchange, model: ServedModel, decoded: tensors.Request, outputs: Tensors
 ) -> HttpResponse:
     del exchange
-    body, json_size = tensors.encode(
-        model.name, model.version, decoded.options, outputs
-    )
+    body, json_size = tensors.encode(model.name, model.version, decoded, outputs)
     if json_size is None:
         return HttpResponse(body)
     size = (_JSON_SIZE, str(json_size))

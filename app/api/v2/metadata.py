@@ -4,7 +4,7 @@ Configuration and statistics are Triton's extensions, with the fields that its c
 and perf_analyzer read.
 """
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from http import HTTPStatus
 from typing import Any
 
@@ -14,7 +14,7 @@ from app import telemetry
 from app.api.access.rights import Rights
 from app.api.responses import json_response
 from app.codec.datatypes import BYTES, datatype_of
-from app.engines.base import TensorSpec, main_signature
+from app.engines.base import Signature, TensorSpec, main_signature
 from app.errors import NotReady, UnknownModel
 from app.repository.catalog import Catalog
 from app.repository.health import Health
@@ -131,40 +131,48 @@ def _served(catalog: Catalog, name: str, version: int | None) -> list[ServedMode
 def _metadata(versions: list[ServedModel]) -> dict[str, Any]:
     newest = versions[-1]
     _, signature = main_signature(newest.signatures)
-    return {
+    metadata: dict[str, Any] = {
         "name": newest.name,
         "versions": [str(model.version) for model in versions],
         "platform": newest.platform,
-        "inputs": [_tensor(spec) for spec in signature.inputs],
-        "outputs": [_tensor(spec) for spec in signature.outputs],
+        "inputs": [_tensor(spec, signature) for spec in signature.inputs],
+        "outputs": [_tensor(spec, signature) for spec in signature.outputs],
     }
+    if signature.limit_reason:
+        metadata["properties"] = {"batching": signature.batching_note()}
+    return metadata
 
 
-def _tensor(spec: TensorSpec) -> dict[str, Any]:
+def _tensor(spec: TensorSpec, signature: Signature) -> dict[str, Any]:
     return {
         "name": spec.name,
         "datatype": datatype_of(spec.dtype),
-        "shape": [-1, *_dims(spec)],
+        "shape": _dims(signature.tensor_shape(spec)),
     }
 
 
-def _dims(spec: TensorSpec) -> list[int]:
-    """Return the sizes of one row, -1 for a free size."""
-    return [-1 if size is None else size for size in spec.shape]
+def _dims(shape: Sequence[int | None] | None) -> list[int]:
+    """Return the sizes, -1 for a free size; an unknown rank as one free size."""
+    sizes = (None,) if shape is None else shape
+    return [-1 if size is None else size for size in sizes]
 
 
 def _config(model: ServedModel) -> dict[str, Any]:
     """Return Triton's model configuration, in which dims are those of one row."""
     _, signature = main_signature(model.signatures)
     settings = model.config.settings
+    # As in Triton, 0 where dims are those of a whole tensor.
+    (*_, max_batch_size) = signature.batch_sizes([settings.max_batch_size])
+    if signature.takes_whole_tensors:
+        max_batch_size = 0
     config: dict[str, Any] = {
         "name": model.name,
         "platform": model.platform,
-        "max_batch_size": settings.max_batch_size,
+        "max_batch_size": max_batch_size,
         "input": [_config_tensor(spec) for spec in signature.inputs],
         "output": [_config_tensor(spec) for spec in signature.outputs],
     }
-    if settings.batching:
+    if settings.batching and not signature.takes_whole_tensors:
         config["dynamic_batching"] = {
             "max_queue_delay_microseconds": settings.batch_timeout_micros or 0
         }
@@ -174,7 +182,8 @@ def _config(model: ServedModel) -> dict[str, Any]:
 def _config_tensor(spec: TensorSpec) -> dict[str, Any]:
     datatype = datatype_of(spec.dtype)
     name = "STRING" if datatype == BYTES else datatype
-    return {"name": spec.name, "data_type": f"TYPE_{name}", "dims": _dims(spec)}
+    dims = _dims(None if spec.any_rank else spec.shape)
+    return {"name": spec.name, "data_type": f"TYPE_{name}", "dims": dims}
 
 
 def _stats(model: ServedModel, totals: telemetry.Totals) -> dict[str, Any]:

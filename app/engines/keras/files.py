@@ -18,7 +18,7 @@ from app.engines.loading import (
     error_first_line,
     load_error,
     report_unreadable,
-    row_spec,
+    tensor_spec,
 )
 from app.errors import ModelLoadError
 
@@ -120,4 +120,4 @@ def weight_bytes(model: keras.Model) -> int:
 
 
 def _spec(name: str, tensor: keras.KerasTensor) -> TensorSpec:
-    return row_spec(name, tensor.dtype, tensor.shape[1:])
+    return tensor_spec(name, tensor.dtype, tensor.shape[1:])

@@ -1,19 +1,19 @@
 """Runs traced TensorFlow functions; shared by the engines for TensorFlow's formats.
 
-Each function has a free batch dimension and is traced once for all batch sizes.
+Each function is traced once: for all batch sizes, unless its model fixes the shapes.
 """
 
 import logging
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
 import tensorflow as tf
 
 from app import gpus
-from app.engines.base import DEFAULT_SIGNATURE, Signature, Tensors, TensorSpec
-from app.engines.loading import error_summary, row_spec
+from app.engines.base import DEFAULT_SIGNATURE, Array, Signature, Tensors, TensorSpec
+from app.engines.loading import error_summary, tensor_spec
 from app.engines.tensorflow.freezing import freeze, is_read_only
 from app.engines.tensorflow.inline import InlineFunction
 from app.engines.tensorflow.tensorflow_private import tensor_view
@@ -43,8 +43,9 @@ class Function:
             outputs = zip(self.signature.outputs, self.call(*inputs), strict=True)
             return {spec.name: _widen_bfloat16(tensor) for spec, tensor in outputs}
 
+        shape_of = self.signature.tensor_shape
         specs = [
-            tf.TensorSpec([None, *spec.shape], tf.as_dtype(spec.dtype), spec.name)
+            tf.TensorSpec(shape_of(spec), tf.as_dtype(spec.dtype), spec.name)
             for spec in self.signature.inputs
         ]
         function = tf.function(call, input_signature=specs)
@@ -94,16 +95,22 @@ class TensorFlowEngine:
             OutOfDeviceMemory: TensorFlow's ResourceExhaustedError.
         """
         signature = self.signatures[signature_name]
-        inputs = [self._to_tensor(batch[spec.name]) for spec in signature.inputs]
+        arrays = [batch[spec.name] for spec in signature.inputs]
+        if signature.takes_whole_tensors:
+            arrays = [array.reshape(array.shape[1:]) for array in arrays]
+        inputs = [self._to_tensor(array) for array in arrays]
         try:
             outputs = self._computes[signature_name](*inputs)
             # Not numpy(), which copies.
-            return {name: np.asarray(output) for name, output in outputs.items()}
+            found = {name: np.asarray(output) for name, output in outputs.items()}
         except tf.errors.ResourceExhaustedError as error:
             raise OutOfDeviceMemory(
-                f"a batch of {inputs[0].shape[0]} rows does not fit into the device's "
-                "memory"
+                f"a batch of {len(batch[signature.inputs[0].name])} rows does not fit "
+                "into the device's memory"
             ) from error
+        if signature.takes_whole_tensors:
+            return {name: _as_row(array) for name, array in found.items()}
+        return found
 
     def close(self) -> None:
         """Drop the graphs; TensorFlow frees GPU memory only when its process ends."""
@@ -111,6 +118,12 @@ class TensorFlowEngine:
         for compute in computes.values():
             if isinstance(compute, InlineFunction):
                 compute.close()
+
+
+def _as_row(tensor: Array) -> Array:
+    # A single string is an array of NumPy's own dtype for bytes, not of objects.
+    dtype = object if tensor.dtype.kind == "S" else tensor.dtype
+    return tensor.astype(dtype, copy=False)[np.newaxis]
 
 
 def _widen_bfloat16(tensor: tf.Tensor) -> tf.Tensor:
@@ -125,19 +138,24 @@ def _traced_signature(
     Keras declares int64 for a StringLookup's words, and uint32 for joined uint64.
     """
     found = function.get_concrete_function().structured_outputs
-    outputs = (_traced_spec(spec, found[spec.name]) for spec in declared.outputs)
-    return Signature(declared.inputs, tuple(outputs))
+    outputs = (
+        _traced_spec(spec, declared, found[spec.name]) for spec in declared.outputs
+    )
+    return replace(declared, outputs=tuple(outputs))
 
 
-def _traced_spec(declared: TensorSpec, traced: Any) -> TensorSpec:
+def _traced_spec(spec: TensorSpec, signature: Signature, traced: Any) -> TensorSpec:
     if not isinstance(traced, tf.Tensor):
-        raise ModelLoadError(f"output {declared.name} is not one dense tensor")
+        raise ModelLoadError(f"output {spec.name} is not one dense tensor")
+    is_whole = signature.takes_whole_tensors
+    declared = signature.tensor_shape(spec) if is_whole else (None, *spec.shape)
     try:
         # Either may know sizes that the other leaves open.
-        shape = traced.shape.merge_with([None, *declared.shape])
+        shape = traced.shape.merge_with(declared)
     except ValueError:
         shape = traced.shape
-    return row_spec(declared.name, traced.dtype.name, shape.as_list()[1:])
+    sizes = None if shape.rank is None else shape.as_list()[0 if is_whole else 1 :]
+    return tensor_spec(spec.name, traced.dtype.name, sizes)
 
 
 def limit_gpu_memory(fraction: float | None) -> None:

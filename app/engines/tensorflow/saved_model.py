@@ -1,4 +1,4 @@
-"""Runs SavedModels on TensorFlow: all signatures that can be batched.
+"""Runs SavedModels on TensorFlow: all signatures of dense tensors.
 
 A SavedModel is a program that may read and write files: serve trusted ones only.
 """
@@ -10,8 +10,13 @@ from typing import Any
 
 import tensorflow as tf
 
-from app.engines.base import Signature, TensorSpec
-from app.engines.loading import batched_signatures, load_error, row_shape, row_spec
+from app.engines.base import TensorSpec
+from app.engines.loading import (
+    load_error,
+    served_signatures,
+    signature_of_tensors,
+    tensor_spec,
+)
 from app.engines.tensorflow.engine import Function, TensorFlowEngine, limit_gpu_memory
 from app.engines.tensorflow.freezing import variable_bytes
 from app.engines.tensorflow.tensorflow_private import SignatureDef, signature_defs
@@ -28,12 +33,12 @@ class SavedModelEngine(TensorFlowEngine):
     platform = "tensorflow_savedmodel"
 
     def __init__(self, loaded: Any, definitions: Mapping[str, SignatureDef]) -> None:
-        """Take tf.saved_model.load's result; skip signatures without a batch.
+        """Take tf.saved_model.load's result; skip signatures that can't be served.
 
         Raises:
-            ModelLoadError: serving_default, or each signature, can't be batched.
+            ModelLoadError: serving_default, or each signature, can't be served.
         """
-        functions = batched_signatures(
+        functions = served_signatures(
             loaded.signatures, lambda name: _function(loaded, name, definitions[name])
         )
         used = (loaded.signatures[name].variables for name in functions)
@@ -44,7 +49,7 @@ def open_engine(file: Path, settings: Settings) -> SavedModelEngine:
     """Load the SavedModel whose saved_model.pb is `file`.
 
     Raises:
-        ModelLoadError: TensorFlow can't read it, or it can't be batched.
+        ModelLoadError: TensorFlow can't read it, or it can't be served.
     """
     limit_gpu_memory(settings.gpu_memory_fraction)
     try:
@@ -58,8 +63,8 @@ def open_engine(file: Path, settings: Settings) -> SavedModelEngine:
 def _function(loaded: Any, name: str, definition: SignatureDef) -> Function:
     if not definition.inputs or not definition.outputs:
         raise ModelLoadError("it has no inputs or no outputs")
-    inputs = tuple(_specs("input", definition.inputs))
-    outputs = tuple(_specs("output", definition.outputs))
+    inputs = list(_specs("input", definition.inputs))
+    outputs = list(_specs("output", definition.outputs))
     dtypes = [definition.inputs[spec.name].dtype for spec in inputs]
 
     def call(*tensors: tf.Tensor) -> list[tf.Tensor]:
@@ -72,15 +77,14 @@ def _function(loaded: Any, name: str, definition: SignatureDef) -> Function:
         )
         return [found[spec.name] for spec in outputs]
 
-    return Function(Signature(inputs, outputs), call)
+    return Function(signature_of_tensors(inputs, outputs), call)
 
 
 def _specs(kind: str, infos: Mapping[str, Any]) -> Iterator[TensorSpec]:
-    """Yield the specs of TensorInfos by name, sorted."""
+    """Yield the specs of whole tensors of TensorInfos by name, sorted."""
     for name, info in sorted(infos.items()):
-        label = f"{kind} {name}"
-        shape = tf.TensorShape(info.tensor_shape)
         if info.WhichOneof("encoding") != "name":
-            raise ModelLoadError(f"{label} is not one dense tensor")
-        row = row_shape(label, shape.as_list() if shape.rank is not None else None)
-        yield row_spec(name, tf.as_dtype(info.dtype).name, row)
+            raise ModelLoadError(f"{kind} {name} is not one dense tensor")
+        shape = tf.TensorShape(info.tensor_shape)
+        sizes = None if shape.rank is None else shape.as_list()
+        yield tensor_spec(name, tf.as_dtype(info.dtype).name, sizes)

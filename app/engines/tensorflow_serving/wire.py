@@ -14,7 +14,7 @@ import numpy as np
 import orjson
 
 from app.engines.base import Array, Signature, Tensors, TensorSpec
-from app.engines.loading import batched_signatures, row_shape
+from app.engines.loading import served_signatures, signature_of_tensors
 from app.errors import ModelLoadError, WrongOutputs
 
 # The dtypes that the API supports, by TensorFlow's names.
@@ -33,25 +33,27 @@ _ACCEPTED_KINDS = {"f": "fiu", "i": "iu", "u": "iu", "b": "b"}
 
 
 def read_signatures(body: bytes, required: str) -> dict[str, Signature]:
-    """Return the signatures in a /metadata response, except those without a batch.
+    """Return the signatures in a /metadata response, except those that can't be served.
 
     Inputs and outputs have no order there; they are sorted by name here.
 
     Raises:
-        ModelLoadError: no metadata, or `required`, or each signature, can't be batched.
+        ModelLoadError: no metadata, or `required`, or each signature, can't be served.
     """
     try:
         definitions = loads(body)["metadata"]["signature_def"]["signature_def"]
         found = {name: dict(value) for name, value in definitions.items()}
     except (AttributeError, KeyError, TypeError, ValueError) as error:
         raise ModelLoadError("the model server's metadata can't be read") from error
-    return batched_signatures(found, lambda name: _signature(found[name]), required)
+    return served_signatures(found, lambda name: _signature(found[name]), required)
 
 
 def write_inputs(batch: Tensors, signature: Signature, signature_name: str) -> bytes:
     """Return a body for :predict that holds numbers and strings exactly."""
     names = [spec.name for spec in signature.inputs]
     arrays = {name: np.ascontiguousarray(batch[name]) for name in names}
+    if signature.takes_whole_tensors:
+        arrays = {name: array[0] for name, array in arrays.items()}
     body = {
         "signature_name": signature_name,
         "inputs": {name: _json_values(array) for name, array in arrays.items()},
@@ -74,11 +76,11 @@ def read_outputs(body: bytes, signature: Signature) -> Tensors:
         raise WrongOutputs("the model server's answer holds no outputs") from error
     if len(signature.outputs) == 1:
         (spec,) = signature.outputs
-        return {spec.name: _array(outputs, spec)}
+        return {spec.name: _array(outputs, spec, signature)}
     if not isinstance(outputs, dict):
         raise WrongOutputs("the model server's answer names no outputs")
     return {
-        spec.name: _array(outputs[spec.name], spec)
+        spec.name: _array(outputs[spec.name], spec, signature)
         for spec in signature.outputs
         if spec.name in outputs
     }
@@ -115,7 +117,9 @@ def _signature(definition: Mapping[str, Any]) -> Signature:
     inputs, outputs = definition.get("inputs"), definition.get("outputs")
     if not inputs or not outputs:
         raise ModelLoadError("it has no inputs or no outputs")
-    return Signature(tuple(_specs("input", inputs)), tuple(_specs("output", outputs)))
+    return signature_of_tensors(
+        list(_specs("input", inputs)), list(_specs("output", outputs))
+    )
 
 
 def _specs(kind: str, tensors: Mapping[str, Any]) -> Iterable[TensorSpec]:
@@ -129,15 +133,14 @@ def _specs(kind: str, tensors: Mapping[str, Any]) -> Iterable[TensorSpec]:
             raise ModelLoadError(f"{label} can't be read") from error
         if dtype not in _DTYPES:
             raise ModelLoadError(f"{label}: {dtype} is not served")
-        dims = [None if size < 0 else size for size in sizes]
-        row = row_shape(label, dims if is_known else None)
-        yield TensorSpec(name, _DTYPES[dtype], row)
+        dims = tuple(None if size < 0 else size for size in sizes if is_known)
+        yield TensorSpec(name, _DTYPES[dtype], dims, any_rank=not is_known)
 
 
 def _json_values(array: Array) -> Any:
     """Return what a JSON encoder takes: arrays of numbers, lists of b64 objects."""
     if array.dtype.kind != "O":
-        return array
+        return array if array.ndim else array.item()
     leaves = np.empty(array.size, object)
     leaves[:] = [
         {"b64": binascii.b2a_base64(value, newline=False).decode()}
@@ -150,13 +153,15 @@ def _is_finite(array: Array) -> bool:
     return array.dtype.kind != "f" or bool(np.isfinite(array).all())
 
 
-def _array(values: Any, spec: TensorSpec) -> Array:
+def _array(values: Any, spec: TensorSpec, signature: Signature) -> Array:
     try:
         array = _strings(values) if spec.dtype.kind == "O" else _numbers(values, spec)
     except (OverflowError, TypeError, ValueError) as error:
         raise WrongOutputs(
             f"the model server's {spec.name!r} is not what its signature says: {error}"
         ) from error
+    if signature.takes_whole_tensors:
+        array = array[np.newaxis]
     if array.ndim and not spec.accepts(array.shape[1:]):
         raise WrongOutputs(
             f"the model server's {spec.name!r} has rows of shape {array.shape[1:]}, "

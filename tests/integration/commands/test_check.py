@@ -1,5 +1,7 @@
 """`models check` on real models, with TensorFlow in the test's own process."""
 
+import re
+
 import pytest
 
 from testing.server import ROOT
@@ -117,6 +119,30 @@ def test_check_shows_that_random_strings_are_refused(tf, tmp_path, version):
     assert status == 1
     assert "not compared: the model refuses random rows: InvalidArgumentError" in output
     assert output.endswith("Error: no signature could be compared\n")
+
+
+@pytest.mark.parametrize(
+    ("shape", "note", "size"),
+    [
+        (
+            [3, 2],
+            "batches of exactly 3 rows: input x has the fixed first dimension 3",
+            3,
+        ),
+        (None, "not batched: input x has no known number of dimensions", 1),
+    ],
+)
+def test_check_shows_why_a_model_is_not_batched(
+    tf, tmp_path, version, shape, note, size
+):
+    """Its only batch size is timed, and nothing is said of sharing a batch."""
+    save(tf, version, lambda x: {"y": x * 2}, tf.TensorSpec(shape, tf.float32, "x"))
+    status, output = check(tmp_path, "m")
+    assert status == 0
+    assert f"signature serving_default\n  {note}\n" in output
+    timed = re.findall(r"^ +(\d+) +[\d.]+ +[\d.]+$", output, re.MULTILINE)
+    assert timed == [str(size)]
+    assert "may be batched" not in output
 
 
 def test_check_names_the_signature_that_fails(tf, tmp_path, version):

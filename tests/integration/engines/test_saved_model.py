@@ -138,41 +138,17 @@ def _same(x):
     return {"y": x}
 
 
-@pytest.mark.parametrize(
-    ("shape", "dtype", "reason"),
-    [
-        ([2, 3], "float32", "input x has the fixed first dimension 2"),
-        ([], "float32", "input x is a single value, not a batch"),
-        (None, "float32", "input x has no known number of dimensions"),
-        ([None], "complex64", "x: complex64 is not served"),
-    ],
-)
-def test_signature_without_a_batch_dimension_is_skipped(
-    tf, opened, caplog, shape, dtype, reason
-):
-    """A signature that can't be batched is skipped, with a warning."""
+def test_signature_of_an_unknown_dtype_is_skipped(tf, opened, caplog):
+    """Numbers that clients can't send are no input; the log has a warning."""
     with caplog.at_level(logging.WARNING, "app"):
         engine = opened(
             serving_default=(_same, tf.TensorSpec([None], tf.float32, "x")),
-            odd=(_same, tf.TensorSpec(shape, dtype, "x")),
+            odd=(_same, tf.TensorSpec([None], tf.complex64, "x")),
         )
     assert list(engine.signatures) == ["serving_default"]
     (record,) = [each for each in caplog.records if each.name.startswith("app.")]
-    assert record.getMessage().startswith(f"signature odd: {reason}")
-    assert record.getMessage().endswith("; it is left out")
-
-
-def test_signature_with_a_scalar_output_is_skipped(tf, opened):
-    """A single value for all rows has no batch dimension."""
-    with pytest.raises(ModelLoadError) as raised:
-        opened(
-            serving_default=(
-                lambda x: {"mean": tf.reduce_mean(x)},
-                tf.TensorSpec([None], tf.float32, "x"),
-            )
-        )
-    assert str(raised.value) == (
-        "signature serving_default: output mean is a single value, not a batch"
+    assert record.getMessage() == (
+        "signature odd: x: complex64 is not served; it is left out"
     )
 
 
@@ -189,6 +165,51 @@ def test_serving_default_that_can_not_be_batched_is_a_load_error(tf, opened):
         "signature serving_default: x: complex64 is not served"
     )
     assert list(opened(another=(_same, batch)).signatures) == ["another"]
+
+
+def test_signature_with_a_scalar_output_runs_whole_tensors(tf, opened):
+    """A single value for all rows is the answer to one request."""
+    engine = opened(
+        serving_default=(
+            lambda x: {"mean": tf.reduce_mean(x), "name": tf.constant("m")},
+            tf.TensorSpec([None], tf.float32, "x"),
+        )
+    )
+    signature = engine.signatures["serving_default"]
+    assert signature.batching_note() == "not batched: output mean is a single value"
+    outputs = engine.run({"x": np.array([[1, 2, 6]], np.float32)})
+    assert outputs["mean"].tolist() == [3.0]
+    assert outputs["name"].tolist() == [b"m"]
+    assert outputs["name"].dtype == object
+
+
+@pytest.mark.parametrize("value", [2.5, [1, 2, 3], [[1, 2], [3, 4]]])
+def test_unknown_rank_takes_any_tensor(tf, opened, value):
+    """The whole tensor is the only row of a batch."""
+    engine = opened(
+        serving_default=(lambda x: {"y": 2 * x}, tf.TensorSpec(None, tf.float32, "x"))
+    )
+    x = np.array([value], np.float32)
+    np.testing.assert_array_equal(engine.run({"x": x})["y"], 2 * x, strict=True)
+
+
+def test_fixed_first_dimension_is_traced_for_that_size(tf, opened):
+    """Outputs whose first dimension the graph leaves open have as many rows."""
+    engine = opened(
+        serving_default=(
+            lambda x: {
+                "y": tf.reduce_sum(x, axis=[1, 2]),
+                "x": tf.boolean_mask(x, x[:, 0, 0, 0] >= 0),
+            },
+            tf.TensorSpec([4, None, None, 3], tf.uint8, "x"),
+        )
+    )
+    signature = engine.signatures["serving_default"]
+    assert signature.batch_sizes([1, 64]) == (4,)
+    assert signature.inputs[0].shape == (None, None, 3)
+    assert [spec.shape for spec in signature.outputs] == [(None, None, 3), (3,)]
+    x = np.ones((4, 2, 5, 3), np.uint8)
+    assert engine.run({"x": x})["y"].tolist() == [[10, 10, 10]] * 4
 
 
 def test_model_without_signatures_is_a_load_error(tf, opened):

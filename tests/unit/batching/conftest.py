@@ -15,7 +15,7 @@ def _serve():
     def serve(engine, release=None, observer=None, sizes=(), **rest):
         release, observer = release or FixedTimeout(0), observer or Notes()
         batcher = Batcher(
-            executor(engine, 4, observer, sizes, **rest), release, 4, observer
+            executor(engine, 4, observer, sizes, **rest), release, 16, observer
         )
         started.append((engine, batcher))
         batcher.start()

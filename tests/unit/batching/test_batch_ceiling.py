@@ -106,7 +106,7 @@ def test_batch_ceiling_retries_wait_twice_as_long_each_time():
 
 def test_batch_ceiling_stays_below_the_smallest_size_that_failed():
     """A larger size that fails later does not raise the ceiling."""
-    ceilings = BatchCeilings(range(1, 65))
+    ceilings = BatchCeilings({KEY[0]: range(1, 65)})
     ceilings.overflowed(KEY, 16)
     ceilings.overflowed(KEY, 32)
     assert ceilings.limit(KEY) < 16
@@ -124,7 +124,7 @@ def test_batch_ceiling_is_one_of_the_allowed_sizes():
 
 def test_batch_ceilings_are_remembered_for_64_row_shapes():
     """The oldest ceiling is forgotten when a 65th row shape runs out of memory."""
-    ceilings = BatchCeilings(range(1, 65))
+    ceilings = BatchCeilings({KEY[0]: range(1, 65)})
     keys = [job(0, width=width).key for width in range(1, 66)]
     for key in keys:
         ceilings.overflowed(key, 64)

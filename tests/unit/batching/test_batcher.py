@@ -3,6 +3,7 @@
 import math
 import threading
 import time
+from dataclasses import replace
 from functools import partial
 
 import numpy as np
@@ -119,6 +120,27 @@ def test_padding_is_in_no_metric_or_answer(serve):
     assert submit(batcher, 1, 2, 3).wait().batch_rows == 3
     assert notes.batches == [3]
     assert engine.seen() == [[1, 2, 3, 3]]
+
+
+@pytest.mark.parametrize(
+    ("limit", "batches"),
+    [
+        ({"fixed_batch_size": 3}, [[0, 0, 0], [1, 2, 3], [4, 4, 4]]),
+        ({"fixed_batch_size": 1}, [[0], [1], [2], [3], [4]]),
+        ({"takes_whole_tensors": True}, [[0], [1], [2], [3], [4]]),
+    ],
+)
+def test_model_limits_the_size_of_its_batches(serve, limit, batches):
+    """Batches have exactly the model's own size, from the one queue of all jobs."""
+    engine = Blocks()
+    (name, signature), *_ = engine.signatures.items()
+    engine.signatures = {name: replace(signature, **limit)}
+    batcher = serve(engine)
+    jobs = [_submit_and_block(batcher, engine, 0)]
+    jobs += [submit(batcher, value) for value in (1, 2, 3, 4)]
+    engine.unblock()
+    assert [answered(one) for one in jobs] == [[0], [1], [2], [3], [4]]
+    assert engine.seen() == batches
 
 
 def test_padding_repeats_the_last_row_of_each_input(serve):
@@ -342,7 +364,7 @@ def test_time_of_a_hold_is_not_in_the_batch_time(monkeypatch):
     waits = partial(JobQueue, wait=engine.rest)
     monkeypatch.setattr("app.batching.batcher.JobQueue", waits)
     batches = executor(engine, 4, clock=fake.clock)
-    batcher = Batcher(batches, AN_HOUR, 4, Notes())
+    batcher = Batcher(batches, AN_HOUR, 16, Notes())
     batcher.start()
     assert engine.begun() is None
     submit(batcher, 1)
@@ -393,7 +415,7 @@ def test_start_twice_starts_one_thread(serve):
 
 def test_jobs_submitted_before_start_are_served_after_it():
     """A job that was submitted before the start is answered after it."""
-    batcher = Batcher(executor(Echo(), 4), AT_ONCE, 4, Notes())
+    batcher = Batcher(executor(Echo(), 4), AT_ONCE, 16, Notes())
     one = submit(batcher, 1)
     batcher.start()
     assert answered(one) == [1]
@@ -446,7 +468,7 @@ def test_close_leaves_a_hung_engine_open_until_its_batch_ends(serve):
 def test_close_before_start_fails_queued_jobs():
     """A Batcher that never started fails its jobs at close and closes its engine."""
     engine = Echo()
-    batcher = Batcher(executor(engine, 4), AT_ONCE, 4, Notes())
+    batcher = Batcher(executor(engine, 4), AT_ONCE, 16, Notes())
     one = submit(batcher, 1)
     batcher.close(10)
     assert isinstance(outcome(one), Stopping)
@@ -456,7 +478,7 @@ def test_close_before_start_fails_queued_jobs():
 
 def test_start_after_close_serves_nothing():
     """A Batcher that is started after its close ends its thread at once."""
-    batcher = Batcher(executor(Echo(), 4), AT_ONCE, 4, Notes())
+    batcher = Batcher(executor(Echo(), 4), AT_ONCE, 16, Notes())
     batcher.close(10)
     batcher.start()
     batcher.close(10)

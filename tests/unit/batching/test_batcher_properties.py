@@ -59,7 +59,7 @@ class BatcherMachine(RuleBasedStateMachine):
             self.batcher = Batcher(
                 executor(self.engine, MAX_BATCH_SIZE),
                 AT_ONCE,
-                MAX_ENQUEUED_BATCHES,
+                MAX_BATCH_SIZE * MAX_ENQUEUED_BATCHES,
                 Notes(),
             )
         self.numbers = itertools.count()
@@ -209,7 +209,7 @@ def test_each_accepted_job_gets_one_correct_answer():
 
 
 def _batched(engine, sizes, notes):
-    return Batcher(executor(engine, 0, notes, sizes), AT_ONCE, 100, notes)
+    return Batcher(executor(engine, 0, notes, sizes), AT_ONCE, 1000, notes)
 
 
 def _unbatched(engine, sizes, notes):

@@ -29,7 +29,7 @@ from tests.support.engines import Echo
 from tests.support.jobs import Notes, answered, executor, job
 
 assert issubclass(JobQueue, monkey.get_original("queue", "Queue"))
-batcher = Batcher(executor(Echo(), 4), FixedTimeout(0), 4, Notes())
+batcher = Batcher(executor(Echo(), 4), FixedTimeout(0), 16, Notes())
 batcher.start()
 answers = []
 

@@ -11,6 +11,7 @@ from app.errors import BadInput
 from tests.support.signatures import takes
 
 ONE = TensorSpec("x", np.dtype("f4"), (1,))
+BARE = rows.Form(is_bare=True)
 PAIR = Signature((ONE, TensorSpec("name", np.dtype("O"), (1,))), (ONE,))
 
 
@@ -23,7 +24,7 @@ def decoded(payload, signature):
 def test_values_are_rows_of_one_value(key, count):
     """Rows and columns of bare values get the shape (rows, 1), whatever their size."""
     request = decoded({key: [1.0, 2, 5.5] * count}, takes("f4", 1))
-    assert request.is_bare
+    assert request.form.is_bare
     wanted = np.array([[1], [2], [5.5]] * count, "f4")
     np.testing.assert_array_equal(request.inputs["x"], wanted, strict=True)
 
@@ -37,11 +38,11 @@ def test_text_is_a_row_of_a_text_model():
 def test_object_of_bare_values_is_a_row():
     """In a row with names each input may be bare."""
     request = decoded({"instances": [{"x": 60, "name": "a"}]}, PAIR)
-    assert request.is_bare
+    assert request.form.is_bare
     assert request.inputs["x"].tolist() == [[60]]
     assert request.inputs["name"].tolist() == [[b"a"]]
     listed = decoded({"instances": [{"x": [60], "name": "a"}]}, PAIR)
-    assert not listed.is_bare
+    assert not listed.form.is_bare
     assert listed.inputs["x"].tolist() == [[60]]
 
 
@@ -58,7 +59,7 @@ def test_first_row_decides(size):
 
 def test_rows_of_other_shapes_are_never_bare():
     """Only (1,) has one value."""
-    assert not decoded({"instances": [1, 2]}, takes("f4")).is_bare
+    assert not decoded({"instances": [1, 2]}, takes("f4")).form.is_bare
     for shape in ((2,), (1, 1), (None,)):
         with pytest.raises(BadInput, match="expected a list, given 1"):
             decoded({"instances": [1, 2]}, takes("f4", *shape))
@@ -68,13 +69,11 @@ def test_bare_rows_are_answered_by_bare_values():
     """Outputs of shape (1,) lose their list, others keep it."""
     one, two = np.array([[2.5], [3]], "f4"), np.array([[1, 2], [3, 4]], "f4")
     text = np.array([[b"a"], [b"b"]], object)
-    assert json.loads(rows.encode({"y": one}, is_bare=True)) == {
-        "predictions": [2.5, 3.0]
-    }
-    assert json.loads(rows.encode({"y": one, "z": two}, is_bare=True)) == {
+    assert json.loads(rows.encode({"y": one}, BARE)) == {"predictions": [2.5, 3.0]}
+    assert json.loads(rows.encode({"y": one, "z": two}, BARE)) == {
         "predictions": [{"y": 2.5, "z": [1, 2]}, {"y": 3, "z": [3, 4]}]
     }
-    assert json.loads(rows.encode({"y": text}, columnar=True, is_bare=True)) == {
-        "outputs": ["a", "b"]
-    }
+    assert json.loads(
+        rows.encode({"y": text}, rows.Form(columnar=True, is_bare=True))
+    ) == {"outputs": ["a", "b"]}
     assert json.loads(rows.encode({"y": one})) == {"predictions": [[2.5], [3.0]]}

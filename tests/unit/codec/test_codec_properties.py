@@ -180,7 +180,7 @@ def test_json_round_trip_of_one_tensor(dtype, data, shape, columnar, free):
     """An array that is written as JSON is read back the same, in both forms."""
     array = data.draw(arrays_of(dtype, shape))
     signature = takes(dtype, *([None] * len(shape[1:]) if free else shape[1:]))
-    body = rows.encode({"y": array}, columnar=columnar)
+    body = rows.encode({"y": array}, rows.Form(columnar))
     same(decode_rows(as_request(body), signature)["x"], array)
 
 
@@ -201,7 +201,7 @@ def test_json_round_trip_of_several_tensors(data, dtypes, columnar):
     signature = takes_several(
         **{name: (array.dtype, *array.shape[1:]) for name, array in arrays.items()}
     )
-    body = rows.encode(arrays, columnar=columnar)
+    body = rows.encode(arrays, rows.Form(columnar))
     back = decode_rows(as_request(body), signature)
     assert list(back) == list(arrays)
     for name, array in arrays.items():

@@ -171,7 +171,7 @@ def test_integer_of_many_digits_is_a_float(dtype, digits, beside):
 def test_request_keeps_its_form(form, columnar):
     """A decoded request says whether the response has columns."""
     body = json.dumps({form: [1]}).encode()
-    assert rows.decode(body, {DEFAULT_SIGNATURE: F4}).columnar is columnar
+    assert rows.decode(body, {DEFAULT_SIGNATURE: F4}).form.columnar is columnar
 
 
 @pytest.mark.parametrize(
@@ -648,4 +648,7 @@ def test_encode_rows(outputs, text):
 )
 def test_encode_columns(outputs, text):
     """A request in columns gets a response in columns."""
-    assert rows.encode(outputs, columnar=True).decode() == f'{{"outputs":{text}}}'
+    assert (
+        rows.encode(outputs, rows.Form(columnar=True)).decode()
+        == f'{{"outputs":{text}}}'
+    )

@@ -39,7 +39,7 @@ def there_and_back(array, *, binary_in, binary_out):
     signature = echoes(x=(array.dtype, *array.shape[1:]))
     request = tensors.decode(body, size, {DEFAULT_SIGNATURE: signature})
     (read,) = request.inputs.values()
-    body, size = tensors.encode("m", 1, request.options, {"out_x": read})
+    body, size = tensors.encode("m", 1, request, {"out_x": read})
     answer = InferenceServerClient.parse_response_body(body, header_length=size)
     return answer.as_numpy("out_x")
 
@@ -99,7 +99,7 @@ def check_arrays(request, signature):
     check_inputs(arrays, signature)
     outputs = {f"out_{name}": array for name, array in arrays.items()}
     with contextlib.suppress(BadInput):  # a string that is not UTF-8, in JSON
-        tensors.encode("m", 1, request.options, outputs)
+        tensors.encode("m", 1, request, outputs)
 
 
 @given(

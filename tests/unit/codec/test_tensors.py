@@ -481,10 +481,15 @@ def test_raw_body_of_an_unknown_shape_is_refused(specs, body, text):
 # Responses.
 
 
+def asking(options):
+    """Return a request for outputs; its inputs do not matter."""
+    return tensors.Request(DEFAULT_SIGNATURE, {}, options)
+
+
 def encode(outputs, *, binary=(), request_id=None):
     """Return the JSON of a response, the bytes behind it, and the JSON's size."""
     wanted = tuple(Wanted(name, name in binary) for name in outputs)
-    body, size = tensors.encode("m", 7, Options(wanted, request_id), outputs)
+    body, size = tensors.encode("m", 7, asking(Options(wanted, request_id)), outputs)
     return json.loads(body[:size]), b"" if size is None else body[size:], size
 
 
@@ -527,7 +532,7 @@ def test_encode_empty_binary_output_as_json():
     """Without bytes behind the JSON a response is JSON, as tritonclient expects."""
     options = Options((Wanted("x", binary=True), Wanted("y", binary=False)))
     outputs = {"x": np.zeros((1, 0), "f4"), "y": np.array([3])}
-    body, size = tensors.encode("m", 1, options, outputs)
+    body, size = tensors.encode("m", 1, asking(options), outputs)
     assert size is None
     result = InferenceServerClient.parse_response_body(body)
     assert result.get_output("x")["parameters"] == {"binary_data_size": 0}
@@ -539,7 +544,7 @@ def test_only_requested_outputs_are_written():
     outputs = {name: np.zeros(1, "f4") for name in "xyz"}
     outputs["x"] = np.array([np.nan, -np.inf, 0.2], "f4")
     options = Options((Wanted("z", binary=False), Wanted("x", binary=False)))
-    body, _ = tensors.encode("m", 1, options, outputs)
+    body, _ = tensors.encode("m", 1, asking(options), outputs)
     assert [output["name"] for output in json.loads(body)["outputs"]] == ["z", "x"]
     assert b'"data":[NaN,-Infinity,0.2]' in body
 
@@ -590,7 +595,7 @@ def test_tritonclient_round_trip(rows, binary_in, binary_out):
     )
     request = tensors.decode(body, size, {DEFAULT_SIGNATURE: signature})
     outputs = {f"out_{name}": array for name, array in request.inputs.items()}
-    body, size = tensors.encode("m", 1, request.options, outputs)
+    body, size = tensors.encode("m", 1, request, outputs)
     result = InferenceServerClient.parse_response_body(body, header_length=size)
     for name, array in arrays.items():
         given = result.as_numpy(f"out_{name}")

@@ -6,7 +6,12 @@ import numpy as np
 import pytest
 
 from app.engines.base import Signature, TensorSpec
-from app.engines.loading import error_first_line, refuse_strings, row_spec
+from app.engines.loading import (
+    error_first_line,
+    refuse_strings,
+    signature_of_tensors,
+    tensor_spec,
+)
 from app.errors import ModelLoadError
 
 FLOAT32 = np.dtype(np.float32)
@@ -55,12 +60,12 @@ def test_blank_rows_are_zeros_with_free_sizes_of_one():
 )
 def test_framework_dtype_maps_to_a_numpy_dtype(dtype, served):
     """Strings are served as objects; others keep their dtype."""
-    assert row_spec("x", dtype, [3]) == TensorSpec("x", np.dtype(served), (3,))
+    assert tensor_spec("x", dtype, [3]) == TensorSpec("x", np.dtype(served), (3,))
 
 
 def test_bfloat16_is_served_as_float32():
     """The spec keeps the model's own dtype, also as JSON and back."""
-    spec = row_spec("x", "bfloat16", [3])
+    spec = tensor_spec("x", "bfloat16", [3])
     assert spec == TensorSpec("x", FLOAT32, (3,), "bfloat16")
     assert TensorSpec.from_list(json.loads(json.dumps(spec.to_list()))) == spec
 
@@ -69,7 +74,71 @@ def test_bfloat16_is_served_as_float32():
 def test_unsupported_dtype_is_a_load_error(dtype):
     """The error names the tensor and its dtype."""
     with pytest.raises(ModelLoadError, match=f"x: {dtype} is not served"):
-        row_spec("x", dtype, [3])
+        tensor_spec("x", dtype, [3])
+
+
+def whole(*shapes):
+    """Return specs a, b, ... of whole tensors; a shape of None is an unknown rank."""
+    names = "abcdef"[: len(shapes)]
+    return [
+        tensor_spec(n, "float32", shape) for n, shape in zip(names, shapes, strict=True)
+    ]
+
+
+def test_tensors_with_free_first_dimensions_are_rows():
+    """The first dimension is the batch, and no limit is noted."""
+    signature = signature_of_tensors(whole([None, 3], [None]), whole([None, 2]))
+    assert [spec.shape for spec in signature.inputs] == [(3,), ()]
+    assert [spec.shape for spec in signature.outputs] == [(2,)]
+    assert signature.batching_note() == ""
+    assert signature.batch_sizes([1, 8]) == [1, 8]
+    assert signature.tensor_shape(signature.inputs[0]) == (None, 3)
+
+
+@pytest.mark.parametrize(
+    ("size", "kind"), [(1, "not batched"), (4, "batches of exactly 4 rows")]
+)
+def test_fixed_first_dimension_is_the_only_batch_size(size, kind):
+    """Rows run in batches of exactly that size, also if an output's is not known."""
+    signature = signature_of_tensors(whole([size, 3]), whole([size], [None, 2]))
+    assert [spec.shape for spec in signature.outputs] == [(), (2,)]
+    assert not signature.takes_whole_tensors
+    assert signature.batch_sizes([1, 8]) == (size,)
+    assert signature.tensor_shape(signature.inputs[0]) == (size, 3)
+    reason = f"input a has the fixed first dimension {size}"
+    assert signature.batching_note() == f"{kind}: {reason}"
+
+
+@pytest.mark.parametrize(
+    ("inputs", "outputs", "reason"),
+    [
+        ([[]], [[None]], "input a is a single value"),
+        ([[None, 3]], [None], "output a has no known number of dimensions"),
+        (
+            [[None, 3], [5]],
+            [[None]],
+            "the first dimension of input b is 5, and that of input a is free",
+        ),
+        (
+            [[2, 3], [None]],
+            [[2]],
+            "the first dimension of input b is free, and that of input a is 2",
+        ),
+        (
+            [[None, 3]],
+            [[10]],
+            "the first dimension of output a is 10, and that of input a is free",
+        ),
+    ],
+)
+def test_tensors_without_common_rows_are_whole(inputs, outputs, reason):
+    """A request is one run, and specs have the shapes of whole tensors."""
+    signature = signature_of_tensors(whole(*inputs), whole(*outputs))
+    assert signature.takes_whole_tensors
+    assert signature.batching_note() == f"not batched: {reason}"
+    assert signature.batch_sizes([1, 8]) == (1,)
+    found = [signature.tensor_shape(spec) for spec in signature.inputs]
+    assert found == [None if each is None else tuple(each) for each in inputs]
 
 
 def test_refuse_strings_names_the_string_input():

@@ -387,8 +387,8 @@ def test_each_dtype_of_the_api_is_supported(opened, remote, ours):
     assert signature.outputs == (TensorSpec("y", np.dtype(ours), ()),)
 
 
-def test_signatures_without_a_batch_dimension_are_skipped(opened, caplog):
-    """The others are served, and the log has the reason for each."""
+def test_signatures_that_cannot_be_sent_are_skipped(opened, caplog):
+    """The others are served, batched or not, and the log has the reason for each."""
     x, scalar = {"x": tensor("DT_FLOAT", -1)}, {"y": tensor("DT_FLOAT")}
     strange = {"__saved_model_init_op": {"dtype": "DT_INVALID", "tensor_shape": {}}}
     lost = {"dtype": "DT_FLOAT", "tensor_shape": {"unknown_rank": True}}
@@ -402,16 +402,36 @@ def test_signatures_without_a_batch_dimension_are_skipped(opened, caplog):
         __saved_model_init_op=({}, strange),
     )
     engine, _ = opened(lambda request: remote)
-    assert list(engine.signatures) == ["good"]
+    notes = {name: each.batching_note() for name, each in engine.signatures.items()}
+    assert notes == {
+        "good": "",
+        "fixed": "not batched: input x has the fixed first dimension 1",
+        "scalar": "not batched: output y is a single value",
+        "lost": "not batched: output y has no known number of dimensions",
+    }
     for line in (
-        "signature fixed: input x has the fixed first dimension 1",
-        "signature scalar: output y is a single value",
         "signature half: input x: DT_BFLOAT16 is not served",
-        "signature lost: output y has no known number of dimensions",
         "signature broken: output y can't be read",
         "signature __saved_model_init_op: it has no inputs or no outputs",
     ):
         assert line in caplog.text
+
+
+@pytest.mark.parametrize("values", [{"x": 2.5}, {"x": [[1, 2], [3, 4]]}])
+def test_whole_tensors_are_sent_without_a_row_around_them(opened, values):
+    """A model that is not batched gets a scalar, or a tensor of any rank, as it is."""
+    lost = {"dtype": "DT_FLOAT", "tensor_shape": {"unknown_rank": True}}
+    described = metadata(serving_default=({"x": lost}, {"y": lost}))
+
+    def respond(request):
+        if request.path.endswith("/metadata"):
+            return described
+        return Response.value({"outputs": request.json()["inputs"]["x"]})
+
+    engine, server = opened(respond)
+    sent = {"x": np.array([values["x"]], "f4")}
+    np.testing.assert_array_equal(engine.run(sent)["y"], sent["x"], strict=True)
+    assert server.requests[-1].json()["inputs"] == values
 
 
 def test_signature_name_selects_the_default_signature(opened):
@@ -590,13 +610,13 @@ def test_sent_batch_is_exact_for_the_v1_decoder(drawn):
     body = wire.write_inputs({spec.name: array}, signature, "f")
     read = rows.decode(body, {"f": signature})
     np.testing.assert_array_equal(read.inputs[spec.name], array, strict=True)
-    assert read.columnar
+    assert read.form.columnar
 
 
 @given(_tensors())
 def test_outputs_of_the_v1_encoder_are_read_exactly(drawn):
     """Every value that V1's encoder writes is read bit by bit."""
     spec, array = drawn
-    body = rows.encode({spec.name: array}, columnar=True)
+    body = rows.encode({spec.name: array}, rows.Form(columnar=True))
     read = wire.read_outputs(body, Signature((spec,), (spec,)))
     np.testing.assert_array_equal(read[spec.name], array, strict=True)

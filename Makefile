@@ -17,7 +17,8 @@ PIP_INSTALL = $(BIN)/python -m pip install --quiet --disable-pip-version-check -
 .PHONY: help serve test bench soak loadtest lint format digits requirements bench-requirements clean
 
 help:
-	@echo "make serve [ARGS=...]  serve the models in models/ on 127.0.0.1:8000"
+	@echo "make serve [ARGS=...]  serve the models in models/ on 127.0.0.1:8000; or one"
+	@echo "                       file or folder: MODEL=my.keras"
 	@echo "make test [ARGS=...]   run all tests; ARGS go to pytest"
 	@echo "make bench [ARGS=...]  measure Basket beside its peers: reports/<date>/;"
 	@echo "                       ARGS such as --quick, or --loads tiny,policy"
@@ -31,8 +32,11 @@ help:
 	@echo "make bench-requirements  pin the newest versions of the peers"
 	@echo "make clean             remove the environment and all caches"
 
+# With `make -C basket`, a path is relative to the shell's folder.
+SERVED = $(if $(filter /%,$(MODEL))$(wildcard $(MODEL)),,$(PWD)/)$(MODEL)
+
 serve: $(VENV)/serve.done
-	$(BIN)/gunicorn wsgi:app --threads=20 $(ARGS)
+	$(if $(MODEL),BASKET_MODEL='$(SERVED)' )$(BIN)/gunicorn wsgi:app --threads=20 $(ARGS)
 
 # Two tests at a time, those of a file in one process: most of them wait.
 test: $(VENV)/dev.done $(KSERVE_VENV)/done

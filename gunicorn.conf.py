@@ -16,7 +16,7 @@ from app import create_model_process, gpus, run_dir, start_checks
 from app.errors import SettingsError
 from app.server import gunicorn_arbiter as arbiter
 from app.server.model_worker import ModelSockets, ModelWorker
-from app.settings import Settings, key_file, unknown_variables
+from app.settings import Settings, key_file, model_source, unknown_variables
 
 worker_class = "app.server.worker.EventLoopWorker"
 # No framework survives a fork, so each worker loads its models itself.
@@ -50,13 +50,15 @@ def on_starting(server):
     arbiter.keep_start_environment(server)
     settings, cfg = Settings.from_environment(), server.cfg
     key_file.check(settings)
+    model_source.check(settings)
     has_own_worker = cfg.worker_class_str == worker_class
     start_checks.check_options(cfg, has_own_worker=has_own_worker)
     used = gpus.choose(settings.gpus, gpus.visible())
     processes = _model_processes(settings, used) or cfg.workers
     gpus.check_memory_fractions(processes, used, settings.gpu_memory_fraction)
-    with run_dir.as_settings_error("BASKET_MODEL_DIR", settings.model_dir):
-        os.listdir(settings.model_dir)
+    if settings.model is None:
+        with run_dir.as_settings_error("BASKET_MODEL_DIR", settings.model_dir):
+            os.listdir(settings.model_dir)
     for line in start_checks.settings_without_effect(
         settings,
         cfg,
@@ -183,8 +185,10 @@ def _wait_for_model_folder(server, worker):
 
     A worker that fails before it listens would make Gunicorn stop the whole server.
     """
-    folder, is_logged = server.basket.model_dir, False
-    while worker.has_siblings and not os.access(folder, os.R_OK | os.X_OK):
+    folder, mode, is_logged = server.basket.model_dir, os.R_OK | os.X_OK, False
+    if server.basket.model is not None:
+        folder, mode = server.basket.model, os.R_OK
+    while worker.has_siblings and not os.access(folder, mode):
         if os.getppid() != worker.ppid:
             sys.exit()
         if not is_logged:

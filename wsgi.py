@@ -11,6 +11,7 @@ import sys
 from app import create_app
 from app.errors import SettingsError
 from app.run_dir import RUN_DIR
+from app.settings import Settings, model_source
 
 _AT_COMMAND_LINE = "FLASK_RUN_FROM_CLI" in os.environ
 _UNDER_GUNICORN = "gunicorn" in os.environ.get("SERVER_SOFTWARE", "")
@@ -24,7 +25,11 @@ if _UNDER_GUNICORN and RUN_DIR not in os.environ:
     )
 
 try:
-    app = create_app()
+    settings = Settings.from_environment()
+    if RUN_DIR not in os.environ:
+        # Gunicorn's master has done so; a worker starts also while the file is away.
+        model_source.check(settings)
+    app = create_app(settings)
     # `flask --app wsgi models ...` needs no loaded models.
     if not _AT_COMMAND_LINE:
         loader = app.extensions["basket"]

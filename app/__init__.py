@@ -106,7 +106,7 @@ def _rights(settings: "Settings") -> "Rights":
         file = getattr(settings, setting)
         if file is None:
             return Keys(fixed)
-        return KeysOfFile(setting, file, run_dir.copy_of_keys(setting))
+        return KeysOfFile(setting, file, run_dir.path_of(setting))
 
     return Rights(
         keys(settings.api_keys, "api_keys_file"),

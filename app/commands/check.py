@@ -46,11 +46,11 @@ def check_command(settings: Settings) -> click.Command:
         Fail if a row's output depends on the other rows of its batch, or on padding,
         by more than the tolerance: such a model must not be batched.
         """
-        folder, config = find_version(settings, name, version)
-        click.echo(f"loading {name} version {folder.name} ...")
-        engine = open_engine(folder, config.settings)
+        number, path, config = find_version(settings, name, version)
+        click.echo(f"loading {name} version {number} ...")
+        engine = open_engine(path, config.settings)
         try:
-            click.echo(_size_line(engine, folder))
+            click.echo(_size_line(engine, path))
             findings = {
                 each: _check_signature(engine, each, config.settings, tolerance)
                 for each in engine.signatures
@@ -92,10 +92,10 @@ def _check_signature(
     return _judge(name, comparison, tolerance)
 
 
-def _size_line(engine: Engine, folder: Path) -> str:
+def _size_line(engine: Engine, version: Path) -> str:
     size = weight_bytes(engine)
     weights = f"{bytes_text(size)} of weights, " if size else ""
-    return f"{engine.platform}: {weights}{bytes_text(file_bytes(folder))} of files"
+    return f"{engine.platform}: {weights}{bytes_text(file_bytes(version))} of files"
 
 
 def _show(name: str, signature: Signature) -> None:

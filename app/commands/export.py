@@ -43,9 +43,9 @@ def export_command(settings: Settings) -> click.Command:
 
         Inputs and outputs keep the names, shapes and dtypes that Basket serves.
         """
-        folder, _ = find_version(settings, name, version)
-        file = keras_file(folder, "exported")
-        target = output / name / folder.name
+        found = find_version(settings, name, version)
+        file = keras_file(found, "exported")
+        target = output / name / str(found.number)
         _check_possible(form, target)
         click.echo("starting TensorFlow ...")
         _write(file, settings, form, target)

@@ -31,9 +31,10 @@ def weight_bytes(engine: Engine) -> int:
     return int(getattr(engine, "weight_bytes", 0))
 
 
-def file_bytes(folder: Path) -> int:
-    """Return the bytes of all files below a folder."""
-    return sum(file.stat().st_size for file in folder.rglob("*") if file.is_file())
+def file_bytes(version: Path) -> int:
+    """Return the bytes of all files of a version; it may be a file."""
+    files = (version, *version.rglob("*"))
+    return sum(file.stat().st_size for file in files if file.is_file())
 
 
 def bytes_text(size: float) -> str:

@@ -20,7 +20,7 @@ from app.commands.measurement import (
 )
 from app.commands.options import FiniteRange, version_option
 from app.commands.output_agreement import Agreement, compare
-from app.commands.version import find_version, keras_file, next_version
+from app.commands.version import Found, find_version, keras_file, next_version
 from app.engines import open_engine
 from app.engines.base import DEFAULT_SIGNATURE, Array, Engine, Tensors
 from app.engines.random_rows import accepted_random_rows
@@ -60,42 +60,45 @@ def quantize_command(settings: Settings) -> click.Command:
         """Quantize a Keras model as its next version, and show both side by side."""
         if kind is None:
             raise click.UsageError("say to what; there is: --int8")
-        folder, config = find_version(settings, name, version)
-        file = keras_file(folder, "quantized")
+        original = find_version(settings, name, version)
+        file = keras_file(original, "quantized")
         target = next_version(settings, name)
         with atomic_write(target) as new:
-            _write(file, config.settings, kind, new)
-            found = _compare(folder, new, target.name, config.settings, data)
-            _judge(found, agreement, force=force)
+            _write(file, original, kind, new)
+            agreements = _compare(original, new, target.name, data)
+            _judge(agreements, agreement, force=force)
         click.echo(f"written: {target}")
 
     return quantize
 
 
-def _write(file: Path, settings: Settings, kind: str, new: Path) -> None:
+def _write(file: Path, original: Found, kind: str, new: Path) -> None:
     click.echo("starting TensorFlow ...")
     # Imported here: only this command needs a framework.
     quantization = import_module("app.commands.quantization")
-    click.echo(f"quantizing version {file.parent.name} to {kind} ...")
+    click.echo(f"quantizing version {original.number} to {kind} ...")
     new.mkdir()
-    quantized = quantization.quantize(file, settings, kind, new / "model.keras")
+    quantized = quantization.quantize(
+        file, original.config.settings, kind, new / "model.keras"
+    )
     click.echo(f"  quantized: {', '.join(quantized.layers)}")
     click.echo(f"  as before: {', '.join(quantized.others) or 'nothing'}")
 
 
 def _compare(
-    folder: Path, new: Path, number: str, settings: Settings, data: Path | None
+    version: Found, new: Path, number: str, data: Path | None
 ) -> list[Agreement]:
     """Show both versions side by side; return how far their outputs agree."""
+    settings = version.config.settings
     with (
-        closing(open_engine(folder, settings)) as original,
+        closing(open_engine(version.path, settings)) as original,
         closing(open_engine(new, settings)) as other,
     ):
         rows, described = _rows(original, data)
         click.echo(f"timing, and comparing on {described} ...")
         most = settings.max_batch_size
-        pairs = ((folder, original), (new, other))
-        _show("", [f"version {each}" for each in (folder.name, number)])
+        pairs = ((version.path, original), (new, other))
+        _show("", [f"version {each}" for each in (version.number, number)])
         _show("files", [bytes_text(file_bytes(each)) for each, _ in pairs])
         _show("weights", [bytes_text(weight_bytes(each)) for _, each in pairs])
         for size in sorted({1, most}):

@@ -1,29 +1,38 @@
 """Finds the version that a command works on."""
 
 from pathlib import Path
+from typing import NamedTuple
 
 from app.errors import ModelLoadError, SettingsError
-from app.repository.scan import scan
+from app.repository.single_model import scanner
 from app.settings import Settings
 from app.settings.model_config import ModelConfig
 
 _KERAS_FILES = ("model.keras", "model.h5")
 
 
-def find_version(
-    settings: Settings, name: str, version: int | None
-) -> tuple[Path, ModelConfig]:
-    """Return a version's folder and its model's configuration; None is the newest.
+class Found(NamedTuple):
+    """A version, its folder or Keras file, and its model's configuration."""
+
+    number: int
+    path: Path
+    config: ModelConfig
+
+
+def find_version(settings: Settings, name: str, version: int | None) -> Found:
+    """Return a version of a model; None is the newest.
 
     Raises:
         ModelLoadError: no such model or version.
         SettingsError: the model's basket.toml is wrong.
     """
-    models = scan(settings.model_dir, settings)
+    models = scanner(settings)()
     if name not in models:
         known = ", ".join(models) or "none"
         raise ModelLoadError(f"no model {name!r}; there are: {known}")
     model = models[name]
+    if model.is_incomplete:
+        raise ModelLoadError(f"model {name!r} is being written: try again in a second")
     if version is None and model.versions:
         version = max(model.versions)
     if version is None or version not in model.versions:
@@ -32,25 +41,36 @@ def find_version(
         raise ModelLoadError(f"model {name!r} has no version{named}; it has: {known}")
     if isinstance(model.config, SettingsError):
         raise model.config
-    return model.versions[version], model.config
+    return Found(version, model.versions[version], model.config)
 
 
-def keras_file(folder: Path, done: str) -> Path:
+def keras_file(found: Found, done: str) -> Path:
     """Return the Keras file of a version; `done` is the participle for the error text.
 
     Raises:
         ModelLoadError: the version holds none.
     """
+    if found.path.is_file():
+        return found.path
     for name in _KERAS_FILES:
-        if (folder / name).is_file():
-            return folder / name
+        if (found.path / name).is_file():
+            return found.path / name
     raise ModelLoadError(
-        f"version {folder.name} holds no {' or '.join(_KERAS_FILES)}: only Keras files "
-        f"are {done}"
+        f"version {found.number} holds no {' or '.join(_KERAS_FILES)}: only Keras "
+        f"files are {done}"
     )
 
 
 def next_version(settings: Settings, name: str) -> Path:
-    """Return the folder for a model's next version: its newest number plus one."""
-    versions = scan(settings.model_dir, settings)[name].versions
+    """Return the folder for a model's next version: its newest number plus one.
+
+    Raises:
+        ModelLoadError: BASKET_MODEL is set, which is no folder for versions.
+    """
+    if settings.model is not None:
+        raise ModelLoadError(
+            "BASKET_MODEL has no place for another version: put it into a folder "
+            "NAME/1 and set BASKET_MODEL_DIR instead"
+        )
+    versions = scanner(settings)()[name].versions
     return settings.model_dir / name / str(max(versions, default=0) + 1)

@@ -16,7 +16,7 @@ from app.repository.catalog import Catalog
 from app.repository.opener import Opener
 from app.repository.quarantine import Quarantine
 from app.repository.reconciler import Reconciler, close
-from app.repository.scan import scan
+from app.repository.single_model import scanner
 from app.run_dir.notes import Notes
 from app.settings import Settings
 
@@ -43,6 +43,7 @@ class Loader:
         self._settings = settings
         self._catalog = catalog
         self._unloaded = unloaded
+        self._scan = scanner(settings)
         self._scan_every_s = scan_every_s
         self._reconciler = Reconciler(
             catalog, opener, quarantine, drain_s=settings.request_timeout_ms / 1000
@@ -50,8 +51,8 @@ class Loader:
         self._stopping = False
         # The error of the model folder as a whole.
         self._problem = ""
-        # Numbers of scans.
-        self._requested = self._done = 0
+        # Numbers of scans; a scan is done when it has found no incomplete version.
+        self._requested = self._begun = self._done = 0
         self._to_retry: set[str] = set()
         self._scanned = threading.Condition()
         self._thread = threading.Thread(target=self._run, name="loader", daemon=True)
@@ -60,7 +61,7 @@ class Loader:
         """Start to load in the background; may be called twice."""
         if self._thread.ident:
             return
-        names = scan(self._settings.model_dir, self._settings)
+        names = self._scan()
         self._catalog.keep_default(names)
         for name in names:
             self._catalog.announce(name)
@@ -137,7 +138,7 @@ class Loader:
             close(model, max(give_up_at - time.monotonic(), 0))
 
     def _check_known(self, name: str) -> None:
-        if name not in scan(self._settings.model_dir, self._settings):
+        if name not in self._scan():
             raise UnknownModel(f"no model {name[:80]!r} in the repository")
 
     def _run(self) -> None:
@@ -147,32 +148,38 @@ class Loader:
                 self._to_retry = set()
             for name in to_retry:
                 self._reconciler.retry(name)
+            is_complete = True
             try:
-                self._update()
+                is_complete = self._update()
             except Exception:  # must not end the thread
                 _log.exception("the scan of the model folder failed")
             with self._scanned:
-                self._done = requested
+                self._begun = requested
+                if is_complete:
+                    self._done = requested
                 self._scanned.notify_all()
                 self._scanned.wait_for(self._has_work, self._scan_every_s)
 
     def _has_work(self) -> bool:
-        return self._stopping or self._requested > self._done
+        return self._stopping or self._requested > self._begun
 
-    def _update(self) -> None:
-        """Scan the folder, and reconcile each model with it."""
+    def _update(self) -> bool:
+        """Scan the folder, and reconcile each model with it.
+
+        Return False if a version is being written, and so not loaded yet.
+        """
         try:
-            folders = scan(self._settings.model_dir, self._settings)
+            folders = self._scan()
         except OSError as error:
             self._set_problem(f"{self._folder()} can't be read now: {error.strerror}")
             for served in self._catalog.models():
                 self._catalog.set_problem(served.name, self._problem)
-            return
+            return True
         self._catalog.keep_default(folders)
         default = self._catalog.default_name()
         for name in sorted(folders, key=lambda name: (name != default, name)):
             if self._stopping:
-                return
+                return True
             try:
                 if name in self._unloaded:
                     self._catalog.mark_unloaded(name)
@@ -181,13 +188,14 @@ class Loader:
                     self._catalog.announce(name)
                     self._reconciler.update(folders[name])
             except Stopping:
-                return
+                return True
             except Exception:  # must not end the thread
                 _log.exception("model %s: its update failed", name)
         for name in set(self._catalog.names()) - set(folders):
             self._reconciler.remove(name)
             self._catalog.remove(name)
         self._set_problem(self._default_problem(folders))
+        return not any(folder.is_incomplete for folder in folders.values())
 
     def _default_problem(self, names: Collection[str]) -> str:
         """Return why requests that name no model fail, or "" if they do not."""
@@ -202,7 +210,7 @@ class Loader:
         )
 
     def _folder(self) -> Path:
-        return self._settings.model_dir.absolute()
+        return (self._settings.model or self._settings.model_dir).absolute()
 
     def _set_problem(self, problem: str) -> None:
         """Set or clear ("") the error of the model folder; log a new one."""

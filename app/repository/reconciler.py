@@ -74,6 +74,8 @@ class Reconciler:
             Stopping: the catalog is closed.
         """
         name, config = folder.name, folder.config
+        if folder.is_incomplete:
+            return
         if isinstance(config, SettingsError):
             # The versions that are served stay.
             self._set_problem(name, str(config))
@@ -95,6 +97,9 @@ class Reconciler:
                 candidates.remove(version)
         self._route(name, config)
         wanted = _wanted(candidates, config)
+        if folder.is_overwritten and not wanted:
+            # The version before is only in memory.
+            wanted = sorted(self._available(name))
         for status in self._catalog.status(name):
             if status.version not in wanted:
                 keep = status.state is State.END and status.version in folder.versions

@@ -5,21 +5,18 @@ another name, such as .tmp-2, and then renamed, is never loaded half written.
 """
 
 import os
-import re
 import stat
 import zlib
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 
-from app.engines import MODEL_FILES
 from app.errors import SettingsError
 from app.settings import Settings
 from app.settings.model_config import ModelConfig, read_model_config
+from app.settings.model_files import is_version, model_file
 
-# Versions are int64, as in TensorFlow Serving.
-_IS_VERSION = re.compile(r"[0-9]{1,18}").fullmatch
 # Name, size and modification time of each file.
 Fingerprint = frozenset[tuple[str, int, int]]
 # So much of the begin and of the end of a file is compared: a .keras file, as any zip
@@ -31,13 +28,21 @@ _END_BYTES = 64 << 10
 class ModelFolder:
     """A model on disk; `config` may be the error of its basket.toml.
 
-    `warnings` name models in places where none is loaded.
+    `warnings` name models in places where none is loaded. With `is_overwritten` the
+    only version is a file or a folder that becomes the next version when it is
+    overwritten; there is no version meanwhile.
     """
 
     name: str
     versions: Mapping[int, Path]
     config: ModelConfig | SettingsError
     warnings: Sequence[str] = ()
+    is_overwritten: bool = False
+
+    @property
+    def is_incomplete(self) -> bool:
+        """Return whether the only version is being written."""
+        return self.is_overwritten and not self.versions
 
 
 @dataclass(frozen=True)
@@ -55,7 +60,7 @@ def scan(model_dir: Path, settings: Settings) -> dict[str, ModelFolder]:
         OSError: the model folder can't be read.
     """
     found = [
-        _read(folder, settings)
+        read_folder(folder, folder.name, settings)
         for folder in sorted(model_dir.iterdir())
         if not folder.name.startswith((".", "_", "lost+found"))
     ]
@@ -63,20 +68,19 @@ def scan(model_dir: Path, settings: Settings) -> dict[str, ModelFolder]:
 
 
 def fingerprint(version: Path) -> Fingerprint:
-    """Return the names, sizes and times of all files of a version."""
-    found = set()
-    for file in version.rglob("*"):
-        try:
-            status = file.stat()
-        except OSError:  # removed meanwhile, or a broken link
-            continue
-        if stat.S_ISDIR(
-            status.st_mode
-        ):  # its time changes with files that do not count
-            continue
-        name = str(file.relative_to(version))
-        found.add((name, status.st_size, status.st_mtime_ns))
-    return frozenset(found)
+    """Return the names, sizes and times of all files of a version; it may be a file."""
+    return frozenset(
+        (str(file.relative_to(version)), status.st_size, status.st_mtime_ns)
+        for file, status in _files(version)
+    )
+
+
+def newest_change(version: Path) -> float:
+    """Return the Unix time of the last change to any file of a version, 0 without any.
+
+    Other than the time that a fingerprint has, nobody can set it back.
+    """
+    return max((status.st_ctime for _, status in _files(version)), default=0.0)
 
 
 def content(version: Path, files: Fingerprint) -> Content:
@@ -97,6 +101,15 @@ def has_changed(before: Content | None, version: Path) -> bool:
     return any(before.checksums.get(name) != now[name] for name in now)
 
 
+def _files(version: Path) -> Iterator[tuple[Path, os.stat_result]]:
+    for file in (version, *version.rglob("*")):
+        with suppress(OSError):  # removed meanwhile, or a broken link
+            status = file.stat()
+            # A folder's time changes with files that do not count.
+            if not stat.S_ISDIR(status.st_mode):
+                yield file, status
+
+
 def _checksums(version: Path, names: Iterable[str]) -> dict[str, int]:
     """Return the checksums of those that are readable files."""
     found = {}
@@ -109,23 +122,28 @@ def _checksums(version: Path, names: Iterable[str]) -> dict[str, int]:
     return found
 
 
-def _read(folder: Path, settings: Settings) -> ModelFolder | None:
+def read_folder(folder: Path, name: str, settings: Settings) -> ModelFolder | None:
     """Return a model, or None if its path is no folder, or was removed meanwhile."""
     versions: dict[int, Path] = {}
     warnings: list[str] = []
-    config: ModelConfig | SettingsError
     try:
         versions, warnings = _versions(folder)
-        config = read_model_config(folder, settings)
     except (FileNotFoundError, NotADirectoryError):
         return None
     except OSError as error:
-        config = SettingsError(f"its folder can't be read now: {error.strerror}")
+        reason = f"its folder can't be read now: {error.strerror}"
+        return ModelFolder(name, versions, SettingsError(reason))
+    return ModelFolder(name, versions, read_config(folder, settings), warnings)
+
+
+def read_config(folder: Path, settings: Settings) -> ModelConfig | SettingsError:
+    """Return the configuration in a model's folder, or its error."""
+    try:
+        return read_model_config(folder, settings)
     except SettingsError as error:
-        config = error
+        return error
     except Exception as error:  # must not end the scan of the others
-        config = SettingsError(f"can't be read ({type(error).__name__})")
-    return ModelFolder(folder.name, versions, config, warnings)
+        return SettingsError(f"can't be read ({type(error).__name__})")
 
 
 def _versions(folder: Path) -> tuple[dict[int, Path], list[str]]:
@@ -133,7 +151,7 @@ def _versions(folder: Path) -> tuple[dict[int, Path], list[str]]:
     versions: dict[int, Path] = {}
     warnings, others = [], []
     for each in sorted(folder.iterdir()):
-        if not _IS_VERSION(each.name) or not each.is_dir():
+        if not is_version(each.name) or not each.is_dir():
             others.append(each)
             continue
         number = int(each.name)
@@ -148,14 +166,14 @@ def _versions(folder: Path) -> tuple[dict[int, Path], list[str]]:
         # Links, such as `latest`, are intended.
         if each.name[0] in "._" or each.is_symlink():
             continue
-        file = _model_in(each)
+        file = model_file(each)
         if file:
             warnings.append(
                 f"{each.name} holds {file} and is no version: the name of one is a "
                 f"number, such as {next_version}"
             )
-    file = _model_in(folder)
-    if file and _IS_VERSION(folder.name):
+    file = model_file(folder)
+    if file and is_version(folder.name):
         warnings.append(
             f"holds {file}, so BASKET_MODEL_DIR looks like one model: it is to be the "
             "folder above"
@@ -165,9 +183,3 @@ def _versions(folder: Path) -> tuple[dict[int, Path], list[str]]:
             f"{file} lies in {folder.name}: move it to {folder.name}/{next_version}"
         )
     return versions, warnings
-
-
-def _model_in(folder: Path) -> str | None:
-    # Unlike Path.is_file, os.path.isfile does not raise if the folder is unreadable.
-    found = (name for name in MODEL_FILES if os.path.isfile(folder / name))
-    return next(found, None)

@@ -92,10 +92,10 @@ def copy_batching_parameters(file: Path | None) -> None:
         os.environ[_BATCHING_PARAMETERS] = str(copy)
 
 
-def copy_of_keys(setting: str) -> Path | None:
-    """Return where the last good keys of a file are; None outside Gunicorn."""
+def path_of(file: str) -> Path | None:
+    """Return the path of a file in the run directory; None outside Gunicorn."""
     run_dir = os.environ.get(RUN_DIR)
-    return Path(run_dir) / setting if run_dir else None
+    return Path(run_dir) / file if run_dir else None
 
 
 def change_owner(uid: int, gid: int) -> None:

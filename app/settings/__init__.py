@@ -21,6 +21,9 @@ class Settings:
     """One field for each setting; docs/settings.md describes them."""
 
     model_dir: Path = Path("models")
+    # One file or folder that is served instead of model_dir, and its model's name.
+    model: Path | None = None
+    model_name: str | None = None
     default_model: str | None = None
     engine: str = "tensorflow"
     batching: bool = True
@@ -87,15 +90,19 @@ class Settings:
             if keys in given and f"{keys}_file" in given:
                 name = _PREFIX + keys.upper()
                 raise SettingsError(f"{name} and {name}_FILE are both set: keep one")
+        if "model" in given and "model_dir" in given:
+            raise SettingsError(
+                "BASKET_MODEL and BASKET_MODEL_DIR are both set: keep one"
+            )
         file = given.get("batching_parameters_file")
         try:
             limits = _limits_in(file) if file else {}
             settings = cls(**{**limits, **given})
         except SettingsError as error:
             raise SettingsError(f"{_FILE_VARIABLE}={str(file)!r}: {error}") from error
-        if not settings.model_dir.is_dir():
+        if settings.model is None and not settings.model_dir.is_dir():
             raise SettingsError(
-                "BASKET_MODEL_DIR is not set, and there is no folder "
+                "BASKET_MODEL and BASKET_MODEL_DIR are not set, and there is no folder "
                 f"{settings.model_dir} here"
             )
         return settings
@@ -167,6 +174,8 @@ _LIMITS: dict[str, Callable[[object], object]] = {
 # Parsers of environment variables.
 _PARSERS: dict[str, Callable[[str], object]] = {
     "model_dir": checks.folder,
+    "model": Path,
+    "model_name": checks.model_name,
     "default_model": checks.model_name,
     "engine": checks.engine,
     "batching": checks.switch,

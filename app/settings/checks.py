@@ -94,7 +94,7 @@ def folder(text: str) -> Path:
 
 def model_name(text: str) -> str:
     """Return the name of a model, which is a folder in the model folder."""
-    if "/" in text or text.startswith("."):
+    if not text or "/" in text or text.startswith("."):
         raise ValueError("expected the name of a model, not a path")
     return text
 

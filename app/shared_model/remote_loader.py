@@ -11,8 +11,8 @@ from app.batching.interfaces import Observer
 from app.errors import ModelProcessGone, SettingsError, Stopping
 from app.repository.catalog import Catalog
 from app.repository.routing import Routes
-from app.repository.scan import scan
 from app.repository.served import State
+from app.repository.single_model import scanner
 from app.settings import Settings
 from app.shared_model import error_json
 from app.shared_model.channel import DIED, Channel
@@ -63,7 +63,7 @@ class RemoteLoader:
                 "BASKET_MODEL_PROCESS=shared: only Gunicorn with Basket's "
                 "gunicorn.conf.py starts a model process"
             )
-        for name in scan(self._settings.model_dir, self._settings):
+        for name in scanner(self._settings)():
             self._catalog.announce(name)
         for thread in self._threads:
             if not thread.ident:

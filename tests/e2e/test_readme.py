@@ -21,9 +21,11 @@ from tests.support import documents
 from tests.support.documents import run
 
 PAGE = ROOT / "README.md"
+(SCRIPT,) = documents.blocks(PAGE, "python")
 README = PAGE.read_text()
 COMMANDS = documents.commands(PAGE)
-SERVE, PICTURE, NUMBERS, MKDIR, PREDICT_MINE, READY, SERVE_MINE = COMMANDS
+SERVE, PICTURE, NUMBERS, SERVE_FILE, PREDICT_FILE, *REST = COMMANDS
+COPY, PREDICT_MINE, READY, SERVE_MINE = REST
 ANSWERS = [json.loads(block) for block in documents.blocks(PAGE, "json")]
 SETUPS = re.findall(r"\| `((?:BASKET_\w+=\w+ )?gunicorn wsgi:app[^`]*)` \|", README)
 
@@ -84,16 +86,40 @@ def test_each_sample_is_classified_right(made, digit):
     assert reply.json()["class_id"] == str(digit)
 
 
+def test_file_is_served_from_a_folder_with_nothing_else(tmp_path):
+    """`make -C` takes a path relative to the shell's folder."""
+    run(f"python -c {shlex.quote(SCRIPT)}", cwd=tmp_path)
+    port, folder = free_port(), tmp_path / "a folder"
+    folder.mkdir()
+    (tmp_path / "my.keras").rename(folder / "my.keras")
+    log = tmp_path / "log"
+    command = SERVE_FILE.replace("make", f"make -C {ROOT}")
+    process = launch(
+        [*command.split(), f"ARGS=--bind 127.0.0.1:{port}"],
+        log,
+        own_session=True,
+        root=folder,
+        environ={"PWD": str(folder)},
+    )
+    server = Server(process, port, log)
+    try:
+        server.wait_until_ready()
+        assert json.loads(run(PREDICT_FILE, port)) == ANSWERS[2]
+        assert list(server.request("GET", "/readyz").json()["models"]) == ["my"]
+    finally:
+        os.killpg(process.pid, signal.SIGINT)
+        process.wait(60)
+
+
 def test_own_model_is_found_and_served(tmp_path):
     """A running server finds a model that is saved as the README says."""
-    (script,) = documents.blocks(PAGE, "python")
     (name,) = re.findall(r"BASKET_DEFAULT_MODEL=(\w+) make serve", SERVE_MINE)
     models = tmp_path / "models"
     models.mkdir()
     (models / "digits").symlink_to((ROOT / "models" / "digits").resolve())
     with serving("--threads=4", model_dir=str(models)) as server:
-        run(MKDIR, cwd=tmp_path)
-        run(f"python -c {shlex.quote(script)}", cwd=tmp_path)
+        run(f"python -c {shlex.quote(SCRIPT)}", cwd=tmp_path)
+        run(COPY, cwd=tmp_path)
         wait_until(
             lambda: name in server.request("GET", "/readyz").json()["models"], 60
         )

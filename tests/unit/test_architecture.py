@@ -37,7 +37,7 @@ ALLOWED = {
     ),
     "app.commands": (
         *("app.codec.npy", "app.commands", "app.engines", "app.errors"),
-        *("app.repository.scan", "app.settings"),
+        *("app.repository.single_model", "app.settings"),
     ),
     "app.asgi": ("app.api",),
     "app.server": ("app.server",),

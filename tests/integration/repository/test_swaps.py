@@ -1,7 +1,6 @@
 """Hot swaps under load, quarantine, and the traffic split between two versions."""
 
 import os
-import threading
 from collections import Counter
 from pathlib import Path
 from typing import Any
@@ -12,6 +11,7 @@ import pytest
 from testing.clients import Client, in_parallel
 from testing.memory import resident_mib
 from testing.server import serving, simulated_models, wait_for_metric, wait_until
+from tests.support.traffic import CLIENTS, Traffic
 
 pytestmark = [
     pytest.mark.keras,
@@ -20,9 +20,6 @@ pytestmark = [
 ]
 # SWAPS=100 for the long run.
 SWAPS = int(os.environ.get("SWAPS", "12"))
-CLIENTS = 20
-# Seconds between two requests of a client, which leave CPU time for loading.
-THINK_S = 0.2
 ROWS = 3
 KEY = "swap"
 # 8 MiB of weights, so that a version that is never freed shows in the memory.
@@ -47,41 +44,6 @@ def _model() -> Any:
     return keras.Model(row, keras.layers.Dense(1, name="number")(wide))
 
 
-class Traffic:
-    """Clients that send requests all the time, and record the answers."""
-
-    def __init__(self, port: int) -> None:
-        self._port = port
-        self._over = threading.Event()
-        self.failed: list[bytes] = []
-        self.mixed: list[bytes] = []
-        self.versions: Counter[str] = Counter()
-        self._thread = threading.Thread(
-            target=in_parallel, args=(self._client, CLIENTS)
-        )
-
-    def __enter__(self) -> "Traffic":
-        self._thread.start()
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self._over.set()
-        self._thread.join()
-
-    def _client(self, place: int) -> None:
-        with Client(self._port) as client:
-            while not self._over.wait(THINK_S):
-                client.send([[place]] * ROWS, {"Authorization": f"Bearer {KEY}"})
-                reply = client.receive()
-                if reply.status != 200:
-                    self.failed.append(reply.body)
-                    continue
-                version = reply.headers["X-Model-Version"]
-                self.versions[version] += 1
-                if reply.json()["predictions"] != [[float(version)]] * ROWS:
-                    self.mixed.append(reply.body)
-
-
 @pytest.mark.timeout(240 + 6 * SWAPS)
 def test_hot_swaps_under_load_fail_no_request(tmp_path):
     """Version after version is loaded under 20 clients, and memory does not grow."""
@@ -92,7 +54,7 @@ def test_hot_swaps_under_load_fail_no_request(tmp_path):
     with serving(f"--threads={CLIENTS + 4}", **settings) as server:
         server.headers["Authorization"] = f"Bearer {KEY}"
         (pid,) = server.workers()
-        with Traffic(server.port) as traffic:
+        with Traffic(server.port, ROWS, server.headers) as traffic:
             for number in range(2, SWAPS + 2):
                 new = _version(folder, number, model)
                 loaded = server.request("POST", "/v2/repository/models/steps/load")
@@ -103,8 +65,8 @@ def test_hot_swaps_under_load_fail_no_request(tmp_path):
                         _remove(old)
         log = server.log.read_text()
     assert traffic.failed == []
-    assert traffic.mixed == []
-    assert len(traffic.versions) > SWAPS / 2, log
+    assert all(numbers == (float(v),) * ROWS for v, numbers in traffic.answers)
+    assert len(traffic.answers) > SWAPS / 2, log
     assert held_mib[SWAPS] <= 1.15 * held_mib[5], held_mib
 
 

@@ -157,6 +157,25 @@ def test_sigterm_answers_requests_in_flight(tmp_path, batching):
             assert client.receive().json() == {"predictions": [[float(number)] * 4]}
 
 
+def test_single_model_is_served(tmp_path):
+    """Without Gunicorn there is no shared folder for its version numbers."""
+    simulated_models(tmp_path, steady=STEADY)
+    with uvicorn(model=str(tmp_path / "steady" / "1")) as server:
+        server.wait_until_ready(0)
+        reply = server.request("POST", "/v1/models/steady:predict", BODY)
+        assert reply.json() == {"predictions": [[1.0, 2.0, 3.0, 4.0]]}
+
+
+def test_missing_single_model_stops_the_start():
+    """The line names the setting and what is expected."""
+    with uvicorn(model="no.keras") as server:
+        assert server.process.wait(20) == 1
+        log = server.log.read_text()
+        text = "Basket does not start: BASKET_MODEL='no.keras': No such file or dire"
+        assert text in log
+        assert "Traceback" not in log
+
+
 def test_shared_model_process_is_refused(tmp_path):
     """Only Gunicorn starts model processes; the line says so."""
     folder = simulated_models(tmp_path, steady=STEADY)

@@ -79,6 +79,34 @@ def test_configuration_error_stops_the_start(
 
 
 @pytest.mark.parametrize(
+    ("settings", "text"),
+    [
+        (
+            {"model": "no.keras"},
+            "BASKET_MODEL='no.keras': No such file or directory; expected a .keras",
+        ),
+        (
+            {"model": str(FILE)},
+            f"BASKET_MODEL='{FILE}': it is another file; expected a",
+        ),
+        ({"model": "models/digits", "model_dir": "models"}, "are both set: keep one"),
+        (
+            {"model": "models/digits/1/.keras"},
+            "'.keras' can't be the name of a model: set BASKET_MODEL_NAME",
+        ),
+    ],
+)
+def test_wrong_single_model_stops_the_start(settings, text):
+    """The log says what is wrong and what is expected."""
+    with serving(ready=False, **settings) as server:
+        assert server.process.wait(20) == 1
+        log = server.log.read_text()
+        assert "Basket does not start: " in log
+        assert text in log
+        assert "Traceback" not in log
+
+
+@pytest.mark.parametrize(
     "argument",
     [
         "--proxy-protocol=v1",

@@ -202,6 +202,24 @@ def test_export_refuses_a_version_without_a_keras_file(command, tmp_path):
     assert not (tmp_path / "out").exists()
 
 
+def test_commands_find_the_model_of_basket_model(command, models, monkeypatch):
+    """It is version 1 of a model with its name, and no place for a second one."""
+    settings = {"model": models / "a" / "2", "model_name": "shop"}
+    status, output = command("check", "shop", **settings)
+    assert status == 1
+    text = "Error: model 'shop' is being written: try again in a second\n"
+    assert output == text
+    monkeypatch.setattr("app.repository.single_model._COMPLETE_AFTER_S", 0)
+    status, output = command("check", "shop", max_batch_size=1, **settings)
+    assert status == 0, output
+    assert output.startswith("loading shop version 1 ...")
+    file = models / "my.keras"
+    file.touch()
+    status, output = command("quantize", "my", "--int8", model=file)
+    assert status == 1
+    assert "BASKET_MODEL has no place for another version" in output
+
+
 @pytest.fixture
 def keras_version(models):
     """A version with an empty model.keras."""

@@ -9,6 +9,8 @@ from app.settings import Settings, unknown_variables, variables
 
 READ = [
     ("BASKET_MODEL_DIR", ".", Path()),
+    ("BASKET_MODEL", "my.keras", Path("my.keras")),
+    ("BASKET_MODEL_NAME", "my", "my"),
     ("BASKET_DEFAULT_MODEL", "digits", "digits"),
     ("BASKET_ENGINE", "tensorflow", "tensorflow"),
     ("BASKET_BATCHING", "off", False),
@@ -39,6 +41,7 @@ BAD = [
     ("BASKET_MODEL_DIR", "no/such/folder", "no such folder"),
     ("BASKET_MODEL_DIR", "x" * 5000, "no such folder"),
     ("BASKET_MODEL_DIR", __file__, "it is a file, not a folder"),
+    ("BASKET_MODEL_NAME", "models/digits", "not a path"),
     ("BASKET_DEFAULT_MODEL", "models/digits", "not a path"),
     ("BASKET_DEFAULT_MODEL", "..", "not a path"),
     ("BASKET_ENGINE", "torch", "expected tensorflow or jax or openvino"),
@@ -83,8 +86,8 @@ BAD = [
     ("BASKET_ALLOWED_HOSTS", "a.", "expected names of hosts"),
     ("BASKET_ALLOWED_HOSTS", "*", "expected names of hosts"),
 ]
-# They are read when the server starts: test_key_file.py.
-KEY_FILES = {"BASKET_API_KEYS_FILE", "BASKET_ADMIN_KEYS_FILE"}
+# They are read when the server starts: test_key_file.py, test_model_source.py.
+FILES = {"BASKET_API_KEYS_FILE", "BASKET_ADMIN_KEYS_FILE", "BASKET_MODEL"}
 
 
 def _field(variable: str) -> str:
@@ -102,7 +105,7 @@ def test_valid_value_sets_its_field(variable, text, value):
 
 
 @pytest.mark.parametrize(
-    ("cases", "missing"), [(READ, set()), (BAD, KEY_FILES)], ids=["read", "bad"]
+    ("cases", "missing"), [(READ, set()), (BAD, FILES)], ids=["read", "bad"]
 )
 def test_every_setting_has_a_case(cases, missing):
     """The tables above have all settings."""
@@ -174,9 +177,9 @@ def test_unknown_variable_is_reported(variable, hint):
 
 
 def test_missing_model_folder_is_a_configuration_error(monkeypatch, tmp_path):
-    """Without BASKET_MODEL_DIR the folder `models` must exist."""
+    """Without one of two settings the folder `models` must exist."""
     monkeypatch.chdir(tmp_path)
-    with pytest.raises(SettingsError, match=r"BASKET_MODEL_DIR is not set"):
+    with pytest.raises(SettingsError, match=r"BASKET_MODEL_DIR are not set"):
         Settings.from_environment({})
     (tmp_path / "models").mkdir()
     assert Settings.from_environment({}) == Settings()

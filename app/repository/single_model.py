@@ -1,0 +1,92 @@
+"""The model of BASKET_MODEL, as a folder of models with this one in it.
+
+A file that is overwritten becomes the next version. Nothing is copied: a version is
+loaded from where it lies, and its number stands for the names, sizes and times of its
+files. So an old number never gets new content, in whichever process it is loaded.
+"""
+
+import hashlib
+import time
+import zipfile
+from collections.abc import Callable
+from functools import partial
+from pathlib import Path
+from typing import TypeAlias
+
+from app import run_dir
+from app.errors import SettingsError
+from app.repository.scan import (
+    ModelFolder,
+    fingerprint,
+    newest_change,
+    read_config,
+    read_folder,
+    scan,
+)
+from app.run_dir.version_numbers import VersionNumbers
+from app.settings import Settings
+from app.settings.model_source import find_model, name_of
+
+# Returns all models by name.
+Scan: TypeAlias = Callable[[], dict[str, ModelFolder]]
+# Files that have not changed for so long are complete.
+_COMPLETE_AFTER_S = 1.0
+_DIGEST_BYTES = 16
+
+
+def scanner(settings: Settings) -> Scan:
+    """Return the scan of the model folder, or of BASKET_MODEL if that is set."""
+    if settings.model is None:
+        return partial(scan, settings.model_dir, settings)
+    numbers = VersionNumbers(run_dir.path_of("version_numbers"))
+    return SingleModel(settings, settings.model, numbers).scan
+
+
+class SingleModel:
+    """Scans one file or folder; without version folders, it is one version."""
+
+    def __init__(self, settings: Settings, path: Path, numbers: VersionNumbers) -> None:
+        """Store the parts."""
+        self._settings = settings
+        self._path = path
+        self._numbers = numbers
+
+    def scan(self) -> dict[str, ModelFolder]:
+        """Return the model by its name, also if its file is away or can't be read.
+
+        Raises:
+            OSError: the version numbers can't be read or written.
+            SettingsError: the name is invalid.
+        """
+        name = name_of(self._settings)
+        try:
+            source = find_model(self._path)
+        except SettingsError as error:
+            return {name: ModelFolder(name, {}, error)}
+        if source.version is None:
+            folder = read_folder(source.folder, name, self._settings)
+            return {} if folder is None else {name: folder}
+        number = self._number(source.version)
+        versions = {} if number is None else {number: source.version}
+        config = read_config(source.folder, self._settings)
+        return {name: ModelFolder(name, versions, config, is_overwritten=True)}
+
+    def _number(self, version: Path) -> int | None:
+        """Return the number of the files as they are now; None: they are incomplete."""
+        with self._numbers.locked() as contents:
+            files = sorted(fingerprint(version))
+            digest = hashlib.blake2b(repr(files).encode(), digest_size=_DIGEST_BYTES)
+            if contents[-1:] != [digest.hexdigest()]:
+                if not _is_complete(version):
+                    return None
+                contents.append(digest.hexdigest())
+            return len(contents)
+
+
+def _is_complete(version: Path) -> bool:
+    """Return whether nobody seems to be writing a version's files."""
+    # The last bytes that are written make a zip file valid.
+    if version.suffix == ".keras" and zipfile.is_zipfile(version):
+        return True
+    # A change in the future is another machine's clock.
+    return not 0 <= time.time() - newest_change(version) < _COMPLETE_AFTER_S

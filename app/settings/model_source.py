@@ -1,0 +1,120 @@
+"""BASKET_MODEL: one file or folder, wherever it lies, that is served as a model."""
+
+import os
+from dataclasses import dataclass
+from pathlib import Path
+
+from app.errors import SettingsError
+from app.settings import Settings, checks
+from app.settings.model_config import FILE_NAME
+from app.settings.model_files import (
+    KERAS_SUFFIXES,
+    MODEL_FILES,
+    is_version,
+    model_file,
+)
+
+_EXPECTED = (
+    "expected a .keras or .h5 file, the folder of a SavedModel, or a folder of version "
+    "folders such as 1"
+)
+
+
+@dataclass(frozen=True)
+class ModelSource:
+    """What BASKET_MODEL names at the moment.
+
+    `version` is a Keras file or the folder of a version, None if `folder` has version
+    folders. basket.toml is read from `folder`. Both are absolute.
+    """
+
+    version: Path | None
+    folder: Path
+
+
+def check(settings: Settings) -> None:
+    """Check BASKET_MODEL, its name and its file at the start.
+
+    Raises:
+        SettingsError: the text says what is wrong and what is expected.
+    """
+    if settings.model is None:
+        return
+    name = name_of(settings)
+    find_model(settings.model)
+    if settings.default_model not in (None, name):
+        raise SettingsError(
+            f"BASKET_DEFAULT_MODEL={settings.default_model!r}: BASKET_MODEL serves one "
+            f"model, and its name is {name!r}"
+        )
+
+
+def name_of(settings: Settings) -> str:
+    """Return the name of the model of BASKET_MODEL.
+
+    Raises:
+        SettingsError: the file's name can't be one, and BASKET_MODEL_NAME is not set.
+    """
+    assert settings.model is not None
+    if settings.model_name is not None:
+        return settings.model_name
+    path = _absolute(settings.model)
+    if is_version(path.name):
+        path = path.parent
+    name = path.stem if path.suffix in KERAS_SUFFIXES else path.name
+    try:
+        return checks.model_name(name)
+    except ValueError as error:
+        raise SettingsError(
+            f"{_shown(settings.model)}: {name!r} can't be the name of a model: set "
+            "BASKET_MODEL_NAME"
+        ) from error
+
+
+def find_model(path: Path) -> ModelSource:
+    """Return the model at a path.
+
+    Raises:
+        SettingsError: there is none, or it can't be read.
+    """
+    try:
+        return _model_at(_absolute(path))
+    except OSError as error:
+        raise SettingsError(f"{_shown(path)}: {error.strerror}; {_EXPECTED}") from error
+    except ValueError as error:
+        raise SettingsError(f"{_shown(path)}: {error}; {_EXPECTED}") from error
+
+
+def _model_at(path: Path) -> ModelSource:
+    # Also raises for a path that does not exist, or is no file or folder.
+    if not os.path.isdir(path):
+        if os.path.exists(path) and not _is_keras_file(path):
+            is_part = path.name in MODEL_FILES
+            raise ValueError("name its folder" if is_part else "it is another file")
+        path.open("rb").close()
+        return ModelSource(path, path.parent)
+    names = sorted(os.listdir(path))
+    if model_file(path) is not None:
+        has_config = FILE_NAME in names
+        return ModelSource(path, path if has_config else path.parent)
+    if any(is_version(name) and os.path.isdir(path / name) for name in names):
+        return ModelSource(None, path)
+    files = [path / name for name in names if _is_keras_file(path / name)]
+    if len(files) > 1:
+        raise ValueError(f"it holds {files[0].name} and {files[1].name}: name one")
+    if not files:
+        raise ValueError("it holds no model; a folder of models is BASKET_MODEL_DIR")
+    return ModelSource(files[0], path)
+
+
+def _is_keras_file(path: Path) -> bool:
+    return path.suffix in KERAS_SUFFIXES and os.path.isfile(path)
+
+
+def _absolute(path: Path) -> Path:
+    # Links are not followed: their names, such as `current`, are the operator's.
+    return Path(os.path.abspath(path))
+
+
+def _shown(path: Path) -> str:
+    return f"BASKET_MODEL={str(path)!r}"

@@ -1,0 +1,101 @@
+"""BASKET_MODEL: one file or folder of a user, wherever it lies."""
+
+import os
+import signal
+import time
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from testing.server import serving
+from tests.support.traffic import Traffic
+
+pytestmark = [
+    pytest.mark.keras,
+    # From TensorFlow and Keras.
+    pytest.mark.filterwarnings("ignore::DeprecationWarning"),
+]
+# Generous: the machine may be busy with other tests.
+WITHIN_S = 60
+
+
+def _model(answer: float) -> Any:
+    """Return a model of one input that answers each row with one number."""
+    # Not at the top: a run without these tests must not import TensorFlow.
+    from app.engines.tensorflow.keras_file import keras  # noqa: PLC0415
+
+    row = keras.Input((1,))
+    model = keras.Model(row, keras.layers.Dense(1)(row))
+    model.set_weights([np.zeros((1, 1)), np.array([answer])])
+    return model
+
+
+@pytest.mark.parametrize("model_process", ["worker", "shared"])
+def test_file_saved_again_under_load_fails_no_request(tmp_path, model_process):
+    """Each save is the next version in all workers, also in those started later."""
+    file = tmp_path / "my.keras"
+    _model(1).save(file)
+    settings = {"model": str(file), "model_process": model_process}
+    took_s = []
+    with serving("--threads=4", "--workers=2", **settings) as server:
+        workers = server.workers()
+        with Traffic(server.port) as traffic:
+            for answer in (2.0, 3.0):
+                model = _model(answer)
+                model.save(file)
+                saved_at = time.monotonic()
+                server.wait_until(lambda n=answer: (n,) in traffic.numbers(), WITHIN_S)
+                took_s.append(f"{time.monotonic() - saved_at:.1f} s")
+        assert traffic.failed == []
+        assert set(traffic.answers) == {("1", (1,)), ("2", (2,)), ("3", (3,))}
+        print("new answers after", took_s)
+        for pid in workers:
+            os.kill(pid, signal.SIGKILL)
+        server.wait_until(lambda: not set(workers) & set(server.workers()), WITHIN_S)
+        server.wait_until_ready()
+        reply = server.predict([[0.0]])
+        assert reply.json() == {"predictions": [[3.0]]}
+        assert reply.headers["X-Model-Version"] == "3"
+
+
+def _lone_file(folder: Path) -> None:
+    _model(7).save(folder / "from training.keras")
+
+
+def _hdf5_file(folder: Path) -> None:
+    _model(7).save(folder / "weights-12.h5")
+
+
+def _saved_model(folder: Path) -> None:
+    _model(7).export(folder)
+
+
+def _version_folders(folder: Path) -> None:
+    _model(7).export(folder / "20261123")
+
+
+@pytest.fixture(name="mounted", params=["lone", "hdf5", "saved_model", "versions"])
+def _mounted(request: pytest.FixtureRequest, tmp_path: Path) -> str:
+    """Return a folder in which KServe may have put a model."""
+    (tmp_path / "mnt" / "models").mkdir(parents=True)
+    write = {
+        "lone": _lone_file,
+        "hdf5": _hdf5_file,
+        "saved_model": _saved_model,
+        "versions": _version_folders,
+    }[request.param]
+    write(tmp_path / "mnt" / "models")
+    return str(tmp_path / "mnt" / "models")
+
+
+def test_folder_that_kserve_mounts_is_served(mounted):
+    """The name of the service is the model's; its version is a folder's, or 1."""
+    with serving("--threads=4", model=mounted, model_name="flowers") as server:
+        body = b'{"instances": [[0.0]]}'
+        reply = server.request("POST", "/v1/models/flowers:predict", body)
+        assert reply.json() == {"predictions": [[7.0]]}
+        assert reply.headers["X-Model-Version"] in ("1", "20261123")
+        assert server.predict([[0.0]]).json() == {"predictions": [[7.0]]}
+        assert server.request("GET", "/readyz").json()["default_model"] == "flowers"

@@ -1,0 +1,140 @@
+"""A single file that is overwritten while it is served."""
+
+import zipfile
+
+import pytest
+
+from app import run_dir
+from app.errors import ModelLoadError
+from app.repository.catalog import Catalog
+from app.repository.loader import Loader
+from app.repository.opener import Opener
+from app.repository.quarantine import Quarantine
+from app.repository.routing import Target
+from app.settings import Settings
+from tests.support.engines import Echo
+from tests.support.jobs import Notes, answered, job
+
+TIMEOUT_S = 10
+
+
+class Serving:
+    """A Loader of one file; each content of the file has an engine or an error."""
+
+    def __init__(self, file):
+        self.file = file
+        self.engines = {}
+        self.catalog = Catalog(None)
+        self.loader = Loader(
+            Settings(model=file, max_batch_size=4),
+            self.catalog,
+            Opener(lambda *_: Notes(), self._open),
+            run_dir.Notes(),
+            Quarantine(run_dir.Notes()),
+            scan_every_s=None,
+        )
+
+    def _open(self, file, _):
+        with zipfile.ZipFile(file) as archive:
+            engine = self.engines[archive.read("config.json").decode()]
+        if isinstance(engine, Exception):
+            raise engine
+        return engine
+
+    def save(self, content, engine=None):
+        """Overwrite the file, and return the engine that its content gets."""
+        self.engines[content] = engine or Echo()
+        with zipfile.ZipFile(self.file, "w") as archive:
+            archive.writestr("config.json", content)
+        return self.engines[content]
+
+    def rescan(self):
+        assert self.loader.rescan(TIMEOUT_S)
+
+    def version(self):
+        """Return the version that answers a request."""
+        with self.catalog.lease(Target()) as model:
+            one = job(7)
+            model.runner.submit(one)
+            assert answered(one) == [7]
+            return model.version
+
+
+@pytest.fixture(name="serving")
+def _serving(tmp_path):
+    serving = Serving(tmp_path / "my.keras")
+    serving.first = serving.save("1")
+    serving.loader.start()
+    assert serving.loader.wait(TIMEOUT_S)
+    yield serving
+    serving.loader.close(TIMEOUT_S)
+
+
+def test_overwritten_file_replaces_the_version_before(serving):
+    """The old engine is closed, and there is no problem."""
+    assert serving.version() == 1
+    new = serving.save("12")
+    serving.rescan()
+    assert serving.version() == 2
+    assert (serving.first.closed, new.closed) == (1, 0)
+    assert serving.catalog.problems() == {}
+    assert serving.catalog.default_name() == "my"
+
+
+def test_file_that_fails_to_load_leaves_the_version_before_serving(serving):
+    """The reason is a problem until the file is written again."""
+    serving.save("12", ModelLoadError("no layers"))
+    for _ in range(2):
+        serving.rescan()
+        assert serving.version() == 1
+        assert serving.catalog.problems() == {"my": ["version 2: no layers"]}
+    serving.save("123")
+    serving.rescan()
+    assert serving.version() == 3
+    assert serving.catalog.problems() == {}
+
+
+def test_missing_file_leaves_its_version_serving(serving):
+    """The problem names the path."""
+    serving.file.rename(serving.file.with_name("away"))
+    serving.rescan()
+    assert serving.version() == 1
+    (problem,) = serving.catalog.problems()["my"]
+    assert problem.startswith(f"BASKET_MODEL='{serving.file}': No such file")
+    assert serving.catalog.not_ready() == {}
+
+
+def test_scan_is_not_done_while_the_file_is_written(serving, monkeypatch):
+    """The version before serves without a problem, and the new one loads at the end."""
+    seen = []
+    is_complete = iter([False, True])
+
+    def ask(_):
+        seen.append((serving.version(), serving.catalog.problems()))
+        return next(is_complete)
+
+    monkeypatch.setattr("app.repository.single_model._is_complete", ask)
+    serving.save("12")
+    assert not serving.loader.rescan(0.5)
+    assert serving.version() == 1
+    serving.rescan()
+    assert serving.version() == 2
+    assert seen == [(1, {}), (1, {})]
+
+
+def test_incomplete_file_is_loading_at_the_start(tmp_path, monkeypatch):
+    """A worker does not listen before the file is complete and loaded."""
+    serving = Serving(tmp_path / "my.keras")
+    serving.save("1")
+    is_complete = [False]
+    monkeypatch.setattr(
+        "app.repository.single_model._is_complete", lambda _: is_complete[0]
+    )
+    serving.loader.start()
+    assert not serving.loader.wait(0.5)
+    assert serving.catalog.not_ready() == {"my": "is loading"}
+    is_complete[0] = True
+    serving.rescan()
+    assert serving.loader.wait(0)
+    assert serving.version() == 1
+    serving.loader.close(TIMEOUT_S)

@@ -1,0 +1,152 @@
+"""Scans of BASKET_MODEL: one file or folder, whose contents are versions."""
+
+import json
+import os
+import zipfile
+from types import SimpleNamespace
+
+import pytest
+
+from app.errors import SettingsError
+from app.repository.single_model import SingleModel, scanner
+from app.run_dir import RUN_DIR
+from app.run_dir.version_numbers import VersionNumbers
+from app.settings import Settings
+
+AGES_AGO = 1.0
+PASSED_S = 3600.0
+
+
+@pytest.fixture(name="clock")
+def _clock(monkeypatch):
+    """A clock that stands `after_s` seconds after the last change of each file."""
+    clock = SimpleNamespace(after_s=PASSED_S)
+    monkeypatch.setattr("app.repository.single_model.newest_change", lambda _: 0.0)
+    time = SimpleNamespace(time=lambda: clock.after_s)
+    monkeypatch.setattr("app.repository.single_model.time", time)
+    return clock
+
+
+def _keras_file(file, text):
+    """Write a file that ends as a .keras file does."""
+    with zipfile.ZipFile(file, "w") as archive:
+        archive.writestr("config.json", text)
+
+
+def _scan(path, numbers=None, **settings):
+    settings = Settings(model=path, **settings)
+    (model,) = SingleModel(settings, path, numbers or VersionNumbers()).scan().items()
+    name, folder = model
+    assert folder.name == name
+    return folder
+
+
+def test_file_is_version_1_of_a_model_with_its_name(tmp_path):
+    """The version is the file itself, wherever it lies."""
+    _keras_file(tmp_path / "my.keras", "1")
+    found = _scan(tmp_path / "my.keras")
+    assert found.name == "my"
+    assert found.versions == {1: tmp_path / "my.keras"}
+
+
+def test_overwritten_file_is_the_next_version(tmp_path):
+    """All processes of a server give it the same number."""
+    file, numbers = tmp_path / "my.keras", VersionNumbers(tmp_path / "numbers")
+    seen = []
+    for text in ("1", "12", "123"):
+        _keras_file(file, text)
+        for process in (numbers, VersionNumbers(tmp_path / "numbers")):
+            seen += _scan(file, process).versions
+    assert seen == [1, 1, 2, 2, 3, 3]
+
+
+def test_changed_file_in_a_folder_is_the_next_version(tmp_path, clock):
+    """A folder of a SavedModel is watched with all its files."""
+    numbers = VersionNumbers()
+    (tmp_path / "out" / "variables").mkdir(parents=True)
+    (tmp_path / "out" / "saved_model.pb").write_text("1")
+    assert _scan(tmp_path / "out", numbers).versions == {1: tmp_path / "out"}
+    (tmp_path / "out" / "variables" / "weights").write_text("1")
+    assert _scan(tmp_path / "out", numbers).versions == {2: tmp_path / "out"}
+    clock.after_s = 0.5
+    assert _scan(tmp_path / "out", numbers).versions == {2: tmp_path / "out"}
+
+
+@pytest.mark.parametrize(
+    ("after_s", "is_incomplete"), [(0.0, True), (0.9, True), (1.1, False), (-60, False)]
+)
+@pytest.mark.parametrize("name", ["my.h5", "half.keras"])
+def test_file_is_no_version_while_it_is_written(
+    tmp_path, clock, name, after_s, is_incomplete
+):
+    """Neither its name nor its content says that an HDF5 file is complete.
+
+    The clock of another machine may be ahead.
+    """
+    (tmp_path / name).write_bytes(b"PK half a file")
+    clock.after_s = after_s
+    assert _scan(tmp_path / name).is_incomplete is is_incomplete
+
+
+def test_whole_zip_file_is_complete_at_once(tmp_path, clock):
+    """Its last bytes are written last."""
+    clock.after_s = 0.0
+    _keras_file(tmp_path / "my.keras", "1")
+    assert not _scan(tmp_path / "my.keras").is_incomplete
+
+
+def test_time_of_a_copy_does_not_make_it_complete(tmp_path):
+    """The time of a file can be set back while another one is copied."""
+    (tmp_path / "my.h5").write_text("1")
+    os.utime(tmp_path / "my.h5", (AGES_AGO, AGES_AGO))
+    assert _scan(tmp_path / "my.h5").is_incomplete
+
+
+def test_version_folders_keep_their_numbers(tmp_path):
+    """Their model has the folder's name, and problems of its own."""
+    for version in ("3", "v4"):
+        (tmp_path / "mnt" / version).mkdir(parents=True)
+        (tmp_path / "mnt" / version / "simulated.json").touch()
+    found = _scan(tmp_path / "mnt", model_name="my")
+    assert found.name == "my"
+    assert found.versions == {3: tmp_path / "mnt" / "3"}
+    assert found.warnings
+    assert not found.is_overwritten
+
+
+def test_basket_toml_and_classes_beside_the_file_count(tmp_path):
+    """A file is not alone in its folder."""
+    _keras_file(tmp_path / "my.keras", "1")
+    (tmp_path / "names.json").write_text(json.dumps(["cat", "dog"]))
+    (tmp_path / "basket.toml").write_text(
+        'max_batch_size = 3\n[image]\nsize = [8, 8]\nscale = "0..1"\n'
+        'classes = "names.json"\n'
+    )
+    config = _scan(tmp_path / "my.keras").config
+    assert config.settings.max_batch_size == 3
+    assert [each.name for each in config.image.classes] == ["cat", "dog"]
+
+
+def test_bad_basket_toml_is_an_error_of_the_model(tmp_path):
+    """The model is found."""
+    _keras_file(tmp_path / "my.keras", "1")
+    (tmp_path / "basket.toml").write_text("size = 3")
+    assert "unknown key 'size'" in str(_scan(tmp_path / "my.keras").config)
+
+
+def test_missing_file_is_an_error_of_the_model(tmp_path):
+    """The path is shown as it is set."""
+    error = _scan(tmp_path / "my.keras").config
+    assert isinstance(error, SettingsError)
+    assert str(error).startswith(f"BASKET_MODEL='{tmp_path}/my.keras': No such file")
+
+
+def test_processes_of_one_server_share_the_numbers(tmp_path, monkeypatch):
+    """A worker that starts later goes on with them."""
+    file = tmp_path / "my.keras"
+    monkeypatch.setenv(RUN_DIR, str(tmp_path))
+    for text, number in (("1", 1), ("12", 2)):
+        _keras_file(file, text)
+        assert list(scanner(Settings(model=file))()["my"].versions) == [number]
+    monkeypatch.delenv(RUN_DIR)
+    assert list(scanner(Settings(model=file))()["my"].versions) == [1]

@@ -6,7 +6,6 @@ from pathlib import Path
 import click
 import numpy as np
 
-from app.commands.batch_invariance import Comparison, compare
 from app.commands.measurement import (
     bytes_text,
     file_bytes,
@@ -17,6 +16,7 @@ from app.commands.options import FiniteRange, version_option
 from app.commands.version import find_version
 from app.engines import open_engine
 from app.engines.base import Engine, Signature
+from app.engines.batch_invariance import Comparison, compare, must_not_share
 from app.engines.batch_sizes import batch_sizes
 from app.engines.loading import error_summary
 from app.engines.random_rows import RandomRows, accepted_random_rows
@@ -132,24 +132,18 @@ def _judge(name: str, comparison: Comparison, tolerance: float) -> str:
     click.echo("  difference from its answer alone; 1: the output's largest value")
     for each in (*comparison.differences, comparison.other_row):
         click.echo(f"    {each.condition:17} {each.share:8.1e}  {each.output}")
-    worst = comparison.worst()
-    if worst.share <= tolerance:
-        if comparison.other_row.share <= tolerance:
-            click.echo("  note: all random rows get one answer, so this tells little")
-        return ""
-    return (
-        f"{name}: a row's {worst.output} differs by {worst.share:.1e} "
-        f"{worst.condition}, more than {tolerance:g}"
-    )
+    problem = comparison.problem(tolerance)
+    if problem:
+        return f"{name}: {problem}"
+    if comparison.other_row.share <= tolerance:
+        click.echo("  note: all random rows get one answer, so this tells little")
+    return ""
 
 
 def _conclude(findings: list[str | None], name: str, max_batch_size: int) -> None:
     problems = "; ".join(finding for finding in findings if finding)
     if problems and max_batch_size > 1:
-        raise click.ClickException(
-            f"{problems}. Rows of this model must not share a batch: write "
-            f"max_batch_size = 1 into {name}/basket.toml"
-        )
+        raise click.ClickException(must_not_share(problems, f"{name}/basket.toml"))
     if problems:
         click.echo(f"{problems}. It does no harm as max_batch_size is 1")
     elif all(finding is None for finding in findings):

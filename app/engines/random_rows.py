@@ -3,7 +3,7 @@
 import math
 import string
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 
@@ -14,6 +14,8 @@ from app.errors import ModelLoadError
 # Tried in order: sizes for free dimensions (images need some width), and bounds that
 # integers stay below (token ids must be within the vocabulary).
 _FREE_SIZES = (32, 128, 4, 1)
+# For each, other sizes that a model which accepts it may accept.
+_OTHER_FREE_SIZES = {32: (64, 16), 128: (64, 160), 4: (8, 2), 1: (2,)}
 _LIMITS = (256, 10, 2)
 _MAX_WORD_CHARS = 8
 
@@ -39,6 +41,12 @@ class RandomRows:
             spec.name: TensorSpec(spec.name, spec.dtype, self._shape(spec)).blank(rows)
             for spec in self.signature.inputs
         }
+
+    def of_other_sizes(self) -> "Iterator[RandomRows]":
+        """Yield the same rows in other free sizes; nothing if there are none."""
+        if has_free_sizes(self.signature):
+            for free_size in _OTHER_FREE_SIZES[self.free_size]:
+                yield replace(self, free_size=free_size)
 
     def describe(self) -> str:
         """Return the choices made for these rows, in parentheses, or an empty text."""
@@ -74,7 +82,7 @@ def accepted_random_rows(engine: Engine, signature_name: str) -> RandomRows:
     """
     signature = engine.signatures[signature_name]
     (smallest,) = signature.batch_sizes((1,))
-    for rows in _candidates(signature):
+    for rows in random_row_candidates(signature):
         try:
             engine.run(rows.make(smallest, np.random.default_rng(0)), signature_name)
         except Exception as error:  # a model may raise anything
@@ -85,12 +93,16 @@ def accepted_random_rows(engine: Engine, signature_name: str) -> RandomRows:
     raise ModelLoadError(f"the model refuses random rows: {kind}: {reason}")
 
 
-def _candidates(signature: Signature) -> Iterator[RandomRows]:
-    has_free_sizes = any(
-        None in spec.shape or spec.any_rank for spec in signature.inputs
-    )
+def has_free_sizes(signature: Signature) -> bool:
+    """Return whether an input leaves a size of its rows open."""
+    return any(None in spec.shape or spec.any_rank for spec in signature.inputs)
+
+
+def random_row_candidates(signature: Signature) -> Iterator[RandomRows]:
+    """Yield kinds of random rows of which the model may accept one, in this order."""
     has_integers = any(spec.dtype.kind in "iu" for spec in signature.inputs)
-    for free_size in _FREE_SIZES if has_free_sizes else _FREE_SIZES[:1]:
+    free_sizes = _FREE_SIZES if has_free_sizes(signature) else _FREE_SIZES[:1]
+    for free_size in free_sizes:
         for limit in _LIMITS if has_integers else _LIMITS[:1]:
             yield RandomRows(signature, free_size, limit)
 

@@ -5,8 +5,8 @@ import itertools
 import numpy as np
 import pytest
 
-from app.commands.batch_invariance import compare
 from app.engines.base import DEFAULT_SIGNATURE, Signature, TensorSpec
+from app.engines.batch_invariance import compare
 from app.engines.random_rows import RandomRows
 from tests.support.engines import Computes
 

@@ -1,0 +1,333 @@
+"""Warm-up: its rows, its errors, and which dependence on the batch it refuses."""
+
+import numpy as np
+import pytest
+
+from app.batching.model_log import ModelLog
+from app.engines.base import DEFAULT_SIGNATURE, Signature, TensorSpec
+from app.errors import (
+    Late,
+    ModelLoadError,
+    NotYetLoadable,
+    OutOfDeviceMemory,
+    Unavailable,
+)
+from app.repository.warm_up import warm_up
+from tests.support.engines import Computes, Echo, Fails, OneValue, OutputMissing
+
+LOG = ModelLog("m", 1)
+FLOAT32, STRING = np.dtype(np.float32), np.dtype(object)
+NUMBER = TensorSpec("input", FLOAT32, (1,))
+OUTPUT = TensorSpec("output", FLOAT32, (1,))
+SIZES, SMALL = (1, 64), 4
+
+
+def _fails(error, *sizes, spec=NUMBER):
+    """Return an engine that raises for batches of these sizes."""
+    engine = Fails(error, *sizes)
+    engine.signatures = {DEFAULT_SIGNATURE: Signature((spec,), (OUTPUT,))}
+    return engine
+
+
+def test_warm_up_returns_the_smallest_batch_of_each_working_signature():
+    """A signature that fails on blank rows is left out."""
+    good, bad = TensorSpec("good", FLOAT32, (1,)), TensorSpec("bad", STRING, (1,))
+
+    class OneOfTwo(Echo):
+        def run(self, batch, signature_name=DEFAULT_SIGNATURE):
+            if "bad" in batch:
+                raise ValueError("no strings")
+            return batch
+
+    engine = OneOfTwo()
+    engine.signatures = {
+        name: Signature((spec,), (spec,)) for name, spec in (("a", good), ("b", bad))
+    }
+    known_good = warm_up(engine, (2, 4), 4, LOG)
+    assert {name: len(batch["good"]) for name, batch in known_good.items()} == {"a": 2}
+
+
+def test_warm_up_rows_have_the_names_dtypes_and_shapes_of_each_signature():
+    """Blank rows have free sizes of 1, random ones two others."""
+    given = {}
+
+    class Notes(Echo):
+        def run(self, batch, signature_name=DEFAULT_SIGNATURE):
+            looks = {key: (rows.dtype, rows.shape) for key, rows in batch.items()}
+            given.setdefault(signature_name, []).append(looks)
+            return batch
+
+    engine = Notes()
+    picture = (
+        TensorSpec("image", np.dtype(np.uint8), (2, None, 3)),
+        TensorSpec("scale", np.dtype(np.float64), ()),
+    )
+    text = (TensorSpec("words", STRING, (2,)),)
+    engine.signatures = {
+        "picture": Signature(picture, picture),
+        "text": Signature(text, text),
+    }
+    warm_up(engine, (1, 5), 4, LOG)
+    rows = [(1, 1), (5, 1), (1, 32), (4, 32), (1, 64), (4, 64)]
+    assert given == {
+        "picture": [
+            {"image": (np.uint8, (n, 2, free, 3)), "scale": (np.float64, (n,))}
+            for n, free in rows
+        ],
+        "text": [{"words": (STRING, (n, 2))} for n in (1, 5, 1, 4)],
+    }
+
+
+@pytest.mark.parametrize("size", [1, 4], ids=["one row", "full batch"])
+def test_warm_up_failure_on_rows_of_zeros_is_a_load_error(size):
+    """A model that raises on blank rows of fixed shape is not served."""
+    with pytest.raises(ModelLoadError, match=rf"{size} rows of zeros \(ValueError\)"):
+        warm_up(_fails(ValueError("secret"), size), (1, 4), 4, LOG)
+
+
+@pytest.mark.parametrize(
+    ("engine", "text"),
+    [
+        pytest.param(OneValue, "gave 0 rows of 'output' for 1 rows", id="one value"),
+        pytest.param(OutputMissing, "gave no output 'output'", id="missing"),
+    ],
+)
+def test_warm_up_with_wrong_outputs_is_a_load_error(engine, text):
+    """A model without one output row per input row is not served."""
+    specs = [(TensorSpec(name, FLOAT32, (1,)),) for name in ("input", "output")]
+    wrong = engine()
+    wrong.signatures = {DEFAULT_SIGNATURE: Signature(*specs)}
+    with pytest.raises(ModelLoadError, match=text):
+        warm_up(wrong, (1, 4), 4, LOG)
+
+
+@pytest.mark.parametrize(
+    "spec",
+    [TensorSpec("input", STRING, (1,)), TensorSpec("input", FLOAT32, (None,))],
+    ids=["strings", "free size"],
+)
+def test_warm_up_failure_on_strings_or_free_sizes_is_a_warning(spec, caplog):
+    """Blank rows may be invalid there, so the model is served."""
+    warm_up(_fails(ValueError("secret"), 1, 4, spec=spec), (1, 4), 4, LOG)
+    assert "model m version 1: warm-up of serving_default" in caplog.text
+    assert "rows of zeros (ValueError); clients may do better" in caplog.text
+    assert "secret" not in caplog.text
+
+
+@pytest.mark.parametrize("error", [Unavailable("away"), Late("away")])
+def test_warm_up_without_an_answer_of_the_server_is_retried(error):
+    """The error says that the load may succeed later."""
+    with pytest.raises(NotYetLoadable, match=r"^away$"):
+        warm_up(_fails(error, 1), [1], 4, LOG)
+
+
+def test_warm_up_out_of_memory_with_a_full_batch_is_tolerated():
+    """The model is served."""
+    warm_up(_fails(OutOfDeviceMemory("4 rows do not fit"), 4), (1, 4), 4, LOG)
+
+
+@pytest.mark.parametrize(
+    ("size", "text"), [(1, "not even one row"), (2, "not even a batch of 2 rows")]
+)
+def test_warm_up_out_of_memory_with_the_smallest_batch_is_a_load_error(size, text):
+    """A model whose memory is too small for its smallest size is not served."""
+    with pytest.raises(ModelLoadError, match=f"{text} fits: too large"):
+        warm_up(_fails(OutOfDeviceMemory("too large"), size), (size, 4), 4, LOG)
+
+
+ROW = TensorSpec("x", FLOAT32, (3,))
+FREE = TensorSpec("x", FLOAT32, (None, 3))
+
+
+def _warm_up(compute, *, row=ROW, out=ROW, sizes=SIZES):
+    """Warm up a model that computes `y` from `x`; return the batches it got."""
+    batches = []
+
+    def run(batch):
+        batches.append(batch["x"])
+        return {"y": compute(batch["x"])}
+
+    output = TensorSpec("y", out.dtype, out.shape)
+    warm_up(Computes(run, Signature((row,), (output,))), sizes, SMALL, LOG)
+    return batches
+
+
+def test_known_rows_take_the_place_of_blank_ones():
+    """A row runs alone, then as the first of each batch, whose last row is blank."""
+    alone, *batches = _warm_up(lambda x: x * 2, sizes=(2, 4, 64))
+    assert [len(batch) for batch in (alone, *batches)] == [2, 4, 64]
+    assert alone[0].any()
+    assert (alone[0] == alone[1]).all()
+    for batch in batches:
+        assert (batch[0] == alone[0]).all()
+        assert not (batch[1] == batch[0]).any()
+        assert not batch[-1].any()
+
+
+@pytest.mark.parametrize("sizes", [(1, 64), (8,), (2, 4, 8)])
+@pytest.mark.parametrize("row", [ROW, FREE], ids=["fixed size", "free size"])
+def test_rows_that_depend_on_their_batch_are_a_load_error(row, sizes):
+    """The error names the output, and max_batch_size."""
+    text = (
+        r"^serving_default: a row's y differs by .* more than 0.125. Rows of this "
+        r"model must not share a batch: write max_batch_size = 1 into its basket.toml$"
+    )
+    with pytest.raises(ModelLoadError, match=text):
+        _warm_up(lambda x: x - x.mean(axis=0), row=row, out=row, sizes=sizes)
+
+
+@pytest.mark.parametrize("row", [ROW, FREE], ids=["fixed size", "free size"])
+def test_rows_that_depend_on_their_batch_are_served_alone(row):
+    """With max_batch_size = 1 no row has a neighbor."""
+    _warm_up(lambda x: x - x.mean(axis=0), row=row, out=row, sizes=(1,))
+
+
+@pytest.mark.parametrize("share", [0.0, 0.01])
+def test_rows_may_differ_as_in_half_precision(share):
+    """A hundredth of the largest value is no error."""
+    _warm_up(lambda x: x + share * x.max() * (len(x) > 1))
+
+
+def test_one_of_eight_class_ids_may_differ():
+    """Nearly equal scores may change places between batches of other sizes."""
+    ids = TensorSpec("y", np.dtype(np.int64), ())
+
+    def classes(wrong):
+        def compute(x):
+            found = np.zeros(len(x), np.int64)
+            found[:wrong] = len(x) > 1
+            return found
+
+        return compute
+
+    _warm_up(classes(1), out=ids)
+    with pytest.raises(ModelLoadError, match=r"a row's y differs by 2\.5e-01"):
+        _warm_up(classes(2), out=ids)
+
+
+@pytest.mark.parametrize("sizes", [(1, 64), (2, 8), (1,)])
+def test_size_that_follows_the_number_of_rows_is_a_load_error(sizes):
+    """As of Keras's TimeDistributed; it is wrong for a single row too."""
+    out = TensorSpec("y", FLOAT32, (None, 4))
+
+    def steps(x):
+        return np.zeros((len(x), len(x), 4), np.float32)
+
+    text = rf"shape \({sizes[0]}, 4\) in a batch of {sizes[0]} and \(4, 4\) in one of 4"
+    with pytest.raises(
+        ModelLoadError, match=f"{text}. So Keras computes TimeDistributed"
+    ):
+        _warm_up(steps, row=FREE, out=out, sizes=sizes)
+
+
+@pytest.mark.parametrize("row", [ROW, FREE], ids=["fixed size", "free size"])
+def test_rows_of_a_fixed_batch_that_depend_on_each_other_are_a_load_error(row):
+    """Rows of several clients would share it; max_batch_size has no effect."""
+    output = TensorSpec("y", row.dtype, row.shape)
+
+    def model(compute):
+        def run(batch):
+            assert len(batch["x"]) == 4
+            return {"y": compute(batch["x"])}
+
+        signature = Signature((row,), (output,), fixed_batch_size=4)
+        return Computes(run, signature)
+
+    warm_up(model(lambda x: x * 2), SIZES, SMALL, LOG)
+    with pytest.raises(
+        ModelLoadError, match="exactly 4: save it with a free first dimension"
+    ):
+        warm_up(model(lambda x: x - x.mean(axis=0)), SIZES, SMALL, LOG)
+
+
+def test_whole_tensors_are_run_once_and_not_compared():
+    """Their first dimension is no number of rows."""
+    batches = []
+
+    def run(batch):
+        batches.append(batch["x"].shape)
+        return {"y": batch["x"]}
+
+    tensor = (TensorSpec("x", FLOAT32, (None, 3)),)
+    output = (TensorSpec("y", FLOAT32, (None, 3)),)
+    signature = Signature(tensor, output, takes_whole_tensors=True)
+    warm_up(Computes(run, signature), SIZES, SMALL, LOG)
+    assert batches == [(1, 1, 3)]
+
+
+def test_rows_padded_to_the_longest_of_a_batch_are_served_alone_only():
+    """Their shape depends on their neighbors."""
+    out = TensorSpec("y", FLOAT32, (None,))
+
+    def padded(x):
+        return np.zeros((len(x), int(99 * x[:, 0, 0].max())), np.float32)
+
+    with pytest.raises(ModelLoadError, match=r"y has shape .* alone .* max_batch_size"):
+        _warm_up(padded, row=FREE, out=out)
+    _warm_up(padded, row=FREE, out=out, sizes=(1,))
+
+
+@pytest.mark.parametrize("sizes", [(1,), (1, 64)])
+@pytest.mark.parametrize("row", [ROW, FREE], ids=["fixed size", "free size"])
+def test_row_with_another_shape_than_the_signatures_is_a_load_error(row, sizes):
+    """Rows are checked with max_batch_size = 1 too."""
+    with pytest.raises(
+        ModelLoadError,
+        match=r"a row's y has shape \(2,\), and its signature says \(3,\)",
+    ):
+        _warm_up(lambda x: np.zeros((len(x), 2), np.float32), row=row, sizes=sizes)
+
+
+def test_random_answers_are_a_warning(caplog):
+    """They differ between runs of one row, so the batch is not at fault."""
+    random = np.random.default_rng(0)
+    _warm_up(lambda x: random.random(x.shape), sizes=(1, 2, 64))
+    assert caplog.text.count("an answer differs from run to run") == 1
+
+
+def test_ids_are_tried_below_the_vocabulary():
+    """A model that refuses ids above 9 is compared with smaller ones."""
+    ids = TensorSpec("x", np.dtype(np.int32), (3,))
+
+    def embed(x):
+        if x.max() > 9:
+            raise ValueError("not in the vocabulary")
+        return x - x.mean(axis=0)
+
+    with pytest.raises(ModelLoadError, match="a row's y differs"):
+        _warm_up(embed, row=ids)
+
+
+def test_model_that_refuses_random_rows_is_served(caplog):
+    """Only blank rows run then."""
+    caplog.set_level("INFO", "app")
+
+    def only_zeros(x):
+        if x.any():
+            raise ValueError("no such row")
+        return x
+
+    batches = _warm_up(only_zeros)
+    assert [len(batch) for batch in batches if not batch.any()] == [1, 64]
+    assert "serving_default refuses random rows: no such row" in caplog.text
+
+
+def test_model_of_one_row_is_served_alone(caplog):
+    """With max_batch_size = 1 a batch of several rows may fail."""
+    caplog.set_level("INFO", "app")
+
+    def one(x):
+        (_,) = x
+        return x
+
+    _warm_up(one, row=FREE, out=FREE, sizes=(1,))
+    assert not caplog.text
+
+
+def test_blank_rows_run_alone_if_the_largest_batch_does_not_fit():
+    """What the circuit breaker takes for known good has run."""
+    engine = Fails(OutOfDeviceMemory("4 rows do not fit"), 4)
+    engine.signatures = {DEFAULT_SIGNATURE: Signature((NUMBER,), (OUTPUT,))}
+    known_good = warm_up(engine, (1, 4), SMALL, LOG)
+    assert engine.batches[-1].tolist() == [[0]]
+    assert known_good[DEFAULT_SIGNATURE]["input"].tolist() == [[0]]

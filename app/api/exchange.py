@@ -21,6 +21,7 @@ from werkzeug.http import parse_options_header
 from app.api.body import read_body
 from app.api.environ import Environ, variable
 from app.batching.job import Answer, Job, Wake
+from app.codec.bounds import Bounds
 from app.errors import Abandoned, Late
 from app.repository.served import ServedModel
 
@@ -56,10 +57,19 @@ class Exchange:
 
     `arrived_at` and `deadline` are on the monotonic clock. `model` and `job` are None
     until the model is leased and the job is submitted. `wake` is the job's `wake`, None
-    where a thread waits for the answer.
+    where a thread waits for the answer. `splits_rows` once rows were found to have
+    unlike shapes.
     """
 
-    __slots__ = ("arrived_at", "deadline", "environ", "job", "model", "wake")
+    __slots__ = (
+        "arrived_at",
+        "deadline",
+        "environ",
+        "job",
+        "model",
+        "splits_rows",
+        "wake",
+    )
 
     def __init__(self, environ: Environ) -> None:
         """Store the WSGI environment and the time of arrival."""
@@ -69,6 +79,7 @@ class Exchange:
         self.model: ServedModel | None = None
         self.job: Job | None = None
         self.wake: Wake | None = None
+        self.splits_rows = False
 
     def header(self, name: str) -> str | None:
         """Return a header's value, or None if the request lacks it."""
@@ -126,6 +137,10 @@ class Exchange:
             raise Abandoned("the client disconnected before its rows were decoded")
         if time.monotonic() >= self.deadline:
             raise Late("the request's deadline passed before its rows were decoded")
+
+    def bounds(self, model: ServedModel) -> Bounds:
+        """Return the bounds of this request's rows."""
+        return Bounds(model.max_rows, self.check_awaited, self.splits_rows)
 
     async def answered(self, job: Job) -> Answer:
         """Return the job's answer, or raise what `job.wait` raises."""

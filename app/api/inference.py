@@ -12,11 +12,14 @@ from typing import Protocol, TypeVar
 from app.api.body import unpack
 from app.api.environ import fair_queueing_key
 from app.api.exchange import Exchange, HttpResponse
+from app.api.groups import answered_in_groups
 from app.api.response_overhead import ResponseOverhead
 from app.batching.interfaces import Runner
 from app.batching.job import Answer, Job
 from app.codec import images
 from app.codec.fit import check_narrower
+from app.codec.rows import UnevenRows
+from app.codec.uneven import Uneven
 from app.engines.base import Tensors
 from app.errors import BadInput, Late
 from app.repository.catalog import Catalog
@@ -38,8 +41,8 @@ class Decoded(Protocol):
         ...
 
     @property
-    def inputs(self) -> Tensors:
-        """Rows (rows, *shape)."""
+    def inputs(self) -> Tensors | Uneven:
+        """Rows (rows, *shape), all of one shape or not."""
         ...
 
     @property
@@ -80,16 +83,10 @@ class Inference:
         body = await exchange.body(settings.max_body_bytes)
         with self._catalog.lease(target) as model:
             exchange.model = model
-            decoding = partial(self._decode, decode, exchange, body, model)
-            if _decodes_inline(exchange, body, model):
-                decoded = decoding()
-            else:
-                decoded = await exchange.offload(decoding)
+            decoded = await self._decoded(decode, exchange, body, model)
             # The rows may take less than the body.
-            del body, decoding
-            job = self._job(exchange, decoded, limit_s)
-            await _submit(exchange, model.runner, job)
-            answer = await exchange.answered(job)
+            del body
+            answer = await self._answered(exchange, model.runner, decoded, limit_s)
         answered_at = time.monotonic()
         encoding = partial(encode, exchange, model, decoded, answer.outputs)
         if encodes_inline(answer.outputs):
@@ -98,9 +95,35 @@ class Inference:
             response = await exchange.offload(encoding)
         encode_s = time.monotonic() - answered_at
         self._overhead.add(answered_at + encode_s - answer.finished_at)
-        decode_s = job.enqueued_at - exchange.arrived_at
+        decode_s = answer.enqueued_at() - exchange.arrived_at
         response.headers += _record(model, answer, decode_s, encode_s)
         return response
+
+    async def _decoded(
+        self,
+        decode: _Decode[_Decoded],
+        exchange: Exchange,
+        body: bytes,
+        model: ServedModel,
+    ) -> _Decoded:
+        decoding = partial(self._decode, decode, exchange, body, model)
+        try:
+            if _decodes_inline(exchange, body, model):
+                return decoding()
+            return await exchange.offload(decoding)
+        except UnevenRows:
+            exchange.splits_rows = True
+            return await exchange.offload(decoding)
+
+    async def _answered(
+        self, exchange: Exchange, runner: Runner, decoded: Decoded, limit_s: float
+    ) -> Answer:
+        make_job = partial(self._job, exchange, decoded, limit_s)
+        if isinstance(decoded.inputs, Uneven):
+            return await answered_in_groups(exchange, runner, decoded.inputs, make_job)
+        job = make_job(decoded.inputs)
+        await _submit(exchange, runner, job)
+        return await exchange.answered(job)
 
     def _decode(
         self,
@@ -114,16 +137,22 @@ class Inference:
         if unpacked is not body:
             exchange.hold(len(body) + len(unpacked))
         decoded = decode(exchange, unpacked, model)
+        inputs = decoded.inputs
+        groups = inputs.groups if isinstance(inputs, Uneven) else [inputs]
         if model.has_narrower_inputs:
-            check_narrower(decoded.inputs, model.signatures[decoded.signature_name])
+            for group in groups:
+                check_narrower(group, model.signatures[decoded.signature_name])
         if len(unpacked) > _INLINE_BYTES:
-            exchange.hold(_memory_of(decoded.inputs, len(unpacked)))
+            held = sum(_memory_of(group, len(unpacked)) for group in groups)
+            exchange.hold(held)
         return decoded
 
-    def _job(self, exchange: Exchange, decoded: Decoded, limit_s: float) -> Job:
+    def _job(
+        self, exchange: Exchange, decoded: Decoded, limit_s: float, inputs: Tensors
+    ) -> Job:
         timeout_s = min(limit_s, decoded.timeout_s or limit_s)
         job = Job(
-            decoded.inputs,
+            inputs,
             exchange.arrived_at + timeout_s,
             exchange.is_gone(),
             decoded.signature_name,

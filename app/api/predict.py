@@ -11,7 +11,6 @@ from app.api.environ import path_of, traffic_split_key
 from app.api.exchange import Exchange, HttpResponse
 from app.api.inference import Inference
 from app.codec import classes, npy, rows
-from app.codec.bounds import Bounds
 from app.engines.base import DEFAULT_SIGNATURE, Tensors
 from app.errors import BadInput
 from app.repository.routing import Target
@@ -51,7 +50,7 @@ def _decode(
         # Before the pictures are decoded.
         _top(exchange, model.config.image)
         return upload.decode(exchange, body, model)
-    bounds = Bounds(model.max_rows, exchange.check_awaited)
+    bounds = exchange.bounds(model)
     return rows.decode(body, model.signatures, model.config.image, bounds)
 
 

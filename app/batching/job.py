@@ -38,6 +38,10 @@ class Answer(NamedTuple):
     infer_s: float
     finished_at: float
 
+    def enqueued_at(self) -> float:
+        """Return when the job was made, on the monotonic clock."""
+        return self.finished_at - self.infer_s - self.queue_s
+
 
 class Job:
     """One request's rows, waiting for exactly one answer.
@@ -129,7 +133,7 @@ class Job:
             # A batch's jobs share one error object; each raises it afresh.
             raise self._error.with_traceback(None)
         infer_s = self._finished_at - self._started_at
-        outputs, batch_rows = _joined(self._parts), self._batch_rows
+        outputs, batch_rows = _concatenated(self._parts), self._batch_rows
         return Answer(outputs, batch_rows, self.queue_s(), infer_s, self._finished_at)
 
     def queue_s(self) -> float:
@@ -195,7 +199,16 @@ def notify(jobs: Sequence[Job]) -> None:
         wake(done)
 
 
-def _joined(parts: list[tuple[int, Tensors]]) -> Tensors:
+def joined(answers: Sequence[Answer], outputs: Tensors) -> Answer:
+    """Return one answer with these outputs for several jobs of one request."""
+    began_at = min(each.enqueued_at() for each in answers)
+    started_at = min(each.finished_at - each.infer_s for each in answers)
+    finished_at = max(each.finished_at for each in answers)
+    times = started_at - began_at, finished_at - started_at, finished_at
+    return Answer(outputs, max(each.batch_rows for each in answers), *times)
+
+
+def _concatenated(parts: list[tuple[int, Tensors]]) -> Tensors:
     if len(parts) == 1:
         return parts[0][1]
     in_order = [outputs for _, outputs in sorted(parts, key=itemgetter(0))]

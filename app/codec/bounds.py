@@ -15,11 +15,13 @@ def unchecked() -> None:
 class Bounds(NamedTuple):
     """The most rows of a request, and a check that long work calls between its parts.
 
-    The parts take a few milliseconds, except for the pixels of one image.
+    The parts take a few milliseconds, except for the pixels of one image. With
+    `splits_rows`, rows of unlike shapes are no error.
     """
 
     max_rows: int = sys.maxsize
     check: Check = unchecked
+    splits_rows: bool = False
 
 
 UNBOUNDED = Bounds()

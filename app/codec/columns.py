@@ -61,8 +61,13 @@ class Reading(NamedTuple):
             files, check = _image_files(rows, place, suffix), self.bounds.check
             return images.decode(files, self.image, spec, place, suffix, check)
         if Numbers in map(type, rows):
-            return mixed.read(rows, spec, place, suffix, self.bounds, self.has_bools)
+            return mixed.read(rows, self.of_rows(column))
         return nested.read(rows, spec, place, suffix, has_bools=self.has_bools)
+
+    def of_rows(self, column: Column) -> mixed.RowReader:
+        """Return what reads a column's rows, each by itself."""
+        spec, _, place, suffix = column
+        return mixed.RowReader(spec, place, suffix, self.bounds.check, self.has_bools)
 
     def read_whole(self, column: Column) -> Array:
         """Return one input's whole tensor as the only row of an array (1, *shape)."""

@@ -15,7 +15,7 @@ import numpy as np
 
 from app.codec import strings
 from app.codec.fit import check_json_dtype, fit, type_name
-from app.codec.row_hint import row_hint
+from app.codec.row_hint import WrongShape, wrong_shape
 from app.engines.base import Array, TensorSpec
 from app.errors import BadInput
 
@@ -25,10 +25,6 @@ _Shape: TypeAlias = tuple[int | None, ...]
 _CODES = {np.dtype(code): code for code in "efdbhiqBHIQ"}
 # The types that JSON values for a kind of dtype have in Python.
 _TYPES: dict[str, set[type]] = {"f": {int, float}, "i": {int}, "u": {int}, "b": {bool}}
-
-
-class _WrongShape(BadInput):
-    """A list for a value, a value for a list, or a list of another length."""
 
 
 def read(
@@ -51,8 +47,8 @@ def read(
     if _settled_shape(rows, spec.shape, spec) is None:
         try:
             _raise_first_misfit(rows, spec.shape, spec, place, suffix)
-        except _WrongShape as error:
-            raise BadInput(f"{error}; {row_hint(spec, suffix)}") from None
+        except WrongShape as error:
+            raise wrong_shape(str(error), spec, suffix) from None
     # All values fit. NumPy needs the dtype for large integers.
     array = np.array(rows, np.float64 if spec.dtype.kind == "f" else spec.dtype)
     return fit(array, spec, place, suffix)
@@ -83,8 +79,8 @@ def check_row(
     if _settled_shape([value], shape, spec) is None:
         try:
             _raise_first_misfit([value], shape, spec, place, suffix, row)
-        except _WrongShape as error:
-            raise BadInput(f"{error}; {row_hint(spec, suffix)}") from None
+        except WrongShape as error:
+            raise wrong_shape(str(error), spec, suffix) from None
 
 
 def _innermost(rows: Any, shape: _Shape) -> tuple[list[Any], tuple[int, ...]] | None:
@@ -189,14 +185,14 @@ def _raise_first_misfit(
     odd, place = values[begin], f"{place}[{first + begin}]{suffix}"
     if not shape and isinstance(odd, list):
         wanted = type_name(spec.dtype)
-        raise _WrongShape(f"{place}: expected {wanted}, given {_shown(odd)}")
+        raise WrongShape(f"{place}: expected {wanted}, given {_shown(odd)}")
     if not shape:
         refuse_value(odd, spec, place)
     if not isinstance(odd, list):
-        raise _WrongShape(f"{place}: expected a list, given {_shown(odd)}")
+        raise WrongShape(f"{place}: expected a list, given {_shown(odd)}")
     size, *inner = shape
     if size is not None and len(odd) != size:
-        raise _WrongShape(f"{place}: expected {size} values, given {len(odd)}")
+        raise WrongShape(f"{place}: expected {size} values, given {len(odd)}")
     _raise_first_misfit(odd, tuple(inner), spec, place)
 
 

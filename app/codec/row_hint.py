@@ -5,10 +5,20 @@ import math
 from collections.abc import Iterator
 
 from app.engines.base import TensorSpec
+from app.errors import BadInput
 
 # Values of a row that is shown whole, and of a list in it.
 _MAX_VALUES = 12
 _MAX_IN_LIST = 3
+
+
+class WrongShape(BadInput):
+    """A list for a value, a value for a list, or a list of another length."""
+
+
+def wrong_shape(text: str, spec: TensorSpec, suffix: str = "") -> WrongShape:
+    """Return the error of a row of another shape, with an example of a right one."""
+    return WrongShape(f"{text}; {row_hint(spec, suffix)}")
 
 
 def row_hint(spec: TensorSpec, suffix: str = "") -> str:

@@ -10,9 +10,11 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from app.codec import columns, json_text, strings
+from app.codec import columns, json_text, strings, uneven
 from app.codec.bounds import UNBOUNDED, Bounds
 from app.codec.fit import check_json_dtype
+from app.codec.row_hint import WrongShape
+from app.codec.uneven import Uneven
 from app.engines.base import DEFAULT_SIGNATURE, Array, Signature, Tensors
 from app.errors import BadInput
 from app.settings.image_config import ImageConfig
@@ -34,11 +36,15 @@ class Form(NamedTuple):
 ROWS = Form()
 
 
+class UnevenRows(BadInput):
+    """Rows have unlike shapes, of which the model may take each."""
+
+
 class Request(NamedTuple):
     """A decoded body."""
 
     signature_name: str
-    inputs: Tensors
+    inputs: Tensors | Uneven
     form: Form = ROWS
     timeout_s: float | None = None
 
@@ -57,6 +63,7 @@ def decode(
     `ignore_tail`, text behind the JSON is ignored.
 
     Raises:
+        UnevenRows: rows have unlike shapes, and the bounds do not say to split them.
         BadInput: the text names the place and what is wrong there.
         Unsupported: JSON has no values for the dtype of an input.
         Unavailable: too many large bodies or images at once.
@@ -82,6 +89,25 @@ def read(
     name = _signature_name(payload)
     signature = find_signature(signatures, name)
     columnar = "inputs" in payload
+    found = _columns(payload, signature)
+    image = image if name == DEFAULT_SIGNATURE else None
+    reading = columns.Reading(columns.may_have_bools(body), image, bounds)
+    if signature.takes_whole_tensors:
+        wholes = {column.spec.name: reading.read_whole(column) for column in found}
+        return Request(name, wholes, Form(columnar, is_whole=True))
+    try:
+        inputs, is_bare = _even(found, reading)
+    except WrongShape as error:
+        if not any(None in spec.shape for spec in signature.inputs):
+            raise
+        if not bounds.splits_rows:
+            raise UnevenRows(str(error)) from error
+        return Request(name, uneven.read(found, reading), Form(columnar))
+    return Request(name, inputs, Form(columnar, is_bare))
+
+
+def _columns(payload: Mapping[str, Any], signature: Signature) -> list[columns.Column]:
+    columnar = "inputs" in payload
     if columnar == ("instances" in payload):
         raise BadInput(
             "expected only one of 'inputs' or 'instances', given both"
@@ -89,14 +115,14 @@ def read(
             else "Missing 'inputs' or 'instances' key"
         )
     if columnar:
-        found = columns.of_inputs(payload["inputs"], signature)
-    else:
-        found = columns.of_instances(payload["instances"], signature)
-    image = image if name == DEFAULT_SIGNATURE else None
-    reading = columns.Reading(columns.may_have_bools(body), image, bounds)
-    if signature.takes_whole_tensors:
-        wholes = {column.spec.name: reading.read_whole(column) for column in found}
-        return Request(name, wholes, Form(columnar, is_whole=True))
+        return columns.of_inputs(payload["inputs"], signature)
+    return columns.of_instances(payload["instances"], signature)
+
+
+def _even(
+    found: list[columns.Column], reading: columns.Reading
+) -> tuple[Tensors, bool]:
+    """Return the inputs of rows of one shape, and whether all are bare."""
     inputs, all_bare = {}, True
     for column in found:
         is_bare = column.is_bare()
@@ -104,7 +130,7 @@ def read(
         all_bare &= is_bare
     if len(found) > 1:
         columns.check_equal_rows(found, inputs)
-    return Request(name, inputs, Form(columnar, all_bare))
+    return inputs, all_bare
 
 
 def _signature_name(payload: Mapping[str, Any]) -> str:
@@ -174,6 +200,8 @@ def _check_equal_lengths(tensors: Tensors) -> None:
 
 def _json_values(array: Array, name: str) -> Any:
     """Return what `json_text` writes: arrays or values of numbers, strings."""
+    if array.dtype.kind == "O" and isinstance(next(array.flat, None), np.ndarray):
+        return [_json_values(row, name) for row in array]
     if not array.ndim:
         return _json_values(array.reshape(1), name)[0]
     if array.dtype.kind == "O":

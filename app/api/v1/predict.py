@@ -24,7 +24,6 @@ from app.api.responses import json_response
 from app.api.v1 import cloud_events
 from app.api.v1 import metadata as v1_metadata
 from app.codec import json_text, rows
-from app.codec.bounds import Bounds
 from app.engines.base import Tensors
 from app.errors import BadInput, UnknownModel, Unsupported
 from app.repository.catalog import Catalog
@@ -180,7 +179,7 @@ def _decode(
     # Any Content-Type may stand beside JSON, as in TensorFlow Serving.
     if not body.startswith(b"{") and upload.has_pictures(exchange.mimetype, body):
         return upload.decode(exchange, body, model)
-    bounds = Bounds(model.max_rows, exchange.check_awaited)
+    bounds = exchange.bounds(model)
     image = model.config.image
     if exchange.mimetype == cloud_events.STRUCTURED:
         with json_text.opened(body, bounds.check, ignore_tail=True) as event:

@@ -13,7 +13,6 @@ from app.api.inference import Inference
 from app.api.v2.metadata import health_blueprint, metadata_blueprint
 from app.api.v2.repository import Repository, repository_blueprint
 from app.codec import tensors
-from app.codec.bounds import Bounds
 from app.engines.base import Tensors
 from app.errors import BadInput
 from app.repository.catalog import Catalog
@@ -75,7 +74,7 @@ async def _answer(
 
 def _decode(exchange: Exchange, body: bytes, model: ServedModel) -> tensors.Request:
     json_size = _json_size(exchange.header(_JSON_SIZE))
-    bounds = Bounds(model.max_rows, exchange.check_awaited)
+    bounds = exchange.bounds(model)
     return tensors.decode(body, json_size, model.signatures, bounds)
 
 

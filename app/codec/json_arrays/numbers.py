@@ -17,7 +17,7 @@ from app.codec.fit import check_json_dtype
 from app.codec.json_arrays import pieces
 from app.codec.json_arrays.row_shape import FreeShape, brackets_of, row_shape
 from app.codec.json_arrays.split import Numbers
-from app.codec.row_hint import row_hint
+from app.codec.row_hint import wrong_shape
 from app.engines.base import Array, TensorSpec
 from app.errors import BadInput, too_many_rows
 
@@ -191,10 +191,8 @@ class _Rows:
             except BadInput:
                 if stop == end:
                     raise
-                raise BadInput(
-                    f"{self._place}[{row}]{self._suffix}: of another shape; "
-                    f"{row_hint(spec, self._suffix)}"
-                ) from None
+                text = f"{self._place}[{row}]{self._suffix}: of another shape"
+                raise wrong_shape(text, spec, self._suffix) from None
             nested.check_row(value, shape, spec, self._place, self._suffix, row)
             begin += len(text) - len(rest)
             comma = _COMMA.match(rest)

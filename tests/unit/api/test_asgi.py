@@ -127,6 +127,62 @@ async def ask(application, *parts, **rest):
     return await begin(application, *parts, **rest)[1]
 
 
+# Rows of unlike lengths.
+
+
+UNEVEN = json.dumps({"instances": [[1, 0], [2], [3, 0], [4, 0, 0]]}).encode()
+
+
+@on_loop
+async def test_rows_of_unlike_lengths_run_in_a_batch_for_each(engine, application):
+    """The answers are in the order of the rows, and the stages count once."""
+    call = await ask(application, UNEVEN)
+    assert call.json() == {"predictions": [[1.0], [2.0], [3.0], [4.0]]}
+    assert sorted(engine.seen()[2:]) == [[1.0, 3.0], [2.0], [4.0]]
+    assert call.headers["x-batch-size"] == "2"
+
+
+@on_loop
+async def test_npy_refuses_outputs_of_unlike_lengths(engine, application, monkeypatch):
+    """A file has rows of one shape."""
+    monkeypatch.setattr(engine, "run", lambda batch, _: {"output": batch["input"]})
+    assert (await ask(application, UNEVEN)).json() == {
+        "predictions": [[1.0, 0.0], [2.0], [3.0, 0.0], [4.0, 0.0, 0.0]]
+    }
+    call = await ask(application, UNEVEN, headers=[(b"accept", b"application/x-npy")])
+    assert call.status == 400
+    assert "ask for JSON" in call.json()["error"]
+
+
+@on_loop
+async def test_one_failed_group_fails_the_request(serve, monkeypatch):
+    """A request has one answer: no part of it is sent."""
+    engine = Raises(ValueError())
+    engine.poison = 1.0
+    monkeypatch.setattr("app.engines.simulated.open_engine", lambda *_: engine)
+    application = serve()
+    body = json.dumps({"instances": [[1], [2, 0]]}).encode()
+    call = await ask(application, body)
+    assert call.status == 500
+
+
+@on_loop
+async def test_groups_that_do_not_fit_into_the_queue_are_refused_together(
+    serve, engine
+):
+    """One 503 answers the request; its rows that were queued are dropped."""
+    application = serve(max_batch_size=1, max_enqueued_batches=2)
+    _, blocked = await begin_blocked(application, engine)
+    waiting = begin(application, body_of(1.0))
+    await settle()
+    call = await ask(application, json.dumps({"instances": [[7], [2, 0]]}).encode())
+    assert call.status == 503
+    engine.unblock()
+    assert (await blocked).status == 200
+    assert (await waiting[1]).status == 200
+    assert [7.0] not in engine.seen()
+
+
 # Bodies.
 
 

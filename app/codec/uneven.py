@@ -1,0 +1,90 @@
+"""Rows of unlike shapes in one request: those of each shape are run together."""
+
+from collections.abc import Sequence
+from typing import NamedTuple
+
+import numpy as np
+
+from app.codec.columns import Column, Reading
+from app.codec.json_arrays import rows_of
+from app.codec.json_arrays.split import Numbers
+from app.engines.base import Array, Tensors
+from app.errors import BadInput, too_many_rows
+
+
+class Uneven(NamedTuple):
+    """Inputs (rows, *shape) for each combination of row shapes, and their places.
+
+    `places` are the rows' numbers in the request.
+    """
+
+    groups: list[Tensors]
+    places: list[list[int]]
+
+    def joined(self, outputs: Sequence[Tensors]) -> Tensors:
+        """Return the groups' outputs in the order of the request's rows.
+
+        Where rows of an output differ in shape, it is an array of arrays.
+        """
+        return {name: self._in_order([o[name] for o in outputs]) for name in outputs[0]}
+
+    def _in_order(self, arrays: list[Array]) -> Array:
+        rows = sum(map(len, self.places))
+        is_even = len({array.shape[1:] for array in arrays}) == 1
+        if is_even:
+            result = np.empty((rows, *arrays[0].shape[1:]), arrays[0].dtype)
+        else:
+            result = np.empty(rows, object)
+        for places, array in zip(self.places, arrays, strict=True):
+            if is_even:
+                result[places] = array
+                continue
+            for place, row in zip(places, range(len(array)), strict=True):
+                result[place] = array[row : row + 1].reshape(array.shape[1:])
+        return result
+
+
+def read(columns: list[Column], reading: Reading) -> Uneven:
+    """Return the rows of columns, of which one or more have free sizes.
+
+    Raises:
+        BadInput: a row does not fit, or columns have unlike numbers of rows.
+        BasketError: as `Reading.read` does.
+    """
+    rows = [_rows_of(column, reading) for column in columns]
+    for column, values in zip(columns, rows, strict=True):
+        if len(values) != len(rows[0]):
+            raise BadInput(
+                f"{columns[0].place} has {len(rows[0])} rows and {column.place} "
+                f"{len(values)}"
+            )
+    by_shapes: dict[tuple[tuple[int, ...], ...], list[int]] = {}
+    for number, row in enumerate(zip(*rows, strict=True)):
+        by_shapes.setdefault(tuple(value.shape for value in row), []).append(number)
+    names = [column.spec.name for column in columns]
+    groups: list[Tensors] = [
+        {
+            name: np.stack([values[number] for number in numbers])
+            for name, values in zip(names, rows, strict=True)
+        }
+        for numbers in by_shapes.values()
+    ]
+    return Uneven(groups, list(by_shapes.values()))
+
+
+def _rows_of(column: Column, reading: Reading) -> Sequence[Array]:
+    """Return each row of a column as an array."""
+    spec, rows, place, suffix = column
+    if None not in spec.shape:
+        array = reading.read(column, is_bare=column.is_bare())
+        return [array[n : n + 1].reshape(array.shape[1:]) for n in range(len(array))]
+    max_rows = reading.bounds.max_rows
+    if isinstance(rows, Numbers):
+        rows = rows_of.split_rows(rows, max_rows, place, suffix)
+    if len(rows) > max_rows:
+        raise too_many_rows(max_rows, len(rows))
+    reader, values = reading.of_rows(column), []
+    for number, row in enumerate(rows):
+        reading.bounds.check()
+        values.append(reader.read(row, number))
+    return values

@@ -81,8 +81,9 @@ def test_calls_in_the_design_exist():
 
 @every_page
 def test_pages_are_short(page):
-    """A page has at most 250 lines, apart from the API reference."""
-    limit = {"README.md": 130, "docs/api.md": 1000}.get(documents.name(page), 250)
+    """A page has at most 250 lines, apart from those with long tables."""
+    limits = {"README.md": 130, "docs/api.md": 1000, "docs/models.md": 320}
+    limit = limits.get(documents.name(page), 250)
     assert len(page.read_text().splitlines()) <= limit
 
 

@@ -9,37 +9,10 @@ from collections.abc import Collection
 
 from app.errors import NotReady, Stopping, UnknownModel
 from app.repository.default_model import DefaultModel
+from app.repository.lease import Lease
 from app.repository.routing import Routes, Target
 from app.repository.served import Model, ServedModel, State, Version, VersionStatus
 from app.run_dir.notes import Notes
-
-
-class Lease:
-    """A context manager that keeps a version from being unloaded.
-
-    A generator with contextlib would take three times as long.
-    """
-
-    __slots__ = ("_catalog", "_version")
-
-    def __init__(self, version: Version, catalog: "Catalog") -> None:
-        """Store a version, whose `leases` include this one."""
-        self._version = version
-        self._catalog = catalog
-
-    def __enter__(self) -> ServedModel:
-        """Return the leased version."""
-        served = self._version.served
-        assert served is not None  # its state was AVAILABLE
-        return served
-
-    def __exit__(self, *_: object) -> None:
-        """End the lease."""
-        version, catalog = self._version, self._catalog
-        with catalog._changing:
-            version.leases -= 1
-            if version.state is not State.AVAILABLE:
-                catalog._changed.notify_all()
 
 
 class Catalog:
@@ -56,7 +29,7 @@ class Catalog:
 
     # Methods for request threads.
 
-    def lease(self, target: Target) -> "Lease":
+    def lease(self, target: Target) -> Lease:
         """Return a lease on the ready version that a request selects.
 
         Raises:
@@ -68,7 +41,7 @@ class Catalog:
             name = target.name or self._default()
             version = self._choose(name, self._find(name), target)
             version.leases += 1
-        return Lease(version, self)
+        return Lease(version, self._changing, self._changed)
 
     def status(self, name: str) -> list[VersionStatus]:
         """Return the states of a model's versions, highest first.
@@ -149,8 +122,8 @@ class Catalog:
         with self._changing:
             self._models[name].versions[version] = Version(State.LOADING)
 
-    def add(self, served: ServedModel) -> None:
-        """Set the state AVAILABLE, and serve the version.
+    def add(self, served: ServedModel) -> Version | None:
+        """Serve a version; return the one with its number, which gets no new lease.
 
         Raises:
             Stopping: the catalog is closed.
@@ -159,7 +132,25 @@ class Catalog:
             if self._closed:
                 raise Stopping("the server is stopping")
             versions = self._models.setdefault(served.name, Model()).versions
+            replaced = versions.get(served.version)
+            if replaced is not None:
+                replaced.state = State.UNLOADING
             versions[served.version] = Version(State.AVAILABLE, served=served)
+        return replaced
+
+    def swap(self, served: ServedModel, timeout_s: float) -> ServedModel | None:
+        """Serve a version, and wait for the end of leases on the one it replaces.
+
+        Return that one, None if no version with its number was ready.
+
+        Raises:
+            Stopping: the catalog is closed.
+        """
+        replaced = self.add(served)
+        if replaced is None:
+            return None
+        self.wait_until_unused(replaced, timeout_s)
+        return replaced.served
 
     def mark_failed(self, name: str, version: int, reason: str) -> None:
         """Set the state END, with the reason why the version can't be served."""

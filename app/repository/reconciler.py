@@ -2,52 +2,28 @@
 
 import logging
 import time
-from collections.abc import Iterator, Set
-from typing import NamedTuple
+from collections.abc import Collection, Iterator, Set
 
-from app.errors import ModelLoadError, NotYetLoadable, SettingsError, Stopping
+from app.errors import SettingsError, Stopping
 from app.repository.catalog import Catalog
 from app.repository.garbage_collection import collect_and_freeze
+from app.repository.loads import Loads, is_outdated
 from app.repository.opener import Opener
 from app.repository.quarantine import Quarantine
 from app.repository.routing import Routes
-from app.repository.scan import (
-    Content,
-    Fingerprint,
-    ModelFolder,
-    content,
-    fingerprint,
-    has_changed,
-)
+from app.repository.scan import ModelFolder
 from app.repository.served import ServedModel, State
 from app.settings.model_config import ModelConfig
 
 _log = logging.getLogger(__name__)
-# A load that waits for another server blocks all other loads. So the pause until its
-# next try is so many times as long as the try.
-_PAUSE_FACTOR = 10
-_LONGEST_PAUSE_S = 60.0
-
-
-class _Retry(NamedTuple):
-    """The error of a load that may succeed later, and the time of the next try."""
-
-    reason: str
-    at: float
-
-    @classmethod
-    def after(cls, began_at: float, reason: str) -> "_Retry":
-        """Return the retry of a load that began at a time and has failed now."""
-        now = time.monotonic()
-        pause_s = min(_PAUSE_FACTOR * (now - began_at), _LONGEST_PAUSE_S)
-        return cls(reason, now + pause_s)
 
 
 class Reconciler:
     """Loads the versions that a folder asks for, then retires all others.
 
     A folder asks for the version of each label, and for the newest version that can be
-    loaded: if a version fails, the previous one serves. Used by one thread.
+    loaded: if a version fails, the previous one serves. A version whose limits or
+    [image] have changed is loaded again. Used by one thread.
     """
 
     def __init__(
@@ -55,15 +31,8 @@ class Reconciler:
     ) -> None:
         """Store the parts; a replaced version is drained for at most `drain_s`."""
         self._catalog = catalog
-        self._opener = opener
-        self._quarantine = quarantine
+        self._loads = Loads(opener, quarantine)
         self._drain_s = drain_s
-        # By name and version: the files of versions that could not be loaded.
-        self._failed: dict[tuple[str, int], Fingerprint] = {}
-        # Those of them that are tried again, even if no file changes.
-        self._retries: dict[tuple[str, int], _Retry] = {}
-        # The files of versions that were loaded.
-        self._loaded: dict[tuple[str, int], Content] = {}
         # Whether garbage must be collected.
         self._changed = False
 
@@ -81,30 +50,24 @@ class Reconciler:
             self._set_problem(name, str(config))
             self._catalog.mark_settled(name)
             return
-        problems = (*_problems(folder, config), *self._stale(folder, config))
-        self._set_problem(name, "; ".join(problems))
-        now = time.monotonic()
-        for key, retry in self._retries.items():
-            if key[0] == name and retry.at <= now:
-                self._failed.pop(key, None)
-        if not self._available(name):
+        self._show_problems(folder, config)
+        available = self._available(name)
+        if not available:
             self._route(name, config)
         # Once per update: a version that is being copied changes during its load, and
         # would be loaded again and again.
-        candidates = {v for v in folder.versions if not self._has_failed(folder, v)}
+        candidates = {
+            version
+            for version in folder.versions
+            if version in available or not self._loads.failure(folder, version, config)
+        }
         while (version := self._next(name, candidates, config)) is not None:
             if not self._load(folder, version, config):
                 candidates.remove(version)
         self._route(name, config)
-        wanted = _wanted(candidates, config)
-        if folder.is_overwritten and not wanted:
-            # The version before is only in memory.
-            wanted = sorted(self._available(name))
-        for status in self._catalog.status(name):
-            if status.version not in wanted:
-                keep = status.state is State.END and status.version in folder.versions
-                if not keep:
-                    self._retire(name, status.version)
+        self._retire_others(folder, _wanted(candidates, config))
+        if self._reload_outdated(folder, config):
+            self._show_problems(folder, config)
         self._collect_garbage()
         self._catalog.mark_settled(name)
 
@@ -117,18 +80,11 @@ class Reconciler:
 
     def retry(self, name: str) -> None:
         """Try the model's failed versions again, even if no file has changed."""
-        self._quarantine.release(name)
-        for known in (self._failed, self._retries):
-            for key in [key for key in known if key[0] == name]:
-                del known[key]
+        self._loads.forget_failures(name)
 
     def _next(self, name: str, candidates: Set[int], config: ModelConfig) -> int | None:
         wanted, available = _wanted(candidates, config), self._available(name)
         return next((v for v in wanted if v not in available), None)
-
-    def _has_failed(self, folder: ModelFolder, version: int) -> bool:
-        known = self._failed.get((folder.name, version))
-        return known is not None and known == fingerprint(folder.versions[version])
 
     def _available(self, name: str) -> set[int]:
         return {
@@ -139,54 +95,79 @@ class Reconciler:
 
     def _load(self, folder: ModelFolder, version: int, config: ModelConfig) -> bool:
         """Load a version, and return whether it is served."""
-        name, path = folder.name, folder.versions[version]
-        # A retry is logged only if its reason changes.
-        last_reason = self._retries.pop((name, version), _Retry("", 0)).reason
-        if not last_reason:
-            _log.info("loading model %s version %s", name, version)
+        name, began_at = folder.name, time.monotonic()
         self._catalog.mark_loading(name, version)
-        files = fingerprint(path)
-        began_at = time.monotonic()
-        try:
-            with self._quarantine.loading(name, version, files):
-                loaded = content(path, files)
-                served = self._opener.open(name, version, path, config)
-        except BaseException as error:  # a model may raise anything
-            self._failed[name, version] = files
-            reason = f"failed to load ({type(error).__name__})"
-            if isinstance(error, ModelLoadError | SettingsError):
-                reason = str(error)
-                if reason != last_reason:
-                    _log.error("model %s %s is not served: %s", name, version, reason)
-            else:
-                _log.exception("model %s version %s is not served", name, version)
-            if isinstance(error, NotYetLoadable):
-                self._retries[name, version] = _Retry.after(began_at, reason)
-            self._catalog.mark_failed(name, version, reason)
+        loaded = self._loads.load(folder, version, config)
+        if isinstance(loaded, str):
+            self._catalog.mark_failed(name, version, loaded)
             return False
-        self._failed.pop((name, version), None)
-        self._loaded[name, version] = loaded
-        self._serve(served)
-        took_s = time.monotonic() - began_at
-        _log.info("model %s version %s is ready (%.1f s)", name, version, took_s)
+        self._serve(loaded)
+        _log_ready(loaded, began_at)
         return True
 
-    def _serve(self, served: ServedModel) -> None:
+    def _reload_outdated(self, folder: ModelFolder, config: ModelConfig) -> bool:
+        """Load versions again whose limits or [image] have changed; return if any.
+
+        They serve as they are until then, and if that fails.
+        """
+        versions = self._reloadable(folder, config)
+        for version in versions:
+            began_at = time.monotonic()
+            loaded = self._loads.load(folder, version, config, is_served=True)
+            if isinstance(loaded, ServedModel):
+                old = self._serve(loaded)
+                _log_ready(loaded, began_at)
+                if old is not None:
+                    close(old, self._drain_s)
+        return bool(versions)
+
+    def _reloadable(self, folder: ModelFolder, config: ModelConfig) -> list[int]:
+        outdated = {served.version for served in self._outdated(folder, config)}
+        if outdated:
+            # The files of an overwritten version are those of another one.
+            outdated.difference_update(self._loads.overwritten(folder))
+        return [
+            version
+            for version in sorted(outdated & folder.versions.keys())
+            if not self._loads.failure(folder, version, config)
+        ]
+
+    def _outdated(
+        self, folder: ModelFolder, config: ModelConfig
+    ) -> Iterator[ServedModel]:
+        for served in self._catalog.models():
+            if served.name == folder.name and is_outdated(served, config):
+                yield served
+
+    def _serve(self, served: ServedModel) -> ServedModel | None:
+        """Serve a version; return the one with its number that it replaces, unused."""
         try:
-            self._catalog.add(served)
+            replaced = self._catalog.swap(served, self._drain_s)
         except Stopping:
             close(served, self._drain_s)
             raise
         self._changed = True
+        return replaced
 
     def _retire(self, name: str, version: int) -> None:
         served = self._catalog.retire(name, version, self._drain_s)
         if served is not None:
             close(served, self._drain_s)
             self._changed = True
-            self._loaded.pop((name, version), None)
+            self._loads.forget_content(name, version)
             _log.info("model %s version %s is unloaded", name, version)
         self._catalog.remove(name, version)
+
+    def _retire_others(self, folder: ModelFolder, wanted: Collection[int]) -> None:
+        name = folder.name
+        if folder.is_overwritten and not wanted:
+            # The version before is only in memory.
+            wanted = self._available(name)
+        for status in self._catalog.status(name):
+            if status.version not in wanted:
+                keep = status.state is State.END and status.version in folder.versions
+                if not keep:
+                    self._retire(name, status.version)
 
     def _collect_garbage(self) -> None:
         """Free unloaded models, whose graphs are reference cycles."""
@@ -197,24 +178,29 @@ class Reconciler:
     def _route(self, name: str, config: ModelConfig) -> None:
         self._catalog.route(name, Routes(config.labels, config.traffic))
 
+    def _show_problems(self, folder: ModelFolder, config: ModelConfig) -> None:
+        problems = (*_problems(folder, config), *self._stale(folder, config))
+        self._set_problem(folder.name, "; ".join(problems))
+
     def _stale(self, folder: ModelFolder, config: ModelConfig) -> Iterator[str]:
         """Yield the changes that loaded versions do not have: files and limits."""
-        for version, path in sorted(folder.versions.items()):
-            if has_changed(self._loaded.get((folder.name, version)), path):
+        overwritten = list(self._loads.overwritten(folder))
+        for version in overwritten:
+            yield (
+                f"version {version} has changed since it was loaded, and the old "
+                "content answers: write a new version, such as "
+                f"{max(folder.versions) + 1}"
+            )
+        for served in self._outdated(folder, config):
+            version, reason = served.version, "its files are not there any more"
+            if version in overwritten:
+                reason = "its files have changed, too"
+            elif version in folder.versions:
+                reason = self._loads.failure(folder, version, config)
+            if reason:
                 yield (
-                    f"version {version} has changed since it was loaded, and the old "
-                    "content answers: write a new version, such as "
-                    f"{max(folder.versions) + 1}"
-                )
-        for served in self._catalog.models():
-            if served.name != folder.name:
-                continue
-            old = served.config
-            if old.settings != config.settings or old.image != config.image:
-                yield (
-                    "basket.toml has changed since version "
-                    f"{served.version} was loaded: its limits and [image] count from "
-                    "the next load"
+                    f"version {version} serves with basket.toml as it was before, and "
+                    f"could not be loaded again: {reason}"
                 )
 
     def _set_problem(self, name: str, problem: str) -> None:
@@ -228,6 +214,13 @@ def close(served: ServedModel, timeout_s: float) -> None:
         served.runner.close(timeout_s)
     except Exception:  # an engine may raise anything
         _log.exception("model %s: an error at its close", served.name)
+
+
+def _log_ready(served: ServedModel, began_at: float) -> None:
+    took_s = time.monotonic() - began_at
+    _log.info(
+        "model %s version %s is ready (%.1f s)", served.name, served.version, took_s
+    )
 
 
 def _wanted(candidates: Set[int], config: ModelConfig) -> list[int]:

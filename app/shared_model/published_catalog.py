@@ -11,7 +11,7 @@ from functools import wraps
 from typing import Any, Concatenate, ParamSpec, Protocol, TypeVar
 
 from app.repository.catalog import Catalog
-from app.repository.served import ServedModel
+from app.repository.served import ServedModel, Version
 from app.run_dir.notes import Notes
 from app.settings import Settings
 from app.shared_model import catalog_json
@@ -105,13 +105,24 @@ class PublishedCatalog(Catalog):
     mark_settled = _then_publish(Catalog.mark_settled)
     mark_unloaded = _then_publish(Catalog.mark_unloaded)
 
-    def add(self, served: ServedModel) -> None:
+    def add(self, served: ServedModel) -> Version | None:
         """As in Catalog."""
         values = catalog_json.version_to_json(served, self._settings)
         with self._publishing:
             self._versions_json.setdefault(served.name, {})[served.version] = values
-        super().add(served)
+        replaced = super().add(served)
         self._publish()
+        return replaced
+
+    def swap(self, served: ServedModel, timeout_s: float) -> ServedModel | None:
+        """As in Catalog; later jobs of web workers are the new version's.
+
+        Jobs that were sent before the acknowledgment have been submitted by then.
+        """
+        replaced = super().swap(served, timeout_s)
+        if replaced is not None:
+            self.wait_until_acknowledged(timeout_s)
+        return replaced
 
     def retire(self, name: str, version: int, timeout_s: float) -> ServedModel | None:
         """As in Catalog; the requests that use the version are in web workers."""

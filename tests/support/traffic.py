@@ -3,6 +3,7 @@
 import threading
 from collections import Counter
 from collections.abc import Mapping, Sequence
+from typing import Any
 
 from testing.clients import Client, in_parallel
 
@@ -12,10 +13,10 @@ _THINK_S = 0.2
 
 
 class Traffic:
-    """Twenty clients, each of which sends its number in `rows` rows."""
+    """Twenty clients that send the same rows."""
 
     def __init__(
-        self, port: int, rows: int = 1, headers: Mapping[str, str] | None = None
+        self, port: int, rows: Any, headers: Mapping[str, str] | None = None
     ) -> None:
         """Store the server's port, and what each request has."""
         self._port, self._rows, self._headers = port, rows, headers
@@ -25,7 +26,7 @@ class Traffic:
         )
         # Bodies of refused requests.
         self.failed: list[bytes] = []
-        # How often each version has answered with each prediction.
+        # How often each version has answered with the first numbers of these rows.
         self.answers: Counter[tuple[str, tuple[float, ...]]] = Counter()
 
     def __enter__(self) -> "Traffic":
@@ -40,10 +41,10 @@ class Traffic:
         """Return all predictions so far."""
         return {prediction for _, prediction in list(self.answers)}
 
-    def _client(self, place: int) -> None:
+    def _client(self, _: int) -> None:
         with Client(self._port) as client:
             while not self._over.wait(_THINK_S):
-                client.send([[place]] * self._rows, self._headers)
+                client.send(self._rows, self._headers)
                 reply = client.receive()
                 if reply.status != 200:
                     self.failed.append(reply.body)

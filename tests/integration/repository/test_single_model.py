@@ -41,7 +41,7 @@ def test_file_saved_again_under_load_fails_no_request(tmp_path, model_process):
     took_s = []
     with serving("--threads=4", "--workers=2", **settings) as server:
         workers = server.workers()
-        with Traffic(server.port) as traffic:
+        with Traffic(server.port, [[0.0]]) as traffic:
             for answer in (2.0, 3.0):
                 model = _model(answer)
                 model.save(file)

@@ -54,7 +54,7 @@ def test_hot_swaps_under_load_fail_no_request(tmp_path):
     with serving(f"--threads={CLIENTS + 4}", **settings) as server:
         server.headers["Authorization"] = f"Bearer {KEY}"
         (pid,) = server.workers()
-        with Traffic(server.port, ROWS, server.headers) as traffic:
+        with Traffic(server.port, [[7]] * ROWS, server.headers) as traffic:
             for number in range(2, SWAPS + 2):
                 new = _version(folder, number, model)
                 loaded = server.request("POST", "/v2/repository/models/steps/load")

@@ -7,7 +7,6 @@ from types import SimpleNamespace
 
 import pytest
 
-from app import run_dir
 from app.errors import (
     Late,
     ModelFailed,
@@ -17,112 +16,24 @@ from app.errors import (
     Stopping,
     UnknownModel,
 )
-from app.repository.catalog import Catalog
-from app.repository.loader import Loader
-from app.repository.opener import Opener
-from app.repository.quarantine import Quarantine
 from app.repository.reconciler import Reconciler
 from app.repository.routing import Target
 from app.repository.served import ServedModel, State
-from app.settings import Settings
 from app.settings.model_config import ModelConfig
 from testing.server import wait_until
 from tests.support.clocks import standing_clock
 from tests.support.engines import Blocks, Echo
 from tests.support.jobs import Notes, answered, job
+from tests.support.loading import TIMEOUT_S, Loading
 
-TIMEOUT_S = 10
 UNREADABLE = "its folder can't be read now: File name too long"
-
-
-class Loading:
-    """A Loader that scans only when told, with an engine for each version."""
-
-    def __init__(self, folder, **settings):
-        self.folder = folder
-        self.engines = {}
-        self.opened = []
-        self.observed = []
-        self.settings = Settings(model_dir=folder, max_batch_size=4, **settings)
-        self.catalog = Catalog(self.settings.default_model)
-        self.unloaded = run_dir.Notes()
-        self.loader = Loader(
-            self.settings,
-            self.catalog,
-            Opener(self.observe, self.open),
-            self.unloaded,
-            Quarantine(run_dir.Notes()),
-            scan_every_s=None,
-        )
-
-    def observe(self, name, version):
-        self.observed.append((name, version))
-        return Notes()
-
-    def open(self, folder, settings):
-        """Return a version's engine, or call it, or raise it if it is an error."""
-        del settings
-        key = (folder.parent.name, folder.name)
-        self.opened.append(key)
-        engine = self.engines[key]
-        if isinstance(engine, BaseException):
-            raise engine
-        return engine(folder) if callable(engine) else engine
-
-    def add(self, name, version=1, engine=None):
-        """Create a version's folder, and return its engine."""
-        (self.folder / name / str(version)).mkdir(parents=True)
-        engine = engine or Echo()
-        self.engines[name, str(version)] = engine
-        return engine
-
-    def remove(self, name, version):
-        (self.folder / name / str(version)).rmdir()
-
-    def configure(self, name, text):
-        (self.folder / name).mkdir(exist_ok=True)
-        (self.folder / name / "basket.toml").write_text(text)
-
-    def hide(self, name):
-        """Make a model's folder unreadable, even for root, by a link."""
-        folder = self.folder / name
-        if folder.exists():
-            folder.rename(self.folder / f".{name}")
-        folder.symlink_to("x" * 300)
-
-    def load(self):
-        self.loader.start()
-        assert self.loader.wait(TIMEOUT_S)
-        return self.catalog
-
-    def rescan(self):
-        assert self.loader.rescan(TIMEOUT_S)
-
-    def serving(self, name):
-        """Return the available versions of a model."""
-        return {
-            status.version
-            for status in self.catalog.status(name)
-            if status.state is State.AVAILABLE
-        }
-
-    def answers(self, name=None, **target):
-        """Return the version that answers a job."""
-        with self.catalog.lease(Target(name, **target)) as model:
-            one = job(7)
-            model.runner.submit(one)
-            assert answered(one) == [7]
-            return model.version
 
 
 @pytest.fixture(name="loading")
 def _loading(tmp_path):
     loading = Loading(tmp_path)
     yield loading
-    for engine in loading.engines.values():
-        if isinstance(engine, Echo):
-            engine.unblock()
-    loading.loader.close(TIMEOUT_S)
+    loading.close()
 
 
 class RaisesInClose(Echo):
@@ -353,7 +264,7 @@ def test_version_whose_server_is_away_is_tried_at_each_scan(
     loading, caplog, monkeypatch
 ):
     """It is served once the server answers, and its error is logged once."""
-    standing_clock(monkeypatch, "app.repository.reconciler")
+    standing_clock(monkeypatch, "app.repository.loads")
     loading.add("m", 1)
     loading.add("m", 2, NotYetLoadable("the server is away"))
     loading.load()
@@ -374,7 +285,7 @@ def test_slow_failure_delays_the_next_try_but_no_load_request(
     loading, monkeypatch, took_s, pause_s
 ):
     """The pause is ten times as long as the try, but at most a minute."""
-    clock = standing_clock(monkeypatch, "app.repository.reconciler")
+    clock = standing_clock(monkeypatch, "app.repository.loads")
 
     def no_answer(_):
         clock.now += took_s
@@ -418,24 +329,6 @@ def test_overwritten_version_is_a_problem_until_it_is_loaded_again(
     else:
         loading.loader.unload("flowers", TIMEOUT_S)
         loading.loader.load("flowers", TIMEOUT_S)
-    loading.rescan()
-    assert loading.catalog.problems() == {}
-
-
-def test_changed_limits_are_a_problem_until_the_next_load(loading):
-    """Limits in basket.toml apply to versions that are loaded later."""
-    loading.add("flowers", 1)
-    loading.load()
-    loading.configure("flowers", "max_batch_size = 2")
-    loading.rescan()
-    assert loading.catalog.problems() == {
-        "flowers": [
-            "basket.toml has changed since version 1 was loaded: its limits and "
-            "[image] count from the next load"
-        ]
-    }
-    loading.add("flowers", 2)
-    loading.rescan()
     loading.rescan()
     assert loading.catalog.problems() == {}
 

@@ -14,8 +14,7 @@ from app.repository.routing import Target
 from app.settings import Settings
 from tests.support.engines import Echo
 from tests.support.jobs import Notes, answered, job
-
-TIMEOUT_S = 10
+from tests.support.loading import TIMEOUT_S
 
 
 class Serving:

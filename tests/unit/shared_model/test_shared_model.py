@@ -21,7 +21,7 @@ from app.settings import Settings
 from app.shared_model.connection import Connection
 from app.shared_model.remote_loader import RemoteLoader
 from testing.server import wait_until
-from tests.support.engines import Blocks, Raises
+from tests.support.engines import Blocks, Echo, Raises
 from tests.support.jobs import Notes, answered, job
 from tests.support.shared_model import (
     TIMEOUT_S,
@@ -110,6 +110,45 @@ def test_hot_swap_waits_for_leases_in_web_workers(machine):
     assert rescan()
     assert old.closed
     wait_until(lambda: [each.version for each in catalog.status("m")] == [2], TIMEOUT_S)
+
+
+def test_changed_limits_reach_web_workers(machine):
+    """A job that was decoded before the reload is run after it."""
+    old = machine.add("m")
+    machine.process()
+    catalog, _ = machine.worker()
+    new = machine.engines["m", "1"] = Echo()
+    (machine.models / "m" / "basket.toml").write_text("max_batch_size = 2\n")
+    with catalog.lease(Target()) as before:
+        assert machine.loader.rescan(TIMEOUT_S)
+        with catalog.lease(Target()) as after:
+            assert after.config.settings.max_batch_size == 2
+        assert (old.closed, new.closed) == (1, 0)
+        late = job(5.0)
+        before.runner.submit(late)
+        assert answered(late) == [5.0]
+    assert [5.0] in new.seen()
+
+
+def test_reload_is_finished_when_web_workers_have_acknowledged_it(machine):
+    """Until then they may send jobs that were found for the old engine."""
+    old = machine.add("m")
+    machine.process()
+    assert machine.loader.wait(TIMEOUT_S)
+    machine.engines["m", "1"] = Echo()
+    with closing(Peer(Connection.connect(machine.path))) as silent:
+        silent.send({"subscribe": True})
+        assert silent.connection.sock.recv(1) == b"."
+        assert "models" in silent.receive().meta
+        (machine.models / "m" / "basket.toml").write_text("max_batch_size = 2\n")
+        rescan = in_thread(lambda: machine.loader.rescan(TIMEOUT_S))
+        settings = {}
+        while settings != {"max_batch_size": 2}:
+            update = silent.receive().meta["models"]["m"]["versions"]["1"]
+            settings = update["served"]["settings"]
+        assert not old.closed
+    assert rescan()
+    assert old.closed
 
 
 def test_hot_swap_does_not_wait_for_a_dead_web_worker(machine):

@@ -1,0 +1,41 @@
+"""A request's hold on a version, which is not closed meanwhile."""
+
+import threading
+
+from app.repository.served import ServedModel, State, Version
+
+
+class Lease:
+    """A context manager that keeps a version from being unloaded.
+
+    A generator with contextlib would take three times as long.
+    """
+
+    __slots__ = ("_changed", "_changing", "_version")
+
+    def __init__(
+        self,
+        version: Version,
+        changing: threading.RLock,
+        changed: threading.Condition,
+    ) -> None:
+        """Store a version, whose `leases` include this one, and its catalog's lock.
+
+        A lock is entered in a third of the time of its condition.
+        """
+        self._version = version
+        self._changing, self._changed = changing, changed
+
+    def __enter__(self) -> ServedModel:
+        """Return the leased version."""
+        served = self._version.served
+        assert served is not None  # its state was AVAILABLE
+        return served
+
+    def __exit__(self, *_: object) -> None:
+        """End the lease."""
+        version = self._version
+        with self._changing:
+            version.leases -= 1
+            if version.state is not State.AVAILABLE:
+                self._changed.notify_all()

@@ -5,63 +5,102 @@ KERAS_BACKEND, then import this module.
 """
 
 import math
-import os
 import re
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
-from zipfile import is_zipfile
+from tempfile import TemporaryDirectory
 
 import keras
 import numpy as np
 
 from app.engines.base import Signature, TensorSpec
-from app.engines.loading import (
-    error_first_line,
-    load_error,
-    report_unreadable,
-    tensor_spec,
+from app.engines.keras.content import (
+    SAVE,
+    keras_version,
+    not_whole,
+    suffix_of_content,
 )
+from app.engines.loading import error_first_line, load_error, tensor_spec
 from app.errors import ModelLoadError
 
 # Keras's texts for a kind of object and a name that it does not know.
 _UNKNOWN = re.compile(
-    r"(?:Could not locate|Unknown|Cannot deserialize object of) "
-    r"(class|function|layer|object|type):? ['`]([^'`]+)"
+    r"(?:Could not locate|Unknown|Cannot deserialize object of|Could not deserialize) "
+    r"(class|function|layer|object|type):? ['`](?:(\w+)>)?([^'`]+)"
 )
+# Its texts for the module that the object is from.
+_MODULE = re.compile(
+    r"parent module (\w+)|Full object config: \{'module': '(\w+)[^']*', 'class_name'"
+)
+# Modules that say nothing: code of a notebook or a script, and functions.
+_NO_MODULES = ("__main__", "builtins", "Custom")
+_EXPORT = 'write a SavedModel with model.export("models/NAME/VERSION")'
 
 
 def load(file: Path) -> keras.Model:
-    """Read a .keras or .h5 file.
+    """Read a .keras or .h5 file; its content counts, not its name.
 
     Raises:
         NotYetLoadable: the system does not let the file be read.
         ModelLoadError: it is incomplete, needs custom code, or Keras can't read it.
     """
-    with report_unreadable(file.name), file.open("rb") as content:
-        size_bytes = os.fstat(content.fileno()).st_size
-        is_whole = file.suffix != ".keras" or is_zipfile(content)
-    if not is_whole:
-        raise ModelLoadError(
-            f"{file.name} is no whole .keras file ({size_bytes} bytes): half copied, "
-            "or damaged"
+    suffix = suffix_of_content(file)
+    with _named(file, suffix) as readable:
+        try:
+            return keras.models.load_model(readable, compile=False)
+        except Exception as error:  # Keras raises whatever its many readers raise
+            raise _refusal(file, readable, error) from error
+
+
+@contextmanager
+def _named(file: Path, suffix: str) -> Iterator[Path]:
+    """Yield a path of the file with this suffix, by which Keras chooses its reader."""
+    if file.suffix == suffix:
+        yield file
+        return
+    with TemporaryDirectory(prefix="basket-") as folder:
+        link = Path(folder) / f"{file.stem}{suffix}"
+        link.symlink_to(file.resolve())
+        yield link
+
+
+def _refusal(file: Path, readable: Path, error: Exception) -> ModelLoadError:
+    """Return Keras's error as one that says what to do."""
+    reason = error_first_line(error)
+    if "No model config found" in reason:
+        return ModelLoadError(f"{file.name} holds weights without a model: {SAVE}")
+    if "truncated file" in reason:
+        return not_whole(file, file.stat().st_size)
+    version = keras_version(readable, readable.suffix)
+    if version.startswith(("1.", "2.")):
+        return ModelLoadError(
+            f"{file.name} was written by Keras {version}, and Keras "
+            f"{keras.__version__} can't read it: where the old one is installed, "
+            f"{_EXPORT}"
         )
-    try:
-        return keras.models.load_model(file, compile=False)
-    except Exception as error:  # Keras raises whatever its many readers raise
-        code = _custom_code(error_first_line(error))
-        if not code:
-            raise load_error(error, file) from error
-        raise ModelLoadError(
-            f"{file.name}: {code} is code of yours, which is not run here: write a "
-            'SavedModel with model.export("models/NAME/VERSION")'
-        ) from error
+    code = _custom_code(reason, str(error))
+    if code:
+        return ModelLoadError(f"{file.name}: {code} {_EXPORT}")
+    return load_error(error, readable)
 
 
-def _custom_code(reason: str) -> str:
-    """Return the custom code that a file needs, by Keras's error, or an empty text."""
+def _custom_code(reason: str, text: str) -> str:
+    """Return which custom code a file needs, by Keras's error, or an empty text."""
+    if "Python lambda" in reason:
+        return "a Python lambda is code of yours, which is not run here:"
     found = _UNKNOWN.match(reason)
-    if found:
-        return f"{found[1]} {found[2]!r}"
-    return "a Python lambda" if "Python lambda" in reason else ""
+    if not found:
+        return ""
+    kind, package, name = found.groups()
+    modules = [group for match in _MODULE.findall(text) for group in match]
+    known = [each for each in (package, *modules) if each and each not in _NO_MODULES]
+    if not known:
+        return f"{kind} {name!r} is code of yours, which is not run here:"
+    return (
+        f"{kind} {name!r} is code of {known[0]}, which is not run here: where that is "
+        "installed,"
+    )
 
 
 def functional(model: keras.Model) -> keras.Model:

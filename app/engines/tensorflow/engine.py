@@ -27,10 +27,14 @@ _log = logging.getLogger(__name__)
 
 @dataclass(frozen=True)
 class Function:
-    """A signature and its computation: positional tensors in, tensors in order out."""
+    """A signature and its computation: positional tensors in, tensors in order out.
+
+    `explain` makes an error of the trace a text.
+    """
 
     signature: Signature
     call: Callable[..., Sequence[tf.Tensor]]
+    explain: Callable[[Exception], str] = error_summary
 
     def traced(self) -> tf.types.experimental.PolymorphicFunction:
         """Return the graph: tensors in the signature's order in, tensors by name out.
@@ -53,7 +57,7 @@ class Function:
             function.get_concrete_function()
         except Exception as error:  # a layer may raise anything
             raise ModelLoadError(
-                f"can't be traced for any number of rows: {error_summary(error)}"
+                f"can't be traced for any number of rows: {self.explain(error)}"
             ) from error
         return function
 
@@ -82,7 +86,14 @@ class TensorFlowEngine:
             name: _traced_signature(each.signature, traced[name])
             for name, each in functions.items()
         }
-        has_state = not all(map(is_read_only, traced.values()))
+        writing = [name for name, each in traced.items() if not is_read_only(each)]
+        if writing:
+            _log.info(
+                "signature %s may change variables or tables of the model: answers may "
+                "depend on earlier requests",
+                ", ".join(writing),
+            )
+        has_state = bool(writing)
         self._to_tensor = tf.constant if has_state else tensor_view
         self._computes = {
             name: each if has_state else freeze(each) for name, each in traced.items()

@@ -4,6 +4,7 @@ Each model becomes one tf.function with a free batch dimension, traced once for 
 batch sizes. keras.Model.predict builds a data pipeline on every call; this does not.
 """
 
+from functools import partial
 from pathlib import Path
 
 import keras
@@ -17,6 +18,8 @@ from app.engines.keras.files import (
     weight_bytes,
 )
 from app.engines.keras.keras_private import nested_layers
+from app.engines.loading import error_summary
+from app.engines.random_rows import has_free_sizes
 from app.engines.tensorflow.engine import Function, TensorFlowEngine, limit_gpu_memory
 from app.errors import ModelLoadError
 from app.settings import Settings
@@ -55,17 +58,18 @@ def serving_function(model: keras.Model) -> Function:
     """Return the model's inference call on positional inputs, with its signature.
 
     Raises:
-        ModelLoadError: the model has no fixed inputs, or a layer that Keras computes
-            wrongly in a graph.
+        ModelLoadError: the model has no fixed inputs, a layer that Keras computes
+            wrongly in a graph, or one that keeps a state.
     """
     model = functional(model)
     _refuse_free_steps(model)
+    _refuse_state(model)
 
     def call(*inputs: tf.Tensor) -> list[tf.Tensor]:
         packed = keras.tree.pack_sequence_as(model.input, list(inputs))
         return list(keras.tree.flatten(model(packed, training=False)))
 
-    return Function(signature_of(model), call)
+    return Function(signature_of(model), call, partial(_untraceable, model))
 
 
 def _refuse_free_steps(model: keras.Model) -> None:
@@ -85,3 +89,38 @@ def _refuse_free_steps(model: keras.Model) -> None:
                     f"layer {layer.name!r}: Keras computes TimeDistributed wrongly for "
                     "a free number of steps: give keras.Input a fixed one"
                 )
+
+
+def _refuse_state(model: keras.Model) -> None:
+    """Refuse recurrent layers whose state outlives a request.
+
+    Raises:
+        ModelLoadError: the model has such a layer, at any depth.
+    """
+    for layer in nested_layers(model):
+        if getattr(layer, "stateful", False):
+            raise ModelLoadError(
+                f"layer {layer.name!r} has stateful=True, so a request's answer "
+                "depends on those before it: set the layer's stateful to False, and "
+                "save the model again"
+            )
+
+
+def _untraceable(model: keras.Model, error: Exception) -> str:
+    """Return why a model can't be traced, with its layer's name and what to change."""
+    reason = error_summary(error)
+    kind = reason.partition(":")[0]
+    layers = [
+        repr(layer.name)
+        for layer in nested_layers(model)
+        if type(layer).__name__ == kind
+    ]
+    if layers:
+        # Of TensorFlow's text, the sentence before its general advice.
+        reason = f"layer {' or '.join(layers)}: {reason.partition('. ')[0]}"
+    if has_free_sizes(signature_of(model)):
+        return (
+            f"{reason}. Give it fixed sizes: x = keras.Input((256, 256, 3)), with "
+            "yours, then keras.Model(x, model(x)).save(...)"
+        )
+    return reason

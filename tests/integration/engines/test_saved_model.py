@@ -271,8 +271,14 @@ def test_lookup_table_is_loaded_with_its_file(tf, tmp_path):
 
 
 @pytest.mark.parametrize("shape", [[2], None], ids=["known", "unknown"])
-def test_variable_written_by_one_signature_is_read_by_another(tf, tmp_path, shape):
-    """A variable keeps its value when the next batch reuses the input memory."""
+def test_variable_written_by_one_signature_is_read_by_another(
+    tf, tmp_path, caplog, shape
+):
+    """A variable keeps its value when the next batch reuses the input memory.
+
+    The log names the signature that writes.
+    """
+    caplog.set_level("INFO", "app")
     x = [tf.TensorSpec([None], tf.float32)]
 
     class Keeper(tf.Module):
@@ -297,6 +303,7 @@ def test_variable_written_by_one_signature_is_read_by_another(tf, tmp_path, shap
     engine.run({"x": stack.put("x", [np.float32([1]), np.float32([2])])}, "keep")
     added = engine.run({"x": stack.put("x", [np.float32([10]), np.float32([20])])})
     assert added["y"].tolist() == [13, 23]
+    assert "signature keep may change variables or tables" in caplog.text
 
 
 def test_out_of_memory_is_distinguished_from_other_errors(tf, opened):

@@ -1,0 +1,64 @@
+"""What a Keras file holds, whatever its name says."""
+
+import json
+import os
+from contextlib import suppress
+from pathlib import Path
+from zipfile import ZipFile, is_zipfile
+
+import h5py
+
+from app.engines.loading import report_unreadable
+from app.errors import ModelLoadError
+
+_HDF5 = b"\x89HDF\r\n\x1a\n"
+_PICKLES = tuple(bytes([0x80, protocol]) for protocol in range(2, 6))
+_LFS_POINTER = b"version https://git-lfs.github.com/"
+SAVE = 'save the whole model with model.save("model.keras")'
+
+
+def suffix_of_content(file: Path) -> str:
+    """Return the suffix that fits a file's content: .keras (a zip file) or .h5 (HDF5).
+
+    Raises:
+        NotYetLoadable: the system does not let the file be read.
+        ModelLoadError: it is something else, or incomplete.
+    """
+    with report_unreadable(file.name), file.open("rb") as content:
+        size_bytes = os.fstat(content.fileno()).st_size
+        start = content.read(len(_LFS_POINTER))
+        names = ZipFile(content).namelist() if is_zipfile(content) else []
+    if start.startswith(_HDF5):
+        return ".h5"
+    if "config.json" in names:
+        return ".keras"
+    if start.startswith(_LFS_POINTER):
+        found = "is a Git LFS pointer: run git lfs pull, and copy the file again"
+    elif any(name.endswith("data.pkl") for name in names):
+        found = f"is a PyTorch file, and Basket serves Keras models: {SAVE}"
+    elif names:
+        found = f"is a zip file without the config.json of a Keras model: {SAVE}"
+    elif start.startswith(_PICKLES):
+        found = f"is a Python pickle, which is not opened: {SAVE}"
+    else:
+        raise not_whole(file, size_bytes)
+    raise ModelLoadError(f"{file.name} {found}")
+
+
+def not_whole(file: Path, size_bytes: int) -> ModelLoadError:
+    """Return the error for an incomplete file."""
+    return ModelLoadError(
+        f"{file.name} is no whole {file.suffix} file ({size_bytes} bytes): half "
+        "copied, or damaged"
+    )
+
+
+def keras_version(file: Path, suffix: str) -> str:
+    """Return the version of Keras that wrote a file; nothing if it does not say."""
+    with suppress(Exception):  # the file's readers raise whatever they raise
+        if suffix == ".keras":
+            with ZipFile(file) as archive:
+                return str(json.loads(archive.read("metadata.json"))["keras_version"])
+        with h5py.File(file) as content:
+            return str(content.attrs["keras_version"])
+    return ""

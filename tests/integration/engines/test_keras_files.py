@@ -1,0 +1,257 @@
+"""Files that are not quite what their names say, or that Keras 3 can't read."""
+
+import json
+import pickle
+import zipfile
+
+import h5py
+import numpy as np
+import pytest
+
+from app.errors import ModelLoadError
+from app.settings import Settings
+from tests.support.marks import USES_TENSORFLOW
+
+pytestmark = [*USES_TENSORFLOW, pytest.mark.filterwarnings("ignore::UserWarning")]
+
+EXPORT = 'write a SavedModel with model.export("models/NAME/VERSION")'
+SAVE = 'save the whole model with model.save("model.keras")'
+
+
+@pytest.fixture
+def open_(tf, tmp_path):
+    """Open a file of the test's folder as the server does."""
+    from app.engines.tensorflow import keras_file  # noqa: PLC0415
+
+    return lambda name: keras_file.open_engine(tmp_path / name, Settings())
+
+
+@pytest.fixture
+def refusal(open_, tmp_path):
+    """Return the text with which a file is refused."""
+
+    def refusal_(name):
+        with pytest.raises(ModelLoadError) as raised:
+            open_(name)
+        text = str(raised.value)
+        assert str(tmp_path) not in text
+        assert "\n" not in text
+        return text
+
+    return refusal_
+
+
+def _dense(keras):
+    row = keras.Input((3,), name="row")
+    return keras.Model(row, keras.layers.Dense(2, name="scores")(row))
+
+
+def _edit_zip(file, version, edit):
+    """Rewrite the version of Keras and the configuration in a .keras file."""
+    with zipfile.ZipFile(file) as archive:
+        parts = {name: archive.read(name) for name in archive.namelist()}
+    parts["metadata.json"] = json.dumps({"keras_version": version}).encode()
+    config = json.loads(parts["config.json"])
+    edit(config)
+    parts["config.json"] = json.dumps(config).encode()
+    with zipfile.ZipFile(file, "w") as archive:
+        for name, content in parts.items():
+            archive.writestr(name, content)
+
+
+def _as_keras_2_functional(config):
+    config.update(module="keras.src.engine.functional", registered_name="Functional")
+
+
+@pytest.mark.parametrize(
+    ("saved", "name"), [("model.keras", "model.h5"), ("model.h5", "model.keras")]
+)
+def test_content_decides_how_a_file_is_read(keras, open_, tmp_path, saved, name):
+    """Old versions of Keras wrote HDF5 under both names."""
+    model = _dense(keras)
+    model.save(tmp_path / saved)
+    (tmp_path / saved).rename(tmp_path / name)
+    rows = np.ones((2, 3), np.float32)
+    scores = open_(name).run({"row": rows})["scores"]
+    np.testing.assert_allclose(scores, model.predict(rows, verbose=0), atol=1e-6)
+
+
+def test_functional_model_of_keras_2_is_a_load_error(keras, refusal, tmp_path):
+    """Its class lay in another module."""
+    _dense(keras).save(tmp_path / "model.keras")
+    _edit_zip(tmp_path / "model.keras", "2.15.0", _as_keras_2_functional)
+    assert refusal("model.keras") == (
+        f"model.keras was written by Keras 2.15.0, and Keras {keras.__version__} can't "
+        f"read it: where the old one is installed, {EXPORT}"
+    )
+
+
+@pytest.mark.parametrize("name", ["model.h5", "model.keras"])
+def test_lstm_of_keras_2_is_a_load_error(keras, refusal, tmp_path, name):
+    """It had an argument that Keras 3 does not know; up to 2.11, HDF5 was .keras."""
+    steps = keras.Input((5, 3))
+    keras.Model(steps, keras.layers.LSTM(2)(steps)).save(tmp_path / "new.h5")
+    with h5py.File(tmp_path / "new.h5", "r+") as file:
+        file.attrs["keras_version"] = "2.11.0"
+        config = json.loads(file.attrs["model_config"])
+        config["config"]["layers"][1]["config"]["time_major"] = False
+        file.attrs["model_config"] = json.dumps(config)
+    (tmp_path / "new.h5").rename(tmp_path / name)
+    assert refusal(name) == (
+        f"{name} was written by Keras 2.11.0, and Keras {keras.__version__} can't "
+        f"read it: where the old one is installed, {EXPORT}"
+    )
+
+
+def _as_keras_hub_backbone(config):
+    config.update(
+        module="keras_hub.src.models.bert.bert_backbone",
+        class_name="BertBackbone",
+        registered_name="keras_hub>BertBackbone",
+    )
+
+
+def _as_keras_hub_layer(config):
+    config["config"]["layers"][1].update(
+        module="keras_hub.src.layers.modeling.rms_normalization",
+        class_name="RMSNormalization",
+        registered_name="keras_hub>RMSNormalization",
+    )
+
+
+@pytest.mark.parametrize(
+    ("edit", "name"),
+    [
+        (_as_keras_hub_backbone, "BertBackbone"),
+        (_as_keras_hub_layer, "RMSNormalization"),
+    ],
+)
+def test_class_of_another_package_is_a_load_error(keras, refusal, tmp_path, edit, name):
+    """The error names the package, as KerasHub."""
+    _dense(keras).save(tmp_path / "model.keras")
+    _edit_zip(tmp_path / "model.keras", keras.__version__, edit)
+    assert refusal("model.keras") == (
+        f"model.keras: class {name!r} is code of keras_hub, which is not run here: "
+        f"where that is installed, {EXPORT}"
+    )
+
+
+def test_registered_class_in_hdf5_is_a_load_error(keras, refusal, tmp_path):
+    """HDF5 has the package's name before the class's."""
+
+    @keras.saving.register_keras_serializable(package="fancy")
+    class Twice(keras.layers.Layer):
+        def call(self, rows):
+            return rows * 2
+
+    keras.Sequential([keras.Input((3,)), Twice()]).save(tmp_path / "model.h5")
+    del keras.saving.get_custom_objects()["fancy>Twice"]
+    assert refusal("model.h5") == (
+        "model.h5: layer 'Twice' is code of fancy, which is not run here: where that "
+        f"is installed, {EXPORT}"
+    )
+
+
+@pytest.mark.parametrize("name", ["model.h5", "model.keras"])
+def test_weights_alone_are_a_load_error(keras, refusal, tmp_path, name):
+    """They do not contain the model's layers."""
+    _dense(keras).save_weights(tmp_path / "saved.weights.h5")
+    (tmp_path / "saved.weights.h5").rename(tmp_path / name)
+    assert refusal(name) == f"{name} holds weights without a model: {SAVE}"
+
+
+LFS_POINTER = b"version https://git-lfs.github.com/spec/v1\noid sha256:4d7a\nsize 12\n"
+
+
+@pytest.mark.parametrize("name", ["model.h5", "model.keras"])
+@pytest.mark.parametrize(
+    ("content", "text"),
+    [
+        pytest.param(b"", "is no whole {} file (0 bytes): half copied, or damaged"),
+        pytest.param(
+            LFS_POINTER,
+            "is a Git LFS pointer: run git lfs pull, and copy the file again",
+            id="git lfs",
+        ),
+        pytest.param(
+            pickle.dumps({"weights": [1.0]}),
+            f"is a Python pickle, which is not opened: {SAVE}",
+            id="pickle",
+        ),
+    ],
+)
+def test_other_content_is_a_load_error(refusal, tmp_path, name, content, text):
+    """The error says what the file is, whatever its name."""
+    (tmp_path / name).write_bytes(content)
+    assert refusal(name) == f"{name} {text}".format(f".{name.partition('.')[2]}")
+
+
+@pytest.mark.parametrize(
+    ("part", "text"),
+    [
+        (
+            "model/data.pkl",
+            f"is a PyTorch file, and Basket serves Keras models: {SAVE}",
+        ),
+        ("a.txt", f"is a zip file without the config.json of a Keras model: {SAVE}"),
+    ],
+)
+def test_other_zip_file_is_a_load_error(refusal, tmp_path, part, text):
+    """PyTorch writes zip files, too."""
+    with zipfile.ZipFile(tmp_path / "model.keras", "w") as archive:
+        archive.writestr(part, b"")
+    assert refusal("model.keras") == f"model.keras {text}"
+
+
+def test_truncated_hdf5_file_is_a_load_error(keras, refusal, tmp_path):
+    """A partial file is refused with its size."""
+    _dense(keras).save(tmp_path / "model.h5")
+    whole = (tmp_path / "model.h5").read_bytes()
+    (tmp_path / "model.h5").write_bytes(whole[:9000])
+    assert refusal("model.h5") == (
+        "model.h5 is no whole .h5 file (9000 bytes): half copied, or damaged"
+    )
+
+
+def test_stateful_layer_is_a_load_error_until_it_is_set_to_false(
+    keras, open_, refusal, tmp_path
+):
+    """The advice of the error works."""
+    steps = keras.Input(batch_shape=(4, 5, 3), name="steps")
+    recurrent = keras.layers.LSTM(2, stateful=True, name="memory")
+    model = keras.Model(steps, recurrent(steps))
+    model.save(tmp_path / "model.keras")
+    assert refusal("model.keras") == (
+        "layer 'memory' has stateful=True, so a request's answer depends on those "
+        "before it: set the layer's stateful to False, and save the model again"
+    )
+    model.get_layer("memory").stateful = False
+    model.save(tmp_path / "model.keras")
+    rows = np.random.default_rng(0).random((4, 5, 3), np.float32)
+    engine = open_("model.keras")
+    for _ in range(2):
+        found = engine.run({"steps": rows[:1]})["memory"]
+        expected = model.predict(rows, verbose=0)[:1]
+        np.testing.assert_allclose(found, expected, atol=1e-6)
+
+
+def test_layer_over_free_sizes_is_a_load_error_until_they_are_fixed(
+    keras, open_, refusal, tmp_path
+):
+    """The advice of the error works."""
+    picture = keras.Input((None, None, 3))
+    upsampling = keras.layers.UpSampling2D(interpolation="bilinear", name="twice")
+    model = keras.Model(picture, upsampling(picture))
+    model.save(tmp_path / "model.keras")
+    assert refusal("model.keras") == (
+        "can't be traced for any number of rows: layer 'twice': UpSampling2D: Using a "
+        "symbolic `tf.Tensor` as a Python `bool` is not allowed. Give it fixed sizes: "
+        "x = keras.Input((256, 256, 3)), with yours, then "
+        "keras.Model(x, model(x)).save(...)"
+    )
+    fixed = keras.Input((8, 8, 3), name="picture")
+    keras.Model(fixed, model(fixed)).save(tmp_path / "model.keras")
+    pictures = np.random.default_rng(0).random((2, 8, 8, 3), np.float32)
+    (found,) = open_("model.keras").run({"picture": pictures}).values()
+    expected = model.predict(pictures, verbose=0)
+    np.testing.assert_allclose(found, expected, atol=1e-6)

@@ -115,10 +115,10 @@ def unet(saving: Saving) -> Known:
 @tried(
     "U-Net with bilinear UpSampling2D, any height and width",
     KERAS,
-    refusal="UpSampling2D",
+    refusal="Give it fixed sizes: x = keras.Input(",
 )
 def unet_bilinear(saving: Saving) -> Known:
-    up = saving.keras.layers.UpSampling2D(interpolation="bilinear")
+    up = saving.keras.layers.UpSampling2D(interpolation="bilinear", name="up")
     return saving.save(_unet(saving, up))
 
 

@@ -8,15 +8,20 @@ from testing.tried.saving import Known, Saving, numbers
 _EXPORT_IT = "is code of yours, which is not run here: write a SavedModel"
 
 
+def _defined_in_a_notebook(kind: type) -> None:
+    kind.__module__ = "__main__"
+
+
 def _with_a_layer(saving: Saving) -> Any:
     """Return a model with a layer that is registered, as Keras advises."""
     keras = saving.keras
 
-    @keras.saving.register_keras_serializable(package="mine")
     class Doubled(keras.layers.Layer):
         def call(self, row: Any) -> Any:
             return row * 2
 
+    _defined_in_a_notebook(Doubled)
+    keras.saving.register_keras_serializable()(Doubled)
     row = keras.Input((3,))
     return keras.Model(row, keras.layers.Dense(2)(Doubled()(row)))
 
@@ -40,6 +45,7 @@ def _subclassed(saving: Saving) -> Any:
         def call(self, row: Any) -> Any:
             return self.last(self.hidden(row))
 
+    _defined_in_a_notebook(Mine)
     model = Mine()
     model(numbers(1, 3))
     return model

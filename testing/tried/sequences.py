@@ -100,6 +100,18 @@ def transformer_exported(saving: Saving) -> Known:
     return _of_lengths(saving, saving.export, _transformer(saving), 7, 16)
 
 
+@tried(
+    "LSTM that keeps its state between calls (`stateful=True`)",
+    KERAS,
+    refusal="has stateful=True, so a request's answer depends on those before it",
+)
+def stateful_lstm(saving: Saving) -> Known:
+    layers = saving.keras.layers
+    series = saving.keras.Input(batch_shape=(1, 5, 2))
+    state = layers.LSTM(3, stateful=True, name="memory")(series)
+    return saving.save(saving.keras.Model(series, state))
+
+
 def _time_distributed(saving: Saving, steps: int | None) -> object:
     layers = saving.keras.layers
     series = saving.keras.Input((steps, 3))

@@ -46,7 +46,8 @@ INTERPOLATIONS = ("nearest", "bilinear", "bicubic", "lanczos", "box", "hamming")
 LOAD_IMG, DATASET = "load_img", "image_dataset_from_directory"
 _RESIZES = {LOAD_IMG: INTERPOLATIONS, DATASET: ("bilinear", "nearest")}
 _FOR_COLORS = ("imagenet", "caffe")
-_KEYS = ("size", "mode", "scale", "resize", "interpolation", "classes")
+_CROP = "crop_to_aspect_ratio"
+_KEYS = ("size", "mode", "scale", "resize", "interpolation", _CROP, "classes")
 _MAX_SIDE = 4096
 _PLACE = "basket.toml: [image]"
 
@@ -66,7 +67,8 @@ class ImageConfig:
     `mode` gives its channels: RGB three, L (gray) one. `scale` is a key of SCALES,
     `interpolation` a method of resizing. `classes` are those of the output's values in
     order, or empty. `resize` is the function of Keras whose pixels these are: LOAD_IMG
-    averages pixels where it shrinks, and rounds; DATASET does neither.
+    averages pixels where it shrinks, and rounds; DATASET does neither. With
+    `crop_to_aspect_ratio` the middle of an image is taken, in the proportions of size.
     """
 
     size: tuple[int, int]
@@ -75,6 +77,7 @@ class ImageConfig:
     interpolation: str
     classes: tuple[ImageClass, ...]
     resize: str = LOAD_IMG
+    crop_to_aspect_ratio: bool = False
 
     def shape(self) -> tuple[int, int, int]:
         """Return the shape of one row: (height, width, channels)."""
@@ -101,7 +104,8 @@ def read_image_config(table: Mapping[str, Any], folder: Path) -> ImageConfig:
     known = _RESIZES[resize]
     interpolation = _word(table, "interpolation", known, known[0])
     classes = _classes(table["classes"], folder) if "classes" in table else ()
-    return ImageConfig(_size(table), mode, scale, interpolation, classes, resize)
+    size, crops = _size(table), _switch(table, _CROP)
+    return ImageConfig(size, mode, scale, interpolation, classes, resize, crops)
 
 
 def _word(
@@ -115,6 +119,12 @@ def _word(
         given = f"{key} = {word!r}" if key in table else f"{key} is missing"
         raise SettingsError(f"{_PLACE} {given}: expected {' or '.join(words)}")
     return str(word)
+
+
+def _switch(table: Mapping[str, Any], key: str) -> bool:
+    if not isinstance(table.get(key, False), bool):
+        raise SettingsError(f"{_PLACE} {key} = {table[key]!r}: expected true or false")
+    return bool(table.get(key, False))
 
 
 def _size(table: Mapping[str, Any]) -> tuple[int, int]:

@@ -42,12 +42,26 @@ def to_size(image: Image.Image, config: ImageConfig) -> Pixels:
     turn = orientation(image.info)
     if turn != UPRIGHT or (image.mode != config.mode and not converts_late(config)):
         image = _upright(image, turn, config.mode)
+    box = _kept(image.size, config)
     if config.resize == DATASET:
-        return tensorflow_resize.resized(image, config.size, config.interpolation)
+        how = config.interpolation
+        return tensorflow_resize.resized(image, box, config.size, how)
     resampling = Image.Resampling[config.interpolation.upper()]
     if image.size != (width, height):
-        image = image.resize((width, height), resampling)
+        image = image.resize((width, height), resampling, box)
     return np.asarray(_converted(image, config.mode)).reshape(config.shape())
+
+
+def _kept(size: tuple[int, int], config: ImageConfig) -> tuple[int, int, int, int]:
+    """Return left, top, right and bottom of the part of an image that is resized."""
+    width, height = size
+    if not config.crop_to_aspect_ratio:
+        return 0, 0, width, height
+    wanted_height, wanted_width = config.size
+    kept_width = max(1, min(width, height * wanted_width // wanted_height))
+    kept_height = max(1, min(height, width * wanted_height // wanted_width))
+    left, top = (width - kept_width) // 2, (height - kept_height) // 2
+    return left, top, left + kept_width, top + kept_height
 
 
 def converts_late(config: ImageConfig) -> bool:

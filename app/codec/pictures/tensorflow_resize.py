@@ -25,17 +25,24 @@ class _Taps(NamedTuple):
     weights: Floats
 
 
-def resized(image: Image.Image, size: tuple[int, int], interpolation: str) -> Floats:
-    """Return the pixels (height, width, channels) of an image in RGB or L, resized.
+def resized(
+    image: Image.Image,
+    box: tuple[int, int, int, int],
+    size: tuple[int, int],
+    interpolation: str,
+) -> Floats:
+    """Return the pixels (height, width, channels) of a part of an image, resized.
 
-    float32 from 0 to 255, not rounded. `size` is (height, width), and `interpolation`
-    is nearest or bilinear.
+    float32 from 0 to 255, not rounded. The image is in RGB or L, and `box` the left,
+    top, right and bottom of the part. `size` is (height, width), and `interpolation` is
+    nearest or bilinear.
     """
+    left, top, right, bottom = box
     height, width = size
-    rows = _taps(image.height, height, interpolation)
-    columns = _taps(image.width, width, interpolation)
+    rows = _taps(range(top, bottom), height, interpolation)
+    columns = _taps(range(left, right), width, interpolation)
     pixels = np.empty((height, width * len(image.getbands())), np.float32)
-    from_rows = _BAND_FROM * height // (image.width * image.height)
+    from_rows = _BAND_FROM * height // (image.width * (bottom - top))
     step = max(1, min(from_rows, _BAND_TO // width))
     for begin in range(0, height, step):
         band = slice(begin, begin + step)
@@ -58,16 +65,17 @@ def _weighted(image: Image.Image, rows: _Taps, columns: _Taps) -> Floats:
     return wide[places.reshape(rows.indices.shape)] * rows.weights[..., np.newaxis]
 
 
-def _taps(pixels: int, wanted: int, interpolation: str) -> _Taps:
-    """Return which of so many pixels make each of those that are wanted."""
+def _taps(pixels: range, wanted: int, interpolation: str) -> _Taps:
+    """Return which of these pixels make each of those that are wanted."""
+    last = len(pixels) - 1
     places = (np.arange(wanted, dtype=np.float32) + _HALF) * (
-        np.float32(pixels) / np.float32(wanted)
+        np.float32(len(pixels)) / np.float32(wanted)
     )
     if interpolation == "nearest":
-        nearest = places.astype(np.intp).clip(max=pixels - 1)
+        nearest = pixels.start + places.astype(np.intp).clip(max=last)
         return _Taps(nearest[np.newaxis], np.ones((1, wanted), np.float32))
     places -= _HALF
     below = np.floor(places)
     weight = places - below
     around = np.stack([below, np.ceil(places)]).astype(np.intp)
-    return _Taps(around.clip(0, pixels - 1), np.stack([1 - weight, weight]))
+    return _Taps(pixels.start + around.clip(0, last), np.stack([1 - weight, weight]))

@@ -1,12 +1,14 @@
 """The pixels of [image] beside those of keras.utils.image_dataset_from_directory."""
 
+import io
+
 import numpy as np
 import pytest
 from PIL import Image
 
 from app.codec import images
 from app.engines.base import TensorSpec
-from app.settings.image_config import DATASET, ImageConfig
+from app.settings.image_config import DATASET, LOAD_IMG, ImageConfig
 from testing.pictures import colors, picture, saved
 from tests.support.marks import USES_TENSORFLOW
 
@@ -28,6 +30,7 @@ def by_keras(keras, tmp_path):
             image_size=wanted.size,
             color_mode=COLOR_MODES[wanted.mode],
             interpolation=wanted.interpolation,
+            crop_to_aspect_ratio=wanted.crop_to_aspect_ratio,
             verbose=False,
         )
         return row.numpy()
@@ -37,6 +40,10 @@ def by_keras(keras, tmp_path):
 
 def _wanted(size, mode="RGB", interpolation="bilinear", scale="none"):
     return ImageConfig(size, mode, scale, interpolation, (), DATASET)
+
+
+def _cropped(size, interpolation, resize):
+    return ImageConfig(size, "RGB", "none", interpolation, (), resize, True)
 
 
 def _decoded(data, wanted, dtype="f4"):
@@ -77,6 +84,39 @@ def test_narrow_pictures_are_resized_as_in_the_dataset(by_keras, width, height):
     np.testing.assert_allclose(
         _decoded(data, wanted), by_keras(data, wanted), atol=1e-3
     )
+
+
+SIDES = [(96, 96), (50, 99), (99, 50), (400, 300), (1, 60)]
+
+
+@pytest.mark.parametrize("interpolation", ["bilinear", "nearest"])
+@pytest.mark.parametrize("size", SIDES, ids=str)
+@pytest.mark.parametrize(("width", "height"), [(301, 199), (150, 230), (70, 3)])
+def test_cropped_pixels_are_those_of_the_dataset(
+    by_keras, width, height, size, interpolation
+):
+    """The middle of a picture is resized, in the proportions of the size."""
+    data, wanted = saved(colors(width, height)), _cropped(size, interpolation, DATASET)
+    row = _decoded(data, wanted)
+    np.testing.assert_allclose(row, by_keras(data, wanted), atol=1e-3)
+
+
+@pytest.mark.parametrize("interpolation", ["bilinear", "nearest", "lanczos"])
+@pytest.mark.parametrize("size", SIDES, ids=str)
+@pytest.mark.parametrize(("width", "height"), [(301, 199), (150, 230), (400, 300)])
+def test_cropped_pixels_are_those_of_load_img(
+    keras, width, height, size, interpolation
+):
+    """load_img calls it keep_aspect_ratio."""
+    data = saved(colors(width, height))
+    image = keras.utils.load_img(
+        io.BytesIO(data),
+        target_size=size,
+        interpolation=interpolation,
+        keep_aspect_ratio=True,
+    )
+    row = _decoded(data, _cropped(size, interpolation, LOAD_IMG))
+    np.testing.assert_array_equal(row, keras.utils.img_to_array(image))
 
 
 @pytest.mark.parametrize("mode", ["RGBA", "P", "LA", "1"])

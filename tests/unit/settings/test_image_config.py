@@ -64,6 +64,13 @@ def test_resizing_of_the_dataset_is_bilinear_by_default(read):
     assert read(f'{VALID}resize = "load_img"') == read(VALID)
 
 
+@pytest.mark.parametrize(("value", "crops"), [("true", True), ("false", False)])
+def test_cropping_is_off_by_default(read, value, crops):
+    """It is a switch of its own, for both functions of Keras."""
+    assert read(f"{VALID}crop_to_aspect_ratio = {value}").crop_to_aspect_ratio is crops
+    assert not read(VALID).crop_to_aspect_ratio
+
+
 def test_classes_in_the_form_of_imagenet(read):
     """ImageNet's index of pairs gives ids and names in the order of its keys."""
     index = {str(place): [f"n{place}", f"name {place}"] for place in (2, 0, 1)}
@@ -96,6 +103,10 @@ def test_classes_in_the_form_of_imagenet(read):
         (
             f'{VALID}resize = "image_dataset_from_directory"\ninterpolation = "box"',
             "interpolation = 'box': expected bilinear or nearest",
+        ),
+        (
+            f"{VALID}crop_to_aspect_ratio = 1",
+            "crop_to_aspect_ratio = 1: expected true or false",
         ),
         (f"{VALID}crop = true", "unknown key 'crop'; known: size, mode, scale"),
         (f"{VALID}classes = 3", "expected the name of a file beside basket.toml"),

@@ -10,6 +10,7 @@ from app.codec import images
 from app.engines.base import TensorSpec
 from app.settings.image_config import DATASET, LOAD_IMG, ImageConfig
 from testing.pictures import colors, picture, saved
+from testing.server import serving
 from tests.support.marks import USES_TENSORFLOW
 
 pytestmark = USES_TENSORFLOW
@@ -21,9 +22,10 @@ def by_keras(keras, tmp_path):
     """Return one picture as image_dataset_from_directory loads it."""
 
     def load(data, wanted):
-        (tmp_path / "picture.png").write_bytes(data)
+        (tmp_path / "pictures").mkdir(exist_ok=True)
+        (tmp_path / "pictures" / "picture.png").write_bytes(data)
         (row,) = keras.utils.image_dataset_from_directory(
-            tmp_path,
+            tmp_path / "pictures",
             labels=None,
             batch_size=None,
             shuffle=False,
@@ -182,3 +184,24 @@ def test_model_gets_the_pixels_that_predict_gives_it(keras, by_keras, dtype, sca
     row = _decoded(data, wanted, dtype)
     # A value just below an integer may lose a whole one.
     assert np.abs(row.astype("f4") - expected).mean() < 1e-3
+
+
+def test_served_model_answers_as_predict_on_the_dataset(keras, by_keras, tmp_path):
+    """A PNG that is sent has the scores that Keras's own pipeline gives it."""
+    layers = keras.layers
+    image = keras.Input((96, 64, 3))
+    signal = layers.Conv2D(4, 5, strides=3)(layers.Rescaling(1 / 255)(image))
+    model = keras.Model(image, layers.Dense(5)(layers.Flatten()(signal)))
+    folder = tmp_path / "models" / "pictures"
+    (folder / "1").mkdir(parents=True)
+    model.save(folder / "1" / "model.keras")
+    (folder / "basket.toml").write_text(
+        '[image]\nsize = [96, 64]\nscale = "none"\n'
+        'resize = "image_dataset_from_directory"\n'
+    )
+    data, wanted = saved(picture("RGB", 301, 199)), _wanted((96, 64))
+    with serving("--threads=4", model_dir=str(folder.parent)) as server:
+        reply = server.request("POST", "/predict", data)
+    (scores,) = reply.json()["predictions"]
+    expected = model.predict(by_keras(data, wanted)[np.newaxis], verbose=0)[0]
+    np.testing.assert_allclose(scores, expected, rtol=1e-4, atol=1e-5)

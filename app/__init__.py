@@ -7,6 +7,10 @@ import socket
 from typing import TYPE_CHECKING
 
 from app import run_dir
+from app.errors import BadInput
+
+# BadInput, for the user's own code.
+__all__ = ["BadInput", "create_app", "create_model_process", "install_api", "run_dir"]
 
 if TYPE_CHECKING:
     from app.api.access.rights import Rights

@@ -2,6 +2,7 @@
 
 import asyncio
 from collections.abc import Awaitable, Callable, Mapping, MutableMapping
+from concurrent.futures import ThreadPoolExecutor
 from functools import lru_cache, partial
 from typing import Any, TypeVar
 from urllib.parse import quote
@@ -11,6 +12,8 @@ from app.api.environ import Environ, variable
 from app.api.event_loop import EventLoop
 from app.api.exchange import Exchange
 from app.batching.job import Answer, Job
+from app.errors import Late
+from app.settings.model_files import SERVICE_FILE
 
 # Bodies up to this size are not counted: the number of connections bounds them.
 _SMALL_BODY_BYTES = 64 << 10
@@ -108,14 +111,22 @@ class AsgiExchange(Exchange):
             self._held_bytes = count
             self._most_bytes = max(self._most_bytes, count)
 
-    async def offload(self, function: Callable[[], _T]) -> _T:
+    async def offload(
+        self, function: Callable[[], _T], threads: ThreadPoolExecutor | None = None
+    ) -> _T:
         """Call a function in a thread, as it would block the event loop.
 
         A disconnect of the client is noticed meanwhile.
         """
         watch = self._disconnected()
         try:
-            return await self._loop.run_in_thread(function)
+            if threads is None:
+                return await self._loop.run_in_thread(function)
+            running = self._loop.run_in_thread(function, threads)
+            await self._loop.by(self.deadline, running)
+            return running.result()
+        except TimeoutError:
+            raise Late(f"{SERVICE_FILE} did not return by the deadline") from None
         finally:
             watch.cancel()
 

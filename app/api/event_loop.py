@@ -10,6 +10,7 @@ import math
 import threading
 import time
 from collections.abc import Callable, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from typing import Any, TypeVar
 
 from app import telemetry
@@ -73,9 +74,11 @@ class EventLoop:
             self._trimming = True
             self._loop.call_later(_TRIM_AFTER_S, self._trim)
 
-    def run_in_thread(self, function: Callable[[], _T]) -> "asyncio.Future[_T]":
-        """Call a function in a thread of the loop's default executor."""
-        return self._loop.run_in_executor(None, function)
+    def run_in_thread(
+        self, function: Callable[[], _T], threads: ThreadPoolExecutor | None = None
+    ) -> "asyncio.Future[_T]":
+        """Call a function in one of these threads, or of the default executor."""
+        return self._loop.run_in_executor(threads, function)
 
     def wake(self, jobs: Sequence[Job]) -> None:
         """Resume the requests of answered jobs; any thread may call this."""

@@ -10,6 +10,7 @@ for each request, where nothing ever suspends, and an event loop for all request
 import math
 import time
 from collections.abc import Callable, Iterable
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from functools import cache
 from http import HTTPStatus
@@ -113,8 +114,16 @@ class Exchange:
         """
         return read_body(self.environ, limit_bytes)
 
-    async def offload(self, function: Callable[[], _T]) -> _T:
-        """Call a function that may take longer than a millisecond."""
+    async def offload(
+        self, function: Callable[[], _T], threads: ThreadPoolExecutor | None = None
+    ) -> _T:
+        """Call a function that may take longer than a millisecond.
+
+        `threads` are those of the user's own code, which may never return.
+
+        Raises:
+            Late: it has not returned by the deadline, in these threads.
+        """
         return function()
 
     def hold(self, count: int) -> None:

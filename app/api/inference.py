@@ -87,14 +87,16 @@ class Inference:
             # The rows may take less than the body.
             del body
             answer = await self._answered(exchange, model.runner, decoded, limit_s)
-        answered_at = time.monotonic()
-        encoding = partial(encode, exchange, model, decoded, answer.outputs)
-        if encodes_inline(answer.outputs):
-            response = encoding()
-        else:
-            response = await exchange.offload(encoding)
-        encode_s = time.monotonic() - answered_at
-        self._overhead.add(answered_at + encode_s - answer.finished_at)
+            answered_at = time.monotonic()
+            encoding = partial(encode, exchange, model, decoded, answer.outputs)
+            if model.user_code is not None and model.writes_predictions:
+                response = await exchange.offload(encoding, model.user_code.threads)
+            elif encodes_inline(answer.outputs):
+                response = encoding()
+            else:
+                response = await exchange.offload(encoding)
+            encode_s = time.monotonic() - answered_at
+            self._overhead.add(answered_at + encode_s - answer.finished_at)
         decode_s = answer.enqueued_at() - exchange.arrived_at
         response.headers += _record(model, answer, decode_s, encode_s)
         return response
@@ -108,6 +110,8 @@ class Inference:
     ) -> _Decoded:
         decoding = partial(self._decode, decode, exchange, body, model)
         try:
+            if model.user_code is not None and model.reads_instances:
+                return await exchange.offload(decoding, model.user_code.threads)
             if _decodes_inline(exchange, body, model):
                 return decoding()
             return await exchange.offload(decoding)

@@ -88,6 +88,10 @@ def _described(model: ServedModel) -> dict[str, object]:
     described: dict[str, object] = {"version": str(model.version), "inputs": inputs}
     if signature.limit_reason:
         described["batching"] = signature.batching_note()
+    if not model.has_tensors:
+        described["inputs"] = []
+    if model.user_code is not None and model.user_code.service.has_example:
+        described["example"] = model.user_code.example_json()
     image = model.config.image
     if image is not None:
         described["image"] = {"size": image.size, "mode": image.mode}

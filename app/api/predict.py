@@ -5,7 +5,7 @@ import re
 from flask import Flask
 from werkzeug.http import parse_accept_header
 
-from app.api import upload
+from app.api import upload, user_code
 from app.api.application import Find
 from app.api.environ import path_of, traffic_split_key
 from app.api.exchange import Exchange, HttpResponse
@@ -39,7 +39,9 @@ def finder(inference: Inference) -> Find:
 
 def _decode(
     exchange: Exchange, body: bytes, model: ServedModel
-) -> rows.Request | upload.Pictures:
+) -> rows.Request | upload.Pictures | user_code.Request:
+    if model.reads_instances:
+        return user_code.decode(exchange, body, model)
     mimetype = exchange.mimetype
     if mimetype == npy.CONTENT_TYPE:
         signature = rows.find_signature(model.signatures, DEFAULT_SIGNATURE)
@@ -69,9 +71,11 @@ def _top(exchange: Exchange, config: ImageConfig | None) -> int | None:
 def _encode(
     exchange: Exchange,
     model: ServedModel,
-    decoded: rows.Request | upload.Pictures,
+    decoded: rows.Request | upload.Pictures | user_code.Request,
     outputs: Tensors,
 ) -> HttpResponse:
+    if model.user_code is not None and model.writes_predictions:
+        return HttpResponse(model.user_code.body_of(outputs))
     if _wants_npy(exchange.header("Accept") or ""):
         array = npy.encode(outputs, is_whole=decoded.form.is_whole)
         return HttpResponse(array, npy.CONTENT_TYPE)

@@ -37,7 +37,7 @@ def decode(body: bytes, signature: Signature) -> Tensors:
     if len(signature.inputs) != 1:
         names = ", ".join(spec.name for spec in signature.inputs)
         raise BadInput(f".npy carries one input, this model takes several: {names}")
-    array = _array(body)
+    array = read(body)
     spec = signature.inputs[0]
     if signature.takes_whole_tensors:
         return {spec.name: fit(array[np.newaxis], spec, "array")}
@@ -67,7 +67,12 @@ def encode(outputs: Tensors, *, is_whole: bool = False) -> bytes:
     return file.getvalue()
 
 
-def _array(body: bytes) -> Array:
+def read(body: bytes) -> Array:
+    """Return the array of numbers in a .npy, a view of the body.
+
+    Raises:
+        BadInput: not .npy, or of another length than its header says.
+    """
     shape, fortran, dtype, begin = _header(body)
     if dtype.kind not in "biuf":
         raise BadInput(f"the .npy array holds {dtype.name}, not numbers")

@@ -51,13 +51,14 @@ def to_json(array: Array, name: str) -> Any:
     The name decides between text and b64. Bytes that are not UTF-8 are always b64, as
     JSON can't hold them.
     """
-    write = _b64 if name.endswith(_BYTES_SUFFIX) else _text
+    write = _b64 if name.endswith(_BYTES_SUFFIX) else from_bytes
     leaves = np.empty(array.size, object)
     leaves[:] = [write(value) for value in array.ravel().tolist()]
     return leaves.reshape(array.shape).tolist()
 
 
-def _text(value: bytes) -> Any:
+def from_bytes(value: bytes) -> Any:
+    """Return UTF-8 as text, and other bytes as b64."""
     try:
         return value.decode()
     except UnicodeDecodeError:

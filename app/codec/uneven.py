@@ -44,7 +44,7 @@ class Uneven(NamedTuple):
         return result
 
 
-def read(columns: list[Column], reading: Reading) -> Uneven:
+def read(columns: list[Column], reading: Reading) -> Tensors | Uneven:
     """Return the rows of columns, of which one or more have free sizes.
 
     Raises:
@@ -58,10 +58,14 @@ def read(columns: list[Column], reading: Reading) -> Uneven:
                 f"{columns[0].place} has {len(rows[0])} rows and {column.place} "
                 f"{len(values)}"
             )
+    return grouped([column.spec.name for column in columns], rows)
+
+
+def grouped(names: Sequence[str], rows: Sequence[Sequence[Array]]) -> Tensors | Uneven:
+    """Return rows, for each input a sequence of them, as inputs of one shape or not."""
     by_shapes: dict[tuple[tuple[int, ...], ...], list[int]] = {}
     for number, row in enumerate(zip(*rows, strict=True)):
         by_shapes.setdefault(tuple(value.shape for value in row), []).append(number)
-    names = [column.spec.name for column in columns]
     groups: list[Tensors] = [
         {
             name: np.stack([values[number] for number in numbers])
@@ -69,7 +73,7 @@ def read(columns: list[Column], reading: Reading) -> Uneven:
         }
         for numbers in by_shapes.values()
     ]
-    return Uneven(groups, list(by_shapes.values()))
+    return groups[0] if len(groups) == 1 else Uneven(groups, [*by_shapes.values()])
 
 
 def _rows_of(column: Column, reading: Reading) -> Sequence[Array]:

@@ -11,9 +11,11 @@ from typing import Protocol, cast
 
 from app.engines.base import Engine
 from app.engines.loading import report_unreadable
+from app.engines.python.engine import open_service
+from app.engines.python.service import find_service
 from app.errors import ModelLoadError
 from app.settings import Settings
-from app.settings.model_files import KERAS_SUFFIXES, MODEL_FILES
+from app.settings.model_files import KERAS_SUFFIXES, MODEL_FILES, SERVICE_FILE
 
 _MAX_SHOWN = 5
 
@@ -29,14 +31,30 @@ def open_engine(version: Path, settings: Settings) -> Engine:
         NotYetLoadable: the system does not let the folder or the file be read.
         ModelLoadError: no file that an engine knows, or its engine can't read it.
     """
-    file = version
-    if version.suffix not in KERAS_SUFFIXES or not version.is_file():
-        file = version / _file_in(version)
+    if version.suffix in KERAS_SUFFIXES and version.is_file():
+        return _open_file(version, settings, f"model{version.suffix}")
+    name = _file_in(version)
+    # First, so that Keras knows the classes that it registers.
+    service = find_service(version, settings)
+    if service is None:
+        return _open_file(version / name, settings, name)
+    engine = None
+    if name != SERVICE_FILE:
+        engine = _open_file(version / name, settings, name)
+    try:
+        is_packed = settings.model_process == "shared"
+        return open_service(service, engine, packed=is_packed)
+    except BaseException:
+        if engine is not None:
+            engine.close()
+        raise
+
+
+def _open_file(file: Path, settings: Settings, kind: str) -> Engine:
     with report_unreadable(file.name):
         file.open("rb").close()
     # Keras reads this when it is first imported, which TensorFlow does for SavedModels.
     os.environ["KERAS_BACKEND"] = "jax" if settings.engine == "jax" else "tensorflow"
-    kind = f"model{file.suffix}" if file == version else file.name
     module = f"app.engines.{MODEL_FILES[kind].format(engine=settings.engine)}"
     engine = cast(_EngineModule, import_module(module))
     return engine.open_engine(file, settings)
@@ -45,9 +63,10 @@ def open_engine(version: Path, settings: Settings) -> Engine:
 def _file_in(folder: Path) -> str:
     with report_unreadable(f"version {folder.name}"):
         names = sorted(each.name for each in folder.iterdir())
-        name = next((each for each in MODEL_FILES if (folder / each).is_file()), None)
+        known_names = (*MODEL_FILES, SERVICE_FILE)
+        name = next((each for each in known_names if (folder / each).is_file()), None)
     if name is None:
-        known = ", ".join(MODEL_FILES)
+        known = ", ".join(known_names)
         raise ModelLoadError(
             f"version {folder.name} holds {_shown(names)}; expected one of: {known}"
         )

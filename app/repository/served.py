@@ -10,6 +10,7 @@ from app.engines.base import Signature
 from app.errors import BasketError, NotReady, UnknownModel
 from app.repository.routing import Routes
 from app.settings.model_config import ModelConfig
+from app.user_code.user_code import UserCode
 
 
 class State(StrEnum):
@@ -36,6 +37,22 @@ class ServedModel:
     config: ModelConfig
     runner: Runner
     observer: Observer
+    user_code: UserCode | None = None
+
+    @cached_property
+    def has_tensors(self) -> bool:
+        """Whether the model has inputs and outputs of its own, as V2 promises."""
+        return self.user_code is None or not self.user_code.takes_objects
+
+    @cached_property
+    def reads_instances(self) -> bool:
+        """Whether the user's own code makes rows of a request's instances."""
+        return self.user_code is not None and self.user_code.reads_instances
+
+    @cached_property
+    def writes_predictions(self) -> bool:
+        """Whether the user's own code makes the response of the outputs."""
+        return self.user_code is not None and self.user_code.writes_predictions
 
     @cached_property
     def max_rows(self) -> int:

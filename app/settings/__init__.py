@@ -38,6 +38,8 @@ class Settings:
     # None: all of them.
     gpus: tuple[int, ...] | None = None
     model_process: str = "worker"
+    # Whether service.py beside a model is run.
+    user_code: bool = False
     request_timeout_ms: int = 30_000
     max_body_bytes: int = 64 * 1024 * 1024
     # Empty: no key is required. Not in repr, as keys are secret.
@@ -186,6 +188,7 @@ _PARSERS: dict[str, Callable[[str], object]] = {
     "gpu_memory_fraction": checks.fraction,
     "gpus": checks.gpu_list,
     "model_process": checks.one_of("worker", "shared"),
+    "user_code": checks.switch,
     "request_timeout_ms": checks.as_text(checks.whole(1, 86_400_000)),
     "max_body_bytes": checks.as_text(checks.whole(1, 1 << 40)),
     "api_keys": checks.keys,

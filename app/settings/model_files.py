@@ -13,6 +13,8 @@ MODEL_FILES = {
     "simulated.json": "simulated",
     "tensorflow_serving.json": "tensorflow_serving.engine",
 }
+# The user's own code, beside one of these files or in place of it.
+SERVICE_FILE = "service.py"
 # A model of any name that ends so is a Keras file.
 KERAS_SUFFIXES = (".keras", ".h5")
 # Versions are int64, as in TensorFlow Serving.
@@ -20,7 +22,8 @@ is_version = re.compile(r"[0-9]{1,18}").fullmatch
 
 
 def model_file(folder: Path) -> str | None:
-    """Return the name of the file in a version's folder that an engine opens."""
+    """Return the name of the file that makes a folder a version's."""
     # Unlike Path.is_file, os.path.isfile does not raise if the folder is unreadable.
-    found = (name for name in MODEL_FILES if os.path.isfile(folder / name))
+    names = (*MODEL_FILES, SERVICE_FILE)
+    found = (name for name in names if os.path.isfile(folder / name))
     return next(found, None)

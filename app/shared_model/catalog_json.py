@@ -2,14 +2,18 @@
 
 from collections.abc import Mapping
 from dataclasses import asdict, fields, replace
+from pathlib import Path
 from typing import Any
 
 from app.batching.interfaces import Observer, Runner
+from app.batching.model_log import ModelLog
 from app.engines.base import Signature, TensorSpec
+from app.engines.python.service import Service
 from app.repository.served import Model, ServedModel
 from app.settings import Settings
 from app.settings.image_config import ImageClass, ImageConfig
 from app.settings.model_config import ModelConfig
+from app.user_code.user_code import UserCode
 
 
 def model_to_json(
@@ -35,7 +39,7 @@ def model_to_json(
 
 def version_to_json(served: ServedModel, settings: Settings) -> dict[str, Any]:
     """Return what a web worker needs of a version; `settings` are the server's."""
-    config = served.config
+    config, code = served.config, served.user_code
     return {
         "platform": served.platform,
         "signatures": {
@@ -58,6 +62,7 @@ def version_to_json(served: ServedModel, settings: Settings) -> dict[str, Any]:
         "labels": dict(config.labels),
         "traffic": dict(config.traffic),
         "image": None if config.image is None else asdict(config.image),
+        "service": None if code is None else str(code.service.folder.absolute()),
     }
 
 
@@ -69,7 +74,11 @@ def version_from_json(
     runner: Runner,
     observer: Observer,
 ) -> ServedModel:
-    """Return the version of `version_to_json` with a runner and an observer."""
+    """Return the version of `version_to_json` with a runner and an observer.
+
+    Raises:
+        ModelLoadError: its service.py can't be imported in this process.
+    """
     changed: dict[str, Any] = {
         key: tuple(value) if isinstance(value, list) else value
         for key, value in values["settings"].items()
@@ -86,8 +95,12 @@ def version_from_json(
         )
         for key, value in values["signatures"].items()
     }
-    platform = values["platform"]
-    return ServedModel(name, version, platform, signatures, config, runner, observer)
+    code = None
+    if values["service"] is not None:
+        service, log = Service(Path(values["service"])), ModelLog(name, version)
+        code = UserCode(service, signatures, log, is_packed=True)
+    parts = values["platform"], signatures, config, runner, observer
+    return ServedModel(name, version, *parts, code)
 
 
 def _to_specs(values: list[Any]) -> tuple[TensorSpec, ...]:

@@ -1,5 +1,6 @@
 """The versions in a web worker's catalog, whose jobs run in model processes."""
 
+import logging
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import suppress
@@ -7,13 +8,14 @@ from functools import partial
 from typing import Any, TypeAlias
 
 from app.batching.interfaces import Observer
-from app.errors import Stopping
+from app.errors import ModelLoadError, Stopping
 from app.repository.catalog import Catalog
 from app.settings import Settings
 from app.shared_model import catalog_json
 from app.shared_model.channel import Channel
 from app.shared_model.remote_runner import RemoteRunner
 
+_log = logging.getLogger(__name__)
 # Waits for at most so many seconds.
 Wait: TypeAlias = Callable[[float], object]
 
@@ -33,6 +35,8 @@ class RemoteVersions:
         self._observe = observe
         # By name and version: the runner, and the JSON values of the version.
         self._runners: dict[tuple[str, int], tuple[RemoteRunner, object]] = {}
+        # The values of versions that this process could not serve.
+        self._failed: dict[tuple[str, int], object] = {}
 
     def __contains__(self, version: tuple[str, int]) -> bool:
         """Return whether any model process serves a version."""
@@ -45,13 +49,19 @@ class RemoteVersions:
         runner, known_values = self._runners.get((name, number), (None, None))
         runner = runner or RemoteRunner(name, number)
         runner.add(channel)
-        if values == known_values:
+        if values in (known_values, self._failed.get((name, number))):
             return
         # A new version, or one that this process has replaced under its number.
         observer = self._observe(name, str(number))
-        served = catalog_json.version_from_json(
-            name, number, values, self._settings, runner, observer
-        )
+        try:
+            served = catalog_json.version_from_json(
+                name, number, values, self._settings, runner, observer
+            )
+        except ModelLoadError as error:
+            self._failed[name, number] = values
+            self._catalog.mark_failed(name, number, str(error))
+            _log.error("model %s %s is not served: %s", name, number, error)
+            return
         with suppress(Stopping):
             self._catalog.add(served)
             self._runners[name, number] = runner, values
@@ -65,6 +75,9 @@ class RemoteVersions:
         that holds the last lease may still send its job to the model process.
         """
         waits: list[Wait] = []
+        for model, number in [*self._failed]:
+            if model == name and number not in serving:
+                del self._failed[model, number]
         for (model, number), (runner, _) in list(self._runners.items()):
             if model != name or number in serving:
                 continue

@@ -20,13 +20,18 @@ ALLOWED = {
         "app.settings.image_config",
     ),
     "app.batching": ("app.batching", "app.engines.base", "app.errors", "app.settings"),
+    "app.user_code": (
+        *("app.user_code", "app.batching.model_log", "app.codec", "app.engines.base"),
+        *("app.engines.python", "app.errors"),
+    ),
     "app.repository": (
         *("app.repository", "app.batching", "app.engines", "app.errors", "app.memory"),
-        *("app.run_dir", "app.settings"),
+        *("app.run_dir", "app.settings", "app.user_code"),
     ),
     "app.shared_model": (
         *("app.shared_model", "app.batching", "app.repository", "app.engines.base"),
-        *("app.errors", "app.run_dir.notes", "app.settings"),
+        *("app.engines.python", "app.errors", "app.run_dir.notes", "app.settings"),
+        "app.user_code",
     ),
     "app.prometheus_private": ("app.run_dir.notes",),
     "app.telemetry": ("app.prometheus_private",),

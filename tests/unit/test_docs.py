@@ -96,7 +96,8 @@ def test_the_index_lists_every_page():
 def test_every_setting_is_described_once_with_its_default():
     """The settings reference has one row for each setting, with its real default."""
     shown = {row[0]: row[1].strip("`") for row in documents.rows(DOCS / "settings.md")}
-    texts = {"model_dir": "models", "batching": "on", "max_body_bytes": "67108864"}
+    texts = {"model_dir": "models", "batching": "on", "user_code": "off"}
+    texts |= {"max_body_bytes": "67108864"}
     texts |= {"batch_timeout_micros": "auto", "gpus": "all"}
     texts |= {"default_model": "the only one, else `digits"}
     for variable, field in variables().items():

@@ -7,7 +7,7 @@ import numpy as np
 from flask import Response
 
 from app.api.responses import json_response
-from app.engines.base import Signature, TensorSpec
+from app.engines.base import TensorSpec
 from app.errors import NotReady, UnknownModel
 from app.repository.catalog import Catalog
 from app.repository.routing import Target
@@ -61,8 +61,8 @@ def metadata(model: ServedModel) -> Response:
     """Return all signatures of a version."""
     signatures = {
         name: {
-            "inputs": _tensors(name, signature, signature.inputs),
-            "outputs": _tensors(name, signature, signature.outputs),
+            "inputs": _tensors(model, name, signature.inputs),
+            "outputs": _tensors(model, name, signature.outputs),
             "method_name": METHOD_NAME,
         }
         for name, signature in model.signatures.items()
@@ -91,11 +91,13 @@ def _version(version: VersionStatus) -> dict[str, Any]:
 
 
 def _tensors(
-    signature_name: str, signature: Signature, specs: Iterable[TensorSpec]
+    model: ServedModel, signature_name: str, specs: Iterable[TensorSpec]
 ) -> dict[str, Any]:
+    signature = model.signatures[signature_name]
     return {
         spec.name: {
-            "dtype": _dtype(spec.dtype),
+            # Any object of the user's own code is a variant.
+            "dtype": _dtype(spec.dtype) if model.has_tensors else "DT_VARIANT",
             "tensor_shape": _tensor_shape(signature.tensor_shape(spec)),
             # As TensorFlow names tensors; those of other frameworks have no names.
             "name": f"{signature_name}_{spec.name}:0",

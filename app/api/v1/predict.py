@@ -15,7 +15,7 @@ from urllib.parse import quote, unquote_to_bytes
 from flask import Blueprint, Response, request
 from werkzeug.routing import BaseConverter
 
-from app.api import upload
+from app.api import upload, user_code
 from app.api.application import Find, Handler
 from app.api.environ import Environ, traffic_split_key
 from app.api.exchange import Exchange, HttpResponse
@@ -175,7 +175,9 @@ def _servable_not_found(target: Target) -> Iterator[None]:
 
 def _decode(
     exchange: Exchange, body: bytes, model: ServedModel
-) -> rows.Request | upload.Pictures:
+) -> rows.Request | upload.Pictures | user_code.Request:
+    if model.reads_instances:
+        return _decode_instances(exchange, body, model)
     # Any Content-Type may stand beside JSON, as in TensorFlow Serving.
     if not body.startswith(b"{") and upload.has_pictures(exchange.mimetype, body):
         return upload.decode(exchange, body, model)
@@ -191,11 +193,27 @@ def _decode(
     return rows.decode(body, model.signatures, image, bounds, ignore_tail=True)
 
 
+def _decode_instances(
+    exchange: Exchange, body: bytes, model: ServedModel
+) -> user_code.Request:
+    if exchange.mimetype == cloud_events.STRUCTURED:
+        check = exchange.check_awaited
+        with json_text.opened_whole(body, check, ignore_tail=True) as event:
+            data = cloud_events.data_of(event)
+            if not isinstance(data, bytes):
+                return user_code.read(exchange, data, model)
+        body = data
+    return user_code.decode(exchange, body, model, ignore_tail=True)
+
+
 def _encode(
     exchange: Exchange,
     model: ServedModel,
-    decoded: rows.Request | upload.Pictures,
+    decoded: rows.Request | upload.Pictures | user_code.Request,
     outputs: Tensors,
 ) -> HttpResponse:
-    body = rows.encode(outputs, decoded.form)
+    if model.user_code is not None and model.writes_predictions:
+        body = model.user_code.body_of(outputs)
+    else:
+        body = rows.encode(outputs, decoded.form)
     return cloud_events.wrap(exchange, body, model.name)

@@ -10,7 +10,7 @@ from app.api.application import Find, Handler
 from app.api.environ import Environ, path_of, traffic_split_key
 from app.api.exchange import Exchange, HttpResponse
 from app.api.inference import Inference
-from app.api.v2.metadata import health_blueprint, metadata_blueprint
+from app.api.v2.metadata import check_tensors, health_blueprint, metadata_blueprint
 from app.api.v2.repository import Repository, repository_blueprint
 from app.codec import tensors
 from app.engines.base import Tensors
@@ -73,6 +73,7 @@ async def _answer(
 
 
 def _decode(exchange: Exchange, body: bytes, model: ServedModel) -> tensors.Request:
+    check_tensors(model)
     json_size = _json_size(exchange.header(_JSON_SIZE))
     bounds = exchange.bounds(model)
     return tensors.decode(body, json_size, model.signatures, bounds)

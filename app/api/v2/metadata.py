@@ -91,7 +91,7 @@ def metadata_blueprint(catalog: Catalog) -> Blueprint:
     @blueprint.get("/v2/models/<model>/stats")
     @blueprint.get("/v2/models/<model>/versions/<int:version>/stats")
     def stats(model: str | None = None, version: int | None = None) -> Response:
-        served = catalog.models() if model is None else _served(catalog, model, version)
+        served = _offered(catalog) if not model else _served(catalog, model, version)
         totals = telemetry.totals()
         return json_response(
             {
@@ -103,6 +103,23 @@ def metadata_blueprint(catalog: Catalog) -> Blueprint:
         )
 
     return blueprint
+
+
+def _offered(catalog: Catalog) -> list[ServedModel]:
+    return [each for each in catalog.models() if each.has_tensors]
+
+
+def check_tensors(model: ServedModel) -> None:
+    """Check that a version has tensors to offer.
+
+    Raises:
+        UnknownModel: its service.py takes and gives objects.
+    """
+    if not model.has_tensors:
+        raise UnknownModel(
+            f"model {model.name!r} is code without tensors (service.py), which V2 does "
+            "not offer: ask /predict or /v1"
+        )
 
 
 def _readiness(about: Mapping[str, str], ready: bool) -> Response:
@@ -119,8 +136,11 @@ def _served(catalog: Catalog, name: str, version: int | None) -> list[ServedMode
     """
     if version is not None:
         with catalog.lease(Target(name, version)) as served:
+            check_tensors(served)
             return [served]
     ready = [model for model in catalog.models() if model.name == name]
+    for model in ready:
+        check_tensors(model)
     if not ready:
         raise NotReady(
             f"model {name!r}: {catalog.unavailable_reason(name) or IS_LOADING}"

@@ -48,9 +48,7 @@ def repository_blueprint(
     @blueprint.post("/v2/repository/index")
     def index() -> Response:
         only_ready = flag(_json_body(settings), "ready", "the body", default=False)
-        entries = [
-            entry for name in catalog.names() for entry in _entries(catalog, name)
-        ]
+        entries = _all_entries(catalog)
         return json_response(
             [each for each in entries if not only_ready or each["state"] == _READY]
         )
@@ -76,6 +74,21 @@ def repository_blueprint(
         )
 
     return blueprint
+
+
+def _all_entries(catalog: Catalog) -> list[dict[str, str]]:
+    """Return the entries of all models, except versions that V2 does not offer."""
+    hidden = [
+        (model.name, str(model.version))
+        for model in catalog.models()
+        if not model.has_tensors
+    ]
+    return [
+        entry
+        for name in catalog.names()
+        for entry in _entries(catalog, name)
+        if (name, entry.get("version")) not in hidden
+    ]
 
 
 def _entries(catalog: Catalog, name: str) -> list[dict[str, str]]:

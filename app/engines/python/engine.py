@@ -1,0 +1,140 @@
+"""Runs batches with the predict of a service.py, or with the model file beside it."""
+
+from collections.abc import Mapping
+from typing import Any
+
+import numpy as np
+
+from app.engines.base import (
+    DEFAULT_SIGNATURE,
+    Array,
+    Engine,
+    Signature,
+    Tensors,
+    TensorSpec,
+)
+from app.engines.python import objects
+from app.engines.python.service import Service
+from app.errors import ModelLoadError, WrongOutputs
+from app.settings.model_files import SERVICE_FILE
+
+_OBJECT = np.dtype(object)
+# Without a model file, rows and their answers are objects of the user's own code.
+INSTANCE = TensorSpec("instance", _OBJECT, ())
+ANSWER = TensorSpec("answer", _OBJECT, ())
+OBJECTS = Signature((INSTANCE,), (ANSWER,))
+
+
+class PythonEngine:
+    """A service.py, with a model file or without one.
+
+    predict gets what load returned, or else a function that runs the model file.
+    """
+
+    def __init__(
+        self, service: Service, engine: Engine | None, *, packed: bool
+    ) -> None:
+        """Store the parts; `close` closes the engine.
+
+        `packed`: objects cross from another process, and are bytes here.
+
+        Raises:
+            ModelLoadError: without a model file there is no predict.
+        """
+        if engine is None and service.predict is None:
+            raise ModelLoadError(
+                f"{SERVICE_FILE} has no predict, and no model is there"
+            )
+        self.service = service
+        self._engine = engine
+        self._packed = packed
+        self._model: Any = self._run_model
+        self.platform = "python" if engine is None else engine.platform
+        self.signatures: Mapping[str, Signature] = (
+            {DEFAULT_SIGNATURE: OBJECTS} if engine is None else engine.signatures
+        )
+
+    def load(self) -> None:
+        """Call load of service.py.
+
+        Raises:
+            ModelLoadError: it fails.
+        """
+        if self.service.has_load:
+            self._model = self.service.load()
+
+    def run(self, batch: Tensors, signature_name: str = DEFAULT_SIGNATURE) -> Tensors:
+        """Compute one batch; predict computes those of the default signature.
+
+        Raises:
+            WrongOutputs: predict does not return an output for each row.
+            Exception: whatever the model or predict raises.
+        """
+        if self._engine is None:
+            return {ANSWER.name: self._answers(batch[INSTANCE.name])}
+        if self.service.predict is None or signature_name != DEFAULT_SIGNATURE:
+            return self._engine.run(batch, signature_name)
+        outputs = self.service.predict(self._model, dict(batch))
+        return self._by_name(outputs)
+
+    def close(self) -> None:
+        """Close the engine, and let go of what load returned."""
+        self._model = None
+        if self._engine is not None:
+            self._engine.close()
+
+    def _run_model(self, batch: Tensors) -> dict[str, Array]:
+        assert self._engine is not None
+        return dict(self._engine.run(batch))
+
+    def _answers(self, rows: Array) -> Array:
+        assert self.service.predict is not None
+        given: list[Any] = rows.tolist()
+        if self._packed:
+            given = [objects.unpack(each) for each in given]
+        found = self.service.predict(self._model, given)
+        try:
+            answers = list(found)
+        except TypeError:
+            kind = type(found).__name__
+            raise WrongOutputs(
+                f"{SERVICE_FILE}: predict gave no list, but {kind}"
+            ) from None
+        if len(answers) != len(given):
+            raise WrongOutputs(
+                f"{SERVICE_FILE}: predict gave {len(answers)} answers for {len(given)} "
+                "rows"
+            )
+        if self._packed:
+            answers = [objects.pack(each, "predict") for each in answers]
+        return objects.array_of(answers)
+
+    def _by_name(self, outputs: Any) -> Tensors:
+        """Return predict's outputs as arrays, by the signature's names."""
+        specs = self.signatures[DEFAULT_SIGNATURE].outputs
+        if not isinstance(outputs, Mapping):
+            if len(specs) > 1:
+                names = ", ".join(spec.name for spec in specs)
+                raise WrongOutputs(
+                    f"{SERVICE_FILE}: predict gave {type(outputs).__name__}, expected "
+                    f"a dict with {names}"
+                )
+            outputs = {specs[0].name: outputs}
+        return {
+            spec.name: np.asarray(outputs[spec.name], spec.dtype)
+            for spec in specs
+            if spec.name in outputs
+        }
+
+
+def open_service(
+    service: Service, engine: Engine | None, *, packed: bool
+) -> PythonEngine:
+    """Return the engine of a service.py whose model file, if any, is open.
+
+    Raises:
+        ModelLoadError: its load fails, or it has no predict.
+    """
+    python = PythonEngine(service, engine, packed=packed)
+    python.load()
+    return python

@@ -1,0 +1,121 @@
+"""Imports a version's service.py under a name of its own.
+
+Versions are loaded and unloaded while the process runs, and may have helper modules of
+the same names. So a version's modules are in sys.modules only while it is imported or
+loads: the functions of service.py keep what they have imported.
+"""
+
+import importlib.util
+import itertools
+import sys
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from types import ModuleType
+
+from app.errors import ModelLoadError
+
+# One version at a time: sys.path and sys.modules belong to the process.
+_importing = threading.RLock()
+_numbers = itertools.count()
+
+
+class ServiceImports:
+    """The modules of one version's folder."""
+
+    def __init__(self, file: Path) -> None:
+        """Store the path of service.py."""
+        self._file = file
+        self._helpers: dict[str, ModuleType] = {}
+
+    def module(self) -> ModuleType:
+        """Import service.py afresh.
+
+        It is a package too, so that `from . import helper` works at any time.
+
+        Raises:
+            ModelLoadError: it raises, or calls sys.exit.
+        """
+        name = f"basket_service_{next(_numbers)}"
+        folder = str(self._file.parent)
+        spec = importlib.util.spec_from_file_location(
+            name, self._file, submodule_search_locations=[folder]
+        )
+        assert spec is not None
+        assert spec.loader is not None
+        module = importlib.util.module_from_spec(spec)
+        with self.visible():
+            sys.modules[name] = module
+            try:
+                spec.loader.exec_module(module)
+            except BaseException as error:  # sys.exit, too
+                forget(name)
+                reason = described(error, self._file)
+                raise ModelLoadError(
+                    f"{self._file.name} can't be imported: {reason}"
+                ) from error
+        return module
+
+    @contextmanager
+    def visible(self) -> Iterator[None]:
+        """Let the block import helper modules beside service.py by their names.
+
+        A pickle, too, finds its classes in them.
+        """
+        with _importing:
+            folder = str(self._file.parent)
+            own = _module_names(self._file.parent)
+            hidden = _take(own)
+            sys.modules.update(self._helpers)
+            sys.path.insert(0, folder)
+            writes_bytecode = sys.dont_write_bytecode
+            # The folder of a model stays as it is.
+            sys.dont_write_bytecode = True
+            importlib.invalidate_caches()
+            try:
+                yield
+            finally:
+                sys.dont_write_bytecode = writes_bytecode
+                sys.path.remove(folder)
+                self._helpers = _take(own)
+                sys.modules.update(hidden)
+
+
+def forget(name: str) -> None:
+    """Remove a service.py, and modules inside its package, from sys.modules."""
+    _take({name})
+
+
+def described(error: BaseException, file: Path) -> str:
+    """Return an error on one line, with the line of `file` where it was raised.
+
+    Nothing of the machine's paths is in it.
+    """
+    lines = str(error).strip().splitlines()
+    reason = (lines or [""])[0][:300]
+    for folder in (file.parent.resolve(), file.parent):
+        reason = reason.replace(f"{folder}/", "")
+    text = f"{type(error).__name__}: {reason}" if reason else type(error).__name__
+    number = None
+    step = error.__traceback__
+    while step is not None:
+        if step.tb_frame.f_code.co_filename == str(file):
+            number = step.tb_lineno
+        step = step.tb_next
+    return text if number is None else f"{text} (line {number})"
+
+
+def _module_names(folder: Path) -> set[str]:
+    """Return the names under which modules of a folder can be imported."""
+    return {
+        each.stem
+        for each in folder.iterdir()
+        if each.suffix == ".py" or (each.is_dir() and each.name.isidentifier())
+    }
+
+
+def _take(names: set[str]) -> dict[str, ModuleType]:
+    """Remove modules of these names, and those inside them, and return them."""
+    found = [name for name in sys.modules if name.partition(".")[0] in names]
+    return {name: sys.modules.pop(name) for name in found}

@@ -1,0 +1,67 @@
+"""Objects of the user's own code as rows: in arrays, and as bytes between processes."""
+
+from collections.abc import Sequence
+from typing import Any
+
+import msgpack
+import numpy as np
+
+from app.engines.base import Array
+from app.errors import ModelFailed
+from app.settings.model_files import SERVICE_FILE
+
+# Of msgpack's extension types.
+_ARRAY, _INTEGER = 1, 2
+
+
+def array_of(values: Sequence[Any]) -> Array:
+    """Return an array with an object in each place, whatever the objects are."""
+    array = np.empty(len(values), object)
+    for place, value in enumerate(values):
+        array[place] = value
+    return array
+
+
+def pack(value: Any, function: str) -> bytes:
+    """Return a value as bytes; lists, dicts, text, bytes, numbers and arrays can be.
+
+    Raises:
+        ModelFailed: another object, which `function` of service.py gave.
+    """
+    try:
+        packed: bytes = msgpack.packb(value, default=_extension)
+    except (TypeError, ValueError, OverflowError, RecursionError) as error:
+        raise ModelFailed(
+            f"{SERVICE_FILE}: {function} gave what can't cross between processes "
+            f"({str(error)[:100]}): give numbers, text, bytes, arrays, lists and dicts"
+        ) from error
+    return packed
+
+
+def unpack(data: bytes) -> Any:
+    """Return the value of `pack`; tuples have become lists."""
+    return msgpack.unpackb(data, ext_hook=_value, strict_map_key=False)
+
+
+def _extension(value: Any) -> Any:
+    if isinstance(value, np.ndarray) and not value.dtype.hasobject:
+        head = msgpack.packb([value.dtype.str, value.shape])
+        return msgpack.ExtType(_ARRAY, head + value.tobytes())
+    if isinstance(value, np.generic) or (
+        isinstance(value, np.ndarray) and value.dtype.kind == "O"
+    ):
+        return value.tolist()
+    if isinstance(value, int):
+        # Of more than 64 bits.
+        return msgpack.ExtType(_INTEGER, str(value).encode())
+    raise TypeError(f"a {type(value).__name__}")
+
+
+def _value(code: int, data: bytes) -> Any:
+    if code == _INTEGER:
+        return int(data)
+    unpacker = msgpack.Unpacker()
+    unpacker.feed(data)
+    dtype, shape = unpacker.unpack()
+    array = np.frombuffer(data, np.dtype(dtype), offset=unpacker.tell())
+    return array.reshape(shape)

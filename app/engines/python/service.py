@@ -1,0 +1,139 @@
+"""A version's service.py: its functions, checked when it is imported."""
+
+import inspect
+import os
+import stat
+import weakref
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from functools import cached_property
+from pathlib import Path
+from types import ModuleType
+from typing import Any
+
+from app.engines.python.imports import ServiceImports, described, forget
+from app.errors import ModelLoadError
+from app.settings import Settings
+from app.settings.model_files import SERVICE_FILE
+
+# The functions that service.py may have, and the number of their arguments.
+_FUNCTIONS = {"load": 1, "preprocess": 1, "predict": 2, "postprocess": 1}
+
+
+class Service:
+    """The functions of a service.py; those that it lacks are None.
+
+    `example` is EXAMPLE, one instance, if `has_example`. The module, and the threads
+    that wait for calls, go with the last reference to this object.
+    """
+
+    def __init__(self, folder: Path) -> None:
+        """Import service.py of a folder.
+
+        Raises:
+            ModelLoadError: it can't be imported, or a function of it can't be called.
+        """
+        self.folder = folder
+        self._file = folder / SERVICE_FILE
+        self._imports = ServiceImports(self._file)
+        module = self._imports.module()
+        weakref.finalize(self, forget, module.__name__).atexit = False
+        found = {name: _function(module, name) for name in _FUNCTIONS}
+        self.preprocess, self.predict = found["preprocess"], found["predict"]
+        self.postprocess = found["postprocess"]
+        self._load = found["load"]
+        self.has_example = hasattr(module, "EXAMPLE")
+        self.example: Any = getattr(module, "EXAMPLE", None)
+
+    @property
+    def has_load(self) -> bool:
+        """Whether service.py loads its model itself."""
+        return self._load is not None
+
+    def load(self) -> Any:
+        """Return what its function `load` returns, None without one.
+
+        Raises:
+            ModelLoadError: it raises, or calls sys.exit.
+        """
+        if self._load is None:
+            return None
+        with self._imports.visible():
+            try:
+                return self._load(self.folder)
+            except BaseException as error:  # sys.exit, too
+                raise ModelLoadError(
+                    f"{SERVICE_FILE}: load raised {self.described(error)}"
+                ) from error
+
+    def described(self, error: BaseException) -> str:
+        """Return an error on one line, with its line in service.py."""
+        return described(error, self._file)
+
+    @cached_property
+    def threads(self) -> ThreadPoolExecutor:
+        """Threads for its functions before and after the model.
+
+        They are its own, so that a function that never returns holds no others'.
+        """
+        return ThreadPoolExecutor(thread_name_prefix="service")
+
+
+def _function(module: ModuleType, name: str) -> Callable[..., Any] | None:
+    """Return a function of service.py, None if it lacks it.
+
+    Raises:
+        ModelLoadError: it is no function, or takes other arguments.
+    """
+    function = getattr(module, name, None)
+    if function is None:
+        return None
+    if not callable(function) or inspect.iscoroutinefunction(function):
+        raise ModelLoadError(f"{SERVICE_FILE}: {name} is not a plain function")
+    count = _FUNCTIONS[name]
+    try:
+        inspect.signature(function).bind(*range(count))
+    except TypeError:
+        arguments = "1 argument" if count == 1 else f"{count} arguments"
+        raise ModelLoadError(
+            f"{SERVICE_FILE}: {name} is called with {arguments}, and takes "
+            f"{inspect.signature(function)}"
+        ) from None
+    except ValueError:  # a builtin without a signature
+        pass
+    return function  # type: ignore[no-any-return]
+
+
+def find_service(folder: Path, settings: Settings) -> Service | None:
+    """Import the service.py of a version's folder, None if there is none.
+
+    Raises:
+        ModelLoadError: it is there and user code is off; others may write it; or it
+            can't be imported.
+    """
+    if not os.path.isfile(folder / SERVICE_FILE):
+        return None
+    if not settings.user_code:
+        raise ModelLoadError(
+            f"it holds {SERVICE_FILE}, which runs only with BASKET_USER_CODE=on"
+        )
+    _check_writers(folder)
+    return Service(folder)
+
+
+def _check_writers(folder: Path) -> None:
+    """Check that only the owner and the group may write a version's code.
+
+    Raises:
+        ModelLoadError: everybody may write its folder, the model's, that of all models,
+            or a file beside service.py.
+    """
+    above = [folder, *folder.absolute().parents[:2]]
+    for path in [*above, *folder.rglob("*")]:
+        mode = os.stat(path).st_mode
+        if mode & stat.S_IWOTH:
+            name = path.name if path in above else str(path.relative_to(folder))
+            raise ModelLoadError(
+                f"{SERVICE_FILE} is not run, as everybody may write {name}: "
+                f"chmod o-w {name}"
+            )

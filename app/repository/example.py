@@ -1,0 +1,42 @@
+"""Warm-up of a version with the EXAMPLE of its service.py."""
+
+from collections.abc import Sequence
+
+import numpy as np
+
+from app.batching.execution import checked
+from app.engines.base import DEFAULT_SIGNATURE, Engine, Tensors
+from app.engines.loading import error_summary
+from app.errors import BasketError, ModelLoadError
+from app.user_code.user_code import UserCode
+
+
+def run_example(
+    engine: Engine, user_code: UserCode, sizes: Sequence[int]
+) -> dict[str, Tensors]:
+    """Run EXAMPLE through service.py and the model, in batches of these sizes.
+
+    Return the smallest batch by the signature's name.
+
+    Raises:
+        ModelLoadError: a part of it fails, or there is not one answer for each row.
+    """
+    signature = engine.signatures[DEFAULT_SIGNATURE]
+    sizes = signature.batch_sizes(sizes)
+    try:
+        row = user_code.example_inputs()
+        batches = [
+            {name: np.repeat(array, size, axis=0) for name, array in row.items()}
+            for size in sizes
+        ]
+        for size, batch in zip(sizes, batches, strict=True):
+            outputs = checked(engine.run(batch), size, signature)
+            answer = {name: array[:1] for name, array in outputs.items()}
+        user_code.body_of(answer)
+    except BasketError as error:
+        raise ModelLoadError(f"its EXAMPLE: {error}") from error
+    except BaseException as error:  # a model may raise anything
+        raise ModelLoadError(
+            f"its EXAMPLE: {type(error).__name__}: {error_summary(error)}"
+        ) from error
+    return {DEFAULT_SIGNATURE: batches[0]}

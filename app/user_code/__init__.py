@@ -1,0 +1,1 @@
+"""What a service.py does before and after the model."""

@@ -87,6 +87,13 @@ class ModelFailed(BasketError):
     reason = "model_failed"
 
 
+class RefusedInput(ModelFailed):
+    """The model raised an error that says that this row is invalid."""
+
+    status = 400
+    reason = "bad_input"
+
+
 class WrongOutputs(ModelFailed):
     """The model did not return one row for each row."""
 

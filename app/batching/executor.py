@@ -18,9 +18,15 @@ from app.batching.fair_queue import JobSlice, cut, rows_in
 from app.batching.interfaces import Observer
 from app.batching.job import Key
 from app.batching.model_log import ModelLog
-from app.batching.retry_budget import RetryBudget
+from app.batching.retry_budget import RetryBudget, error_of_each
 from app.engines.base import Engine, Tensors, main_signature
-from app.errors import BasketError, ModelBroken, ModelFailed, OutOfDeviceMemory
+from app.errors import (
+    BasketError,
+    ModelBroken,
+    ModelFailed,
+    OutOfDeviceMemory,
+    RefusedInput,
+)
 
 
 class Executor:
@@ -128,7 +134,10 @@ class Executor:
         Return whether any part succeeded.
         """
         rows = rows_in(batch)
-        self.log.error("a batch of %d: %s", rows, error, exc_info=error.__cause__)
+        if isinstance(error, RefusedInput):
+            self.log.info("a batch of %d: %s", rows, error)
+        else:
+            self.log.error("a batch of %d: %s", rows, error, exc_info=error.__cause__)
         budget = RetryBudget(len(batch))
         key = batch[0].job.key
         failed = [(batch, error)]
@@ -136,7 +145,7 @@ class Executor:
             group, error = failed.pop()
             parts = self._parts(group, error, budget)
             if not parts:
-                _fail(group, error)
+                _fail(group, error_of_each(len(group), error))
             # Cut as late as possible: each part may lower the ceiling for the next.
             for part in cut(parts, lambda: self.ceilings.limit(key)):
                 alive = [s for s in part if not s.job.drop_if_dead(self._clock())]
@@ -158,8 +167,7 @@ class Executor:
         if isinstance(error, OutOfDeviceMemory):
             smallest = self._sizes[batch[0].job.signature_name][0]
             return [batch] if rows_in(batch) > smallest else []
-        # Not for subclasses, whose cause is not a row.
-        if type(error) is ModelFailed and len(batch) > 1 and budget.is_left():
+        if len(batch) > 1 and budget.is_left(error):
             middle = len(batch) // 2
             return [batch[:middle], batch[middle:]]
         return []

@@ -1,6 +1,8 @@
-"""The bound on reruns of a failed batch."""
+"""The bound on reruns of a failed batch, and the errors that remain."""
 
 import math
+
+from app.errors import BasketError, ModelFailed, RefusedInput
 
 
 class RetryBudget:
@@ -19,7 +21,23 @@ class RetryBudget:
         self.spent = 0
         self.has_success = False
 
-    def is_left(self) -> bool:
-        """Return whether two more reruns are left."""
-        limit = self._total if self.has_success else self._without_success
+    def is_left(self, error: BasketError) -> bool:
+        """Return whether a row may be at fault, and two more reruns are left.
+
+        A model that refuses rows as invalid is not broken, so that the total counts.
+        """
+        is_refusal = isinstance(error, RefusedInput)
+        # The cause of other subclasses is not a row.
+        if not is_refusal and type(error) is not ModelFailed:
+            return False
+        is_alive = self.has_success or is_refusal
+        limit = self._total if is_alive else self._without_success
         return self.spent + 2 <= limit
+
+
+def error_of_each(jobs: int, error: BasketError) -> BasketError:
+    """Return the error for each of so many jobs that ran together last."""
+    if jobs > 1 and isinstance(error, RefusedInput):
+        # Some of them may be valid.
+        return ModelFailed("the model refuses one of the inputs that ran together")
+    return error

@@ -19,6 +19,7 @@ from app.errors import (
     ModelLoadError,
     NotYetLoadable,
     OutOfDeviceMemory,
+    RefusedInput,
     Unavailable,
     WrongOutputs,
 )
@@ -81,20 +82,24 @@ class _WarmUp:
             return computes_blank
         # Known rows take the place of most blank ones, so that a load stays as short.
         larger = self._sizes[1:] or self._sizes
-        if larger[-1] == 1 or not self._compare(kinds, larger, has_blank=True):
-            self._run_blank(self._sizes)
-        return True
+        if larger[-1] > 1 and self._compare(kinds, larger, has_blank=True):
+            return True
+        return self._tolerates_blank()
 
     def _tolerates_blank(self) -> bool:
-        """Run blank rows, such as empty strings or pictures of one pixel.
+        """Return whether the model computes blank rows.
 
-        Return whether the model computes them. They may be invalid.
+        Empty strings, pictures of one pixel and the id 0 may be invalid.
         """
         try:
             self._run_blank(self._sizes)
         except NotYetLoadable:
             raise
         except ModelLoadError as error:
+            is_id = _has_integers(self._signature)
+            is_invalid = is_id and isinstance(error.__cause__, RefusedInput)
+            if _has_fixed_numbers(self._signature) and not is_invalid:
+                raise
             self._log.warning(
                 "warm-up of %s: %s; clients may do better", self._name, error
             )
@@ -110,8 +115,10 @@ class _WarmUp:
             except ModelLoadError:
                 raise
             except Exception as error:
+                is_refusal = isinstance(error, RefusedInput)
+                reason = str(error) if is_refusal else type(error).__name__
                 raise ModelLoadError(
-                    f"fails on a batch of {rows} rows of zeros ({type(error).__name__})"
+                    f"fails on a batch of {rows} rows of zeros ({reason})"
                 ) from error
 
     def _compare(
@@ -205,3 +212,7 @@ def _has_fixed_numbers(signature: Signature) -> bool:
         spec.dtype.kind != "O" and None not in spec.shape and not spec.any_rank
         for spec in signature.inputs
     )
+
+
+def _has_integers(signature: Signature) -> bool:
+    return any(spec.dtype.kind in "iu" for spec in signature.inputs)

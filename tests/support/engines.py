@@ -7,7 +7,7 @@ from collections.abc import Callable
 import numpy as np
 
 from app.engines.base import DEFAULT_SIGNATURE, Array, Signature, Tensors, TensorSpec
-from app.errors import OutOfDeviceMemory
+from app.errors import OutOfDeviceMemory, RefusedInput
 
 _TIMEOUT_S = 10
 _FLOAT32 = np.dtype(np.float32)
@@ -193,6 +193,16 @@ class Poisoned(Echo):
         if np.isin(batch["input"], self.marks).any():
             raise ValueError("a marked row")
         return outputs
+
+
+class Refuses(Poisoned):
+    """Refuses a batch that contains one of the marked values as invalid."""
+
+    def run(self, batch: Tensors, signature_name: str = DEFAULT_SIGNATURE) -> Tensors:
+        try:
+            return super().run(batch)
+        except ValueError as error:
+            raise RefusedInput("the model refuses this input") from error
 
 
 class Limited(Echo):

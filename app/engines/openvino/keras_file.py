@@ -17,7 +17,7 @@ from app.engines.base import DEFAULT_SIGNATURE, Array, Signature, Tensors
 from app.engines.loading import error_summary
 from app.engines.openvino import import_openvino
 from app.engines.reference import tensorflow_reference
-from app.errors import ModelFailed, ModelLoadError
+from app.errors import ModelLoadError, RefusedInput
 from app.settings import Settings
 
 # One batch at a time, on all cores.
@@ -48,7 +48,7 @@ class KerasOpenVinoEngine:
         """Compute one batch.
 
         Raises:
-            ModelFailed: an integer of more than 32 bits.
+            RefusedInput: an integer of more than 32 bits.
             RuntimeError: whatever OpenVINO raises.
         """
         signature = self.signatures[signature_name]
@@ -98,11 +98,11 @@ def open_engine(file: Path, settings: Settings) -> KerasOpenVinoEngine:
 
 
 def _check_range(name: str, array: Array) -> None:
-    """Raise ModelFailed for integers above 32 bits: the CPU plugin truncates them."""
+    """Raise RefusedInput for integers above 32 bits: the CPU plugin truncates them."""
     if array.dtype.kind not in "iu" or array.dtype.itemsize <= _INT32.dtype.itemsize:
         return
     if array.size and not _INT32.min <= array.min() <= array.max() <= _INT32.max:
-        raise ModelFailed(
+        raise RefusedInput(
             f"{name} holds a number of more than 32 bits, which OpenVINO would cut off"
         )
 

@@ -14,6 +14,7 @@ import tensorflow as tf
 from app import gpus
 from app.engines.base import DEFAULT_SIGNATURE, Array, Signature, Tensors, TensorSpec
 from app.engines.loading import error_summary, tensor_spec
+from app.engines.refusal import refusal
 from app.engines.tensorflow.freezing import freeze, is_read_only
 from app.engines.tensorflow.inline import InlineFunction
 from app.engines.tensorflow.tensorflow_private import tensor_view
@@ -104,6 +105,7 @@ class TensorFlowEngine:
 
         Raises:
             OutOfDeviceMemory: TensorFlow's ResourceExhaustedError.
+            RefusedInput: its InvalidArgumentError.
         """
         signature = self.signatures[signature_name]
         arrays = [batch[spec.name] for spec in signature.inputs]
@@ -119,6 +121,8 @@ class TensorFlowEngine:
                 f"a batch of {len(batch[signature.inputs[0].name])} rows does not fit "
                 "into the device's memory"
             ) from error
+        except tf.errors.InvalidArgumentError as error:
+            raise refusal("the model refuses this input", error.message) from error
         if signature.takes_whole_tensors:
             return {name: _as_row(array) for name, array in found.items()}
         return found

@@ -13,7 +13,14 @@ from http import HTTPStatus
 from typing import Any, TypeAlias
 from urllib.parse import SplitResult
 
-from app.errors import BasketError, Late, ModelFailed, OutOfDeviceMemory, Unavailable
+from app.engines.refusal import refusal
+from app.errors import (
+    BasketError,
+    Late,
+    ModelFailed,
+    OutOfDeviceMemory,
+    Unavailable,
+)
 
 # For a host that drops packets.
 _CONNECT_TIMEOUT_S = 3.0
@@ -132,11 +139,9 @@ def error_from(reply: Reply, host: str) -> BasketError:
     about = f"the model server {host} answered {reply.status}"
     shown = f"{about}: {text}" if text else about
     match reply.status:
-        case (
-            HTTPStatus.BAD_REQUEST
-            | HTTPStatus.INTERNAL_SERVER_ERROR
-            | HTTPStatus.NOT_IMPLEMENTED
-        ):
+        case HTTPStatus.BAD_REQUEST:
+            return refusal(about, text)
+        case HTTPStatus.INTERNAL_SERVER_ERROR | HTTPStatus.NOT_IMPLEMENTED:
             return ModelFailed(shown)
         case HTTPStatus.REQUEST_ENTITY_TOO_LARGE | HTTPStatus.INSUFFICIENT_STORAGE:
             return OutOfDeviceMemory(shown)

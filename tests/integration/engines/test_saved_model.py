@@ -11,7 +11,7 @@ import pytest
 
 from app.batching.batch_memory import BatchMemory
 from app.engines import open_engine
-from app.errors import ModelLoadError, OutOfDeviceMemory
+from app.errors import ModelLoadError, OutOfDeviceMemory, RefusedInput
 from app.memory import give_back
 from app.settings import Settings
 from testing.memory import resident_mib
@@ -307,7 +307,7 @@ def test_variable_written_by_one_signature_is_read_by_another(
 
 
 def test_out_of_memory_is_distinguished_from_other_errors(tf, opened):
-    """Out of memory has the number of rows; other errors stay TensorFlow's."""
+    """Out of memory has the number of rows, an invalid row the model's reason."""
 
     def use(x):
         tf.debugging.assert_less(x, 100.0)
@@ -319,7 +319,7 @@ def test_out_of_memory_is_distinguished_from_other_errors(tf, opened):
     assert engine.run({"x": np.ones(2, np.float32)})["y"].tolist() == [1, 1]
     with pytest.raises(OutOfDeviceMemory, match="a batch of 2 rows does not fit"):
         engine.run({"x": np.full(2, 5, np.float32)})
-    with pytest.raises(tf.errors.InvalidArgumentError):
+    with pytest.raises(RefusedInput, match="assertion failed"):
         engine.run({"x": np.full(2, 500, np.float32)})
     assert engine.run({"x": np.ones(2, np.float32)})["y"].tolist() == [1, 1]
 

@@ -181,7 +181,7 @@ def test_row_that_the_remote_refuses_fails_alone(tmp_path):
     for value, reply in enumerate(replies):
         if value == 5:
             text = "the model server 127.0.0.1 answered 400: 5 is bad"
-            assert (reply.status, reply.json()) == (500, {"error": text})
+            assert (reply.status, reply.json()) == (400, {"error": text})
         else:
             assert reply.json() == {"predictions": [value]}
 

@@ -11,7 +11,7 @@ from app.errors import (
     Unavailable,
     WrongOutputs,
 )
-from tests.support.engines import Echo, Poisoned, Raises, TooFewRows
+from tests.support.engines import Echo, Poisoned, Raises, Refuses, TooFewRows
 from tests.support.jobs import FakeTime, executor, job, outcome, run_batch
 
 
@@ -52,6 +52,12 @@ def test_circuit_breaker_opens_after_three_failed_batches_and_probes(fake):
     fake.now += 1
     assert isinstance(_outcome(runs), ModelBroken)
     assert len(engine.batches) == 5
+
+
+def test_circuit_breaker_opens_for_a_model_that_refuses_all_rows(fake):
+    """It refuses the row of the probe too, which is valid."""
+    runs = _opened(Refuses(*range(64)), fake)
+    assert isinstance(_outcome(runs), ModelBroken)
 
 
 def test_circuit_breaker_closes_with_the_first_probe_that_succeeds(fake, caplog):

@@ -9,8 +9,15 @@ from hypothesis import assume, given
 from hypothesis import strategies as st
 
 from app.batching.fair_queue import JobSlice
-from app.errors import ModelFailed, Unavailable, WrongOutputs
-from tests.support.engines import Computes, Echo, Poisoned, Raises, TooFewRows
+from app.errors import ModelFailed, RefusedInput, Unavailable, WrongOutputs
+from tests.support.engines import (
+    Computes,
+    Echo,
+    Poisoned,
+    Raises,
+    Refuses,
+    TooFewRows,
+)
 from tests.support.jobs import FakeTime, Notes, executor, job, outcome, run_batch
 
 AWAY = Unavailable("the other server is away")
@@ -56,6 +63,33 @@ def test_retry_budget_ends_early_without_a_success(n):
     jobs = run_batch(executor(Poisoned(*range(64)), 64, notes), *[1] * n)
     assert notes.reruns <= 2 * math.log2(n)
     assert all(isinstance(outcome(one), ModelFailed) for one in jobs)
+
+
+@pytest.mark.parametrize("n", [2, 3, 16])
+def test_rows_that_the_model_refuses_are_all_found(n, caplog):
+    """No row that is invalid is a failure of the model, even if all are."""
+    caplog.set_level("INFO", "app")
+    jobs = run_batch(executor(Refuses(*range(64)), 64), *[1] * n)
+    assert [type(outcome(one)) for one in jobs] == [RefusedInput] * n
+    levels = {record.levelname for record in caplog.records}
+    assert levels == {"INFO"}
+    assert not any(record.exc_info for record in caplog.records)
+
+
+@given(n=st.integers(2, 64), share=st.floats(0, 1), seed=st.integers())
+def test_no_valid_row_is_refused(n, share, seed):
+    """Where the retry budget does not suffice, the error is that of the model."""
+    marks = [row for row in range(n) if random.Random(seed + row).random() < share]
+    notes = Notes()
+    jobs = run_batch(executor(Refuses(*marks), 64, notes), *[1] * n)
+    assert notes.reruns <= max(n, 8 * math.ceil(math.log2(n)))
+    for row, one in enumerate(jobs):
+        answer = outcome(one)
+        if isinstance(answer, RefusedInput):
+            assert row in marks
+        else:
+            assert answer == [row] or type(answer) is ModelFailed
+        assert not (row in marks and answer == [row])
 
 
 def test_batch_that_fails_once_succeeds_in_its_reruns():

@@ -22,6 +22,7 @@ from app.errors import (
     ModelFailed,
     ModelLoadError,
     OutOfDeviceMemory,
+    RefusedInput,
     Unavailable,
     WrongOutputs,
 )
@@ -234,7 +235,7 @@ def test_stopped_server_is_unavailable(tmp_path):
 @pytest.mark.parametrize(
     ("status", "error", "becomes"),
     [
-        (400, "JSON Value: x", ModelFailed),
+        (400, "JSON Value: x", RefusedInput),
         (500, "{{node f}} failed", ModelFailed),
         (501, "", ModelFailed),
         (413, "the body is larger", OutOfDeviceMemory),

@@ -1,5 +1,7 @@
 """Warm-up: its rows, its errors, and which dependence on the batch it refuses."""
 
+import re
+
 import numpy as np
 import pytest
 
@@ -10,6 +12,7 @@ from app.errors import (
     ModelLoadError,
     NotYetLoadable,
     OutOfDeviceMemory,
+    RefusedInput,
     Unavailable,
 )
 from app.repository.warm_up import warm_up
@@ -310,6 +313,26 @@ def test_model_that_refuses_random_rows_is_served(caplog):
     batches = _warm_up(only_zeros)
     assert [len(batch) for batch in batches if not batch.any()] == [1, 64]
     assert "serving_default refuses random rows: no such row" in caplog.text
+
+
+@pytest.mark.parametrize("dtype", [np.int64, np.float32])
+def test_model_that_refuses_the_id_0_is_served(dtype, caplog):
+    """It has no blank row that is known to be good; zeros that are no ids must run."""
+    row = TensorSpec("x", np.dtype(dtype), (1,))
+
+    def run(batch):
+        if (batch["x"] < 1000).any():
+            raise RefusedInput("the model refuses this input: 0 is no id")
+        return {"y": batch["x"]}
+
+    engine = Computes(run, Signature((row,), (TensorSpec("y", row.dtype, (1,)),)))
+    text = "fails on a batch of 1 rows of zeros (the model refuses this input: 0 is no"
+    if dtype == np.int64:
+        assert warm_up(engine, SIZES, SMALL, LOG) == {}
+        assert f"{text} id); clients may do better" in caplog.text
+    else:
+        with pytest.raises(ModelLoadError, match=re.escape(text)):
+            warm_up(engine, SIZES, SMALL, LOG)
 
 
 def test_model_of_one_row_is_served_alone(caplog):

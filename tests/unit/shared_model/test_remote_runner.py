@@ -11,6 +11,7 @@ from app.errors import (
     ModelProcessGone,
     NotReady,
     QueueFull,
+    RefusedInput,
     Stopping,
     TooLarge,
 )
@@ -116,6 +117,7 @@ def test_row_count_is_shared_through_its_file_descriptor():
         QueueFull("no room", 7),
         TooLarge("too many rows"),
         ModelFailed("the model failed"),
+        RefusedInput("no such id"),
         Stopping("going"),
         NotReady("loading", 3),
     ],

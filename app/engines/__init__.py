@@ -10,14 +10,13 @@ from pathlib import Path
 from typing import Protocol, cast
 
 from app.engines.base import Engine
+from app.engines.layout import Layout
 from app.engines.loading import report_unreadable
 from app.engines.python.engine import open_service
 from app.engines.python.service import find_service
 from app.errors import ModelLoadError
 from app.settings import Settings
 from app.settings.model_files import KERAS_SUFFIXES, MODEL_FILES, SERVICE_FILE
-
-_MAX_SHOWN = 5
 
 
 class _EngineModule(Protocol):
@@ -33,7 +32,7 @@ def open_engine(version: Path, settings: Settings) -> Engine:
     """
     if version.suffix in KERAS_SUFFIXES and version.is_file():
         return _open_file(version, settings, f"model{version.suffix}")
-    name = _file_in(version)
+    name = _file_in(version, settings)
     # First, so that Keras knows the classes that it registers.
     service = find_service(version, settings)
     if service is None:
@@ -60,19 +59,11 @@ def _open_file(file: Path, settings: Settings, kind: str) -> Engine:
     return engine.open_engine(file, settings)
 
 
-def _file_in(folder: Path) -> str:
+def _file_in(folder: Path, settings: Settings) -> str:
     with report_unreadable(f"version {folder.name}"):
-        names = sorted(each.name for each in folder.iterdir())
-        known_names = (*MODEL_FILES, SERVICE_FILE)
-        name = next((each for each in known_names if (folder / each).is_file()), None)
-    if name is None:
-        known = ", ".join(known_names)
-        raise ModelLoadError(
-            f"version {folder.name} holds {_shown(names)}; expected one of: {known}"
-        )
+        known = (*MODEL_FILES, SERVICE_FILE)
+        # Raises for a folder that can't be read.
+        name = next((each for each in known if (folder / each).is_file()), None)
+        if name is None:
+            raise ModelLoadError(Layout(settings).missing_file(folder))
     return name
-
-
-def _shown(names: list[str]) -> str:
-    more = ", ..." if len(names) > _MAX_SHOWN else ""
-    return ", ".join(names[:_MAX_SHOWN]) + more or "nothing"

@@ -14,6 +14,9 @@ from app.repository.routing import Routes, Target
 from app.repository.served import Model, ServedModel, State, Version, VersionStatus
 from app.run_dir.notes import Notes
 
+# The folder of models among the names of models with problems.
+_MODEL_FOLDER = "BASKET_MODEL_DIR"
+
 
 class Catalog:
     """The models by name; all methods may be called from any thread."""
@@ -22,6 +25,7 @@ class Catalog:
         """Store the model of requests that name none, and `kept`: see DefaultModel."""
         self._default_model = DefaultModel(default_model, kept or Notes())
         self._models: dict[str, Model] = {}
+        self._folder_problem = ""
         self._closed = False
         # A lock is entered in a third of the time of its condition.
         self._changing = threading.RLock()
@@ -79,15 +83,19 @@ class Catalog:
         """Return the reason for each model that should be ready and is not."""
         with self._changing:
             reasons = {name: model.not_ready() for name, model in self._models.items()}
-            default = self._default_name()
-            if default is not None and default not in self._models:
+            default = self._default_model.among(self._models)
+            if self._folder_problem and not self._models:
+                reasons[_MODEL_FOLDER] = self._folder_problem
+            elif default is not None and default not in self._models:
                 reasons[default] = "is the default model and not there"
         return {name: reason for name, reason in reasons.items() if reason}
 
     def problems(self) -> dict[str, list[str]]:
-        """Return the errors of each model that has any, ready or not."""
+        """Return the errors of each model that has any, and of the folder of models."""
         with self._changing:
             found = {name: model.failures() for name, model in self._models.items()}
+            if self._folder_problem:
+                found[_MODEL_FOLDER] = [self._folder_problem]
         return {name: texts for name, texts in found.items() if texts}
 
     def default_name(self) -> str | None:
@@ -96,7 +104,7 @@ class Catalog:
         None: it is not set, and there are several models, none of them digits.
         """
         with self._changing:
-            return self._default_name()
+            return self._default_model.among(self._models)
 
     # Methods for the loader.
 
@@ -164,6 +172,11 @@ class Catalog:
             self._models[name].problem = problem
         return is_new
 
+    def set_folder_problem(self, problem: str) -> None:
+        """Set or clear ("") the error of the folder of models."""
+        with self._changing:
+            self._folder_problem = problem
+
     def mark_settled(self, name: str) -> None:
         """Record that each version the folder asks for is ready or has failed."""
         with self._changing:
@@ -210,11 +223,8 @@ class Catalog:
             self._closed = True
         return self.models()
 
-    def _default_name(self) -> str | None:
-        return self._default_model.among(self._models)
-
     def _default(self) -> str:
-        name = self._default_name()
+        name = self._default_model.among(self._models)
         if name is not None:
             return name
         raise UnknownModel(

@@ -11,6 +11,7 @@ import time
 from collections.abc import Collection
 from pathlib import Path
 
+from app.engines.layout import Layout
 from app.errors import Late, ModelFailed, NotReady, Stopping, UnknownModel
 from app.repository.catalog import Catalog
 from app.repository.opener import Opener
@@ -49,7 +50,7 @@ class Loader:
             catalog, opener, quarantine, drain_s=settings.request_timeout_ms / 1000
         )
         self._stopping = False
-        # The error of the model folder as a whole.
+        # The last logged error of the model folder as a whole.
         self._problem = ""
         # Numbers of scans; a scan is done when it has found no incomplete version.
         self._requested = self._begun = self._done = 0
@@ -171,7 +172,7 @@ class Loader:
         try:
             folders = self._scan()
         except OSError as error:
-            self._set_problem(f"{self._folder()} can't be read now: {error.strerror}")
+            self._log_problem(f"{self._folder()} can't be read now: {error.strerror}")
             for served in self._catalog.models():
                 self._catalog.set_problem(served.name, self._problem)
             return True
@@ -194,13 +195,22 @@ class Loader:
         for name in set(self._catalog.names()) - set(folders):
             self._reconciler.remove(name)
             self._catalog.remove(name)
-        self._set_problem(self._default_problem(folders))
+        problem = self._folder_problem(folders)
+        self._catalog.set_folder_problem(problem)
+        named = f"{self._folder()}: {problem}" if problem else ""
+        self._log_problem(named or self._default_problem(folders))
         return not any(folder.is_incomplete for folder in folders.values())
+
+    def _folder_problem(self, names: Collection[str]) -> str:
+        """Return what is wrong with the folder as a whole, or "" for nothing."""
+        layout = Layout(self._settings)
+        strays = [] if self._settings.model else list(layout.stray_files())
+        if names:
+            return "; ".join(strays)
+        return "; ".join(["holds no model", *(strays or [layout.no_model()])])
 
     def _default_problem(self, names: Collection[str]) -> str:
         """Return why requests that name no model fail, or "" if they do not."""
-        if not names:
-            return f"{self._folder()} holds no model"
         default = self._catalog.default_name()
         if default in (None, *names):
             return ""
@@ -210,10 +220,10 @@ class Loader:
         )
 
     def _folder(self) -> Path:
-        return (self._settings.model or self._settings.model_dir).absolute()
+        return self._settings.model or self._settings.model_dir
 
-    def _set_problem(self, problem: str) -> None:
-        """Set or clear ("") the error of the model folder; log a new one."""
+    def _log_problem(self, problem: str) -> None:
+        """Log an error of the model folder, or "" for none, if it is a new one."""
         if problem and problem != self._problem:
             _log.warning("%s", problem)
         self._problem = problem

@@ -234,8 +234,6 @@ def _wanted(candidates: Set[int], config: ModelConfig) -> list[int]:
 
 
 def _problems(folder: ModelFolder, config: ModelConfig) -> Iterator[str]:
-    if not folder.versions:
-        yield "has no version folder, such as 1"
     for label, version in config.labels.items():
         if folder.versions and version not in folder.versions:
             yield f"label {label} names version {version}, and there is none"

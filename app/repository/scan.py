@@ -12,10 +12,11 @@ from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 
+from app.engines.layout import Layout
 from app.errors import SettingsError
 from app.settings import Settings
 from app.settings.model_config import ModelConfig, read_model_config
-from app.settings.model_files import is_version, model_file
+from app.settings.model_files import SAVED_MODEL_ENTRIES, is_version, model_file
 
 # Name, size and modification time of each file.
 Fingerprint = frozenset[tuple[str, int, int]]
@@ -28,9 +29,9 @@ _END_BYTES = 64 << 10
 class ModelFolder:
     """A model on disk; `config` may be the error of its basket.toml.
 
-    `warnings` name models in places where none is loaded. With `is_overwritten` the
-    only version is a file or a folder that becomes the next version when it is
-    overwritten; there is no version meanwhile.
+    `warnings` name models in places where none is loaded, or say that there is none.
+    With `is_overwritten` the only version is a file or a folder that becomes the next
+    version when it is overwritten; there is no version meanwhile.
     """
 
     name: str
@@ -59,10 +60,12 @@ def scan(model_dir: Path, settings: Settings) -> dict[str, ModelFolder]:
     Raises:
         OSError: the model folder can't be read.
     """
+    parts = SAVED_MODEL_ENTRIES if model_file(model_dir) else ()
     found = [
         read_folder(folder, folder.name, settings)
         for folder in sorted(model_dir.iterdir())
         if not folder.name.startswith((".", "_", "lost+found"))
+        and folder.name not in parts
     ]
     return {model.name: model for model in found if model is not None}
 
@@ -127,7 +130,7 @@ def read_folder(folder: Path, name: str, settings: Settings) -> ModelFolder | No
     versions: dict[int, Path] = {}
     warnings: list[str] = []
     try:
-        versions, warnings = _versions(folder)
+        versions, warnings = _versions(folder, Layout(settings))
     except (FileNotFoundError, NotADirectoryError):
         return None
     except OSError as error:
@@ -146,7 +149,7 @@ def read_config(folder: Path, settings: Settings) -> ModelConfig | SettingsError
         return SettingsError(f"can't be read ({type(error).__name__})")
 
 
-def _versions(folder: Path) -> tuple[dict[int, Path], list[str]]:
+def _versions(folder: Path, layout: Layout) -> tuple[dict[int, Path], list[str]]:
     """Return a model's versions, and warnings of models that are in wrong places."""
     versions: dict[int, Path] = {}
     warnings, others = [], []
@@ -161,25 +164,7 @@ def _versions(folder: Path) -> tuple[dict[int, Path], list[str]]:
                 f"{ignored} is left out: {each.name} is version {number} too"
             )
         versions[number] = each
-    next_version = max(versions, default=0) + 1
-    for each in others:
-        # Links, such as `latest`, are intended.
-        if each.name[0] in "._" or each.is_symlink():
-            continue
-        file = model_file(each)
-        if file:
-            warnings.append(
-                f"{each.name} holds {file} and is no version: the name of one is a "
-                f"number, such as {next_version}"
-            )
-    file = model_file(folder)
-    if file and is_version(folder.name):
-        warnings.append(
-            f"holds {file}, so BASKET_MODEL_DIR looks like one model: it is to be the "
-            "folder above"
-        )
-    elif file:
-        warnings.append(
-            f"{file} lies in {folder.name}: move it to {folder.name}/{next_version}"
-        )
+    warnings.extend(layout.misplaced(folder, versions, others))
+    if not versions and not warnings:
+        warnings.append(layout.missing_version(folder))
     return versions, warnings

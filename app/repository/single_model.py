@@ -62,7 +62,8 @@ class SingleModel:
         try:
             source = find_model(self._path)
         except SettingsError as error:
-            return {name: ModelFolder(name, {}, error)}
+            reason = SettingsError(f"BASKET_MODEL: {error}")
+            return {name: ModelFolder(name, {}, reason)}
         if source.version is None:
             folder = read_folder(source.folder, name, self._settings)
             return {} if folder is None else {name: folder}

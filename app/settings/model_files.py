@@ -17,6 +17,11 @@ MODEL_FILES = {
 SERVICE_FILE = "service.py"
 # A model of any name that ends so is a Keras file.
 KERAS_SUFFIXES = (".keras", ".h5")
+# What tf.saved_model.save and Keras's export write.
+SAVED_MODEL_ENTRIES = (
+    "saved_model.pb",
+    *("variables", "assets", "assets.extra", "fingerprint.pb", "keras_metadata.pb"),
+)
 # Versions are int64, as in TensorFlow Serving.
 is_version = re.compile(r"[0-9]{1,18}").fullmatch
 
@@ -27,3 +32,22 @@ def model_file(folder: Path) -> str | None:
     names = (*MODEL_FILES, SERVICE_FILE)
     found = (name for name in names if os.path.isfile(folder / name))
     return next(found, None)
+
+
+def is_keras_file(path: Path) -> bool:
+    """Return whether a path is a Keras file of any name."""
+    return path.suffix in KERAS_SUFFIXES and os.path.isfile(path)
+
+
+def lone_keras_file(folder: Path) -> str | None:
+    """Return the name of the only Keras file in a folder, whatever its name.
+
+    Raises:
+        OSError: the folder can't be read.
+        ValueError: there are several.
+    """
+    names = sorted(os.listdir(folder))
+    files = [name for name in names if is_keras_file(folder / name)]
+    if len(files) > 1:
+        raise ValueError(f"it holds {files[0]} and {files[1]}: name one")
+    return files[0] if files else None

@@ -10,7 +10,9 @@ from app.settings.model_config import FILE_NAME
 from app.settings.model_files import (
     KERAS_SUFFIXES,
     MODEL_FILES,
+    is_keras_file,
     is_version,
+    lone_keras_file,
     model_file,
 )
 
@@ -25,7 +27,8 @@ class ModelSource:
     """What BASKET_MODEL names at the moment.
 
     `version` is a Keras file or the folder of a version, None if `folder` has version
-    folders. basket.toml is read from `folder`. Both are absolute.
+    folders. basket.toml is read from `folder`. A version is absolute, so that errors of
+    engines, which leave out its folder, do so.
     """
 
     version: Path | None
@@ -41,7 +44,10 @@ def check(settings: Settings) -> None:
     if settings.model is None:
         return
     name = name_of(settings)
-    find_model(settings.model)
+    try:
+        find_model(settings.model)
+    except SettingsError as error:
+        raise SettingsError(f"{_shown(settings.model)}: {error}") from error
     if settings.default_model not in (None, name):
         raise SettingsError(
             f"BASKET_DEFAULT_MODEL={settings.default_model!r}: BASKET_MODEL serves one "
@@ -75,20 +81,23 @@ def find_model(path: Path) -> ModelSource:
     """Return the model at a path.
 
     Raises:
-        SettingsError: there is none, or it can't be read.
+        SettingsError: there is none, or it can't be read; without the path, as clients
+            may read the text.
     """
     try:
-        return _model_at(_absolute(path))
+        found = _model_at(_absolute(path))
     except OSError as error:
-        raise SettingsError(f"{_shown(path)}: {error.strerror}; {_EXPECTED}") from error
+        raise SettingsError(f"{error.strerror}; {_EXPECTED}") from error
     except ValueError as error:
-        raise SettingsError(f"{_shown(path)}: {error}; {_EXPECTED}") from error
+        raise SettingsError(f"{error}; {_EXPECTED}") from error
+    # Problems of version folders show the path as the operator wrote it.
+    return found if found.version else ModelSource(None, path)
 
 
 def _model_at(path: Path) -> ModelSource:
     # Also raises for a path that does not exist, or is no file or folder.
     if not os.path.isdir(path):
-        if os.path.exists(path) and not _is_keras_file(path):
+        if os.path.exists(path) and not is_keras_file(path):
             is_part = path.name in MODEL_FILES
             raise ValueError("name its folder" if is_part else "it is another file")
         path.open("rb").close()
@@ -99,16 +108,10 @@ def _model_at(path: Path) -> ModelSource:
         return ModelSource(path, path if has_config else path.parent)
     if any(is_version(name) and os.path.isdir(path / name) for name in names):
         return ModelSource(None, path)
-    files = [path / name for name in names if _is_keras_file(path / name)]
-    if len(files) > 1:
-        raise ValueError(f"it holds {files[0].name} and {files[1].name}: name one")
-    if not files:
+    file = lone_keras_file(path)
+    if file is None:
         raise ValueError("it holds no model; a folder of models is BASKET_MODEL_DIR")
-    return ModelSource(files[0], path)
-
-
-def _is_keras_file(path: Path) -> bool:
-    return path.suffix in KERAS_SUFFIXES and os.path.isfile(path)
+    return ModelSource(path / file, path)
 
 
 def _absolute(path: Path) -> Path:

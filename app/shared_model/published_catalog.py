@@ -102,6 +102,7 @@ class PublishedCatalog(Catalog):
     mark_loading = _then_publish(Catalog.mark_loading)
     mark_failed = _then_publish(Catalog.mark_failed)
     set_problem = _then_publish(Catalog.set_problem)
+    set_folder_problem = _then_publish(Catalog.set_folder_problem)
     mark_settled = _then_publish(Catalog.mark_settled)
     mark_unloaded = _then_publish(Catalog.mark_unloaded)
 
@@ -150,12 +151,13 @@ class PublishedCatalog(Catalog):
                     )
                     for name, model in self._models.items()
                 }
-            if models == self._published:
+                state = {"models": models, "folder_problem": self._folder_problem}
+            if state == self._published:
                 return
-            self._published = models
+            self._published = state
             self._revision += 1
             for subscriber in self._subscribers:
                 self._send(subscriber)
 
     def _send(self, subscriber: Subscriber) -> None:
-        subscriber.send({"revision": self._revision, "models": self._published})
+        subscriber.send({"revision": self._revision, **self._published})

@@ -132,6 +132,7 @@ class RemoteLoader:
         was_settled = False
         try:
             for update in channel.updates():
+                self._catalog.set_folder_problem(update["folder_problem"])
                 self._apply(channel, update["models"])
                 if not was_settled and self.wait(0):
                     was_settled = True

@@ -164,7 +164,8 @@ class ScriptedProcess:
             **{"problem": "", "settled": True, "unloaded": False},
             **{"labels": {}, "traffic": {}, "versions": versions},
         }
-        self.peer.send({"revision": revision, "models": {"m": model}})
+        update = {"models": {"m": model}, "folder_problem": ""}
+        self.peer.send({"revision": revision, **update})
 
     def publish(self, revision: int, versions: Mapping[str, Any]) -> None:
         """Send an update, and wait until the web worker acknowledges it."""

@@ -102,7 +102,6 @@ def test_simulated_model_is_opened_by_its_module(tmp_path):
 @pytest.mark.parametrize(
     ("names", "shown"),
     [
-        ([], "nothing"),
         (["model.pt", "a"], "a, model.pt"),
         (["model.keras/"], "model.keras"),
         (list("fedcba"), "a, b, c, d, e, ..."),

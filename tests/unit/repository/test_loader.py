@@ -137,7 +137,8 @@ def test_model_without_version_basket_toml_or_folder_to_read_is_not_ready(loadin
     reasons = loading.load().not_ready()
     assert "unknown key 'size'" in reasons.pop("plums")
     assert reasons == {
-        "empty": "has no version folder, such as 1",
+        "empty": "has no version folder: `mkdir $BASKET_MODEL_DIR/empty/1`, and save "
+        "its model as $BASKET_MODEL_DIR/empty/1/model.keras",
         "hidden": UNREADABLE,
     }
     assert loading.opened == [("pears", "1")]
@@ -467,11 +468,40 @@ def test_several_models_without_a_default_log_no_warning(loading, caplog):
     assert not [each for each in caplog.records if each.levelname == "WARNING"]
 
 
-def test_empty_model_folder_is_logged_once(loading, caplog):
-    """The log names the folder."""
+def test_empty_model_folder_is_not_ready_and_logged_once(loading, caplog):
+    """The text says what to do."""
+    for _ in range(2):
+        loading.load()
+    loading.rescan()
+    text = (
+        "holds no model; save a model as $BASKET_MODEL_DIR/NAME/1/model.keras, or "
+        "serve a single file with BASKET_MODEL=my.keras"
+    )
+    assert caplog.messages == [f"{loading.folder}: {text}"]
+    assert loading.catalog.not_ready() == {"BASKET_MODEL_DIR": text}
+    loading.add("flowers")
+    loading.rescan()
+    assert loading.catalog.not_ready() == {}
+    assert loading.catalog.problems() == {}
+
+
+def test_stray_file_is_a_problem_of_the_folder_alone(loading, caplog):
+    """The models are ready; without any, the file is the reason."""
+    loading.add("flowers")
+    file = loading.folder / "my.keras"
+    file.touch()
     loading.load()
     loading.rescan()
-    assert caplog.messages == [f"{loading.folder} holds no model"]
+    ((name, (problem,)),) = loading.catalog.problems().items()
+    assert name == "BASKET_MODEL_DIR"
+    assert problem.startswith("my.keras is in no folder: serve it alone with BASKET_M")
+    assert caplog.messages.count(f"{loading.folder}: {problem}") == 1
+    assert loading.catalog.not_ready() == {}
+    assert loading.catalog.names() == ["flowers"]
+    loading.remove("flowers", 1)
+    (loading.folder / "flowers").rmdir()
+    loading.rescan()
+    assert loading.catalog.not_ready() == {name: f"holds no model; {problem}"}
 
 
 def test_unexpected_error_of_one_model_stops_no_other(loading, monkeypatch):

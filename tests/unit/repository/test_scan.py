@@ -50,46 +50,15 @@ def test_hidden_folders_and_files_are_no_models(tmp_path):
     ("files", "warnings"),
     [
         pytest.param(
-            ["flowers/1/model.keras", "flowers/v3/model.h5"],
-            [
-                "v3 holds model.h5 and is no version: the name of one is a number, "
-                "such as 2"
-            ],
-            id="version with another name",
-        ),
-        pytest.param(
             ["flowers/01/model.keras", "flowers/1/model.keras"],
             ["01 is left out: 1 is version 1 too"],
             id="one number twice",
         ),
-        pytest.param(
-            ["flowers/model.keras"],
-            ["model.keras lies in flowers: move it to flowers/1"],
-            id="no version folder",
-        ),
-        pytest.param(
-            ["flowers/saved_model.pb", "flowers/4/model.h5"],
-            ["saved_model.pb lies in flowers: move it to flowers/5"],
-            id="beside a version folder",
-        ),
-        pytest.param(
-            ["1/model.keras"],
-            [
-                "holds model.keras, so BASKET_MODEL_DIR looks like one model: it is to "
-                "be the folder above"
-            ],
-            id="a model as the folder of models",
-        ),
         pytest.param(["1/1/model.keras"], [], id="a model called 1"),
-        pytest.param(
-            [f"flowers/{name}" for name in (".2/model.h5", "_2/model.h5", "src/a.py")],
-            [],
-            id="folders that are no versions",
-        ),
     ],
 )
-def test_model_in_a_wrong_place_is_a_warning(tmp_path, files, warnings):
-    """The warning names the right place."""
+def test_version_numbers_are_unique(tmp_path, files, warnings):
+    """A second folder with the same number is a warning."""
     for file in files:
         (tmp_path / file).parent.mkdir(parents=True, exist_ok=True)
         (tmp_path / file).touch()

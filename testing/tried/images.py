@@ -122,6 +122,14 @@ def unet_bilinear(saving: Saving) -> Known:
     return saving.save(_unet(saving, up))
 
 
+@tried("U-Net with bilinear UpSampling2D, of fixed sizes as its error says", KERAS)
+def unet_bilinear_fixed(saving: Saving) -> Known:
+    keras = saving.keras
+    image = keras.Input((8, 12, 3))
+    free = _unet(saving, keras.layers.UpSampling2D(interpolation="bilinear"))
+    return saving.save(keras.Model(image, free(image)), numbers(3, 8, 12, 3))
+
+
 @tried("Autoencoder", KERAS)
 def autoencoder(saving: Saving) -> Known:
     layers = saving.keras.layers

@@ -1,5 +1,7 @@
 """Text, time series and attention."""
 
+from dataclasses import replace
+
 import numpy as np
 
 from testing.tried.case import EXPORT, KERAS, tried
@@ -110,6 +112,26 @@ def stateful_lstm(saving: Saving) -> Known:
     series = saving.keras.Input(batch_shape=(1, 5, 2))
     state = layers.LSTM(3, stateful=True, name="memory")(series)
     return saving.save(saving.keras.Model(series, state))
+
+
+@tried("Embedding, and 400 for an id that it does not have", KERAS)
+def id_out_of_range(saving: Saving) -> Known:
+    layers = saving.keras.layers
+    ids = saving.keras.Input((3,), dtype="int32")
+    model = saving.keras.Model(ids, layers.Flatten()(layers.Embedding(10, 2)(ids)))
+    known = saving.save(model, integers(10, 4, 3))
+    return replace(known, refused=[[1, 99, 2]], error="99 is not in [0, 10)")
+
+
+@tried("StringLookup without an unknown word, and 400 for one", KERAS)
+def unknown_word(saving: Saving) -> Known:
+    lookup = saving.keras.layers.StringLookup(
+        vocabulary=["tea", "milk"], num_oov_indices=0
+    )
+    word = saving.keras.Input((1,), dtype="string")
+    model = saving.keras.Model(word, lookup(word))
+    known = saving.save(model, np.array([["milk"], ["tea"]], object))
+    return replace(known, refused=[["cocoa"]], error="cocoa")
 
 
 def _time_distributed(saving: Saving, steps: int | None) -> object:

@@ -184,7 +184,9 @@ class Reconciler:
 
     def _stale(self, folder: ModelFolder, config: ModelConfig) -> Iterator[str]:
         """Yield the changes that loaded versions do not have: files and limits."""
-        overwritten = list(self._loads.overwritten(folder))
+        # The next scan finds the next version of a file that has changed since.
+        is_next = folder.is_overwritten
+        overwritten = [] if is_next else list(self._loads.overwritten(folder))
         for version in overwritten:
             yield (
                 f"version {version} has changed since it was loaded, and the old "

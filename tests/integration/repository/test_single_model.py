@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from testing.server import serving
+from testing.server import serving, simulated_models
 from tests.support.traffic import Traffic
 
 pytestmark = [
@@ -99,3 +99,31 @@ def test_folder_that_kserve_mounts_is_served(mounted):
         assert reply.headers["X-Model-Version"] in ("1", "20261123")
         assert server.predict([[0.0]]).json() == {"predictions": [[7.0]]}
         assert server.request("GET", "/readyz").json()["default_model"] == "flowers"
+
+
+def test_only_worker_is_replaced_although_the_file_is_away(tmp_path):
+    """The server goes on, and loads the file when it is back."""
+    simulated_models(tmp_path, quick={"base_ms": 0, "input_shape": [1], "outputs": 1})
+    version, away = tmp_path / "quick" / "1", tmp_path / "away"
+    with serving("--threads=4", model=str(version)) as server:
+
+        def ready():
+            return server.request("GET", "/readyz")
+
+        version.rename(away)
+        server.wait_until(lambda: "No such file" in ready().body.decode(), WITHIN_S)
+        assert ready().status == 200
+        assert server.predict([[7.0]]).json() == {"predictions": [[7.0]]}
+        (worker,) = server.workers()
+        os.kill(worker, signal.SIGKILL)
+        server.wait_until(lambda: worker not in server.workers(), WITHIN_S)
+        server.wait_until_loaded()
+        refused = ready()
+        assert refused.status == 503
+        assert "BASKET_MODEL: No such file" in refused.json()["error"]
+        assert str(tmp_path) not in refused.body.decode()
+        away.rename(version)
+        server.wait_until(lambda: ready().status == 200, WITHIN_S)
+        reply = server.predict([[7.0]])
+        assert reply.json() == {"predictions": [[7.0]]}
+        assert reply.headers["X-Model-Version"] == "1"

@@ -58,11 +58,14 @@ def test_worker_of_a_killed_master_drains_and_ends(tmp_path):
         wait_until(lambda: not lives(orphan), 10)
 
 
-def test_killed_worker_is_replaced_once_the_model_folder_is_back(tmp_path):
+@pytest.mark.parametrize("setting", ["model_dir", "model"])
+def test_killed_worker_is_replaced_once_the_model_folder_is_back(tmp_path, setting):
     """Without the folder the sibling answers alone; with it a third worker comes."""
     models, away = tmp_path / "models", tmp_path / "away"
     folder = simulated_models(models, quick=QUICK)
-    with serving("--threads=4", "--workers=2", model_dir=folder) as server:
+    if setting == "model":
+        folder = f"{folder}/quick/1"
+    with serving("--threads=4", "--workers=2", **{setting: folder}) as server:
         wait_until(lambda: server.loaded() == 2, 10)
         models.rename(away)
         os.kill(server.workers()[0], signal.SIGKILL)

@@ -38,7 +38,7 @@ class Serving:
             engine = self.engines[archive.read("config.json").decode()]
         if isinstance(engine, Exception):
             raise engine
-        return engine
+        return engine() if callable(engine) else engine
 
     def save(self, content, engine=None):
         """Overwrite the file, and return the engine that its content gets."""
@@ -91,6 +91,17 @@ def test_file_that_fails_to_load_leaves_the_version_before_serving(serving):
     serving.rescan()
     assert serving.version() == 3
     assert serving.catalog.problems() == {}
+
+
+def test_file_overwritten_during_a_reload_is_no_problem(serving, caplog):
+    """Changed limits load the version again, and the next scan finds the next one."""
+    serving.engines["1"] = lambda: serving.save("12")
+    (serving.file.parent / "basket.toml").write_text("max_batch_size = 2")
+    serving.rescan()
+    assert serving.version() == 1
+    serving.rescan()
+    assert serving.version() == 2
+    assert "has changed since" not in caplog.text
 
 
 def test_missing_file_leaves_its_version_serving(serving):

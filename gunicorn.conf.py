@@ -117,6 +117,8 @@ def post_fork(server, worker):
     log = logging.getLogger("app")
     log.handlers = server.log.error_log.handlers
     log.setLevel(server.log.error_log.level)
+    # A warning of TensorFlow adds a handler to the root logger.
+    log.propagate = False
     _wait_for_model_folder(server, worker)
 
 

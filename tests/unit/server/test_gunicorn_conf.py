@@ -33,6 +33,7 @@ def _environment(monkeypatch, tmp_path):
     monkeypatch.setenv("CUDA_DEVICE_ORDER", "")
     monkeypatch.setattr(logging.getLogger("app"), "handlers", [])
     monkeypatch.setattr(logging.getLogger("app"), "level", logging.NOTSET)
+    monkeypatch.setattr(logging.getLogger("app"), "propagate", True)
     return monkeypatch
 
 

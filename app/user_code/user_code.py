@@ -109,19 +109,16 @@ class UserCode:
         preprocess = self.service.preprocess
         if preprocess is None:
             return instance
-        try:
-            return self._called("preprocess", preprocess, instance, place)
-        except BadInput as error:
-            raise BadInput(f"{place}: {error}") from error
+        return self._called("preprocess", preprocess, instance, place)
 
     def _called(
         self, name: str, function: Callable[[Any], Any], value: Any, place: str
     ) -> Any:
         try:
             return function(value)
-        except BadInput:
-            raise
         except BaseException as error:  # sys.exit, too
+            if isinstance(error, BadInput) and name == "preprocess":
+                raise BadInput(f"{place}: {error}") from error
             text = f"service.py: {name} failed on {place} ({type(error).__name__})"
             self._log.error("%s", text, exc_info=error)
             raise ModelFailed(text) from error

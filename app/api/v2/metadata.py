@@ -75,7 +75,7 @@ def metadata_blueprint(catalog: Catalog) -> Blueprint:
 
     @blueprint.get("/v2/models")
     def models() -> Response:
-        return json_response({"models": catalog.names()})
+        return json_response({"models": _offered_names(catalog)})
 
     @blueprint.get("/v2/models/<model>")
     @blueprint.get("/v2/models/<model>/versions/<int:version>")
@@ -107,6 +107,12 @@ def metadata_blueprint(catalog: Catalog) -> Blueprint:
 
 def _offered(catalog: Catalog) -> list[ServedModel]:
     return [each for each in catalog.models() if each.has_tensors]
+
+
+def _offered_names(catalog: Catalog) -> list[str]:
+    hidden = {model.name for model in catalog.models()}
+    hidden -= {model.name for model in _offered(catalog)}
+    return [name for name in catalog.names() if name not in hidden]
 
 
 def check_tensors(model: ServedModel) -> None:

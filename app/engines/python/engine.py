@@ -48,7 +48,7 @@ class PythonEngine:
         self.service = service
         self._engine = engine
         self._packed = packed
-        self._model: Any = self._run_model
+        self._model: Any = None if engine is None else self._run_model
         self.platform = "python" if engine is None else engine.platform
         self.signatures: Mapping[str, Signature] = (
             {DEFAULT_SIGNATURE: OBJECTS} if engine is None else engine.signatures

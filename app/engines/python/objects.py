@@ -64,4 +64,4 @@ def _value(code: int, data: bytes) -> Any:
     unpacker.feed(data)
     dtype, shape = unpacker.unpack()
     array = np.frombuffer(data, np.dtype(dtype), offset=unpacker.tell())
-    return array.reshape(shape)
+    return array.reshape(shape).copy()

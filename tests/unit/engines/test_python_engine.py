@@ -1,0 +1,183 @@
+"""The engine of a service.py: predict with and without a model file."""
+
+import textwrap
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from hypothesis.extra import numpy as arrays
+
+from app.engines import open_engine
+from app.engines.python import objects
+from app.engines.python.engine import ANSWER, INSTANCE
+from app.errors import ModelFailed, ModelLoadError, WrongOutputs
+from app.settings import Settings
+from testing.server import simulated_models
+
+SIMULATION = {"base_ms": 0, "input_shape": [3], "outputs": 2}
+
+
+@pytest.fixture
+def opened(tmp_path):
+    """Open a version with a service.py, beside a simulated model or alone."""
+
+    def opened(text, *, simulation=None, **settings):
+        folder = tmp_path / "m" / "1"
+        if simulation is None:
+            folder.mkdir(parents=True)
+        else:
+            simulated_models(tmp_path, m=simulation)
+        (folder / "service.py").write_text(textwrap.dedent(text))
+        return open_engine(folder, Settings(user_code=True, **settings))
+
+    return opened
+
+
+def answers(engine, *rows):
+    batch = {INSTANCE.name: objects.array_of(rows)}
+    return engine.run(batch)[ANSWER.name].tolist()
+
+
+def test_predict_gets_what_load_returned_and_a_list(opened):
+    """Rows are any objects, and so are the answers."""
+    engine = opened(
+        """
+        def load(folder): return folder.name
+        def predict(model, batch):
+            assert type(batch) is list
+            return [(model, row) for row in batch]
+        """
+    )
+    assert engine.platform == "python"
+    assert answers(engine, {"a": 1}, None) == [("1", {"a": 1}), ("1", None)]
+
+
+def test_predict_without_load_gets_no_model(opened):
+    """A function alone is a model."""
+    engine = opened("def predict(model, batch): return [model for _ in batch]")
+    assert answers(engine, 1) == [None]
+
+
+@pytest.mark.parametrize(
+    "result", ["np.array([[1, 2], [3, 4]])", "([1, 2], [3, 4])", "iter(np.eye(2))"]
+)
+def test_answers_may_be_an_array_or_anything_with_rows(opened, result):
+    """What has as many parts as there are rows is taken apart."""
+    engine = opened(f"import numpy as np\ndef predict(m, batch): return {result}")
+    assert len(answers(engine, "a", "b")) == 2
+
+
+@pytest.mark.parametrize(
+    ("result", "text"),
+    [
+        ("batch[1:]", "predict gave 2 answers for 3 rows"),
+        ("batch * 2", "predict gave 6 answers for 3 rows"),
+        ("None", "predict gave no list, but NoneType"),
+    ],
+)
+def test_wrong_number_of_answers_is_wrong_outputs(opened, result, text):
+    """The error has both numbers."""
+    engine = opened(f"def predict(model, batch): return {result}")
+    with pytest.raises(WrongOutputs, match=text):
+        answers(engine, 1, 2, 3)
+
+
+def test_service_without_model_and_predict_is_a_load_error(opened):
+    """There is nothing that could answer."""
+    with pytest.raises(ModelLoadError, match="has no predict, and no model is there"):
+        opened("def preprocess(x): return x")
+
+
+def test_engine_beside_a_failing_load_is_closed(opened, monkeypatch):
+    """The model file's engine does not outlive the failure."""
+    closed = []
+    monkeypatch.setattr(
+        "app.engines.simulated.SimulatedEngine.close", lambda self: closed.append(1)
+    )
+    with pytest.raises(ModelLoadError, match="load raised KeyError: 'x'"):
+        opened("def load(f): raise KeyError('x')", simulation=SIMULATION)
+    assert closed == [1]
+
+
+ROWS = np.array([[1, 2, 3], [4, 5, 6]], np.float32)
+
+
+def test_model_file_runs_where_there_is_no_predict(opened):
+    """Signatures and platform are the model's own."""
+    engine = opened("def preprocess(x): return x", simulation=SIMULATION)
+    assert engine.platform == "simulated"
+    assert engine.run({"input": ROWS})["output"].tolist() == [[1, 2], [4, 5]]
+
+
+@pytest.mark.parametrize("result", ["model(batch)", "model(batch)['output']"])
+def test_predict_beside_a_model_file_may_run_it(opened, result):
+    """Without load, the model is a function of a batch; one output needs no name."""
+    text = f"def predict(model, batch): return {result}"
+    engine = opened(text, simulation=SIMULATION)
+    assert engine.run({"input": ROWS})["output"].tolist() == [[1, 2], [4, 5]]
+
+
+def test_outputs_of_predict_get_the_models_dtype(opened):
+    """Lists of Python numbers are outputs too."""
+    text = "def predict(model, batch): return [[1, 2]] * len(batch['input'])"
+    output = opened(text, simulation=SIMULATION).run({"input": ROWS})["output"]
+    np.testing.assert_array_equal(output, np.array([[1, 2]] * 2, "f4"), strict=True)
+
+
+def test_close_lets_go_of_what_load_returned(opened):
+    """Memory of the model does not stay with a closed version."""
+    engine = opened("def predict(model, batch): return batch")
+    engine.close()
+    engine.close()
+    assert engine._model is None
+
+
+def test_shared_model_packs_rows_and_answers(opened):
+    """Between processes both are bytes."""
+    text = "def predict(model, batch): return [[row] for row in batch]"
+    engine = opened(text, model_process="shared")
+    (answer,) = answers(engine, objects.pack({"a": b"b"}, "preprocess"))
+    assert objects.unpack(answer) == [{"a": b"b"}]
+
+
+VALUES = st.recursive(
+    st.none()
+    | st.booleans()
+    | st.integers()
+    | st.floats(allow_nan=False)
+    | st.text()
+    | st.binary(),
+    lambda inner: st.lists(inner) | st.dictionaries(st.text() | st.integers(), inner),
+)
+
+
+@given(VALUES)
+def test_packed_values_are_exact(value):
+    """Also whole numbers of more than 64 bits."""
+    assert objects.unpack(objects.pack(value, "preprocess")) == value
+
+
+@given(
+    arrays.arrays(
+        arrays.scalar_dtypes().filter(lambda dtype: dtype.kind in "biufc"),
+        arrays.array_shapes(min_dims=0, min_side=0),
+    )
+)
+def test_packed_arrays_are_exact(array):
+    """Dtype and shape cross too, and the copy may be written to."""
+    copy = objects.unpack(objects.pack({"a": [array]}, "preprocess"))["a"][0]
+    np.testing.assert_array_equal(copy, array, strict=True)
+    assert copy.flags.writeable
+
+
+def test_arrays_of_text_are_packed_as_lists():
+    """NumPy's scalars and text are values."""
+    value = [np.array(["a"], object), np.array("b"), np.int8(3), np.float32(0.5)]
+    assert objects.unpack(objects.pack(value, "preprocess")) == [["a"], "b", 3, 0.5]
+
+
+def test_object_that_cannot_cross_names_the_function():
+    """The error says what can."""
+    with pytest.raises(ModelFailed, match=r"preprocess gave .*\(a set\): give numbers"):
+        objects.pack({1, 2}, "preprocess")

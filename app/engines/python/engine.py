@@ -15,7 +15,7 @@ from app.engines.base import (
 )
 from app.engines.python import objects
 from app.engines.python.service import Service
-from app.errors import ModelLoadError, WrongOutputs
+from app.errors import BadInput, ModelLoadError, RefusedInput, WrongOutputs
 from app.settings.model_files import SERVICE_FILE
 
 _OBJECT = np.dtype(object)
@@ -67,6 +67,7 @@ class PythonEngine:
         """Compute one batch; predict computes those of the default signature.
 
         Raises:
+            RefusedInput: predict raises BadInput.
             WrongOutputs: predict does not return an output for each row.
             Exception: whatever the model or predict raises.
         """
@@ -74,8 +75,7 @@ class PythonEngine:
             return {ANSWER.name: self._answers(batch[INSTANCE.name])}
         if self.service.predict is None or signature_name != DEFAULT_SIGNATURE:
             return self._engine.run(batch, signature_name)
-        outputs = self.service.predict(self._model, dict(batch))
-        return self._by_name(outputs)
+        return self._by_name(self._predict(dict(batch)))
 
     def close(self) -> None:
         """Close the engine, and let go of what load returned."""
@@ -87,12 +87,18 @@ class PythonEngine:
         assert self._engine is not None
         return dict(self._engine.run(batch))
 
-    def _answers(self, rows: Array) -> Array:
+    def _predict(self, batch: Any) -> Any:
         assert self.service.predict is not None
+        try:
+            return self.service.predict(self._model, batch)
+        except BadInput as error:
+            raise RefusedInput(str(error)) from error
+
+    def _answers(self, rows: Array) -> Array:
         given: list[Any] = rows.tolist()
         if self._packed:
             given = [objects.unpack(each) for each in given]
-        found = self.service.predict(self._model, given)
+        found = self._predict(given)
         try:
             answers = list(found)
         except TypeError:

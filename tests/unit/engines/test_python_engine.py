@@ -11,7 +11,7 @@ from hypothesis.extra import numpy as arrays
 from app.engines import open_engine
 from app.engines.python import objects
 from app.engines.python.engine import ANSWER, INSTANCE
-from app.errors import ModelFailed, ModelLoadError, WrongOutputs
+from app.errors import ModelFailed, ModelLoadError, RefusedInput, WrongOutputs
 from app.settings import Settings
 from testing.server import simulated_models
 
@@ -81,6 +81,19 @@ def test_wrong_number_of_answers_is_wrong_outputs(opened, result, text):
     engine = opened(f"def predict(model, batch): return {result}")
     with pytest.raises(WrongOutputs, match=text):
         answers(engine, 1, 2, 3)
+
+
+@pytest.mark.parametrize("simulation", [None, SIMULATION])
+def test_bad_input_of_predict_refuses_the_rows(opened, simulation):
+    """The row at fault is found as any other that a model refuses."""
+    text = """
+        from app import BadInput
+        def predict(model, batch): raise BadInput("no such word")
+        """
+    engine = opened(text, simulation=simulation)
+    batch = {"input": ROWS, INSTANCE.name: objects.array_of([1])}
+    with pytest.raises(RefusedInput, match="^no such word$"):
+        engine.run(batch)
 
 
 def test_service_without_model_and_predict_is_a_load_error(opened):

@@ -92,7 +92,7 @@ def test_bad_input_of_predict_refuses_the_rows(opened, simulation):
         """
     engine = opened(text, simulation=simulation)
     batch = {"input": ROWS, INSTANCE.name: objects.array_of([1])}
-    with pytest.raises(RefusedInput, match="^no such word$"):
+    with pytest.raises(RefusedInput, match="no such word"):
         engine.run(batch)
 
 

@@ -32,11 +32,24 @@ def _model(answer: float) -> Any:
     return model
 
 
-@pytest.mark.parametrize("model_process", ["worker", "shared"])
-def test_file_saved_again_under_load_fails_no_request(tmp_path, model_process):
+def _save(model: Any, file: Path) -> None:
+    if file.suffix:
+        model.save(file)
+    else:
+        model.export(file)
+
+
+@pytest.mark.parametrize(
+    ("name", "model_process"),
+    [
+        *(("my.keras", "worker"), ("my.keras", "shared")),
+        *(("my.h5", "worker"), ("exported", "worker")),
+    ],
+)
+def test_file_saved_again_under_load_fails_no_request(tmp_path, name, model_process):
     """Each save is the next version in all workers, also in those started later."""
-    file = tmp_path / "my.keras"
-    _model(1).save(file)
+    file = tmp_path / name
+    _save(_model(1), file)
     settings = {"model": str(file), "model_process": model_process}
     took_s = []
     with serving("--threads=4", "--workers=2", **settings) as server:
@@ -44,7 +57,7 @@ def test_file_saved_again_under_load_fails_no_request(tmp_path, model_process):
         with Traffic(server.port, [[0.0]]) as traffic:
             for answer in (2.0, 3.0):
                 model = _model(answer)
-                model.save(file)
+                _save(model, file)
                 saved_at = time.monotonic()
                 server.wait_until(lambda n=answer: (n,) in traffic.numbers(), WITHIN_S)
                 took_s.append(f"{time.monotonic() - saved_at:.1f} s")

@@ -1,12 +1,14 @@
 """Warm-up of a version with the EXAMPLE of its service.py."""
 
 from collections.abc import Sequence
+from functools import partial
 
 import numpy as np
 
 from app.batching.execution import checked
 from app.engines.base import DEFAULT_SIGNATURE, Engine, Tensors
 from app.engines.loading import error_summary
+from app.engines.python.bounded import bounded
 from app.errors import BasketError, ModelLoadError
 from app.user_code.user_code import UserCode
 
@@ -19,8 +21,15 @@ def run_example(
     Return the smallest batch by the signature's name.
 
     Raises:
-        ModelLoadError: a part of it fails, or there is not one answer for each row.
+        ModelLoadError: a part of it fails or does not return, or there is not one
+            answer for each row.
     """
+    return bounded(partial(_run, engine, user_code, sizes), "its EXAMPLE")
+
+
+def _run(
+    engine: Engine, user_code: UserCode, sizes: Sequence[int]
+) -> dict[str, Tensors]:
     signature = engine.signatures[DEFAULT_SIGNATURE]
     sizes = signature.batch_sizes(sizes)
     try:

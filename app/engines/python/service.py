@@ -11,11 +11,14 @@ from pathlib import Path
 from types import ModuleType
 from typing import Any
 
+from app.engines.python.bounded import bounded
 from app.engines.python.imports import ServiceImports, described, forget
 from app.errors import ModelLoadError
 from app.settings import Settings
 from app.settings.model_files import SERVICE_FILE
 
+# As many calls as may wait for something else, such as a disk, at a time.
+_THREADS = 32
 # The functions that service.py may have, and the number of their arguments.
 _FUNCTIONS = {"load": 1, "preprocess": 1, "predict": 2, "postprocess": 1}
 
@@ -36,7 +39,7 @@ class Service:
         self.folder = folder
         self._file = folder / SERVICE_FILE
         self._imports = ServiceImports(self._file)
-        module = self._imports.module()
+        module = bounded(self._imports.module, "its import")
         weakref.finalize(self, forget, module.__name__).atexit = False
         found = {name: _function(module, name) for name in _FUNCTIONS}
         self.preprocess, self.predict = found["preprocess"], found["predict"]
@@ -56,15 +59,22 @@ class Service:
         Raises:
             ModelLoadError: it raises, or calls sys.exit.
         """
-        if self._load is None:
+        load = self._load
+        if load is None:
             return None
-        with self._imports.visible():
-            try:
-                return self._load(self.folder)
-            except BaseException as error:  # sys.exit, too
-                raise ModelLoadError(
-                    f"{SERVICE_FILE}: load raised {self.described(error)}"
-                ) from error
+
+        def call() -> Any:
+            with self._imports.visible():
+                return load(self.folder)
+
+        try:
+            return bounded(call, "load")
+        except ModelLoadError:
+            raise
+        except BaseException as error:  # sys.exit, too
+            raise ModelLoadError(
+                f"{SERVICE_FILE}: load raised {self.described(error)}"
+            ) from error
 
     def described(self, error: BaseException) -> str:
         """Return an error on one line, with its line in service.py."""
@@ -76,7 +86,7 @@ class Service:
 
         They are its own, so that a function that never returns holds no others'.
         """
-        return ThreadPoolExecutor(thread_name_prefix="service")
+        return ThreadPoolExecutor(_THREADS, "service")
 
 
 def _function(module: ModuleType, name: str) -> Callable[..., Any] | None:

@@ -5,6 +5,8 @@ import json
 import os
 import sys
 import textwrap
+import threading
+import types
 
 import pytest
 
@@ -188,6 +190,28 @@ def test_error_in_load_is_a_load_error(write, text):
     service = Service(write(service=f"def load(folder):\n  {text}"))
     with pytest.raises(ModelLoadError, match=r"service.py: load raised .*\(line 2\)"):
         service.load()
+
+
+@pytest.mark.parametrize(
+    ("text", "what"),
+    [
+        ("import blocker; blocker.wait()", "its import"),
+        ("import blocker\ndef load(folder): blocker.wait()", "load"),
+    ],
+)
+def test_code_that_never_returns_is_a_load_error(write, monkeypatch, text, what):
+    """Other versions are loaded then; its thread stays."""
+    goes_on = threading.Event()
+    blocker = types.ModuleType("blocker")
+    blocker.wait = lambda: goes_on.wait(30)
+    monkeypatch.setitem(sys.modules, "blocker", blocker)
+    monkeypatch.setattr("app.engines.python.bounded._LONGEST_S", 0.01)
+    folder = write(service=text)
+    try:
+        with pytest.raises(ModelLoadError, match=f"{what} has not returned within"):
+            Service(folder).load()
+    finally:
+        goes_on.set()
 
 
 def test_folder_without_service_has_none(write):

@@ -15,7 +15,13 @@ from app.engines.base import (
 )
 from app.engines.python import objects
 from app.engines.python.service import Service
-from app.errors import BadInput, ModelLoadError, RefusedInput, WrongOutputs
+from app.errors import (
+    BadInput,
+    ModelFailed,
+    ModelLoadError,
+    RefusedInput,
+    WrongOutputs,
+)
 from app.settings.model_files import SERVICE_FILE
 
 _OBJECT = np.dtype(object)
@@ -68,14 +74,19 @@ class PythonEngine:
 
         Raises:
             RefusedInput: predict raises BadInput.
-            WrongOutputs: predict does not return an output for each row.
+            ModelFailed: predict does not return an output for each row.
+            WrongOutputs: it returns another kind of object.
             Exception: whatever the model or predict raises.
         """
         if self._engine is None:
             return {ANSWER.name: self._answers(batch[INSTANCE.name])}
         if self.service.predict is None or signature_name != DEFAULT_SIGNATURE:
             return self._engine.run(batch, signature_name)
-        return self._by_name(self._predict(dict(batch)))
+        outputs = self._by_name(self._predict(dict(batch)))
+        (rows, *_) = map(len, batch.values())
+        for array in outputs.values():
+            _check_count(len(array) if array.ndim else 0, rows)
+        return outputs
 
     def close(self) -> None:
         """Close the engine, and let go of what load returned."""
@@ -106,11 +117,7 @@ class PythonEngine:
             raise WrongOutputs(
                 f"{SERVICE_FILE}: predict gave no list, but {kind}"
             ) from None
-        if len(answers) != len(given):
-            raise WrongOutputs(
-                f"{SERVICE_FILE}: predict gave {len(answers)} answers for {len(given)} "
-                "rows"
-            )
+        _check_count(len(answers), len(given))
         if self._packed:
             answers = [objects.pack(each, "predict") for each in answers]
         return objects.array_of(answers)
@@ -131,6 +138,19 @@ class PythonEngine:
             for spec in specs
             if spec.name in outputs
         }
+
+
+def _check_count(answers: int, rows: int) -> None:
+    """Check that there is an answer for each row.
+
+    Raises:
+        ModelFailed: there is not. Unlike WrongOutputs, it makes the batch run again in
+            parts: the user's own code may leave out one row only.
+    """
+    if answers != rows:
+        raise ModelFailed(
+            f"{SERVICE_FILE}: predict gave {answers} answers for {rows} rows"
+        )
 
 
 def open_service(

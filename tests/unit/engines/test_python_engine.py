@@ -73,13 +73,20 @@ def test_answers_may_be_an_array_or_anything_with_rows(opened, result):
     [
         ("batch[1:]", "predict gave 2 answers for 3 rows"),
         ("batch * 2", "predict gave 6 answers for 3 rows"),
-        ("None", "predict gave no list, but NoneType"),
     ],
 )
-def test_wrong_number_of_answers_is_wrong_outputs(opened, result, text):
-    """The error has both numbers."""
+def test_wrong_number_of_answers_may_be_one_row_s_fault(opened, result, text):
+    """The error has both numbers, and its class lets the rows run again in parts."""
     engine = opened(f"def predict(model, batch): return {result}")
-    with pytest.raises(WrongOutputs, match=text):
+    with pytest.raises(ModelFailed, match=text) as raised:
+        answers(engine, 1, 2, 3)
+    assert raised.type is ModelFailed
+
+
+def test_predict_that_returns_no_list_gives_wrong_outputs(opened):
+    """The error has the class that was returned."""
+    engine = opened("def predict(model, batch): return None")
+    with pytest.raises(WrongOutputs, match="predict gave no list, but NoneType"):
         answers(engine, 1, 2, 3)
 
 

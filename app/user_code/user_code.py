@@ -120,7 +120,9 @@ class UserCode:
             if isinstance(error, BadInput) and name == "preprocess":
                 raise BadInput(f"{place}: {error}") from error
             text = f"service.py: {name} failed on {place} ({type(error).__name__})"
-            self._log.error("%s", text, exc_info=error)
+            # The traceback may be left out.
+            reason = self.service.described(error)
+            self._log.error("%s: %s", text, reason, exc_info=error)
             raise ModelFailed(text) from error
 
     def _rows_of(self, outputs: Tensors) -> Iterator[Any]:

@@ -126,6 +126,7 @@ def test_other_error_of_preprocess_is_a_failure_with_its_place(code, caplog, rai
     name = raised.partition("(")[0]
     assert str(failure.value) == f"service.py: preprocess failed on rows[0] ({name})"
     assert "line 2, in preprocess" in caplog.text
+    assert "(line 2)" in caplog.text
 
 
 def test_check_is_made_before_each_instance(code):

@@ -39,7 +39,7 @@ def finder(inference: Inference) -> Find:
 
 def _decode(
     exchange: Exchange, body: bytes, model: ServedModel
-) -> rows.Request | upload.Pictures | user_code.Request:
+) -> rows.Request | upload.Pictures:
     if model.reads_instances:
         return user_code.decode(exchange, body, model)
     mimetype = exchange.mimetype
@@ -71,7 +71,7 @@ def _top(exchange: Exchange, config: ImageConfig | None) -> int | None:
 def _encode(
     exchange: Exchange,
     model: ServedModel,
-    decoded: rows.Request | upload.Pictures | user_code.Request,
+    decoded: rows.Request | upload.Pictures,
     outputs: Tensors,
 ) -> HttpResponse:
     if model.user_code is not None and model.writes_predictions:

@@ -1,32 +1,21 @@
 """Requests to a model whose service.py makes rows of their instances."""
 
 from collections.abc import Sequence
-from typing import Any, NamedTuple
+from typing import Any
 
 from app.api import upload
 from app.api.exchange import Exchange
-from app.codec import json_text, npy, strings
-from app.codec.rows import ROWS, Form
-from app.codec.uneven import Uneven
-from app.engines.base import DEFAULT_SIGNATURE, Tensors
+from app.codec import json_text, npy, rows, strings
+from app.engines.base import DEFAULT_SIGNATURE
 from app.errors import BadInput, too_many_rows
 from app.repository.served import ServedModel
 
 _EXPECTED = 'expected a JSON object: {"instances": [instance, ...]}'
 
 
-class Request(NamedTuple):
-    """Rows that the user's own code has made."""
-
-    signature_name: str
-    inputs: Tensors | Uneven
-    form: Form = ROWS
-    timeout_s: float | None = None
-
-
 def decode(
     exchange: Exchange, body: bytes, model: ServedModel, *, ignore_tail: bool = False
-) -> Request:
+) -> rows.Request:
     """Return the rows that preprocess makes of a body's instances.
 
     These are values of {"instances": [...]}, files of a form, a picture as the whole
@@ -48,7 +37,7 @@ def decode(
         return read(exchange, payload, model)
 
 
-def read(exchange: Exchange, payload: Any, model: ServedModel) -> Request:
+def read(exchange: Exchange, payload: Any, model: ServedModel) -> rows.Request:
     """Return the rows that preprocess makes of the instances in JSON's value.
 
     Raises:
@@ -69,13 +58,13 @@ def read(exchange: Exchange, payload: Any, model: ServedModel) -> Request:
 
 def _request(
     exchange: Exchange, model: ServedModel, instances: Sequence[Any], place: str
-) -> Request:
+) -> rows.Request:
     if len(instances) > model.max_rows:
         raise too_many_rows(model.max_rows, len(instances))
     assert model.user_code is not None
     check = exchange.check_awaited
     inputs = model.user_code.inputs_of(instances, place, check)
-    return Request(DEFAULT_SIGNATURE, inputs)
+    return rows.Request(DEFAULT_SIGNATURE, inputs)
 
 
 def _decoded(instance: Any, number: int) -> Any:

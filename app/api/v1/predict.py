@@ -175,7 +175,7 @@ def _servable_not_found(target: Target) -> Iterator[None]:
 
 def _decode(
     exchange: Exchange, body: bytes, model: ServedModel
-) -> rows.Request | upload.Pictures | user_code.Request:
+) -> rows.Request | upload.Pictures:
     if model.reads_instances:
         return _decode_instances(exchange, body, model)
     # Any Content-Type may stand beside JSON, as in TensorFlow Serving.
@@ -195,7 +195,7 @@ def _decode(
 
 def _decode_instances(
     exchange: Exchange, body: bytes, model: ServedModel
-) -> user_code.Request:
+) -> rows.Request:
     if exchange.mimetype == cloud_events.STRUCTURED:
         check = exchange.check_awaited
         with json_text.opened_whole(body, check, ignore_tail=True) as event:
@@ -209,7 +209,7 @@ def _decode_instances(
 def _encode(
     exchange: Exchange,
     model: ServedModel,
-    decoded: rows.Request | upload.Pictures | user_code.Request,
+    decoded: rows.Request | upload.Pictures,
     outputs: Tensors,
 ) -> HttpResponse:
     if model.user_code is not None and model.writes_predictions:

@@ -5,7 +5,7 @@ in how an Exchange waits.
 """
 
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from functools import partial
 from typing import Protocol, TypeVar
 
@@ -147,8 +147,7 @@ class Inference:
             for group in groups:
                 check_narrower(group, model.signatures[decoded.signature_name])
         if len(unpacked) > _INLINE_BYTES:
-            held = sum(_memory_of(group, len(unpacked)) for group in groups)
-            exchange.hold(held)
+            exchange.hold(_memory_of(groups, len(unpacked)))
         return decoded
 
     def _job(
@@ -190,9 +189,9 @@ def _decodes_inline(exchange: Exchange, body: bytes, model: ServedModel) -> bool
     return config is None or images.is_cheap_to_decode(body, config)
 
 
-def _memory_of(inputs: Tensors, body_bytes: int) -> int:
+def _memory_of(groups: Sequence[Tensors], body_bytes: int) -> int:
     """Return the bytes of the inputs; strings take about as many as in the body."""
-    arrays = inputs.values()
+    arrays = [array for inputs in groups for array in inputs.values()]
     if any(array.dtype.hasobject for array in arrays):
         return body_bytes
     return sum(array.nbytes for array in arrays)

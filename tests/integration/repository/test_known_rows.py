@@ -96,4 +96,5 @@ def test_model_over_free_lengths_of_ids_is_served(keras, load, caplog):
     signal = keras.layers.MultiHeadAttention(2, 4)(signal, signal)
     caplog.set_level("INFO", "app")
     load(keras.Model(ids, keras.layers.LSTM(4)(signal)))
-    assert not caplog.text
+    # TensorFlow's own lines depend on the tests before.
+    assert not [each for each in caplog.records if each.name.startswith("app.")]

@@ -291,7 +291,6 @@ async def test_unpacked_body_counts_as_memory(serve):
     assert (await ask(application, packed, headers=headers)).status == 200
 
 
-@pytest.mark.parametrize(("mebibytes", "trims"), [(1, 0), (5, 1)])
 def test_rows_of_unlike_lengths_take_the_bytes_of_one_body():
     """Each group's numbers are counted, and strings once for all groups."""
     numbers = [{"x": np.zeros((2, 3), "f4")}, {"x": np.zeros((1, 5), "f4")}]
@@ -300,6 +299,7 @@ def test_rows_of_unlike_lengths_take_the_bytes_of_one_body():
     assert inference._memory_of(texts, 1000) == 1000
 
 
+@pytest.mark.parametrize(("mebibytes", "trims"), [(1, 0), (5, 1)])
 @on_loop
 async def test_memory_is_trimmed_after_large_requests(
     serve, monkeypatch, mebibytes, trims

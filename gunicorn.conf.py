@@ -9,6 +9,7 @@ import logging
 import os
 import signal
 import sys
+import threading
 import time
 from contextlib import contextmanager
 
@@ -34,6 +35,8 @@ worker_tmp_dir = run_dir.in_shared_memory()
 # Supervisors usually wait 30 s for the first answer.
 _MAX_BACKLOG_WAIT_S = 20
 _MODEL_FOLDER_RETRY_S = 1
+# All requests are answered by then.
+_THREADS_END_WITHIN_S = 1
 
 
 @contextmanager
@@ -140,6 +143,15 @@ def post_worker_init(worker):
     arbiter.show_listening(worker)
 
 
+def worker_exit(server, worker):
+    """Let a worker end although a thread of the user's own code never ends.
+
+    The interpreter waits for such threads, and the arbiter for the worker.
+    """
+    if worker.booted:
+        threading.Thread(target=_end_process, args=(server,), daemon=True).start()
+
+
 def child_exit(server, worker):
     """Remove a dead worker's gauges and notes; its counters stay."""
     from prometheus_client import multiprocess
@@ -148,6 +160,15 @@ def child_exit(server, worker):
     run_dir.notes_on(run_dir.STUCK).remove_process(worker.pid)
     if isinstance(worker, ModelWorker):
         arbiter.close_sockets_of(server, worker)
+
+
+def _end_process(server):
+    """End the process, unless it ends in order before."""
+    time.sleep(_THREADS_END_WITHIN_S)
+    server.log.warning("worker %s ends while threads of it still run", os.getpid())
+    logging.shutdown()
+    sys.stdout.flush()
+    os._exit(0)
 
 
 def _model_processes(settings, used_gpus):

@@ -122,10 +122,11 @@ class Inference:
     async def _answered(
         self, exchange: Exchange, runner: Runner, decoded: Decoded, limit_s: float
     ) -> Answer:
-        make_job = partial(self._job, exchange, decoded, limit_s)
-        if isinstance(decoded.inputs, Uneven):
-            return await answered_in_groups(exchange, runner, decoded.inputs, make_job)
-        job = make_job(decoded.inputs)
+        inputs = decoded.inputs
+        if isinstance(inputs, Uneven):
+            make_job = partial(self._job, exchange, decoded, limit_s)
+            return await answered_in_groups(exchange, runner, inputs, make_job)
+        job = self._job(exchange, decoded, limit_s, inputs)
         await _submit(exchange, runner, job)
         return await exchange.answered(job)
 
@@ -141,12 +142,15 @@ class Inference:
         if unpacked is not body:
             exchange.hold(len(body) + len(unpacked))
         decoded = decode(exchange, unpacked, model)
+        is_large = len(unpacked) > _INLINE_BYTES
+        if not model.has_narrower_inputs and not is_large:
+            return decoded
         inputs = decoded.inputs
         groups = inputs.groups if isinstance(inputs, Uneven) else [inputs]
         if model.has_narrower_inputs:
             for group in groups:
                 check_narrower(group, model.signatures[decoded.signature_name])
-        if len(unpacked) > _INLINE_BYTES:
+        if is_large:
             exchange.hold(_memory_of(groups, len(unpacked)))
         return decoded
 

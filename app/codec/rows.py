@@ -103,7 +103,8 @@ def read(
         if not bounds.splits_rows:
             raise UnevenRows(str(error)) from error
         return Request(name, uneven.read(found, reading), Form(columnar))
-    return Request(name, inputs, Form(columnar, is_bare))
+    form = Form(columnar, is_bare) if columnar or is_bare else ROWS
+    return Request(name, inputs, form)
 
 
 def _columns(payload: Mapping[str, Any], signature: Signature) -> list[columns.Column]:

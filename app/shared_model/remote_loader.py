@@ -10,6 +10,7 @@ from typing import Any
 from app.batching.interfaces import Observer
 from app.errors import ModelProcessGone, SettingsError, Stopping
 from app.repository.catalog import Catalog
+from app.repository.garbage_collection import collect_and_freeze
 from app.repository.routing import Routes
 from app.repository.served import State
 from app.repository.single_model import scanner
@@ -133,7 +134,10 @@ class RemoteLoader:
         try:
             for update in channel.updates():
                 self._catalog.set_folder_problem(update["folder_problem"])
-                self._apply(channel, update["models"])
+                has_left = self._apply(channel, update["models"])
+                if has_left and self._settings.user_code:
+                    # A module and its functions are reference cycles.
+                    collect_and_freeze()
                 if not was_settled and self.wait(0):
                     was_settled = True
                     _log.info("the models of the model process are known")
@@ -142,12 +146,15 @@ class RemoteLoader:
             channel.close(ModelProcessGone(DIED))
             self._drop(channel)
 
-    def _apply(self, channel: Channel, models: Mapping[str, Any]) -> None:
-        """Apply an update, and wait until no request uses what it has removed."""
+    def _apply(self, channel: Channel, models: Mapping[str, Any]) -> bool:
+        """Apply an update, and wait until no request uses what it has removed.
+
+        Return whether it has removed a version.
+        """
         waits: list[Wait] = []
         with self._changed:
             if self._stopping:
-                return
+                return False
             self._updates[channel] = models
             self._catalog.keep_default(models)
             for name, model in models.items():
@@ -159,6 +166,7 @@ class RemoteLoader:
             self._changed.notify_all()
         # Without the lock: updates of other model processes must not wait.
         wait_for_all(waits, self._drain_s)
+        return bool(waits)
 
     def _apply_model(
         self, channel: Channel, name: str, model: Mapping[str, Any]

@@ -8,9 +8,10 @@ so they run in a thread, while the worker sends heartbeats and answers readiness
 import logging
 import threading
 import time
-from collections.abc import Collection
+from collections.abc import Collection, Mapping
 from pathlib import Path
 
+from app import run_dir
 from app.engines.layout import Layout
 from app.errors import Late, ModelFailed, NotReady, Stopping, UnknownModel
 from app.repository.catalog import Catalog
@@ -18,6 +19,7 @@ from app.repository.opener import Opener
 from app.repository.quarantine import Quarantine
 from app.repository.reconciler import Reconciler, close
 from app.repository.single_model import scanner
+from app.repository.traffic import SplitScan
 from app.run_dir.notes import Notes
 from app.settings import Settings
 
@@ -44,7 +46,7 @@ class Loader:
         self._settings = settings
         self._catalog = catalog
         self._unloaded = unloaded
-        self._scan = scanner(settings)
+        self._scan = SplitScan(scanner(settings), run_dir.traffic_splits())
         self._scan_every_s = scan_every_s
         self._reconciler = Reconciler(
             catalog, opener, quarantine, drain_s=settings.request_timeout_ms / 1000
@@ -125,6 +127,20 @@ class Loader:
         self._unloaded.add(name)
         if not self.rescan(timeout_s):
             raise Late(f"model {name!r} is still unloading")
+
+    def set_traffic(
+        self, name: str, weights: Mapping[str, float], timeout_s: float | None = None
+    ) -> None:
+        """Split a model's traffic by label; without weights, as basket.toml says.
+
+        Raises:
+            BasketError: as SplitScan.set.
+            Late: other loads delay the change.
+            Stopping: the loader is closed.
+        """
+        self._scan.set(name, weights)
+        if not self.rescan(timeout_s):
+            raise Late(f"model {name!r}: its traffic moves after other loads")
 
     def close(self, timeout_s: float) -> None:
         """Close all models within one time limit; may be called twice.

@@ -28,7 +28,7 @@ NAMES = {
         *("SIG_QUEUE", "WORKERS", "handle_ttou", "manage_workers", "master_pid"),
         *("murder_workers", "num_workers", "worker_age", "worker_class"),
     ),
-    "worker": ("age", "ppid", "sockets", "tmp"),
+    "worker": ("age", "booted", "ppid", "sockets", "tmp"),
     "cfg": ("env_orig", "worker_class_str"),
 }
 _LOOK_EVERY_S = 0.1

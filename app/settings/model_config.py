@@ -55,7 +55,11 @@ def read_model_config(folder: Path, settings: Settings) -> ModelConfig:
                 f"{', '.join(known)}"
             )
     labels = _labels(_table(values, "labels"))
-    traffic = _traffic(_table(values, "traffic"), labels)
+    traffic = _table(values, "traffic")
+    try:
+        check_traffic(traffic, labels)
+    except ValueError as error:
+        raise SettingsError(f"{FILE_NAME}: [traffic] {error}") from error
     image = None
     if "image" in values:
         image = read_image_config(_table(values, "image"), folder)
@@ -92,18 +96,19 @@ def _labels(table: dict[str, Any]) -> dict[str, int]:
     return table
 
 
-def _traffic(table: dict[str, Any], labels: Mapping[str, int]) -> dict[str, float]:
-    for label, weight in table.items():
+def check_traffic(weights: Mapping[str, Any], labels: Mapping[str, int]) -> None:
+    """Check a traffic split: weights by label, of which one or more are above 0.
+
+    Raises:
+        ValueError: a label is unknown, or a weight is none; the text names it.
+    """
+    for label, weight in weights.items():
         if label not in labels:
-            raise SettingsError(
-                f"{FILE_NAME}: [traffic] {label}: there is no such label in [labels]"
-            )
+            raise ValueError(f"{label}: there is no such label in [labels]")
         # The comparison refuses NaN and infinity too.
         if type(weight) not in (int, float) or not 0 <= weight <= 1e9:  # noqa: PLR2004
-            raise SettingsError(
-                f"{FILE_NAME}: [traffic] {label} = {checks.shown(weight)}: expected a "
-                "weight, 0 or more"
+            raise ValueError(
+                f"{label} = {checks.shown(weight)}: expected a weight, 0 or more"
             )
-    if table and not any(table.values()):
-        raise SettingsError(f"{FILE_NAME}: [traffic] has no weight above 0")
-    return table
+    if weights and not any(weights.values()):
+        raise ValueError("has no weight above 0")

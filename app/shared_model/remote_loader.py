@@ -91,6 +91,16 @@ class RemoteLoader:
         """
         self._call_all({"unload": name}, timeout_s)
 
+    def set_traffic(
+        self, name: str, weights: Mapping[str, float], timeout_s: float
+    ) -> None:
+        """Split a model's traffic in each model process.
+
+        Raises:
+            BasketError: as Loader.set_traffic.
+        """
+        self._call_all({"traffic": [name, dict(weights)]}, timeout_s)
+
     def close(self, timeout_s: float) -> None:
         """Wait for jobs under way for at most so long, and fail the rest."""
         give_up_at = time.monotonic() + timeout_s

@@ -55,7 +55,13 @@ class WorkerConnection:
         self._connection = connection
         self._catalog = catalog
         self._rows = rows
-        self._operations = {"load": loader.load, "unload": loader.unload}
+        self._operations: dict[str, Callable[[Any, float], None]] = {
+            "load": loader.load,
+            "unload": loader.unload,
+            "traffic": lambda split, timeout_s: loader.set_traffic(
+                split[0], split[1], timeout_s
+            ),
+        }
         self._enqueue = enqueue
         # By their numbers; a job that is missing here was canceled.
         self._jobs: dict[int, _NumberedJob] = {}

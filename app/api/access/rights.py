@@ -17,7 +17,7 @@ _OPEN = (
     *("v2_health.live", "v2_health.ready", "v2_health.model_ready"),
 )
 # Those that change the server:
-CHANGING = ("v2_repository.load", "v2_repository.unload")
+CHANGING = ("v2_repository.load", "v2_repository.unload", "v2_repository.traffic")
 _JSON = "application/json"
 
 

@@ -1,9 +1,10 @@
 """The Open Inference Protocol over HTTP: Triton's model repository extension.
 
-Unloading stops a service, so that load and unload require an admin key: app/api/access
-checks it.
+What changes the server requires an admin key: app/api/access checks it. The traffic
+split is Basket's own addition.
 """
 
+from collections.abc import Mapping
 from typing import Any, Protocol
 
 from flask import Blueprint, Response, request
@@ -27,7 +28,7 @@ _STATES = {
 
 
 class Repository(Protocol):
-    """Loads and unloads models: a Loader, or a Mirror of model processes."""
+    """Changes what is served: a Loader, or a RemoteLoader of model processes."""
 
     def load(self, name: str, timeout_s: float) -> None:
         """Load a model, and wait until it is ready."""
@@ -37,13 +38,18 @@ class Repository(Protocol):
         """Unload a model, and wait for its jobs."""
         ...
 
+    def set_traffic(
+        self, name: str, weights: Mapping[str, Any], timeout_s: float
+    ) -> None:
+        """Split a model's traffic by label; none: as basket.toml says."""
+        ...
+
 
 def repository_blueprint(
     catalog: Catalog, loader: Repository, settings: Settings
 ) -> Blueprint:
-    """Return the routes index, load and unload."""
+    """Return the routes index, load, unload and traffic."""
     blueprint = Blueprint("v2_repository", __name__)
-    timeout_s = settings.request_timeout_ms / 1000
 
     @blueprint.post("/v2/repository/index")
     def index() -> Response:
@@ -52,6 +58,23 @@ def repository_blueprint(
         return json_response(
             [each for each in entries if not only_ready or each["state"] == _READY]
         )
+
+    _add_changes(blueprint, loader, settings)
+
+    @blueprint.post("/v2/repository/<repository>/index")
+    @blueprint.post("/v2/repository/<repository>/models/<model>/load")
+    @blueprint.post("/v2/repository/<repository>/models/<model>/unload")
+    @blueprint.post("/v2/repository/<repository>/models/<model>/traffic")
+    def of_repository(repository: str, model: str = "") -> Response:
+        raise Unsupported(
+            f"there is one repository, without a name; {repository[:80]!r} was given"
+        )
+
+    return blueprint
+
+
+def _add_changes(blueprint: Blueprint, loader: Repository, settings: Settings) -> None:
+    timeout_s = settings.request_timeout_ms / 1000
 
     @blueprint.post("/v2/repository/models/<model>/load")
     def load(model: str) -> Response:
@@ -65,15 +88,11 @@ def repository_blueprint(
         loader.unload(model, timeout_s)
         return json_response({"name": model, "unload": True})
 
-    @blueprint.post("/v2/repository/<repository>/index")
-    @blueprint.post("/v2/repository/<repository>/models/<model>/load")
-    @blueprint.post("/v2/repository/<repository>/models/<model>/unload")
-    def of_repository(repository: str, model: str = "") -> Response:
-        raise Unsupported(
-            f"there is one repository, without a name; {repository[:80]!r} was given"
-        )
-
-    return blueprint
+    @blueprint.post("/v2/repository/models/<model>/traffic")
+    def traffic(model: str) -> Response:
+        weights = _json_body(settings)
+        loader.set_traffic(model, weights, timeout_s)
+        return json_response({"name": model, "traffic": weights})
 
 
 def _all_entries(catalog: Catalog) -> list[dict[str, str]]:

@@ -30,6 +30,7 @@ KINDS = {
     "worker_age": int,
     "worker_class": type,
     "age": int,
+    "booted": bool,
     "ppid": int,
     "sockets": list,
     "tmp": object,

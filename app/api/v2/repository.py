@@ -64,7 +64,6 @@ def repository_blueprint(
     @blueprint.post("/v2/repository/<repository>/index")
     @blueprint.post("/v2/repository/<repository>/models/<model>/load")
     @blueprint.post("/v2/repository/<repository>/models/<model>/unload")
-    @blueprint.post("/v2/repository/<repository>/models/<model>/traffic")
     def of_repository(repository: str, model: str = "") -> Response:
         raise Unsupported(
             f"there is one repository, without a name; {repository[:80]!r} was given"

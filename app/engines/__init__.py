@@ -30,6 +30,9 @@ def open_engine(version: Path, settings: Settings) -> Engine:
         NotYetLoadable: the system does not let the folder or the file be read.
         ModelLoadError: no file that an engine knows, or its engine can't read it.
     """
+    # Keras reads this when it is first imported, which TensorFlow does for SavedModels,
+    # and service.py may do.
+    os.environ["KERAS_BACKEND"] = "jax" if settings.engine == "jax" else "tensorflow"
     if version.suffix in KERAS_SUFFIXES and version.is_file():
         return _open_file(version, settings, f"model{version.suffix}")
     name = _file_in(version, settings)
@@ -52,8 +55,6 @@ def open_engine(version: Path, settings: Settings) -> Engine:
 def _open_file(file: Path, settings: Settings, kind: str) -> Engine:
     with report_unreadable(file.name):
         file.open("rb").close()
-    # Keras reads this when it is first imported, which TensorFlow does for SavedModels.
-    os.environ["KERAS_BACKEND"] = "jax" if settings.engine == "jax" else "tensorflow"
     module = f"app.engines.{MODEL_FILES[kind].format(engine=settings.engine)}"
     engine = cast(_EngineModule, import_module(module))
     return engine.open_engine(file, settings)

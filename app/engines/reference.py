@@ -74,11 +74,12 @@ class Reference:
 
 @contextmanager
 def tensorflow_reference(
-    file: Path, *, saved_model: bool = False
+    file: Path, *, user_code: bool, saved_model: bool = False
 ) -> Iterator[Reference]:
     """Load a .keras or .h5 file in a TensorFlow process; yield its outputs.
 
-    Files of the reference, such as its SavedModel, exist while the body runs.
+    With `user_code` a service.py beside the file is imported there, too. Files of the
+    reference, such as its SavedModel, exist while the body runs.
 
     Raises:
         ModelLoadError: TensorFlow can't read, run or export the model.
@@ -86,7 +87,9 @@ def tensorflow_reference(
     with TemporaryDirectory(prefix="basket-") as folder:
         command = [
             *(sys.executable, "-m", "app.engines.tensorflow.reference_process"),
-            *(str(file.resolve()), folder, *(["--export"] if saved_model else [])),
+            *(str(file.resolve()), folder),
+            *(["--export"] if saved_model else []),
+            *(["--user-code"] if user_code else []),
         ]
         # GPUs belong to the server, and round floats differently.
         environ = os.environ | {

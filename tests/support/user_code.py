@@ -4,6 +4,7 @@ import contextlib
 import json
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 from testing.server import Server, serving, simulated_models, wait_until
 from tests.support.traffic import Traffic
@@ -13,11 +14,11 @@ ECHO = {"base_ms": 0, "input_shape": [1], "outputs": 1}
 
 
 def add_service(
-    models: Path, name: str, code: str, version: int = 1, **files: object
+    models: Path, name: str, code: str, version: int = 1, **files: Any
 ) -> Path:
     """Write a version with this service.py, complete from the start.
 
-    `files` are others by their stems: text, or the values of a .json.
+    `files` are others by their stems: text, a Keras model, or the values of a .json.
     """
     hidden = models / f".{name}-{version}"
     hidden.mkdir(parents=True)
@@ -25,6 +26,8 @@ def add_service(
     for stem, content in files.items():
         if isinstance(content, str):
             (hidden / f"{stem}.py").write_text(content)
+        elif hasattr(content, "save"):
+            content.save(hidden / f"{stem}.keras")
         else:
             (hidden / f"{stem}.json").write_text(json.dumps(content))
     (models / name).mkdir(exist_ok=True)

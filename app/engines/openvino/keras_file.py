@@ -83,8 +83,8 @@ def open_engine(file: Path, settings: Settings) -> KerasOpenVinoEngine:
         ModelLoadError: TensorFlow can't export it, OpenVINO can't run it, or outputs
             differ.
     """
-    del settings  # none applies to a CPU
-    with tensorflow_reference(file, saved_model=True) as found:
+    user_code = settings.user_code
+    with tensorflow_reference(file, user_code=user_code, saved_model=True) as found:
         try:
             core = import_openvino().Core()
             compiled = core.compile_model(str(found.saved_model), "CPU", _CONFIG)

@@ -9,11 +9,13 @@ import importlib.util
 import itertools
 import sys
 import threading
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from types import ModuleType
+from typing import Any
 
+from app.engines.keras import keras_private
 from app.errors import ModelLoadError
 
 # One version at a time: sys.path and sys.modules belong to the process.
@@ -25,36 +27,38 @@ class ServiceImports:
     """The modules of one version's folder."""
 
     def __init__(self, file: Path) -> None:
-        """Store the path of service.py."""
+        """Store the path of service.py, and choose the module's name."""
         self._file = file
+        self.name = f"basket_service_{next(_numbers)}"
         self._helpers: dict[str, ModuleType] = {}
+        # What the modules have registered with Keras.
+        self.registrations: list[Any] = []
 
     def module(self) -> ModuleType:
-        """Import service.py afresh.
+        """Import service.py.
 
         It is a package too, so that `from . import helper` works at any time.
 
         Raises:
             ModelLoadError: it raises, or calls sys.exit.
         """
-        name = f"basket_service_{next(_numbers)}"
         folder = str(self._file.parent)
         spec = importlib.util.spec_from_file_location(
-            name, self._file, submodule_search_locations=[folder]
+            self.name, self._file, submodule_search_locations=[folder]
         )
         assert spec is not None
         assert spec.loader is not None
         module = importlib.util.module_from_spec(spec)
-        with self.visible():
-            sys.modules[name] = module
-            try:
+        try:
+            with self.visible():
+                sys.modules[self.name] = module
                 spec.loader.exec_module(module)
-            except BaseException as error:  # sys.exit, too
-                forget(name)
-                reason = described(error, self._file)
-                raise ModelLoadError(
-                    f"{self._file.name} can't be imported: {reason}"
-                ) from error
+        except BaseException as error:  # sys.exit, too
+            forget(self.name, self.registrations)
+            reason = described(error, self._file)
+            raise ModelLoadError(
+                f"{self._file.name} can't be imported: {reason}"
+            ) from error
         return module
 
     @contextmanager
@@ -67,6 +71,7 @@ class ServiceImports:
             folder = str(self._file.parent)
             own = _module_names(self._file.parent)
             hidden = _take(own)
+            known = {*keras_private.registered()}
             sys.modules.update(self._helpers)
             sys.path.insert(0, folder)
             writes_bytecode = sys.dont_write_bytecode
@@ -80,11 +85,22 @@ class ServiceImports:
                 sys.path.remove(folder)
                 self._helpers = _take(own)
                 sys.modules.update(hidden)
+                self.registrations += [
+                    each
+                    for each in keras_private.registered()
+                    if each not in known
+                    and each.__module__.partition(".")[0] in {self.name, *own}
+                ]
 
 
-def forget(name: str) -> None:
-    """Remove a service.py, and modules inside its package, from sys.modules."""
+def forget(name: str, registrations: Sequence[Any]) -> None:
+    """Remove a service.py, and modules inside its package, from sys.modules.
+
+    Also end what it has registered with Keras.
+    """
     _take({name})
+    if registrations:
+        keras_private.unregister(registrations)
 
 
 def described(error: BaseException, file: Path) -> str:

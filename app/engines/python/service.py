@@ -38,9 +38,9 @@ class Service:
         """
         self.folder = folder
         self._file = folder / SERVICE_FILE
-        self._imports = ServiceImports(self._file)
-        module = bounded(self._imports.module, "its import")
-        weakref.finalize(self, forget, module.__name__).atexit = False
+        self._imports = own = ServiceImports(self._file)
+        module = bounded(own.module, "its import")
+        weakref.finalize(self, forget, own.name, own.registrations).atexit = False
         found = {name: _function(module, name) for name in _FUNCTIONS}
         self.preprocess, self.predict = found["preprocess"], found["predict"]
         self.postprocess = found["postprocess"]

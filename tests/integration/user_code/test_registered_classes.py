@@ -1,0 +1,92 @@
+"""Keras models with classes that service.py registers."""
+
+import shutil
+
+import numpy as np
+import pytest
+
+from testing.memory import resident_mib
+from testing.server import wait_until
+from tests.support.marks import USES_TENSORFLOW
+from tests.support.traffic import Traffic
+from tests.support.user_code import add_service, predict, serving_code
+
+pytestmark = USES_TENSORFLOW
+
+LAYERS = """
+import keras
+
+# 8 MiB, so that a version that is never let go shows in the memory.
+TABLE = bytes(range(256)) * (8 << 12)
+
+
+@keras.saving.register_keras_serializable("mine")
+class Times(keras.layers.Layer):
+    FACTOR = 3
+
+    def call(self, x):
+        return self.FACTOR * x
+"""
+# The class may stand in a helper module.
+CODE = "import layers\n"
+SWAPS = 12
+KEY = "swap"
+
+
+def _layer(keras):
+    """Return the layer, of a class that this process does not keep."""
+    layer = type("Times", (keras.layers.Layer,), {"call": lambda _, x: 3 * x})
+    return keras.saving.register_keras_serializable("mine")(layer)()
+
+
+def _model(keras):
+    row = keras.Input((4,))
+    return keras.Model(row, _layer(keras)(keras.layers.Dense(2)(row)))
+
+
+def _add(models, model, version=1, factor=3):
+    return add_service(
+        *(models, "m", CODE, version),
+        layers=LAYERS.replace("FACTOR = 3", f"FACTOR = {factor}"),
+        model=model,
+    )
+
+
+@pytest.mark.parametrize("engine", ["tensorflow", "jax", "openvino"])
+def test_model_with_a_registered_class_answers_as_keras_does(keras, tmp_path, engine):
+    """The class is known in each process that reads the model."""
+    model = _model(keras)
+    _add(tmp_path, model)
+    rows = np.random.default_rng(0).normal(size=(5, 4)).astype(np.float32)
+    with serving_code(tmp_path, engine=engine) as server:
+        status, found = predict(server, "m", rows.tolist())
+    assert status == 200, found
+    np.testing.assert_allclose(found, model.predict(rows, verbose=0), rtol=1e-5)
+
+
+@pytest.mark.timeout(300)
+def test_registered_classes_are_let_go_with_their_version(keras, tmp_path):
+    """Each version computes with its own class of one name, and memory is flat."""
+    row = keras.Input((1,))
+    model = keras.Model(row, _layer(keras)(row))
+    settings = {"admin_keys": KEY}
+    old = _add(tmp_path, model, 1, 1)
+    held_mib = {}
+    with serving_code(tmp_path, "--threads=24", **settings) as server:
+        server.headers["Authorization"] = f"Bearer {KEY}"
+        (pid,) = server.workers()
+        with Traffic(server.port, [[1]], server.headers) as traffic:
+            for number in range(2, SWAPS + 2):
+                new = _add(tmp_path, model, number, number)
+                path = "/v2/repository/models/m/load"
+                loaded = server.request("POST", path)
+                assert loaded.status == 200, loaded.body
+                shutil.rmtree(old)
+                old = new
+                held_mib[number - 1] = resident_mib(pid)
+            last = float(number)
+            wait_until(lambda: (last,) in traffic.numbers(), 30)
+    assert traffic.failed == []
+    assert all(numbers == (float(v),) for v, numbers in traffic.answers)
+    grown_mib = held_mib[SWAPS] - held_mib[4]
+    assert grown_mib < 0.5 * 8 * (SWAPS - 4), held_mib

@@ -111,8 +111,11 @@ def pre_fork(server, worker):
 def post_fork(server, worker):
     """Select the worker's GPU and set up its log, before it imports the application."""
     pool = arbiter.installed_pool(server)
-    if pool is not None and not isinstance(worker, ModelWorker):
+    is_model_process = isinstance(worker, ModelWorker)
+    if pool is not None and not is_model_process:
         pool.sockets.close_inherited()
+    kind = run_dir.MODEL_PROCESS if is_model_process else run_dir.WORKER
+    run_dir.notes_on(run_dir.PROCESSES).add(kind)
     run_dir.provide_temporary_folder()
     if worker.gpu is not None:
         gpus.pin(worker.gpu)
@@ -153,11 +156,13 @@ def worker_exit(server, worker):
 
 
 def child_exit(server, worker):
-    """Remove a dead worker's gauges and notes; its counters stay."""
+    """Remove a dead worker's gauges and notes, and count it; its counters stay."""
     from prometheus_client import multiprocess
 
     multiprocess.mark_process_dead(worker.pid)
-    run_dir.notes_on(run_dir.STUCK).remove_process(worker.pid)
+    for topic in (run_dir.STUCK, run_dir.PROCESSES):
+        run_dir.notes_on(topic).remove_process(worker.pid)
+    run_dir.count_end()
     if isinstance(worker, ModelWorker):
         arbiter.close_sockets_of(server, worker)
 

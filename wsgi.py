@@ -34,6 +34,7 @@ try:
     if not _AT_COMMAND_LINE:
         loader = app.extensions["basket"]
         loader.start()
+        app.extensions["sampler"].start()
         # A server has finished its requests by then.
         atexit.register(loader.close, timeout_s=5)
 except SettingsError as error:

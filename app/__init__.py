@@ -15,6 +15,7 @@ __all__ = ["BadInput", "create_app", "create_model_process", "install_api", "run
 if TYPE_CHECKING:
     from app.api.access.rights import Rights
     from app.api.application import Application
+    from app.api.page.state import Observed
     from app.api.v2.repository import Repository
     from app.repository.catalog import Catalog
     from app.repository.health import Health
@@ -26,9 +27,9 @@ if TYPE_CHECKING:
 def create_app(settings: "Settings | None" = None) -> "Application":
     """Build the WSGI application; its attribute `asgi` is the ASGI application.
 
-    `app.extensions["basket"].start()` begins to load models, and
-    `app.extensions["health"].start()` shows stuck models to other processes.
-    `app.extensions["rights"].cross_site.listens_at(...)` says where the server listens.
+    Of `app.extensions`, `basket.start()` begins to load models, `health.start()` shows
+    stuck models to other processes, `sampler.start()` keeps what the page shows, and
+    `rights.cross_site.listens_at(...)` says where the server listens.
 
     Raises:
         SettingsError: without `settings`, a bad value in the environment; a file of
@@ -119,6 +120,21 @@ def _rights(settings: "Settings") -> "Rights":
     )
 
 
+def _observed(app: "Application") -> "Observed":
+    from app.api.page.error_log import KEPT as KEPT_ERRORS
+    from app.api.page.error_log import ErrorLog
+    from app.api.page.ring import Ring
+    from app.api.page.sampler import KEPT, Sampler
+    from app.api.page.state import Observed
+
+    samples = Ring(run_dir.path_of("samples"), KEPT)
+    errors = ErrorLog(Ring(run_dir.path_of("errors"), KEPT_ERRORS))
+    notes = run_dir.notes_on(run_dir.PROCESSES)
+    lock = run_dir.path_of("sampler")
+    app.extensions["sampler"] = Sampler(samples, errors, notes, lock)
+    return Observed(samples, errors, notes, run_dir.ended)
+
+
 def install_api(
     app: "Application",
     settings: "Settings",
@@ -131,6 +147,7 @@ def install_api(
     from app.api.access.rights import install_checks
     from app.api.inference import Inference
     from app.api.operations import operations_blueprint
+    from app.api.page.state import state_blueprint
     from app.api.responses import install_error_handlers
     from app.api.v1 import predict as v1
     from app.api.v2 import infer as v2
@@ -143,10 +160,12 @@ def install_api(
     predict.declare(app)
     v2.declare(app)
     finds = [part.finder(inference) for part in (predict, v1, v2)]
-    app.install_handlers(finds, rights.check)
+    observed = _observed(app)
+    app.install_handlers(finds, rights.check, observed.errors.add)
     for blueprint in (
         v1.v1_blueprint(catalog),
         *v2.v2_blueprints(catalog, loader, settings, health, rights),
         operations_blueprint(catalog, health, rights),
+        state_blueprint(catalog, settings, rights, observed),
     ):
         app.register_blueprint(blueprint)

@@ -6,13 +6,16 @@ forks. A machine without an NVIDIA driver has no GPUs; that is no error.
 
 import os
 from collections import Counter
-from collections.abc import Iterable, Mapping, MutableMapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, MutableMapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
+from typing import TypeVar
 
 import pynvml
 
 from app.errors import SettingsError
+
+_T = TypeVar("_T")
 
 
 @dataclass(frozen=True)
@@ -24,27 +27,55 @@ class Gpu:
     memory_mib: int
 
 
+@dataclass(frozen=True)
+class GpuMemory:
+    """The memory of one GPU, and how much of it all processes use."""
+
+    number: int
+    name: str
+    memory_mib: int
+    used_mib: int
+
+
 def installed() -> tuple[Gpu, ...]:
     """Return the GPUs that work; none on a machine without a driver."""
+    return _read_all(_gpu)
+
+
+def memory() -> tuple[GpuMemory, ...]:
+    """Return the memory of the GPUs that work now."""
+    return _read_all(_memory)
+
+
+def _read_all(read: Callable[[int], _T]) -> tuple[_T, ...]:
+    """Return what `read` returns for the number of each GPU that answers."""
     try:
         pynvml.nvmlInit()
     except pynvml.NVMLError:
         return ()
+    found = []
     try:
-        found = [_gpu(number) for number in range(pynvml.nvmlDeviceGetCount())]
-        return tuple(gpu for gpu in found if gpu is not None)
+        for number in range(pynvml.nvmlDeviceGetCount()):
+            # A lost GPU; the others work.
+            with suppress(pynvml.NVMLError):
+                found.append(read(number))
     finally:
         with suppress(pynvml.NVMLError):
             pynvml.nvmlShutdown()
+    return tuple(found)
 
 
-def _gpu(number: int) -> Gpu | None:
-    try:
-        handle = pynvml.nvmlDeviceGetHandleByIndex(number)
-        total_bytes = int(pynvml.nvmlDeviceGetMemoryInfo(handle).total)
-        return Gpu(number, str(pynvml.nvmlDeviceGetUUID(handle)), total_bytes >> 20)
-    except pynvml.NVMLError:
-        return None  # a lost GPU; the others work
+def _gpu(number: int) -> Gpu:
+    handle = pynvml.nvmlDeviceGetHandleByIndex(number)
+    total_bytes = int(pynvml.nvmlDeviceGetMemoryInfo(handle).total)
+    return Gpu(number, str(pynvml.nvmlDeviceGetUUID(handle)), total_bytes >> 20)
+
+
+def _memory(number: int) -> GpuMemory:
+    handle = pynvml.nvmlDeviceGetHandleByIndex(number)
+    bytes_of = pynvml.nvmlDeviceGetMemoryInfo(handle)
+    sizes = int(bytes_of.total) >> 20, int(bytes_of.used) >> 20
+    return GpuMemory(number, str(pynvml.nvmlDeviceGetName(handle)), *sizes)
 
 
 def visible(environ: Mapping[str, str] = os.environ) -> tuple[Gpu, ...]:

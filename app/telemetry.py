@@ -9,9 +9,7 @@ other process sees a record before it is flushed.
 """
 
 import atexit
-from collections import defaultdict
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, field
 from functools import cache, partial
 from http import HTTPStatus
 
@@ -27,11 +25,10 @@ from prometheus_client.core import GaugeMetricFamily
 from prometheus_client.registry import Collector as CollectorBase
 
 from app.prometheus_private import Pending, Write, fix_process_id, observe_all, registry
+from app.totals import STAGES, Sums, summed
 
 fix_process_id()
 
-# The stages of an answered request, in this order.
-STAGES = ("decode", "queue", "infer", "encode")
 _OK = HTTPStatus.OK.value
 _MODEL = ("model", "version")
 _SECONDS = (
@@ -99,21 +96,6 @@ class Problems(CollectorBase):
         for model, number in self._problems.items():
             family.add_metric([model], number)
         yield family
-
-
-@dataclass
-class Totals:
-    """The sums of one version since the start; failed rows and batches count, too."""
-
-    succeeded: int = 0
-    failed: int = 0
-    seconds: float = 0.0
-    failed_seconds: float = 0.0
-    rows: int = 0
-    batches: int = 0
-    stage_seconds: dict[str, float] = field(
-        default_factory=lambda: dict.fromkeys(STAGES, 0.0)
-    )
 
 
 class ModelMetrics:
@@ -218,32 +200,7 @@ def exposition(problems: Mapping[str, int]) -> tuple[bytes, str]:
     return counted + generate_latest(derived), CONTENT_TYPE_LATEST
 
 
-def totals() -> dict[tuple[str, str], Totals]:
-    """Return the sums of each model and version over all processes, as in /metrics."""
+def totals() -> Sums:
+    """Return the sums over all processes, as in /metrics."""
     flush()
-    found: dict[tuple[str, str], Totals] = defaultdict(Totals)
-    for family in registry().collect():
-        for sample in family.samples:
-            labels = sample.labels
-            if "model" in labels:
-                key = labels["model"], labels["version"]
-                _add(found[key], sample.name, labels, sample.value)
-    return found
-
-
-def _add(sums: Totals, series: str, labels: Mapping[str, str], value: float) -> None:
-    if series == "basket_requests_total":
-        if labels["status"] == str(_OK):
-            sums.succeeded += int(value)
-        else:
-            sums.failed += int(value)
-    elif series == "basket_request_seconds_sum":
-        sums.seconds = value
-    elif series == "basket_failed_seconds_total":
-        sums.failed_seconds = value
-    elif series == "basket_stage_seconds_total":
-        sums.stage_seconds[labels["stage"]] = value
-    elif series == "basket_batch_rows_sum":
-        sums.rows = int(value)
-    elif series == "basket_batch_rows_count":
-        sums.batches = int(value)
+    return summed(registry().collect())

@@ -35,13 +35,19 @@ class Application(Flask):
     asgi: Callable[[Any, Any, Any], Coroutine[Any, Any, None]]
     # Raises Unauthorized or Forbidden for a request that may not use the server.
     check_rights: Callable[[Environ], None]
+    # Notes an error response to a request that predicts.
+    note_error: Callable[[Exchange, HttpResponse], None]
 
     def install_handlers(
-        self, finds: Sequence[Find], check_rights: Callable[[Environ], None]
+        self,
+        finds: Sequence[Find],
+        check_rights: Callable[[Environ], None],
+        note_error: Callable[[Exchange, HttpResponse], None],
     ) -> None:
         """Answer each request for which one of `finds` returns a handler."""
         self._finds = finds
         self.check_rights = check_rights
+        self.note_error = note_error
 
     def wsgi_app(
         self, environ: Environ, start_response: "StartResponse"
@@ -80,6 +86,7 @@ class Application(Flask):
             response = error_response(error)
             if isinstance(error, BasketError):
                 telemetry.rejected(error.reason)
+            self.note_error(exchange, response)
         _count(exchange, response.status)
         return response
 

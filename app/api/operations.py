@@ -6,9 +6,9 @@ from flask import Blueprint, Response, request
 
 from app import telemetry
 from app.api.access.rights import Rights
+from app.api.described import row_tensors
 from app.api.exchange import JSON
 from app.api.responses import json_response
-from app.codec.fit import type_name
 from app.engines.base import main_signature
 from app.repository.catalog import Catalog
 from app.repository.health import Health
@@ -77,19 +77,12 @@ def _readiness(catalog: Catalog) -> Response:
 def _described(model: ServedModel) -> dict[str, object]:
     """Return what a client needs to build a request: version, inputs, image format."""
     _, signature = main_signature(model.signatures)
-    inputs = [
-        {
-            "name": spec.name,
-            "dtype": type_name(spec.dtype),
-            "shape": None if spec.any_rank else spec.shape,
-        }
-        for spec in signature.inputs
-    ]
-    described: dict[str, object] = {"version": str(model.version), "inputs": inputs}
+    described: dict[str, object] = {
+        "version": str(model.version),
+        "inputs": row_tensors(signature.inputs) if model.has_tensors else [],
+    }
     if signature.limit_reason:
         described["batching"] = signature.batching_note()
-    if not model.has_tensors:
-        described["inputs"] = []
     if model.user_code is not None and model.user_code.service.has_example:
         described["example"] = model.user_code.example_json()
     image = model.config.image

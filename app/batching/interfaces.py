@@ -59,7 +59,7 @@ class Observer(Protocol):
     def request_went_through(self, stages_s: Mapping[str, float]) -> None:
         """Count an answered request's seconds in each stage.
 
-        The mapping has all of `telemetry.STAGES`, and does not change after the call.
+        The mapping has all of `totals.STAGES`, and does not change after the call.
         """
 
     def request_answered(self, status: int, seconds: float) -> None:

@@ -7,7 +7,7 @@ version, so that a replaced version is closed only after its last request.
 import threading
 from collections.abc import Collection
 
-from app.errors import NotReady, Stopping, UnknownModel
+from app.errors import Stopping, UnknownModel
 from app.repository.default_model import DefaultModel
 from app.repository.lease import Lease
 from app.repository.routing import Routes, Target
@@ -43,7 +43,7 @@ class Catalog:
         """
         with self._changing:
             name = target.name or self._default()
-            version = self._choose(name, self._find(name), target)
+            version = self._find(name).choose(name, target)
             version.leases += 1
         return Lease(version, self._changing, self._changed)
 
@@ -55,6 +55,15 @@ class Catalog:
         """
         with self._changing:
             return self._find(name).status()
+
+    def routes(self, name: str) -> Routes:
+        """Return a model's labels and traffic.
+
+        Raises:
+            UnknownModel: the model is unknown.
+        """
+        with self._changing:
+            return self._find(name).routes
 
     def unavailable_reason(self, name: str) -> str:
         """Return why no version of a model is available, or "" if one is.
@@ -239,12 +248,3 @@ class Catalog:
 
     def _known(self) -> str:
         return ", ".join(sorted(self._models)) or "none"
-
-    def _choose(self, name: str, model: Model, target: Target) -> Version:
-        available = model.available()
-        number = model.routes.choose(target, available) if model.versions else None
-        if number is None:
-            raise NotReady(f"model {name!r}: {model.unavailable_reason()}")
-        if number not in available:
-            raise model.refusal(name, number)
-        return model.versions[number]

@@ -8,7 +8,7 @@ from functools import cached_property
 from app.batching.interfaces import Observer, Runner
 from app.engines.base import Signature
 from app.errors import BasketError, NotReady, UnknownModel
-from app.repository.routing import Routes
+from app.repository.routing import Routes, Target
 from app.settings.model_config import ModelConfig
 from app.user_code.user_code import UserCode
 
@@ -133,6 +133,22 @@ class Model:
             return IS_LOADING
         errors = [version.error for version in newest_first if version.error]
         return self.problem or next(iter(errors), "has no version that serves")
+
+    def choose(self, name: str, target: Target) -> Version:
+        """Return the version that a request selects of this model, named so.
+
+        Raises:
+            UnknownModel: the version is unknown.
+            BadInput: the label is unknown.
+            NotReady: the version is loading, unloaded, or failed to load.
+        """
+        available = self.available()
+        number = self.routes.choose(target, available) if self.versions else None
+        if number is None:
+            raise NotReady(f"model {name!r}: {self.unavailable_reason()}")
+        if number not in available:
+            raise self.refusal(name, number)
+        return self.versions[number]
 
     def refusal(self, name: str, number: int) -> BasketError:
         """Return the error for a request that names an unavailable version."""

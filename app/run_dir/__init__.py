@@ -25,7 +25,11 @@ METRICS_DIR = "PROMETHEUS_MULTIPROC_DIR"
 _BATCHING_PARAMETERS = "BASKET_BATCHING_PARAMETERS_FILE"
 # Topics of notes.
 STUCK, UNLOADED, LOADING = "stuck", "unloaded", "loading"
-DEFAULT_MODEL = "default_model"
+DEFAULT_MODEL, PROCESSES = "default_model", "processes"
+# Keys of the notes on PROCESSES.
+WORKER, MODEL_PROCESS = "worker", "model process"
+# A file with a byte for each worker that has ended.
+_ENDED = "ended"
 _SHARED_MEMORY = "/dev/shm"  # noqa: S108
 # Set in a login session. When the user logs out, systemd removes the files of a user in
 # shared memory, unless it is a system user.
@@ -102,6 +106,22 @@ def path_of(file: str) -> Path | None:
     """Return the path of a file in the run directory; None outside Gunicorn."""
     run_dir = os.environ.get(RUN_DIR)
     return Path(run_dir) / file if run_dir else None
+
+
+def count_end() -> None:
+    """Count, in the master, a worker that has ended.
+
+    Raises:
+        OSError: the run directory can't be written.
+    """
+    with (Path(os.environ[RUN_DIR]) / _ENDED).open("ab") as file:
+        file.write(b".")
+
+
+def ended() -> int:
+    """Return how many workers have ended; 0 outside Gunicorn."""
+    file = path_of(_ENDED)
+    return file.stat().st_size if file is not None and file.exists() else 0
 
 
 def change_owner(uid: int, gid: int) -> None:

@@ -34,11 +34,12 @@ ALLOWED = {
         "app.user_code",
     ),
     "app.prometheus_private": ("app.run_dir.notes",),
-    "app.telemetry": ("app.prometheus_private",),
+    "app.totals": (),
+    "app.telemetry": ("app.prometheus_private", "app.totals"),
     "app.api": (
         *("app.api", "app.codec", "app.batching", "app.repository"),
         *("app.engines.base", "app.errors", "app.memory", "app.settings"),
-        "app.telemetry",
+        *("app.gpus", "app.run_dir", "app.telemetry", "app.totals"),
     ),
     "app.commands": (
         *("app.codec.npy", "app.commands", "app.engines", "app.errors"),
@@ -63,7 +64,7 @@ KEPT_TO = {
     "httptools": ("app.server",),
     "uvloop": ("app.server",),
     "werkzeug": ("app.api",),
-    "prometheus_client": ("app.prometheus_private", "app.telemetry"),
+    "prometheus_client": ("app.prometheus_private", "app.telemetry", "app.totals"),
     "google": ("app.settings",),
 }
 # Private API -> the only module of app that may import it.

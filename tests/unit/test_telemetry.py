@@ -12,7 +12,8 @@ from prometheus_client.multiprocess import MultiProcessCollector
 
 from app import telemetry
 from app.prometheus_private import Collector, Pending
-from app.telemetry import STAGES, ModelMetrics
+from app.telemetry import ModelMetrics
+from app.totals import STAGES
 from testing.server import ROOT
 
 MODES = ("single-process", "multiprocess")
@@ -103,7 +104,7 @@ def test_aggregated_write_equals_single_observations(mode, tmp_path):
 
 
 RECORD = """
-from app import telemetry
+from app import telemetry, totals
 
 def counted():
     if {each}:
@@ -115,7 +116,7 @@ for number in range(40):
         (metrics.rows_waiting, number),
         (metrics.request_answered, (200, 400, 503)[number % 3], number / 4),
         (metrics.job_left_queue, number / 8),
-        (metrics.request_went_through, dict.fromkeys(telemetry.STAGES, number / 2)),
+        (metrics.request_went_through, dict.fromkeys(totals.STAGES, number / 2)),
         (telemetry.request_without_model, 404, number / 64),
         (telemetry.rejected, ("late", "queue_full")[number % 2]),
     ]:
@@ -188,7 +189,7 @@ def test_totals_contain_pending_records():
     metrics.request_answered(200, 0.5)
     metrics.request_answered(503, 0.25)
     metrics.request_went_through(dict(zip(STAGES, (1, 2, 3, 4), strict=True)))
-    totals = telemetry.totals()["summed", "1"]
+    totals = telemetry.totals().versions["summed", "1"]
     assert (totals.succeeded, totals.failed) == (1, 1)
     assert (totals.seconds, totals.failed_seconds) == (0.75, 0.25)
     assert totals.stage_seconds == {"decode": 1, "queue": 2, "infer": 3, "encode": 4}
@@ -225,7 +226,7 @@ def test_negative_seconds_count_as_zero_in_counters(caplog):
         metrics.request_answered(500, seconds)
         metrics.job_left_queue(seconds)
         telemetry.request_without_model(404, -0.5)
-    totals = telemetry.totals()["negative", "1"]
+    totals = telemetry.totals().versions["negative", "1"]
     assert totals.stage_seconds == dict.fromkeys(STAGES, 2.0)
     assert totals.failed_seconds == 2
     assert totals.failed == 2
@@ -264,7 +265,7 @@ def test_concurrent_appends_during_flushes_lose_nothing():
             thread.join()
     finally:
         sys.setswitchinterval(interval)
-    totals = telemetry.totals()["concurrent", "1"]
+    totals = telemetry.totals().versions["concurrent", "1"]
     assert totals.succeeded == 100_000
     assert totals.seconds == 50_000
     assert totals.stage_seconds == dict.fromkeys(STAGES, 50_000.0)

@@ -56,6 +56,18 @@ class Rights:
         """Return whether a request may see names, shapes and reasons."""
         return not self._needs_key or self._has_known_key(environ)
 
+    def is_admin(self, environ: Environ) -> bool:
+        """Return whether a request has an admin key."""
+        return self._admins.have(_key(environ))
+
+    def sees_all(self, environ: Environ) -> bool:
+        """Return whether a request may see settings, errors and processes.
+
+        Without any keys every client may.
+        """
+        has_keys = self._needs_key or self._admins.are_set()
+        return not has_keys or self.is_admin(environ)
+
     def check_admin(self, environ: Environ) -> None:
         """Check that a request may change the server.
 

@@ -20,6 +20,7 @@ from app.repository.catalog import Catalog
 from app.repository.health import Health
 from app.repository.routing import Target
 from app.repository.served import IS_LOADING, ServedModel
+from app.totals import Totals
 
 VERSION = "0.1.0"
 _EXTENSIONS = (
@@ -92,7 +93,7 @@ def metadata_blueprint(catalog: Catalog) -> Blueprint:
     @blueprint.get("/v2/models/<model>/versions/<int:version>/stats")
     def stats(model: str | None = None, version: int | None = None) -> Response:
         served = _offered(catalog) if not model else _served(catalog, model, version)
-        totals = telemetry.totals()
+        totals = telemetry.totals().versions
         return json_response(
             {
                 "model_stats": [
@@ -212,7 +213,7 @@ def _config_tensor(spec: TensorSpec) -> dict[str, Any]:
     return {"name": spec.name, "data_type": f"TYPE_{name}", "dims": dims}
 
 
-def _stats(model: ServedModel, totals: telemetry.Totals) -> dict[str, Any]:
+def _stats(model: ServedModel, totals: Totals) -> dict[str, Any]:
     """Return Triton's statistics of one version.
 
     Stages count only requests that succeeded. Decoding is compute_input, encoding is

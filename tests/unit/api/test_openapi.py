@@ -104,6 +104,11 @@ def answer(status, value, headers=JSON):
         (None, answer(500, {"error": "x"}), "status 500"),
         (ASK, answer(400, {"error": "in /tmp/models"}), "a traceback or a path"),
         (None, answer(400, {"error": "Traceback (most ..."}), "a traceback or a path"),
+        (
+            Request("GET", "/page/state"),
+            answer(400, {"error": "in /tmp/models"}),
+            "a traceback or a path",
+        ),
         (ASK, answer(400, {"error": "x" * 3000}), "an error of 30"),
         (ASK, answer(400, {"error": ""}), "not the schema of status 400"),
         (ASK, answer(400, ["error"]), "not the schema of status 400"),
@@ -142,6 +147,28 @@ def test_contract_names_the_problem_of_an_undocumented_answer(request_, given, p
                     "default_model": None,
                     "models": {},
                     "problems": {"digits": ["version 2: no weights"]},
+                },
+            ),
+        ),
+        (
+            Request("GET", "/page/state?since=0"),
+            answer(
+                200,
+                {
+                    "now": 1.5,
+                    "rights": "client",
+                    "sees_all": True,
+                    "default_model": None,
+                    "models": [],
+                    "samples": [],
+                    "settings": [
+                        {
+                            "name": "BASKET_MODEL_DIR",
+                            "value": "/tmp/models",
+                            "from": "environment",
+                            "model": None,
+                        }
+                    ],
                 },
             ),
         ),

@@ -1,0 +1,1 @@
+"""The page: what the server does now, and a place to try a model."""

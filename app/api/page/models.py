@@ -1,0 +1,75 @@
+"""Models and their versions, as the page shows them."""
+
+from collections.abc import Iterable, Mapping
+from typing import Any
+
+from app.api.described import row_tensors
+from app.engines.base import main_signature
+from app.repository.catalog import Catalog
+from app.repository.served import ServedModel, VersionStatus
+
+
+def described_models(catalog: Catalog) -> list[dict[str, Any]]:
+    """Return all models with all of their versions, the newest first."""
+    problems, served = catalog.problems(), catalog.models()
+    by_name = {
+        name: {each.version: each for each in served if each.name == name}
+        for name in catalog.names()
+    }
+    return [
+        _model(catalog, name, versions, problems.get(name, []))
+        for name, versions in by_name.items()
+    ]
+
+
+def _model(
+    catalog: Catalog,
+    name: str,
+    served: Mapping[int, ServedModel],
+    problems: Iterable[str],
+) -> dict[str, Any]:
+    routes = catalog.routes(name)
+    newest = served[max(served)] if served else None
+    return {
+        "name": name,
+        "problems": problems,
+        "traffic": dict(routes.traffic),
+        "labels": dict(routes.labels),
+        "max_queue_rows": newest and newest.max_rows,
+        "max_batch_size": newest and newest.config.settings.max_batch_size,
+        "versions": [
+            {**_status(each), **_version(served.get(each.version))}
+            for each in catalog.status(name)
+        ],
+    }
+
+
+def _status(status: VersionStatus) -> dict[str, Any]:
+    return {
+        "version": status.version,
+        "state": status.state,
+        "error": status.error,
+    }
+
+
+def _version(model: ServedModel | None) -> dict[str, Any]:
+    """Return what a client needs to ask a version; of one that is not ready nothing."""
+    if model is None:
+        return {
+            **{"platform": "", "inputs": [], "outputs": []},
+            **{"batching": "", "image": None, "v2": False},
+        }
+    _, signature = main_signature(model.signatures)
+    image, code = model.config.image, model.user_code
+    described: dict[str, Any] = {
+        "platform": model.platform,
+        "inputs": row_tensors(signature.inputs) if model.has_tensors else [],
+        "outputs": row_tensors(signature.outputs) if model.has_tensors else [],
+        "batching": signature.batching_note() if signature.limit_reason else "",
+        "image": image
+        and {"size": image.size, "mode": image.mode, "classes": len(image.classes)},
+        "v2": model.has_tensors,
+    }
+    if code is not None and code.service.has_example:
+        described["example"] = code.example_json()
+    return described

@@ -1,0 +1,112 @@
+"""Sampling of the metrics, once a second and by one process of a server."""
+
+import fcntl
+import itertools
+import logging
+import threading
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import IO, Any
+
+from app import telemetry
+from app.api.page.error_log import ErrorLog
+from app.api.page.processes import processes
+from app.api.page.ring import Ring
+from app.api.page.samples import sample_of
+from app.run_dir import MODEL_PROCESS, WORKER
+from app.run_dir.notes import Notes
+from app.totals import Sums
+
+KEPT = 300
+_INTERVAL_S = 1.0
+_log = logging.getLogger(__name__)
+
+
+class Sampler:
+    """Appends samples, if no other process does, and flushes this process's errors.
+
+    The process that has locked a file is the one that samples. The kernel unlocks the
+    file when the process ends, however it ends.
+    """
+
+    def __init__(
+        self,
+        samples: Ring,
+        errors: ErrorLog,
+        notes: Notes,
+        lock: Path | None,
+        clock: Callable[[], float] = time.monotonic,
+    ) -> None:
+        """Store the parts; `notes` are on processes. None: there are no others."""
+        self._samples = samples
+        self._errors = errors
+        self._notes = notes
+        self._lock = lock
+        self._clock = clock
+        self._locked: IO[bytes] | None = None
+        self._number = 0
+        self._before: tuple[float, Sums] | None = None
+        # The error of the last sample.
+        self._problem = ""
+        # A server that stops does not wait for it.
+        self._thread = threading.Thread(target=self._run, name="sampler", daemon=True)
+
+    def start(self) -> None:
+        """Sample each second; may be called twice."""
+        if not self._thread.ident:
+            self._thread.start()
+
+    def tick(self) -> None:
+        """Take a sample, and flush errors; log a problem once."""
+        problem = ""
+        try:
+            self._errors.flush()
+            if self._is_ours():
+                self._sample()
+        except Exception as error:  # must not end the thread
+            problem = str(error) or type(error).__name__
+        if problem and problem != self._problem:
+            _log.error("the page has no samples or errors: %s", problem)
+        self._problem = problem
+
+    def _run(self) -> None:
+        for _ in itertools.count():
+            began_at = self._clock()
+            self.tick()
+            time.sleep(max(began_at + _INTERVAL_S - self._clock(), 0))
+
+    def _is_ours(self) -> bool:
+        """Return whether this process is the one that samples; become it if it can."""
+        if self._lock is None or self._locked is not None:
+            return True
+        file = self._lock.open("ab")
+        try:
+            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            file.close()
+            return False
+        self._locked = file
+        return True
+
+    def _sample(self) -> None:
+        before, now = self._before, self._clock()
+        after = telemetry.totals()
+        self._before = now, after
+        if before is None:
+            newest = next(self._samples.newest_first(), None)
+            self._number = newest["n"] if newest else 0
+            return
+        at = time.time()
+        # A page that is still open after a restart asks for what is behind its last.
+        self._number = max(self._number + 1, int(at))
+        living = processes(self._notes)
+        kinds = [each.kind for each in living]
+        engines = kinds.count(MODEL_PROCESS) or kinds.count(WORKER)
+        sample: dict[str, Any] = {
+            "n": self._number,
+            "t": round(at, 3),
+            **sample_of(before[1], after, now - before[0], engines),
+            "memory_mib": round(sum(each.memory_mib for each in living), 1),
+        }
+        self._samples.append([sample])

@@ -1,0 +1,89 @@
+"""The state of a server, which the page shows and asks for once a second."""
+
+import time
+from collections.abc import Callable
+from dataclasses import asdict, dataclass
+from itertools import takewhile
+from typing import Any
+
+from flask import Blueprint, Response, request
+
+from app import gpus
+from app.api.access.rights import Rights
+from app.api.page.error_log import ErrorLog
+from app.api.page.models import described_models
+from app.api.page.processes import processes
+from app.api.page.ring import Ring
+from app.api.page.settings_rows import settings_rows
+from app.api.responses import json_response
+from app.errors import BadInput
+from app.repository.catalog import Catalog
+from app.run_dir.notes import Notes
+from app.settings import Settings
+
+
+@dataclass(frozen=True)
+class Observed:
+    """What all processes of a server note of themselves.
+
+    `notes` are on processes; `ended` returns the number of those that have ended.
+    """
+
+    samples: Ring
+    errors: ErrorLog
+    notes: Notes
+    ended: Callable[[], int]
+
+
+def state_blueprint(
+    catalog: Catalog, settings: Settings, rights: Rights, observed: Observed
+) -> Blueprint:
+    """Return /page/state."""
+    blueprint = Blueprint("page_state", __name__)
+
+    @blueprint.get("/page/state")
+    def state() -> Response:
+        sees_all = rights.sees_all(request.environ)
+        response = json_response(
+            {
+                "now": time.time(),
+                "rights": "admin" if rights.is_admin(request.environ) else "client",
+                "sees_all": sees_all,
+                "default_model": catalog.default_name(),
+                "models": described_models(catalog),
+                "samples": _samples(observed.samples, _since()),
+                **(_for_operators(catalog, settings, observed) if sees_all else {}),
+            }
+        )
+        response.headers["Cache-Control"] = "no-store"
+        return response
+
+    return blueprint
+
+
+def _since() -> int:
+    text = request.args.get("since", "0")
+    if not text.isascii() or not text.isdigit():
+        raise BadInput(f"since: expected a sample's number, given {text[:40]!r}")
+    # Shortened, as Python takes no more than 4300 digits.
+    return int(text[:18])
+
+
+def _samples(samples: Ring, since: int) -> list[dict[str, Any]]:
+    newer = takewhile(lambda sample: sample["n"] > since, samples.newest_first())
+    return list(newer)[::-1]
+
+
+def _for_operators(
+    catalog: Catalog, settings: Settings, observed: Observed
+) -> dict[str, Any]:
+    used = settings.gpus
+    return {
+        "processes": [asdict(each) for each in processes(observed.notes)],
+        "restarts": observed.ended(),
+        "gpus": [
+            asdict(gpu) for gpu in gpus.memory() if used is None or gpu.number in used
+        ],
+        "settings": settings_rows(settings, catalog.models()),
+        "errors": observed.errors.newest(),
+    }

@@ -77,5 +77,5 @@ async def _measure(
 
 def _is_as_promised(one: Outcome) -> bool:
     if one.request.tag == _MARKED:
-        return one.status == HTTPStatus.INTERNAL_SERVER_ERROR and one.right
+        return one.status == HTTPStatus.BAD_REQUEST and one.right
     return one.is_good()

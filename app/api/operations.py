@@ -1,6 +1,8 @@
 """Routes for operators: liveness, readiness, metrics and the API description."""
 
+import json
 from pathlib import Path
+from typing import Any
 
 from flask import Blueprint, Response, request
 
@@ -21,7 +23,7 @@ def operations_blueprint(catalog: Catalog, health: Health, rights: Rights) -> Bl
     """Return /healthz (which is / too, as in KServe), /readyz, /metrics, /openapi.json.
 
     Health names no models to a stranger. The last answers with the file beside this
-    module.
+    module, and examples of the models.
     """
     blueprint = Blueprint("operations", __name__)
 
@@ -53,9 +55,33 @@ def operations_blueprint(catalog: Catalog, health: Health, rights: Rights) -> Bl
 
     @blueprint.get("/openapi.json")
     def openapi() -> Response:
-        return Response(_OPENAPI.read_bytes(), content_type=JSON)
+        return _description(catalog)
 
     return blueprint
+
+
+def _description(catalog: Catalog) -> Response:
+    """Return the description, with the EXAMPLE of each model that has one."""
+    examples = {}
+    for model in catalog.models():
+        example = _example(model)
+        if example is not None:
+            examples[model.name] = {"value": {"instances": [example]}}
+    text = _OPENAPI.read_bytes()
+    if not examples:
+        return Response(text, content_type=JSON)
+    description = json.loads(text)
+    body = description["paths"]["/predict"]["post"]["requestBody"]
+    body["content"][JSON]["examples"] = examples
+    return json_response(description)
+
+
+def _example(model: ServedModel) -> Any:
+    """Return EXAMPLE of a model's service.py; None: it has none that JSON can hold."""
+    code = model.user_code
+    if code is None or not code.service.has_example:
+        return None
+    return code.example_json()
 
 
 def _readiness(catalog: Catalog) -> Response:
@@ -83,8 +109,9 @@ def _described(model: ServedModel) -> dict[str, object]:
     }
     if signature.limit_reason:
         described["batching"] = signature.batching_note()
-    if model.user_code is not None and model.user_code.service.has_example:
-        described["example"] = model.user_code.example_json()
+    example = _example(model)
+    if example is not None:
+        described["example"] = example
     image = model.config.image
     if image is not None:
         described["image"] = {"size": image.size, "mode": image.mode}

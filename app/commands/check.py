@@ -6,10 +6,12 @@ from pathlib import Path
 import click
 import numpy as np
 
+from app.batching.model_log import ModelLog
+from app.commands.example import check_example
 from app.commands.measurement import (
     bytes_text,
     file_bytes,
-    median_ms,
+    time_batches,
     weight_bytes,
 )
 from app.commands.options import FiniteRange, version_option
@@ -17,10 +19,9 @@ from app.commands.version import find_version
 from app.engines import open_engine
 from app.engines.base import Engine, Signature
 from app.engines.batch_invariance import Comparison, compare, must_not_share
-from app.engines.batch_sizes import batch_sizes
 from app.engines.loading import error_summary
-from app.engines.random_rows import RandomRows, accepted_random_rows
-from app.errors import ModelLoadError, OutOfDeviceMemory
+from app.engines.random_rows import accepted_random_rows
+from app.errors import ModelLoadError
 from app.settings import Settings
 
 # Rows per batch of the comparison if max_batch_size is 1.
@@ -51,21 +52,30 @@ def check_command(settings: Settings) -> click.Command:
         engine = open_engine(path, config.settings)
         try:
             click.echo(_size_line(engine, path))
-            findings = {
-                each: _check_signature(engine, each, config.settings, tolerance)
-                for each in engine.signatures
-            }
-            batched = [
-                finding
-                for each, finding in findings.items()
-                if not engine.signatures[each].limit_reason
-            ]
+            if check_example(engine, config.settings, ModelLog(name, number)):
+                return
+            findings = _check_signatures(engine, config.settings, tolerance)
         finally:
             engine.close()
-        if batched:
-            _conclude(batched, name, config.settings.max_batch_size)
+        if findings:
+            _conclude(findings, name, config.settings.max_batch_size)
 
     return check
+
+
+def _check_signatures(
+    engine: Engine, settings: Settings, tolerance: float
+) -> list[str | None]:
+    """Return a finding of `_check_signature` for each signature that is batched."""
+    findings = {
+        each: _check_signature(engine, each, settings, tolerance)
+        for each in engine.signatures
+    }
+    return [
+        finding
+        for each, finding in findings.items()
+        if not engine.signatures[each].limit_reason
+    ]
 
 
 def _check_signature(
@@ -80,7 +90,10 @@ def _check_signature(
         click.echo(f"  not compared: {error}")
         return None
     try:
-        largest = _time(engine, name, rows, settings)
+        click.echo(f"  timing random rows{rows.describe()} ...")
+        random = np.random.default_rng(0)
+        make = partial(rows.make, random=random)
+        largest = time_batches(engine, name, make, settings)
         if signature.limit_reason:
             return None
         batch_rows = largest if largest > 1 else _COMPARED_BATCH
@@ -106,25 +119,6 @@ def _show(name: str, signature: Signature) -> None:
         for spec in specs:
             dtype = "string" if spec.dtype.kind == "O" else spec.dtype.name
             click.echo(f"  {kind:6} {spec.name}: {dtype} {spec.shape_text()}")
-
-
-def _time(engine: Engine, name: str, rows: RandomRows, settings: Settings) -> int:
-    """Show latencies by batch size; return the largest size that fits into memory."""
-    click.echo(f"  timing random rows{rows.describe()} ...")
-    click.echo("    rows  ms a batch    ms a row")
-    largest = 1
-    random = np.random.default_rng(0)
-    sizes = batch_sizes(settings.max_batch_size, settings.allowed_batch_sizes)
-    for size in engine.signatures[name].batch_sizes(sizes):
-        batch = rows.make(size, random)
-        try:
-            duration_ms = median_ms(partial(engine.run, batch, name))
-        except OutOfDeviceMemory as error:
-            click.echo(f"  {error}")
-            break
-        click.echo(f"  {size:6} {duration_ms:11.2f} {duration_ms / size:11.3f}")
-        largest = size
-    return largest
 
 
 def _judge(name: str, comparison: Comparison, tolerance: float) -> str:

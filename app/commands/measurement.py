@@ -3,9 +3,15 @@
 import statistics
 import time
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 
-from app.engines.base import Engine
+import click
+
+from app.engines.base import Engine, Tensors
+from app.engines.batch_sizes import batch_sizes
+from app.errors import OutOfDeviceMemory
+from app.settings import Settings
 
 # Runs stop after the maximum, or after the minimum and 2 s.
 _MAX_RUNS, _MIN_RUNS, _ENOUGH_S = 15, 3, 2.0
@@ -44,3 +50,22 @@ def bytes_text(size: float) -> str:
             return f"{size:.4g} {unit}"
         size /= 1024
     return f"{size:.4g} GiB"
+
+
+def time_batches(
+    engine: Engine, name: str, make: Callable[[int], Tensors], settings: Settings
+) -> int:
+    """Show latencies by batch size; return the largest size that fits into memory."""
+    click.echo("    rows  ms a batch    ms a row")
+    largest = 1
+    sizes = batch_sizes(settings.max_batch_size, settings.allowed_batch_sizes)
+    for size in engine.signatures[name].batch_sizes(sizes):
+        batch = make(size)
+        try:
+            duration_ms = median_ms(partial(engine.run, batch, name))
+        except OutOfDeviceMemory as error:
+            click.echo(f"  {error}")
+            break
+        click.echo(f"  {size:6} {duration_ms:11.2f} {duration_ms / size:11.3f}")
+        largest = size
+    return largest

@@ -13,14 +13,13 @@ from app.batching.release import release_for
 from app.batching.unbatched import Unbatched
 from app.engines import open_engine
 from app.engines.base import Engine, Tensors
-from app.engines.python.engine import PythonEngine
 from app.repository.example import run_example
 from app.repository.image_fit import check_image_fit
 from app.repository.served import ServedModel
 from app.repository.warm_up import warm_up
 from app.settings import Settings
 from app.settings.model_config import ModelConfig
-from app.user_code.user_code import UserCode
+from app.user_code.user_code import user_code_of
 
 # Rows of the batches in which the warm-up compares rows whose sizes are free.
 _SMALL_BATCH = 4
@@ -51,7 +50,7 @@ class Opener:
             sizes = settings.allowed_batch_sizes or sorted({1, settings.max_batch_size})
             small = max(_SMALL_BATCH, sizes[0] + 1)
             small = padded(small, settings.allowed_batch_sizes)
-            user_code = _user_code(engine, settings, log)
+            user_code = user_code_of(engine, settings, log)
             known_good: dict[str, Tensors] = {}
             if user_code is None or user_code.service.predict is None:
                 known_good = warm_up(engine, sizes, small, log)
@@ -73,13 +72,6 @@ class Opener:
             observer,
             user_code,
         )
-
-
-def _user_code(engine: Engine, settings: Settings, log: ModelLog) -> UserCode | None:
-    if not isinstance(engine, PythonEngine):
-        return None
-    is_packed = settings.model_process == "shared"
-    return UserCode(engine.service, engine.signatures, log, is_packed=is_packed)
 
 
 def _runner(

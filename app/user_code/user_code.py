@@ -1,5 +1,6 @@
 """The functions of a service.py, called for the requests of one version."""
 
+import base64
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any
@@ -8,11 +9,12 @@ from app.batching.model_log import ModelLog
 from app.codec import json_text
 from app.codec.bounds import Check, unchecked
 from app.codec.uneven import Uneven
-from app.engines.base import DEFAULT_SIGNATURE, Signature, Tensors
+from app.engines.base import DEFAULT_SIGNATURE, Engine, Signature, Tensors
 from app.engines.python import objects
-from app.engines.python.engine import ANSWER, INSTANCE, OBJECTS
+from app.engines.python.engine import ANSWER, INSTANCE, OBJECTS, PythonEngine
 from app.engines.python.service import Service
 from app.errors import BadInput, ModelFailed
+from app.settings import Settings
 from app.user_code import rows
 
 
@@ -78,9 +80,12 @@ class UserCode:
         return inputs
 
     def example_json(self) -> Any:
-        """Return EXAMPLE as JSON values; None: JSON can't hold it."""
+        """Return EXAMPLE as in a request's JSON; None: JSON can't hold it."""
+        example = self.service.example
+        if isinstance(example, bytes):
+            return {"b64": base64.b64encode(example).decode()}
         try:
-            return json_text.loads(json_text.dumps_objects(self.service.example))
+            return json_text.loads(json_text.dumps_objects(example))
         except TypeError:
             return None
 
@@ -135,3 +140,11 @@ class UserCode:
         for row in range(count):
             values = {name: array[row] for name, array in outputs.items()}
             yield next(iter(values.values())) if len(values) == 1 else values
+
+
+def user_code_of(engine: Engine, settings: Settings, log: ModelLog) -> UserCode | None:
+    """Return the functions of an open version's service.py, None without one."""
+    if not isinstance(engine, PythonEngine):
+        return None
+    is_packed = settings.model_process == "shared"
+    return UserCode(engine.service, engine.signatures, log, is_packed=is_packed)

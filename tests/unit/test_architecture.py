@@ -22,7 +22,7 @@ ALLOWED = {
     "app.batching": ("app.batching", "app.engines.base", "app.errors", "app.settings"),
     "app.user_code": (
         *("app.user_code", "app.batching.model_log", "app.codec", "app.engines.base"),
-        *("app.engines.python", "app.errors"),
+        *("app.engines.python", "app.errors", "app.settings"),
     ),
     "app.repository": (
         *("app.repository", "app.batching", "app.engines", "app.errors", "app.memory"),
@@ -42,8 +42,9 @@ ALLOWED = {
         *("app.gpus", "app.run_dir", "app.telemetry", "app.totals"),
     ),
     "app.commands": (
-        *("app.codec.npy", "app.commands", "app.engines", "app.errors"),
-        *("app.repository.single_model", "app.settings"),
+        *("app.batching.model_log", "app.codec.npy", "app.commands", "app.engines"),
+        *("app.errors", "app.repository.example", "app.repository.single_model"),
+        *("app.settings", "app.user_code"),
     ),
     "app.asgi": ("app.api",),
     "app.server": ("app.server",),

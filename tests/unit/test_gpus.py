@@ -8,7 +8,7 @@ import pytest
 from app import gpus
 from app.errors import SettingsError
 
-GIB = 1 << 30
+MIB, GIB = 1 << 20, 1 << 30
 
 
 class FakeNvml:
@@ -39,7 +39,10 @@ class FakeNvml:
     def nvmlDeviceGetMemoryInfo(self, handle):
         if handle == self.lost:
             raise pynvml.NVMLError(pynvml.NVML_ERROR_GPU_IS_LOST)
-        return SimpleNamespace(total=self.totals[handle])
+        return SimpleNamespace(total=self.totals[handle], used=3 * MIB + 5)
+
+    def nvmlDeviceGetName(self, handle):
+        return f"GPU of slot {handle}"
 
 
 def _gpus(*numbers):
@@ -64,6 +67,14 @@ def test_installed_gpus_have_memory_in_mib_and_lost_ones_are_left_out(monkeypatc
     monkeypatch.setattr(gpus, "pynvml", nvml)
     found = [(gpu.number, gpu.memory_mib) for gpu in gpus.installed()]
     assert found == [(0, 81920), (2, 16384)]
+    assert nvml.open == 0
+
+
+def test_memory_of_gpus_is_in_mib(monkeypatch):
+    """Total and used memory of each GPU that answers, with its name."""
+    nvml = FakeNvml(80 * GIB, GIB, lost=1)
+    monkeypatch.setattr(gpus, "pynvml", nvml)
+    assert gpus.memory() == (gpus.GpuMemory(0, "GPU of slot 0", 81920, 3),)
     assert nvml.open == 0
 
 

@@ -3,11 +3,12 @@
 import fcntl
 import itertools
 import logging
+import os
 import threading
 import time
 from collections.abc import Callable
 from pathlib import Path
-from typing import IO, Any
+from typing import Any
 
 from app import telemetry
 from app.api.page.error_log import ErrorLog
@@ -44,7 +45,8 @@ class Sampler:
         self._notes = notes
         self._lock = lock
         self._clock = clock
-        self._locked: IO[bytes] | None = None
+        # The descriptor of the locked file, which stays open.
+        self._locked: int | None = None
         self._number = 0
         self._before: tuple[float, Sums] | None = None
         # The error of the last sample.
@@ -80,13 +82,15 @@ class Sampler:
         """Return whether this process is the one that samples; become it if it can."""
         if self._lock is None or self._locked is not None:
             return True
-        file = self._lock.open("ab")
+        descriptor = os.open(self._lock, os.O_WRONLY | os.O_CREAT, 0o600)
         try:
-            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except BlockingIOError:
-            file.close()
-            return False
-        self._locked = file
+            fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except OSError as error:
+            os.close(descriptor)
+            if isinstance(error, BlockingIOError):
+                return False
+            raise
+        self._locked = descriptor
         return True
 
     def _sample(self) -> None:

@@ -24,7 +24,10 @@ HEALTH = (
     *("/v2/models/m/ready", "/v2/models/m/versions/1/ready"),
 )
 # For clients.
-READ = ("/metrics", "/openapi.json", "/v1/models/m", "/v2/models/m", "/v2/models/stats")
+READ = (
+    *("/metrics", "/openapi.json", "/page/state"),
+    *("/v1/models/m", "/v2/models/m", "/v2/models/stats"),
+)
 
 
 @pytest.fixture(name="serve")

@@ -1,0 +1,184 @@
+"""Sampling once a second, by one of all processes."""
+
+import logging
+import os
+import time
+from types import SimpleNamespace
+
+import pytest
+
+from app import telemetry
+from app.api.exchange import HttpResponse
+from app.api.page.error_log import ErrorLog
+from app.api.page.ring import Ring
+from app.api.page.sampler import KEPT, Sampler
+from app.run_dir.notes import Notes
+from app.telemetry import ModelMetrics
+from app.totals import Sums
+
+EXCHANGE = SimpleNamespace(model=None)
+
+
+@pytest.fixture(name="metrics", scope="module")
+def _metrics():
+    return ModelMetrics("sampled", "1")
+
+
+class Process:
+    """A process of a server whose run directory is this folder, None: there is none."""
+
+    def __init__(self, folder):
+        self.now = 100.0
+        self.ring = Ring(folder and folder / "samples", KEPT)
+        self.errors = ErrorLog(Ring(folder and folder / "errors", 50))
+        self.notes = Notes(folder and folder / "processes")
+        lock = folder and folder / "sampler"
+        self.sampler = Sampler(
+            self.ring, self.errors, self.notes, lock, lambda: self.now
+        )
+
+    def tick(self, seconds=1.0):
+        self.now += seconds
+        self.sampler.tick()
+
+    def samples(self):
+        return list(self.ring.newest_first())[::-1]
+
+    def end(self):
+        """Let go of the lock, as the kernel does for a process that has ended."""
+        os.close(self.sampler._locked)
+
+
+@pytest.fixture(params=["run directory", "memory"])
+def process(request, tmp_path):
+    return Process(tmp_path if request.param == "run directory" else None)
+
+
+def test_sample_has_what_happened_since_the_last_one(process, metrics):
+    """The first tick only remembers the sums; later ones divide by their seconds."""
+    metrics.request_answered(200, 0.5)
+    process.tick()
+    assert process.samples() == []
+    for _ in range(6):
+        metrics.request_answered(200, 0.5)
+    process.tick(2.0)
+    process.tick()
+    busy, idle = process.samples()
+    assert busy["models"]["sampled"]["status"] == {"200": 3.0}
+    assert idle["models"]["sampled"]["status"] == {}
+    assert busy["memory_mib"] > 1
+    assert busy["t"] <= idle["t"] <= time.time() + 1
+    assert busy["t"] > time.time() - 60
+
+
+def test_numbers_of_samples_increase_with_unix_time(process):
+    """A page that is open over a restart of the server gets the later samples."""
+    began_at = int(time.time())
+    for _ in range(4):
+        process.tick()
+    numbers = [each["n"] for each in process.samples()]
+    assert numbers[0] >= began_at
+    assert numbers == list(range(numbers[0], numbers[0] + 3))
+
+
+def test_at_most_five_minutes_are_kept(process, monkeypatch):
+    """The oldest samples go."""
+    monkeypatch.setattr(telemetry, "totals", Sums)
+    for _ in range(KEPT + 10):
+        process.tick()
+    assert len(process.samples()) == KEPT == 300
+
+
+def test_only_one_of_two_processes_samples(tmp_path):
+    """The other one reads what the first has written."""
+    first, second = Process(tmp_path), Process(tmp_path)
+    for _ in range(3):
+        first.tick()
+        second.tick()
+    assert len(first.samples()) == 2
+    assert first.samples() == second.samples()
+
+
+def test_another_process_goes_on_when_the_sampling_one_ends(tmp_path, metrics):
+    """Its samples follow, with higher numbers, and count nothing twice."""
+    first, second = Process(tmp_path), Process(tmp_path)
+    for process in (first, second, first, second):
+        process.tick()
+    metrics.request_answered(200, 0.5)
+    first.end()
+    second.tick()
+    metrics.request_answered(200, 0.5)
+    second.tick()
+    before, after = second.samples()
+    assert after["n"] > before["n"]
+    assert after["models"]["sampled"]["status"] == {"200": 1.0}
+
+
+def test_each_process_flushes_its_errors(tmp_path):
+    """Those of a process that does not sample are read by all, too."""
+    first, second = Process(tmp_path), Process(tmp_path)
+    for process in (first, second):
+        process.errors.add(EXCHANGE, HttpResponse(b'{"error": "full"}', status=503))
+        process.tick()
+    assert len(list(first.errors._ring.newest_first())) == 2
+
+
+def test_error_is_logged_once_and_sampling_goes_on(process, monkeypatch, caplog):
+    """An error at each tick is one line; afterwards there are samples again."""
+
+    def fail():
+        raise OSError("no space left")
+
+    with caplog.at_level(logging.ERROR), monkeypatch.context() as patch:
+        patch.setattr(telemetry, "totals", fail)
+        for _ in range(3):
+            process.tick()
+    assert [record.getMessage() for record in caplog.records] == [
+        "the page has no samples or errors: no space left"
+    ]
+    process.tick()
+    process.tick()
+    assert len(process.samples()) == 1
+
+
+def test_thread_ticks_again_and_again_and_is_started_once(monkeypatch):
+    """A process that stops does not wait for the thread."""
+    loops = SimpleNamespace(count=lambda: range(3))
+    monkeypatch.setattr("app.api.page.sampler.itertools", loops)
+    process, ticked = Process(None), []
+    sampler = process.sampler
+
+    def tick():
+        # As long as three intervals, so that there is no wait for the next one.
+        process.now += 3
+        ticked.append(process.now)
+
+    monkeypatch.setattr(sampler, "tick", tick)
+    sampler.start()
+    sampler._thread.join()
+    sampler.start()
+    assert ticked == [103, 106, 109]
+    assert sampler._thread.daemon
+
+
+@pytest.mark.parametrize(
+    ("names", "share"),
+    [
+        ((), 1.0),
+        (("worker.1", "worker.{own}"), 0.5),
+        (("model process.1", "worker.{own}"), 1.0),
+    ],
+    ids=["one process", "two workers", "a model process"],
+)
+def test_busy_share_is_that_of_the_processes_with_the_model(
+    tmp_path, metrics, names, share
+):
+    """With model processes, web workers hold no model."""
+    (tmp_path / "processes").mkdir()
+    for name in names:
+        (tmp_path / "processes" / name.format(own=os.getpid())).touch()
+    process = Process(tmp_path)
+    process.tick()
+    metrics.batch_ran(1, 1.0)
+    process.tick()
+    assert process.samples()[-1]["models"]["sampled"]["busy"] == share

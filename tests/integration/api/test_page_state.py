@@ -1,0 +1,205 @@
+"""GET /page/state of real servers: several workers, a shared model, other servers."""
+
+import os
+import signal
+import subprocess
+import sys
+from collections import Counter
+from contextlib import contextmanager
+from itertools import pairwise
+from pathlib import Path
+
+import pytest
+
+from testing.clients import Client, in_parallel
+from testing.server import (
+    ROOT,
+    free_port,
+    installed,
+    metric_sum,
+    running,
+    serving,
+    simulated_models,
+)
+
+STEADY = {"base_ms": 20, "per_row_ms": 0, "input_shape": [4], "outputs": 4}
+ROW = [1.0, 2.0, 3.0, 4.0]
+TWO = ("--threads=8", "--workers=2")
+
+
+@pytest.fixture(name="models")
+def _models(tmp_path):
+    return simulated_models(tmp_path, steady=STEADY)
+
+
+def state_of(server):
+    return server.request("GET", "/page/state").json()
+
+
+def samples_of(server):
+    return state_of(server)["samples"]
+
+
+def wait_for_samples(server, more_than=0):
+    """Wait until there are more samples than these, and return them."""
+    server.wait_until(lambda: len(samples_of(server)) > more_than, 20)
+    return samples_of(server)
+
+
+def wait_until_idle(server):
+    """Wait until the last sample is of a second in which nothing was answered."""
+    seen = samples_of(server)[-1]["n"]
+
+    def is_idle():
+        last = samples_of(server)[-1]
+        return last["n"] > seen and not last["models"]["steady"]["status"]
+
+    server.wait_until(is_idle, 20)
+    return state_of(server)
+
+
+def ask(server, requests, clients=8):
+    """Have clients send rows, each on new connections, so that all workers get some."""
+
+    def work(place):
+        for _ in range(requests // clients):
+            with Client(server.port) as client:
+                client.send([ROW])
+                assert client.receive().status == 200
+
+    in_parallel(work, clients)
+
+
+def holds_lock(pid):
+    """Return whether a worker has the file open that the sampling one has locked."""
+    files = map(os.readlink, Path(f"/proc/{pid}/fd").iterdir())
+    return any(Path(file).name == "sampler" for file in files)
+
+
+def sampling_worker(server):
+    (holder,) = filter(holds_lock, server.workers())
+    return holder
+
+
+@contextmanager
+def stopped(pid):
+    """Stop a worker for the block: others answer meanwhile."""
+    os.kill(pid, signal.SIGSTOP)
+    try:
+        yield
+    finally:
+        os.kill(pid, signal.SIGCONT)
+
+
+def test_two_workers_answer_with_the_same_samples(models):
+    """While either worker is stopped, the other answers, and they agree."""
+    with serving(*TWO, model_dir=models) as server:
+        ask(server, 16)
+        wait_for_samples(server, 1)
+        answers = []
+        for worker in server.workers():
+            with stopped(worker):
+                answers.append({each["n"]: each for each in samples_of(server)})
+        first, second = answers
+        common = first.keys() & second.keys()
+        assert len(common) >= 2
+        assert all(first[number] == second[number] for number in common)
+
+
+def test_samples_go_on_when_the_sampling_worker_is_killed(models):
+    """After kill -9 another worker samples; what was before is kept."""
+    with serving(*TWO, model_dir=models) as server:
+        before = wait_for_samples(server, 1)
+        killed = sampling_worker(server)
+        os.kill(killed, signal.SIGKILL)
+        server.wait_until(lambda: state_of(server)["restarts"] == 1, 20)
+        wait_for_samples(server, len(before) + 1)
+        state = state_of(server)
+        assert state["samples"][: len(before)] == before
+        assert sampling_worker(server) != killed
+        pids = {each["pid"] for each in state["processes"]}
+        assert killed not in pids
+        assert server.process.pid in pids
+
+
+@pytest.mark.parametrize(
+    ("settings", "kinds"),
+    [
+        ({}, {"master": 1, "worker": 2}),
+        ({"model_process": "shared"}, {"master": 1, "worker": 2, "model process": 1}),
+        ({"batching": "off"}, {"master": 1, "worker": 2}),
+    ],
+    ids=["each worker", "shared", "no batching"],
+)
+def test_samples_agree_with_metrics_after_a_load(models, settings, kinds):
+    """Requests, seconds in the engine and rows are those of /metrics within 5 %."""
+    with serving(*TWO, model_dir=models, **settings) as server:
+        wait_for_samples(server)
+        ask(server, 400)
+        state = wait_until_idle(server)
+        totals = Counter()
+        for before, sample in pairwise(state["samples"]):
+            model, seconds = sample["models"]["steady"], sample["t"] - before["t"]
+            totals["requests"] += model["status"].get("200", 0) * seconds
+            totals["infer"] += model["busy"] * seconds
+            totals["seconds"] += bool(model["status"])
+            if model["status"]:
+                # Each request takes 20 ms in the engine, and may wait for a batch.
+                assert 10 < model["p50_ms"] <= model["p95_ms"] <= model["p99_ms"]
+                stages = sum(model["stages_ms"].values())
+                assert stages == pytest.approx(model["p50_ms"], rel=0.9)
+                assert model["batch_rows"] >= 1
+        engines = kinds.get("model process", kinds["worker"])
+        infer_s = metric_sum(server, "basket_infer_seconds_sum") / engines
+        assert metric_sum(server, "basket_requests_total") == 400
+        assert totals["requests"] == pytest.approx(400, rel=0.05)
+        assert totals["infer"] == pytest.approx(infer_s, rel=0.05)
+        assert Counter(each["kind"] for each in state["processes"]) == kinds
+        memory_mib = sum(each["memory_mib"] for each in state["processes"])
+        sampled_mib = state["samples"][-1]["memory_mib"]
+        assert sampled_mib == pytest.approx(memory_mib, rel=0.05)
+
+
+def test_errors_of_both_workers_are_listed_by_each(models):
+    """A worker knows the errors of the other within about a second."""
+    with serving(*TWO, model_dir=models) as server:
+        workers = server.workers()
+        for worker in workers:
+            with stopped(worker):
+                path = f"/predict?model=none{worker}"
+                assert server.request("POST", path, b'{"instances": [1]}').status == 404
+        # Each worker has flushed its errors between two samples.
+        wait_for_samples(server, len(samples_of(server)) + 2)
+        for worker in workers:
+            with stopped(worker):
+                texts = " ".join(each["text"] for each in state_of(server)["errors"])
+            assert all(f"none{each}" in texts for each in workers)
+
+
+def test_uvicorn_keeps_samples_in_memory(models):
+    """Without a run directory the process has its own samples."""
+    port = free_port()
+    command = [installed("uvicorn"), "wsgi:asgi", f"--port={port}"]
+    with running(
+        command, port, ready=False, check_exit=False, model_dir=models
+    ) as server:
+        server.wait_until_ready(0)
+        assert server.predict([ROW]).status == 200
+        wait_for_samples(server)
+        (process,) = state_of(server)["processes"]
+        assert (process["pid"], process["kind"]) == (server.process.pid, "worker")
+
+
+def test_commands_do_not_sample(models):
+    """`flask --app wsgi ...` imports the application without a thread."""
+    program = "import threading, wsgi; print([t.name for t in threading.enumerate()])"
+    environment = {"FLASK_RUN_FROM_CLI": "true", "BASKET_MODEL_DIR": models}
+    done = subprocess.run(
+        [sys.executable, "-c", program],
+        cwd=ROOT,
+        env=os.environ | environment,
+        stdout=subprocess.PIPE,
+        text=True,
+        check=True,
+    )
+    assert done.stdout == "['MainThread']\n"

@@ -18,7 +18,10 @@ _INTERVAL_S = 1.0
 
 
 class Health:
-    """Finds stuck models: those with a job that waits longer than any job may."""
+    """Finds stuck models: those with a job that waits longer than any job may.
+
+    Or all threads of its service.py run calls for longer than that.
+    """
 
     def __init__(self, catalog: Catalog, limit_s: float, notes: Notes) -> None:
         """Store the parts; a job may wait for `limit_s` seconds."""
@@ -61,7 +64,7 @@ class Health:
         return [
             f"{model.name} version {model.version}"
             for model in self._catalog.models()
-            if model.runner.stuck_s() > self._limit_s
+            if model.stuck_s() > self._limit_s
         ]
 
     def _run(self) -> None:

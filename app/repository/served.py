@@ -39,6 +39,11 @@ class ServedModel:
     observer: Observer
     user_code: UserCode | None = None
 
+    def stuck_s(self) -> float:
+        """Return for how many seconds its model or its own code makes no progress."""
+        code_s = self.user_code.threads.stuck_s() if self.user_code else 0.0
+        return max(self.runner.stuck_s(), code_s)
+
     @cached_property
     def has_tensors(self) -> bool:
         """Whether the model has inputs and outputs of its own, as V2 promises."""

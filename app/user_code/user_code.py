@@ -2,7 +2,6 @@
 
 import base64
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 from app.batching.model_log import ModelLog
@@ -13,6 +12,7 @@ from app.engines.base import DEFAULT_SIGNATURE, Engine, Signature, Tensors
 from app.engines.python import objects
 from app.engines.python.engine import ANSWER, INSTANCE, OBJECTS, PythonEngine
 from app.engines.python.service import Service
+from app.engines.python.threads import ServiceThreads
 from app.errors import BadInput, ModelFailed
 from app.settings import Settings
 from app.user_code import rows
@@ -43,7 +43,7 @@ class UserCode:
         self.writes_predictions = self.takes_objects or service.postprocess is not None
 
     @property
-    def threads(self) -> ThreadPoolExecutor:
+    def threads(self) -> ServiceThreads:
         """Threads in which its methods are to be called."""
         return self.service.threads
 

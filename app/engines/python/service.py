@@ -5,7 +5,6 @@ import os
 import stat
 import weakref
 from collections.abc import Callable
-from concurrent.futures import ThreadPoolExecutor
 from functools import cached_property
 from pathlib import Path
 from types import ModuleType
@@ -13,12 +12,11 @@ from typing import Any
 
 from app.engines.python.bounded import bounded
 from app.engines.python.imports import ServiceImports, described, forget
+from app.engines.python.threads import ServiceThreads
 from app.errors import ModelLoadError
 from app.settings import Settings
 from app.settings.model_files import SERVICE_FILE
 
-# As many calls as may wait for something else, such as a disk, at a time.
-_THREADS = 32
 # The functions that service.py may have, and the number of their arguments.
 _FUNCTIONS = {"load": 1, "preprocess": 1, "predict": 2, "postprocess": 1}
 
@@ -81,12 +79,12 @@ class Service:
         return described(error, self._file)
 
     @cached_property
-    def threads(self) -> ThreadPoolExecutor:
+    def threads(self) -> ServiceThreads:
         """Threads for its functions before and after the model.
 
         They are its own, so that a function that never returns holds no others'.
         """
-        return ThreadPoolExecutor(_THREADS, "service")
+        return ServiceThreads()
 
 
 def _function(module: ModuleType, name: str) -> Callable[..., Any] | None:

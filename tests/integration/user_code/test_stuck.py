@@ -73,6 +73,16 @@ def _serve(models, mode, **settings):
     )
 
 
+def _wait_until_stuck(server):
+    """Wait until /healthz names the model."""
+    error = "no progress while requests wait: stuck version 1"
+
+    def health():
+        return server.request("GET", "/healthz").json()
+
+    wait_until(lambda: health() == {"error": error}, 30, health)
+
+
 def test_predict_that_never_returns_is_late_and_shown_as_stuck(models):
     """Its clients get 504, /healthz names it, and the server stops in time."""
     add_service(models, "stuck", PREDICT)
@@ -82,14 +92,7 @@ def test_predict_that_never_returns_is_late_and_shown_as_stuck(models):
             assert predict(server, "stuck", [13], SOON)[0] == 504
             # Behind it in the queue.
             assert predict(server, "stuck", [5], SOON)[0] == 504
-
-            def health():
-                return server.request("GET", "/healthz")
-
-            wait_until(lambda: health().status == 503, 30)
-            assert health().json() == {
-                "error": "no progress while requests wait: stuck version 1"
-            }
+            _wait_until_stuck(server)
         assert server.stop(STOP_WITHIN_S) == 0
 
 
@@ -111,7 +114,7 @@ def test_function_that_never_returns_holds_no_other_model(models, mode, name, va
     """More requests than there are threads get 504; other routes go on."""
     add_service(models, "stuck", AROUND, simulated=ECHO)
     error = "service.py did not return by the deadline"
-    with _serve(models, mode) as server:
+    with _serve(models, mode, request_timeout_ms="1000") as server:
         assert predict(server, "stuck", [5]) == (200, [5])
         with healthy_neighbor(server):
             answers = []
@@ -131,6 +134,7 @@ def test_function_that_never_returns_holds_no_other_model(models, mode, name, va
             assert server.request("GET", "/readyz").status == 200
             # In the threads of large bodies, of which there are four.
             assert server.request("POST", "/v2/repository/index").status == 200
+            _wait_until_stuck(server)
         assert server.stop(STOP_WITHIN_S) == 0
 
 

@@ -22,8 +22,7 @@ class _Models:
             self.set(name, lambda seconds=seconds: seconds)
 
     def set(self, name, stuck_s):
-        runner = SimpleNamespace(stuck_s=stuck_s)
-        self._models[name] = SimpleNamespace(name=name, version=3, runner=runner)
+        self._models[name] = SimpleNamespace(name=name, version=3, stuck_s=stuck_s)
 
     def models(self):
         return list(self._models.values())

@@ -166,7 +166,7 @@ def test_thread_ticks_again_and_again_and_is_started_once(monkeypatch):
     [
         ((), 1.0),
         (("worker.1", "worker.{own}"), 0.5),
-        (("model process.1", "worker.{own}"), 1.0),
+        (("model process.1", "worker.{own}", "worker.{parent}"), 1.0),
     ],
     ids=["one process", "two workers", "a model process"],
 )
@@ -175,8 +175,9 @@ def test_busy_share_is_that_of_the_processes_with_the_model(
 ):
     """With model processes, web workers hold no model."""
     (tmp_path / "processes").mkdir()
+    pids = {"own": os.getpid(), "parent": os.getppid()}
     for name in names:
-        (tmp_path / "processes" / name.format(own=os.getpid())).touch()
+        (tmp_path / "processes" / name.format(**pids)).touch()
     process = Process(tmp_path)
     process.tick()
     metrics.batch_ran(1, 1.0)

@@ -83,10 +83,14 @@ def test_what_a_model_changes_names_its_basket_toml(tmp_path, monkeypatch):
     same = model(folder / "same", settings, max_batch_size=64)
     old = model(folder / "old" / "m", settings, max_batch_size=2)
     new = model(folder / "m", settings, max_batch_size=8, allowed_batch_sizes=[4, 8])
-    rows = rows_of(settings, [same, old, new])
-    own = {key: row for key, row in rows.items() if key[1]}
-    source = "models/m/basket.toml"
-    assert own == {
-        ("max_batch_size", "m"): ("8", source),
-        ("allowed_batch_sizes", "m"): ("4,8", source),
-    }
+    rows = settings_rows(settings, [same, old, new], {})
+    own = [row for row in rows if row["model"]]
+    assert own == [
+        {
+            "name": name,
+            "value": value,
+            "from": "models/m/basket.toml",
+            "model": "m",
+        }
+        for name, value in (("max_batch_size", "8"), ("allowed_batch_sizes", "4,8"))
+    ]

@@ -128,10 +128,11 @@ def _observed(app: "Application") -> "Observed":
     from app.api.page.state import Observed
 
     samples = Ring(run_dir.path_of("samples"), KEPT)
+    last = Ring(run_dir.path_of("last_sample"), 1)
     errors = ErrorLog(Ring(run_dir.path_of("errors"), KEPT_ERRORS))
     notes = run_dir.notes_on(run_dir.PROCESSES)
     lock = run_dir.path_of("sampler")
-    app.extensions["sampler"] = Sampler(samples, errors, notes, lock)
+    app.extensions["sampler"] = Sampler(samples, last, errors, notes, lock)
     return Observed(samples, errors, notes, run_dir.ended)
 
 

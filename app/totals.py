@@ -2,8 +2,9 @@
 
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import asdict, dataclass, field
 from http import HTTPStatus
+from typing import Any
 
 from prometheus_client import Metric
 
@@ -16,7 +17,7 @@ _OK = str(HTTPStatus.OK.value)
 class Totals:
     """The sums of one version since the start; failed rows and batches count, too.
 
-    `buckets` are the requests that took at most so many seconds, by this bound.
+    `buckets` are the requests that took at most so many seconds, by the series' `le`.
     `queue_rows` and `ceiling_rows` are values of now; without a ceiling 0.
     """
 
@@ -28,7 +29,7 @@ class Totals:
     batches: int = 0
     queue_rows: int = 0
     ceiling_rows: int = 0
-    buckets: dict[float, float] = field(default_factory=dict)
+    buckets: dict[str, float] = field(default_factory=dict)
     stage_seconds: dict[str, float] = field(
         default_factory=lambda: dict.fromkeys(STAGES, 0.0)
     )
@@ -56,6 +57,20 @@ class Sums:
     )
     rejected: dict[str, float] = field(default_factory=dict)
 
+    def to_json(self) -> dict[str, Any]:
+        """Return the sums as JSON values."""
+        versions = [[*key, asdict(totals)] for key, totals in self.versions.items()]
+        return {"versions": versions, "rejected": self.rejected}
+
+    @classmethod
+    def from_json(cls, values: Mapping[str, Any]) -> "Sums":
+        """Return the sums of `to_json`."""
+        versions = {
+            (model, version): Totals(**totals)
+            for model, version, totals in values["versions"]
+        }
+        return cls(versions, values["rejected"])
+
 
 def summed(metrics: Iterable[Metric]) -> Sums:
     """Return the sums in what a registry has collected."""
@@ -76,7 +91,7 @@ def _add_status(totals: Totals, labels: Mapping[str, str], value: float) -> None
 
 
 def _add_bucket(totals: Totals, labels: Mapping[str, str], value: float) -> None:
-    totals.buckets[float(labels["le"])] = value
+    totals.buckets[labels["le"]] = value
 
 
 def _add_stage(totals: Totals, labels: Mapping[str, str], value: float) -> None:

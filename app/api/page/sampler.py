@@ -34,21 +34,25 @@ class Sampler:
     def __init__(
         self,
         samples: Ring,
+        last: Ring,
         errors: ErrorLog,
         notes: Notes,
         lock: Path | None,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
-        """Store the parts; `notes` are on processes. None: there are no others."""
+        """Store the parts.
+
+        `last` keeps the sums of the last sample. `notes` are on processes. Without a
+        lock there is one process.
+        """
         self._samples = samples
+        self._last = last
         self._errors = errors
         self._notes = notes
         self._lock = lock
         self._clock = clock
         # The descriptor of the locked file, which stays open.
         self._locked: int | None = None
-        self._number = 0
-        self._before: tuple[float, Sums] | None = None
         # The error of the last sample.
         self._problem = ""
         # A server that stops does not wait for it.
@@ -94,23 +98,31 @@ class Sampler:
         return True
 
     def _sample(self) -> None:
-        before, now = self._before, self._clock()
-        after = telemetry.totals()
-        self._before = now, after
+        now, at = self._clock(), time.time()
+        # Another process may have taken the last sample.
+        before = next(self._last.newest_first(), None)
         if before is None:
-            newest = next(self._samples.newest_first(), None)
-            self._number = newest["n"] if newest else 0
+            self._keep(now, 0, telemetry.totals())
             return
-        at = time.time()
-        # A page that is still open after a restart asks for what is behind its last.
-        self._number = max(self._number + 1, int(at))
+        seconds = now - before["clock"]
+        if seconds < _INTERVAL_S / 2:
+            return  # this process has just followed another one
+        sums = telemetry.totals()
+        # A page that is open over a restart asks for what is behind its last.
+        number = max(before["n"] + 1, int(at))
+        # First, so that a process that is killed in between leaves nothing to be
+        # counted twice.
+        self._keep(now, number, sums)
         living = processes(self._notes)
         kinds = [each.kind for each in living]
         engines = kinds.count(MODEL_PROCESS) or kinds.count(WORKER)
         sample: dict[str, Any] = {
-            "n": self._number,
+            "n": number,
             "t": round(at, 3),
-            **sample_of(before[1], after, now - before[0], engines),
+            **sample_of(Sums.from_json(before["sums"]), sums, seconds, engines),
             "memory_mib": round(sum(each.memory_mib for each in living), 1),
         }
         self._samples.append([sample])
+
+    def _keep(self, clock: float, number: int, sums: Sums) -> None:
+        self._last.append([{"clock": clock, "n": number, "sums": sums.to_json()}])

@@ -60,6 +60,7 @@ def _of_model(
     versions = list(versions)
     statuses = _sum(each.by_status for each in versions)
     buckets = _sum(each.buckets for each in versions)
+    bounds = {float(bound): count for bound, count in buckets.items()}
     stages = _sum(each.stage_seconds for each in versions)
     succeeded = sum(each.succeeded for each in versions)
     batches = sum(each.batches for each in versions)
@@ -68,7 +69,7 @@ def _of_model(
     ceilings = [each.ceiling_rows for each in versions if each.ceiling_rows]
     return {
         "status": _rates(statuses, seconds),
-        **{name: _ms(percentile(buckets, share)) for name, share in _SHARES.items()},
+        **{name: _ms(percentile(bounds, share)) for name, share in _SHARES.items()},
         "stages_ms": {
             stage: _ms(stages[stage] / succeeded) if succeeded else None
             for stage in STAGES

@@ -70,6 +70,14 @@ def ask(server, requests, clients=8):
     in_parallel(work, clients)
 
 
+def answered(samples):
+    """Return how many requests samples have, from their rates."""
+    return sum(
+        sample["models"]["steady"]["status"].get("200", 0) * (sample["t"] - before["t"])
+        for before, sample in pairwise(samples)
+    )
+
+
 def holds_lock(pid):
     """Return whether a worker has the file open that the sampling one has locked."""
     files = map(os.readlink, Path(f"/proc/{pid}/fd").iterdir())
@@ -137,12 +145,10 @@ def test_samples_agree_with_metrics_after_a_load(models, settings, kinds):
         wait_for_samples(server)
         ask(server, 400)
         state = wait_until_idle(server)
-        totals = Counter()
+        busy_s = 0.0
         for before, sample in pairwise(state["samples"]):
             model, seconds = sample["models"]["steady"], sample["t"] - before["t"]
-            totals["requests"] += model["status"].get("200", 0) * seconds
-            totals["infer"] += model["busy"] * seconds
-            totals["seconds"] += bool(model["status"])
+            busy_s += model["busy"] * seconds
             if model["status"]:
                 # Each request takes 20 ms in the engine, and may wait for a batch.
                 assert 10 < model["p50_ms"] <= model["p95_ms"] <= model["p99_ms"]
@@ -152,12 +158,22 @@ def test_samples_agree_with_metrics_after_a_load(models, settings, kinds):
         engines = kinds.get("model process", kinds["worker"])
         infer_s = metric_sum(server, "basket_infer_seconds_sum") / engines
         assert metric_sum(server, "basket_requests_total") == 400
-        assert totals["requests"] == pytest.approx(400, rel=0.05)
-        assert totals["infer"] == pytest.approx(infer_s, rel=0.05)
+        assert answered(state["samples"]) == pytest.approx(400, rel=0.05)
+        assert busy_s == pytest.approx(infer_s, rel=0.05)
         assert Counter(each["kind"] for each in state["processes"]) == kinds
         memory_mib = sum(each["memory_mib"] for each in state["processes"])
         sampled_mib = state["samples"][-1]["memory_mib"]
         assert sampled_mib == pytest.approx(memory_mib, rel=0.05)
+
+
+def test_samples_lose_no_request_while_workers_are_replaced(models):
+    """Whichever worker samples goes on from the last sample of the one before."""
+    with serving(*TWO, "--max-requests=40", model_dir=models) as server:
+        wait_for_samples(server)
+        ask(server, 400)
+        state = wait_until_idle(server)
+        assert state["restarts"] > 4
+        assert answered(state["samples"]) == pytest.approx(400, rel=0.05)
 
 
 def test_errors_of_both_workers_are_listed_by_each(models):

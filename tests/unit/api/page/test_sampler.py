@@ -33,8 +33,9 @@ class Process:
         self.errors = ErrorLog(Ring(folder and folder / "errors", 50))
         self.notes = Notes(folder and folder / "processes")
         lock = folder and folder / "sampler"
+        last = Ring(folder and folder / "last_sample", 1)
         self.sampler = Sampler(
-            self.ring, self.errors, self.notes, lock, lambda: self.now
+            self.ring, last, self.errors, self.notes, lock, lambda: self.now
         )
 
     def tick(self, seconds=1.0):
@@ -100,18 +101,39 @@ def test_only_one_of_two_processes_samples(tmp_path):
 
 
 def test_another_process_goes_on_when_the_sampling_one_ends(tmp_path, metrics):
-    """Its samples follow, with higher numbers, and count nothing twice."""
+    """It counts from the last sample: nothing is lost, and nothing counted twice."""
     first, second = Process(tmp_path), Process(tmp_path)
-    for process in (first, second, first, second):
+    for process in (first, second):
         process.tick()
     metrics.request_answered(200, 0.5)
-    first.end()
-    second.tick()
+    for process in (first, second):
+        process.tick()
     metrics.request_answered(200, 0.5)
+    metrics.request_answered(200, 0.5)
+    first.end()
+    # As long after the last sample as it takes to find out.
+    second.tick(2.0)
     second.tick()
-    before, after = second.samples()
-    assert after["n"] > before["n"]
-    assert after["models"]["sampled"]["status"] == {"200": 1.0}
+    samples = second.samples()
+    assert [each["models"]["sampled"]["status"] for each in samples] == [
+        *({"200": 1.0}, {"200": 1.0}, {}),
+    ]
+    numbers = [each["n"] for each in samples]
+    assert numbers == sorted(set(numbers))
+
+
+def test_process_that_follows_at_once_waits_for_its_next_tick(tmp_path, metrics):
+    """A few requests in a few milliseconds would be thousands a second."""
+    first, second = Process(tmp_path), Process(tmp_path)
+    first.tick()
+    first.tick()
+    first.end()
+    second.now = first.now
+    metrics.request_answered(200, 0.5)
+    second.tick(0.01)
+    assert second.samples() == first.samples()
+    second.tick(0.99)
+    assert second.samples()[-1]["models"]["sampled"]["status"] == {"200": 1.0}
 
 
 def test_each_process_flushes_its_errors(tmp_path):

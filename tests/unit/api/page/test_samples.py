@@ -22,6 +22,12 @@ def buckets_of(seconds):
     return dict(zip(BOUNDS, accumulate(numbers), strict=True))
 
 
+def series_of(seconds):
+    """The same, by the series' `le`, as in Totals."""
+    names = {math.inf: "+Inf"}
+    return {names.get(le, str(le)): n for le, n in buckets_of(seconds).items()}
+
+
 def sums(rejected=None, **versions):
     """Sums of versions, given as model_version=Totals(...)."""
     named = {tuple(name.split("_")): totals for name, totals in versions.items()}
@@ -60,7 +66,7 @@ def test_sample_has_rates_and_means_of_what_was_added():
     """Differences are divided by the seconds, requests, batches and engines."""
     before = Totals(
         by_status={"200": 10},
-        buckets=buckets_of([0.005] * 10),
+        buckets=series_of([0.005] * 10),
         stage_seconds=dict.fromkeys(STAGES, 1.0),
         infer_seconds=1.0,
         rows=10,
@@ -68,7 +74,7 @@ def test_sample_has_rates_and_means_of_what_was_added():
     )
     after = Totals(
         by_status={"200": 14, "503": 2},
-        buckets=buckets_of([0.005] * 10 + [0.05] * 4 + [0.5] * 2),
+        buckets=series_of([0.005] * 10 + [0.05] * 4 + [0.5] * 2),
         stage_seconds=dict(zip(STAGES, (1.0, 1.4, 1.8, 2.2), strict=True)),
         infer_seconds=2.5,
         rows=22,
@@ -93,10 +99,10 @@ def test_sample_has_rates_and_means_of_what_was_added():
 def test_versions_of_a_model_are_added():
     """Two versions are one model, with the lower of their ceilings."""
     first = Totals(
-        {"200": 3}, rows=4, batches=1, queue_rows=1, ceiling_rows=64, buckets={1.0: 3}
+        {"200": 3}, rows=4, batches=1, queue_rows=1, ceiling_rows=64, buckets={"1.0": 3}
     )
     second = Totals(
-        {"200": 1}, rows=8, batches=2, queue_rows=2, ceiling_rows=8, buckets={1.0: 1}
+        {"200": 1}, rows=8, batches=2, queue_rows=2, ceiling_rows=8, buckets={"1.0": 1}
     )
     sample = sample_of(sums(), sums(m_1=first, m_2=second), 1.0, 1)
     model = sample["models"]["m"]
@@ -108,8 +114,8 @@ def test_versions_of_a_model_are_added():
 
 def test_counters_that_went_back_count_from_zero():
     """After a restart all that a counter shows is new."""
-    before = Totals({"200": 10, "400": 1}, buckets={1.0: 11}, rows=10, batches=10)
-    after = Totals({"200": 3, "400": 2}, buckets={1.0: 5}, rows=6, batches=3)
+    before = Totals({"200": 10, "400": 1}, buckets={"1.0": 11}, rows=10, batches=10)
+    after = Totals({"200": 3, "400": 2}, buckets={"1.0": 5}, rows=6, batches=3)
     sample = sample_of(
         sums({"late": 2}, m_1=before), sums({"late": 1}, m_1=after), 1, 1
     )
@@ -121,7 +127,7 @@ def test_counters_that_went_back_count_from_zero():
 
 def test_second_without_requests_has_no_times():
     """Without a request there is no percentile, stage, batch or status."""
-    same = sums(m_1=Totals({"200": 10}, buckets=buckets_of([0.5] * 10)))
+    same = sums(m_1=Totals({"200": 10}, buckets=series_of([0.5] * 10)))
     model = sample_of(same, same, 1.0, 1)["models"]["m"]
     assert model["status"] == {}
     assert model["stages_ms"] == dict.fromkeys(STAGES)

@@ -1,6 +1,8 @@
 """GET /page/state: what a server does, for those who may see it."""
 
 import json
+import operator
+from functools import partial
 
 import pytest
 
@@ -46,9 +48,11 @@ def state_of(client, headers=None, since=0):
 
 
 def tick(client, times=1):
-    """Have the server's sampler take samples of zero seconds or more."""
+    """Have the server's sampler tick, a second after its last tick."""
+    sampler = client.application.extensions["sampler"]
     for _ in range(times):
-        client.application.extensions["sampler"].tick()
+        sampler._clock = partial(operator.add, sampler._clock(), 1.0)
+        sampler.tick()
 
 
 def test_state_of_a_model_says_how_to_ask_it(serve):

@@ -148,6 +148,7 @@ def install_api(
     from app.api.access.rights import install_checks
     from app.api.inference import Inference
     from app.api.operations import operations_blueprint
+    from app.api.page.page import page_blueprint
     from app.api.page.state import state_blueprint
     from app.api.responses import install_error_handlers
     from app.api.v1 import predict as v1
@@ -167,6 +168,7 @@ def install_api(
         v1.v1_blueprint(catalog),
         *v2.v2_blueprints(catalog, loader, settings, health, rights),
         operations_blueprint(catalog, health, rights),
+        page_blueprint(),
         state_blueprint(catalog, settings, rights, observed),
     ):
         app.register_blueprint(blueprint)

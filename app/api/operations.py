@@ -1,6 +1,7 @@
 """Routes for operators: liveness, readiness, metrics and the API description."""
 
 import json
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -10,6 +11,7 @@ from app import telemetry
 from app.api.access.rights import Rights
 from app.api.described import row_tensors
 from app.api.exchange import JSON
+from app.api.page import page
 from app.api.responses import json_response
 from app.engines.base import main_signature
 from app.repository.catalog import Catalog
@@ -20,23 +22,23 @@ _OPENAPI = Path(__file__).with_name("openapi.json")
 
 
 def operations_blueprint(catalog: Catalog, health: Health, rights: Rights) -> Blueprint:
-    """Return /healthz (which is / too, as in KServe), /readyz, /metrics, /openapi.json.
+    """Return /healthz, /readyz, /metrics, /openapi.json, and /.
 
-    Health names no models to a stranger. The last answers with the file beside this
+    The last is the page for a browser, and /healthz for others, as in KServe. Health
+    names no models to a stranger. /openapi.json answers with the file beside this
     module, and examples of the models.
     """
     blueprint = Blueprint("operations", __name__)
 
     @blueprint.get("/")
+    def root() -> Response:
+        response = page.index() if page.is_asked_for() else healthz()
+        response.vary.add("Accept")
+        return response
+
     @blueprint.get("/healthz")
     def healthz() -> Response:
-        stuck = health.stuck()
-        if not stuck:
-            return json_response({"status": "alive"})
-        text = "no progress while requests wait"
-        if rights.is_client(request.environ):
-            text += f": {', '.join(stuck)}"
-        return json_response({"error": text}, 503)
+        return _liveness(health.stuck(), rights)
 
     @blueprint.get("/readyz")
     def readyz() -> Response:
@@ -82,6 +84,16 @@ def _example(model: ServedModel) -> Any:
     if code is None or not code.service.has_example:
         return None
     return code.example_json()
+
+
+def _liveness(stuck: Sequence[str], rights: Rights) -> Response:
+    """Return 200 if no model is stuck, else 503, with their names for a client."""
+    if not stuck:
+        return json_response({"status": "alive"})
+    text = "no progress while requests wait"
+    if rights.is_client(request.environ):
+        text += f": {', '.join(stuck)}"
+    return json_response({"error": text}, 503)
 
 
 def _readiness(catalog: Catalog) -> Response:

@@ -209,7 +209,7 @@ def test_page_of_the_server_itself_predicts(server, browser):
     """What the user typed is shown, and its scripts may use the server."""
     for host in ("localhost", "127.0.0.1", "basket.localhost"):
         browser.get(f"http://{host}:{server.port}/")
-        assert "alive" in browser.page_source
+        assert browser.title == "Basket"
         post = {"method": "POST", "body": ROW}
         seen = browser.execute_async_script(READ, "/predict", post)
         assert seen == [200, '{"predictions":[[1.0]]}']

@@ -11,9 +11,10 @@ from app.api.environ import Environ, authorization
 from app.errors import BadInput, Forbidden, Unauthorized
 
 # Endpoints, not paths, as some paths contain the name of a model.
-# Those that need no key:
+# Those that need no key: health, and the pages, which hold no secret.
 _OPEN = (
-    *("operations.healthz", "operations.readyz"),
+    *("operations.root", "operations.healthz", "operations.readyz"),
+    *("page.docs", "page.file"),
     *("v2_health.live", "v2_health.ready", "v2_health.model_ready"),
 )
 # Those that change the server:

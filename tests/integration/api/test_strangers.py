@@ -18,14 +18,18 @@ KEY = "sesame"
 MODELS = {"till": {"base_ms": 0, "input_shape": [2], "outputs": 2}}
 DESCRIPTION = Path(__file__).parents[3] / "app" / "api" / "openapi.json"
 METHODS = ("GET", "HEAD", "POST", "PUT", "PATCH", "DELETE", "OPTIONS", "TRACE")
-# Health, which load balancers ask for without a key.
+# Health, which load balancers ask for without a key, and the pages.
 OPEN = (
     *("/", "/healthz", "/readyz", "/v2/health/live", "/v2/health/ready"),
+    *("/docs", "/page/app.js"),
     *("/v2/models/till/ready", "/v2/models/till/versions/1/ready"),
 )
 # What only an admin may ask for.
 CHANGING = ("/v2/repository/models/till/unload", "/v2/repository/models/till/load")
-FILLED = {"version": "1", "label": "stable", "rest": "models/till:predict"}
+FILLED = {
+    **{"version": "1", "label": "stable", "rest": "models/till:predict"},
+    "file": "app.js",
+}
 # Not 404 or 405: a stranger does not learn which routes there are.
 REFUSALS = (401, 403)
 FORMS = (
@@ -157,7 +161,7 @@ def test_routes_are_known_to_clients_with_a_key(folder, stranger):
 
 
 def test_strangers_are_refused_on_every_route_in_every_form(folder, stranger):
-    """Only health is answered without a key, whatever the method and the path are."""
+    """Only health and pages need no key, whatever the method and the path are."""
     for path in routes(folder):
         for form in forms(path):
             for method in METHODS:

@@ -35,7 +35,7 @@ def app(tmp_path_factory):
 def test_every_route_is_in_the_document(app):
     """The description lists exactly the routes and methods of the server."""
     routes = {
-        (re.sub(r"<(?:int:)?([a-z]+)>", r"{\1}", rule.rule), method)
+        (re.sub(r"<(?:[^<>]*:)?([a-z]+)>", r"{\1}", rule.rule), method)
         for rule in app.url_map.iter_rules()
         for method in rule.methods - {"HEAD", "OPTIONS"}
         # V1 has one rule for all of its paths, which the next test requests one by one.

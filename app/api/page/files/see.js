@@ -1,0 +1,126 @@
+// Models as cards, and processes, settings and errors as tables.
+
+import { short } from "./chart.js";
+import { element, find, replaceIfChanged, say } from "./dom.js";
+import { ask } from "./key.js";
+
+const AVAILABLE = "AVAILABLE";
+
+const isServed = (model) => model.versions.some((version) => version.state === AVAILABLE);
+
+export function shapeText(shape) {
+  if (shape == null) return "any shape";
+  return `(${shape.map((size) => size ?? "any").join(", ")})`;
+}
+
+// The server's state in words: one sentence.
+export function stateInWords(models) {
+  if (!models.length) return "No models: put one into the folder of models";
+  const problems = models.flatMap((model) => {
+    const broken = model.problems ?? [];
+    if (isServed(model) || broken.length) return broken.map((text) => `${model.name}: ${text}`);
+    const loading = model.versions.some((version) => version.state === "LOADING");
+    return [`${model.name}: ${loading ? "is loading" : "is not served"}`];
+  });
+  const count = models.filter(isServed).length;
+  const served = `${count} ${count === 1 ? "model" : "models"} ready`;
+  return problems.length ? `${served}. ${problems.join(". ")}` : served;
+}
+
+export function showModels(state) {
+  const shown = [state.models, state.default_model, state.rights];
+  replaceIfChanged(find("models"), shown, () => state.models.map((model) => card(model, state)));
+}
+
+function card(model, state) {
+  const isDefault = model.name === state.default_model;
+  const problems = (model.problems ?? []).map((text) => element("p", { class: "problem" }, text));
+  const limits = `Batches of up to ${short(model.max_batch_size)} rows, up to `
+    + `${short(model.max_queue_rows)} rows waiting`;
+  return element("article", { class: "card", "aria-label": `Model ${model.name}` },
+    element("h3", {}, model.name, isDefault ? element("span", { class: "badge" }, "default") : ""),
+    problems,
+    model.versions.map((version) => versionPart(version, model)),
+    model.versions.length ? "" : element("p", {}, "No version is loaded."),
+    model.max_batch_size ? element("p", { class: "small" }, limits) : "",
+    state.rights === "admin" ? buttons(model.name) : "");
+}
+
+function versionPart(version, model) {
+  const labels = Object.entries(model.labels ?? {})
+    .filter(([, number]) => number === version.version)
+    .map(([label]) => [label, model.traffic?.[label]]);
+  const tensors = (list) => (list ?? []).map(
+    ({ name, dtype, shape }) => `${name} ${dtype} ${shapeText(shape)}`).join(", ");
+  const state = version.state === AVAILABLE ? "ready" : version.state.toLowerCase();
+  return element("div", { class: "version" },
+    element("p", {},
+      element("strong", {}, `Version ${version.version}`), " ",
+      element("span", { class: `badge ${state}` }, version.error ? "failed" : state),
+      labels.map(([label, share]) => element("span", { class: "badge" },
+        share === undefined ? label : `${label}: ${share} % of the traffic`)),
+      version.platform ? element("span", { class: "small" }, ` ${version.platform}`) : ""),
+    // Most errors are among the model's problems already.
+    version.error && !(model.problems ?? []).some((text) => text.includes(version.error))
+      ? element("p", { class: "problem" }, version.error) : "",
+    version.inputs?.length ? element("p", { class: "small" },
+      `${tensors(version.inputs)} → ${tensors(version.outputs)}`) : "",
+    version.batching ? element("p", { class: "small" }, version.batching) : "");
+}
+
+function buttons(name) {
+  const button = (verb, text) => element("button", {
+    type: "button",
+    "aria-label": `${text} ${name}`,
+    click: (event) => change(event.currentTarget, name, verb),
+  }, text);
+  return element("p", {}, button("load", "Load"), " ", button("unload", "Unload"));
+}
+
+async function change(button, name, verb) {
+  button.disabled = true;
+  say("changed", `${name}: ${verb} …`);
+  try {
+    const path = `v2/repository/models/${encodeURIComponent(name)}/${verb}`;
+    const headers = { "Content-Type": "application/json" };
+    const reply = await ask(path, { method: "POST", headers, body: "{}" });
+    const body = await reply.json();
+    say("changed", reply.ok ? `${name}: ${verb}ed` : `${name}: ${body.error}`);
+  } catch {
+    say("changed", `${name}: the server does not answer`);
+  }
+  button.disabled = false;
+}
+
+function table(id, heads, rows) {
+  const caption = element("thead", {}, element("tr", {},
+    heads.map((head) => element("th", { scope: "col" }, head))));
+  replaceIfChanged(find(id), rows, () => [caption, element("tbody", {}, rows.map((row) =>
+    element("tr", {}, row.map((cell) => element("td", {}, String(cell))))))]);
+}
+
+function age(seconds) {
+  if (seconds < 120) return `${Math.round(seconds)} s`;
+  if (seconds < 7200) return `${Math.round(seconds / 60)} min`;
+  return `${short(seconds / 3600)} h`;
+}
+
+// What only those see who may see all.
+export function showServer(state) {
+  find("server-parts").hidden = !state.sees_all;
+  if (!state.sees_all) return;
+  say("restarts", `Restarts of workers and model processes: ${state.restarts ?? 0}`);
+  table("processes", ["Process", "Kind", "Age", "Memory, MiB"], (state.processes ?? []).map(
+    (each) => [each.pid, each.kind, age(each.age_s), short(each.memory_mib)]));
+  const gpus = state.gpus ?? [];
+  find("gpus-part").hidden = !gpus.length;
+  table("gpus", ["GPU", "Used, MiB", "Memory, MiB"], gpus.map(
+    (each) => [each.name, short(each.used_mib), short(each.memory_mib)]));
+  const errors = state.errors ?? [];
+  find("no-errors").hidden = errors.length > 0;
+  find("errors").parentElement.hidden = !errors.length;
+  table("errors", ["Time", "Model", "Status", "Error"], errors.map((each) => [
+    new Date(each.t * 1000).toLocaleString("sv"), each.model ?? "–", each.status, each.text]));
+  table("settings", ["Setting", "Value", "From", "Model"], (state.settings ?? []).map(
+    (each) => [each.name, each.value === "" ? "–" : each.value, each.from, each.model ?? "all"]));
+}

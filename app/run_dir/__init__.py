@@ -2,7 +2,8 @@
 
 The master creates it and removes it at its end; workers get its path through the
 environment. It holds metrics files, notes (`notes.py`), a copy of the batching
-parameters and of keys, and the sockets of model processes.
+parameters and of keys, samples and errors for the page, and the sockets of model
+processes.
 """
 
 import atexit

@@ -64,6 +64,8 @@ def create(parent: str | None, *, reexecuted: bool) -> None:
     # Gunicorn's on_exit hook is not called when the start fails.
     atexit.register(_remove, run_dir, os.getpid())
     os.environ[RUN_DIR] = run_dir
+    # Workers leave these notes before they change to their user, who reads them.
+    (Path(run_dir) / PROCESSES).mkdir()
     os.environ.setdefault(METRICS_DIR, f"{run_dir}/metrics")
     folder = Path(os.environ[METRICS_DIR])
     with as_settings_error(METRICS_DIR, folder):

@@ -208,6 +208,7 @@ def test_user_owns_the_run_dir(start, environment, tmp_path):
         folder = Path(os.environ[RUN_DIR])
         owned = {str(path) for path in (folder, *folder.rglob("*"))}
     assert os.environ[MODEL_SOCKETS] in owned
+    assert str(folder / run_dir.PROCESSES) in owned
     assert given == dict.fromkeys(owned, (uid, gid))
 
 
@@ -228,6 +229,21 @@ def test_notes_of_a_dead_worker_are_removed(gunicorn, start, environment):
         notes.add("till version 1")
     arbiter.cfg.child_exit(arbiter, dead)
     assert [note.pid for note in notes.all()] == [other.pid]
+
+
+def test_worker_is_noted_from_its_fork_to_its_end(gunicorn, start, environment):
+    """The page lists the workers that live, and how many have ended."""
+    arbiter = start()
+    dead, other = workers = [gunicorn.spawn(arbiter) for _ in range(2)]
+    for worker in workers:
+        environment.setattr(os, "getpid", lambda pid=worker.pid: pid)
+        arbiter.cfg.post_fork(arbiter, worker)
+    notes = run_dir.notes_on(run_dir.PROCESSES)
+    living = {(run_dir.WORKER, worker.pid) for worker in workers}
+    assert set(notes.all()) == living
+    arbiter.cfg.child_exit(arbiter, dead)
+    assert notes.all() == [(run_dir.WORKER, other.pid)]
+    assert run_dir.ended() == 1
 
 
 @pytest.mark.parametrize("model_process", ["worker", "shared"])

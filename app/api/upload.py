@@ -62,7 +62,8 @@ def decode(exchange: Exchange, body: bytes, model: ServedModel) -> Pictures:
     config = model.config.image
     if config is None:
         raise BadInput(
-            f"model {model.name!r} takes no pictures: its basket.toml has no [image]"
+            f"model {model.name!r} takes no pictures: its basket.toml has no [image] "
+            "with size, mode and scale"
         )
     found = files(exchange, body)
     (spec,) = model.signatures[DEFAULT_SIGNATURE].inputs

@@ -4,6 +4,7 @@ The file of a version selects the engine; BASKET_ENGINE selects it for Keras fil
 framework is imported only when a model needs it, in the process that runs the model.
 """
 
+import logging
 import os
 from importlib import import_module
 from pathlib import Path
@@ -16,7 +17,14 @@ from app.engines.python.engine import open_service
 from app.engines.python.service import find_service
 from app.errors import ModelLoadError
 from app.settings import Settings
-from app.settings.model_files import KERAS_SUFFIXES, MODEL_FILES, SERVICE_FILE
+from app.settings.model_files import (
+    KERAS_SUFFIXES,
+    MODEL_FILES,
+    SERVICE_FILE,
+    lone_keras_file,
+)
+
+_log = logging.getLogger(__name__)
 
 
 class _EngineModule(Protocol):
@@ -34,15 +42,20 @@ def open_engine(version: Path, settings: Settings) -> Engine:
     # and service.py may do.
     os.environ["KERAS_BACKEND"] = "jax" if settings.engine == "jax" else "tensorflow"
     if version.suffix in KERAS_SUFFIXES and version.is_file():
-        return _open_file(version, settings, f"model{version.suffix}")
+        if settings.user_code and (version.parent / SERVICE_FILE).is_file():
+            _log.warning(
+                "%s beside %s is not run: set BASKET_MODEL to their folder",
+                *(SERVICE_FILE, version.name),
+            )
+        return _open_file(version, settings)
     name = _file_in(version, settings)
     # First, so that Keras knows the classes that it registers.
     service = find_service(version, settings)
     if service is None:
-        return _open_file(version / name, settings, name)
+        return _open_file(version / name, settings)
     engine = None
     if name != SERVICE_FILE:
-        engine = _open_file(version / name, settings, name)
+        engine = _open_file(version / name, settings)
     try:
         is_packed = settings.model_process == "shared"
         return open_service(service, engine, packed=is_packed)
@@ -52,7 +65,9 @@ def open_engine(version: Path, settings: Settings) -> Engine:
         raise
 
 
-def _open_file(file: Path, settings: Settings, kind: str) -> Engine:
+def _open_file(file: Path, settings: Settings) -> Engine:
+    is_keras = file.suffix in KERAS_SUFFIXES
+    kind = f"model{file.suffix}" if is_keras else file.name
     with report_unreadable(file.name):
         file.open("rb").close()
     module = f"app.engines.{MODEL_FILES[kind].format(engine=settings.engine)}"
@@ -65,6 +80,9 @@ def _file_in(folder: Path, settings: Settings) -> str:
         known = (*MODEL_FILES, SERVICE_FILE)
         # Raises for a folder that can't be read.
         name = next((each for each in known if (folder / each).is_file()), None)
+        if name == SERVICE_FILE and settings.model is not None:
+            # As without service.py, the file may have any name.
+            return lone_keras_file(folder) or name
         if name is None:
             raise ModelLoadError(Layout(settings).missing_file(folder))
     return name

@@ -1,5 +1,6 @@
 """Traffic splits that admins set, over those of basket.toml."""
 
+import logging
 from collections.abc import Mapping
 from dataclasses import replace
 
@@ -8,6 +9,8 @@ from app.repository.scan import ModelFolder
 from app.repository.single_model import Scan
 from app.run_dir.traffic_splits import TrafficSplits
 from app.settings.model_config import check_traffic
+
+_log = logging.getLogger(__name__)
 
 
 class SplitScan:
@@ -45,6 +48,8 @@ class SplitScan:
         except ValueError as error:
             raise BadInput(f"traffic: {error}") from error
         self._splits.set(name, weights or config.traffic, config.traffic)
+        split = ", ".join(f"{label} {weight:g}" for label, weight in weights.items())
+        _log.info("model %s: traffic %s", name, split or "as basket.toml says")
 
     def _split(self, folder: ModelFolder) -> ModelFolder:
         config = folder.config

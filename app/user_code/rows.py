@@ -41,7 +41,7 @@ def _row(value: Any, signature: Signature, place: str) -> list[Array]:
             )
         value = {specs[0].name: value}
     if value.keys() != set(names):
-        given = ", ".join(map(str, value)) or "nothing"
+        given = ", ".join(map(repr, value)) or "nothing"
         raise ModelFailed(
             f"{_GAVE} {given[:200]} for {place}, expected {', '.join(names)}"
         )
@@ -55,6 +55,8 @@ def _input_of(value: Any, spec: TensorSpec, place: str) -> Array:
         array = np.asarray(value)
         if spec.dtype.kind == "O":
             array = _bytes_of(array)
+        elif array.dtype.kind not in "biuf":
+            raise TypeError("no numbers")
     except (TypeError, ValueError):
         raise ModelFailed(
             f"{_GAVE} {_kind(value)} {what}, expected {type_name(spec.dtype)} of "

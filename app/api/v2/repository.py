@@ -89,7 +89,7 @@ def _add_changes(blueprint: Blueprint, loader: Repository, settings: Settings) -
 
     @blueprint.post("/v2/repository/models/<model>/traffic")
     def traffic(model: str) -> Response:
-        weights = _json_body(settings)
+        weights = _json_body(settings, is_required=True)
         loader.set_traffic(model, weights, timeout_s)
         return json_response({"name": model, "traffic": weights})
 
@@ -127,11 +127,11 @@ def _entries(catalog: Catalog, name: str) -> list[dict[str, str]]:
     return [{"name": name, "state": state, "reason": reason}]
 
 
-def _json_body(settings: Settings) -> dict[str, Any]:
-    """Return the body's JSON object, empty if there is no body."""
+def _json_body(settings: Settings, *, is_required: bool = False) -> dict[str, Any]:
+    """Return the body's JSON object, empty if there is no body and none is required."""
     sent = read_body(request.environ, settings.max_body_bytes)
     body = unpack(request.environ, sent, settings.max_body_bytes)
-    if not body.strip():
+    if not body.strip() and not is_required:
         return {}
     with json_text.opened(body) as value:
         if not isinstance(value, dict):

@@ -17,6 +17,7 @@ from app.engines.python import objects
 from app.engines.python.service import Service
 from app.errors import (
     BadInput,
+    BasketError,
     ModelFailed,
     ModelLoadError,
     RefusedInput,
@@ -49,7 +50,8 @@ class PythonEngine:
         """
         if engine is None and service.predict is None:
             raise ModelLoadError(
-                f"{SERVICE_FILE} has no predict, and no model is there"
+                f"{SERVICE_FILE} has no predict, and no model.keras or other model "
+                "file is beside it"
             )
         self.service = service
         self._engine = engine
@@ -74,9 +76,9 @@ class PythonEngine:
 
         Raises:
             RefusedInput: predict raises BadInput.
-            ModelFailed: predict does not return an output for each row.
+            ModelFailed: predict fails, or does not return an output for each row.
             WrongOutputs: it returns another kind of object.
-            Exception: whatever the model or predict raises.
+            Exception: whatever the model raises.
         """
         if self._engine is None:
             return {ANSWER.name: self._answers(batch[INSTANCE.name])}
@@ -104,6 +106,12 @@ class PythonEngine:
             return self.service.predict(self._model, batch)
         except BadInput as error:
             raise RefusedInput(str(error)) from error
+        except BasketError:  # of the model file beside it
+            raise
+        except BaseException as error:  # sys.exit, too
+            raise ModelFailed(
+                f"{SERVICE_FILE}: predict failed ({type(error).__name__})"
+            ) from error
 
     def _answers(self, rows: Array) -> Array:
         given: list[Any] = rows.tolist()

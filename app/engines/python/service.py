@@ -138,10 +138,20 @@ def _check_writers(folder: Path) -> None:
     """
     above = [folder, *folder.absolute().parents[:2]]
     for path in [*above, *folder.rglob("*")]:
-        mode = os.stat(path).st_mode
-        if mode & stat.S_IWOTH:
-            name = path.name if path in above else str(path.relative_to(folder))
-            raise ModelLoadError(
-                f"{SERVICE_FILE} is not run, as everybody may write {name}: "
-                f"chmod o-w {name}"
-            )
+        if not _may_anybody_write(path, folder):
+            continue
+        name = path.name if path in above else str(path.relative_to(folder))
+        where = "the folder " if path in above else ""
+        raise ModelLoadError(
+            f"{SERVICE_FILE} is not run, as everybody may write {where}{name}: "
+            f"chmod o-w {name}"
+        )
+
+
+def _may_anybody_write(path: Path, version: Path) -> bool:
+    status = os.stat(path)
+    if not status.st_mode & stat.S_IWOTH:
+        return False
+    # In a sticky folder, such as /tmp, nobody else may replace the version.
+    is_sticky = bool(status.st_mode & stat.S_ISVTX) and path != version
+    return not is_sticky or os.stat(version).st_uid not in (os.geteuid(), status.st_uid)

@@ -430,7 +430,10 @@ def test_json_of_any_type_is_json_in_v1(client):
 def test_image_for_a_model_without_image_is_a_400(serve):
     """An image for a model without [image] is a 400 with this reason."""
     client = serve(None)
-    expected = "model 'till' takes no pictures: its basket.toml has no [image]"
+    expected = (
+        "model 'till' takes no pictures: its basket.toml has no [image] with size, "
+        "mode and scale"
+    )
     assert error(post(client, bright(1)), 400) == expected
     response = client.post("/predict", data=bright(1), content_type="image/png")
     assert error(response, 400) == expected

@@ -2,6 +2,7 @@
 
 import gzip
 import json
+import logging
 import tomllib
 from pathlib import Path
 
@@ -631,27 +632,31 @@ def test_failed_load_is_a_500_with_the_reason(make_site):
     assert str(m.folder) not in text
 
 
-def test_traffic_moves_to_the_label_that_is_named(make_site):
+def test_traffic_moves_to_the_label_that_is_named(make_site, caplog):
     """The next requests follow, and {} brings back what basket.toml says."""
+    caplog.set_level(logging.INFO, "app")
     m = make_site(admin_keys=("key",))
     (m.folder / "m" / "basket.toml").write_text("[labels]\nold = 2\nnew = 10\n")
     path = "/v2/repository/models/m/traffic"
     response = m.post(path, b'{"old": 1}', headers=KEY | JSON)
     assert response.json == {"name": "m", "traffic": {"old": 1}}
     assert m.infer(ONE, **KEY).headers["X-Model-Version"] == "2"
+    assert "model m: traffic old 1" in caplog.text
     response = m.post(path, b"{}", headers=KEY | JSON)
     assert response.json == {"name": "m", "traffic": {}}
     assert m.infer(ONE, **KEY).headers["X-Model-Version"] == "10"
+    assert "traffic as basket.toml says" in caplog.text
+    error(m.post(path, b"", headers=KEY | JSON), 400)
     text = error(m.post(path, b'{"nobody": 1}', headers=KEY | JSON), 400)
     assert text == "traffic: nobody: there is no such label in [labels]"
 
 
 @pytest.mark.parametrize("verb", ["load", "unload", "traffic"])
 def test_load_of_an_unknown_model_is_a_404(keyed_site, verb):
-    """A name without a folder is a 404 for load and unload."""
+    """A name without a folder is a 404 for whatever changes a model."""
     for name in ("nobody", "..", "m%00", ".hidden"):
         path = f"/v2/repository/models/{name}/{verb}"
-        response = keyed_site.post(path, headers=ADMIN)
+        response = keyed_site.post(path, b"{}", headers=ADMIN | JSON)
         error(response, 404)
 
 

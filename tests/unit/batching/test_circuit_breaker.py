@@ -70,7 +70,8 @@ def test_circuit_breaker_closes_with_the_first_probe_that_succeeds(fake, caplog)
     assert _outcome(runs) == [0]
     text = "model m version 1: "
     assert [record.getMessage() for record in caplog.records] == [
-        *[f"{text}a batch of 1: the model failed (ValueError)"] * 3,
+        f"{text}a batch of 1: the model failed (ValueError)",
+        *[f"{text}a batch of 1: the model failed (ValueError): a marked row"] * 2,
         f"{text}fails on everything; left alone: 1 s",
         f"{text}computes again",
     ]

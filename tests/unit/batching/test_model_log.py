@@ -28,6 +28,22 @@ def test_log_has_one_traceback_a_minute_for_each_model(caplog):
     assert len(caplog.records) == 8
     had = [bool(record.exc_info) for record in caplog.records]
     assert had == [True] * 2 + [False] * 4 + [True] * 2
+    texts = [
+        record.getMessage().rpartition("a batch failed")[2] for record in caplog.records
+    ]
+    assert texts == [""] * 2 + [": secret"] * 4 + [""] * 2
+
+
+def test_reason_without_a_traceback_is_one_short_line(caplog):
+    """Whatever the text of an error holds, it is no format and no second line."""
+    log = ModelLog("shop", 1)
+    for text in ("first", "100% of\n/all", "x" * 300, ""):
+        log.error("a batch of %d failed", 7, exc_info=ValueError(text))
+    assert [record.getMessage() for record in caplog.records][1:] == [
+        "model shop version 1: a batch of 7 failed: 100% of",
+        f"model shop version 1: a batch of 7 failed: {'x' * 200}",
+        "model shop version 1: a batch of 7 failed",
+    ]
 
 
 def test_log_line_without_an_exception_uses_no_traceback(caplog):

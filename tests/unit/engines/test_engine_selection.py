@@ -60,6 +60,28 @@ def test_file_in_version_folder_selects_the_engine(
     assert opened == [(f"app.engines.{module}", tmp_path / chosen, "tensorflow")]
 
 
+def test_keras_file_of_any_name_is_opened_with_the_service_beside_it(tmp_path, opened):
+    """In the folder that BASKET_MODEL names, as without service.py."""
+    (tmp_path / "mood.keras").touch()
+    (tmp_path / "service.py").write_text("def predict(model, batch): ...")
+    engines.open_engine(tmp_path, Settings(model=tmp_path, user_code=True))
+    file = tmp_path / "mood.keras"
+    assert opened == [("app.engines.tensorflow.keras_file", file, "tensorflow")]
+
+
+def test_service_beside_a_lone_file_is_named_in_the_log(tmp_path, opened, caplog):
+    """It is not run, as the folder may be anybody's; its folder can be served."""
+    (tmp_path / "mood.keras").touch()
+    (tmp_path / "service.py").write_text("raise AssertionError")
+    engines.open_engine(tmp_path / "mood.keras", Settings(user_code=True))
+    assert caplog.messages == [
+        "service.py beside mood.keras is not run: set BASKET_MODEL to their folder"
+    ]
+    engines.open_engine(tmp_path / "mood.keras", Settings())
+    assert len(caplog.messages) == 1
+    assert len(opened) == 2
+
+
 @pytest.mark.parametrize("file", ["model.keras", "model.h5"])
 @pytest.mark.parametrize(
     ("engine", "backend"),

@@ -91,6 +91,31 @@ def test_predict_that_returns_no_list_gives_wrong_outputs(opened):
 
 
 @pytest.mark.parametrize("simulation", [None, SIMULATION])
+@pytest.mark.parametrize("error", ["ValueError('secret')", "SystemExit(3)"])
+def test_error_of_predict_names_service(opened, simulation, error):
+    """It is a failure of the row, without the error's text."""
+    engine = opened(f"def predict(m, b): raise {error}", simulation=simulation)
+    batch = {"input": ROWS, INSTANCE.name: objects.array_of([1])}
+    name = error.partition("(")[0]
+    with pytest.raises(ModelFailed, match=rf"^service.py: predict failed \({name}\)$"):
+        engine.run(batch)
+
+
+def test_error_of_the_model_in_predict_is_its_own(opened, monkeypatch):
+    """A refusal or a lack of memory counts as without service.py."""
+    engine = opened(
+        "def predict(model, batch): return model(batch)", simulation=SIMULATION
+    )
+
+    def refuse(batch):
+        raise RefusedInput("no such id")
+
+    monkeypatch.setattr(engine._engine, "run", refuse)
+    with pytest.raises(RefusedInput, match="no such id"):
+        engine.run({"input": ROWS})
+
+
+@pytest.mark.parametrize("simulation", [None, SIMULATION])
 def test_bad_input_of_predict_refuses_the_rows(opened, simulation):
     """The row at fault is found as any other that a model refuses."""
     text = """
@@ -105,7 +130,7 @@ def test_bad_input_of_predict_refuses_the_rows(opened, simulation):
 
 def test_service_without_model_and_predict_is_a_load_error(opened):
     """There is nothing that could answer."""
-    with pytest.raises(ModelLoadError, match="has no predict, and no model is there"):
+    with pytest.raises(ModelLoadError, match="has no predict, and no model"):
         opened("def preprocess(x): return x")
 
 

@@ -243,3 +243,24 @@ def test_service_that_everybody_may_write_is_refused(write, place):
     assert str(raised.value).endswith(f"chmod o-w {name}")
     os.chmod(path, path.stat().st_mode & ~0o002)
     assert find_service(folder, ON) is not None
+
+
+@pytest.mark.parametrize("place", ["..", "../.."])
+def test_service_below_a_sticky_folder_is_run_if_its_folder_is_ours(write, place):
+    """In /tmp and its like nobody else may replace a folder."""
+    folder = write(service="")
+    os.chmod(folder / place, 0o1777)
+    assert find_service(folder, ON) is not None
+    os.chmod(folder, 0o1777)
+    with pytest.raises(ModelLoadError, match="everybody may write the folder 1: chmod"):
+        find_service(folder, ON)
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="only root may give a folder away")
+def test_service_of_another_user_below_a_sticky_folder_is_refused(write):
+    """Somebody else may have put it there."""
+    folder = write(service="")
+    os.chmod(folder / "..", 0o1777)
+    os.chown(folder, 61234, -1)
+    with pytest.raises(ModelLoadError, match="everybody may write the folder m: chmod"):
+        find_service(folder, ON)

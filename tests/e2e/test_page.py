@@ -396,7 +396,7 @@ def test_client_key_sees_models_and_no_settings(browser, server_with_keys):
     browser.refresh()
     page.opened()
     page.find("#forget").click()
-    assert page.find("#key").is_displayed()
+    page.wait(lambda: page.find("#key").is_displayed())
     assert not page.find("#all").is_displayed()
     browser.refresh()
     page.wait(lambda: page.find("#key").is_displayed())
@@ -415,6 +415,23 @@ def test_admin_key_unloads_and_loads_a_model(browser, server_with_keys):
     page.wait_for(f"{HOSTILE}: loaded", "#changed")
     page.wait_for("2 models ready", "#server")
     page.find("#forget").click()
+
+
+def test_key_can_be_given_where_only_admins_have_one(browser, models):
+    """Without API keys everyone sees models; an admin key shows the settings, too."""
+    with _serving(models, admin_keys="admin-key") as server:
+        page = Page(browser, server).opened()
+        assert not page.find("#server-parts").is_displayed()
+        page.find("#give").click()
+        page.find("#key").send_keys("guess" + Keys.ENTER)
+        page.wait_for("No admin key", "#rights")
+        assert not page.find("#server-parts").is_displayed()
+        page.find("#forget").click()
+        page.wait(lambda: page.find("#give").is_displayed())
+        page.find("#give").click()
+        page.find("#key").send_keys("admin-key" + Keys.ENTER)
+        page.wait_for("BASKET_MODEL_DIR", "#settings")
+        assert page.text("#rights") == "Admin key"
 
 
 def _tabbed_through(browser, first, most):

@@ -2,7 +2,7 @@
 
 import { Charts, hasRequests } from "./charts.js";
 import { find, say } from "./dom.js";
-import { ask, hideKeyForm, installKeyForm, showKeyForm } from "./key.js";
+import { ask, hideKeyForm, installKeyForm, key, showKeyForm } from "./key.js";
 import { showModels, showServer, stateInWords } from "./see.js";
 import { Trial } from "./try.js";
 
@@ -62,6 +62,8 @@ function away(text) {
 function stranger() {
   samples = [];
   find("all").hidden = true;
+  find("give").hidden = true;
+  find("rights").textContent = "";
   say("away", "");
   say("server", "Wants a key");
   showKeyForm();
@@ -77,6 +79,10 @@ function show(state) {
   keep(state.samples);
   find("all").hidden = false;
   hideKeyForm();
+  // Without API keys, but with admin keys, a key is needed only to see and do more.
+  find("give").hidden = state.sees_all || Boolean(key());
+  const isAdmin = state.rights === "admin";
+  find("rights").textContent = isAdmin ? "Admin key" : key() ? "No admin key" : "";
   say("server", stateInWords(state.models));
   showModels(state);
   showServer(state);
@@ -86,6 +92,11 @@ function show(state) {
   charts.show(state, samples);
 }
 
-installKeyForm(update, () => { clearTimeout(timer); stranger(); });
+installKeyForm(update, () => {
+  samples = [];
+  find("all").hidden = true;
+  clearTimeout(timer);
+  update();
+});
 document.addEventListener("visibilitychange", () => next(0));
 update();

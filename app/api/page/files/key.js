@@ -3,6 +3,8 @@
 import { find, say } from "./dom.js";
 
 const NAME = "basket-key";
+// Whether the form was opened by hand, where the server answers without a key, too.
+let byHand = false;
 
 export const key = () => sessionStorage.getItem(NAME) ?? "";
 
@@ -27,7 +29,12 @@ export function installKeyForm(given, forgotten) {
       return;
     }
     sessionStorage.setItem(NAME, entered);
+    byHand = false;
     given();
+  });
+  find("give")?.addEventListener("click", () => {
+    byHand = true;
+    showKeyForm();
   });
   find("forget").addEventListener("click", () => {
     sessionStorage.removeItem(NAME);
@@ -46,6 +53,6 @@ export function showKeyForm() {
 }
 
 export function hideKeyForm() {
-  find("key-form").hidden = true;
+  find("key-form").hidden = !byHand;
   find("forget").hidden = !key();
 }

@@ -7,7 +7,7 @@ from tests.support.user_code import ECHO, add_neighbor, add_service, predict
 
 CODE = "def postprocess(row):\n    return 'run'\n"
 OFF = "it holds service.py, which runs only with BASKET_USER_CODE=on"
-WRITABLE = "service.py is not run, as everybody may write 1: chmod o-w 1"
+WRITABLE = "service.py is not run, as everybody may write the folder 1: chmod o-w 1"
 
 
 @pytest.mark.parametrize("mode", ["worker", "shared"])

@@ -164,8 +164,8 @@ def test_row_on_which_predict_fails_fails_alone(server):
     """The others of its batch are answered, whether it raises or exits."""
     with healthy_neighbor(server):
         answers = _at_once(server, "row", range(10, 20))
-    assert answers.pop(13) == (500, "the model failed (RuntimeError)")
-    assert answers.pop(14) == (500, "the model failed (SystemExit)")
+    assert answers.pop(13) == (500, "service.py: predict failed (RuntimeError)")
+    assert answers.pop(14) == (500, "service.py: predict failed (SystemExit)")
     assert answers == {value: (200, [value + 1]) for value in answers}
 
 

@@ -16,13 +16,13 @@ SWAPS = int(os.environ.get("SWAPS", "50"))
 CLIENTS = 8
 KEY = "swap"
 # So that a version that is never let go shows in the memory.
-VERSION_MIB = 8
+VERSION_MIB = 20
 CODE = """
 import sys
 
 import helpers
 
-TABLE = bytes(range(256)) * (4 << 12)
+TABLE = bytes(range(256)) * (16 << 12)
 
 
 def load(folder):

@@ -43,7 +43,10 @@ def _run(
             answer = {name: array[:1] for name, array in outputs.items()}
         user_code.body_of(answer)
     except BasketError as error:
-        raise ModelLoadError(f"its EXAMPLE: {error}") from error
+        # Of a failure, the operator reads the reason, too.
+        cause = error.__cause__
+        reason = f": {user_code.service.described(cause)}" if cause else ""
+        raise ModelLoadError(f"its EXAMPLE: {error}{reason}") from error
     except BaseException as error:  # a model may raise anything
         raise ModelLoadError(
             f"its EXAMPLE: {type(error).__name__}: {error_summary(error)}"

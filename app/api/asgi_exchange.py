@@ -2,7 +2,6 @@
 
 import asyncio
 from collections.abc import Awaitable, Callable, Mapping, MutableMapping
-from concurrent.futures import ThreadPoolExecutor
 from functools import lru_cache, partial
 from typing import Any, TypeVar
 from urllib.parse import quote
@@ -10,7 +9,7 @@ from urllib.parse import quote
 from app.api.body import too_large, too_slow, unreadable
 from app.api.environ import Environ, variable
 from app.api.event_loop import EventLoop
-from app.api.exchange import Exchange
+from app.api.exchange import Exchange, Threads
 from app.batching.job import Answer, Job
 from app.errors import Late
 from app.settings.model_files import SERVICE_FILE
@@ -112,23 +111,24 @@ class AsgiExchange(Exchange):
             self._most_bytes = max(self._most_bytes, count)
 
     async def offload(
-        self, function: Callable[[], _T], threads: ThreadPoolExecutor | None = None
+        self, function: Callable[[], _T], threads: Threads | None = None
     ) -> _T:
         """Call a function in a thread, as it would block the event loop.
 
-        A disconnect of the client is noticed meanwhile.
+        A disconnect of the client is noticed meanwhile, before its rows have run.
         """
-        watch = self._disconnected()
+        watch = self._disconnected() if self.job is None else None
         try:
             if threads is None:
                 return await self._loop.run_in_thread(function)
-            running = self._loop.run_in_thread(function, threads)
+            running = self._loop.run_in(threads, function)
             await self._loop.by(self.deadline, running)
             return running.result()
         except TimeoutError:
             raise Late(f"{SERVICE_FILE} did not return by the deadline") from None
         finally:
-            watch.cancel()
+            if watch is not None:
+                watch.cancel()
 
     async def answered(self, job: Job) -> Answer:
         """Return the job's answer, or raise what `job.wait` raises."""

@@ -10,10 +10,12 @@ import math
 import threading
 import time
 from collections.abc import Callable, Sequence
-from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
+from functools import partial
 from typing import Any, TypeVar
 
 from app import telemetry
+from app.api.exchange import Threads
 from app.batching.job import Job
 from app.errors import Unavailable
 from app.memory import give_back
@@ -74,11 +76,29 @@ class EventLoop:
             self._trimming = True
             self._loop.call_later(_TRIM_AFTER_S, self._trim)
 
-    def run_in_thread(
-        self, function: Callable[[], _T], threads: ThreadPoolExecutor | None = None
+    def run_in_thread(self, function: Callable[[], _T]) -> "asyncio.Future[_T]":
+        """Call a function in a thread of the loop's default executor."""
+        return self._loop.run_in_executor(None, function)
+
+    def run_in(
+        self, threads: Threads, function: Callable[[], _T]
     ) -> "asyncio.Future[_T]":
-        """Call a function in one of these threads, or of the default executor."""
-        return self._loop.run_in_executor(threads, function)
+        """Call a function in one of these threads, unless the future is canceled."""
+        future: asyncio.Future[_T] = self._loop.create_future()
+
+        def call() -> None:
+            if future.cancelled():
+                return
+            try:
+                answer = partial(_resolve, future, function(), None)
+            except BaseException as error:
+                answer = partial(_resolve, future, None, error)
+            # The loop may be closed, with all its requests.
+            with suppress(RuntimeError):
+                self._loop.call_soon_threadsafe(answer)
+
+        threads.submit(call)
+        return future
 
     def wake(self, jobs: Sequence[Job]) -> None:
         """Resume the requests of answered jobs; any thread may call this."""
@@ -172,6 +192,17 @@ class EventLoop:
         if earliest < math.inf:
             self._sweep_by(earliest)
         self.flush_metrics()
+
+
+def _resolve(
+    future: "asyncio.Future[Any]", result: object, error: BaseException | None
+) -> None:
+    if future.done():
+        return
+    if error is None:
+        future.set_result(result)
+    else:
+        future.set_exception(error)
 
 
 class _Wait:

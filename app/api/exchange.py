@@ -10,11 +10,10 @@ for each request, where nothing ever suspends, and an event loop for all request
 import math
 import time
 from collections.abc import Callable, Iterable
-from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from functools import cache
 from http import HTTPStatus
-from typing import TYPE_CHECKING, TypeVar
+from typing import TYPE_CHECKING, Protocol, TypeVar
 from urllib.parse import parse_qs
 
 from werkzeug.http import parse_options_header
@@ -31,6 +30,13 @@ if TYPE_CHECKING:
 
 JSON = "application/json"
 _T = TypeVar("_T")
+
+
+class Threads(Protocol):
+    """Threads of the user's own code."""
+
+    def submit(self, call: Callable[[], object]) -> None:
+        """Call a function, which raises nothing, in a thread."""
 
 
 @dataclass(slots=True)
@@ -115,7 +121,7 @@ class Exchange:
         return read_body(self.environ, limit_bytes)
 
     async def offload(
-        self, function: Callable[[], _T], threads: ThreadPoolExecutor | None = None
+        self, function: Callable[[], _T], threads: Threads | None = None
     ) -> _T:
         """Call a function that may take longer than a millisecond.
 

@@ -66,14 +66,17 @@ def opened(
     return _opened_large(body, check, ignore_tail)
 
 
-@contextmanager
 def opened_whole(
     body: bytes, check: Check = unchecked, *, ignore_tail: bool = False
-) -> Iterator[Any]:
+) -> AbstractContextManager[Any]:
     """As `opened`, but long arrays of numbers are lists as all others."""
     if len(body) <= _SMALL_BYTES:
-        yield loads(body, ignore_tail=ignore_tail)
-        return
+        return nullcontext(loads(body, ignore_tail=ignore_tail))
+    return _opened_large_whole(body, check, ignore_tail)
+
+
+@contextmanager
+def _opened_large_whole(body: bytes, check: Check, ignore_tail: bool) -> Iterator[Any]:
     if body.count(b",") > _MAX_PARTS:
         raise TooLarge(
             f"the JSON has more than {_MAX_PARTS} values: send less at a time"

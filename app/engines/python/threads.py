@@ -1,45 +1,78 @@
-"""Threads for functions of a service.py, which may never return."""
+"""Threads for functions of a service.py, which may never return.
 
+Not a ThreadPoolExecutor, whose futures an event loop has to wrap in its own:
+docs/decisions.md (Threads of service.py) has the figures. Daemons, so that the process
+can end although a call never does.
+"""
+
+import queue
+import threading
 import time
+import weakref
+from collections import deque
 from collections.abc import Callable
-from concurrent.futures import Future, ThreadPoolExecutor
-from typing import ParamSpec, TypeVar
 
 # As many calls as may wait for something else, such as a disk, at a time.
 _THREADS = 32
-_P = ParamSpec("_P")
-_T = TypeVar("_T")
+_Call = Callable[[], object]
 
 
-class ServiceThreads(ThreadPoolExecutor):
-    """An executor that knows for how long no thread of it has been idle."""
+class ServiceThreads:
+    """A pool of threads, which ends with the last reference to it."""
 
     def __init__(self, threads: int = _THREADS) -> None:
         """Start no thread yet."""
-        super().__init__(threads, "service")
-        self._threads_in_all = threads
+        self._most = threads
+        self._started = 0
+        self._starting = threading.Lock()
+        self._calls: queue.SimpleQueue[_Call | None] = queue.SimpleQueue()
+        # One for each idle thread. A semaphore takes ten times as long.
+        self._idle: deque[None] = deque()
         # When each call that runs began, on the monotonic clock.
         self._began_at: dict[object, float] = {}
+        weakref.finalize(self, self._calls.put, None).atexit = False
 
-    def submit(
-        self, fn: Callable[_P, _T], /, *args: _P.args, **kwargs: _P.kwargs
-    ) -> "Future[_T]":
-        """Call a function in a thread."""
-        began_at = self._began_at
+    def submit(self, call: _Call) -> None:
+        """Call a function, which raises nothing, in a thread."""
+        self._calls.put(call)
+        try:
+            self._idle.pop()
+        except IndexError:
+            self._start_thread()
 
-        def call() -> _T:
-            key = object()
-            began_at[key] = time.monotonic()
-            try:
-                return fn(*args, **kwargs)
-            finally:
-                del began_at[key]
-
-        return super().submit(call)
+    def _start_thread(self) -> None:
+        with self._starting:
+            if self._started == self._most:
+                return
+            self._started += 1
+        # The thread must not keep this object.
+        parts = self._calls, self._idle, self._began_at
+        threading.Thread(target=_work, args=parts, name="service", daemon=True).start()
 
     def stuck_s(self) -> float:
         """Return for how many seconds all threads have run the same calls, else 0."""
         began_at = list(self._began_at.values())
-        if len(began_at) < self._threads_in_all:
+        if len(began_at) < self._most:
             return 0.0
         return time.monotonic() - max(began_at)
+
+
+def _work(
+    calls: "queue.SimpleQueue[_Call | None]",
+    idle: "deque[None]",
+    began_at: dict[object, float],
+) -> None:
+    key = object()
+    while True:
+        try:
+            call = calls.get_nowait()
+        except queue.Empty:
+            idle.append(None)
+            call = calls.get()
+        if call is None:
+            # For the next thread.
+            calls.put(None)
+            return
+        began_at[key] = time.monotonic()
+        call()
+        del began_at[key], call

@@ -131,7 +131,7 @@ def test_module_goes_with_the_last_reference(write, left):
     """A service that nothing uses leaves nothing in the process."""
     service = Service(write(service="from . import helpers", helpers="X = 1"))
     assert len(left()) == 2
-    service.threads.submit(len, "").result()
+    service.threads.submit(list)
     del service
     assert left() == []
 

@@ -1,30 +1,72 @@
 """The threads of a service.py, and for how long none of them has been idle."""
 
+import gc
 import threading
+from collections import deque
 
 from app.engines.python.threads import ServiceThreads
 from tests.support.clocks import standing_clock
 
 MODULE = "app.engines.python.threads"
+TIMEOUT_S = 10
 
 
 def test_threads_are_stuck_since_the_last_one_became_busy(monkeypatch):
     """One idle thread is enough to make progress."""
     clock = standing_clock(monkeypatch, MODULE)
     began, ends = threading.Semaphore(0), threading.Event()
+    ended = threading.Semaphore(0)
 
-    def call(place):
+    def call():
         began.release()
-        ends.wait()
-        return place
+        ends.wait(TIMEOUT_S)
+        ended.release()
 
-    with ServiceThreads(2) as threads:
-        calls = []
-        for place, stuck_s in ((0, 0.0), (1, 5.0)):
-            calls.append(threads.submit(call, place))
-            assert began.acquire(timeout=10)
-            clock.now += 5
-            assert threads.stuck_s() == stuck_s
-        ends.set()
-        assert [each.result(10) for each in calls] == [0, 1]
-        assert threads.stuck_s() == 0.0
+    threads = ServiceThreads(2)
+    for stuck_s in (0.0, 5.0):
+        threads.submit(call)
+        assert began.acquire(timeout=TIMEOUT_S)
+        clock.now += 5
+        assert threads.stuck_s() == stuck_s
+    threads.submit(call)
+    ends.set()
+    for _ in range(3):
+        assert ended.acquire(timeout=TIMEOUT_S)
+    last = threading.Event()
+    threads.submit(last.set)
+    assert last.wait(TIMEOUT_S)
+
+
+def test_thread_that_is_idle_takes_the_next_call():
+    """No more threads are started than calls wait at a time."""
+    became_idle = threading.Semaphore(0)
+
+    class Idle(deque):
+        def append(self, item):
+            super().append(item)
+            became_idle.release()
+
+    threads, idents = ServiceThreads(), set()
+    threads._idle = Idle()
+    for _ in range(20):
+        threads.submit(lambda: idents.add(threading.get_ident()))
+        assert became_idle.acquire(timeout=TIMEOUT_S)
+    assert len(idents) == 1
+
+
+def test_threads_end_with_the_last_reference():
+    """Calls that were submitted before are made."""
+    threads, both, started = ServiceThreads(), threading.Barrier(3), []
+
+    def call():
+        started.append(threading.current_thread())
+        both.wait(TIMEOUT_S)
+
+    for _ in range(2):
+        threads.submit(call)
+    both.wait(TIMEOUT_S)
+    del threads
+    gc.collect()
+    for thread in started:
+        thread.join(TIMEOUT_S)
+        assert not thread.is_alive()

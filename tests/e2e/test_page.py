@@ -417,6 +417,42 @@ def test_admin_key_unloads_and_loads_a_model(browser, server_with_keys):
     page.find("#forget").click()
 
 
+def test_admin_moves_the_traffic_split(browser, tmp_path):
+    """The next requests follow, to whichever worker, and the card shows the shares."""
+    for version in (1, 2):
+        (tmp_path / "shop" / str(version)).mkdir(parents=True)
+        file = tmp_path / "shop" / str(version) / "simulated.json"
+        file.write_text(json.dumps(SIMULATED))
+    config = "[labels]\nstable = 1\ncanary = 2\n[traffic]\nstable = 1\n"
+    (tmp_path / "shop" / "basket.toml").write_text(config)
+
+    def versions():
+        replies = [
+            server.request("POST", "/predict", b'{"instances": [[1, 2]]}')
+            for _ in range(8)
+        ]
+        return {reply.headers["X-Model-Version"] for reply in replies}
+
+    options = {"model_dir": str(tmp_path), **KEYS}
+    with serving("--threads=4", "--workers=2", **options) as server:
+        server.headers = {"Authorization": "Bearer admin-key"}
+        page = Page(browser, server)
+        page.enter_key("admin-key")
+        page.opened()
+        page.wait_for("stable: 100 % of the traffic", "#models")
+        assert versions() == {"1"}
+        form = page.find("[aria-label='Traffic of shop']")
+        fields = form.find_elements(By.TAG_NAME, "input")
+        for field, weight in zip(fields, ("0", "3"), strict=True):
+            field.clear()
+            field.send_keys(weight)
+        form.find_element(By.TAG_NAME, "button").click()
+        page.wait_for("shop: traffic moved", "#changed")
+        page.wait_for("canary: 100 % of the traffic", "#models")
+        page.wait(lambda: versions() == {"2"})
+        page.find("#forget").click()
+
+
 def test_key_can_be_given_where_only_admins_have_one(browser, models):
     """Without API keys everyone sees models; an admin key shows the settings, too."""
     with _serving(models, admin_keys="admin-key") as server:

@@ -43,13 +43,20 @@ function card(model, state) {
     model.versions.map((version) => versionPart(version, model)),
     model.versions.length ? "" : element("p", {}, "No version is loaded."),
     model.max_batch_size ? element("p", { class: "small" }, limits) : "",
-    state.rights === "admin" ? buttons(model.name) : "");
+    state.rights === "admin" ? [traffic(model), buttons(model.name)] : "");
+}
+
+// What part of the requests goes to a label; undefined where nothing is split.
+function share(model, label) {
+  const weights = model.traffic ?? {};
+  const sum = Object.values(weights).reduce((total, weight) => total + weight, 0);
+  return label in weights ? short((100 * weights[label]) / sum) : undefined;
 }
 
 function versionPart(version, model) {
   const labels = Object.entries(model.labels ?? {})
     .filter(([, number]) => number === version.version)
-    .map(([label]) => [label, model.traffic?.[label]]);
+    .map(([label]) => [label, share(model, label)]);
   const tensors = (list) => (list ?? []).map(
     ({ name, dtype, shape }) => `${name} ${dtype} ${shapeText(shape)}`).join(", ");
   const state = version.state === AVAILABLE ? "ready" : version.state.toLowerCase();
@@ -57,8 +64,8 @@ function versionPart(version, model) {
     element("p", {},
       element("strong", {}, `Version ${version.version}`), " ",
       element("span", { class: `badge ${state}` }, version.error ? "failed" : state),
-      labels.map(([label, share]) => element("span", { class: "badge" },
-        share === undefined ? label : `${label}: ${share} % of the traffic`)),
+      labels.map(([label, part]) => element("span", { class: "badge" },
+        part === undefined ? label : `${label}: ${part} % of the traffic`)),
       version.platform ? element("span", { class: "small" }, ` ${version.platform}`) : ""),
     // Most errors are among the model's problems already.
     version.error && !(model.problems ?? []).some((text) => text.includes(version.error))
@@ -68,24 +75,42 @@ function versionPart(version, model) {
     version.batching ? element("p", { class: "small" }, version.batching) : "");
 }
 
+// A weight for each label, where there are labels.
+function traffic(model) {
+  const labels = Object.keys(model.labels ?? {});
+  if (!labels.length) return "";
+  const fields = labels.map((label) => [label, element("input", {
+    type: "number", min: "0", step: "any", value: model.traffic?.[label] ?? 0,
+  })]);
+  const submit = (event) => {
+    event.preventDefault();
+    const given = fields.map(([label, field]) => [label, Number(field.value)]);
+    const weights = Object.fromEntries(given.filter(([, weight]) => weight > 0));
+    change(event.submitter, model.name, "traffic", weights, "traffic moved");
+  };
+  return element("form", { class: "traffic", "aria-label": `Traffic of ${model.name}`, submit },
+    fields.map(([label, field]) => element("label", {}, `${label} `, field)),
+    element("button", {}, "Move traffic"));
+}
+
 function buttons(name) {
   const button = (verb, text) => element("button", {
     type: "button",
     "aria-label": `${text} ${name}`,
-    click: (event) => change(event.currentTarget, name, verb),
+    click: (event) => change(event.currentTarget, name, verb, {}, `${verb}ed`),
   }, text);
   return element("p", {}, button("load", "Load"), " ", button("unload", "Unload"));
 }
 
-async function change(button, name, verb) {
+async function change(button, name, verb, body, done) {
   button.disabled = true;
   say("changed", `${name}: ${verb} …`);
   try {
     const path = `v2/repository/models/${encodeURIComponent(name)}/${verb}`;
     const headers = { "Content-Type": "application/json" };
-    const reply = await ask(path, { method: "POST", headers, body: "{}" });
-    const body = await reply.json();
-    say("changed", reply.ok ? `${name}: ${verb}ed` : `${name}: ${body.error}`);
+    const reply = await ask(path, { method: "POST", headers, body: JSON.stringify(body) });
+    const answer = await reply.json();
+    say("changed", reply.ok ? `${name}: ${done}` : `${name}: ${answer.error}`);
   } catch {
     say("changed", `${name}: the server does not answer`);
   }

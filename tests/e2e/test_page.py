@@ -548,6 +548,9 @@ def test_api_page_sends_a_request(browser, server):
     """/docs opens without an error under its policy, and a request is answered."""
     page = Page(browser, server, "docs")
     page.wait(lambda: page.all("#operations-operations-healthz"))
+    # Another server would be refused by the page's policy.
+    choices = page.all(".servers option")
+    assert [choice.get_attribute("value") for choice in choices] == ["/"]
     page.find("#operations-operations-healthz button").click()
     page.wait(lambda: page.all(".try-out__btn"))
     page.find(".try-out__btn").click()

@@ -78,7 +78,11 @@ def test_check_shows_example_and_random_rows_of_a_model_file(tmp_path):
     ("code", "error"),
     [
         (ALONE, "service.py has predict, and no EXAMPLE = ... to run it on"),
-        (FAILS, "its EXAMPLE: service.py: predict failed (AttributeError)"),
+        (
+            FAILS,
+            "its EXAMPLE: service.py: predict failed (AttributeError): AttributeError: "
+            "'int' object has no attribute 'upper' (line 3)",
+        ),
     ],
 )
 def test_check_fails_without_an_example_that_runs(tmp_path, code, error):

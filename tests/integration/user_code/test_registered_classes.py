@@ -62,7 +62,8 @@ def test_model_with_a_registered_class_answers_as_keras_does(keras, tmp_path, en
     with serving_code(tmp_path, engine=engine) as server:
         status, found = predict(server, "m", rows.tolist())
     assert status == 200, found
-    np.testing.assert_allclose(found, model.predict(rows, verbose=0), rtol=1e-5)
+    expected = model.predict(rows, verbose=0)
+    np.testing.assert_allclose(found, expected, rtol=1e-5, atol=1e-5)
 
 
 @pytest.mark.timeout(300)

@@ -127,5 +127,6 @@ def test_swaps_of_service_mix_no_versions_and_keep_no_memory(tmp_path, args, mod
     )
     assert len(clients.texts) > SWAPS / 2
     grown_mib = held_mib[SWAPS] - held_mib[SWAPS // 5]
-    # A few versions per process wait for the next collection.
-    assert grown_mib < 0.2 * VERSION_MIB * (SWAPS - SWAPS // 5), held_mib
+    # Several versions per process wait for a collection. A single process that let go
+    # of none would have grown by all of it.
+    assert grown_mib < 0.5 * VERSION_MIB * (SWAPS - SWAPS // 5), held_mib

@@ -347,7 +347,7 @@ def test_ticks_are_round_and_reach_the_values(browser, server):
 
 
 def test_silent_server_is_named_and_asked_again(browser, server):
-    """The page says that nothing answers, asks seldom, and goes on by itself."""
+    """The page reports the silence, retries at longer intervals, and recovers."""
     page = Page(browser, server).opened()
     offline = {"latency": 0, "downloadThroughput": -1, "uploadThroughput": -1}
     browser.execute_cdp_cmd("Network.enable", {})

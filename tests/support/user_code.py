@@ -51,7 +51,7 @@ def add_neighbor(models: Path) -> None:
 def healthy_neighbor(server: Server) -> Iterator[None]:
     """Ask the default model meanwhile, and check that it answers everything.
 
-    It is asked before the block, and goes on after it.
+    It is asked before the block, and still answers after it.
     """
     with Traffic(server.port, [[7]]) as traffic:
 

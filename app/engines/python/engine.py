@@ -91,7 +91,7 @@ class PythonEngine:
         return outputs
 
     def close(self) -> None:
-        """Close the engine, and let go of what load returned."""
+        """Close the engine, and drop the reference to what load returned."""
         self._model = None
         if self._engine is not None:
             self._engine.close()

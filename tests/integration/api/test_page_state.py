@@ -169,7 +169,7 @@ def test_samples_agree_with_metrics_after_a_load(models, settings, kinds):
 
 
 def test_samples_lose_no_request_while_workers_are_replaced(models):
-    """Whichever worker samples goes on from the last sample of the one before."""
+    """The next sampling worker continues from the last sample of the one before."""
     with serving(*TWO, "--max-requests=40", model_dir=models) as server:
         wait_for_samples(server)
         ask(server, 400)

@@ -115,7 +115,7 @@ def test_folder_that_kserve_mounts_is_served(mounted):
 
 
 def test_only_worker_is_replaced_although_the_file_is_away(tmp_path):
-    """The server goes on, and loads the file when it is back."""
+    """The server keeps serving, and loads the file when it is back."""
     simulated_models(tmp_path, quick={"base_ms": 0, "input_shape": [1], "outputs": 1})
     version, away = tmp_path / "quick" / "1", tmp_path / "away"
     with serving("--threads=4", model=str(version)) as server:

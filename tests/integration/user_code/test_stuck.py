@@ -111,7 +111,7 @@ def test_shared_process_whose_predict_never_returns_is_replaced(models):
 @MODES
 @pytest.mark.parametrize(("name", "value"), [("preprocess", 13), ("postprocess", 14)])
 def test_function_that_never_returns_holds_no_other_model(models, mode, name, value):
-    """More requests than there are threads get 504; other routes go on."""
+    """More requests than there are threads get 504; other routes still answer."""
     add_service(models, "stuck", AROUND, simulated=ECHO)
     error = "service.py did not return by the deadline"
     with _serve(models, mode, request_timeout_ms="1000") as server:

@@ -142,7 +142,7 @@ def test_missing_file_is_an_error_of_the_model(tmp_path):
 
 
 def test_processes_of_one_server_share_the_numbers(tmp_path, monkeypatch):
-    """A worker that starts later goes on with them."""
+    """A worker that starts later continues them."""
     file = tmp_path / "my.keras"
     monkeypatch.setenv(RUN_DIR, str(tmp_path))
     for text, number in (("1", 1), ("12", 2)):

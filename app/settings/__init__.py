@@ -50,6 +50,11 @@ class Settings:
     admin_keys_file: Path | None = None
     # In lower case, without ports.
     allowed_hosts: tuple[str, ...] = ()
+    # Where models write captured requests.
+    capture_dir: Path | None = None
+    # A path, or "-" for stdout; None disables the request log.
+    request_log: str | None = None
+    request_log_share: float = 1.0
 
     def __post_init__(self) -> None:
         """Check TensorFlow Serving's rule on allowed_batch_sizes.
@@ -196,4 +201,7 @@ _PARSERS: dict[str, Callable[[str], object]] = {
     "admin_keys": checks.keys,
     "admin_keys_file": Path,
     "allowed_hosts": checks.host_names,
+    "capture_dir": checks.new_folder,
+    "request_log": checks.log_file,
+    "request_log_share": checks.fraction,
 }

@@ -92,6 +92,24 @@ def folder(text: str) -> Path:
     return Path(text)
 
 
+def new_folder(text: str) -> Path:
+    """Return the path of a folder that exists, or is in one that does."""
+    if not os.path.isdir(text):
+        folder(os.path.dirname(os.path.abspath(text)))
+    if os.path.isfile(text):
+        raise ValueError("it is a file, not a folder")
+    return Path(text)
+
+
+def log_file(text: str) -> str:
+    """Return the path of a file in a folder that exists, or "-" for stdout."""
+    if text != "-":
+        if os.path.isdir(text):
+            raise ValueError("it is a folder, not a file")
+        folder(os.path.dirname(os.path.abspath(text)))
+    return text
+
+
 def model_name(text: str) -> str:
     """Return the name of a model, which is a folder in the model folder."""
     if not text or "/" in text or text.startswith("."):

@@ -1,7 +1,7 @@
 """A model's configuration: its basket.toml, over the server's settings."""
 
 import tomllib
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
@@ -9,11 +9,24 @@ from typing import Any
 from app.errors import SettingsError
 from app.settings import Settings, batching_limits, checks
 from app.settings.image_config import ImageConfig, read_image_config
+from app.settings.promotion_config import PromotionConfig, read_promotion
+from app.settings.tables import number, read_table
 
 FILE_NAME = "basket.toml"
 # Settings of the server that a model may override.
 _OWN_SETTINGS = ("max_batch_size", "batch_timeout_micros", "allowed_batch_sizes")
-_TABLES = ("labels", "traffic", "image")
+_TABLES = ("labels", "traffic", "image", "capture", "promotion")
+
+
+@dataclass(frozen=True)
+class CaptureConfig:
+    """Which of a model's requests are captured: a share of all, and how many are kept.
+
+    The files of the model take at most `keep_mb` million bytes.
+    """
+
+    share: float = 0.01
+    keep_mb: int = 100
 
 
 @dataclass(frozen=True)
@@ -22,13 +35,16 @@ class ModelConfig:
 
     `settings` are the server's, with the model's own batching limits; `labels` name
     versions; `traffic` has the weights of labels; `image` is None for a model that
-    takes no images.
+    takes no images, `capture` for one whose requests are not captured, `promotion` for
+    one whose newest version serves as soon as it is loaded.
     """
 
     settings: Settings
     labels: Mapping[str, int] = field(default_factory=dict)
     traffic: Mapping[str, float] = field(default_factory=dict)
     image: ImageConfig | None = None
+    capture: CaptureConfig | None = None
+    promotion: PromotionConfig | None = None
 
 
 def read_model_config(folder: Path, settings: Settings) -> ModelConfig:
@@ -63,7 +79,12 @@ def read_model_config(folder: Path, settings: Settings) -> ModelConfig:
     image = None
     if "image" in values:
         image = read_image_config(_table(values, "image"), folder)
-    return ModelConfig(_with_own(settings, values), labels, traffic, image)
+    capture = _capture(_table(values, "capture")) if "capture" in values else None
+    promotion = None
+    if "promotion" in values:
+        promotion = read_promotion(_table(values, "promotion"), labels)
+    own = _with_own(settings, values)
+    return ModelConfig(own, labels, traffic, image, capture, promotion)
 
 
 def _with_own(settings: Settings, values: Mapping[str, Any]) -> Settings:
@@ -94,6 +115,18 @@ def _labels(table: dict[str, Any]) -> dict[str, int]:
                 "the number of a version"
             )
     return table
+
+
+def _capture(table: dict[str, Any]) -> CaptureConfig | None:
+    """Return the table's values; None: a share of 0."""
+    capture = CaptureConfig(**read_table("capture", table, _CAPTURE))
+    return capture if capture.share else None
+
+
+_CAPTURE: Mapping[str, Callable[[object], float]] = {
+    "share": number(0, 1),
+    "keep_mb": checks.whole(1, 1_000_000),
+}
 
 
 def check_traffic(weights: Mapping[str, Any], labels: Mapping[str, int]) -> None:

@@ -6,7 +6,8 @@ from hypothesis import strategies as st
 
 from app.errors import SettingsError
 from app.settings import Settings
-from app.settings.model_config import ModelConfig, read_model_config
+from app.settings.model_config import CaptureConfig, ModelConfig, read_model_config
+from app.settings.promotion_config import PromotionConfig
 
 MANY_DIGITS = "9" * 5000
 UNPRINTABLE = "0x" + "f" * 5000
@@ -98,6 +99,56 @@ BAD = {
         f"[labels]\nstable = 1\n[traffic]\nstable = {UNPRINTABLE}",
         "Exceeds the limit (4300 digits)",
     ),
+    "capture as a value": ("capture = true", "capture must be a table: [capture]"),
+    "a misspelt key of capture": (
+        "[capture]\nshares = 1",
+        "[capture] unknown key 'shares'; known: share, keep_mb",
+    ),
+    "a share above 1": ("[capture]\nshare = 1.5", "share = 1.5: expected a number fr"),
+    "a share below 0": ("[capture]\nshare = -0.1", "share = -0.1: expected a number"),
+    "a share of NaN": ("[capture]\nshare = nan", "share = nan: expected a number"),
+    "a share of a bool": ("[capture]\nshare = true", "share = True: expected a number"),
+    "a share of text": ('[capture]\nshare = "1"', "share = '1': expected a number"),
+    "no megabyte": ("[capture]\nkeep_mb = 0", f"keep_mb = 0: {NUMBER} 1 to 1000000"),
+    "an unknown key of promotion": (
+        "[promotion]\nrows = 1",
+        "[promotion] unknown key 'rows'; known: replay, min_agreement",
+    ),
+    "no row to replay": (
+        "[promotion]\nreplay = 0",
+        f"replay = 0: {NUMBER} 1 to 100000",
+    ),
+    "agreement in percent": (
+        "[promotion]\nmin_agreement = 98",
+        "min_agreement = 98: expected a number from 0 to 1",
+    ),
+    "a slowdown below 1": (
+        "[promotion]\nmax_slowdown = 0.5",
+        "max_slowdown = 0.5: expected a number from 1 to 1000",
+    ),
+    "a path of labels": (
+        '[promotion]\nlabels_file = "../labels.npz"',
+        "expected the name of a file in the model's folder",
+    ),
+    "no list of steps": ("[promotion]\nsteps = 10", "steps = 10: expected a list of"),
+    "no step": (
+        "[promotion]\nsteps = []",
+        "steps = []: expected a list of percentages",
+    ),
+    "a step of nothing": ("[promotion]\nsteps = [0, 100]", "expected a number above 0"),
+    "steps that fall": ("[promotion]\nsteps = [50, 10, 100]", "must be larger than"),
+    "steps that end early": ("[promotion]\nsteps = [1, 50]", "last step must be 100"),
+    "a step of no time": ("[promotion]\nstep_s = 0", "expected a number above 0 to"),
+    "an unknown label of shadow": (
+        '[promotion]\nshadow = "canary"',
+        "[promotion] shadow = 'canary': there is no such label in [labels]",
+    ),
+    "a number as a shadow": ("[promotion]\nshadow = 2", "shadow = 2: expected a label"),
+    "a word for true": (
+        '[promotion]\nrequire_same_signature = "yes"',
+        "expected true or false",
+    ),
+    "half a megabyte": ("[capture]\nkeep_mb = 0.5", f"keep_mb = 0.5: {NUMBER}"),
     "weights of nothing": (
         "[labels]\na = 1\nb = 2\n[traffic]\na = 0\nb = 0.0",
         "[traffic] has no weight above 0",
@@ -122,6 +173,40 @@ def test_missing_or_empty_file(tmp_path):
     assert read_model_config(tmp_path, server) == ModelConfig(server, {}, {})
     (tmp_path / "basket.toml").touch()
     assert read_model_config(tmp_path, server) == ModelConfig(server, {}, {})
+
+
+@pytest.mark.parametrize(
+    ("text", "promotion"),
+    [
+        ("", None),
+        ("[promotion]", PromotionConfig()),
+        (
+            "[promotion]\nsteps = [1, 10, 100]\nstep_s = 5",
+            PromotionConfig(steps=(1.0, 10.0, 100.0), step_s=5.0),
+        ),
+        (
+            '[labels]\ncanary = 2\n[promotion]\nshadow = "canary"',
+            PromotionConfig(shadow="canary"),
+        ),
+    ],
+)
+def test_promotion_is_off_without_a_table(read, text, promotion):
+    """Each key is optional."""
+    assert read(text).promotion == promotion
+
+
+@pytest.mark.parametrize(
+    ("text", "capture"),
+    [
+        ("[capture]", CaptureConfig(0.01, 100)),
+        ("[capture]\nshare = 1\nkeep_mb = 5", CaptureConfig(1.0, 5)),
+        ("[capture]\nshare = 0.0", None),
+        ("", None),
+    ],
+)
+def test_capture_is_off_without_a_table_or_a_share(read, text, capture):
+    """An empty table turns it on, with the defaults."""
+    assert read(text).capture == capture
 
 
 def test_limits_override_the_servers(read):

@@ -36,6 +36,11 @@ READ = [
     ("BASKET_ADMIN_KEYS", "one, two", ("one", "two")),
     ("BASKET_ADMIN_KEYS_FILE", "keys", Path("keys")),
     ("BASKET_ALLOWED_HOSTS", "Basket, b_2.Example.com", ("basket", "b_2.example.com")),
+    ("BASKET_CAPTURE_DIR", "captured", Path("captured")),
+    ("BASKET_CAPTURE_DIR", "/tmp", Path("/tmp")),
+    ("BASKET_REQUEST_LOG", "-", "-"),
+    ("BASKET_REQUEST_LOG", "requests.jsonl", "requests.jsonl"),
+    ("BASKET_REQUEST_LOG_SHARE", "0.25", 0.25),
 ]
 
 BAD = [
@@ -87,6 +92,11 @@ BAD = [
     ("BASKET_ALLOWED_HOSTS", "a:8000", "expected names of hosts"),
     ("BASKET_ALLOWED_HOSTS", "a.", "expected names of hosts"),
     ("BASKET_ALLOWED_HOSTS", "*", "expected names of hosts"),
+    ("BASKET_CAPTURE_DIR", __file__, "it is a file, not a folder"),
+    ("BASKET_CAPTURE_DIR", "no/such/folder", "no such folder"),
+    ("BASKET_REQUEST_LOG", ".", "it is a folder, not a file"),
+    ("BASKET_REQUEST_LOG", "no/such/file", "no such folder"),
+    ("BASKET_REQUEST_LOG_SHARE", "0", "above 0"),
 ]
 # They are read when the server starts: test_key_file.py, test_model_source.py.
 FILES = {"BASKET_API_KEYS_FILE", "BASKET_ADMIN_KEYS_FILE", "BASKET_MODEL"}

@@ -1,0 +1,117 @@
+"""[promotion] in basket.toml: how a new version proves itself before it serves."""
+
+import itertools
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import PurePosixPath
+from typing import Any
+
+from app.errors import SettingsError
+from app.settings import checks
+from app.settings.tables import number, read_table
+
+_DAY_S = 86_400
+_NAME = "promotion"
+
+
+@dataclass(frozen=True)
+class ShadowConfig:
+    """Copies of requests: the label whose version gets them, and the share of all."""
+
+    label: str
+    share: float
+
+
+@dataclass(frozen=True)
+class PromotionConfig:
+    """The conditions of a promotion, as docs/versions.md describes them.
+
+    `replay` is a number of rows. `min_agreement` and `max_error_rate` are shares, 0 to
+    1; `max_difference` is absolute, None: not checked. `max_slowdown` is a factor, of
+    the time of a batch before the version serves, of the 99th percentile of latency
+    afterwards. `labels_file` is a file's name in the model's folder. `steps` are
+    percent of the traffic, the last one 100. `shadow` is a label, whose version gets
+    copies of a share of the requests.
+    """
+
+    replay: int = 200
+    min_agreement: float = 0.98
+    max_difference: float | None = None
+    max_slowdown: float = 1.5
+    max_error_rate: float = 0.005
+    labels_file: str | None = None
+    require_same_signature: bool = True
+    steps: tuple[float, ...] = (100.0,)
+    step_s: float = 60.0
+    watch_s: float = 300.0
+    shadow: str | None = None
+    shadow_share: float = 0.1
+
+    def shadow_config(self) -> ShadowConfig | None:
+        """Return which requests are copied; None: none are."""
+        if self.shadow is None or not self.shadow_share:
+            return None
+        return ShadowConfig(self.shadow, self.shadow_share)
+
+
+def read_promotion(
+    table: Mapping[str, Any], labels: Mapping[str, int]
+) -> PromotionConfig:
+    """Return the values of the table [promotion].
+
+    Raises:
+        SettingsError: an unknown key, an invalid value, or an unknown label.
+    """
+    promotion = PromotionConfig(**read_table(_NAME, table, _CHECKS))
+    if promotion.shadow is not None and promotion.shadow not in labels:
+        raise SettingsError(
+            f"basket.toml: [{_NAME}] shadow = {checks.shown(promotion.shadow)}: there "
+            "is no such label in [labels]"
+        )
+    return promotion
+
+
+def _steps(value: object) -> tuple[float, ...]:
+    percent = number(0, 100, excludes_low=True)
+    if not isinstance(value, list) or not value:
+        raise ValueError("expected a list of percentages, such as [1, 10, 50, 100]")
+    steps = tuple(percent(each) for each in value)
+    if any(first >= second for first, second in itertools.pairwise(steps)):
+        raise ValueError("each step must be larger than the one before")
+    if steps[-1] != 100:  # noqa: PLR2004
+        raise ValueError("the last step must be 100")
+    return steps
+
+
+def _file_name(value: object) -> str:
+    if not isinstance(value, str) or PurePosixPath(value).name != value or not value:
+        raise ValueError("expected the name of a file in the model's folder")
+    return value
+
+
+def _label(value: object) -> str:
+    if not isinstance(value, str):
+        raise ValueError("expected a label")
+    return value
+
+
+def _true_or_false(value: object) -> bool:
+    if not isinstance(value, bool):
+        raise ValueError("expected true or false")
+    return value
+
+
+_CHECKS = {
+    "replay": checks.whole(1, 100_000),
+    "min_agreement": number(0, 1),
+    "max_difference": number(0, 1e300),
+    "max_slowdown": number(1, 1000),
+    "max_error_rate": number(0, 1),
+    "labels_file": _file_name,
+    "require_same_signature": _true_or_false,
+    "steps": _steps,
+    "step_s": number(0, _DAY_S, excludes_low=True),
+    "watch_s": number(0, _DAY_S),
+    "shadow": _label,
+    "shadow_share": number(0, 1),
+}

@@ -7,10 +7,11 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from app.codec import images, nested, strings
+from app.codec import nested, strings
 from app.codec.bounds import Bounds
 from app.codec.json_arrays import mixed, numbers
 from app.codec.json_arrays.split import Numbers
+from app.codec.pictures import images
 from app.engines.base import Array, Signature, Tensors, TensorSpec
 from app.errors import BadInput, too_many_rows
 from app.settings.image_config import ImageConfig

@@ -23,6 +23,11 @@ def type_name(dtype: np.dtype[np.generic]) -> str:
     return "string" if dtype.kind == "O" else str(dtype)
 
 
+def has_json_form(spec: TensorSpec) -> bool:
+    """Return whether JSON has values for the dtype of an input or output."""
+    return spec.dtype.kind in _TAKES
+
+
 def check_json_dtype(name: str, dtype: np.dtype[np.generic]) -> None:
     """Check that JSON has values for the dtype of the input or output `name`.
 

@@ -1,1 +1,1 @@
-"""Parts of decoding images: reading files, what that costs, and the pixels."""
+"""Images to arrays: reading files, what that costs, and the pixels."""

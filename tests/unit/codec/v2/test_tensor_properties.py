@@ -10,7 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from tritonclient.http import InferenceServerClient
 
-from app.codec import tensors
+from app.codec.v2 import tensors
 from app.engines.base import DEFAULT_SIGNATURE
 from app.errors import BadInput, Unsupported
 from tests.support.signatures import check_inputs

@@ -11,10 +11,11 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from app.codec import binary_tensors, json_tensors, json_text
+from app.codec import json_text
 from app.codec.bounds import UNBOUNDED, Bounds
-from app.codec.datatypes import datatype_of
-from app.codec.infer_options import Options, parameters_of, read_options, shown
+from app.codec.v2 import binary_tensors, json_tensors
+from app.codec.v2.datatypes import datatype_of
+from app.codec.v2.infer_options import Options, parameters_of, read_options, shown
 from app.engines.base import Array, Signature, Tensors, TensorSpec, main_signature
 from app.errors import BadInput, Unsupported, too_many_rows
 

@@ -94,7 +94,7 @@ def test_truncated_header_has_no_size():
     assert {size_of_one_scan(PLAIN[:end]) for end in range(SCAN + 4)} == {None}
 
 
-@settings(max_examples=300)
+@settings(max_examples=100)
 @given(
     st.lists(
         st.tuples(st.integers(0, len(PLAIN) - 1), st.integers(0, 255)), max_size=4
@@ -213,7 +213,7 @@ _REFUSALS = (
 
 # Some of the edits make the size larger than Pillow opens.
 @pytest.mark.filterwarnings("ignore::PIL.Image.DecompressionBombWarning")
-@settings(max_examples=300)
+@settings(max_examples=100)
 @given(
     st.lists(st.tuples(st.integers(2, SCAN), st.integers(0, 255)), max_size=4),
     st.lists(st.sampled_from([0xE1, 0xE2, 0xED]), min_size=1, max_size=3),

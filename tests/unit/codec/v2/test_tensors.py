@@ -9,9 +9,9 @@ import numpy as np
 import pytest
 from tritonclient.http import InferenceServerClient
 
-from app.codec import tensors
-from app.codec.datatypes import datatype_of
-from app.codec.infer_options import Options, Wanted
+from app.codec.v2 import tensors
+from app.codec.v2.datatypes import datatype_of
+from app.codec.v2.infer_options import Options, Wanted
 from app.engines.base import DEFAULT_SIGNATURE
 from app.errors import BadInput, Unsupported
 from tests.support.tensors import body_of, echoes, outputs_of

@@ -12,9 +12,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from PIL import Image, ImageOps, PngImagePlugin
 
-from app.codec import images
 from app.codec.memory_budget import MemoryBudget
-from app.codec.pictures import files, jpeg, pixels, tensorflow_resize
+from app.codec.pictures import files, images, jpeg, pixels, tensorflow_resize
 from app.engines.base import TensorSpec
 from app.errors import BadInput, TooLarge, Unavailable
 from app.settings.image_config import DATASET, INTERPOLATIONS, ImageConfig

@@ -9,7 +9,7 @@ import math
 
 import numpy as np
 
-from app.codec.datatypes import datatype_of
+from app.codec.v2.datatypes import datatype_of
 from app.engines.base import Array, TensorSpec
 from app.errors import BadInput
 

@@ -12,12 +12,12 @@ from typing import Any
 import numpy as np
 
 from app.codec import nested
-from app.codec.binary_tensors import shaped
 from app.codec.bounds import UNBOUNDED, Bounds
-from app.codec.datatypes import datatype_of
-from app.codec.infer_options import shown
 from app.codec.json_arrays import numbers
 from app.codec.json_arrays.split import Numbers
+from app.codec.v2.binary_tensors import shaped
+from app.codec.v2.datatypes import datatype_of
+from app.codec.v2.infer_options import shown
 from app.engines.base import Array, TensorSpec
 from app.errors import BadInput, TooLarge
 

@@ -8,9 +8,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from app.codec import json_text, rows, tensors
+from app.codec import json_text, rows
 from app.codec.bounds import Bounds
 from app.codec.json_arrays.split import Numbers, split
+from app.codec.v2 import tensors
 from app.engines.base import DEFAULT_SIGNATURE, Signature, TensorSpec
 from app.errors import BadInput, Late, TooLarge
 from tests.support.signatures import takes

@@ -5,8 +5,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from app.codec.datatypes import datatype_of
 from app.codec.json_arrays.split import Numbers
+from app.codec.v2.datatypes import datatype_of
 from app.engines.base import Signature, TensorSpec
 from app.errors import BadInput, Unsupported
 

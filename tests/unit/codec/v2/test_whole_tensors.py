@@ -6,9 +6,10 @@ import json
 import numpy as np
 import pytest
 
-from app.codec import npy, rows, tensors
+from app.codec import npy, rows
 from app.codec.bounds import UNBOUNDED, Bounds
-from app.codec.infer_options import read_options
+from app.codec.v2 import tensors
+from app.codec.v2.infer_options import read_options
 from app.engines.base import DEFAULT_SIGNATURE, Signature, TensorSpec
 from app.errors import BadInput
 

@@ -8,9 +8,10 @@ import threading
 from collections.abc import Collection
 
 from app.errors import Stopping, UnknownModel
-from app.repository.default_model import DefaultModel
+from app.repository.default_model import DefaultModel, known_text
 from app.repository.lease import Lease
-from app.repository.routing import Routes, Target
+from app.repository.recorded import Recorded
+from app.repository.routing import Rollout, Routes, Target
 from app.repository.served import Model, ServedModel, State, Version, VersionStatus
 from app.run_dir.notes import Notes
 
@@ -27,7 +28,6 @@ class Catalog:
         self._models: dict[str, Model] = {}
         self._folder_problem = ""
         self._closed = False
-        # A lock is entered in a third of the time of its condition.
         self._changing = threading.RLock()
         self._changed = threading.Condition(self._changing)
 
@@ -42,10 +42,12 @@ class Catalog:
             NotReady: the version is loading, unloaded, or failed to load.
         """
         with self._changing:
-            name = target.name or self._default()
-            version = self._find(name).choose(name, target)
+            name = target.name or self._default_model.required(self._models)
+            model = self._find(name)
+            version = model.choose(name, target)
             version.leases += 1
-        return Lease(version, self._changing, self._changed)
+            about = model.recorded, model.rollout
+        return Lease(version, *about, self._changing, self._changed)
 
     def status(self, name: str) -> list[VersionStatus]:
         """Return the states of a model's versions, highest first.
@@ -56,14 +58,15 @@ class Catalog:
         with self._changing:
             return self._find(name).status()
 
-    def routes(self, name: str) -> Routes:
-        """Return a model's labels and traffic.
+    def routes(self, name: str) -> tuple[Routes, Rollout | None]:
+        """Return a model's labels and traffic, and how this moves to a new version.
 
         Raises:
             UnknownModel: the model is unknown.
         """
         with self._changing:
-            return self._find(name).routes
+            model = self._find(name)
+            return model.routes, model.rollout
 
     def unavailable_reason(self, name: str) -> str:
         """Return why no version of a model is available, or "" if one is.
@@ -127,12 +130,16 @@ class Catalog:
         with self._changing:
             self._models.setdefault(name, Model()).unloaded = False
 
-    def route(self, name: str, routes: Routes) -> None:
-        """Set labels and traffic; an unchanged split continues where it is."""
+    def route(self, name: str, routes: Routes, recorded: Recorded) -> None:
+        """Set routes and what is recorded; an unchanged split continues where it is."""
         with self._changing:
-            model = self._models[name]
-            if not routes.equals(model.routes):
-                model.routes = routes
+            self._models[name].route(routes, recorded)
+
+    def set_rollout(self, name: str, rollout: Rollout | None) -> None:
+        """Set which version of a model has the traffic, None: the newest one."""
+        with self._changing:
+            if name in self._models:
+                self._models[name].rollout = rollout
 
     def mark_loading(self, name: str, version: int) -> None:
         """Set the state LOADING."""
@@ -205,7 +212,7 @@ class Catalog:
         with self._changing:
             withdrawn = self._models[name].versions[version]
             withdrawn.state = State.UNLOADING
-            return withdrawn
+        return withdrawn
 
     def wait_until_unused(self, withdrawn: Version, timeout_s: float) -> bool:
         """Wait until a version has no lease; False: timeout."""
@@ -232,19 +239,8 @@ class Catalog:
             self._closed = True
         return self.models()
 
-    def _default(self) -> str:
-        name = self._default_model.among(self._models)
-        if name is not None:
-            return name
-        raise UnknownModel(
-            f"there are several models, and none is the default: {self._known()}; "
-            "set BASKET_DEFAULT_MODEL or ask /v1/models/NAME:predict"
-        )
-
     def _find(self, name: str) -> Model:
         if name in self._models:
             return self._models[name]
-        raise UnknownModel(f"no model {name[:80]!r}; there are: {self._known()}")
-
-    def _known(self) -> str:
-        return ", ".join(sorted(self._models)) or "none"
+        known = known_text(self._models)
+        raise UnknownModel(f"no model {name[:80]!r}; there are: {known}")

@@ -3,6 +3,7 @@
 import logging
 from collections.abc import Collection
 
+from app.errors import UnknownModel
 from app.run_dir.notes import Notes
 
 # The demo model is the default of several models, unless another one is set.
@@ -28,6 +29,20 @@ class DefaultModel:
             return self._name
         return _choice(names) if names else _DEMO
 
+    def required(self, names: Collection[str]) -> str:
+        """Return the default model of these.
+
+        Raises:
+            UnknownModel: there is none.
+        """
+        name = self.among(names)
+        if name is not None:
+            return name
+        raise UnknownModel(
+            f"there are several models, and none is the default: {known_text(names)}; "
+            "set BASKET_DEFAULT_MODEL or ask /v1/models/NAME:predict"
+        )
+
     def keep(self, names: Collection[str]) -> None:
         """Keep the default of these models, if there is one and none is kept.
 
@@ -51,3 +66,8 @@ def _choice(names: Collection[str]) -> str | None:
     if len(names) == 1:
         return next(iter(names))
     return _DEMO if _DEMO in names else None
+
+
+def known_text(names: Collection[str]) -> str:
+    """Return the names of models, in order."""
+    return ", ".join(sorted(names)) or "none"

@@ -15,9 +15,7 @@ from app import run_dir
 from app.engines.layout import Layout
 from app.errors import Late, ModelFailed, NotReady, Stopping, UnknownModel
 from app.repository.catalog import Catalog
-from app.repository.opener import Opener
-from app.repository.quarantine import Quarantine
-from app.repository.reconciler import Reconciler, close
+from app.repository.reconciler import Reconciler
 from app.repository.single_model import scanner
 from app.repository.traffic import SplitScan
 from app.run_dir.notes import Notes
@@ -34,9 +32,8 @@ class Loader:
         self,
         settings: Settings,
         catalog: Catalog,
-        opener: Opener,
+        reconciler: Reconciler,
         unloaded: Notes,
-        quarantine: Quarantine,
         scan_every_s: float | None = SCAN_EVERY_S,
     ) -> None:
         """Store the parts; with `scan_every_s` None only `rescan` scans again.
@@ -48,9 +45,7 @@ class Loader:
         self._unloaded = unloaded
         self._scan = SplitScan(scanner(settings), run_dir.traffic_splits())
         self._scan_every_s = scan_every_s
-        self._reconciler = Reconciler(
-            catalog, opener, quarantine, drain_s=settings.request_timeout_ms / 1000
-        )
+        self._reconciler = reconciler
         self._stopping = False
         # The last logged error of the model folder as a whole.
         self._problem = ""
@@ -148,11 +143,12 @@ class Loader:
         Raises nothing, and does not wait for a model that is loading.
         """
         give_up_at = time.monotonic() + timeout_s
+        self._reconciler.close()
         with self._scanned:
             self._stopping = True
             self._scanned.notify_all()
         for model in self._catalog.close():
-            close(model, max(give_up_at - time.monotonic(), 0))
+            model.close(max(give_up_at - time.monotonic(), 0))
 
     def _check_known(self, name: str) -> None:
         if name not in self._scan():

@@ -2,17 +2,19 @@
 
 import logging
 import time
-from collections.abc import Collection, Iterator, Set
+from collections.abc import Collection, Iterator
 
 from app.errors import SettingsError, Stopping
 from app.repository.catalog import Catalog
 from app.repository.garbage_collection import collect_and_freeze
-from app.repository.loads import Loads, is_outdated
-from app.repository.opener import Opener
-from app.repository.quarantine import Quarantine
+from app.repository.loading.loads import Loads, is_outdated
+from app.repository.recorded import recorded
+from app.repository.rollouts.promotions import Promotions
+from app.repository.rollouts.standing import Standing
 from app.repository.routing import Routes
 from app.repository.scan import ModelFolder
 from app.repository.served import ServedModel, State
+from app.repository.wanted import problems, usable, wanted
 from app.settings.model_config import ModelConfig
 
 _log = logging.getLogger(__name__)
@@ -22,16 +24,22 @@ class Reconciler:
     """Loads the versions that a folder asks for, then retires all others.
 
     A folder asks for the version of each label, and for the newest version that can be
-    loaded: if a version fails, the previous one serves. A version whose limits or
-    [image] have changed is loaded again. Used by one thread.
+    loaded: if a version fails, the previous one serves. With [promotion] the proven
+    version serves, too. A version whose limits or [image] have changed is loaded again.
+    Used by one thread.
     """
 
     def __init__(
-        self, catalog: Catalog, opener: Opener, quarantine: Quarantine, drain_s: float
+        self,
+        catalog: Catalog,
+        loads: Loads,
+        promotions: Promotions,
+        drain_s: float,
     ) -> None:
         """Store the parts; a replaced version is drained for at most `drain_s`."""
         self._catalog = catalog
-        self._loads = Loads(opener, quarantine)
+        self._loads = loads
+        self._promotions = promotions
         self._drain_s = drain_s
         # Whether garbage must be collected.
         self._changed = False
@@ -42,7 +50,7 @@ class Reconciler:
         Raises:
             Stopping: the catalog is closed.
         """
-        name, config = folder.name, folder.config
+        name, config = folder.name, usable(folder.config)
         if folder.is_incomplete:
             return
         if isinstance(config, SettingsError):
@@ -50,29 +58,35 @@ class Reconciler:
             self._set_problem(name, str(config))
             self._catalog.mark_settled(name)
             return
-        self._show_problems(folder, config)
         available = self._available(name)
         if not available:
             self._route(name, config)
         # Once per update: a version that is being copied changes during its load, and
         # would be loaded again and again.
-        candidates = {
+        loadable = {
             version
             for version in folder.versions
             if version in available or not self._loads.failure(folder, version, config)
         }
-        while (version := self._next(name, candidates, config)) is not None:
+        standing = self._standing(folder, config, loadable)
+        self._show_problems(folder, config, standing)
+        while (
+            version := self._next(name, wanted(loadable, standing, config))
+        ) is not None:
             if not self._load(folder, version, config):
-                candidates.remove(version)
+                loadable.remove(version)
+                standing = self._standing(folder, config, loadable)
         self._route(name, config)
-        self._retire_others(folder, _wanted(candidates, config))
+        self._retire_others(folder, standing, wanted(loadable, standing, config))
         if self._reload_outdated(folder, config):
-            self._show_problems(folder, config)
+            self._show_problems(folder, config, standing)
         self._collect_garbage()
         self._catalog.mark_settled(name)
+        self._promotions.update(folder, config, standing)
 
     def remove(self, name: str) -> None:
         """Retire all versions of a model, and forget their failures."""
+        self._promotions.remove(name)
         for status in self._catalog.status(name):
             self._retire(name, status.version)
         self._collect_garbage()
@@ -82,9 +96,19 @@ class Reconciler:
         """Try the model's failed versions again, even if no file has changed."""
         self._loads.forget_failures(name)
 
-    def _next(self, name: str, candidates: Set[int], config: ModelConfig) -> int | None:
-        wanted, available = _wanted(candidates, config), self._available(name)
-        return next((v for v in wanted if v not in available), None)
+    def _standing(
+        self, folder: ModelFolder, config: ModelConfig, loadable: Collection[int]
+    ) -> Standing:
+        available = self._available(folder.name)
+        return self._promotions.standing(folder, config, loadable, available)
+
+    def close(self) -> None:
+        """Stop moving traffic."""
+        self._promotions.mover.close()
+
+    def _next(self, name: str, versions: Collection[int]) -> int | None:
+        available = self._available(name)
+        return next((v for v in versions if v not in available), None)
 
     def _available(self, name: str) -> set[int]:
         return {
@@ -118,7 +142,7 @@ class Reconciler:
                 old = self._serve(loaded)
                 _log_ready(loaded, began_at)
                 if old is not None:
-                    close(old, self._drain_s)
+                    old.close(self._drain_s)
         return bool(versions)
 
     def _reloadable(self, folder: ModelFolder, config: ModelConfig) -> list[int]:
@@ -144,7 +168,7 @@ class Reconciler:
         try:
             replaced = self._catalog.swap(served, self._drain_s)
         except Stopping:
-            close(served, self._drain_s)
+            served.close(self._drain_s)
             raise
         self._changed = True
         return replaced
@@ -152,13 +176,15 @@ class Reconciler:
     def _retire(self, name: str, version: int) -> None:
         served = self._catalog.retire(name, version, self._drain_s)
         if served is not None:
-            close(served, self._drain_s)
+            served.close(self._drain_s)
             self._changed = True
             self._loads.forget_content(name, version)
             _log.info("model %s version %s is unloaded", name, version)
         self._catalog.remove(name, version)
 
-    def _retire_others(self, folder: ModelFolder, wanted: Collection[int]) -> None:
+    def _retire_others(
+        self, folder: ModelFolder, standing: Standing, wanted: Collection[int]
+    ) -> None:
         name = folder.name
         if folder.is_overwritten and not wanted:
             # The version before is only in memory.
@@ -168,6 +194,9 @@ class Reconciler:
                 keep = status.state is State.END and status.version in folder.versions
                 if not keep:
                     self._retire(name, status.version)
+        for version in standing.refused.keys() - wanted:
+            reason = f"is not promoted: {standing.refused[version]}"
+            self._catalog.mark_failed(name, version, reason)
 
     def _collect_garbage(self) -> None:
         """Free unloaded models, whose graphs are reference cycles."""
@@ -176,11 +205,15 @@ class Reconciler:
             collect_and_freeze()
 
     def _route(self, name: str, config: ModelConfig) -> None:
-        self._catalog.route(name, Routes(config.labels, config.traffic))
+        routes = Routes(config.labels, config.traffic)
+        self._catalog.route(name, routes, recorded(config))
 
-    def _show_problems(self, folder: ModelFolder, config: ModelConfig) -> None:
-        problems = (*_problems(folder, config), *self._stale(folder, config))
-        self._set_problem(folder.name, "; ".join(problems))
+    def _show_problems(
+        self, folder: ModelFolder, config: ModelConfig, standing: Standing
+    ) -> None:
+        found = problems(folder, config, standing, self._catalog.models())
+        stale = self._stale(folder, config)
+        self._set_problem(folder.name, "; ".join((*found, *stale)))
 
     def _stale(self, folder: ModelFolder, config: ModelConfig) -> Iterator[str]:
         """Yield the changes that loaded versions do not have: files and limits."""
@@ -205,17 +238,9 @@ class Reconciler:
                     f"could not be loaded again: {reason}"
                 )
 
-    def _set_problem(self, name: str, problem: str) -> None:
-        if self._catalog.set_problem(name, problem) and problem:
-            _log.error("model %s: %s", name, problem)
-
-
-def close(served: ServedModel, timeout_s: float) -> None:
-    """Close a model's runner, and log any error."""
-    try:
-        served.runner.close(timeout_s)
-    except Exception:  # an engine may raise anything
-        _log.exception("model %s: an error at its close", served.name)
+    def _set_problem(self, name: str, text: str) -> None:
+        if self._catalog.set_problem(name, text) and text:
+            _log.error("model %s: %s", name, text)
 
 
 def _log_ready(served: ServedModel, began_at: float) -> None:
@@ -223,20 +248,3 @@ def _log_ready(served: ServedModel, began_at: float) -> None:
     _log.info(
         "model %s version %s is ready (%.1f s)", served.name, served.version, took_s
     )
-
-
-def _wanted(candidates: Set[int], config: ModelConfig) -> list[int]:
-    """Return the versions to serve, those with the most traffic first."""
-    weights = dict.fromkeys(sorted(candidates, reverse=True)[:1], 0.0)
-    for label, version in config.labels.items():
-        if version in candidates:
-            weight = config.traffic.get(label, 0.0)
-            weights[version] = weights.get(version, 0.0) + weight
-    return sorted(weights, key=lambda version: (-weights[version], -version))
-
-
-def _problems(folder: ModelFolder, config: ModelConfig) -> Iterator[str]:
-    for label, version in config.labels.items():
-        if folder.versions and version not in folder.versions:
-            yield f"label {label} names version {version}, and there is none"
-    yield from folder.warnings

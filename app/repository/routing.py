@@ -35,6 +35,27 @@ class Target(NamedTuple):
     client: str | None = None
 
 
+class Rollout(NamedTuple):
+    """The version that has the traffic, and one that gets some percent of it.
+
+    `phase` numbers the parts of the rollout that `key` names; without a candidate
+    nobody counts.
+    """
+
+    serving: int
+    candidate: int | None = None
+    percent: float = 0.0
+    phase: int = 0
+    key: str = ""
+
+    def shares(self) -> dict[str, tuple[int, float]]:
+        """Return versions and weights by the text of the version's number."""
+        shares = {str(self.serving): (self.serving, 100 - self.percent)}
+        if self.candidate is not None:
+            shares[str(self.candidate)] = self.candidate, self.percent
+        return shares
+
+
 class Routes:
     """One model's labels and traffic split."""
 
@@ -54,11 +75,17 @@ class Routes:
         """Return whether labels and weights are equal."""
         return self.labels == other.labels and self.traffic == other.traffic
 
-    def choose(self, target: Target, available: Collection[int]) -> int | None:
+    def choose(
+        self,
+        target: Target,
+        available: Collection[int],
+        rollout: Rollout | None = None,
+    ) -> int | None:
         """Return the version that a request names, or else one of the available ones.
 
-        A label without an available version gets no traffic. None: the request names
-        no version, and none is available.
+        A label without an available version gets no traffic. Where labels have no
+        weights, a `rollout` has. None: the request names no version, and none is
+        available.
 
         Raises:
             BadInput: the label is unknown.
@@ -71,20 +98,30 @@ class Routes:
             return self.labels[target.label]
         if target.version is not None or not available:
             return target.version
-        return self._split(target.client, available)
+        return self._split(target.client, available, rollout)
 
-    def _split(self, client: str | None, available: Collection[int]) -> int:
-        weights = self.traffic and {
+    def _split(
+        self, client: str | None, available: Collection[int], rollout: Rollout | None
+    ) -> int:
+        shares = {}
+        if self.traffic:
+            shares = {
+                label: (self.labels[label], weight)
+                for label, weight in self.traffic.items()
+            }
+        elif rollout is not None:
+            shares = rollout.shares()
+        weights = {
             label: weight
-            for label, weight in self.traffic.items()
-            if self.labels[label] in available
+            for label, (version, weight) in shares.items()
+            if weight and version in available
         }
         if not weights:
             return max(available)
         label = (
             self._next_label(weights) if client is None else _label_of(client, weights)
         )
-        return self.labels[label]
+        return shares[label][0]
 
     def _next_label(self, weights: Mapping[str, float]) -> str:
         share = (self._start + next(self._requests) * _GOLDEN) % 1

@@ -1,5 +1,6 @@
 """The entries of a catalog: models, their versions, and the states of these."""
 
+import logging
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from enum import StrEnum
@@ -8,9 +9,12 @@ from functools import cached_property
 from app.batching.interfaces import Observer, Runner
 from app.engines.base import Signature
 from app.errors import BasketError, NotReady, UnknownModel
-from app.repository.routing import Routes, Target
+from app.repository.recorded import NOTHING, Recorded
+from app.repository.routing import Rollout, Routes, Target
 from app.settings.model_config import ModelConfig
 from app.user_code.user_code import UserCode
+
+_log = logging.getLogger(__name__)
 
 
 class State(StrEnum):
@@ -43,6 +47,13 @@ class ServedModel:
         """Return for how many seconds its model or its own code makes no progress."""
         code_s = self.user_code.threads.stuck_s() if self.user_code else 0.0
         return max(self.runner.stuck_s(), code_s)
+
+    def close(self, timeout_s: float) -> None:
+        """Close the runner as Runner does, and log any error."""
+        try:
+            self.runner.close(timeout_s)
+        except Exception:  # an engine may raise anything
+            _log.exception("model %s: an error at its close", self.name)
 
     @cached_property
     def has_tensors(self) -> bool:
@@ -94,15 +105,24 @@ class Version:
 class Model:
     """A model's versions.
 
-    `problem` is an error of the whole model. The model is `settled` once each version
+    `problem` is an error of the whole model; `rollout` is None if the newest version
+    serves, unless labels have traffic. The model is `settled` once each version
     that its folder asks for is ready or has failed.
     """
 
     versions: dict[int, Version] = field(default_factory=dict)
     routes: Routes = field(default_factory=Routes)
+    rollout: Rollout | None = None
+    recorded: Recorded = NOTHING
     problem: str = ""
     settled: bool = False
     unloaded: bool = False
+
+    def route(self, routes: Routes, recorded: Recorded) -> None:
+        """Set labels, traffic and what is recorded of requests."""
+        self.recorded = recorded
+        if not routes.equals(self.routes):
+            self.routes = routes
 
     def failures(self) -> list[str]:
         """Return the errors of the model and of its versions."""
@@ -148,7 +168,9 @@ class Model:
             NotReady: the version is loading, unloaded, or failed to load.
         """
         available = self.available()
-        number = self.routes.choose(target, available) if self.versions else None
+        number = None
+        if self.versions:
+            number = self.routes.choose(target, available, self.rollout)
         if number is None:
             raise NotReady(f"model {name!r}: {self.unavailable_reason()}")
         if number not in available:

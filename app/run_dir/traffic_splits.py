@@ -1,11 +1,9 @@
 """Traffic splits that admins have set over HTTP, in place of basket.toml's."""
 
-import json
-import os
-import threading
 from collections.abc import Mapping
 from pathlib import Path
-from urllib.parse import quote
+
+from app.run_dir.json_files import JsonFiles
 
 Weights = Mapping[str, float]
 
@@ -19,8 +17,7 @@ class TrafficSplits:
 
     def __init__(self, folder: Path | None = None) -> None:
         """Store the folder, which `set` creates; None: keep the splits in memory."""
-        self._folder = folder
-        self._in_memory: dict[str, tuple[Weights, Weights]] = {}
+        self._files = JsonFiles(folder)
 
     def set(self, name: str, weights: Weights, replaced: Weights) -> None:
         """Set a model's weights by label, which replace those of basket.toml.
@@ -28,30 +25,9 @@ class TrafficSplits:
         Raises:
             OSError: the file can't be written.
         """
-        if self._folder is None:
-            self._in_memory[name] = weights, replaced
-            return
-        self._folder.mkdir(parents=True, exist_ok=True)
-        file = self._file(name)
-        # A reader finds the whole old file or the whole new one.
-        written = file.with_suffix(f".{os.getpid()}.{threading.get_ident()}")
-        written.write_text(json.dumps([dict(weights), dict(replaced)]))
-        written.replace(file)
+        self._files.set(name, [dict(weights), dict(replaced)])
 
     def of(self, name: str, configured: Weights) -> Weights:
         """Return a model's weights; `configured` are those of basket.toml now."""
-        weights, replaced = self._find(name) or (configured, configured)
+        weights, replaced = self._files.get(name) or (configured, configured)
         return weights if replaced == configured else configured
-
-    def _find(self, name: str) -> tuple[Weights, Weights] | None:
-        if self._folder is None:
-            return self._in_memory.get(name)
-        try:
-            weights, replaced = json.loads(self._file(name).read_text())
-        except FileNotFoundError:
-            return None
-        return weights, replaced
-
-    def _file(self, name: str) -> Path:
-        assert self._folder is not None
-        return self._folder / f"{quote(name, safe='')}.json"

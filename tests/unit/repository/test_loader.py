@@ -265,7 +265,7 @@ def test_version_whose_server_is_away_is_tried_at_each_scan(
     loading, caplog, monkeypatch
 ):
     """It is served once the server answers, and its error is logged once."""
-    standing_clock(monkeypatch, "app.repository.loads")
+    standing_clock(monkeypatch, "app.repository.loading.loads")
     loading.add("m", 1)
     loading.add("m", 2, NotYetLoadable("the server is away"))
     loading.load()
@@ -286,7 +286,7 @@ def test_slow_failure_delays_the_next_try_but_no_load_request(
     loading, monkeypatch, took_s, pause_s
 ):
     """The pause is ten times as long as the try, but at most a minute."""
-    clock = standing_clock(monkeypatch, "app.repository.loads")
+    clock = standing_clock(monkeypatch, "app.repository.loading.loads")
 
     def no_answer(_):
         clock.now += took_s

@@ -4,17 +4,15 @@ import zipfile
 
 import pytest
 
-from app import run_dir
 from app.errors import ModelLoadError
 from app.repository.catalog import Catalog
-from app.repository.loader import Loader
-from app.repository.opener import Opener
-from app.repository.quarantine import Quarantine
+from app.repository.loading.opener import Opener
 from app.repository.routing import Target
 from app.settings import Settings
 from tests.support.engines import Echo
 from tests.support.jobs import Notes, answered, job
 from tests.support.loading import TIMEOUT_S
+from tests.support.rollouts import loader_of
 
 
 class Serving:
@@ -24,14 +22,9 @@ class Serving:
         self.file = file
         self.engines = {}
         self.catalog = Catalog(None)
-        self.loader = Loader(
-            Settings(model=file, max_batch_size=4),
-            self.catalog,
-            Opener(lambda *_: Notes(), self._open),
-            run_dir.Notes(),
-            Quarantine(run_dir.Notes()),
-            scan_every_s=None,
-        )
+        settings = Settings(model=file, max_batch_size=4)
+        opener = Opener(lambda *_: Notes(), self._open)
+        self.loader = loader_of(settings, self.catalog, opener)
 
     def _open(self, file, _):
         with zipfile.ZipFile(file) as archive:

@@ -9,6 +9,8 @@ import pytest
 from app.engines.base import Signature, TensorSpec
 from app.errors import ModelLoadError, NotYetLoadable
 from app.repository.routing import Target
+from app.settings.model_config import CaptureConfig
+from app.settings.promotion_config import ShadowConfig
 from testing.server import wait_until
 from tests.support.clocks import standing_clock
 from tests.support.engines import Blocks, Computes, Echo
@@ -71,6 +73,75 @@ def test_changed_labels_load_nothing(loading):
     assert loading.opened == [("m", "1")]
 
 
+def test_changed_capture_loads_nothing(tmp_path):
+    """It counts for the next request."""
+    loading = Loading(tmp_path, capture_dir=tmp_path)
+    loading.add("m")
+    loading.load()
+    for text, capture in (
+        ("[capture]\nshare = 0.5", CaptureConfig(0.5)),
+        ("[capture]\nkeep_mb = 1", CaptureConfig(0.01, 1)),
+        ("[capture]\nshare = 0", None),
+    ):
+        loading.configure("m", text)
+        loading.rescan()
+        lease = loading.catalog.lease(Target("m"))
+        with lease:
+            assert lease.recorded.capture == capture
+    assert loading.opened == [("m", "1")]
+    assert loading.catalog.problems() == {}
+    loading.close()
+
+
+def test_changed_shadow_loads_nothing(loading):
+    """It counts for the next request; a share of 0 is none."""
+    for text, shadow in (
+        ('shadow = "new"', ShadowConfig("new", 0.1)),
+        ('shadow = "new"\nshadow_share = 1', ShadowConfig("new", 1)),
+        ('shadow = "new"\nshadow_share = 0', None),
+        ("", None),
+    ):
+        loading.configure(
+            "m", f"[labels]\nnew = 1\n[traffic]\nnew = 1\n[promotion]\n{text}"
+        )
+        loading.rescan()
+        lease = loading.catalog.lease(Target("m"))
+        with lease:
+            assert lease.recorded.shadow == shadow
+    assert loading.opened == [("m", "1")]
+    assert loading.catalog.problems() == {}
+
+
+def test_shadow_without_batching_is_a_problem(tmp_path):
+    """The model serves, and nothing is copied."""
+    loading = Loading(tmp_path, batching=False)
+    loading.add("m")
+    loading.configure(
+        "m", '[labels]\nnew = 1\n[traffic]\nnew = 1\n[promotion]\nshadow = "new"'
+    )
+    loading.load()
+    assert loading.answers("m") == 1
+    lease = loading.catalog.lease(Target("m"))
+    with lease:
+        assert lease.recorded.shadow is None
+    (problem,) = loading.catalog.problems()["m"]
+    assert "shadow in [promotion]" in problem
+    assert "BASKET_BATCHING is off" in problem
+    loading.close()
+
+
+def test_capture_without_a_folder_is_a_problem(loading):
+    """The model serves, and nothing is captured."""
+    loading.configure("m", "[capture]")
+    loading.rescan()
+    assert loading.answers("m") == 1
+    lease = loading.catalog.lease(Target("m"))
+    with lease:
+        assert lease.recorded.capture is None
+    (problem,) = loading.catalog.problems()["m"]
+    assert "BASKET_CAPTURE_DIR is not set" in problem
+
+
 def test_added_image_takes_effect(loading):
     """A changed file of classes does, too."""
     loading.engines["m", "1"] = _pictures()
@@ -121,7 +192,7 @@ def test_failed_reload_is_tried_again_by_a_load_request(loading, error):
 
 def test_reload_that_may_succeed_later_is_tried_again(loading, monkeypatch):
     """The version serves meanwhile."""
-    clock = standing_clock(monkeypatch, "app.repository.loads")
+    clock = standing_clock(monkeypatch, "app.repository.loading.loads")
 
     def no_answer(_):
         clock.now += 1

@@ -141,7 +141,7 @@ from app.telemetry import ModelMetrics, exposition
 metrics = ModelMetrics("m", "1")
 metrics.rows_waiting({waiting})
 metrics.batch_limited({ceiling})
-print(exposition({{}})[0].decode())
+print(exposition({{}}, "")[0].decode())
 """
     process = subprocess.Popen(
         [sys.executable, "-c", program],

@@ -7,7 +7,7 @@ import pytest
 
 from app.engines.base import Signature, TensorSpec
 from app.errors import ModelLoadError
-from app.repository.image_fit import check_image_fit
+from app.repository.loading.image_fit import check_image_fit
 from app.settings.image_config import ImageClass, ImageConfig
 
 NAMES = tuple(ImageClass(str(place), str(place)) for place in range(3))

@@ -6,7 +6,7 @@ import pytest
 from app.batching.model_log import ModelLog
 from app.engines import open_engine
 from app.errors import ModelLoadError
-from app.repository.example import run_example
+from app.repository.loading.example import run_example
 from app.settings import Settings
 from app.user_code.user_code import UserCode
 

@@ -7,7 +7,7 @@ from app.batching.batcher import Batcher
 from app.batching.unbatched import Unbatched
 from app.engines.base import DEFAULT_SIGNATURE, Signature, TensorSpec
 from app.errors import ModelLoadError
-from app.repository.opener import Opener
+from app.repository.loading.opener import Opener
 from app.settings import Settings
 from app.settings.model_config import ModelConfig
 from tests.support.engines import Echo, Fails

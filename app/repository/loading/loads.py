@@ -7,8 +7,8 @@ from collections.abc import Iterator
 from typing import NamedTuple, TypeAlias
 
 from app.errors import ModelLoadError, NotYetLoadable, SettingsError
-from app.repository.opener import Opener
-from app.repository.quarantine import Quarantine
+from app.repository.loading.opener import Opener
+from app.repository.loading.quarantine import Quarantine
 from app.repository.scan import (
     Content,
     Fingerprint,

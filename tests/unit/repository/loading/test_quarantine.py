@@ -9,17 +9,17 @@ from pathlib import Path
 import pytest
 
 from app.errors import NotYetLoadable
-from app.repository.quarantine import Quarantine
+from app.repository.loading.quarantine import Quarantine
 from app.run_dir import notes as notes_module
 from app.run_dir.notes import Notes
 from tests.support.clocks import standing_clock
 
-ROOT = Path(__file__).parents[3]
+ROOT = Path(__file__).parents[4]
 FILES = frozenset({("model.keras", 1, 2)})
 PROCESS = """
 import os, signal, sys
 from pathlib import Path
-from app.repository.quarantine import Quarantine
+from app.repository.loading.quarantine import Quarantine
 from app.run_dir.notes import Notes
 notes = Notes(Path(sys.argv[1]))
 with Quarantine(notes).loading("till", 1, frozenset()):
@@ -33,7 +33,7 @@ class Loads:
 
     def __init__(self, folder, patch):
         self.patch, self.dead = patch, set()
-        self.clock = standing_clock(patch, "app.repository.quarantine")
+        self.clock = standing_clock(patch, "app.repository.loading.quarantine")
         patch.setattr(notes_module, "is_alive", lambda pid: pid not in self.dead)
         self.quarantine = Quarantine(Notes(folder))
         self.under_way = ExitStack()

@@ -13,10 +13,10 @@ from app.batching.release import release_for
 from app.batching.unbatched import Unbatched
 from app.engines import open_engine
 from app.engines.base import Engine, Tensors
-from app.repository.example import run_example
-from app.repository.image_fit import check_image_fit
+from app.repository.loading.example import run_example
+from app.repository.loading.image_fit import check_image_fit
+from app.repository.loading.warm_up import warm_up
 from app.repository.served import ServedModel
-from app.repository.warm_up import warm_up
 from app.settings import Settings
 from app.settings.model_config import ModelConfig
 from app.user_code.user_code import user_code_of

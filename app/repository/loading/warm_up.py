@@ -23,7 +23,7 @@ from app.errors import (
     Unavailable,
     WrongOutputs,
 )
-from app.repository.known_rows import KnownRows
+from app.repository.loading.known_rows import KnownRows
 
 # Random rows of a batch; they repeat.
 _DISTINCT_ROWS = 4

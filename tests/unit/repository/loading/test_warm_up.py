@@ -15,7 +15,7 @@ from app.errors import (
     RefusedInput,
     Unavailable,
 )
-from app.repository.warm_up import warm_up
+from app.repository.loading.warm_up import warm_up
 from tests.support.engines import Computes, Echo, Fails, OneValue, OutputMissing
 
 LOG = ModelLog("m", 1)

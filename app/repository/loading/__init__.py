@@ -1,0 +1,1 @@
+"""Loads of versions: quarantine, checks, load, warm-up and start."""

@@ -1,0 +1,1 @@
+"""Rollouts: which version serves, and how its traffic moves to a new one."""

@@ -1,0 +1,108 @@
+"""Decisions on versions: by a comparison before they serve, by counts afterwards."""
+
+import logging
+import time
+from collections.abc import Callable
+
+from app.batching.job import Job
+from app.capture.ring import folder_of
+from app.engines.base import Tensors
+from app.errors import ModelBroken, ModelFailed
+from app.promotion.comparison import compare
+from app.promotion.evidence import Evidence
+from app.promotion.judgment import problem
+from app.promotion.replay_rows import replay_rows
+from app.promotion.side import Side
+from app.repository.scan import ModelFolder
+from app.repository.served import ServedModel
+from app.settings.promotion_config import PromotionConfig
+
+_log = logging.getLogger(__name__)
+# A batch waits so long for idle engines, then it runs among the clients'.
+_IDLE_WITHIN_S, _LOOK_EVERY_S = 0.2, 0.002
+
+
+class Decisions:
+    """The Checks of a server."""
+
+    def __init__(
+        self, evidence: Evidence, count: Callable[[str, int, str], None]
+    ) -> None:
+        """Store the counts of all processes; `count` counts results in the metrics."""
+        self._evidence = evidence
+        self.count = count
+
+    def prove(
+        self,
+        folder: ModelFolder,
+        config: PromotionConfig,
+        serving: ServedModel,
+        candidate: ServedModel,
+    ) -> str:
+        """Return why the candidate does not answer as the serving version does, or "".
+
+        Its rows run while the engines are otherwise idle, or after 0.2 s each.
+
+        Raises:
+            Unavailable: a version can't run rows now.
+        """
+        name, settings = folder.name, serving.config.settings
+        models = serving, candidate
+        old, new = (_Queued(model, models).side() for model in models)
+        captured = settings.capture_dir and folder_of(settings.capture_dir, name)
+        path = folder.versions[candidate.version].parent
+        rows = replay_rows(old, config, settings, captured, path)
+        _log.info(
+            "model %s: version %s is compared with version %s: %s",
+            *(name, candidate.version, serving.version, rows.described),
+        )
+        report = compare(old, new, rows, config)
+        reason = report.refusal()
+        if not reason:
+            for line in report.lines():
+                _log.info("model %s: %s", name, line)
+        return reason
+
+    def judge(self, key: str, phase: int, config: PromotionConfig) -> str:
+        """Return what the counts of a rollout say against it, or ""."""
+        return problem(self._evidence.read(key), phase, config)
+
+
+class _Queued:
+    """Runs rows of one version through its own queue, as clients' rows run."""
+
+    def __init__(self, model: ServedModel, both: tuple[ServedModel, ...]) -> None:
+        self._model = model
+        self._both = both
+        # Seconds in the engine of all runs, without the time in the queue.
+        self._ran_s = 0.0
+
+    def side(self) -> Side:
+        """Return the version for a comparison, timed by its engine."""
+        model = self._model
+        return Side(
+            *(model.version, model.signatures, model.user_code),
+            *(self._run, lambda: self._ran_s),
+        )
+
+    def _run(self, inputs: Tensors, signature_name: str) -> Tensors:
+        give_up_at = time.monotonic() + _IDLE_WITHIN_S
+        while (
+            not all(each.runner.is_idle() for each in self._both)
+            and time.monotonic() < give_up_at
+        ):
+            time.sleep(_LOOK_EVERY_S)
+        limit_s = self._model.config.settings.request_timeout_ms / 1000
+        job = Job(inputs, time.monotonic() + limit_s, signature_name=signature_name)
+        began_at = time.monotonic()
+        try:
+            self._model.runner.submit(job)
+            answer = job.wait()
+        except ModelBroken as error:
+            raise ModelFailed(str(error)) from error
+        except Exception:
+            # A failure takes time, too, however much of it in the queue.
+            self._ran_s += time.monotonic() - began_at
+            raise
+        self._ran_s += answer.infer_s
+        return answer.outputs

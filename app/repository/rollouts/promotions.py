@@ -1,0 +1,142 @@
+"""Promotions: a new version proves itself, and then gets the traffic step by step.
+
+The loader's thread has versions compared, once in all processes.
+"""
+
+import logging
+import time
+from collections.abc import Callable, Collection
+
+from app.errors import Unavailable
+from app.promotion.record import Records
+from app.repository.catalog import Catalog
+from app.repository.rollouts.checks import PROVEN, REFUSED, Checks
+from app.repository.rollouts.rollout_files import RolloutFiles
+from app.repository.rollouts.standing import Contents, Standing, newest, standing
+from app.repository.rollouts.traffic_mover import Followed, TrafficMover
+from app.repository.scan import ModelFolder
+from app.repository.served import ServedModel
+from app.settings.model_config import ModelConfig
+from app.settings.promotion_config import PromotionConfig
+
+_log = logging.getLogger(__name__)
+
+
+class Promotions:
+    """The promotions of all models in one process; used by the loader's thread.
+
+    `mover` moves their traffic.
+    """
+
+    def __init__(
+        self,
+        catalog: Catalog,
+        records: Records,
+        rollouts: RolloutFiles,
+        checks: Checks,
+        clock: Callable[[], float] = time.monotonic,
+    ) -> None:
+        """Store the parts; `clock` is one for all processes of the machine."""
+        self._catalog = catalog
+        self._records = records
+        self._rollouts = rollouts
+        self._checks = checks
+        self._clock = clock
+        self._contents = Contents()
+        self.mover = TrafficMover(catalog, records, rollouts, checks, clock)
+
+    def standing(
+        self,
+        folder: ModelFolder,
+        config: ModelConfig,
+        loadable: Collection[int],
+        available: Collection[int],
+    ) -> Standing:
+        """Return which version serves, and which one is to take over.
+
+        Raises:
+            OSError: a file of the run directory can't be read or written.
+        """
+        name, promotion = folder.name, config.promotion
+        if promotion is None or config.traffic:
+            self.mover.forget(name)
+            return newest(loadable)
+        record = self._records.of(name)
+        found = standing(folder, record, self._contents, loadable, available)
+        if found.serving is None:
+            self.mover.forget(name)
+            return found
+        content = ""
+        if found.candidate is not None:
+            content = self._contents.of(folder, found.candidate)
+        followed = Followed(promotion, found.serving, found.candidate, content)
+        self.mover.follow(name, followed)
+        return found
+
+    def update(
+        self, folder: ModelFolder, config: ModelConfig, standing: Standing
+    ) -> None:
+        """Record a first version as proven, and begin the rollout of a next one.
+
+        It takes as long as a comparison of both.
+
+        Raises:
+            OSError: a file of the run directory can't be read or written.
+        """
+        name, promotion = folder.name, config.promotion
+        versions = {
+            each.version: each for each in self._catalog.models() if each.name == name
+        }
+        if promotion is None or config.traffic or standing.serving not in versions:
+            return
+        serving = versions[standing.serving]
+        if standing.is_new:
+            content = self._contents.of(folder, serving.version)
+            self._records.prove(name, serving.version, content)
+        if standing.candidate not in versions:
+            return
+        candidate = versions[standing.candidate]
+        content = self._contents.of(folder, candidate.version)
+        with self._rollouts.proving(name):
+            # Another process may have done all this while this one waited.
+            if self._rollouts.of(name, candidate.version, content) is None:
+                refused = self._records.of(name).refused.get(candidate.version)
+                if refused is None or refused.content != content:
+                    self._try(folder, promotion, serving, candidate, content)
+        self.mover.start()
+
+    def remove(self, name: str) -> None:
+        """End the rollout of a model that is unloaded: later it begins again.
+
+        Raises:
+            OSError: a file of the run directory can't be written.
+        """
+        followed = self.mover.forget(name)
+        if followed is not None and followed.candidate is not None:
+            with self._rollouts.changing(name):
+                self._rollouts.end(name)
+
+    def _try(
+        self,
+        folder: ModelFolder,
+        config: PromotionConfig,
+        serving: ServedModel,
+        candidate: ServedModel,
+        content: str,
+    ) -> None:
+        name, version = folder.name, candidate.version
+        try:
+            reason = self._checks.prove(folder, config, serving, candidate)
+        except Unavailable as error:
+            # Tried again at the next scan.
+            _log.warning("model %s: %s can't be compared now: %s", name, version, error)
+            return
+        if reason:
+            _log.error(
+                "model %s: version %s is not promoted: %s", name, version, reason
+            )
+            self._records.refuse(name, version, content, reason)
+            self._checks.count(name, version, REFUSED)
+            return
+        self._checks.count(name, version, PROVEN)
+        self._rollouts.begin(name, version, content, self._clock())

@@ -1,0 +1,72 @@
+"""The rollouts under way, which all processes of a server read."""
+
+import os
+from contextlib import AbstractContextManager
+from pathlib import Path
+from typing import NamedTuple
+
+from app.run_dir.json_files import JsonFiles
+
+_KEY_BYTES = 8
+
+
+class Begun(NamedTuple):
+    """A rollout: the new version with a digest of its files, and when it began.
+
+    `since_s` is on the monotonic clock, which is one for all processes of a machine and
+    is never set. `key` names its evidence.
+    """
+
+    candidate: int
+    content: str
+    since_s: float
+    key: str
+
+
+class RolloutFiles:
+    """The rollout of each model; without a folder they are this process's alone.
+
+    They end with the server. What a restart needs is in the model's Record.
+    """
+
+    def __init__(self, folder: Path | None) -> None:
+        """Store the folder; None: keep them in memory."""
+        self._files = JsonFiles(folder)
+
+    def of(self, name: str, candidate: int, content: str) -> Begun | None:
+        """Return a model's rollout if it is one of this version.
+
+        Raises:
+            OSError: the file can't be read.
+        """
+        value = self._files.get(name)
+        begun = None if value is None else Begun(*value)
+        if begun is None or (begun.candidate, begun.content) != (candidate, content):
+            return None
+        return begun
+
+    def begin(self, name: str, candidate: int, content: str, now: float) -> None:
+        """Begin a rollout.
+
+        Raises:
+            OSError: the file can't be written.
+        """
+        key = os.urandom(_KEY_BYTES).hex()
+        with self.changing(name):
+            self._files.set(name, Begun(candidate, content, now, key))
+
+    def end(self, name: str) -> None:
+        """End a model's rollout; call it while `changing` its files.
+
+        Raises:
+            OSError: the file can't be written.
+        """
+        self._files.set(name, None)
+
+    def changing(self, name: str) -> AbstractContextManager[None]:
+        """Keep all other processes and threads from changing a model's rollout."""
+        return self._files.locked(name)
+
+    def proving(self, name: str) -> AbstractContextManager[None]:
+        """Keep all other processes and threads from proving a model's version."""
+        return self._files.locked(f"{name}/proof")

@@ -1,0 +1,1 @@
+"""What is compared: rows, answers, times, memory, signatures."""

@@ -1,0 +1,1 @@
+"""False alarms and detections of rollouts, in virtual time."""

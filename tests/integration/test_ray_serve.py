@@ -1,0 +1,287 @@
+"""Basket in a real Ray cluster of two nodes, deployed as by `serve deploy`."""
+
+import os
+import re
+import signal
+import time
+from importlib.util import find_spec
+from pathlib import Path
+
+import pytest
+
+from testing.clients import at_once, in_parallel
+from testing.server import simulated_models, wait_until
+from tests.support.traffic import Traffic
+from tests.support.user_code import add_service
+
+if find_spec("ray") is None:
+    pytest.skip("ray is not installed: requirements/ray.txt", allow_module_level=True)
+
+from testing.ray_cluster import HEAD, OTHER, WITHIN_S, ray_cluster
+
+ROW = [1, 2, 3, 4]
+PREDICT = b'{"instances": [[1, 2, 3, 4]]}'
+STEADY = {"base_ms": 100, "input_shape": [4], "outputs": 4}
+# Ray's own max_ongoing_requests.
+RAYS_DEFAULT = 5
+LABELS = "[labels]\nstable = 1\ncanary = 2\n[traffic]\nstable = 1\n"
+STUCK = """
+import threading
+
+
+def predict(model, batch):
+    if 13 in batch:
+        threading.Event().wait()
+    return batch
+"""
+# One replica per node, so that the other node continues to serve. By default, Ray looks
+# at replicas every 10 s, and whether they are idle every 2 s.
+TWO = {
+    **{"num_replicas": 2, "max_replicas_per_node": 1},
+    **{"health_check_period_s": 1, "graceful_shutdown_wait_loop_s": 0.2},
+}
+
+
+def make_models(folder: Path) -> str:
+    """Make steady, and split, which has two versions."""
+    models = simulated_models(folder, steady=STEADY, split=STEADY)
+    add_version(folder / "split", 2)
+    (folder / "split" / "basket.toml").write_text(LABELS)
+    return models
+
+
+def add_version(model: Path, version: int) -> None:
+    (model / str(version)).mkdir()
+    first = model / "1" / "simulated.json"
+    (model / str(version) / "simulated.json").write_text(first.read_text())
+
+
+@pytest.fixture(scope="module")
+def cluster():
+    with ray_cluster() as nodes:
+        yield nodes
+
+
+@pytest.fixture(scope="module")
+def models(tmp_path_factory):
+    return make_models(tmp_path_factory.mktemp("models"))
+
+
+@pytest.fixture
+def two_replicas(cluster, models):
+    """Two replicas, one on each node; tests in a row have the same ones."""
+    cluster.deploy({"model_dir": models, "default_model": "steady"}, **TWO)
+    cluster.wait_for_replicas(2)
+    return cluster
+
+
+@pytest.fixture
+def serving(cluster, models):
+    """Two replicas, of whatever the test before has deployed."""
+    if len(cluster.replicas()) != 2:
+        cluster.deploy({"model_dir": models, "default_model": "steady"}, **TWO)
+        cluster.wait_for_replicas(2)
+    return cluster
+
+
+def versions(cluster) -> set[str]:
+    """Return the versions of split that answer forty requests, on both replicas."""
+    seen = set()
+
+    def ask(client: int) -> None:
+        path, headers = "/predict?model=split", {"X-Client-Id": str(client)}
+        reply = cluster.request("POST", path, PREDICT, headers)
+        assert reply.status == 200, reply.body
+        seen.add(reply.headers["X-Model-Version"])
+
+    in_parallel(ask, 40)
+    return seen
+
+
+def in_flight(began_at: float, ended_at: float, traffic: Traffic) -> bool:
+    """Return whether all failed requests were in flight between these times."""
+    return all(
+        sent <= ended_at and began_at <= ended for sent, ended in traffic.failed_spans
+    )
+
+
+def test_replicas_run_on_both_nodes(two_replicas):
+    """Two replicas are two processes, one on each node."""
+    replicas = two_replicas.replicas()
+    assert {each["node_ip"] for each in replicas} == {HEAD, OTHER}
+
+
+def test_response_has_the_id_of_the_request_once(two_replicas):
+    """Ray's proxy passes the client's id on, or makes one, and adds it to responses."""
+    for headers in ({}, {"X-Request-Id": "mine"}):
+        reply = two_replicas.request("POST", "/predict", PREDICT, headers)
+        (found,) = reply.headers.get_all("X-Request-Id")
+        assert found == headers.get("X-Request-Id", found)
+
+
+def test_batches_are_larger_than_rays_default(two_replicas):
+    """A batch has more rows than Ray would have sent to a replica at a time."""
+    replies, _ = at_once(two_replicas.port, [ROW] * 64)
+    assert {reply.status for reply in replies} == {200}
+    assert {tuple(reply.json()["predictions"][0]) for reply in replies} == {tuple(ROW)}
+    sizes = [int(reply.headers["X-Batch-Size"]) for reply in replies]
+    assert max(sizes) > RAYS_DEFAULT
+
+
+def test_user_config_moves_traffic_without_a_restart(cluster, models, two_replicas):
+    """A new split reaches all replicas, which stay, and an empty one is undone."""
+    pids = {each["pid"] for each in two_replicas.replicas()}
+    args = {"model_dir": models, "default_model": "steady"}
+    assert versions(cluster) == {"1"}
+    cluster.deploy(args, user_config={"traffic": {"split": {"canary": 1}}}, **TWO)
+    wait_until(lambda: versions(cluster) == {"2"}, WITHIN_S)
+    cluster.deploy(args, user_config={"traffic": {}}, **TWO)
+    wait_until(lambda: versions(cluster) == {"1"}, WITHIN_S)
+    assert {each["pid"] for each in two_replicas.replicas()} == pids
+
+
+def test_metrics_have_the_same_names_with_a_prefix(two_replicas):
+    """Each node exports the series of its replicas, with Basket's labels and Ray's."""
+    assert two_replicas.request("POST", "/predict", PREDICT).status == 200
+    of_steady = r'ray_{}\{{(?=.*deployment="Basket").*model="steady".*\}} ([0-9.e+]+)$'
+
+    def value(series: str) -> float:
+        found = re.findall(of_steady.format(series), two_replicas.metrics(), re.M)
+        return max(map(float, found), default=0)
+
+    def all_there() -> bool:
+        names = ("requests_total", "infer_seconds_count", "infer_seconds_sum")
+        return all(value(f"basket_{name}") > 0 for name in names)
+
+    wait_until(all_there, WITHIN_S, two_replicas.metrics)
+    text = two_replicas.metrics()
+    assert "# TYPE ray_basket_requests_total counter" in text
+    assert re.search(r'ray_basket_infer_seconds_bucket\{.*le="\+Inf"', text)
+
+
+def test_killed_replica_fails_only_its_own_requests(two_replicas):
+    """After kill -9 of one the other replica answers, and Ray starts a new one."""
+    (victim,) = (each for each in two_replicas.replicas() if each["node_ip"] == OTHER)
+    with Traffic(two_replicas.port, [ROW]) as traffic:
+        wait_until(lambda: traffic.answers.total() > 20, WITHIN_S)
+        killed_at = time.monotonic()
+        os.kill(victim["pid"], signal.SIGKILL)
+        answered = traffic.answers.total()
+        wait_until(lambda: traffic.answers.total() > answered + 100, WITHIN_S)
+        replicas = two_replicas.wait_for_replicas(2, without={victim["pid"]})
+    assert in_flight(killed_at, killed_at, traffic), traffic.failed
+    assert {each["node_ip"] for each in replicas} == {HEAD, OTHER}
+
+
+def test_killed_node_fails_only_its_own_requests(two_replicas):
+    """A node that dies takes its requests along, and no others; a new one helps."""
+    (victim,) = (each for each in two_replicas.replicas() if each["node_ip"] == OTHER)
+    with Traffic(two_replicas.port, [ROW]) as traffic:
+        wait_until(lambda: traffic.answers.total() > 20, WITHIN_S)
+        killed_at = time.monotonic()
+        two_replicas.kill_node()
+        # Its processes have ended one after the other.
+        dead_at = time.monotonic()
+        answered = traffic.answers.total()
+        wait_until(lambda: traffic.answers.total() > answered + 100, WITHIN_S)
+        two_replicas.add_node()
+        two_replicas.wait_for_replicas(2, without={victim["pid"]})
+    assert in_flight(killed_at, dead_at, traffic), traffic.failed
+
+
+def test_rolling_update_of_the_model_loses_no_request(two_replicas, tmp_path):
+    """A replica drains, and its successor serves once it has loaded its models."""
+    newer = Path(simulated_models(tmp_path, steady=STEADY))
+    (newer / "steady" / "1").rename(newer / "steady" / "7")
+    old = {each["pid"] for each in two_replicas.replicas()}
+    with Traffic(two_replicas.port, [ROW]) as traffic:
+        wait_until(lambda: traffic.answers.total() > 20, WITHIN_S)
+        two_replicas.deploy({"model_dir": str(newer)}, **TWO)
+        wait_until(lambda: ("7", (1.0,)) in traffic.answers, WITHIN_S)
+        two_replicas.wait_for_replicas(2, without=old)
+    assert not traffic.failed
+    assert {version for version, _ in traffic.answers} == {"1", "7"}
+
+
+@pytest.mark.parametrize(
+    ("args", "text"),
+    [
+        ({"modeldir": "models"}, "'modeldir' is no argument"),
+        ({"model": "/nowhere/my.keras"}, "BASKET_MODEL='/nowhere/my.keras': No such"),
+        ({"settings": {"BASKET_MAX_BATCH_SIZE": 0}}, "BASKET_MAX_BATCH_SIZE='0': exp"),
+    ],
+    ids=["argument", "model", "setting"],
+)
+def test_bad_arguments_fail_the_deploy_with_our_text(serving, args, text):
+    """A deploy with a configuration error fails at once, and says what is wrong."""
+    serving.deploy(args)
+    # The message of the deploy before may still be there.
+    wait_until(lambda: text in serving.wait("DEPLOY_FAILED")["message"], WITHIN_S)
+    # The previous deployment continues to serve.
+    assert serving.request("POST", "/predict", PREDICT).status == 200
+
+
+def test_model_that_fails_to_load_replaces_no_replica(serving, tmp_path):
+    """The deploy fails with the model's error, and a replica of before serves on."""
+    broken = simulated_models(tmp_path, steady={"outputs": 0})
+    serving.deploy({"model_dir": broken}, max_constructor_retry_count=1, **TWO)
+    text = "ModelLoadError: steady: simulated.json: times must"
+
+    def has_failed() -> bool:
+        found = serving.wait("DEPLOY_FAILED")["deployments"]["Basket"]
+        return text in found["message"]
+
+    wait_until(has_failed, WITHIN_S)
+    assert serving.request("POST", "/predict", PREDICT).status == 200
+
+
+def test_stuck_replica_is_replaced(cluster, tmp_path):
+    """A model that makes no progress fails the health check. Keys and prefix work."""
+    add_service(tmp_path, "stuck", STUCK)
+    settings = {
+        "BASKET_USER_CODE": True,
+        "BASKET_REQUEST_TIMEOUT_MS": 500,
+        "BASKET_API_KEYS": "key",
+    }
+    cluster.deploy(
+        {"model": str(tmp_path / "stuck"), "settings": settings},
+        num_replicas=1,
+        route_prefix="/shop",
+        health_check_period_s=0.5,
+    )
+    (replica,) = cluster.wait_for_replicas(1)
+    key = {"Authorization": "Bearer key"}
+
+    def predict(value: int, headers: dict[str, str]) -> int:
+        body = f'{{"instances": [{value}]}}'.encode()
+        return cluster.request("POST", "/shop/predict", body, headers).status
+
+    assert predict(1, {}) == 401
+    assert predict(1, key) == 200
+    assert cluster.request("GET", "/shop/docs").status == 200
+    assert cluster.request("GET", "/shop/metrics").status == 401
+    assert predict(13, key) == 504
+    cluster.wait_for_replicas(1, without={replica["pid"]})
+    assert predict(1, key) == 200
+
+
+def test_autoscaling_follows_the_ongoing_requests(cluster, models):
+    """One replica becomes two under load, and one again without."""
+    cluster.deploy(
+        {"model_dir": models, "default_model": "steady"},
+        autoscaling_config={
+            "min_replicas": 1,
+            "max_replicas": 2,
+            "target_ongoing_requests": 2,
+            "upscale_delay_s": 0.1,
+            "downscale_delay_s": 0.1,
+            # Both are 10 and 30, if not set.
+            "metrics_interval_s": 0.5,
+            "look_back_period_s": 1,
+        },
+    )
+    cluster.wait_for_replicas(1)
+    with Traffic(cluster.port, [ROW]) as traffic:
+        cluster.wait_for_replicas(2)
+    assert not traffic.failed
+    cluster.wait_for_replicas(1)

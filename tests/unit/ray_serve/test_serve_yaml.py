@@ -1,0 +1,39 @@
+"""deploy/ray/serve.yaml."""
+
+from importlib.util import find_spec
+
+import pytest
+from ruamel.yaml import YAML
+
+from testing.server import ROOT
+
+if find_spec("ray") is None:
+    pytest.skip("ray is not installed: requirements/ray.txt", allow_module_level=True)
+
+from ray.serve.schema import ServeDeploySchema
+
+from app.ray_serve.arguments import settings_of, variables_of
+from app.ray_serve.replica import _weights_in
+
+FILE = ROOT / "deploy" / "ray" / "serve.yaml"
+
+
+def test_ray_accepts_the_file_and_basket_its_arguments():
+    """All values have the names and types that Ray and Basket want."""
+    config = YAML(typ="safe").load(FILE.read_text())
+    (application,) = ServeDeploySchema.model_validate(config).applications
+    module, _, name = application.import_path.partition(":")
+    assert (module, name) == ("app.ray_serve", "build")
+    settings = settings_of(variables_of(application.args))
+    assert settings.model_dir == ROOT / "models"
+    (deployment,) = application.deployments
+    assert deployment.name == "Basket"
+    target = deployment.autoscaling_config["target_ongoing_requests"]
+    assert target <= 2 * settings.max_batch_size
+
+
+def test_user_config_in_its_comment_has_the_right_form():
+    """Whoever removes the # moves traffic."""
+    (line,) = (line for line in FILE.read_text().splitlines() if "user_config:" in line)
+    config = YAML(typ="safe").load(line.strip().lstrip("# "))["user_config"]
+    assert _weights_in(config) == {"digits": {"stable": 90, "canary": 10}}

@@ -4,11 +4,12 @@ import math
 import queue
 import threading
 import time
+from collections.abc import Callable
 
 from app.batching.executor import Executor
 from app.batching.interfaces import Observer
 from app.batching.job import Job, Key
-from app.batching.job_queue import JobQueue
+from app.batching.job_queue import JobQueue, Wait
 from app.batching.release import Release
 from app.errors import (
     CannotMeetDeadline,
@@ -18,6 +19,9 @@ from app.errors import (
     Stopping,
     too_many_rows,
 )
+
+# How long a close waits for a batch that no client waits for.
+_COPIES_END_WITHIN_S = 1.0
 
 
 class Batcher:
@@ -36,12 +40,18 @@ class Batcher:
         release: Release,
         max_rows: int,
         observer: Observer,
+        clock: Callable[[], float] = time.monotonic,
+        wait: Wait = threading.Condition.wait,
     ) -> None:
-        """Store the parts; `max_rows` is the queue's capacity."""
+        """Store the parts; `max_rows` is the queue's capacity.
+
+        With `clock` and `wait` in virtual time, call `run_next` in place of `start`.
+        """
         self._executor = executor
         executor.before_notify = self._batch_finished
         self._max_rows = max_rows
-        self._queue = JobQueue(max_rows, release, on_change=observer.rows_waiting)
+        self._clock = clock
+        self._queue = JobQueue(max_rows, release, clock, wait, observer.rows_waiting)
         # Rows of the batch that ran last.
         self._last_rows = 0
         # Estimate of the longest time from submit to the end of a job's batch.
@@ -70,11 +80,18 @@ class Batcher:
                 max(1, math.ceil(self._expected_s(waiting, job.key, running))),
             ) from None
 
+    def is_idle(self) -> bool:
+        """Return whether no row is queued and the batching thread waits for rows."""
+        return self._queue.is_idle() and self._executor.running() is None
+
     def stuck_s(self) -> float:
-        """Return for how many seconds the batch has run; inf if the thread died."""
+        """Return for how many seconds the batch has run; inf if the thread died.
+
+        A batch that no client waits for counts as 0: a restart would end others.
+        """
         running = self._executor.running()
         if running is not None:
-            return running[1]
+            return running[1] if self._queue.is_awaited() else 0.0
         died = self._thread.ident and not self._thread.is_alive()
         return math.inf if died and self._queue.qsize() else 0.0
 
@@ -86,26 +103,22 @@ class Batcher:
         in the engine cannot be stopped: its jobs are answered, its thread stays.
         """
         self._queue.close()
+        if self._executor.running() is not None and not self._queue.is_awaited():
+            timeout_s = min(timeout_s, _COPIES_END_WITHIN_S)
         if self._thread.ident:
             self._thread.join(timeout_s)
         left = self._queue.clear()
         for job in left:
             job.fail(Stopping("the server is stopping"))
-        if left:
+        unanswered = sum(not job.is_copy for job in left)
+        if unanswered:
             text = "stopped with %d requests unanswered: 503"
-            self._executor.log.warning(text, len(left))
+            self._executor.log.warning(text, unanswered)
         if not self._thread.ident:
             self._executor.close()
 
-    def _drain(self) -> None:
-        # A batch lives in a frame of its own, so that an idle thread holds no rows.
-        try:
-            while self._run_next():
-                pass
-        finally:
-            self._executor.close()
-
-    def _run_next(self) -> bool:
+    def run_next(self) -> bool:
+        """Wait for the next batch and run it; return False once closed and drained."""
         batch = self._queue.take(self._executor.ceilings.limit)
         if not batch:
             return batch is not None
@@ -117,6 +130,14 @@ class Batcher:
                 job.fail(ModelFailed("the batch could not be run"))
         self._last_rows = self._queue.batch_rows
         return True
+
+    def _drain(self) -> None:
+        # A batch lives in a frame of its own, so that an idle thread holds no rows.
+        try:
+            while self.run_next():
+                pass
+        finally:
+            self._executor.close()
 
     def _batch_finished(self) -> None:
         self._queue.finished()
@@ -132,7 +153,7 @@ class Batcher:
         An idle engine accepts any job, so that a wrong estimate corrects itself. A
         deadline after the longest possible queue time needs no estimate.
         """
-        left_s = job.deadline - time.monotonic()
+        left_s = job.deadline - self._clock()
         if left_s <= 0:
             raise Late("the request's deadline passed before its rows were run")
         if left_s - job.reserve_s > self._longest_s:

@@ -97,3 +97,9 @@ def answer(
             answered.append(job)
         begin = end
     notify(answered)
+
+
+def fail(slices: Sequence[JobSlice], error: BasketError) -> None:
+    """Answer all jobs that have no answer yet with an error."""
+    for job, _, _ in slices:
+        job.fail(error)

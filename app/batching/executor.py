@@ -13,7 +13,7 @@ from app.batching.batch_ceiling import BatchCeilings
 from app.batching.batch_memory import BatchMemory
 from app.batching.batch_times import BatchTimes
 from app.batching.circuit_breaker import CircuitBreaker
-from app.batching.execution import answer, checked, compute, padded
+from app.batching.execution import answer, checked, compute, fail, padded
 from app.batching.fair_queue import JobSlice, cut, rows_in
 from app.batching.interfaces import Observer
 from app.batching.job import Key
@@ -111,7 +111,7 @@ class Executor:
             broken = ModelBroken(
                 "the model fails on everything at present", math.ceil(pause_s)
             )
-            _fail(batch, broken)
+            fail(batch, broken)
             self._finished_at = self._clock()
             return
         error = self._run(batch, back_to_back=back_to_back)
@@ -145,7 +145,7 @@ class Executor:
             group, error = failed.pop()
             parts = self._parts(group, error, budget)
             if not parts:
-                _fail(group, error_of_each(len(group), error))
+                fail(group, error_of_each(len(group), error))
             # Cut as late as possible: each part may lower the ceiling for the next.
             for part in cut(parts, lambda: self.ceilings.limit(key)):
                 alive = [s for s in part if not s.job.drop_if_dead(self._clock())]
@@ -176,8 +176,8 @@ class Executor:
         self, batch: Sequence[JobSlice], *, back_to_back: bool = False
     ) -> BasketError | None:
         """Run one batch and answer its jobs, or return why it failed."""
-        rows, key = rows_in(batch), batch[0].job.key
-        size = padded(rows, self._sizes[key[0]])
+        rows = rows_in(batch)
+        size = padded(rows, self._sizes[batch[0].job.signature_name])
         started_at = self._clock()
         self._running = rows, started_at
         for job, _, _ in batch:
@@ -196,16 +196,30 @@ class Executor:
             failure = error
         finally:
             self._running = None
+        finished_at = self._end(batch, started_at, failure, back_to_back)
+        if failure is None:
+            answer(batch, outputs, rows, finished_at)
+        return failure
+
+    def _end(
+        self,
+        batch: Sequence[JobSlice],
+        started_at: float,
+        failure: BasketError | None,
+        back_to_back: bool,
+    ) -> float:
+        """Record the end of a batch before its jobs are notified, and return when."""
         finished_at = self._clock()
+        rows, key = rows_in(batch), batch[0].job.key
         # Before the answers, so that a client with an answer finds it in the metrics.
-        self._observer.batch_ran(rows, finished_at - started_at)
+        self._observer.batch_ran(rows, finished_at - started_at, batch, failure)
         since = self._finished_at if back_to_back else started_at
         self._finished_at = finished_at
+        size = padded(rows, self._sizes[key[0]])
         self._learn(key, size, finished_at - since, failure)
         if failure is None:
             self.before_notify()
-            answer(batch, outputs, rows, finished_at)
-        return failure
+        return finished_at
 
     def _learn(
         self, key: Key, size: int, seconds: float, failure: BasketError | None
@@ -234,8 +248,3 @@ class Executor:
         finally:
             self._running = None
         return True
-
-
-def _fail(batch: Sequence[JobSlice], error: BasketError) -> None:
-    for job, _, _ in batch:
-        job.fail(error)

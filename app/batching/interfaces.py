@@ -1,9 +1,11 @@
 """Interfaces: Runner runs a model's jobs, Observer counts requests and batches."""
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Protocol
 
+from app.batching.fair_queue import JobSlice
 from app.batching.job import Job
+from app.errors import BasketError
 
 
 class Runner(Protocol):
@@ -27,6 +29,9 @@ class Runner(Protocol):
             Stopping: the runner is closed.
         """
 
+    def is_idle(self) -> bool:
+        """Return whether no job waits or runs; cheap enough to ask before each job."""
+
     def stuck_s(self) -> float:
         """Return for how many seconds jobs have waited without progress, else 0."""
 
@@ -41,8 +46,14 @@ class Observer(Protocol):
     only appends a record in them, and writes it at the next `telemetry.flush`.
     """
 
-    def batch_ran(self, rows: int, seconds: float) -> None:
-        """Count a batch that has run or failed."""
+    def batch_ran(
+        self,
+        rows: int,
+        seconds: float,
+        batch: Sequence[JobSlice],
+        failure: BasketError | None,
+    ) -> None:
+        """Count a batch that ended just now, before its jobs are answered."""
 
     def batch_reran(self) -> None:
         """Count a rerun of a part of a failed batch, whether or not it fails."""

@@ -50,6 +50,10 @@ class Job:
     submits the job, and calls `wait` when it is done. The batching thread takes the
     rows, in several slices when they exceed a batch, and sets the answer. Times are
     seconds on the monotonic clock.
+
+    No client waits for a job that `is_copy`. It `was_refused` if it failed before it
+    was in any queue. `traceparent` is W3C's name of its request's span, if the request
+    is traced.
     """
 
     __slots__ = (
@@ -65,12 +69,14 @@ class Job:
         "deadline",
         "enqueued_at",
         "inputs",
+        "is_copy",
         "is_disconnected",
         "key",
         "reserve_s",
         "rows",
         "signature_name",
         "taken",
+        "traceparent",
         "wake",
         "was_refused",
     )
@@ -100,8 +106,7 @@ class Job:
         self.reserve_s = reserve_s
         self.is_disconnected = is_disconnected
         self.enqueued_at = time.monotonic()
-        # Whether it failed before it was in any queue.
-        self.was_refused = False
+        self.is_copy = self.was_refused = False
         # Rows already in a batch; only the thread that takes rows uses it.
         self.taken = 0
         # Outputs, each with the place of its first row among the job's rows.
@@ -110,6 +115,7 @@ class Job:
         self._batch_rows = 0
         self._started_at = self._finished_at = 0.0
         self.wake: Wake | None = None
+        self.traceparent: str | None = None
         # Acquired by the first thread that answers, so that no second answer follows.
         self._claim = threading.Lock()
         # Held until the waiter is notified: a lock is the cheapest thing to wait on.

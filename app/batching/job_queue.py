@@ -21,6 +21,9 @@ else:
     # while a batch is gathered. The original uses whatever locks `threading` offers.
     Queue = sys.modules["gevent.monkey"].get_original("queue", "Queue")
 
+# Waits for a condition, at most for so many seconds; None: without a limit.
+Wait = Callable[[threading.Condition, float | None], object]
+
 
 class JobQueue(Queue[Job]):
     """A queue.Queue that is bounded in rows and emptied a batch at a time.
@@ -41,12 +44,10 @@ class JobQueue(Queue[Job]):
         max_rows: int,
         release: Release,
         clock: Callable[[], float] = time.monotonic,
-        wait: Callable[[threading.Condition, float | None], object] = (
-            threading.Condition.wait
-        ),
+        wait: Wait = threading.Condition.wait,
         on_change: Callable[[int], None] = lambda _: None,
     ) -> None:
-        """Bound the queue to `max_rows`; tests replace `clock` and `wait`.
+        """Bound the queue to `max_rows`; `clock` and `wait` may be in virtual time.
 
         `on_change` is called with the number of queued rows, in the order of changes.
         """
@@ -112,6 +113,17 @@ class JobQueue(Queue[Job]):
         with self.mutex:
             return self._clients.up_to(self._clients.of(job.client) + job.rows)
 
+    def is_idle(self) -> bool:
+        """Return whether no row is queued and `take` waits for the next batch."""
+        with self.mutex:
+            return not self._queues and not self._batch
+
+    def is_awaited(self) -> bool:
+        """Return whether a client waits for a job here, or for the batch taken last."""
+        with self.mutex:
+            jobs = {each.job for each in self._batch}.union(*self._queues.values())
+            return not all(job.is_copy for job in jobs)
+
     def take(self, max_batch_size: Callable[[Key], int]) -> list[JobSlice] | None:
         """Block until a batch is full or released and return it; None: closed, empty.
 
@@ -152,8 +164,7 @@ class JobQueue(Queue[Job]):
     def clear(self) -> list[Job]:
         """Empty the queue and return its unanswered jobs, running ones too."""
         with self.mutex:
-            jobs = {each.job for each in self._batch}
-            jobs.update(*self._queues.values())
+            jobs = {each.job for each in self._batch}.union(*self._queues.values())
             self._queues.clear()
             self._clients = ClientRows()
             self._on_change(0)

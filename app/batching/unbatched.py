@@ -45,6 +45,10 @@ class Unbatched:
                 self._close_if_idle()
                 self._changed.notify_all()
 
+    def is_idle(self) -> bool:
+        """Return whether no job runs."""
+        return not self._running
+
     def stuck_s(self) -> float:
         """Return for how many seconds jobs have run and no batch has ended, else 0."""
         with self._changed:

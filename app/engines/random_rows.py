@@ -2,7 +2,7 @@
 
 import math
 import string
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
 
 import numpy as np
@@ -81,10 +81,21 @@ def accepted_random_rows(engine: Engine, signature_name: str) -> RandomRows:
         ModelLoadError: the model accepts none of them; with its last error.
     """
     signature = engine.signatures[signature_name]
+    return random_rows_for(signature, lambda batch: engine.run(batch, signature_name))
+
+
+def random_rows_for(
+    signature: Signature, run: Callable[[Tensors], object]
+) -> RandomRows:
+    """Return the first kind of random rows that `run` accepts.
+
+    Raises:
+        ModelLoadError: it accepts none of them; with its last error.
+    """
     (smallest,) = signature.batch_sizes((1,))
     for rows in random_row_candidates(signature):
         try:
-            engine.run(rows.make(smallest, np.random.default_rng(0)), signature_name)
+            run(rows.make(smallest, np.random.default_rng(0)))
         except Exception as error:  # a model may raise anything
             refusal = error
         else:

@@ -20,16 +20,23 @@ from app.engines.base import DEFAULT_SIGNATURE, Signature, Tensors, TensorSpec
 from app.errors import ModelLoadError, OutOfDeviceMemory
 from app.settings import Settings
 
+# Held while a batch runs, by the device's name.
+_devices: dict[str, threading.Lock] = {}
+
 
 @dataclass(frozen=True)
 class Simulation:
-    """The content of simulated.json."""
+    """The content of simulated.json.
+
+    Models of one process that name the same `device` share it; "": one of its own.
+    """
 
     base_ms: float = 300.0
     per_row_ms: float = 0.0
     input_shape: tuple[int, ...] = (64,)
     outputs: int = 10
     memory_rows: int | None = None
+    device: str = ""
 
     @classmethod
     def parse(cls, text: str) -> "Simulation":
@@ -50,13 +57,15 @@ class Simulation:
                 and 0 <= parsed.per_row_ms < math.inf
                 and all(type(size) is int and size > 0 for size in sizes)
                 and parsed.outputs <= math.prod(parsed.input_shape)
+                and isinstance(parsed.device, str)
             )
         except (ValueError, TypeError, AttributeError) as error:
             raise ModelLoadError(f"simulated.json: {error}") from error
         if not valid:
             raise ModelLoadError(
                 "simulated.json: times must not be negative, sizes and memory_rows "
-                "must be whole and positive, outputs at most the values of one row"
+                "must be whole and positive, outputs at most the values of one row, "
+                "device a string"
             )
         return parsed
 
@@ -73,6 +82,8 @@ class SimulatedEngine:
         self._simulation = simulation
         self._sleep = sleep
         self._device = threading.Lock()
+        if simulation.device:
+            self._device = _devices.setdefault(simulation.device, self._device)
         float32 = np.dtype(np.float32)
         signature = Signature(
             inputs=(TensorSpec("input", float32, simulation.input_shape),),

@@ -26,6 +26,8 @@ def model_to_json(
         "unloaded": model.unloaded,
         "labels": dict(model.routes.labels),
         "traffic": dict(model.routes.traffic),
+        "recorded": model.recorded.to_json(),
+        "rollout": model.rollout and list(model.rollout),
         "versions": {
             str(number): {
                 "state": version.state.value,

@@ -99,6 +99,7 @@ class PublishedCatalog(Catalog):
 
     announce = _then_publish(Catalog.announce)
     route = _then_publish(Catalog.route)
+    set_rollout = _then_publish(Catalog.set_rollout)
     mark_loading = _then_publish(Catalog.mark_loading)
     mark_failed = _then_publish(Catalog.mark_failed)
     set_problem = _then_publish(Catalog.set_problem)

@@ -11,7 +11,8 @@ from app.batching.interfaces import Observer
 from app.errors import ModelProcessGone, SettingsError, Stopping
 from app.repository.catalog import Catalog
 from app.repository.garbage_collection import collect_and_freeze
-from app.repository.routing import Routes
+from app.repository.recorded import Recorded
+from app.repository.routing import Rollout, Routes
 from app.repository.served import State
 from app.repository.single_model import scanner
 from app.settings import Settings
@@ -144,8 +145,8 @@ class RemoteLoader:
         try:
             for update in channel.updates():
                 self._catalog.set_folder_problem(update["folder_problem"])
-                has_left = self._apply(channel, update["models"])
-                if has_left and self._settings.user_code:
+                has_withdrawn = self._apply(channel, update["models"])
+                if has_withdrawn and self._settings.user_code:
                     # A module and its functions are reference cycles.
                     collect_and_freeze()
                 if not was_settled and self.wait(0):
@@ -159,7 +160,7 @@ class RemoteLoader:
     def _apply(self, channel: Channel, models: Mapping[str, Any]) -> bool:
         """Apply an update, and wait until no request uses what it has removed.
 
-        Return whether it has removed a version.
+        Return whether a version has left the catalog, or was replaced.
         """
         waits: list[Wait] = []
         with self._changed:
@@ -173,10 +174,12 @@ class RemoteLoader:
                 waits += self._versions.leave(channel, name)
                 if not any(name in update for update in self._updates.values()):
                     self._catalog.remove(name)
+            has_withdrawn = self._versions.has_withdrawn
+            self._versions.has_withdrawn = False
             self._changed.notify_all()
         # Without the lock: updates of other model processes must not wait.
         wait_for_all(waits, self._drain_s)
-        return bool(waits)
+        return has_withdrawn
 
     def _apply_model(
         self, channel: Channel, name: str, model: Mapping[str, Any]
@@ -186,7 +189,9 @@ class RemoteLoader:
             catalog.mark_unloaded(name)
         else:
             catalog.announce(name)
-        catalog.route(name, Routes(model["labels"], model["traffic"]))
+        recorded = Recorded.from_json(model["recorded"])
+        catalog.route(name, Routes(model["labels"], model["traffic"]), recorded)
+        catalog.set_rollout(name, model["rollout"] and Rollout(*model["rollout"]))
         serving = []
         for text, version in model["versions"].items():
             number = int(text)

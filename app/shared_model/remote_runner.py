@@ -63,12 +63,26 @@ class RemoteRunner:
             "deadline": job.deadline,
             "client": job.client,
             "reserve_s": job.reserve_s,
+            "traceparent": job.traceparent,
+            "is_copy": job.is_copy,
         }
         try:
             channel.call(_JobCall(job, self, channel), meta, job.inputs)
         except Exception:
             self.done(channel)
             raise
+
+    def is_idle(self) -> bool:
+        """Return whether this worker has no job under way, nor a model process rows.
+
+        Rows of other web workers and of other models count, once they have arrived in a
+        model process.
+        """
+        with self._changed:
+            has_rows = any(
+                each.rows() for each in self._channels if not each.is_closed()
+            )
+            return not self._under_way and not has_rows
 
     def stuck_s(self) -> float:
         """Return 0: a model process finds its own stuck models."""

@@ -10,6 +10,7 @@ from typing import Any, TypeAlias
 from app.batching.interfaces import Observer
 from app.errors import ModelLoadError, Stopping
 from app.repository.catalog import Catalog
+from app.repository.served import Version
 from app.settings import Settings
 from app.shared_model import catalog_json
 from app.shared_model.channel import Channel
@@ -37,6 +38,8 @@ class RemoteVersions:
         self._runners: dict[tuple[str, int], tuple[RemoteRunner, object]] = {}
         # The values of versions that this process could not serve.
         self._failed: dict[tuple[str, int], object] = {}
+        # Set when a version has left the catalog, or was replaced.
+        self.has_withdrawn = False
 
     def __contains__(self, version: tuple[str, int]) -> bool:
         """Return whether any model process serves a version."""
@@ -63,7 +66,9 @@ class RemoteVersions:
             _log.error("model %s %s is not served: %s", name, number, error)
             return
         with suppress(Stopping):
-            self._catalog.add(served)
+            replaced = self._catalog.add(served)
+            if replaced is not None and replaced.served is not None:
+                self.has_withdrawn = True
             self._runners[name, number] = runner, values
 
     def leave(
@@ -83,12 +88,18 @@ class RemoteVersions:
                 continue
             if runner.channels() == {channel}:
                 withdrawn = self._catalog.withdraw(name, number)
-                waits.append(partial(self._catalog.wait_until_unused, withdrawn))
+                self.has_withdrawn = True
+                waits.append(partial(self._let_go, withdrawn))
                 del self._runners[name, number]
             else:
                 runner.leave(channel)
             waits.append(partial(runner.remove, channel))
         return waits
+
+    def _let_go(self, withdrawn: Version, timeout_s: float) -> None:
+        """Wait for the end of requests that use a version, whose entry may stay."""
+        self._catalog.wait_until_unused(withdrawn, timeout_s)
+        withdrawn.served = None
 
 
 def wait_for_all(waits: Iterable[Wait], timeout_s: float) -> None:

@@ -2,8 +2,9 @@
 
 import queue
 import threading
+from collections import deque
 from collections.abc import Callable
-from typing import TypeVar
+from typing import Any, TypeAlias, TypeVar
 
 from app.errors import ModelLoadError
 from app.settings.model_files import SERVICE_FILE
@@ -11,10 +12,16 @@ from app.settings.model_files import SERVICE_FILE
 # Weights may come from a slow network; what takes longer will not end.
 _LONGEST_S = 600.0
 _T = TypeVar("_T")
+# Get a call's result, or what it raised.
+_Results: TypeAlias = queue.SimpleQueue[tuple[Any, BaseException | None]]
+_Calls: TypeAlias = queue.SimpleQueue[tuple[Callable[[], Any], _Results]]
+# The calls of each idle thread. The C library gives each thread a heap, whose free end
+# stays with it: with a thread for each call, nearly each heap kept room for a version.
+_idle: deque[_Calls] = deque()
 
 
 def bounded(function: Callable[[], _T], what: str) -> _T:
-    """Return what a function returns within ten minutes, in a thread of its own.
+    """Return what a function returns within ten minutes, in a thread for such calls.
 
     The thread of one that never returns stays until the process ends.
 
@@ -22,17 +29,18 @@ def bounded(function: Callable[[], _T], what: str) -> _T:
         ModelLoadError: it has not returned; the text has `what`.
         BaseException: whatever it raises.
     """
-    results: queue.SimpleQueue[tuple[_T | None, BaseException | None]]
-    results = queue.SimpleQueue()
-
-    def call() -> None:
-        try:
-            results.put((function(), None))
-        except BaseException as error:  # handed to the caller
-            results.put((None, error))
-
-    threading.Thread(target=call, name="service load", daemon=True).start()
+    results: _Results = queue.SimpleQueue()
     try:
+        calls = _idle.pop()
+    except IndexError:
+        calls = queue.SimpleQueue()
+        thread = threading.Thread(
+            target=_work, args=(calls,), name="service load", daemon=True
+        )
+        thread.start()
+    calls.put((function, results))
+    try:
+        result: _T
         result, error = results.get(timeout=_LONGEST_S)
     except queue.Empty:
         raise ModelLoadError(
@@ -40,4 +48,19 @@ def bounded(function: Callable[[], _T], what: str) -> _T:
         ) from None
     if error is not None:
         raise error
-    return result  # type: ignore[return-value]
+    return result
+
+
+def _work(calls: _Calls) -> None:
+    while True:
+        function, results = calls.get()
+        result = error = None
+        try:
+            result = function()
+        except BaseException as raised:  # handed to the caller
+            error = raised
+        # Before the result, which the next call may follow at once.
+        _idle.append(calls)
+        results.put((result, error))
+        # They would keep the version until the next call.
+        del function, results, result, error

@@ -91,8 +91,9 @@ class PythonEngine:
         return outputs
 
     def close(self) -> None:
-        """Close the engine, and drop the reference to what load returned."""
+        """Close the engine and service.py, and let go what load returned."""
         self._model = None
+        self.service.close()
         if self._engine is not None:
             self._engine.close()
 

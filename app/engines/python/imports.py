@@ -9,8 +9,10 @@ import importlib.util
 import itertools
 import sys
 import threading
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from collections import deque
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager, suppress
+from functools import partial
 from pathlib import Path
 from types import ModuleType
 from typing import Any
@@ -19,7 +21,7 @@ from app.engines.keras import keras_private
 from app.errors import ModelLoadError
 
 # One version at a time: sys.path and sys.modules belong to the process.
-_importing = threading.RLock()
+_importing = threading.Lock()
 _numbers = itertools.count()
 
 
@@ -31,6 +33,8 @@ class ServiceImports:
         self._file = file
         self.name = f"basket_service_{next(_numbers)}"
         self._helpers: dict[str, ModuleType] = {}
+        # Undoes `visible` once; empty while its block does not run.
+        self._undo: deque[Callable[[], None]] = deque()
         # What the modules have registered with Keras.
         self.registrations: list[Any] = []
 
@@ -67,30 +71,47 @@ class ServiceImports:
 
         A pickle, too, finds its classes in them.
         """
-        with _importing:
-            folder = str(self._file.parent)
-            own = _module_names(self._file.parent)
-            hidden = _take(own)
-            known = {*keras_private.registered()}
-            sys.modules.update(self._helpers)
-            sys.path.insert(0, folder)
-            writes_bytecode = sys.dont_write_bytecode
-            # The folder of a model stays as it is.
-            sys.dont_write_bytecode = True
-            importlib.invalidate_caches()
-            try:
-                yield
-            finally:
-                sys.dont_write_bytecode = writes_bytecode
-                sys.path.remove(folder)
-                self._helpers = _take(own)
-                sys.modules.update(hidden)
-                self.registrations += [
-                    each
-                    for each in keras_private.registered()
-                    if each not in known
-                    and each.__module__.partition(".")[0] in {self.name, *own}
-                ]
+        own = _module_names(self._file.parent)
+        _importing.acquire()
+        hidden = _take(own)
+        known = {*keras_private.registered()}
+        sys.modules.update(self._helpers)
+        sys.path.insert(0, str(self._file.parent))
+        writes_bytecode = sys.dont_write_bytecode
+        # The folder of a model stays as it is.
+        sys.dont_write_bytecode = True
+        importlib.invalidate_caches()
+        self._undo.append(partial(self._hide, own, hidden, known, writes_bytecode))
+        try:
+            yield
+        finally:
+            self.hide()
+
+    def hide(self) -> None:
+        """End `visible`, from any thread; its block may never return."""
+        with suppress(IndexError):
+            self._undo.pop()()
+
+    def _hide(
+        self,
+        own: set[str],
+        hidden: dict[str, ModuleType],
+        known: set[Any],
+        writes_bytecode: bool,
+    ) -> None:
+        try:
+            sys.dont_write_bytecode = writes_bytecode
+            sys.path.remove(str(self._file.parent))
+            self._helpers = _take(own)
+            sys.modules.update(hidden)
+            self.registrations += [
+                each
+                for each in keras_private.registered()
+                if each not in known
+                and each.__module__.partition(".")[0] in {self.name, *own}
+            ]
+        finally:
+            _importing.release()
 
 
 def forget(name: str, registrations: Sequence[Any]) -> None:
@@ -133,5 +154,6 @@ def _module_names(folder: Path) -> set[str]:
 
 def _take(names: set[str]) -> dict[str, ModuleType]:
     """Remove modules of these names, and those inside them, and return them."""
-    found = [name for name in sys.modules if name.partition(".")[0] in names]
+    # A copy: other threads may import meanwhile.
+    found = [name for name in [*sys.modules] if name.partition(".")[0] in names]
     return {name: sys.modules.pop(name) for name in found}

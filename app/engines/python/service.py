@@ -37,8 +37,13 @@ class Service:
         self.folder = folder
         self._file = folder / SERVICE_FILE
         self._imports = own = ServiceImports(self._file)
-        module = bounded(own.module, "its import")
-        weakref.finalize(self, forget, own.name, own.registrations).atexit = False
+        try:
+            module = bounded(own.module, "its import")
+        finally:
+            # An import that never returns must not hold those of other versions.
+            own.hide()
+        self._forget = weakref.finalize(self, forget, own.name, own.registrations)
+        self._forget.atexit = False
         found = {name: _function(module, name) for name in _FUNCTIONS}
         self.preprocess, self.predict = found["preprocess"], found["predict"]
         self.postprocess = found["postprocess"]
@@ -73,6 +78,12 @@ class Service:
             raise ModelLoadError(
                 f"{SERVICE_FILE}: load raised {self.described(error)}"
             ) from error
+        finally:
+            self._imports.hide()
+
+    def close(self) -> None:
+        """Remove the module from sys.modules, so that it can be collected."""
+        self._forget()
 
     def described(self, error: BaseException) -> str:
         """Return an error on one line, with its line in service.py."""

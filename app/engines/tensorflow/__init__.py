@@ -4,9 +4,16 @@ The environment is set here, before any module of this package imports a framewo
 """
 
 import os
+from importlib import import_module
+
+from app.engines.optional_imports import without
 
 # TensorFlow imports Keras, which reads this. A default only: beside the JAX engine,
 # SavedModels run on TensorFlow and Keras on JAX.
 os.environ.setdefault("KERAS_BACKEND", "tensorflow")
 # Hides the informational messages of TensorFlow's C++ code.
 os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "2")
+
+_needs_jax = os.environ["KERAS_BACKEND"] == "jax"
+with without("matplotlib", "sklearn", *([] if _needs_jax else ["jax"])):
+    import_module("tensorflow")

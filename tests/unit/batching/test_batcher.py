@@ -4,7 +4,6 @@ import math
 import threading
 import time
 from dataclasses import replace
-from functools import partial
 
 import numpy as np
 import pytest
@@ -51,6 +50,28 @@ def _submit_and_block(batcher, engine, *values):
     one = submit(batcher, *values)
     engine.wait_until_started()
     return one
+
+
+def test_batcher_is_idle_when_nothing_waits_or_runs():
+    """It is busy from the first queued row until it waits for the next one."""
+    fake, seen = FakeTime(), []
+
+    class Looks(Echo):
+        def run(self, batch, signature_name):
+            seen.append(batcher.is_idle())
+            return super().run(batch, signature_name)
+
+    parts = executor(Looks(), 4), AT_ONCE, 16, Notes()
+    batcher = Batcher(*parts, clock=fake.clock, wait=fake.wait)
+    assert batcher.is_idle()
+    submit(batcher, 1)
+    assert not batcher.is_idle()
+    assert batcher.run_next()
+    assert not batcher.is_idle()
+    fake.at(fake.now, lambda: seen.append(batcher.is_idle()))
+    fake.at(fake.now, lambda: submit(batcher, 2))
+    assert batcher.run_next()
+    assert seen == [False, True, False]
 
 
 # Batches.
@@ -358,13 +379,11 @@ def test_release_rule_sees_a_batch_end_before_its_clients_return(serve):
     assert calls[:4] == ["arrived", "finished", "arrived", "returned"]
 
 
-def test_time_of_a_hold_is_not_in_the_batch_time(monkeypatch):
+def test_time_of_a_hold_is_not_in_the_batch_time():
     """A batch whose rows were held after the last one takes as long as its own run."""
     fake, engine = FakeTime(), Puppet()
-    waits = partial(JobQueue, wait=engine.rest)
-    monkeypatch.setattr("app.batching.batcher.JobQueue", waits)
     batches = executor(engine, 4, clock=fake.clock)
-    batcher = Batcher(batches, AN_HOUR, 16, Notes())
+    batcher = Batcher(batches, AN_HOUR, 16, Notes(), wait=engine.rest)
     batcher.start()
     assert engine.begun() is None
     submit(batcher, 1)
@@ -463,6 +482,38 @@ def test_close_leaves_a_hung_engine_open_until_its_batch_ends(serve):
     assert engine.closed == 1
     assert engine.seen() == [[1]]
     assert isinstance(outcome(one), Stopping)
+
+
+def _copy(*values):
+    copied = job(*values)
+    copied.is_copy = True
+    return copied
+
+
+def test_batch_of_copies_is_not_stuck_until_a_client_waits(serve):
+    """A restart for it would end the requests of others."""
+    engine = Blocks()
+    batcher = serve(engine)
+    batcher.submit(_copy(1))
+    engine.wait_until_started()
+    assert batcher.stuck_s() == 0
+    submit(batcher, 2)
+    assert batcher.stuck_s() > 0
+
+
+def test_close_does_not_wait_long_for_a_batch_of_copies(serve, caplog, monkeypatch):
+    """It fails the copies, and no request is unanswered."""
+    monkeypatch.setattr("app.batching.batcher._COPIES_END_WITHIN_S", 0)
+    engine = Blocks()
+    batcher = serve(engine)
+    copies = [_copy(1), _copy(2)]
+    batcher.submit(copies[0])
+    engine.wait_until_started()
+    batcher.submit(copies[1])
+    # Longer than the engine blocks.
+    batcher.close(600)
+    assert [type(outcome(one)) for one in copies] == [Stopping] * 2
+    assert not caplog.records
 
 
 def test_close_before_start_fails_queued_jobs():

@@ -3,8 +3,6 @@
 import itertools
 import time
 from dataclasses import dataclass, field
-from functools import partial
-from unittest.mock import patch
 
 import pytest
 from hypothesis import given, settings
@@ -18,7 +16,6 @@ from hypothesis.stateful import (
 
 from app.batching.batcher import Batcher
 from app.batching.job import Job
-from app.batching.job_queue import JobQueue
 from app.batching.release import FixedTimeout
 from app.batching.unbatched import Unbatched
 from app.errors import Abandoned, Late, ModelFailed, QueueFull, Stopping, TooLarge
@@ -54,14 +51,13 @@ class BatcherMachine(RuleBasedStateMachine):
     def __init__(self):
         super().__init__()
         self.engine = Puppet()
-        waits = partial(JobQueue, wait=self.engine.rest)
-        with patch("app.batching.batcher.JobQueue", waits):
-            self.batcher = Batcher(
-                executor(self.engine, MAX_BATCH_SIZE),
-                AT_ONCE,
-                MAX_BATCH_SIZE * MAX_ENQUEUED_BATCHES,
-                Notes(),
-            )
+        self.batcher = Batcher(
+            executor(self.engine, MAX_BATCH_SIZE),
+            AT_ONCE,
+            MAX_BATCH_SIZE * MAX_ENQUEUED_BATCHES,
+            Notes(),
+            wait=self.engine.rest,
+        )
         self.numbers = itertools.count()
         self.clients: list[Client] = []
         self.running: list[Client] = []
@@ -204,7 +200,7 @@ def test_each_accepted_job_gets_one_correct_answer():
     """Each accepted job gets its own rows in order, or the error that fits its fate."""
     run_state_machine_as_test(
         BatcherMachine,
-        settings=settings(max_examples=100, stateful_step_count=25),
+        settings=settings(max_examples=40, stateful_step_count=25),
     )
 
 

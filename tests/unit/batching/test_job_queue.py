@@ -1,10 +1,6 @@
 """JobQueue: its bound, which rows share a batch, and when a batch starts."""
 
 import queue
-import subprocess
-import sys
-from importlib.util import find_spec
-from pathlib import Path
 
 import numpy as np
 import pytest
@@ -16,37 +12,6 @@ from tests.support.jobs import FakeTime, job, outcome
 
 AT_ONCE = FixedTimeout(timeout_s=0)
 HALF_A_SECOND = FixedTimeout(timeout_s=0.5)
-ROOT = Path(__file__).parents[3]
-# Runs 4 request threads against one batching thread, all of them patched.
-GEVENT = """
-from gevent import monkey
-monkey.patch_all()
-import threading
-from app.batching.batcher import Batcher
-from app.batching.job_queue import JobQueue
-from app.batching.release import FixedTimeout
-from tests.support.engines import Echo
-from tests.support.jobs import Notes, answered, executor, job
-
-assert issubclass(JobQueue, monkey.get_original("queue", "Queue"))
-batcher = Batcher(executor(Echo(), 4), FixedTimeout(0), 16, Notes())
-batcher.start()
-answers = []
-
-def request(thread):
-    for number in range(5):
-        one = job(10 * thread + number)
-        batcher.submit(one)
-        answers.extend(answered(one))
-
-threads = [threading.Thread(target=request, args=[number]) for number in range(4)]
-for thread in threads:
-    thread.start()
-for thread in threads:
-    thread.join()
-batcher.close(10)
-print(sorted(answers))
-"""
 
 
 def FOUR(key):
@@ -87,15 +52,6 @@ def _take(jobs):
 def test_job_queue_is_a_standard_library_queue(jobs):
     """JobQueue is a queue.Queue."""
     assert isinstance(jobs, queue.Queue)
-
-
-@pytest.mark.skipif(find_spec("gevent") is None, reason="gevent is not installed")
-def test_gevent_monkey_patching_keeps_the_standard_library_queue():
-    """After monkey patching JobQueue is no gevent queue, and requests are answered."""
-    program = [sys.executable, "-c", GEVENT]
-    ran = subprocess.run(program, cwd=ROOT, check=True, capture_output=True, text=True)
-    answers = [float(10 * thread + n) for thread in range(4) for n in range(5)]
-    assert ran.stdout == f"{answers}\n"
 
 
 def test_put_on_a_full_queue_never_blocks(jobs, monkeypatch):

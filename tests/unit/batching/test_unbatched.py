@@ -66,6 +66,21 @@ def test_unbatched_runs_no_batch_after_one_that_failed():
     assert answered(submit(runner, 1)) == [1]
 
 
+def test_unbatched_is_idle_when_no_job_runs():
+    """It is busy during a job, and idle once it has failed, too."""
+    engine, seen = Raises(ValueError()), []
+    runner = _unbatched(engine, sizes=(1,))
+
+    def is_gone():
+        seen.append(runner.is_idle())
+        return False
+
+    assert runner.is_idle()
+    submit(runner, 1, Raises.poison, is_disconnected=is_gone)
+    assert seen == [False, False]
+    assert runner.is_idle()
+
+
 def test_unbatched_checks_the_outputs():
     """Outputs with too few rows are an error with both numbers."""
     with pytest.raises(ModelFailed, match="gave 2 rows of 'output' for 3 rows"):

@@ -1,5 +1,6 @@
 """The engine of a service.py: predict with and without a model file."""
 
+import sys
 import textwrap
 
 import numpy as np
@@ -176,6 +177,15 @@ def test_close_lets_go_of_what_load_returned(opened):
     engine.close()
     engine.close()
     assert engine._model is None
+
+
+def test_close_removes_the_modules_from_sys_modules(opened):
+    """They can be collected although the batching thread's objects are a cycle."""
+    before = {*sys.modules}
+    engine = opened("def predict(model, batch): return batch")
+    assert len({*sys.modules} - before) == 1
+    engine.close()
+    assert {*sys.modules} == before
 
 
 def test_shared_model_packs_rows_and_answers(opened):

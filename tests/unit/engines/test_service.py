@@ -200,18 +200,35 @@ def test_error_in_load_is_a_load_error(write, text):
     ],
 )
 def test_code_that_never_returns_is_a_load_error(write, monkeypatch, text, what):
-    """Other versions are loaded then; its thread stays."""
+    """Other versions are loaded then, with their own helpers; its thread stays."""
     goes_on = threading.Event()
     blocker = types.ModuleType("blocker")
     blocker.wait = lambda: goes_on.wait(30)
     monkeypatch.setitem(sys.modules, "blocker", blocker)
-    monkeypatch.setattr("app.engines.python.bounded._LONGEST_S", 0.01)
+    monkeypatch.setattr("app.engines.python.bounded._LONGEST_S", 0.5)
     folder = write(service=text)
     try:
         with pytest.raises(ModelLoadError, match=f"{what} has not returned within"):
             Service(folder).load()
+        monkeypatch.setattr("app.engines.python.bounded._LONGEST_S", 10)
+        code = "import helpers\ndef preprocess(x): return helpers.X"
+        other = Service(write("2", service=code, helpers="X = 2"))
+        assert other.preprocess(0) == 2
+        assert str(folder) not in sys.path
     finally:
         goes_on.set()
+
+
+def test_imports_and_loads_share_a_thread(write):
+    """The heap of each thread keeps room for what was freed at its end."""
+    text = """
+        from threading import get_ident
+        IMPORTED = get_ident()
+        def load(folder): return IMPORTED, get_ident()
+        """
+    services = [Service(write(version, service=text)) for version in ("1", "2")]
+    idents = {ident for service in services for ident in service.load()}
+    assert len(idents - {threading.get_ident()}) == 1
 
 
 def test_folder_without_service_has_none(write):

@@ -1,6 +1,7 @@
 """The simulated accelerator: batch time, device memory, one batch at a time."""
 
 import json
+import threading
 import time
 
 import numpy as np
@@ -148,3 +149,28 @@ def test_invalid_simulated_json_is_a_load_error(text):
     """Malformed JSON, unknown keys and values out of range name the file."""
     with pytest.raises(ModelLoadError, match=r"^simulated\.json: "):
         Simulation.parse(text)
+
+
+def test_models_that_name_a_device_share_it():
+    """A batch of one waits for that of the other; others have devices of their own."""
+    order = []
+
+    def run(device, meanwhile=lambda: None):
+        def sleep(seconds):
+            order.append(device)
+            meanwhile()
+
+        simulation = Simulation(outputs=1, device=device)
+        SimulatedEngine(simulation, sleep).run(batch([1] * 64))
+
+    other = threading.Thread(target=run, args=("one",))
+
+    def meanwhile():
+        other.start()
+        run("another")
+        run("")
+        assert other.is_alive()
+
+    run("one", meanwhile)
+    other.join(10)
+    assert order == ["one", "another", "", "one"]

@@ -3,6 +3,8 @@
 import queue
 import threading
 import time
+import weakref
+from dataclasses import replace
 from types import SimpleNamespace
 
 import pytest
@@ -84,6 +86,24 @@ def test_version_removed_from_one_process_is_served_by_another(two):
     sent = submit(catalog, 1.0)
     after.reply(after.receive_job())
     assert answered(sent) == [1.0]
+
+
+@pytest.mark.parametrize("state", ["UNLOADING", "AVAILABLE"])
+def test_old_version_is_let_go_before_garbage_is_collected(machine, monkeypatch, state):
+    """The collection frees the modules of its service.py, which are a cycle."""
+    machine.settings = replace(machine.settings, user_code=True)
+    catalog, _, process = ScriptedProcess.followed(machine)
+    found = []
+    with catalog.lease(Target()) as model:
+        reference = weakref.ref(model)
+        del model
+    monkeypatch.setattr(
+        "app.shared_model.remote_loader.collect_and_freeze",
+        lambda: found.append(reference()),
+    )
+    process.publish(2, {"1": {**process.version("other"), "state": state}})
+    assert found == [None]
+    process.die()
 
 
 def test_malformed_update_is_logged_and_the_process_is_followed_anew(

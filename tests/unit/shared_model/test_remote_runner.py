@@ -25,7 +25,7 @@ from app.shared_model.connection import Connection
 from app.shared_model.remote_runner import RemoteRunner
 from app.shared_model.row_count import RowCount
 from tests.support.engines import Echo
-from tests.support.jobs import job
+from tests.support.jobs import job, outcome
 from tests.support.shared_model import TIMEOUT_S, Peer, in_thread
 
 
@@ -68,6 +68,22 @@ def test_job_goes_to_the_process_with_the_fewest_rows(runner, processes):
     runner.remove(processes[0].channel, 0)
     runner.submit(job(1.0))
     assert processes[1].received_job()
+
+
+def test_runner_is_idle_while_no_process_has_rows(runner, processes):
+    """Neither a job of this worker's, nor rows of others; a dead process has none."""
+    assert runner.is_idle()
+    processes[0].rows.add(1)
+    assert not runner.is_idle()
+    processes[0].rows.add(-1)
+    one = job(1.0)
+    runner.submit(one)
+    assert not runner.is_idle()
+    processes[0].rows.add(1)
+    for process in processes:
+        process.channel.close(ModelProcessGone("died"))
+    assert isinstance(outcome(one), ModelProcessGone)
+    assert runner.is_idle()
 
 
 def test_dead_process_gets_no_job_while_another_one_lives(runner, processes):

@@ -1,0 +1,52 @@
+"""Imports a framework without packages that it imports only where they are installed.
+
+TensorFlow imports JAX, and Keras matplotlib and scikit-learn, for conversions, plots
+and wrappers that no server uses.
+"""
+
+import sys
+import threading
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from importlib.abc import MetaPathFinder
+from importlib.machinery import ModuleSpec
+from types import ModuleType
+
+
+class _Hidden(MetaPathFinder):
+    """Makes packages look not installed to imports of one thread."""
+
+    def __init__(self, names: Sequence[str]) -> None:
+        self._names = names
+        self._thread = threading.get_ident()
+
+    def find_spec(
+        self,
+        fullname: str,
+        path: Sequence[str] | None,
+        target: ModuleType | None = None,
+    ) -> ModuleSpec | None:
+        """Return None, so that the next finder is asked.
+
+        Raises:
+            ModuleNotFoundError: it is a hidden package.
+        """
+        del path, target
+        if fullname in self._names and threading.get_ident() == self._thread:
+            raise ModuleNotFoundError(f"No module named {fullname!r}", name=fullname)
+        return None
+
+
+@contextmanager
+def without(*names: str) -> Iterator[None]:
+    """Let imports of this thread not find these packages, if they are not imported yet.
+
+    Other threads, such as one that imports a service.py, find them, and so does this
+    one afterwards.
+    """
+    hidden = _Hidden(names)
+    sys.meta_path.insert(0, hidden)
+    try:
+        yield
+    finally:
+        sys.meta_path.remove(hidden)

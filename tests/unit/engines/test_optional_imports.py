@@ -1,0 +1,57 @@
+"""Packages that an import of a framework does not find."""
+
+import importlib
+import sys
+import threading
+
+import pytest
+
+from app.engines.optional_imports import without
+
+NAME = "optional"
+
+
+@pytest.fixture(autouse=True)
+def _package(tmp_path, monkeypatch):
+    """A package that can be imported, and is not imported yet."""
+    (tmp_path / f"{NAME}.py").write_text("VALUE = 5\n")
+    monkeypatch.syspath_prepend(tmp_path)
+    yield
+    sys.modules.pop(NAME, None)
+
+
+def _value():
+    return importlib.import_module(NAME).VALUE
+
+
+def test_hidden_package_is_not_found_and_is_afterwards():
+    """A framework that tries the import goes on without it."""
+    with (
+        pytest.raises(ModuleNotFoundError, match="No module named 'optional'"),
+        without(NAME),
+    ):
+        _value()
+    assert _value() == 5
+
+
+def test_package_that_is_imported_already_is_found():
+    """Whoever imported it first keeps it."""
+    _value()
+    with without(NAME):
+        assert _value() == 5
+
+
+def test_other_packages_are_found():
+    """Only the named ones are hidden."""
+    with without("another"):
+        assert _value() == 5
+
+
+def test_other_thread_finds_a_hidden_package():
+    """A service.py that is imported meanwhile may need it."""
+    seen = []
+    with without(NAME):
+        thread = threading.Thread(target=lambda: seen.append(_value()))
+        thread.start()
+        thread.join()
+    assert seen == [5]

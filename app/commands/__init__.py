@@ -6,10 +6,14 @@ from typing import Any
 import click
 from flask.cli import AppGroup
 
+from app.commands.captured import captured_command
 from app.commands.check import check_command
+from app.commands.compare import compare_command
 from app.commands.export import export_command
-from app.commands.fetch import fetch_command
-from app.commands.make import make_commands
+from app.commands.new_models.fetch import fetch_command
+from app.commands.new_models.make import make_commands
+from app.commands.plan.command import plan_command
+from app.commands.promote import promote_command
 from app.commands.quantize import quantize_command
 from app.errors import ModelLoadError, SettingsError
 from app.settings import Settings
@@ -30,11 +34,14 @@ class _ModelsGroup(AppGroup):
 def models_commands(settings: Settings) -> AppGroup:
     """Return the command group `models`."""
     models = _ModelsGroup(
-        "models", help="Make, fetch, check, quantize and export models."
+        "models",
+        help="Make, fetch, check, compare, promote, quantize, export, plan; show "
+        "requests.",
     )
     for command in (
-        *(make_commands, export_command, check_command),
-        *(fetch_command, quantize_command),
+        *(make_commands, export_command, check_command, captured_command),
+        *(fetch_command, quantize_command, plan_command, compare_command),
+        promote_command,
     ):
         models.add_command(command(settings))
     return models

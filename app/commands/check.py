@@ -93,7 +93,7 @@ def _check_signature(
         click.echo(f"  timing random rows{rows.describe()} ...")
         random = np.random.default_rng(0)
         make = partial(rows.make, random=random)
-        largest = time_batches(engine, name, make, settings)
+        largest = max(time_batches(engine, name, make, settings), default=1)
         if signature.limit_reason:
             return None
         batch_rows = largest if largest > 1 else _COMPARED_BATCH

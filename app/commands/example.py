@@ -1,5 +1,7 @@
 """`models check` of a version with a service.py: its EXAMPLE."""
 
+from collections.abc import Callable
+
 import click
 import numpy as np
 
@@ -8,10 +10,10 @@ from app.commands.measurement import median_ms, time_batches
 from app.engines.base import DEFAULT_SIGNATURE, Engine, Tensors
 from app.engines.batch_sizes import batch_sizes
 from app.errors import ModelLoadError
-from app.repository.example import run_example
+from app.repository.loading.example import run_example
 from app.settings import Settings
 from app.settings.model_files import SERVICE_FILE
-from app.user_code.user_code import user_code_of
+from app.user_code.user_code import UserCode, user_code_of
 
 # Characters of the answer.
 _SHOWN = 200
@@ -45,13 +47,16 @@ def check_example(engine: Engine, settings: Settings, log: ModelLog) -> bool:
     duration_ms = median_ms(answer)
     click.echo(f"EXAMPLE: answered in {duration_ms:.2f} ms: {_shown(answer())}")
     click.echo("  timing batches of its row ...")
-    row = code.example_inputs()
-
-    def make(size: int) -> Tensors:
-        return {name: np.repeat(array, size, axis=0) for name, array in row.items()}
-
-    time_batches(engine, DEFAULT_SIGNATURE, make, settings)
+    time_batches(engine, DEFAULT_SIGNATURE, example_rows(code), settings)
     return has_predict
+
+
+def example_rows(code: UserCode) -> Callable[[int], Tensors]:
+    """Return a function that makes so many rows, which all are EXAMPLE's."""
+    row = code.example_inputs()
+    return lambda rows: {
+        name: np.repeat(array, rows, axis=0) for name, array in row.items()
+    }
 
 
 def _shown(body: bytes) -> str:

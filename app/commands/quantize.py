@@ -19,12 +19,12 @@ from app.commands.measurement import (
     weight_bytes,
 )
 from app.commands.options import FiniteRange, version_option
-from app.commands.output_agreement import Agreement, compare
 from app.commands.version import Found, find_version, keras_file, next_version
 from app.engines import open_engine
 from app.engines.base import DEFAULT_SIGNATURE, Array, Engine, Tensors
 from app.engines.random_rows import accepted_random_rows
 from app.errors import BadInput, ModelLoadError
+from app.promotion.measures.agreement import Agreement, compare
 from app.settings import Settings
 
 _RANDOM_ROWS = 256

@@ -1,5 +1,6 @@
 """Finds the version that a command works on."""
 
+from collections.abc import Mapping
 from pathlib import Path
 from typing import NamedTuple
 
@@ -44,6 +45,11 @@ def find_version(settings: Settings, name: str, version: int | None) -> Found:
     return Found(version, model.versions[version], model.config)
 
 
+def versions_of(settings: Settings, name: str) -> Mapping[int, Path]:
+    """Return the paths of a model's versions; it is one that `find_version` finds."""
+    return scanner(settings)()[name].versions
+
+
 def keras_file(found: Found, done: str) -> Path:
     """Return the Keras file of a version; `done` is the participle for the error text.
 
@@ -72,5 +78,5 @@ def next_version(settings: Settings, name: str) -> Path:
             "BASKET_MODEL has no place for another version: put it into a folder "
             "NAME/1 and set BASKET_MODEL_DIR instead"
         )
-    versions = scanner(settings)()[name].versions
+    versions = versions_of(settings, name)
     return settings.model_dir / name / str(max(versions, default=0) + 1)

@@ -2,7 +2,7 @@
 
 import pytest
 
-from app.commands.measurement import median_ms
+from app.commands.measurement import median_ms, rested_ms
 
 
 @pytest.mark.parametrize(
@@ -35,3 +35,20 @@ def test_median_ignores_one_slow_run():
         now += next(times_s)
 
     assert median_ms(run, lambda: now) == pytest.approx(10)
+
+
+def test_rested_runs_follow_a_rest_that_is_not_in_their_time():
+    """A run after 0.2 s of rest takes as long as the run itself."""
+    now, rests_s = 0.0, []
+
+    def run():
+        nonlocal now
+        now += 0.03
+
+    def sleep(seconds):
+        nonlocal now
+        rests_s.append(seconds)
+        now += seconds
+
+    assert rested_ms(run, lambda: now, sleep) == pytest.approx(30)
+    assert set(rests_s) == {0.2}

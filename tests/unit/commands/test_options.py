@@ -3,7 +3,7 @@
 import click
 import pytest
 
-from app.commands import make
+from app.commands.new_models import make
 from app.commands.options import FiniteRange
 from tests.support.commands import run_models
 

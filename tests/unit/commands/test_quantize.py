@@ -5,8 +5,8 @@ import json
 import numpy as np
 import pytest
 
-from app.commands.output_agreement import compare
 from app.engines.base import Signature, TensorSpec
+from app.promotion.measures.agreement import compare
 from tests.support.commands import run_models
 from tests.support.engines import Computes
 

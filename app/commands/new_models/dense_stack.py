@@ -7,7 +7,7 @@ far less than 16 single rows, as with a large real model.
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from app.commands import fitting
+from app.commands.new_models import fitting
 from app.engines.tensorflow.keras_file import KerasTensorFlowEngine, keras
 from app.errors import ModelLoadError
 
@@ -22,6 +22,9 @@ _MAX_LAYERS = 500
 # counts as at least this part of the deeper one.
 _PROBES = (4, 12)
 _MIN_PART = 1 / 48
+# The first guess follows from two short measurements; more layers have to follow from
+# a stack that was measured.
+_MOST_GUESSED = 100
 
 
 @dataclass(frozen=True)
@@ -70,7 +73,7 @@ def fit(
         width //= 2
         pool, per_layer_ms = _measure_layer(width, max_bytes)
     say(f"one layer of {width} x {width} takes {per_layer_ms:.2f} ms for one row")
-    layers = max(1, round(latency_ms / per_layer_ms))
+    layers = min(max(1, round(latency_ms / per_layer_ms)), _MOST_GUESSED)
     return fitting.fit(pool, layers, fitting.Target(latency_ms, tolerance), say)
 
 

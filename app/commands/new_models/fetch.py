@@ -8,8 +8,8 @@ from typing import Any
 
 import click
 
-from app.commands.architectures import ARCHITECTURES
 from app.commands.atomic_write import atomic_write
+from app.commands.new_models.architectures import ARCHITECTURES
 from app.settings import Settings
 
 _CLASSES_FILE = "classes.json"
@@ -44,7 +44,7 @@ def fetch_command(settings: Settings) -> click.Command:
         source = _source(weights)
         click.echo("starting TensorFlow ...")
         # Imported here: only this command needs a framework.
-        applications = import_module("app.commands.applications")
+        applications = import_module("app.commands.new_models.applications")
         model = _build(applications, name, size, source)
         classes = _classes(applications, required=weights == "imagenet")
         _write(target, model, few_batch_sizes(settings.max_batch_size), classes)

@@ -5,8 +5,8 @@ from pathlib import Path
 
 import pytest
 
-from app.commands import fetch
-from app.commands.architectures import ARCHITECTURES
+from app.commands.new_models import fetch
+from app.commands.new_models.architectures import ARCHITECTURES
 from app.errors import ModelLoadError
 from app.settings import Settings
 from app.settings.model_config import read_model_config
@@ -29,7 +29,7 @@ class Model:
 
 
 class Applications:
-    """A double for app.commands.applications, without Keras and a network."""
+    """A double for new_models.applications, without Keras and a network."""
 
     class DownloadError(ModelLoadError):
         pass

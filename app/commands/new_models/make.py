@@ -42,7 +42,7 @@ def _fit(latency_ms: float, width: int, max_bytes: int, tolerance: float) -> Any
     """Fit a stack of layers, and show its size and its times."""
     click.echo("starting TensorFlow ...")
     # Imported here: only this command needs a framework.
-    stacks = import_module("app.commands.dense_stack")
+    stacks = import_module("app.commands.new_models.dense_stack")
     stack = stacks.fit(latency_ms, width, max_bytes, tolerance, click.echo)
     click.echo(
         f"{stack.layers} layers of {stack.width}, {stack.distinct} of them "

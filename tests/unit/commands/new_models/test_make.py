@@ -4,12 +4,12 @@ import os
 
 import pytest
 
-from app.commands import make
+from app.commands.new_models import make
 from tests.support.commands import run_models
 
 
 class DenseStacks:
-    """A double for app.commands.dense_stack, the fitted stack, and its model."""
+    """A double for new_models.dense_stack, the fitted stack, and its model."""
 
     layers, distinct = 7, 5
 

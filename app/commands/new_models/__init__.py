@@ -1,0 +1,1 @@
+"""`models fetch` and `models make`: models that Keras or random weights give."""

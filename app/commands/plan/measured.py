@@ -1,0 +1,65 @@
+"""The seconds of a model's batches on this machine, as `models check` measures them."""
+
+from functools import partial
+
+import click
+import numpy as np
+
+from app.batching.model_log import ModelLog
+from app.commands.example import example_rows
+from app.commands.measurement import rested_ms, time_batches
+from app.commands.plan.batch_seconds import BatchSeconds
+from app.commands.version import find_version
+from app.engines import open_engine
+from app.engines.base import Engine, main_signature
+from app.engines.random_rows import accepted_random_rows
+from app.errors import ModelLoadError
+from app.settings import Settings
+from app.user_code.user_code import user_code_of
+
+
+def measured(
+    settings: Settings, name: str, version: int | None
+) -> tuple[Settings, BatchSeconds]:
+    """Load a model; return its own settings, and the seconds of its batches.
+
+    Raises:
+        ModelLoadError: there is no such model or version, it can't be loaded, or it
+            runs none of its batches.
+        SettingsError: the model's basket.toml is wrong.
+    """
+    number, path, config = find_version(settings, name, version)
+    click.echo(f"loading {name} version {number} ...")
+    engine = open_engine(path, config.settings)
+    try:
+        seconds = _timed(engine, config.settings, ModelLog(name, number))
+    finally:
+        engine.close()
+    if seconds is None:
+        raise ModelLoadError(f"model {name!r} runs no batch: there is nothing to plan")
+    return config.settings, seconds
+
+
+def _timed(engine: Engine, settings: Settings, log: ModelLog) -> BatchSeconds | None:
+    """Show and return the times of batches; None if none fits into memory."""
+    signature_name, _ = main_signature(engine.signatures)
+    code = user_code_of(engine, settings, log)
+    if code is not None and code.service.has_example:
+        click.echo("  timing batches of the row of EXAMPLE ...")
+        make = example_rows(code)
+    else:
+        rows = accepted_random_rows(engine, signature_name)
+        click.echo(f"  timing random rows{rows.describe()} ...")
+        make = partial(rows.make, random=np.random.default_rng(0))
+    times_ms = time_batches(engine, signature_name, make, settings)
+    if not times_ms:
+        return None
+    smallest = min(times_ms)
+    batch = make(smallest)
+    after_ms = rested_ms(partial(engine.run, batch, signature_name))
+    click.echo(f"  {smallest:6} {after_ms:11.2f}  after a rest")
+    return BatchSeconds(
+        {size: each_ms / 1000 for size, each_ms in times_ms.items()},
+        settings,
+        max(after_ms - times_ms[smallest], 0.0) / 1000,
+    )

@@ -1,0 +1,245 @@
+"""`models plan`: arguments, tables, errors."""
+
+import json
+import re
+from importlib.util import find_spec
+
+import pytest
+
+from app.commands.plan import simulation
+from app.commands.plan.search import _largest
+from tests.support.commands import run_models
+
+GIVEN = ("plan", "--base-ms", "300", "--per-row-ms", "0")
+USERS = ("--users", "200", "--think", "1-3")
+LIMIT = ("--p95-ms", "650")
+
+
+@pytest.fixture(autouse=True)
+def _short(monkeypatch):
+    """Short simulations, so that the tests take seconds."""
+    monkeypatch.setattr(simulation, "_STEP", 200)
+    monkeypatch.setattr(simulation, "_OF_A_SERVER", 50)
+    monkeypatch.setattr(simulation, "_MOST_REQUESTS", 2000)
+
+
+@pytest.fixture
+def command(tmp_path):
+    """Run `models plan` with a folder of models; return exit status and output."""
+
+    def run(*args, **settings):
+        return run_models(tmp_path, *args, **settings)
+
+    return run
+
+
+def table(output):
+    """The rows by servers: a list of cells for each number of servers."""
+    _, _, rows = output.partition("requests/s  rows a batch")
+    lines = [line.lstrip("*").split() for line in rows.splitlines()[1:]]
+    end = lines.index([])
+    return {int(cells[0].replace(",", "")): cells[1:] for cells in lines[:end]}
+
+
+def test_plan_of_given_times_shows_servers_limit_and_cost(command):
+    """The fewest servers are named and marked, and what one server holds."""
+    status, output = command(*GIVEN, *USERS, *LIMIT, "--price", "3.06")
+    assert status == 0
+    assert "200 users that think 1 to 3 s; over servers: random" in output
+    rows = table(output)
+    assert list(rows) == [1, 2]
+    mean_ms, p50_ms, p95_ms, p99_ms = (float(rows[1][n]) for n in (0, 1, 2, 4))
+    assert 400 < mean_ms < 500
+    assert p50_ms < p95_ms < p99_ms < 650
+    assert rows[1][-1] == "$2,203"
+    assert "\n*      1 " in output
+    assert (
+        "1 server holds a p95 of 650 ms: $2,203 a month (720 hours at $3.06)" in output
+    )
+    (most,) = re.findall(r"one server holds a p95 of 650 ms up to (\d+) users", output)
+    assert 200 < int(most) < 600
+
+
+def test_articles_cost_sum(command):
+    """500 ms a request, 100 requests/s and $3.06 an hour are $110,160 a month."""
+    article = ("plan", "--base-ms", "500", "--rate", "100", "--price", "3.06")
+    status, output = command(*article, "--p95-ms", "1000")
+    assert status == 0
+    assert (
+        "without batching a server answers 2 requests/s: at least 50 servers, "
+        "$110,160 a month"
+    ) in output
+    assert "2 servers hold a p95 of 1,000 ms: $4,406 a month" in output
+
+
+def test_more_users_need_more_servers(command):
+    """With 64 rows a batch, 2000 users need more than three servers."""
+    status, output = command(*GIVEN, "--users", "2000", "--think", "1-3", *LIMIT)
+    assert status == 0
+    rows = table(output)
+    fewest = int(re.findall(r"\n\*\s+(\d+) ", output)[0])
+    assert 3 < fewest < 8
+    assert list(rows) == list(range(1, fewest + 2))
+    for servers in (1, 2, 3, fewest):
+        holds = float(rows[servers][2]) <= 650 and rows[servers][8] == "0.00%"
+        assert holds == (servers == fewest)
+
+
+def test_an_open_load_of_internet_scale_is_planned_in_a_few_simulations(command):
+    """50,000 requests/s need some more servers than their full batches fill."""
+    given = ("--rate", "50000", "--p95-ms", "700", "--spread", "least-of-two")
+    status, output = command(*GIVEN, *given)
+    assert status == 0
+    assert "50,000 requests/s; over servers: least-of-two" in output
+    fewest = int(re.findall(r"\n\*\s+(\d+) ", output)[0])
+    assert 50_000 / (64 / 0.3) < fewest < 300
+    assert len(table(output)) < 20
+    assert re.search(
+        r"one server holds a p95 of 700 ms up to \d+\.?\d* requests/s", output
+    )
+
+
+def test_the_same_arguments_give_the_same_plan(command):
+    """Randomness is seeded."""
+    plans = {command(*GIVEN, *USERS, *LIMIT) for _ in range(2)}
+    assert len(plans) == 1
+
+
+@pytest.fixture
+def model(tmp_path):
+    """A model of 2 ms a batch and 1 ms a row, with at most 4 rows a batch."""
+    folder = tmp_path / "a" / "1"
+    folder.mkdir(parents=True)
+    device = {"base_ms": 2, "per_row_ms": 1, "input_shape": [4], "outputs": 1}
+    (folder / "simulated.json").write_text(json.dumps(device))
+    (tmp_path / "a" / "basket.toml").write_text("max_batch_size = 4")
+    return "a"
+
+
+def test_plan_measures_a_model_as_check_does(command, model):
+    """The table of times is that of `models check`, and the plan is made of it."""
+    _, checked = command("check", model)
+    status, output = command("plan", model, "--rate", "20", "--p95-ms", "100")
+    assert status == 0
+    assert "loading a version 1 ..." in output
+    heading = "    rows  ms a batch    ms a row\n"
+    assert heading in checked
+    sizes = [
+        [line.split()[0] for line in text.partition(heading)[2].splitlines()[:3]]
+        for text in (checked, output)
+    ]
+    assert sizes == [["1", "2", "4"]] * 2
+    mean_ms = float(table(output)[1][0])
+    assert 3.5 <= mean_ms < 40
+    assert "1 server holds a p95 of 100 ms" in output
+
+
+def test_plan_fills_batches_up_to_what_the_memory_holds(command, model, tmp_path):
+    """A batch that runs out of memory is shown, and no larger one is planned."""
+    device = {"base_ms": 20, "input_shape": [4], "outputs": 1, "memory_rows": 2}
+    (tmp_path / "a" / "1" / "simulated.json").write_text(json.dumps(device))
+    status, output = command("plan", model, "--rate", "300", "--p95-ms", "100")
+    assert status == 0
+    assert "a batch of 4 rows does not fit: the simulated device holds 2" in output
+    rows = table(output)
+    assert max(float(cells[6]) for cells in rows.values()) <= 2
+    assert float(rows[1][5]) <= 2 / 0.02
+
+
+def test_plan_of_a_model_that_does_not_load(command, tmp_path):
+    """The error is that of loading it."""
+    (tmp_path / "bad" / "1").mkdir(parents=True)
+    (tmp_path / "bad" / "1" / "simulated.json").write_text("{")
+    status, output = command("plan", "bad", "--rate", "20", "--p95-ms", "100")
+    assert status == 1
+    assert "Error: simulated.json: " in output
+
+
+@pytest.mark.parametrize(
+    ("args", "text"),
+    [
+        ((*GIVEN, "--users", "0", "--think", "1-3", *LIMIT), "'--users': 0 is not in"),
+        ((*GIVEN, "--users", "9", "--think", "3-1", *LIMIT), "the least comes first"),
+        ((*GIVEN, "--users", "9", "--think", "x", *LIMIT), "such as 2 or 1-3"),
+        ((*GIVEN, "--users", "9", "--think", "-1", *LIMIT), "such as 2 or 1-3"),
+        ((*GIVEN, "--users", "9", *LIMIT), "--users wants --think, such as 1-3"),
+        ((*GIVEN, *USERS, "--rate", "9", *LIMIT), "--users or --rate, and not both"),
+        ((*GIVEN, *LIMIT), "--users or --rate, and not both"),
+        ((*GIVEN, "--rate", "9", "--think", "1", *LIMIT), "--think is of --users"),
+        ((*GIVEN, "--rate", "0", *LIMIT), "'--rate': 0.0 is not in the range x>0"),
+        ((*GIVEN, *USERS), "Missing option '--p95-ms'"),
+        ((*GIVEN, *USERS, "--p95-ms", "nan"), "not a finite number"),
+        (("plan", "a", "--base-ms", "3", *USERS, *LIMIT), "NAME, or --base-ms"),
+        (("plan", *USERS, *LIMIT), "NAME, or --base-ms"),
+        (("plan", "a", "--per-row-ms", "3", *USERS, *LIMIT), "goes with --base-ms"),
+        (("plan", "--base-ms", "0", *USERS, *LIMIT), "a batch takes some time"),
+        ((*GIVEN, *USERS, *LIMIT, "--spread", "all"), "'all' is not one of"),
+    ],
+)
+def test_wrong_arguments_say_what_is_expected(command, args, text):
+    """A wrong argument ends with status 2 and a text, before anything is simulated."""
+    status, output = command(*args)
+    assert status == 2
+    assert text in " ".join(output.split())
+    assert "simulating" not in output
+
+
+def test_a_limit_below_the_time_of_one_row_is_impossible(command):
+    """The text says that no number of servers can hold it, and why."""
+    assert command(*GIVEN, *USERS, "--p95-ms", "300", "--overhead-ms", "2") == (
+        1,
+        "Error: no number of servers can hold a p95 of 300 ms: a batch of one row "
+        "takes 300 ms, and a request 2 ms besides\n",
+    )
+
+
+def test_a_limit_that_only_a_timeout_prevents_is_reported(command):
+    """With a fixed timeout even a server for each user does not hold 650 ms."""
+    few = ("--users", "3", "--think", "1-3")
+    status, output = command(*GIVEN, *few, *LIMIT, batch_timeout_micros=500_000)
+    assert status == 0
+    assert "none of these numbers of servers holds a p95 of 650 ms" in output
+    assert "one server holds a p95 of 650 ms under no load" in output
+
+
+def test_unknown_model_and_batching_off(command):
+    """Each is one line that says what is wrong."""
+    status, output = command("plan", "nowhere", *USERS, *LIMIT)
+    assert (status, output) == (1, "Error: no model 'nowhere'; there are: none\n")
+    status, output = command(*GIVEN, *USERS, *LIMIT, batching=False)
+    assert status == 1
+    assert output.startswith("Error: BASKET_BATCHING=off: ")
+
+
+@pytest.mark.skipif(find_spec("matplotlib") is None, reason="matplotlib is missing")
+def test_plot_writes_a_picture(command, tmp_path):
+    """--plot writes a PNG."""
+    file = tmp_path / "p95.png"
+    status, _ = command(*GIVEN, *USERS, *LIMIT, "--plot", str(file))
+    assert status == 0
+    assert file.read_bytes().startswith(b"\x89PNG")
+
+
+def test_plot_names_the_missing_package(command, tmp_path, monkeypatch):
+    """Without matplotlib the command fails at once, with the pip command."""
+    monkeypatch.setattr("app.commands.plan.plot.find_spec", lambda name: None)
+    file = tmp_path / "p95.png"
+    assert command(*GIVEN, *USERS, *LIMIT, "--plot", str(file)) == (
+        1,
+        "Error: --plot needs a package that is not here: pip install matplotlib\n",
+    )
+
+
+@pytest.mark.parametrize("edge", [0, 1, 2, 7, 8, 99, 100])
+@pytest.mark.parametrize("guess", [0, 1, 8, 50, 1000])
+def test_largest_number_that_holds_is_found_from_any_guess(edge, guess):
+    """Without a precision it is exact, and few numbers are tried."""
+    tried = []
+
+    def holds(number):
+        assert 1 <= number <= 100
+        tried.append(number)
+        return number <= edge
+
+    assert _largest(holds, guess, 100, 0) == edge
+    assert len(tried) == len(set(tried)) < 15

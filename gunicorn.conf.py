@@ -18,6 +18,7 @@ from app.errors import SettingsError
 from app.server import gunicorn_arbiter as arbiter
 from app.server.model_worker import ModelSockets, ModelWorker
 from app.settings import Settings, key_file, model_source, unknown_variables
+from app.tracing.environment import are_traces_on
 
 worker_class = "app.server.worker.EventLoopWorker"
 # No framework survives a fork, so each worker loads its models itself.
@@ -54,6 +55,7 @@ def on_starting(server):
     settings, cfg = Settings.from_environment(), server.cfg
     key_file.check(settings)
     model_source.check(settings)
+    are_traces_on()
     has_own_worker = cfg.worker_class_str == worker_class
     start_checks.check_options(cfg, has_own_worker=has_own_worker)
     used = gpus.choose(settings.gpus, gpus.visible())
@@ -120,11 +122,12 @@ def post_fork(server, worker):
     if worker.gpu is not None:
         gpus.pin(worker.gpu)
         server.log.info("worker %s uses GPU %s", worker.pid, worker.gpu)
-    log = logging.getLogger("app")
-    log.handlers = server.log.error_log.handlers
-    log.setLevel(server.log.error_log.level)
-    # A warning of TensorFlow adds a handler to the root logger.
-    log.propagate = False
+    for name in ("app", "opentelemetry"):
+        log = logging.getLogger(name)
+        log.handlers = server.log.error_log.handlers
+        log.setLevel(server.log.error_log.level)
+        # A warning of TensorFlow adds a handler to the root logger.
+        log.propagate = False
     _wait_for_model_folder(server, worker)
 
 

@@ -1,13 +1,14 @@
 """Locust users and load shapes: `locust --host=http://localhost:8000`.
 
 Users are self-checkouts that scan products. They send random rows of the shape and
-type that the server reports for its model, or pictures.
+type that the server reports for its model, pictures, or captured requests.
 """
 
 import os
 import urllib.error
 import urllib.request
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any, ClassVar
 from urllib.parse import quote
 
@@ -21,6 +22,7 @@ from locust.exception import StopTest
 
 from bench.figures import THINK_S
 from bench.loadtest.payload import (
+    CapturedRequests,
     Payload,
     PayloadError,
     Pictures,
@@ -40,7 +42,7 @@ class Target:
     """Path, bodies and headers of the requests."""
 
     path: str
-    payload: Payload | Pictures
+    payload: Payload | Pictures | CapturedRequests
     headers: dict[str, str]
 
 
@@ -122,14 +124,15 @@ def aim(environment: Environment) -> None:
     host = (environment.host or "").rstrip("/")
     key = os.environ.get("BASKET_API_KEYS", "").split(",")[0].strip()
     headers = {"Authorization": f"Bearer {key}"} if key else {}
-    payload: Payload | Pictures
-    if model:
-        route = f"/v1/models/{quote(model, safe='')}"
-        path = f"{route}:predict"
+    route = f"/v1/models/{quote(model, safe='')}" if model else ""
+    payload: Payload | Pictures | CapturedRequests
+    if getattr(options, "captured", None):
+        payload = CapturedRequests(Path(options.captured))
+    elif model:
         payload = Payload(tf_serving_inputs(_get(f"{host}{route}/metadata", headers)))
     else:
-        path = "/predict"
         payload = basket_payload(_get(f"{host}/readyz", headers))
+    path = f"{route}:predict" if model else "/predict"
     headers["Content-Type"] = payload.content_type
     _Checkout.target = Target(path, payload, headers)
 
@@ -158,6 +161,11 @@ def _add_arguments(parser: LocustArgumentParser) -> None:
         env_var="TF_SERVING_MODEL",
         default="",
         help="The host is a TensorFlow Serving, and this is its model; empty: Basket",
+    )
+    parser.add_argument(
+        "--captured",
+        default="",
+        help="Send the captured requests in this folder or .npz, not random rows",
     )
     parser.add_argument(
         "--shape",

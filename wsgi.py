@@ -37,6 +37,8 @@ try:
         app.extensions["sampler"].start()
         # A server has finished its requests by then.
         atexit.register(loader.close, timeout_s=5)
+        # Before that.
+        atexit.register(app.extensions["recording"].close, timeout_s=1)
 except SettingsError as error:
     if _UNDER_GUNICORN:
         raise

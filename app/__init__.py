@@ -4,6 +4,7 @@
 """
 
 import socket
+from functools import partial
 from typing import TYPE_CHECKING
 
 from app import run_dir
@@ -13,53 +14,59 @@ from app.errors import BadInput
 __all__ = ["BadInput", "create_app", "create_model_process", "install_api", "run_dir"]
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from app.api.access.rights import Rights
     from app.api.application import Application
-    from app.api.page.state import Observed
+    from app.api.page.observed import Observed
+    from app.api.recording.recording import Recording
     from app.api.v2.repository import Repository
+    from app.batching.interfaces import Observer
+    from app.promotion.evidence import Evidence
     from app.repository.catalog import Catalog
     from app.repository.health import Health
     from app.repository.loader import Loader
     from app.settings import Settings
     from app.shared_model.model_process import ModelProcess
+    from app.tracing.spans import Spans
 
 
 def create_app(settings: "Settings | None" = None) -> "Application":
     """Build the WSGI application; its attribute `asgi` is the ASGI application.
 
-    Of `app.extensions`, `basket.start()` begins to load models, `health.start()` shows
-    stuck models to other processes, `sampler.start()` keeps what the page shows, and
+    Of `app.extensions`, `basket.start()` loads models into `catalog`, `health.start()`
+    shows stuck models to others, `sampler.start()` keeps what the page shows, `gauges`
+    is for `telemetry.collect`, `recording` has a `close`, and
     `rights.cross_site.listens_at(...)` says where the server listens.
 
     Raises:
-        SettingsError: without `settings`, a bad value in the environment; a file of
-            keys without keys.
+        SettingsError: a bad value in the environment, or a file of keys without keys.
     """
     # The Gunicorn master imports this module. The imports in here keep it small, and
     # let a HUP start workers with new code.
     # ruff: noqa: PLC0415
-    from app.api.application import Application
+    from app.api.recording.recording import Recording
     from app.asgi import AsgiApplication
     from app.commands import models_commands
     from app.repository.catalog import Catalog
     from app.settings import Settings
     from app.shared_model.remote_loader import RemoteLoader
-    from app.telemetry import ModelMetrics
+    from app.tracing.start import started_spans
 
     settings = settings or Settings.from_environment()
+    spans, evidence = started_spans(), _evidence()
     catalog = Catalog(settings.default_model, run_dir.notes_on(run_dir.DEFAULT_MODEL))
     loader: Repository
     if settings.model_process == "shared":
-        paths = run_dir.model_sockets()
-        loader = RemoteLoader(settings, catalog, ModelMetrics, paths)
+        sockets = run_dir.model_sockets()
+        loader = RemoteLoader(settings, catalog, _observe(spans), sockets)
     else:
-        loader = _loader(settings, catalog)
-    app = Application(__name__, static_folder=None)
-    # A path with two slashes is a 404 and no redirect.
-    app.url_map.merge_slashes = False
+        loader = _loader(settings, catalog, spans, evidence)
+    app = _application(spans)
     health = _health(settings, catalog)
-    app.extensions.update(basket=loader, health=health)
-    install_api(app, settings, catalog, loader, health)
+    app.extensions.update(basket=loader, catalog=catalog, health=health)
+    app.extensions["recording"] = recording = Recording(settings, catalog, evidence)
+    install_api(app, settings, catalog, loader, health, recording)
     app.cli.add_command(models_commands(settings))
     limits = settings.request_timeout_ms / 1000, settings.max_body_bytes
     app.asgi = AsgiApplication(app, *limits, loader.close)
@@ -76,23 +83,72 @@ def create_model_process(listener: socket.socket) -> "ModelProcess":
     from app.settings import Settings
     from app.shared_model.model_process import ModelProcess
     from app.shared_model.published_catalog import PublishedCatalog
+    from app.tracing.start import started_spans
 
     settings = Settings.from_environment()
     catalog = PublishedCatalog(settings, run_dir.notes_on(run_dir.DEFAULT_MODEL))
     health = _health(settings, catalog)
-    loader = _loader(settings, catalog)
+    loader = _loader(settings, catalog, started_spans(), _evidence())
     return ModelProcess(catalog, loader, listener, health, telemetry.flush)
 
 
-def _loader(settings: "Settings", catalog: "Catalog") -> "Loader":
+def _evidence() -> "Evidence":
+    from app.promotion.evidence import Evidence
+
+    return Evidence(run_dir.path_of("evidence"))
+
+
+def _loader(
+    settings: "Settings",
+    catalog: "Catalog",
+    spans: "Spans | None",
+    evidence: "Evidence",
+) -> "Loader":
+    from app.capture_metrics import promotion
+    from app.promotion.record import Records
     from app.repository.loader import Loader
-    from app.repository.opener import Opener
-    from app.repository.quarantine import Quarantine
+    from app.repository.loading.loads import Loads
+    from app.repository.loading.opener import Opener
+    from app.repository.loading.quarantine import Quarantine
+    from app.repository.reconciler import Reconciler
+    from app.repository.rollouts.decisions import Decisions
+    from app.repository.rollouts.promotions import Promotions
+    from app.repository.rollouts.rollout_files import RolloutFiles
+
+    quarantine = Quarantine(run_dir.notes_on(run_dir.LOADING))
+    loads = Loads(Opener(_observe(spans)), quarantine)
+    rollouts = RolloutFiles(run_dir.path_of("rollouts"))
+    records = Records(settings.capture_dir)
+    decisions = Decisions(evidence, promotion)
+    promotions = Promotions(catalog, records, rollouts, decisions)
+    limit_s = settings.request_timeout_ms / 1000
+    reconciler = Reconciler(catalog, loads, promotions, limit_s)
+    unloaded = run_dir.notes_on(run_dir.UNLOADED)
+    return Loader(settings, catalog, reconciler, unloaded)
+
+
+def _observe(spans: "Spans | None") -> "Callable[[str, str], Observer]":
     from app.telemetry import ModelMetrics
 
-    unloaded = run_dir.notes_on(run_dir.UNLOADED)
-    quarantine = Quarantine(run_dir.notes_on(run_dir.LOADING))
-    return Loader(settings, catalog, Opener(ModelMetrics), unloaded, quarantine)
+    if spans is None:
+        return ModelMetrics
+    from app.tracing.traced_metrics import TracedMetrics
+
+    return partial(TracedMetrics, spans)
+
+
+def _application(spans: "Spans | None") -> "Application":
+    from app.api.application import Application
+
+    app = Application(__name__, static_folder=None)
+    if spans is not None:
+        from app.tracing.traced_application import TracedApplication
+
+        app = TracedApplication(__name__, static_folder=None)
+        app.spans = spans
+    # A path with two slashes is a 404 and no redirect.
+    app.url_map.merge_slashes = False
+    return app
 
 
 def _health(settings: "Settings", catalog: "Catalog") -> "Health":
@@ -120,20 +176,22 @@ def _rights(settings: "Settings") -> "Rights":
     )
 
 
-def _observed(app: "Application") -> "Observed":
-    from app.api.page.error_log import KEPT as KEPT_ERRORS
+def _observed(app: "Application", settings: "Settings") -> "Observed":
     from app.api.page.error_log import ErrorLog
+    from app.api.page.observed import Observed
     from app.api.page.ring import Ring
     from app.api.page.sampler import KEPT, Sampler
-    from app.api.page.state import Observed
+    from app.gpus import MemoryReader
 
     samples = Ring(run_dir.path_of("samples"), KEPT)
     last = Ring(run_dir.path_of("last_sample"), 1)
-    errors = ErrorLog(Ring(run_dir.path_of("errors"), KEPT_ERRORS))
+    errors = ErrorLog(run_dir.path_of("errors"))
     notes = run_dir.notes_on(run_dir.PROCESSES)
     lock = run_dir.path_of("sampler")
-    app.extensions["sampler"] = Sampler(samples, last, errors, notes, lock)
-    return Observed(samples, errors, notes, run_dir.ended)
+    observed = Observed(samples, errors, notes, run_dir.ended)
+    gpu_memory = MemoryReader(settings.gpus)
+    app.extensions["sampler"] = Sampler(observed, last, lock, gpu_memory)
+    return observed
 
 
 def install_api(
@@ -142,10 +200,12 @@ def install_api(
     catalog: "Catalog",
     loader: "Repository",
     health: "Health",
+    recording: "Recording",
 ) -> None:
     """Register error handlers, the checks of rights and all routes."""
     from app.api import predict
     from app.api.access.rights import install_checks
+    from app.api.gauges import current
     from app.api.inference import Inference
     from app.api.operations import operations_blueprint
     from app.api.page.page import page_blueprint
@@ -158,16 +218,17 @@ def install_api(
     rights = _rights(settings)
     app.extensions["rights"] = rights
     install_checks(app, rights)
-    inference = Inference(catalog, settings)
+    inference = Inference(catalog, settings, recording)
     predict.declare(app)
     v2.declare(app)
     finds = [part.finder(inference) for part in (predict, v1, v2)]
-    observed = _observed(app)
-    app.install_handlers(finds, rights.check, observed.errors.add)
+    observed = _observed(app, settings)
+    app.extensions["gauges"] = partial(current, catalog, observed)
+    app.install_handlers(finds, rights.check, observed.errors.add, recording.finished)
     for blueprint in (
         v1.v1_blueprint(catalog),
         *v2.v2_blueprints(catalog, loader, settings, health, rights),
-        operations_blueprint(catalog, health, rights),
+        operations_blueprint(catalog, health, rights, observed),
         page_blueprint(),
         state_blueprint(catalog, settings, rights, observed),
     ):

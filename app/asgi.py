@@ -13,6 +13,7 @@ from typing import Any
 
 from app.api.application import Application
 from app.api.asgi_exchange import AsgiExchange, Receive, Scope
+from app.api.environ import REQUEST_ID
 from app.api.event_loop import EventLoop
 from app.api.exchange import HttpResponse
 from app.api.responses import error_response
@@ -83,7 +84,9 @@ class AsgiApplication:
                 application.check_rights(environ)
                 body = await exchange.body(self._max_body_bytes)
         except Exception as error:
-            return error_response(error)
+            response = error_response(error)
+            response.headers.append((REQUEST_ID, exchange.request_id))
+            return response
         _complete(environ, scope, body)
         threads = self._read_threads if reads_only else None
         return await asyncio.get_running_loop().run_in_executor(

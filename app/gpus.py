@@ -42,9 +42,29 @@ def installed() -> tuple[Gpu, ...]:
     return _read_all(_gpu)
 
 
-def memory() -> tuple[GpuMemory, ...]:
-    """Return the memory of the GPUs that work now."""
-    return _read_all(_memory)
+class MemoryReader:
+    """Reads the memory of GPUs again and again.
+
+    NVML is opened once: each time it may take as long as the driver's start.
+    """
+
+    def __init__(self, numbers: tuple[int, ...] | None) -> None:
+        """Store the numbers of the GPUs to read, None: all."""
+        self._numbers = numbers
+        self._is_open = False
+
+    def read(self) -> tuple[GpuMemory, ...]:
+        """Return the memory of the GPUs that work now."""
+        if not self._is_open:
+            with suppress(pynvml.NVMLError):
+                pynvml.nvmlInit()
+                # NVML counts, so that it stays open below.
+                self._is_open = True
+        if not self._is_open:
+            return ()
+        wanted = self._numbers
+        found = _read_all(_memory)
+        return tuple(each for each in found if wanted is None or each.number in wanted)
 
 
 def _read_all(read: Callable[[int], _T]) -> tuple[_T, ...]:

@@ -9,9 +9,10 @@ other process sees a record before it is flushed.
 """
 
 import atexit
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import cache, partial
 from http import HTTPStatus
+from typing import Any
 
 from prometheus_client import (
     CONTENT_TYPE_LATEST,
@@ -19,9 +20,11 @@ from prometheus_client import (
     Counter,
     Gauge,
     Histogram,
+    Metric,
     generate_latest,
 )
 from prometheus_client.core import GaugeMetricFamily
+from prometheus_client.openmetrics import exposition as openmetrics
 from prometheus_client.registry import Collector as CollectorBase
 
 from app.prometheus_private import Pending, Write, fix_process_id, observe_all, registry
@@ -30,6 +33,7 @@ from app.totals import STAGES, Sums, summed
 fix_process_id()
 
 _OK = HTTPStatus.OK.value
+_OPENMETRICS = "application/openmetrics-text"
 _MODEL = ("model", "version")
 _SECONDS = (
     *(0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.2, 0.3, 0.4, 0.5, 0.75),
@@ -77,46 +81,68 @@ _rejected = Counter(
     "basket_rejected", "Requests that got no answer from a model.", ("reason",)
 )
 
+Observe = Callable[[Histogram, Sequence[float]], None]
+
 # The limit keeps a flush below a millisecond, where it runs on an event loop.
 _pending = Pending(max_records=1000)
 
 
-class Problems(CollectorBase):
-    """Collects the one series that is computed at each scrape."""
+# Gauges that are computed at each scrape: their meaning and labels.
+_CURRENT: Mapping[str, tuple[str, Sequence[str]]] = {
+    "basket_model_problems": ("What is wrong with a model now.", ["model"]),
+    "basket_model_versions": ("Versions in a state.", ["model", "state"]),
+    "basket_queue_limit_rows": ("The most rows that may wait.", _MODEL),
+    "basket_memory_bytes": ("Of all processes; what they share counts once.", []),
+    "basket_gpu_memory_bytes": ("A GPU's memory.", ["gpu"]),
+    "basket_gpu_memory_used_bytes": ("Used by any process.", ["gpu"]),
+}
+# By series, and by the values of its labels.
+Gauges = Mapping[str, Mapping[tuple[str, ...], float]]
 
-    def __init__(self, problems: Mapping[str, int]) -> None:
-        """Store the number of current problems of each model."""
-        self._problems = problems
+
+class Current(CollectorBase):
+    """Collects the series that are computed at each scrape."""
+
+    def __init__(self, gauges: Gauges) -> None:
+        """Store the values."""
+        self._gauges = gauges
 
     def collect(self) -> Iterator[GaugeMetricFamily]:
-        """Yield the series."""
-        family = GaugeMetricFamily(
-            "basket_model_problems", "What is wrong with a model now.", labels=["model"]
-        )
-        for model, number in self._problems.items():
-            family.add_metric([model], number)
-        yield family
+        """Yield all series, those without values too."""
+        for name, (meaning, labels) in _CURRENT.items():
+            family = GaugeMetricFamily(name, meaning, labels=labels)
+            for values, number in self._gauges.get(name, {}).items():
+                family.add_metric(values, number)
+            yield family
 
 
 class ModelMetrics:
     """The series of one version, and the Observer of its batches."""
 
-    def __init__(self, model: str, version: str) -> None:
+    def __init__(
+        self, model: str, version: str, observe: Observe = observe_all
+    ) -> None:
         """Create the children that /metrics has from the start."""
         labels = (model, version)
         _request_seconds.labels(*labels)
         _failed_seconds.labels(*labels)
-        self._batch_rows = partial(observe_all, _batch_rows.labels(*labels))
-        self._infer_seconds = partial(observe_all, _infer_seconds.labels(*labels))
+        self._batch_rows = partial(observe, _batch_rows.labels(*labels))
+        self._infer_seconds = partial(observe, _infer_seconds.labels(*labels))
         self._queue_rows = _queue_rows.labels(*labels)
         self._reruns = _reruns.labels(*labels)
         # Created with its first value: a 0 from before it would be the minimum.
         self._batch_ceiling = cache(lambda: _batch_ceiling.labels(*labels))
-        self._answered = cache(partial(_answered, *labels))
-        self._queued = partial(observe_all, _queue_seconds.labels(*labels))
+        self._answered = cache(partial(_answered, *labels, observe=observe))
+        self._queued = partial(observe, _queue_seconds.labels(*labels))
         self._went_through = _went_through(*labels)
 
-    def batch_ran(self, rows: int, seconds: float) -> None:
+    def batch_ran(
+        self,
+        rows: float,
+        seconds: float,
+        batch: Any,
+        failure: Any,
+    ) -> None:
         """Record a batch."""
         _pending.record(self._batch_rows, rows)
         _pending.record(self._infer_seconds, seconds)
@@ -157,13 +183,15 @@ def rejected(reason: str) -> None:
 
 
 @cache
-def _answered(model: str, version: str, status: int) -> Write:
+def _answered(
+    model: str, version: str, status: int, observe: Observe = observe_all
+) -> Write:
     requests = _requests.labels(model, version, status)
     request_seconds = _request_seconds.labels(model, version)
 
     def write(seconds: list[float]) -> None:
         requests.inc(len(seconds))
-        observe_all(request_seconds, seconds)
+        observe(request_seconds, seconds)
         if model and status != _OK:
             # A counter refuses negative amounts.
             positive = [each for each in seconds if each > 0]
@@ -192,12 +220,26 @@ flush = _pending.flush
 atexit.register(flush)
 
 
-def exposition(problems: Mapping[str, int]) -> tuple[bytes, str]:
-    """Return /metrics and its content type, with the number of `problems` by model."""
+def collect(gauges: Gauges) -> Iterator[Metric]:
+    """Yield all metrics of this process, with `gauges` of now."""
     flush()
-    counted, derived = generate_latest(registry()), CollectorRegistry()
-    derived.register(Problems(problems))
-    return counted + generate_latest(derived), CONTENT_TYPE_LATEST
+    yield from registry().collect()
+    yield from Current(gauges).collect()
+
+
+def exposition(gauges: Gauges, accept: str) -> tuple[bytes, str]:
+    """Return /metrics and its content type, with `gauges` of now.
+
+    It is in OpenMetrics's format, the only one with exemplars, if `accept` names it.
+    """
+    flush()
+    both = CollectorRegistry()
+    for each in (registry(), Current(gauges)):
+        both.register(each)
+    if _OPENMETRICS in accept:
+        text: bytes = openmetrics.generate_latest(both)  # type: ignore[no-untyped-call]
+        return text, openmetrics.CONTENT_TYPE_LATEST
+    return generate_latest(both), CONTENT_TYPE_LATEST
 
 
 def totals() -> Sums:

@@ -9,11 +9,11 @@ import time
 from collections.abc import Callable, Coroutine, Iterable, Sequence
 from typing import TYPE_CHECKING, Any, TypeVar
 
-from flask import Flask
+from flask import Flask, request
 from werkzeug.wrappers import Response
 
 from app import telemetry
-from app.api.environ import Environ
+from app.api.environ import REQUEST_ID, Environ, request_id
 from app.api.exchange import JSON, Exchange, HttpResponse
 from app.api.responses import error_response
 from app.errors import BasketError
@@ -37,17 +37,22 @@ class Application(Flask):
     check_rights: Callable[[Environ], None]
     # Notes an error response to a request that predicts.
     note_error: Callable[[Exchange, HttpResponse], None]
+    # Notes the status of each request that predicts.
+    note_end: Callable[[Exchange, int], None]
 
     def install_handlers(
         self,
         finds: Sequence[Find],
         check_rights: Callable[[Environ], None],
         note_error: Callable[[Exchange, HttpResponse], None],
+        note_end: Callable[[Exchange, int], None],
     ) -> None:
         """Answer each request for which one of `finds` returns a handler."""
         self._finds = finds
         self.check_rights = check_rights
         self.note_error = note_error
+        self.note_end = note_end
+        self.after_request(_name_request)
 
     def wsgi_app(
         self, environ: Environ, start_response: "StartResponse"
@@ -87,8 +92,31 @@ class Application(Flask):
             if isinstance(error, BasketError):
                 telemetry.rejected(error.reason)
             self.note_error(exchange, response)
-        _count(exchange, response.status)
+        response.headers.append((REQUEST_ID, exchange.request_id))
+        self.count(exchange, response.status)
+        self.note_end(exchange, response.status)
         return response
+
+    def count(
+        self, exchange: Exchange, status: int, amount: Callable[[float], float] = float
+    ) -> None:
+        """Record an inference request in the metrics, whether or not it failed.
+
+        `amount` makes what is recorded of a number of seconds.
+        """
+        seconds = amount(time.monotonic() - exchange.arrived_at)
+        if exchange.model is None:
+            telemetry.request_without_model(status, seconds)
+            return
+        exchange.model.observer.request_answered(status, seconds)
+        if exchange.job is not None and not exchange.job.was_refused:
+            exchange.model.observer.job_left_queue(amount(exchange.job.queue_s()))
+
+
+def _name_request(response: Response) -> Response:
+    """Add the request's id to a response of Flask's."""
+    response.headers[REQUEST_ID] = request_id(request.environ)
+    return response
 
 
 def completed(coroutine: Coroutine[Any, Any, _T]) -> _T:
@@ -103,14 +131,3 @@ def completed(coroutine: Coroutine[Any, Any, _T]) -> _T:
         result: _T = end.value
         return result
     raise RuntimeError("the coroutine awaits an event loop, and there is none")
-
-
-def _count(exchange: Exchange, status: int) -> None:
-    """Record an inference request in the metrics, whether or not it failed."""
-    seconds = time.monotonic() - exchange.arrived_at
-    if exchange.model is None:
-        telemetry.request_without_model(status, seconds)
-        return
-    exchange.model.observer.request_answered(status, seconds)
-    if exchange.job is not None and not exchange.job.was_refused:
-        exchange.model.observer.job_left_queue(exchange.job.queue_s())

@@ -1,9 +1,21 @@
 """The WSGI environment (PEP 3333), and what the API reads from it."""
 
+import itertools
+import re
+import secrets
 from functools import lru_cache
 from typing import Any
 
 Environ = dict[str, Any]
+REQUEST_ID = "X-Request-Id"
+
+# Visible ASCII.
+_REQUEST_ID = re.compile(r"[!-~]{1,128}").fullmatch
+# Random for each process, as workers import this module after their fork. A random id
+# for each request would cost several times as much.
+_PROCESS = secrets.token_hex(6)
+_numbers = itertools.count(1)
+_LONGEST_NAME = 128
 
 
 def path_of(environ: Environ) -> str:
@@ -34,6 +46,23 @@ def fair_queueing_key(environ: Environ) -> str:
     """
     key = authorization(environ)[1] if "HTTP_AUTHORIZATION" in environ else ""
     return key or environ.get("HTTP_X_CLIENT_ID") or environ.get("REMOTE_ADDR") or ""
+
+
+def client_name(environ: Environ) -> str:
+    """Return what the request log calls a client: X-Client-Id, else the address.
+
+    It is never a key, which is a secret.
+    """
+    name: str = environ.get("HTTP_X_CLIENT_ID") or environ.get("REMOTE_ADDR") or ""
+    return name[:_LONGEST_NAME]
+
+
+def request_id(environ: Environ) -> str:
+    """Return a request's X-Request-Id, or a new id if it has none that can be used."""
+    given: str | None = environ.get("HTTP_X_REQUEST_ID")
+    if given is not None and _REQUEST_ID(given):
+        return given
+    return f"{_PROCESS}-{next(_numbers):x}"
 
 
 # Bounded, as a server may ask for names that its clients choose.

@@ -9,7 +9,7 @@ for each request, where nothing ever suspends, and an event loop for all request
 
 import math
 import time
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from functools import cache
 from http import HTTPStatus
@@ -19,10 +19,12 @@ from urllib.parse import parse_qs
 from werkzeug.http import parse_options_header
 
 from app.api.body import read_body
-from app.api.environ import Environ, variable
+from app.api.environ import Environ, request_id, variable
 from app.batching.job import Answer, Job, Wake
 from app.codec.bounds import Bounds
-from app.errors import Abandoned, Late
+from app.errors import Abandoned, BadInput, Late
+from app.repository.recorded import NOTHING, Recorded
+from app.repository.routing import Rollout
 from app.repository.served import ServedModel
 
 if TYPE_CHECKING:
@@ -65,16 +67,29 @@ class Exchange:
     `arrived_at` and `deadline` are on the monotonic clock. `model` and `job` are None
     until the model is leased and the job is submitted. `wake` is the job's `wake`, None
     where a thread waits for the answer. `splits_rows` once rows were found to have
-    unlike shapes.
+    unlike shapes. `answer` is None until `answered_at`, when encoding begins.
+    `traceparent` is W3C's name of the request's span, if the request is traced.
+    `recorded` is what is to be recorded of this request, with the JSON of its
+    `instances` if it is captured and the model has no tensors. `rows` and `stages_s`
+    are None until its rows are submitted, and until it is answered.
     """
 
     __slots__ = (
+        "answer",
+        "answered_at",
         "arrived_at",
         "deadline",
         "environ",
+        "instances",
         "job",
         "model",
+        "recorded",
+        "request_id",
+        "rollout",
+        "rows",
         "splits_rows",
+        "stages_s",
+        "traceparent",
         "wake",
     )
 
@@ -87,6 +102,33 @@ class Exchange:
         self.job: Job | None = None
         self.wake: Wake | None = None
         self.splits_rows = False
+        self.answer: Answer | None = None
+        self.answered_at = math.inf
+        self.traceparent: str | None = None
+        self.request_id = request_id(environ)
+        self.recorded: Recorded = NOTHING
+        self.rollout: Rollout | None = None
+        self.instances: list[bytes] | None = None
+        self.rows: int | None = None
+        self.stages_s: Mapping[str, float] | None = None
+
+    def timeout_s(self, limit_ms: int) -> float:
+        """Return the request's own timeout, which may only shorten the server's.
+
+        Raises:
+            BadInput: it is no number of milliseconds.
+        """
+        text = self.environ.get("HTTP_X_REQUEST_TIMEOUT_MS")
+        if text is None:
+            return limit_ms / 1000
+        significant = text.lstrip("0")
+        if not text.isascii() or not significant.isdigit():
+            raise BadInput(
+                "X-Request-Timeout-Ms: expected a whole number of ms, 1 or more, given "
+                f"{text[:40]!r}"
+            )
+        # Shortened, as Python takes no more than 4300 digits.
+        return min(int(significant[:18]), limit_ms) / 1000
 
     def header(self, name: str) -> str | None:
         """Return a header's value, or None if the request lacks it."""

@@ -31,6 +31,7 @@ async def answered_in_groups(
         # There may be as many jobs as rows.
         await exchange.offload(submit)
         exchange.job = jobs[0]
+        exchange.rows = sum(job.rows for job in jobs)
         answers = [await exchange.answered(job) for job in jobs]
     except BaseException:
         for job in jobs:

@@ -13,16 +13,18 @@ from app.api.body import unpack
 from app.api.environ import fair_queueing_key
 from app.api.exchange import Exchange, HttpResponse
 from app.api.groups import answered_in_groups
+from app.api.recording.recording import Recording, sampled
 from app.api.response_overhead import ResponseOverhead
 from app.batching.interfaces import Runner
 from app.batching.job import Answer, Job
-from app.codec import images
 from app.codec.fit import check_narrower
+from app.codec.pictures import images
 from app.codec.rows import UnevenRows
 from app.codec.uneven import Uneven
 from app.engines.base import Tensors
-from app.errors import BadInput, Late
+from app.errors import Late
 from app.repository.catalog import Catalog
+from app.repository.recorded import NOTHING
 from app.repository.routing import Target
 from app.repository.served import ServedModel
 from app.settings import Settings
@@ -59,9 +61,12 @@ _Encode = Callable[[Exchange, ServedModel, _Decoded, Tensors], HttpResponse]
 class Inference:
     """Answers requests with the catalog's models."""
 
-    def __init__(self, catalog: Catalog, settings: Settings) -> None:
+    def __init__(
+        self, catalog: Catalog, settings: Settings, recording: Recording
+    ) -> None:
         """Store the parts."""
         self._catalog = catalog
+        self._recording = recording
         self._settings = settings
         self._overhead = ResponseOverhead()
 
@@ -78,16 +83,20 @@ class Inference:
             BasketError: the request is wrong, or was not answered.
         """
         settings = self._settings
-        limit_s = _timeout_s(exchange, settings.request_timeout_ms)
+        limit_s = exchange.timeout_s(settings.request_timeout_ms)
         exchange.deadline = exchange.arrived_at + limit_s
         body = await exchange.body(settings.max_body_bytes)
-        with self._catalog.lease(target) as model:
+        lease = self._catalog.lease(target)
+        with lease as model:
             exchange.model = model
+            exchange.recorded = sampled(lease.recorded)
+            exchange.rollout = lease.rollout
             decoded = await self._decoded(decode, exchange, body, model)
             # The rows may take less than the body.
             del body
             answer = await self._answered(exchange, model.runner, decoded, limit_s)
-            answered_at = time.monotonic()
+            answered_at = exchange.answered_at = time.monotonic()
+            exchange.answer = answer
             encoding = partial(encode, exchange, model, decoded, answer.outputs)
             if model.user_code is not None and model.writes_predictions:
                 response = await exchange.offload(encoding, model.user_code.threads)
@@ -97,8 +106,9 @@ class Inference:
                 response = await exchange.offload(encoding)
             encode_s = time.monotonic() - answered_at
             self._overhead.add(answered_at + encode_s - answer.finished_at)
-        decode_s = answer.enqueued_at() - exchange.arrived_at
-        response.headers += _record(model, answer, decode_s, encode_s)
+        response.headers += _record(exchange, model, answer, encode_s)
+        if exchange.recorded is not NOTHING:
+            self._recording.record(exchange, model, decoded, answer, response.body)
         return response
 
     async def _decoded(
@@ -127,6 +137,7 @@ class Inference:
             make_job = partial(self._job, exchange, decoded, limit_s)
             return await answered_in_groups(exchange, runner, inputs, make_job)
         job = self._job(exchange, decoded, limit_s, inputs)
+        exchange.rows = job.rows
         await _submit(exchange, runner, job)
         return await exchange.answered(job)
 
@@ -167,6 +178,7 @@ class Inference:
             self._overhead.reserve_s(timeout_s),
         )
         job.wake = exchange.wake
+        job.traceparent = exchange.traceparent
         return job
 
 
@@ -211,29 +223,20 @@ def encodes_inline(outputs: Tensors) -> bool:
     return size <= _INLINE_BYTES
 
 
-def _timeout_s(exchange: Exchange, limit_ms: int) -> float:
-    """Return the request's own timeout, which may only shorten the server's."""
-    text = exchange.environ.get("HTTP_X_REQUEST_TIMEOUT_MS")
-    if text is None:
-        return limit_ms / 1000
-    significant = text.lstrip("0")
-    if not text.isascii() or not significant.isdigit():
-        raise BadInput(
-            "X-Request-Timeout-Ms: expected a whole number of ms, 1 or more, given "
-            f"{text[:40]!r}"
-        )
-    # Shortened, as Python takes no more than 4300 digits.
-    return min(int(significant[:18]), limit_ms) / 1000
-
-
 def _record(
-    model: ServedModel, answer: Answer, decode_s: float, encode_s: float
+    exchange: Exchange, model: ServedModel, answer: Answer, encode_s: float
 ) -> list[tuple[str, str]]:
     """Record the time in each stage; return headers for it, the version and batch."""
+    decode_s = answer.enqueued_at() - exchange.arrived_at
     queue_s, infer_s = answer.queue_s, answer.infer_s
-    model.observer.request_went_through(
-        {"decode": decode_s, "queue": queue_s, "infer": infer_s, "encode": encode_s}
-    )
+    stages_s = {
+        "decode": decode_s,
+        "queue": queue_s,
+        "infer": infer_s,
+        "encode": encode_s,
+    }
+    exchange.stages_s = stages_s
+    model.observer.request_went_through(stages_s)
     timing = (
         f"decode;dur={1000 * decode_s:.3f}, queue;dur={1000 * queue_s:.3f}, "
         f"infer;dur={1000 * infer_s:.3f}, encode;dur={1000 * encode_s:.3f}"

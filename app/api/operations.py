@@ -3,15 +3,16 @@
 import json
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
 
 from flask import Blueprint, Response, request
 
 from app import telemetry
 from app.api.access.rights import Rights
-from app.api.described import row_tensors
+from app.api.described import example_body, own_example, row_tensors
 from app.api.exchange import JSON
+from app.api.gauges import current
 from app.api.page import page
+from app.api.page.observed import Observed
 from app.api.responses import json_response
 from app.engines.base import main_signature
 from app.repository.catalog import Catalog
@@ -21,7 +22,9 @@ from app.repository.served import ServedModel
 _OPENAPI = Path(__file__).with_name("openapi.json")
 
 
-def operations_blueprint(catalog: Catalog, health: Health, rights: Rights) -> Blueprint:
+def operations_blueprint(
+    catalog: Catalog, health: Health, rights: Rights, observed: Observed
+) -> Blueprint:
     """Return /healthz, /readyz, /metrics, /openapi.json, and /.
 
     The last is the page for a browser, and /healthz for others, as in KServe. Health
@@ -50,10 +53,9 @@ def operations_blueprint(catalog: Catalog, health: Health, rights: Rights) -> Bl
 
     @blueprint.get("/metrics")
     def metrics() -> Response:
-        problems = catalog.problems()
-        counts = {name: len(problems.get(name, ())) for name in catalog.names()}
-        body, content_type = telemetry.exposition(counts)
-        return Response(body, content_type=content_type)
+        accept = request.headers.get("Accept", "")
+        body, kind = telemetry.exposition(current(catalog, observed), accept)
+        return Response(body, content_type=kind)
 
     @blueprint.get("/openapi.json")
     def openapi() -> Response:
@@ -63,27 +65,20 @@ def operations_blueprint(catalog: Catalog, health: Health, rights: Rights) -> Bl
 
 
 def _description(catalog: Catalog) -> Response:
-    """Return the description, with the EXAMPLE of each model that has one."""
-    examples = {}
-    for model in catalog.models():
-        example = _example(model)
-        if example is not None:
-            examples[model.name] = {"value": {"instances": [example]}}
+    """Return the description, with an example of each served model."""
+    bodies = {model.name: example_body(model) for model in catalog.models()}
     text = _OPENAPI.read_bytes()
-    if not examples:
+    if not bodies:
         return Response(text, content_type=JSON)
     description = json.loads(text)
+    parameters = description["components"]["parameters"]
+    for name in ("ModelName", "Model"):
+        parameters[name]["examples"] = {each: {"value": each} for each in bodies}
     body = description["paths"]["/predict"]["post"]["requestBody"]
-    body["content"][JSON]["examples"] = examples
+    body["content"][JSON]["examples"] = {
+        name: {"value": value} for name, value in bodies.items() if value is not None
+    }
     return json_response(description)
-
-
-def _example(model: ServedModel) -> Any:
-    """Return EXAMPLE of a model's service.py; None: it has none that JSON can hold."""
-    code = model.user_code
-    if code is None or not code.service.has_example:
-        return None
-    return code.example_json()
 
 
 def _liveness(stuck: Sequence[str], rights: Rights) -> Response:
@@ -121,7 +116,7 @@ def _described(model: ServedModel) -> dict[str, object]:
     }
     if signature.limit_reason:
         described["batching"] = signature.batching_note()
-    example = _example(model)
+    example = own_example(model)
     if example is not None:
         described["example"] = example
     image = model.config.image

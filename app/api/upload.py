@@ -10,8 +10,8 @@ from dataclasses import dataclass
 from werkzeug.http import parse_options_header
 
 from app.api.exchange import Exchange
-from app.codec import images
-from app.codec.images import MAX_PICTURES
+from app.codec.pictures import images
+from app.codec.pictures.images import MAX_PICTURES
 from app.codec.rows import ROWS, Form
 from app.engines.base import DEFAULT_SIGNATURE, Tensors
 from app.errors import BadInput, TooLarge

@@ -5,6 +5,7 @@ from typing import Any
 
 from app.api import upload
 from app.api.exchange import Exchange
+from app.api.recording.samples import json_lines
 from app.codec import json_text, npy, rows, strings
 from app.engines.base import DEFAULT_SIGNATURE
 from app.errors import BadInput, too_many_rows
@@ -62,6 +63,9 @@ def _request(
     if len(instances) > model.max_rows:
         raise too_many_rows(model.max_rows, len(instances))
     assert model.user_code is not None
+    if exchange.recorded.capture is not None and not model.has_tensors:
+        # Before preprocess, which may change them.
+        exchange.instances = json_lines(instances)
     check = exchange.check_awaited
     inputs = model.user_code.inputs_of(instances, place, check)
     return rows.Request(DEFAULT_SIGNATURE, inputs)

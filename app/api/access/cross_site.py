@@ -51,8 +51,10 @@ class CrossSiteCheck:
         has_loopback = any(each is not None and each.is_loopback for each in addresses)
         self._is_on = has_loopback and not is_open
 
-    def check(self, environ: Environ) -> None:
+    def check(self, environ: Environ, *, is_page: bool = False) -> None:
         """Check one request; SERVER_NAME is the address that it came in at.
+
+        A link on another site may lead to a page of this server (`is_page`).
 
         Raises:
             Forbidden: it has a foreign Host, or comes from a page of another site.
@@ -60,11 +62,12 @@ class CrossSiteCheck:
         if not self._is_on:
             return
         get = environ.get
+        is_link = is_page and _is_followed_link(environ)
         problem = self._verdict(
             get("SERVER_NAME", ""),
             get("HTTP_HOST", ""),
             get("HTTP_ORIGIN"),
-            get("HTTP_SEC_FETCH_SITE", ""),
+            "" if is_link else get("HTTP_SEC_FETCH_SITE", ""),
             get("HTTP_X_FORWARDED_HOST", ""),
         )
         if problem:
@@ -98,6 +101,19 @@ class CrossSiteCheck:
 
     def _is_own(self, name: str) -> bool:
         return name in self._allowed or _is_loopback(name)
+
+
+def _is_followed_link(environ: Environ) -> bool:
+    """Return whether a browser opens the address in a window of its own, by GET.
+
+    Scripts and frames of a page send other values, which they can't change.
+    """
+    get = environ.get
+    return (
+        get("REQUEST_METHOD") == "GET"
+        and get("HTTP_SEC_FETCH_MODE") == "navigate"
+        and get("HTTP_SEC_FETCH_DEST") == "document"
+    )
 
 
 def _origin_authority(origin: str) -> str:

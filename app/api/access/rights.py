@@ -11,10 +11,11 @@ from app.api.environ import Environ, authorization
 from app.errors import BadInput, Forbidden, Unauthorized
 
 # Endpoints, not paths, as some paths contain the name of a model.
-# Those that need no key: health, and the pages, which hold no secret.
+# Pages, to which other sites may link. / is the page for browsers alone.
+_PAGES = ("operations.root", "page.docs")
+# Those that need no key: the pages, which hold no secret, and health.
 _OPEN = (
-    *("operations.root", "operations.healthz", "operations.readyz"),
-    *("page.docs", "page.file"),
+    *(*_PAGES, "page.file", "operations.healthz", "operations.readyz"),
     *("v2_health.live", "v2_health.ready", "v2_health.model_ready"),
 )
 # Those that change the server:
@@ -44,14 +45,15 @@ class Rights:
         elif not self._has_known_key(environ):
             raise Unauthorized("this server wants Authorization: Bearer KEY")
 
-    def check_health(self, environ: Environ) -> None:
+    def check_open(self, environ: Environ, *, is_page: bool) -> None:
         """Check a request that needs no key.
 
         Raises:
-            Forbidden: there are no API keys, and a page of another site sent it.
+            Forbidden: there are no API keys, and a page of another site sent it,
+                unless it follows a link to a page of this server.
         """
         if not self._needs_key:
-            self.cross_site.check(environ)
+            self.cross_site.check(environ, is_page=is_page)
 
     def is_client(self, environ: Environ) -> bool:
         """Return whether a request may see names, shapes and reasons."""
@@ -101,7 +103,8 @@ def install_checks(app: Flask, rights: Rights) -> None:
 
     def check() -> None:
         if request.endpoint in _OPEN:
-            rights.check_health(request.environ)
+            is_page = request.endpoint in _PAGES
+            rights.check_open(request.environ, is_page=is_page)
         elif request.endpoint in CHANGING and request.method != "OPTIONS":
             rights.check_admin(request.environ)
         else:

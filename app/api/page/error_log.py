@@ -1,45 +1,62 @@
 """The last error responses to inference requests, of all processes of a server."""
 
+import itertools
+import threading
 import time
-from collections import deque
-from collections.abc import Callable
+from collections import defaultdict
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import suppress
 from http import HTTPStatus
 from operator import itemgetter
+from pathlib import Path
 from typing import Any
 
 from app.api.exchange import Exchange, HttpResponse
 from app.api.page.ring import Ring
 from app.codec import json_text
+from app.errors import BadInput
 
 KEPT = 50
 # Of each process between two flushes.
 _MOST_AT_ONCE = 5
 _LONGEST_TEXT = 500
+# Model, status and body.
+_Kind = tuple[str | None, int, bytes]
 
 
 class ErrorLog:
-    """Keeps time, model, status and text of error responses, and no bodies.
+    """Keeps time, model, status, text and count of error responses, and no bodies.
 
-    Other processes see an error once it is flushed.
+    Other processes see an error once it is flushed. Responses of one process that are
+    alike and come between two flushes are one error with a count.
     """
 
-    def __init__(self, ring: Ring, clock: Callable[[], float] = time.time) -> None:
-        """Store where lines go, and the clock in seconds since 1970."""
-        self._ring = ring
+    def __init__(
+        self, file: Path | None, clock: Callable[[], float] = time.time
+    ) -> None:
+        """Store the path, None: in memory, and the clock in seconds since 1970."""
+        self._ring = Ring(file, KEPT, _chosen_lines)
         self._clock = clock
-        self._recent: deque[tuple[float, str | None, HttpResponse]] = deque(
-            maxlen=_MOST_AT_ONCE
-        )
+        self._lock = threading.Lock()
+        # Time of the last response, and number of responses; the newest are last.
+        self._recent: dict[_Kind, tuple[float, int]] = {}
 
     def add(self, exchange: Exchange, response: HttpResponse) -> None:
-        """Note an error; only the newest few are kept until the next flush.
+        """Note an error; only a few are kept until the next flush.
 
         A 401 is not noted, as a stranger could fill the log with them.
         """
-        if response.status != HTTPStatus.UNAUTHORIZED:
-            model = exchange.model.name if exchange.model else None
-            self._recent.append((self._clock(), model, response))
+        if response.status == HTTPStatus.UNAUTHORIZED:
+            return
+        model = exchange.model.name if exchange.model else None
+        kind = (model, int(response.status), response.body)
+        with self._lock:
+            _, count = self._recent.pop(kind, (0.0, 0))
+            self._recent[kind] = (self._clock(), count + 1)
+            if len(self._recent) > _MOST_AT_ONCE:
+                places = _chosen([each[:2] for each in self._recent], _MOST_AT_ONCE)
+                kinds = list(self._recent)
+                self._recent = {kinds[at]: self._recent[kinds[at]] for at in places}
 
     def flush(self) -> None:
         """Write noted errors where all processes see them.
@@ -47,12 +64,9 @@ class ErrorLog:
         Raises:
             OSError: they can't be written.
         """
-        errors = []
-        # Other threads may add or flush at the same time.
-        with suppress(IndexError):
-            while True:
-                errors.append(_described(*self._recent.popleft()))
-        self._ring.append(errors)
+        with self._lock:
+            noted, self._recent = self._recent, {}
+        self._ring.append([_described(*kind, *value) for kind, value in noted.items()])
 
     def newest(self) -> list[dict[str, Any]]:
         """Return the last errors of all processes, the newest first.
@@ -64,6 +78,32 @@ class ErrorLog:
         return sorted(self._ring.newest_first(), key=itemgetter("t"), reverse=True)
 
 
-def _described(at: float, model: str | None, response: HttpResponse) -> dict[str, Any]:
-    text = json_text.loads(response.body)["error"][:_LONGEST_TEXT]
-    return {"t": at, "model": model, "status": response.status, "text": text}
+def _described(
+    model: str | None, status: int, body: bytes, at: float, count: int
+) -> dict[str, Any]:
+    text = json_text.loads(body)["error"][:_LONGEST_TEXT]
+    return {"t": at, "model": model, "status": status, "text": text, "count": count}
+
+
+def _chosen(kinds: Sequence[tuple[str | None, int]], kept: int) -> list[int]:
+    """Return the ascending places of the errors to keep, given oldest first.
+
+    These are the newest of each model and status, then the second newest of each, and
+    so on, so that many errors of one kind do not push out a rare one of another.
+    """
+    ranks: dict[tuple[str | None, int], Iterator[int]] = defaultdict(itertools.count)
+    newest_first = range(len(kinds) - 1, -1, -1)
+    ranked = sorted(newest_first, key=lambda place: next(ranks[kinds[place]]))
+    return sorted(ranked[:kept])
+
+
+def _chosen_lines(lines: Sequence[bytes], kept: int) -> list[bytes]:
+    """Return those lines of a file that are kept."""
+    whole, kinds = [], []
+    for line in lines:
+        # A process that was killed may have left a part of a line.
+        with suppress(BadInput):
+            error = json_text.loads(line)
+            kinds.append((error["model"], error["status"]))
+            whole.append(line)
+    return [whole[place] for place in _chosen(kinds, kept)]

@@ -3,9 +3,10 @@
 from collections.abc import Iterable, Mapping
 from typing import Any
 
-from app.api.described import row_tensors
+from app.api.described import example_body, row_tensors
 from app.engines.base import main_signature
 from app.repository.catalog import Catalog
+from app.repository.routing import Rollout
 from app.repository.served import ServedModel, VersionStatus
 
 
@@ -28,19 +29,28 @@ def _model(
     served: Mapping[int, ServedModel],
     problems: Iterable[str],
 ) -> dict[str, Any]:
-    routes = catalog.routes(name)
+    routes, rollout = catalog.routes(name)
     newest = served[max(served)] if served else None
     return {
         "name": name,
         "problems": problems,
         "traffic": dict(routes.traffic),
         "labels": dict(routes.labels),
+        "rollout": rollout and _rollout(rollout),
         "max_queue_rows": newest and newest.max_rows,
         "max_batch_size": newest and newest.config.settings.max_batch_size,
         "versions": [
             {**_status(each), **_version(served.get(each.version))}
             for each in catalog.status(name)
         ],
+    }
+
+
+def _rollout(rollout: Rollout) -> dict[str, Any]:
+    return {
+        "serving": rollout.serving,
+        "candidate": rollout.candidate,
+        "percent": rollout.percent,
     }
 
 
@@ -58,10 +68,11 @@ def _version(model: ServedModel | None) -> dict[str, Any]:
         return {
             **{"platform": "", "inputs": [], "outputs": []},
             **{"batching": "", "image": None, "v2": False},
+            **{"user_code": False, "example": None},
         }
     _, signature = main_signature(model.signatures)
-    image, code = model.config.image, model.user_code
-    described: dict[str, Any] = {
+    image = model.config.image
+    return {
         "platform": model.platform,
         "inputs": row_tensors(signature.inputs) if model.has_tensors else [],
         "outputs": row_tensors(signature.outputs) if model.has_tensors else [],
@@ -69,7 +80,6 @@ def _version(model: ServedModel | None) -> dict[str, Any]:
         "image": image
         and {"size": image.size, "mode": image.mode, "classes": len(image.classes)},
         "v2": model.has_tensors,
+        "user_code": model.user_code is not None,
+        "example": example_body(model),
     }
-    if code is not None and code.service.has_example:
-        described["example"] = code.example_json()
-    return described

@@ -3,8 +3,8 @@
 import fcntl
 import os
 import tempfile
-from collections import deque
-from collections.abc import Iterator, Mapping, Sequence
+import threading
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
@@ -13,14 +13,29 @@ from app.codec import json_text
 from app.errors import BadInput
 
 
+def newest(lines: Sequence[bytes], kept: int) -> list[bytes]:
+    """Return the last lines."""
+    return list(lines[-kept:])
+
+
 class Ring:
     """Keeps the newest JSON values, as lines of a file, or in memory."""
 
-    def __init__(self, file: Path | None, kept: int) -> None:
-        """Store the path, None: in memory, and the number of values to keep."""
+    def __init__(
+        self,
+        file: Path | None,
+        kept: int,
+        choose: Callable[[Sequence[bytes], int], list[bytes]] = newest,
+    ) -> None:
+        """Store the path, None: in memory, and the number of values to keep.
+
+        `choose` returns which lines to keep, in their order, at most that number.
+        """
         self._file = file
         self._kept = kept
-        self._in_memory: deque[bytes] = deque(maxlen=kept)
+        self._choose = choose
+        self._in_memory: list[bytes] = []
+        self._memory_lock = threading.Lock()
         # Lines that this process appends until the file is shortened.
         self._left = 0
 
@@ -32,13 +47,16 @@ class Ring:
         """
         lines = [json_text.dumps(value) for value in values]
         if self._file is None:
-            self._in_memory.extend(lines)
+            with self._memory_lock:
+                found = [*self._in_memory, *lines]
+                self._in_memory = self._choose(found, self._kept)
         elif lines:
             with _locked(self._file):
                 self._left -= len(lines)
                 if self._left < 0:
                     self._left = self._kept
-                    _replace(self._file, [*self._lines(), *lines][-self._kept :])
+                    found = [*self._lines(), *lines]
+                    _replace(self._file, self._choose(found, self._kept))
                 else:
                     _append(self._file, lines)
 
@@ -55,13 +73,13 @@ class Ring:
 
     def _lines(self) -> list[bytes]:
         if self._file is None:
-            return list(self._in_memory)
+            return self._in_memory
         try:
             text = self._file.read_bytes()
         except FileNotFoundError:
             return []
         # Behind the last line break, a line is being written.
-        return text.split(b"\n")[:-1][-self._kept :]
+        return self._choose(text.split(b"\n")[:-1], self._kept)
 
 
 @contextmanager

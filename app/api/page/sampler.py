@@ -7,16 +7,16 @@ import os
 import threading
 import time
 from collections.abc import Callable
+from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
 from app import telemetry
-from app.api.page.error_log import ErrorLog
-from app.api.page.processes import processes
+from app.api.page.observed import Observed
+from app.api.page.processes import engines, memory_mib, processes
 from app.api.page.ring import Ring
 from app.api.page.samples import sample_of
-from app.run_dir import MODEL_PROCESS, WORKER
-from app.run_dir.notes import Notes
+from app.gpus import MemoryReader
 from app.totals import Sums
 
 KEPT = 300
@@ -33,23 +33,20 @@ class Sampler:
 
     def __init__(
         self,
-        samples: Ring,
+        observed: Observed,
         last: Ring,
-        errors: ErrorLog,
-        notes: Notes,
         lock: Path | None,
+        gpu_memory: MemoryReader,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
         """Store the parts.
 
-        `last` keeps the sums of the last sample. `notes` are on processes. Without a
-        lock there is one process.
+        `last` keeps the sums of the last sample. Without a lock there is one process.
         """
-        self._samples = samples
+        self._observed = observed
         self._last = last
-        self._errors = errors
-        self._notes = notes
         self._lock = lock
+        self._gpu_memory = gpu_memory
         self._clock = clock
         # The descriptor of the locked file, which stays open.
         self._locked: int | None = None
@@ -67,7 +64,7 @@ class Sampler:
         """Take a sample, and flush errors; log a problem once."""
         problem = ""
         try:
-            self._errors.flush()
+            self._observed.errors.flush()
             if self._is_ours():
                 self._sample()
         except Exception as error:  # must not end the thread
@@ -113,16 +110,15 @@ class Sampler:
         # First, so that a process that is killed in between leaves nothing to be
         # counted twice.
         self._keep(now, number, sums)
-        living = processes(self._notes)
-        kinds = [each.kind for each in living]
-        engines = kinds.count(MODEL_PROCESS) or kinds.count(WORKER)
+        living = processes(self._observed.notes)
         sample: dict[str, Any] = {
             "n": number,
             "t": round(at, 3),
-            **sample_of(Sums.from_json(before["sums"]), sums, seconds, engines),
-            "memory_mib": round(sum(each.memory_mib for each in living), 1),
+            **sample_of(Sums.from_json(before["sums"]), sums, seconds, engines(living)),
+            "memory_mib": round(memory_mib(living), 1),
+            "gpus": [asdict(each) for each in self._gpu_memory.read()],
         }
-        self._samples.append([sample])
+        self._observed.samples.append([sample])
 
     def _keep(self, clock: float, number: int, sums: Sums) -> None:
         self._last.append([{"clock": clock, "n": number, "sums": sums.to_json()}])

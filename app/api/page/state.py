@@ -1,38 +1,22 @@
 """The state of a server, which the page shows and asks for once a second."""
 
 import time
-from collections.abc import Callable
-from dataclasses import asdict, dataclass
+from dataclasses import asdict
 from itertools import takewhile
 from typing import Any
 
 from flask import Blueprint, Response, request
 
-from app import gpus
 from app.api.access.rights import Rights
-from app.api.page.error_log import ErrorLog
 from app.api.page.models import described_models
+from app.api.page.observed import Observed
 from app.api.page.processes import processes
 from app.api.page.ring import Ring
 from app.api.page.settings_rows import settings_rows
 from app.api.responses import json_response
 from app.errors import BadInput
 from app.repository.catalog import Catalog
-from app.run_dir.notes import Notes
 from app.settings import Settings
-
-
-@dataclass(frozen=True)
-class Observed:
-    """What all processes of a server note of themselves.
-
-    `notes` are on processes; `ended` returns the number of those that have ended.
-    """
-
-    samples: Ring
-    errors: ErrorLog
-    notes: Notes
-    ended: Callable[[], int]
 
 
 def state_blueprint(
@@ -77,13 +61,9 @@ def _samples(samples: Ring, since: int) -> list[dict[str, Any]]:
 def _for_operators(
     catalog: Catalog, settings: Settings, observed: Observed
 ) -> dict[str, Any]:
-    used = settings.gpus
     return {
         "processes": [asdict(each) for each in processes(observed.notes)],
         "restarts": observed.ended(),
-        "gpus": [
-            asdict(gpu) for gpu in gpus.memory() if used is None or gpu.number in used
-        ],
         "settings": settings_rows(settings, catalog.models()),
         "errors": observed.errors.newest(),
     }

@@ -12,7 +12,7 @@ from app.api.exchange import Exchange, HttpResponse
 from app.api.inference import Inference
 from app.api.v2.metadata import check_tensors, health_blueprint, metadata_blueprint
 from app.api.v2.repository import Repository, repository_blueprint
-from app.codec import tensors
+from app.codec.v2 import tensors
 from app.engines.base import Tensors
 from app.errors import BadInput
 from app.repository.catalog import Catalog

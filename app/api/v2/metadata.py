@@ -13,7 +13,7 @@ from flask import Blueprint, Response, request
 from app import telemetry
 from app.api.access.rights import Rights
 from app.api.responses import json_response
-from app.codec.datatypes import BYTES, datatype_of
+from app.codec.v2.datatypes import BYTES, datatype_of
 from app.engines.base import Signature, TensorSpec, main_signature
 from app.errors import NotReady, UnknownModel
 from app.repository.catalog import Catalog

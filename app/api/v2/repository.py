@@ -12,7 +12,7 @@ from flask import Blueprint, Response, request
 from app.api.body import read_body, unpack
 from app.api.responses import json_response
 from app.codec import json_text
-from app.codec.infer_options import flag, parameters_of
+from app.codec.v2.infer_options import flag, parameters_of
 from app.errors import BadInput, Unsupported
 from app.repository.catalog import Catalog
 from app.repository.served import IS_LOADING, State

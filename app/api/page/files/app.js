@@ -87,8 +87,7 @@ function show(state) {
   showModels(state);
   showServer(state);
   trial.show(state);
-  const command = trial.command();
-  say("no-requests", hasRequests(samples) ? "" : `No requests yet: try the model below, or ${command}`);
+  say("no-requests", hasRequests(samples) ? "" : `No requests yet${trial.hint()}`);
   charts.show(state, samples);
 }
 

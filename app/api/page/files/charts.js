@@ -114,7 +114,24 @@ const KINDS = [
       label: "memory", hue: 3, values: samples.map((sample) => sample.memory_mib ?? null),
     }],
   },
+  {
+    options: { title: "Memory of GPUs", unit: "MiB" },
+    isShown: (samples) => samples.some((sample) => sample.gpus.length),
+    series: gpuMemory,
+  },
 ];
+
+// The memory in use of each GPU, by all programs, and of the largest one all.
+function gpuMemory(samples) {
+  const known = new Map(samples.flatMap((sample) => sample.gpus).map((gpu) => [gpu.number, gpu]));
+  const used = [...known.values()].map(({ number, name }, index) => ({
+    label: `${number}: ${name}`,
+    hue: (index + 3) % HUES,
+    values: samples.map((sample) => sample.gpus.find((gpu) => gpu.number === number)?.used_mib ?? null),
+  }));
+  const most = Math.max(0, ...[...known.values()].map((gpu) => gpu.memory_mib));
+  return [...used, { label: "all", hue: 0, limit: true, values: samples.map(() => most) }];
+}
 
 // The mean over all answered requests of the models, or null without one.
 function stageMean(found, stage) {
@@ -129,14 +146,12 @@ function stageMean(found, stage) {
 }
 
 export class Charts {
-  #charts; #state = null; #samples = [];
+  #charts; #hosts; #state = null; #samples = [];
 
   constructor() {
-    this.#charts = KINDS.map(({ options }) => {
-      const host = element("figure");
-      find("charts").append(host);
-      return new Chart(host, options);
-    });
+    this.#hosts = KINDS.map(() => element("figure"));
+    find("charts").append(...this.#hosts);
+    this.#charts = KINDS.map(({ options }, index) => new Chart(this.#hosts[index], options));
     find("chart-model").addEventListener("change", () => this.#draw());
   }
 
@@ -165,7 +180,8 @@ export class Charts {
     const isAll = names.length === models.length;
     const times = this.#samples.map((sample) => sample.t);
     this.#charts.forEach((chart, index) => {
-      const { all, options, series } = KINDS[index];
+      const { all, isShown, options, series } = KINDS[index];
+      this.#hosts[index].hidden = isShown !== undefined && !isShown(this.#samples);
       const title = names.length > 1 && all ? all : options.title;
       chart.show(times, series(this.#samples, names, models, isAll), title);
     });

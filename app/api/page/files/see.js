@@ -15,7 +15,7 @@ export function shapeText(shape) {
 
 // The server's state in words: one sentence.
 export function stateInWords(models) {
-  if (!models.length) return "No models: put one into the folder of models";
+  if (!models.length) return "No models";
   const problems = models.flatMap((model) => {
     const broken = model.problems ?? [];
     if (isServed(model) || broken.length) return broken.map((text) => `${model.name}: ${text}`);
@@ -29,7 +29,10 @@ export function stateInWords(models) {
 
 export function showModels(state) {
   const shown = [state.models, state.default_model, state.rights];
-  replaceIfChanged(find("models"), shown, () => state.models.map((model) => card(model, state)));
+  const none = "No models. Put one into the folder of models: NAME/1/model.keras. "
+    + "It is served without a restart.";
+  replaceIfChanged(find("models"), shown, () => (state.models.length
+    ? state.models.map((model) => card(model, state)) : [element("p", {}, none)]));
 }
 
 function card(model, state) {
@@ -53,12 +56,20 @@ function share(model, label) {
   return label in weights ? short((100 * weights[label]) / sum) : undefined;
 }
 
+// What part of the requests a version of a rollout gets; undefined for others.
+function rolloutShare(version, rollout) {
+  if (!rollout?.candidate) return undefined;
+  if (version === rollout.candidate) return rollout.percent;
+  return version === rollout.serving ? 100 - rollout.percent : undefined;
+}
+
 function versionPart(version, model) {
   const labels = Object.entries(model.labels ?? {})
     .filter(([, number]) => number === version.version)
     .map(([label]) => [label, share(model, label)]);
   const tensors = (list) => (list ?? []).map(
     ({ name, dtype, shape }) => `${name} ${dtype} ${shapeText(shape)}`).join(", ");
+  const part = rolloutShare(version.version, model.rollout);
   const state = version.state === AVAILABLE ? "ready" : version.state.toLowerCase();
   return element("div", { class: "version" },
     element("p", {},
@@ -66,6 +77,8 @@ function versionPart(version, model) {
       element("span", { class: `badge ${state}` }, version.error ? "failed" : state),
       labels.map(([label, part]) => element("span", { class: "badge" },
         part === undefined ? label : `${label}: ${part} % of the traffic`)),
+      part === undefined ? ""
+        : element("span", { class: "badge" }, `${short(part)} % of the traffic`),
       version.platform ? element("span", { class: "small" }, ` ${version.platform}`) : ""),
     // Most errors are among the model's problems already.
     version.error && !(model.problems ?? []).some((text) => text.includes(version.error))
@@ -135,17 +148,15 @@ export function showServer(state) {
   find("server-parts").hidden = !state.sees_all;
   if (!state.sees_all) return;
   say("restarts", `Restarts of workers and model processes: ${state.restarts ?? 0}`);
-  table("processes", ["Process", "Kind", "Age", "Memory, MiB"], (state.processes ?? []).map(
-    (each) => [each.pid, each.kind, age(each.age_s), short(each.memory_mib)]));
-  const gpus = state.gpus ?? [];
-  find("gpus-part").hidden = !gpus.length;
-  table("gpus", ["GPU", "Used, MiB", "Memory, MiB"], gpus.map(
-    (each) => [each.name, short(each.used_mib), short(each.memory_mib)]));
+  const heads = ["Process", "Kind", "Age", "Memory, MiB", "of it not shared, MiB"];
+  table("processes", heads, state.processes.map((each) => [
+    each.pid, each.kind, age(each.age_s), short(each.memory_mib), short(each.own_mib)]));
   const errors = state.errors ?? [];
   find("no-errors").hidden = errors.length > 0;
   find("errors").parentElement.hidden = !errors.length;
-  table("errors", ["Time", "Model", "Status", "Error"], errors.map((each) => [
-    new Date(each.t * 1000).toLocaleString("sv"), each.model ?? "–", each.status, each.text]));
+  table("errors", ["Time", "Model", "Status", "Error", "Times"], errors.map((each) => [
+    new Date(each.t * 1000).toLocaleString("sv"), each.model ?? "–", each.status, each.text,
+    short(each.count)]));
   table("settings", ["Setting", "Value", "From", "Model"], (state.settings ?? []).map(
     (each) => [each.name, each.value === "" ? "–" : each.value, each.from, each.model ?? "all"]));
 }

@@ -39,11 +39,12 @@ export function curlText(request) {
 }
 
 function pythonText(request) {
-  const lines = ["import requests", ""];
-  if (key()) lines.splice(0, 0, "import os", "");
-  let body = 'files={"file": open("picture.png", "rb")}';
+  const isInline = request.kind === "json" && isShort(request);
+  const standard = [key() ? "import os" : "", isInline ? "" : "from pathlib import Path"].filter(Boolean);
+  const lines = [...standard, ...(standard.length ? [""] : []), "import requests", ""];
+  let body = 'files={"file": Path("picture.png").read_bytes()}';
   if (request.kind === "json") {
-    body = isShort(request) ? `json=${inPython(parsed(request.text))}` : 'data=open("body.json", "rb")';
+    body = isInline ? `json=${inPython(parsed(request.text))}` : 'data=Path("body.json").read_bytes()';
   }
   lines.push("response = requests.post(", `    ${JSON.stringify(base() + request.path)},`, `    ${body},`);
   if (key()) lines.push('    headers={"Authorization": f"Bearer {os.environ[\'BASKET_KEY\']}"},');
@@ -51,11 +52,18 @@ function pythonText(request) {
   return lines.join("\n");
 }
 
-// The values of one input over all rows of the body, or undefined.
+// The values of one input: over all rows of the body, or of the whole tensor; else undefined.
 function column(request, input) {
-  const instances = request.kind === "json" && isShort(request) ? parsed(request.text).instances : undefined;
-  if (!Array.isArray(instances)) return undefined;
-  return instances.map((row) => row?.[input.name] ?? row);
+  const body = request.kind === "json" && isShort(request) ? parsed(request.text) : {};
+  if (body?.inputs !== undefined) return body.inputs?.[input.name] ?? body.inputs;
+  if (!Array.isArray(body?.instances)) return undefined;
+  return body.instances.map((row) => row?.[input.name] ?? row);
+}
+
+// The shape of one row in a batch of its own, or of the whole tensor of a model without rows.
+function shapeOf({ shape }, { example }) {
+  const sizes = (shape ?? []).map((size) => size ?? 1);
+  return example?.inputs === undefined ? [1, ...sizes] : sizes;
 }
 
 function tritonText(request) {
@@ -66,11 +74,12 @@ function tritonText(request) {
   for (const input of inputs) {
     const dtype = input.dtype === "string" ? "object" : input.dtype;
     const values = column(request, input);
-    const shape = [1, ...(input.shape ?? []).map((size) => size ?? 1)];
     const array = values === undefined
-      ? `np.zeros([${shape.join(", ")}], ${JSON.stringify(dtype)})`
+      ? `np.zeros([${shapeOf(input, request.version).join(", ")}], ${JSON.stringify(dtype)})`
       : `np.array(${inPython(values)}, ${JSON.stringify(dtype)})`;
     const name = JSON.stringify(input.name);
+    // V2 takes no pictures, and a long body is a file.
+    if (values === undefined) lines.push("# Put your values in place of these zeros.");
     lines.push(`array = ${array}`);
     lines.push(`inputs.append(triton.InferInput(${name}, array.shape, "${TYPES[input.dtype] ?? input.dtype}"))`);
     lines.push("inputs[-1].set_data_from_numpy(array)");

@@ -8,32 +8,10 @@ import { curlText, snippets } from "./snippets.js";
 
 // The largest sides of a picture that can be drawn by hand.
 const DRAWN = 32;
-// Values of a row that an example has at most, and of a list that is spread over lines.
-const MOST_VALUES = 20_000;
+// Characters of JSON that stand in one line.
 const WIDE = 100;
-
-const product = (sizes) => sizes.reduce((total, size) => total * size, 1);
-
-function filled(shape, value) {
-  const [size, ...inner] = shape;
-  if (size === undefined) return value;
-  return Array.from({ length: size ?? 1 }, () => filled(inner, value));
-}
-
-function exampleValue({ dtype, shape }) {
-  const sizes = (shape ?? []).map((size) => size ?? 1);
-  if (product(sizes) > MOST_VALUES) return undefined;
-  if (dtype === "string") return filled(sizes, "text");
-  return filled(sizes, dtype === "bool" ? false : 0);
-}
-
-// A row that fits the signature, or undefined for one too large to be edited.
-function exampleRow({ example, inputs }) {
-  if (example !== undefined) return example;
-  const values = (inputs ?? []).map((input) => [input.name, exampleValue(input)]);
-  if (values.some(([, value]) => value === undefined)) return undefined;
-  return values.length === 1 ? values[0][1] : Object.fromEntries(values);
-}
+// Characters of a command that people read in passing.
+const LONGEST_HINT = 200;
 
 // JSON with lists that fit into a line on one line each.
 export function pretty(value, indent = "") {
@@ -91,9 +69,11 @@ export class Trial {
     else this.#chooseModel();
   }
 
-  // A request of the model that is chosen, for a shell.
-  command() {
-    return this.#model ? curlText(this.#request("json")) : "put a model into the folder of models.";
+  // How to send a first request, as the end of a sentence.
+  hint() {
+    if (!this.#model) return ".";
+    const command = curlText(this.#request(this.#version.image ? "picture" : "json"));
+    return `: try the model below${command.length <= LONGEST_HINT ? `, or ${command}` : "."}`;
   }
 
   get #model() { return this.#models.find(({ name }) => name === find("try-model").value); }
@@ -130,10 +110,10 @@ export class Trial {
   }
 
   #putExample() {
-    const row = this.#version && exampleRow(this.#version);
-    find("json").value = row === undefined ? "" : pretty({ instances: [row] });
-    find("json").placeholder = row === undefined
-      ? "A row of this model is too large for an example. Send a picture, or see below." : "";
+    const body = this.#version?.example;
+    find("json").value = body ? pretty(body) : "";
+    find("json").placeholder = body ? "" : '{"instances": [ … ]}: there is no example, '
+      + "as a row is too large, or service.py has no EXAMPLE.";
     this.#update();
   }
 
@@ -141,7 +121,7 @@ export class Trial {
   #update() {
     const version = this.#version;
     // A service.py may take pictures: only it knows.
-    const takesPictures = Boolean(version?.image || (version && !version.v2) || version?.example !== undefined);
+    const takesPictures = Boolean(version?.image || version?.user_code);
     find("kind-picture").hidden = !takesPictures;
     find("kind-drawing").hidden = !this.#canDraw;
     if ((this.#kind === "picture" && !takesPictures) || (this.#kind === "drawing" && !this.#canDraw)) {

@@ -1,0 +1,1 @@
+"""OpenTelemetry traces: spans of requests and batches, exported over OTLP."""

@@ -9,6 +9,8 @@ PYTHON ?= $(shell for each in python3.11 python3.12 python3.13 python3; do \
 VENV := .venv
 # For KServe's client in the tests, which wants another protobuf than TensorFlow.
 KSERVE_VENV := .venv-kserve
+# For the tests that look at the page with axe-core, where npm is.
+AXE := $(if $(shell command -v npm),$(VENV)/axe/done)
 BIN := $(VENV)/bin
 # A machine with an NVIDIA driver gets TensorFlow with CUDA.
 SERVE_REQUIREMENTS := $(if $(shell command -v nvidia-smi),requirements/cuda.txt,requirements.txt)
@@ -38,9 +40,13 @@ SERVED = $(if $(filter /%,$(MODEL))$(wildcard $(MODEL)),,$(PWD)/)$(MODEL)
 serve: $(VENV)/serve.done
 	$(if $(MODEL),BASKET_MODEL='$(SERVED)' )$(BIN)/gunicorn wsgi:app --threads=20 $(ARGS)
 
-# Two tests at a time, those of a file in one process: most of them wait.
-test: $(VENV)/dev.done $(KSERVE_VENV)/done
-	$(BIN)/python -m pytest --numprocesses=2 --dist=loadfile $(ARGS)
+# Two tests at a time, those of a file in one process: many measure times, so more would
+# disturb them.
+# In the order of the folders, so that unit tests come last: they are short, and
+# all processes end at about the same time.
+test: $(VENV)/dev.done $(KSERVE_VENV)/done $(AXE)
+	$(BIN)/python -m pytest --numprocesses=2 --dist=loadfile --no-loadscope-reorder \
+		$(ARGS)
 
 bench: $(VENV)/dev.done
 	$(BIN)/python -m bench.peers $(ARGS)
@@ -82,6 +88,13 @@ $(VENV)/dev.done: requirements/dev.txt | $(VENV)/serve.done
 	@$(PIP_INSTALL) -r $<
 	@touch $@
 
+# Finds what keeps people from using the page; tests need it, and skip without it.
+$(VENV)/axe/done: requirements/axe/package-lock.json | $(VENV)/bin/python
+	@mkdir -p $(@D) && cp requirements/axe/*.json $(@D)
+	@if (cd $(@D) && npm ci --ignore-scripts --no-audit --no-fund --loglevel=silent \
+			--fetch-retries=1 --fetch-timeout=20000 > /dev/null); \
+		then touch $@; else echo "axe-core can't be installed: its tests are skipped"; fi
+
 $(KSERVE_VENV)/done: requirements/kserve.txt | $(VENV)/bin/python
 	@echo "Installing $< into $(KSERVE_VENV) (half a minute) ..."
 	@$(BIN)/python -m venv $(KSERVE_VENV)
@@ -96,8 +109,8 @@ BESIDE := $(SERVE) --constraint requirements.txt --extra
 requirements: $(VENV)/bin/python
 	$(BIN)/python -m pip install --quiet uv
 	for set in "$(SERVE):" "$(BESIDE) cuda:/cuda" "$(BESIDE) load:/load" \
-			"$(BESIDE) openvino:/openvino" "$(BESIDE) jax:/jax" \
-			"$(BESIDE) dev:/dev" "--group kserve:/kserve"; do \
+			"$(BESIDE) openvino:/openvino" "$(BESIDE) jax:/jax" "$(BESIDE) ray:/ray" \
+			"$(BESIDE) otel:/otel" "$(BESIDE) dev:/dev" "--group kserve:/kserve"; do \
 		UV_CUSTOM_COMPILE_COMMAND="make requirements" $(BIN)/uv pip compile $${set%%:*} \
 			--quiet --upgrade --generate-hashes --no-emit-index-url --no-emit-find-links \
 			--python-version 3.11 --python-platform x86_64-manylinux_2_28 \

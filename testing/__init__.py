@@ -1,1 +1,1 @@
-"""Shared by tests and benchmarks: servers, HTTP clients, load, nginx, pictures."""
+"""Shared by tests and benchmarks: servers, HTTP clients, checks of answers, load."""

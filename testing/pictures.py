@@ -3,12 +3,14 @@
 import io
 import struct
 import zlib
+from functools import cache
 from typing import Any
 
 import numpy as np
 from PIL import Image
 
 
+@cache
 def colors(width: int = 37, height: int = 23, seed: int = 0) -> np.ndarray:
     """Return pixels (height, width, 3): waves from the seed with a little noise."""
     random = np.random.default_rng(seed)
@@ -18,7 +20,9 @@ def colors(width: int = 37, height: int = 23, seed: int = 0) -> np.ndarray:
         for x, y, begin in random.uniform(0.2, 2, (3, 3))
     ]
     noise = random.normal(0, 4, (height, width, 3))
-    return np.clip(np.stack(waves, -1) * 115 + 127 + noise, 0, 255).astype(np.uint8)
+    pixels = np.clip(np.stack(waves, -1) * 115 + 127 + noise, 0, 255).astype(np.uint8)
+    pixels.setflags(write=False)
+    return pixels
 
 
 def picture(
@@ -36,6 +40,8 @@ def saved(image: Image.Image | np.ndarray, kind: str = "PNG", **options: Any) ->
     """Return the bytes of a file of that kind, such as PNG."""
     if isinstance(image, np.ndarray):
         image = Image.fromarray(image)
+    if kind == "PNG":
+        options = {"compress_level": 1} | options
     file = io.BytesIO()
     image.save(file, kind, **options)
     return file.getvalue()

@@ -90,11 +90,7 @@ class Server:
 
     def metric(self, series: str) -> float:
         """Return the value of a series as /metrics writes it, 0 if it is missing."""
-        text = self.request("GET", "/metrics").body.decode()
-        for line in text.splitlines():
-            if line.startswith(f"{series} "):
-                return float(line.rpartition(" ")[2])
-        return 0.0
+        return sum_of(self.request("GET", "/metrics").body.decode(), f"{series} ")
 
     def wait_until_ready(
         self, workers: int = 1, within_s: float = _READY_WITHIN_S
@@ -291,17 +287,19 @@ def simulated_models(folder: Path, **models: Mapping[str, Any]) -> str:
 def metric_sum(server: Server, name: str) -> float:
     """Return the sum of all series of a metric."""
     text = server.request("GET", "/metrics").body.decode()
-    return sum(
-        float(line.rpartition(" ")[2])
-        for line in text.splitlines()
-        if line.startswith((f"{name}{{", f"{name} "))
-    )
+    return sum_of(text, f"{name}{{", f"{name} ")
+
+
+def sum_of(metrics: str, *begins: str) -> float:
+    """Return the sum of the series that begin so, in the text of /metrics."""
+    lines = (line for line in metrics.splitlines() if line.startswith(begins))
+    return sum(float(line.rpartition(" ")[2]) for line in lines)
 
 
 def wait_for_metric(server: Server, name: str, value: float) -> None:
     """Wait until the sum of a metric is `value`: processes write theirs later."""
     wait_until(
         lambda: metric_sum(server, name) == value,
-        10,
+        60,
         lambda: f"{name} {metric_sum(server, name)}",
     )

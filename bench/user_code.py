@@ -8,7 +8,6 @@ turns, and prints how many requests are answered. Answers are checked.
 """
 
 import argparse
-import datetime
 import http.client
 import json
 import shutil
@@ -24,6 +23,7 @@ import numpy as np
 
 from bench import machine, wrk
 from bench.figures import Seen
+from bench.report import header, table
 from testing.server import ROOT, serving
 
 _EMPTY = """
@@ -117,25 +117,26 @@ def main() -> None:
     parser.add_argument("--seconds", type=float, default=8, help="for each rate")
     args = parser.parse_args()
     wrk.require()
-    print(" ".join(["python -m bench.user_code", *sys.argv[1:]]))
-    print(datetime.datetime.now(datetime.UTC).date(), machine.describe())
+    print(header(["bench.user_code", *sys.argv[1:]], machine.describe()), end="\n\n")
     with tempfile.TemporaryDirectory() as folder:
-        found = [latency(Path(folder) / str(n), args.requests) for n in range(_ROUNDS)]
-        print("\n| median (ms) | with service.py (ms) | more (ms) | wrong |")
-        print("|---|---|---|---|")
-        for plain_ms, service_ms, wrong in found:
-            more_ms = service_ms - plain_ms
-            print(f"| {plain_ms:.3f} | {service_ms:.3f} | {more_ms:.3f} | {wrong} |")
+        rows: list[tuple[object, ...]] = []
+        for number in range(_ROUNDS):
+            found = latency(Path(folder) / str(number), args.requests)
+            more_ms = found.service_ms - found.plain_ms
+            times = (found.plain_ms, found.service_ms, more_ms)
+            rows.append((*(f"{each:.3f}" for each in times), found.wrong))
+        heading = ("median (ms)", "with service.py (ms)", "more (ms)", "wrong")
+        print(*table(heading, rows), "", sep="\n", flush=True)
         models = Path(folder) / "busy" / "models"
         version = _add(models, "busy", _BUSY)
         (version / "simulated.json").write_text(json.dumps(_SIMULATION))
-        print("\n| requests/s, 1 web worker | 2 web workers | ratio | failed |")
-        print("|---|---|---|---|")
+        rows = []
         for _ in range(_ROUNDS):
             one, two = (rate(models, workers, args.seconds) for workers in (1, 2))
-            failed = sum(each.errors + each.not_2xx for each in (one, two))
-            ratio = two.rate / one.rate
-            print(f"| {one.rate:.1f} | {two.rate:.1f} | {ratio:.2f} | {failed} |")
+            rates = (f"{one.rate:.1f}", f"{two.rate:.1f}", f"{two.rate / one.rate:.2f}")
+            rows.append((*rates, one.failed + two.failed))
+        heading = ("requests/s, 1 web worker", "2 web workers", "ratio", "failed")
+        print(*table(heading, rows), sep="\n")
 
 
 if __name__ == "__main__":

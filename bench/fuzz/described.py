@@ -15,8 +15,8 @@ from hypothesis.errors import Unsatisfiable
 from schemathesis import APIOperation, Case, GenerationMode
 
 from bench.fuzz import models
-from bench.fuzz.contract import read_document
-from bench.fuzz.exchange import Request
+from testing.contract import read_document
+from testing.exchange import Request
 
 _BASE = "http://fuzz"
 _PARTS = ("method", "url", "headers", "data", "json", "params", "files")

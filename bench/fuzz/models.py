@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 from PIL import Image
 
-from bench.fuzz.exchange import Request
+from testing.exchange import Request
 from testing.pictures import saved
 from testing.server import ROOT, simulated_models
 
@@ -36,7 +36,7 @@ _QUICK = {"base_ms": 0, "per_row_ms": 0, "input_shape": [2, 2], "outputs": 4}
 # Strings, several inputs and outputs, and a second signature.
 _MAKE_TILL = """
 import sys
-import tensorflow as tf
+from app.engines.tensorflow.engine import tf
 
 class Till(tf.Module):
     @tf.function(input_signature=[
@@ -65,8 +65,10 @@ def write_models(folder: Path) -> None:
     write_simulated(folder)
     shutil.copytree(ROOT / "models" / "digits", folder / "digits")
     quiet = {**os.environ, "TF_CPP_MIN_LOG_LEVEL": "3", "CUDA_VISIBLE_DEVICES": ""}
-    command = [sys.executable, "-c", _MAKE_TILL, str(folder / "till" / "1")]
-    subprocess.run(command, check=True, env=quiet, capture_output=True)  # noqa: S603
+    command = [sys.executable, "-c", _MAKE_TILL, str(folder.resolve() / "till" / "1")]
+    subprocess.run(  # noqa: S603
+        command, cwd=ROOT, check=True, env=quiet, capture_output=True
+    )
 
 
 def v2_inputs(model: str) -> list[dict[str, Any]]:

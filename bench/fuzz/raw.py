@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 from bench.fuzz import models
 from bench.fuzz.edits import damaged_bytes
-from bench.fuzz.exchange import Request
+from testing.exchange import Request
 
 _BODY = b'{"instances": [[[1, 2], [3, 4]]]}'
 _KEY = f"Authorization: Bearer {models.KEY}\r\n".encode()

@@ -11,12 +11,12 @@ from dataclasses import dataclass, field, replace
 from http import HTTPStatus
 
 from bench.fuzz import models
-from bench.fuzz.contract import Contract, read_document
 from bench.fuzz.described import described
-from bench.fuzz.exchange import Answer, Connection, NotHttp, Request
 from bench.fuzz.raw import Talk, damaged_request, talks
 from bench.fuzz.shaped import shaped
 from bench.fuzz.watch import Watch
+from testing.contract import Contract, read_document
+from testing.exchange import Answer, Connection, NotHttp, Request
 from testing.server import Server
 
 # Shares of the sources, and the requests in a round of each.

@@ -9,7 +9,7 @@ from typing import Any
 
 from bench.fuzz import models
 from bench.fuzz.edits import any_json, damaged, damaged_bytes, dumped, junk
-from bench.fuzz.exchange import Request
+from testing.exchange import Request
 
 # Each request is also sent so often with other damage.
 _VARIANTS = 4

@@ -7,7 +7,7 @@ import threading
 import time
 
 from bench.fuzz import models
-from bench.fuzz.exchange import Connection, NotHttp
+from testing.exchange import Connection, NotHttp
 from testing.memory import resident_mib
 from testing.server import Server
 

@@ -18,7 +18,7 @@ from typing import Any
 
 import numpy as np
 
-from app.commands import fitting
+from app.commands.new_models import fitting
 from app.engines import open_engine
 from app.engines.base import DEFAULT_SIGNATURE
 from app.engines.batch_sizes import batch_sizes

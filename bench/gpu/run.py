@@ -4,17 +4,21 @@ import contextlib
 import json
 import subprocess
 import sys
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
 
+import pynvml
+
+from app import gpus
 from app.settings import Settings
+from bench.campaign import Campaign
 from bench.figures import Cell, Clients, Timing
-from bench.gpu.device import Device
 from bench.load import Checker, Target, by_users
 from bench.loadtest.setups import SETUPS, USERS, Setup, timing_of
 from bench.peers.servers import Setting, basket
-from bench.prepared import prepared_in
-from bench.report import Progress
+from bench.prepared import Prepared, prepared_in
 from testing.server import ROOT
 
 # Of the folder that the model's own process fills.
@@ -26,6 +30,38 @@ _BATCHING = Setup("batching", _BY_NAME["batching, auto"].arguments)
 _LIMITED = Setup(
     "batching, a fraction of 0.4", _BATCHING.arguments, {"gpu_memory_fraction": "0.4"}
 )
+
+
+@dataclass(frozen=True)
+class Device:
+    """What computes; `used_mib` returns the memory that all processes together use.
+
+    Not per process: in a container the driver may know a process by another id.
+    """
+
+    name: str
+    driver: str
+    memory_mib: int
+    used_mib: Callable[[], int]
+
+
+PROCESSOR = Device("the processor, in a trial run", "none", 0, lambda: 0)
+
+
+def gpu() -> Device | None:
+    """Pin this process and its children to the first visible GPU, and return it."""
+    there = gpus.visible()
+    if not there:
+        return None
+    gpus.pin(there[0].number)
+    pynvml.nvmlInit()
+    handle = pynvml.nvmlDeviceGetHandleByIndex(there[0].number)
+    return Device(
+        str(pynvml.nvmlDeviceGetName(handle)),
+        str(pynvml.nvmlSystemGetDriverVersion()),
+        there[0].memory_mib,
+        lambda: int(pynvml.nvmlDeviceGetMemoryInfo(handle).used) >> 20,
+    )
 
 
 @dataclass(frozen=True)
@@ -43,16 +79,20 @@ class Plan:
     bare_s: float
     seconds: Timing | None = None
 
-    def timing(self, setup: Setup, users: int) -> Timing:
+    def timing(self, setup: Setup, cell: Cell) -> Timing:
         """Return how long to warm up and to measure."""
         if self.seconds is not None:
             return self.seconds
-        row_s = self.latency_ms / 1000
+        users, row_s = cell.clients.count, self.latency_ms / 1000
         return timing_of(setup, users, row_s=row_s, devices=1, quick=False)
 
     def steps(self) -> list[tuple[Setup, tuple[int, ...]]]:
         """Return each server with its numbers of users; the last is for its memory."""
         return [(_NAIVE, self.users), (_BATCHING, self.users), (_LIMITED, ())]
+
+    def cells(self) -> int:
+        """Return the number of cells."""
+        return sum(len(users) for _, users in self.steps())
 
 
 # 1 GiB of weights is far more than any GPU's cache.
@@ -61,79 +101,61 @@ FULL = Plan(300, 16_384, 0.1, USERS, 3.0)
 QUICK = Plan(2, 128, 1.5, (2, 5), 0.1, Timing(0.2, 2.8))
 
 
-@dataclass(frozen=True)
-class Memory:
-    """MiB of the device that a server takes.
-
-    `ready_mib` after its first answer, `full_mib` after a batch of the largest size.
-    """
-
-    server: str
-    ready_mib: int
-    full_mib: int
-
-
 @dataclass
-class Found:
+class Experiment(Campaign):
     """What was measured; `rates` are rows in a batch, and rows/s of the engine alone.
 
     The model has `steps` steps and `weights_mib` MiB of weights; one row takes
-    `row_ms`.
+    `row_ms`. `memory` has each server's name, and the MiB of the device that it takes
+    after its first answer and after a batch of the largest size.
     """
 
-    steps: int
-    row_ms: float
-    weights_mib: float
-    rates: list[tuple[int, float]]
-    cells: list[Cell] = field(default_factory=list)
-    memory: list[Memory] = field(default_factory=list)
+    steps: int = 0
+    row_ms: float = 0.0
+    weights_mib: float = 0.0
+    rates: list[tuple[int, float]] = field(default_factory=list)
+    memory: list[tuple[str, int, int]] = field(default_factory=list)
 
+    def measure_all(self, plan: Plan, device: Device, kind: str, folder: Path) -> bool:
+        """Measure everything; `kind` is the device that JAX must see: gpu, or any.
 
-class NoModel(Exception):
-    """The model could not be made; its process has printed why."""
+        Return whether the model could be made, else its process has printed why.
+        """
+        self.progress.say("making the model ...")
+        # In a process of its own: JAX keeps the device's memory.
+        wanted = (plan.latency_ms, plan.units, plan.tolerance, plan.bare_s)
+        command = [sys.executable, "-m", "bench.gpu.model", str(folder), kind]
+        command += map(str, wanted)
+        if subprocess.run(command, cwd=ROOT, check=False).returncode:  # noqa: S603
+            return False
+        for name, value in json.loads((folder / FOUND_FILE).read_text()).items():
+            setattr(self, name, value)
+        prepared = prepared_in(folder)
+        for setup, users in plan.steps():
+            self.progress.say(f"starting {setup.name} ...")
+            cells = [
+                Cell(MODEL_NAME, setup.name, "", Clients(number, thinks=True), 0)
+                for number in users
+            ]
+            server = self._weighed(setup, device, prepared)
+            timing = partial(plan.timing, setup)
+            problem = self.measure(server, cells, timing, by_users)
+            self.progress.say(f"{setup.name}: {problem or 'measured'}")
+        return True
 
-
-def measure(plan: Plan, device: Device, kind: str, folder: Path) -> Found:
-    """Measure everything; `kind` is the device that JAX must see: gpu, or any.
-
-    Raises:
-        NoModel: the model cannot be made.
-        Exception: one of `bench.report.PROBLEMS`: a server or the engine failed.
-    """
-    progress = Progress(sum(len(users) for _, users in plan.steps()))
-    progress.say("making the model ...")
-    # In a process of its own: JAX keeps the device's memory.
-    wanted = (plan.latency_ms, plan.units, plan.tolerance, plan.bare_s)
-    command = [sys.executable, "-m", "bench.gpu.model", str(folder), kind]
-    if subprocess.run([*command, *map(str, wanted)], cwd=ROOT, check=False).returncode:  # noqa: S603
-        raise NoModel
-    found = Found(**json.loads((folder / FOUND_FILE).read_text()))
-    prepared = prepared_in(folder)
-    for setup, users in plan.steps():
-        progress.say(f"starting {setup.name} ...")
+    @contextlib.contextmanager
+    def _weighed(
+        self, setup: Setup, device: Device, prepared: Prepared
+    ) -> Iterator[Target]:
+        """Serve the model, and note the memory that the server takes."""
         before_mib = device.used_mib()
         serve = basket(*setup.arguments, engine="jax", **setup.settings)
         with serve(prepared, Setting()) as target:
             ready_mib = device.used_mib() - before_mib
-            for number in users:
-                timing = plan.timing(setup, number)
-                found.cells.append(_with_users(setup, number, timing, target, progress))
+            yield target
             _send_largest(target)
             full_mib = device.used_mib() - before_mib
-        found.memory.append(Memory(setup.name, ready_mib, full_mib))
-        progress.say(f"{setup.name}: {full_mib:,} MiB of the device")
-    return found
-
-
-def _with_users(
-    setup: Setup, users: int, timing: Timing, target: Target, progress: Progress
-) -> Cell:
-    clients = Clients(users, thinks=True)
-    title = f"{setup.name}, {clients}"
-    progress.begin(title, sum(timing))
-    seen = by_users(target, clients, timing)
-    progress.end(title, seen)
-    return Cell(MODEL_NAME, setup.name, "", clients, 0, seen)
+        self.memory.append((setup.name, ready_mib, full_mib))
 
 
 def _send_largest(target: Target) -> None:

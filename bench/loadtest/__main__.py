@@ -50,6 +50,7 @@ def _measure(
         quick=options.quick,
         seconds=options.seconds,
         warm_up_s=options.warm_up,
+        captured=options.captured,
         ready_within_s=options.ready_within,
     )
     campaign = LoadTest(
@@ -70,6 +71,7 @@ def _parser() -> argparse.ArgumentParser:
     add = parser.add_argument
     add("--quick", action="store_true", help="1, 5 and 20 users, in under 3 minutes")
     add("--model", help="a model of models/; default: a simulated one of 300 ms")
+    add("--captured", type=Path, help="send the captured requests in it, not random")
     add("--price", type=positive, help="dollars for an hour of one instance")
     add("--p95-limit", type=positive, default=1.0, help="seconds; default: 1")
     add("--rate", type=positive, default=100.0, help="requests/s wanted; default: 100")

@@ -1,17 +1,24 @@
-"""Request bodies for any model: random rows of its inputs, or pictures."""
+"""Request bodies for any model: random rows, pictures, or captured requests."""
 
+import itertools
 from collections.abc import Sequence
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 import orjson
 
+from app.capture.as_json import bodies
+from app.capture.blocks import UnreadableBlock
+from app.capture.reader import read_captured
 from testing.pictures import picture, saved
 
 # Used for sizes that the model leaves free.
 _FREE_SIZE = 32
 _PICTURES, _PICTURE_SIZE = 16, (640, 480)
+# So many captured requests are kept as bodies.
+_CAPTURED = 2000
 _TENSORFLOW_TYPES = {
     "DT_FLOAT": "float32",
     "DT_DOUBLE": "float64",
@@ -110,6 +117,36 @@ class Pictures:
     def body(self) -> bytes:
         """Return the body of a request for one picture."""
         return self._files[self._random.integers(len(self._files))]
+
+
+class CapturedRequests:
+    """JSON bodies that repeat captured requests, chosen at random.
+
+    `path` is a model's folder in BASKET_CAPTURE_DIR, or a file that `models captured
+    --export` has written.
+
+    Raises:
+        PayloadError: there are none.
+    """
+
+    content_type = "application/json"
+
+    def __init__(self, path: Path, seed: int | None = None) -> None:
+        try:
+            groups = read_captured(path).groups
+        except (OSError, UnreadableBlock) as error:
+            raise PayloadError(f"{path}: {error}") from error
+        newest = itertools.islice(
+            itertools.chain.from_iterable(map(bodies, reversed(groups))), _CAPTURED
+        )
+        self._bodies = list(newest)
+        if not self._bodies:
+            raise PayloadError(f"{path}: it has no captured requests")
+        self._random = np.random.default_rng(seed)
+
+    def body(self) -> bytes:
+        """Return the body of a captured request."""
+        return self._bodies[self._random.integers(len(self._bodies))]
 
 
 class Payload:

@@ -12,7 +12,13 @@ from pathlib import Path
 
 from bench.figures import Cell, Clients, Seen, Timing
 from bench.load import Target, batches_of, by_users
-from bench.loadtest.payload import PayloadError, basket_payload
+from bench.loadtest.payload import (
+    CapturedRequests,
+    Payload,
+    PayloadError,
+    Pictures,
+    basket_payload,
+)
 from bench.loadtest.setups import Setup, timing_of
 from bench.loadtest.tables import LoadTest
 from bench.machine import lacks_memory_for
@@ -29,7 +35,8 @@ class Plan:
     """What to measure: `model` is the folder of the only model in its parent.
 
     `seconds` and `warm_up_s` replace the chosen times. A server that is not ready
-    after `ready_within_s` seconds is not measured.
+    after `ready_within_s` seconds is not measured. With `captured`, a folder or file,
+    captured requests are sent.
     """
 
     setups: Sequence[Setup]
@@ -39,6 +46,7 @@ class Plan:
     seconds: float | None = None
     warm_up_s: float | None = None
     ready_within_s: float = 300
+    captured: Path | None = None
 
 
 @dataclass
@@ -100,9 +108,13 @@ class Run:
             yield target
 
     def _prepare(self, server: Server) -> Prepared:
-        """Return requests of random rows of the model's inputs, or of pictures."""
+        """Return captured requests, random rows of the model's inputs, or pictures."""
+        payload: Payload | Pictures | CapturedRequests
         try:
-            payload = basket_payload(server.request("GET", "/readyz").json())
+            if self.plan.captured is not None:
+                payload = CapturedRequests(self.plan.captured)
+            else:
+                payload = basket_payload(server.request("GET", "/readyz").json())
         except PayloadError as error:
             raise OSError(str(error)) from error
         folder = self.plan.model.parent.with_name("bodies")

@@ -1,9 +1,8 @@
-"""The report in Markdown: figures, ratios of rates, and Basket's aims."""
+"""The report in Markdown: figures, ratios of rates, and shares of the engine alone."""
 
 from collections.abc import Iterator, Sequence
 
 from bench.figures import Cell, Seen, medians
-from bench.peers.aims import AIMS, Figures
 from bench.peers.loads import LOADS, Load
 from bench.peers.run import Comparison
 from bench.peers.servers import TITLES
@@ -31,9 +30,6 @@ def markdown(campaign: Comparison) -> str:
             lines += [f"## {load.name}: {load.title}", ""]
             lines += [*_figures(load, mine, campaign.rounds), ""]
             lines += _bare(campaign, load)
-    verdicts = [aim.verdict(Figures(rows, campaign.bare)) for aim in AIMS]
-    lines += ["## Aims", ""]
-    lines += table(("aim", "limit", "measured", "reached"), verdicts)
     return "\n".join(lines)
 
 

@@ -26,15 +26,21 @@ _RERUNS = "basket_reruns_total"
 _TIMEOUT_MICROS = "2000000"
 
 
-def poison(rounds: int = 200, marked: int = 1, app: str = GOOD) -> Report:
-    """Send bursts of 64 requests, with `marked` poisoned rows at random in each."""
+def poison(
+    rounds: int = 200, marked: int = 1, app: str = GOOD, models: Path | None = None
+) -> Report:
+    """Send bursts of 64 requests, with `marked` poisoned rows at random in each.
+
+    `models` is a folder that has the model already; None: it is written.
+    """
     with tempfile.TemporaryDirectory() as folder:
-        poison_model.write(Path(folder))
+        if models is None:
+            poison_model.write(Path(folder))
         with serving(
             f"--threads={_AT_ONCE + 8}",
             app=app,
             own_session=True,
-            model_dir=folder,
+            model_dir=str(models or folder),
             batch_timeout_micros=_TIMEOUT_MICROS,
         ) as server:
             outcomes, reruns = with_client(server, _measure, rounds, marked)

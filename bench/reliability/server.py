@@ -12,7 +12,7 @@ from typing import Any, TypeVar
 
 from testing.memory import resident_mib
 from testing.open_loop import Client, client_of
-from testing.server import Server, serving, simulated_models
+from testing.server import Server, serving, simulated_models, sum_of
 
 GOOD = "wsgi:app"
 # For more clients than the server can answer in time.
@@ -72,9 +72,8 @@ async def beside(work: Coroutine[None, None, None]) -> AsyncIterator[None]:
 
 async def total(client: Client, name: str) -> int:
     """Return the sum of all series of a metric, or of one if `name` has labels."""
-    lines = (await client.fetch("/metrics")).splitlines()
-    begins = f"{name} " if "{" in name else (f"{name}{{", f"{name} ")
-    return int(sum(float(s.rpartition(" ")[2]) for s in lines if s.startswith(begins)))
+    begins = [f"{name} "] if "{" in name else [f"{name}{{", f"{name} "]
+    return int(sum_of(await client.fetch("/metrics"), *begins))
 
 
 @contextlib.asynccontextmanager

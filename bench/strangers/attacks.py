@@ -18,9 +18,8 @@ class Attack:
     """A request that `clients` send at once, each of them `each` times.
 
     They disconnect after a second if they are `impatient`, or give a `deadline` of a
-    second. Memory is read `settle_s` after the last answer. `numbers` is the JSON
-    pointer to the floats of an honest body. `silent` connections, which send nothing,
-    are open meanwhile.
+    second. Memory is read `settle_s` after the last answer. `silent` connections, which
+    send nothing, are open meanwhile.
     """
 
     name: str
@@ -30,7 +29,6 @@ class Attack:
     impatient: bool = False
     deadline: bool = False
     settle_s: float = 0.0
-    numbers: str = ""
     silent: int = 0
 
     @property
@@ -74,11 +72,9 @@ ATTACKS = (
     Attack("60 MiB of brackets", bodies.brackets),
     Attack("156,504 good rows", bodies.good_rows),
     Attack("156,504 good rows, 6 at once", bodies.good_rows, clients=6),
-    Attack(
-        "honest 64 MiB of rows", partial(bodies.floats, _most), numbers="/instances"
-    ),
-    Attack("honest 64 MiB of columns", partial(_columns, _most), numbers="/inputs"),
-    Attack("honest 64 MiB in V2", partial(_v2, _most), numbers="/inputs/0/data"),
+    Attack("honest 64 MiB of rows", partial(bodies.floats, _most)),
+    Attack("honest 64 MiB of columns", partial(_columns, _most)),
+    Attack("honest 64 MiB in V2", partial(_v2, _most)),
     Attack("honest 20 MiB, 100 times", _large, clients=4, each=25, settle_s=10),
     Attack("1,000 silent connections", bodies.digit, silent=1000),
 )

@@ -12,8 +12,6 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-import numpy as np
-import simdjson
 import uvloop
 
 from bench import machine
@@ -36,8 +34,8 @@ _QUIET_S, _QUIET_CORES = 3.0, 0.1
 _LIMIT_S, _MOST_MEMORY = 150.0, 0.6
 
 
-def measure(root: Path, models: Path, attack: Attack) -> dict[str, Any]:
-    """Start a server from the tree at `root`; return the figures of one attack.
+def measure(models: Path, attack: Attack) -> dict[str, Any]:
+    """Start a server, and return the figures of one attack.
 
     Raises:
         AssertionError: the server ended or was not ready in time.
@@ -46,26 +44,10 @@ def measure(root: Path, models: Path, attack: Attack) -> dict[str, Any]:
     request = attack.request()
     settings = {"model_dir": str(models), "default_model": "digits"}
     with serving(
-        *("--threads=20",), root=root, own_session=True, check_exit=False, **settings
+        "--threads=20", own_session=True, check_exit=False, **settings
     ) as server:
         # asyncio's transports move the rest of a large body at each write.
-        figures = uvloop.run(_attack(server, attack, request))
-    if attack.numbers:
-        alone_s = reference_s(request.body, attack.numbers)
-        times = figures["CPU s"] / alone_s
-        figures["simdjson, NumPy: CPU s"] = f"{alone_s:.2f}, {times:.1f} x as many"
-    return figures
-
-
-def reference_s(body: bytes, numbers: str) -> float:
-    """Return the CPU seconds of simdjson and NumPy for the floats at a JSON pointer."""
-    times = []
-    for _ in range(3):
-        began_at = time.process_time()
-        found = simdjson.Parser().parse(body).at_pointer(numbers)
-        np.frombuffer(found.as_buffer(of_type="d")).astype(np.float32)
-        times.append(time.process_time() - began_at)
-    return min(times)
+        return uvloop.run(_attack(server, attack, request))
 
 
 def polite_requests(ended: Callable[[], bool]) -> Iterator[Request]:

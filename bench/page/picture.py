@@ -1,11 +1,8 @@
-"""python -m bench.page_picture --out docs/page.png: the page of a server under load.
+"""Take pictures of the page of a server under load.
 
-Serves the demo model, lets clients send pictures of digits, one at first and then
-more, and takes two pictures of the page in Chromium: the file, and one in dark colors
-whose name ends in -dark.
+Clients send pictures of digits to the demo model, one at first and then more.
 """
 
-import argparse
 import itertools
 import tempfile
 import threading
@@ -27,16 +24,15 @@ _THINK_S = 0.05
 _WITHIN_S = 30
 
 
-def main() -> None:
-    """Take the pictures."""
-    parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
-    parser.add_argument("--out", type=Path, required=True)
-    parser.add_argument("--seconds", type=float, default=120, help="of load before")
-    options = parser.parse_args()
+def take(out: Path, seconds: float) -> None:
+    """Write two pictures after so many seconds of load.
+
+    One is `out`, the other, in dark colors, has a name that ends in -dark.
+    """
     with tempfile.TemporaryDirectory() as folder:
         (Path(folder) / "digits").symlink_to(ROOT / "models" / "digits")
         with serving("--threads=20", model_dir=folder) as server:
-            _under_load(server, options.seconds, options.out)
+            _under_load(server, seconds, out)
 
 
 def _under_load(server: Server, seconds: float, out: Path) -> None:
@@ -87,7 +83,3 @@ def _draw_a_seven(browser: WebDriver) -> None:
     stroke = ActionChains(browser, duration=20)
     stroke.move_to_element_with_offset(canvas, -60, -90).click_and_hold()
     stroke.move_by_offset(140, 0).move_by_offset(-80, 180).release().perform()
-
-
-if __name__ == "__main__":
-    main()

@@ -1,0 +1,1 @@
+"""Measures what the page costs, and takes its picture."""

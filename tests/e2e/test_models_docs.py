@@ -8,7 +8,7 @@ import pytest
 
 from app.settings import Settings
 from app.settings.model_config import read_model_config
-from testing.server import ROOT, serving
+from testing.server import ROOT, free_port, serving
 from tests.support import documents
 from tests.support.documents import run
 
@@ -48,23 +48,25 @@ def test_every_command_is_tested():
 def test_fetched_model_is_served(tmp_path):
     """`models fetch` writes a model that takes pictures; here with random weights."""
     small = f"{BY_COMMAND['fetch']} --weights none --size 32"
-    printed = run(small, BASKET_MODEL_DIR=str(tmp_path))
+    # The download of the classes' names fails at once, on any machine.
+    no_network = {"no_proxy": "", "https_proxy": f"http://127.0.0.1:{free_port()}"}
+    printed = run(small, BASKET_MODEL_DIR=str(tmp_path), **no_network)
     assert "BASKET_DEFAULT_MODEL=mobilenet_v2" in printed
+    assert "ImageNet's names can't be downloaded" in printed
     with serving("--threads=4", model_dir=str(tmp_path)) as server:
         picture = (ROOT / "samples/7.png").read_bytes()
         headers = {"Content-Type": "image/png"}
         reply = server.request("POST", "/predict?top=1", picture, headers)
-        named = (tmp_path / "mobilenet_v2" / "classes.json").exists()
-        assert reply.status == (200 if named else 400), reply.body
+        assert reply.status == 400, reply.body
         reply = server.request("POST", "/predict", picture, headers)
         assert reply.status == 200
-        assert named or len(reply.json()["predictions"][0]) == 1000
+        assert len(reply.json()["predictions"][0]) == 1000
 
 
 def test_big_model_is_made_and_served(tmp_path):
     """`models make big` saves a model, with its times, that then serves."""
     # How close it comes depends on what else the machine does.
-    wanted = "--latency-ms 2 --width 1024 --tolerance 100"
+    wanted = "--latency-ms 2 --width 512 --tolerance 100"
     small = BY_COMMAND["make"].replace("--latency-ms 300", wanted)
     printed = run(small, BASKET_MODEL_DIR=str(tmp_path))
     for rows in (1, 8, 16, 32):

@@ -4,6 +4,7 @@ import json
 import os
 import re
 import shlex
+import shutil
 import signal
 
 import pytest
@@ -86,12 +87,19 @@ def test_each_sample_is_classified_right(made, digit):
     assert reply.json()["class_id"] == str(digit)
 
 
-def test_file_is_served_from_a_folder_with_nothing_else(tmp_path):
+@pytest.fixture(name="saved", scope="module")
+def _saved(tmp_path_factory):
+    """Return the file that the README's script saves."""
+    folder = tmp_path_factory.mktemp("saved")
+    run(f"python -c {shlex.quote(SCRIPT)}", cwd=folder)
+    return folder / "my.keras"
+
+
+def test_file_is_served_from_a_folder_with_nothing_else(tmp_path, saved):
     """`make -C` takes a path relative to the shell's folder."""
-    run(f"python -c {shlex.quote(SCRIPT)}", cwd=tmp_path)
     port, folder = free_port(), tmp_path / "a folder"
     folder.mkdir()
-    (tmp_path / "my.keras").rename(folder / "my.keras")
+    shutil.copy(saved, folder)
     log = tmp_path / "log"
     command = SERVE_FILE.replace("make", f"make -C {ROOT}")
     process = launch(
@@ -111,14 +119,14 @@ def test_file_is_served_from_a_folder_with_nothing_else(tmp_path):
         process.wait(60)
 
 
-def test_own_model_is_found_and_served(tmp_path):
+def test_own_model_is_found_and_served(tmp_path, saved):
     """A running server finds a model that is saved as the README says."""
     (name,) = re.findall(r"BASKET_DEFAULT_MODEL=(\w+) make serve", SERVE_MINE)
     models = tmp_path / "models"
     models.mkdir()
     (models / "digits").symlink_to((ROOT / "models" / "digits").resolve())
     with serving("--threads=4", model_dir=str(models)) as server:
-        run(f"python -c {shlex.quote(SCRIPT)}", cwd=tmp_path)
+        shutil.copy(saved, tmp_path)
         run(COPY, cwd=tmp_path)
         wait_until(
             lambda: name in server.request("GET", "/readyz").json()["models"], 60

@@ -126,7 +126,7 @@ def test_page_of_another_site_runs_no_prediction(server, browser, page, sender, 
     browser.get(page)
     url = f"http://{host}:{server.port}/predict"
     assert browser.execute_async_script(SENDERS[sender], url) == "nothing"
-    wait_until(lambda: server.metric(FORBIDDEN) == refused + 1, 10)
+    wait_until(lambda: server.metric(FORBIDDEN) == refused + 1, 60)
     assert _ran(server) == ran
 
 
@@ -140,7 +140,7 @@ def test_same_page_runs_predictions_where_its_site_is_allowed(
         url = f"http://127.0.0.1:{server.port}/predict"
         # Without CORS the page sees nothing here either.
         assert browser.execute_async_script(SENDERS[sender], url) == "nothing"
-        wait_until(lambda: _ran(server) == 1, 10)
+        wait_until(lambda: _ran(server) == 1, 60)
 
 
 @pytest.mark.parametrize(
@@ -163,17 +163,41 @@ def test_preflight_allows_nothing(server, browser, page, options):
     assert (server.metric(FORBIDDEN), _ran(server)) == (refused, ran)
 
 
-@pytest.mark.parametrize("path", ["/", "/readyz", "/metrics", "/v2/models"])
+@pytest.mark.parametrize(
+    "path", ["/", "/docs", "/readyz", "/metrics", "/v2/models", "/page/state"]
+)
 def test_page_of_another_site_reads_nothing(server, browser, page, path):
-    """Neither a script nor a frame of the page sees an answer."""
+    """Neither a script of the page sees an answer, nor a link leads to data."""
     browser.get(page)
     url = f"http://localhost:{server.port}{path}"
     for mode in ("cors", "no-cors"):
         seen = browser.execute_async_script(READ, url, {"mode": mode})
         assert seen == [0, "nothing" if mode == "cors" else ""]
-    # A link, or location.href, shows the user the refusal.
     browser.execute_script(f"location.href = {url!r}")
-    wait_until(lambda: "BASKET_ALLOWED_HOSTS" in browser.page_source, 10)
+    # The pages of the server are shown; else the user sees the refusal.
+    is_page = path in ("/", "/docs")
+    expected = 'id="key-form"' if is_page else "BASKET_ALLOWED_HOSTS"
+    wait_until(lambda: expected in browser.page_source, 60)
+
+
+FRAME = """
+    const frame = document.createElement('iframe');
+    frame.src = arguments[0];
+    frame.onload = () => arguments[1](true);
+    document.body.append(frame);
+"""
+
+
+@pytest.mark.parametrize("path", ["/", "/docs"])
+def test_pages_are_in_no_frame_of_another_site(server, browser, page, path):
+    """A page that is framed could be clicked unseen: its request is refused."""
+    browser.get(page)
+    browser.execute_async_script(FRAME, f"http://localhost:{server.port}{path}")
+    browser.switch_to.frame(0)
+    try:
+        wait_until(lambda: "BASKET_ALLOWED_HOSTS" in browser.page_source, 60)
+    finally:
+        browser.switch_to.default_content()
 
 
 @pytest.mark.parametrize(
@@ -201,7 +225,7 @@ def test_rebound_name_gets_nothing(server, browser, headers):
         post = {"method": "POST", "headers": json, "body": ROW}
         status, text = browser.execute_async_script(READ, path, post)
         assert (status, "predictions" in text) == (403, False)
-    wait_until(lambda: server.metric(FORBIDDEN) == refused + 3, 10)
+    wait_until(lambda: server.metric(FORBIDDEN) == refused + 3, 60)
     assert _ran(server) == ran
 
 

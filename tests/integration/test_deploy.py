@@ -161,8 +161,8 @@ def test_client_disconnect_behind_nginx_drops_its_rows(nginx, basket):
     head = f"POST {SLOW_PATH} HTTP/1.1\r\nHost: a\r\nContent-Length: {length}"
     with socket.create_connection(("127.0.0.1", nginx.port)) as connection:
         connection.sendall(head.encode() + b"\r\n\r\n" + SLOW_BODY)
-        wait_until(lambda: basket.metric(WAITING) == 1, 5)
-    wait_until(lambda: basket.metric(abandoned) == before + 1, 5)
+        wait_until(lambda: basket.metric(WAITING) == 1, 60)
+    wait_until(lambda: basket.metric(abandoned) == before + 1, 60)
 
 
 @contextlib.contextmanager
@@ -173,7 +173,7 @@ def _pending(nginx, basket) -> Iterator[list[Reply]]:
         target=lambda: replies.append(nginx.request("POST", SLOW_PATH, SLOW_BODY))
     )
     thread.start()
-    wait_until(lambda: basket.metric(WAITING) == 1, 5)
+    wait_until(lambda: basket.metric(WAITING) == 1, 60)
     yield replies
     thread.join()
 
@@ -184,7 +184,7 @@ def _logged(server, mark: str, count: int = 1) -> list[str]:
     def lines() -> list[str]:
         return [line for line in server.log.read_text().splitlines() if mark in line]
 
-    wait_until(lambda: len(lines()) == count, 5)
+    wait_until(lambda: len(lines()) == count, 60)
     return lines()
 
 

@@ -11,7 +11,7 @@ from typing import Any
 
 from flask import Flask, request, request_started
 
-_LEAK_BYTES = 1 << 20
+_LEAK_BYTES = 4 << 20
 _kept: list[bytearray] = []
 
 

@@ -78,7 +78,7 @@ def run_batch(executor: Executor, *counts: int, first: float = 0.0) -> list[Job]
 
 
 class FakeTime:
-    """A clock that advances only in `wait`.
+    """A clock that advances only in `wait` and `pass_s`.
 
     A wait returns at once, at the time of the next scheduled event or at its timeout,
     whichever is first.
@@ -95,6 +95,14 @@ class FakeTime:
     def at(self, when: float, event: Callable[[], object]) -> None:
         """Schedule an event; call this in order of time."""
         self._events.append((when, event))
+
+    def pass_s(self, seconds: float) -> None:
+        """Let time pass, with the events in it."""
+        until = self.now + seconds
+        while self._events and self._events[0][0] <= until:
+            self.now, event = self._events.popleft()
+            event()
+        self.now = until
 
     def wait(self, condition: threading.Condition, timeout: float | None) -> None:
         self.waits.append(timeout)
@@ -121,7 +129,7 @@ class Notes:
         self.waiting: list[int] = []
         self.requests: list[int] = []
 
-    def batch_ran(self, rows: int, seconds: float) -> None:
+    def batch_ran(self, rows, seconds, batch, failure) -> None:
         assert seconds >= 0
         self.batches.append(rows)
 

@@ -22,7 +22,7 @@ async def ask_v1(url: str) -> dict[str, Any]:
         return {
             "live": await client.is_server_live(url),
             "ready": await client.is_model_ready(url, "echo"),
-            "broken is ready": await client.is_model_ready(url, "broken"),
+            "broken is ready": await is_broken_ready(client, url),
             "predictions": answer["predictions"],
             "refusal": await refusal(client, url, {"instances": [["a"]]}),
         }
@@ -34,7 +34,7 @@ async def ask_v2(url: str) -> dict[str, Any]:
         found = {
             "live": await client.is_server_live(url),
             "ready": await client.is_model_ready(url, "echo"),
-            "broken is ready": await client.is_model_ready(url, "broken"),
+            "broken is ready": await is_broken_ready(client, url),
             "refusal": await refusal(client, url, wrong),
         }
         try:
@@ -49,6 +49,14 @@ async def ask_v2(url: str) -> dict[str, Any]:
             found[name] = output.as_numpy().tolist()
             found[f"{name} is echoed"] = answer.id == asked.id
         return found
+
+
+async def is_broken_ready(client: InferenceRESTClient, url: str) -> bool | str:
+    """Return whether the model `broken` is ready, or why a server has none."""
+    try:
+        return await client.is_model_ready(url, "broken")
+    except HTTPStatusError as error:
+        return str(error)
 
 
 def request(rows: np.ndarray, *, binary: bool) -> InferRequest:

@@ -2,14 +2,13 @@
 
 from app import run_dir
 from app.repository.catalog import Catalog
-from app.repository.loader import Loader
-from app.repository.opener import Opener
-from app.repository.quarantine import Quarantine
+from app.repository.loading.opener import Opener
 from app.repository.routing import Target
 from app.repository.served import State
 from app.settings import Settings
 from tests.support.engines import Echo
 from tests.support.jobs import Notes, answered, job
+from tests.support.rollouts import loader_of, promotions_of
 
 TIMEOUT_S = 10
 
@@ -17,7 +16,7 @@ TIMEOUT_S = 10
 class Loading:
     """A Loader that scans only when told, with an engine for each version."""
 
-    def __init__(self, folder, **settings):
+    def __init__(self, folder, *promotion, **settings):
         self.folder = folder
         self.engines = {}
         self.opened = []
@@ -25,13 +24,11 @@ class Loading:
         self.settings = Settings(model_dir=folder, max_batch_size=4, **settings)
         self.catalog = Catalog(self.settings.default_model)
         self.unloaded = run_dir.Notes()
-        self.loader = Loader(
-            self.settings,
-            self.catalog,
-            Opener(self.observe, self.open),
-            self.unloaded,
-            Quarantine(run_dir.Notes()),
-            scan_every_s=None,
+        opener = Opener(self.observe, self.open)
+        self.promotions = promotions_of(self.settings, self.catalog, *promotion)
+        self.loader = loader_of(
+            *(self.settings, self.catalog, opener),
+            *(self.unloaded, self.promotions),
         )
 
     def observe(self, name, version):

@@ -14,9 +14,7 @@ from app.batching.job import Job
 from app.engines.base import Engine, Tensors
 from app.repository.catalog import Catalog
 from app.repository.health import Health
-from app.repository.loader import Loader
-from app.repository.opener import Opener
-from app.repository.quarantine import Quarantine
+from app.repository.loading.opener import Opener
 from app.repository.routing import Target
 from app.repository.served import ServedModel
 from app.settings import Settings
@@ -30,6 +28,7 @@ from app.shared_model.remote_loader import RemoteLoader
 from app.shared_model.row_count import RowCount
 from tests.support.engines import Echo
 from tests.support.jobs import Notes, job
+from tests.support.rollouts import loader_of
 
 TIMEOUT_S = 10
 
@@ -62,8 +61,7 @@ class Machine:
         """Start a model process, whose loader scans only when told."""
         self.catalog = PublishedCatalog(self.settings)
         opener = Opener(lambda *_: self.observer, self._open)
-        parts = opener, run_dir.Notes(), Quarantine(run_dir.Notes())
-        self.loader = Loader(self.settings, self.catalog, *parts, scan_every_s=None)
+        self.loader = loader_of(self.settings, self.catalog, opener)
         limit_s = self.settings.request_timeout_ms / 1000
         health = Health(self.catalog, limit_s, run_dir.Notes())
         process = ModelProcess(self.catalog, self.loader, self.listener, health)
@@ -162,7 +160,13 @@ class ScriptedProcess:
         """Send an update in which the model has these versions."""
         model = {
             **{"problem": "", "settled": True, "unloaded": False},
-            **{"labels": {}, "traffic": {}, "versions": versions},
+            **{
+                "labels": {},
+                "traffic": {},
+                "recorded": [None, None],
+                "rollout": None,
+                "versions": versions,
+            },
         }
         update = {"models": {"m": model}, "folder_problem": ""}
         self.peer.send({"revision": revision, **update})

@@ -1,6 +1,7 @@
 """Clients that send requests all the time while a test changes the server."""
 
 import threading
+import time
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from typing import Any
@@ -26,6 +27,8 @@ class Traffic:
         )
         # Bodies of refused requests.
         self.failed: list[bytes] = []
+        # When each of those was sent, and when it was refused.
+        self.failed_spans: list[tuple[float, float]] = []
         # How often each version has answered with the first numbers of these rows.
         self.answers: Counter[tuple[str, tuple[float, ...]]] = Counter()
 
@@ -44,9 +47,11 @@ class Traffic:
     def _client(self, _: int) -> None:
         with Client(self._port) as client:
             while not self._over.wait(_THINK_S):
+                sent_at = time.monotonic()
                 client.send(self._rows, self._headers)
                 reply = client.receive()
                 if reply.status != 200:
+                    self.failed_spans.append((sent_at, time.monotonic()))
                     self.failed.append(reply.body)
                     continue
                 version = reply.headers["X-Model-Version"]

@@ -1,6 +1,8 @@
 """The packages of app/, what each may import, and how large a module may grow."""
 
 import ast
+from collections import Counter
+from functools import cache
 from pathlib import Path
 
 import pytest
@@ -19,6 +21,7 @@ ALLOWED = {
         *("app.codec", "app.engines.base", "app.errors", "app.memory"),
         "app.settings.image_config",
     ),
+    "app.capture": ("app.capture", "app.codec", "app.engines.base"),
     "app.batching": ("app.batching", "app.engines.base", "app.errors", "app.settings"),
     "app.user_code": (
         *("app.user_code", "app.batching.model_log", "app.codec", "app.engines.base"),
@@ -26,7 +29,13 @@ ALLOWED = {
     ),
     "app.repository": (
         *("app.repository", "app.batching", "app.engines", "app.errors", "app.memory"),
+        *("app.capture.ring", "app.promotion"),
         *("app.run_dir", "app.settings", "app.user_code"),
+    ),
+    "app.promotion": (
+        *("app.promotion", "app.batching.execution", "app.capture", "app.codec"),
+        *("app.engines", "app.errors", "app.memory", "app.run_dir", "app.settings"),
+        "app.user_code",
     ),
     "app.shared_model": (
         *("app.shared_model", "app.batching", "app.repository", "app.engines.base"),
@@ -35,19 +44,37 @@ ALLOWED = {
     ),
     "app.prometheus_private": ("app.run_dir.notes",),
     "app.totals": (),
+    "app.capture_metrics": ("app.prometheus_private",),
     "app.telemetry": ("app.prometheus_private", "app.totals"),
     "app.api": (
-        *("app.api", "app.codec", "app.batching", "app.repository"),
+        *("app.api", "app.codec", "app.batching", "app.capture", "app.repository"),
+        *("app.capture_metrics", "app.promotion.measures.agreement"),
         *("app.engines.base", "app.errors", "app.memory", "app.settings"),
-        *("app.gpus", "app.run_dir", "app.telemetry", "app.totals"),
+        *("app.gpus", "app.promotion.evidence", "app.run_dir"),
+        *("app.telemetry", "app.totals"),
     ),
     "app.commands": (
-        *("app.batching.model_log", "app.codec.npy", "app.commands", "app.engines"),
-        *("app.errors", "app.repository.example", "app.repository.single_model"),
-        *("app.settings", "app.user_code"),
+        *("app.batching", "app.capture", "app.codec", "app.commands", "app.engines"),
+        *(
+            "app.errors",
+            "app.repository.loading.example",
+            "app.repository.rollouts.standing",
+            "app.repository.scan",
+            "app.repository.single_model",
+        ),
+        *("app.promotion", "app.settings", "app.user_code"),
     ),
     "app.asgi": ("app.api",),
+    "app.tracing": (
+        *("app.tracing", "app.api.application", "app.api.environ", "app.api.exchange"),
+        *("app.batching.fair_queue", "app.errors", "app.prometheus_private"),
+        "app.telemetry",
+    ),
     "app.server": ("app.server",),
+    "app.ray_serve": (
+        *("app.create_app", "app.errors", "app.ray_serve", "app.settings"),
+        "app.telemetry",
+    ),
 }
 FRAMEWORKS = ("tensorflow", "keras", "jax", "openvino")
 # Dependency -> the only packages or modules of app that may import it.
@@ -57,15 +84,21 @@ KEPT_TO = {
     "jax": ("app.engines.jax",),
     "openvino": ("app.engines.openvino",),
     "asyncio": (
-        *("app.server", "app.asgi"),
+        *("app.server", "app.asgi", "app.ray_serve"),
         *("app.api.asgi_exchange", "app.api.event_loop"),
     ),
     "flask": ("app.api", "app.commands"),
     "gunicorn": ("app.server",),
     "httptools": ("app.server",),
+    "opentelemetry": ("app.tracing.spans",),
     "uvloop": ("app.server",),
     "werkzeug": ("app.api",),
-    "prometheus_client": ("app.prometheus_private", "app.telemetry", "app.totals"),
+    "prometheus_client": (
+        *("app.capture_metrics", "app.ray_serve"),
+        *("app.prometheus_private", "app.telemetry", "app.totals"),
+        "app.tracing.exemplars",
+    ),
+    "ray": ("app.ray_serve",),
     "google": ("app.settings",),
 }
 # Private API -> the only module of app that may import it.
@@ -90,19 +123,28 @@ def package_of(module: str) -> str:
 
 
 def modules_of(package: str) -> dict[str, ast.Module]:
-    return {name: tree for name, tree in MODULES.items() if package_of(name) == package}
+    return {name: tree_of(name) for name in FILES if package_of(name) == package}
 
 
-MODULES = {
-    name_of(file): ast.parse(file.read_text()) for file in ROOT.glob("app/**/*.py")
-}
+def below(package: str) -> dict[str, ast.Module]:
+    """The modules of a package, and of all packages in it."""
+    return {name: tree_of(name) for name in FILES if within(name, (package,))}
+
+
+@cache
+def tree_of(module: str) -> ast.Module:
+    return ast.parse(FILES[module].read_text())
+
+
+FILES = {name_of(file): file for file in ROOT.glob("app/**/*.py")}
 # One test for each package, because one for each module takes a second.
 every_package = pytest.mark.parametrize(
-    "package", sorted({package_of(module) for module in MODULES})
+    "package", sorted({package_of(module) for module in FILES})
 )
 
 
-def imports(tree: ast.Module) -> set[str]:
+@cache
+def imports(tree: ast.Module) -> frozenset[str]:
     """The full name of all that is imported, inside functions too."""
     found = set()
     for node in ast.walk(tree):
@@ -111,7 +153,7 @@ def imports(tree: ast.Module) -> set[str]:
         elif isinstance(node, ast.ImportFrom):
             start = "." * node.level + (node.module or "")
             found.update(f"{start}.{alias.name}" for alias in node.names)
-    return found
+    return frozenset(found)
 
 
 def within(name: str, packages: tuple[str, ...]) -> bool:
@@ -120,7 +162,7 @@ def within(name: str, packages: tuple[str, ...]) -> bool:
 
 def test_modules_are_found():
     """The other tests here look at the real modules."""
-    assert {"app", "app.codec.rows", "app.engines", "app.errors"} <= set(MODULES)
+    assert {"app", "app.codec.rows", "app.engines", "app.errors"} <= set(FILES)
 
 
 @every_package
@@ -136,8 +178,7 @@ def test_imports_go_one_way(package):
 @pytest.mark.parametrize("package", ALLOWED)
 def test_no_import_is_allowed_in_vain(package):
     """A package imports something of each part that it may import."""
-    trees = [tree for module, tree in MODULES.items() if package_of(module) == package]
-    found = set().union(*map(imports, trees))
+    found = set().union(*map(imports, modules_of(package).values()))
     for part in ALLOWED[package]:
         assert any(within(name, (part,)) for name in found), part
 
@@ -157,8 +198,7 @@ def test_dependencies_stay_in_their_packages(package):
 def test_no_dependency_is_allowed_in_vain(dependency):
     """Each package that may import a dependency does."""
     for package in KEPT_TO[dependency]:
-        trees = [tree for name, tree in MODULES.items() if within(name, (package,))]
-        found = set().union(*map(imports, trees))
+        found = set().union(*map(imports, below(package).values()))
         assert any(within(name, (dependency,)) for name in found), package
 
 
@@ -166,7 +206,7 @@ def test_gunicorn_is_imported_only_where_it_documents_that():
     """Of Gunicorn nothing is imported but the base class of workers."""
     files = ("gunicorn.conf.py", "wsgi.py")
     others = {file: ast.parse((ROOT / file).read_text()) for file in files}
-    for module, tree in (MODULES | others).items():
+    for module, tree in (below("app") | others).items():
         for name in imports(tree):
             is_other = not within(name, ("gunicorn",))
             assert is_other or within(name, GUNICORN), (module, name)
@@ -174,20 +214,20 @@ def test_gunicorn_is_imported_only_where_it_documents_that():
 
 def test_private_api_is_imported_only_by_its_module():
     """Internals of TensorFlow and Keras are imported by one module each."""
-    for module, tree in MODULES.items():
+    for module, tree in below("app").items():
         for name in imports(tree):
             for api, owner in PRIVATE_API.items():
                 assert module == owner or not within(name, (api,)), (module, name)
 
 
 @pytest.mark.parametrize(
-    "module", sorted(name for name in MODULES if within(name, NO_PRIVATE_NAMES))
+    "module", sorted(name for name in FILES if within(name, NO_PRIVATE_NAMES))
 )
 def test_private_names_are_read_only_by_private_modules(module):
     """Names with a leading underscore of other objects stay in *_private modules."""
     if module.endswith("_private"):
         return
-    tree = MODULES[module]
+    tree = tree_of(module)
     names = {part for name in imports(tree) for part in name.split(".")}
     for node in ast.walk(tree):
         if isinstance(node, ast.Attribute) and ast.unparse(node.value) != "self":
@@ -204,3 +244,10 @@ def test_size(package):
         for node in ast.walk(tree):
             if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef):
                 assert node.end_lineno - node.lineno < 40, (module, node.name)
+
+
+def test_folders_hold_a_bounded_number_of_modules():
+    """A folder of app has up to 16 modules; a clear subject is a package of its own."""
+    files = [file for file in ROOT.glob("app/**/*.py") if file.name != "__init__.py"]
+    sizes = Counter(str(file.parent.relative_to(ROOT)) for file in files)
+    assert not {folder: size for folder, size in sizes.items() if size > 16}

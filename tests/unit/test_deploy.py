@@ -1,14 +1,17 @@
 """deploy/, the Dockerfile, the Makefile and the requirements fit each other."""
 
+import json
 import re
 import subprocess
 import sys
+import tomllib
 from pathlib import Path
 
 import pytest
 from gunicorn.config import GracefulTimeout
 from ruamel.yaml import YAML
 
+from app import create_app
 from app.engines.tensorflow_serving.engine import RemoteModel
 from app.settings import Settings, variables
 
@@ -122,19 +125,70 @@ def test_tensorflow_serving_json_names_the_service():
 def test_image_has_the_python_of_the_requirements():
     """The Dockerfile's Python is the one that the requirements are pinned for."""
     version = re.search(r"--python-version (\S+)", MAKEFILE)[1]
-    (base,) = re.findall(r"^FROM (.*)$", DOCKERFILE, re.M)
+    (base,) = re.findall(r"^ARG BASE=(.*)$", DOCKERFILE, re.M)
     assert base == f"python:{version}-slim"
+    stages = re.findall(r"^FROM (\S+)", DOCKERFILE, re.M)
+    assert set(stages) == {"${BASE}"}
+
+
+def test_image_has_the_version_of_the_project():
+    """The label of the version is that of pyproject.toml."""
+    (label,) = re.findall(r'image\.version="(.*)"', DOCKERFILE)
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
+    assert label == project["version"]
+
+
+def test_image_starts_an_init_that_is_installed():
+    """Process 1 passes signals on before Gunicorn has handlers for them."""
+    (entry,) = re.findall(r"^ENTRYPOINT (\[.*\])$", DOCKERFILE, re.M)
+    init, _ = json.loads(entry)
+    assert re.search(rf"^    && apt-get install .* {init} ", DOCKERFILE, re.M)
+
+
+@pytest.mark.parametrize("device", ["cpu", "cuda"])
+def test_image_splits_the_pins_into_two_layers(tmp_path, device):
+    """TensorFlow and CUDA are in one file, the rest in the other; libclang in none."""
+    (program,) = re.findall(r"awk '(.*?)'", DOCKERFILE, re.S)
+    file = {"cpu": "requirements.txt", "cuda": "requirements/cuda.txt"}[device]
+    program = program.replace("\\\n", "\n").replace("/pins/", f"{tmp_path}/")
+    subprocess.run(["awk", program, ROOT / file], check=True)
+    large, rest = (
+        dict(PIN.findall((tmp_path / f"{name}.txt").read_text()))
+        for name in ("large", "rest")
+    )
+    assert large.keys() & {"tensorflow", "flask", "numpy"} == {"tensorflow"}
+    assert any(name.startswith("nvidia-cudnn") for name in large) == (device == "cuda")
+    assert large | rest | {"libclang": pins(file)["libclang"]} == pins(file)
+    hashed = re.compile(r"--hash=sha256:")
+    split = sum(len(hashed.findall(each.read_text())) for each in tmp_path.iterdir())
+    of_libclang = (ROOT / file).read_text().partition("\nlibclang==")[2]
+    dropped = re.match(r"(?:.*\n)(?: +.*\n)*", of_libclang)[0]
+    whole = len(hashed.findall((ROOT / file).read_text()))
+    assert split == whole - len(hashed.findall(dropped))
+
+
+def test_health_checks_ask_existing_routes(tmp_path):
+    """The image asks for liveness; compose for readiness, by which nginx starts."""
+    checks = [re.search(r"^ +CMD (\[.*\])$", DOCKERFILE, re.M)[1]]
+    for file in COMPOSE:
+        service = YAML(typ="safe").load(file)["services"]["basket"]
+        checks.append(json.dumps(service["healthcheck"]["test"]))
+    asked = [re.search(r"127\.0\.0\.1:8000(/\w+)'", each)[1] for each in checks]
+    assert asked == ["/healthz", "/readyz", "/readyz"]
+    client = create_app(Settings(model_dir=tmp_path)).test_client()
+    assert [client.get(path).status_code for path in asked] == [200, 503, 503]
 
 
 def test_copied_files_exist_and_are_not_ignored():
     """Each path that the Dockerfile copies exists and is in the build context."""
-    exceptions = (ROOT / ".dockerignore").read_text().split()
+    lines = (ROOT / ".dockerignore").read_text().split()
+    exceptions = [line[1:] for line in lines if line[0] == "!"]
     copies = re.findall(r"^COPY (.*) \S+$", DOCKERFILE, re.M)
     paths = [path for line in copies for path in line.split()]
     assert len(paths) == 6
     for path in paths:
         assert (ROOT / path).exists()
-        assert any(Path(path).match(line[1:]) for line in exceptions if line[0] == "!")
+        assert any(f"{each}/".startswith(f"{path}/") for each in exceptions)
 
 
 def pins(name: str) -> dict[str, str]:

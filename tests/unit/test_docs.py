@@ -14,10 +14,11 @@ from werkzeug.exceptions import HTTPException
 
 from app import create_app, engines, errors
 from app.settings import Settings, variables
-from app.telemetry import Problems
+from app.telemetry import Current
 from tests.support import documents
 from tests.support.api_page import EXAMPLES
 from tests.support.documents import PAGES, ROOT
+from tests.support.prometheus import rules
 
 DOCS = ROOT / "docs"
 MONITORING = DOCS / "monitoring.md"
@@ -148,14 +149,14 @@ def samples():
 
 def all_series():
     """What /metrics may have."""
-    return [*REGISTRY.collect(), *Problems({}).collect()]
+    return [*REGISTRY.collect(), *Current({}).collect()]
 
 
 def test_every_series_is_described_once(tmp_path):
     """The metrics reference has one row for each series of Basket."""
     create_app(Settings(model_dir=tmp_path))
     ours = [each for each in all_series() if each.name.startswith("basket_")]
-    assert len(ours) == 12
+    assert len(ours) == 21
     for series in ours:
         name = f"{series.name}_total" if series.type == "counter" else series.name
         assert described_in(f"`{name}`") == ["docs/metrics.md"]
@@ -173,21 +174,19 @@ def test_every_rejection_reason_is_described():
 
 
 def test_alert_rules_use_existing_series():
-    """The YAML can be read, and its rules use existing series, jobs and reasons."""
+    """The rules use existing series, jobs that are scraped, and reasons."""
     yaml = YAML(typ="safe")
-    files = [yaml.load(text) for text in documents.blocks(MONITORING, "yaml")]
-    (alerts,) = [file["groups"][0]["rules"] for file in files if "groups" in file]
-    (scraped,) = [file["scrape_configs"] for file in files if "scrape_configs" in file]
-    rules = " ".join(rule["expr"] for rule in alerts)
-    series = set(re.findall(r"\bbasket_\w+", rules))
-    assert len(series) == 5
+    (scraped,) = [yaml.load(text) for text in documents.blocks(MONITORING, "yaml")]
+    texts = " ".join(rule["expr"] for rule in rules())
+    series = set(re.findall(r"\bbasket_\w+", texts))
+    assert len(series) == 7
     assert series <= samples()
-    jobs = {job["job_name"] for job in scraped}
-    assert set(re.findall(r'job="([\w-]+)"', rules)) <= jobs
-    (unseen,) = re.findall(r'\bup\{job=~"(.*?)"\} == 0', rules)
+    jobs = {job["job_name"] for job in scraped["scrape_configs"]}
+    assert set(re.findall(r'job="([\w-]+)"', texts)) <= jobs
+    (unseen,) = re.findall(r'\bup\{job=~"(.*?)"\} == 0', texts)
     assert all(re.fullmatch(unseen, job) for job in jobs)
-    assert not {"not_ready", "stopping"} & set(re.findall(r"\w+", rules))
-    for reason in "|".join(re.findall(r'reason=~"([^"]*)"', rules)).split("|"):
+    assert not {"not_ready", "stopping"} & set(re.findall(r"\w+", texts))
+    for reason in "|".join(re.findall(r'reason=~"([^"]*)"', texts)).split("|"):
         assert f"`{reason.removesuffix('.*')}" in METRICS.read_text()
 
 

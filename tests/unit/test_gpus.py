@@ -74,8 +74,40 @@ def test_memory_of_gpus_is_in_mib(monkeypatch):
     """Total and used memory of each GPU that answers, with its name."""
     nvml = FakeNvml(80 * GIB, GIB, lost=1)
     monkeypatch.setattr(gpus, "pynvml", nvml)
-    assert gpus.memory() == (gpus.GpuMemory(0, "GPU of slot 0", 81920, 3),)
-    assert nvml.open == 0
+    found = gpus.MemoryReader(None).read()
+    assert found == (gpus.GpuMemory(0, "GPU of slot 0", 81920, 3),)
+
+
+def test_memory_is_that_of_the_wanted_gpus(monkeypatch):
+    """GPUs that BASKET_GPUS leaves out are not read."""
+    monkeypatch.setattr(gpus, "pynvml", FakeNvml(GIB, GIB, GIB))
+    found = gpus.MemoryReader((0, 2)).read()
+    assert [each.number for each in found] == [0, 2]
+
+
+def test_nvml_stays_open_between_reads(monkeypatch):
+    """To open it may take as long as the driver's start, and it is read each second."""
+    nvml = FakeNvml(GIB)
+    monkeypatch.setattr(gpus, "pynvml", nvml)
+    reader = gpus.MemoryReader(None)
+    for _ in range(3):
+        assert reader.read()
+        assert nvml.open == 1
+
+
+def test_machine_whose_driver_comes_later_has_memory_then(monkeypatch):
+    """A read without a driver finds nothing, and the next one tries again."""
+    nvml = FakeNvml(GIB)
+    monkeypatch.setattr(gpus, "pynvml", nvml)
+    reader = gpus.MemoryReader(None)
+
+    def fail():
+        raise pynvml.NVMLError(pynvml.NVML_ERROR_LIBRARY_NOT_FOUND)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(nvml, "nvmlInit", fail)
+        assert reader.read() == ()
+    assert len(reader.read()) == 1
 
 
 @pytest.mark.parametrize(

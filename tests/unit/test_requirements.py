@@ -8,6 +8,8 @@ from pathlib import Path
 import pytest
 
 ROOT = Path(__file__).parents[2]
+# Ray's wheel is for manylinux by its name, and for any Linux by its own WHEEL file.
+PUBLISHED_AS_LINUX = {"ray"}
 
 
 def test_no_package_was_built_here():
@@ -18,7 +20,7 @@ def test_no_package_was_built_here():
         for line in (each.read_text("WHEEL") or "").splitlines()
         if line.startswith("Tag: ") and line.rpartition("-")[2].startswith("linux_")
     ]
-    assert built == []
+    assert set(built) <= PUBLISHED_AS_LINUX
 
 
 def _script(file, *lines):

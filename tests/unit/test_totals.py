@@ -12,7 +12,7 @@ def test_sums_are_the_same_from_json():
     metrics.request_answered(200, 0.5)
     metrics.request_answered(503, 0.02)
     metrics.request_went_through(dict.fromkeys(STAGES, 0.25))
-    metrics.batch_ran(4, 0.125)
+    metrics.batch_ran(4, 0.125, [], None)
     metrics.batch_limited(32)
     metrics.rows_waiting(7)
     rejected("kept")

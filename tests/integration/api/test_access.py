@@ -208,10 +208,10 @@ def test_key_is_changed_without_a_restart(models, tmp_path, arguments):
         assert statuses(server, "s3cret-old") == {200}
         assert statuses(server, "s3cret-new") == {401}
         file.write_text("s3cret-old\ns3cret-new\n")
-        wait_until(lambda: statuses(server, "s3cret-new") == {200}, 20)
+        wait_until(lambda: statuses(server, "s3cret-new") == {200}, 60)
         assert statuses(server, "s3cret-old") == {200}
         file.write_text("s3cret-new\n")
-        wait_until(lambda: statuses(server, "s3cret-old") == {401}, 20)
+        wait_until(lambda: statuses(server, "s3cret-old") == {401}, 60)
         assert statuses(server, "s3cret-new") == {200}
         assert server.workers() == before
         assert "s3cret" not in server.log.read_text()
@@ -232,17 +232,17 @@ def test_broken_key_file_ends_no_server(models, tmp_path, process):
     with serving("--threads=4", model_dir=models, **settings) as server:
         assert (status("first"), status("second")) == (404, 401)
         file.write_text("second\n")
-        wait_until(lambda: status("second") == 404, 20)
+        wait_until(lambda: status("second") == 404, 60)
         file.write_text("")
         log = "BASKET_ADMIN_KEYS_FILE: the file has no key; the last good keys"
-        wait_until(lambda: status("second") and log in server.log.read_text(), 20)
+        wait_until(lambda: status("second") and log in server.log.read_text(), 60)
         for pid in server.workers():
             os.kill(pid, signal.SIGKILL)
-            wait_until(lambda pid=pid: not lives(pid), 20)
+            wait_until(lambda pid=pid: not lives(pid), 60)
         server.wait_until_ready(0)
         assert (status("first"), status("second")) == (401, 404)
         file.write_text("third\n")
-        wait_until(lambda: status("third") == 404, 20)
+        wait_until(lambda: status("third") == 404, 60)
         assert status("second") == 401
 
 

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 from PIL import Image
 
-from app.codec import images
+from app.codec.pictures import images
 from app.engines.base import TensorSpec
 from app.settings.image_config import DATASET, LOAD_IMG, ImageConfig
 from testing.pictures import colors, picture, saved

@@ -247,7 +247,7 @@ def test_client_statistics_of_all_workers(two_workers):
             now = _stats(client)["inference_stats"]["success"]["count"]
         return now - before["inference_stats"]["success"]["count"] == requests
 
-    wait_until(are_written, 10)
+    wait_until(are_written, 60)
     for _ in range(5 * WORKERS):
         with _talking(two_workers) as client:
             after = _stats(client)
@@ -278,12 +278,12 @@ def test_client_unloads_and_loads_in_all_workers(two_workers):
         with pytest.raises(InferenceServerException, match="takes an admin key"):
             client.unload_model("m", headers=KEY)
         client.unload_model("m", headers=ADMIN)
-        wait_until(ready_in_all(False), 20)
+        wait_until(ready_in_all(False), 60)
         (entry,) = client.get_model_repository_index(headers=KEY)
         assert (entry["state"], entry["reason"]) == ("UNAVAILABLE", "is unloaded")
         with pytest.raises(InferenceServerException, match="is unloaded"):
             client.get_model_metadata("m", headers=KEY)
         client.load_model("m", headers=ADMIN)
-        wait_until(ready_in_all(True), 20)
+        wait_until(ready_in_all(True), 60)
         with pytest.raises(InferenceServerException, match="as its folder has it"):
             client.load_model("m", config="{}", headers=ADMIN)

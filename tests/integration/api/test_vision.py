@@ -12,8 +12,8 @@ import numpy as np
 import pytest
 from PIL import Image
 
-from app.codec import images
-from app.commands.architectures import ARCHITECTURES
+from app.codec.pictures import images
+from app.commands.new_models.architectures import ARCHITECTURES
 from app.engines import open_engine
 from app.engines.base import TensorSpec
 from app.settings import Settings
@@ -38,7 +38,7 @@ SERVED = os.environ.get("SERVED_MODELS", "mobilenet_v2 resnet50").split()
 @pytest.fixture(scope="module")
 def applications():
     # Not at the top: collecting tests must not import TensorFlow.
-    from app.commands import applications  # noqa: PLC0415
+    from app.commands.new_models import applications  # noqa: PLC0415
 
     return applications
 

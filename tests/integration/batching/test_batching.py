@@ -114,7 +114,7 @@ def _backlog(tmp_path):
         first.send([[0.0] * 8] * 16)
         queued = 'basket_queue_rows{model="steady",version="1"}'
         # All 16 would fill the queue.
-        wait_until(lambda: 0 < server.metric(queued) < 16, 10)
+        wait_until(lambda: 0 < server.metric(queued) < 16, 60)
         yield server
         assert first.receive().status == 200
         assert metric_sum(server, "basket_batch_rows_sum") == 16
@@ -140,4 +140,4 @@ def test_row_of_a_disconnected_client_is_not_computed(tmp_path):
     with _backlog(tmp_path) as server:
         with Client(server.port) as second:
             second.send([[1.0] * 8])
-        wait_until(lambda: _rejected(server, "abandoned") == 1, 10)
+        wait_until(lambda: _rejected(server, "abandoned") == 1, 60)

@@ -78,7 +78,7 @@ def test_invalid_parameters_file_is_a_configuration_error(tmp_path):
     folder = simulated_models(tmp_path, steady=STEADY)
     settings = {"model_dir": folder, "batching_parameters_file": str(bad)}
     with serving(ready=False, **settings) as server:
-        assert server.process.wait(20) == 1
+        assert server.process.wait(60) == 1
         log = server.log.read_text()
         assert f"BASKET_BATCHING_PARAMETERS_FILE='{bad}': line 2:1" in log
         assert '"max_batchsize"' in log

@@ -14,10 +14,10 @@ REFUSED = "the model refuses this input: "
 NO_ID = f"{REFUSED}1000 is not in [0, 500)"
 
 
-@pytest.fixture(name="folder")
-def _folder(keras, tmp_path):
+@pytest.fixture(name="folder", scope="module")
+def _folder(keras, tmp_path_factory):
     """A model over ids, which is the default, and one over words without others."""
-    layers = keras.layers
+    folder, layers = tmp_path_factory.mktemp("models"), keras.layers
     ids = keras.Input((4,), dtype="int32", name="ids")
     embedded = layers.Embedding(500, 8, embeddings_initializer="ones")(ids)
     words = keras.Input((1,), dtype="string", name="word")
@@ -26,9 +26,9 @@ def _folder(keras, tmp_path):
         ("ids", keras.Model(ids, layers.GlobalAveragePooling1D()(embedded))),
         ("words", keras.Model(words, found)),
     ):
-        (tmp_path / name / "1").mkdir(parents=True)
-        model.save(tmp_path / name / "1" / "model.keras")
-    return tmp_path
+        (folder / name / "1").mkdir(parents=True)
+        model.save(folder / name / "1" / "model.keras")
+    return folder
 
 
 def _row(n):

@@ -9,7 +9,7 @@ from importlib.util import find_spec
 import pytest
 
 from app import gpus
-from bench.gpu import device
+from bench.gpu import run
 from bench.gpu.run import QUICK
 from testing.server import ROOT
 
@@ -32,7 +32,7 @@ PathFinder.find_spec = lambda name, *more: (
 """
 
 
-def test_trial_run_writes_the_page(tmp_path):
+def test_trial_run_writes_the_report(tmp_path):
     """Without TensorFlow all is measured and drawn, and every answer is right."""
     (tmp_path / "sitecustomize.py").write_text(_HIDE)
     environ = os.environ | {
@@ -55,7 +55,7 @@ def test_trial_run_writes_the_page(tmp_path):
     assert "no TensorFlow is installed, so no answers were compared" in ran.stderr
     text = (out / "gpu.md").read_text()
     cells = re.findall(
-        r"^\| (naive|batching) \| (\d+) \|.* \| 0 \| 0 of (\d+) \|$", text, re.M
+        r"^\| (naive|batching) \| (\d+) \|.* \| 0 \| 0 of (\d+) \|  \|$", text, re.M
     )
     measured = [(server, int(users)) for server, users, _ in cells]
     assert measured == [(s, n) for s in ("naive", "batching") for n in QUICK.users]
@@ -88,7 +88,7 @@ def test_first_visible_gpu_is_measured(monkeypatch):
     """The first visible GPU is pinned, and its memory in use is read."""
     monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "0")
     first = gpus.installed()[0]
-    card = device.gpu()
+    card = run.gpu()
     assert [each.number for each in gpus.visible()] == [first.number]
     assert card.memory_mib == first.memory_mib
     assert 0 < card.used_mib() <= card.memory_mib

@@ -9,8 +9,11 @@ import subprocess
 import sys
 from pathlib import Path
 
+import numpy as np
 import pytest
 
+from app.capture.blocks import encode
+from app.capture.captured import Captured, grouped
 from testing.server import ROOT
 
 
@@ -65,6 +68,23 @@ def test_small_campaign_writes_a_report(tmp_path):
         assert rows
         assert {row["status"] for row in rows} == {"200"}
         assert all(0.01 <= float(row["response_s"]) < 2.5 for row in rows)
+
+
+def test_captured_requests_are_sent(tmp_path):
+    """Those that fit the model measure it; others are a problem of the set-up."""
+    for size, status in ((64, 0), (3, 1)):
+        inputs = {"input": np.zeros((2, size), np.float32)}
+        about = ("rows", 2, 1e9, "id", 1, 1, 0.01)
+        group = grouped([Captured("serving_default", inputs, inputs, *about)])
+        file = tmp_path / f"{size}.npz"
+        file.write_bytes(encode(group))
+        with loadtest(
+            *("--setup=batching, auto", "--device-ms=10", f"--captured={file}"),
+            *("--users=3", "--seconds=3", "--warm-up=1"),
+            f"--out={tmp_path / str(size)}",
+        ) as process:
+            output, _ = process.communicate(timeout=110)
+        assert process.returncode == status, output
 
 
 def test_server_that_is_not_ready_in_time_is_a_row_with_a_problem(tmp_path):

@@ -14,6 +14,7 @@ from bench.reliability.overload import peak_and_twice
 from bench.reliability.poison import poison
 from bench.reliability.report import tally
 from bench.reliability.server import GOOD
+from testing import poison_model
 from testing.broken import app_with
 
 # Rows: few, so that HTTP is never the bottleneck.
@@ -121,14 +122,22 @@ def test_server_without_a_batch_ceiling_is_caught(fault, caught):
     assert caught in broken(out_of_memory(seconds=1, app=app_with(fault)))
 
 
-def test_poisoned_row_fails_alone():
+@pytest.fixture(name="poisoned", scope="module")
+def _poisoned(tmp_path_factory):
+    """A folder with the model that raises on marked rows."""
+    folder = tmp_path_factory.mktemp("models")
+    poison_model.write(folder)
+    return folder
+
+
+def test_poisoned_row_fails_alone(poisoned):
     """Of 64 requests at once one is poisoned, and 63 are answered right."""
-    assert broken(poison(rounds=20)) == []
+    assert broken(poison(rounds=5, models=poisoned)) == []
 
 
-def test_server_that_fails_a_whole_batch_is_caught():
+def test_server_that_fails_a_whole_batch_is_caught(poisoned):
     """A server that fails a whole batch for one row breaks the promise."""
-    report = poison(rounds=2, app=app_with("gives_up"))
+    report = poison(rounds=2, app=app_with("gives_up"), models=poisoned)
     assert "sound rows that failed, marked ones that did not" in broken(report)
 
 

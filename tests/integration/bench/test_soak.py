@@ -1,5 +1,7 @@
 """A short soak of a sound server, and of servers with faults."""
 
+from concurrent.futures import ThreadPoolExecutor
+
 import pytest
 
 from bench.reliability.soak import soak
@@ -17,17 +19,27 @@ def test_short_soak_keeps_all_promises():
     assert broken(soak(seconds=15, growth=0.05, rate=40)) == []
 
 
+@pytest.fixture(name="faulty", scope="module")
+def _faulty():
+    """Reports by fault, of soaks at the same time: they wait more than they compute."""
+    seconds = {"swaps": 4, "loses": 4, "leaks": 9}
+    with ThreadPoolExecutor(len(seconds)) as pool:
+        running = {
+            fault: pool.submit(soak, seconds=each, app=app_with(fault))
+            for fault, each in seconds.items()
+        }
+    return {fault: each.result() for fault, each in running.items()}
+
+
 @pytest.mark.parametrize("fault", ["swaps", "loses"])
-def test_swapped_and_lost_answers_are_caught(fault):
+def test_swapped_and_lost_answers_are_caught(faulty, fault):
     """Swapped answers, and an answer that never comes, break the promise."""
-    report = soak(seconds=4, app=app_with(fault))
-    assert "requests without their own answer" in broken(report)
+    assert "requests without their own answer" in broken(faulty[fault])
 
 
-def test_leaks_are_caught():
+def test_leaks_are_caught(faulty):
     """Leaks of memory, threads and descriptors break a promise each."""
-    report = soak(seconds=9, app=app_with("leaks"))
-    assert broken(report) == [
+    assert broken(faulty["leaks"]) == [
         "memory after the warm-up",
         "threads after the warm-up",
         "descriptors after the warm-up",

@@ -5,7 +5,8 @@ from functools import partial
 import numpy as np
 import pytest
 
-from app.commands import fitting, measurement
+from app.commands import measurement
+from app.commands.new_models import fitting
 from app.engines.base import DEFAULT_SIGNATURE, Signature, TensorSpec
 from app.errors import ModelLoadError
 from tests.support.marks import USES_TENSORFLOW
@@ -20,7 +21,7 @@ _PROBES = 2
 def machine(keras, monkeypatch):
     """A machine with a clock that its models advance."""
     # Not at the top: tests that are not run must not import TensorFlow.
-    from app.commands import dense_stack  # noqa: PLC0415
+    from app.commands.new_models import dense_stack  # noqa: PLC0415
 
     machine = _Machine(dense_stack)
     median_ms = partial(measurement.median_ms, clock=lambda: machine.now_s)
@@ -122,6 +123,12 @@ def test_larger_tolerance_accepts_the_first_try(machine):
 def test_noise_in_the_first_measurement_is_corrected(machine):
     """If the deeper stack seems no slower, the first guess is still usable."""
     machine.took_ms = lambda nth, layers, _: 12 if nth < _PROBES else layers
+    assert machine.fit(30).layers == 30
+
+
+def test_noise_does_not_ask_for_more_layers_than_keras_supports(machine):
+    """Two stacks that seem to take no time are no reason to refuse a latency."""
+    machine.took_ms = lambda nth, layers, _: 0.1 if nth < _PROBES else layers
     assert machine.fit(30).layers == 30
 
 

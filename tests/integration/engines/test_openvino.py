@@ -9,7 +9,7 @@ import pytest
 
 from app.errors import ModelFailed
 from app.settings import Settings
-from testing.keras_models import save_several, spread_scores
+from testing.keras_models import save_several, small_convolutions, spread_scores
 from testing.pictures import colors
 from testing.server import ROOT, serving
 from tests.support.marks import USES_TENSORFLOW
@@ -22,7 +22,7 @@ pytestmark = [
     *USES_TENSORFLOW,
     pytest.mark.timeout(300),
 ]
-SIDE = 96
+SIDE = 32
 
 
 @pytest.fixture(scope="module")
@@ -44,10 +44,8 @@ def _rows(count):
 
 
 def test_openvino_outputs_equal_tensorflows(keras, openers, tmp_path, caplog):
-    """MobileNetV2 beside other inputs and outputs differs by less than 1e-3."""
-    classifier = keras.applications.MobileNetV2(
-        (SIDE, SIDE, 3), alpha=0.35, weights=None
-    )
+    """Convolutions beside other inputs and outputs differ by less than 1e-3."""
+    classifier = small_convolutions(keras, SIDE)
     seen = _rows(8)["picture"] / np.float32(127.5) - 1
     spread_scores(keras, classifier, seen)
     save_several(keras, classifier, tmp_path / "model.keras")

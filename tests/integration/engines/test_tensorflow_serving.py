@@ -113,12 +113,15 @@ def test_images_are_decoded_before_forwarding(front):
 def test_forwarding_worker_loads_no_framework(front, remote):
     """The forwarding worker maps no TensorFlow library; the remote's worker does."""
 
-    def mapped(server):
+    def mapped(server, *packages):
         (worker,) = server.workers()
-        return "tensorflow" in Path(f"/proc/{worker}/maps").read_text()
+        libraries = Path(f"/proc/{worker}/maps").read_text()
+        return [each for each in packages if f"site-packages/{each}/" in libraries]
 
-    assert mapped(remote)
-    assert not mapped(front)
+    assert mapped(remote, "tensorflow") == ["tensorflow"]
+    assert not mapped(front, "tensorflow")
+    # Installed for other tests; TensorFlow and Keras would import them.
+    assert not mapped(remote, "jaxlib", "matplotlib", "sklearn")
 
 
 def test_invalid_rows_are_refused_before_forwarding(front, remote):
@@ -147,7 +150,7 @@ def test_slow_remote_returns_504(front, remote):
     sent.start()
     # The first 64 rows run for 1.28 s; the others wait.
     waiting = 'basket_queue_rows{model="slow",version="1"}'
-    wait_until(lambda: remote.metric(waiting) == 56, 5)
+    wait_until(lambda: remote.metric(waiting) == 56, 60)
     request = json.dumps({"instances": [[1, 2]]}).encode()
     reply = front.request("POST", path, request)
     sent.join()

@@ -29,7 +29,7 @@ def test_default_model_stays_when_models_come_and_go(tmp_path, model_process):
 
         assert predict().status == 200
         simulated_models(Path(folder), digits=ECHO)
-        server.wait_until(lambda: "digits" in ready()["models"], 20)
+        server.wait_until(lambda: "digits" in ready()["models"], 60)
         assert ready()["default_model"] == "first"
         assert predict().status == 200
         killed = server.workers()
@@ -41,7 +41,7 @@ def test_default_model_stays_when_models_come_and_go(tmp_path, model_process):
         )
         assert ready()["default_model"] == "first"
         shutil.rmtree(Path(folder) / "first")
-        server.wait_until(lambda: predict().status == 404, 20)
+        server.wait_until(lambda: predict().status == 404, 60)
         assert "no model 'first'" in predict().json()["error"]
         missing = {"first": "is the default model and not there"}
         assert ready()["not_ready"] == missing

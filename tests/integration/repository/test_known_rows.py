@@ -3,7 +3,7 @@
 import pytest
 
 from app.errors import ModelLoadError
-from app.repository.opener import Opener
+from app.repository.loading.opener import Opener
 from app.settings import Settings
 from app.settings.model_config import ModelConfig
 from tests.support.jobs import Notes

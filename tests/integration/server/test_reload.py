@@ -25,7 +25,7 @@ def test_killed_worker_is_replaced_while_its_sibling_answers(tmp_path):
     """After kill -9 of one of two workers the other answers and a third replaces it."""
     folder = simulated_models(tmp_path, quick=QUICK)
     with serving("--threads=4", "--workers=2", model_dir=folder) as server:
-        wait_until(lambda: len(server.workers()) == 2, 10)
+        wait_until(lambda: len(server.workers()) == 2, 60)
         before = server.workers()
         server.predict([[0.0] * 8])
         # The last records of a killed worker may be lost.
@@ -54,8 +54,8 @@ def test_worker_of_a_killed_master_drains_and_ends(tmp_path):
 
         assert not is_told_to_close()
         server.process.kill()
-        wait_until(is_told_to_close, 10)
-        wait_until(lambda: not lives(orphan), 10)
+        wait_until(is_told_to_close, 60)
+        wait_until(lambda: not lives(orphan), 60)
 
 
 @pytest.mark.parametrize("setting", ["model_dir", "model"])
@@ -66,13 +66,13 @@ def test_killed_worker_is_replaced_once_the_model_folder_is_back(tmp_path, setti
     if setting == "model":
         folder = f"{folder}/quick/1"
     with serving("--threads=4", "--workers=2", **{setting: folder}) as server:
-        wait_until(lambda: server.loaded() == 2, 10)
+        wait_until(lambda: server.loaded() == 2, 60)
         models.rename(away)
         os.kill(server.workers()[0], signal.SIGKILL)
-        wait_until(lambda: f"waits for {folder}" in server.log.read_text(), 10)
+        wait_until(lambda: f"waits for {folder}" in server.log.read_text(), 60)
         assert server.predict([[1.0] * 8]).status == 200
         away.rename(models)
-        wait_until(lambda: server.loaded() == 3, 10)
+        wait_until(lambda: server.loaded() == 3, 60)
         assert len(server.workers()) == 2
         assert server.predict([[1.0] * 8]).status == 200
 

@@ -124,7 +124,7 @@ _numbers = itertools.count()
 def _server():
     with front("--access-logfile=-", "--access-logformat=seen %(r)s") as server:
         # The request that waited for the start.
-        wait_until(lambda: "seen GET /calls" in server.log.read_text(), 10)
+        wait_until(lambda: "seen GET /calls" in server.log.read_text(), 60)
         yield server
 
 

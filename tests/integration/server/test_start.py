@@ -70,7 +70,7 @@ def test_configuration_error_stops_the_start(
     """The log names the setting without a traceback, and no temporary file is left."""
     options = {"model_dir": models, **settings}
     with serving(*arguments, ready=False, **options) as server:
-        assert server.process.wait(20) == 1
+        assert server.process.wait(60) == 1
         log = server.log.read_text()
         assert "Basket does not start: " in log
         assert text in log
@@ -99,7 +99,7 @@ def test_configuration_error_stops_the_start(
 def test_wrong_single_model_stops_the_start(settings, text):
     """The log says what is wrong and what is expected."""
     with serving(ready=False, **settings) as server:
-        assert server.process.wait(20) == 1
+        assert server.process.wait(60) == 1
         log = server.log.read_text()
         assert "Basket does not start: " in log
         assert text in log
@@ -117,7 +117,7 @@ def test_wrong_single_model_stops_the_start(settings, text):
 def test_refused_protocol_names_nginx(models, argument):
     """The log says which server in front speaks the protocol."""
     with serving(argument, ready=False, model_dir=models) as server:
-        assert server.process.wait(20) == 1
+        assert server.process.wait(60) == 1
         assert "; put nginx in front (" in server.log.read_text()
 
 
@@ -125,7 +125,7 @@ def test_unwritable_metrics_folder_stops_the_start(models, temporary, monkeypatc
     """A file in a folder's place is named with the variable, and nothing is left."""
     monkeypatch.setenv("PROMETHEUS_MULTIPROC_DIR", f"{FILE}/metrics")
     with serving(ready=False, model_dir=models) as server:
-        assert server.process.wait(20) == 1
+        assert server.process.wait(60) == 1
         text = f"PROMETHEUS_MULTIPROC_DIR='{FILE}/metrics': Not a directory"
         assert text in server.log.read_text()
     assert not list(temporary.glob("basket-*"))
@@ -162,11 +162,11 @@ def test_shared_folder_outlasts_workers_and_goes_with_the_server(
 def _waiting(models):
     """Two workers, of which the second waits for the folder of models."""
     with serving("--workers=2", "--timeout=2", model_dir=models) as server:
-        wait_until(lambda: server.loaded() == 2, 20)
+        wait_until(lambda: server.loaded() == 2, 60)
         away = Path(models).with_name("away")
         Path(models).rename(away)
         os.kill(server.workers()[0], signal.SIGKILL)
-        wait_until(lambda: f"waits for {models}" in server.log.read_text(), 10)
+        wait_until(lambda: f"waits for {models}" in server.log.read_text(), 60)
         yield server
 
 
@@ -191,4 +191,4 @@ def test_worker_that_waits_for_the_model_folder_ends_with_its_master(waiting):
     workers = waiting.workers()
     waiting.process.kill()
     waiting.process.wait()
-    wait_until(lambda: not any(map(lives, workers)), 15)
+    wait_until(lambda: not any(map(lives, workers)), 60)

@@ -187,7 +187,7 @@ def _kill_web_worker(server, model):
     web, loaded = set(server.workers()) - {model}, server.loaded()
     for place, reply in _replies_despite_sigkill(server, min(web), 12):
         assert reply.json() == {"predictions": [row(place)]}
-    wait_until(lambda: server.loaded() > loaded, 15)
+    wait_until(lambda: server.loaded() > loaded, 60)
     assert server.predict([row(1)]).status == 200
 
 
@@ -199,7 +199,7 @@ def test_stuck_model_ends_its_model_process(tmp_path):
     with serving(*args, request_timeout_ms="1000", **settings) as server:
         first = model_process(server)
         assert server.predict([row(1)]).status in (503, 504)
-        wait_until(lambda: first not in server.workers(), 10)
+        wait_until(lambda: first not in server.workers(), 60)
         assert "a model hangs" in server.log.read_text()
         server.wait_until_ready(2)
         assert model_process(server) != first
@@ -226,7 +226,7 @@ def test_hot_swap_and_sighup_fail_no_request(tmp_path):
         try:
             for version in ("2", "3", "4"):
                 shutil.copytree(tmp_path / "quick" / "1", tmp_path / "quick" / version)
-                wait_until(lambda v=version: v in versions, 15)
+                wait_until(lambda v=version: v in versions, 60)
             before = server.workers()
             server.process.send_signal(signal.SIGHUP)
             wait_until(lambda: not set(before) & set(server.workers()), 30)
@@ -270,13 +270,13 @@ def test_ttou_keeps_the_last_web_worker(tmp_path):
     with serving(*args, model_dir=folder, model_process="shared") as server:
         before = server.workers()
         os.kill(server.process.pid, signal.SIGTTOU)
-        wait_until(lambda: "signal: ttou" in server.log.read_text(), 20)
+        wait_until(lambda: "signal: ttou" in server.log.read_text(), 60)
         assert server.predict([row(1)]).status == 200
         os.kill(server.process.pid, signal.SIGTTIN)
-        wait_until(lambda: len(server.workers()) == 3, 20)
+        wait_until(lambda: len(server.workers()) == 3, 60)
         assert set(before) < set(server.workers())
         os.kill(server.process.pid, signal.SIGTTOU)
-        wait_until(lambda: len(server.workers()) == 2, 20)
+        wait_until(lambda: len(server.workers()) == 2, 60)
         assert server.predict([row(1)]).status == 200
 
 
@@ -305,5 +305,5 @@ def test_sigkill_of_the_master_ends_all_workers(tmp_path, temporary):
         assert model_process(server) in pids
         server.process.kill()
         server.process.wait()
-        wait_until(lambda: not any(map(lives, pids)), 15)
+        wait_until(lambda: not any(map(lives, pids)), 60)
     assert not list(temporary.glob("basket-*/model-*"))

@@ -95,7 +95,10 @@ def test_check_fails_without_an_example_that_runs(tmp_path, code, error):
 
 @pytest.mark.parametrize("mode", ["worker", "shared"])
 def test_description_of_the_api_has_the_example_of_each_model(tmp_path, mode):
-    """Clients see requests that work; without one that JSON can hold, none."""
+    """Clients see requests that work; without one that JSON can hold, none.
+
+    A model without a service.py has zeros that fit it.
+    """
     add_neighbor(tmp_path)
     add_service(tmp_path, "alone", ALONE + EXAMPLE)
     add_service(tmp_path, "around", AROUND, simulated=ECHO)
@@ -112,4 +115,5 @@ def test_description_of_the_api_has_the_example_of_each_model(tmp_path, mode):
         "alone": {"value": {"instances": ["nice"]}},
         "around": {"value": {"instances": ["what a nice day"]}},
         "bytes": {"value": {"instances": [{"b64": "bmljZQ=="}]}},
+        "neighbor": {"value": {"instances": [[0.0]]}},
     }

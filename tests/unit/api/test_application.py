@@ -66,7 +66,7 @@ def test_other_methods_of_a_prediction_return_405(application, method, path):
 
 
 @settings(
-    max_examples=300,
+    max_examples=100,
     suppress_health_check=[HealthCheck.function_scoped_fixture],
 )
 @given(path=paths)

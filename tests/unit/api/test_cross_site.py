@@ -8,11 +8,12 @@ from app.errors import Forbidden
 ALLOWED = ("shop", "basket.example.com")
 
 
-def problem(server="127.0.0.1", check=None, **headers):
+def problem(server="127.0.0.1", check=None, *, is_page=False, method="GET", **headers):
     """Return why a request is refused, "" if it is not."""
     environ = {f"HTTP_{name.upper()}": value for name, value in headers.items()}
+    environ |= {"SERVER_NAME": server, "REQUEST_METHOD": method}
     try:
-        (check or CrossSiteCheck(ALLOWED)).check({"SERVER_NAME": server, **environ})
+        (check or CrossSiteCheck(ALLOWED)).check(environ, is_page=is_page)
     except Forbidden as error:
         return str(error)
     return ""
@@ -169,6 +170,37 @@ def test_request_of_another_site_is_refused(site):
         host="localhost:8000", origin="http://localhost:8000", sec_fetch_site=site
     )
     assert own.startswith("Sec-Fetch-Site: ")
+
+
+LINK = {"host": "localhost:8000", "sec_fetch_site": "cross-site"}
+FOLLOWED = {"sec_fetch_mode": "navigate", "sec_fetch_dest": "document"}
+
+
+@pytest.mark.parametrize("site", ["cross-site", "same-site"])
+def test_link_on_another_site_leads_to_a_page(site):
+    """What the user follows opens in a window of its own, which the site can't read."""
+    followed = LINK | FOLLOWED | {"sec_fetch_site": site}
+    assert not problem(is_page=True, **followed)
+    assert problem(**followed)
+
+
+@pytest.mark.parametrize(
+    "other",
+    [
+        {"sec_fetch_mode": "no-cors"},
+        {"sec_fetch_mode": ""},
+        {"sec_fetch_dest": "iframe"},
+        {"sec_fetch_dest": ""},
+        {"method": "POST"},
+        {"origin": "https://evil.example"},
+        {"origin": "null"},
+        {"host": "evil.example"},
+    ],
+    ids=str,
+)
+def test_page_is_refused_to_what_is_no_link(other):
+    """Frames, scripts and forms of another site, and rebound names, get no page."""
+    assert problem(is_page=True, **(LINK | FOLLOWED | other))
 
 
 def test_allowed_origin_may_be_of_another_site():

@@ -7,8 +7,8 @@ import pytest
 
 from app import create_app, errors
 from app.settings import Settings
-from bench.fuzz.contract import Contract, read_document
-from bench.fuzz.exchange import Answer, Request
+from testing.contract import Contract, read_document
+from testing.exchange import Answer, Request
 from tests.support.exchanges import error
 
 DOCUMENT = read_document()

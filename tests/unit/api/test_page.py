@@ -75,7 +75,7 @@ def test_all_that_a_page_loads_is_served_without_a_key(client, path):
     assert len(ours) >= 2
     for each in ours:
         assert client.get(f"/{each}").status_code == 200, each
-    assert all(re.match(r"page/|data:|docs$|\.$", each) for each in addresses)
+    assert all(re.match(r"page/|data:|#|docs$|\.$", each) for each in addresses)
 
 
 @pytest.mark.parametrize("file", sorted(FILES.glob("*.js")), ids=lambda file: file.name)

@@ -1,5 +1,7 @@
 """Who may do what: strangers, clients and admins, with and without keys."""
 
+import contextlib
+import functools
 import json
 from pathlib import Path
 
@@ -50,6 +52,22 @@ def _serve(tmp_path):
         each.__exit__(None, None, None)
 
 
+@pytest.fixture(name="shared", scope="module")
+def _shared(tmp_path_factory):
+    """Return the application of these settings, one for all tests that change none."""
+    models = {"m": {"base_ms": 0, "input_shape": [1], "outputs": 1}}
+    folder = Path(simulated_models(tmp_path_factory.mktemp("models"), **models))
+    with contextlib.ExitStack() as stack:
+
+        @functools.cache
+        def shared(api_keys=(), admin_keys=()):
+            keys = {"api_keys": api_keys, "admin_keys": admin_keys}
+            running = started_client(folder, default_model="m", **keys)
+            return stack.enter_context(running)
+
+        yield shared
+
+
 def unload(client, key, **headers):
     return client.post(UNLOAD, data=b"{}", headers=JSON | key | headers)
 
@@ -65,9 +83,9 @@ def unload(client, key, **headers):
     ],
     ids=["no keys", "API keys", "both", "admin keys"],
 )
-def test_client_reads_and_predicts(serve, path, settings, allowed, refused):
+def test_client_reads_and_predicts(shared, path, settings, allowed, refused):
     """An admin does what a client does; without API keys everyone is a client."""
-    client = serve(**settings)
+    client = shared(**settings)
     for key in allowed:
         assert client.get(path, headers=key).status_code == 200
         assert client.post("/predict", json=ROW, headers=key).status_code == 200
@@ -93,10 +111,10 @@ def test_client_reads_and_predicts(serve, path, settings, allowed, refused):
 )
 @pytest.mark.parametrize("verb", ["load", "unload"])
 def test_change_without_an_admin_key_is_refused(
-    serve, verb, settings, key, status, text
+    shared, verb, settings, key, status, text
 ):
     """The model stays, and the error says what is missing."""
-    client = serve(**settings)
+    client = shared(**settings)
     path = UNLOAD.replace("unload", verb)
     reply = client.post(path, data=b"{}", headers=JSON | key)
     assert text in error(reply, status)
@@ -217,9 +235,9 @@ def test_unknown_model_is_not_ready_to_strangers(serve, path):
 
 @pytest.mark.parametrize("settings", [{}, ADMIN_KEYS], ids=["no keys", "admin keys"])
 @pytest.mark.parametrize("method", ["GET", "HEAD", "OPTIONS", "POST", "PUT"])
-def test_foreign_host_is_refused_on_every_route(serve, settings, method):
+def test_foreign_host_is_refused_on_every_route(shared, settings, method):
     """Without API keys health and unknown paths are no exception on loopback."""
-    client = serve(**settings)
+    client = shared(**settings)
     for path in (*HEALTH, *READ, UNLOAD, "/none", "/predict", "/V1/", "/v2/"):
         reply = client.open(path, method=method, headers=FOREIGN)
         assert reply.status_code == 403

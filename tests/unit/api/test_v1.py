@@ -10,10 +10,13 @@ import pytest
 
 from app import install_api, run_dir
 from app.api.application import Application
+from app.api.recording.recording import Recording
 from app.batching.unbatched import Unbatched
 from app.engines.base import DEFAULT_SIGNATURE, Signature, TensorSpec
+from app.promotion.evidence import Evidence
 from app.repository.catalog import Catalog
 from app.repository.health import Health
+from app.repository.recorded import NOTHING
 from app.repository.routing import Routes
 from app.repository.served import ServedModel
 from app.settings import Settings
@@ -73,12 +76,13 @@ class Site:
         self.catalog = Catalog(None)
         self.serve("poet", 2)
         self.serve("poet", 10)
-        self.catalog.route("poet", Routes({"old": 2, "gone": 3}))
+        self.catalog.route("poet", Routes({"old": 2, "gone": 3}), NOTHING)
         self.catalog.mark_settled("poet")
         app = Application(__name__, static_folder=None)
         settings = Settings(api_keys=keys, max_body_bytes=limit_bytes)
         health = Health(self.catalog, 30, run_dir.Notes())
-        install_api(app, settings, self.catalog, None, health)
+        recording = Recording(settings, self.catalog, Evidence(None))
+        install_api(app, settings, self.catalog, None, health, recording)
         self.client = app.test_client()
 
     def serve(self, name, version):

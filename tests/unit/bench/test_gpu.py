@@ -1,14 +1,14 @@
-"""The GPU benchmark without a GPU, and the page that it writes."""
+"""The GPU benchmark without a GPU, and its report."""
 
 import pytest
 
 from app import gpus
 from bench.figures import Cell, Clients, Seen
 from bench.gpu import __main__ as command
-from bench.gpu import page
-from bench.gpu.run import FULL, QUICK, Found, Memory
-from testing.server import ROOT
+from bench.gpu.run import FULL, QUICK, Device, Experiment
+from bench.report import Progress
 
+CARD = Device("a card", "1", 1000, lambda: 0)
 HEADER = "`python -m bench.gpu` on 2030-01-01; GPU: a card."
 
 
@@ -20,7 +20,7 @@ def _no_gpu(monkeypatch):
         raise AssertionError("it measures")
 
     monkeypatch.setattr(gpus, "installed", lambda: ())
-    monkeypatch.setattr(command, "_measure", measures)
+    monkeypatch.setattr(Experiment, "measure_all", measures)
 
 
 def cell(server="naive", users=5, **figures):
@@ -30,27 +30,16 @@ def cell(server="naive", users=5, **figures):
 
 def found(**parts):
     rates = [(1, 3.0), (2, 6.0), (4, 9.0)]
-    return Found(steps=1250, row_ms=301.2, weights_mib=1028.5, rates=rates, **parts)
+    return Experiment(HEADER, Progress(0), rates=rates, **parts)
 
 
 def test_missing_gpu_ends_the_command_with_one_line(capsys):
-    """Without a GPU the status is 1, one line is printed, and the page is kept."""
-    before = (ROOT / "docs" / "gpu.md").read_bytes()
+    """Without a GPU the status is 1, and one line is printed."""
     assert command.main([]) == 1
     printed = capsys.readouterr()
     assert printed.out == ""
     (line,) = printed.err.splitlines()
     assert line.startswith("no NVIDIA GPU here, so nothing is measured;")
-    assert (ROOT / "docs" / "gpu.md").read_bytes() == before
-
-
-@pytest.mark.parametrize("option", ["--quick", "--any-device"])
-def test_trial_run_without_a_folder_is_refused(option, capsys):
-    """A trial run cannot overwrite the documentation."""
-    with pytest.raises(SystemExit) as ended:
-        command.main([option])
-    assert ended.value.code == 2
-    assert "a trial run goes into a folder of its own" in capsys.readouterr().err
 
 
 def test_missing_jax_is_named(monkeypatch, tmp_path, capsys):
@@ -68,21 +57,22 @@ def test_plan_follows_the_article():
     assert FULL.users == (1, 5, 20, 64)
     (naive, _), (batching, _), _ = FULL.steps()
     serial_s = 64 * 0.3
-    assert FULL.timing(naive, 64).warm_up_s >= 2 * serial_s
-    assert FULL.timing(naive, 64).measured_s >= 3 * serial_s
-    assert FULL.timing(batching, 64).measured_s >= 25
-    assert QUICK.timing(naive, 5) == QUICK.seconds
+    many = cell(users=64)
+    assert FULL.timing(naive, many).warm_up_s >= 2 * serial_s
+    assert FULL.timing(naive, many).measured_s >= 3 * serial_s
+    assert FULL.timing(batching, many).measured_s >= 25
+    assert QUICK.timing(naive, cell()) == QUICK.seconds
 
 
-def test_page_has_all_figures():
+def test_report_has_all_figures():
     """Users, batch sizes and memory are in tables, and failures are counted."""
     bad = {"checked": 600, "wrong": 2, "errors": 3, "not_2xx": 4}
     cells = [
         cell(mean_s=0.4, p95_s=0.61, rate=2.1, checked=50, batch_rows=1.0),
         cell("batching", 64, mean_s=0.5, p95_s=0.6, rate=25.6, batch_rows=12.34, **bad),
     ]
-    memory = [Memory("batching", 100, 250)]
-    text = page.markdown(found(cells=cells, memory=memory), HEADER, 1000, trial=False)
+    run = found(cells=cells, memory=[("batching", 100, 250)])
+    text = command.markdown(run, CARD, trial=False)
     assert HEADER in text
     naive = "| naive | 5 | 2.10 | 400.00 | 0.00 | 610.00 | 0.00 | 1.0 | 0 | 0 of 50 |"
     assert naive in text
@@ -93,7 +83,6 @@ def test_page_has_all_figures():
     assert "trial" not in text
 
 
-def test_page_of_a_trial_run_says_so():
-    """The page of a trial run begins with the warning that its figures mean nothing."""
-    text = page.markdown(found(), HEADER, 1000, trial=True)
-    assert text.startswith("# On a GPU\n\n**A trial run")
+def test_report_of_a_trial_run_says_so():
+    """The report of a trial run begins with the warning that figures mean nothing."""
+    assert command.markdown(found(), CARD, trial=True).startswith("**A trial run")

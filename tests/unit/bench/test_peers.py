@@ -1,4 +1,4 @@
-"""The report, the aims and the plan of the comparison with other servers."""
+"""The report and the plan of the comparison with other servers."""
 
 import json
 import time
@@ -12,9 +12,8 @@ from bench.figures import Cell, Clients, Seen, Timing, medians
 from bench.load import Target
 from bench.peers import __main__ as command
 from bench.peers import tables
-from bench.peers.aims import AIMS, Figures
 from bench.peers.loads import LOADS, prepare
-from bench.peers.run import Bare, Comparison, Plan
+from bench.peers.run import Comparison, Plan
 from bench.peers.servers import SET_UPS, Setting, with_before
 from bench.prepared import JPEG, Prepared
 from bench.report import Progress
@@ -27,11 +26,6 @@ def cell(load="tiny", server="mosec", setting="", rate=100.0, round=1, **more):
     return Cell(load, server, setting, clients, round, seen, problem)
 
 
-def verdict(what, rows, bare=()):
-    (aim,) = [aim for aim in AIMS if aim.what == what]
-    return aim.verdict(Figures(rows, bare))[2:]
-
-
 def campaign(cells, header=""):
     return Comparison(header, Progress(len(cells)), cells)
 
@@ -40,64 +34,6 @@ def test_server_that_never_ran_keeps_its_problem():
     """A server without figures is one row with its problem, without a ratio."""
     rows = medians([cell(rate=0.0, problem="no internet"), cell(server="gunicorn")])
     assert [row.problem for row in rows] == ["no internet", None]
-    assert verdict("tiny: x mosec", rows) == ("not measured", "")
-
-
-@pytest.mark.parametrize(("rate", "reached"), [(139.0, "**no**"), (140.0, "yes")])
-def test_aim_is_reached_at_its_limit(rate, reached):
-    """A ratio of two servers of one run reaches the aim at its limit."""
-    rows = [cell(server="gunicorn", rate=rate), cell(server="mosec")]
-    assert verdict("tiny: x mosec", rows) == (f"{rate / 100:.3f}", reached)
-
-
-def test_best_peer_is_not_basket():
-    """The best peer of an aim is never one of Basket's set-ups."""
-    servers = {"gunicorn": 125.0, "openvino": 900.0, "mosec": 90.0, "litserve": 100.0}
-    rows = [cell("mnet", server, rate=rate) for server, rate in servers.items()]
-    assert verdict("mnet: x best peer", rows) == ("1.250", "yes")
-
-
-def test_one_connection_is_compared_with_the_commit_before():
-    """The median is a ratio to the commit before, the p99 is in milliseconds."""
-    medians_s = {"gunicorn": 0.0003, "gunicorn-before": 0.0005}
-    rows = [
-        cell("growth", server, clients=Clients(1), p50_s=p50_s, p99_s=0.002)
-        for server, p50_s in medians_s.items()
-    ]
-    rows.insert(0, cell("growth", "gunicorn", p50_s=1.0, p99_s=1.0))
-    assert verdict("growth: 1 client, median, x before", rows) == ("0.600", "yes")
-    assert verdict("growth: 1 client, p99 (ms)", rows) == ("2.000", "**no**")
-
-
-def test_mean_has_an_aim_for_each_kind_of_clients():
-    """Thinking and other clients have aims of their own, with upper limits."""
-    kinds = {Clients(20): 0.319, Clients(20, thinks=True): 0.456}
-    rows = [
-        cell("policy", "gunicorn", clients=clients, mean_s=mean_s)
-        for clients, mean_s in kinds.items()
-    ]
-    assert verdict("policy: mean, 20 clients (s)", rows) == ("0.319", "yes")
-    assert verdict("policy: mean, 20 thinking clients (s)", rows) == ("0.456", "**no**")
-
-
-def test_share_of_the_engine_is_a_median_of_rounds():
-    """Server and engine alone are compared within each round."""
-    rounds = [(50.0, 100.0), (80.0, 100.0), (90.0, 300.0)]
-    bare = [
-        Bare("big", "gunicorn", number, 30, served, alone)
-        for number, (served, alone) in enumerate(rounds, 1)
-    ]
-    assert verdict("big: rows/s, x the engine alone", [], bare) == ("0.500", "**no**")
-
-
-def test_kept_of_the_peak_ignores_rates_before_it():
-    """The lowest rate counts from the peak on; fewer connections have a lower rate."""
-    rates = {16: 100.0, 64: 1000.0, 256: 800.0, 1000: 950.0}
-    rows = [
-        cell("growth", "gunicorn", rate=rate, clients=Clients(count))
-        for count, rate in rates.items()
-    ]
-    assert verdict("growth: kept of the peak", rows) == ("0.800", "**no**")
 
 
 def test_report_begins_with_problems():

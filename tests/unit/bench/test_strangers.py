@@ -15,7 +15,7 @@ from PIL import Image
 
 from bench.strangers import bodies
 from bench.strangers.attacks import ATTACKS
-from bench.strangers.run import polite_requests, reference_s
+from bench.strangers.run import polite_requests
 from testing.pictures import picture, saved
 from testing.processes import cpu_s, family, memory_mib
 
@@ -93,13 +93,6 @@ def test_polite_requests_are_due_at_a_steady_rate():
     assert [each.at_s for each in requests if each.tag] == [0, 0.2, 0.4, 0.6, 0.8]
     assert [each.at_s for each in requests if not each.tag][:3] == [0, 0.05, 0.1]
     assert list(polite_requests(lambda: True)) == []
-
-
-def test_reference_reads_nested_floats():
-    """The time is that of all numbers below the pointer."""
-    assert reference_s(b'{"inputs": [{"data": [[1.5, 2.5]]}]}', "/inputs/0/data") > 0
-    with pytest.raises(KeyError):
-        reference_s(b"{}", "/instances")
 
 
 def test_processes_of_a_server_are_found_with_their_time_and_memory():

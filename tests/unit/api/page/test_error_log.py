@@ -6,9 +6,9 @@ import pytest
 
 from app.api.exchange import HttpResponse
 from app.api.page.error_log import KEPT, ErrorLog
-from app.api.page.ring import Ring
 
 MODEL = SimpleNamespace(model=SimpleNamespace(name="m"))
+OTHER_MODEL = SimpleNamespace(model=SimpleNamespace(name="other"))
 NO_MODEL = SimpleNamespace(model=None)
 
 
@@ -17,7 +17,7 @@ class Log(ErrorLog):
 
     def __init__(self, file=None):
         self.now = 1000.0
-        super().__init__(Ring(file, KEPT), lambda: self.now)
+        super().__init__(file, lambda: self.now)
 
     def fail(self, text="full", status=503, exchange=MODEL):
         self.add(
@@ -25,15 +25,24 @@ class Log(ErrorLog):
         )
 
 
+@pytest.fixture(name="file", params=["file", "memory"])
+def _file(request, tmp_path):
+    return tmp_path / "errors" if request.param == "file" else None
+
+
+def _error(at, model, status, text, count=1):
+    return {"t": at, "model": model, "status": status, "text": text, "count": count}
+
+
 def test_errors_are_listed_with_the_newest_first():
-    """Each has its time, model, status and text."""
+    """Each has its time, model, status, text and count."""
     log = Log()
     log.fail("full")
     log.now += 1.5
     log.fail("no such model", 404, NO_MODEL)
     assert log.newest() == [
-        {"t": 1001.5, "model": None, "status": 404, "text": "no such model"},
-        {"t": 1000.0, "model": "m", "status": 503, "text": "full"},
+        _error(1001.5, None, 404, "no such model"),
+        _error(1000.0, "m", 503, "full"),
     ]
 
 
@@ -57,9 +66,76 @@ def test_only_the_newest_few_errors_are_kept_until_a_flush():
     assert texts == {"995", "996", "997", "998", "999"}
 
 
-def test_fifty_errors_are_kept():
+def test_equal_errors_between_two_flushes_are_one_with_a_count(file):
+    """It has the time of the last; another model, status or text is another error."""
+    log = Log(file)
+    for _ in range(1000):
+        log.fail("full")
+        log.now += 0.5
+    log.fail("full", 504)
+    log.fail("full", exchange=OTHER_MODEL)
+    log.fail("not ready")
+    log.now += 1
+    log.flush()
+    log.fail("full")
+    assert sorted(log.newest(), key=lambda each: each["count"]) == [
+        _error(1501.0, "m", 503, "full"),
+        _error(1500.0, "m", 503, "not ready"),
+        _error(1500.0, "other", 503, "full"),
+        _error(1500.0, "m", 504, "full"),
+        _error(1499.5, "m", 503, "full", 1000),
+    ]
+
+
+def test_many_errors_of_a_status_do_not_push_out_another_one(file):
+    """An error of the model stays, whatever number of refusals follows it."""
+    log = Log(file)
+    log.fail("the model failed", 500)
+    for second in range(200):
+        log.now += 1
+        for number in range(20):
+            log.fail(f"full {second} {number}")
+        if second % 2:
+            log.flush()
+    found = log.newest()
+    assert len(found) == KEPT
+    assert found[-1] == _error(1000.0, "m", 500, "the model failed")
+    assert {each["status"] for each in found[:-1]} == {503}
+    assert found[0]["text"] == "full 199 19"
+
+
+def test_many_errors_of_a_model_do_not_push_out_those_of_another(file):
+    """Of one with few errors all are kept, the newest of the other fill the rest."""
+    log = Log(file)
+    for number in range(5):
+        log.now += 1
+        log.fail(str(number), 500, OTHER_MODEL)
+        log.flush()
+    for number in range(100):
+        log.now += 1
+        log.fail(str(number), 500)
+        log.flush()
+    found = log.newest()
+    names = [each["model"] for each in found]
+    assert names == ["m"] * (KEPT - 5) + ["other"] * 5
+    texts = [each["text"] for each in found]
+    assert texts[: KEPT - 5] == [str(number) for number in range(99, 54, -1)]
+
+
+def test_line_that_a_killed_process_left_unfinished_is_skipped(tmp_path):
+    """The errors around it are listed."""
+    log = Log(tmp_path / "errors")
+    log.fail("before")
+    log.flush()
+    with (tmp_path / "errors").open("a") as other:
+        other.write('{"t": ')
+    log.fail("after")
+    assert {each["text"] for each in log.newest()} == {"before", "after"}
+
+
+def test_fifty_errors_are_kept(file):
     """The oldest go."""
-    log = Log()
+    log = Log(file)
     for number in range(60):
         log.now += 1
         log.fail(str(number))

@@ -6,7 +6,7 @@ import sys
 
 import pytest
 
-from app.api.page.processes import processes
+from app.api.page.processes import Process, memory_mib, processes
 from app.run_dir.notes import Note, Notes
 from testing.memory import resident_mib
 
@@ -16,6 +16,7 @@ def test_process_without_a_master_is_alone():
     (process,) = processes(Notes())
     assert (process.pid, process.kind) == (os.getpid(), "worker")
     assert process.memory_mib == pytest.approx(resident_mib(os.getpid()), rel=0.1)
+    assert 0 < process.own_mib < process.memory_mib
     assert 0 < process.age_s < 24 * 3600
 
 
@@ -41,3 +42,11 @@ def test_noted_processes_follow_their_master(tmp_path):
     assert found[child.pid].age_s < found[os.getpid()].age_s
     left = {each.pid for each in processes(Notes(tmp_path))}
     assert left == {os.getppid(), os.getpid()}
+
+
+def test_memory_of_all_has_shared_pages_once():
+    """Pages of files are those of the process with most of them."""
+    sizes = ((30.0, 20.0), (800.0, 300.0), (700.0, 300.0))
+    living = [Process(pid, "worker", 1.0, *each) for pid, each in enumerate(sizes)]
+    assert memory_mib(living) == 20 + 300 + 300 + 500
+    assert memory_mib([]) == 0

@@ -10,8 +10,10 @@ import pytest
 from app import telemetry
 from app.api.exchange import HttpResponse
 from app.api.page.error_log import ErrorLog
+from app.api.page.observed import Observed
 from app.api.page.ring import Ring
 from app.api.page.sampler import KEPT, Sampler
+from app.gpus import GpuMemory
 from app.run_dir.notes import Notes
 from app.telemetry import ModelMetrics
 from app.totals import Sums
@@ -30,13 +32,13 @@ class Process:
     def __init__(self, folder):
         self.now = 100.0
         self.ring = Ring(folder and folder / "samples", KEPT)
-        self.errors = ErrorLog(Ring(folder and folder / "errors", 50))
-        self.notes = Notes(folder and folder / "processes")
+        self.errors = ErrorLog(folder and folder / "errors")
+        notes = Notes(folder and folder / "processes")
+        observed = Observed(self.ring, self.errors, notes, lambda: 0)
         lock = folder and folder / "sampler"
         last = Ring(folder and folder / "last_sample", 1)
-        self.sampler = Sampler(
-            self.ring, last, self.errors, self.notes, lock, lambda: self.now
-        )
+        gpus = SimpleNamespace(read=lambda: [GpuMemory(0, "card", 1000, 10)])
+        self.sampler = Sampler(observed, last, lock, gpus, lambda: self.now)
 
     def tick(self, seconds=1.0):
         self.now += seconds
@@ -68,6 +70,9 @@ def test_sample_has_what_happened_since_the_last_one(process, metrics):
     assert busy["models"]["sampled"]["status"] == {"200": 3.0}
     assert idle["models"]["sampled"]["status"] == {}
     assert busy["memory_mib"] > 1
+    assert busy["gpus"] == [
+        {"number": 0, "name": "card", "memory_mib": 1000, "used_mib": 10}
+    ]
     assert busy["t"] <= idle["t"] <= time.time() + 1
     assert busy["t"] > time.time() - 60
 
@@ -142,7 +147,7 @@ def test_each_process_flushes_its_errors(tmp_path):
     for process in (first, second):
         process.errors.add(EXCHANGE, HttpResponse(b'{"error": "full"}', status=503))
         process.tick()
-    assert len(list(first.errors._ring.newest_first())) == 2
+    assert [each["count"] for each in first.errors.newest()] == [1, 1]
 
 
 def test_error_is_logged_once_and_sampling_goes_on(process, monkeypatch, caplog):
@@ -202,6 +207,6 @@ def test_busy_share_is_that_of_the_processes_with_the_model(
         (tmp_path / "processes" / name.format(**pids)).touch()
     process = Process(tmp_path)
     process.tick()
-    metrics.batch_ran(1, 1.0)
+    metrics.batch_ran(1, 1.0, [], None)
     process.tick()
     assert process.samples()[-1]["models"]["sampled"]["busy"] == share

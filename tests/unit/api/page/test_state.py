@@ -6,10 +6,9 @@ from functools import partial
 
 import pytest
 
-from app import gpus
 from app.settings import variables
-from bench.fuzz.contract import Contract, read_document
-from bench.fuzz.exchange import Answer, Request
+from testing.contract import Contract, read_document
+from testing.exchange import Answer, Request
 from testing.server import simulated_models
 from tests.support.exchanges import error, started_client
 
@@ -17,7 +16,7 @@ ECHO = {"base_ms": 0, "input_shape": [2], "outputs": 2}
 CLIENT = {"Authorization": "Bearer client"}
 ADMIN = {"Authorization": "Bearer admin"}
 API_KEYS, ADMIN_KEYS = {"api_keys": ("client",)}, {"admin_keys": ("admin",)}
-FOR_ADMINS = {"processes", "restarts", "gpus", "settings", "errors"}
+FOR_ADMINS = {"processes", "restarts", "settings", "errors"}
 CONTRACT = Contract(read_document())
 
 
@@ -69,6 +68,8 @@ def test_state_of_a_model_says_how_to_ask_it(serve):
         "batching": "",
         "image": None,
         "v2": True,
+        "user_code": False,
+        "example": {"instances": [[0.0, 0.0]]},
     }
     assert state["default_model"] == "m"
     assert state["models"] == [
@@ -77,6 +78,7 @@ def test_state_of_a_model_says_how_to_ask_it(serve):
             "problems": [],
             "traffic": {},
             "labels": {},
+            "rollout": None,
             "max_queue_rows": 128,
             "max_batch_size": 8,
             "versions": [version],
@@ -108,8 +110,15 @@ def test_state_has_problems_labels_and_traffic(serve, tmp_path):
 
 
 def test_state_has_pictures_and_examples(serve, tmp_path):
-    """A model of pictures says which; one of user code shows its EXAMPLE."""
-    simulated_models(tmp_path, grey=ECHO | {"input_shape": [8, 4, 1]})
+    """A model of pictures says which; one of user code shows its EXAMPLE.
+
+    There is none for a row of more values than somebody would edit.
+    """
+    simulated_models(
+        tmp_path,
+        grey=ECHO | {"input_shape": [8, 4, 1]},
+        large=ECHO | {"input_shape": [64, 65]},
+    )
     (tmp_path / "grey" / "classes.json").write_text('["no", "yes"]')
     (tmp_path / "grey" / "basket.toml").write_text(
         '[image]\nsize = [8, 4]\nmode = "L"\nscale = "0..1"\nclasses = "classes.json"\n'
@@ -121,10 +130,15 @@ def test_state_has_pictures_and_examples(serve, tmp_path):
         '    return [row["text"] for row in batch]\n'
     )
     models = {each["name"]: each for each in state_of(serve(user_code=True))["models"]}
-    grey, code = (models[name]["versions"][0] for name in ("grey", "code"))
+    grey, large, code = (
+        models[name]["versions"][0] for name in ("grey", "large", "code")
+    )
     assert grey["image"] == {"size": [8, 4], "mode": "L", "classes": 2}
-    assert "example" not in grey
-    assert (code["example"], code["v2"], code["inputs"]) == ({"text": "hi"}, False, [])
+    assert grey["example"] == {"instances": [[[[0.0]] * 4] * 8]}
+    assert large["example"] is None
+    assert code["example"] == {"instances": [{"text": "hi"}]}
+    assert (code["v2"], code["inputs"], code["user_code"]) == (False, [], True)
+    assert not grey["user_code"]
 
 
 def test_state_has_samples_that_are_newer_than_since(serve):
@@ -181,7 +195,6 @@ def test_operators_see_settings_processes_and_restarts(serve):
     assert state["rights"] == "client"
     assert [each["kind"] for each in state["processes"]] == ["worker"]
     assert state["restarts"] == 0
-    assert isinstance(state["gpus"], list)
     names = [each["name"] for each in state["settings"] if each["model"] is None]
     assert names == list(variables())
 
@@ -228,13 +241,3 @@ def test_keys_are_not_in_the_state(serve):
     shown = {each["name"]: each["value"] for each in state["settings"]}
     assert shown["BASKET_API_KEYS"] == shown["BASKET_ADMIN_KEYS"] == "set"
     assert '"client"' not in json.dumps({**state, "rights": ""})
-
-
-def test_gpus_are_those_of_the_setting(serve, monkeypatch):
-    """A GPU that BASKET_GPUS leaves out is not shown."""
-    both = [gpus.GpuMemory(number, f"GPU {number}", 1000, 10) for number in range(2)]
-    monkeypatch.setattr(gpus, "memory", lambda: both)
-    everything = state_of(serve())["gpus"]
-    assert [each["number"] for each in everything] == [0, 1]
-    (one,) = state_of(serve(gpus=(1,)))["gpus"]
-    assert one == {"number": 1, "name": "GPU 1", "memory_mib": 1000, "used_mib": 10}

@@ -1,0 +1,282 @@
+"""Traces of real servers, received as an OpenTelemetry collector receives them."""
+
+import contextlib
+from concurrent.futures import ThreadPoolExecutor
+
+import pytest
+from prometheus_client.openmetrics.parser import text_string_to_metric_families
+
+from testing.server import (
+    free_port,
+    installed,
+    running,
+    serving,
+    simulated_models,
+)
+
+pytest.importorskip("opentelemetry.proto", reason="needs requirements/otel.txt")
+
+from tests.support.otlp import collecting
+
+TRACE, SPAN = "0af7651916cd43dd8448eb211c80319c", "b7ad6b7169203331"
+PARENT = {"traceparent": f"00-{TRACE}-{SPAN}-01"}
+STAGES = ["decode", "encode", "infer", "queue"]
+SLOW = {"base_ms": 200, "per_row_ms": 0, "input_shape": [2], "outputs": 2}
+OPENMETRICS = {"Accept": "application/openmetrics-text; version=1.0.0"}
+FAILS = """
+def predict(model, batch):
+    if any(row[0] < 0 for row in batch):
+        raise RuntimeError("negative")
+    return batch
+"""
+# https://www.w3.org/TR/trace-context/#traceparent-header
+MALFORMED = [
+    f"ff-{TRACE}-{SPAN}-01",
+    f"00-{TRACE.upper()}-{SPAN}-01",
+    f"00-{'0' * 32}-{SPAN}-01",
+    f"00-{TRACE}-{'0' * 16}-01",
+    f"00-{TRACE}-{SPAN}-01-more",
+    f"00-{TRACE[1:]}-{SPAN}-01",
+    f"00-{TRACE}-{SPAN}",
+    f"00-{TRACE}-{SPAN}-0g",
+    f"00-{TRACE}-{SPAN}-01, 00-{TRACE}-{SPAN}-01",
+    "x" * 5000,
+    "",
+]
+SERVERS = [
+    pytest.param((), {}, id="event-loop"),
+    pytest.param(("--worker-class=gthread",), {}, id="gthread"),
+    pytest.param((), {"model_process": "shared"}, id="shared-model"),
+]
+
+
+@pytest.fixture
+def collector():
+    with collecting() as started:
+        yield started
+
+
+@contextlib.contextmanager
+def _traced(tmp_path, collector, *args, **rest):
+    folder = simulated_models(tmp_path, slow=SLOW)
+    environ = collector.environ | rest.pop("environ", {})
+    with serving(
+        "--threads=8", *args, model_dir=folder, environ=environ, **rest
+    ) as server:
+        yield server
+
+
+def _predict_together(server, number):
+    """Send requests together, each in a trace of its own, while a batch runs."""
+    parents = [{"traceparent": f"00-{n:032x}-{SPAN}-01"} for n in range(1, number + 1)]
+    with ThreadPoolExecutor(number) as pool:
+        replies = pool.map(lambda each: server.predict([[1, 2]], each), parents)
+        assert [each.status for each in replies] == [200] * number
+
+
+@pytest.mark.parametrize(("args", "settings"), SERVERS)
+def test_a_request_has_a_span_for_each_stage_in_its_clients_trace(
+    tmp_path, collector, args, settings
+):
+    """The request's span is a child of the client's, and its stages follow in order."""
+    with _traced(tmp_path, collector, *args, **settings) as server:
+        assert server.predict([[1, 2], [3, 4]], PARENT).status == 200
+        (request,) = collector.wait_for("POST")
+    assert (request.name, request.trace_id) == ("POST /predict", TRACE)
+    assert request.parent_id == SPAN
+    assert request.error is None
+    assert request.attributes == {
+        "http.request.method": "POST",
+        "url.path": "/predict",
+        "http.response.status_code": 200,
+        "basket.model": "slow",
+        "basket.version": "1",
+        "basket.batch_rows": 2,
+    }
+    assert request.resource["service.name"] == "basket"
+    stages = collector.children_of(request)
+    assert sorted(stages) == STAGES
+    times = [request.begin_ns]
+    for name in ("decode", "queue", "infer", "encode"):
+        times += [stages[name].begin_ns, stages[name].end_ns]
+    assert sorted(times) == times
+    assert times[0] == times[1]
+    assert times[-1] <= request.end_ns
+    infer = stages["infer"]
+    assert infer.end_ns - infer.begin_ns >= 0.2e9
+
+
+@pytest.mark.parametrize(("args", "settings"), SERVERS)
+def test_a_batch_has_a_span_that_links_to_its_requests(
+    tmp_path, collector, args, settings
+):
+    """Each traced request is a link of one batch, which is a trace of its own."""
+    with _traced(tmp_path, collector, *args, **settings) as server:
+        _predict_together(server, 6)
+        requests = collector.wait_for("POST", 6)
+    batches = collector.wait_for("batch")
+    links = [link for batch in batches for link in batch.links]
+    assert sorted(links) == sorted((each.trace_id, each.span_id) for each in requests)
+    assert sum(each.attributes["basket.rows"] for each in batches) == 6
+    assert max(each.attributes["basket.requests"] for each in batches) > 1
+    for batch in batches:
+        assert batch.parent_id == ""
+        assert batch.trace_id not in {each.trace_id for each in requests}
+        assert batch.attributes["basket.model"] == "slow"
+        infers = [
+            stages["infer"]
+            for stages in map(collector.children_of, requests)
+            if (stages["infer"].trace_id) in {trace for trace, _ in batch.links}
+        ]
+        # Both are read from clocks of microseconds.
+        assert all(abs(each.begin_ns - batch.begin_ns) < 20e6 for each in infers)
+
+
+@pytest.mark.parametrize("number", ["", "1"], ids=["unsampled", "unnamed"])
+def test_the_client_decides_whether_a_request_is_traced(tmp_path, collector, number):
+    """A parent that is not sampled gives no span; without a parent there is one."""
+    parent = {} if number else {"traceparent": f"00-{TRACE}-{SPAN}-00"}
+    with _traced(tmp_path, collector) as server:
+        assert server.predict([[1, 2]], parent).status == 200
+        assert server.predict([[1, 2]], PARENT).status == 200
+        assert collector.wait_for("POST", 2 if number else 1)
+    unnamed = [each for each in collector.wait_for("POST") if each.trace_id != TRACE]
+    assert len(unnamed) == len(number)
+    assert all(each.parent_id == "" for each in unnamed)
+
+
+def test_the_sampler_of_the_environment_decides(tmp_path, collector):
+    """With OTEL_TRACES_SAMPLER=always_off nothing is exported, batches neither."""
+    environ = {"OTEL_TRACES_SAMPLER": "always_off"}
+    with _traced(tmp_path, collector, environ=environ) as server:
+        assert server.predict([[1, 2]], PARENT).status == 200
+    assert collector.spans == []
+
+
+def test_a_batch_is_sampled_if_one_of_its_requests_is(tmp_path, collector):
+    """A sampler that samples no trace of the server's own does not drop batches."""
+    environ = {"OTEL_TRACES_SAMPLER": "parentbased_always_off"}
+    with _traced(tmp_path, collector, environ=environ) as server:
+        assert server.predict([[1, 2]]).status == 200
+        assert server.predict([[1, 2]], PARENT).status == 200
+    (request,) = collector.wait_for("POST")
+    (batch,) = collector.wait_for("batch")
+    assert batch.links == [(TRACE, request.span_id)]
+
+
+def test_the_service_name_of_the_environment_is_exported(tmp_path, collector):
+    """OTEL_SERVICE_NAME names the service."""
+    environ = {"OTEL_SERVICE_NAME": "shop-vision"}
+    with _traced(tmp_path, collector, environ=environ) as server:
+        server.predict([[1, 2]])
+        (request,) = collector.wait_for("POST")
+    assert request.resource["service.name"] == "shop-vision"
+
+
+@pytest.mark.parametrize(("args", "settings"), SERVERS)
+def test_graceful_shutdown_exports_what_is_left(tmp_path, collector, args, settings):
+    """Spans of answered requests arrive, although no export was due before SIGTERM."""
+    environ = {"OTEL_BSP_SCHEDULE_DELAY": "600000"}
+    with _traced(tmp_path, collector, *args, environ=environ, **settings) as server:
+        _predict_together(server, 3)
+        assert collector.spans == []
+        assert server.stop() == 0
+    requests = collector.wait_for("POST", 3)
+    assert all(sorted(collector.children_of(each)) == STAGES for each in requests)
+    links = [link for batch in collector.wait_for("batch") for link in batch.links]
+    assert len(links) == 3
+
+
+def test_a_late_request_has_its_error_and_its_time_in_the_queue(tmp_path, collector):
+    """A 504 has the text of its response, and the stages that it went through."""
+    with _traced(tmp_path, collector) as server:
+        late = server.predict([[1, 2]], {**PARENT, "X-Request-Timeout-Ms": "50"})
+        assert late.status == 504
+        (request,) = collector.wait_for("POST")
+    assert request.attributes["http.response.status_code"] == 504
+    assert request.error == late.json()["error"]
+    assert sorted(collector.children_of(request)) == ["decode", "queue"]
+
+
+def test_a_failed_batch_is_an_error(tmp_path, collector):
+    """The batch of a request whose row the model fails on has the error."""
+    (tmp_path / "m" / "1").mkdir(parents=True)
+    (tmp_path / "m" / "1" / "service.py").write_text(FAILS)
+    environ = collector.environ
+    with serving(
+        "--threads=8", model_dir=str(tmp_path), environ=environ, user_code="on"
+    ) as server:
+        assert server.predict([[1.0]]).status == 200
+        assert server.predict([[-1.0]], PARENT).status == 500
+        (failed,) = (each for each in collector.wait_for("batch", 2) if each.error)
+    assert [trace for trace, _ in failed.links] == [TRACE]
+    assert "predict failed" in failed.error
+
+
+def test_malformed_traceparents_begin_a_new_trace(tmp_path, collector):
+    """Headers that the W3C text calls invalid are ignored; a later version is not."""
+    with _traced(tmp_path, collector) as server:
+        for header in MALFORMED:
+            assert server.predict([[1, 2]], {"traceparent": header}).status == 200
+        requests = collector.wait_for("POST", len(MALFORMED))
+        assert all(each.parent_id == "" for each in requests)
+        assert not [each for each in requests if each.trace_id == TRACE]
+        later = {"traceparent": f"cc-{TRACE}-{SPAN}-01-what-the-future-will-be-like"}
+        assert server.predict([[1, 2]], later).status == 200
+        newest = collector.wait_for("POST", len(MALFORMED) + 1)[-1]
+    assert (newest.trace_id, newest.parent_id) == (TRACE, SPAN)
+
+
+def test_an_unreachable_collector_fails_no_request(tmp_path, collector):
+    """Without a collector requests are answered, and the server stops with 0."""
+    environ = {"OTEL_EXPORTER_OTLP_ENDPOINT": f"http://127.0.0.1:{free_port()}"}
+    with _traced(tmp_path, collector, environ=environ) as server:
+        assert server.predict([[1, 2]]).status == 200
+    assert collector.spans == []
+
+
+def test_a_wrong_variable_refuses_the_start(tmp_path, collector):
+    """Another exporter is refused before a worker is started, with a text."""
+    folder = simulated_models(tmp_path, slow=SLOW)
+    environ = {"OTEL_TRACES_EXPORTER": "zipkin"}
+    with serving(
+        model_dir=folder, environ=environ, ready=False, check_exit=False
+    ) as server:
+        assert server.process.wait(60) == 1
+        text = server.log.read_text()
+    assert "Basket does not start: OTEL_TRACES_EXPORTER='zipkin'" in text
+
+
+def test_exemplars_name_traces_where_one_process_serves(tmp_path, collector):
+    """Under uvicorn, histograms in OpenMetrics's format name a traced request."""
+    folder, port = simulated_models(tmp_path, slow=SLOW), free_port()
+    command = [installed("uvicorn"), "wsgi:asgi", f"--port={port}"]
+    rest = {"ready": False, "check_exit": False, "environ": collector.environ}
+    with running(command, port, model_dir=folder, **rest) as server:
+        server.wait_until_ready(0)
+        assert server.predict([[1, 2]], PARENT).status == 200
+        reply = server.request("GET", "/metrics", headers=OPENMETRICS)
+        assert reply.headers["Content-Type"].startswith("application/openmetrics-text")
+        plain = server.request("GET", "/metrics")
+    assert b"trace_id" not in plain.body
+    metrics = {
+        each.name: each for each in text_string_to_metric_families(reply.body.decode())
+    }
+    named = {}
+    for name in ("request_seconds", "queue_seconds", "infer_seconds", "batch_rows"):
+        samples = metrics[f"basket_{name}"].samples
+        (named[name],) = [each.exemplar for each in samples if each.exemplar]
+        assert named[name].labels == {"trace_id": TRACE}
+    assert named["infer_seconds"].value >= 0.2
+    assert named["batch_rows"].value == 1
+
+
+def test_openmetrics_under_gunicorn_has_no_exemplars(tmp_path, collector):
+    """The format is valid there, too; prometheus_client keeps no exemplars then."""
+    with _traced(tmp_path, collector) as server:
+        assert server.predict([[1, 2]], PARENT).status == 200
+        reply = server.request("GET", "/metrics", headers=OPENMETRICS)
+    families = list(text_string_to_metric_families(reply.body.decode()))
+    names = [each.name for each in families]
+    assert {"basket_requests", "basket_model_problems"} <= set(names)
+    assert not [s for each in families for s in each.samples if s.exemplar]

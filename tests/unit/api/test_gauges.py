@@ -1,0 +1,47 @@
+"""The gauges of /metrics that are computed at each scrape."""
+
+from app.api import gauges
+from app.api.page.error_log import ErrorLog
+from app.api.page.observed import Observed
+from app.api.page.ring import Ring
+from app.repository.catalog import Catalog
+from app.repository.served import ServedModel
+from app.run_dir import WORKER
+from app.run_dir.notes import Notes
+from app.settings import Settings
+from app.settings.model_config import ModelConfig
+
+GPU = {"number": 1, "name": "card", "memory_mib": 1000, "used_mib": 10}
+
+
+def _observed(folder, *samples):
+    ring, notes = Ring(None, 2), Notes(folder)
+    notes.add(WORKER)
+    ring.append(samples)
+    return Observed(ring, ErrorLog(None), notes, lambda: 0)
+
+
+def test_memory_is_that_of_the_newest_sample_in_bytes(tmp_path):
+    """The memory of the server and of each GPU has the unit that its name says."""
+    older, newer = {"memory_mib": 1.0, "gpus": []}, {"memory_mib": 2.5, "gpus": [GPU]}
+    found = gauges.current(Catalog(None), _observed(tmp_path, older, newer))
+    assert found["basket_memory_bytes"] == {(): 2.5 * 1024 * 1024}
+    assert found["basket_gpu_memory_bytes"] == {("1",): 1000 << 20}
+    assert found["basket_gpu_memory_used_bytes"] == {("1",): 10 << 20}
+
+
+def test_without_a_sample_there_is_no_memory(tmp_path):
+    """In the first second, and under `flask run`, the series are missing."""
+    found = gauges.current(Catalog(None), _observed(tmp_path))
+    assert not any("memory" in name for name in found)
+
+
+def test_the_limit_of_the_queue_counts_all_processes(tmp_path, monkeypatch):
+    """Each process that holds a model has a queue of its own."""
+    monkeypatch.setattr(gauges, "engines", lambda _: 3)
+    config = ModelConfig(Settings(max_batch_size=8, max_enqueued_batches=4))
+    catalog = Catalog(None)
+    catalog.add(ServedModel("m", 7, "", {}, config, None, None))
+    found = gauges.current(catalog, _observed(tmp_path))
+    assert found["basket_queue_limit_rows"] == {("m", "7"): 96}
+    assert found["basket_model_versions"] == {("m", "AVAILABLE"): 1}

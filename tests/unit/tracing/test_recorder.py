@@ -1,0 +1,51 @@
+"""The thread that makes spans."""
+
+import threading
+
+from app.tracing import recorder
+from app.tracing.recorder import Recorder
+
+
+def test_close_calls_what_still_waits():
+    """What was recorded before `close` is called, in its order."""
+    made = []
+    recording = Recorder()
+    for number in range(5):
+        recording.record(lambda number=number: made.append(number))
+    recording.start()
+    recording.start()
+    recording.close()
+    assert made == [0, 1, 2, 3, 4]
+
+
+def test_an_exception_does_not_end_the_thread(caplog):
+    """It is logged, and the next function is called."""
+    made = []
+    recording = Recorder()
+    recording.record(lambda: 1 / 0)
+    recording.record(lambda: made.append(1))
+    recording.start()
+    recording.close()
+    assert made == [1]
+    assert "a span could not be made" in caplog.text
+
+
+def test_spans_beyond_the_bound_are_dropped_and_logged(monkeypatch, caplog):
+    """While two wait, three more are dropped; the log has their number once."""
+    monkeypatch.setattr(recorder, "_MAX_WAITING", 2)
+    began, go_on, made = threading.Event(), threading.Event(), []
+
+    def block():
+        began.set()
+        go_on.wait(20)
+
+    recording = Recorder()
+    recording.start()
+    recording.record(block)
+    assert began.wait(20)
+    for number in range(5):
+        recording.record(lambda number=number: made.append(number))
+    go_on.set()
+    recording.close()
+    assert made == [0, 1]
+    assert "3 requests or batches were too many to trace" in caplog.text

@@ -189,17 +189,22 @@ class Loader:
                 self._catalog.set_problem(served.name, self._problem)
             return True
         self._catalog.keep_default(folders)
+        wanted = {name for name in folders if name not in self._unloaded}
+        for name in wanted:
+            self._catalog.announce(name)
+        # Before the models are loaded, which can take minutes.
+        problem = self._folder_problem(folders)
+        self._catalog.set_folder_problem(problem)
         default = self._catalog.default_name()
         for name in sorted(folders, key=lambda name: (name != default, name)):
             if self._stopping:
                 return True
             try:
-                if name in self._unloaded:
+                if name in wanted:
+                    self._reconciler.update(folders[name])
+                else:
                     self._catalog.mark_unloaded(name)
                     self._reconciler.remove(name)
-                else:
-                    self._catalog.announce(name)
-                    self._reconciler.update(folders[name])
             except Stopping:
                 return True
             except Exception:  # must not end the thread
@@ -207,8 +212,6 @@ class Loader:
         for name in set(self._catalog.names()) - set(folders):
             self._reconciler.remove(name)
             self._catalog.remove(name)
-        problem = self._folder_problem(folders)
-        self._catalog.set_folder_problem(problem)
         named = f"{self._folder()}: {problem}" if problem else ""
         self._log_problem(named or self._default_problem(folders))
         return not any(folder.is_incomplete for folder in folders.values())

@@ -504,6 +504,26 @@ def test_stray_file_is_a_problem_of_the_folder_alone(loading, caplog):
     assert loading.catalog.not_ready() == {name: f"holds no model; {problem}"}
 
 
+def test_folder_is_not_empty_any_more_while_its_models_load(loading, monkeypatch):
+    """A long load is no time in which a full folder is called empty."""
+    (loading.folder / "my.keras").touch()
+    loading.load()
+    update = Reconciler.update
+    seen = []
+
+    def look(reconciler, folder):
+        seen.append(loading.catalog.problems()["BASKET_MODEL_DIR"][0])
+        seen.append(sorted(loading.catalog.not_ready()))
+        update(reconciler, folder)
+
+    monkeypatch.setattr(Reconciler, "update", look)
+    loading.add("apples")
+    loading.add("pears")
+    loading.rescan()
+    assert seen[0].startswith("my.keras is in no folder")
+    assert seen[1] == ["apples", "pears"]
+
+
 def test_unexpected_error_of_one_model_stops_no_other(loading, monkeypatch):
     """Other models are loaded, and the loader continues."""
     loading.add("apples")

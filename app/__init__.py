@@ -104,7 +104,6 @@ def _loader(
     spans: "Spans | None",
     evidence: "Evidence",
 ) -> "Loader":
-    from app.capture_metrics import promotion
     from app.promotion.record import Records
     from app.repository.loader import Loader
     from app.repository.loading.loads import Loads
@@ -114,6 +113,7 @@ def _loader(
     from app.repository.rollouts.decisions import Decisions
     from app.repository.rollouts.promotions import Promotions
     from app.repository.rollouts.rollout_files import RolloutFiles
+    from app.unbuffered_metrics import promotion
 
     quarantine = Quarantine(run_dir.notes_on(run_dir.LOADING))
     loads = Loads(Opener(_observe(spans)), quarantine)

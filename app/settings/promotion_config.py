@@ -41,7 +41,7 @@ class PromotionConfig:
     max_error_rate: float = 0.005
     labels_file: str | None = None
     require_same_signature: bool = True
-    steps: tuple[float, ...] = (100.0,)
+    steps: tuple[float, ...] = (1.0, 10.0, 50.0, 100.0)
     step_s: float = 60.0
     watch_s: float = 300.0
     shadow: str | None = None

@@ -51,6 +51,7 @@ FAULTS = {
     "three times slower, shared device": Fault(slowdown=3.0),
 }
 STEPS = (1.0, 10.0, 50.0, 100.0)
+# Before a faulty version begins, as if it had been good in steps before.
 _BEFORE_S = 60.0
 # Of the step of a faulty version; what is seen later counts as not seen.
 _LONG_S = 300.0
@@ -60,7 +61,7 @@ def false_alarms(load: Workload, seeds: Iterable[int], step_s: float) -> list[Ou
     """Return the outcomes of rollouts of two equal versions, one for each seed."""
     config = PromotionConfig(steps=STEPS, step_s=step_s, watch_s=step_s)
     with ProcessPoolExecutor() as pool:
-        return list(pool.map(partial(_run, load, Fault(), config), seeds))
+        return list(pool.map(partial(_run, load, Fault(), config, 0.0), seeds))
 
 
 def detections(fault: str, share: float, rollouts: int) -> list[Outcome]:
@@ -69,12 +70,14 @@ def detections(fault: str, share: float, rollouts: int) -> list[Outcome]:
     steps = (share,) if share == 100 else (share, 100.0)  # noqa: PLR2004
     config = PromotionConfig(steps=steps, step_s=_LONG_S, watch_s=0)
     with ProcessPoolExecutor() as pool:
-        runs = pool.map(partial(_run, load, FAULTS[fault], config), range(rollouts))
-        return list(runs)
+        run = partial(_run, load, FAULTS[fault], config, _BEFORE_S)
+        return list(pool.map(run, range(rollouts)))
 
 
-def _run(load: Workload, fault: Fault, config: PromotionConfig, seed: int) -> Outcome:
-    return Rollout(load, fault, config, seed).run(_BEFORE_S)
+def _run(
+    load: Workload, fault: Fault, config: PromotionConfig, before_s: float, seed: int
+) -> Outcome:
+    return Rollout(load, fault, config, seed).run(before_s)
 
 
 def _shown(outcomes: Sequence[Outcome], share: float) -> tuple[object, ...]:

@@ -91,6 +91,9 @@ def serving(models: Sequence[Tried], keras: Any, tf: Any) -> Iterator[TriedModel
     ):
         known = {}
         for model in models:
+            # The same weights each time: with others a row's answers may come near
+            # zero, where no digits are left.
+            keras.utils.set_random_seed(1)
             version = Path(new) / model.name / "1"
             known[model.name] = model.make(Saving(keras, tf, version))
             (Path(new) / model.name).rename(Path(folder) / model.name)

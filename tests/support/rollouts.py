@@ -27,6 +27,7 @@ class Decided:
         self.problem = ""
         self.proofs: list[tuple[int, int]] = []
         self.judged: list[tuple[str, int]] = []
+        self.forgotten: list[str] = []
         self.counted: list[tuple[str, int, str]] = []
 
     def prove(
@@ -42,6 +43,9 @@ class Decided:
     def judge(self, key: str, phase: int, config: PromotionConfig) -> str:
         self.judged.append((key, phase))
         return self.problem
+
+    def forget(self, key: str) -> None:
+        self.forgotten.append(key)
 
     def count(self, name: str, version: int, result: str) -> None:
         self.counted.append((name, version, result))

@@ -44,11 +44,11 @@ ALLOWED = {
     ),
     "app.prometheus_private": ("app.run_dir.notes",),
     "app.totals": (),
-    "app.capture_metrics": ("app.prometheus_private",),
+    "app.unbuffered_metrics": ("app.prometheus_private",),
     "app.telemetry": ("app.prometheus_private", "app.totals"),
     "app.api": (
         *("app.api", "app.codec", "app.batching", "app.capture", "app.repository"),
-        *("app.capture_metrics", "app.promotion.measures.agreement"),
+        *("app.unbuffered_metrics", "app.promotion.measures.agreement"),
         *("app.engines.base", "app.errors", "app.memory", "app.settings"),
         *("app.gpus", "app.promotion.evidence", "app.run_dir"),
         *("app.telemetry", "app.totals"),
@@ -94,7 +94,7 @@ KEPT_TO = {
     "uvloop": ("app.server",),
     "werkzeug": ("app.api",),
     "prometheus_client": (
-        *("app.capture_metrics", "app.ray_serve"),
+        *("app.unbuffered_metrics", "app.ray_serve"),
         *("app.prometheus_private", "app.telemetry", "app.totals"),
         "app.tracing.exemplars",
     ),

@@ -6,7 +6,7 @@ from collections.abc import Callable, Sequence
 from functools import partial
 from typing import Any
 
-from app import capture_metrics
+from app import unbuffered_metrics
 from app.api.environ import client_name
 from app.api.exchange import Exchange
 from app.api.recording import rollouts
@@ -54,10 +54,10 @@ class Recording:
         self._shadow = Shadow(catalog, settings.request_timeout_ms / 1000)
         self._recorder = self._log = None
         if settings.capture_dir is not None:
-            self._recorder = Recorder(settings.capture_dir, capture_metrics.captured)
+            self._recorder = Recorder(settings.capture_dir, unbuffered_metrics.captured)
         if settings.request_log is not None:
             self._log = RequestLog(
-                settings.request_log, capture_metrics.request_log_dropped
+                settings.request_log, unbuffered_metrics.request_log_dropped
             )
         self._log_share = settings.request_log_share
 

@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import suppress
 from typing import NamedTuple
 
-from app import capture_metrics
+from app import unbuffered_metrics
 from app.api.recording.differences import agreeing_rows
 from app.batching.job import Job
 from app.capture.background import Background, Bounds
@@ -76,7 +76,7 @@ class Shadow:
         self,
         catalog: Catalog,
         timeout_s: float,
-        count: Callable[[str, int, str, int], None] = capture_metrics.shadow_rows,
+        count: Callable[[str, int, str, int], None] = unbuffered_metrics.shadow_rows,
         clock: Callable[[], float] = time.monotonic,
         sleep: Callable[[float], object] = time.sleep,
     ) -> None:

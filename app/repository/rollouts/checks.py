@@ -28,6 +28,10 @@ class Checks(Protocol):
         """Return why the rollout that `key` names goes back in a phase, or ""."""
         ...
 
+    def forget(self, key: str) -> None:
+        """Remove the counts of a rollout; other processes may have done so."""
+        ...
+
     def count(self, name: str, version: int, result: str) -> None:
         """Count a result of a model's version."""
         ...

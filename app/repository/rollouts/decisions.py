@@ -67,6 +67,10 @@ class Decisions:
         """Return what the counts of a rollout say against it, or ""."""
         return problem(self._evidence.read(key), phase, config)
 
+    def forget(self, key: str) -> None:
+        """Remove the counts of a rollout."""
+        self._evidence.forget(key)
+
 
 class _Queued:
     """Runs rows of one version through its own queue, as clients' rows run."""

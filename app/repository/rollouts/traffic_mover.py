@@ -124,12 +124,16 @@ class TrafficMover:
         if reason:
             self._end(name, begun, reason)
             return Rollout(followed.serving)
-        if self._logged.get(name) != (begun.key, phase):
+        last_key, last_phase = self._logged.get(name, (begun.key, None))
+        if (last_key, last_phase) != (begun.key, phase):
             self._logged[name] = begun.key, phase
             _log.info(
                 "model %s: version %s gets %g %% of the traffic of version %s",
                 *(name, begun.candidate, phase.percent, followed.serving),
             )
+        if last_key != begun.key:
+            # Not at its end: its last requests were still to be counted.
+            self._checks.forget(last_key)
         shares = begun.candidate, phase.percent, phase.number, begun.key
         return Rollout(followed.serving, *shares)
 

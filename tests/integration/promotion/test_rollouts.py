@@ -1,15 +1,20 @@
 """New versions under load: the good takes over, the bad goes back by itself."""
 
 import json
+import math
 import os
 import signal
 import threading
 import time
 from collections import Counter
 from contextlib import contextmanager
+from typing import NamedTuple
 
 import pytest
 
+from app.promotion.evidence import Evidence
+from app.promotion.judgment import problem
+from app.settings.promotion_config import PromotionConfig
 from testing.clients import Client, in_parallel
 from tests.support.user_code import add_service, serving_code
 
@@ -64,8 +69,17 @@ LEAKS = """
 # Rows for the proof that can't tell, so that only the traffic does.
 BLIND = "replay = 1\nmin_agreement = 0"
 STEPS = "steps = [20, 100]\nstep_s = {step_s}\nwatch_s = 60"
+# After enough evidence, a version is back.
+WITHIN_S = 5
 MODEL = {"base_ms": 10, "per_row_ms": 0, "input_shape": [3], "outputs": 3}
 ROW = [0.1, 0.7, 0.2]
+
+
+class Answer(NamedTuple):
+    at: float
+    status: int
+    version: str
+    body: bytes
 
 
 def add(models, number, fault=NONE):
@@ -104,15 +118,34 @@ class Load:
                 client.send([ROW])
                 reply = client.receive()
                 version = reply.headers.get("X-Model-Version", "")
-                self.answers.append(
-                    (time.monotonic(), reply.status, version, reply.body)
-                )
+                now = time.monotonic()
+                self.answers.append(Answer(now, reply.status, version, reply.body))
 
     def versions(self, since=0.0):
-        return Counter(version for at, _, version, _ in self.answers[:] if at >= since)
+        return Counter(each.version for each in self.answers[:] if each.at >= since)
 
     def failed(self):
-        return [body for _, status, _, body in self.answers[:] if status != 200]
+        return [each.body for each in self.answers[:] if each.status != 200]
+
+
+class Observer(threading.Thread):
+    """Reads the server's counts itself: `enough_at` is when they became evidence."""
+
+    def __init__(self, run_dirs, *steps):
+        super().__init__(daemon=True)
+        self._run_dirs = run_dirs
+        self._config = PromotionConfig(steps=steps)
+        self.enough_at = math.inf
+
+    def run(self):
+        while not any(map(self._is_enough, self._run_dirs.glob("*/evidence"))):
+            time.sleep(0.02)
+        self.enough_at = time.monotonic()
+
+    def _is_enough(self, folder):
+        evidence = Evidence(folder)
+        keys = {file.name.partition(".")[0] for file in folder.glob("[!.]*")}
+        return any(problem(evidence.read(key), 0, self._config) for key in keys)
 
 
 @contextmanager
@@ -176,7 +209,10 @@ def test_version_that_fails_its_proof_answers_nobody(models, fault, reason):
 def test_version_that_is_worse_under_load_goes_back(models, fault, reason):
     """It answers its share until then, and nothing afterwards."""
     configure(models, BLIND, STEPS.format(step_s=600))
-    with serving_models(models) as server, Load(server.port) as load:
+    observer = Observer(models.parent, 20, 100)
+    args = "--threads=4", f"--worker-tmp-dir={models.parent}"
+    with serving_models(models, *args) as server, Load(server.port) as load:
+        observer.start()
         add(models, 2, fault)
         server.wait_until(lambda: load.versions()["2"] > 0, 60)
         (models.parent / "is_worse").touch()
@@ -187,6 +223,9 @@ def test_version_that_is_worse_under_load_goes_back(models, fault, reason):
         assert result(server, "sent_back") == 1
         versions = load.versions()
         assert load.versions(back_at).keys() <= {"1"}
+    observer.join(WITHIN_S)
+    last_at = max(each.at for each in load.answers if each.version == "2")
+    assert last_at < observer.enough_at + WITHIN_S < math.inf
     share = versions["2"] / sum(versions.values())
     assert share < 0.25
     assert all(
@@ -263,8 +302,7 @@ def test_kill_in_a_step_serves_the_proven_version(models, victim):
         server.process.wait(30)
     with serving_models(models) as server, Load(server.port) as load:
         server.wait_until(lambda: sum(load.versions().values()) > 20, 30)
-        first = [version for _, _, version, _ in load.answers[:20]]
-        assert set(first) == {"1"}
+        assert {each.version for each in load.answers[:20]} == {"1"}
         server.wait_until(lambda: load.versions()["2"] > 0, 60)
 
 

@@ -28,6 +28,6 @@ def test_phase_is_a_step_then_the_watch_then_nothing(elapsed_s, phase):
 
 def test_rollout_without_a_watch_ends_with_its_last_step():
     """It is over at once."""
-    config = PromotionConfig(step_s=1.0, watch_s=0.0)
+    config = PromotionConfig(steps=(100.0,), step_s=1.0, watch_s=0.0)
     assert phase_at(0.5, config) == Phase(0, 100.0)
     assert phase_at(1.0, config) is None

@@ -19,6 +19,7 @@ step_s = 60
 watch_s = 300
 """
 WATCHED_S = 3 * 60 + 300
+AT_ONCE = "[promotion]\nsteps = [100]"
 
 
 class Clock:
@@ -151,10 +152,10 @@ def test_new_version_gets_the_traffic_step_by_step(server):
     assert process.catalog.problems() == {}
 
 
-def test_version_without_steps_takes_over_at_once(server):
+def test_version_with_a_single_step_takes_over_at_once(server):
     """It is watched all the same."""
     process = server.start()
-    server.add(2, toml="[promotion]")
+    server.add(2, toml=AT_ONCE)
     server.scan()
     server.tick()
     assert shares(process) == {2: 100}
@@ -287,6 +288,24 @@ def test_newer_version_ends_the_rollout_of_an_older_one(server):
     assert process.serving("m") == {1, 3}
 
 
+def test_counts_of_a_rollout_are_kept_until_the_next_one(server):
+    """Its last requests are counted behind its end, and nothing piles up."""
+    server.start()
+    server.add(2)
+    server.scan()
+    server.tick()
+    ((first, _), *_) = server.checks.judged
+    server.checks.problem = "is slow"
+    server.tick(1)
+    assert server.checks.forgotten == []
+    server.checks.problem = ""
+    server.add(3)
+    server.scan()
+    for _ in range(2):
+        server.tick(1)
+        assert server.checks.forgotten == [first]
+
+
 def test_rollout_of_an_unloaded_model_begins_again(server):
     """Nobody has seen the new version meanwhile."""
     process = server.start()
@@ -349,7 +368,7 @@ def test_forced_version_takes_over_without_a_proof(server):
 def test_forced_older_version_refuses_the_newer_one(server):
     """That is the way back by hand."""
     process = server.start()
-    server.add(2, toml="[promotion]")
+    server.add(2, toml=AT_ONCE)
     server.scan()
     server.tick(WATCHED_S)
     server.scan()

@@ -1,4 +1,4 @@
-"""The series of captured requests, of the request log, and of copies.
+"""Metrics that are rare: of captures, the request log, copies and promotions.
 
 They are written at once: blocks and lines are written together, and drops are few.
 """

@@ -25,6 +25,9 @@ _STARTS = 2
 # So many requests of the other side are enough for a comparison; if it has them in no
 # phase, so many have to do.
 _ENOUGH, _LEAST = 100, 10
+# A burst of the load lasts for so many groups. It is no evidence where the other side
+# is of another time.
+_GROUPS_OF_A_BURST = 10
 # A slow start is no slowdown: the first requests find caches cold.
 _ENOUGH_SLOW = 20
 # Shares of requests. Slow is above the 99th percentile; an outage is more than half.
@@ -39,12 +42,14 @@ _LEAST_SLOWDOWN_S = 0.002
 class _Sides(NamedTuple):
     """The candidate in its phase, and the other side beside it or before.
 
-    `threshold` is the log evidence that each criterion needs.
+    `threshold` is the log evidence that each criterion needs. So many groups of hits
+    count as one as `groups` says.
     """
 
     candidate: Side
     other: Side | None
     threshold: float
+    groups: float = 1.0
 
     def excess(
         self, rate_of: Callable[[Side], Rate], floor: float, factor: float = 1.0
@@ -58,10 +63,10 @@ class _Sides(NamedTuple):
         if self.other is not None:
             rate = rate_of(self.other)
             # Where the candidate's come in groups, those of the other side may, too.
-            size = max(own.group_size, rate.group_size)
+            size = self.groups * max(own.group_size, rate.group_size)
             others = rate.hits / size, rate.trials / size
             words = f"; {_percent(rate)} of the version before"
-        size = own.group_size
+        size = self.groups * own.group_size
         owns = own.hits / size, own.trials / size
         if against_no_worse(owns, others, floor, factor) < self.threshold:
             return None
@@ -76,11 +81,12 @@ def problem(counts: Counts, phase: int, config: PromotionConfig) -> str:
     """
     candidate = counts.side(phase, phase, is_candidate=True)
     sides = _Sides(candidate, _other(counts, phase), _threshold(config))
+    loaded = _under_load(sides, counts, phase)
     return (
         _errors(sides, config)
-        or _unavailable(sides)
+        or _unavailable(loaded)
         or _not_a_number(sides)
-        or _slowness(sides, counts, phase, config)
+        or _slowness(loaded, counts, phase, config)
     )
 
 
@@ -98,6 +104,17 @@ def _other(counts: Counts, phase: int) -> Side | None:
             if side.requests >= enough:
                 return side
     return None
+
+
+def _under_load(sides: _Sides, counts: Counts, phase: int) -> _Sides:
+    """Return the sides for what depends on the load, so on the time.
+
+    In its own phase few requests of the other side tell more than many of another.
+    """
+    beside = counts.side(phase, phase, is_candidate=False)
+    if beside.unavailable.trials >= _LEAST:
+        return sides._replace(other=beside)
+    return sides._replace(groups=_GROUPS_OF_A_BURST)
 
 
 def _phases(counts: Counts, phase: int) -> range:

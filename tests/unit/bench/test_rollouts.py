@@ -60,7 +60,7 @@ def test_slow_version_on_a_shared_device_goes_back_once_alone():
     config = PromotionConfig(steps=(50, 100), step_s=10)
     found = outcome(load, Fault(slowdown=3), config, before_s=40)
     assert found.reason.startswith("more than")
-    assert 10 < found.seconds < 14
+    assert 10 < found.seconds < 40
 
 
 def test_same_seed_gives_the_same_rollout():

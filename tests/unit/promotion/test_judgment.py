@@ -185,6 +185,17 @@ def test_candidate_alone_is_compared_with_the_phase_before_the_rollout():
     assert "for 100 of 100 requests" in rollout.verdict(phase=4)
 
 
+@pytest.mark.parametrize(
+    ("seconds", "is_noticed"), [(5, False), (60, True)], ids=["burst", "for good"]
+)
+@pytest.mark.parametrize("answer", [{"status": 503}, {"seconds": 0.06}], ids=str)
+def test_burst_that_only_the_candidate_had_is_no_problem(seconds, is_noticed, answer):
+    """At 100 % nobody tells what the other side had done meanwhile."""
+    rollout = Rollout().serve(3000).try_new(100, phase=4)
+    rollout.try_new(100 * seconds, phase=4, wrong=10**6, every_s=0.01, **answer)
+    assert bool(rollout.verdict(phase=4)) is is_noticed
+
+
 def test_phases_are_judged_apart():
     """Errors of an earlier phase are not counted again."""
     rollout = Rollout().serve().try_new(30, wrong=30, status=500)

@@ -138,7 +138,16 @@ class Collector(MultiProcessCollector):
         except OSError as error:
             _log.warning("metrics files of dead processes can't be merged: %s", error)
         with _locked(folder, fcntl.LOCK_SH):
-            return super().collect()  # type: ignore[no-any-return, no-untyped-call]
+            files = [str(file) for file in folder.glob("*.db") if _has_values(file)]
+            return self.merge(files)  # type: ignore[no-any-return, no-untyped-call]
+
+
+def _has_values(file: Path) -> bool:
+    """Return whether a file has a header: it is empty when a process creates it."""
+    try:
+        return file.stat().st_size > 0
+    except FileNotFoundError:  # its process has ended
+        return False
 
 
 def _merge_dead(folder: Path) -> None:
@@ -169,7 +178,7 @@ def _files_of_dead(folder: Path, kind: str) -> list[Path]:
 def _merge(files: Sequence[Path], target: Path) -> None:
     sums: dict[str, float] = defaultdict(float)
     before = [target] if target.exists() else []
-    for file in (*before, *files):
+    for file in filter(_has_values, (*before, *files)):
         for key, value, _, _ in _Values.read_all_values_from_file(file):
             sums[key] += value
     partial = target.with_suffix(".partial")

@@ -87,6 +87,14 @@ def test_scrape_merges_files_of_dead_processes(folder):
         assert names(folder) == sorted(MERGED)
 
 
+def test_file_that_is_just_created_is_no_error(folder, dead):
+    """It is empty for a moment, and for ever if its process is killed then."""
+    for pid in (HERE + 1_000_000_000, dead[2]):
+        (folder / f"counter_{pid}.db").touch()
+    (folder / f"gauge_livesum_{HERE}.db").touch()
+    assert shown(folder) == SUMS
+
+
 def test_scrape_merges_file_of_process_that_died_later(folder, dead):
     """The values of another dead process are added to the merged files."""
     shown(folder)

@@ -62,7 +62,7 @@ class _Sides(NamedTuple):
         own, others, words = rate_of(self.candidate), (0.0, 0.0), ""
         if self.other is not None:
             rate = rate_of(self.other)
-            # Where the candidate's come in groups, those of the other side may, too.
+            # The other side's hits may come in groups as large as the candidate's.
             size = self.groups * max(own.group_size, rate.group_size)
             others = rate.hits / size, rate.trials / size
             words = f"; {_percent(rate)} of the version before"
@@ -74,7 +74,7 @@ class _Sides(NamedTuple):
 
 
 def problem(counts: Counts, phase: int, config: PromotionConfig) -> str:
-    """Return why the candidate must not go on, with the numbers, or "".
+    """Return why the candidate is sent back, with the numbers, or "".
 
     `phase` is the newest one with requests of the candidate; counts of later phases do
     not matter. It depends on the counts alone, so that all processes come to the same.

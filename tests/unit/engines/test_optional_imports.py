@@ -25,7 +25,7 @@ def _value():
 
 
 def test_hidden_package_is_not_found_and_is_afterwards():
-    """A framework that tries the import goes on without it."""
+    """A framework that tries the import continues without the package."""
     with (
         pytest.raises(ModuleNotFoundError, match="No module named 'optional'"),
         without(NAME),

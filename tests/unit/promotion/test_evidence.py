@@ -199,7 +199,7 @@ def test_foreign_or_truncated_file_is_ignored_and_logged_once(
 
 
 def test_a_folder_that_cannot_be_made_leaves_counts_in_memory(tmp_path, caplog):
-    """Counting goes on in the process's own memory, with one warning."""
+    """The process counts in its own memory from then on, and warns once."""
     file = tmp_path / "file"
     file.touch()
     evidence = Evidence(file / "counts")
@@ -258,7 +258,7 @@ def test_forgotten_counts_are_gone_for_all_processes(tmp_path):
 
 
 def test_refused_requests_do_not_hide_errors():
-    """503 counts as unavailable, and is no request among which errors are."""
+    """503 counts as unavailable; the error rate leaves it out."""
     evidence = in_memory()
     count(evidence, 3, status=500)
     count(evidence, 97, status=503)

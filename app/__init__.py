@@ -18,6 +18,7 @@ if TYPE_CHECKING:
 
     from app.api.access.rights import Rights
     from app.api.application import Application
+    from app.api.inference import Inference
     from app.api.page.observed import Observed
     from app.api.recording.recording import Recording
     from app.api.v2.repository import Repository
@@ -66,10 +67,15 @@ def create_app(settings: "Settings | None" = None) -> "Application":
     health = _health(settings, catalog)
     app.extensions.update(basket=loader, catalog=catalog, health=health)
     app.extensions["recording"] = recording = Recording(settings, catalog, evidence)
-    install_api(app, settings, catalog, loader, health, recording)
+    inference = install_api(app, settings, catalog, loader, health, recording)
     app.cli.add_command(models_commands(settings))
     limits = settings.request_timeout_ms / 1000, settings.max_body_bytes
-    app.asgi = AsgiApplication(app, *limits, loader.close)
+    app.asgi = asgi = AsgiApplication(app, *limits, loader.close)
+    if settings.grpc_bind is not None:
+        from app.grpc.server import GrpcServer
+
+        bind = settings.grpc_bind, settings.max_body_bytes
+        asgi.grpc = GrpcServer(*bind, asgi, inference, catalog.not_ready)
     return app
 
 
@@ -201,8 +207,11 @@ def install_api(
     loader: "Repository",
     health: "Health",
     recording: "Recording",
-) -> None:
-    """Register error handlers, the checks of rights and all routes."""
+) -> "Inference":
+    """Register error handlers, the checks of rights and all routes.
+
+    Returns what answers requests that predict.
+    """
     from app.api import predict
     from app.api.access.rights import install_checks
     from app.api.gauges import current
@@ -233,3 +242,4 @@ def install_api(
         state_blueprint(catalog, settings, rights, observed),
     ):
         app.register_blueprint(blueprint)
+    return inference

@@ -4,19 +4,20 @@ https://asgi.readthedocs.io/en/latest/specs/www.html. It runs under any ASGI ser
 """
 
 import asyncio
-import io
-import sys
 from collections.abc import Awaitable, Callable, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from functools import lru_cache, partial
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from app.api.application import Application
 from app.api.asgi_exchange import AsgiExchange, Receive, Scope
-from app.api.environ import REQUEST_ID
+from app.api.environ import REQUEST_ID, complete
 from app.api.event_loop import EventLoop
 from app.api.exchange import HttpResponse
 from app.api.responses import error_response
+
+if TYPE_CHECKING:
+    from app.grpc.server import GrpcServer
 
 Send = Callable[[Mapping[str, Any]], Awaitable[None]]
 
@@ -28,6 +29,9 @@ _READ_THREADS = 2
 
 class AsgiApplication:
     """Serves a Flask application, and the inference requests that Flask does not."""
+
+    # Serves gRPC on the event loop of Basket's own worker; `create_app` sets it.
+    grpc: "GrpcServer | None" = None
 
     def __init__(
         self,
@@ -56,12 +60,22 @@ class AsgiApplication:
         else:
             await send({"type": f"{scope['type']}.close"})
 
+    def event_loop(self) -> EventLoop:
+        """Return the waits of the event loop that runs."""
+        if self._loop is None:
+            self._loop = EventLoop(self._request_timeout_s, self._max_body_bytes)
+        return self._loop
+
+    async def ask_flask(self, environ: dict[str, Any]) -> HttpResponse:
+        """Return Flask's response; `environ` is complete (PEP 3333)."""
+        reads_only = environ["REQUEST_METHOD"] in _READ_METHODS
+        threads = self._read_threads if reads_only else None
+        return await asyncio.get_running_loop().run_in_executor(
+            threads, self.application.answer_by_flask, environ
+        )
+
     async def _respond(self, scope: Scope, receive: Receive) -> HttpResponse:
-        loop = self._loop
-        if loop is None:
-            loop = EventLoop(self._request_timeout_s, self._max_body_bytes)
-            self._loop = loop
-        exchange = AsgiExchange(scope, receive, loop)
+        exchange = AsgiExchange(scope, receive, self._loop or self.event_loop())
         # Where the request came in; a Unix socket has no address.
         server = scope.get("server")
         exchange.environ["SERVER_NAME"] = server[0] if server else "unix"
@@ -87,11 +101,15 @@ class AsgiApplication:
             response = error_response(error)
             response.headers.append((REQUEST_ID, exchange.request_id))
             return response
-        _complete(environ, scope, body)
-        threads = self._read_threads if reads_only else None
-        return await asyncio.get_running_loop().run_in_executor(
-            threads, application.answer_by_flask, environ
-        )
+        query = environ["QUERY_STRING"]
+        if query:
+            environ["RAW_URI"] += f"?{query}"
+        _, port = scope.get("server") or ("", 80)
+        # A Unix socket has no port.
+        environ["SERVER_PORT"] = str(port or 80)
+        environ["wsgi.url_scheme"] = scope.get("scheme", "http")
+        complete(environ, f"HTTP/{scope['http_version']}", body)
+        return await self.ask_flask(environ)
 
     async def _lifespan(self, receive: Receive, send: Send) -> None:
         """Acknowledge the startup; at the shutdown fail all jobs that still wait."""
@@ -123,25 +141,3 @@ def _events(response: HttpResponse) -> tuple[dict[str, Any], dict[str, Any]]:
 @lru_cache(maxsize=128)
 def _header_name(name: str) -> bytes:
     return name.lower().encode("latin-1")
-
-
-def _complete(environ: dict[str, Any], scope: Scope, body: bytes) -> None:
-    """Add the other variables that PEP 3333 requires."""
-    _, port = scope.get("server") or ("", 80)
-    query = environ["QUERY_STRING"]
-    if query:
-        environ["RAW_URI"] += f"?{query}"
-    environ |= {
-        # A Unix socket has no port.
-        "SERVER_PORT": str(port or 80),
-        "SERVER_PROTOCOL": f"HTTP/{scope['http_version']}",
-        "CONTENT_LENGTH": str(len(body)),
-        "wsgi.version": (1, 0),
-        "wsgi.url_scheme": scope.get("scheme", "http"),
-        "wsgi.input": io.BytesIO(body),
-        "wsgi.input_terminated": True,
-        "wsgi.errors": sys.stderr,
-        "wsgi.multithread": True,
-        "wsgi.multiprocess": False,
-        "wsgi.run_once": False,
-    }

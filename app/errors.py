@@ -8,6 +8,23 @@ tracebacks.
 from typing import ClassVar
 
 
+# gRPC's status code for each HTTP status of an error.
+# https://grpc.io/docs/guides/status-codes/
+GRPC_CODES = {
+    400: "INVALID_ARGUMENT",
+    401: "UNAUTHENTICATED",
+    403: "PERMISSION_DENIED",
+    404: "NOT_FOUND",
+    408: "DEADLINE_EXCEEDED",
+    413: "RESOURCE_EXHAUSTED",
+    500: "INTERNAL",
+    501: "UNIMPLEMENTED",
+    503: "UNAVAILABLE",
+    504: "DEADLINE_EXCEEDED",
+    507: "RESOURCE_EXHAUSTED",
+}
+
+
 class SettingsError(Exception):
     """A configuration error, which stops the start; the text names the setting."""
 

@@ -1,8 +1,10 @@
 """The WSGI environment (PEP 3333), and what the API reads from it."""
 
+import io
 import itertools
 import re
 import secrets
+import sys
 from functools import lru_cache
 from typing import Any
 
@@ -63,6 +65,21 @@ def request_id(environ: Environ) -> str:
     if given is not None and _REQUEST_ID(given):
         return given
     return f"{_PROCESS}-{next(_numbers):x}"
+
+
+def complete(environ: Environ, protocol: str, body: bytes) -> None:
+    """Add the variables that PEP 3333 requires, but those of the connection."""
+    environ |= {
+        "SERVER_PROTOCOL": protocol,
+        "CONTENT_LENGTH": str(len(body)),
+        "wsgi.version": (1, 0),
+        "wsgi.input": io.BytesIO(body),
+        "wsgi.input_terminated": True,
+        "wsgi.errors": sys.stderr,
+        "wsgi.multithread": True,
+        "wsgi.multiprocess": False,
+        "wsgi.run_once": False,
+    }
 
 
 # Bounded, as a server may ask for names that its clients choose.

@@ -40,6 +40,7 @@ class EventLoopWorker(Worker):
         """Load the WSGI application, and get its ASGI application."""
         super().load_wsgi()
         self._asgi: Any = getattr(self.wsgi, "asgi", self.wsgi)
+        self._grpc: Any = getattr(self._asgi, "grpc", None)
 
     def run(self) -> None:
         """Serve until a signal, the arbiter's death or max_requests."""
@@ -64,6 +65,9 @@ class EventLoopWorker(Worker):
         # worker after worker.
         self.booted = False
         await lifespan.startup()
+        if self._grpc is not None:
+            limits = self.cfg.worker_connections, tls_files(self.cfg)
+            await self._grpc.start(*limits, self._count_request)
         self.booted = True
         server = HttpServer(
             self._asgi,
@@ -82,12 +86,16 @@ class EventLoopWorker(Worker):
         if not self._quick:
             await self._drain(server, lifespan)
         await lifespan.shutdown()
+        if self._grpc is not None:
+            await self._grpc.close()
 
     async def _drain(self, server: HttpServer, lifespan: Lifespan) -> None:
         """Answer all accepted requests within the graceful timeout."""
         server.stop()
+        if self._grpc is not None:
+            self._grpc.stop(self.cfg.graceful_timeout)
         began_at = server.now
-        while server.is_busy() and not self._quick:
+        while self._is_busy(server) and not self._quick:
             self._tick(server)
             stopping_s = server.now - began_at
             if stopping_s > self.cfg.graceful_timeout:
@@ -95,6 +103,9 @@ class EventLoopWorker(Worker):
             if stopping_s > self.cfg.graceful_timeout - _LAST_ANSWERS_S:
                 await lifespan.shutdown()
             await asyncio.sleep(_STOPPING_TICK_S)
+
+    def _is_busy(self, server: HttpServer) -> bool:
+        return server.is_busy() or (self._grpc is not None and self._grpc.is_busy())
 
     def _tick(self, server: HttpServer) -> None:
         self.notify()
@@ -135,6 +146,14 @@ def options(cfg: Any) -> Options:
         proxies=TrustedProxies(cfg.forwarded_allow_ips, cfg.secure_scheme_headers),
         tls=_tls_context(cfg) if cfg.certfile or cfg.keyfile else None,
     )
+
+
+def tls_files(cfg: Any) -> tuple[str, str, str | None, bool] | None:
+    """Return the files of TLS, and whether clients need a certificate; None: no TLS."""
+    if not (cfg.certfile or cfg.keyfile):
+        return None
+    requires_client = cfg.cert_reqs == ssl.CERT_REQUIRED
+    return cfg.keyfile, cfg.certfile, cfg.ca_certs, requires_client
 
 
 def _tls_context(cfg: Any) -> ssl.SSLContext:

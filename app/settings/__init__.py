@@ -48,6 +48,8 @@ class Settings:
     # Empty: nothing can be changed over HTTP.
     admin_keys: tuple[str, ...] = field(default=(), repr=False)
     admin_keys_file: Path | None = None
+    # host:port; None: gRPC is not served.
+    grpc_bind: str | None = None
     # In lower case, without ports.
     allowed_hosts: tuple[str, ...] = ()
     # Where models write captured requests.
@@ -200,6 +202,7 @@ _PARSERS: dict[str, Callable[[str], object]] = {
     "api_keys_file": Path,
     "admin_keys": checks.keys,
     "admin_keys_file": Path,
+    "grpc_bind": checks.address,
     "allowed_hosts": checks.host_names,
     "capture_dir": checks.new_folder,
     "request_log": checks.log_file,

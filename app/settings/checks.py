@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import TypeVar
 
 _LONGEST_SHOWN = 80
+_LAST_PORT = 65535
 _T = TypeVar("_T")
 
 
@@ -163,6 +164,14 @@ def host_names(text: str) -> tuple[str, ...]:
             "basket.example.com"
         )
     return found
+
+
+def address(text: str) -> str:
+    """Return an address of this machine, host:port, as it is."""
+    found = re.fullmatch(r"(?:\[[0-9a-fA-F:.]+\]|[^\s:/\[\]]+):([0-9]{1,5})", text)
+    if found is None or not 1 <= int(found[1]) <= _LAST_PORT:
+        raise ValueError("expected host:port, such as 127.0.0.1:8500 or [::1]:8500")
+    return text
 
 
 def shown(value: object) -> str:

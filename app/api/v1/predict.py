@@ -129,13 +129,13 @@ async def _predict(
     inference: Inference, found: re.Match[str], exchange: Exchange
 ) -> HttpResponse:
     target = _target(found, exchange.environ)
-    with _servable_not_found(target):
+    with servable_not_found(target):
         return await inference.answer(exchange, target, _decode, _encode)
 
 
 def _refuse_verb(catalog: Catalog, target: Target, verb: str) -> NoReturn:
     """Raise the error for a verb of which no model here is capable."""
-    with _servable_not_found(target), catalog.lease(target):
+    with servable_not_found(target), catalog.lease(target):
         pass
     if verb == "explain":
         raise Unsupported("no model here has an explainer")
@@ -154,12 +154,12 @@ def _describe(catalog: Catalog, target: Target, at_metadata: bool) -> Response:
         return json_response({"models": catalog.names()})
     if not at_metadata:
         return v1_metadata.status(catalog, target.name, target)
-    with _servable_not_found(target), catalog.lease(target) as model:
+    with servable_not_found(target), catalog.lease(target) as model:
         return v1_metadata.metadata(model)
 
 
 @contextmanager
-def _servable_not_found(target: Target) -> Iterator[None]:
+def servable_not_found(target: Target) -> Iterator[None]:
     """Raise UnknownModel with TensorFlow Serving's text."""
     try:
         yield

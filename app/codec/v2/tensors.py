@@ -6,7 +6,8 @@ the number of rows.
 """
 
 import itertools
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
+from functools import partial
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -19,6 +20,8 @@ from app.codec.v2.infer_options import Options, parameters_of, read_options, sho
 from app.engines.base import Array, Signature, Tensors, TensorSpec, main_signature
 from app.errors import BadInput, Unsupported, too_many_rows
 
+# Returns the values of a tensor for an input, in this shape.
+ReadValues = Callable[[Mapping[str, Any], TensorSpec, tuple[int, ...]], Array]
 _SOURCES = ("data", "binary_data_size", "shared_memory_region")
 
 
@@ -71,7 +74,8 @@ def decode(
         tail = None
         if json_size is not None:
             tail = binary_tensors.Tail(memoryview(body)[json_size:])
-        inputs = _inputs(payload.get("inputs"), signature, tail, bounds)
+        read = partial(_read_json, tail=tail, bounds=bounds)
+        inputs = read_inputs(payload.get("inputs"), signature, bounds, read)
         if tail is not None:
             tail.finish()
         return Request(name, inputs, options, signature.takes_whole_tensors)
@@ -128,10 +132,18 @@ def _decode_raw(body: bytes, name: str, signature: Signature) -> Request:
     return Request(name, {spec.name: row}, options, signature.takes_whole_tensors)
 
 
-def _inputs(
-    given: Any, signature: Signature, tail: binary_tensors.Tail | None, bounds: Bounds
+def read_inputs(
+    given: Any, signature: Signature, bounds: Bounds, read: ReadValues
 ) -> Tensors:
-    """Return all inputs in the model's order, each with the same number of rows."""
+    """Return all inputs in the model's order, each with the same number of rows.
+
+    `given` has a tensor for each input, with its name, datatype and shape; `read`
+    returns its values.
+
+    Raises:
+        BadInput: the text names the input and what is wrong with it.
+        TooLarge: more rows than the bounds allow.
+    """
     is_whole = signature.takes_whole_tensors
     if not isinstance(given, list) or not given:
         raise BadInput("inputs: expected a list with at least one tensor")
@@ -146,7 +158,7 @@ def _inputs(
             )
         if name in found:
             raise BadInput(f"input {name!r} is given twice")
-        array = _input(tensor, specs[name], is_whole, tail, bounds)
+        array = _input(tensor, specs[name], is_whole, bounds, read)
         found[name] = array[np.newaxis] if is_whole else array
     missing = [name for name in specs if name not in found]
     if missing:
@@ -164,8 +176,8 @@ def _input(
     tensor: Mapping[str, Any],
     spec: TensorSpec,
     is_whole: bool,
-    tail: binary_tensors.Tail | None,
     bounds: Bounds,
+    read: ReadValues,
 ) -> Array:
     """Return an input's rows (rows, *shape), or its whole tensor."""
     place = f"input {spec.name!r}"
@@ -176,6 +188,19 @@ def _input(
     shape = _shape(tensor.get("shape"), spec, is_whole, place)
     if not is_whole and shape[0] > bounds.max_rows:
         raise too_many_rows(bounds.max_rows, shape[0])
+    return read(tensor, spec, shape)
+
+
+def _read_json(
+    tensor: Mapping[str, Any],
+    spec: TensorSpec,
+    shape: tuple[int, ...],
+    *,
+    tail: binary_tensors.Tail | None,
+    bounds: Bounds,
+) -> Array:
+    """Return a tensor's values, which stand in the JSON or behind it."""
+    place = f"input {spec.name!r}"
     fields = {**parameters_of(tensor, place), "data": tensor.get("data")}
     sources = [name for name in _SOURCES if fields.get(name) is not None]
     if len(sources) != 1:

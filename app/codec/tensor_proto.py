@@ -1,0 +1,225 @@
+"""TensorFlow's TensorProto, both ways: the tensors of TensorFlow Serving's gRPC API.
+
+A tensor has its values as bytes in tensor_content, or as numbers in the field of its
+dtype. There the last value may stand for all that follow, as TensorFlow writes tensors
+of one value.
+"""
+
+import math
+from collections.abc import Mapping
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from app.codec.bounds import Bounds
+from app.codec.v2.binary_tensors import shaped
+from app.engines.base import Array, Signature, Tensors, TensorSpec
+from app.errors import BadInput, TooLarge, Unsupported, too_many_rows
+
+
+class _Kind(NamedTuple):
+    """How a tensor has values of one dtype.
+
+    `number` is that of the enum DataType. Values in `field` have dtype `stored`, of
+    which one value takes `parts`, or which has its bits.
+    """
+
+    number: int
+    name: str
+    field: str
+    stored: str
+
+
+# By the dtype's kind and size in bytes, as NumPy writes them.
+_KINDS = {
+    "f4": _Kind(1, "DT_FLOAT", "float_val", "f4"),
+    "f8": _Kind(2, "DT_DOUBLE", "double_val", "f8"),
+    "i4": _Kind(3, "DT_INT32", "int_val", "i4"),
+    "u1": _Kind(4, "DT_UINT8", "int_val", "i4"),
+    "i2": _Kind(5, "DT_INT16", "int_val", "i4"),
+    "i1": _Kind(6, "DT_INT8", "int_val", "i4"),
+    "O": _Kind(7, "DT_STRING", "string_val", "O"),
+    "c8": _Kind(8, "DT_COMPLEX64", "scomplex_val", "f4"),
+    "i8": _Kind(9, "DT_INT64", "int64_val", "i8"),
+    "b1": _Kind(10, "DT_BOOL", "bool_val", "b1"),
+    "u2": _Kind(17, "DT_UINT16", "int_val", "i4"),
+    "c16": _Kind(18, "DT_COMPLEX128", "dcomplex_val", "f8"),
+    "f2": _Kind(19, "DT_HALF", "half_val", "u2"),
+    "u4": _Kind(22, "DT_UINT32", "uint32_val", "u4"),
+    "u8": _Kind(23, "DT_UINT64", "uint64_val", "u8"),
+}
+_NAMES = {kind.number: kind.name for kind in _KINDS.values()}
+# Fields that a PackedTensor has as the bytes of the array.
+_PACKED = ("float_val", "double_val", "scomplex_val", "dcomplex_val", "bool_val")
+_NAMES_SHOWN = 8
+
+
+def read_inputs(
+    given: Mapping[str, Any], signature: Signature, bounds: Bounds, max_bytes: int
+) -> Tensors:
+    """Return a model's inputs as arrays (rows, *shape), each of as many rows.
+
+    `given` is the TensorProto of each input by name. A tensor whose last value stands
+    for others may have up to `max_bytes`.
+
+    Raises:
+        BadInput: the text names the input and what is wrong with it.
+        TooLarge: more rows than the bounds allow, or more bytes.
+    """
+    names = [spec.name for spec in signature.inputs]
+    for name in given:
+        if name not in names:
+            raise BadInput(
+                f"inputs: the model has no input {name[:60]!r}, it has: "
+                f"{', '.join(names[:_NAMES_SHOWN])}"
+            )
+    inputs: dict[str, Array] = {}
+    rows: int | None = None
+    for spec in signature.inputs:
+        if spec.name not in given:
+            raise BadInput(f"input {spec.name!r} is missing")
+        array = _read(given[spec.name], spec, signature.takes_whole_tensors, max_bytes)
+        if signature.takes_whole_tensors:
+            inputs[spec.name] = array[np.newaxis]
+            continue
+        if len(array) > bounds.max_rows:
+            raise too_many_rows(bounds.max_rows, len(array))
+        if rows not in (None, len(array)):
+            raise BadInput(
+                f"input {spec.name!r} has {len(array)} rows and {names[0]!r} {rows}: "
+                "the first sizes of all shapes must be equal"
+            )
+        inputs[spec.name], rows = array, len(array)
+    return inputs
+
+
+def write(tensor: Any, array: Array) -> None:
+    """Fill a PackedTensor with an array, in the field of its dtype.
+
+    TensorFlow Serving answers so, and many clients read only that field.
+
+    Raises:
+        Unsupported: TensorFlow has no such dtype.
+    """
+    kind = _kind(array.dtype)
+    tensor.dtype = kind.number
+    # An empty message says that the tensor has no dimensions.
+    tensor.tensor_shape.SetInParent()
+    for size in array.shape:
+        tensor.tensor_shape.dim.add(size=size)
+    if kind.field in _PACKED:
+        plain = np.ascontiguousarray(array, array.dtype.newbyteorder("<"))
+        setattr(tensor, kind.field, plain.tobytes())
+    else:
+        flat = array.ravel()
+        if kind.field == "half_val":
+            flat = flat.view(np.uint16)
+        getattr(tensor, kind.field).extend(flat.tolist())
+
+
+def _kind(dtype: np.dtype[np.generic]) -> _Kind:
+    kind = _KINDS.get("O" if dtype.kind == "O" else dtype.str[1:])
+    if kind is None:
+        raise Unsupported(f"{dtype} has no data type in TensorFlow")
+    return kind
+
+
+def _read(tensor: Any, spec: TensorSpec, is_whole: bool, max_bytes: int) -> Array:
+    place = f"input {spec.name!r}"
+    kind = _kind(spec.dtype)
+    if tensor.dtype != kind.number:
+        given = _NAMES.get(tensor.dtype, f"type {tensor.dtype}")
+        raise BadInput(f"{place}: expected {kind.name}, given {given}")
+    shape = _shape(tensor.tensor_shape, spec, is_whole, place)
+    if tensor.tensor_content:
+        return _read_content(tensor.tensor_content, kind, spec, shape, place)
+    return _read_field(tensor, kind, spec, shape, place, max_bytes)
+
+
+def _shape(shape: Any, spec: TensorSpec, is_whole: bool, place: str) -> tuple[int, ...]:
+    sizes = tuple(dim.size for dim in shape.dim)
+    is_shape = not shape.unknown_rank and all(size >= 0 for size in sizes)
+    is_enough = is_shape and (sizes or is_whole)
+    if not is_enough or not spec.accepts(sizes if is_whole else sizes[1:]):
+        wanted = spec.shape if is_whole else (None, *spec.shape)
+        known = [-1 if size is None else size for size in wanted]
+        given = "unknown rank" if shape.unknown_rank else list(sizes[:_NAMES_SHOWN])
+        raise BadInput(f"{place}: expected shape {known}, given {given}")
+    if not is_whole and sizes[0] == 0:
+        raise BadInput(f"{place}: shape {list(sizes)} has no rows")
+    return sizes
+
+
+def _read_content(
+    content: bytes, kind: _Kind, spec: TensorSpec, shape: tuple[int, ...], place: str
+) -> Array:
+    """Return a view of a tensor's bytes."""
+    if spec.dtype.kind == "O":
+        raise BadInput(f"{place}: expected strings in {kind.field}, not tensor_content")
+    size = math.prod(shape) * spec.dtype.itemsize
+    if len(content) != size:
+        raise BadInput(
+            f"{place}: shape {list(shape)} of {kind.name} is {size} bytes in "
+            f"tensor_content, given {len(content)}"
+        )
+    if spec.dtype.kind == "b" and np.frombuffer(content, np.uint8).max(initial=0) > 1:
+        raise BadInput(f"{place}: a DT_BOOL is a byte of 0 or 1")
+    array = np.frombuffer(content, spec.dtype.newbyteorder("<"))
+    return shaped(array, shape, place)
+
+
+def _read_field(  # noqa: PLR0913
+    tensor: Any,
+    kind: _Kind,
+    spec: TensorSpec,
+    shape: tuple[int, ...],
+    place: str,
+    max_bytes: int,
+) -> Array:
+    values = getattr(tensor, kind.field)
+    count = math.prod(shape)
+    array = _values(values, kind, spec, place)
+    if len(array) == count:
+        return shaped(array, shape, place)
+    if not 0 < len(array) < count:
+        raise BadInput(
+            f"{place}: shape {list(shape)} is {count} values in {kind.field}, given "
+            f"{len(array)}"
+        )
+    # An element of dtype object is a pointer.
+    if count * spec.dtype.itemsize > max_bytes:
+        raise TooLarge(
+            f"{place}: shape {list(shape)} of {kind.name} is more than {max_bytes} "
+            "bytes"
+        )
+    filled = np.empty(count, spec.dtype)
+    filled[: len(array)] = array
+    filled[len(array) :] = array[-1]
+    return shaped(filled, shape, place)
+
+
+def _values(values: Any, kind: _Kind, spec: TensorSpec, place: str) -> Array:
+    """Return the values of a field in the input's dtype."""
+    if spec.dtype.kind == "O":
+        array: Array = np.empty(len(values), object)
+        array[:] = values
+        return array
+    stored = np.array(values, "i4" if kind.field == "half_val" else kind.stored)
+    if kind.field in ("scomplex_val", "dcomplex_val"):
+        return stored[: len(stored) // 2 * 2].view(spec.dtype)
+    if kind.field == "half_val":
+        _check_range(stored, stored.astype("u2"), kind, place)
+        return stored.astype("u2").view(spec.dtype)
+    cast = stored.astype(spec.dtype)
+    if spec.dtype.kind in "iu":
+        _check_range(stored, cast, kind, place)
+    return cast
+
+
+def _check_range(stored: Array, cast: Array, kind: _Kind, place: str) -> None:
+    wrong = stored != cast
+    if wrong.any():
+        at = int(wrong.argmax())
+        raise BadInput(
+            f"{place}: {kind.field}[{at}]: {stored[at]} is out of range for {kind.name}"
+        )

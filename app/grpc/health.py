@@ -1,0 +1,57 @@
+"""gRPC's health service, which is not ready where /readyz is not.
+
+https://grpc.io/docs/guides/health-checking/
+"""
+
+import asyncio
+from collections.abc import AsyncIterator, Callable, Collection
+from typing import Any
+
+import grpc
+from grpc_health.v1 import health_pb2, health_pb2_grpc
+
+_SERVING = health_pb2.HealthCheckResponse.SERVING
+_NOT_SERVING = health_pb2.HealthCheckResponse.NOT_SERVING
+_SERVICE_UNKNOWN = health_pb2.HealthCheckResponse.SERVICE_UNKNOWN
+SERVICE = health_pb2.DESCRIPTOR.services_by_name["Health"].full_name
+# Seconds between looks for those who watch.
+_LOOK_EVERY_S = 1.0
+
+
+class Health(health_pb2_grpc.HealthServicer):  # type: ignore[misc]
+    """Reports one state for the server and all its services."""
+
+    def __init__(self, is_ready: Callable[[], bool], services: Collection[str]) -> None:
+        """Store the check of readiness, and the services' names."""
+        self._is_ready = is_ready
+        self._services = ("", *services)
+
+    async def Check(self, request: Any, context: Any) -> Any:  # noqa: N802
+        """Return the state of a service, or of the server: "".
+
+        Raises:
+            grpc.aio.AbortError: there is no such service.
+        """
+        state = self._state(request.service)
+        if state == _SERVICE_UNKNOWN:
+            text = f"there is no service {request.service[:80]!r}"
+            await context.abort(grpc.StatusCode.NOT_FOUND, text)
+        return health_pb2.HealthCheckResponse(status=state)
+
+    async def Watch(  # noqa: N802
+        self, request: Any, context: Any
+    ) -> AsyncIterator[Any]:
+        """Yield the state of a service whenever it has changed."""
+        del context
+        last = None
+        while True:
+            state = self._state(request.service)
+            if state != last:
+                last = state
+                yield health_pb2.HealthCheckResponse(status=state)
+            await asyncio.sleep(_LOOK_EVERY_S)
+
+    def _state(self, service: str) -> Any:
+        if service not in self._services:
+            return _SERVICE_UNKNOWN
+        return _SERVING if self._is_ready() else _NOT_SERVING

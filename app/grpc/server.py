@@ -1,0 +1,215 @@
+"""The gRPC server of one worker, on its event loop."""
+
+import asyncio
+import logging
+from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
+from functools import partial
+from typing import Any, NamedTuple, Protocol
+
+import grpc
+from grpc_health.v1.health_pb2_grpc import add_HealthServicer_to_server
+from grpc_reflection.v1alpha.reflection import SERVICE_NAME as REFLECTION
+from grpc_reflection.v1alpha.reflection import enable_server_reflection
+
+from app.api.application import Application, Handler
+from app.api.environ import Environ
+from app.api.event_loop import EventLoop
+from app.api.exchange import HttpResponse
+from app.api.inference import Inference
+from app.errors import GRPC_CODES, SettingsError
+from app.grpc import inference_protocol, tensorflow_serving
+from app.grpc.exchange import code_of, error_text, send
+from app.grpc.health import SERVICE as HEALTH
+from app.grpc.health import Health
+from app.grpc.messages import pool
+from app.grpc.predicting import Predicting
+from app.grpc.routes import AskFlask, call
+
+_log = logging.getLogger(__name__)
+
+_PREDICT = f"{tensorflow_serving.PREDICTION_SERVICE}/Predict"
+_INFER = f"{inference_protocol.SERVICE}/ModelInfer"
+_STREAM = f"{inference_protocol.SERVICE}/ModelStreamInfer"
+_UNIMPLEMENTED = {
+    tensorflow_serving.PREDICTION_SERVICE: tensorflow_serving.UNIMPLEMENTED,
+    tensorflow_serving.MODEL_SERVICE: tensorflow_serving.UNIMPLEMENTED,
+    inference_protocol.SERVICE: inference_protocol.UNIMPLEMENTED,
+}
+# Milliseconds after which a silent client is asked whether it is still there, and then
+# has to answer.
+_KEEPALIVE_MS = 60_000
+_KEEPALIVE_TIMEOUT_MS = 20_000
+_Unary = Callable[[bytes, Any], Awaitable[bytes]]
+
+
+class Tls(NamedTuple):
+    """Files in PEM, and whether a client must have a certificate."""
+
+    key: str
+    certificate: str
+    authorities: str | None
+    requires_client: bool
+
+
+class Http(Protocol):
+    """The ASGI application, whose event loop and routes gRPC shares."""
+
+    application: Application
+
+    def event_loop(self) -> EventLoop:
+        """Return the waits of the event loop that runs."""
+        ...
+
+    async def ask_flask(self, environ: Environ) -> HttpResponse:
+        """Return Flask's response."""
+        ...
+
+
+class GrpcServer:
+    """Serves gRPC; all methods are called on the worker's event loop."""
+
+    def __init__(
+        self,
+        address: str,
+        max_message_bytes: int,
+        http: Http,
+        inference: Inference,
+        not_ready: Callable[[], Sequence[str]],
+    ) -> None:
+        """Store the parts; `start` opens the port.
+
+        `not_ready` returns the reasons why the server is not ready.
+        """
+        self._address = address
+        self._max_message_bytes = max_message_bytes
+        self._http = http
+        self._not_ready = not_ready
+        self._predicting = Predicting(http.application)
+        self._handlers: dict[str, Handler] = {
+            _PREDICT: partial(tensorflow_serving.predict, inference, max_message_bytes),
+            _INFER: partial(inference_protocol.infer, inference),
+        }
+        self._server: Any = None
+        self._stopping: asyncio.Future[None] | None = None
+
+    async def start(
+        self,
+        max_calls: int,
+        tls: tuple[str, str, str | None, bool] | None,
+        count_request: Callable[[], None],
+    ) -> None:
+        """Open the port; of more than `max_calls` at once the rest are refused.
+
+        `tls` has the fields of Tls. `count_request` is called for each request that
+        predicts.
+
+        Raises:
+            SettingsError: the port can't be opened.
+        """
+        self._predicting.start(self._http.event_loop(), count_request)
+        options = (
+            # Each worker opens the port, and the kernel spreads the connections.
+            ("grpc.so_reuseport", 1),
+            ("grpc.max_receive_message_length", self._max_message_bytes),
+            ("grpc.max_send_message_length", -1),
+            ("grpc.keepalive_time_ms", _KEEPALIVE_MS),
+            ("grpc.keepalive_timeout_ms", _KEEPALIVE_TIMEOUT_MS),
+        )
+        server = grpc.aio.server(options=options, maximum_concurrent_rpcs=max_calls)
+        names = self._add_services(server, self._http.ask_flask)
+        health = Health(self._is_ready, names)
+        add_HealthServicer_to_server(health, server)
+        enable_server_reflection((*names, HEALTH, REFLECTION), server, pool())
+        try:
+            if tls is None:
+                server.add_insecure_port(self._address)
+            else:
+                server.add_secure_port(self._address, _credentials(Tls(*tls)))
+        except (OSError, RuntimeError) as error:
+            raise SettingsError(f"BASKET_GRPC_BIND={self._address}: {error}") from None
+        await server.start()
+        self._server = server
+        _log.info("gRPC: listening at %s", self._address)
+
+    def stop(self, timeout_s: float) -> None:
+        """Refuse new calls, and finish those that are accepted, within some seconds."""
+        if self._server is not None and self._stopping is None:
+            self._stopping = asyncio.ensure_future(self._server.stop(timeout_s))
+
+    def is_busy(self) -> bool:
+        """Return whether a call that predicts is not answered yet."""
+        return self._predicting.pending > 0
+
+    async def close(self) -> None:
+        """End all calls; may be called twice."""
+        if self._server is not None:
+            await self._server.stop(0)
+
+    def _is_ready(self) -> bool:
+        return self._stopping is None and not self._not_ready()
+
+    def _add_services(self, server: Any, ask_flask: AskFlask) -> list[str]:
+        """Add the services; return their names."""
+        unary: dict[str, _Unary] = {
+            method: partial(self._predict, method) for method in self._handlers
+        }
+        routes = tensorflow_serving.ROUTES | inference_protocol.ROUTES
+        for method, route in routes.items():
+            unary[method] = partial(call, route, ask_flask)
+        for service, methods in _UNIMPLEMENTED.items():
+            for name, why in methods.items():
+                unary[f"{service}/{name}"] = partial(_refuse, why)
+        handlers: dict[str, dict[str, Any]] = {name: {} for name in _UNIMPLEMENTED}
+        for method, function in unary.items():
+            service, _, name = method.partition("/")
+            handlers[service][name] = grpc.unary_unary_rpc_method_handler(function)
+        stream = grpc.stream_stream_rpc_method_handler(self._stream)
+        service, _, name = _STREAM.partition("/")
+        handlers[service][name] = stream
+        for service, methods_of in handlers.items():
+            handler = grpc.method_handlers_generic_handler(service, methods_of)
+            server.add_generic_rpc_handlers((handler,))
+        return list(handlers)
+
+    async def _predict(self, method: str, sent: bytes, context: Any) -> bytes:
+        handler = self._handlers[method]
+        response = await self._predicting.answer(f"/{method}", handler, sent, context)
+        return await send(context, response)
+
+    async def _stream(
+        self, messages: AsyncIterator[bytes], context: Any
+    ) -> AsyncIterator[bytes]:
+        """Answer the messages of a stream one after the other."""
+        async for sent in messages:
+            handler = self._handlers[_INFER]
+            response = await self._predicting.answer(
+                f"/{_STREAM}", handler, sent, context
+            )
+            if response.status == 401:  # noqa: PLR2004
+                await send(context, response)
+            is_error = response.status in GRPC_CODES
+            text = error_text(response) if is_error else ""
+            yield inference_protocol.stream_response(
+                b"" if is_error else response.body, text
+            )
+            if self._stopping is not None:
+                await context.abort(code_of(503), "the server is shutting down")
+
+
+async def _refuse(why: str, sent: bytes, context: Any) -> bytes:
+    del sent
+    await context.abort(grpc.StatusCode.UNIMPLEMENTED, why)
+    raise AssertionError
+
+
+def _credentials(tls: Tls) -> Any:
+    def contents(path: str | None) -> bytes | None:
+        if path is None:
+            return None
+        with open(path, "rb") as file:
+            return file.read()
+
+    pair = contents(tls.key), contents(tls.certificate)
+    return grpc.ssl_server_credentials(
+        [pair], contents(tls.authorities), tls.requires_client
+    )

@@ -16,7 +16,7 @@ BIN := $(VENV)/bin
 SERVE_REQUIREMENTS := $(if $(shell command -v nvidia-smi),requirements/cuda.txt,requirements.txt)
 PIP_INSTALL = $(BIN)/python -m pip install --quiet --disable-pip-version-check --require-hashes
 
-.PHONY: help serve test bench soak loadtest lint format digits requirements bench-requirements clean
+.PHONY: help serve test bench soak loadtest lint format digits descriptors requirements bench-requirements clean
 
 help:
 	@echo "make serve [ARGS=...]  serve the models in models/ on 127.0.0.1:8000; or one"
@@ -30,6 +30,7 @@ help:
 	@echo "make lint              check style and types"
 	@echo "make format            put the code into its standard form"
 	@echo "make digits            train the demo model again"
+	@echo "make descriptors       compile the descriptions of gRPC's messages again"
 	@echo "make requirements      pin the newest versions of all dependencies"
 	@echo "make bench-requirements  pin the newest versions of the peers"
 	@echo "make clean             remove the environment and all caches"
@@ -116,6 +117,11 @@ requirements: $(VENV)/bin/python
 			--python-version 3.11 --python-platform x86_64-manylinux_2_28 \
 			--output-file requirements$${set##*:}.txt || exit 1; \
 	done
+
+# The descriptions of gRPC's messages, as the server reads them.
+descriptors: $(VENV)/dev.done
+	cd app/grpc/protos && $(PWD)/$(BIN)/python -m grpc_tools.protoc -I. \
+		--include_imports --descriptor_set_out=../descriptors.binpb *.proto
 
 # The newest glibc that any of the peers' packages asks for.
 bench-requirements: $(VENV)/bin/python

@@ -58,6 +58,8 @@ def on_starting(server):
     are_traces_on()
     has_own_worker = cfg.worker_class_str == worker_class
     start_checks.check_options(cfg, has_own_worker=has_own_worker)
+    if not arbiter.is_reexecuted(server):
+        start_checks.check_grpc(settings, cfg, has_own_worker=has_own_worker)
     used = gpus.choose(settings.gpus, gpus.visible())
     processes = _model_processes(settings, used) or cfg.workers
     gpus.check_memory_fractions(processes, used, settings.gpu_memory_fraction)

@@ -7,7 +7,6 @@ tracebacks.
 
 from typing import ClassVar
 
-
 # gRPC's status code for each HTTP status of an error.
 # https://grpc.io/docs/guides/status-codes/
 GRPC_CODES = {

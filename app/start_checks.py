@@ -4,6 +4,7 @@ A configuration error raises; a setting without effect is one line for the log.
 """
 
 import resource
+import socket
 from collections.abc import Iterator
 from typing import Any
 
@@ -34,6 +35,32 @@ def check_options(cfg: Any, *, has_own_worker: bool) -> None:
             "--http-protocols: Basket speaks HTTP/1.1; put nginx in front "
             "(http2 on), which speaks HTTP/2 to clients"
         )
+
+
+def check_grpc(settings: Settings, cfg: Any, *, has_own_worker: bool) -> None:
+    """Check that each worker can open the port of gRPC.
+
+    Raises:
+        SettingsError: another process has it, or the worker class does not serve gRPC.
+    """
+    if settings.grpc_bind is None:
+        return
+    name = f"BASKET_GRPC_BIND={settings.grpc_bind}"
+    if not has_own_worker:
+        raise SettingsError(
+            f"{name}: --worker-class {cfg.worker_class_str} serves no gRPC: leave the "
+            "option out"
+        )
+    host, _, port = settings.grpc_bind.rpartition(":")
+    # Two servers that both allow others on their port would share its connections.
+    try:
+        with socket.create_server(
+            (host.strip("[]"), int(port)),
+            family=socket.AF_INET6 if ":" in host else socket.AF_INET,
+        ):
+            return
+    except OSError as error:
+        raise SettingsError(f"{name}: {error.strerror or error}") from None
 
 
 def raise_file_limit(connections: int) -> list[str]:

@@ -168,7 +168,7 @@ def _read_content(
     return shaped(array, shape, place)
 
 
-def _read_field(  # noqa: PLR0913
+def _read_field(
     tensor: Any,
     kind: _Kind,
     spec: TensorSpec,

@@ -26,7 +26,7 @@ class Health(health_pb2_grpc.HealthServicer):  # type: ignore[misc]
         self._is_ready = is_ready
         self._services = ("", *services)
 
-    async def Check(self, request: Any, context: Any) -> Any:  # noqa: N802
+    async def Check(self, request: Any, context: Any) -> Any:
         """Return the state of a service, or of the server: "".
 
         Raises:
@@ -38,9 +38,7 @@ class Health(health_pb2_grpc.HealthServicer):  # type: ignore[misc]
             await context.abort(grpc.StatusCode.NOT_FOUND, text)
         return health_pb2.HealthCheckResponse(status=state)
 
-    async def Watch(  # noqa: N802
-        self, request: Any, context: Any
-    ) -> AsyncIterator[Any]:
+    async def Watch(self, request: Any, context: Any) -> AsyncIterator[Any]:
         """Yield the state of a service whenever it has changed."""
         del context
         last = None

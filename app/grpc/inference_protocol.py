@@ -90,7 +90,9 @@ def _ask_statistics(message: Any) -> Asked:
 
 def _ask_index(message: Any) -> Asked:
     repository = message.repository_name
-    path = f"/v2/repository/{repository}/index" if repository else "/v2/repository/index"
+    path = (
+        f"/v2/repository/{repository}/index" if repository else "/v2/repository/index"
+    )
     return Asked(path, "POST", {"ready": message.ready})
 
 

@@ -2,7 +2,7 @@
 
 import asyncio
 import logging
-from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Collection
 from functools import partial
 from typing import Any, NamedTuple, Protocol
 
@@ -74,7 +74,7 @@ class GrpcServer:
         max_message_bytes: int,
         http: Http,
         inference: Inference,
-        not_ready: Callable[[], Sequence[str]],
+        not_ready: Callable[[], Collection[str]],
     ) -> None:
         """Store the parts; `start` opens the port.
 
@@ -151,7 +151,8 @@ class GrpcServer:
     def _add_services(self, server: Any, ask_flask: AskFlask) -> list[str]:
         """Add the services; return their names."""
         unary: dict[str, _Unary] = {
-            method: partial(self._predict, method) for method in self._handlers
+            method: self._predicts(method, handler)
+            for method, handler in self._handlers.items()
         }
         routes = tensorflow_serving.ROUTES | inference_protocol.ROUTES
         for method, route in routes.items():
@@ -171,10 +172,15 @@ class GrpcServer:
             server.add_generic_rpc_handlers((handler,))
         return list(handlers)
 
-    async def _predict(self, method: str, sent: bytes, context: Any) -> bytes:
-        handler = self._handlers[method]
-        response = await self._predicting.answer(f"/{method}", handler, sent, context)
-        return await send(context, response)
+    def _predicts(self, method: str, handler: Handler) -> _Unary:
+        """Return a function that answers calls of a method."""
+        path, answer = f"/{method}", self._predicting.answer
+
+        # gRPC looks at the kind of a function at each call, and long at a partial.
+        async def predict(sent: bytes, context: Any) -> bytes:
+            return await send(context, await answer(path, handler, sent, context))
+
+        return predict
 
     async def _stream(
         self, messages: AsyncIterator[bytes], context: Any

@@ -90,9 +90,7 @@ def _decode(
             )
     bounds = exchange.bounds(model)
     given = message.inputs
-    return Request(
-        name, tensor_proto.read_inputs(given, signature, bounds, max_bytes)
-    )
+    return Request(name, tensor_proto.read_inputs(given, signature, bounds, max_bytes))
 
 
 def _encode(

@@ -105,9 +105,7 @@ def value_of(parameter: Any) -> Any:
     return None if choice is None else getattr(parameter, choice)
 
 
-def _read(
-    tensor: Mapping[str, Any], spec: TensorSpec, shape: tuple[int, ...]
-) -> Array:
+def _read(tensor: Mapping[str, Any], spec: TensorSpec, shape: tuple[int, ...]) -> Array:
     """Return an input's values as an array of `shape`."""
     message, raw = tensor["message"], tensor["raw"]
     place = f"input {spec.name!r}"

@@ -10,9 +10,9 @@ from app.api.environ import Environ, complete
 from app.api.exchange import JSON, HttpResponse
 from app.api.responses import error_response
 from app.codec import json_text
-from app.errors import BasketError, UnknownModel
+from app.errors import UnknownModel
 from app.grpc.exchange import environ_of, send
-from app.grpc.messages import message_class, parse
+from app.grpc.messages import message_class, parse, pool
 
 # Sends a complete WSGI environment to Flask.
 AskFlask = Callable[[Environ], Awaitable[HttpResponse]]
@@ -54,19 +54,30 @@ async def call(route: Route, ask_flask: AskFlask, sent: bytes, context: Any) -> 
         grpc.aio.AbortError: it failed.
     """
     try:
-        request = parse(route.request, sent)
-        asked = route.ask(request)
-        response = await ask_flask(_environ(asked, context))
-        reply = json_text.loads(response.body)
-        is_error = isinstance(reply, dict) and "error" in reply
-        if not is_error or response.status in route.statuses:
-            message = message_class(route.response)()
-            values = route.read(reply, request)
-            json_format.ParseDict(values, message, ignore_unknown_fields=True)
-            response.body, response.status = message.SerializeToString(), 200
-    except BasketError as error:
+        response = await _answer(route, ask_flask, sent, context)
+    except Exception as error:
         response = error_response(error)
     return await send(context, response)
+
+
+async def _answer(
+    route: Route, ask_flask: AskFlask, sent: bytes, context: Any
+) -> HttpResponse:
+    request = parse(route.request, sent)
+    try:
+        response = await ask_flask(_environ(route.ask(request), context))
+    except UnknownModel as error:
+        response = error_response(error)
+    reply = json_text.loads(response.body)
+    is_error = isinstance(reply, dict) and "error" in reply
+    if is_error and response.status not in route.statuses:
+        return response
+    message = message_class(route.response)()
+    values = route.read(reply, request)
+    json_format.ParseDict(
+        values, message, ignore_unknown_fields=True, descriptor_pool=pool()
+    )
+    return HttpResponse(message.SerializeToString(), headers=response.headers)
 
 
 def model_path(name: str, version: str = "") -> str:

@@ -1,0 +1,211 @@
+"""Triton's own gRPC client, as it is shipped, against a real server."""
+
+import queue
+
+import numpy as np
+import pytest
+from tritonclient import grpc as triton
+
+from testing.clients import in_parallel
+from testing.server import simulated_models
+from tests.support.grpc_calls import (
+    ECHO,
+    failure,
+    infer,
+    rows,
+    serving_grpc,
+    tensor,
+    triton_client,
+)
+
+ADMIN = {"authorization": "Bearer admin"}
+OLD = {**ECHO, "outputs": 1}
+
+
+@pytest.fixture(scope="module")
+def running(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("models")
+    models = simulated_models(folder, m=OLD, other=ECHO)
+    (folder / "m" / "basket.toml").write_text("[labels]\nstable = 1\n")
+    simulated_models(folder / "new", m=ECHO)
+    (folder / "new" / "m" / "1").rename(folder / "m" / "2")
+    (folder / "new" / "m").rmdir()
+    (folder / "new").rmdir()
+    settings = {"model_dir": models, "admin_keys": "admin", "default_model": "m"}
+    with serving_grpc("--threads=4", **settings) as running:
+        yield running
+
+
+@pytest.fixture(scope="module")
+def client(running):
+    with triton_client(running[1]) as client:
+        yield client
+
+
+def test_client_reads_health(client):
+    """Server and models are live and ready, and an unknown model is not ready."""
+    assert client.is_server_live()
+    assert client.is_server_ready()
+    assert client.is_model_ready("m")
+    assert client.is_model_ready("m", "2")
+    assert not client.is_model_ready("m", "9")
+    assert not client.is_model_ready("m", "x")
+    assert not client.is_model_ready("nobody")
+    assert not client.is_model_ready("m/config")
+
+
+def test_client_reads_metadata_and_configuration(client):
+    """Metadata and configuration have the values that HTTP has."""
+    assert client.get_server_metadata().name == "basket"
+    metadata = client.get_model_metadata("other")
+    assert metadata.versions == ["1"]
+    (given,), (made,) = metadata.inputs, metadata.outputs
+    assert (given.name, given.datatype, given.shape) == ("input", "FP32", [-1, 4])
+    assert (made.name, made.datatype, made.shape) == ("output", "FP32", [-1, 4])
+    config = client.get_model_config("other").config
+    assert config.max_batch_size == 64
+    assert config.input[0].dims == [4]
+
+
+def test_client_gets_the_rows_of_its_request(client):
+    """Rows come back in order, with the version and the id of the request."""
+    result = infer(client, 1, 2, 3, request_id="seven")
+    np.testing.assert_array_equal(result.as_numpy("output"), rows(1, 2, 3))
+    response = result.get_response()
+    assert (response.id, response.model_version) == ("seven", "2")
+
+
+def test_client_selects_version_and_outputs(client):
+    """A version is asked by its number, and outputs by their names."""
+    wanted = [triton.InferRequestedOutput("output")]
+    result = infer(client, 5, model_version="1", outputs=wanted)
+    np.testing.assert_array_equal(result.as_numpy("output"), [[5]])
+
+
+def test_trailing_metadata_has_version_batch_and_id(running):
+    """The trailing metadata of a response has what HTTP has in headers."""
+    client = triton.service_pb2_grpc.GRPCInferenceServiceStub(
+        triton.grpc.insecure_channel(running[1])
+    )
+    request = triton.service_pb2.ModelInferRequest(model_name="m")
+    request.inputs.add(name="input", datatype="FP32", shape=[1, 4])
+    request.inputs[0].contents.fp32_contents.extend([1, 2, 3, 4])
+    response, call = client.ModelInfer.with_call(
+        request, metadata=[("x-request-id", "mine")]
+    )
+    assert np.frombuffer(response.raw_output_contents[0], "f4").tolist() == [1, 2, 3, 4]
+    trailing = dict(call.trailing_metadata())
+    assert trailing["x-request-id"] == "mine"
+    assert trailing["x-model-version"] == "2"
+    assert trailing["x-batch-size"] == "1"
+    assert trailing["server-timing"].startswith("decode;dur=")
+
+
+BAD = [
+    ({"model": "nobody"}, "NOT_FOUND", "no model 'nobody'"),
+    ({"model_version": "9"}, "NOT_FOUND", "9"),
+    ({"model_version": "x"}, "NOT_FOUND", "no version 'x'"),
+    ({"timeout": -1}, "INVALID_ARGUMENT", "parameters.timeout"),
+    ({"sequence_id": 7}, "UNIMPLEMENTED", "sequence_id"),
+    (
+        {"outputs": [triton.InferRequestedOutput("nothing")]},
+        "INVALID_ARGUMENT",
+        "the model has no output 'nothing', it has: output",
+    ),
+    (
+        {"outputs": [triton.InferRequestedOutput("output", class_count=2)]},
+        "UNIMPLEMENTED",
+        "classification",
+    ),
+]
+
+
+@pytest.mark.parametrize(("options", "code", "text"), BAD)
+def test_bad_request_gets_a_code_and_a_text(client, options, code, text):
+    """An error names what is wrong, with the code that fits."""
+    given_code, given_text = failure(infer, client, 1, **options)
+    assert given_code == code
+    assert text in given_text
+
+
+def test_wrong_shape_is_an_invalid_argument(client):
+    """The text has the input, the expected shape and the given one."""
+    wrong = [tensor(np.zeros((2, 3), np.float32))]
+    code, text = failure(client.infer, "m", wrong)
+    assert code == "INVALID_ARGUMENT"
+    assert text == "input 'input': expected shape [-1, 4], given [2, 3]"
+
+
+def test_statistics_count_calls(running, client):
+    """Triton's statistics count the rows of calls, and /metrics the calls."""
+    infer(client, 1, 2, model="other")
+
+    def rows_of():
+        (stats,) = client.get_inference_statistics("other").model_stats
+        return stats.inference_count
+
+    running[0].wait_until(lambda: rows_of() >= 2, 10)
+    series = 'basket_requests_total{model="other",status="200",version="1"}'
+    running[0].wait_until(lambda: running[0].metric(series) >= 1, 10)
+
+
+def test_repository_changes_take_an_admin_key(client):
+    """Load and unload change the index for an admin key, and for no other."""
+    for key in ({}, {"authorization": "Bearer wrong"}):
+        code, text = failure(client.unload_model, "other", headers=key)
+        assert code == "UNAUTHENTICATED"
+        assert "admin key" in text
+    client.unload_model("other", headers=ADMIN)
+    assert not client.is_model_ready("other")
+    states = {
+        each.name: each.state for each in client.get_model_repository_index().models
+    }
+    assert states == {"m": "READY", "other": "UNAVAILABLE"}
+    client.load_model("other", headers=ADMIN)
+    assert client.is_model_ready("other")
+
+
+def test_load_with_files_is_not_supported(client):
+    """A model's own files or configuration in a load are refused with a text."""
+    code, text = failure(client.load_model, "other", headers=ADMIN, config="{}")
+    assert code == "UNIMPLEMENTED"
+    assert "as its folder has it" in text
+
+
+def test_shared_memory_and_traces_are_unimplemented(client):
+    """Methods that are not built say what there is in their place."""
+    for call in (client.get_system_shared_memory_status, client.get_trace_settings):
+        code, text = failure(call)
+        assert code == "UNIMPLEMENTED"
+        assert text
+        assert "Method not found" not in text
+
+
+def test_stream_answers_in_order_and_goes_on_after_an_error(running):
+    """A stream's messages are answered one by one, an error is one of them."""
+    answers = queue.Queue()
+    with triton_client(running[1]) as client:
+        client.start_stream(lambda result, error: answers.put((result, error)))
+        for number in range(20):
+            array = rows(number) if number != 7 else np.zeros((1, 9), np.float32)
+            client.async_stream_infer("m", [tensor(array)], request_id=str(number))
+        found = [answers.get(timeout=30) for _ in range(20)]
+        client.stop_stream()
+    for number, (result, error) in enumerate(found):
+        if number == 7:
+            assert "expected shape [-1, 4], given [1, 9]" in str(error)
+        else:
+            assert result.get_response().id == str(number)
+            assert result.as_numpy("output")[0, 0] == number
+
+
+def test_64_clients_get_their_own_rows(running):
+    """Each of 64 clients gets the answers to its own rows."""
+
+    def work(place):
+        with triton_client(running[1]) as client:
+            for number in range(10):
+                first = 100 * place + number
+                assert infer(client, first).as_numpy("output")[0, 0] == first
+
+    in_parallel(work, 64)

@@ -2,6 +2,7 @@
 
 import asyncio
 import logging
+import time
 from collections.abc import AsyncIterator, Awaitable, Callable, Collection
 from functools import partial
 from typing import Any, NamedTuple, Protocol
@@ -39,6 +40,8 @@ _UNIMPLEMENTED = {
 # has to answer.
 _KEEPALIVE_MS = 60_000
 _KEEPALIVE_TIMEOUT_MS = 20_000
+# Seconds from the begin of a stop in which accepted calls reach their handlers.
+_ON_ITS_WAY_S = 0.5
 _Unary = Callable[[bytes, Any], Awaitable[bytes]]
 
 
@@ -91,6 +94,8 @@ class GrpcServer:
         }
         self._server: Any = None
         self._stopping: asyncio.Future[None] | None = None
+        # Until then calls may be on their way to their handlers.
+        self._idle_at = 0.0
 
     async def start(
         self,
@@ -135,10 +140,13 @@ class GrpcServer:
         """Refuse new calls, and finish those that are accepted, within some seconds."""
         if self._server is not None and self._stopping is None:
             self._stopping = asyncio.ensure_future(self._server.stop(timeout_s))
+            self._idle_at = time.monotonic() + _ON_ITS_WAY_S
 
     def is_busy(self) -> bool:
-        """Return whether a call that predicts is not answered yet."""
-        return self._predicting.pending > 0
+        """Return whether a call that predicts is not answered yet, after `stop`."""
+        if self._stopping is None or self._stopping.done():
+            return False
+        return self._predicting.pending > 0 or time.monotonic() < self._idle_at
 
     async def close(self) -> None:
         """End all calls; may be called twice."""

@@ -121,8 +121,8 @@ FIELDS = {
 def _in_typed_field(tf, array):
     """Return a TensorProto whose values are in the field of its dtype."""
     proto = tf.make_tensor_proto(array)
-    proto.ClearField("tensor_content")
-    proto.ClearField("string_val")
+    for field in ("tensor_content", *FIELDS.values()):
+        proto.ClearField(field)
     bits = array.view(np.uint16) if array.dtype == np.float16 else array
     getattr(proto, FIELDS[str(array.dtype)]).extend(bits.ravel().tolist())
     return proto

@@ -9,13 +9,24 @@ from typing import Any
 
 import grpc
 from grpc_health.v1 import health_pb2, health_pb2_grpc
+from grpc_reflection.v1alpha import reflection_pb2
+
+from app.grpc.messages import pool
 
 _SERVING = health_pb2.HealthCheckResponse.SERVING
 _NOT_SERVING = health_pb2.HealthCheckResponse.NOT_SERVING
 _SERVICE_UNKNOWN = health_pb2.HealthCheckResponse.SERVICE_UNKNOWN
+_FILES = (health_pb2.DESCRIPTOR, reflection_pb2.DESCRIPTOR)
 SERVICE = health_pb2.DESCRIPTOR.services_by_name["Health"].full_name
 # Seconds between looks for those who watch.
 _LOOK_EVERY_S = 1.0
+
+
+def described() -> Any:
+    """Return the pool of all services, those of packages among them."""
+    for file in _FILES:
+        pool().AddSerializedFile(file.serialized_pb)
+    return pool()
 
 
 class Health(health_pb2_grpc.HealthServicer):  # type: ignore[misc]

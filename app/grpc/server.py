@@ -21,8 +21,7 @@ from app.errors import GRPC_CODES, SettingsError
 from app.grpc import inference_protocol, tensorflow_serving
 from app.grpc.exchange import code_of, error_text, send
 from app.grpc.health import SERVICE as HEALTH
-from app.grpc.health import Health
-from app.grpc.messages import pool
+from app.grpc.health import Health, described
 from app.grpc.predicting import Predicting
 from app.grpc.routes import AskFlask, call
 
@@ -124,7 +123,7 @@ class GrpcServer:
         names = self._add_services(server, self._http.ask_flask)
         health = Health(self._is_ready, names)
         add_HealthServicer_to_server(health, server)
-        enable_server_reflection((*names, HEALTH, REFLECTION), server, pool())
+        enable_server_reflection((*names, HEALTH, REFLECTION), server, described())
         try:
             if tls is None:
                 server.add_insecure_port(self._address)

@@ -9,8 +9,15 @@ import sys
 from typing import Any
 
 import numpy as np
+from grpc import RpcError
 from httpx import HTTPStatusError
-from kserve import InferenceRESTClient, InferInput, InferRequest, RESTConfig
+from kserve import (
+    InferenceGRPCClient,
+    InferenceRESTClient,
+    InferInput,
+    InferRequest,
+    RESTConfig,
+)
 from kserve.protocol.infer_type import RequestedOutput
 
 ROWS = [[1.5, 2.0, 3.0], [4.0, 5.0, 6.0]]
@@ -76,9 +83,34 @@ async def refusal(client: InferenceRESTClient, url: str, data: Any) -> str:
     return ""
 
 
-async def ask(url: str) -> dict[str, Any]:
-    return {"v1": await ask_v1(url), "v2": await ask_v2(url)}
+async def ask_grpc(address: str) -> dict[str, Any]:
+    async with InferenceGRPCClient(address, retries=0) as client:
+        found: dict[str, Any] = {
+            "live": await client.is_server_live(),
+            "server is ready": await client.is_server_ready(),
+            "ready": await client.is_model_ready("echo"),
+            "broken is ready": await client.is_model_ready("broken"),
+        }
+        for binary in (False, True):
+            asked = request(np.array(ROWS, np.float32), binary=binary)
+            answer = await client.infer(asked)
+            (output,) = answer.outputs
+            name = "binary" if binary else "contents"
+            found[name] = output.as_numpy().tolist()
+            found[f"{name} is echoed"] = answer.id == asked.id
+        try:
+            await client.infer(request(np.array([[1.0]], np.float32), binary=False))
+        except RpcError as error:
+            found["refusal"] = f"{error.code().name}: {error.details()}"
+        return found
+
+
+async def ask(url: str, grpc_address: str = "") -> dict[str, Any]:
+    found = {"v1": await ask_v1(url), "v2": await ask_v2(url)}
+    if grpc_address:
+        found["grpc"] = await ask_grpc(grpc_address)
+    return found
 
 
 if __name__ == "__main__":
-    print(json.dumps(asyncio.run(ask(sys.argv[1]))))
+    print(json.dumps(asyncio.run(ask(*sys.argv[1:]))))

@@ -1,11 +1,12 @@
-"""KServe's own Python client, V1 and V2, against a real Basket."""
+"""KServe's own Python client, V1, V2 and gRPC, against a real Basket."""
 
 import json
 import subprocess
 
 import pytest
 
-from testing.server import ROOT, serving, simulated_models
+from testing.server import ROOT, simulated_models
+from tests.support.grpc_calls import serving_grpc
 
 PYTHON = ROOT / ".venv-kserve" / "bin" / "python"
 SCRIPT = ROOT / "tests" / "support" / "kserve_client.py"
@@ -27,11 +28,12 @@ pytestmark = [
 def said(tmp_path_factory):
     """Run KServe's client against a server, and return its results."""
     models = simulated_models(tmp_path_factory.mktemp("models"), **MODELS)
-    with serving("--threads=4", ready=False, model_dir=models) as server:
+    settings = {"ready": False, "model_dir": models}
+    with serving_grpc("--threads=4", **settings) as (server, grpc_address):
         server.wait_until_loaded()
         url = f"http://127.0.0.1:{server.port}"
         asked = subprocess.run(
-            [PYTHON, SCRIPT, url],
+            [PYTHON, SCRIPT, url, grpc_address],
             check=False,
             capture_output=True,
             text=True,
@@ -71,4 +73,21 @@ def test_kserve_v2_client(said):
         "json is echoed": True,
         "binary": ROWS,
         "binary is echoed": True,
+    }
+
+
+def test_kserve_grpc_client(said):
+    """KServe's gRPC client finds readiness, and gets its tensors, typed and raw."""
+    assert said["grpc"] == {
+        "live": True,
+        "server is ready": False,
+        "ready": True,
+        "broken is ready": False,
+        "contents": ROWS,
+        "contents is echoed": True,
+        "binary": ROWS,
+        "binary is echoed": True,
+        "refusal": (
+            "INVALID_ARGUMENT: input 'input': expected shape [-1, 3], given [1, 1]"
+        ),
     }

@@ -15,6 +15,7 @@ from tests.support.grpc_calls import (
     ECHO,
     SLOW,
     failure,
+    ignore,
     infer,
     rows,
     serving_grpc,
@@ -66,10 +67,7 @@ def test_canceled_calls_are_dropped_before_they_run(folder, tmp_path):
     models = _one_at_a_time(folder, tmp_path)
     with serving_grpc(model_dir=models) as (server, address):
         with triton_client(address) as one:
-            calls = [
-                one.async_infer("m", [tensor(rows(1))], lambda *_: None)
-                for _ in range(10)
-            ]
+            calls = [one.async_infer("m", [tensor(rows(1))], ignore) for _ in range(10)]
             wait_until(lambda: metric_sum(server, "basket_queue_rows") >= 8, 20)
             for call in calls:
                 call.cancel()

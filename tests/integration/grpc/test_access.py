@@ -15,6 +15,7 @@ from tests.support.grpc_calls import (
     ECHO,
     failure,
     infer,
+    rows,
     serving_grpc,
     tensor,
     triton_client,
@@ -71,7 +72,7 @@ def test_a_stream_needs_a_key(locked):
     with triton_client(locked[1]) as one:
         errors = []
         one.start_stream(lambda result, error: errors.append(error))
-        one.async_stream_infer("m", [tensor([[1.0] * 4])])
+        one.async_stream_infer("m", [tensor(rows(1))])
         wait_until(lambda: errors, 20)
         one.stop_stream()
     assert "UNAUTHENTICATED" in str(errors[0])
@@ -183,7 +184,7 @@ def test_calls_and_requests_share_batches(models):
         triton_client(address) as one,
     ):
         ends = []
-        row = [tensor([[2.0] * 4])]
+        row = [tensor(rows(2))]
         one.async_infer("m", row, lambda result, error: ends.append(result))
         assert server.predict([[3.0] * 4]).headers["X-Batch-Size"] == "2"
         wait_until(lambda: ends, 20)

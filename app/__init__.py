@@ -23,6 +23,7 @@ if TYPE_CHECKING:
     from app.api.recording.recording import Recording
     from app.api.v2.repository import Repository
     from app.batching.interfaces import Observer
+    from app.grpc.server import GrpcServer
     from app.promotion.evidence import Evidence
     from app.repository.catalog import Catalog
     from app.repository.health import Health
@@ -72,10 +73,8 @@ def create_app(settings: "Settings | None" = None) -> "Application":
     limits = settings.request_timeout_ms / 1000, settings.max_body_bytes
     app.asgi = asgi = AsgiApplication(app, *limits, loader.close)
     if settings.grpc_bind is not None:
-        from app.grpc.server import GrpcServer
-
         bind = settings.grpc_bind, settings.max_body_bytes
-        asgi.grpc = GrpcServer(*bind, asgi, inference, catalog.not_ready)
+        asgi.grpc = _grpc_server()(*bind, asgi, inference, catalog.not_ready)
     return app
 
 
@@ -96,6 +95,12 @@ def create_model_process(listener: socket.socket) -> "ModelProcess":
     health = _health(settings, catalog)
     loader = _loader(settings, catalog, started_spans(), _evidence())
     return ModelProcess(catalog, loader, listener, health, telemetry.flush)
+
+
+def _grpc_server() -> "type[GrpcServer]":
+    from app.grpc.server import GrpcServer
+
+    return GrpcServer
 
 
 def _evidence() -> "Evidence":

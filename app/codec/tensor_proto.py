@@ -52,6 +52,8 @@ _NAMES = {kind.number: kind.name for kind in _KINDS.values()}
 # Fields that a PackedTensor has as the bytes of the array.
 _PACKED = ("float_val", "double_val", "scomplex_val", "dcomplex_val", "bool_val")
 _NAMES_SHOWN = 8
+# NumPy has 64, of which one is the only row of a whole tensor.
+_MAX_DIMENSIONS = 63
 
 
 def read_inputs(
@@ -113,7 +115,7 @@ def write(tensor: Any, array: Array) -> None:
     else:
         flat = array.ravel()
         if kind.field == "half_val":
-            flat = flat.view(np.uint16)
+            flat = flat.astype(np.float16, copy=False).view(np.uint16)
         getattr(tensor, kind.field).extend(flat.tolist())
 
 
@@ -145,6 +147,9 @@ def _shape(shape: Any, spec: TensorSpec, is_whole: bool, place: str) -> tuple[in
         known = [-1 if size is None else size for size in wanted]
         given = "unknown rank" if shape.unknown_rank else list(sizes[:_NAMES_SHOWN])
         raise BadInput(f"{place}: expected shape {known}, given {given}")
+    # The product of many sizes takes long, and has more digits than Python writes.
+    if len(sizes) > _MAX_DIMENSIONS:
+        raise BadInput(f"{place}: no array has {len(sizes)} dimensions")
     if not is_whole and sizes[0] == 0:
         raise BadInput(f"{place}: shape {list(sizes)} has no rows")
     return sizes

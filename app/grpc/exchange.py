@@ -9,10 +9,10 @@ from urllib.parse import unquote
 
 import grpc
 
+from app.api.asgi_exchange import SMALL_BODY_BYTES, LoopExchange
 from app.api.environ import Environ
 from app.api.event_loop import EventLoop
 from app.api.exchange import HttpResponse, Threads
-from app.api.loop_exchange import SMALL_BODY_BYTES, LoopExchange
 from app.batching.job import Answer, Job
 from app.codec import json_text
 from app.errors import GRPC_CODES, Abandoned

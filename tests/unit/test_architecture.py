@@ -64,7 +64,11 @@ ALLOWED = {
         ),
         *("app.promotion", "app.settings", "app.user_code"),
     ),
-    "app.asgi": ("app.api",),
+    "app.grpc": (
+        *("app.grpc", "app.api", "app.batching.job", "app.codec"),
+        *("app.engines.base", "app.errors", "app.repository"),
+    ),
+    "app.asgi": ("app.api", "app.grpc"),
     "app.tracing": (
         *("app.tracing", "app.api.application", "app.api.environ", "app.api.exchange"),
         *("app.batching.fair_queue", "app.errors", "app.prometheus_private"),
@@ -84,7 +88,7 @@ KEPT_TO = {
     "jax": ("app.engines.jax",),
     "openvino": ("app.engines.openvino",),
     "asyncio": (
-        *("app.server", "app.asgi", "app.ray_serve"),
+        *("app.server", "app.asgi", "app.grpc", "app.ray_serve"),
         *("app.api.asgi_exchange", "app.api.event_loop"),
     ),
     "flask": ("app.api", "app.commands"),
@@ -99,7 +103,10 @@ KEPT_TO = {
         "app.tracing.exemplars",
     ),
     "ray": ("app.ray_serve",),
-    "google": ("app.settings",),
+    "google": ("app.grpc", "app.settings"),
+    "grpc": ("app.grpc",),
+    "grpc_health": ("app.grpc",),
+    "grpc_reflection": ("app.grpc",),
 }
 # Private API -> the only module of app that may import it.
 PRIVATE_API = {

@@ -4,6 +4,7 @@ import atexit
 import logging
 import os
 import resource
+import socket
 import tempfile
 from contextlib import contextmanager
 from functools import partial
@@ -146,6 +147,45 @@ def test_unreadable_model_folder_stops_the_start(start, environment, tmp_path):
     text = f"not start: BASKET_MODEL_DIR='{tmp_path}': Permission denied"
     with pytest.raises(SystemExit, match=text):
         start()
+
+
+@pytest.fixture(name="grpc_bind")
+def _grpc_bind(environment):
+    """The address of a socket that listens, as BASKET_GRPC_BIND, and the socket."""
+    with socket.create_server(("127.0.0.1", 0), reuse_port=True) as listening:
+        bind = f"127.0.0.1:{listening.getsockname()[1]}"
+        environment.setenv("BASKET_GRPC_BIND", bind)
+        yield bind, listening
+
+
+def test_grpc_port_of_another_process_stops_the_start(gunicorn, start, grpc_bind):
+    """It does, even if that process shares its port; the old master's is no other."""
+    bind, listening = grpc_bind
+    text = f"not start: BASKET_GRPC_BIND={bind}: Address already in use"
+    with pytest.raises(SystemExit, match=text):
+        start()
+    reexecuted = gunicorn.arbiter()
+    reexecuted.master_pid = 4711
+    reexecuted.cfg.on_starting(reexecuted)
+    listening.close()
+    start()
+    # It is left to the workers.
+    start()
+
+
+def test_grpc_address_of_another_machine_stops_the_start(start, environment):
+    """The start ends with the setting, its value and the reason."""
+    environment.setenv("BASKET_GRPC_BIND", "192.0.2.1:8500")
+    text = r"BASKET_GRPC_BIND=192\.0\.2\.1:8500: Cannot assign requested address"
+    with pytest.raises(SystemExit, match=text):
+        start()
+
+
+def test_grpc_with_another_worker_class_stops_the_start(start, grpc_bind):
+    """Only workers of the default class serve it."""
+    text = f"BASKET_GRPC_BIND={grpc_bind[0]}: --worker-class sync serves no gRPC"
+    with pytest.raises(SystemExit, match=text):
+        start(worker_class="sync")
 
 
 @pytest.mark.parametrize(

@@ -22,6 +22,7 @@ if TYPE_CHECKING:
     from app.api.page.observed import Observed
     from app.api.recording.recording import Recording
     from app.api.v2.repository import Repository
+    from app.asgi import AsgiApplication
     from app.batching.interfaces import Observer
     from app.grpc.server import GrpcServer
     from app.promotion.evidence import Evidence
@@ -64,17 +65,14 @@ def create_app(settings: "Settings | None" = None) -> "Application":
         loader = RemoteLoader(settings, catalog, _observe(spans), sockets)
     else:
         loader = _loader(settings, catalog, spans, evidence)
-    app = _application(spans)
-    health = _health(settings, catalog)
+    app, health = _application(spans), _health(settings, catalog)
     app.extensions.update(basket=loader, catalog=catalog, health=health)
     app.extensions["recording"] = recording = Recording(settings, catalog, evidence)
     inference = install_api(app, settings, catalog, loader, health, recording)
     app.cli.add_command(models_commands(settings))
     limits = settings.request_timeout_ms / 1000, settings.max_body_bytes
     app.asgi = asgi = AsgiApplication(app, *limits, loader.close)
-    if settings.grpc_bind is not None:
-        bind = settings.grpc_bind, settings.max_body_bytes
-        asgi.grpc = _grpc_server()(*bind, asgi, inference, catalog.not_ready)
+    asgi.grpc = _grpc_server(asgi, settings, inference, catalog)
     return app
 
 
@@ -92,15 +90,23 @@ def create_model_process(listener: socket.socket) -> "ModelProcess":
 
     settings = Settings.from_environment()
     catalog = PublishedCatalog(settings, run_dir.notes_on(run_dir.DEFAULT_MODEL))
-    health = _health(settings, catalog)
     loader = _loader(settings, catalog, started_spans(), _evidence())
+    health = _health(settings, catalog)
     return ModelProcess(catalog, loader, listener, health, telemetry.flush)
 
 
-def _grpc_server() -> "type[GrpcServer]":
+def _grpc_server(
+    asgi: "AsgiApplication",
+    settings: "Settings",
+    inference: "Inference",
+    catalog: "Catalog",
+) -> "GrpcServer | None":
+    if settings.grpc_bind is None:
+        return None
     from app.grpc.server import GrpcServer
 
-    return GrpcServer
+    bind = settings.grpc_bind, settings.max_body_bytes
+    return GrpcServer(*bind, asgi, inference, catalog.not_ready)
 
 
 def _evidence() -> "Evidence":
@@ -134,8 +140,7 @@ def _loader(
     promotions = Promotions(catalog, records, rollouts, decisions)
     limit_s = settings.request_timeout_ms / 1000
     reconciler = Reconciler(catalog, loads, promotions, limit_s)
-    unloaded = run_dir.notes_on(run_dir.UNLOADED)
-    return Loader(settings, catalog, reconciler, unloaded)
+    return Loader(settings, catalog, reconciler, run_dir.notes_on(run_dir.UNLOADED))
 
 
 def _observe(spans: "Spans | None") -> "Callable[[str, str], Observer]":
@@ -194,11 +199,9 @@ def _observed(app: "Application", settings: "Settings") -> "Observed":
     from app.api.page.sampler import KEPT, Sampler
     from app.gpus import MemoryReader
 
-    samples = Ring(run_dir.path_of("samples"), KEPT)
-    last = Ring(run_dir.path_of("last_sample"), 1)
-    errors = ErrorLog(run_dir.path_of("errors"))
-    notes = run_dir.notes_on(run_dir.PROCESSES)
-    lock = run_dir.path_of("sampler")
+    path_of, notes = run_dir.path_of, run_dir.notes_on(run_dir.PROCESSES)
+    samples, last = Ring(path_of("samples"), KEPT), Ring(path_of("last_sample"), 1)
+    lock, errors = path_of("sampler"), ErrorLog(path_of("errors"))
     observed = Observed(samples, errors, notes, run_dir.ended)
     gpu_memory = MemoryReader(settings.gpus)
     app.extensions["sampler"] = Sampler(observed, last, lock, gpu_memory)
@@ -213,10 +216,7 @@ def install_api(
     health: "Health",
     recording: "Recording",
 ) -> "Inference":
-    """Register error handlers, the checks of rights and all routes.
-
-    Returns what answers requests that predict.
-    """
+    """Register error handlers, checks and routes; return what predicts."""
     from app.api import predict
     from app.api.access.rights import install_checks
     from app.api.gauges import current

@@ -1,6 +1,7 @@
 """Who may call what over gRPC: keys, TLS, health and reflection of a real server."""
 
 import json
+import shutil
 import subprocess
 
 import grpc
@@ -135,6 +136,7 @@ def _write_certificate(folder):
     return key, certificate
 
 
+@pytest.mark.skipif(shutil.which("openssl") is None, reason="openssl is not installed")
 @pytest.mark.parametrize("wants_certificate", [False, True])
 def test_tls_is_that_of_http(models, tmp_path, wants_certificate):
     """With --certfile and --keyfile gRPC has TLS, too, and asks for a certificate."""

@@ -98,9 +98,9 @@ def test_sigterm_answers_all_calls_in_flight(folder, tmp_path):
 
 def test_calls_that_exceed_the_graceful_timeout_are_unavailable(tmp_path):
     """A call that the model never answers ends as UNAVAILABLE in time."""
-    models = _stuck(tmp_path)
+    models, args = _stuck(tmp_path), ["--graceful-timeout=3"]
     with (
-        serving_grpc("--graceful-timeout=3", model_dir=models) as (server, address),
+        serving_grpc(*args, model_dir=models, max_batch_size="1") as (server, address),
         triton_client(address) as one,
         ThreadPoolExecutor(2) as threads,
     ):

@@ -148,7 +148,7 @@ def test_full_queue_is_unavailable_with_a_pushback(tmp_path):
 
 @pytest.mark.parametrize("process", ["worker", "shared"])
 def test_a_killed_worker_fails_only_its_own_calls(tmp_path, process):
-    """After kill -9 of a web worker others go on, and its place is taken."""
+    """The other workers keep serving after kill -9 of one, which the arbiter restarts."""
     models = simulated_models(tmp_path / "models", m=ECHO)
     options = {"model_dir": models, "model_process": process}
     with serving_grpc("--workers=2", **options) as (server, address):

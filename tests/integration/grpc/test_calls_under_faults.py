@@ -148,7 +148,7 @@ def test_full_queue_is_unavailable_with_a_pushback(tmp_path):
 
 @pytest.mark.parametrize("process", ["worker", "shared"])
 def test_a_killed_worker_fails_only_its_own_calls(tmp_path, process):
-    """The other workers keep serving after kill -9 of one, which the arbiter restarts."""
+    """Other workers keep serving after kill -9 of one, and the arbiter restarts it."""
     models = simulated_models(tmp_path / "models", m=ECHO)
     options = {"model_dir": models, "model_process": process}
     with serving_grpc("--workers=2", **options) as (server, address):

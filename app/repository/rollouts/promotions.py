@@ -8,7 +8,7 @@ import time
 from collections.abc import Callable, Collection
 
 from app.errors import Unavailable
-from app.promotion.record import Records
+from app.promotion.record import Recorded, Records
 from app.repository.catalog import Catalog
 from app.repository.rollouts.checks import PROVEN, REFUSED, Checks
 from app.repository.rollouts.rollout_files import RolloutFiles
@@ -98,12 +98,19 @@ class Promotions:
         candidate = versions[standing.candidate]
         content = self._contents.of(folder, candidate.version)
         with self._rollouts.proving(name):
-            # Another process may have done all this while this one waited.
-            if self._rollouts.of(name, candidate.version, content) is None:
-                refused = self._records.of(name).refused.get(candidate.version)
-                if refused is None or refused.content != content:
-                    self._try(folder, promotion, serving, candidate, content)
+            # Another process, or the mover's thread, may have gone on meanwhile.
+            if not self._is_decided(name, candidate.version, content):
+                self._try(folder, promotion, serving, candidate, content)
         self.mover.start()
+
+    def _is_decided(self, name: str, version: int, content: str) -> bool:
+        """Return whether a version is in its rollout, or at the end of it."""
+        if self._rollouts.of(name, version, content) is not None:
+            return True
+        record = self._records.of(name)
+        refused = record.refused.get(version)
+        is_refused = refused is not None and refused.content == content
+        return is_refused or record.proven == Recorded(version, content)
 
     def remove(self, name: str) -> None:
         """End the rollout of a model that is unloaded: later it begins again.

@@ -249,6 +249,26 @@ def test_processes_compare_once_and_agree(server):
     assert server.checks.counted == [("m", 2, "proven"), ("m", 2, "sent_back")]
 
 
+def test_version_that_is_promoted_during_an_update_is_not_compared_again(
+    server, monkeypatch
+):
+    """The mover's thread ends a rollout between an update's two looks at it."""
+    process = server.start()
+    server.add(2)
+    server.scan()
+    update = process.promotions.update
+
+    def update_late(*standing):
+        server.tick(WATCHED_S)
+        update(*standing)
+
+    monkeypatch.setattr(process.promotions, "update", update_late)
+    server.scan()
+    assert server.record().proven.version == 2
+    assert server.checks.proofs == [(1, 2)]
+    assert shares(process) == {2: 100}
+
+
 def test_process_that_starts_in_a_step_joins_it(server):
     """A worker that was killed is replaced in the middle of a rollout."""
     server.start()

@@ -11,6 +11,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from app.codec import tensor_shape
 from app.codec.bounds import Bounds
 from app.codec.v2.binary_tensors import shaped
 from app.engines.base import Array, Signature, Tensors, TensorSpec
@@ -20,8 +21,8 @@ from app.errors import BadInput, TooLarge, Unsupported, too_many_rows
 class _Kind(NamedTuple):
     """How a tensor has values of one dtype.
 
-    `number` is that of the enum DataType. Values in `field` have dtype `stored`, of
-    which one value takes `parts`, or which has its bits.
+    `number` is that of the enum DataType. Values in `field` have dtype `stored`, or
+    its bits.
     """
 
     number: int
@@ -39,21 +40,17 @@ _KINDS = {
     "i2": _Kind(5, "DT_INT16", "int_val", "i4"),
     "i1": _Kind(6, "DT_INT8", "int_val", "i4"),
     "O": _Kind(7, "DT_STRING", "string_val", "O"),
-    "c8": _Kind(8, "DT_COMPLEX64", "scomplex_val", "f4"),
     "i8": _Kind(9, "DT_INT64", "int64_val", "i8"),
     "b1": _Kind(10, "DT_BOOL", "bool_val", "b1"),
     "u2": _Kind(17, "DT_UINT16", "int_val", "i4"),
-    "c16": _Kind(18, "DT_COMPLEX128", "dcomplex_val", "f8"),
     "f2": _Kind(19, "DT_HALF", "half_val", "u2"),
     "u4": _Kind(22, "DT_UINT32", "uint32_val", "u4"),
     "u8": _Kind(23, "DT_UINT64", "uint64_val", "u8"),
 }
 _NAMES = {kind.number: kind.name for kind in _KINDS.values()}
 # Fields that a PackedTensor has as the bytes of the array.
-_PACKED = ("float_val", "double_val", "scomplex_val", "dcomplex_val", "bool_val")
-_NAMES_SHOWN = 8
-# NumPy has 64, of which one is the only row of a whole tensor.
-_MAX_DIMENSIONS = 63
+_PACKED = ("float_val", "double_val", "bool_val")
+_SHOWN = 8
 
 
 def read_inputs(
@@ -73,7 +70,7 @@ def read_inputs(
         if name not in names:
             raise BadInput(
                 f"inputs: the model has no input {name[:60]!r}, it has: "
-                f"{', '.join(names[:_NAMES_SHOWN])}"
+                f"{', '.join(names[:_SHOWN])}"
             )
     inputs: dict[str, Array] = {}
     rows: int | None = None
@@ -141,18 +138,9 @@ def _read(tensor: Any, spec: TensorSpec, is_whole: bool, max_bytes: int) -> Arra
 def _shape(shape: Any, spec: TensorSpec, is_whole: bool, place: str) -> tuple[int, ...]:
     sizes = tuple(dim.size for dim in shape.dim)
     is_shape = not shape.unknown_rank and all(size >= 0 for size in sizes)
-    is_enough = is_shape and (sizes or is_whole)
-    if not is_enough or not spec.accepts(sizes if is_whole else sizes[1:]):
-        wanted = spec.shape if is_whole else (None, *spec.shape)
-        known = [-1 if size is None else size for size in wanted]
-        given = "unknown rank" if shape.unknown_rank else list(sizes[:_NAMES_SHOWN])
-        raise BadInput(f"{place}: expected shape {known}, given {given}")
-    # The product of many sizes takes long, and has more digits than Python writes.
-    if len(sizes) > _MAX_DIMENSIONS:
-        raise BadInput(f"{place}: no array has {len(sizes)} dimensions")
-    if not is_whole and sizes[0] == 0:
-        raise BadInput(f"{place}: shape {list(sizes)} has no rows")
-    return sizes
+    given = "unknown rank" if shape.unknown_rank else str(list(sizes[:_SHOWN]))
+    known = sizes if is_shape else None
+    return tensor_shape.check(known, given, spec, is_whole, place)
 
 
 def _read_content(
@@ -210,8 +198,6 @@ def _values(values: Any, kind: _Kind, spec: TensorSpec, place: str) -> Array:
         array[:] = values
         return array
     stored = np.array(values, "i4" if kind.field == "half_val" else kind.stored)
-    if kind.field in ("scomplex_val", "dcomplex_val"):
-        return stored[: len(stored) // 2 * 2].view(spec.dtype)
     if kind.field == "half_val":
         _check_range(stored, stored.astype("u2"), kind, place)
         return stored.astype("u2").view(spec.dtype)

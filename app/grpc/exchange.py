@@ -143,18 +143,23 @@ async def send(context: Any, response: HttpResponse) -> bytes:
         grpc.aio.AbortError: the response is an error.
     """
     trailers = _trailers(response.headers)
-    if response.status < 400:  # noqa: PLR2004
-        context.set_trailing_metadata(trailers)
-        return response.body
-    code, text = code_of(response.status), error_text(response)
-    await context.abort(code, text[:_LONGEST_TEXT], trailers)
-    raise AssertionError
+    if response.status >= 400:  # noqa: PLR2004
+        await abort(context, response.status, error_text(response), trailers)
+    context.set_trailing_metadata(trailers)
+    return response.body
 
 
-def code_of(status: int) -> grpc.StatusCode:
-    """Return the code of a response with an HTTP status of 400 or more."""
-    found: grpc.StatusCode = grpc.StatusCode[GRPC_CODES.get(status, "UNKNOWN")]
-    return found
+async def abort(
+    context: Any, status: int, text: str, trailers: Sequence[tuple[str, str]] = ()
+) -> NoReturn:
+    """End a call with the code of an HTTP status of 400 or more.
+
+    Raises:
+        grpc.aio.AbortError: always.
+    """
+    code = grpc.StatusCode[GRPC_CODES.get(status, "UNKNOWN")]
+    await context.abort(code, text[:_LONGEST_TEXT], tuple(trailers))
+    raise AssertionError("gRPC has ended the call")
 
 
 def error_text(response: HttpResponse) -> str:

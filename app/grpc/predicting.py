@@ -13,18 +13,21 @@ from app.grpc.exchange import GrpcExchange
 class Predicting:
     """Answers calls that predict; all methods are called on the event loop."""
 
-    def __init__(self, application: Application) -> None:
-        """Store the application, whose path for inference requests this is."""
-        self._application = application
-        self._loop: EventLoop | None = None
-        self._count_request: Callable[[], None] | None = None
-        # The number of requests that are not answered yet.
-        self.pending = 0
+    def __init__(
+        self,
+        application: Application,
+        loop: EventLoop,
+        count_request: Callable[[], None],
+    ) -> None:
+        """Store the application, whose path for inference requests this is.
 
-    def start(self, loop: EventLoop, count_request: Callable[[], None]) -> None:
-        """Answer calls from now on; `count_request` is called for each request."""
+        `count_request` is called for each request.
+        """
+        self._application = application
         self._loop = loop
         self._count_request = count_request
+        # The number of requests that are not answered yet.
+        self.pending = 0
 
     async def answer(
         self, method: str, handler: Handler, sent: bytes, context: Any
@@ -34,8 +37,6 @@ class Predicting:
         Raises:
             asyncio.CancelledError: the client canceled the call.
         """
-        assert self._loop is not None
-        assert self._count_request is not None
         exchange = GrpcExchange(method, sent, context, self._loop)
         self.pending += 1
         self._count_request()

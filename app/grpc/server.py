@@ -5,7 +5,7 @@ import logging
 import time
 from collections.abc import AsyncIterator, Awaitable, Callable, Collection
 from functools import partial
-from typing import Any, NamedTuple, Protocol
+from typing import Any, Protocol
 
 import grpc
 from grpc_health.v1.health_pb2_grpc import add_HealthServicer_to_server
@@ -19,11 +19,12 @@ from app.api.exchange import HttpResponse
 from app.api.inference import Inference
 from app.errors import GRPC_CODES, SettingsError
 from app.grpc import inference_protocol, tensorflow_serving
-from app.grpc.exchange import code_of, error_text, send
+from app.grpc.exchange import abort, error_text, send
 from app.grpc.health import SERVICE as HEALTH
 from app.grpc.health import Health, described
 from app.grpc.predicting import Predicting
-from app.grpc.routes import AskFlask, call
+from app.grpc.routes import call
+from app.server.tls import TlsFiles
 
 _log = logging.getLogger(__name__)
 
@@ -42,15 +43,6 @@ _KEEPALIVE_TIMEOUT_MS = 20_000
 # Seconds from the begin of a stop in which accepted calls reach their handlers.
 _ON_ITS_WAY_S = 0.5
 _Unary = Callable[[bytes, Any], Awaitable[bytes]]
-
-
-class Tls(NamedTuple):
-    """Files in PEM, and whether a client must have a certificate."""
-
-    key: str
-    certificate: str
-    authorities: str | None
-    requires_client: bool
 
 
 class Http(Protocol):
@@ -86,7 +78,7 @@ class GrpcServer:
         self._max_message_bytes = max_message_bytes
         self._http = http
         self._not_ready = not_ready
-        self._predicting = Predicting(http.application)
+        self._predicting: Predicting | None = None
         self._handlers: dict[str, Handler] = {
             _PREDICT: partial(tensorflow_serving.predict, inference, max_message_bytes),
             _INFER: partial(inference_protocol.infer, inference),
@@ -99,18 +91,18 @@ class GrpcServer:
     async def start(
         self,
         max_calls: int,
-        tls: tuple[str, str, str | None, bool] | None,
+        tls: TlsFiles | None,
         count_request: Callable[[], None],
     ) -> None:
         """Open the port; of more than `max_calls` at once the rest are refused.
 
-        `tls` has the fields of Tls. `count_request` is called for each request that
-        predicts.
+        `count_request` is called for each request that predicts.
 
         Raises:
             SettingsError: the port can't be opened.
         """
-        self._predicting.start(self._http.event_loop(), count_request)
+        http = self._http
+        predicting = Predicting(http.application, http.event_loop(), count_request)
         options = (
             # Each worker opens the port, and the kernel spreads the connections.
             ("grpc.so_reuseport", 1),
@@ -120,7 +112,7 @@ class GrpcServer:
             ("grpc.keepalive_timeout_ms", _KEEPALIVE_TIMEOUT_MS),
         )
         server = grpc.aio.server(options=options, maximum_concurrent_rpcs=max_calls)
-        names = self._add_services(server, self._http.ask_flask)
+        names = self._add_services(server, predicting)
         health = Health(self._is_ready, names)
         add_HealthServicer_to_server(health, server)
         enable_server_reflection((*names, HEALTH, REFLECTION), server, described())
@@ -128,11 +120,11 @@ class GrpcServer:
             if tls is None:
                 server.add_insecure_port(self._address)
             else:
-                server.add_secure_port(self._address, _credentials(Tls(*tls)))
+                server.add_secure_port(self._address, _credentials(tls))
         except (OSError, RuntimeError) as error:
             raise SettingsError(f"BASKET_GRPC_BIND={self._address}: {error}") from None
         await server.start()
-        self._server = server
+        self._server, self._predicting = server, predicting
         _log.info("gRPC: listening at %s", self._address)
 
     def stop(self, timeout_s: float) -> None:
@@ -143,7 +135,7 @@ class GrpcServer:
 
     def is_busy(self) -> bool:
         """Return whether a call that predicts is not answered yet, after `stop`."""
-        if self._stopping is None or self._stopping.done():
+        if self._stopping is None or self._stopping.done() or self._predicting is None:
             return False
         return self._predicting.pending > 0 or time.monotonic() < self._idle_at
 
@@ -155,15 +147,15 @@ class GrpcServer:
     def _is_ready(self) -> bool:
         return self._stopping is None and not self._not_ready()
 
-    def _add_services(self, server: Any, ask_flask: AskFlask) -> list[str]:
+    def _add_services(self, server: Any, predicting: Predicting) -> list[str]:
         """Add the services; return their names."""
         unary: dict[str, _Unary] = {
-            method: self._predicts(method, handler)
+            method: _predicts(predicting, method, handler)
             for method, handler in self._handlers.items()
         }
         routes = tensorflow_serving.ROUTES | inference_protocol.ROUTES
         for method, route in routes.items():
-            unary[method] = partial(call, route, ask_flask)
+            unary[method] = partial(call, route, self._http.ask_flask)
         for service, methods in _UNIMPLEMENTED.items():
             for name, why in methods.items():
                 unary[f"{service}/{name}"] = partial(_refuse, why)
@@ -171,33 +163,21 @@ class GrpcServer:
         for method, function in unary.items():
             service, _, name = method.partition("/")
             handlers[service][name] = grpc.unary_unary_rpc_method_handler(function)
-        stream = grpc.stream_stream_rpc_method_handler(self._stream)
+        stream = partial(self._stream, predicting)
         service, _, name = _STREAM.partition("/")
-        handlers[service][name] = stream
+        handlers[service][name] = grpc.stream_stream_rpc_method_handler(stream)
         for service, methods_of in handlers.items():
             handler = grpc.method_handlers_generic_handler(service, methods_of)
             server.add_generic_rpc_handlers((handler,))
         return list(handlers)
 
-    def _predicts(self, method: str, handler: Handler) -> _Unary:
-        """Return a function that answers calls of a method."""
-        path, answer = f"/{method}", self._predicting.answer
-
-        # gRPC looks at the kind of a function at each call, and long at a partial.
-        async def predict(sent: bytes, context: Any) -> bytes:
-            return await send(context, await answer(path, handler, sent, context))
-
-        return predict
-
     async def _stream(
-        self, messages: AsyncIterator[bytes], context: Any
+        self, predicting: Predicting, messages: AsyncIterator[bytes], context: Any
     ) -> AsyncIterator[bytes]:
         """Answer the messages of a stream one after the other."""
+        path, handler = f"/{_STREAM}", self._handlers[_INFER]
         async for sent in messages:
-            handler = self._handlers[_INFER]
-            response = await self._predicting.answer(
-                f"/{_STREAM}", handler, sent, context
-            )
+            response = await predicting.answer(path, handler, sent, context)
             if response.status == 401:  # noqa: PLR2004
                 await send(context, response)
             is_error = response.status in GRPC_CODES
@@ -206,16 +186,28 @@ class GrpcServer:
                 b"" if is_error else response.body, text
             )
             if self._stopping is not None:
-                await context.abort(code_of(503), "the server is shutting down")
+                await abort(context, 503, "the server is shutting down")
+
+
+def _predicts(predicting: Predicting, method: str, handler: Handler) -> _Unary:
+    """Return a function that answers calls of a method."""
+    path = f"/{method}"
+
+    # gRPC looks at the kind of a function at each call, and long at a partial.
+    async def predict(sent: bytes, context: Any) -> bytes:
+        return await send(
+            context, await predicting.answer(path, handler, sent, context)
+        )
+
+    return predict
 
 
 async def _refuse(why: str, sent: bytes, context: Any) -> bytes:
     del sent
-    await context.abort(grpc.StatusCode.UNIMPLEMENTED, why)
-    raise AssertionError
+    await abort(context, 501, why)
 
 
-def _credentials(tls: Tls) -> Any:
+def _credentials(tls: TlsFiles) -> Any:
     def contents(path: str | None) -> bytes | None:
         if path is None:
             return None

@@ -8,7 +8,6 @@ default executor.
 import asyncio
 import os
 import signal
-import ssl
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from typing import Any
@@ -16,6 +15,7 @@ from typing import Any
 import uvloop
 from gunicorn.workers.base import Worker
 
+from app.server import tls
 from app.server.access_log import AccessLog
 from app.server.head import Limits
 from app.server.http_server import HttpServer, Options
@@ -66,8 +66,8 @@ class EventLoopWorker(Worker):
         self.booted = False
         await lifespan.startup()
         if self._grpc is not None:
-            limits = self.cfg.worker_connections, tls_files(self.cfg)
-            await self._grpc.start(*limits, self._count_request)
+            files, most = tls.files_of(self.cfg), self.cfg.worker_connections
+            await self._grpc.start(most, files, self._count_request)
         self.booted = True
         server = HttpServer(
             self._asgi,
@@ -144,28 +144,5 @@ def options(cfg: Any) -> Options:
         accept_batch=_ACCEPT_BATCH if cfg.workers == 1 else 1,
         backlog=cfg.backlog,
         proxies=TrustedProxies(cfg.forwarded_allow_ips, cfg.secure_scheme_headers),
-        tls=_tls_context(cfg) if cfg.certfile or cfg.keyfile else None,
+        tls=tls.context_of(cfg),
     )
-
-
-def tls_files(cfg: Any) -> tuple[str, str, str | None, bool] | None:
-    """Return the files of TLS, and whether clients need a certificate; None: no TLS."""
-    if not (cfg.certfile or cfg.keyfile):
-        return None
-    requires_client = cfg.cert_reqs == ssl.CERT_REQUIRED
-    return cfg.keyfile, cfg.certfile, cfg.ca_certs, requires_client
-
-
-def _tls_context(cfg: Any) -> ssl.SSLContext:
-    def default() -> ssl.SSLContext:
-        context = ssl.create_default_context(
-            ssl.Purpose.CLIENT_AUTH, cafile=cfg.ca_certs
-        )
-        context.load_cert_chain(cfg.certfile, cfg.keyfile)
-        context.verify_mode = ssl.VerifyMode(cfg.cert_reqs)
-        if cfg.ciphers:
-            context.set_ciphers(cfg.ciphers)
-        return context
-
-    context: ssl.SSLContext = cfg.ssl_context(cfg, default)
-    return context

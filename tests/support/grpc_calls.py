@@ -9,7 +9,7 @@ import numpy as np
 from tritonclient import grpc as triton
 from tritonclient.utils import InferenceServerException, np_to_triton_dtype
 
-from testing.server import Server, free_port, serving
+from testing.server import Server, free_port, serving, workers_in
 
 WIDTH = 4
 # A device that returns its rows.
@@ -20,9 +20,15 @@ SLOW = {"base_ms": SLOW_MS, "input_shape": [WIDTH], "outputs": WIDTH}
 
 @contextlib.contextmanager
 def serving_grpc(*args: str, **settings: Any) -> Iterator[tuple[Server, str]]:
-    """Run `gunicorn wsgi:app *args` with gRPC; yield it and the address of gRPC."""
-    address = f"127.0.0.1:{free_port()}"
+    """Run `gunicorn wsgi:app *args` with gRPC; yield it and the address of gRPC.
+
+    All workers listen there by then.
+    """
+    address, workers = f"127.0.0.1:{free_port()}", workers_in(args)
     with serving(*args, grpc_bind=address, **settings) as server:
+        server.wait_until(
+            lambda: server.log.read_text().count("gRPC: listening") >= workers, 60
+        )
         yield server, address
 
 

@@ -26,8 +26,6 @@ _FIELDS = {
     **{"UINT8": "uint_contents", "UINT16": "uint_contents", "UINT32": "uint_contents"},
     **{"INT64": "int64_contents", "UINT64": "uint64_contents"},
 }
-# NumPy has 64, of which one is the only row of a whole tensor.
-_MAX_DIMENSIONS = 63
 # Inputs in shared memory.
 _SHARED = "shared_memory_region"
 
@@ -111,9 +109,6 @@ def _read(tensor: Mapping[str, Any], spec: TensorSpec, shape: tuple[int, ...]) -
     """Return an input's values as an array of `shape`."""
     message, raw = tensor["message"], tensor["raw"]
     place = f"input {spec.name!r}"
-    # The product of many sizes takes long, and has more digits than Python writes.
-    if len(shape) > _MAX_DIMENSIONS:
-        raise BadInput(f"{place}: no array has {len(shape)} dimensions")
     if message.parameters and _SHARED in message.parameters:
         raise Unsupported(f"{place}: shared memory is not built here")
     if raw is None:

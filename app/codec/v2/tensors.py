@@ -12,7 +12,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from app.codec import json_text
+from app.codec import json_text, tensor_shape
 from app.codec.bounds import UNBOUNDED, Bounds
 from app.codec.v2 import binary_tensors, json_tensors
 from app.codec.v2.datatypes import datatype_of
@@ -230,11 +230,5 @@ def _shape(given: Any, spec: TensorSpec, is_whole: bool, place: str) -> tuple[in
     is_shape = isinstance(given, list) and all(
         type(size) is int and 0 <= size < 1 << 63 for size in given
     )
-    is_enough = is_shape and (given or is_whole)
-    if not is_enough or not spec.accepts(tuple(given if is_whole else given[1:])):
-        sizes = spec.shape if is_whole else (None, *spec.shape)
-        wanted = [-1 if size is None else size for size in sizes]
-        raise BadInput(f"{place}: expected shape {wanted}, given {shown(given)}")
-    if not is_whole and given[0] == 0:
-        raise BadInput(f"{place}: shape {shown(given)} has no rows")
-    return tuple(given)
+    shape = tuple(given) if is_shape else None
+    return tensor_shape.check(shape, shown(given), spec, is_whole, place)

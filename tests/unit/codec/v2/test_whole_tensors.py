@@ -184,6 +184,15 @@ def test_v2_shape_that_does_not_fit_is_refused():
         v2(whole(("a", "f4", (None, 2))), tensor)
 
 
+@pytest.mark.parametrize("shape", [[1] * 64, [1 << 62] * 150])
+def test_v2_shape_of_too_many_dimensions_is_refused(shape):
+    """NumPy has no such array, and the product of the sizes is not computed."""
+    tensor = {"name": "a", "datatype": "FP32", "shape": shape, "data": [1]}
+    text = f"input 'a': no array has {len(shape)} dimensions"
+    with pytest.raises(BadInput, match=text):
+        v2(whole(("a", "f4", None)), tensor)
+
+
 def test_v2_bytes_without_json_need_a_known_shape():
     """A body of bytes alone does not tell the rank."""
     signature = whole(("a", "f4", None), outputs=[("y", "f4", ())])

@@ -138,9 +138,12 @@ def _read(tensor: Any, spec: TensorSpec, is_whole: bool, max_bytes: int) -> Arra
 def _shape(shape: Any, spec: TensorSpec, is_whole: bool, place: str) -> tuple[int, ...]:
     sizes = tuple(dim.size for dim in shape.dim)
     is_shape = not shape.unknown_rank and all(size >= 0 for size in sizes)
-    given = "unknown rank" if shape.unknown_rank else str(list(sizes[:_SHOWN]))
     known = sizes if is_shape else None
-    return tensor_shape.check(known, given, spec, is_whole, place)
+
+    def shown() -> str:
+        return "unknown rank" if shape.unknown_rank else str(list(sizes[:_SHOWN]))
+
+    return tensor_shape.check(known, shown, spec, is_whole, place)
 
 
 def _read_content(

@@ -231,4 +231,4 @@ def _shape(given: Any, spec: TensorSpec, is_whole: bool, place: str) -> tuple[in
         type(size) is int and 0 <= size < 1 << 63 for size in given
     )
     shape = tuple(given) if is_shape else None
-    return tensor_shape.check(shape, shown(given), spec, is_whole, place)
+    return tensor_shape.check(shape, partial(shown, given), spec, is_whole, place)

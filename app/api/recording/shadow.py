@@ -1,7 +1,8 @@
 """Shadow traffic: copies of answered requests run on another version of the model.
 
 Copies give way to clients. They are made after the response was sent, run only while
-nothing else does, and are dropped where they would have to wait.
+nothing else does and in a hundredth of the time, and are dropped where they would have
+to wait for long.
 """
 
 import logging
@@ -12,6 +13,7 @@ from typing import NamedTuple
 
 from app import unbuffered_metrics
 from app.api.recording.differences import agreeing_rows
+from app.api.recording.spare_time import SpareTime
 from app.batching.job import Job
 from app.capture.background import Background, Bounds
 from app.capture.captured import Captured, Group, grouped
@@ -36,15 +38,6 @@ _LINGER_S = 0.01
 _MAX_COPIES, _MAX_BYTES = 1024, 32 << 20
 # Never before the linger time, however many there are.
 _BOUNDS = Bounds(_LINGER_S, _MAX_COPIES + 1, _MAX_BYTES + 1, _MAX_COPIES, _MAX_BYTES)
-# Clients that come back at once leave gaps between their batches, in which no copy may
-# start. So copies run after no job was seen for as long as they would take, within
-# these bounds. Copies that were dropped shorten that time, as it may be wrong.
-_SHORTEST_IDLE_S, _LONGEST_IDLE_S = 0.005, 1.0
-_SHORTENED = 0.9
-# How long copies wait for that, or for so many times as long.
-_IDLE_WITHIN_S, _IDLE_WITHIN_TIMES = 0.25, 4
-# Pauses between looks, which grow: under load, looks take time from clients.
-_PAUSE_S, _LONGEST_PAUSE_S = 0.001, 0.016
 # What becomes of a row.
 AGREE, DIFFER, FAILED, DROPPED = "agree", "differ", "failed", "dropped"
 # The name of copies in fair queueing; no client has it.
@@ -88,13 +81,11 @@ class Shadow:
         self._catalog = catalog
         self._timeout_s = timeout_s
         self._count = count
-        self._clock, self._sleep = clock, sleep
         self._closing = False
-        # How long copies wait without a job to be seen, by model.
-        self._idle_s: dict[str, float] = {}
+        self.spare_time = SpareTime(lambda: self._closing, clock, sleep)
         # Models and versions that copies did not fit.
         self._unfit: set[tuple[str, int]] = set()
-        self._background = Background("shadow", self.run, _BOUNDS)
+        self._background = Background("shadow", self._run_and_rest, _BOUNDS)
 
     def copy(self, copy: Copy) -> None:
         """Have a copy run, or drop it; any thread may call this."""
@@ -125,6 +116,12 @@ class Shadow:
             except Exception:  # must not end the thread
                 _log.exception("model %s: copies of requests can't be run", model.name)
 
+    def _run_and_rest(self, copies: list[Copy]) -> None:
+        self.run(copies)
+        # A version that is unloaded in a rest is freed.
+        copies.clear()
+        self.spare_time.rest()
+
     def _run_on(
         self, shadow: ServedModel, model: ServedModel, requests: Sequence[Captured]
     ) -> None:
@@ -144,10 +141,12 @@ class Shadow:
     ) -> dict[str, int]:
         """Run one batch, and return what becomes of how many rows."""
         rows = _rows(batch.inputs)
-        if not self._waits_until_idle(shadow, model):
+        runners = shadow.runner, model.runner
+        if not self.spare_time.begins(shadow.name, runners):
             return {DROPPED: rows}
         try:
-            outputs = self._outputs(shadow, batch)
+            with self.spare_time.taken():
+                outputs = self._outputs(shadow, batch)
             agreeing = int(agreeing_rows(batch.outputs, outputs).sum())
         except (Abandoned, CannotMeetDeadline, QueueFull, Stopping):
             return {DROPPED: rows}
@@ -156,26 +155,6 @@ class Shadow:
             _log.debug("copies failed", exc_info=True)
             return {FAILED: rows}
         return {AGREE: agreeing, DIFFER: rows - agreeing}
-
-    def _waits_until_idle(self, shadow: ServedModel, model: ServedModel) -> bool:
-        """Wait until neither has jobs; return False if that takes too long."""
-        runners = shadow.runner, model.runner
-        idle_s, pause_s, since = self._idle_s.get(shadow.name, 0.0), _PAUSE_S, None
-        idle_s = min(max(idle_s, _SHORTEST_IDLE_S), _LONGEST_IDLE_S)
-        now = self._clock()
-        give_up_at = now + max(_IDLE_WITHIN_S, _IDLE_WITHIN_TIMES * idle_s)
-        while now < give_up_at and not self._closing:
-            if not all(runner.is_idle() for runner in runners):
-                since = None
-            elif since is None:
-                since = now
-            elif now - since >= idle_s:
-                return True
-            self._sleep(pause_s)
-            pause_s = min(2 * pause_s, _LONGEST_PAUSE_S)
-            now = self._clock()
-        self._idle_s[shadow.name] = _SHORTENED * idle_s
-        return False
 
     def _outputs(self, shadow: ServedModel, group: Group) -> Tensors:
         """Return the version's outputs for the rows, or raise what `Job.wait` does."""
@@ -189,7 +168,7 @@ class Shadow:
         job.is_copy = True
         shadow.runner.submit(job)
         answer = job.wait()
-        self._idle_s[shadow.name] = answer.infer_s
+        self.spare_time.expect(shadow.name, answer.infer_s)
         return answer.outputs
 
     def _drop(self, copy: Copy) -> None:

@@ -96,6 +96,55 @@ def test_copies_run_in_single_batches_with_a_look_for_clients_between():
     assert site.counts == {"agree": 4, "dropped": 2}
 
 
+class Slow(Echo):
+    """An engine that takes 0.2 s on the clock of a site."""
+
+    site = None
+
+    def run(self, batch, signature_name):
+        self.site.now += 0.2
+        return super().run(batch, signature_name)
+
+
+def slow_site():
+    engine = Slow()
+    engine.site = Site(engine)
+    return engine.site
+
+
+def test_copies_take_a_hundredth_of_the_time():
+    """After two batches of 0.2 s comes a rest, which looks for a close."""
+    site = slow_site()
+    site.shadow.run([site.copy(*range(8))])
+    began_at = site.now
+    site.sleeps.clear()
+    site.shadow.spare_time.rest()
+    assert site.now - began_at == pytest.approx(99 * 0.4)
+    assert max(site.sleeps) <= 0.05
+    site.shadow.spare_time.rest()
+    assert site.now - began_at == pytest.approx(99 * 0.4)
+
+
+def test_copies_that_would_run_for_long_are_dropped():
+    """No batch begins after 0.6 s of others, before the next rest."""
+    site = slow_site()
+    site.shadow.run([site.copy(*range(40))])
+    assert site.counts == {"agree": 12, "dropped": 28}
+    site.shadow.spare_time.rest()
+    site.shadow.run([site.copy(1)])
+    assert site.counts["agree"] == 13
+
+
+def test_rest_ends_with_a_close():
+    """The thread of the copies is not waited for."""
+    site = slow_site()
+    site.shadow.run([site.copy(1)])
+    site.shadow.close()
+    began_at = site.now
+    site.shadow.spare_time.rest()
+    assert site.now == began_at
+
+
 @pytest.mark.parametrize("version", [1, 2])
 def test_copies_are_dropped_while_either_version_is_busy(version):
     """They wait for a quarter of a second, with pauses that grow."""
@@ -141,13 +190,7 @@ def test_copies_run_once_the_versions_are_idle():
 )
 def test_copies_run_only_in_gaps_that_are_as_long_as_they(monkeypatch, gap_s, result):
     """Clients that come back at once leave shorter gaps."""
-
-    class Slow(Echo):
-        def run(self, batch, signature_name):
-            site.now += 0.2
-            return super().run(batch, signature_name)
-
-    site = Site(Slow())
+    site = slow_site()
     site.shadow.run([site.copy(1)])
     assert site.counts.pop("agree") == 1
     period_s, began_at = gap_s + 0.1, site.now
@@ -172,6 +215,7 @@ def test_wait_for_a_gap_becomes_shorter_if_there_is_none(monkeypatch):
     site.shadow.run([site.copy(1)])
     monkeypatch.setattr(site.stable.runner, "is_idle", lambda: site.now % 0.5 > 0.1)
     for _ in range(20):
+        site.shadow.spare_time.rest()
         site.shadow.run([site.copy(1)])
     assert 3 < site.counts["dropped"] < 12
     assert site.counts["agree"] == 21 - site.counts["dropped"]

@@ -24,7 +24,7 @@ from app.grpc.health import SERVICE as HEALTH
 from app.grpc.health import Health, described
 from app.grpc.predicting import Predicting
 from app.grpc.routes import call
-from app.server.tls import TlsFiles
+from app.tls import TlsFiles
 
 _log = logging.getLogger(__name__)
 

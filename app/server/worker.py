@@ -15,7 +15,7 @@ from typing import Any
 import uvloop
 from gunicorn.workers.base import Worker
 
-from app.server import tls
+from app import tls
 from app.server.access_log import AccessLog
 from app.server.head import Limits
 from app.server.http_server import HttpServer, Options

@@ -12,6 +12,7 @@ ROOT = Path(__file__).parents[2]
 ALLOWED = {
     "app.errors": (),
     "app.memory": (),
+    "app.tls": (),
     "app.settings": ("app.settings", "app.errors"),
     "app.gpus": ("app.errors",),
     "app.start_checks": ("app.errors", "app.settings"),
@@ -66,7 +67,7 @@ ALLOWED = {
     ),
     "app.grpc": (
         *("app.grpc", "app.api", "app.batching.job", "app.codec"),
-        *("app.engines.base", "app.errors", "app.repository"),
+        *("app.engines.base", "app.errors", "app.repository", "app.tls"),
     ),
     "app.asgi": ("app.api", "app.grpc"),
     "app.tracing": (
@@ -74,7 +75,7 @@ ALLOWED = {
         *("app.batching.fair_queue", "app.errors", "app.prometheus_private"),
         "app.telemetry",
     ),
-    "app.server": ("app.server",),
+    "app.server": ("app.server", "app.tls"),
     "app.ray_serve": (
         *("app.create_app", "app.errors", "app.ray_serve", "app.settings"),
         "app.telemetry",

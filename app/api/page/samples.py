@@ -50,7 +50,9 @@ def percentile(buckets: Mapping[float, float], share: float) -> float | None:
         if count >= rank:
             if high == inf:
                 return low
-            return low + (high - low) * (rank - below) / (count - below)
+            part = (rank - below) / (count - below)
+            # Rounding may exceed the bound.
+            return min(low + (high - low) * part, high)
     return None
 
 

@@ -5,7 +5,7 @@ from bisect import bisect_left
 from itertools import accumulate
 
 import pytest
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 from app.api.page.samples import percentile, sample_of
@@ -38,6 +38,7 @@ def sums(rejected=None, **versions):
     st.lists(st.floats(0, 60), min_size=1, max_size=200),
     st.sampled_from((0.5, 0.95, 0.99)),
 )
+@example([1.0, 0.0078125], 0.5)
 def test_percentile_is_in_the_bucket_of_the_exact_one(seconds, share):
     """The estimate and the exact percentile lie between the same two bounds."""
     exact = sorted(seconds)[math.ceil(share * len(seconds)) - 1]

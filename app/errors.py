@@ -96,6 +96,10 @@ class UnknownModel(BasketError):
     reason = "unknown_model"
 
 
+class NoTensors(UnknownModel):
+    """The version has no tensors: its service.py takes and gives objects."""
+
+
 class ModelFailed(BasketError):
     """The model raised an error on this row."""
 

@@ -25,7 +25,7 @@ from app.api.v1 import cloud_events
 from app.api.v1 import metadata as v1_metadata
 from app.codec import json_text, rows
 from app.engines.base import Tensors
-from app.errors import BadInput, UnknownModel, Unsupported
+from app.errors import BadInput, NoTensors, UnknownModel, Unsupported
 from app.repository.catalog import Catalog
 from app.repository.routing import Target
 from app.repository.served import ServedModel
@@ -163,6 +163,8 @@ def servable_not_found(target: Target) -> Iterator[None]:
     """Raise UnknownModel with TensorFlow Serving's text."""
     try:
         yield
+    except NoTensors:
+        raise
     except UnknownModel:
         name = (target.name or "")[:80]
         asked = f"Latest({name})"

@@ -15,7 +15,7 @@ from app.api.access.rights import Rights
 from app.api.responses import json_response
 from app.codec.v2.datatypes import BYTES, datatype_of
 from app.engines.base import Signature, TensorSpec, main_signature
-from app.errors import NotReady, UnknownModel
+from app.errors import NoTensors, NotReady, UnknownModel
 from app.repository.catalog import Catalog
 from app.repository.health import Health
 from app.repository.routing import Target
@@ -120,12 +120,12 @@ def check_tensors(model: ServedModel) -> None:
     """Check that a version has tensors to offer.
 
     Raises:
-        UnknownModel: its service.py takes and gives objects.
+        NoTensors: its service.py takes and gives objects.
     """
     if not model.has_tensors:
-        raise UnknownModel(
-            f"model {model.name!r} is code without tensors (service.py), which V2 does "
-            "not offer: ask /predict or /v1"
+        raise NoTensors(
+            f"model {model.name!r} is code without tensors (service.py), which V2 and "
+            "gRPC do not offer: ask /predict or /v1"
         )
 
 

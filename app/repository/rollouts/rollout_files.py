@@ -6,6 +6,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 from app.run_dir.json_files import JsonFiles
+from app.run_dir.notes import Notes
 
 _KEY_BYTES = 8
 
@@ -32,6 +33,9 @@ class RolloutFiles:
     def __init__(self, folder: Path | None) -> None:
         """Store the folder; None: keep them in memory."""
         self._files = JsonFiles(folder)
+        # The keys of rollouts, by the processes that hold their models.
+        self._holders = Notes(None if folder is None else folder / "holders")
+        self._joined: set[str] = set()
 
     def of(self, name: str, candidate: int, content: str) -> Begun | None:
         """Return a model's rollout if it is one of this version.
@@ -61,7 +65,35 @@ class RolloutFiles:
         Raises:
             OSError: the file can't be written.
         """
+        value = self._files.get(name)
         self._files.set(name, None)
+        if value is not None:
+            self._holders.discard(Begun(*value).key)
+
+    def join(self, begun: Begun) -> None:
+        """Note that this process holds the models of a rollout, until it leaves.
+
+        Raises:
+            OSError: the note can't be written.
+        """
+        if begun.key not in self._joined:
+            self._holders.add(begun.key)
+            self._joined.add(begun.key)
+
+    def leave(self) -> None:
+        """Note that this process ends as it should.
+
+        Raises:
+            OSError: a note can't be removed.
+        """
+        self._holders.remove_process(os.getpid())
+
+    def crashes(self, begun: Begun) -> int:
+        """Return how many processes ended during a rollout without leaving it."""
+        return sum(
+            note.key == begun.key and note.is_of_dead_process()
+            for note in self._holders.all()
+        )
 
     def changing(self, name: str) -> AbstractContextManager[None]:
         """Keep all other processes and threads from changing a model's rollout."""

@@ -7,6 +7,7 @@ the same files and the same clock, and comes to the same result.
 import logging
 import threading
 from collections.abc import Callable
+from contextlib import suppress
 from dataclasses import dataclass
 
 from app.promotion.record import Recorded, Records
@@ -19,6 +20,8 @@ from app.settings.promotion_config import PromotionConfig
 
 _log = logging.getLogger(__name__)
 _TICK_S = 0.25
+# A single crash may have had another cause, such as a kill by hand.
+_TOLERATED_CRASHES = 1
 
 
 @dataclass(frozen=True)
@@ -91,10 +94,12 @@ class TrafficMover:
                 _log.exception("model %s: its traffic can't be moved", name)
 
     def close(self) -> None:
-        """End the thread."""
+        """End the thread; the process is about to end as it should."""
         with self._changed:
             self._closed = True
             self._changed.notify_all()
+        with suppress(OSError):
+            self._rollouts.leave()
 
     def _move(self, name: str, followed: Followed) -> None:
         """Route a model's traffic as its rollout says; end the rollout if it is time.
@@ -120,7 +125,10 @@ class TrafficMover:
         if phase is None:
             self._end(name, begun, "")
             return Rollout(begun.candidate)
-        reason = self._checks.judge(begun.key, phase.number, followed.config)
+        self._rollouts.join(begun)
+        reason = self._crashes(begun) or self._checks.judge(
+            begun.key, phase.number, followed.config
+        )
         if reason:
             self._end(name, begun, reason)
             return Rollout(followed.serving)
@@ -136,6 +144,16 @@ class TrafficMover:
             self._checks.forget(last_key)
         shares = begun.candidate, phase.percent, phase.number, begun.key
         return Rollout(followed.serving, *shares)
+
+    def _crashes(self, begun: Begun) -> str:
+        """Return why a rollout goes back if processes crashed in it."""
+        crashes = self._rollouts.crashes(begun)
+        if crashes <= _TOLERATED_CRASHES:
+            return ""
+        return (
+            f"{crashes} processes ended while it got traffic, by a crash or for want "
+            "of memory"
+        )
 
     def _end(self, name: str, begun: Begun, reason: str) -> None:
         """End a rollout, with the reason why the version is sent back, in one process.

@@ -44,6 +44,7 @@ def preprocess(instance):
 # A batch of one row each of Predict, ModelInfer and HTTP; it waits for all three.
 OF_THREE = {"max_batch_size": "3", "batch_timeout_micros": "20000000"}
 WAYS = ("predict", "infer", "http")
+STAGES = ["decode", "encode", "infer", "queue"]
 
 
 class Caller:
@@ -89,8 +90,7 @@ class Caller:
     def http(self, *firsts, **headers):
         reply = self._server.predict(rows(*firsts).tolist(), dict(_metadata(headers)))
         assert reply.status == 200, reply.body
-        given = {name.lower(): value for name, value in reply.headers.items()}
-        return [row[0] for row in reply.json()["predictions"]], given
+        return [row[0] for row in reply.json()["predictions"]], reply.headers
 
     def _channel(self):
         """Open a connection of its own: the kernel gives it to one of the workers."""
@@ -200,33 +200,22 @@ def test_the_three_share_batches_and_their_spans_are_links(calling, process):
     for span in spans:
         assert (span.parent_id, span.error) == (SPAN, None)
         assert span.attributes["basket.batch_rows"] == 3
-        stages = collector.children_of(span)
-        assert sorted(stages) == ["decode", "encode", "infer", "queue"]
+        assert sorted(collector.children_of(span)) == STAGES
 
 
-def test_code_without_a_model_has_no_tensors(calling, models):
-    """Predict and ModelInfer get the text of V2 over HTTP, and others are served."""
+def test_code_is_passed_by_and_needs_a_model_beside_it(calling, models):
+    """Calls of a version without a model file get the text of V2 over HTTP."""
     add_service(models, "code", ONLY_CODE)
+    add_service(models, "both", PREPROCESS, simulated=ECHO)
     with calling(user_code="on") as (server, caller):
-        body = b'{"instances": [4]}'
-        reply = server.request("POST", "/v1/models/code:predict", body)
-        assert reply.json() == {"predictions": [8]}
+        for model, made in (("code", 8), ("both", [104.0] * WIDTH)):
+            path, body = f"/v1/models/{model}:predict", b'{"instances": [4]}'
+            assert server.request("POST", path, body).json() == {"predictions": [made]}
         refused = server.request("POST", "/v2/models/code/infer", b'{"inputs": []}')
         text = refused.json()["error"]
         assert (refused.status, "code without tensors" in text) == (404, True)
         for way in (caller.infer, caller.predict):
             assert failure(way, 1, model="code") == ("NOT_FOUND", text)
-            assert way(3)[0] == [3]
-
-
-def test_service_beside_a_model_is_passed_by(calling, models):
-    """Calls give the model its tensors, where /predict asks service.py."""
-    add_service(models, "both", PREPROCESS, simulated=ECHO)
-    with calling(user_code="on") as (server, caller):
-        body = b'{"instances": [4]}'
-        reply = server.request("POST", "/v1/models/both:predict", body)
-        assert reply.json() == {"predictions": [[104.0] * WIDTH]}
-        for way in (caller.infer, caller.predict):
             assert way(4, 5, model="both")[0] == [4, 5]
 
 

@@ -8,6 +8,7 @@ import threading
 import time
 from collections import Counter
 from contextlib import contextmanager
+from http.client import HTTPException
 from typing import NamedTuple
 
 import pytest
@@ -54,6 +55,10 @@ LATER = 'os.path.exists(__file__.split("/models/")[0] + "/is_worse")'
 SLOW_LATER = f"""
     if {LATER}:
         time.sleep(0.3)
+"""
+CRASHES_LATER = f"""
+    if {LATER}:
+        os.kill(os.getpid(), 9)
 """
 RAISES_LATER = f"""
     if {LATER} and chance.random() < 0.3:
@@ -113,13 +118,22 @@ class Load:
         self._thread.join()
 
     def _ask(self, _):
-        with Client(self._port) as client:
-            while not self._over.is_set():
-                client.send([ROW])
-                reply = client.receive()
-                version = reply.headers.get("X-Model-Version", "")
-                now = time.monotonic()
-                self.answers.append(Answer(now, reply.status, version, reply.body))
+        while not self._over.is_set():
+            with Client(self._port) as client:
+                try:
+                    self._ask_on(client)
+                except (ConnectionError, HTTPException) as error:
+                    text = repr(error).encode()
+                    self.answers.append(Answer(time.monotonic(), 0, "", text))
+
+    def _ask_on(self, client):
+        """Ask until the end, or raise where the connection ends."""
+        while not self._over.is_set():
+            client.send([ROW])
+            reply = client.receive()
+            version = reply.headers.get("X-Model-Version", "")
+            now = time.monotonic()
+            self.answers.append(Answer(now, reply.status, version, reply.body))
 
     def versions(self, since=0.0):
         return Counter(each.version for each in self.answers[:] if each.at >= since)
@@ -233,7 +247,7 @@ def test_version_that_is_worse_under_load_goes_back(models, fault, reason):
     )
 
 
-@pytest.mark.parametrize(
+TWO_WORKERS = pytest.mark.parametrize(
     ("args", "settings"),
     [
         (("--threads=4", "--workers=2"), {}),
@@ -241,6 +255,26 @@ def test_version_that_is_worse_under_load_goes_back(models, fault, reason):
     ],
     ids=["two workers", "shared model"],
 )
+
+
+@TWO_WORKERS
+def test_version_that_crashes_its_process_goes_back(models, args, settings):
+    """After the second crash the version before serves, and no process ends."""
+    configure(models, BLIND, STEPS.format(step_s=600))
+    with serving_models(models, *args, **settings) as server:
+        with Load(server.port) as load:
+            add(models, 2, CRASHES_LATER)
+            server.wait_until(lambda: load.versions()["2"] > 0, 60)
+            (models.parent / "is_worse").touch()
+            server.wait_until(lambda: "not promoted" in problems(server), 60)
+            assert "processes ended while it got traffic" in problems(server)
+            back_at = time.monotonic() + 1
+            server.wait_until(lambda: load.versions(back_at)["1"] > 100, 60)
+        assert server.log.read_text().count("was sent SIGKILL") in (2, 3)
+        assert load.versions(back_at).keys() == {"1"}
+
+
+@TWO_WORKERS
 def test_good_version_is_promoted_under_load(models, args, settings):
     """No request fails, and it has all traffic in the end."""
     configure(models, "replay = 30\nsteps = [20, 100]\nstep_s = 2\nwatch_s = 1")

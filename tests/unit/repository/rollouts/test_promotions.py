@@ -1,6 +1,8 @@
 """Promotions of new versions, with checks and a clock that the test sets."""
 
 import json
+import os
+import subprocess
 
 import pytest
 
@@ -279,6 +281,44 @@ def test_process_that_starts_in_a_step_joins_it(server):
     joined.promotions.mover.tick()
     assert shares(joined)[2] == pytest.approx(10, abs=0.2)
     assert server.checks.proofs == [(1, 2)]
+
+
+def crash(server):
+    """Leave what a process leaves that ended in the rollout under way."""
+    (held,) = (server.folder / "run0" / "holders").glob(f"*.{os.getpid()}")
+    dead = subprocess.run(["sh", "-c", "echo $$"], capture_output=True, check=True)
+    held.with_suffix(f".{int(dead.stdout)}").touch()
+
+
+def test_second_crash_of_a_process_sends_all_traffic_back(server):
+    """One may have had another cause, such as a kill by hand."""
+    first, second = server.start(), server.start()
+    server.add(2)
+    server.scan()
+    crash(server)
+    server.tick(60)
+    assert shares(second)[2] == pytest.approx(10, abs=0.2)
+    crash(server)
+    server.tick()
+    assert shares(first) == shares(second) == {1: 100}
+    server.scan()
+    assert first.serving("m") == {1}
+    text = "2 processes ended while it got traffic, by a crash or for want of memory"
+    assert server.record().refused[2].reason == text
+    assert server.checks.counted == [("m", 2, "proven"), ("m", 2, "sent_back")]
+    assert list((server.folder / "run0" / "holders").iterdir()) == []
+
+
+def test_end_of_a_process_by_a_shutdown_is_no_crash(server):
+    """Neither before nor after its last look does it count against a version."""
+    process = server.start()
+    server.add(2)
+    server.scan()
+    server.tick()
+    assert len(list((server.folder / "run0" / "holders").iterdir())) == 1
+    process.close()
+    process.promotions.mover.tick()
+    assert list((server.folder / "run0" / "holders").iterdir()) == []
 
 
 def test_restart_in_a_step_serves_the_proven_version(server):

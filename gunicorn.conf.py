@@ -76,7 +76,8 @@ def on_starting(server):
     for line in unknown_variables():
         server.log.warning(line)
     if has_own_worker:
-        for line in start_checks.raise_file_limit(cfg.worker_connections):
+        ports = 1 if settings.grpc_bind is None else 2
+        for line in start_checks.raise_file_limit(cfg.worker_connections, ports=ports):
             server.log.warning(line)
     run_dir.create(cfg.worker_tmp_dir, reexecuted=arbiter.is_reexecuted(server))
     run_dir.copy_batching_parameters(settings.batching_parameters_file)

@@ -63,13 +63,13 @@ def check_grpc(settings: Settings, cfg: Any, *, has_own_worker: bool) -> None:
         raise SettingsError(f"{name}: {error.strerror or error}") from None
 
 
-def raise_file_limit(connections: int) -> list[str]:
-    """Raise the file descriptor limit to what the connections of a worker need.
+def raise_file_limit(connections: int, *, ports: int = 1) -> list[str]:
+    """Raise the file descriptor limit to what so many connections of each port need.
 
     Return a warning if the hard limit is lower.
     """
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
-    needed = connections + _OTHER_FILES
+    needed = ports * connections + _OTHER_FILES
     if soft == resource.RLIM_INFINITY or soft >= needed:
         return []
     is_allowed = hard == resource.RLIM_INFINITY or hard >= needed

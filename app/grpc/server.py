@@ -40,6 +40,10 @@ _UNIMPLEMENTED = {
 # has to answer.
 _KEEPALIVE_MS = 60_000
 _KEEPALIVE_TIMEOUT_MS = 20_000
+# Milliseconds in which a new connection has to speak HTTP/2, and after which one
+# without a call is closed: strangers may open connections.
+_HANDSHAKE_TIMEOUT_MS = 10_000
+_IDLE_MS = 75_000
 # Seconds from the begin of a stop in which accepted calls reach their handlers.
 _ON_ITS_WAY_S = 0.5
 _Unary = Callable[[bytes, Any], Awaitable[bytes]]
@@ -94,7 +98,7 @@ class GrpcServer:
         tls: TlsFiles | None,
         count_request: Callable[[], None],
     ) -> None:
-        """Open the port; of more than `max_calls` at once the rest are refused.
+        """Open the port; beyond `max_calls` calls are refused, and connections closed.
 
         `count_request` is called for each request that predicts.
 
@@ -103,14 +107,7 @@ class GrpcServer:
         """
         http = self._http
         predicting = Predicting(http.application, http.event_loop(), count_request)
-        options = (
-            # Each worker opens the port, and the kernel spreads the connections.
-            ("grpc.so_reuseport", 1),
-            ("grpc.max_receive_message_length", self._max_message_bytes),
-            ("grpc.max_send_message_length", -1),
-            ("grpc.keepalive_time_ms", _KEEPALIVE_MS),
-            ("grpc.keepalive_timeout_ms", _KEEPALIVE_TIMEOUT_MS),
-        )
+        options = _options(max_calls, self._max_message_bytes)
         server = grpc.aio.server(options=options, maximum_concurrent_rpcs=max_calls)
         names = self._add_services(server, predicting)
         health = Health(self._is_ready, names)
@@ -187,6 +184,21 @@ class GrpcServer:
             )
             if self._stopping is not None:
                 await abort(context, 503, "the server is shutting down")
+
+
+def _options(max_connections: int, max_message_bytes: int) -> list[tuple[str, int]]:
+    """Return the options of gRPC's core."""
+    return [
+        # Each worker opens the port, and the kernel spreads the connections.
+        ("grpc.so_reuseport", 1),
+        ("grpc.max_receive_message_length", max_message_bytes),
+        ("grpc.max_send_message_length", -1),
+        ("grpc.max_allowed_incoming_connections", max_connections),
+        ("grpc.server_handshake_timeout_ms", _HANDSHAKE_TIMEOUT_MS),
+        ("grpc.max_connection_idle_ms", _IDLE_MS),
+        ("grpc.keepalive_time_ms", _KEEPALIVE_MS),
+        ("grpc.keepalive_timeout_ms", _KEEPALIVE_TIMEOUT_MS),
+    ]
 
 
 def _predicts(predicting: Predicting, method: str, handler: Handler) -> _Unary:

@@ -1,7 +1,9 @@
 """Who may call what over gRPC: keys, TLS, health and reflection of a real server."""
 
+import contextlib
 import json
 import shutil
+import socket
 import subprocess
 
 import grpc
@@ -178,16 +180,34 @@ def test_other_worker_classes_refuse_grpc(models):
         pass
 
 
-def test_calls_and_requests_share_batches(models):
-    """A row of gRPC and one of HTTP that wait together run as one batch."""
-    limits = {"max_batch_size": "2", "batch_timeout_micros": "20000000"}
+def test_silent_connections_keep_nobody_from_http_or_for_long_from_grpc(models):
+    """Of more connections than --worker-connections the rest are closed at once."""
+    args = "--worker-connections=8", "--threads=2"
     with (
-        serving_grpc(model_dir=models, **limits) as (server, address),
-        triton_client(address) as one,
+        serving_grpc(*args, model_dir=models) as (server, address),
+        contextlib.ExitStack() as silent,
     ):
-        ends = []
-        row = [tensor(rows(2))]
-        one.async_infer("m", row, lambda result, error: ends.append(result))
-        assert server.predict([[3.0] * 4]).headers["X-Batch-Size"] == "2"
-        wait_until(lambda: ends, 20)
-        assert ends[0].as_numpy("output")[0, 0] == 2
+        host, _, port = address.partition(":")
+        opened = [
+            silent.enter_context(socket.create_connection((host, int(port))))
+            for _ in range(40)
+        ]
+        wait_until(lambda: sum(map(_is_closed, opened)) == 32, 8)
+        assert server.predict([[1.0] * 4]).status == 200
+        # Those that do not speak HTTP/2 are closed, too, after 10 s.
+        wait_until(lambda: all(map(_is_closed, opened)), 30)
+        with triton_client(address) as one:
+            assert infer(one, 7).as_numpy("output")[0, 0] == 7
+
+
+def _is_closed(connection):
+    """Return whether the server has closed a connection, after its own preface."""
+    connection.setblocking(False)
+    try:
+        while connection.recv(4096):
+            pass
+    except BlockingIOError:
+        return False
+    except ConnectionError:
+        pass
+    return True

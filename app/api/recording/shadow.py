@@ -142,7 +142,7 @@ class Shadow:
         """Run one batch, and return what becomes of how many rows."""
         rows = _rows(batch.inputs)
         runners = shadow.runner, model.runner
-        if not self.spare_time.begins(shadow.name, runners):
+        if not self.spare_time.wait_for_idle(shadow.name, runners):
             return {DROPPED: rows}
         try:
             with self.spare_time.taken():

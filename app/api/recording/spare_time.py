@@ -45,7 +45,7 @@ class SpareTime:
         # How long copies have run since the last rest.
         self._taken_s = 0.0
 
-    def begins(self, name: str, runners: Sequence[Runner]) -> bool:
+    def wait_for_idle(self, name: str, runners: Sequence[Runner]) -> bool:
         """Wait until a model's runners have no jobs, and return whether to run copies.
 
         They do not run if that takes long, or if others have run for long.

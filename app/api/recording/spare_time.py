@@ -1,6 +1,5 @@
 """When copies of requests may run: while no client's job does, and seldom."""
 
-import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 
@@ -34,8 +33,8 @@ class SpareTime:
     def __init__(
         self,
         is_closing: Callable[[], bool],
-        clock: Callable[[], float] = time.monotonic,
-        sleep: Callable[[float], object] = time.sleep,
+        clock: Callable[[], float],
+        sleep: Callable[[float], object],
     ) -> None:
         """Store the parts."""
         self._is_closing = is_closing

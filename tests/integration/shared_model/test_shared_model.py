@@ -201,7 +201,8 @@ def test_stuck_model_ends_its_model_process(tmp_path):
         assert server.predict([row(1)]).status in (503, 504)
         wait_until(lambda: first not in server.workers(), 60)
         assert "a model hangs" in server.log.read_text()
-        server.wait_until_ready(2)
+        # Both web workers knew the first model process, and are to know the second.
+        server.wait_until_ready(2 * 2)
         assert model_process(server) != first
 
 

@@ -197,12 +197,12 @@ def test_stuck_model_ends_its_model_process(tmp_path):
     settings = {"model_dir": folder, "max_batch_size": "1", **SHARED}
     args = ("--workers=2", "--threads=4")
     with serving(*args, request_timeout_ms="1000", **settings) as server:
-        first = model_process(server)
+        first, loaded = model_process(server), server.loaded()
         assert server.predict([row(1)]).status in (503, 504)
         wait_until(lambda: first not in server.workers(), 60)
         assert "a model hangs" in server.log.read_text()
-        # Both web workers knew the first model process, and are to know the second.
-        server.wait_until_ready(2 * 2)
+        server.wait_until(lambda: server.loaded() == loaded + 2, 60)
+        server.wait_until_ready()
         assert model_process(server) != first
 
 

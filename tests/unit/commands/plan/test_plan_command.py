@@ -1,6 +1,5 @@
 """`models plan`: arguments, tables, errors."""
 
-import json
 import re
 from importlib.util import find_spec
 
@@ -8,7 +7,7 @@ import pytest
 
 from app.commands.plan import simulation
 from app.commands.plan.search import _largest
-from tests.support.commands import run_models
+from tests.support.commands import plan_table, run_models
 
 GIVEN = ("plan", "--base-ms", "300", "--per-row-ms", "0")
 USERS = ("--users", "200", "--think", "1-3")
@@ -33,20 +32,12 @@ def command(tmp_path):
     return run
 
 
-def table(output):
-    """The rows by servers: a list of cells for each number of servers."""
-    _, _, rows = output.partition("requests/s  rows a batch")
-    lines = [line.lstrip("*").split() for line in rows.splitlines()[1:]]
-    end = lines.index([])
-    return {int(cells[0].replace(",", "")): cells[1:] for cells in lines[:end]}
-
-
 def test_plan_of_given_times_shows_servers_limit_and_cost(command):
     """The fewest servers are named and marked, and what one server holds."""
     status, output = command(*GIVEN, *USERS, *LIMIT, "--price", "3.06")
     assert status == 0
     assert "200 users that think 1 to 3 s; over servers: random" in output
-    rows = table(output)
+    rows = plan_table(output)
     assert list(rows) == [1, 2]
     mean_ms, p50_ms, p95_ms, p99_ms = (float(rows[1][n]) for n in (0, 1, 2, 4))
     assert 400 < mean_ms < 500
@@ -76,7 +67,7 @@ def test_more_users_need_more_servers(command):
     """With 64 rows a batch, 2000 users need more than three servers."""
     status, output = command(*GIVEN, "--users", "2000", "--think", "1-3", *LIMIT)
     assert status == 0
-    rows = table(output)
+    rows = plan_table(output)
     fewest = int(re.findall(r"\n\*\s+(\d+) ", output)[0])
     assert 3 < fewest < 8
     assert list(rows) == list(range(1, fewest + 2))
@@ -93,7 +84,7 @@ def test_an_open_load_of_internet_scale_is_planned_in_a_few_simulations(command)
     assert "50,000 requests/s; over servers: least-of-two" in output
     fewest = int(re.findall(r"\n\*\s+(\d+) ", output)[0])
     assert 50_000 / (64 / 0.3) < fewest < 300
-    assert len(table(output)) < 20
+    assert len(plan_table(output)) < 20
     assert re.search(
         r"one server holds a p95 of 700 ms up to \d+\.?\d* requests/s", output
     )
@@ -103,47 +94,6 @@ def test_the_same_arguments_give_the_same_plan(command):
     """Randomness is seeded."""
     plans = {command(*GIVEN, *USERS, *LIMIT) for _ in range(2)}
     assert len(plans) == 1
-
-
-@pytest.fixture
-def model(tmp_path):
-    """A model of 2 ms a batch and 1 ms a row, with at most 4 rows a batch."""
-    folder = tmp_path / "a" / "1"
-    folder.mkdir(parents=True)
-    device = {"base_ms": 2, "per_row_ms": 1, "input_shape": [4], "outputs": 1}
-    (folder / "simulated.json").write_text(json.dumps(device))
-    (tmp_path / "a" / "basket.toml").write_text("max_batch_size = 4")
-    return "a"
-
-
-def test_plan_measures_a_model_as_check_does(command, model):
-    """The table of times is that of `models check`, and the plan is made of it."""
-    _, checked = command("check", model)
-    status, output = command("plan", model, "--rate", "20", "--p95-ms", "100")
-    assert status == 0
-    assert "loading a version 1 ..." in output
-    heading = "    rows  ms a batch    ms a row\n"
-    assert heading in checked
-    sizes = [
-        [line.split()[0] for line in text.partition(heading)[2].splitlines()[:3]]
-        for text in (checked, output)
-    ]
-    assert sizes == [["1", "2", "4"]] * 2
-    mean_ms = float(table(output)[1][0])
-    assert 3.5 <= mean_ms < 40
-    assert "1 server holds a p95 of 100 ms" in output
-
-
-def test_plan_fills_batches_up_to_what_the_memory_holds(command, model, tmp_path):
-    """A batch that runs out of memory is shown, and no larger one is planned."""
-    device = {"base_ms": 20, "input_shape": [4], "outputs": 1, "memory_rows": 2}
-    (tmp_path / "a" / "1" / "simulated.json").write_text(json.dumps(device))
-    status, output = command("plan", model, "--rate", "300", "--p95-ms", "100")
-    assert status == 0
-    assert "a batch of 4 rows does not fit: the simulated device holds 2" in output
-    rows = table(output)
-    assert max(float(cells[6]) for cells in rows.values()) <= 2
-    assert float(rows[1][5]) <= 2 / 0.02
 
 
 def test_plan_of_a_model_that_does_not_load(command, tmp_path):

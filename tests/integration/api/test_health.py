@@ -9,9 +9,12 @@ HANGS = {"base_ms": 0, "per_row_ms": 1500, "input_shape": [2], "outputs": 1}
 ROWS = [[1.0, 2.0]] * 4
 
 
-def test_liveness_fails_while_the_device_hangs(tmp_path):
+def test_liveness_fails_while_the_device_hangs(tmp_path, monkeypatch):
     """A device that hangs fails /healthz of each worker until it continues."""
-    folder = simulated_models(tmp_path, hangs=HANGS)
+    folder = simulated_models(tmp_path / "models", hangs=HANGS)
+    run_dirs = tmp_path / "run"
+    run_dirs.mkdir()
+    monkeypatch.setenv("TMPDIR", str(run_dirs))
     limits = {"max_batch_size": "4", "request_timeout_ms": "500"}
     with serving("--workers=2", "--threads=4", model_dir=folder, **limits) as server:
 
@@ -22,8 +25,10 @@ def test_liveness_fails_while_the_device_hangs(tmp_path):
         responses = []
         client = threading.Thread(target=lambda: responses.append(server.predict(ROWS)))
         client.start()
+        # From then on the other worker knows it, too.
+        wait_until(lambda: any(run_dirs.glob("*/stuck/*")), 30)
         # Ten responses come from both workers.
-        wait_until(lambda: {health().status for _ in range(10)} == {503}, 30)
+        assert {health().status for _ in range(10)} == {503}
         assert health().json() == {
             "error": "no progress while requests wait: hangs version 1"
         }

@@ -93,17 +93,23 @@ def test_capture_is_turned_on_and_off_without_a_restart(models, settings):
         numbers = itertools.count(10)
 
         def captures():
-            """Return whether new requests are captured, which takes 2 s."""
-            number = next(numbers)
+            """Return whether new requests are written and counted, which takes 2 s."""
+            number, before = next(numbers), metric_sum(server, "basket_captured_total")
             ask(server, [number] * 6)
+            wait_until(lambda: len(logged(models)) >= 4, WITHIN_S)
+
+            def seen():
+                is_counted = metric_sum(server, "basket_captured_total") > before
+                return {number in values(models), is_counted}
+
             with suppress(AssertionError):
-                wait_until(lambda: number in values(models), 4)
-            return number in values(models)
+                wait_until(lambda: seen() == {True}, 4)
+            return seen()
 
         config.write_text(ALL)
-        wait_until(captures, WITHIN_S)
+        wait_until(lambda: captures() == {True}, WITHIN_S)
         config.write_text("[capture]\nshare = 0\n")
-        wait_until(lambda: not captures(), WITHIN_S)
+        wait_until(lambda: captures() == {False}, WITHIN_S)
         last = next(numbers)
         ask(server, [last] * 6)
         assert server.log.read_text().count("loading model m") == 1
@@ -127,7 +133,7 @@ def test_kill_loses_at_most_the_last_block(models, settings):
         wait_until(lambda: server.workers() not in ([], [worker]), WITHIN_S)
         server.wait_until_ready(workers=2)
         ask(server, [60])
-    assert {0, 1, 2, 3, 4, 60} <= {value for value, _ in captured(models)}
+    assert {0, 1, 2, 3, 4, 60} <= values(models)
     assert any("killed" in note for note in read_captured(folder).notes)
 
 

@@ -15,11 +15,3 @@ def run_models(model_dir: Path, *args: object, **settings: Any) -> tuple[int, st
     result = CliRunner().invoke(group, [str(each) for each in args])
     assert result.exception is None or isinstance(result.exception, SystemExit)
     return result.exit_code, result.output
-
-
-def plan_table(output: str) -> dict[int, list[str]]:
-    """Return the cells of each row of `models plan`, by the number of servers."""
-    _, _, rows = output.partition("requests/s  rows a batch")
-    lines = [line.lstrip("*").split() for line in rows.splitlines()[1:]]
-    end = lines.index([])
-    return {int(cells[0].replace(",", "")): cells[1:] for cells in lines[:end]}

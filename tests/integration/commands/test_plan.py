@@ -1,26 +1,16 @@
 """`models plan` of a model that it loads and measures."""
 
 import json
-from functools import partial
 
 import pytest
 
-from app.commands.plan import simulation
-from tests.support.commands import plan_table, run_models
-
-
-@pytest.fixture(autouse=True)
-def _short(monkeypatch):
-    """Short simulations, so that the tests take seconds."""
-    monkeypatch.setattr(simulation, "_STEP", 200)
-    monkeypatch.setattr(simulation, "_OF_A_SERVER", 50)
-    monkeypatch.setattr(simulation, "_MOST_REQUESTS", 2000)
+from tests.support.plan import short_plans, table
 
 
 @pytest.fixture
-def command(tmp_path):
+def command(monkeypatch, tmp_path):
     """Run the command with a folder of models; return exit status and output."""
-    return partial(run_models, tmp_path)
+    return short_plans(monkeypatch, tmp_path)
 
 
 @pytest.fixture
@@ -47,7 +37,7 @@ def test_plan_measures_a_model_as_check_does(command, model):
         for text in (checked, output)
     ]
     assert sizes == [["1", "2", "4"]] * 2
-    mean_ms = float(plan_table(output)[1][0])
+    mean_ms = float(table(output)[1][0])
     assert 3.5 <= mean_ms < 40
     assert "1 server holds a p95 of 100 ms" in output
 
@@ -59,6 +49,6 @@ def test_plan_fills_batches_up_to_what_the_memory_holds(command, model, tmp_path
     status, output = command("plan", model, "--rate", "300", "--p95-ms", "100")
     assert status == 0
     assert "a batch of 4 rows does not fit: the simulated device holds 2" in output
-    rows = plan_table(output)
+    rows = table(output)
     assert max(float(cells[6]) for cells in rows.values()) <= 2
     assert float(rows[1][5]) <= 2 / 0.02

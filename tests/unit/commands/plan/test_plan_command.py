@@ -5,31 +5,18 @@ from importlib.util import find_spec
 
 import pytest
 
-from app.commands.plan import simulation
 from app.commands.plan.search import _largest
-from tests.support.commands import plan_table, run_models
+from tests.support.plan import short_plans, table
 
 GIVEN = ("plan", "--base-ms", "300", "--per-row-ms", "0")
 USERS = ("--users", "200", "--think", "1-3")
 LIMIT = ("--p95-ms", "650")
 
 
-@pytest.fixture(autouse=True)
-def _short(monkeypatch):
-    """Short simulations, so that the tests take seconds."""
-    monkeypatch.setattr(simulation, "_STEP", 200)
-    monkeypatch.setattr(simulation, "_OF_A_SERVER", 50)
-    monkeypatch.setattr(simulation, "_MOST_REQUESTS", 2000)
-
-
 @pytest.fixture
-def command(tmp_path):
+def command(monkeypatch, tmp_path):
     """Run `models plan` with a folder of models; return exit status and output."""
-
-    def run(*args, **settings):
-        return run_models(tmp_path, *args, **settings)
-
-    return run
+    return short_plans(monkeypatch, tmp_path)
 
 
 def test_plan_of_given_times_shows_servers_limit_and_cost(command):
@@ -37,7 +24,7 @@ def test_plan_of_given_times_shows_servers_limit_and_cost(command):
     status, output = command(*GIVEN, *USERS, *LIMIT, "--price", "3.06")
     assert status == 0
     assert "200 users that think 1 to 3 s; over servers: random" in output
-    rows = plan_table(output)
+    rows = table(output)
     assert list(rows) == [1, 2]
     mean_ms, p50_ms, p95_ms, p99_ms = (float(rows[1][n]) for n in (0, 1, 2, 4))
     assert 400 < mean_ms < 500
@@ -67,7 +54,7 @@ def test_more_users_need_more_servers(command):
     """With 64 rows a batch, 2000 users need more than three servers."""
     status, output = command(*GIVEN, "--users", "2000", "--think", "1-3", *LIMIT)
     assert status == 0
-    rows = plan_table(output)
+    rows = table(output)
     fewest = int(re.findall(r"\n\*\s+(\d+) ", output)[0])
     assert 3 < fewest < 8
     assert list(rows) == list(range(1, fewest + 2))
@@ -84,7 +71,7 @@ def test_an_open_load_of_internet_scale_is_planned_in_a_few_simulations(command)
     assert "50,000 requests/s; over servers: least-of-two" in output
     fewest = int(re.findall(r"\n\*\s+(\d+) ", output)[0])
     assert 50_000 / (64 / 0.3) < fewest < 300
-    assert len(plan_table(output)) < 20
+    assert len(table(output)) < 20
     assert re.search(
         r"one server holds a p95 of 700 ms up to \d+\.?\d* requests/s", output
     )

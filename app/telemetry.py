@@ -215,8 +215,8 @@ def _rejections(reason: str) -> Write:
     return lambda ones: _rejected.labels(reason).inc(len(ones))
 
 
-# Never raises, and any thread may call it at any time.
-flush = _pending.flush
+# Neither raises, and any thread may call both at any time.
+record, flush = _pending.record, _pending.flush
 atexit.register(flush)
 
 

@@ -1,6 +1,7 @@
 """Writes captured requests to files, in a thread of its own."""
 
 import logging
+import time
 from collections import defaultdict
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
@@ -10,10 +11,13 @@ from app.capture.background import Background, Bounds
 from app.capture.blocks import encode
 from app.capture.captured import Captured, grouped
 from app.capture.ring import Ring, folder_of
+from app.capture.time_budget import TimeBudget
 
 # Requests in one file; a kill loses no more, and none that is older than 2 s.
 _BLOCK_REQUESTS, _BLOCK_BYTES = 1024, 4 << 20
 _BOUNDS = Bounds(2.0, _BLOCK_REQUESTS, _BLOCK_BYTES, 8 * _BLOCK_REQUESTS, 32 << 20)
+# What a request takes of the event loop until it is recorded.
+_RECORD_S = 5e-6
 # What becomes of a captured request.
 WRITTEN, DROPPED, FAILED, SKIPPED = "written", "dropped", "failed", "skipped"
 _log = logging.getLogger(__name__)
@@ -44,16 +48,31 @@ class Recorder:
         root: Path,
         count: Callable[[str, str, int], None],
         bounds: Bounds = _BOUNDS,
+        clock: Callable[[], float] = time.monotonic,
     ) -> None:
-        """Store the folder; `count` gets a model, what became of requests, how many."""
+        """Store the folder; `count` gets a model, what became of requests, how many.
+
+        A test replaces `clock`.
+        """
         self._root = root
         self._count = count
+        self._time = TimeBudget(clock)
         self._rings: dict[str, Ring] = {}
         # The last error of each model, so that it is logged once.
         self._problems: dict[str, str] = {}
         # Models of which a request was skipped.
         self._skipped: set[str] = set()
         self._background = Background("capture", self._write, bounds)
+
+    def takes(self, model: str) -> bool:
+        """Return whether there is time for a model's request, else count it as dropped.
+
+        Any thread may call this.
+        """
+        if self._time.is_left():
+            return True
+        self._count(model, DROPPED, 1)
+        return False
 
     def record(self, sample: Sample) -> None:
         """Have a sample written, or drop it; any thread may call this."""
@@ -65,6 +84,11 @@ class Recorder:
         self._background.close(timeout_s)
 
     def _write(self, samples: list[Sample]) -> None:
+        began_at, number = time.thread_time(), len(samples)
+        self._write_all(samples)
+        self._time.spend(time.thread_time() - began_at + number * _RECORD_S)
+
+    def _write_all(self, samples: list[Sample]) -> None:
         by_model: dict[str, list[Sample]] = defaultdict(list)
         for each in samples:
             by_model[each.model].append(each)

@@ -3,10 +3,10 @@
 import random
 import time
 from collections.abc import Callable, Sequence
-from functools import partial
+from functools import cache, partial
 from typing import Any
 
-from app import unbuffered_metrics
+from app import telemetry, unbuffered_metrics
 from app.api.environ import client_name
 from app.api.exchange import Exchange
 from app.api.recording import rollouts
@@ -14,7 +14,7 @@ from app.api.recording.samples import bytes_of, of_groups, of_instances, owned
 from app.api.recording.shadow import Copy, Shadow
 from app.batching.job import Answer
 from app.capture.captured import ROWS, WHOLE, Captured
-from app.capture.recorder import Recorder, Sample
+from app.capture.recorder import DROPPED, Recorder, Sample
 from app.capture.request_log import Entry, RequestLog
 from app.codec.uneven import Uneven
 from app.promotion.evidence import Evidence
@@ -37,7 +37,10 @@ def sampled(recorded: Recorded) -> Recorded:
         capture = None
     if shadow is not None and _chance.random() >= shadow.share:
         shadow = None
-    return Recorded(capture, shadow) if capture or shadow else NOTHING
+    if capture is None and shadow is None:
+        return NOTHING
+    chosen = capture, shadow
+    return recorded if chosen == recorded else Recorded(*chosen)
 
 
 class Recording:
@@ -54,7 +57,7 @@ class Recording:
         self._shadow = Shadow(catalog, settings.request_timeout_ms / 1000)
         self._recorder = self._log = None
         if settings.capture_dir is not None:
-            self._recorder = Recorder(settings.capture_dir, unbuffered_metrics.captured)
+            self._recorder = Recorder(settings.capture_dir, _count)
         if settings.request_log is not None:
             self._log = RequestLog(
                 settings.request_log, unbuffered_metrics.request_log_dropped
@@ -74,6 +77,10 @@ class Recording:
         `exchange.recorded` says which. The response is sent within 10 ms.
         """
         capture, shadow = exchange.recorded
+        if capture is not None and not (
+            self._recorder and self._recorder.takes(model.name)
+        ):
+            capture = None
         if not model.has_tensors:
             shadow = None
         if capture is None and shadow is None:
@@ -114,6 +121,19 @@ class Recording:
         for each in (self._recorder, self._log):
             if each is not None:
                 each.close(timeout_s)
+
+
+def _count(model: str, result: str, number: int) -> None:
+    if result == DROPPED:
+        # One by one, and under load nearly all requests: too many to write at once.
+        telemetry.record(_drops(model), number)
+    else:
+        unbuffered_metrics.captured(model, result, number)
+
+
+@cache
+def _drops(model: str) -> Callable[[list[int]], None]:
+    return lambda numbers: unbuffered_metrics.captured(model, DROPPED, sum(numbers))
 
 
 def _made(

@@ -1,6 +1,7 @@
 """The recorder writes samples, and counts and says what it could not write."""
 
 import threading
+import time
 from collections import Counter
 from functools import partial
 
@@ -32,7 +33,8 @@ class Recording:
     def __init__(self, root, bounds=SOON):
         self.counted = Counter()
         self.root = root
-        self.recorder = Recorder(root, self._count, bounds)
+        # A clock that stands still: no time is granted beyond what is saved at first.
+        self.recorder = Recorder(root, self._count, bounds, clock=lambda: 1000.0)
 
     def _count(self, model, result, number):
         self.counted[model, result] += number
@@ -143,3 +145,22 @@ def test_failed_results_are_those_of_the_metric():
     assert {WRITTEN, DROPPED, FAILED, SKIPPED} == {
         *("written", "dropped", "failed", "skipped")
     }
+
+
+def test_requests_are_dropped_and_counted_while_no_time_is_left(tmp_path):
+    """After a write that took long, requests are refused before they are made."""
+    recording = Recording(tmp_path, Bounds(60, 1000, 1 << 20, 1000, 4 << 20))
+    recorder = recording.recorder
+    assert recorder.takes("m")
+    recording.record(make=busy)
+    recorder.close(WITHIN_S)
+    assert not recorder.takes("m")
+    assert recording.counted == {("m", WRITTEN): 1, ("m", DROPPED): 1}
+
+
+def busy():
+    """Use 50 ms of a core, more than is saved."""
+    began_at = time.thread_time()
+    while time.thread_time() < began_at + 0.05:
+        pass
+    return [request(1)]

@@ -1,4 +1,4 @@
-"""Processes of a server: which they are, their CPU time and memory, from /proc."""
+"""Processes of a server: which they are, and their CPU time, from /proc."""
 
 import contextlib
 import os
@@ -29,14 +29,3 @@ def cpu_s(pids: Iterable[int]) -> float:
             _, _, fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")
             ticks += sum(map(int, fields.split()[_TIMES]))
     return ticks / _TICKS
-
-
-def memory_mib(pids: Iterable[int], name: str = "VmRSS") -> float:
-    """Return the resident memory of processes in MiB, or with VmHWM their peaks."""
-    kib = 0
-    for pid in pids:
-        with contextlib.suppress(OSError):
-            for line in Path(f"/proc/{pid}/status").read_text().splitlines():
-                if line.startswith(f"{name}:"):
-                    kib += int(line.split()[1])
-    return kib / 1024

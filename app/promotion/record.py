@@ -1,8 +1,8 @@
 """What is known of a model's versions beyond a restart: proven, refused, forced.
 
-The record is a JSON file for each model, in `.promotions` of BASKET_CAPTURE_DIR. A
-version is recorded with a digest of its files: other files under its number are another
-version.
+The record is a JSON file for each model, with a copy, in `.promotions` of
+BASKET_CAPTURE_DIR. A version is recorded with a digest of its files: other files under
+its number are another version.
 """
 
 import logging
@@ -11,11 +11,16 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
-from app.run_dir.json_files import JsonFiles
+from app.run_dir.json_files import DurableJsonFiles
 
 _log = logging.getLogger(__name__)
 # A model's name does not begin with a dot.
 _FOLDER = ".promotions"
+# Why versions are refused that may have been refused before.
+LOST = (
+    "the record in BASKET_CAPTURE_DIR can't be read, and may have refused it; "
+    "`models promote` has it prove itself"
+)
 
 
 @dataclass(frozen=True)
@@ -39,12 +44,14 @@ class Record:
     """One model's record.
 
     `proven` is the version that serves after a restart, None: the newest one. `forced`
-    is to be promoted without a proof.
+    is to be promoted without a proof. If the record is lost, nobody knows which version
+    was proven or refused, until one is recorded as proven.
     """
 
     proven: Recorded | None = None
     refused: Mapping[int, Refusal] = field(default_factory=dict)
     forced: Recorded | None = None
+    is_lost: bool = False
 
 
 class Records:
@@ -62,7 +69,7 @@ class Records:
         """
         self._keeps_unwritten = keeps_unwritten
         folder = None if capture_dir is None else capture_dir / _FOLDER
-        self._files = JsonFiles(folder)
+        self._files = DurableJsonFiles(folder, _from_json)
         # Records that could not be written, those that were read last, and the reasons
         # that were logged.
         self._unwritten: dict[str, Record] = {}
@@ -70,32 +77,43 @@ class Records:
         self._warned: dict[str, str] = {}
 
     def of(self, name: str) -> Record:
-        """Return a model's record, an empty one if the file is damaged or foreign.
+        """Return a model's record, a lost one if its files are damaged or foreign.
 
-        Of a file that can't be read or written this process knows the last record.
+        Of files that can't be read or written this process knows the last record.
         """
         if name in self._unwritten:
             return self._unwritten[name]
         try:
-            value = self._files.get(name) or {}
+            value = self._files.get(name)
         except (OSError, ValueError) as error:
             self._warn(name, error)
-            return self._last.get(name, Record())
-        try:
-            self._last[name] = record = _from_json(value)
-        except (ValueError, TypeError, AttributeError) as error:
-            self._warn(name, error)
-            return Record()
+            return self._last.get(name, Record(is_lost=True))
         self._warned.pop(name, None)
+        self._last[name] = record = Record() if value is None else _from_json(value)
         return record
 
-    def prove(self, name: str, version: int, content: str) -> None:
-        """Record the version that serves from now on."""
+    def prove(
+        self,
+        name: str,
+        version: int,
+        content: str,
+        newer: Mapping[int, str] | None = None,
+    ) -> None:
+        """Record the version that serves from now on.
+
+        `newer` are the contents of newer versions, which a lost record may have
+        refused: they are refused in its place.
+        """
         proven = Recorded(version, content)
+        unknown = {
+            number: Refusal(each, LOST) for number, each in (newer or {}).items()
+        }
 
         def change(record: Record) -> Record:
             forced = None if record.forced == proven else record.forced
-            return Record(proven, _without(record.refused, version), forced)
+            before = unknown if record.is_lost else {}
+            refused = _without({**before, **record.refused}, version)
+            return Record(proven, refused, forced)
 
         self._change(name, change)
 
@@ -129,7 +147,7 @@ class Records:
         def change(record: Record) -> Record:
             kept = _without(record.refused, version)
             forced = Recorded(version, content)
-            return Record(record.proven, {**kept, **refused}, forced)
+            return replace(record, refused={**kept, **refused}, forced=forced)
 
         self._change(name, change)
 
@@ -169,18 +187,22 @@ def _to_json(record: Record) -> dict[str, Any]:
             for number, each in record.refused.items()
         },
         "forced": record.forced and [record.forced.version, record.forced.content],
+        "is_lost": record.is_lost,
     }
 
 
-def _from_json(value: Mapping[str, Any]) -> Record:
-    return Record(
-        _recorded(value.get("proven")),
-        {
+def _from_json(value: Any) -> Record:
+    """Return the record that `_to_json` has made this of, or raise ValueError."""
+    try:
+        refused = {
             int(number): Refusal(str(content), str(reason))
-            for number, (content, reason) in value.get("refused", {}).items()
-        },
-        _recorded(value.get("forced")),
-    )
+            for number, (content, reason) in value["refused"].items()
+        }
+        proven, forced = _recorded(value["proven"]), _recorded(value["forced"])
+    except (AttributeError, KeyError, TypeError, ValueError) as error:
+        raise ValueError("it is no record of versions") from error
+    # Older records do not say it.
+    return Record(proven, refused, forced, bool(value.get("is_lost")))
 
 
 def _recorded(value: Any) -> Recorded | None:

@@ -29,9 +29,10 @@ class DifferentRow(NamedTuple):
     difference: float
 
     def describe(self) -> str:
-        """Return which row it is, and by how much it differs."""
+        """Return which row of which request it is, and by how much it differs."""
         by = f" by {self.difference:.2g}" if self.difference else ""
-        return f"row {self.number}, {self.output}{by}"
+        of = f" (request {self.request_id})" if self.request_id else ""
+        return f"row {self.number}, {self.output}{by}{of}"
 
 
 @dataclass(frozen=True)
@@ -125,15 +126,20 @@ class Report:
                 yield each.describe(config.max_slowdown)
 
     def _disagreement(self) -> Iterator[str]:
+        """Yield how many rows disagree, the last time with the one that does most."""
+        *before, last = [*self._disagreements()] or [""]
+        yield from before
+        if last:
+            different = self.most_different(1)
+            yield last + "".join(f"; most different: {d.describe()}" for d in different)
+
+    def _disagreements(self) -> Iterator[str]:
         rows, config = self.compared_rows, self.config
         if not rows:
             return
         lost = sum(int(each.lost().sum()) for each in self.compared)
         if lost:
             yield f"answers NaN or infinity in {lost} of {rows} rows"
-        worst = "".join(
-            f"; most different: {each.describe()}" for each in self.most_different(1)
-        )
         # With max_difference, floats have to be near in all rows.
         far = 0
         if config.max_difference is not None:
@@ -145,12 +151,12 @@ class Report:
         if far:
             yield (
                 f"differs by more than max_difference {config.max_difference:g} in "
-                f"{far} of {rows} rows{worst}"
+                f"{far} of {rows} rows"
             )
         if agreeing / rows < config.min_agreement:
             yield (
                 f"agrees in {agreeing} of {rows} rows ({100 * agreeing / rows:.3g} %, "
-                f"min_agreement {config.min_agreement:g}){worst}"
+                f"min_agreement {config.min_agreement:g})"
             )
 
     def signature_text(self) -> str:

@@ -195,7 +195,7 @@ class Reconciler:
                 if not keep:
                     self._retire(name, status.version)
         for version in standing.refused.keys() - wanted:
-            reason = f"is not promoted: {standing.refused[version]}"
+            reason = f"not promoted: {standing.refused[version]}"
             self._catalog.mark_failed(name, version, reason)
 
     def _collect_garbage(self) -> None:

@@ -10,7 +10,18 @@ from tests.support.page import Page
 
 pytestmark = needs_chromium
 SIMULATED = {"base_ms": 1, "input_shape": [2], "outputs": 2}
-CONFIG = "[promotion]\nreplay = 10\nsteps = [20, 100]\nstep_s = 600\n"
+CONFIG = """
+[promotion]
+replay = 10
+steps = [20, 100]
+step_s = 600
+[capture]
+share = 1
+"""
+REVERSED = """
+def predict(model, batch):
+    return {name: rows[:, ::-1] for name, rows in model(batch).items()}
+"""
 
 
 @pytest.fixture(name="browser", scope="module")
@@ -19,23 +30,33 @@ def _browser():
         yield browser
 
 
-def _add(models, version, **changed):
+def _add(models, version, service="", **changed):
     hidden = models / "shop" / f".{version}"
     hidden.mkdir()
+    if service:
+        (hidden / "service.py").write_text(service)
     (hidden / "simulated.json").write_text(json.dumps(SIMULATED | changed))
     hidden.rename(models / "shop" / str(version))
 
 
 def test_shares_of_a_rollout_are_shown_and_why_a_version_is_refused(browser, tmp_path):
-    """The reader need not know the percentages of basket.toml."""
+    """A refused version is shown with the request whose row differs most."""
     models = tmp_path / "models"
     simulated_models(models, shop=SIMULATED)
     (models / "shop" / "basket.toml").write_text(CONFIG)
     settings = {"model_dir": str(models), "capture_dir": str(tmp_path / "captured")}
-    with serving("--threads=4", **settings) as server:
+    with serving("--threads=4", user_code="on", **settings) as server:
         page = Page(browser, server)
         _add(models, 2)
         page.wait_for("20 % of the traffic", "#models")
         page.wait_for("80 % of the traffic", "#models")
-        _add(models, 3, outputs=1)
-        page.wait_for("version 3: is not promoted: signature", "#models")
+        written = 'basket_captured_total{model="shop",result="written"}'
+        body, headers = b'{"instances": [[0.25, 0.75]]}', {"X-Request-Id": "till-7"}
+        assert server.request("POST", "/predict", body, headers).status == 200
+        server.wait_until(lambda: server.metric(written) == 1, 30)
+        _add(models, 3, REVERSED)
+        differs = "most different: row 0, output by 0.5 (request till-7)"
+        page.wait_for("version 3: not promoted: agrees in 0 of 1 rows", "#models")
+        page.wait_for(differs, "#models")
+        _add(models, 4, outputs=1)
+        page.wait_for("version 4: not promoted: signature", "#models")

@@ -33,12 +33,12 @@ class CapturedRows(NamedTuple):
 
 
 class _Request(NamedTuple):
-    """A request's place: its group, its rows there, and when it was answered."""
+    """A request's place: its block, its group and number there, and its rows."""
 
+    block: str
     group: Group
     number: int
     rows: slice
-    time: int
 
 
 def captured_rows(folder: Path, side: Side, count: int) -> CapturedRows:
@@ -52,7 +52,7 @@ def captured_rows(folder: Path, side: Side, count: int) -> CapturedRows:
     notes: list[str] = []
     for file in _chosen_files(folder):
         try:
-            found = list(_requests(read_captured(file).groups, side))
+            found = list(_requests(file.name, read_captured(file).groups, side))
         except FileNotFoundError:  # it made room for newer ones
             continue
         except Exception as error:  # a damaged file may raise anything
@@ -61,7 +61,8 @@ def captured_rows(folder: Path, side: Side, count: int) -> CapturedRows:
         requests += found
     if len(notes) > _MAX_NOTES:
         notes[_MAX_NOTES:] = [f"{len(notes) - _MAX_NOTES} more files are skipped"]
-    requests.sort(key=lambda each: each.time, reverse=True)
+    # Blocks count up, and their requests are in order; clocks may be set back.
+    requests.sort(key=lambda each: (each.block, each.number), reverse=True)
     chosen = _spread(requests, count)
     largest = max(
         (each.group.columns["batch_rows"][each.number] for each in requests), default=0
@@ -96,16 +97,15 @@ def _unpacked_bytes(file: Path) -> int:
         return 0
 
 
-def _requests(groups: Sequence[Group], side: Side) -> Iterator[_Request]:
+def _requests(block: str, groups: Sequence[Group], side: Side) -> Iterator[_Request]:
     """Yield the requests of a block whose rows a version takes."""
     for group in groups:
         if _is_taken(group, side):
             if group.form == JSON:
                 for text in group.inputs["json"].tolist():
                     json_text.loads(text)
-            times = group.columns["time"].astype(np.int64).tolist()
             for number, place in enumerate(group.slices()):
-                yield _Request(group, number, place, times[number])
+                yield _Request(block, group, number, place)
 
 
 def _is_taken(group: Group, side: Side) -> bool:

@@ -38,8 +38,7 @@ def lines(report: "Report") -> Iterator[str]:
     if different:
         yield "  rows that differ most:"
     for row in different:
-        of = f" (request {row.request_id})" if row.request_id else ""
-        yield f"    {row.describe()}{of}"
+        yield f"    {row.describe()}"
 
 
 def _columns(title: str, figures: Sequence[str]) -> str:

@@ -2,7 +2,7 @@
 
 import logging
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 
 from app.batching.job import Job
 from app.capture.ring import folder_of
@@ -26,11 +26,19 @@ class Decisions:
     """The Checks of a server."""
 
     def __init__(
-        self, evidence: Evidence, count: Callable[[str, int, str], None]
+        self,
+        evidence: Evidence,
+        count: Callable[[str, int, str], None],
+        clock: Callable[[], float] = time.monotonic,
+        sleep: Callable[[float], object] = time.sleep,
     ) -> None:
-        """Store the counts of all processes; `count` counts results in the metrics."""
+        """Store the counts of all processes; `count` counts results in the metrics.
+
+        A test replaces the clock by which a proof waits for idle engines.
+        """
         self._evidence = evidence
         self.count = count
+        self._clock, self._sleep = clock, sleep
 
     def prove(
         self,
@@ -48,7 +56,10 @@ class Decisions:
         """
         name, settings = folder.name, serving.config.settings
         models = serving, candidate
-        old, new = (_Queued(model, models).side() for model in models)
+        old, new = (
+            _Queued(model, lambda: self._wait_for_idle(models)).side()
+            for model in models
+        )
         captured = settings.capture_dir and folder_of(settings.capture_dir, name)
         path = folder.versions[candidate.version].parent
         rows = replay_rows(old, config, settings, captured, path)
@@ -57,11 +68,17 @@ class Decisions:
             *(name, candidate.version, serving.version, rows.described),
         )
         report = compare(old, new, rows, config)
-        reason = report.refusal()
-        if not reason:
-            for line in report.lines():
-                _log.info("model %s: %s", name, line)
-        return reason
+        for line in report.lines():
+            _log.info("model %s: %s", name, line)
+        return report.refusal()
+
+    def _wait_for_idle(self, models: Sequence[ServedModel]) -> None:
+        give_up_at = self._clock() + _IDLE_WITHIN_S
+        while (
+            not all(each.runner.is_idle() for each in models)
+            and self._clock() < give_up_at
+        ):
+            self._sleep(_LOOK_EVERY_S)
 
     def judge(self, key: str, phase: int, config: PromotionConfig) -> str:
         """Return what the counts of a rollout say against it, or ""."""
@@ -75,9 +92,9 @@ class Decisions:
 class _Queued:
     """Runs rows of one version through its own queue, as clients' rows run."""
 
-    def __init__(self, model: ServedModel, both: tuple[ServedModel, ...]) -> None:
+    def __init__(self, model: ServedModel, wait_for_idle: Callable[[], None]) -> None:
         self._model = model
-        self._both = both
+        self._wait_for_idle = wait_for_idle
         # Seconds in the engine of all runs, without the time in the queue.
         self._ran_s = 0.0
 
@@ -90,12 +107,7 @@ class _Queued:
         )
 
     def _run(self, inputs: Tensors, signature_name: str) -> Tensors:
-        give_up_at = time.monotonic() + _IDLE_WITHIN_S
-        while (
-            not all(each.runner.is_idle() for each in self._both)
-            and time.monotonic() < give_up_at
-        ):
-            time.sleep(_LOOK_EVERY_S)
+        self._wait_for_idle()
         limit_s = self._model.config.settings.request_timeout_ms / 1000
         job = Job(inputs, time.monotonic() + limit_s, signature_name=signature_name)
         began_at = time.monotonic()

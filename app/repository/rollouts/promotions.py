@@ -6,8 +6,10 @@ The loader's thread has versions compared, once in all processes.
 import logging
 import time
 from collections.abc import Callable, Collection
+from typing import NamedTuple
 
-from app.errors import Unavailable
+from app.engines.loading import error_summary
+from app.errors import Abandoned, Unavailable
 from app.promotion.record import Recorded, Records
 from app.repository.catalog import Catalog
 from app.repository.rollouts.checks import PROVEN, REFUSED, Checks
@@ -20,6 +22,15 @@ from app.settings.model_config import ModelConfig
 from app.settings.promotion_config import PromotionConfig
 
 _log = logging.getLogger(__name__)
+
+
+class _Passed(NamedTuple):
+    """A proof: the versions, the digest of the new one's files, and what counted."""
+
+    serving: int
+    candidate: int
+    content: str
+    config: PromotionConfig
 
 
 class Promotions:
@@ -43,6 +54,8 @@ class Promotions:
         self._checks = checks
         self._clock = clock
         self._contents = Contents()
+        # What passed its proof, by model, until its rollout has begun.
+        self._passed: dict[str, _Passed] = {}
         self.mover = TrafficMover(catalog, records, rollouts, checks, clock)
 
     def standing(
@@ -92,7 +105,12 @@ class Promotions:
         serving = versions[standing.serving]
         if standing.is_new:
             content = self._contents.of(folder, serving.version)
-            self._records.prove(name, serving.version, content)
+            newer = {
+                version: self._contents.of(folder, version)
+                for version in standing.refused
+                if version > serving.version
+            }
+            self._records.prove(name, serving.version, content, newer)
         if standing.candidate not in versions:
             return
         candidate = versions[standing.candidate]
@@ -132,18 +150,46 @@ class Promotions:
         content: str,
     ) -> None:
         name, version = folder.name, candidate.version
+        passed = _Passed(serving.version, version, content, config)
+        if self._passed.get(name) != passed:
+            reason = self._refusal(folder, config, serving, candidate)
+            if reason is None:
+                return
+            if reason:
+                _log.error(
+                    "model %s: version %s is not promoted: %s", name, version, reason
+                )
+                self._records.refuse(name, version, content, reason)
+                self._checks.count(name, version, REFUSED)
+                return
+            self._checks.count(name, version, PROVEN)
+            self._passed[name] = passed
         try:
-            reason = self._checks.prove(folder, config, serving, candidate)
-        except Unavailable as error:
+            self._rollouts.begin(name, version, content, self._clock())
+        except OSError as error:
+            # Tried again at the next scan, without another proof.
+            _log.error(
+                "model %s: the rollout of version %s can't begin: %s",
+                *(name, version, error.strerror),
+            )
+            return
+        del self._passed[name]
+
+    def _refusal(
+        self,
+        folder: ModelFolder,
+        config: PromotionConfig,
+        serving: ServedModel,
+        candidate: ServedModel,
+    ) -> str | None:
+        """Return why a version is not promoted, "" if it may be; None: unknown yet."""
+        name, version = folder.name, candidate.version
+        try:
+            return self._checks.prove(folder, config, serving, candidate)
+        except (Abandoned, Unavailable) as error:
             # Tried again at the next scan.
             _log.warning("model %s: %s can't be compared now: %s", name, version, error)
-            return
-        if reason:
-            _log.error(
-                "model %s: version %s is not promoted: %s", name, version, reason
-            )
-            self._records.refuse(name, version, content, reason)
-            self._checks.count(name, version, REFUSED)
-            return
-        self._checks.count(name, version, PROVEN)
-        self._rollouts.begin(name, version, content, self._clock())
+            return None
+        except Exception as error:  # would come again with each scan
+            _log.exception("model %s: the proof of version %s failed", name, version)
+            return f"its proof failed: {type(error).__name__}: {error_summary(error)}"

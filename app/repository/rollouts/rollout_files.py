@@ -1,5 +1,6 @@
 """The rollouts under way, which all processes of a server read."""
 
+import logging
 import os
 from contextlib import AbstractContextManager
 from pathlib import Path
@@ -8,6 +9,7 @@ from typing import NamedTuple
 from app.run_dir.json_files import JsonFiles
 from app.run_dir.notes import Notes
 
+_log = logging.getLogger(__name__)
 _KEY_BYTES = 8
 
 
@@ -73,12 +75,15 @@ class RolloutFiles:
     def join(self, begun: Begun) -> None:
         """Note that this process holds the models of a rollout, until it leaves.
 
-        Raises:
-            OSError: the note can't be written.
+        Without space for the note, a crash of this process is not counted.
         """
-        if begun.key not in self._joined:
+        if begun.key in self._joined:
+            return
+        self._joined.add(begun.key)
+        try:
             self._holders.add(begun.key)
-            self._joined.add(begun.key)
+        except OSError as error:
+            _log.warning("crashes in a rollout are not counted: %s", error.strerror)
 
     def leave(self) -> None:
         """Note that this process ends as it should.

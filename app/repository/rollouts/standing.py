@@ -5,7 +5,7 @@ from collections.abc import Collection, Mapping
 from pathlib import Path
 from typing import NamedTuple
 
-from app.promotion.record import Record
+from app.promotion.record import LOST, Record
 from app.repository.scan import Fingerprint, ModelFolder, content, fingerprint
 
 _DIGEST_BYTES = 8
@@ -86,6 +86,8 @@ def standing(
         and forced.content == contents.of(folder, forced.version)
     ):
         return Standing(forced.version, None, refused, is_new=True)
+    if record.is_lost:
+        return _oldest(folder, loadable)
     is_new = serving is None
     if serving is None:
         # Nothing is known of any version: what serves, else the newest.
@@ -95,6 +97,17 @@ def standing(
     if serving is None or best is None or best <= serving:
         return Standing(serving, None, refused, is_new)
     return Standing(serving, best, refused, is_new)
+
+
+def _oldest(folder: ModelFolder, loadable: Collection[int]) -> Standing:
+    """Return the standing where it is not known which versions were refused.
+
+    The oldest one can't have been: each was compared with an older one.
+    """
+    oldest = min(folder.versions, default=None)
+    refused = {each: LOST for each in sorted(folder.versions) if each != oldest}
+    serving = oldest if oldest in loadable else None
+    return Standing(serving, None, refused, is_new=True)
 
 
 def _proven(

@@ -57,6 +57,9 @@ class TrafficMover:
         self._followed: dict[str, Followed] = {}
         # The last phase of each rollout that was logged.
         self._logged: dict[str, tuple[str, Phase]] = {}
+        # Why rollouts ended, by key, until that is written: what versions were sent
+        # back for, or "".
+        self._ended: dict[str, str] = {}
         self._closed = False
         self._changed = threading.Condition()
         self._thread = threading.Thread(target=self._run, name="rollouts", daemon=True)
@@ -121,6 +124,10 @@ class TrafficMover:
                 self._catalog.set_rollout(name, rollout)
 
     def _rollout_of(self, name: str, followed: Followed, begun: Begun) -> Rollout:
+        ended = self._ended.get(begun.key)
+        if ended is not None:
+            self._end(name, begun, ended)
+            return Rollout(followed.serving if ended else begun.candidate)
         phase = phase_at(self._clock() - begun.since_s, followed.config)
         if phase is None:
             self._end(name, begun, "")
@@ -159,23 +166,30 @@ class TrafficMover:
         """End a rollout, with the reason why the version is sent back, in one process.
 
         Raises:
-            OSError: a file can't be written.
+            OSError: the files can't be locked or read.
         """
         version, content = begun.candidate, begun.content
         with self._rollouts.changing(name):
             if self._rollouts.of(name, version, content) != begun:
                 return
-            if reason:
-                _log.error(
-                    "model %s: version %s is sent back: %s", name, version, reason
-                )
-                self._records.refuse(name, version, content, reason)
-                self._checks.count(name, version, SENT_BACK)
-            else:
-                self._records.prove(name, version, content)
-                self._checks.count(name, version, PROMOTED)
-                _log.info("model %s: version %s is promoted", name, version)
-            self._rollouts.end(name)
+            if begun.key not in self._ended:
+                self._ended[begun.key] = reason
+                self._record_end(name, begun, reason)
+            # Without space for it, the next look tries again.
+            with suppress(OSError):
+                self._rollouts.end(name)
+                del self._ended[begun.key]
+
+    def _record_end(self, name: str, begun: Begun, reason: str) -> None:
+        version, content = begun.candidate, begun.content
+        if reason:
+            _log.error("model %s: version %s is sent back: %s", name, version, reason)
+            self._records.refuse(name, version, content, reason)
+            self._checks.count(name, version, SENT_BACK)
+        else:
+            self._records.prove(name, version, content)
+            self._checks.count(name, version, PROMOTED)
+            _log.info("model %s: version %s is promoted", name, version)
 
     def _run(self) -> None:
         while not self._closed:

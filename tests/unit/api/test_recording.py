@@ -40,7 +40,7 @@ def predict(model, batch):
 class Site:
     """An application with the model m; `groups` stops it, and reads what it wrote."""
 
-    def __init__(self, folder, engine, monkeypatch, config=""):
+    def __init__(self, folder, engine, monkeypatch, config="", **settings):
         models = folder / "models"
         simulated_models(models, m={"base_ms": 0, "input_shape": [2], "outputs": 2})
         (models / "m" / "basket.toml").write_text(ALL + config)
@@ -56,6 +56,7 @@ class Site:
             capture_dir=self.captured,
             default_model="m",
             user_code=True,
+            **settings,
         )
         if engine is not None:
             monkeypatch.setattr("app.engines.simulated.open_engine", lambda *_: engine)
@@ -77,8 +78,8 @@ class Site:
 def _start(tmp_path, monkeypatch):
     sites = []
 
-    def start(engine=None, config=""):
-        sites.append(Site(tmp_path, engine, monkeypatch, config))
+    def start(engine=None, config="", **settings):
+        sites.append(Site(tmp_path, engine, monkeypatch, config, **settings))
         sites[-1].loader.start()
         assert sites[-1].loader.wait(10)
         return sites[-1]
@@ -245,3 +246,20 @@ def test_share_of_requests_is_sampled(monkeypatch):
     assert 4800 < sum(each.shadow is half for each in found) < 5200
     assert sum(each is NOTHING for each in found) > 4000
     assert sampled(Recorded()) is NOTHING
+
+
+@pytest.mark.parametrize(("share", "least", "most"), [(0.2, 60, 140), (0.0, 0, 0)])
+def test_share_of_requests_is_in_the_request_log(
+    start, tmp_path, monkeypatch, share, least, most
+):
+    """Of 500 requests about a fifth, each with its own id, or none."""
+    monkeypatch.setattr(recording, "_chance", random.Random(7))
+    file = tmp_path / "requests"
+    site = start(request_log=str(file), request_log_share=share)
+    for number in range(500):
+        headers = {"X-Request-Id": f"id-{number}"}
+        site.post("/predict", json={"instances": [[1, 2]]}, headers=headers)
+    site.groups()
+    lines = file.read_text().splitlines() if file.exists() else []
+    assert least <= len(lines) <= most
+    assert len({json.loads(each)["request_id"] for each in lines}) == len(lines)

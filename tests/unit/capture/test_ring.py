@@ -2,7 +2,10 @@
 
 import errno
 import os
+import signal
 import stat
+import subprocess
+import sys
 
 import pytest
 
@@ -10,6 +13,7 @@ from app.capture.blocks import encode
 from app.capture.captured import grouped
 from app.capture.reader import read_captured
 from app.capture.ring import Ring, folder_of
+from testing.server import ROOT
 from tests.unit.capture.test_blocks import request
 
 KEEP = 1_000_000
@@ -93,11 +97,28 @@ def test_numbers_continue_after_a_restart(folder):
     assert names(folder) == [f"{number:012}.npz" for number in range(1, 5)]
 
 
+KILLED_IN_A_WRITE = """
+import os, signal, sys
+from pathlib import Path
+from app.capture.ring import Ring
+write = os.write
+def write_half(file, content):
+    write(file, content[:len(content) // 2])
+    os.kill(os.getpid(), signal.SIGKILL)
+os.write = write_half
+Ring(Path(sys.argv[1])).add(sys.stdin.buffer.read(), 1_000_000)
+"""
+
+
 def test_kill_in_a_write_loses_one_block_and_the_reader_says_so(folder):
     """The reader names the partial file, and later the gap that it has left."""
     ring = Ring(folder)
     ring.add(block(1), KEEP)
-    (folder / "000000000002.partial").write_bytes(block(2)[:100])
+    command = [sys.executable, "-c", KILLED_IN_A_WRITE, folder]
+    done = subprocess.run(command, input=block(2), cwd=ROOT, check=False)
+    assert done.returncode == -signal.SIGKILL
+    partial = (folder / "000000000002.partial").read_bytes()
+    assert partial == block(2)[: len(block(2)) // 2]
     reading = read_captured(folder)
     assert len(reading) == 1
     (note,) = reading.notes

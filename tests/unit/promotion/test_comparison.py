@@ -84,7 +84,11 @@ def test_equal_version_passes(report):
             {},
             "agrees in 0 of 200 rows (0 %, min_agreement 0.98); most different: row ",
         ),
-        (nan_in_one_percent, {}, "answers NaN or infinity in 2 of 200 rows"),
+        (
+            nan_in_one_percent,
+            {},
+            "answers NaN or infinity in 2 of 200 rows; most different: row 17, scores",
+        ),
         (raising, {}, "fails on 4 of 200 rows: ValueError: no such row"),
         (
             same,

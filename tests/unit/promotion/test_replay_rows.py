@@ -50,8 +50,8 @@ def firsts(rows):
 
 
 def test_captured_rows_are_the_newest_and_spread(tmp_path):
-    """Of 100 requests: the five newest, and five over the time before."""
-    blocks = [[request(n) for n in range(start, start + 20)] for start in (0, 40, 20)]
+    """Of 60 requests: the five newest, and five over the time before."""
+    blocks = [[request(n) for n in range(start, start + 20)] for start in (0, 20, 40)]
     folder = captured(tmp_path, *blocks)
     rows = replay_rows(OLD, CONFIG, SETTINGS, folder, None)
     values, ids = firsts(rows)
@@ -59,6 +59,17 @@ def test_captured_rows_are_the_newest_and_spread(tmp_path):
     assert ids[0] == "id-59"
     assert rows.described == "10 captured rows"
     assert (rows.largest_batch, rows.batch_sizes[-1]) == (2, 32)
+
+
+@pytest.mark.parametrize("number", [59, 40, 30, 1])
+def test_rows_are_the_same_after_a_clock_is_set_back(tmp_path, number):
+    """Blocks count up, so that the newest requests are known without a clock."""
+    requests = [request(n) for n in range(60)]
+    for n in range(number, 60):
+        requests[n] = request(n, answered_at=1e9 + n - 3600)
+    folder = captured(tmp_path, requests[:20], requests[20:40], requests[40:])
+    values, _ = firsts(replay_rows(OLD, CONFIG, SETTINGS, folder, None))
+    assert values == [59, 58, 57, 56, 55, 54, 40, 27, 14, 0]
 
 
 def test_each_request_gives_a_row_before_any_gives_two(tmp_path):

@@ -1,118 +1,19 @@
 """Promotions of new versions, with checks and a clock that the test sets."""
 
-import json
+import errno
 import os
 import subprocess
+from contextlib import contextmanager
 
 import pytest
 
-from app.promotion.record import Record, Records
-from app.repository.rollouts.rollout_files import RolloutFiles
-from app.repository.rollouts.traffic_mover import TrafficMover
-from app.repository.routing import Target
-from tests.support.engines import Echo
-from tests.support.loading import Loading
-from tests.support.rollouts import Decided
+from app.errors import Abandoned, QueueFull
+from app.promotion.record import Records
+from app.run_dir.json_files import JsonFiles
+from app.run_dir.notes import Notes
+from tests.support.rollout_server import WATCHED_S, shares, version_of
 
-TOML = """
-[promotion]
-steps = [1, 10, 100]
-step_s = 60
-watch_s = 300
-"""
-WATCHED_S = 3 * 60 + 300
 AT_ONCE = "[promotion]\nsteps = [100]"
-
-
-class Clock:
-    """A monotonic clock that a test moves."""
-
-    def __init__(self):
-        self.now = 1000.0
-
-    def __call__(self):
-        return self.now
-
-
-class Server:
-    """Loaders of one folder, one for each process of a server."""
-
-    def __init__(self, folder):
-        self.folder = folder
-        self.models, self.capture_dir = folder / "models", folder / "captured"
-        self.models.mkdir()
-        self.clock, self.checks = Clock(), Decided()
-        self.processes = []
-        self.starts = 0
-
-    def start(self):
-        """Start a process of the server."""
-        parts = self.checks, RolloutFiles(self.folder / f"run{self.starts}"), self.clock
-        process = Loading(self.models, *parts, capture_dir=self.capture_dir)
-        for version in self.versions():
-            process.engines["m", version] = Echo()
-        self.processes.append(process)
-        process.load()
-        return process
-
-    def restart(self):
-        """End all processes, lose what is in shared memory, and start one."""
-        self.close()
-        self.processes.clear()
-        self.starts += 1
-        return self.start()
-
-    def versions(self):
-        folders = (self.models / "m").glob("[0-9]*")
-        return [each.name for each in folders]
-
-    def add(self, version, content="a", toml=TOML):
-        """Write a version, whose engine all processes have."""
-        folder = self.models / "m" / str(version)
-        folder.mkdir(parents=True, exist_ok=True)
-        (folder / "weights").write_text(content)
-        (self.models / "m" / "basket.toml").write_text(toml)
-        for process in self.processes:
-            process.engines["m", str(version)] = Echo()
-
-    def scan(self):
-        for process in self.processes:
-            process.rescan()
-
-    def tick(self, after_s=0.0):
-        """Let time pass, and have each process look at its rollouts."""
-        self.clock.now += after_s
-        for process in self.processes:
-            process.promotions.mover.tick()
-
-    def record(self):
-        return Records(self.capture_dir).of("m")
-
-    def close(self):
-        for process in self.processes:
-            process.close()
-
-
-@pytest.fixture(name="server")
-def _server(tmp_path, monkeypatch):
-    # The test calls `tick`.
-    monkeypatch.setattr(TrafficMover, "start", lambda _: None)
-    server = Server(tmp_path)
-    server.add(1)
-    yield server
-    server.close()
-
-
-def version_of(process, client=None):
-    """Return the version that gets a request."""
-    with process.catalog.lease(Target("m", client=client)) as model:
-        return model.version
-
-
-def shares(process):
-    """Return the percent of 1000 requests that each version gets."""
-    answers = [version_of(process) for _ in range(1000)]
-    return {version: answers.count(version) / 10 for version in set(answers)}
 
 
 def test_first_version_serves_and_is_proven(server):
@@ -188,7 +89,7 @@ def test_refused_version_never_serves_and_says_why(server):
         server.scan()
         server.tick()
     assert process.serving("m") == {1}
-    reason = "is not promoted: agrees in 3 of 200 rows"
+    reason = "not promoted: agrees in 3 of 200 rows"
     assert process.catalog.problems() == {"m": [f"version 2: {reason}"]}
     process = server.restart()
     assert process.opened == [("m", "1")]
@@ -321,19 +222,6 @@ def test_end_of_a_process_by_a_shutdown_is_no_crash(server):
     assert list((server.folder / "run0" / "holders").iterdir()) == []
 
 
-def test_restart_in_a_step_serves_the_proven_version(server):
-    """The new version begins again, with its proof."""
-    server.start()
-    server.add(2)
-    server.scan()
-    server.tick(100)
-    process = server.restart()
-    assert process.opened[0] == ("m", "1")
-    server.tick()
-    assert shares(process)[1] == pytest.approx(99, abs=0.2)
-    assert server.checks.proofs == [(1, 2)] * 2
-
-
 def test_newer_version_ends_the_rollout_of_an_older_one(server):
     """Both begin at the proven version."""
     process = server.start()
@@ -379,6 +267,105 @@ def test_rollout_of_an_unloaded_model_begins_again(server):
     assert server.record().proven.version == 1
     assert shares(process)[2] == pytest.approx(1, abs=0.2)
     assert server.checks.proofs == [(1, 2)] * 2
+
+
+def raising(error):
+    def prove(*_):
+        raise error
+
+    return prove
+
+
+def test_proof_that_raises_refuses_the_version(server, monkeypatch):
+    """An error that no model raised would come again with each scan."""
+    process = server.start()
+    monkeypatch.setattr(server.checks, "prove", raising(TypeError("not a number")))
+    server.add(2)
+    server.scan()
+    monkeypatch.undo()
+    server.scan()
+    assert shares(process) == {1: 100}
+    assert server.checks.proofs == []
+    reason = "version 2: not promoted: its proof failed: TypeError: not a number"
+    assert process.catalog.problems() == {"m": [reason]}
+
+
+@pytest.mark.parametrize("error", [QueueFull("full"), Abandoned("stopping")])
+def test_proof_that_can_not_run_now_is_tried_again(server, monkeypatch, error):
+    """A server that is full or stops says nothing of the version."""
+    process = server.start()
+    with monkeypatch.context() as patched:
+        patched.setattr(server.checks, "prove", raising(error))
+        server.add(2)
+        server.scan()
+        assert shares(process) == {1: 100}
+        assert process.catalog.problems() == {}
+    server.scan()
+    assert server.checks.proofs == [(1, 2)]
+
+
+@pytest.fixture(name="full")
+def _full(monkeypatch):
+    """Return a context in which the run directory, but no other disk, is full."""
+
+    def full(*_):
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    @contextmanager
+    def filled():
+        with monkeypatch.context() as patched:
+            patched.setattr(JsonFiles, "_write", full)
+            patched.setattr(Notes, "add", full)
+            yield
+
+    return filled
+
+
+def test_full_run_directory_delays_a_rollout_without_another_proof(server, full):
+    """A proof may take two minutes, and counts for these files alone."""
+    process = server.start()
+    server.add(2)
+    with full():
+        for _ in range(3):
+            server.scan()
+            server.tick()
+        assert shares(process) == {1: 100}
+        assert server.checks.proofs == [(1, 2)]
+        server.add(3)
+        server.scan()
+        assert server.checks.proofs == [(1, 2), (1, 3)]
+    server.scan()
+    server.tick()
+    assert shares(process)[3] == pytest.approx(1, abs=0.2)
+    assert server.checks.proofs == [(1, 2), (1, 3)]
+    assert server.checks.counted == [("m", 2, "proven"), ("m", 3, "proven")]
+
+
+@pytest.mark.parametrize("problem", ["is slow", ""])
+def test_full_run_directory_ends_a_rollout_once(server, full, problem):
+    """The version is sent back at once, or promoted, and counted once."""
+    process = server.start()
+    server.add(2)
+    server.scan()
+    with full():
+        server.tick(60)
+        assert shares(process)[2] == pytest.approx(10, abs=0.2)
+        server.checks.problem = problem
+        server.tick(0 if problem else WATCHED_S)
+        server.checks.problem = ""
+        for _ in range(2):
+            server.tick()
+            assert shares(process) == {1 if problem else 2: 100}
+    result = "sent_back" if problem else "promoted"
+    assert server.checks.counted[1:] == [("m", 2, result)]
+    for _ in range(2):
+        server.tick()
+        server.scan()
+        assert process.serving("m") == {1 if problem else 2}
+    server.add(3)
+    server.scan()
+    server.tick()
+    assert shares(process)[3] == pytest.approx(1, abs=0.2)
 
 
 def test_version_that_can_not_be_loaded_leaves_the_proven_one(server):
@@ -488,42 +475,3 @@ def test_promotion_that_is_turned_off_lets_the_newest_serve(server):
     server.scan()
     server.tick()
     assert shares(process) == {2: 100}
-
-
-@pytest.mark.parametrize(
-    "text", ["", "[]", "{", '{"proven": 1}', '{"refused": {"a": 1}}']
-)
-def test_foreign_record_is_ignored(server, text):
-    """The newest version serves, as if there was no record."""
-    folder = server.capture_dir / ".promotions"
-    folder.mkdir(parents=True)
-    (folder / "m.json").write_text(text)
-    assert server.start().answers("m") == 1
-    assert server.record() == Record(server.record().proven)
-
-
-def test_record_is_json(server):
-    """An operator can read it."""
-    server.start()
-    text = (server.capture_dir / ".promotions" / "m.json").read_text()
-    assert json.loads(text)["proven"][0] == 1
-
-
-def test_record_that_can_not_be_written_is_kept_in_memory(server, caplog):
-    """A full disk stops no promotion; the reason is logged once."""
-    server.capture_dir.touch()
-    process = server.start()
-    server.checks.refusals[2] = "is worse"
-    server.add(2)
-    for _ in range(3):
-        server.scan()
-        server.tick()
-    assert shares(process) == {1: 100}
-    assert server.checks.proofs == [(1, 2)]
-    errors = [each for each in caplog.records if "record of model m" in each.message]
-    assert len(errors) == 1
-    server.capture_dir.unlink()
-    server.add(3)
-    server.scan()
-    server.tick(WATCHED_S)
-    assert server.record().proven.version == 3

@@ -204,18 +204,22 @@ def main() -> None:
                 rates.setdefault(name, []).append(drive(kind, args.seconds))
                 print(f"{name}: {rates[name][-1]:.0f} requests/s", flush=True)
     print()
-    rows = [_row(name, rates) for name in sorted(rates)]
-    heading = ("request", "requests/s", "of ModelInfer", "in each round")
+    rows = [line_of(name, rates) for name in sorted(rates)]
+    heading = ("request", "requests/s", "in the rounds", "of ModelInfer", "in each")
     print(*table(heading, rows), sep="\n")
 
 
-def _row(name: str, rates: dict[str, list[float]]) -> tuple[str, ...]:
-    """Return the medians of a kind of request, and its shares of ModelInfer's."""
+def line_of(name: str, rates: dict[str, list[float]]) -> tuple[str, ...]:
+    """Return a kind's requests/s and share of ModelInfer's: the median, and a range."""
     pairs = zip(rates[name], rates[_INFER], strict=True)
     shares = [rate / other for rate, other in pairs]
-    medians = statistics.median(rates[name]), statistics.median(shares)
-    each = " ".join(f"{share:.2f}" for share in shares)
-    return name, f"{medians[0]:.0f}", f"{medians[1]:.2f}", each
+    return name, *_spread(rates[name], ".0f"), *_spread(shares, ".2f")
+
+
+def _spread(values: list[float], form: str) -> tuple[str, str]:
+    """Return the median and the range."""
+    middle, low, high = statistics.median(values), min(values), max(values)
+    return f"{middle:{form}}", f"{low:{form}} to {high:{form}}"
 
 
 if __name__ == "__main__":

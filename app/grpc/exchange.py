@@ -2,7 +2,7 @@
 
 import asyncio
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from functools import lru_cache, partial
 from typing import Any, NoReturn, TypeVar
 from urllib.parse import unquote
@@ -113,16 +113,22 @@ class GrpcExchange(LoopExchange):
 
 def environ_of(method: str, context: Any) -> Environ:
     """Return the part of a WSGI environment that a call has."""
-    environ: Environ = {
+    environ = environ_of_metadata(context.invocation_metadata())
+    environ |= {
         "REQUEST_METHOD": "POST",
         "SCRIPT_NAME": "",
         "PATH_INFO": method,
         "RAW_URI": method,
         "QUERY_STRING": "",
-        "SERVER_NAME": "grpc",
         "REMOTE_ADDR": _host(context.peer()),
     }
-    for name, value in context.invocation_metadata():
+    return environ
+
+
+def environ_of_metadata(metadata: Iterable[tuple[str, str | bytes]]) -> Environ:
+    """Return what a call's metadata says, enough to check its rights."""
+    environ: Environ = {"SERVER_NAME": "grpc"}
+    for name, value in metadata:
         variable = _VARIABLES.get(name)
         if variable is not None and isinstance(value, str):
             environ[variable] = value

@@ -5,6 +5,7 @@ https://grpc.io/docs/guides/health-checking/
 
 import asyncio
 from collections.abc import AsyncIterator, Callable, Collection
+from contextlib import suppress
 from typing import Any
 
 import grpc
@@ -36,6 +37,13 @@ class Health(health_pb2_grpc.HealthServicer):  # type: ignore[misc]
         """Store the check of readiness, and the services' names."""
         self._is_ready = is_ready
         self._services = ("", *services)
+        # Set, and replaced, when those who watch have to look at once.
+        self._look = asyncio.Event()
+
+    def look_now(self) -> None:
+        """Tell those who watch that the state may have changed."""
+        self._look.set()
+        self._look = asyncio.Event()
 
     async def Check(self, request: Any, context: Any) -> Any:
         """Return the state of a service, or of the server: "".
@@ -58,7 +66,9 @@ class Health(health_pb2_grpc.HealthServicer):  # type: ignore[misc]
             if state != last:
                 last = state
                 yield health_pb2.HealthCheckResponse(status=state)
-            await asyncio.sleep(_LOOK_EVERY_S)
+            with suppress(TimeoutError):
+                async with asyncio.timeout(_LOOK_EVERY_S):
+                    await self._look.wait()
 
     def _state(self, service: str) -> Any:
         if service not in self._services:

@@ -47,6 +47,8 @@ def stream_response(sent: bytes, text: str) -> bytes:
     """Return a message of the stream: a ModelInferResponse in bytes, or an error."""
     message = message_class(f"{_PACKAGE}ModelStreamInferResponse")(error_message=text)
     message.infer_response.MergeFromString(sent)
+    # As Triton marks the last response to a request.
+    message.infer_response.parameters["triton_final_response"].bool_param = True
     return bytes(message.SerializeToString())
 
 
@@ -139,14 +141,15 @@ def _route(method: str, *args: Any, **more: Any) -> tuple[str, Route]:
 
 ROUTES = dict(
     [
-        _route("ServerLive", lambda _: Asked("/v2/health/live")),
-        _route("ServerReady", lambda _: Asked("/v2/health/ready")),
+        _route("ServerLive", lambda _: Asked("/v2/health/live"), is_open=True),
+        _route("ServerReady", lambda _: Asked("/v2/health/ready"), is_open=True),
         _route(
             "ModelReady",
             partial(_ask_model, "/ready"),
             lambda reply, _: {"ready": reply.get("ready", False)},
             # To Triton, too, a model that does not exist is one that is not ready.
             statuses=(HTTPStatus.NOT_FOUND,),
+            is_open=True,
         ),
         _route("ServerMetadata", lambda _: Asked("/v2")),
         _route("ModelMetadata", partial(_ask_model, "")),

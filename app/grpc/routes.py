@@ -38,6 +38,7 @@ class Route(NamedTuple):
     `request` and `response` are names of messages. `read` makes the values of the
     response of the route's JSON and the request. JSON without an error is a response
     whatever its status is, as that of health is; so is that of a status in `statuses`.
+    A route that `is_open` needs no key.
     """
 
     request: str
@@ -45,6 +46,7 @@ class Route(NamedTuple):
     ask: Callable[[Any], Asked]
     read: Callable[[Any, Any], Any] = _same
     statuses: tuple[int, ...] = ()
+    is_open: bool = False
 
 
 async def call(route: Route, ask_flask: AskFlask, sent: bytes, context: Any) -> bytes:

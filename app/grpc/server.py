@@ -3,7 +3,7 @@
 import asyncio
 import logging
 import time
-from collections.abc import AsyncIterator, Awaitable, Callable, Collection
+from collections.abc import AsyncIterator, Callable, Collection
 from functools import partial
 from typing import Any, Protocol
 
@@ -22,8 +22,9 @@ from app.grpc import inference_protocol, tensorflow_serving
 from app.grpc.exchange import abort, error_text, send
 from app.grpc.health import SERVICE as HEALTH
 from app.grpc.health import Health, described
+from app.grpc.methods import Methods, Unary
 from app.grpc.predicting import Predicting
-from app.grpc.routes import call
+from app.grpc.routes import Route, call
 from app.tls import TlsFiles
 
 _log = logging.getLogger(__name__)
@@ -46,7 +47,6 @@ _HANDSHAKE_TIMEOUT_MS = 10_000
 _IDLE_MS = 75_000
 # Seconds from the begin of a stop in which accepted calls reach their handlers.
 _ON_ITS_WAY_S = 0.5
-_Unary = Callable[[bytes, Any], Awaitable[bytes]]
 
 
 class Http(Protocol):
@@ -88,6 +88,9 @@ class GrpcServer:
             _INFER: partial(inference_protocol.infer, inference),
         }
         self._server: Any = None
+        self._health: Health
+        # The number of calls that predict nothing and are not answered yet.
+        self._asking = 0
         self._stopping: asyncio.Future[None] | None = None
         # Until then calls may be on their way to their handlers.
         self._idle_at = 0.0
@@ -109,9 +112,10 @@ class GrpcServer:
         predicting = Predicting(http.application, http.event_loop(), count_request)
         options = _options(max_calls, self._max_message_bytes)
         server = grpc.aio.server(options=options, maximum_concurrent_rpcs=max_calls)
-        names = self._add_services(server, predicting)
-        health = Health(self._is_ready, names)
-        add_HealthServicer_to_server(health, server)
+        server.add_generic_rpc_handlers((self._methods(predicting),))
+        names = tuple(_UNIMPLEMENTED)
+        self._health = Health(self._is_ready, names)
+        add_HealthServicer_to_server(self._health, server)
         enable_server_reflection((*names, HEALTH, REFLECTION), server, described())
         try:
             if tls is None:
@@ -129,12 +133,17 @@ class GrpcServer:
         if self._server is not None and self._stopping is None:
             self._stopping = asyncio.ensure_future(self._server.stop(timeout_s))
             self._idle_at = time.monotonic() + _ON_ITS_WAY_S
+            self._health.look_now()
 
     def is_busy(self) -> bool:
-        """Return whether a call that predicts is not answered yet, after `stop`."""
+        """Return whether a call is not answered yet, after `stop`.
+
+        Streams between two messages, and those of health, are not waited for.
+        """
         if self._stopping is None or self._stopping.done() or self._predicting is None:
             return False
-        return self._predicting.pending > 0 or time.monotonic() < self._idle_at
+        pending = self._predicting.pending + self._asking
+        return pending > 0 or time.monotonic() < self._idle_at
 
     async def close(self) -> None:
         """End all calls; may be called twice."""
@@ -144,29 +153,29 @@ class GrpcServer:
     def _is_ready(self) -> bool:
         return self._stopping is None and not self._not_ready()
 
-    def _add_services(self, server: Any, predicting: Predicting) -> list[str]:
-        """Add the services; return their names."""
-        unary: dict[str, _Unary] = {
-            method: _predicts(predicting, method, handler)
-            for method, handler in self._handlers.items()
-        }
+    def _methods(self, predicting: Predicting) -> Methods:
+        """Return the methods of the services, but for health and reflection."""
+        methods = Methods(self._http.application, predicting)
+        for method, handler in self._handlers.items():
+            predict = _predicts(predicting, method, handler)
+            methods.add_predicting(method, grpc.unary_unary_rpc_method_handler(predict))
+        stream = partial(self._stream, predicting)
+        methods.add_predicting(_STREAM, grpc.stream_stream_rpc_method_handler(stream))
         routes = tensorflow_serving.ROUTES | inference_protocol.ROUTES
         for method, route in routes.items():
-            unary[method] = partial(call, route, self._http.ask_flask)
-        for service, methods in _UNIMPLEMENTED.items():
-            for name, why in methods.items():
-                unary[f"{service}/{name}"] = partial(_refuse, why)
-        handlers: dict[str, dict[str, Any]] = {name: {} for name in _UNIMPLEMENTED}
-        for method, function in unary.items():
-            service, _, name = method.partition("/")
-            handlers[service][name] = grpc.unary_unary_rpc_method_handler(function)
-        stream = partial(self._stream, predicting)
-        service, _, name = _STREAM.partition("/")
-        handlers[service][name] = grpc.stream_stream_rpc_method_handler(stream)
-        for service, methods_of in handlers.items():
-            handler = grpc.method_handlers_generic_handler(service, methods_of)
-            server.add_generic_rpc_handlers((handler,))
-        return list(handlers)
+            methods.add(method, partial(self._ask, route), is_open=route.is_open)
+        for service, names in _UNIMPLEMENTED.items():
+            for name, why in names.items():
+                methods.add_unimplemented(f"{service}/{name}", why)
+        return methods
+
+    async def _ask(self, route: Route, sent: bytes, context: Any) -> bytes:
+        """Answer a call that predicts nothing."""
+        self._asking += 1
+        try:
+            return await call(route, self._http.ask_flask, sent, context)
+        finally:
+            self._asking -= 1
 
     async def _stream(
         self, predicting: Predicting, messages: AsyncIterator[bytes], context: Any
@@ -175,6 +184,7 @@ class GrpcServer:
         path, handler = f"/{_STREAM}", self._handlers[_INFER]
         async for sent in messages:
             response = await predicting.answer(path, handler, sent, context)
+            # Its key may have been removed meanwhile.
             if response.status == 401:  # noqa: PLR2004
                 await send(context, response)
             is_error = response.status in GRPC_CODES
@@ -201,7 +211,7 @@ def _options(max_connections: int, max_message_bytes: int) -> list[tuple[str, in
     ]
 
 
-def _predicts(predicting: Predicting, method: str, handler: Handler) -> _Unary:
+def _predicts(predicting: Predicting, method: str, handler: Handler) -> Unary:
     """Return a function that answers calls of a method."""
     path = f"/{method}"
 
@@ -212,11 +222,6 @@ def _predicts(predicting: Predicting, method: str, handler: Handler) -> _Unary:
         )
 
     return predict
-
-
-async def _refuse(why: str, sent: bytes, context: Any) -> bytes:
-    del sent
-    await abort(context, 501, why)
 
 
 def _credentials(tls: TlsFiles) -> Any:

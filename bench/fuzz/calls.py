@@ -1,7 +1,7 @@
 """`python -m bench.fuzz.calls --calls 20000`: malformed gRPC calls to a new server.
 
-No call may end as INTERNAL or UNKNOWN, no process may end, and a good call after each
-round gets its own rows.
+No call may end as INTERNAL or UNKNOWN, no message of a stream may say as much, no
+process may end, and a good call after each round gets its own rows.
 """
 
 import argparse
@@ -60,6 +60,8 @@ _METADATA = (
 _MOST_CONTENTS = 40
 # No call has the admin key: the good call needs the model.
 SETTINGS = {**models.SETTINGS, "admin_keys": "another"}
+# The server's text of an error that is none of the client's.
+_INTERNAL = "internal error; the server's log has more"
 # gRPC's own text of a call that got no answer by its deadline.
 _NO_ANSWER = "Deadline Exceeded"
 # Codes of a call that only a fault of the server explains.
@@ -109,8 +111,8 @@ def _send(channel: Any, chance: random.Random, report: Report) -> None:
     try:
         if method == _STREAM:
             call = channel.stream_stream(method)
-            for _ in call(iter([sent] * 3), timeout=timeout_s, metadata=metadata):
-                report.codes["in a stream"] += 1
+            for message in call(iter([sent] * 3), timeout=timeout_s, metadata=metadata):
+                note_in_stream(report, message, sent)
             return
         channel.unary_unary(method)(sent, timeout=timeout_s, metadata=metadata)
         code, text = "OK", ""
@@ -119,8 +121,22 @@ def _send(channel: Any, chance: random.Random, report: Report) -> None:
     report.codes[code] += 1
     # A call may ask for a short deadline by itself; the server's text says so then.
     hangs = text == _NO_ANSWER and timeout_s == _TIMEOUT_S
-    if code in _FAULTS or hangs or "Traceback" in text or "/app/" in text:
+    if code in _FAULTS or hangs or _is_leak(text):
         report.problems.append(f"{code}: {text}\n    to {method} {sent[:500]!r}")
+
+
+def note_in_stream(report: Report, message: bytes, sent: bytes) -> None:
+    """Count a message of a stream, if it is an error; it has a text and no code."""
+    response = message_class("inference.ModelStreamInferResponse").FromString(message)
+    text = response.error_message
+    report.codes["error in a stream" if text else "OK"] += 1
+    if text == _INTERNAL or _is_leak(text):
+        report.problems.append(f"in a stream: {text}\n    to {sent[:500]!r}")
+
+
+def _is_leak(text: str) -> bool:
+    """Return whether a text shows the inside of the server."""
+    return "Traceback" in text or "/app/" in text
 
 
 def _message(method: str, chance: random.Random) -> bytes:

@@ -1,7 +1,8 @@
 """Start servers with gRPC, and call them with the clients as they are shipped."""
 
 import contextlib
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Collection, Iterator
+from pathlib import Path
 from typing import Any
 
 import grpc
@@ -9,11 +10,23 @@ import numpy as np
 from tritonclient import grpc as triton
 from tritonclient.utils import InferenceServerException, np_to_triton_dtype
 
+from app.grpc.messages import message_class
 from testing.server import Server, free_port, serving, workers_in
 
+INFER = "/inference.GRPCInferenceService/ModelInfer"
+PREDICT = "/tensorflow.serving.PredictionService/Predict"
+# The methods that predict.
+METHODS = (INFER, PREDICT)
+# A connection of its own, which the kernel gives to one of the workers.
+OWN_CONNECTION = [("grpc.use_local_subchannel_pool", 1)]
 WIDTH = 4
 # A device that returns its rows.
 ECHO = {"base_ms": 0, "input_shape": [WIDTH], "outputs": WIDTH}
+# The dtypes of numbers that both protocols have.
+DTYPES = (
+    *("float16", "float32", "float64", "int8", "int16", "int32", "int64"),
+    *("uint8", "uint16", "uint32", "uint64", "bool"),
+)
 SLOW_MS = 300
 SLOW = {"base_ms": SLOW_MS, "input_shape": [WIDTH], "outputs": WIDTH}
 
@@ -52,6 +65,42 @@ def rows(*firsts: float) -> Any:
     return np.array([[first] * WIDTH for first in firsts], np.float32)
 
 
+def request_of(
+    method: str,
+    array: Any,
+    model: str = "m",
+    name: str = "input",
+    **parameters: int,
+) -> bytes:
+    """Return the message of a call with this input; `parameters` are ModelInfer's."""
+    if method == INFER:
+        message = message_class("inference.ModelInferRequest")(model_name=model)
+        message.inputs.add(name=name, datatype="FP32", shape=array.shape)
+        message.raw_input_contents.append(array.tobytes())
+        for key, value in parameters.items():
+            message.parameters[key].int64_param = value
+    else:
+        message = message_class("tensorflow.serving.PredictRequest")()
+        message.model_spec.name = model
+        given = message.inputs[name]
+        given.dtype, given.tensor_content = 1, array.tobytes()
+        for size in array.shape:
+            given.tensor_shape.dim.add(size=size)
+    return bytes(message.SerializeToString())
+
+
+def output_of(method: str, response: bytes) -> Any:
+    """Return the rows of a response, by the method that gave it."""
+    if method == INFER:
+        answer = message_class("inference.ModelInferResponse").FromString(response)
+        flat = np.frombuffer(answer.raw_output_contents[0], np.float32)
+        return flat.reshape(answer.outputs[0].shape)
+    answer = message_class("tensorflow.serving.PredictResponse").FromString(response)
+    made = answer.outputs["output"]
+    sizes = [dim.size for dim in made.tensor_shape.dim]
+    return np.array(made.float_val, np.float32).reshape(sizes)
+
+
 def infer(client: Any, *firsts: float, model: str = "m", **options: Any) -> Any:
     """Send a row for each first value; return Triton's result."""
     return client.infer(model, [tensor(rows(*firsts))], **options)
@@ -70,3 +119,33 @@ def failure(call: Callable[..., Any], *args: Any, **options: Any) -> tuple[str, 
 
 def ignore(result: Any, error: Any) -> None:
     """Take the end of a call that nobody waits for."""
+
+
+def write_echo(
+    tf: Any, folder: Path, number: int = 1, dtypes: Collection[str] = DTYPES
+) -> None:
+    """Write a SavedModel that returns an input of each dtype, strings, and `number`.
+
+    Inputs are named for their dtypes and have rows of 2 values; the output of int8 is
+    out_int8. The output `version` is the number.
+    """
+    names = (*dtypes, "string")
+    specs = {name: tf.TensorSpec([None, 2], name, name=name) for name in names}
+
+    def echo(**inputs: Any) -> dict[str, Any]:
+        outputs = {f"out_{name}": tf.identity(x) for name, x in inputs.items()}
+        return {**outputs, "version": tf.fill(tf.shape(inputs["bool"])[:1], number)}
+
+    module = tf.Module()
+    traced = tf.function(echo, input_signature=None).get_concrete_function(**specs)
+    tf.saved_model.save(module, str(folder / str(number)), signatures=traced)
+
+
+def echo_inputs(dtypes: Collection[str] = DTYPES) -> dict[str, Any]:
+    """Return two rows for each input of an echo."""
+    random = np.random.default_rng(1)
+    made = {"string": np.array([["rów".encode(), b""], [b"b", b"c\0d"]], object)}
+    for name in dtypes:
+        values = random.integers(0, 2 if name == "bool" else 100, (2, 2))
+        made[name] = values.astype(name)
+    return made

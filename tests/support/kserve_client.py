@@ -10,6 +10,7 @@ from typing import Any
 
 import numpy as np
 from grpc import RpcError
+from grpc.aio import insecure_channel
 from httpx import HTTPStatusError
 from kserve import (
     InferenceGRPCClient,
@@ -18,6 +19,8 @@ from kserve import (
     InferRequest,
     RESTConfig,
 )
+from kserve.protocol.grpc import grpc_predict_v2_pb2 as messages
+from kserve.protocol.grpc.grpc_predict_v2_pb2_grpc import GRPCInferenceServiceStub
 from kserve.protocol.infer_type import RequestedOutput
 
 ROWS = [[1.5, 2.0, 3.0], [4.0, 5.0, 6.0]]
@@ -102,6 +105,28 @@ async def ask_grpc(address: str) -> dict[str, Any]:
             await client.infer(request(np.array([[1.0]], np.float32), binary=False))
         except RpcError as error:
             found["refusal"] = f"{error.code().name}: {error.details()}"
+    return found | await change(address)
+
+
+async def change(address: str) -> dict[str, Any]:
+    """Unload and load the model echo with KServe's stub, which the client lacks."""
+    async with insecure_channel(address) as channel:
+        stub = GRPCInferenceServiceStub(channel)
+        unload = messages.RepositoryModelUnloadRequest(model_name="echo")
+        load = messages.RepositoryModelLoadRequest(model_name="echo")
+        found: dict[str, Any] = {}
+        try:
+            await stub.RepositoryModelUnload(unload)
+        except RpcError as error:
+            found["stranger"] = error.code().name
+        admin = [("authorization", "Bearer admin")]
+        answer = await stub.RepositoryModelUnload(unload, metadata=admin)
+        found["unloaded"] = answer.model_name, answer.isUnloaded
+        asked = messages.ModelReadyRequest(name="echo")
+        found["ready when unloaded"] = (await stub.ModelReady(asked)).ready
+        answer = await stub.RepositoryModelLoad(load, metadata=admin)
+        found["loaded"] = answer.model_name, answer.isLoaded
+        found["ready when loaded"] = (await stub.ModelReady(asked)).ready
         return found
 
 

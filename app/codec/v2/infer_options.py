@@ -16,6 +16,9 @@ _SHOWN = 60
 _encoder = json.JSONEncoder(default=lambda _: None)
 # Triton's parameters for models that keep state over a sequence of requests.
 _SEQUENCE = ("sequence_id", "sequence_start", "sequence_end")
+# Asks for a message that ends the responses to a request of a stream; each request has
+# one response, which is marked as the last.
+_ENDS_RESPONSES = "triton_enable_empty_final_response"
 
 
 @dataclass(frozen=True)
@@ -100,7 +103,7 @@ def shown(value: Any) -> str:
 
 def _check_parameters(parameters: Mapping[str, Any]) -> None:
     for name, value in parameters.items():
-        if name.startswith("triton_"):
+        if name.startswith("triton_") and name != _ENDS_RESPONSES:
             raise BadInput(
                 f"parameters.{name[:_SHOWN]}: names that begin with triton_ are "
                 "reserved"

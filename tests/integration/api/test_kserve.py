@@ -28,7 +28,7 @@ pytestmark = [
 def said(tmp_path_factory):
     """Run KServe's client against a server, and return its results."""
     models = simulated_models(tmp_path_factory.mktemp("models"), **MODELS)
-    settings = {"ready": False, "model_dir": models}
+    settings = {"ready": False, "model_dir": models, "admin_keys": "admin"}
     with serving_grpc("--threads=4", **settings) as (server, grpc_address):
         server.wait_until_loaded()
         url = f"http://127.0.0.1:{server.port}"
@@ -77,7 +77,7 @@ def test_kserve_v2_client(said):
 
 
 def test_kserve_grpc_client(said):
-    """KServe's gRPC client finds readiness, and gets its tensors, typed and raw."""
+    """KServe's gRPC client finds readiness and its tensors, and changes the models."""
     assert said["grpc"] == {
         "live": True,
         "server is ready": False,
@@ -90,4 +90,10 @@ def test_kserve_grpc_client(said):
         "refusal": (
             "INVALID_ARGUMENT: input 'input': expected shape [-1, 3], given [1, 1]"
         ),
+        # Changes of the repository.
+        "stranger": "UNAUTHENTICATED",
+        "unloaded": ["echo", True],
+        "ready when unloaded": False,
+        "loaded": ["echo", True],
+        "ready when loaded": True,
     }

@@ -5,6 +5,7 @@ import json
 import shutil
 import socket
 import subprocess
+from dataclasses import replace
 
 import grpc
 import pytest
@@ -13,19 +14,29 @@ from grpc_reflection.v1alpha.proto_reflection_descriptor_database import (
     ProtoReflectionDescriptorDatabase,
 )
 
+from testing.memory import peak_mib_of
 from testing.server import serving, simulated_models, wait_until
 from tests.support.grpc_calls import (
     ECHO,
     failure,
     infer,
-    rows,
     serving_grpc,
-    tensor,
     triton_client,
 )
 
 CLIENT = {"authorization": "Bearer client"}
 ADMIN = {"authorization": "Bearer admin"}
+LARGE_MIB = 48
+# Methods that need a key: those that predict, and others.
+NEED_KEYS = [
+    "/tensorflow.serving.PredictionService/Predict",
+    "/inference.GRPCInferenceService/ModelInfer",
+    "/inference.GRPCInferenceService/ModelStreamInfer",
+    "/tensorflow.serving.PredictionService/GetModelMetadata",
+    "/tensorflow.serving.ModelService/GetModelStatus",
+    "/inference.GRPCInferenceService/ServerMetadata",
+    "/inference.GRPCInferenceService/RepositoryModelUnload",
+]
 
 
 @pytest.fixture(scope="module")
@@ -41,6 +52,31 @@ def locked(request, models):
     options = {**settings, "model_process": request.param}
     with serving_grpc(workers, **options) as running:
         yield running
+
+
+@pytest.mark.parametrize("method", NEED_KEYS)
+def test_stranger_is_refused_before_the_message_is_received(locked, method):
+    """A call without a key is UNAUTHENTICATED, and its message takes no memory."""
+    server, address = locked
+    with contextlib.ExitStack() as stack:
+        peaks = [stack.enter_context(peak_mib_of(pid)) for pid in server.workers()]
+        channel = stack.enter_context(grpc.insecure_channel(address))
+        for sent in (b"", b"\xff", bytes(LARGE_MIB << 20)):
+            code, text = failure(channel.unary_unary(method), sent)
+            assert (code, "Bearer KEY" in text) == ("UNAUTHENTICATED", True)
+        assert sum(peak() for peak in peaks) < LARGE_MIB / 2
+
+
+def test_refused_predictions_are_counted(locked):
+    """Calls that would predict are in the metrics as requests over HTTP are."""
+    server, address = locked
+    server = replace(server, headers={"authorization": "Bearer client"})
+    rejected = 'basket_rejected_total{reason="unauthorized"}'
+    before = server.metric(rejected)
+    with grpc.insecure_channel(address) as channel:
+        for method in NEED_KEYS:
+            failure(channel.unary_unary(method), b"")
+    server.wait_until(lambda: server.metric(rejected) == before + 3, 20)
 
 
 def test_strangers_see_health_alone(locked):
@@ -71,11 +107,10 @@ def test_a_client_key_predicts_and_changes_nothing(locked):
 
 
 def test_a_stream_needs_a_key(locked):
-    """A stream without a key ends at its first message."""
+    """A stream without a key ends at once."""
     with triton_client(locked[1]) as one:
         errors = []
         one.start_stream(lambda result, error: errors.append(error))
-        one.async_stream_infer("m", [tensor(rows(1))])
         wait_until(lambda: errors, 20)
         one.stop_stream()
     assert "UNAUTHENTICATED" in str(errors[0])

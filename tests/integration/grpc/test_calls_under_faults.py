@@ -1,22 +1,32 @@
 """gRPC calls at deadlines, cancellations, stops and crashes of a real server."""
 
+import contextlib
 import os
 import signal
 import threading
 from concurrent.futures import ThreadPoolExecutor
+from functools import partial
 
 import grpc
 import numpy as np
 import pytest
+from grpc_health.v1 import health_pb2, health_pb2_grpc
 from tritonclient import grpc as triton
 
 from testing.server import metric_sum, simulated_models, wait_for_metric, wait_until
 from tests.support.grpc_calls import (
     ECHO,
+    INFER,
+    METHODS,
+    OWN_CONNECTION,
+    PREDICT,
     SLOW,
+    SLOW_MS,
     failure,
     ignore,
     infer,
+    output_of,
+    request_of,
     rows,
     serving_grpc,
     tensor,
@@ -24,6 +34,9 @@ from tests.support.grpc_calls import (
 )
 
 CALLS = 50
+RUN_ROWS = "basket_batch_rows_sum"
+# Why rows past a deadline are dropped: gRPC cancels their calls by itself, too.
+LATE = ("late", "abandoned")
 # Longer than a stop takes; warm-up takes it twice.
 LONG_MS = 4_000
 
@@ -43,53 +56,158 @@ def _one_at_a_time(folder, tmp_path):
     return folder
 
 
-def test_a_calls_own_deadline_ends_it(folder):
-    """A call that can't be answered by its deadline is DEADLINE_EXCEEDED."""
-    with serving_grpc(model_dir=folder) as (_, address), triton_client(address) as one:
-        code, _ = failure(infer, one, 1, client_timeout=0.05)
+@pytest.mark.parametrize("method", METHODS)
+def test_rows_past_a_calls_own_deadline_do_not_run(tmp_path, method):
+    """Rows that wait for a batch until their call's deadline are dropped from it."""
+    models = simulated_models(tmp_path / "models", m=ECHO)
+    full = {"max_batch_size": "9", "batch_timeout_micros": "60000000"}
+    with (
+        serving_grpc(model_dir=models, **full) as (server, address),
+        grpc.insecure_channel(address) as channel,
+    ):
+        before = metric_sum(server, RUN_ROWS)
+        call = channel.unary_unary(method)
+        late = [call.future(_row(method, number), timeout=1) for number in range(8)]
+        assert {each.code().name for each in late} == {"DEADLINE_EXCEEDED"}
+        reasons = [f'basket_rejected_total{{reason="{r}"}}' for r in LATE]
+        wait_until(lambda: sum(map(server.metric, reasons)) == 8, 20)
+        # With them, it fills the batch.
+        assert output_of(method, call(_row(method, 9)))[0, 0] == 9
+        wait_for_metric(server, RUN_ROWS, before + 1)
+
+
+# Ways to send a deadline in ms: the options of a call, and parameters of its message.
+DEADLINES = {
+    "own": lambda ms: ({"timeout": ms / 1000}, {}),
+    "metadata": lambda ms: ({"metadata": [("x-request-timeout-ms", str(ms))]}, {}),
+    "parameter": lambda ms: ({}, {"timeout": 1000 * ms}),
+}
+
+
+@pytest.mark.parametrize("kind", DEADLINES)
+def test_call_that_is_late_is_deadline_exceeded(folder, kind):
+    """A call that an idle model answers too late is DEADLINE_EXCEEDED."""
+    with (
+        serving_grpc(model_dir=folder) as (_, address),
+        grpc.insecure_channel(address) as channel,
+    ):
+        options, parameters = DEADLINES[kind](SLOW_MS // 3)
+        sent = _row(INFER, 1, **parameters)
+        code, _ = failure(channel.unary_unary(INFER), sent, **options)
         assert code == "DEADLINE_EXCEEDED"
-        assert infer(one, 2, client_timeout=20).as_numpy("output")[0, 0] == 2
+        options, parameters = DEADLINES[kind](100 * SLOW_MS)
+        sent = _row(INFER, 2, **parameters)
+        answer = channel.unary_unary(INFER)(sent, **options)
+        assert output_of(INFER, answer)[0, 0] == 2
 
 
-def test_deadlines_of_metadata_and_parameters_are_kept(folder):
-    """X-Request-Timeout-Ms and V2's timeout end a call as they end a request."""
+def test_malformed_deadline_in_metadata_is_invalid(folder):
+    """X-Request-Timeout-Ms that is no number is INVALID_ARGUMENT, and is named."""
     with serving_grpc(model_dir=folder) as (_, address), triton_client(address) as one:
-        code, text = failure(infer, one, 1, headers={"x-request-timeout-ms": "50"})
-        assert code in ("DEADLINE_EXCEEDED", "UNAVAILABLE")
-        code, text = failure(infer, one, 1, timeout=50_000)
-        assert code in ("DEADLINE_EXCEEDED", "UNAVAILABLE")
         code, text = failure(infer, one, 1, headers={"x-request-timeout-ms": "x"})
         assert (code, "X-Request-Timeout-Ms" in text) == ("INVALID_ARGUMENT", True)
 
 
-def test_canceled_calls_are_dropped_before_they_run(folder, tmp_path):
+def test_call_that_would_be_late_is_unavailable_with_a_pushback(tmp_path):
+    """Admission control refuses a call whose deadline its rows can't meet."""
+    models = _stuck(tmp_path)
+    options = {"model_dir": models, "max_batch_size": "1", "check_exit": False}
+    with (
+        serving_grpc(**options) as (server, address),
+        grpc.insecure_channel(address) as channel,
+    ):
+        call = channel.unary_unary(INFER)
+        # From now on the time of a batch is known.
+        call(_row(INFER, 1))
+        # One runs, and two wait.
+        waiting = [call.future(_row(INFER, number)) for number in range(3)]
+        wait_until(lambda: metric_sum(server, "basket_queue_rows") == 2, 20)
+        for kind, deadline in DEADLINES.items():
+            options, parameters = deadline(2 * LONG_MS)
+            refused = call.future(_row(INFER, 1, **parameters), **options)
+            assert (kind, refused.code().name) == (kind, "UNAVAILABLE")
+            assert _pushback_ms(refused) >= 1000
+        assert server.metric('basket_rejected_total{reason="deadline"}') == 3
+        for each in waiting:
+            each.cancel()
+
+
+def _row(method, first, **parameters):
+    return request_of(method, rows(first), **parameters)
+
+
+def _pushback_ms(call):
+    """Return when a refused call may be sent again, which two headers say alike."""
+    trailing = dict(call.trailing_metadata())
+    found = int(trailing["grpc-retry-pushback-ms"])
+    assert found == 1000 * int(trailing["retry-after"])
+    return found
+
+
+def _futures(method):
+    """Return what begins a call in a context, and returns what cancels it."""
+
+    def begin(address, number, stack):
+        channel = stack.enter_context(grpc.insecure_channel(address))
+        return channel.unary_unary(method).future(_row(method, number)).cancel
+
+    return begin
+
+
+def _begin_by_client(address, number, stack):
+    one = stack.enter_context(triton_client(address))
+    return one.async_infer("m", [tensor(rows(number))], ignore).cancel
+
+
+def _begin_stream(address, number, stack):
+    one = stack.enter_context(triton_client(address))
+    one.start_stream(ignore)
+    one.async_stream_infer("m", [tensor(rows(number))])
+    return partial(one.stop_stream, cancel_requests=True)
+
+
+@pytest.mark.parametrize(
+    "begin",
+    [
+        pytest.param(_begin_by_client, id="async_infer"),
+        pytest.param(_futures(PREDICT), id="Predict"),
+        pytest.param(_begin_stream, id="stream"),
+    ],
+)
+def test_canceled_calls_are_dropped_before_they_run(folder, tmp_path, begin):
     """Rows of calls that the client cancels are not computed."""
     models = _one_at_a_time(folder, tmp_path)
     with serving_grpc(model_dir=models) as (server, address):
-        with triton_client(address) as one:
-            calls = [one.async_infer("m", [tensor(rows(1))], ignore) for _ in range(10)]
+        with contextlib.ExitStack() as stack:
+            cancels = [begin(address, number, stack) for number in range(10)]
             wait_until(lambda: metric_sum(server, "basket_queue_rows") >= 8, 20)
-            for call in calls:
-                call.cancel()
+            for cancel in cancels:
+                cancel()
             wait_for_metric(server, "basket_queue_rows", 0)
-            assert infer(one, 3).as_numpy("output")[0, 0] == 3
+            with triton_client(address) as one:
+                assert infer(one, 3).as_numpy("output")[0, 0] == 3
         dropped = 'basket_rejected_total{reason="abandoned"}'
         wait_until(lambda: server.metric(dropped) >= 8, 20)
         assert metric_sum(server, "basket_infer_seconds_count") <= 3
 
 
-def test_sigterm_answers_all_calls_in_flight(folder, tmp_path):
+@pytest.mark.parametrize("process", ["worker", "shared"])
+def test_sigterm_answers_all_calls_in_flight(folder, tmp_path, process):
     """SIGTERM with 50 calls in flight: all 50 are answered, and the server exits."""
     models = _one_at_a_time(folder, tmp_path)
     (tmp_path / "models" / "m" / "1" / "simulated.json").write_text(
         '{"base_ms": 100, "input_shape": [4], "outputs": 4}'
     )
+    options = {"max_enqueued_batches": "64", "model_process": process}
     with (
-        serving_grpc(model_dir=models, max_enqueued_batches="64") as (server, address),
-        triton_client(address) as one,
-        ThreadPoolExecutor(CALLS) as threads,
+        serving_grpc(model_dir=models, **options) as (server, address),
+        grpc.insecure_channel(address) as channel,
     ):
-        asked = [threads.submit(infer, one, number) for number in range(CALLS)]
+        methods = METHODS * (CALLS // 2)
+        asked = [
+            channel.unary_unary(method).future(_row(method, number))
+            for number, method in enumerate(methods)
+        ]
 
         def is_accepted():
             done = sum(each.done() for each in asked)
@@ -99,7 +217,42 @@ def test_sigterm_answers_all_calls_in_flight(folder, tmp_path):
         wait_until(is_accepted, 20)
         assert server.stop() == 0
         for number, each in enumerate(asked):
-            assert each.result().as_numpy("output")[0, 0] == number
+            assert output_of(methods[number], each.result())[0, 0] == number
+
+
+def test_sigterm_waits_for_a_load(tmp_path):
+    """A call that loads a model at SIGTERM gets its answer."""
+    models = simulated_models(tmp_path / "models", m={**ECHO, "base_ms": 1000})
+    admin = {"authorization": "Bearer admin"}
+    with (
+        serving_grpc(model_dir=models, admin_keys="admin") as (server, address),
+        triton_client(address) as one,
+        ThreadPoolExecutor(1) as threads,
+    ):
+        one.unload_model("m", headers=admin)
+        loading = threads.submit(one.load_model, "m", headers=admin)
+
+        def is_loading():
+            return server.log.read_text().count("loading model m") == 2
+
+        server.wait_until(is_loading, 20)
+        server.process.send_signal(signal.SIGTERM)
+        assert loading.result() is None
+        assert server.process.wait(20) == 0
+
+
+def test_sigterm_tells_those_who_watch_an_idle_server(folder):
+    """At SIGTERM Watch gets NOT_SERVING before an idle server ends the call."""
+    with (
+        serving_grpc(model_dir=folder) as (server, address),
+        grpc.insecure_channel(address) as channel,
+    ):
+        stub = health_pb2_grpc.HealthStub(channel)
+        watched = stub.Watch(health_pb2.HealthCheckRequest())
+        assert next(watched).status == health_pb2.HealthCheckResponse.SERVING
+        server.process.send_signal(signal.SIGTERM)
+        assert next(watched).status == health_pb2.HealthCheckResponse.NOT_SERVING
+        assert server.process.wait(20) == 0
 
 
 def test_calls_that_exceed_the_graceful_timeout_are_unavailable(tmp_path):
@@ -119,18 +272,17 @@ def test_calls_that_exceed_the_graceful_timeout_are_unavailable(tmp_path):
         server.process.wait(20)
 
 
-def test_full_queue_is_unavailable_with_a_pushback(tmp_path):
+@pytest.mark.parametrize("method", METHODS)
+def test_full_queue_is_unavailable_with_a_pushback(tmp_path, method):
     """A full queue answers at once, and says when to try again."""
     models = _stuck(tmp_path)
     limits = {"max_batch_size": "1", "max_enqueued_batches": "2"}
-    with serving_grpc(model_dir=models, check_exit=False, **limits) as (_, address):
-        stub = triton.service_pb2_grpc.GRPCInferenceServiceStub(
-            grpc.insecure_channel(address)
-        )
-        request = triton.service_pb2.ModelInferRequest(model_name="m")
-        request.inputs.add(name="input", datatype="FP32", shape=[1, 4])
-        request.raw_input_contents.append(bytes(16))
-        calls = [stub.ModelInfer.future(request) for _ in range(12)]
+    with (
+        serving_grpc(model_dir=models, check_exit=False, **limits) as (_, address),
+        grpc.insecure_channel(address) as channel,
+    ):
+        call = channel.unary_unary(method)
+        calls = [call.future(_row(method, number)) for number in range(12)]
         refused = []
 
         def is_refused():
@@ -139,9 +291,45 @@ def test_full_queue_is_unavailable_with_a_pushback(tmp_path):
 
         wait_until(is_refused, 20)
         assert {each.code().name for each in refused} == {"UNAVAILABLE"}
-        trailing = dict(refused[0].trailing_metadata())
-        assert int(trailing["grpc-retry-pushback-ms"]) >= 1000
-        assert int(trailing["retry-after"]) >= 1
+        assert _pushback_ms(refused[0]) >= 1000
+        for each in calls:
+            each.cancel()
+
+
+@pytest.mark.parametrize("method", METHODS)
+def test_model_that_is_not_ready_is_unavailable_with_a_pushback(tmp_path, method):
+    """A call of a model that can't be loaded says when to try again."""
+    models = simulated_models(tmp_path / "models", m={"outputs": 0})
+    with (
+        serving_grpc(ready=False, model_dir=models) as (server, address),
+        grpc.insecure_channel(address) as channel,
+    ):
+        server.wait_until_loaded()
+        refused = channel.unary_unary(method).future(_row(method, 1))
+        assert refused.code().name == "UNAVAILABLE"
+        assert _pushback_ms(refused) >= 1000
+
+
+def test_large_messages_have_the_memory_of_large_bodies(tmp_path):
+    """Large calls in flight that exceed 16 messages of the limit are UNAVAILABLE."""
+    wide = {"base_ms": LONG_MS, "input_shape": [200_000], "outputs": 1}
+    models = simulated_models(tmp_path / "models", m=wide)
+    limits = {
+        **{"max_body_bytes": "1000000", "max_batch_size": "1"},
+        "max_enqueued_batches": "64",
+    }
+    with (
+        serving_grpc(model_dir=models, check_exit=False, **limits) as (_, address),
+        grpc.insecure_channel(address) as channel,
+    ):
+        row = np.ones((1, 200_000), np.float32)
+        call = channel.unary_unary(INFER)
+        # Beside the rows, which are 0.8 MB, a message is held only while it is read.
+        calls = [call.future(request_of(INFER, row)) for _ in range(24)]
+        wait_until(lambda: any(each.done() for each in calls), 20)
+        (refused, *_) = [each for each in calls if each.done()]
+        text = "large bodies in memory may have 16000000 bytes in all"
+        assert (refused.code().name, refused.details()) == ("UNAVAILABLE", text)
         for each in calls:
             each.cancel()
 
@@ -161,12 +349,10 @@ def test_a_killed_worker_fails_only_its_own_calls(tmp_path, process):
         failed, answered = [], []
         over = threading.Event()
 
-        # Clients of a process share connections, and wait before they connect again.
-        own = [("grpc.use_local_subchannel_pool", 1)]
-
         def ask():
             while not over.is_set():
-                with triton_client(address, channel_args=own) as one:
+                # Clients that share connections wait before they connect again.
+                with triton_client(address, channel_args=OWN_CONNECTION) as one:
                     try:
                         answered.append(infer(one, 7).as_numpy("output")[0, 0])
                     except triton.InferenceServerException as error:

@@ -1,7 +1,9 @@
 """Predict and ModelInfer beside HTTP: each feature treats the three of them alike."""
 
 import contextlib
+import json
 import queue
+import shutil
 from concurrent.futures import ThreadPoolExecutor
 
 import grpc
@@ -10,9 +12,11 @@ import pytest
 from tritonclient import grpc as triton
 
 from app.capture.reader import read_captured
-from testing.server import simulated_models, wait_until
+from testing.server import metric_sum, simulated_models, wait_until
 from tests.support.grpc_calls import (
     ECHO,
+    OWN_CONNECTION,
+    SLOW,
     WIDTH,
     failure,
     rows,
@@ -31,6 +35,7 @@ pytestmark = [
 WITHIN_S = 20
 CLIENTS = 24
 MOST_CALLS = 4
+MANY = 16
 SPAN = "b7ad6b7169203331"
 SPLIT = "[labels]\na = 1\nb = 2\n[traffic]\na = 50\nb = 50\n"
 ONLY_CODE = "def predict(model, batch):\n    return [2 * each for each in batch]\n"
@@ -94,8 +99,7 @@ class Caller:
 
     def _channel(self):
         """Open a connection of its own: the kernel gives it to one of the workers."""
-        own = [("grpc.use_local_subchannel_pool", 1)]
-        return grpc.insecure_channel(self.address, own)
+        return grpc.insecure_channel(self.address, OWN_CONNECTION)
 
 
 def _metadata(headers):
@@ -201,6 +205,58 @@ def test_the_three_share_batches_and_their_spans_are_links(calling, process):
         assert (span.parent_id, span.error) == (SPAN, None)
         assert span.attributes["basket.batch_rows"] == 3
         assert sorted(collector.children_of(span)) == STAGES
+
+
+@pytest.mark.parametrize("bad", ["predict", "infer"])
+def test_bad_row_of_a_call_fails_alone_in_its_batch(calling, models, tf, bad):
+    """Of a batch of the three, the call whose row the model refuses fails alone."""
+    shutil.rmtree(models / "m" / "1")
+    _write_picky(tf, models / "m" / "1")
+    with ThreadPoolExecutor(3) as threads, calling(**OF_THREE) as (_, caller):
+        good = [getattr(caller, way) for way in WAYS if way != bad]
+        answers = [threads.submit(way, 4) for way in good]
+        code, text = failure(getattr(caller, bad), -1)
+        assert (code, "a negative row" in text) == ("INVALID_ARGUMENT", True)
+        assert [each.result()[0] for each in answers] == [[4], [4]]
+
+
+def _write_picky(tf, folder):
+    """Write a SavedModel that echoes rows, and raises for a batch with a negative."""
+
+    @tf.function(input_signature=[tf.TensorSpec([None, WIDTH], tf.float32, "input")])
+    def echo(given):
+        is_valid = tf.debugging.assert_non_negative(given, "a negative row")
+        with tf.control_dependencies([is_valid]):
+            return {"output": tf.identity(given)}
+
+    tf.saved_model.save(tf.Module(), str(folder), signatures=echo)
+
+
+def test_clients_take_turns_whatever_their_protocol(calling, models):
+    """Of a client's many queued calls none delays another client by more than one."""
+    (models / "m" / "1" / "simulated.json").write_text(json.dumps(SLOW))
+    # The longest queue, in rows of one batch each.
+    limits = {"max_batch_size": "1", "max_enqueued_batches": "64"}
+    ends = []
+    with (
+        ThreadPoolExecutor(MANY + 1) as threads,
+        calling(**limits) as (server, caller),
+    ):
+
+        def ask(way, name):
+            getattr(caller, way)(1, x_client_id=name)
+            ends.append(name)
+
+        many = [threads.submit(ask, "infer", "many") for _ in range(MANY)]
+        wait_until(lambda: metric_sum(server, "basket_queue_rows") >= MANY - 2, 20)
+        done = len(ends)
+        for way in ("http", "predict"):
+            ask(way, way)
+        for each in many:
+            each.result()
+    # One call runs, and one has its turn, when a client's first row comes.
+    assert ends.index("http") - done <= 3
+    assert ends.index("predict") - ends.index("http") <= 4
 
 
 def test_code_is_passed_by_and_needs_a_model_beside_it(calling, models):

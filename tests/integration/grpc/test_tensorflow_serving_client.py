@@ -5,7 +5,7 @@ import numpy as np
 import pytest
 
 from testing.clients import in_parallel
-from tests.support.grpc_calls import failure, serving_grpc
+from tests.support.grpc_calls import echo_inputs, failure, serving_grpc, write_echo
 
 pytestmark = [
     pytest.mark.keras,
@@ -13,10 +13,6 @@ pytestmark = [
     pytest.mark.filterwarnings("ignore::DeprecationWarning"),
     pytest.mark.filterwarnings("ignore:Protobuf gencode version:UserWarning"),
 ]
-DTYPES = (
-    *("float16", "float32", "float64", "int8", "int16", "int32", "int64"),
-    *("uint8", "uint16", "uint32", "uint64", "bool"),
-)
 TOML = "[labels]\nstable = 1\ncanary = 2\n"
 
 
@@ -28,10 +24,12 @@ def serving_apis():
         classification_pb2,
         get_model_metadata_pb2,
         get_model_status_pb2,
+        inference_pb2,
         model_management_pb2,
         model_service_pb2_grpc,
         predict_pb2,
         prediction_service_pb2_grpc,
+        regression_pb2,
     )
 
     class Apis:
@@ -39,25 +37,13 @@ def serving_apis():
         metadata = get_model_metadata_pb2
         status = get_model_status_pb2
         classification = classification_pb2
+        regression = regression_pb2
+        inference = inference_pb2
         management = model_management_pb2
         models = model_service_pb2_grpc.ModelServiceStub
         predictions = prediction_service_pb2_grpc.PredictionServiceStub
 
     return Apis
-
-
-def _write_echo(tf, folder, number):
-    """Write a SavedModel that returns an input of each dtype, and strings."""
-    names = (*DTYPES, "string")
-    specs = {name: tf.TensorSpec([None, 2], name, name=name) for name in names}
-
-    def echo(**inputs):
-        outputs = {f"out_{name}": tf.identity(x) for name, x in inputs.items()}
-        return {**outputs, "version": tf.fill(tf.shape(inputs["bool"])[:1], number)}
-
-    module = tf.Module()
-    traced = tf.function(echo, input_signature=None).get_concrete_function(**specs)
-    tf.saved_model.save(module, str(folder / str(number)), signatures=traced)
 
 
 def _write_double(tf, folder):
@@ -71,7 +57,7 @@ def _write_double(tf, folder):
 def address(tf, tmp_path_factory):
     models = tmp_path_factory.mktemp("models")
     for number in (1, 2):
-        _write_echo(tf, models / "echo", number)
+        write_echo(tf, models / "echo", number)
     (models / "echo" / "basket.toml").write_text(TOML)
     _write_double(tf, models / "double")
     settings = {"model_dir": str(models), "default_model": "double"}
@@ -88,15 +74,6 @@ def channel(address):
 @pytest.fixture(scope="module")
 def stub(serving_apis, channel):
     return serving_apis.predictions(channel)
-
-
-def _arrays():
-    random = np.random.default_rng(1)
-    made = {"string": np.array([["rów".encode(), b""], [b"b", b"c\0d"]], object)}
-    for name in DTYPES:
-        values = random.integers(0, 2 if name == "bool" else 100, (2, 2))
-        made[name] = values.astype(name)
-    return made
 
 
 def _request(apis, tf, name="double", *, as_content=True, **arrays):
@@ -131,7 +108,7 @@ def _in_typed_field(tf, array):
 @pytest.mark.parametrize("as_content", [True, False])
 def test_every_dtype_comes_back_unchanged(serving_apis, tf, stub, as_content):
     """Inputs as bytes and as typed values come back, each in its own dtype."""
-    arrays = _arrays()
+    arrays = echo_inputs()
     request = _request(serving_apis, tf, "echo", as_content=as_content, **arrays)
     outputs = stub.Predict(request).outputs
     assert len(outputs) == len(arrays) + 1
@@ -166,7 +143,7 @@ def test_versions_and_labels_are_selected(
     serving_apis, tf, stub, choice, value, version
 ):
     """A request is served by the version of its number or label, else the newest."""
-    request = _request(serving_apis, tf, "echo", **_arrays())
+    request = _request(serving_apis, tf, "echo", **echo_inputs())
     if choice == "version":
         request.model_spec.version.value = value
     elif choice == "label":
@@ -241,17 +218,29 @@ def test_bad_request_gets_a_code_and_a_text(serving_apis, tf, stub, case):
 
 
 @pytest.mark.parametrize(
-    ("array", "text"),
+    ("array", "code", "text"),
     [
-        (np.ones((1, 4), np.float32), "expected shape [-1, 3], given [1, 4]"),
-        (np.ones((1, 3), np.int32), "expected DT_FLOAT, given DT_INT32"),
-        (np.ones((2000, 3), np.float32), "2000 rows in one request"),
+        (
+            np.ones((1, 4), np.float32),
+            "INVALID_ARGUMENT",
+            "expected shape [-1, 3], given [1, 4]",
+        ),
+        (
+            np.ones((1, 3), np.int32),
+            "INVALID_ARGUMENT",
+            "expected DT_FLOAT, given DT_INT32",
+        ),
+        (
+            np.ones((2000, 3), np.float32),
+            "RESOURCE_EXHAUSTED",
+            "2000 rows in one request",
+        ),
     ],
 )
-def test_wrong_tensor_is_refused(serving_apis, tf, stub, array, text):
+def test_wrong_tensor_is_refused(serving_apis, tf, stub, array, code, text):
     """The text has what is expected and what is given."""
-    code, given = failure(stub.Predict, _request(serving_apis, tf, x=array))
-    assert code in ("INVALID_ARGUMENT", "RESOURCE_EXHAUSTED")
+    given_code, given = failure(stub.Predict, _request(serving_apis, tf, x=array))
+    assert given_code == code
     assert text in given
 
 
@@ -289,12 +278,17 @@ def test_status_has_the_versions(serving_apis, channel):
 
 
 def test_methods_that_are_not_built_say_so(serving_apis, stub, channel):
-    """Classify and a reload of the configuration are UNIMPLEMENTED, with a text."""
-    request = serving_apis.classification.ClassificationRequest()
-    assert failure(stub.Classify, request) == (
-        "UNIMPLEMENTED",
-        "models here have signatures of tensorflow/serving/predict alone: use Predict",
-    )
+    """Methods for examples and a reload are UNIMPLEMENTED, with a text."""
+    for call, request in (
+        (stub.Classify, serving_apis.classification.ClassificationRequest()),
+        (stub.Regress, serving_apis.regression.RegressionRequest()),
+        (stub.MultiInference, serving_apis.inference.MultiInferenceRequest()),
+    ):
+        assert failure(call, request) == (
+            "UNIMPLEMENTED",
+            "models here have signatures of tensorflow/serving/predict alone: use "
+            "Predict",
+        )
     models = serving_apis.models(channel)
     config = serving_apis.management.ReloadConfigRequest()
     code, text = failure(models.HandleReloadConfigRequest, config)

@@ -1,21 +1,33 @@
 """Triton's own gRPC client, as it is shipped, against a real server."""
 
 import queue
+import shutil
+from pathlib import Path
 
+import grpc
 import numpy as np
 import pytest
 from tritonclient import grpc as triton
+from tritonclient.utils import np_to_triton_dtype
 
 from testing.clients import in_parallel
-from testing.server import simulated_models
+from testing.memory import resident_mib
+from testing.server import ROOT, simulated_models
 from tests.support.grpc_calls import (
+    DTYPES,
     ECHO,
+    OWN_CONNECTION,
+    PREDICT,
+    echo_inputs,
     failure,
     infer,
+    output_of,
+    request_of,
     rows,
     serving_grpc,
     tensor,
     triton_client,
+    write_echo,
 )
 
 ADMIN = {"authorization": "Bearer admin"}
@@ -75,6 +87,60 @@ def test_client_gets_the_rows_of_its_request(client):
     assert (response.id, response.model_version) == ("seven", "2")
 
 
+# FP16 has no typed contents.
+TYPED = [name for name in DTYPES if name != "float16"]
+CONTENTS = {
+    **{"float32": "fp32_contents", "float64": "fp64_contents", "bool": "bool_contents"},
+    **dict.fromkeys(("int8", "int16", "int32"), "int_contents"),
+    **dict.fromkeys(("uint8", "uint16", "uint32"), "uint_contents"),
+    **{"int64": "int64_contents", "uint64": "uint64_contents"},
+    "string": "bytes_contents",
+}
+
+
+@pytest.fixture(scope="module")
+def echo_address(tf, tmp_path_factory):
+    models = tmp_path_factory.mktemp("echoes")
+    write_echo(tf, models / "raw")
+    write_echo(tf, models / "typed", dtypes=TYPED)
+    with serving_grpc(model_dir=str(models), default_model="raw") as (_, address):
+        yield address
+
+
+def _infer_raw(address, arrays):
+    """Send arrays with the client, which has them in raw_input_contents."""
+    given = [tensor(array, name) for name, array in arrays.items()]
+    with triton_client(address) as client:
+        return client.infer("raw", given)
+
+
+def _infer_typed(address, arrays):
+    """Send arrays in typed contents, by the client's own messages."""
+    request = triton.service_pb2.ModelInferRequest(model_name="typed")
+    for name, array in arrays.items():
+        datatype = np_to_triton_dtype(array.dtype)
+        one = request.inputs.add(name=name, datatype=datatype, shape=array.shape)
+        getattr(one.contents, CONTENTS[name]).extend(array.ravel().tolist())
+    with grpc.insecure_channel(address) as channel:
+        stub = triton.service_pb2_grpc.GRPCInferenceServiceStub(channel)
+        return triton.InferResult(stub.ModelInfer(request))
+
+
+@pytest.mark.keras
+@pytest.mark.filterwarnings("ignore::DeprecationWarning")
+@pytest.mark.parametrize(
+    ("send", "dtypes"), [(_infer_raw, DTYPES), (_infer_typed, TYPED)]
+)
+def test_every_dtype_comes_back_unchanged(echo_address, send, dtypes):
+    """Inputs as bytes and as typed values come back, each in its own dtype."""
+    arrays = echo_inputs(dtypes)
+    result = send(echo_address, arrays)
+    for name, array in arrays.items():
+        found = result.as_numpy(f"out_{name}")
+        assert found.dtype == array.dtype
+        np.testing.assert_array_equal(found, array)
+
+
 def test_client_selects_version_and_outputs(client):
     """A version is asked by its number, and outputs by their names."""
     wanted = [triton.InferRequestedOutput("output")]
@@ -85,7 +151,7 @@ def test_client_selects_version_and_outputs(client):
 def test_trailing_metadata_has_version_batch_and_id(running):
     """The trailing metadata of a response has what HTTP has in headers."""
     client = triton.service_pb2_grpc.GRPCInferenceServiceStub(
-        triton.grpc.insecure_channel(running[1])
+        grpc.insecure_channel(running[1])
     )
     request = triton.service_pb2.ModelInferRequest(model_name="m")
     request.inputs.add(name="input", datatype="FP32", shape=[1, 4])
@@ -181,31 +247,79 @@ def test_shared_memory_and_traces_are_unimplemented(client):
         assert "Method not found" not in text
 
 
-def test_stream_answers_in_order_and_goes_on_after_an_error(running):
-    """A stream's messages are answered one by one, an error is one of them."""
+@pytest.mark.parametrize("ends", [False, True])
+def test_stream_answers_in_order_and_goes_on_after_an_error(running, ends):
+    """A stream's messages get one response each, marked as the last, or an error."""
     answers = queue.Queue()
     with triton_client(running[1]) as client:
         client.start_stream(lambda result, error: answers.put((result, error)))
         for number in range(20):
             array = rows(number) if number != 7 else np.zeros((1, 9), np.float32)
-            client.async_stream_infer("m", [tensor(array)], request_id=str(number))
+            client.async_stream_infer(
+                "m",
+                [tensor(array)],
+                request_id=str(number),
+                enable_empty_final_response=ends,
+            )
         found = [answers.get(timeout=30) for _ in range(20)]
         client.stop_stream()
     for number, (result, error) in enumerate(found):
         if number == 7:
             assert "expected shape [-1, 4], given [1, 9]" in str(error)
         else:
-            assert result.get_response().id == str(number)
+            response = result.get_response()
+            assert response.id == str(number)
+            assert response.parameters["triton_final_response"].bool_param
             assert result.as_numpy("output")[0, 0] == number
 
 
-def test_64_clients_get_their_own_rows(running):
-    """Each of 64 clients gets the answers to its own rows."""
+@pytest.mark.parametrize("process", ["worker", "shared"])
+def test_64_connections_get_their_own_rows(tmp_path, process):
+    """Each of 64 clients, on a connection of its own, gets the answers to its rows."""
+    models = simulated_models(tmp_path, m=ECHO)
+    workers = "--workers=2" if process == "shared" else "--workers=1"
+    options = {"model_dir": models, "model_process": process}
+    processes = set()
 
     def work(place):
-        with triton_client(running[1]) as client:
+        with triton_client(address, channel_args=OWN_CONNECTION) as client:
             for number in range(10):
                 first = 100 * place + number
                 assert infer(client, first).as_numpy("output")[0, 0] == first
+        with grpc.insecure_channel(address, OWN_CONNECTION) as channel:
+            sent = request_of(PREDICT, rows(place))
+            answer, call = channel.unary_unary(PREDICT).with_call(sent)
+            assert output_of(PREDICT, answer)[0, 0] == place
+            # The id of a request begins with one of its worker.
+            request_id = dict(call.trailing_metadata())["x-request-id"]
+            processes.add(request_id.partition("-")[0])
 
-    in_parallel(work, 64)
+    with serving_grpc(workers, **options) as (_, address):
+        in_parallel(work, 64)
+    assert len(processes) == (2 if process == "shared" else 1)
+
+
+def test_web_workers_import_no_tensorflow_for_calls(tmp_path):
+    """Beside a model process, workers that have served each kind of call stay small."""
+    shutil.copytree(ROOT / "models" / "digits", tmp_path / "digits")
+    options = {"model_dir": str(tmp_path), "model_process": "shared"}
+    with serving_grpc("--workers=3", **options) as (server, address):
+        with triton_client(address) as one:
+            (given,) = one.get_model_metadata("digits").inputs
+        picture = np.zeros((1, *given.shape[1:]), np.float32)
+        for _ in range(20):
+            with triton_client(address, channel_args=OWN_CONNECTION) as one:
+                one.infer("digits", [tensor(picture, given.name)])
+                one.get_model_config("digits")
+                one.get_inference_statistics()
+            with grpc.insecure_channel(address, OWN_CONNECTION) as channel:
+                sent = request_of(PREDICT, picture, "digits", given.name)
+                channel.unary_unary(PREDICT)(sent)
+        workers = server.workers()
+        web = [
+            pid
+            for pid in workers
+            if "libtensorflow" not in Path(f"/proc/{pid}/maps").read_text()
+        ]
+        assert (len(web), len(workers)) == (3, 4)
+        assert max(map(resident_mib, web)) < 110

@@ -1,0 +1,63 @@
+"""A call's environment, and the codes of errors."""
+
+import grpc
+import pytest
+
+from app import errors
+from app.api.environ import fair_queueing_key
+from app.grpc.exchange import environ_of
+
+
+def kinds_of(kind):
+    """Return an error's class and all that are made of it."""
+    return [kind, *(each for one in kind.__subclasses__() for each in kinds_of(one))]
+
+
+@pytest.mark.parametrize("kind", kinds_of(errors.BasketError))
+def test_each_error_has_a_code(kind):
+    """The status of each error is mapped to a code that gRPC has."""
+    assert errors.GRPC_CODES[kind.status] in grpc.StatusCode.__members__
+
+
+class Context:
+    """A call's context, with an address as gRPC writes it."""
+
+    def __init__(self, peer, **metadata):
+        self._peer = peer
+        self._metadata = [(k.replace("_", "-"), v) for k, v in metadata.items()]
+
+    def peer(self):
+        return self._peer
+
+    def invocation_metadata(self):
+        return self._metadata
+
+
+@pytest.mark.parametrize(
+    ("peer", "address"),
+    [
+        ("ipv4:192.0.2.7:5000", "192.0.2.7"),
+        ("ipv6:%5B2001:db8::7%5D:5000", "2001:db8::7"),
+        ("ipv6:[::1]:5000", "::1"),
+        ("unknown", ""),
+    ],
+)
+def test_client_is_its_address_without_a_port(peer, address):
+    """A client's connections share a part of the queue, as those of HTTP do."""
+    environ = environ_of("/m", Context(peer))
+    assert environ["REMOTE_ADDR"] == fair_queueing_key(environ) == address
+
+
+@pytest.mark.parametrize(
+    ("metadata", "client"),
+    [
+        ({"x_client_id": "till 7"}, "till 7"),
+        ({"x_client_id": "till 7", "authorization": "Bearer k"}, "k"),
+        ({"user_agent": "grpc", "x_client_id_bin": b"till"}, "192.0.2.7"),
+        ({"x_client_id": b"till"}, "192.0.2.7"),
+    ],
+)
+def test_client_is_named_by_metadata(metadata, client):
+    """The key, or else x-client-id, names a client; other metadata does not."""
+    environ = environ_of("/m", Context("ipv4:192.0.2.7:5000", **metadata))
+    assert fair_queueing_key(environ) == client

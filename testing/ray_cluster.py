@@ -74,13 +74,25 @@ class RayCluster:
             "args": dict(args),
             "deployments": [{"name": "Basket", **options}],
         }
+        self._put(application)
+
+    def delete(self) -> None:
+        """Delete the application; the proxy stays."""
+        self._put()
+
+    def _put(self, *applications: Mapping[str, Any]) -> None:
         config = {
             "proxy_location": "HeadOnly",
             "http_options": {"host": "127.0.0.1", "port": self.port},
-            "applications": [application],
+            "applications": applications,
         }
         reply = self._ask("PUT", json.dumps(config).encode())
         assert reply.status == 200, reply.body
+
+    @property
+    def address(self) -> str:
+        """Where commands of Ray find the cluster: RAY_ADDRESS."""
+        return str(self._cluster.address)
 
     def application(self) -> Any:
         """Return what Serve says of the application."""

@@ -25,6 +25,8 @@ _REFUSED = {
     "user_config moves traffic, and a new deploy changes models",
     "BASKET_GPUS": "Ray chooses the GPUs of a replica; ask for them with "
     "ray_actor_options, such as {num_gpus: 1}",
+    "BASKET_GRPC_BIND": "clients reach a replica through Ray's proxy, over HTTP, and "
+    "the replicas of a node would all listen on the same port",
     "BASKET_MODEL_PROCESS": "a replica is one process, which holds the model",
 }
 _REFUSED["BASKET_ADMIN_KEYS_FILE"] = _REFUSED["BASKET_ADMIN_KEYS"]

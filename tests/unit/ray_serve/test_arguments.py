@@ -88,6 +88,10 @@ def test_environment_does_not_count(monkeypatch):
             "BASKET_MODEL_PROCESS under Ray Serve: a replica is one process",
         ),
         ({"settings": {"BASKET_GPUS": 0}}, "BASKET_GPUS under Ray.*ray_actor_options"),
+        (
+            {"settings": {"BASKET_GRPC_BIND": "127.0.0.1:8500"}},
+            "BASKET_GRPC_BIND under Ray Serve: clients reach a replica through Ray's",
+        ),
         ({"settings": {"BASKET_ADMIN_KEYS": "a"}}, "BASKET_ADMIN_KEYS under Ray.*one"),
         ({"settings": {"BASKET_ADMIN_KEYS_FILE": "a"}}, "ADMIN_KEYS_FILE under Ray"),
         ({"settings": {"BASKET_API_KEYS_FILE": "/no"}}, "BASKET_API_KEYS_FILE='/no'"),

@@ -1,5 +1,6 @@
 """deploy/ray/serve.yaml."""
 
+import re
 from importlib.util import find_spec
 
 import pytest
@@ -30,6 +31,15 @@ def test_ray_accepts_the_file_and_basket_its_arguments():
     assert deployment.name == "Basket"
     target = deployment.autoscaling_config["target_ongoing_requests"]
     assert target <= 2 * settings.max_batch_size
+
+
+def test_number_of_gpus_in_its_comment_is_an_option_of_ray():
+    """With the # removed, each replica reserves one GPU."""
+    text, found = re.subn(r"# (num_gpus: )", r"\1", FILE.read_text())
+    assert found == 1
+    config = ServeDeploySchema.model_validate(YAML(typ="safe").load(text))
+    options = config.applications[0].deployments[0].ray_actor_options
+    assert (options.num_cpus, options.num_gpus) == (1, 1)
 
 
 def test_user_config_in_its_comment_has_the_right_form():

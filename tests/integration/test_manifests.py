@@ -331,6 +331,26 @@ def test_scaled_object_asks_for_the_busy_share():
     assert 0 < float(trigger["metadata"]["threshold"]) < 1
 
 
+def test_scaled_object_runs_the_most_pods_when_prometheus_fails():
+    """Without a metric no pod is taken away, after a minute as the page says."""
+    spec = k8s.only(MANIFESTS, "ScaledObject")["spec"]
+    fallback = spec["fallback"]
+    assert fallback["replicas"] == spec["maxReplicaCount"]
+    assert fallback["failureThreshold"] * spec["pollingInterval"] == 60
+    assert "stays as it is for a minute. Then `fallback`" in PAGE.read_text()
+    # KEDA has a fallback for averages over the pods only, which is its default.
+    assert "metricType" not in spec["triggers"][0]
+
+
+def test_readme_builds_and_deploys_the_image_of_the_deployment():
+    """The tag is that of the manifest, and the applied folder is the base."""
+    readme = (ROOT / "README.md").read_text()
+    (tag,) = re.findall(r"`docker build --build-arg DEVICE=cpu --tag (\S+) \.`", readme)
+    assert tag == k8s.container(DEPLOYMENT)["image"]
+    (applied,) = re.findall(r"`kubectl apply --kustomize (\S+)`", readme)
+    assert ROOT / applied == KUBERNETES / "base"
+
+
 def test_both_autoscalers_have_the_same_bounds():
     """Two pods at least, so that one can end while the other serves."""
     hpa = k8s.only(MANIFESTS, "HorizontalPodAutoscaler")["spec"]

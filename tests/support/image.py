@@ -2,6 +2,9 @@
 
 Buildah takes the base from its own store or from a registry. Where there is none,
 debootstrap and `buildah bud` make localhost/python:3.11-slim from Debian's packages.
+
+`python -m tests.support.image` prints the seconds from the start of a container to
+/readyz, and those of a health check, of the image that the tests have built.
 """
 
 import contextlib
@@ -10,6 +13,8 @@ import os
 import shutil
 import signal
 import subprocess
+import tempfile
+import time
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -18,6 +23,7 @@ from typing import Any
 from testing.server import ROOT, Server, free_port, wait_until
 
 _BASES = ("localhost/python:3.11-slim", "docker.io/library/python:3.11-slim")
+_STARTS = 5
 _TAG = "localhost/basket-test:cpu"
 # The programs that process 1 is before it is the image's.
 _STEPS = ("", "unshare", "sh", "dash", "bash", "chroot", "setpriv")
@@ -168,6 +174,13 @@ def built(context: Path, base_image: str) -> Iterator[Image]:
         *("--build-arg", f"BASE={base_image}", "--build-arg", "DEVICE=cpu"),
         *("--tag", _TAG, str(context)),
     )
+    with mounted() as image:
+        yield image
+
+
+@contextlib.contextmanager
+def mounted() -> Iterator[Image]:
+    """Mount the image that was built last."""
     config = json.loads(_buildah("inspect", "--type", "image", _TAG))["Docker"][
         "config"
     ]
@@ -188,3 +201,21 @@ def copy_tracked(folder: Path) -> list[str]:
         (folder / path).parent.mkdir(parents=True, exist_ok=True)
         shutil.copy2(ROOT / path, folder / path)
     return paths
+
+
+def _print_times() -> None:
+    with mounted() as image, tempfile.TemporaryDirectory() as folder:
+        _, *check = image.config["Healthcheck"]["Test"]
+        for _ in range(_STARTS):
+            began_at = time.monotonic()
+            with image.running(Path(folder) / "log") as server:
+                server.wait_until_ready()
+                ready_at = time.monotonic()
+                asked = [each.replace(":8000", f":{server.port}") for each in check]
+                subprocess.run(["chroot", str(image.root), *asked], check=True)
+                took_s = time.monotonic() - ready_at
+            print(f"ready after {ready_at - began_at:.1f} s, checked in {took_s:.2f} s")
+
+
+if __name__ == "__main__":
+    _print_times()

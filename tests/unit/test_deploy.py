@@ -5,6 +5,7 @@ import re
 import subprocess
 import sys
 import tomllib
+from os import environ
 from pathlib import Path
 
 import pytest
@@ -14,6 +15,7 @@ from ruamel.yaml import YAML
 from app import create_app
 from app.engines.tensorflow_serving.engine import RemoteModel
 from app.settings import Settings, variables
+from tests.support.build_context import in_build_context
 
 ROOT = Path(__file__).parents[2]
 DEPLOY = ROOT / "deploy"
@@ -145,13 +147,39 @@ def test_image_starts_an_init_that_is_installed():
     assert re.search(rf"^    && apt-get install .* {init} ", DOCKERFILE, re.M)
 
 
+def split_pins(folder: Path, device: str) -> dict[str, bytes]:
+    """Run the Dockerfile's stage that splits pins in a folder; return its files."""
+    (folder / "from").mkdir(exist_ok=True)
+    for source in ("requirements.txt", "requirements/cuda.txt"):
+        name = re.search(rf"^COPY {source} /pins/from/(\S*)$", DOCKERFILE, re.M)[1]
+        copy = folder / "from" / (name or Path(source).name)
+        if not copy.exists():
+            copy.write_bytes((ROOT / source).read_bytes())
+    (program,) = re.findall(r"^RUN (test -f (?:.*\\\n)*.*)$", DOCKERFILE, re.M)
+    program = program.replace("/pins/", f"{folder}/")
+    subprocess.run(["sh", "-c", program], env=environ | {"DEVICE": device}, check=True)
+    return {each.name: each.read_bytes() for each in folder.glob("*.txt")}
+
+
+def test_change_of_a_cuda_pin_leaves_the_pins_of_the_cpu(tmp_path):
+    """The layers for the CPU are made of the same bytes as before."""
+    before = split_pins(tmp_path, "cpu")
+    assert set(before) == {"large.txt", "rest.txt"}
+    cuda = tmp_path / "from" / "cuda.txt"
+    text, changed = re.subn(
+        r"^(nvidia-[\w-]+)==\S+", r"\1==0.0", cuda.read_text(), flags=re.M
+    )
+    assert changed
+    cuda.write_text(text)
+    assert b"==0.0" in split_pins(tmp_path, "cuda")["large.txt"]
+    assert split_pins(tmp_path, "cpu") == before
+
+
 @pytest.mark.parametrize("device", ["cpu", "cuda"])
 def test_image_splits_the_pins_into_two_layers(tmp_path, device):
     """TensorFlow and CUDA are in one file, the rest in the other; libclang in none."""
-    (program,) = re.findall(r"awk '(.*?)'", DOCKERFILE, re.S)
     file = {"cpu": "requirements.txt", "cuda": "requirements/cuda.txt"}[device]
-    program = program.replace("\\\n", "\n").replace("/pins/", f"{tmp_path}/")
-    subprocess.run(["awk", program, ROOT / file], check=True)
+    split_pins(tmp_path, device)
     large, rest = (
         dict(PIN.findall((tmp_path / f"{name}.txt").read_text()))
         for name in ("large", "rest")
@@ -160,7 +188,9 @@ def test_image_splits_the_pins_into_two_layers(tmp_path, device):
     assert any(name.startswith("nvidia-cudnn") for name in large) == (device == "cuda")
     assert large | rest | {"libclang": pins(file)["libclang"]} == pins(file)
     hashed = re.compile(r"--hash=sha256:")
-    split = sum(len(hashed.findall(each.read_text())) for each in tmp_path.iterdir())
+    split = sum(
+        len(hashed.findall(each.read_text())) for each in tmp_path.glob("*.txt")
+    )
     of_libclang = (ROOT / file).read_text().partition("\nlibclang==")[2]
     dropped = re.match(r"(?:.*\n)(?: +.*\n)*", of_libclang)[0]
     whole = len(hashed.findall((ROOT / file).read_text()))
@@ -191,14 +221,35 @@ def test_copied_files_exist_and_are_not_ignored():
         assert any(f"{each}/".startswith(f"{path}/") for each in exceptions)
 
 
+def test_build_context_has_the_files_of_the_application():
+    """It has all tracked files of app/ but the sources of the descriptors."""
+    listed = ["git", "ls-files", "app"]
+    tracked = subprocess.run(
+        listed, cwd=ROOT, capture_output=True, text=True, check=True
+    ).stdout.split()
+    missing = [path for path in tracked if not in_build_context(path)]
+    assert missing == [path for path in tracked if path.startswith("app/grpc/protos/")]
+    strays = ("app/notes.txt", "app/codec/.hidden.py", "app/__pycache__/errors.pyc")
+    assert not any(
+        map(in_build_context, (*strays, "models/digits/train.py", ".git/HEAD"))
+    )
+
+
+def test_image_adds_its_user_before_it_copies_files():
+    """A change of a file or a pin does not make the user's layer again."""
+    *_, stage = DOCKERFILE.split("\nFROM ")
+    first = re.search(r"^(COPY|ADD|RUN --mount) ", stage, re.M).start()
+    assert 0 < stage.find("\nRUN useradd ") < first
+
+
 def pins(name: str) -> dict[str, str]:
     """Return the pinned packages of a requirements file."""
     return dict(PIN.findall((ROOT / name).read_text()))
 
 
-@pytest.mark.parametrize("other", ["cuda", "dev"])
+@pytest.mark.parametrize("other", ["cuda", "dev", "ray", "otel"])
 def test_requirements_on_top_agree_with_the_main_ones(other):
-    """A set that make installs beside requirements.txt pins the same versions."""
+    """A set that is installed beside requirements.txt pins the same versions."""
     main, beside = pins("requirements.txt"), pins(f"requirements/{other}.txt")
     assert "tensorflow" in main
     assert beside | main == beside

@@ -1,8 +1,8 @@
 """python -m bench.page: what the page costs a server, or its picture.
 
-`cost` measures the throughput of the load *tiny* with and without the page open, by
-turns in one run, and when the page is painted meanwhile. `picture` takes the pictures
-of docs/page.md.
+`cost` measures what an idle server takes, then the throughput of the load *tiny* with
+and without the page open, by turns in one run, and when the page is painted meanwhile.
+`picture` takes the pictures of docs/page.md.
 """
 
 import argparse

@@ -1,15 +1,16 @@
-"""What an open page costs a server under full load, and when it is painted."""
+"""What the page costs a server: open under full load, and idle, by its samples."""
 
 import contextlib
 import statistics
 import tempfile
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from pathlib import Path
 
+import numpy as np
 from selenium.webdriver.common.by import By
 from selenium.webdriver.remote.webdriver import WebDriver
 from selenium.webdriver.support.ui import WebDriverWait
@@ -27,6 +28,11 @@ _LOAD = LOADS["tiny"]
 _WITHIN_S = 30
 _WARM_UP_S = 1.0
 _STATES = 300
+# Seconds without a request.
+_IDLE_S = 30.0
+_RESAMPLES = 10_000
+# The part of resamples that the interval leaves out at each end.
+_TAIL = 0.025
 # Asks as the page does, and draws nothing.
 _POLL = """
     let since = 0;
@@ -126,6 +132,8 @@ def measured(rounds: int, seconds: float, page_alone: bool) -> Iterator[str]:
         browser = stack.enter_context(browsing())
         target = Target(server.port, prepared, lambda: batches_of(server))
         bench = _Bench(server, browser, target)
+        yield _cost_of_idling(bench)
+        yield ""
         turns: dict[str, list[_Turn]] = {name: [] for name, _ in ways}
         for number in range(rounds):
             for name, way in ways[:: -1 if number % 2 else 1]:
@@ -158,7 +166,8 @@ def _cpu_s(bench: _Bench) -> tuple[float, float]:
 
 def _throughput(turns: dict[str, list[_Turn]]) -> list[str]:
     heading = (
-        *("", "requests/s", "of nobody's", "each round", "server, us a request"),
+        *("", "requests/s", "of nobody's", "95 % interval", "each round"),
+        "server, us a request",
         *("of nobody's", "browser, cores", "p99 (ms)", "failed", "wrong"),
     )
     nobody = turns[_NOBODY[0]]
@@ -172,6 +181,7 @@ def _throughput(turns: dict[str, list[_Turn]]) -> list[str]:
                 name,
                 f"{median(each.seen.rate for each in found):.0f}",
                 f"{median(shares):.3f}",
+                "{:.3f} to {:.3f}".format(*_interval(shares)),
                 " ".join(f"{share:.2f}" for share in shares),
                 f"{median(each.server_us for each in found):.0f}",
                 f"{median(costs):.3f}",
@@ -183,6 +193,27 @@ def _throughput(turns: dict[str, list[_Turn]]) -> list[str]:
             )
         )
     return table(heading, rows)
+
+
+def _interval(shares: Sequence[float]) -> tuple[float, float]:
+    """Return the 95 % interval of the median of paired rounds, by the bootstrap."""
+    random = np.random.default_rng(0)
+    drawn = random.choice(np.array(shares), (_RESAMPLES, len(shares)))
+    low, high = np.quantile(np.median(drawn, axis=1), (_TAIL, 1 - _TAIL))
+    return float(low), float(high)
+
+
+def _cost_of_idling(bench: _Bench) -> str:
+    """Ask nothing for a while; the sampler is a part of what the server does."""
+    with bench.nobody():
+        before, _ = _cpu_s(bench)
+        # The time is what is measured.
+        threading.Event().wait(_IDLE_S)
+        after, _ = _cpu_s(bench)
+    share = (after - before) / _IDLE_S
+    return (
+        f"Idle, the server takes {share:.2%} of a core, with the sampler and all else."
+    )
 
 
 def _cost_of_a_state(bench: _Bench) -> str:

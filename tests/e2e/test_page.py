@@ -15,11 +15,19 @@ from selenium.webdriver.support.ui import Select, WebDriverWait
 from testing.server import ROOT, serving
 from tests.support.browser import browsing, emulate, needs_chromium
 from tests.support.page import Page
+from tests.support.user_code import add_service, serving_code
 
 pytestmark = needs_chromium
 SEVEN = ROOT / "samples" / "7.png"
 # A name that would be an element, if it were taken for HTML.
 HOSTILE = "<b>till"
+SERVICE = """
+EXAMPLE = "what a nice day"
+
+
+def predict(model, batch):
+    return [text.upper() for text in batch]
+"""
 SIMULATED = {"base_ms": 1, "input_shape": [2], "outputs": 2}
 KEYS = {"api_keys": "client-key", "admin_keys": "admin-key"}
 FOCUSABLE = """
@@ -96,6 +104,9 @@ def test_fresh_server_opens_without_an_error(browser, tmp_path):
             in page.text()
         )
         assert "tensorflow_keras" in page.text(".card")
+        rows = page.text("#settings").splitlines()
+        assert f"BASKET_MODEL_DIR {tmp_path} environment all" in rows
+        assert "BASKET_MAX_BATCH_SIZE 64 default all" in rows
         assert page.problems() == []
 
 
@@ -134,13 +145,13 @@ def test_names_are_text_and_never_elements(browser, server):
     assert page.all("#models b") == []
 
 
-def test_drawn_seven_is_answered_as_seven(browser, server):
-    """A digit is drawn with the pointer and sent at the end of the stroke."""
-    page = Page(browser, server).opened()
+def _draw_a_seven(page):
+    """Draw with the pointer, and wait for the answer."""
     page.choose("digits")
     canvas = page.find("#drawing")
-    browser.execute_script("arguments[0].scrollIntoView({block: 'center'})", canvas)
-    strokes = ActionChains(browser, duration=20)
+    script = "arguments[0].scrollIntoView({block: 'center'})"
+    page.browser.execute_script(script, canvas)
+    strokes = ActionChains(page.browser, duration=20)
     strokes.move_to_element_with_offset(canvas, -60, -90).click_and_hold()
     strokes.move_by_offset(70, 0).move_by_offset(70, 0)
     for _ in range(6):
@@ -148,10 +159,29 @@ def test_drawn_seven_is_answered_as_seven(browser, server):
     strokes.release().perform()
     page.wait_for("seven", "#bars")
     assert page.text("#bars").startswith("seven")
+
+
+def test_drawn_seven_is_answered_as_seven(browser, server):
+    """A digit is drawn with the pointer and sent at the end of the stroke."""
+    page = Page(browser, server).opened()
+    page.choose("digits")
+    assert page.text("#try-status") == "Nothing sent yet. Draw a digit."
+    _draw_a_seven(page)
     facts = page.text("#try-facts")
     assert "Version 1 answered." in facts
     assert "It ran in a batch of 1 row." in facts
     assert "in the model" in facts
+
+
+def test_drawn_seven_is_answered_by_a_shared_model(browser, tmp_path):
+    """Two workers decode drawings for one model."""
+    (tmp_path / "digits").symlink_to(ROOT / "models" / "digits")
+    settings = {"model_dir": str(tmp_path), "model_process": "shared"}
+    with serving("--threads=4", "--workers=2", **settings) as server:
+        page = Page(browser, server).opened()
+        _draw_a_seven(page)
+        page.wait_for("model process", "#processes")
+        assert page.problems() == []
 
 
 def test_digit_drawn_with_the_keyboard_is_answered(browser, server):
@@ -171,6 +201,8 @@ def test_picked_picture_is_answered(browser, server):
     page = Page(browser, server).opened()
     page.choose("digits")
     page.send_as("picture")
+    first = "Nothing sent yet. Drop a picture, or pick one."
+    assert page.text("#try-status") == first
     page.find("#picture").send_keys(str(SEVEN))
     page.wait(lambda: page.text("#bars").startswith("seven"))
     assert page.problems() == []
@@ -191,6 +223,8 @@ def test_json_example_fits_the_model(browser, server):
     """The example is answered as it is, and an edited one as it is edited."""
     page = Page(browser, server).opened()
     page.choose(HOSTILE)
+    first = "Nothing sent yet. Send the example, or edit it first."
+    assert page.text("#try-status") == first
     page.find("#send").click()
     page.wait_for('{"predictions":[[0.0,0.0]]}', "#answer")
     page.find("#json").clear()
@@ -202,8 +236,23 @@ def test_json_example_fits_the_model(browser, server):
     assert page.text("#bars").splitlines() == ["class 1 75.0 %", "class 0 25.0 %"]
 
 
+def test_example_of_a_service_is_in_the_editor(browser, tmp_path):
+    """EXAMPLE of service.py is sent as it is, and answered."""
+    add_service(tmp_path, "shout", SERVICE)
+    with serving_code(tmp_path) as server:
+        page = Page(browser, server).opened()
+        body = page.find("#json").get_attribute("value")
+        assert json.loads(body) == {"instances": ["what a nice day"]}
+        page.find("#send").click()
+        page.wait_for('{"predictions":["WHAT A NICE DAY"]}', "#answer")
+        assert page.problems() == []
+
+
 def test_refused_request_shows_the_error(browser, server):
-    """The status and the server's text are shown, and no bars."""
+    """The status and the server's text are shown, and no bars.
+
+    So are the error in the table, and the reason in the chart of refusals.
+    """
     page = Page(browser, server).opened()
     page.choose(HOSTILE)
     page.find("#json").clear()
@@ -212,6 +261,9 @@ def test_refused_request_shows_the_error(browser, server):
     page.wait_for("Refused: 400", "#try-status")
     assert "expected 2 values, given 1" in page.text("#try-status")
     assert page.text("#bars") == ""
+    error = f"{HOSTILE} 400 instances[0]: expected 2 values, given 1;"
+    page.wait_for(error, "#errors")
+    page.wait(lambda: "bad_input" in page.chart("Refused, all models"))
 
 
 def test_charts_move_under_load(browser, server):
@@ -238,6 +290,8 @@ def test_charts_move_under_load(browser, server):
             above_0 = re.compile(f"{value} (0\\.0*)?[1-9]")
             page.wait(lambda: above_0.search(page.chart(title)))  # noqa: B023
         page.wait(lambda: page.all(".chart path.area[d*=M]"))
+        page.wait(lambda: "ceiling 64" in page.chart("Rows per batch"))
+        assert "ceiling 64" in [each.text for each in page.all(".legend .limit")]
     finally:
         stop.set()
         thread.join()
@@ -245,6 +299,19 @@ def test_charts_move_under_load(browser, server):
     wanted = ["requests/s", "ms", "ms", "rows", "rows", "% of the time"]
     assert units == [*wanted, "requests/s", "MiB"]
     assert page.find("#no-requests").text == ""
+
+
+def test_refused_requests_are_in_no_stage(browser, server):
+    """The mean over models counts the answered requests of each."""
+    page = Page(browser, server).opened()
+    stages = dict.fromkeys(("decode", "queue", "encode"), 0)
+    models = {
+        "busy": {"status": {"200": 5, "503": 90}, "stages_ms": {**stages, "infer": 40}},
+        "calm": {"status": {"200": 15}, "stages_ms": {**stages, "infer": 20}},
+    }
+    page.show_samples([*models], [{"t": 10, "models": models, "gpus": []}])
+    assert "infer 25," in page.chart("Where the time goes")
+    browser.get("about:blank")
 
 
 def _memory_chart(page):

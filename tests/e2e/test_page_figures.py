@@ -1,7 +1,10 @@
 """What the charts of the page say, beside /metrics, with one worker and several."""
 
+import math
 import os
+import re
 import signal
+from collections import Counter
 from itertools import pairwise
 
 import pytest
@@ -20,15 +23,6 @@ SET_UPS = {
     "a shared model": (2, {"model_process": "shared"}),
 }
 CLIENTS = 8
-# A chart of samples that are made up.
-MADE_UP = """
-    const [samples, done] = arguments;
-    import('/page/charts.js').then(({Charts}) => {
-        document.getElementById('charts').replaceChildren();
-        new Charts().show({models: [{name: 'm'}]}, samples);
-        done(true);
-    });
-"""
 
 
 @pytest.fixture(name="browser", scope="module")
@@ -70,6 +64,15 @@ def _wait_until_idle(server):
     server.wait_until(is_idle, 60)
 
 
+def _buckets(server, name):
+    """Return the observations up to each bound of a histogram, and 0 up to 0."""
+    text = server.request("GET", "/metrics").body.decode()
+    found = Counter({0.0: 0})
+    for le, count in re.findall(rf'^{name}_bucket{{.*le="(.+?)".*}} (.+)$', text, re.M):
+        found[float(le)] += float(count)
+    return found
+
+
 def _sum(seconds, spans, *labels):
     """Return the sum of a rate over seconds: of each known one, times its length."""
     return sum(
@@ -95,11 +98,49 @@ def _spans(browser, samples):
     return dict(zip(_shown_times(browser, samples), lengths, strict=True))
 
 
-def _check_percentiles(page, samples):
-    """Compare each second's response times with those of its sample."""
+def _check_sums(page, server, requests, engines):
+    """Compare the sums over all seconds with the counters."""
+    spans = _spans(page.browser, _samples(server))
+
+    def agrees(value, series):
+        assert value == pytest.approx(metric_sum(server, series), rel=0.05)
+
+    assert _sum(requests, spans, "200") == pytest.approx(240, rel=0.05)
+    assert _sum(requests, spans, "400") == pytest.approx(80, rel=0.05)
+    agrees(_sum(requests, spans, "200", "400"), "basket_requests_total")
+    refused = page.seconds("Refused, all models")
+    agrees(_sum(refused, spans, "bad_input"), "basket_rejected_total")
+    rates = {each.time: each.values.get("200", 0) for each in requests}
+    answered = {at: rate * spans[at] for at, rate in rates.items()}
+    stages = page.seconds("Where the time goes")
+    all_ms = _sum(stages, answered, "decode", "queue", "infer", "encode")
+    agrees(all_ms / 1000, "basket_stage_seconds_total")
+    batches, mean = 0, 1
+    for each in page.seconds("Rows per batch"):
+        # Rows may be answered in the second after their batch.
+        mean = each.values.get("mean", mean)
+        batches += answered.get(each.time, 0) / mean
+    agrees(batches, "basket_batch_rows_count")
+    busy_s = _sum(page.seconds("Engine busy"), spans, "steady") / 100 * engines
+    agrees(busy_s, "basket_infer_seconds_sum")
+
+
+def _check_percentiles(page, server):
+    """Compare response times with the histogram, and each second's with its sample."""
+    shown = page.seconds("Response time")
+    buckets = _buckets(server, "basket_request_seconds")
+    for name, share in (("p50", 0.5), ("p95", 0.95), ("p99", 0.99)):
+        found_s = [each.values[name] / 1000 for each in shown if name in each.values]
+        rank = share * buckets[math.inf]
+        # That of all requests lies between the seconds' least and most, but for what
+        # rounding to three digits takes.
+        least_s, most_s = 0.99 * min(found_s), 1.01 * max(found_s)
+        assert max(n for le, n in buckets.items() if le < least_s) <= rank
+        assert min(n for le, n in buckets.items() if le >= most_s) >= rank
+    samples = _samples(server)
     found = dict(zip(_shown_times(page.browser, samples), samples, strict=True))
     checked = 0
-    for each in page.seconds("Response time"):
+    for each in shown:
         if each.values and each.time in found:
             model = found[each.time]["models"]["steady"]
             expected = {name: model[f"{name}_ms"] for name in ("p50", "p95", "p99")}
@@ -112,10 +153,10 @@ def _check_percentiles(page, samples):
 
 @pytest.mark.parametrize("set_up", SET_UPS)
 def test_charts_agree_with_metrics(browser, models, set_up):
-    """Requests, stages, batches and the engine are within 5 % of the counters.
+    """Requests, refusals, stages, batches and the engine are within 5 % of /metrics.
 
-    The history is the same after a reload, whichever worker answers: all are killed in
-    turn.
+    The percentiles are in its buckets. The history is the same after a reload,
+    whichever worker answers: all are killed in turn.
     """
     workers, settings = SET_UPS[set_up]
     args = ("--threads=8", f"--workers={workers}")
@@ -125,25 +166,8 @@ def test_charts_agree_with_metrics(browser, models, set_up):
         _wait_until_idle(server)
         page = Page(browser, server).opened()
         requests = page.seconds("Requests by status")
-        samples = _samples(server)
-        spans = _spans(browser, samples)
-
-        def agrees(value, series):
-            assert value == pytest.approx(metric_sum(server, series), rel=0.05)
-
-        assert _sum(requests, spans, "200") == pytest.approx(240, rel=0.05)
-        assert _sum(requests, spans, "400") == pytest.approx(80, rel=0.05)
-        agrees(_sum(requests, spans, "200", "400"), "basket_requests_total")
-        rates = {each.time: each.values.get("200", 0) for each in requests}
-        answered = {at: rate * spans[at] for at, rate in rates.items()}
-        stages = page.seconds("Where the time goes")
-        all_ms = _sum(stages, answered, "decode", "queue", "infer", "encode")
-        agrees(all_ms / 1000, "basket_stage_seconds_total")
-        busy = page.seconds("Engine busy")
-        engines = 1 if settings else workers
-        busy_s = _sum(busy, spans, "steady") / 100 * engines
-        agrees(busy_s, "basket_infer_seconds_sum")
-        _check_percentiles(page, samples)
+        _check_sums(page, server, requests, engines=1 if settings else workers)
+        _check_percentiles(page, server)
         _kill_in_turn(server)
         page = Page(browser, server).opened()
         kept = {each.time: each.values for each in page.seconds("Requests by status")}
@@ -197,7 +221,7 @@ def test_memory_of_each_gpu_has_a_chart(browser, models):
         # With a sample, whose list of GPUs is empty.
         page.wait(lambda: "\u2013" not in page.chart("Memory of all processes"))
         assert "Memory of GPUs" not in page.text("#charts")
-        browser.execute_async_script(MADE_UP, [_sample(10, cards), _sample(11, cards)])
+        page.show_samples(["m"], [_sample(10, cards), _sample(11, cards)])
         expected = "Memory of GPUs, MiB, now: 0: card 4,000, 1: card 30, all 8,000"
         assert page.chart("Memory of GPUs").startswith(expected)
         browser.get("about:blank")

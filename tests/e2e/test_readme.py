@@ -19,7 +19,9 @@ from testing.server import (
     wait_until,
 )
 from tests.support import documents
+from tests.support.browser import browsing, needs_chromium
 from tests.support.documents import run
+from tests.support.page import Page
 
 PAGE = ROOT / "README.md"
 (SCRIPT,) = documents.blocks(PAGE, "python")
@@ -58,6 +60,16 @@ def test_make_serve_logs_the_line_to_wait_for(made):
     """The log has the line that the README shows."""
     (line,) = re.findall(r"the log says `(.*?)`", README)
     assert line in made.log.read_text()
+
+
+@needs_chromium
+def test_address_shows_the_page_in_a_browser(made):
+    """The console has no error, and no other host is asked."""
+    assert "Open http://127.0.0.1:8000 in a browser" in README
+    with browsing() as browser:
+        page = Page(browser, made).opened()
+        assert page.text("#server") == "1 model ready"
+        assert page.problems() == []
 
 
 def test_picture_gets_the_answer_shown(made):

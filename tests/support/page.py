@@ -19,6 +19,17 @@ STEP_THROUGH = """
 """
 
 
+# Draw the charts of samples that are made up, in place of the server's.
+SHOW_SAMPLES = """
+    const [names, samples, done] = arguments;
+    import('/page/charts.js').then(({Charts}) => {
+        document.getElementById('charts').replaceChildren();
+        new Charts().show({models: names.map(name => ({name}))}, samples);
+        done(true);
+    });
+"""
+
+
 class Second:
     """What a chart says about one second: a time, and a value by label.
 
@@ -82,6 +93,10 @@ class Page:
         labels = [each.get_attribute("aria-label") for each in shown]
         (label,) = [each for each in labels if each.startswith(f"{title},")]
         return label
+
+    def show_samples(self, names, samples):
+        """Show the charts of these models, with samples that the server never had."""
+        self.browser.execute_async_script(SHOW_SAMPLES, names, samples)
 
     def seconds(self, title):
         """Return what each second of a chart says, the oldest first."""

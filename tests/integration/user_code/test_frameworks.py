@@ -14,14 +14,13 @@ from tests.support.documents import blocks
 from tests.support.user_code import add_service, predict, serving_code
 
 
-def _code(package):
-    """Return the block of the page that imports a package."""
-    (code,) = [
+def _codes(package):
+    """Return the blocks of the page that import a package."""
+    return [
         block
         for block in blocks(ROOT / "docs" / "user_code.md", "python")
         if f"import {package}\n" in block
     ]
-    return code
 
 
 def _save_onnx(model, file):
@@ -50,9 +49,11 @@ def test_code_of_the_docs_serves_scikit_learn_and_onnx_runtime(tmp_path, mode):
     """Answers are those of the packages themselves."""
     rows, classes = load_iris(return_X_y=True)
     model = LogisticRegression(max_iter=1000).fit(rows, classes)
-    iris = add_service(tmp_path, "iris", _code("joblib"))
+    (code,) = _codes("joblib")
+    iris = add_service(tmp_path, "iris", code)
     joblib.dump(model, iris / "iris.joblib")
-    scores = add_service(tmp_path, "scores", _code("onnxruntime"))
+    (code,) = _codes("onnxruntime")
+    scores = add_service(tmp_path, "scores", code)
     _save_onnx(model, scores / "model.onnx")
     session = onnxruntime.InferenceSession(scores / "model.onnx")
     (expected,) = session.run(None, {"x": rows.astype(np.float32)})
@@ -65,5 +66,11 @@ def test_code_of_the_docs_serves_scikit_learn_and_onnx_runtime(tmp_path, mode):
 
 
 def test_code_of_the_docs_for_pytorch_compiles():
-    """PyTorch is not among the development packages, so the code is not run."""
-    compile(_code("torch"), "service.py", "exec")
+    """PyTorch is not among the development packages, so the code is not run.
+
+    The second is the example of service-streamer.
+    """
+    alone, moved = _codes("torch")
+    for code in (alone, moved):
+        compile(code, "service.py", "exec")
+    assert "densenet121" in moved

@@ -38,6 +38,16 @@ def postprocess(row):
         threading.Event().wait()
     return row[0]
 """
+HEALTHY = """
+def predict(model, batch):
+    return batch
+"""
+IMPORT = """
+import threading
+
+print("imports", flush=True)
+threading.Event().wait()
+"""
 LEAKS = """
 import threading
 
@@ -146,4 +156,16 @@ def test_threads_that_never_end_do_not_keep_the_server(models, mode):
         with healthy_neighbor(server):
             for value in range(5):
                 assert predict(server, "leaks", [value]) == (200, [value])
+        assert server.stop(STOP_WITHIN_S) == 0
+
+
+@MODES
+def test_import_that_never_returns_harms_no_other_model(models, mode):
+    """The version before it and other models answer, and SIGTERM ends the server."""
+    add_service(models, "stuck", HEALTHY)
+    with _serve(models, mode) as server:
+        with healthy_neighbor(server):
+            add_service(models, "stuck", IMPORT, 2)
+            wait_until(lambda: "imports" in server.log.read_text(), 30)
+            assert predict(server, "stuck", [5]) == (200, [5])
         assert server.stop(STOP_WITHIN_S) == 0

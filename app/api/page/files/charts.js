@@ -6,7 +6,7 @@ import { element, find, replaceIfChanged } from "./dom.js";
 const ALL = "";
 // The name in samples for requests that ended before their model was known.
 const UNKNOWN = "";
-const STAGES = [["decode", 4], ["queue", 1], ["infer", 3], ["encode", 5]];
+const STAGES = [["decode", 4], ["queue", 1], ["infer", 3], ["encode", 2]];
 const HUES = 8;
 
 const sum = (values) => values.reduce((total, value) => total + value, 0);
@@ -133,11 +133,13 @@ function gpuMemory(samples) {
   return [...used, { label: "all", hue: 0, limit: true, values: samples.map(() => most) }];
 }
 
-// The mean over all answered requests of the models, or null without one.
+// The mean over all answered requests of the models, or null without one. Those that
+// were refused or failed are in no stage.
 function stageMean(found, stage) {
   let [total, count] = [0, 0];
   for (const { stages_ms: stages, status } of found) {
-    const answered = sum(Object.values(status));
+    const good = Object.keys(status).filter((each) => each.startsWith("2"));
+    const answered = sum(good.map((each) => status[each]));
     if (stages?.[stage] == null || !answered) continue;
     total += stages[stage] * answered;
     count += answered;

@@ -2,7 +2,7 @@
 
 import { showAnswer, showFailure } from "./answer.js";
 import { Drawing } from "./drawing.js";
-import { element, find, replaceIfChanged } from "./dom.js";
+import { element, find, replaceIfChanged, say } from "./dom.js";
 import { ask } from "./key.js";
 import { curlText, snippets } from "./snippets.js";
 
@@ -130,8 +130,15 @@ export class Trial {
     for (const kind of ["json", "picture", "drawing"]) find(`with-${kind}`).hidden = kind !== this.#kind;
     find("send").disabled = !version;
     if (!version) return;
+    if (!this.#asked) say("try-status", `Nothing sent yet. ${this.#firstStep}`);
     const texts = snippets(this.#request(this.#kind));
     replaceIfChanged(find("snippets"), texts, () => texts.map(snippetPart));
+  }
+
+  get #firstStep() {
+    if (this.#kind === "drawing") return "Draw a digit.";
+    if (this.#kind === "picture") return "Drop a picture, or pick one.";
+    return this.#version.example ? "Send the example, or edit it first." : "Write a body, and send it.";
   }
 
   // What is sent, for fetch and for the snippets.

@@ -62,13 +62,16 @@ class Health(health_pb2_grpc.HealthServicer):  # type: ignore[misc]
         del context
         last = None
         while True:
+            # Taken before the look, and before the answer is sent: a change that comes
+            # meanwhile isn't missed.
+            look = self._look
             state = self._state(request.service)
             if state != last:
                 last = state
                 yield health_pb2.HealthCheckResponse(status=state)
             with suppress(TimeoutError):
                 async with asyncio.timeout(_LOOK_EVERY_S):
-                    await self._look.wait()
+                    await look.wait()
 
     def _state(self, service: str) -> Any:
         if service not in self._services:

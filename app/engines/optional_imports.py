@@ -45,8 +45,9 @@ def without(*names: str) -> Iterator[None]:
     one afterwards.
     """
     hidden = _Hidden(names)
-    sys.meta_path.insert(0, hidden)
+    # A new list, since imports in other threads may be passing through this one.
+    sys.meta_path = [hidden, *sys.meta_path]
     try:
         yield
     finally:
-        sys.meta_path.remove(hidden)
+        sys.meta_path = [each for each in sys.meta_path if each is not hidden]

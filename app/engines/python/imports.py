@@ -76,7 +76,8 @@ class ServiceImports:
         hidden = _take(own)
         known = {*keras_private.registered()}
         sys.modules.update(self._helpers)
-        sys.path.insert(0, str(self._file.parent))
+        # A new list, since imports in other threads may be passing through this one.
+        sys.path = [str(self._file.parent), *sys.path]
         writes_bytecode = sys.dont_write_bytecode
         # The folder of a model stays as it is.
         sys.dont_write_bytecode = True
@@ -101,7 +102,9 @@ class ServiceImports:
     ) -> None:
         try:
             sys.dont_write_bytecode = writes_bytecode
-            sys.path.remove(str(self._file.parent))
+            path = [*sys.path]
+            path.remove(str(self._file.parent))
+            sys.path = path
             self._helpers = _take(own)
             sys.modules.update(hidden)
             self.registrations += [

@@ -55,3 +55,21 @@ def test_other_thread_finds_a_hidden_package():
         thread.start()
         thread.join()
     assert seen == [5]
+
+
+def test_import_under_way_finds_its_package_when_hiding_ends(monkeypatch):
+    """An import in another thread asks each of its finders, also meanwhile."""
+
+    class EndsHiding:
+        """The first finder of the other import, which ends the block."""
+
+        def find_spec(self, *_):
+            block.__exit__(None, None, None)
+
+    finders = [EndsHiding(), *sys.meta_path]
+    # The one that finds the package is next.
+    finders.insert(1, finders.pop())
+    monkeypatch.setattr(sys, "meta_path", finders)
+    block = without("another")
+    block.__enter__()
+    assert _value() == 5

@@ -1,6 +1,7 @@
 """Imports of service.py, and the checks of its functions."""
 
 import gc
+import importlib
 import json
 import os
 import sys
@@ -10,6 +11,7 @@ import types
 
 import pytest
 
+from app.engines.python.imports import ServiceImports
 from app.engines.python.service import Service, find_service
 from app.errors import ModelLoadError
 from app.settings import Settings
@@ -125,6 +127,28 @@ def test_import_leaves_the_folder_and_the_path_as_they_were(write):
         "service.py",
     ]
     assert sys.path == path
+
+
+def test_import_under_way_finds_its_module_when_the_folder_leaves_the_path(
+    write, tmp_path, monkeypatch
+):
+    """An import in another thread asks each folder of sys.path, also meanwhile."""
+
+    class EndsImport:
+        """A folder of sys.path, in which the other import ends that of service.py."""
+
+        def find_spec(self, *_):
+            imports.hide()
+
+    imports = ServiceImports(write(service="") / "service.py")
+    (tmp_path / "found_next.py").write_text("VALUE = 5")
+    ends = str(tmp_path / "ends")
+    monkeypatch.setattr(sys, "path", [ends, str(tmp_path), *sys.path])
+    monkeypatch.setitem(sys.path_importer_cache, ends, EndsImport())
+    with imports.visible():
+        assert importlib.import_module("found_next").VALUE == 5
+    assert sys.path[0] == ends
+    del sys.modules["found_next"]
 
 
 def test_module_goes_with_the_last_reference(write, left):

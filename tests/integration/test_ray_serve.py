@@ -335,9 +335,9 @@ def test_serve_run_of_the_readme_answers_until_ctrl_c(cluster):
         [installed(program), *args], cluster.port, ready=False, environ=address
     )
     with started as server:
-        server.wait_until(
-            lambda: server.request("GET", "/readyz").status == 200, WITHIN_S
-        )
+        # While it deploys, Ray may lose a Ctrl-C.
+        server.wait_until(lambda: "is ready at" in server.log.read_text(), WITHIN_S)
+        assert server.request("GET", "/readyz").status == 200
         body = (ROOT / "samples" / "7.json").read_bytes()
         (scores,) = server.request("POST", "/predict", body).json()["predictions"]
         assert max(range(10), key=scores.__getitem__) == 7

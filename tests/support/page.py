@@ -1,7 +1,9 @@
 """What a test does on the page in Chromium."""
 
 import re
+from contextlib import suppress
 
+from selenium.common.exceptions import StaleElementReferenceException
 from selenium.webdriver.common.by import By
 from selenium.webdriver.common.keys import Keys
 from selenium.webdriver.support.ui import Select
@@ -18,6 +20,11 @@ STEP_THROUGH = """
     return found;
 """
 
+# Return a property of each element.
+EACH = """
+    const [selector, name] = arguments;
+    return [...document.querySelectorAll(selector)].map(each => each[name]);
+"""
 
 # Draw the charts of samples that are made up, in place of the server's.
 SHOW_SAMPLES = """
@@ -62,8 +69,21 @@ class Page:
     def text(self, selector="body"):
         return self.find(selector).text
 
+    def texts(self, selector):
+        """Return what these elements say at one moment: the page replaces some."""
+        return self._each(selector, "textContent")
+
+    def _each(self, selector, name):
+        return self.browser.execute_script(EACH, selector, name)
+
     def wait(self, condition, within_s=60):
-        wait_until(condition, within_s, self.text)
+        def is_true():
+            # The page has replaced what the condition has just found.
+            with suppress(StaleElementReferenceException):
+                return condition()
+            return False
+
+        wait_until(is_true, within_s, self.text)
 
     def wait_for(self, text, selector="body"):
         self.wait(lambda: text in self.text(selector))
@@ -89,8 +109,7 @@ class Page:
 
     def chart(self, title):
         """Return the text alternative of a chart: its current values."""
-        shown = self.all("#charts svg")
-        labels = [each.get_attribute("aria-label") for each in shown]
+        labels = self._each("#charts svg", "ariaLabel")
         (label,) = [each for each in labels if each.startswith(f"{title},")]
         return label
 

@@ -20,10 +20,11 @@ STEP_THROUGH = """
     return found;
 """
 
-# Return a property of each element.
-EACH = """
-    const [selector, name] = arguments;
-    return [...document.querySelectorAll(selector)].map(each => each[name]);
+# Return the texts of all elements that are shown.
+TEXTS = """
+    const shown = [...document.querySelectorAll(arguments[0])]
+        .filter(each => each.checkVisibility());
+    return shown.map(each => each.textContent);
 """
 
 # Draw the charts of samples that are made up, in place of the server's.
@@ -71,10 +72,7 @@ class Page:
 
     def texts(self, selector):
         """Return what these elements say at one moment: the page replaces some."""
-        return self._each(selector, "textContent")
-
-    def _each(self, selector, name):
-        return self.browser.execute_script(EACH, selector, name)
+        return self.browser.execute_script(TEXTS, selector)
 
     def wait(self, condition, within_s=60):
         def is_true():
@@ -109,7 +107,8 @@ class Page:
 
     def chart(self, title):
         """Return the text alternative of a chart: its current values."""
-        labels = self._each("#charts svg", "ariaLabel")
+        shown = self.all("#charts svg")
+        labels = [each.get_attribute("aria-label") for each in shown]
         (label,) = [each for each in labels if each.startswith(f"{title},")]
         return label
 

@@ -41,7 +41,7 @@ def _save(model: Any, file: Path) -> None:
 
 @pytest.mark.parametrize(
     ("name", "model_process"),
-    [("my.keras", "worker"), ("exported", "shared")],
+    [("my.keras", "worker"), ("my.h5", "shared"), ("exported", "shared")],
 )
 def test_file_saved_again_under_load_fails_no_request(tmp_path, name, model_process):
     """Each save is the next version in all workers, also in those started later."""

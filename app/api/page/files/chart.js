@@ -8,6 +8,7 @@ const [LEFT, RIGHT, TOP, BOTTOM] = [48, 12, 22, 22];
 const GAP_S = 2.5;
 // A limit is drawn where the values reach this share of it; else it would flatten them.
 const NEAR = 0.25;
+const tenth = (pixels) => Math.round(10 * pixels) / 10;
 
 function shape(name, attributes, text = "") {
   const made = document.createElementNS(SVG, name);
@@ -35,7 +36,8 @@ export function ticks(max) {
 }
 
 export class Chart {
-  #options; #title; #svg; #legend; #tip; #times = []; #series = []; #at = null; #top = 1;
+  // `#width` in pixels is observed: to read the element's makes the browser lay out the page.
+  #options; #title; #svg; #legend; #tip; #times = []; #series = []; #at = null; #top = 1; #width = 200;
 
   // `options`: title, unit, kind ("lines" or "areas"), least (the least end of the y
   // axis) and empty (said without values).
@@ -53,7 +55,10 @@ export class Chart {
     this.#svg.addEventListener("pointerleave", () => this.#leave());
     this.#svg.addEventListener("blur", () => this.#leave());
     this.#svg.addEventListener("keydown", (event) => this.#key(event));
-    new ResizeObserver(() => this.#draw()).observe(this.#svg);
+    new ResizeObserver(([{ contentRect }]) => {
+      this.#width = Math.max(contentRect.width, 200);
+      this.#draw();
+    }).observe(this.#svg);
   }
 
   // Show samples: `times` in Unix seconds, ascending; `series` of {label, values, hue}, a
@@ -66,14 +71,12 @@ export class Chart {
   }
 
   get #end() { return this.#times.at(-1) ?? 0; }
-  get #width() { return Math.max(this.#svg.clientWidth, 200); }
-
   #x(time) {
     const share = 1 - (this.#end - time) / SPAN_S;
-    return LEFT + Math.max(share, 0) * (this.#width - LEFT - RIGHT);
+    return tenth(LEFT + Math.max(share, 0) * (this.#width - LEFT - RIGHT));
   }
 
-  #y(value) { return HEIGHT - BOTTOM - (value / this.#top) * (HEIGHT - TOP - BOTTOM); }
+  #y(value) { return tenth(HEIGHT - BOTTOM - (value / this.#top) * (HEIGHT - TOP - BOTTOM)); }
 
   #draw() {
     const curves = this.#series.filter((each) => !each.limit);
@@ -83,21 +86,20 @@ export class Chart {
       return stacked ? values.reduce((sum, value) => sum + value, 0) : Math.max(0, ...values);
     });
     const most = Math.max(this.#options.least, ...tops);
-    const drawn = (each) => !each.limit || Math.max(0, ...each.values) * NEAR <= most;
-    const limits = this.#series.filter((each) => each.limit && most && drawn(each));
+    const limits = this.#series.filter(
+      (each) => each.limit && most && Math.max(0, ...each.values) * NEAR <= most);
     const steps = ticks(Math.max(most, ...limits.flatMap((each) => each.values)));
     this.#top = steps.at(-1);
-    this.#svg.replaceChildren(...this.#axes(steps));
     const base = this.#times.map(() => 0);
-    for (const each of [...curves, ...limits]) {
+    const paths = [...curves, ...limits].map((each) => {
       const d = stacked && !each.limit ? this.#area(each, base) : this.#line(each);
       const kind = each.limit ? "limit" : stacked ? "area" : "line";
-      this.#svg.append(shape("path", { d, class: `${kind} hue${each.hue}` }));
-    }
-    if (!curves.some((each) => each.values.some((value) => value != null))) {
-      const middle = { x: (LEFT + this.#width) / 2, y: HEIGHT / 2, class: "empty" };
-      this.#svg.append(shape("text", middle, this.#options.empty));
-    }
+      return shape("path", { d, class: `${kind} hue${each.hue}` });
+    });
+    const middle = { x: (LEFT + this.#width) / 2, y: HEIGHT / 2, class: "empty" };
+    const empty = curves.some((each) => each.values.some((value) => value != null))
+      ? [] : [shape("text", middle, this.#options.empty)];
+    this.#svg.replaceChildren(...this.#axes(steps), ...paths, ...empty);
     this.#describe();
     this.#mark();
   }

@@ -10,7 +10,8 @@ from app.api.body import too_large, too_slow, unreadable
 from app.api.environ import Environ, variable
 from app.api.event_loop import EventLoop
 from app.api.exchange import Exchange, Threads
-from app.batching.job import Answer, Job
+from app.api.service_threads import run_around, run_in
+from app.batching.job import Answer, Job, Wake
 from app.errors import Late
 from app.settings.model_files import SERVICE_FILE
 
@@ -68,14 +69,43 @@ class LoopExchange(Exchange):
         try:
             if threads is None:
                 return await self._loop.run_in_thread(function)
-            running = self._loop.run_in(threads, function)
-            await self._loop.by(self.deadline, running)
-            return running.result()
+            return await self._loop.by(self.deadline, run_in(threads, function))
         except TimeoutError:
             raise Late(f"{SERVICE_FILE} did not return by the deadline") from None
         finally:
             if watch is not None:
                 watch.cancel()
+
+    async def around(
+        self,
+        threads: Threads,
+        before: Callable[[Wake | None], Job | None],
+        after: Callable[[Job], _T],
+    ) -> _T | None:
+        """Call `before` and `after` in threads; see Exchange.
+
+        A disconnect of the client is noticed meanwhile.
+        """
+        watch = self.disconnected()
+        try:
+            return await self._loop.by(
+                self.deadline, run_around(threads, before, after)
+            )
+        except TimeoutError:
+            raise self._late() from None
+        except asyncio.CancelledError:
+            # Its rows need not run any more.
+            self._disconnects.append(None)
+            raise
+        finally:
+            watch.cancel()
+
+    def _late(self) -> Late:
+        if self.job is None or self.job.is_answered():
+            return Late(f"{SERVICE_FILE} did not return by the deadline")
+        late = Late("no answer was ready before the request's deadline")
+        self.job.fail(late)
+        return late
 
     async def answered(self, job: Job) -> Answer:
         """Return the job's answer, or raise what `job.wait` raises."""

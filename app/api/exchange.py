@@ -174,6 +174,24 @@ class Exchange:
         """
         return function()
 
+    async def around(
+        self,
+        threads: Threads,
+        before: Callable[[Wake | None], Job | None],
+        after: Callable[[Job], _T],
+    ) -> _T | None:
+        """Call `before`, which submits a job, and `after` once the job is answered.
+
+        Both are called in these threads, without a way over the event loop between
+        (docs/decisions.md, Threads of service.py). `before` gets the job's `wake`.
+        The result is that of `after`, or None if `before` has submitted none.
+
+        Raises:
+            Late: `after` has not returned by the deadline.
+        """
+        job = before(None)
+        return None if job is None else after(job)
+
     def hold(self, count: int) -> None:
         """Count the bytes that the request's body and rows take now, if all are.
 

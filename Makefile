@@ -45,8 +45,9 @@ serve: $(VENV)/serve.done
 # disturb them.
 # In the order of the folders, so that unit tests come last: they are short, and
 # all processes end at about the same time.
+# With bytecode, as users have it: without, each of some hundred servers compiles Basket.
 test: $(VENV)/dev.done $(KSERVE_VENV)/done $(AXE)
-	$(BIN)/python -m pytest --numprocesses=2 --dist=loadfile --no-loadscope-reorder \
+	PYTHONDONTWRITEBYTECODE= $(BIN)/python -m pytest --numprocesses=2 --dist=loadfile --no-loadscope-reorder \
 		$(ARGS)
 
 bench: $(VENV)/dev.done

@@ -39,7 +39,7 @@ class EventLoop:
         """Store the limits of a request: its time, and the bytes of its body."""
         self.request_timeout_s = request_timeout_s
         # Bytes of large requests in memory, and their limit.
-        self._holding = threading.Lock()
+        self.holding = threading.RLock()
         self._held_bytes = 0
         self._max_held_bytes = _LARGEST_BODIES * max_body_bytes
         self._loop = asyncio.get_running_loop()
@@ -59,7 +59,7 @@ class EventLoop:
         Raises:
             Unavailable: large requests would exceed their memory.
         """
-        with self._holding:
+        with self.holding:
             if count > 0 and self._held_bytes + count > self._max_held_bytes:
                 raise Unavailable(
                     f"large bodies in memory may have {self._max_held_bytes} bytes in "

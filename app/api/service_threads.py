@@ -36,7 +36,11 @@ def run_around(
     rest = [partial(_call, loop, future, after)]
 
     def wake(jobs: Sequence[Job]) -> None:
-        threads.submit(partial(rest.pop(), *jobs))
+        call = partial(rest.pop(), *jobs)
+        if not threads.submit_if_idle(call):
+            # The batching thread, which may be here, must not wait for a new thread.
+            with suppress(RuntimeError):
+                loop.call_soon_threadsafe(threads.submit, call)
 
     def begin() -> Job | None:
         try:

@@ -8,7 +8,7 @@ import time
 from contextlib import suppress
 from functools import partial
 
-from app.api.exchange import Exchange, HttpResponse, Threads
+from app.api.exchange import Exchange, HttpResponse
 from app.api.inference.groups import answered_in_groups
 from app.api.inference.passage import Codec, DecodedT, Passage
 from app.api.inference.response_overhead import ResponseOverhead
@@ -63,11 +63,7 @@ class Inference:
             passage = Passage(exchange, model, codec, body, limit_bytes, self._overhead)
             # The passage releases it.
             del body
-            code = model.user_code if calls_service else None
-            if code is None:
-                response = await _through_model(passage)
-            else:
-                response = await _through_service(passage, code.threads)
+            response = await _through(passage, calls_service)
             encoded_at, answer = time.monotonic(), passage.answer
             self._overhead.add(encoded_at - answer.finished_at)
         encode_s = encoded_at - exchange.answered_at
@@ -78,29 +74,28 @@ class Inference:
         return response
 
 
-async def _through_model(passage: Passage[DecodedT]) -> HttpResponse:
-    """Return the response of a model, which calls no code of the user's."""
+async def _through(passage: Passage[DecodedT], calls_service: bool) -> HttpResponse:
+    """Return the model's response."""
     exchange = passage.exchange
-    await _decode(passage)
+    code = passage.model.user_code if calls_service else None
+    reads = code is not None and code.reads_instances
+    writes = code is not None and code.writes_predictions
+    threads = code.threads if code is not None else None
+    if threads is not None and reads and writes and not passage.runs_in_submit:
+        response = await exchange.around(threads, passage.enter, passage.leave)
+        # None: its rows have unlike shapes.
+        if response is not None:
+            return response
+    elif reads:
+        await exchange.offload(passage.decode_any, threads)
+    else:
+        await _decode(passage)
     await _answer(passage)
+    if writes:
+        return await exchange.offload(passage.encode, threads)
     if passage.encodes_inline():
         return passage.encode()
     return await exchange.offload(passage.encode)
-
-
-async def _through_service(
-    passage: Passage[DecodedT], threads: Threads
-) -> HttpResponse:
-    """Return the response of a model whose service.py the codec calls."""
-    exchange = passage.exchange
-    if passage.model.runner.runs_in_submit:
-        await exchange.offload(passage.decode_any, threads)
-    else:
-        response = await exchange.around(threads, passage.enter, passage.leave)
-        if response is not None:
-            return response
-    await _answer(passage)
-    return await exchange.offload(passage.encode, threads)
 
 
 async def _decode(passage: Passage[DecodedT]) -> None:
@@ -122,7 +117,7 @@ async def _answer(passage: Passage[DecodedT]) -> None:
         return
     job = passage.job(inputs)
     exchange.rows = job.rows
-    if runner.runs_in_submit:
+    if passage.runs_in_submit:
         await exchange.offload(partial(runner.submit, job))
         exchange.job = job
         if time.monotonic() >= job.deadline:

@@ -85,6 +85,11 @@ class Passage(Generic[DecodedT]):
         self._limit_bytes = limit_bytes
         self._overhead = overhead
 
+    @property
+    def runs_in_submit(self) -> bool:
+        """Whether the model runs when its job is submitted."""
+        return self.model.runner.runs_in_submit
+
     def decodes_inline(self) -> bool:
         """Return whether the body is small, and not compressed.
 
@@ -167,9 +172,17 @@ class Passage(Generic[DecodedT]):
             return None
         job = self.job(inputs)
         job.wake = wake
-        self.exchange.rows = job.rows
-        self.model.runner.submit(job)
-        self.exchange.job = job
+        exchange = self.exchange
+        # The user's code may return after the request's end.
+        exchange.check_awaited()
+        exchange.rows = job.rows
+        # At once, since the answer may be encoded before `submit` returns.
+        exchange.job = job
+        try:
+            self.model.runner.submit(job)
+        except BaseException:
+            exchange.job = None
+            raise
         return job
 
     def leave(self, job: Job) -> HttpResponse:
@@ -178,8 +191,6 @@ class Passage(Generic[DecodedT]):
         Raises:
             BasketError: it was not answered.
         """
-        # Its thread may be here before that of `enter` is there.
-        self.exchange.job = job
         self.got(job.wait())
         return self.encode()
 

@@ -297,3 +297,78 @@ async def test_request_is_in_no_reference_cycle(tmp_path, clock, monkeypatch, en
             gc.enable()
         statuses = {"answered": 200, "bad": 400, "failed": 500, "refused": 503}
         assert status == statuses.get(end, 504)
+
+
+@on_loop
+async def test_late_row_is_in_no_reference_cycle(tmp_path, clock):
+    """One whose deadline passes while it is queued is freed at once, too."""
+    async with serving(tmp_path) as served:
+        gate = served.gate("predict")
+        first = served.begin("a")[1]
+        await gate.entered()
+        gc.collect()
+        gc.disable()
+        try:
+            task = served.begin("b", x_request_timeout_ms="500")[1]
+            while not served.model.runner._queue.qsize():
+                await asyncio.sleep(0)
+            clock.now += 1
+            asyncio.get_running_loop().fire()
+            assert (await task).status == 504
+            del task
+            gate.open()
+            assert (await first).status == 200
+            del first
+            await asyncio.to_thread(served.close)
+            await asyncio.to_thread(
+                wait_until, lambda: not _exchanges(), WAIT_S, lambda: str(_exchanges())
+            )
+        finally:
+            gc.enable()
+
+
+@on_loop
+async def test_preprocess_that_returns_late_submits_nothing(tmp_path, clock):
+    """Neither the queue nor the bytes of large requests keep any of the request."""
+    async with serving(tmp_path, max_body_bytes=1 << 20) as served:
+        submitted = []
+        submit = served.model.runner.submit
+        served.model.runner.submit = lambda job: (submitted.append(job), submit(job))
+        gate = served.gate("preprocess")
+        task = served.begin("a" * 100_000, x_request_timeout_ms="500")[1]
+        await gate.entered()
+        await pass_deadline(clock)
+        assert (await task).status == 504
+        gate.open()
+        threads = served.model.user_code.threads
+        await asyncio.to_thread(
+            wait_until, lambda: not threads._began_at, WAIT_S, lambda: "a thread runs"
+        )
+        assert submitted == []
+        assert served.application.asgi._loop._held_bytes == 0
+
+
+@on_loop
+async def test_batching_thread_waits_for_no_new_thread(tmp_path, monkeypatch):
+    """Where no thread of service.py is idle, the event loop starts one."""
+    async with serving(tmp_path) as served:
+        starters = []
+        start = served.model.user_code.threads._start_thread
+
+        def note():
+            starters.append(threading.current_thread().name)
+            start()
+
+        monkeypatch.setattr(served.model.user_code.threads, "_start_thread", note)
+        gate = served.gate("predict")
+        first = served.begin("a")[1]
+        await gate.entered()
+        waiting = served.gate("preprocess")
+        second = served.begin("b")[1]
+        await waiting.entered()
+        gate.open()
+        assert (await first).status == 200
+        waiting.open()
+        assert (await second).status == 200
+        assert "batching" not in starters
+        assert len(starters) == 2

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
     from app.api.access.rights import Rights
     from app.api.application import Application
-    from app.api.inference import Inference
+    from app.api.inference.inference import Inference
     from app.api.page.observed import Observed
     from app.api.recording.recording import Recording
     from app.api.v2.repository import Repository
@@ -220,7 +220,7 @@ def install_api(
     from app.api import predict
     from app.api.access.rights import install_checks
     from app.api.gauges import current
-    from app.api.inference import Inference
+    from app.api.inference.inference import Inference
     from app.api.operations import operations_blueprint
     from app.api.page.page import page_blueprint
     from app.api.page.state import state_blueprint

@@ -15,7 +15,7 @@ from typing import Any
 
 import numpy as np
 
-from app.api import inference
+from app.api.inference import passage
 from app.batching.batch_ceiling import BatchCeilings
 from app.batching.batcher import Batcher
 from app.batching.executor import Executor
@@ -46,7 +46,7 @@ def _before_each_batch(change: Callable[[Tensors, Tensors], None]) -> None:
 
 
 def _with_jobs(kind: type[Job]) -> None:
-    inference.Job = kind
+    passage.Job = kind
 
 
 def swaps() -> None:

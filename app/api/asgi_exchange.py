@@ -10,7 +10,8 @@ from app.api.body import too_large, too_slow, unreadable
 from app.api.environ import Environ, variable
 from app.api.event_loop import EventLoop
 from app.api.exchange import Exchange, Threads
-from app.batching.job import Answer, Job
+from app.api.service_threads import run_around, run_in
+from app.batching.job import Answer, Job, Wake
 from app.errors import Late
 from app.settings.model_files import SERVICE_FILE
 
@@ -29,7 +30,7 @@ class LoopExchange(Exchange):
     Call `close` at its end.
     """
 
-    __slots__ = ("_disconnects", "_held_bytes", "_loop", "_most_bytes")
+    __slots__ = ("_disconnects", "_held_bytes", "_is_closed", "_loop", "_most_bytes")
 
     def __init__(self, environ: Environ, loop: EventLoop) -> None:
         """Store the WSGI environment, and the waits of the event loop."""
@@ -38,13 +39,17 @@ class LoopExchange(Exchange):
         self._loop = loop
         # Bytes that are counted as a large request's, now and at most so far.
         self._held_bytes = self._most_bytes = 0
+        self._is_closed = False
         # Not empty once the client has disconnected.
         self._disconnects: list[None] = []
 
     def close(self) -> None:
         """End the request: its memory is released, its metrics are written."""
+        self._is_closed = True
         if self._most_bytes:
-            self.hold(0)
+            with self._loop.holding:
+                self._loop.hold(-self._held_bytes)
+                self._held_bytes = 0
             self._loop.trim_memory(self._most_bytes)
         self._loop.flush_metrics()
 
@@ -52,10 +57,15 @@ class LoopExchange(Exchange):
         """Count the bytes of a large request; see Exchange."""
         if count <= SMALL_BODY_BYTES:
             count = 0
-        if count != self._held_bytes:
-            self._loop.hold(count - self._held_bytes)
-            self._held_bytes = count
-            self._most_bytes = max(self._most_bytes, count)
+        if count == self._held_bytes:
+            return
+        # Before it looks whether the request has ended; `close` does both in turn.
+        self._most_bytes = max(self._most_bytes, count)
+        with self._loop.holding:
+            # Code of the user's may return after the request's end.
+            if not self._is_closed:
+                self._loop.hold(count - self._held_bytes)
+                self._held_bytes = count
 
     async def offload(
         self, function: Callable[[], _T], threads: Threads | None = None
@@ -68,14 +78,43 @@ class LoopExchange(Exchange):
         try:
             if threads is None:
                 return await self._loop.run_in_thread(function)
-            running = self._loop.run_in(threads, function)
-            await self._loop.by(self.deadline, running)
-            return running.result()
+            return await self._loop.by(self.deadline, run_in(threads, function))
         except TimeoutError:
             raise Late(f"{SERVICE_FILE} did not return by the deadline") from None
         finally:
             if watch is not None:
                 watch.cancel()
+
+    async def around(
+        self,
+        threads: Threads,
+        before: Callable[[Wake | None], Job | None],
+        after: Callable[[Job], _T],
+    ) -> _T | None:
+        """Call `before` and `after` in threads; see Exchange.
+
+        A disconnect of the client is noticed meanwhile.
+        """
+        watch = self.disconnected()
+        try:
+            return await self._loop.by(
+                self.deadline, run_around(threads, before, after)
+            )
+        except TimeoutError:
+            raise self._late() from None
+        except asyncio.CancelledError:
+            self._disconnects.append(None)
+            raise
+        finally:
+            watch.cancel()
+
+    def _late(self) -> Late:
+        if self.job is None or self.answer is not None:
+            return Late(f"{SERVICE_FILE} did not return by the deadline")
+        text = "no answer was ready before the request's deadline"
+        # Two errors: the one that is raised has this request in its traceback.
+        self.job.fail(Late(text))
+        return Late(text)
 
     async def answered(self, job: Job) -> Answer:
         """Return the job's answer, or raise what `job.wait` raises."""

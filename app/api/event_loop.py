@@ -10,12 +10,9 @@ import math
 import threading
 import time
 from collections.abc import Callable, Sequence
-from contextlib import suppress
-from functools import partial
 from typing import Any, TypeVar
 
 from app import telemetry
-from app.api.exchange import Threads
 from app.batching.job import Job
 from app.errors import Unavailable
 from app.memory import give_back
@@ -42,7 +39,7 @@ class EventLoop:
         """Store the limits of a request: its time, and the bytes of its body."""
         self.request_timeout_s = request_timeout_s
         # Bytes of large requests in memory, and their limit.
-        self._holding = threading.Lock()
+        self.holding = threading.RLock()
         self._held_bytes = 0
         self._max_held_bytes = _LARGEST_BODIES * max_body_bytes
         self._loop = asyncio.get_running_loop()
@@ -62,7 +59,7 @@ class EventLoop:
         Raises:
             Unavailable: large requests would exceed their memory.
         """
-        with self._holding:
+        with self.holding:
             if count > 0 and self._held_bytes + count > self._max_held_bytes:
                 raise Unavailable(
                     f"large bodies in memory may have {self._max_held_bytes} bytes in "
@@ -79,26 +76,6 @@ class EventLoop:
     def run_in_thread(self, function: Callable[[], _T]) -> "asyncio.Future[_T]":
         """Call a function in a thread of the loop's default executor."""
         return self._loop.run_in_executor(None, function)
-
-    def run_in(
-        self, threads: Threads, function: Callable[[], _T]
-    ) -> "asyncio.Future[_T]":
-        """Call a function in one of these threads, unless the future is canceled."""
-        future: asyncio.Future[_T] = self._loop.create_future()
-
-        def call() -> None:
-            if future.cancelled():
-                return
-            try:
-                answer = partial(_resolve, future, function(), None)
-            except BaseException as error:
-                answer = partial(_resolve, future, None, error)
-            # The loop may be closed, with all its requests.
-            with suppress(RuntimeError):
-                self._loop.call_soon_threadsafe(answer)
-
-        threads.submit(call)
-        return future
 
     def wake(self, jobs: Sequence[Job]) -> None:
         """Resume the requests of answered jobs; any thread may call this."""
@@ -126,8 +103,8 @@ class EventLoop:
             if wait.watch is not None:
                 wait.watch.cancel()
 
-    async def by(self, deadline: float, future: "asyncio.Future[Any]") -> None:
-        """Await a future until a time on the monotonic clock.
+    async def by(self, deadline: float, future: "asyncio.Future[_T]") -> _T:
+        """Return a future's result, awaited until a time on the monotonic clock.
 
         Raises:
             TimeoutError: it took longer, and is cancelled.
@@ -135,14 +112,15 @@ class EventLoop:
         self._limited[future] = deadline
         self._sweep_by(deadline)
         try:
-            await future
+            return await future
         except asyncio.CancelledError:
             if future not in self._late:
                 raise
             raise TimeoutError from None
         finally:
             self._late.discard(future)
-            del self._limited[future]
+            # An error's traceback has this frame, which must not have the error.
+            del self._limited[future], future
 
     def flush_metrics(self) -> None:
         """Write the recorded metrics soon, those of many requests together."""
@@ -192,17 +170,6 @@ class EventLoop:
         if earliest < math.inf:
             self._sweep_by(earliest)
         self.flush_metrics()
-
-
-def _resolve(
-    future: "asyncio.Future[Any]", result: object, error: BaseException | None
-) -> None:
-    if future.done():
-        return
-    if error is None:
-        future.set_result(result)
-    else:
-        future.set_exception(error)
 
 
 class _Wait:

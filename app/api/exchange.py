@@ -40,6 +40,9 @@ class Threads(Protocol):
     def submit(self, call: Callable[[], object]) -> None:
         """Call a function, which raises nothing, in a thread."""
 
+    def submit_if_idle(self, call: Callable[[], object]) -> bool:
+        """Call a function in a thread that is idle now; return False if none is."""
+
 
 @dataclass(slots=True)
 class HttpResponse:
@@ -65,9 +68,10 @@ class Exchange:
     """One inference request, which has a thread of its own.
 
     `arrived_at` and `deadline` are on the monotonic clock. `model` and `job` are None
-    until the model is leased and the job is submitted. `wake` is the job's `wake`, None
-    where a thread waits for the answer. `splits_rows` once rows were found to have
-    unlike shapes. `answer` is None until `answered_at`, when encoding begins.
+    until the model is leased and the job is submitted. `wake` is that of a job which
+    an event loop waits for, None where a thread waits for the answer. `splits_rows`
+    once rows were found to have unlike shapes. `answer` is None until `answered_at`,
+    when encoding begins.
     `traceparent` is W3C's name of the request's span, if the request is traced.
     `recorded` is what is to be recorded of this request, with the JSON of its
     `instances` if it is captured and the model has no tensors. `rows` and `stages_s`
@@ -173,6 +177,24 @@ class Exchange:
             Late: it has not returned by the deadline, in these threads.
         """
         return function()
+
+    async def around(
+        self,
+        threads: Threads,
+        before: Callable[[Wake | None], Job | None],
+        after: Callable[[Job], _T],
+    ) -> _T | None:
+        """Call `before`, which submits a job, and `after` once the job is answered.
+
+        Both are called in these threads, without a way over the event loop between
+        (docs/decisions.md, Threads of service.py). `before` gets the job's `wake`.
+        The result is that of `after`, or None if `before` has submitted none.
+
+        Raises:
+            Late: `after` has not returned by the deadline.
+        """
+        job = before(None)
+        return None if job is None else after(job)
 
     def hold(self, count: int) -> None:
         """Count the bytes that the request's body and rows take now, if all are.

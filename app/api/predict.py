@@ -9,7 +9,7 @@ from app.api import upload, user_code
 from app.api.application import Find
 from app.api.environ import path_of, traffic_split_key
 from app.api.exchange import Exchange, HttpResponse
-from app.api.inference import Inference
+from app.api.inference.inference import Inference
 from app.codec import classes, npy, rows
 from app.engines.base import DEFAULT_SIGNATURE, Tensors
 from app.errors import BadInput
@@ -32,7 +32,9 @@ def finder(inference: Inference) -> Find:
     async def answer(exchange: Exchange) -> HttpResponse:
         name = exchange.query("model")
         target = Target(name, client=traffic_split_key(exchange.environ))
-        return await inference.answer(exchange, target, _decode, _encode)
+        return await inference.answer(
+            exchange, target, (_decode, _encode), calls_service=True
+        )
 
     return lambda environ: answer if path_of(environ) in _PATHS else None
 

@@ -19,8 +19,8 @@ Key = tuple[str, tuple[tuple[str, np.dtype[np.generic], tuple[int, ...]], ...]]
 # before it.
 _NOTIFY_TIMEOUT_S = 1.0
 
-# Wakes an event loop. The thread that answers calls it once for all jobs of a batch
-# that share it.
+# Wakes an event loop, or a thread of service.py. The thread that answers calls it once
+# for all jobs of a batch that share it, so it must neither wait nor raise.
 Wake = Callable[[Sequence["Job"]], None]
 
 

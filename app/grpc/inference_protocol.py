@@ -7,7 +7,7 @@ from typing import Any
 
 from app.api.environ import traffic_split_key
 from app.api.exchange import Exchange, HttpResponse
-from app.api.inference import Inference
+from app.api.inference.inference import Inference
 from app.api.v2.metadata import check_tensors
 from app.codec.v2 import infer_messages, tensors
 from app.engines.base import Tensors
@@ -40,7 +40,7 @@ async def infer(inference: Inference, exchange: Exchange) -> HttpResponse:
     key = traffic_split_key(exchange.environ)
     target = Target(message.model_name, _version(message), client=key)
     decode = partial(_decode, message)
-    return await inference.answer(exchange, target, decode, _encode)
+    return await inference.answer(exchange, target, (decode, _encode))
 
 
 def stream_response(sent: bytes, text: str) -> bytes:

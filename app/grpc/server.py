@@ -16,7 +16,7 @@ from app.api.application import Application, Handler
 from app.api.environ import Environ
 from app.api.event_loop import EventLoop
 from app.api.exchange import HttpResponse
-from app.api.inference import Inference
+from app.api.inference.inference import Inference
 from app.errors import GRPC_CODES, SettingsError
 from app.grpc import inference_protocol, tensorflow_serving
 from app.grpc.exchange import abort, error_text, send

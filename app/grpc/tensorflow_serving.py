@@ -6,7 +6,7 @@ from urllib.parse import quote
 
 from app.api.environ import traffic_split_key
 from app.api.exchange import Exchange, HttpResponse
-from app.api.inference import Inference
+from app.api.inference.inference import Inference
 from app.api.v1.predict import servable_not_found
 from app.api.v2.metadata import check_tensors
 from app.codec import tensor_proto
@@ -46,7 +46,7 @@ async def predict(
     decode = partial(_decode, message, max_bytes)
     encode = partial(_encode, list(message.output_filter))
     with servable_not_found(target):
-        return await inference.answer(exchange, target, decode, encode)
+        return await inference.answer(exchange, target, (decode, encode))
 
 
 def _target(message: Any, exchange: Exchange) -> Target:

@@ -90,7 +90,7 @@ KEPT_TO = {
     "openvino": ("app.engines.openvino",),
     "asyncio": (
         *("app.server", "app.asgi", "app.grpc", "app.ray_serve"),
-        *("app.api.asgi_exchange", "app.api.event_loop"),
+        *("app.api.asgi_exchange", "app.api.event_loop", "app.api.service_threads"),
     ),
     "flask": ("app.api", "app.commands"),
     "gunicorn": ("app.server",),

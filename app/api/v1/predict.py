@@ -19,7 +19,7 @@ from app.api import upload, user_code
 from app.api.application import Find, Handler
 from app.api.environ import Environ, traffic_split_key
 from app.api.exchange import Exchange, HttpResponse
-from app.api.inference import Inference
+from app.api.inference.inference import Inference
 from app.api.responses import json_response
 from app.api.v1 import cloud_events
 from app.api.v1 import metadata as v1_metadata
@@ -130,7 +130,9 @@ async def _predict(
 ) -> HttpResponse:
     target = _target(found, exchange.environ)
     with servable_not_found(target):
-        return await inference.answer(exchange, target, _decode, _encode)
+        return await inference.answer(
+            exchange, target, (_decode, _encode), calls_service=True
+        )
 
 
 def _refuse_verb(catalog: Catalog, target: Target, verb: str) -> NoReturn:

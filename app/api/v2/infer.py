@@ -9,7 +9,7 @@ from app.api.access.rights import Rights
 from app.api.application import Find, Handler
 from app.api.environ import Environ, path_of, traffic_split_key
 from app.api.exchange import Exchange, HttpResponse
-from app.api.inference import Inference
+from app.api.inference.inference import Inference
 from app.api.v2.metadata import check_tensors, health_blueprint, metadata_blueprint
 from app.api.v2.repository import Repository, repository_blueprint
 from app.codec.v2 import tensors
@@ -69,7 +69,7 @@ async def _answer(
     # WSGI decodes the path's bytes as Latin-1.
     name = name.encode("latin-1").decode(errors="replace")
     target = Target(name, number, client=traffic_split_key(exchange.environ))
-    return await inference.answer(exchange, target, _decode, _encode)
+    return await inference.answer(exchange, target, (_decode, _encode))
 
 
 def _decode(exchange: Exchange, body: bytes, model: ServedModel) -> tensors.Request:

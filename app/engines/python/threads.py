@@ -11,6 +11,7 @@ import time
 import weakref
 from collections import deque
 from collections.abc import Callable
+from contextlib import suppress
 
 # As many calls as may wait for something else, such as a disk, at a time.
 _THREADS = 32
@@ -40,14 +41,31 @@ class ServiceThreads:
         except IndexError:
             self._start_thread()
 
+    def submit_if_idle(self, call: _Call) -> bool:
+        """Call a function in a thread that is idle now; return False if none is.
+
+        This takes no longer than a thread's wake-up.
+        """
+        try:
+            self._idle.pop()
+        except IndexError:
+            return False
+        self._calls.put(call)
+        return True
+
     def _start_thread(self) -> None:
         with self._starting:
             if self._started == self._most:
                 return
-            self._started += 1
-        # The thread must not keep this object.
-        parts = self._calls, self._idle, self._began_at
-        threading.Thread(target=_work, args=parts, name="service", daemon=True).start()
+            # The thread must not keep this object.
+            parts = self._calls, self._idle, self._began_at
+            thread = threading.Thread(
+                target=_work, args=parts, name="service", daemon=True
+            )
+            # The system may have no more threads; those that there are take the call.
+            with suppress(RuntimeError):
+                thread.start()
+                self._started += 1
 
     def stuck_s(self) -> float:
         """Return for how many seconds all threads have run the same calls, else 0."""

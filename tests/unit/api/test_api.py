@@ -503,7 +503,7 @@ def test_deadline_without_batching(serve, use_engine, monkeypatch, took_s, statu
         def run(self, batch, signature_name):
             if 13 in batch["input"]:
                 later = SimpleNamespace(monotonic=lambda: time.monotonic() + took_s)
-                monkeypatch.setattr("app.api.inference.time", later)
+                monkeypatch.setattr("app.api.inference.inference.time", later)
             return super().run(batch, signature_name)
 
     use_engine(Slow())
@@ -534,7 +534,7 @@ def test_deadline_reserves_the_response_overhead(serve, submitted, monkeypatch):
     """After a response with a large overhead, a quarter of 40 s is reserved."""
     client = serve(request_timeout_ms=40_000)
     an_hour_later = SimpleNamespace(monotonic=lambda: time.monotonic() + 3600)
-    monkeypatch.setattr("app.api.inference.time", an_hour_later)
+    monkeypatch.setattr("app.api.inference.inference.time", an_hour_later)
     for _ in range(2):
         assert _predict(client, ROW).status_code == 200
     assert [job.reserve_s for job in submitted] == [0, 10]

@@ -13,8 +13,9 @@ import numpy as np
 import pytest
 
 from app import create_app
-from app.api import event_loop, inference, predict
+from app.api import event_loop, predict
 from app.api.asgi_exchange import AsgiExchange
+from app.api.inference import passage
 from app.engines.simulated import SimulatedEngine
 from app.errors import Abandoned
 from app.settings import Settings
@@ -294,9 +295,9 @@ async def test_unpacked_body_counts_as_memory(serve):
 def test_rows_of_unlike_lengths_take_the_bytes_of_one_body():
     """Each group's numbers are counted, and strings once for all groups."""
     numbers = [{"x": np.zeros((2, 3), "f4")}, {"x": np.zeros((1, 5), "f4")}]
-    assert inference._memory_of(numbers, 1000) == 24 + 20
+    assert passage._memory_of(numbers, 1000) == 24 + 20
     texts = [{"x": np.array([[b"a"]], object)}] * 3
-    assert inference._memory_of(texts, 1000) == 1000
+    assert passage._memory_of(texts, 1000) == 1000
 
 
 @pytest.mark.parametrize(("mebibytes", "trims"), [(1, 0), (5, 1)])
@@ -451,7 +452,7 @@ async def test_large_response_is_encoded_in_a_thread(serve, offloaded, values, t
 
 def test_texts_are_encoded_in_a_thread():
     """The length of texts is not known from their array."""
-    assert not inference.encodes_inline({"text": np.array(["a"], object)})
+    assert not passage.encodes_inline({"text": np.array(["a"], object)})
 
 
 @on_loop

@@ -70,3 +70,20 @@ def test_threads_end_with_the_last_reference():
     for thread in started:
         thread.join(TIMEOUT_S)
         assert not thread.is_alive()
+
+
+def test_calls_wait_where_the_system_has_no_more_threads(monkeypatch):
+    """The submit does not fail, and the next thread takes what waits."""
+    pool, ran = ServiceThreads(), threading.Semaphore(0)
+
+    def refuse(_):
+        raise RuntimeError("can't start new thread")
+
+    with monkeypatch.context() as patched:
+        patched.setattr(threading.Thread, "start", refuse)
+        for _ in range(40):
+            pool.submit(ran.release)
+    assert not pool.submit_if_idle(ran.release)
+    pool.submit(ran.release)
+    for _ in range(41):
+        assert ran.acquire(timeout=TIMEOUT_S)

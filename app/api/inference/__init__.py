@@ -1,0 +1,1 @@
+"""The way of a request that predicts: decode, submit, wait, encode."""

@@ -109,7 +109,7 @@ class LoopExchange(Exchange):
             watch.cancel()
 
     def _late(self) -> Late:
-        if self.job is None or self.answer is not None:
+        if self.job is None or self.job.is_answered():
             return Late(f"{SERVICE_FILE} did not return by the deadline")
         text = "no answer was ready before the request's deadline"
         # Two errors: the one that is raised has this request in its traceback.

@@ -9,7 +9,6 @@ import queue
 import threading
 import time
 import weakref
-from collections import deque
 from collections.abc import Callable
 from contextlib import suppress
 
@@ -27,18 +26,19 @@ class ServiceThreads:
         self._started = 0
         self._starting = threading.Lock()
         self._calls: queue.SimpleQueue[_Call | None] = queue.SimpleQueue()
-        # One for each idle thread. A semaphore takes ten times as long.
-        self._idle: deque[None] = deque()
+        self._spare = _Spare()
         # When each call that runs began, on the monotonic clock.
         self._began_at: dict[object, float] = {}
         weakref.finalize(self, self._calls.put, None).atexit = False
 
     def submit(self, call: _Call) -> None:
         """Call a function, which raises nothing, in a thread."""
+        spare = self._spare
+        with spare.lock:
+            spare.count -= 1
+            is_short = spare.count < 0
         self._calls.put(call)
-        try:
-            self._idle.pop()
-        except IndexError:
+        if is_short:
             self._start_thread()
 
     def submit_if_idle(self, call: _Call) -> bool:
@@ -46,10 +46,11 @@ class ServiceThreads:
 
         This takes no longer than a thread's wake-up.
         """
-        try:
-            self._idle.pop()
-        except IndexError:
-            return False
+        spare = self._spare
+        with spare.lock:
+            if spare.count <= 0:
+                return False
+            spare.count -= 1
         self._calls.put(call)
         return True
 
@@ -58,7 +59,7 @@ class ServiceThreads:
             if self._started == self._most:
                 return
             # The thread must not keep this object.
-            parts = self._calls, self._idle, self._began_at
+            parts = self._calls, self._spare, self._began_at
             thread = threading.Thread(
                 target=_work, args=parts, name="service", daemon=True
             )
@@ -75,18 +76,29 @@ class ServiceThreads:
         return time.monotonic() - max(began_at)
 
 
+class _Spare:
+    """How many threads are idle, less the calls that wait for one.
+
+    Not a semaphore of `threading`, which takes ten times as long.
+    """
+
+    __slots__ = ("count", "lock")
+
+    def __init__(self) -> None:
+        self.lock = threading.Lock()
+        self.count = 0
+
+
 def _work(
     calls: "queue.SimpleQueue[_Call | None]",
-    idle: "deque[None]",
+    spare: _Spare,
     began_at: dict[object, float],
 ) -> None:
     key = object()
     while True:
-        try:
-            call = calls.get_nowait()
-        except queue.Empty:
-            idle.append(None)
-            call = calls.get()
+        with spare.lock:
+            spare.count += 1
+        call = calls.get()
         if call is None:
             # For the next thread.
             calls.put(None)

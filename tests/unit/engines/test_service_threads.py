@@ -1,10 +1,11 @@
 """The threads of a service.py, and for how long none of them has been idle."""
 
 import gc
+import sys
 import threading
-from collections import deque
 
 from app.engines.python.threads import ServiceThreads
+from testing.server import wait_until
 from tests.support.clocks import standing_clock
 
 MODULE = "app.engines.python.threads"
@@ -39,19 +40,41 @@ def test_threads_are_stuck_since_the_last_one_became_busy(monkeypatch):
 
 def test_thread_that_is_idle_takes_the_next_call():
     """No more threads are started than calls wait at a time."""
-    became_idle = threading.Semaphore(0)
+    pool, idents = ServiceThreads(), set()
 
-    class Idle(deque):
-        def append(self, item):
-            super().append(item)
-            became_idle.release()
+    def note():
+        idents.add(threading.get_ident())
 
-    threads, idents = ServiceThreads(), set()
-    threads._idle = Idle()
+    pool.submit(note)
     for _ in range(20):
-        threads.submit(lambda: idents.add(threading.get_ident()))
-        assert became_idle.acquire(timeout=TIMEOUT_S)
+        # The thread is idle a moment after its call.
+        wait_until(lambda: pool.submit_if_idle(note), TIMEOUT_S, lambda: "none is idle")
+    wait_until(lambda: idents, TIMEOUT_S, lambda: "no call was made")
     assert len(idents) == 1
+
+
+def test_idle_threads_are_counted_under_contention():
+    """However the threads interleave, each idle one takes a call, and no busy one."""
+    pool, ran, ends = ServiceThreads(2), threading.Semaphore(0), threading.Event()
+    interval_s = sys.getswitchinterval()
+    sys.setswitchinterval(1e-6)
+    try:
+        for _ in range(20_000):
+            pool.submit(ran.release)
+    finally:
+        sys.setswitchinterval(interval_s)
+    for _ in range(20_000):
+        assert ran.acquire(timeout=TIMEOUT_S)
+    try:
+        for _ in range(2):
+            wait_until(
+                lambda: pool.submit_if_idle(lambda: ends.wait(TIMEOUT_S)),
+                TIMEOUT_S,
+                lambda: "none is idle",
+            )
+        assert not pool.submit_if_idle(print)
+    finally:
+        ends.set()
 
 
 def test_threads_end_with_the_last_reference():

@@ -131,8 +131,9 @@ class Listeners:
         self._full_at = math.inf
         if free <= 0:
             self._back_off(_LOOK_AGAIN_AFTER_S)
-            self._server.close_waiting()
-            self._end_handshakes()
+            # After what this round of the loop has to read: a request may be in it.
+            self._loop.call_soon(self._server.close_waiting)
+            self._loop.call_soon(self._end_handshakes)
         for _ in range(min(free, self._accept_batch)):
             if not self._accept(listener):
                 break

@@ -1,6 +1,7 @@
 """Connections: worker_connections, keep-alive cap, EMFILE back-off, addresses."""
 
 import contextlib
+import os
 import resource
 import select
 import signal
@@ -102,6 +103,24 @@ def test_upload_at_the_limit_is_not_closed_for_new_clients():
             new.close()
         upload.send(chunk(b""))
         assert upload.response().json() == size
+
+
+def test_request_that_waits_in_the_kernel_at_the_limit_is_answered():
+    """A worker that was stopped reads what came before it closes silent clients."""
+    with front("--worker-connections=5", "--keep-alive=75") as server:
+        until(lambda: server.connections() == 0)
+        silent = [server.connect() for _ in range(5)]
+        until(lambda: server.connections() == 5)
+        (worker,) = server.workers()
+        os.kill(worker, signal.SIGSTOP)
+        new = server.connect(get("/echo"))
+        for wire in silent:
+            wire.send(get("/echo"))
+        # Longer than a client may keep a connection waiting at the limit.
+        time.sleep(1.2)
+        os.kill(worker, signal.SIGCONT)
+        for wire in (*silent, new):
+            assert wire.response().status == 200
 
 
 def test_many_silent_clients_before_a_new_one_are_closed_in_turn():

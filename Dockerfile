@@ -4,9 +4,8 @@
 #   docker run --gpus all --publish 127.0.0.1:8000:8000 --stop-timeout 35 \
 #     --volume "$PWD/models:/basket/models:ro" basket
 
-# To build from the very same base each time, pin its digest (docs/deploy.md):
-#   --build-arg BASE=python:3.11-slim@sha256:...
-ARG BASE=python:3.11-slim
+# The same base each time; docs/deploy.md says how to take a newer one.
+ARG BASE=python:3.11.16-slim-bookworm@sha256:a36c24f9cbdf4fd0f52d67f0823eeac19c2028c637cecc392d97f980d4fec56b
 
 # The pins of the device in two files, so that TensorFlow and CUDA, most of the image,
 # are a layer that stays while other pins change. Left out: libclang, which TensorFlow

@@ -125,10 +125,11 @@ def test_tensorflow_serving_json_names_the_service():
 
 
 def test_image_has_the_python_of_the_requirements():
-    """The Dockerfile's Python is the one that the requirements are pinned for."""
+    """The base is pinned, and has the Python that the requirements are pinned for."""
     version = re.search(r"--python-version (\S+)", MAKEFILE)[1]
     (base,) = re.findall(r"^ARG BASE=(.*)$", DOCKERFILE, re.M)
-    assert base == f"python:{version}-slim"
+    pinned = rf"python:{re.escape(version)}\.\d+-slim-bookworm@sha256:[0-9a-f]{{64}}"
+    assert re.fullmatch(pinned, base)
     stages = re.findall(r"^FROM (\S+)", DOCKERFILE, re.M)
     assert set(stages) == {"${BASE}"}
 

@@ -62,7 +62,7 @@ class _Device(BatchSeconds):
         load, settings = shared.load, shared.settings
         times = {n: load.base_s + load.row_s * n for n in (1, settings.max_batch_size)}
         times = {n: slowdown * each_s for n, each_s in times.items()}
-        super().__init__(times, settings, load.after_rest_s)
+        super().__init__(times, settings, [load.after_rest_s])
         self._shared = shared
 
     def of(self, rows: int) -> float:

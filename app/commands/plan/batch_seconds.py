@@ -1,6 +1,6 @@
 """Seconds of a batch by its rows, from measured or given times."""
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 
 import numpy as np
 
@@ -12,14 +12,14 @@ class BatchSeconds:
     """The time of a batch of 1 to `max_batch_size` rows.
 
     Between two measured sizes it is on the line through them. A batch after a rest of
-    the device takes `after_rest_s` more.
+    the device takes longer, by one of `after_rest_s` at random.
     """
 
     def __init__(
         self,
         by_size: Mapping[int, float],
         settings: Settings,
-        after_rest_s: float = 0.0,
+        after_rest_s: Sequence[float] = (0.0,),
     ) -> None:
         """Take seconds by batch size, at least of one size.
 

@@ -1,6 +1,8 @@
 """One server in virtual time: its event loop, its Batcher, and its device."""
 
 import math
+import random
+import statistics
 import threading
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
@@ -45,7 +47,7 @@ class ServerPlan:
         """The response time of a request that meets no other."""
         timeout_s = (self.settings.batch_timeout_micros or 0) / 1e6
         waits_s = timeout_s if self.batches.max_batch_size > 1 else 0.0
-        batch_s = self.batches.of(1) + self.batches.after_rest_s
+        batch_s = self.batches.of(1) + statistics.median(self.batches.after_rest_s)
         return self.overhead_s + waits_s + batch_s
 
     @property
@@ -179,6 +181,7 @@ class _VirtualExecutor(Executor):
             clock=timeline.clock,
         )
         self._seconds, self._timeline, self._ended = plan.batches, timeline, ended
+        self._chance = random.Random(1)  # noqa: S311
 
     @property
     def is_busy(self) -> bool:
@@ -189,8 +192,8 @@ class _VirtualExecutor(Executor):
         self._running = rows, started_at
         took_s = self._seconds.of(rows)
         if started_at - self._finished_at >= _REST_S:
-            took_s += self._seconds.after_rest_s
-        end_at = started_at + took_s
+            took_s += self._chance.choice(self._seconds.after_rest_s)
+        end_at = started_at + max(took_s, 0.0)
         self._timeline.at(end_at, self._finish, batch, started_at, back_to_back)
 
     def _finish(

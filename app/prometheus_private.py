@@ -1,7 +1,8 @@
 """The private API of prometheus_client that Basket uses, all of it in this module.
 
 `values.ValueClass` and `values.MultiProcessValue`: the class of each value, replaced
-because the default one asks the kernel for the process id at every increment.
+because the default one asks the kernel for the process id at every increment, and its
+`set_exemplar` drops the exemplar. `_key` is a value's key in its file.
 
 `Histogram._upper_bounds`, `._buckets` and `._sum`: the public `observe` takes one
 amount, and each call takes two locks and writes two values.
@@ -34,10 +35,13 @@ from prometheus_client import (
 )
 from prometheus_client.mmap_dict import MmapedDict
 from prometheus_client.multiprocess import MultiProcessCollector
+from prometheus_client.samples import Exemplar
 
+from app.exemplar_files import ExemplarFile, Series, newest, series_of
 from app.run_dir.notes import is_alive
 
-_MULTIPROCESS = "PROMETHEUS_MULTIPROC_DIR" in os.environ
+# Of the metrics files, where there are several processes.
+_FOLDER = os.environ.get("PROMETHEUS_MULTIPROC_DIR")
 # The files that are merged; gauges count for live processes only.
 _KINDS = ("counter", "histogram")
 # Stands in a file's name in place of the process id.
@@ -47,6 +51,7 @@ _HEADER_BYTES, _VALUE_BYTES = 8, 32
 
 # The class has no type annotations.
 _Values: Any = MmapedDict
+_exemplars = ExemplarFile(Path(_FOLDER)) if _FOLDER is not None else None
 # Writes all pending amounts of one series, or of one group of series.
 Write = Callable[[list[Any]], None]
 
@@ -58,14 +63,22 @@ def fix_process_id() -> None:
 
     A process that is forked afterwards must not count.
     """
-    if _MULTIPROCESS:
-        pid = os.getpid()
-        values.ValueClass = values.MultiProcessValue(lambda: pid)  # type: ignore[no-untyped-call]
+    if _exemplars is not None:
+        pid, exemplars = os.getpid(), _exemplars
+        base: Any = values.MultiProcessValue(lambda: pid)  # type: ignore[no-untyped-call]
+
+        class Value(base):  # type: ignore[misc]
+            """A value in a file that all processes of the server read."""
+
+            def set_exemplar(self, exemplar: Exemplar) -> None:
+                exemplars.set(self._key, exemplar)
+
+        values.ValueClass = Value
 
 
 def registry() -> CollectorRegistry:
     """Return the registry of this process, or under Gunicorn one of all processes."""
-    if not _MULTIPROCESS:
+    if _FOLDER is None:
         return REGISTRY
     collected = CollectorRegistry()
     Collector(collected)  # type: ignore[no-untyped-call]
@@ -123,6 +136,11 @@ class Pending:
             while self._gauges:
                 gauge, value = self._gauges.popitem()
                 gauge.set(value)
+            try:
+                if _exemplars is not None:
+                    _exemplars.write()
+            except OSError as error:
+                _log.warning("exemplars were not written: %s", error)
 
 
 class Collector(MultiProcessCollector):
@@ -139,7 +157,25 @@ class Collector(MultiProcessCollector):
             _log.warning("metrics files of dead processes can't be merged: %s", error)
         with _locked(folder, fcntl.LOCK_SH):
             files = [str(file) for file in folder.glob("*.db") if _has_values(file)]
-            return self.merge(files)  # type: ignore[no-any-return, no-untyped-call]
+            merged: Iterable[Metric] = self.merge(files)  # type: ignore[no-untyped-call]
+        try:
+            exemplars = newest(folder)
+        except (OSError, ValueError) as error:
+            _log.warning("exemplars can't be read: %s", error)
+            return merged
+        return _with_exemplars(merged, exemplars)
+
+
+def _with_exemplars(
+    metrics: Iterable[Metric], exemplars: Mapping[Series, Exemplar]
+) -> Iterator[Metric]:
+    for metric in metrics:
+        if metric.type == "histogram" and exemplars:
+            metric.samples = [
+                each._replace(exemplar=exemplars.get(series_of(each.name, each.labels)))
+                for each in metric.samples
+            ]
+        yield metric
 
 
 def _has_values(file: Path) -> bool:

@@ -21,10 +21,7 @@ class Traced(float):
 
 
 def observe_with_exemplars(histogram: Histogram, amounts: Sequence[float]) -> None:
-    """Observe amounts, and keep a trace of each touched bucket.
-
-    prometheus_client keeps none where the metrics of several processes are summed.
-    """
+    """Observe amounts, and keep a trace of each touched bucket."""
     traced = [each for each in amounts if isinstance(each, Traced)]
     for each in traced:
         histogram.observe(each, {"trace_id": each.trace_id})

@@ -43,7 +43,8 @@ ALLOWED = {
         *("app.engines.python", "app.errors", "app.run_dir.notes", "app.settings"),
         "app.user_code",
     ),
-    "app.prometheus_private": ("app.run_dir.notes",),
+    "app.exemplar_files": ("app.run_dir.notes",),
+    "app.prometheus_private": ("app.exemplar_files", "app.run_dir.notes"),
     "app.totals": (),
     "app.unbuffered_metrics": ("app.prometheus_private",),
     "app.telemetry": ("app.prometheus_private", "app.totals"),
@@ -101,7 +102,7 @@ KEPT_TO = {
     "prometheus_client": (
         *("app.unbuffered_metrics", "app.ray_serve"),
         *("app.prometheus_private", "app.telemetry", "app.totals"),
-        "app.tracing.exemplars",
+        *("app.exemplar_files", "app.tracing.exemplars"),
     ),
     "ray": ("app.ray_serve",),
     "google": ("app.grpc", "app.settings"),

@@ -1,5 +1,6 @@
 """Metrics: records that are written at a flush, and the private API that it uses."""
 
+import json
 import pkgutil
 import sys
 import threading
@@ -7,6 +8,7 @@ import threading
 import pytest
 from prometheus_client import REGISTRY, Histogram
 from prometheus_client.multiprocess import MultiProcessCollector
+from prometheus_client.values import MultiProcessValue
 
 from app import telemetry
 from app.prometheus_private import Pending
@@ -43,6 +45,14 @@ def test_private_attribute_of_histogram_exists(name):
 def test_private_path_of_multiprocess_collector_exists(tmp_path):
     """The collector has its folder in the private attribute that a merge uses."""
     assert MultiProcessCollector(None, str(tmp_path))._path == str(tmp_path)
+
+
+def test_private_key_of_a_value_in_a_file_exists(tmp_path, monkeypatch):
+    """A value of several processes has its key, and is told of exemplars."""
+    monkeypatch.setenv("PROMETHEUS_MULTIPROC_DIR", str(tmp_path))
+    value = MultiProcessValue()("counter", "m", "m_total", ("a",), ("b",), "Help.")
+    assert json.loads(value._key)[1:3] == ["m_total", {"a": "b"}]
+    assert callable(value.set_exemplar)
 
 
 def test_exposition_contains_pending_records():

@@ -1,6 +1,8 @@
 """Traces of real servers, received as an OpenTelemetry collector receives them."""
 
 import contextlib
+import os
+import signal
 from concurrent.futures import ThreadPoolExecutor
 
 import pytest
@@ -247,6 +249,16 @@ def test_a_wrong_variable_refuses_the_start(tmp_path, collector):
     assert "Basket does not start: OTEL_TRACES_EXPORTER='zipkin'" in text
 
 
+def _exemplars(server):
+    """Return the exemplars of the histograms' buckets, by the histograms' names."""
+    reply = server.request("GET", "/metrics", headers=OPENMETRICS)
+    assert reply.headers["Content-Type"].startswith("application/openmetrics-text")
+    return {
+        each.name: [sample.exemplar for sample in each.samples if sample.exemplar]
+        for each in text_string_to_metric_families(reply.body.decode())
+    }
+
+
 def test_exemplars_name_traces_where_one_process_serves(tmp_path, collector):
     """Under uvicorn, histograms in OpenMetrics's format name a traced request."""
     folder, port = simulated_models(tmp_path, slow=SLOW), free_port()
@@ -255,28 +267,41 @@ def test_exemplars_name_traces_where_one_process_serves(tmp_path, collector):
     with running(command, port, model_dir=folder, **rest) as server:
         server.wait_until_ready(0)
         assert server.predict([[1, 2]], PARENT).status == 200
-        reply = server.request("GET", "/metrics", headers=OPENMETRICS)
-        assert reply.headers["Content-Type"].startswith("application/openmetrics-text")
+        exemplars = _exemplars(server)
         plain = server.request("GET", "/metrics")
     assert b"trace_id" not in plain.body
-    metrics = {
-        each.name: each for each in text_string_to_metric_families(reply.body.decode())
-    }
+    _assert_named(exemplars)
+
+
+def _assert_named(exemplars):
     named = {}
     for name in ("request_seconds", "queue_seconds", "infer_seconds", "batch_rows"):
-        samples = metrics[f"basket_{name}"].samples
-        (named[name],) = [each.exemplar for each in samples if each.exemplar]
+        (named[name],) = exemplars[f"basket_{name}"]
         assert named[name].labels == {"trace_id": TRACE}
     assert named["infer_seconds"].value >= 0.2
     assert named["batch_rows"].value == 1
 
 
-def test_openmetrics_under_gunicorn_has_no_exemplars(tmp_path, collector):
-    """The format is valid there, too; prometheus_client keeps no exemplars then."""
-    with _traced(tmp_path, collector) as server:
+@pytest.mark.parametrize("model_process", ["worker", "shared"])
+def test_exemplars_of_all_processes_are_in_any_scrape(
+    tmp_path, collector, model_process
+):
+    """Under Gunicorn, whichever worker answers; those of one that died are gone."""
+    settings = {"model_process": model_process}
+    with _traced(tmp_path, collector, "--workers=2", **settings) as server:
         assert server.predict([[1, 2]], PARENT).status == 200
-        reply = server.request("GET", "/metrics", headers=OPENMETRICS)
-    families = list(text_string_to_metric_families(reply.body.decode()))
-    names = [each.name for each in families]
-    assert {"basket_requests", "basket_model_problems"} <= set(names)
-    assert not [s for each in families for s in each.samples if s.exemplar]
+        last = ("basket_request_seconds", "basket_batch_rows")
+        for _ in range(10):
+            server.wait_until(lambda: all(map(_exemplars(server).get, last)), 60)
+        _assert_named(_exemplars(server))
+        assert {"basket_requests", "basket_model_problems"} <= set(_exemplars(server))
+        for worker in server.workers():
+            os.kill(worker, signal.SIGKILL)
+        server.wait_until(lambda: _none_is_named(server), 60)
+
+
+def _none_is_named(server):
+    try:
+        return not any(_exemplars(server).values())
+    except OSError:  # a worker that was killed
+        return False

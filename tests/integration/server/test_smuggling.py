@@ -183,6 +183,8 @@ def _chain(request, server, tmp_path_factory):
     chain.seen_before = len(chain.seen())
     with proxy(folder, server.port, replacing=replacing) as nginx:
         chain.address = ("127.0.0.1", nginx.port)
+        # nginx may write the line of the request that waited for it only now.
+        wait_until(lambda: chain.seen() and chain.seen() == chain.forwarded(), 10)
         yield chain
 
 

@@ -55,26 +55,34 @@ def test_thread_that_is_idle_takes_the_next_call():
 
 def test_idle_threads_are_counted_under_contention():
     """However the threads interleave, each idle one takes a call, and no busy one."""
-    pool, ran, ends = ServiceThreads(2), threading.Semaphore(0), threading.Event()
     interval_s = sys.getswitchinterval()
     sys.setswitchinterval(1e-6)
     try:
-        for _ in range(20_000):
-            pool.submit(ran.release)
+        pools = [_contended(ServiceThreads(2)) for _ in range(12)]
     finally:
         sys.setswitchinterval(interval_s)
-    for _ in range(20_000):
-        assert ran.acquire(timeout=TIMEOUT_S)
-    try:
-        for _ in range(2):
-            wait_until(
-                lambda: pool.submit_if_idle(lambda: ends.wait(TIMEOUT_S)),
-                TIMEOUT_S,
-                lambda: "none is idle",
-            )
-        assert not pool.submit_if_idle(print)
-    finally:
-        ends.set()
+    for pool in pools:
+        ends = threading.Event()
+        try:
+            for _ in range(2):
+                wait_until(
+                    lambda: pool.submit_if_idle(ends.wait),  # noqa: B023
+                    TIMEOUT_S,
+                    lambda: "none is idle",
+                )
+            assert not pool.submit_if_idle(print)
+        finally:
+            ends.set()
+
+
+def _contended(pool):
+    """Have threads become idle, and take the next call, at the same time."""
+    ran = threading.Semaphore(0)
+    for number in range(7_000):
+        pool.submit(ran.release)
+        if number % 7 == 0:
+            assert ran.acquire(timeout=TIMEOUT_S)
+    return pool
 
 
 def test_threads_end_with_the_last_reference():

@@ -48,7 +48,7 @@ def test_private_path_of_multiprocess_collector_exists(tmp_path):
 
 
 def test_private_key_of_a_value_in_a_file_exists(tmp_path, monkeypatch):
-    """A value of several processes has its key, and is told of exemplars."""
+    """A MultiProcessValue has the attributes `_key` and `set_exemplar`."""
     monkeypatch.setenv("PROMETHEUS_MULTIPROC_DIR", str(tmp_path))
     value = MultiProcessValue()("counter", "m", "m_total", ("a",), ("b",), "Help.")
     assert json.loads(value._key)[1:3] == ["m_total", {"a": "b"}]

@@ -258,7 +258,7 @@ def _exchanges():
 
 
 async def wait_until_freed():
-    """A thread lets go of its call a moment after the response."""
+    """Wait until all exchanges are freed; a thread drops its call a moment later."""
     # The loop of tests keeps what it is woken with.
     asyncio.get_running_loop().woken.clear()
     await asyncio.to_thread(

@@ -13,6 +13,7 @@ from pathlib import Path
 
 from prometheus_client.samples import Exemplar
 
+from app.run_dir.json_files import JsonFiles
 from app.run_dir.notes import is_alive
 
 # A sample's name and labels.
@@ -29,7 +30,7 @@ class ExemplarFile:
 
     def __init__(self, folder: Path) -> None:
         """Store the folder; the file is there once there is an exemplar."""
-        self._folder = folder
+        self._files = JsonFiles(folder)
         # Labels, value, and seconds since 1970.
         self._last: dict[str, tuple[dict[str, str], float, float]] = {}
         self._is_written = True
@@ -50,9 +51,7 @@ class ExemplarFile:
             return
         with self._writing:
             self._is_written = True
-            partial = self._folder / f"exemplars_{os.getpid()}.partial"
-            partial.write_text(json.dumps(self._last.copy()))
-            partial.rename(partial.with_suffix(".json"))
+            self._files.set(f"exemplars_{os.getpid()}", self._last.copy())
 
 
 def newest(folder: Path) -> dict[Series, Exemplar]:
@@ -64,7 +63,9 @@ def newest(folder: Path) -> dict[Series, Exemplar]:
     """
     found: dict[str, tuple[dict[str, str], float, float]] = {}
     for file in folder.glob("exemplars_*"):
-        if not is_alive(int(file.stem.rpartition("_")[2])):
+        # What is not renamed yet has more parts.
+        name = file.name.partition(".")[0]
+        if not is_alive(int(name.rpartition("_")[2])):
             file.unlink(missing_ok=True)
         elif file.suffix == ".json":
             for key, (*rest, at) in json.loads(file.read_bytes()).items():

@@ -43,7 +43,7 @@ ALLOWED = {
         *("app.engines.python", "app.errors", "app.run_dir.notes", "app.settings"),
         "app.user_code",
     ),
-    "app.exemplar_files": ("app.run_dir.notes",),
+    "app.exemplar_files": ("app.run_dir.json_files", "app.run_dir.notes"),
     "app.prometheus_private": ("app.exemplar_files", "app.run_dir.notes"),
     "app.totals": (),
     "app.unbuffered_metrics": ("app.prometheus_private",),

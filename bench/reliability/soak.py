@@ -149,7 +149,7 @@ class _Run:
             await self._until_loaded()
         self.client.close()
         await asyncio.sleep(_UNLOADED_S)
-        return Held.by(*self.server.workers())
+        return await Held.at_rest(*self.server.workers())
 
     async def _swap(self) -> None:
         while True:

@@ -1,8 +1,9 @@
-"""Take pictures of the page of a server under load.
+"""python -m bench.page_picture: take the pictures of docs/page.md.
 
 Clients send pictures of digits to the demo model, one at first and then more.
 """
 
+import argparse
 import itertools
 import tempfile
 import threading
@@ -13,6 +14,7 @@ from selenium.webdriver.common.by import By
 from selenium.webdriver.remote.webdriver import WebDriver
 from selenium.webdriver.support.ui import WebDriverWait
 
+from bench.report import positive
 from testing.browser import browsing, emulate
 from testing.clients import in_parallel
 from testing.server import ROOT, Server, serving
@@ -83,3 +85,17 @@ def _draw_a_seven(browser: WebDriver) -> None:
     stroke = ActionChains(browser, duration=20)
     stroke.move_to_element_with_offset(canvas, -60, -90).click_and_hold()
     stroke.move_by_offset(140, 0).move_by_offset(-80, 180).release().perform()
+
+
+def main() -> None:
+    """Take the pictures."""
+    parser = argparse.ArgumentParser(prog="python -m bench.page_picture")
+    words = "a PNG; one in dark colors is written beside it"
+    parser.add_argument("--out", type=Path, required=True, metavar="FILE", help=words)
+    parser.add_argument("--seconds", type=positive, default=120, help="of load before")
+    options = parser.parse_args()
+    take(options.out, options.seconds)
+
+
+if __name__ == "__main__":
+    main()

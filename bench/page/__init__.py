@@ -1,1 +1,0 @@
-"""Measures what the page costs, and takes its picture."""

@@ -151,14 +151,15 @@ def check(ports: Ports, row: np.ndarray[Any, Any]) -> None:
 
 
 @contextlib.contextmanager
-def serving_all(folder: Path) -> Iterator[Ports]:
-    """Start Basket and Triton."""
+def serving_all(folder: Path, workers: int, instances: int) -> Iterator[Ports]:
+    """Start Basket with so many workers, and Triton with so many instances."""
     python, http, grpc = python_of("nvidia-pytriton"), free_port(), free_port()
     environ = {
         "HTTP_PORT": str(http),
         "GRPC_PORT": str(grpc),
         "WIDTH": str(_WIDTH),
         "MAX_BATCH_SIZE": str(_MAX_BATCH_SIZE),
+        "INSTANCES": str(instances),
         # Triton's Python needs the library of the Python whose modules it imports.
         "LD_LIBRARY_PATH": sysconfig.get_config_var("LIBDIR"),
     }
@@ -172,7 +173,9 @@ def serving_all(folder: Path) -> Iterator[Ports]:
     )
     own = free_port()
     models = simulated_models(folder / "models", m=_SIMULATION)
-    basket = serving(model_dir=models, grpc_bind=f"127.0.0.1:{own}")
+    basket = serving(
+        f"--workers={workers}", model_dir=models, grpc_bind=f"127.0.0.1:{own}"
+    )
     with peer as other, basket as server:
 
         def is_ready() -> bool:
@@ -181,6 +184,7 @@ def serving_all(folder: Path) -> Iterator[Ports]:
             return False
 
         other.wait_until(is_ready, _READY_WITHIN_S)
+        server.wait_until_ready(workers)
         yield Ports(server.port, own, grpc)
 
 
@@ -189,6 +193,8 @@ def main() -> None:
     parser = argparse.ArgumentParser(prog="python -m bench.grpc")
     parser.add_argument("--rounds", type=int, default=5)
     parser.add_argument("--seconds", type=int, default=5, help="for each rate")
+    parser.add_argument("--workers", type=int, default=1, help="of Basket")
+    parser.add_argument("--instances", type=int, default=1, help="of Triton's model")
     args = parser.parse_args()
     if not shutil.which("h2load"):
         print("this benchmark wants Debian's package nghttp2-client", file=sys.stderr)
@@ -196,7 +202,10 @@ def main() -> None:
     print(header(["bench.grpc", *sys.argv[1:]], machine.describe()), end="\n\n")
     row = np.random.default_rng(0).random(_WIDTH, np.float32)
     rates: dict[str, list[float]] = {}
-    with tempfile.TemporaryDirectory() as folder, serving_all(Path(folder)) as ports:
+    with (
+        tempfile.TemporaryDirectory() as folder,
+        serving_all(Path(folder), args.workers, args.instances) as ports,
+    ):
         for number in range(args.rounds):
             check(ports, row)
             by_turns = list(kinds(Path(folder), ports, row).items())

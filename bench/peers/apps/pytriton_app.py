@@ -1,4 +1,7 @@
-"""A Triton server that returns its rows, by PyTriton: HTTP_PORT, GRPC_PORT, WIDTH."""
+"""A Triton server that returns its rows, by PyTriton: HTTP_PORT, GRPC_PORT, WIDTH.
+
+INSTANCES is the number of processes that run the function.
+"""
 
 import os
 
@@ -27,7 +30,7 @@ if __name__ == "__main__":
     with Triton(config=config) as triton:
         triton.bind(
             model_name="m",
-            infer_func=_same,
+            infer_func=[_same] * int(os.environ["INSTANCES"]),
             inputs=[Tensor(name="input", dtype=np.float32, shape=(_WIDTH,))],
             outputs=[Tensor(name="output", dtype=np.float32, shape=(_WIDTH,))],
             config=ModelConfig(

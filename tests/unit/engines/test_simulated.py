@@ -151,6 +151,13 @@ def test_invalid_simulated_json_is_a_load_error(text):
         Simulation.parse(text)
 
 
+def test_batch_that_takes_no_time_does_not_sleep():
+    """Even a sleep of no time would have another thread go first."""
+    simulation = Simulation(base_ms=0, input_shape=(2,), outputs=2)
+    outputs = SimulatedEngine(simulation, never).run(batch([1, 2]))
+    assert outputs["output"].tolist() == [[1, 2]]
+
+
 def test_models_that_name_a_device_share_it():
     """A batch of one waits for that of the other; others have devices of their own."""
     order = []

@@ -15,8 +15,10 @@ from app.settings import Settings
 
 # Runs stop after the maximum, or after the minimum and 2 s.
 _MAX_RUNS, _MIN_RUNS, _ENOUGH_S = 15, 3, 2.0
-# Runs after a rest, in which caches get cold and threads fall asleep.
-_RESTED_RUNS, _REST_S = 25, 0.2
+# Rests, in which caches get cold, threads fall asleep and clocks slow down.
+RESTS_S = (0.0, 0.05, 0.1, 0.2)
+# Rounds through all of them stop after the maximum, or after the minimum and 15 s.
+_MAX_ROUNDS, _MIN_ROUNDS, _ENOUGH_ROUNDS_S = 25, 5, 15.0
 
 
 def median_ms(
@@ -38,14 +40,20 @@ def rested_ms(
     run: Callable[[], object],
     clock: Callable[[], float] = time.perf_counter,
     sleep: Callable[[float], None] = time.sleep,
-) -> list[float]:
-    """Return the durations in ms of `run` after rests of 0.2 s."""
-    times_ms: list[float] = []
-    for _ in range(_RESTED_RUNS):
-        sleep(_REST_S)
-        began_at = clock()
-        run()
-        times_ms.append(1000 * (clock() - began_at))
+) -> dict[float, list[float]]:
+    """Return durations of `run` in ms, by the rest in s before it; by turns."""
+    times_ms: dict[float, list[float]] = {rest_s: [] for rest_s in RESTS_S}
+    first_at = clock()
+    for number in range(_MAX_ROUNDS):
+        if number >= _MIN_ROUNDS and clock() - first_at > _ENOUGH_ROUNDS_S:
+            break
+        for rest_s, found_ms in times_ms.items():
+            # So that the rest before it, which may be a long one, has passed.
+            run()
+            sleep(rest_s)
+            began_at = clock()
+            run()
+            found_ms.append(1000 * (clock() - began_at))
     return times_ms
 
 

@@ -13,6 +13,8 @@ from app.settings import Settings
 from app.settings.promotion_config import PromotionConfig
 
 _JUDGED_EVERY_S = 0.25
+# A device that was idle for so long has rested.
+_REST_S = 0.01
 _NAME = "model 2"
 
 
@@ -62,7 +64,7 @@ class _Device(BatchSeconds):
         load, settings = shared.load, shared.settings
         times = {n: load.base_s + load.row_s * n for n in (1, settings.max_batch_size)}
         times = {n: slowdown * each_s for n, each_s in times.items()}
-        super().__init__(times, settings, [load.after_rest_s])
+        super().__init__(times, settings, {_REST_S: [load.after_rest_s]})
         self._shared = shared
 
     def of(self, rows: int) -> float:

@@ -1,5 +1,6 @@
 """Seconds of a batch by its rows, from measured or given times."""
 
+from bisect import bisect_right
 from collections.abc import Mapping, Sequence
 
 import numpy as np
@@ -11,21 +12,26 @@ from app.settings import Settings
 class BatchSeconds:
     """The time of a batch of 1 to `max_batch_size` rows.
 
-    Between two measured sizes it is on the line through them. A batch after a rest of
-    the device takes longer, by one of `after_rest_s` at random.
+    Between two measured sizes it is on the line through them. A batch takes longer
+    than that, or less long, by one at random of the times that were found after the
+    same rest of the device.
     """
 
     def __init__(
         self,
         by_size: Mapping[int, float],
         settings: Settings,
-        after_rest_s: Sequence[float] = (0.0,),
+        after_rest_s: Mapping[float, Sequence[float]] | None = None,
     ) -> None:
-        """Take seconds by batch size, at least of one size.
+        """Take seconds by batch size, at least of one size, and what rests add.
 
+        `after_rest_s` has seconds to add by the seconds of a rest, which also count
+        for longer rests, up to the next in it.
         Batches are as large as the largest size, and filled up to the allowed ones.
         """
-        self.after_rest_s = after_rest_s
+        by_rest = sorted((after_rest_s or {}).items())
+        self._rests_s = [rest_s for rest_s, _ in by_rest]
+        self._after_s = [(0.0,), *(added_s for _, added_s in by_rest)]
         sizes = sorted(by_size)
         self.max_batch_size = sizes[-1]
         allowed = [n for n in settings.allowed_batch_sizes if n <= sizes[-1]]
@@ -37,6 +43,10 @@ class BatchSeconds:
     def of(self, rows: int) -> float:
         """Return the seconds of a batch of so many rows."""
         return self._seconds[rows]
+
+    def after(self, rest_s: float) -> Sequence[float]:
+        """Return the seconds of which one is added to a batch after such a rest."""
+        return self._after_s[bisect_right(self._rests_s, rest_s)]
 
     def most_rows_per_s(self) -> float:
         """Return the rows per second of the batch size that runs most of them."""

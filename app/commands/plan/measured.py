@@ -58,11 +58,15 @@ def _timed(engine: Engine, settings: Settings, log: ModelLog) -> BatchSeconds | 
     smallest = min(times_ms)
     batch = make(smallest)
     rested = rested_ms(partial(engine.run, batch, signature_name))
-    after_ms, most_ms = statistics.median(rested), np.percentile(rested, 95)
-    text = f"  {smallest:6} {after_ms:11.2f}  after a rest, p95 {most_ms:.2f}"
-    click.echo(text)
+    for rest_s, found_ms in rested.items():
+        middle_ms, most_ms = statistics.median(found_ms), np.percentile(found_ms, 95)
+        when = f"after a rest of {rest_s:g} s, p95 {most_ms:.2f}"
+        click.echo(f"  {smallest:6} {middle_ms:11.2f}  {when}")
     return BatchSeconds(
         {size: each_ms / 1000 for size, each_ms in times_ms.items()},
         settings,
-        [(each_ms - times_ms[smallest]) / 1000 for each_ms in rested],
+        {
+            rest_s: [(each_ms - times_ms[smallest]) / 1000 for each_ms in found_ms]
+            for rest_s, found_ms in rested.items()
+        },
     )

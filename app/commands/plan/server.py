@@ -24,8 +24,6 @@ from app.errors import BasketError
 from app.settings import Settings
 
 _ROW: Tensors = {"input": np.zeros((1, 1), np.float32)}
-# How long a device has been idle when it has rested.
-_REST_S = 0.01
 # Not run: only its signature is read.
 _ENGINE: Any = SimulatedEngine(Simulation(input_shape=(1,), outputs=1))
 
@@ -47,7 +45,7 @@ class ServerPlan:
         """The response time of a request that meets no other."""
         timeout_s = (self.settings.batch_timeout_micros or 0) / 1e6
         waits_s = timeout_s if self.batches.max_batch_size > 1 else 0.0
-        batch_s = self.batches.of(1) + statistics.median(self.batches.after_rest_s)
+        batch_s = self.batches.of(1) + statistics.median(self.batches.after(math.inf))
         return self.overhead_s + waits_s + batch_s
 
     @property
@@ -190,9 +188,8 @@ class _VirtualExecutor(Executor):
     def execute(self, batch: Sequence[JobSlice], *, back_to_back: bool = False) -> None:
         rows, started_at = len(batch), self._clock()
         self._running = rows, started_at
-        took_s = self._seconds.of(rows)
-        if started_at - self._finished_at >= _REST_S:
-            took_s += self._chance.choice(self._seconds.after_rest_s)
+        added_s = self._seconds.after(started_at - self._finished_at)
+        took_s = self._seconds.of(rows) + self._chance.choice(added_s)
         end_at = started_at + max(took_s, 0.0)
         self._timeline.at(end_at, self._finish, batch, started_at, back_to_back)
 

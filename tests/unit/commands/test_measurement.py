@@ -37,21 +37,25 @@ def test_median_ignores_one_slow_run():
     assert median_ms(run, lambda: now) == pytest.approx(10)
 
 
-def test_rested_runs_follow_a_rest_that_is_not_in_their_time():
-    """Each duration of a run after 0.2 s of rest is that of the run itself."""
-    now, rests_s = 0.0, []
-    times_s = [0.03] * 24 + [0.09]
-    left_s = iter(times_s)
+@pytest.mark.parametrize(
+    ("took_s", "rounds"), [(0.03, 25), (0.3, 6), (10.0, 5)], ids=["all", "some", "few"]
+)
+def test_rested_runs_follow_a_rest_that_is_not_in_their_time(took_s, rounds):
+    """Each time is that of the run itself; slow models run fewer times."""
+    now, after_s = 0.0, None
 
     def run():
-        nonlocal now
-        now += next(left_s)
+        nonlocal now, after_s
+        # A rest adds a tenth of itself.
+        now += took_s + (after_s or 0.0) / 10
+        after_s = None
 
     def sleep(seconds):
-        nonlocal now
-        rests_s.append(seconds)
+        nonlocal now, after_s
+        after_s = seconds
         now += seconds
 
     rested = rested_ms(run, lambda: now, sleep)
-    assert rested == pytest.approx([1000 * each for each in times_s])
-    assert set(rests_s) == {0.2}
+    assert set(rested) == {0.0, 0.05, 0.1, 0.2}
+    for rest_s, found_ms in rested.items():
+        assert found_ms == pytest.approx([1000 * took_s + 100 * rest_s] * rounds)

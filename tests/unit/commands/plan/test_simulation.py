@@ -116,16 +116,24 @@ def test_a_fixed_timeout_holds_the_batch_of_a_lone_user():
 def test_a_batch_after_a_rest_takes_longer():
     """A lone user's batches come after a rest, those of a busy server do not."""
     limits = Settings(max_batch_size=1)
-    plan = ServerPlan(limits, BatchSeconds({1: 0.1}, limits, [0.02]), 0.0)
+    plan = ServerPlan(limits, BatchSeconds({1: 0.1}, limits, {0.01: [0.02]}), 0.0)
     assert seen(plan, Load(1, THINKING)).mean_s == pytest.approx(0.12)
     assert seen(plan, Load(5, (0.0, 0.0))).mean_s == pytest.approx(0.5)
+
+
+def test_a_batch_takes_what_was_measured_after_the_same_rest():
+    """A rest counts as the next shorter one that was measured."""
+    seconds = BatchSeconds({1: 0.1}, Settings(), {0.2: [0.02], 0.0: [0.001, 0.002]})
+    assert [seconds.after(rest_s) for rest_s in (0.0, 0.19)] == [[0.001, 0.002]] * 2
+    assert [seconds.after(rest_s) for rest_s in (0.2, 9.0)] == [[0.02]] * 2
+    assert BatchSeconds({1: 0.1}, Settings()).after(9.0) == (0.0,)
 
 
 def test_batches_after_a_rest_take_as_unlike_times_as_were_measured():
     """A lone user's p95 is that of the measured times, and the same in each plan."""
     limits = Settings(max_batch_size=1)
     rested_s = [0.0] * 18 + [0.02, 0.05]
-    plan = ServerPlan(limits, BatchSeconds({1: 0.1}, limits, rested_s), 0.0)
+    plan = ServerPlan(limits, BatchSeconds({1: 0.1}, limits, {0.01: rested_s}), 0.0)
     outcome = seen(plan, Load(1, THINKING))
     assert outcome.p50_s == pytest.approx(0.1)
     assert outcome.mean_s == pytest.approx(0.1035, rel=0.02)

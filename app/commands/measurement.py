@@ -16,7 +16,7 @@ from app.settings import Settings
 # Runs stop after the maximum, or after the minimum and 2 s.
 _MAX_RUNS, _MIN_RUNS, _ENOUGH_S = 15, 3, 2.0
 # Rests, in which caches get cold, threads fall asleep and clocks slow down.
-RESTS_S = (0.0, 0.05, 0.1, 0.2)
+_RESTS_S = (0.0, 0.05, 0.1, 0.2)
 # Rounds through all of them stop after the maximum, or after the minimum and 15 s.
 _MAX_ROUNDS, _MIN_ROUNDS, _ENOUGH_ROUNDS_S = 25, 5, 15.0
 
@@ -42,7 +42,7 @@ def rested_ms(
     sleep: Callable[[float], None] = time.sleep,
 ) -> dict[float, list[float]]:
     """Return durations of `run` in ms, by the rest in s before it; by turns."""
-    times_ms: dict[float, list[float]] = {rest_s: [] for rest_s in RESTS_S}
+    times_ms: dict[float, list[float]] = {rest_s: [] for rest_s in _RESTS_S}
     first_at = clock()
     for number in range(_MAX_ROUNDS):
         if number >= _MIN_ROUNDS and clock() - first_at > _ENOUGH_ROUNDS_S:

@@ -51,7 +51,7 @@ class Connection(FlowControl):
         """Wait for the first request."""
         super().connection_made(transport)
         self.peer = Peer(transport, self.server.proxies)
-        self.server.connections.add(self)
+        self.server.opened(self)
         self.deadline = self.server.by(self.server.keepalive_s)
 
     def connection_lost(self, exc: Exception | None) -> None:

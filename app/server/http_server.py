@@ -147,6 +147,11 @@ class HttpServer:
             return False
         return len(self.connections) <= self._options.max_idle_connections
 
+    def opened(self, connection: Connection) -> None:
+        """Add a connection that has its transport."""
+        self.connections.add(connection)
+        self._listeners.opened(connection)
+
     def lost(self, connection: Connection) -> None:
         """Remove a closed connection."""
         self.connections.discard(connection)

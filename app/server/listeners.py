@@ -11,7 +11,8 @@ import socket
 import ssl
 import time
 from collections.abc import Sequence
-from typing import Any, Protocol
+from functools import partial
+from typing import Any, NamedTuple, Protocol
 
 from app.server.connection import Connection
 
@@ -49,6 +50,13 @@ class Server(Protocol):
         ...
 
 
+class _Opening(NamedTuple):
+    """The task that opens a connection, and since when, on the monotonic clock."""
+
+    task: "asyncio.Task[None]"
+    since: float
+
+
 class Listeners:
     """The listening sockets of a worker.
 
@@ -74,8 +82,8 @@ class Listeners:
         self._loop = asyncio.get_running_loop()
         self._accepting = False
         # Connections without a transport yet, or in their TLS handshake, the oldest
-        # first; and since when.
-        self._opening: dict[asyncio.Task[Any], float] = {}
+        # first.
+        self._opening: dict[Connection, _Opening] = {}
         # Back-off: the number of connections below which it ends, and when it ends in
         # any case. Then the time of the next log line.
         self._full_at = math.inf
@@ -84,6 +92,10 @@ class Listeners:
     def opening(self) -> int:
         """Return the number of connections that are being opened."""
         return len(self._opening)
+
+    def opened(self, connection: Connection) -> None:
+        """Count a connection as one of the server's from now on."""
+        self._opening.pop(connection, None)
 
     def update(self) -> None:
         """Start or stop accepting."""
@@ -142,9 +154,10 @@ class Listeners:
     def _end_handshakes(self) -> None:
         """End the oldest handshakes, as many as connections would be closed."""
         limit = time.monotonic() - WAIT_AT_LIMIT_S
-        for opening in [*self._opening][: len(self._opening) // CLOSED_SHARE + 1]:
-            if self._opening[opening] < limit:
-                opening.cancel()
+        oldest = [*self._opening.values()][: len(self._opening) // CLOSED_SHARE + 1]
+        for opening in oldest:
+            if opening.since < limit:
+                opening.task.cancel()
 
     def _accept(self, listener: socket.socket) -> bool:
         """Accept a connection; return whether there was one."""
@@ -160,19 +173,20 @@ class Listeners:
             self._note_exhausted(error)
             return False
         sock.setblocking(False)
-        opening = self._loop.create_task(self._open(sock))
-        self._opening[opening] = time.monotonic()
-        opening.add_done_callback(self._opened)
+        connection = self._server.make_connection()
+        task = self._loop.create_task(self._open(sock, connection))
+        self._opening[connection] = _Opening(task, time.monotonic())
+        task.add_done_callback(partial(self._ended, connection))
         return True
 
-    async def _open(self, sock: socket.socket) -> None:
+    async def _open(self, sock: socket.socket, connection: Connection) -> None:
         limits = {
             "ssl_handshake_timeout": TLS_HANDSHAKE_TIMEOUT_S,
             "ssl_shutdown_timeout": _TLS_SHUTDOWN_TIMEOUT_S,
         }
         try:
             await self._loop.connect_accepted_socket(
-                self._server.make_connection,
+                lambda: connection,
                 sock,
                 ssl=self._tls,
                 **(limits if self._tls else {}),
@@ -181,8 +195,8 @@ class Listeners:
             self._server.log.debug("connection closed while it was opened: %s", error)
             sock.close()
 
-    def _opened(self, opening: "asyncio.Task[Any]") -> None:
-        del self._opening[opening]
+    def _ended(self, connection: Connection, _: "asyncio.Task[None]") -> None:
+        self._opening.pop(connection, None)
         self.update()
 
     def _note_exhausted(self, error: OSError) -> None:

@@ -29,7 +29,9 @@ def decode(
         BasketError: nobody waits for the answer any more.
     """
     if exchange.mimetype == npy.CONTENT_TYPE:
-        return _request(exchange, model, list(npy.read(body)), "rows")
+        # A copy, which preprocess may change.
+        rows_of_body = list(npy.read_rows(body).copy())
+        return _request(exchange, model, rows_of_body, "rows")
     if not body.startswith(b"{") and upload.has_pictures(exchange.mimetype, body):
         files = [bytes(file) for file in upload.files(exchange, body)]
         return _request(exchange, model, files, "picture")

@@ -54,6 +54,19 @@ def read(
     return fit(array, spec, place, suffix)
 
 
+def plain_row(row: list[Any], spec: TensorSpec) -> Array | None:
+    """Return one row (*shape) of ints and floats in the input's dtype, read-only.
+
+    None if it has other values, or does not fit.
+    """
+    lists, shape = _innermost([row], spec.shape) or ([], ())
+    types = set(map(type, itertools.chain.from_iterable(lists)))
+    if not lists or not types <= {int, float}:
+        return None
+    array = _pack(lists, spec.dtype)
+    return None if array is None else array.reshape(shape)
+
+
 def first_misfit(values: list[Any], spec: TensorSpec) -> int | None:
     """Return the place of the first value that does not fit, None if all do."""
     if _fit(values, spec):

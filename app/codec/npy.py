@@ -41,9 +41,22 @@ def decode(body: bytes, signature: Signature) -> Tensors:
     spec = signature.inputs[0]
     if signature.takes_whole_tensors:
         return {spec.name: fit(array[np.newaxis], spec, "array")}
+    return {spec.name: fit(_with_rows(array), spec, "rows")}
+
+
+def read_rows(body: bytes) -> Array:
+    """Return an array (rows, ...), a view of the body.
+
+    Raises:
+        BadInput: not .npy, of another length than its header says, or a single value.
+    """
+    return _with_rows(read(body))
+
+
+def _with_rows(array: Array) -> Array:
     if array.ndim == 0:
         raise BadInput("the .npy array is a single value, expected rows")
-    return {spec.name: fit(array, spec, "rows")}
+    return array
 
 
 def encode(outputs: Tensors, *, is_whole: bool = False) -> bytes:

@@ -5,6 +5,7 @@ from typing import Any
 
 import numpy as np
 
+from app.codec import nested
 from app.codec.fit import fit, type_name
 from app.codec.uneven import Uneven, grouped
 from app.engines.base import Array, Signature, Tensors, TensorSpec
@@ -50,6 +51,10 @@ def _row(value: Any, signature: Signature, place: str) -> list[Array]:
 
 def _input_of(value: Any, spec: TensorSpec, place: str) -> Array:
     """Return one input of a row in its dtype."""
+    if type(value) is list:
+        row = nested.plain_row(value, spec)
+        if row is not None:
+            return row
     what = f"of {spec.name} for {place}"
     try:
         array = np.asarray(value)

@@ -131,14 +131,14 @@ class UserCode:
             raise ModelFailed(text) from error
 
     def _rows_of(self, outputs: Tensors) -> Iterator[Any]:
-        """Yield each row: an object, its array, or arrays of outputs by name."""
+        """Yield each row: an object, or copies: its array, or arrays by output name."""
         if self.takes_objects:
             answers = outputs[ANSWER.name].tolist()
             yield from map(objects.unpack, answers) if self._is_packed else answers
             return
         (count, *_) = map(len, outputs.values())
         for row in range(count):
-            values = {name: array[row] for name, array in outputs.items()}
+            values = {name: array[row].copy() for name, array in outputs.items()}
             yield next(iter(values.values())) if len(values) == 1 else values
 
 

@@ -84,7 +84,9 @@ class PythonEngine:
             return {ANSWER.name: self._answers(batch[INSTANCE.name])}
         if self.service.predict is None or signature_name != DEFAULT_SIGNATURE:
             return self._engine.run(batch, signature_name)
-        outputs = self._by_name(self._predict(dict(batch)))
+        # It may change them; after a failure the same rows run again in smaller batches.
+        own = {name: array.copy() for name, array in batch.items()}
+        outputs = self._by_name(self._predict(own))
         (rows, *_) = map(len, batch.values())
         for array in outputs.values():
             _check_count(len(array) if array.ndim else 0, rows)

@@ -32,6 +32,18 @@ def predict(model, batch):
     "rows": "def preprocess(instance): return [instance['n']] * 3",
     "labels": "def postprocess(row): return {'label': 'ab'[int(row[0])]}",
 }
+CHANGES = """
+def preprocess(instance):
+    for number in range(len(instance)):
+        instance[number] *= 2
+    return instance
+def predict(model, batch):
+    batch["input"] /= 2
+    return model(batch)
+def postprocess(row):
+    row *= -1
+    return row
+"""
 SIMULATION = {"base_ms": 0, "input_shape": [3], "outputs": 2}
 
 
@@ -94,6 +106,29 @@ def test_rows_of_npy_are_instances(client):
         content_type="application/x-npy",
     )
     assert response.json == {"predictions": ["ndarray 5", "ndarray 5"]}
+
+
+def test_npy_of_a_single_value_is_refused(client):
+    """It has no rows."""
+    response = client.post(
+        "/predict?model=words",
+        data=npy_of(np.array(3.0)),
+        content_type="application/x-npy",
+    )
+    assert "a single value, expected rows" in error(response, 400)
+
+
+def test_functions_may_change_what_they_are_given(tmp_path):
+    """Instances, batches and outputs are their own copies."""
+    values = {"instances": [[1, 2, 3], [4, 5, 6]]}
+    wanted = {"predictions": [[-1, -2], [-4, -5]]}
+    path = "/predict?model=rows"
+    write(tmp_path, rows=CHANGES)
+    with started_client(tmp_path, user_code=True) as client:
+        assert client.post(path, json=values).json == wanted
+        body = npy_of(np.array(values["instances"], "f4"))
+        response = client.post(path, data=body, content_type="application/x-npy")
+        assert response.json == wanted
 
 
 def test_cloud_event_carries_instances(client):

@@ -102,6 +102,22 @@ def test_error_of_predict_names_service(opened, simulation, error):
         engine.run(batch)
 
 
+def test_predict_gets_a_copy_of_the_batch(opened):
+    """Rows that it changed before it failed run again as they came."""
+    engine = opened(
+        """
+        def predict(model, batch):
+            batch["input"] *= 2
+            raise ValueError
+        """,
+        simulation=SIMULATION,
+    )
+    rows = np.ones((2, 3), "f4")
+    with pytest.raises(ModelFailed):
+        engine.run({"input": rows})
+    assert (rows == 1).all()
+
+
 def test_error_of_the_model_in_predict_is_its_own(opened, monkeypatch):
     """A refusal or a lack of memory counts as without service.py."""
     engine = opened(

@@ -38,6 +38,8 @@ GIVE = "def preprocess(instance): return instance"
     ("signature", "values", "wanted"),
     [
         (takes("f4", 2), [[1, 2], (3, 4)], np.array([[1, 2], [3, 4]], "f4")),
+        (takes("f4", 2), [[1, True]], np.array([[1, 1]], "f4")),
+        (takes("i8", 2), [[1, 2**63 - 1]], np.array([[1, 2**63 - 1]], "i8")),
         (takes("f4"), [1, 2.5], np.array([1, 2.5], "f4")),
         (takes("u1"), [np.int64(7)], np.array([7], "u1")),
         (takes("f4", 2), [np.array([1, 2])], np.array([[1, 2]], "f4")),
@@ -179,6 +181,14 @@ def test_postprocess_gets_each_row(code):
     assert predictions(user_code, outputs) == [11, 22]
     user_code = code("def postprocess(row): return row.argmax()", takes("f4"))
     assert predictions(user_code, {"y": np.array([[1, 2], [4, 3]])}) == [1, 0]
+
+
+def test_postprocess_gets_copies(code):
+    """The outputs, which may be captured, stay as they are."""
+    user_code = code("def postprocess(row): row *= 2; return row", takes("f4", 2))
+    outputs = {"y": np.array([[1, 2], [3, 4]])}
+    assert predictions(user_code, outputs) == [[2, 4], [6, 8]]
+    assert outputs["y"].tolist() == [[1, 2], [3, 4]]
 
 
 def test_predictions_may_be_all_that_json_can_hold(code):

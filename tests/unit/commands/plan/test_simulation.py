@@ -35,21 +35,23 @@ def seen(plan, load, servers=1, spread="random"):
 @pytest.fixture(autouse=True)
 def _short(monkeypatch):
     """Runs of at most so many requests, so that the tests take seconds."""
-    monkeypatch.setattr(simulation, "_MOST_REQUESTS", 10_000)
+    monkeypatch.setattr(simulation, "_STEP", 600)
+    monkeypatch.setattr(simulation, "_OF_A_SERVER", 100)
+    monkeypatch.setattr(simulation, "_MOST_REQUESTS", 3_000)
 
 
 @pytest.mark.parametrize("busy", [0.3, 0.6])
 def test_one_row_at_a_time_waits_as_in_an_md1_queue(busy, monkeypatch):
     """Poisson arrivals and batches of 1 wait as Pollaczek and Khinchine say."""
     monkeypatch.setattr(simulation.Outcome, "is_known", lambda *_: False)
-    monkeypatch.setattr(simulation, "_MOST_REQUESTS", 60_000)
+    monkeypatch.setattr(simulation, "_MOST_REQUESTS", 20_000)
     row_s = 0.1
     outcome = seen(server(row_s, max_batch_size=1), Load(rate=busy / row_s))
     assert outcome.busy == pytest.approx(busy, rel=0.01)
     # Of as many arrivals as came by chance.
     busy = outcome.rate * row_s
     waiting_s = busy * row_s / (2 * (1 - busy))
-    assert outcome.mean_s - row_s == pytest.approx(waiting_s, rel=0.02)
+    assert outcome.mean_s - row_s == pytest.approx(waiting_s, rel=0.04)
     assert outcome.batch_rows == 1
     assert not outcome.refused
 
@@ -181,7 +183,7 @@ def test_many_servers_are_simulated_as_some_with_their_share():
     plan = server(0.3)
     many, some = (seen(plan, Load(rate=100.0 * n), n) for n in (3200, 32))
     assert many == some._replace(rate=many.rate)
-    assert many.rate == pytest.approx(320_000, rel=0.02)
+    assert many.rate == pytest.approx(320_000, rel=0.05)
 
 
 def test_the_same_arguments_give_the_same_outcome():
@@ -196,7 +198,7 @@ def test_uncertainty_covers_the_difference_from_a_longer_run(monkeypatch):
     plan, load = server(0.1, max_batch_size=1), Load(rate=7.0)
     monkeypatch.setattr(simulation.Outcome, "is_known", lambda *_: False)
     short = seen(plan, load)
-    monkeypatch.setattr(simulation, "_MOST_REQUESTS", 60_000)
+    monkeypatch.setattr(simulation, "_MOST_REQUESTS", 20_000)
     long = seen(plan, load)
     assert 0 < long.uncertainty < short.uncertainty < 0.2
     assert abs(short.p95_s / long.p95_s - 1) < 2 * short.uncertainty

@@ -47,7 +47,7 @@ serve: $(VENV)/serve.done
 # all processes end at about the same time.
 # With bytecode, as users have it: without, each of some hundred servers compiles Basket.
 test: $(VENV)/dev.done $(KSERVE_VENV)/done $(AXE)
-	PYTHONDONTWRITEBYTECODE= $(BIN)/python -m pytest --numprocesses=2 --dist=loadfile --no-loadscope-reorder \
+	PYTHONDONTWRITEBYTECODE= $(BIN)/python -m pytest --numprocesses=3 --dist=loadfile --no-loadscope-reorder \
 		$(ARGS)
 
 bench: $(VENV)/dev.done

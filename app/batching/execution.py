@@ -1,15 +1,17 @@
 """Run jobs' rows as one batch: concatenate, compute, check the outputs, split them."""
 
 import bisect
+import copy
 import logging
 from collections.abc import Sequence
+from contextlib import suppress
 
 import numpy as np
 
 from app.batching.batch_memory import BatchMemory
 from app.batching.fair_queue import JobSlice
 from app.batching.job import Job, notify
-from app.engines.base import Engine, Signature, Tensors
+from app.engines.base import Array, Engine, Signature, Tensors
 from app.errors import BasketError, ModelFailed, WrongOutputs
 
 _log = logging.getLogger(__name__)
@@ -61,9 +63,22 @@ def _concatenated(
     for name in slices[0].job.inputs:
         parts = [job.inputs[name][start:stop] for job, start, stop in slices]
         if padding:
-            parts.append(np.repeat(parts[-1][-1:], padding, axis=0))
+            parts.append(repeated(parts[-1][-1:], padding))
         batch[name] = memory.put(name, parts) if len(parts) > 1 else parts[0]
     return batch
+
+
+def repeated(row: Array, count: int) -> Array:
+    """Return a row (1, *shape) so many times.
+
+    Objects, which the user's own code may change, are copies where they can be.
+    """
+    rows = np.repeat(row, count, axis=0)
+    if rows.dtype.hasobject:
+        for place in np.ndindex(rows.shape):
+            with suppress(Exception):
+                rows[place] = copy.deepcopy(rows[place])
+    return rows
 
 
 def checked(outputs: Tensors, rows: int, signature: Signature) -> Tensors:

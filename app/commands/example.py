@@ -3,8 +3,8 @@
 from collections.abc import Callable
 
 import click
-import numpy as np
 
+from app.batching.execution import repeated
 from app.batching.model_log import ModelLog
 from app.commands.measurement import median_ms, time_batches
 from app.engines.base import DEFAULT_SIGNATURE, Engine, Tensors
@@ -54,9 +54,7 @@ def check_example(engine: Engine, settings: Settings, log: ModelLog) -> bool:
 def example_rows(code: UserCode) -> Callable[[int], Tensors]:
     """Return a function that makes so many rows, which all are EXAMPLE's."""
     row = code.example_inputs()
-    return lambda rows: {
-        name: np.repeat(array, rows, axis=0) for name, array in row.items()
-    }
+    return lambda rows: {name: repeated(array, rows) for name, array in row.items()}
 
 
 def _shown(body: bytes) -> str:

@@ -57,11 +57,12 @@ def _input_of(value: Any, spec: TensorSpec, place: str) -> Array:
             return row
     what = f"of {spec.name} for {place}"
     try:
-        array = np.asarray(value)
         if spec.dtype.kind == "O":
-            array = _bytes_of(array)
-        elif array.dtype.kind not in "biuf":
-            raise TypeError("no numbers")
+            array = objects.bytes_of(value)
+        else:
+            array = np.asarray(value)
+            if array.dtype.kind not in "biuf":
+                raise TypeError("no numbers")
     except (TypeError, ValueError):
         raise ModelFailed(
             f"{_GAVE} {_kind(value)} {what}, expected {type_name(spec.dtype)} of "
@@ -79,20 +80,6 @@ def _input_of(value: Any, spec: TensorSpec, place: str) -> Array:
             f"{type_name(spec.dtype)}"
         ) from None
     return row.reshape(array.shape)
-
-
-def _bytes_of(array: Array) -> Array:
-    """Return text, or bytes, as bytes.
-
-    Raises:
-        TypeError: a value is neither.
-    """
-    leaves = []
-    for leaf in array.ravel().tolist():
-        if not isinstance(leaf, str | bytes):
-            raise TypeError("neither text nor bytes")
-        leaves.append(leaf.encode() if isinstance(leaf, str) else leaf)
-    return objects.array_of(leaves).reshape(array.shape)
 
 
 def _kind(value: Any) -> str:

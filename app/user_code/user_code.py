@@ -4,6 +4,8 @@ import base64
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
+import numpy as np
+
 from app.batching.model_log import ModelLog
 from app.codec import json_text
 from app.codec.bounds import Check, unchecked
@@ -134,7 +136,12 @@ class UserCode:
         """Yield each row: an object, or copies: its array, or arrays by output name."""
         if self.takes_objects:
             answers = outputs[ANSWER.name].tolist()
-            yield from map(objects.unpack, answers) if self._is_packed else answers
+            for answer in answers:
+                if self._is_packed:
+                    yield objects.unpack(answer)
+                else:
+                    # predict may have given a row of an array that it keeps.
+                    yield answer.copy() if isinstance(answer, np.ndarray) else answer
             return
         (count, *_) = map(len, outputs.values())
         for row in range(count):

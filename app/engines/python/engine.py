@@ -46,13 +46,16 @@ class PythonEngine:
         `packed`: objects cross from another process, and are bytes here.
 
         Raises:
-            ModelLoadError: without a model file there is no predict.
+            ModelLoadError: without a model file there is no predict, or the model has
+                no default signature for the functions.
         """
         if engine is None and service.predict is None:
             raise ModelLoadError(
                 f"{SERVICE_FILE} has no predict, and no model.keras or other model "
                 "file is beside it"
             )
+        if engine is not None and DEFAULT_SIGNATURE not in engine.signatures:
+            _refuse_functions(service)
         self.service = service
         self._engine = engine
         self._packed = packed
@@ -84,7 +87,7 @@ class PythonEngine:
             return {ANSWER.name: self._answers(batch[INSTANCE.name])}
         if self.service.predict is None or signature_name != DEFAULT_SIGNATURE:
             return self._engine.run(batch, signature_name)
-        # It may change them; after a failure the same rows run again in smaller batches.
+        # It may change them; after a failure the same rows run again in parts.
         own = {name: array.copy() for name, array in batch.items()}
         outputs = self._by_name(self._predict(own))
         (rows, *_) = map(len, batch.values())
@@ -145,10 +148,40 @@ class PythonEngine:
                 )
             outputs = {specs[0].name: outputs}
         return {
-            spec.name: np.asarray(outputs[spec.name], spec.dtype)
+            spec.name: _array_of(outputs[spec.name], spec)
             for spec in specs
             if spec.name in outputs
         }
+
+
+def _array_of(output: Any, spec: TensorSpec) -> Array:
+    """Return an output of predict in its dtype.
+
+    Raises:
+        WrongOutputs: it holds another kind of value.
+    """
+    if spec.dtype != _OBJECT:
+        return np.asarray(output, spec.dtype)
+    try:
+        return objects.bytes_of(output)
+    except TypeError as error:
+        raise WrongOutputs(
+            f"{SERVICE_FILE}: predict gave {spec.name}: {error}"
+        ) from None
+
+
+def _refuse_functions(service: Service) -> None:
+    """Refuse functions of service.py beside a model without their signature.
+
+    Raises:
+        ModelLoadError: there are some.
+    """
+    for name in ("preprocess", "predict", "postprocess"):
+        if getattr(service, name) is not None:
+            raise ModelLoadError(
+                f"{SERVICE_FILE} has {name}, which is called for the signature "
+                f"{DEFAULT_SIGNATURE}, and the model has none of that name"
+            )
 
 
 def _check_count(answers: int, rows: int) -> None:

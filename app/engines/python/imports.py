@@ -151,7 +151,8 @@ def _module_names(folder: Path) -> set[str]:
     return {
         each.stem
         for each in folder.iterdir()
-        if each.suffix == ".py" or (each.is_dir() and each.name.isidentifier())
+        if each.suffix == ".py"
+        or (each.name.isidentifier() and any(each.rglob("*.py")))
     }
 
 

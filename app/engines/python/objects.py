@@ -22,6 +22,22 @@ def array_of(values: Sequence[Any]) -> Array:
     return array
 
 
+def bytes_of(values: Any) -> Array:
+    """Return text, or bytes, nested in any way as an array of bytes.
+
+    Raises:
+        TypeError: a value is neither.
+    """
+    # Without the dtype NumPy would make text of numbers, and cut zero bytes off.
+    array = np.asarray(values, object)
+    leaves = []
+    for leaf in array.ravel().tolist():
+        if not isinstance(leaf, str | bytes):
+            raise TypeError(f"a {type(leaf).__name__} is neither text nor bytes")
+        leaves.append(leaf.encode() if isinstance(leaf, str) else leaf)
+    return array_of(leaves).reshape(array.shape)
+
+
 def pack(value: Any, function: str) -> bytes:
     """Return a value as bytes; lists, dicts, text, bytes, numbers and arrays can be.
 

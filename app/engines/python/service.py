@@ -1,5 +1,6 @@
 """A version's service.py: its functions, checked when it is imported."""
 
+import copy
 import inspect
 import os
 import stat
@@ -24,7 +25,7 @@ _FUNCTIONS = {"load": 1, "preprocess": 1, "predict": 2, "postprocess": 1}
 class Service:
     """The functions of a service.py; those that it lacks are None.
 
-    `example` is EXAMPLE, one instance, if `has_example`. The module, and the threads
+    `example` is EXAMPLE if `has_example`. The module, and the threads
     that wait for calls, go with the last reference to this object.
     """
 
@@ -49,7 +50,15 @@ class Service:
         self.postprocess = found["postprocess"]
         self._load = found["load"]
         self.has_example = hasattr(module, "EXAMPLE")
-        self.example: Any = getattr(module, "EXAMPLE", None)
+        self._example: Any = getattr(module, "EXAMPLE", None)
+
+    @property
+    def example(self) -> Any:
+        """EXAMPLE, one instance, for one call: a copy where it can be copied."""
+        try:
+            return copy.deepcopy(self._example)
+        except Exception:
+            return self._example
 
     @property
     def has_load(self) -> bool:
@@ -160,7 +169,10 @@ def _check_writers(folder: Path) -> None:
 
 
 def _may_anybody_write(path: Path, version: Path) -> bool:
-    status = os.stat(path)
+    try:
+        status = os.stat(path)
+    except FileNotFoundError:  # an editor's lock, which is a link to nothing
+        return False
     if not status.st_mode & stat.S_IWOTH:
         return False
     # In a sticky folder, such as /tmp, nobody else may replace the version.

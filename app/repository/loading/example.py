@@ -3,9 +3,7 @@
 from collections.abc import Sequence
 from functools import partial
 
-import numpy as np
-
-from app.batching.execution import checked
+from app.batching.execution import checked, repeated
 from app.engines.base import DEFAULT_SIGNATURE, Engine, Tensors
 from app.engines.loading import error_summary
 from app.engines.python.bounded import bounded
@@ -34,11 +32,8 @@ def _run(
     sizes = signature.batch_sizes(sizes)
     try:
         row = user_code.example_inputs()
-        batches = [
-            {name: np.repeat(array, size, axis=0) for name, array in row.items()}
-            for size in sizes
-        ]
-        for size, batch in zip(sizes, batches, strict=True):
+        for size in sizes:
+            batch = {name: repeated(array, size) for name, array in row.items()}
             outputs = checked(engine.run(batch), size, signature)
             answer = {name: array[:1] for name, array in outputs.items()}
         user_code.body_of(answer)
@@ -51,4 +46,5 @@ def _run(
         raise ModelLoadError(
             f"its EXAMPLE: {type(error).__name__}: {error_summary(error)}"
         ) from error
-    return {DEFAULT_SIGNATURE: batches[0]}
+    smallest = {name: repeated(array, sizes[0]) for name, array in row.items()}
+    return {DEFAULT_SIGNATURE: smallest}

@@ -131,6 +131,15 @@ def test_functions_may_change_what_they_are_given(tmp_path):
         assert response.json == wanted
 
 
+def test_padding_of_a_batch_is_an_object_of_its_own(tmp_path):
+    """Predict may change each row that it gets."""
+    text = "def predict(model, batch): return [row.pop('x') for row in batch]"
+    write(tmp_path, words=text)
+    settings = {"user_code": True, "max_batch_size": 4, "allowed_batch_sizes": (4,)}
+    with started_client(tmp_path, **settings) as client:
+        assert ask(client, "words", [{"x": 1}]).json == {"predictions": [1]}
+
+
 def test_cloud_event_carries_instances(client):
     """KServe's structured events do as plain bodies."""
     event = {"specversion": "1.0", "id": "1", "source": "s", "type": "t"}

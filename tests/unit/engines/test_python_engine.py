@@ -10,11 +10,14 @@ from hypothesis import strategies as st
 from hypothesis.extra import numpy as arrays
 
 from app.engines import open_engine
+from app.engines.base import DEFAULT_SIGNATURE, Signature, TensorSpec
 from app.engines.python import objects
-from app.engines.python.engine import ANSWER, INSTANCE
+from app.engines.python.engine import ANSWER, INSTANCE, PythonEngine
+from app.engines.python.service import Service
 from app.errors import ModelFailed, ModelLoadError, RefusedInput, WrongOutputs
 from app.settings import Settings
 from testing.server import simulated_models
+from tests.support.engines import Echo
 
 SIMULATION = {"base_ms": 0, "input_shape": [3], "outputs": 2}
 
@@ -100,6 +103,56 @@ def test_error_of_predict_names_service(opened, simulation, error):
     name = error.partition("(")[0]
     with pytest.raises(ModelFailed, match=rf"^service.py: predict failed \({name}\)$"):
         engine.run(batch)
+
+
+@pytest.mark.parametrize("name", ["preprocess", "postprocess"])
+def test_function_without_its_signature_is_a_load_error(tmp_path, name):
+    """A model without serving_default is refused at the load, not at each request."""
+    other = Echo()
+    other.signatures = {"other": other.signatures[DEFAULT_SIGNATURE]}
+    (tmp_path / "service.py").write_text(f"def {name}(value): return value")
+    with pytest.raises(ModelLoadError, match=f"service.py has {name}, .* none of that"):
+        PythonEngine(Service(tmp_path), other, packed=False)
+    (tmp_path / "service.py").write_text("helper = 1")
+    assert PythonEngine(Service(tmp_path), other, packed=False).signatures.keys() == {
+        "other"
+    }
+
+
+@pytest.mark.parametrize(
+    ("value", "wanted"),
+    [
+        ("['é', 'b']", ["é".encode(), b"b"]),
+        ("np.array(['a', 'b'])", [b"a", b"b"]),
+        ("np.array([b'a\\0', 'b'], object)", [b"a\0", b"b"]),
+    ],
+)
+def test_texts_of_predict_are_bytes(value, wanted, tmp_path):
+    """An output of strings may be text; zero bytes at its end stay."""
+    engine = engine_of_strings(tmp_path, value)
+    outputs = engine.run({"text": np.array([b"x", b"y"], object)})
+    assert outputs["label"].tolist() == wanted
+
+
+def test_number_of_predict_for_a_string_is_a_wrong_output(tmp_path):
+    """The text names the output and the type."""
+    engine = engine_of_strings(tmp_path, "['a', 1]")
+    with pytest.raises(WrongOutputs, match="predict gave label: a int is neither text"):
+        engine.run({"text": np.array([b"x", b"y"], object)})
+
+
+def engine_of_strings(folder, value):
+    """Return the engine of a predict that gives a value, for strings in and out."""
+    text = f"import numpy as np\ndef predict(model, batch): return {value}"
+    (folder / "service.py").write_text(text)
+    one = Echo()
+    one.signatures = {
+        DEFAULT_SIGNATURE: Signature(
+            (TensorSpec("text", np.dtype(object), ()),),
+            (TensorSpec("label", np.dtype(object), ()),),
+        )
+    }
+    return PythonEngine(Service(folder), one, packed=False)
 
 
 def test_predict_gets_a_copy_of_the_batch(opened):

@@ -118,6 +118,14 @@ def test_helper_does_not_replace_a_module_of_the_process(write):
     assert service is not None
 
 
+def test_folder_of_data_does_not_hide_a_package(write):
+    """Only a folder with code in it is a module."""
+    folder = write(service="import numpy as np\ndef preprocess(x): return np.ones(2)")
+    (folder / "numpy").mkdir()
+    (folder / "numpy" / "rows.txt").touch()
+    assert Service(folder).preprocess(0).shape == (2,)
+
+
 def test_import_leaves_the_folder_and_the_path_as_they_were(write):
     """No bytecode is written beside the model, and sys.path is the process's own."""
     folder, path = write(service="import helpers", helpers="X = 1"), [*sys.path]
@@ -283,6 +291,13 @@ def test_service_that_everybody_may_write_is_refused(write, place):
     name = (folder / place).resolve().name if "a.txt" not in place else place
     assert str(raised.value).endswith(f"chmod o-w {name}")
     os.chmod(path, path.stat().st_mode & ~0o002)
+    assert find_service(folder, ON) is not None
+
+
+def test_link_to_nothing_beside_service_is_ignored(write):
+    """An editor's lock is one, and so is a file that has just gone."""
+    folder = write(service="")
+    (folder / ".#service.py").symlink_to("user@host.1234:5678")
     assert find_service(folder, ON) is not None
 
 

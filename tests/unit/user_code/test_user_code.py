@@ -11,6 +11,7 @@ from app import BadInput
 from app.batching.model_log import ModelLog
 from app.codec.uneven import Uneven
 from app.engines.base import DEFAULT_SIGNATURE
+from app.engines.python import objects
 from app.engines.python.engine import OBJECTS
 from app.engines.python.service import Service
 from app.errors import Late, ModelFailed
@@ -45,6 +46,7 @@ GIVE = "def preprocess(instance): return instance"
         (takes("f4", 2), [np.array([1, 2])], np.array([[1, 2]], "f4")),
         (takes("bool"), [True], np.array([True])),
         (takes("O"), ["é"], np.array(["é".encode()], object)),
+        (takes("O"), [b"a\0", "b\0"], np.array([b"a\0", b"b\0"], object)),
         (takes("O", 2), [["a", b"b"]], np.array([[b"a", b"b"]], object)),
     ],
 )
@@ -181,6 +183,28 @@ def test_postprocess_gets_each_row(code):
     assert predictions(user_code, outputs) == [11, 22]
     user_code = code("def postprocess(row): return row.argmax()", takes("f4"))
     assert predictions(user_code, {"y": np.array([[1, 2], [4, 3]])}) == [1, 0]
+
+
+def test_postprocess_gets_a_copy_of_an_array_of_predict(code):
+    """It may be a row of a table that predict keeps."""
+    user_code = code("def postprocess(row): row *= 2; return row")
+    kept = np.array([1, 2])
+    answer = {"answer": objects.array_of([kept, kept])}
+    assert predictions(user_code, answer) == [[2, 4], [2, 4]]
+    assert kept.tolist() == [1, 2]
+
+
+def test_example_stays_as_it_is(code):
+    """Preprocess may change the instance that it gets."""
+    user_code = code(
+        """
+        EXAMPLE = {"text": "a"}
+        def preprocess(instance): return instance.pop("text")
+        """
+    )
+    for _ in range(2):
+        assert user_code.example_inputs()["instance"].tolist() == ["a"]
+    assert user_code.example_json() == {"text": "a"}
 
 
 def test_postprocess_gets_copies(code):

@@ -42,6 +42,17 @@ def postprocess(row): return row
     assert lines == [str(["aa"]), str(["aa"] * 4)]
 
 
+def test_rows_of_a_batch_are_objects_of_their_own(run):
+    """Predict may change each."""
+    (batch,) = run(
+        """
+EXAMPLE = {"x": 1}
+def predict(model, batch): return [row.pop("x") for row in batch]
+"""
+    ).values()
+    assert batch["instance"].tolist() == [{"x": 1}]
+
+
 @pytest.mark.parametrize(
     ("text", "reason"),
     [

@@ -41,8 +41,8 @@ SERVED = $(if $(filter /%,$(MODEL))$(wildcard $(MODEL)),,$(PWD)/)$(MODEL)
 serve: $(VENV)/serve.done
 	$(if $(MODEL),BASKET_MODEL='$(SERVED)' )$(BIN)/gunicorn wsgi:app --threads=20 $(ARGS)
 
-# Two tests at a time, those of a file in one process: many measure times, so more would
-# disturb them.
+# Three tests at a time, those of a file in one process: many wait, for servers and for
+# times that they measure, which more would disturb.
 # In the order of the folders, so that unit tests come last: they are short, and
 # all processes end at about the same time.
 # With bytecode, as users have it: without, each of some hundred servers compiles Basket.

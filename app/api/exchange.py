@@ -70,7 +70,8 @@ class Exchange:
     `arrived_at` and `deadline` are on the monotonic clock. `model` and `job` are None
     until the model is leased and the job is submitted. `wake` is that of a job which
     an event loop waits for, None where a thread waits for the answer. `splits_rows`
-    once rows were found to have unlike shapes. `answer` is None until `answered_at`,
+    once rows were found to have unlike shapes. `filled_bytes` are those of tensors of
+    which a small message has one value. `answer` is None until `answered_at`,
     when encoding begins.
     `traceparent` is W3C's name of the request's span, if the request is traced.
     `recorded` is what is to be recorded of this request, with the JSON of its
@@ -84,6 +85,7 @@ class Exchange:
         "arrived_at",
         "deadline",
         "environ",
+        "filled_bytes",
         "instances",
         "job",
         "model",
@@ -106,6 +108,7 @@ class Exchange:
         self.job: Job | None = None
         self.wake: Wake | None = None
         self.splits_rows = False
+        self.filled_bytes = 0
         self.answer: Answer | None = None
         self.answered_at = math.inf
         self.traceparent: str | None = None

@@ -6,7 +6,7 @@ of one value.
 """
 
 import math
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -48,6 +48,7 @@ _KINDS = {
     "u8": _Kind(23, "DT_UINT64", "uint64_val", "u8"),
 }
 _NAMES = {kind.number: kind.name for kind in _KINDS.values()}
+_BY_NUMBER = {kind.number: (kind, np.dtype(name)) for name, kind in _KINDS.items()}
 # Fields that a PackedTensor has as the bytes of the array.
 _PACKED = ("float_val", "double_val", "bool_val")
 _SHOWN = 8
@@ -90,6 +91,20 @@ def read_inputs(
             )
         inputs[spec.name], rows = array, len(array)
     return inputs
+
+
+def filled_bytes(given: Iterable[Any]) -> int:
+    """Return the bytes of the tensors whose last value stands for others."""
+    size = 0
+    for tensor in given:
+        if tensor.tensor_content or tensor.dtype not in _BY_NUMBER:
+            continue
+        kind, dtype = _BY_NUMBER[tensor.dtype]
+        values = getattr(tensor, kind.field)
+        count = math.prod(dim.size for dim in tensor.tensor_shape.dim)
+        if 0 < len(values) < count:
+            size += count * _value_bytes(values, dtype)
+    return size
 
 
 def write(tensor: Any, array: Array) -> None:
@@ -182,8 +197,7 @@ def _read_field(
             f"{place}: shape {list(shape)} is {count} values in {kind.field}, given "
             f"{len(array)}"
         )
-    # An element of dtype object is a pointer.
-    if count * spec.dtype.itemsize > max_bytes:
+    if count * _value_bytes(values, spec.dtype) > max_bytes:
         raise TooLarge(
             f"{place}: shape {list(shape)} of {kind.name} is more than {max_bytes} "
             "bytes"
@@ -192,6 +206,12 @@ def _read_field(
     filled[: len(array)] = array
     filled[len(array) :] = array[-1]
     return shaped(filled, shape, place)
+
+
+def _value_bytes(values: Any, dtype: np.dtype[np.generic]) -> int:
+    """Return the bytes of a value that repeats the last one."""
+    # An element of dtype object is a pointer; a model that gets texts copies them.
+    return dtype.itemsize + (len(values[-1]) if dtype.kind == "O" else 0)
 
 
 def _values(values: Any, kind: _Kind, spec: TensorSpec, place: str) -> Array:

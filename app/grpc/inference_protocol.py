@@ -1,6 +1,7 @@
 """The Open Inference Protocol's gRPC API, with Triton's extensions."""
 
 from collections.abc import Mapping
+from contextlib import suppress
 from functools import partial
 from http import HTTPStatus
 from typing import Any
@@ -11,9 +12,9 @@ from app.api.inference.inference import Inference
 from app.api.v2.metadata import check_tensors
 from app.codec.v2 import infer_messages, tensors
 from app.engines.base import Tensors
-from app.errors import UnknownModel
+from app.errors import BadInput, UnknownModel
 from app.grpc.exchange import GrpcExchange
-from app.grpc.messages import message_class
+from app.grpc.messages import message_class, parse
 from app.grpc.routes import Asked, Route, model_path
 from app.repository.routing import Target
 from app.repository.served import ServedModel
@@ -43,10 +44,24 @@ async def infer(inference: Inference, exchange: Exchange) -> HttpResponse:
     return await inference.answer(exchange, target, (decode, _encode))
 
 
-def stream_response(sent: bytes, text: str) -> bytes:
-    """Return a message of the stream: a ModelInferResponse in bytes, or an error."""
+def stream_response(response: bytes) -> bytes:
+    """Return a message of the stream with a ModelInferResponse in bytes."""
+    message = message_class(f"{_PACKAGE}ModelStreamInferResponse")()
+    message.infer_response.MergeFromString(response)
+    return _last(message)
+
+
+def stream_error(text: str, sent: bytes) -> bytes:
+    """Return a message of the stream with an error, and the id of the request."""
     message = message_class(f"{_PACKAGE}ModelStreamInferResponse")(error_message=text)
-    message.infer_response.MergeFromString(sent)
+    # What was sent may be no request.
+    with suppress(BadInput):
+        request = parse(f"{_PACKAGE}ModelInferRequest", sent)
+        message.infer_response.id = request.id
+    return _last(message)
+
+
+def _last(message: Any) -> bytes:
     # As Triton marks the last response to a request.
     message.infer_response.parameters["triton_final_response"].bool_param = True
     return bytes(message.SerializeToString())

@@ -187,11 +187,10 @@ class GrpcServer:
             # Its key may have been removed meanwhile.
             if response.status == 401:  # noqa: PLR2004
                 await send(context, response)
-            is_error = response.status in GRPC_CODES
-            text = error_text(response) if is_error else ""
-            yield inference_protocol.stream_response(
-                b"" if is_error else response.body, text
-            )
+            if response.status in GRPC_CODES:
+                yield inference_protocol.stream_error(error_text(response), sent)
+            else:
+                yield inference_protocol.stream_response(response.body)
             if self._stopping is not None:
                 await abort(context, 503, "the server is shutting down")
 

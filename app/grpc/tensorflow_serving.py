@@ -43,6 +43,9 @@ async def predict(
     assert isinstance(exchange, GrpcExchange)
     message = await exchange.message("tensorflow.serving.PredictRequest")
     target = _target(message, exchange)
+    filled_bytes = tensor_proto.filled_bytes(message.inputs.values())
+    # More are refused when they are read.
+    exchange.filled_bytes = min(filled_bytes, max_bytes)
     decode = partial(_decode, message, max_bytes)
     encode = partial(_encode, list(message.output_filter))
     with servable_not_found(target):
@@ -82,7 +85,11 @@ def _decode(
     name = message.model_spec.signature_name or DEFAULT_SIGNATURE
     signature = find_signature(model.signatures, name)
     outputs = [spec.name for spec in signature.outputs]
+    seen: set[str] = set()
     for wanted in message.output_filter:
+        if wanted in seen:
+            raise BadInput(f"output_filter: {wanted[:60]!r} is named twice")
+        seen.add(wanted)
         if wanted not in outputs:
             raise BadInput(
                 f"output_filter: the model has no output {wanted[:60]!r}, it has: "

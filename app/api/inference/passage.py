@@ -96,7 +96,9 @@ class Passage(Generic[DecodedT]):
         A few bytes may unpack to many, or to a large picture, in JSON and forms too.
         """
         body, environ = self._body, self.exchange.environ
-        if len(body) > _INLINE_BYTES or "HTTP_CONTENT_ENCODING" in environ:
+        if max(len(body), self.exchange.filled_bytes) > _INLINE_BYTES:
+            return False
+        if "HTTP_CONTENT_ENCODING" in environ:
             return False
         config = self.model.config.image
         return config is None or images.is_cheap_to_decode(body, config)
@@ -111,15 +113,16 @@ class Passage(Generic[DecodedT]):
         exchange, body = self.exchange, self._body
         check = exchange.check_awaited
         unpacked = unpack(exchange.environ, body, self._limit_bytes, check)
-        if unpacked is not body:
-            exchange.hold(len(body) + len(unpacked))
+        size = len(unpacked) + exchange.filled_bytes
+        if unpacked is not body or exchange.filled_bytes > _INLINE_BYTES:
+            exchange.hold(len(body) + size)
         try:
             self.decoded = decoded = self._decode(exchange, unpacked, self.model)
         except UnevenRows:
             exchange.splits_rows = True
             raise
         self._body = b""
-        is_large = len(unpacked) > _INLINE_BYTES
+        is_large = size > _INLINE_BYTES
         if not self.model.has_narrower_inputs and not is_large:
             return
         inputs = decoded.inputs
@@ -128,7 +131,7 @@ class Passage(Generic[DecodedT]):
             for group in groups:
                 check_narrower(group, self.model.signatures[decoded.signature_name])
         if is_large:
-            exchange.hold(_memory_of(groups, len(unpacked)))
+            exchange.hold(_memory_of(groups, size))
 
     def decode_any(self) -> None:
         """Decode, whatever shapes the rows have.

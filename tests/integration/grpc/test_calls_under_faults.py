@@ -13,6 +13,7 @@ import pytest
 from grpc_health.v1 import health_pb2, health_pb2_grpc
 from tritonclient import grpc as triton
 
+from app.grpc.messages import message_class
 from testing.server import metric_sum, simulated_models, wait_for_metric, wait_until
 from tests.support.grpc_calls import (
     ECHO,
@@ -310,8 +311,12 @@ def test_model_that_is_not_ready_is_unavailable_with_a_pushback(tmp_path, method
         assert _pushback_ms(refused) >= 1000
 
 
-def test_large_messages_have_the_memory_of_large_bodies(tmp_path):
-    """Large calls in flight that exceed 16 messages of the limit are UNAVAILABLE."""
+@pytest.mark.parametrize("method", [INFER, PREDICT])
+def test_large_messages_have_the_memory_of_large_bodies(tmp_path, method):
+    """Large calls in flight that exceed 16 messages of the limit are UNAVAILABLE.
+
+    So are small ones, of which one value stands for a large tensor.
+    """
     wide = {"base_ms": LONG_MS, "input_shape": [200_000], "outputs": 1}
     models = simulated_models(tmp_path / "models", m=wide)
     limits = {
@@ -323,15 +328,28 @@ def test_large_messages_have_the_memory_of_large_bodies(tmp_path):
         grpc.insecure_channel(address) as channel,
     ):
         row = np.ones((1, 200_000), np.float32)
-        call = channel.unary_unary(INFER)
+        message = request_of(INFER, row) if method == INFER else one_value(row.shape)
+        call = channel.unary_unary(method)
         # Beside the rows, which are 0.8 MB, a message is held only while it is read.
-        calls = [call.future(request_of(INFER, row)) for _ in range(24)]
+        calls = [call.future(message) for _ in range(24)]
         wait_until(lambda: any(each.done() for each in calls), 20)
         (refused, *_) = [each for each in calls if each.done()]
         text = "large bodies in memory may have 16000000 bytes in all"
         assert (refused.code().name, refused.details()) == ("UNAVAILABLE", text)
         for each in calls:
             each.cancel()
+
+
+def one_value(shape):
+    """Return a PredictRequest whose only value stands for all."""
+    message = message_class("tensorflow.serving.PredictRequest")()
+    message.model_spec.name = "m"
+    given = message.inputs["input"]
+    given.dtype = 1
+    given.float_val.append(1)
+    for size in shape:
+        given.tensor_shape.dim.add(size=size)
+    return message.SerializeToString()
 
 
 @pytest.mark.parametrize("process", ["worker", "shared"])

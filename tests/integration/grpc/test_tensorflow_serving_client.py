@@ -199,6 +199,11 @@ BAD = {
         "INVALID_ARGUMENT",
         "no output 'q', it has: y, z",
     ),
+    "output twice": (
+        lambda request: request.output_filter.extend("zz"),
+        "INVALID_ARGUMENT",
+        "output_filter: 'z' is named twice",
+    ),
 }
 
 

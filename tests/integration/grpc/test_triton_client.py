@@ -8,6 +8,7 @@ import grpc
 import numpy as np
 import pytest
 from tritonclient import grpc as triton
+from tritonclient.grpc import service_pb2, service_pb2_grpc
 from tritonclient.utils import np_to_triton_dtype
 
 from testing.clients import in_parallel
@@ -245,6 +246,16 @@ def test_shared_memory_and_traces_are_unimplemented(client):
         assert code == "UNIMPLEMENTED"
         assert text
         assert "Method not found" not in text
+
+
+def test_error_in_a_stream_has_the_id_of_its_request(running):
+    """A client that reads the stream by itself knows which request failed."""
+    request = service_pb2.ModelInferRequest(model_name="none", id="7")
+    with grpc.insecure_channel(running[1]) as channel:
+        stub = service_pb2_grpc.GRPCInferenceServiceStub(channel)
+        (answer,) = stub.ModelStreamInfer(iter([request]))
+    assert "no model 'none'" in answer.error_message
+    assert answer.infer_response.id == "7"
 
 
 @pytest.mark.parametrize("ends", [False, True])

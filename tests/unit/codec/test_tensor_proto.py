@@ -211,7 +211,7 @@ def test_last_value_stands_for_those_that_follow(dtype, values, wanted):
     assert array.tolist() == wanted
 
 
-@pytest.mark.parametrize(("dtype", "size"), [("f4", 4), ("u1", 1), ("O", 8)])
+@pytest.mark.parametrize(("dtype", "size"), [("f4", 4), ("u1", 1), ("O", 9)])
 def test_repeated_value_is_bounded(dtype, size):
     """A short message makes no larger tensor than a long one could."""
     value = [b"a" if dtype == "O" else 1]
@@ -221,6 +221,22 @@ def test_repeated_value_is_bounded(dtype, size):
         text = refusal(tensor, takes(dtype), TooLarge, 10 * size)
         assert text.startswith(f"shape [{rows}] of DT_")
         assert text.endswith(f" is more than {10 * size} bytes")
+
+
+@pytest.mark.parametrize(
+    ("tensor", "size"),
+    [
+        (message("f4", [10, 1000], [1]), 40_000),
+        (message("O", [10], [b"a" * 92]), 1000),
+        (message("f4", [2], [1, 2]), 0),
+        (message("f4", [2]), 0),
+        (message("f4", [2], content=b"12345678"), 0),
+        (TensorProto(dtype=14, tensor_shape={"dim": [{"size": 9}]}), 0),
+    ],
+)
+def test_bytes_of_a_repeated_value_are_known_before_it_is_read(tensor, size):
+    """They count as those of a large body."""
+    assert tensor_proto.filled_bytes([tensor, tensor]) == 2 * size
 
 
 SHAPE = "expected shape [-1, 2], given "

@@ -51,6 +51,20 @@ class JsonFiles:
         self._folder.mkdir(mode=0o700, parents=True, exist_ok=True)
         self._write(name, json.dumps(value))
 
+    def remove(self, name: str, value: Any) -> None:
+        """Remove a model's value, if it is this one.
+
+        Raises:
+            OSError: the file can't be removed.
+        """
+        if self._folder is None:
+            if self._in_memory.get(name) == value:
+                del self._in_memory[name]
+            return
+        with self.locked(name):
+            if self.get(name) == value:
+                self._file(name, _FILE).unlink()
+
     @contextmanager
     def locked(self, name: str) -> Iterator[None]:
         """Keep all other processes and threads out of a model's block.

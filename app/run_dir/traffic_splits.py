@@ -1,7 +1,9 @@
 """Traffic splits that admins have set over HTTP, in place of basket.toml's."""
 
 from collections.abc import Mapping
+from contextlib import suppress
 from pathlib import Path
+from typing import Any
 
 from app.run_dir.json_files import JsonFiles
 
@@ -18,6 +20,8 @@ class TrafficSplits:
     def __init__(self, folder: Path | None = None) -> None:
         """Store the folder, which `set` creates; None: keep the splits in memory."""
         self._files = JsonFiles(folder)
+        # Splits that another one of basket.toml has ended, at the last look.
+        self._ended: dict[str, Any] = {}
 
     def set(self, name: str, weights: Weights, replaced: Weights) -> None:
         """Set a model's weights by label, which replace those of basket.toml.
@@ -28,6 +32,17 @@ class TrafficSplits:
         self._files.set(name, [dict(weights), dict(replaced)])
 
     def of(self, name: str, configured: Weights) -> Weights:
-        """Return a model's weights; `configured` are those of basket.toml now."""
-        weights, replaced = self._files.get(name) or (configured, configured)
-        return weights if replaced == configured else configured
+        """Return a model's weights; `configured` are those of basket.toml now.
+
+        Call it once for each look at basket.toml. A split that has ended is removed at
+        the second one: at the first, basket.toml may have been read before it was set.
+        """
+        split = self._files.get(name)
+        if split is None or split[1] == configured:
+            self._ended.pop(name, None)
+            return configured if split is None else split[0]
+        if self._ended.get(name) == split:
+            with suppress(OSError):
+                self._files.remove(name, split)
+        self._ended[name] = split
+        return configured

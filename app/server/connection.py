@@ -66,9 +66,10 @@ class Connection(FlowControl):
     def eof_received(self) -> bool:
         """Note that the client closed its sending side; it may still read."""
         self._ended = True
-        if self._request is None or self.lingers:
+        if self.lingers or (self._request is None and not self._buffer):
             return False
-        self._request.disconnect()
+        if self._request is not None:
+            self._request.disconnect()
         return True
 
     # Reading.
@@ -120,7 +121,7 @@ class Connection(FlowControl):
             self._body = None
             if request is not None:
                 request.end_body()
-            else:
+            elif not self._unsent_bytes:
                 self.deadline = self.server.by(self.server.keepalive_s)
         return data
 

@@ -228,6 +228,20 @@ def test_pipelined_requests_are_answered_in_order(connect):
     assert [status for status, _ in found] == [200, 200, 200, 404, 200]
 
 
+def test_pipelined_request_behind_a_large_response_is_answered_after_the_end(
+    server, connect
+):
+    """A client may end its side while the response before is on its way."""
+    wire = connect(receive_buffer=4096)
+    wire.send(get("/bytes?bytes=20000000"), post("/echo", b"second"))
+    assert wire.begins() == b"HTTP/1.1 200"
+    wire.end_sending()
+    # It has seen the end by then.
+    assert server.ask(get("/sleep?s=0.2")).status == 200
+    found = [each.body for each in wire.all_responses()]
+    assert [len(each) for each in found] == [20_000_000, 6]
+
+
 def test_request_sent_behind_a_waiting_one_is_answered_after_it(server, connect):
     """Requests that arrive meanwhile wait, in pieces of any size."""
     (wire,) = server.hold("pipelined")

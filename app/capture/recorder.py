@@ -114,7 +114,8 @@ class Recorder:
             ring = self._rings[model] = Ring(folder_of(self._root, model))
         result, problem = WRITTEN, ""
         try:
-            ring.add(encode(grouped(requests)), keep_bytes)
+            for content in _contents(requests, keep_bytes):
+                ring.add(content, keep_bytes)
         except Exception as error:  # must not end the thread
             reason = getattr(error, "strerror", None) or repr(error)
             result, problem = FAILED, f"{self._root}: {reason}"
@@ -146,6 +147,20 @@ def _made(samples: Sequence[Sample]) -> tuple[list[Captured], int, str]:
             skipped += 1
             problem = str(error) if isinstance(error, NotCapturable) else repr(error)
     return requests, skipped, problem
+
+
+def _contents(requests: Sequence[Captured], keep_bytes: int) -> Iterator[bytes]:
+    """Yield the files of requests, more than one if one would take half of the ring.
+
+    Requests of unlike shapes take more than their values.
+    """
+    content = encode(grouped(requests))
+    if len(content) <= keep_bytes // 2 or len(requests) == 1:
+        yield content
+        return
+    middle = len(requests) // 2
+    yield from _contents(requests[:middle], keep_bytes)
+    yield from _contents(requests[middle:], keep_bytes)
 
 
 def _blocks(samples: Sequence[Sample], keep_bytes: int) -> Iterator[list[Sample]]:

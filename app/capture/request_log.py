@@ -47,6 +47,8 @@ class RequestLog:
         self._path = path
         self._dropped = dropped
         self._file: int | None = None
+        # Whether it ends in a part of a line, as after a full disk.
+        self._is_cut_off = False
         self._problem = ""
         self._background = Background("request log", self._write, bounds)
 
@@ -64,8 +66,10 @@ class RequestLog:
         try:
             file = self._opened()
             for lines in _chunks(_lines(entries)):
-                _write_all(file, lines)
-                written += lines.count(b"\n")
+                start = b"\n" if self._is_cut_off else b""
+                for part in _written(file, start + lines):
+                    written += part.count(b"\n") - len(start)
+                    start, self._is_cut_off = b"", not part.endswith(b"\n")
         except Exception as error:  # must not end the thread
             problem = getattr(error, "strerror", None) or repr(error)
         if written < len(entries):
@@ -86,6 +90,7 @@ class RequestLog:
             self._file = None
         flags = os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC
         self._file = os.open(self._path, flags, 0o600)
+        self._is_cut_off = False
         return self._file
 
 
@@ -129,7 +134,9 @@ def _chunks(lines: bytes) -> Iterator[bytes]:
         start = end
 
 
-def _write_all(file: int, content: bytes) -> None:
-    rest = memoryview(content)
-    while rest:
-        rest = rest[os.write(file, rest) :]
+def _written(file: int, content: bytes) -> Iterator[bytes]:
+    """Write all of it, and yield the parts that were written."""
+    while content:
+        count = os.write(file, content)
+        yield content[:count]
+        content = content[count:]

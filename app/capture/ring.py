@@ -23,6 +23,8 @@ _DIGITS = 12
 # A file takes whole ones of these.
 _DISK_BLOCK_BYTES = 4096
 _OWNER_ONLY = 0o600
+# A number that is further ahead of the last block is damaged.
+_MOST_AHEAD = 100_000
 
 
 def folder_of(root: Path, model: str) -> Path:
@@ -78,8 +80,10 @@ class Ring:
         text = os.pread(lock, _DIGITS, 0)
         number = int(text) if text.isdigit() else 0
         known = max(self._sizes, default=0)
-        if not known or number <= known:
-            number = max(number, self._scan())
+        if not known < number <= known + _MOST_AHEAD or not known:
+            after_last = self._scan()
+            is_damaged = self._sizes and number > after_last + _MOST_AHEAD
+            number = after_last if is_damaged else max(number, after_last)
         else:
             for other in range(known + 1, number):
                 self._note(other)

@@ -6,7 +6,8 @@ its number are another version.
 """
 
 import logging
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
@@ -57,7 +58,7 @@ class Record:
 class Records:
     """The records of all models; processes change them one at a time.
 
-    On a full disk each process goes by what it knows.
+    On a full disk each process goes by what it knows, and writes it once there is room.
     """
 
     def __init__(
@@ -70,9 +71,9 @@ class Records:
         self._keeps_unwritten = keeps_unwritten
         folder = None if capture_dir is None else capture_dir / _FOLDER
         self._files = DurableJsonFiles(folder, _from_json)
-        # Records that could not be written, those that were read last, and the reasons
+        # Changes that could not be written, records that were read last, and reasons
         # that were logged.
-        self._unwritten: dict[str, Record] = {}
+        self._unwritten: dict[str, Sequence[_Change]] = {}
         self._last: dict[str, Record] = {}
         self._warned: dict[str, str] = {}
 
@@ -81,8 +82,14 @@ class Records:
 
         Of files that can't be read or written this process knows the last record.
         """
-        if name in self._unwritten:
-            return self._unwritten[name]
+        changes = self._unwritten.get(name, ())
+        if changes:
+            with suppress(OSError):
+                self._write(name, changes)
+        return _changed(self._read(name), self._unwritten.get(name, ()))
+
+    def _read(self, name: str) -> Record:
+        """Return the record of the files."""
         try:
             value = self._files.get(name)
         except (OSError, ValueError) as error:
@@ -151,21 +158,24 @@ class Records:
 
         self._change(name, change)
 
-    def _change(self, name: str, change: Callable[[Record], Record]) -> None:
-        after = change(self.of(name))
+    def _change(self, name: str, change: "_Change") -> None:
+        changes = [*self._unwritten.get(name, ()), change]
         try:
-            with self._files.locked(name):
-                before = self.of(name)
-                after = change(before)
-                if after != before or name in self._unwritten:
-                    self._files.set(name, _to_json(after))
+            self._write(name, changes)
         except OSError as error:
             if not self._keeps_unwritten:
                 raise
             self._warn(name, error)
-            self._unwritten[name] = after
-        else:
-            self._unwritten.pop(name, None)
+            self._unwritten[name] = changes
+
+    def _write(self, name: str, changes: "Sequence[_Change]") -> None:
+        """Change the record as it is now, which other processes may have changed."""
+        with self._files.locked(name):
+            before = self._read(name)
+            after = _changed(before, changes)
+            if after != before:
+                self._files.set(name, _to_json(after))
+        self._unwritten.pop(name, None)
 
     def _warn(self, name: str, error: Exception) -> None:
         """Log why a record can't be used, unless that was the last reason."""
@@ -173,6 +183,15 @@ class Records:
         if self._warned.get(name) != reason:
             self._warned[name] = reason
             _log.error("the record of model %s can't be used: %s", name, reason)
+
+
+_Change = Callable[[Record], Record]
+
+
+def _changed(record: Record, changes: Sequence[_Change]) -> Record:
+    for change in changes:
+        record = change(record)
+    return record
 
 
 def _without(refused: Mapping[int, Refusal], version: int) -> dict[int, Refusal]:

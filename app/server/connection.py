@@ -20,8 +20,7 @@ from app.server.request import Request
 if TYPE_CHECKING:
     from app.server.http_server import HttpServer
 
-# Header timeout: seconds for a whole head, from its first byte. Also for the rest of a
-# body that the application has not read.
+# Header timeout: seconds for a whole head, and for the rest of an unread body.
 HEADER_TIMEOUT_S = 30.0
 # Bytes of pipelined requests, above which the connection pauses reading, and bytes of
 # an unread body, above which it closes instead of reading them.

@@ -129,6 +129,16 @@ def test_large_requests_are_written_to_several_blocks(recording):
     assert (reading.files, len(reading)) == (4, 4)
 
 
+def test_requests_of_many_shapes_are_written_in_smaller_blocks(recording):
+    """Each shape takes more than its values, of which alone the size is known."""
+    made = [request(n, x=np.zeros((1, n), np.int32)) for n in range(1, 101)]
+    recording.record(make=lambda: made, keep=120_000)
+    recording.wait(written=1)
+    reading = read_captured(recording.root / "m")
+    assert reading.files > 1
+    assert len(reading) > 30
+
+
 def test_request_larger_than_the_ring_is_counted_as_failed(recording, caplog):
     """It is not kept, and removes no other one."""
     recording.record()

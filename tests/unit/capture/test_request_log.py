@@ -2,6 +2,8 @@
 
 import json
 import os
+import resource
+import signal
 import stat
 
 import pytest
@@ -89,6 +91,31 @@ def test_file_that_can_not_be_written_is_logged_once(log, caplog):
     assert [each["request_id"] for each in lines(log.file)] == ["id-4"]
     (line,) = [each.getMessage() for each in caplog.records]
     assert line == f"BASKET_REQUEST_LOG={log.file}: Is a directory"
+
+
+def test_line_that_a_full_disk_cut_off_spoils_no_other(log):
+    """What was written whole is not counted as dropped; the next line is its own."""
+    log.add(entry(1))
+    wait_until(lambda: log.file.exists() and log.file.stat().st_size, WITHIN_S)
+    size = log.file.stat().st_size
+    limits = resource.getrlimit(resource.RLIMIT_FSIZE)
+    before = signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
+    # Room for one line and a half.
+    resource.setrlimit(resource.RLIMIT_FSIZE, (size + size * 3 // 2, limits[1]))
+    try:
+        for number in (2, 3, 4):
+            log.add(entry(number))
+        wait_until(lambda: sum(log.dropped) == 2, WITHIN_S)
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, limits)
+        signal.signal(signal.SIGXFSZ, before)
+    log.add(entry(5))
+    log.close(WITHIN_S)
+    first, second, half, last = log.file.read_text().splitlines()
+    ids = [json.loads(line)["request_id"] for line in (first, second, last)]
+    assert ids == ["id-1", "id-2", "id-5"]
+    assert half.startswith('{"time":')
+    assert log.dropped == [2]
 
 
 def test_many_entries_are_written_in_pieces_of_a_page(log, monkeypatch):

@@ -12,7 +12,7 @@ import pytest
 from app.capture.blocks import encode
 from app.capture.captured import grouped
 from app.capture.reader import read_captured
-from app.capture.ring import Ring, folder_of
+from app.capture.ring import NEXT, Ring, folder_of
 from testing.server import ROOT
 from tests.unit.capture.test_blocks import request
 
@@ -48,6 +48,17 @@ def test_only_the_owner_may_read(folder):
     assert modes == [0o600, 0o600]
     for each in (folder, folder.parent):
         assert stat.S_IMODE(each.stat().st_mode) == 0o700
+
+
+def test_damaged_number_of_the_next_block_is_not_believed(folder):
+    """No process looks for blocks between it and the last one."""
+    Ring(folder).add(block(1), KEEP)
+    for ring in (Ring(folder), Ring(folder)):
+        (folder / NEXT).write_text("9" * 12)
+        ring.add(block(2), KEEP)
+        (folder / NEXT).write_text("9" * 12)
+        ring.add(block(3), KEEP)
+    assert names(folder) == [f"{number:012}.npz" for number in range(1, 6)]
 
 
 def test_name_of_a_model_is_one_folder(tmp_path):

@@ -1,5 +1,6 @@
 """What a restart knows of versions: their record, also a damaged or a lost one."""
 
+import errno
 import json
 import signal
 import subprocess
@@ -8,6 +9,7 @@ import sys
 import pytest
 
 from app.promotion.record import Record, Recorded, Records
+from app.run_dir.json_files import DurableJsonFiles
 from testing.server import ROOT
 from tests.support.rollout_server import WATCHED_S, shares
 
@@ -160,6 +162,31 @@ def test_record_is_json(server):
     server.start()
     text = (server.capture_dir / ".promotions" / "m.json").read_text()
     assert json.loads(text)["proven"][0] == 1
+
+
+def test_change_that_a_full_disk_held_up_is_written_once_there_is_room(
+    server, monkeypatch
+):
+    """A worker does not lose a refusal at a restart, or overlook an operator."""
+    process = server.start()
+    server.checks.refusals[2] = "is worse"
+    server.add(2)
+    with monkeypatch.context() as patch:
+        patch.setattr(DurableJsonFiles, "_write", full_disk)
+        server.scan()
+        server.tick()
+        assert server.record().refused == {}
+    server.scan()
+    assert server.record().refused[2].reason == "is worse"
+    files = Records(server.capture_dir, keeps_unwritten=False)
+    files.force("m", 2, server.content(2), {})
+    server.scan()
+    server.tick(WATCHED_S)
+    assert shares(process)[2] > 0
+
+
+def full_disk(*_):
+    raise OSError(errno.ENOSPC, "No space left on device")
 
 
 def test_record_that_can_not_be_written_is_kept_in_memory(server, caplog):

@@ -143,7 +143,8 @@ class Executor:
         failed = [(batch, error)]
         while failed:
             group, error = failed.pop()
-            parts = self._parts(group, error, budget)
+            waiting = sum(len(other) for other, _ in failed)
+            parts = self._parts(group, error) or budget.parts(group, error, waiting)
             if not parts:
                 fail(group, error_of_each(len(group), error))
             # Cut as late as possible: each part may lower the ceiling for the next.
@@ -161,16 +162,12 @@ class Executor:
         return budget.has_success
 
     def _parts(
-        self, batch: Sequence[JobSlice], error: BasketError, budget: RetryBudget
+        self, batch: Sequence[JobSlice], error: BasketError
     ) -> list[Sequence[JobSlice]]:
-        """Return the parts of a failed batch to run again; none: let it fail."""
-        if isinstance(error, OutOfDeviceMemory):
-            smallest = self._sizes[batch[0].job.signature_name][0]
-            return [batch] if rows_in(batch) > smallest else []
-        if len(batch) > 1 and budget.is_left(error):
-            middle = len(batch) // 2
-            return [batch[:middle], batch[middle:]]
-        return []
+        """Return what runs again after a lack of memory, cut to the new ceiling."""
+        smallest = self._sizes[batch[0].job.signature_name][0]
+        is_too_large = isinstance(error, OutOfDeviceMemory)
+        return [batch] if is_too_large and rows_in(batch) > smallest else []
 
     def _run(
         self, batch: Sequence[JobSlice], *, back_to_back: bool = False

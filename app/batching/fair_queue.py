@@ -1,11 +1,15 @@
 """Fair queueing: each client's jobs in order, batches shared between clients."""
 
 import heapq
+import itertools
 from collections import deque
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import NamedTuple
 
-from app.batching.job import Job
+from app.batching.job import Job, Key
+
+# Clients whose last batch is remembered.
+_MOST_SERVED = 1024
 
 
 class JobSlice(NamedTuple):
@@ -90,6 +94,38 @@ class ClientRows:
         return heap
 
 
+class ClientTurns:
+    """When clients were served last, of those with rows in several queues."""
+
+    def __init__(self) -> None:
+        # The number of a batch by client, the latest last.
+        self._served: dict[str, int] = {}
+        self._batches = 0
+
+    def note(self, batch: Iterable[JobSlice]) -> None:
+        """Note that a batch was taken."""
+        self._batches += 1
+        served = self._served
+        for each in batch:
+            served.pop(each.job.client, None)
+            served[each.job.client] = self._batches
+        while len(served) > _MOST_SERVED:
+            del served[next(iter(served))]
+
+    def sorted(
+        self, queues: "Mapping[Key, FairQueue]"
+    ) -> "Iterable[tuple[Key, FairQueue]]":
+        """Return queues by key, that of the client served longest ago first.
+
+        Among those of one client the order stays.
+        """
+        if len(queues) == 1:
+            return queues.items()
+        return sorted(
+            queues.items(), key=lambda item: self._served.get(item[1].next_client(), -1)
+        )
+
+
 class FairQueue:
     """The queued jobs of one key.
 
@@ -118,6 +154,10 @@ class FairQueue:
         else:
             jobs.append(job)
         self._add(client, rows)
+
+    def next_client(self) -> str:
+        """Return the client that was served longest ago."""
+        return next(iter(self._jobs))
 
     def oldest_at(self) -> float:
         """Return when the oldest job arrived."""
@@ -192,3 +232,14 @@ class FairQueue:
     def _add(self, client: str, rows: int) -> None:
         self.rows += rows
         self._clients.add(client, rows)
+
+    @staticmethod
+    def newest_of(
+        queues: "Mapping[Key, FairQueue]", client: str
+    ) -> Iterator[tuple[Key, Job]]:
+        """Yield a client's jobs that may be dropped, the newest first."""
+        of_keys = [
+            zip(itertools.repeat(key), queue.newest(client))
+            for key, queue in queues.items()
+        ]
+        return heapq.merge(*of_keys, key=lambda each: -each[1].enqueued_at)

@@ -9,7 +9,13 @@ from collections.abc import Callable, Iterator
 from operator import itemgetter
 from typing import TYPE_CHECKING
 
-from app.batching.fair_queue import ClientRows, FairQueue, JobSlice, rows_in
+from app.batching.fair_queue import (
+    ClientRows,
+    ClientTurns,
+    FairQueue,
+    JobSlice,
+    rows_in,
+)
 from app.batching.job import Job, Key
 from app.batching.release import Release
 from app.errors import QueueFull, Stopping
@@ -28,9 +34,9 @@ Wait = Callable[[threading.Condition, float | None], object]
 class JobQueue(Queue[Job]):
     """A queue.Queue that is bounded in rows and emptied a batch at a time.
 
-    Jobs whose rows cannot share a batch are in different fair queues, which are served
-    round-robin, so that a row of another shape neither closes a batch early nor blocks
-    the rows behind it.
+    Jobs whose rows cannot share a batch are in different fair queues, so that a row of
+    another shape neither closes a batch early nor blocks the rows behind it. Next comes
+    the queue of the client, and of a client's the queue, that was served longest ago.
 
     `batch_rows` is the number of rows of the batch taken last, and `back_to_back` says
     whether `take` took it without waiting, so that it follows the batch before it.
@@ -51,8 +57,7 @@ class JobQueue(Queue[Job]):
 
         `on_change` is called with the number of queued rows, in the order of changes.
         """
-        # Queue's own bound stays unlimited: it would refuse or block a put before
-        # `_put` can drop other jobs.
+        # Queue's own bound would refuse or block a put before `_put` can drop others.
         super().__init__(maxsize=0)
         self._max_rows = max_rows
         self._release = release
@@ -60,8 +65,7 @@ class JobQueue(Queue[Job]):
         self._wait = wait
         self._on_change = on_change
         self._closed = False
-        # The batch that runs now, or ran last.
-        self._batch: list[JobSlice] = []
+        self._batch: list[JobSlice] = []  # That runs now, or ran last.
         self.batch_rows = 0
         self.back_to_back = False
         # Whether the release rule does not know yet that the batch has run.
@@ -74,6 +78,7 @@ class JobQueue(Queue[Job]):
         self._queues: dict[Key, FairQueue] = {}
         # Of all queues together.
         self._clients = ClientRows()
+        self._turns = ClientTurns()
 
     def _qsize(self) -> int:
         """Return the number of queued rows."""
@@ -176,23 +181,21 @@ class JobQueue(Queue[Job]):
             self._is_running = False
 
     def _next(self, max_batch_size: Callable[[Key], int]) -> tuple[float, Key, int]:
-        """Return for how many seconds to hold the next batch, its key, and its limit.
-
-        Among keys that may start now the one served longest ago goes first.
-        """
-        now, ready = self._clock(), []
-        for key, jobs in self._queues.items():
+        """Return how many seconds to hold the next batch, its key, and its limit."""
+        now, held = self._clock(), []
+        for key, jobs in self._turns.sorted(self._queues):
             limit, hold_s = max_batch_size(key), 0.0
             if jobs.rows < limit:
                 hold_s = self._release.hold_s(jobs.rows, jobs.oldest_at(), now)
             if hold_s <= 0:
                 return 0.0, key, limit
-            ready.append((hold_s, key, limit))
-        return min(ready, key=itemgetter(0))
+            held.append((hold_s, key, limit))
+        return min(held, key=itemgetter(0))
 
     def _take_from(self, key: Key, limit: int) -> list[JobSlice]:
         fair_queue = self._queues.pop(key)
         self._batch = fair_queue.take(limit, self._clock())
+        self._turns.note(self._batch)
         if fair_queue.rows:
             self._queues[key] = fair_queue
         self._on_change(self._qsize())
@@ -229,7 +232,10 @@ class JobQueue(Queue[Job]):
             minus_most, number, client = clients[0]
             if fewest >= -minus_most:
                 raise queue.Full
-            found = next(newest.setdefault(client, self._newest(client)), None)
+            found = next(
+                newest.setdefault(client, FairQueue.newest_of(self._queues, client)),
+                None,
+            )
             if found is None:
                 raise queue.Full
             evicted.append(found)
@@ -242,9 +248,3 @@ class JobQueue(Queue[Job]):
             if not jobs.rows:
                 del self._queues[key]
             job.fail(QueueFull("others that have fewer rows waiting went before"))
-
-    def _newest(self, client: str) -> Iterator[tuple[Key, Job]]:
-        """Yield the jobs of a client that may be dropped, in the order to drop them."""
-        for key, jobs in self._queues.items():
-            for job in jobs.newest(client):
-                yield key, job

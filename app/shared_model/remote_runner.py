@@ -2,7 +2,6 @@
 
 import threading
 import time
-from collections.abc import Callable
 
 from app.batching.job import Job
 from app.errors import BasketError, ModelProcessGone, Stopping
@@ -121,15 +120,16 @@ class RemoteRunner:
 class _JobCall:
     """The Call of a job."""
 
-    __slots__ = ("_channel", "_job", "_runner", "is_disconnected")
-
-    is_disconnected: Callable[[], bool]
+    __slots__ = ("_channel", "_job", "_runner")
 
     def __init__(self, job: Job, runner: RemoteRunner, channel: Channel) -> None:
         self._job = job
         self._runner = runner
         self._channel = channel
-        self.is_disconnected = job.is_disconnected
+
+    def is_disconnected(self) -> bool:
+        """Return whether nobody waits for the reply, also as the job failed here."""
+        return self._job.is_answered() or self._job.is_disconnected()
 
     def take_reply(self, frame: Frame) -> Job | None:
         job, meta = self._job, frame.meta

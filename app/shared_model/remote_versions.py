@@ -62,6 +62,9 @@ class RemoteVersions:
             )
         except ModelLoadError as error:
             self._failed[name, number] = values
+            if (name, number) in self._runners:
+                # It is served no more: the same values are new if they come again.
+                self._runners[name, number] = runner, None
             self._catalog.mark_failed(name, number, str(error))
             _log.error("model %s %s is not served: %s", name, number, error)
             return
@@ -70,6 +73,7 @@ class RemoteVersions:
             if replaced is not None and replaced.served is not None:
                 self.has_withdrawn = True
             self._runners[name, number] = runner, values
+            self._failed.pop((name, number), None)
 
     def leave(
         self, channel: Channel, name: str, serving: Sequence[int] = ()

@@ -45,15 +45,19 @@ def test_retry_budget_suffices_to_find_the_jobs_at_fault(counts, marks):
 
 @given(n=st.integers(2, 64), share=st.floats(0, 1), seed=st.integers())
 def test_retry_budget_bounds_the_reruns(n, share, seed):
-    """However many jobs fail, there are at most n or 8 log2 n reruns."""
+    """However many are at fault, others fail only if the model never succeeds.
+
+    There are at most 1.5 n or 8 log2 n reruns.
+    """
     marks = [row for row in range(n) if random.Random(seed + row).random() < share]
     notes = Notes()
     jobs = run_batch(executor(Poisoned(*marks), 64, notes), *[1] * n)
-    assert notes.reruns <= max(n, 8 * math.ceil(math.log2(n)))
-    for row, one in enumerate(jobs):
-        answer = outcome(one)
-        assert answer == [row] or isinstance(answer, ModelFailed)
-        assert not (row in marks and answer == [row])
+    assert notes.reruns <= max(n + n // 2, 8 * math.ceil(math.log2(n)))
+    found = [outcome(one) for one in jobs]
+    answered = {row for row, each in enumerate(found) if each == [row]}
+    assert answered in (set(), set(range(n)) - set(marks))
+    failed = [found[row] for row in set(range(n)) - answered]
+    assert all(isinstance(each, ModelFailed) for each in failed)
 
 
 @pytest.mark.parametrize("n", [2, 16, 64])
@@ -78,18 +82,14 @@ def test_rows_that_the_model_refuses_are_all_found(n, caplog):
 
 @given(n=st.integers(2, 64), share=st.floats(0, 1), seed=st.integers())
 def test_no_valid_row_is_refused(n, share, seed):
-    """Where the retry budget does not suffice, the error is that of the model."""
+    """However many are invalid, the others are answered."""
     marks = [row for row in range(n) if random.Random(seed + row).random() < share]
     notes = Notes()
     jobs = run_batch(executor(Refuses(*marks), 64, notes), *[1] * n)
-    assert notes.reruns <= max(n, 8 * math.ceil(math.log2(n)))
+    assert notes.reruns <= max(n + n // 2, 8 * math.ceil(math.log2(n)))
     for row, one in enumerate(jobs):
         answer = outcome(one)
-        if isinstance(answer, RefusedInput):
-            assert row in marks
-        else:
-            assert answer == [row] or type(answer) is ModelFailed
-        assert not (row in marks and answer == [row])
+        assert isinstance(answer, RefusedInput) if row in marks else answer == [row]
 
 
 def test_batch_that_fails_once_succeeds_in_its_reruns():

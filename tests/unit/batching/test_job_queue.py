@@ -7,7 +7,7 @@ import pytest
 
 from app.batching.job_queue import JobQueue
 from app.batching.release import FixedTimeout
-from app.errors import Abandoned, Late, ModelFailed, Stopping
+from app.errors import Abandoned, Late, ModelFailed, QueueFull, Stopping
 from tests.support.jobs import FakeTime, job, outcome
 
 AT_ONCE = FixedTimeout(timeout_s=0)
@@ -138,6 +138,30 @@ def test_shapes_are_served_round_robin(jobs):
     assert _take(jobs) == [0, 1, 2, 3]
     _put(jobs, 20, width=3)
     assert [_take(jobs) for _ in range(3)] == [[10], [4, 5], [20]]
+
+
+def test_shapes_of_one_client_take_turns_with_those_of_others(jobs):
+    """A client with many shapes goes behind one that was served before it."""
+    for width in range(2, 8):
+        _put(jobs, width, width=width, client="many")
+    _put(jobs, 20, width=20, client="one")
+    # Nobody has been served yet, so the first to come is.
+    assert [_take(jobs) for _ in range(3)] == [[2], [20], [3]]
+    _put(jobs, 30, width=20, client="one")
+    assert [_take(jobs) for _ in range(3)] == [[30], [4], [5]]
+
+
+def test_full_queue_drops_the_newest_job_of_any_shape(fake):
+    """Not the newest one of the shape that is served next."""
+    jobs = JobQueue(4, AT_ONCE, clock=fake.clock, wait=fake.wait)
+    first, *others = [
+        _put(jobs, number, at=1000.0 + number, width=width, client="many")
+        for number, width in enumerate((1, 2, 3, 2))
+    ]
+    newest = others.pop()
+    _put(jobs, 9, at=1010.0, client="one")
+    assert isinstance(outcome(newest), QueueFull)
+    assert not any(each.is_answered() for each in (first, *others))
 
 
 def test_overdue_batch_has_no_priority_over_a_full_one(holding):

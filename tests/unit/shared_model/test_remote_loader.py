@@ -243,6 +243,15 @@ def test_client_disconnect_cancels_the_job_in_the_model_process(followed):
     assert process.peer.receive().meta == {"cancel": [number]}
 
 
+def test_job_that_failed_here_is_canceled_in_the_model_process(followed):
+    """As another group of the same request failed, nobody waits for its rows."""
+    catalog, _, process = followed
+    sent = submit(catalog, 1.0)
+    number = process.receive_job().meta["number"]
+    sent.fail(Abandoned("another row of the same request failed"))
+    assert process.peer.receive().meta == {"cancel": [number]}
+
+
 def test_reply_after_the_deadline_is_ignored(followed):
     """A job ends at its deadline without a reply, and later jobs are answered."""
     catalog, _, process = followed

@@ -20,6 +20,7 @@ from app.batching.batch_ceiling import BatchCeilings
 from app.batching.batcher import Batcher
 from app.batching.executor import Executor
 from app.batching.job import Job
+from app.batching.retry_budget import RetryBudget
 from app.engines.base import DEFAULT_SIGNATURE, Tensors
 from app.engines.simulated import SimulatedEngine
 
@@ -129,7 +130,7 @@ def runs_abandoned() -> None:
 
 def gives_up() -> None:
     """Never rerun a failed batch: all of its rows fail."""
-    Executor._parts = lambda *_: []
+    Executor._parts = RetryBudget.parts = lambda *_: []
 
 
 def forgets() -> None:

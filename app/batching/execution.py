@@ -74,7 +74,8 @@ def repeated(row: Array, count: int) -> Array:
     Objects, which the user's own code may change, are copies where they can be.
     """
     rows = np.repeat(row, count, axis=0)
-    if rows.dtype.hasobject:
+    # Strings are bytes, which nobody can change.
+    if row.dtype.hasobject and not all(isinstance(each, bytes) for each in row.flat):
         for place in np.ndindex(rows.shape):
             with suppress(Exception):
                 rows[place] = copy.deepcopy(rows[place])

@@ -4,7 +4,7 @@ from typing import Protocol
 
 from app.api.environ import Environ
 from app.codec import compression
-from app.codec.bounds import Check, unchecked
+from app.codec.compression import Progress, unheeded
 from app.errors import BadInput, BasketError, TooLarge, TooSlow
 
 # The size of each read after a first one that was short.
@@ -34,7 +34,10 @@ def read_body(environ: Environ, limit_bytes: int) -> bytes:
 
 
 def unpack(
-    environ: Environ, body: bytes, limit_bytes: int, check: Check = unchecked
+    environ: Environ,
+    body: bytes,
+    limit_bytes: int,
+    progress: Progress = unheeded,
 ) -> bytes:
     """Return the body without its Content-Encoding.
 
@@ -42,12 +45,12 @@ def unpack(
         TooLarge: more than the limit, or than its compressed size allows.
         UnknownEncoding: the Content-Encoding is not supported.
         BadInput: malformed or truncated.
-        BasketError: `check` raised it.
+        BasketError: `progress` raised it.
     """
     encoding = environ.get("HTTP_CONTENT_ENCODING")
     if not encoding:
         return body
-    return compression.decompress(body, encoding, limit_bytes, check)
+    return compression.decompress(body, encoding, limit_bytes, progress)
 
 
 def too_large(limit_bytes: int) -> TooLarge:

@@ -2,8 +2,8 @@
 
 import io
 import zlib
+from collections.abc import Callable
 
-from app.codec.bounds import Check, unchecked
 from app.errors import BadInput, TooLarge, UnknownEncoding
 
 ENCODINGS = ("gzip", "deflate")
@@ -22,9 +22,16 @@ MAX_RATIO = 200
 _ANY_RATIO_BYTES = 1 << 20
 MAX_MEMBERS = 4096
 
+# Called for each piece of a body with the number of bytes that are decompressed so far.
+Progress = Callable[[int], None]
+
+
+def unheeded(size: int, /) -> None:
+    """Do nothing about progress."""
+
 
 def decompress(
-    body: bytes, encoding: str, max_bytes: int, check: Check = unchecked
+    body: bytes, encoding: str, max_bytes: int, progress: Progress = unheeded
 ) -> bytes:
     """Return the body without one Content-Encoding; identity and empty change nothing.
 
@@ -35,7 +42,7 @@ def decompress(
         BadInput: malformed, truncated, or followed by other data.
         TooLarge: more than `max_bytes` when decompressed, beyond the first MiB more
             than MAX_RATIO times what was sent, or more than MAX_MEMBERS gzip members.
-        BasketError: `check`, which is called for each piece, raised it.
+        BasketError: `progress` raised it.
     """
     encoding = encoding.strip().lower()
     encoding = _ALIASES.get(encoding, encoding)
@@ -47,18 +54,19 @@ def decompress(
             f"{' and '.join(ENCODINGS)} are"
         )
     try:
-        return _decompressed(body, encoding, max_bytes, check)
+        return _decompressed(body, encoding, max_bytes, progress)
     except zlib.error as error:
         raise BadInput(f"the body is not {encoding}: {error}") from error
 
 
-def _decompressed(body: bytes, encoding: str, max_bytes: int, check: Check) -> bytes:
+def _decompressed(
+    body: bytes, encoding: str, max_bytes: int, progress: Progress
+) -> bytes:
     # Its value is returned without a copy.
     unpacked = io.BytesIO()
     sent, at, members = memoryview(body), 0, 1
     decompressor = _decompressor(encoding)
     while at < len(sent):
-        check()
         if decompressor.eof:
             if encoding != "gzip" or sent[at : at + len(_MEMBER)] != _MEMBER:
                 raise BadInput(f"something follows the {encoding} data of the body")
@@ -70,6 +78,7 @@ def _decompressed(body: bytes, encoding: str, max_bytes: int, check: Check) -> b
         unread = len(decompressor.unconsumed_tail) + len(decompressor.unused_data)
         at += len(piece) - unread
         _check_size(unpacked.tell(), at, members, max_bytes)
+        progress(unpacked.tell())
     if not decompressor.eof:
         raise BadInput(f"the body is not {encoding}: it is cut off")
     return unpacked.getvalue()

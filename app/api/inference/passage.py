@@ -111,10 +111,9 @@ class Passage(Generic[DecodedT]):
             BasketError: the body is wrong.
         """
         exchange, body = self.exchange, self._body
-        check = exchange.check_awaited
-        unpacked = unpack(exchange.environ, body, self._limit_bytes, check)
+        unpacked = unpack(exchange.environ, body, self._limit_bytes, self._unpacking)
         size = len(unpacked) + exchange.filled_bytes
-        if unpacked is not body or exchange.filled_bytes > _INLINE_BYTES:
+        if exchange.filled_bytes > _INLINE_BYTES:
             exchange.hold(len(body) + size)
         try:
             self.decoded = decoded = self._decode(exchange, unpacked, self.model)
@@ -132,6 +131,11 @@ class Passage(Generic[DecodedT]):
                 check_narrower(group, self.model.signatures[decoded.signature_name])
         if is_large:
             exchange.hold(_memory_of(groups, size))
+
+    def _unpacking(self, size: int) -> None:
+        """Count the bytes so far, before many requests have unpacked all of theirs."""
+        self.exchange.check_awaited()
+        self.exchange.hold(len(self._body) + size)
 
     def decode_any(self) -> None:
         """Decode, whatever shapes the rows have.

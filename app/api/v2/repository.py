@@ -18,6 +18,8 @@ from app.repository.catalog import Catalog
 from app.repository.served import IS_LOADING, State
 from app.settings import Settings
 
+# Of a body when it is unpacked; what is read here has a few names.
+_MAX_UNPACKED_BYTES = 1 << 20
 _READY = "READY"
 _STATES = {
     State.LOADING: "LOADING",
@@ -130,7 +132,7 @@ def _entries(catalog: Catalog, name: str) -> list[dict[str, str]]:
 def _json_body(settings: Settings, *, is_required: bool = False) -> dict[str, Any]:
     """Return the body's JSON object, empty if there is no body and none is required."""
     sent = read_body(request.environ, settings.max_body_bytes)
-    body = unpack(request.environ, sent, settings.max_body_bytes)
+    body = unpack(request.environ, sent, _MAX_UNPACKED_BYTES)
     if not body.strip() and not is_required:
         return {}
     with json_text.opened(body) as value:

@@ -288,8 +288,11 @@ async def test_unpacked_body_counts_as_memory(serve):
     application.asgi._loop.hold(15 << 20)
     assert (await ask(application, packed, headers=headers)).status == 503
     assert (await ask(application, ROW.ljust(1 << 20))).status == 200
+    # It is refused before its end, which is missing, has been looked for.
+    assert (await ask(application, packed[:-1], headers=headers)).status == 503
     application.asgi._loop.hold(-(15 << 20))
     assert (await ask(application, packed, headers=headers)).status == 200
+    assert (await ask(application, packed[:-1], headers=headers)).status == 400
 
 
 def test_rows_of_unlike_lengths_take_the_bytes_of_one_body():

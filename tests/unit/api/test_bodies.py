@@ -1,8 +1,10 @@
 """Request bodies: chunked, truncated, over the limit, late or nested too deeply."""
 
 import errno
+import gzip
 import io
 import json
+import random
 from pathlib import Path
 
 import pytest
@@ -152,6 +154,17 @@ def test_large_json_without_memory_budget_is_a_503(
     large = small + b" " * json_text._SMALL_BYTES
     response = client.post(path, data=large, content_type=mimetype)
     assert error(response, 503) == "too many large JSON bodies at once"
+
+
+def test_request_to_the_repository_unpacks_to_a_mebibyte_at_most(client):
+    """A few bytes for a route that reads a few names do not take a body's memory."""
+    blanks = bytes(random.Random(0).choices(b" \n", k=(1 << 20) - 1))
+    for tail, status in ((b"}", 200), (b" }", 413)):
+        body = gzip.compress(b"{" + blanks[1:] + tail)
+        response = client.post(
+            "/v2/repository/index", data=body, headers={"Content-Encoding": "gzip"}
+        )
+        assert response.status_code == status
 
 
 def test_json_over_the_memory_budget_takes_all_of_it(monkeypatch):

@@ -16,7 +16,6 @@ from app import telemetry
 from app.api.environ import REQUEST_ID, Environ, request_id
 from app.api.exchange import JSON, Exchange, HttpResponse
 from app.api.responses import error_response
-from app.errors import BasketError
 
 if TYPE_CHECKING:
     from _typeshed.wsgi import StartResponse
@@ -60,7 +59,9 @@ class Application(Flask):
         """Answer one request (PEP 3333)."""
         handler = self.find(environ)
         if handler is None:
-            return super().wsgi_app(environ, start_response)
+            chunks = super().wsgi_app(environ, start_response)
+            telemetry.flush()
+            return chunks
         response = completed(self.predict(handler, Exchange(environ)))
         telemetry.flush()
         return response.send(start_response)
@@ -88,9 +89,7 @@ class Application(Flask):
             self.check_rights(exchange.environ)
             response = await handler(exchange)
         except Exception as error:
-            response = error_response(error)
-            if isinstance(error, BasketError):
-                telemetry.rejected(error.reason)
+            response = error_response(error, is_prediction=True)
             self.note_error(exchange, response)
         response.headers.append((REQUEST_ID, exchange.request_id))
         self.count(exchange, response.status)

@@ -5,9 +5,17 @@ import logging
 from flask import Flask, Response, request
 from werkzeug.exceptions import HTTPException, MethodNotAllowed, NotFound
 
+from app import telemetry
 from app.api.exchange import JSON, HttpResponse
 from app.codec import compression, json_text
-from app.errors import BasketError, TooSlow, Unauthorized, Unavailable, UnknownEncoding
+from app.errors import (
+    BasketError,
+    Forbidden,
+    TooSlow,
+    Unauthorized,
+    Unavailable,
+    UnknownEncoding,
+)
 
 _log = logging.getLogger(__name__)
 
@@ -23,11 +31,17 @@ def install_error_handlers(app: Flask) -> None:
     app.register_error_handler(Exception, _failed)
 
 
-def error_response(error: Exception) -> HttpResponse:
-    """Return the response to a failed request; log an unexpected error."""
+def error_response(error: Exception, *, is_prediction: bool = False) -> HttpResponse:
+    """Return the response to a failed request; log an unexpected error.
+
+    The metrics count the reasons of predictions, and on all routes those of requests
+    without the right to use them.
+    """
     if not isinstance(error, BasketError):
         _log.error("unexpected error", exc_info=error)
         return _refusal("internal error; the server's log has more", 500)
+    if is_prediction or isinstance(error, (Unauthorized, Forbidden)):
+        telemetry.rejected(error.reason)
     response = _refusal(str(error), error.status)
     if isinstance(error, Unavailable):
         response.headers.append(("Retry-After", str(error.retry_after_s)))

@@ -72,6 +72,24 @@ def unload(client, key, **headers):
     return client.post(UNLOAD, data=b"{}", headers=JSON | key | headers)
 
 
+@pytest.mark.parametrize(
+    ("key", "status", "reason"),
+    [(STRANGER, 401, "unauthorized"), (CLIENT, 403, "forbidden")],
+)
+def test_refused_requests_are_counted_on_all_routes(shared, key, status, reason):
+    """Whoever tries keys is seen in the metrics, whether or not a model is asked."""
+    client = shared(("client",), ("admin",))
+
+    def counted():
+        series = f'basket_rejected_total{{reason="{reason}"}} '
+        lines = client.get("/metrics", headers=CLIENT).text.splitlines()
+        return sum(float(each.split()[-1]) for each in lines if each.startswith(series))
+
+    before = counted()
+    error(unload(client, key), status)
+    assert counted() == before + 1
+
+
 @pytest.mark.parametrize("path", READ)
 @pytest.mark.parametrize(
     ("settings", "allowed", "refused"),

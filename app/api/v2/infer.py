@@ -12,6 +12,7 @@ from app.api.exchange import Exchange, HttpResponse
 from app.api.inference.inference import Inference
 from app.api.v2.metadata import check_tensors, health_blueprint, metadata_blueprint
 from app.api.v2.repository import Repository, repository_blueprint
+from app.api.v2.version_converter import VersionConverter
 from app.codec.v2 import tensors
 from app.engines.base import Tensors
 from app.errors import BadInput
@@ -22,10 +23,14 @@ from app.repository.served import ServedModel
 from app.settings import Settings
 
 _JSON_SIZE = "Inference-Header-Content-Length"
-_RULES = ("/v2/models/<model>/infer", "/v2/models/<model>/versions/<int:version>/infer")
-# The same for the path in the WSGI environment; int() takes at most 4300 digits.
+_RULES = (
+    "/v2/models/<model>/infer",
+    "/v2/models/<model>/versions/<version:version>/infer",
+)
+# The same for the path in the WSGI environment.
 _PATH = re.compile(
-    r"/v2/models/(?P<name>[^/]+)(?:/versions/(?P<version>\d{1,4300}))?/infer"
+    rf"/v2/models/(?P<name>[^/]+)(?:/versions/(?P<version>{VersionConverter.regex}))?"
+    "/infer"
 )
 
 
@@ -45,7 +50,8 @@ def v2_blueprints(
 
 
 def declare(app: Flask) -> None:
-    """Declare the routes that predict to Flask, for 405 and OPTIONS."""
+    """Declare versions in paths, and the routes that predict, for 405 and OPTIONS."""
+    app.url_map.converters["version"] = VersionConverter
     for rule in _RULES:
         app.add_url_rule(rule, rule, methods=["POST"])
 

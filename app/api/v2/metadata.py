@@ -49,7 +49,7 @@ def health_blueprint(catalog: Catalog, health: Health, rights: Rights) -> Bluepr
         return _readiness({}, not catalog.not_ready())
 
     @blueprint.get("/v2/models/<model>/ready")
-    @blueprint.get("/v2/models/<model>/versions/<int:version>/ready")
+    @blueprint.get("/v2/models/<model>/versions/<version:version>/ready")
     def model_ready(model: str, version: int | None = None) -> Response:
         try:
             _served(catalog, model, version)
@@ -79,18 +79,18 @@ def metadata_blueprint(catalog: Catalog) -> Blueprint:
         return json_response({"models": _offered_names(catalog)})
 
     @blueprint.get("/v2/models/<model>")
-    @blueprint.get("/v2/models/<model>/versions/<int:version>")
+    @blueprint.get("/v2/models/<model>/versions/<version:version>")
     def metadata(model: str, version: int | None = None) -> Response:
         return json_response(_metadata(_served(catalog, model, version)))
 
     @blueprint.get("/v2/models/<model>/config")
-    @blueprint.get("/v2/models/<model>/versions/<int:version>/config")
+    @blueprint.get("/v2/models/<model>/versions/<version:version>/config")
     def config(model: str, version: int | None = None) -> Response:
         return json_response(_config(_served(catalog, model, version)[-1]))
 
     @blueprint.get("/v2/models/stats")
     @blueprint.get("/v2/models/<model>/stats")
-    @blueprint.get("/v2/models/<model>/versions/<int:version>/stats")
+    @blueprint.get("/v2/models/<model>/versions/<version:version>/stats")
     def stats(model: str | None = None, version: int | None = None) -> Response:
         served = _offered(catalog) if not model else _served(catalog, model, version)
         totals = telemetry.totals().versions

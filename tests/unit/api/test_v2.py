@@ -305,6 +305,7 @@ def test_unknown_model_name_is_a_404(site, verb, name):
         "/v2/models/m/versions//infer",
         "/v2/models/m/versions/3/infer",
         f"/v2/models/m/versions/{'9' * 5000}/infer",
+        "/v2/models/m/versions/%D9%A3/infer",
         "/v2/repository/models/..%2F..%2Fetc/load",
         "/v2/repository/models/../load",
         "/v2/nothing",
@@ -315,6 +316,14 @@ def test_unknown_path_is_a_404(keyed_site, path):
     """An encoded slash, or a version that is not a number, matches no route."""
     response = keyed_site.post(path, ONE, headers=ADMIN | JSON)
     assert len(error(response, 404)) < 300
+
+
+@pytest.mark.parametrize("rest", ["", "/config", "/stats", "/ready"])
+@pytest.mark.parametrize("version", ["%D9%A2", "9" * 5000])
+def test_version_that_is_no_number_matches_no_route(site, version, rest):
+    """Only ASCII digits, as many as Python reads, are a version; m has the version 2."""
+    assert site.get(f"/v2/models/m/versions/2{rest}").status_code == 200
+    error(site.get(f"/v2/models/m/versions/{version}{rest}"), 404)
 
 
 def test_wrong_method_is_a_405(site):

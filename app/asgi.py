@@ -7,6 +7,7 @@ import asyncio
 from collections.abc import Awaitable, Callable, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from functools import lru_cache, partial
+from http import HTTPStatus
 from typing import TYPE_CHECKING, Any
 
 from app.api.application import Application
@@ -124,11 +125,16 @@ class AsgiApplication:
 
 def _events(response: HttpResponse) -> tuple[dict[str, Any], dict[str, Any]]:
     """Return the two ASGI events of a whole response."""
-    headers = [(b"content-type", response.content_type.encode("latin-1"))]
+    headers = []
+    if response.content_type:
+        headers.append((b"content-type", response.content_type.encode("latin-1")))
     for name, value in response.headers:
         headers.append((_header_name(name), value.encode("latin-1")))
-    # Flask knows the length of the body that it leaves out of a response to HEAD.
-    if b"content-length" not in [name for name, _ in headers]:
+    # Flask knows the length of the body that it leaves out of a response to HEAD, and
+    # that of a 304 is the length of what the client has.
+    if response.status != HTTPStatus.NOT_MODIFIED and b"content-length" not in [
+        name for name, _ in headers
+    ]:
         headers.append((b"content-length", b"%d" % len(response.body)))
     start = {
         "type": "http.response.start",

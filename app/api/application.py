@@ -7,6 +7,7 @@ predict only for 405 and OPTIONS, and their requests are answered here.
 
 import time
 from collections.abc import Callable, Coroutine, Iterable, Sequence
+from http import HTTPStatus
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from flask import Flask, request
@@ -79,6 +80,9 @@ class Application(Flask):
         """Return Flask's whole response to any other request."""
         response = Response.from_app(super().wsgi_app, environ, buffered=True)
         kind = response.headers.pop("Content-Type", JSON)
+        if response.status_code == HTTPStatus.NOT_MODIFIED:
+            # Werkzeug adds its default.
+            kind = ""
         return HttpResponse(
             response.data, kind, response.status_code, list(response.headers)
         )

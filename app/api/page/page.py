@@ -65,4 +65,6 @@ def _response(file: Traversable) -> Response:
     response = Response(file.read_bytes(), mimetype=_TYPES[suffix], headers=_HEADERS)
     response.add_etag()
     response.make_conditional(request)
+    # Each server adds its own.
+    del response.headers["Date"]
     return response

@@ -128,6 +128,20 @@ async def ask(application, *parts, **rest):
     return await begin(application, *parts, **rest)[1]
 
 
+@on_loop
+async def test_304_has_no_headers_of_a_body(application):
+    """A client that has the page's file gets neither a type, nor a length, nor a date.
+
+    Each server adds a date.
+    """
+    found = await ask(application, method="GET", path="/page/app.js")
+    assert found.headers["content-type"] == "text/javascript; charset=utf-8"
+    shown = [(b"if-none-match", found.headers["etag"].encode())]
+    call = await ask(application, method="GET", path="/page/app.js", headers=shown)
+    assert (call.status, call.body) == (304, b"")
+    assert not {"content-type", "content-length", "date"} & set(call.headers)
+
+
 # Rows of unlike lengths.
 
 

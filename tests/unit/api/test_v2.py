@@ -321,7 +321,7 @@ def test_unknown_path_is_a_404(keyed_site, path):
 @pytest.mark.parametrize("rest", ["", "/config", "/stats", "/ready"])
 @pytest.mark.parametrize("version", ["%D9%A2", "9" * 5000])
 def test_version_that_is_no_number_matches_no_route(site, version, rest):
-    """Only ASCII digits, as many as Python reads, are a version; m has the version 2."""
+    """Only ASCII digits are a version, as many as Python reads; m has the version 2."""
     assert site.get(f"/v2/models/m/versions/2{rest}").status_code == 200
     error(site.get(f"/v2/models/m/versions/{version}{rest}"), 404)
 

@@ -1,6 +1,7 @@
 """The Flask application, with spans of requests that predict."""
 
 import json
+import re
 import time
 from collections.abc import Callable
 from functools import partial
@@ -11,6 +12,9 @@ from app.api.environ import path_of
 from app.api.exchange import Exchange, HttpResponse
 from app.tracing.exemplars import Traced
 from app.tracing.spans import Outcome, Spans, Stage
+
+# Of a version's number.
+_LEADING_ZEROS = re.compile("/0+(?=[0-9])")
 
 
 class TracedApplication(Application):
@@ -51,7 +55,12 @@ def _name(exchange: Exchange) -> str:
     method: str = exchange.environ["REQUEST_METHOD"]
     if exchange.model is None:
         return method
-    return f"{method} {path_of(exchange.environ)}"
+    return f"{method} {_LEADING_ZEROS.sub('/', _path(exchange))}"
+
+
+def _path(exchange: Exchange) -> str:
+    """Return the path of a request; WSGI decodes its bytes as Latin-1."""
+    return path_of(exchange.environ).encode("latin-1").decode(errors="replace")
 
 
 def _attributes(
@@ -60,7 +69,7 @@ def _attributes(
     """Return attributes by OpenTelemetry's names, and Basket's own."""
     attributes: dict[str, str | int] = {
         "http.request.method": exchange.environ["REQUEST_METHOD"],
-        "url.path": path_of(exchange.environ),
+        "url.path": _path(exchange),
     }
     if response is not None:
         attributes["http.response.status_code"] = response.status

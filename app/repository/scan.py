@@ -7,7 +7,7 @@ another name, such as .tmp-2, and then renamed, is never loaded half written.
 import os
 import stat
 import zlib
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
@@ -15,8 +15,14 @@ from pathlib import Path
 from app.engines.layout import Layout
 from app.errors import SettingsError
 from app.settings import Settings
-from app.settings.model_config import ModelConfig, read_model_config
-from app.settings.model_files import SAVED_MODEL_ENTRIES, is_version, model_file
+from app.settings.model_config import ModelConfig, config_files, read_model_config
+from app.settings.model_files import (
+    MODEL_FILES,
+    SAVED_MODEL_ENTRIES,
+    SERVICE_FILE,
+    is_version,
+    model_file,
+)
 
 # Name, size and modification time of each file.
 Fingerprint = frozenset[tuple[str, int, int]]
@@ -71,7 +77,7 @@ def scan(model_dir: Path, settings: Settings) -> dict[str, ModelFolder]:
 
 
 def fingerprint(version: Path) -> Fingerprint:
-    """Return the names, sizes and times of all files of a version; it may be a file."""
+    """Return the names, sizes and times of a version's files; it may be a file."""
     return frozenset(
         (str(file.relative_to(version)), status.st_size, status.st_mtime_ns)
         for file, status in _files(version)
@@ -105,12 +111,28 @@ def has_changed(before: Content | None, version: Path) -> bool:
 
 
 def _files(version: Path) -> Iterator[tuple[Path, os.stat_result]]:
+    counts = _entry_filter(version)
     for file in (version, *version.rglob("*")):
+        if not all(map(counts, file.relative_to(version).parts[:1])):
+            continue
         with suppress(OSError):  # removed meanwhile, or a broken link
             status = file.stat()
             # A folder's time changes with files that do not count.
             if not stat.S_ISDIR(status.st_mode):
                 yield file, status
+
+
+def _entry_filter(version: Path) -> Callable[[str], bool]:
+    """Return a test whether an entry of a version's folder is part of the model.
+
+    With BASKET_MODEL the folder may hold basket.toml, its classes, and anything else.
+    """
+    is_code = os.path.isfile(version / SERVICE_FILE)
+    if not is_code and model_file(version) is not None:
+        return {*MODEL_FILES, *SAVED_MODEL_ENTRIES}.__contains__
+    # Code may read any other file.
+    ignored = config_files(version)
+    return lambda name: name not in ignored
 
 
 def _checksums(version: Path, names: Iterable[str]) -> dict[str, int]:

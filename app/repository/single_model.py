@@ -67,14 +67,20 @@ class SingleModel:
         if source.version is None:
             folder = read_folder(source.folder, name, self._settings)
             return {} if folder is None else {name: folder}
-        number = self._number(source.version)
-        versions = {} if number is None else {number: source.version}
         config = read_config(source.folder, self._settings)
+        number = self._number(source.version, isinstance(config, SettingsError))
+        versions = {} if number is None else {number: source.version}
         return {name: ModelFolder(name, versions, config, is_overwritten=True)}
 
-    def _number(self, version: Path) -> int | None:
-        """Return the number of the files as they are now; None: they are incomplete."""
+    def _number(self, version: Path, is_kept: bool) -> int | None:
+        """Return the number of the files as they are now; None: they are incomplete.
+
+        With `is_kept` return the last one: a basket.toml that can't be read does not
+        say which file has the classes, and nothing is loaded until it can.
+        """
         with self._numbers.locked() as contents:
+            if is_kept:
+                return max(len(contents), 1)
             files = sorted(fingerprint(version))
             digest = hashlib.blake2b(repr(files).encode(), digest_size=_DIGEST_BYTES)
             if contents[-1:] != [digest.hexdigest()]:

@@ -2,6 +2,7 @@
 
 import tomllib
 from collections.abc import Callable, Mapping
+from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
@@ -85,6 +86,17 @@ def read_model_config(folder: Path, settings: Settings) -> ModelConfig:
         promotion = read_promotion(_table(values, "promotion"), labels)
     own = _with_own(settings, values)
     return ModelConfig(own, labels, traffic, image, capture, promotion)
+
+
+def config_files(folder: Path) -> set[str]:
+    """Return basket.toml and what it names, such as its classes, if it can be read."""
+    names = {FILE_NAME}
+    with suppress(OSError, ValueError, RecursionError):
+        values = tomllib.loads((folder / FILE_NAME).read_text(encoding="utf-8"))
+        tables = [each for each in values.values() if isinstance(each, dict)]
+        found = [value for table in tables for value in table.values()]
+        names.update(value for value in found if isinstance(value, str))
+    return names
 
 
 def _with_own(settings: Settings, values: Mapping[str, Any]) -> Settings:

@@ -18,16 +18,17 @@ from tests.support.rollouts import loader_of
 class Serving:
     """A Loader of one file; each content of the file has an engine or an error."""
 
-    def __init__(self, file):
+    def __init__(self, file, model=None):
         self.file = file
         self.engines = {}
         self.catalog = Catalog(None)
-        settings = Settings(model=file, max_batch_size=4)
+        settings = Settings(model=model or file, max_batch_size=4)
         opener = Opener(lambda *_: Notes(), self._open)
         self.loader = loader_of(settings, self.catalog, opener)
 
     def _open(self, file, _):
-        with zipfile.ZipFile(file) as archive:
+        del file  # it may be its folder
+        with zipfile.ZipFile(self.file) as archive:
             engine = self.engines[archive.read("config.json").decode()]
         if isinstance(engine, Exception):
             raise engine
@@ -95,6 +96,23 @@ def test_file_overwritten_during_a_reload_is_no_problem(serving, caplog):
     serving.rescan()
     assert serving.version() == 2
     assert "has changed since" not in caplog.text
+
+
+def test_edit_of_basket_toml_in_the_model_folder_is_applied(tmp_path, monkeypatch):
+    """The version is loaded again with its limits, and keeps its number and label."""
+    monkeypatch.setattr("app.repository.single_model._is_complete", lambda _: True)
+    serving = Serving(tmp_path / "model.keras", model=tmp_path)
+    serving.save("1", Echo)
+    toml = tmp_path / "basket.toml"
+    toml.write_text("max_batch_size = 2\n[labels]\nstable = 1")
+    serving.loader.start()
+    assert serving.loader.wait(TIMEOUT_S)
+    toml.write_text("max_batch_size = 3\n[labels]\nstable = 1")
+    serving.rescan()
+    with serving.catalog.lease(Target(label="stable")) as model:
+        assert (model.version, model.config.settings.max_batch_size) == (1, 3)
+    assert serving.catalog.problems() == {}
+    serving.loader.close(TIMEOUT_S)
 
 
 def test_missing_file_leaves_its_version_serving(serving):

@@ -127,6 +127,37 @@ def test_basket_toml_and_classes_beside_the_file_count(tmp_path):
     assert [each.name for each in config.image.classes] == ["cat", "dog"]
 
 
+@pytest.mark.parametrize("code", [(), ("service.py",)])
+def test_edits_of_basket_toml_and_classes_keep_the_version_number(
+    tmp_path, clock, code
+):
+    """The files in a version's folder that are not the model are not counted."""
+    numbers, toml = VersionNumbers(), tmp_path / "basket.toml"
+    image = '[image]\nsize = [8, 8]\nscale = "0..1"\nclasses = "names.json"'
+    for name in ("simulated.json", *code):
+        (tmp_path / name).write_text("{}")
+    seen = [_scan(tmp_path, numbers)]
+    for text, names in ((image, ["a"]), (image, ["a", "b"]), ("size =", ["a"])):
+        toml.write_text(text)
+        (tmp_path / "names.json").write_text(json.dumps(names))
+        seen.append(_scan(tmp_path, numbers))
+    toml.unlink()
+    toml.write_text(image)
+    seen.append(_scan(tmp_path, numbers))
+    assert [list(each.versions) for each in seen] == [[1]] * 5
+    (tmp_path / "simulated.json").write_text('{"base_ms": 1}')
+    assert list(_scan(tmp_path, numbers).versions) == [2]
+
+
+def test_file_beside_the_model_in_its_folder_is_no_new_version(tmp_path, clock):
+    """Without service.py only the model's own files are read."""
+    numbers = VersionNumbers()
+    (tmp_path / "simulated.json").write_text("{}")
+    for name in ("names.json", "README.md"):
+        (tmp_path / name).touch()
+        assert list(_scan(tmp_path, numbers).versions) == [1]
+
+
 def test_bad_basket_toml_is_an_error_of_the_model(tmp_path):
     """The model is found."""
     _keras_file(tmp_path / "my.keras", "1")

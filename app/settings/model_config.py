@@ -100,9 +100,19 @@ def config_files(folder: Path) -> set[str]:
 
 
 def _with_own(settings: Settings, values: Mapping[str, Any]) -> Settings:
+    """Return the settings with the model's own limits.
+
+    With max_batch_size alone, the server's smaller allowed_batch_sizes stay, and it is
+    the last of them.
+    """
     own = {key: values[key] for key in _OWN_SETTINGS if key in values}
     try:
-        return replace(settings, **batching_limits(own))
+        limits = batching_limits(own)
+        most = limits.get("max_batch_size")
+        if most and settings.allowed_batch_sizes and "allowed_batch_sizes" not in own:
+            smaller = (size for size in settings.allowed_batch_sizes if size < most)
+            limits["allowed_batch_sizes"] = (*smaller, most)
+        return replace(settings, **limits)
     except SettingsError as error:
         raise SettingsError(f"{FILE_NAME}: {error}") from error
 

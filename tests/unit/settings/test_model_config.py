@@ -248,8 +248,23 @@ def test_allowed_batch_sizes_override_the_servers(read, text, expected):
     server = Settings(allowed_batch_sizes=(1, 64), max_batch_size=64)
     own = read(text, server).settings
     assert (own.allowed_batch_sizes, own.max_batch_size) == expected
-    with pytest.raises(SettingsError, match=r"^basket.toml: .* is 64 and .* is 5: "):
-        read("max_batch_size = 5", server)
+
+
+@pytest.mark.parametrize(
+    ("most", "sizes"),
+    [
+        (1, (1,)),
+        (5, (2, 4, 5)),
+        (8, (2, 4, 8)),
+        (64, (2, 4, 8, 64)),
+        (100, (2, 4, 8, 64, 100)),
+    ],
+)
+def test_max_batch_size_without_sizes_is_the_last_of_the_servers(read, most, sizes):
+    """The server's smaller sizes stay, so that its batching file refuses no model."""
+    server = Settings(allowed_batch_sizes=(2, 4, 8, 64), max_batch_size=64)
+    own = read(f"max_batch_size = {most}", server).settings
+    assert (own.allowed_batch_sizes, own.max_batch_size) == (sizes, most)
 
 
 def test_labels_and_traffic(read):

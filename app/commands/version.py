@@ -8,6 +8,7 @@ from app.errors import ModelLoadError, SettingsError
 from app.repository.single_model import scanner
 from app.settings import Settings
 from app.settings.model_config import ModelConfig
+from app.settings.model_files import MAX_VERSION
 
 _KERAS_FILES = ("model.keras", "model.h5")
 
@@ -71,12 +72,18 @@ def next_version(settings: Settings, name: str) -> Path:
     """Return the folder for a model's next version: its newest number plus one.
 
     Raises:
-        ModelLoadError: BASKET_MODEL is set, which is no folder for versions.
+        ModelLoadError: BASKET_MODEL is set, which is no folder for versions, or no
+            version has a higher number.
     """
     if settings.model is not None:
         raise ModelLoadError(
             "BASKET_MODEL has no place for another version: put it into a folder "
             "NAME/1 and set BASKET_MODEL_DIR instead"
         )
-    versions = versions_of(settings, name)
-    return settings.model_dir / name / str(max(versions, default=0) + 1)
+    number = max(versions_of(settings, name), default=0) + 1
+    if number > MAX_VERSION:
+        raise ModelLoadError(
+            f"model {name!r} has version {MAX_VERSION}, the highest number there is: "
+            "rename its folder to a lower one"
+        )
+    return settings.model_dir / name / str(number)

@@ -13,6 +13,7 @@ from pathlib import Path
 
 from app.settings import Settings
 from app.settings.model_files import (
+    MAX_VERSION,
     MODEL_FILES,
     SAVED_MODEL_ENTRIES,
     SERVICE_FILE,
@@ -94,9 +95,10 @@ class Layout:
             held = _model_in(each)
             if held:
                 version = model / str(_take_number(taken, each.name))
+                limit = f" up to {MAX_VERSION}" if each.name.isdecimal() else ""
                 yield (
                     f"{each.name} holds {held} and is no version, whose name is a "
-                    f"number: `{self._move(each, version)}`"
+                    f"number{limit}: `{self._move(each, version)}`"
                 )
             # Beside versions, other files may be anything, such as weights.
             elif each.name == file or (not versions and is_keras_file(each)):
@@ -171,6 +173,8 @@ def _take_number(taken: set[int], name: str = "") -> int:
     number = int(digits[0]) if is_number else max(taken, default=0) + 1
     if number in taken:
         number = max(taken) + 1
+    if number > MAX_VERSION:
+        number = min({*range(1, len(taken) + 2)} - taken)
     taken.add(number)
     return number
 

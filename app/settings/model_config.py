@@ -10,6 +10,7 @@ from typing import Any
 from app.errors import SettingsError
 from app.settings import Settings, batching_limits, checks
 from app.settings.image_config import ImageConfig, read_image_config
+from app.settings.model_files import MAX_VERSION
 from app.settings.promotion_config import PromotionConfig, read_promotion
 from app.settings.tables import number, read_table
 
@@ -131,7 +132,7 @@ def _labels(table: dict[str, Any]) -> dict[str, int]:
                 f"{FILE_NAME}: [labels] {checks.shown(label)}: a label has neither / "
                 "nor : in it"
             )
-        if type(version) is not int or version < 0:
+        if type(version) is not int or not 0 <= version <= MAX_VERSION:
             raise SettingsError(
                 f"{FILE_NAME}: [labels] {label} = {checks.shown(version)}: expected "
                 "the number of a version"

@@ -23,7 +23,13 @@ SAVED_MODEL_ENTRIES = (
     *("variables", "assets", "assets.extra", "fingerprint.pb", "keras_metadata.pb"),
 )
 # Versions are int64, as in TensorFlow Serving.
-is_version = re.compile(r"[0-9]{1,18}").fullmatch
+MAX_VERSION = (1 << 63) - 1
+
+
+def is_version(name: str) -> bool:
+    """Return whether a folder's name is the number of a version."""
+    # int() takes at most 4300 digits.
+    return bool(re.fullmatch("[0-9]{1,19}", name)) and int(name) <= MAX_VERSION
 
 
 def model_file(folder: Path) -> str | None:

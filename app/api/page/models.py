@@ -1,4 +1,8 @@
-"""Models and their versions, as the page shows them."""
+"""Models and their versions, as the page shows them.
+
+The numbers of versions are strings, as in V1 and V2: JavaScript's are exact only up to
+2 ** 53.
+"""
 
 from collections.abc import Iterable, Mapping
 from typing import Any
@@ -35,7 +39,7 @@ def _model(
         "name": name,
         "problems": problems,
         "traffic": dict(routes.traffic),
-        "labels": dict(routes.labels),
+        "labels": {label: str(number) for label, number in routes.labels.items()},
         "rollout": rollout and _rollout(rollout),
         "max_queue_rows": newest and newest.max_rows,
         "max_batch_size": newest and newest.config.settings.max_batch_size,
@@ -47,16 +51,17 @@ def _model(
 
 
 def _rollout(rollout: Rollout) -> dict[str, Any]:
+    candidate = rollout.candidate
     return {
-        "serving": rollout.serving,
-        "candidate": rollout.candidate,
+        "serving": str(rollout.serving),
+        "candidate": None if candidate is None else str(candidate),
         "percent": rollout.percent,
     }
 
 
 def _status(status: VersionStatus) -> dict[str, Any]:
     return {
-        "version": status.version,
+        "version": str(status.version),
         "state": status.state,
         "error": status.error,
     }

@@ -29,6 +29,7 @@ from app.errors import BadInput, NoTensors, UnknownModel, Unsupported
 from app.repository.catalog import Catalog
 from app.repository.routing import Target
 from app.repository.served import ServedModel
+from app.settings.model_files import MAX_VERSION
 
 _PREFIXES = ("/v1/", "/V1/")
 _METHODS = ("GET", "HEAD", "POST", "PUT", "PATCH", "DELETE", "OPTIONS", "TRACE")
@@ -41,7 +42,6 @@ _MODEL_PATH = re.compile(
     rf"/v1/models(?:/(?P<name>[^/:]+))?{_VERSION}(?P<metadata>/metadata)?",
     re.IGNORECASE,
 )
-_MAX_VERSION = (1 << 63) - 1
 
 
 def finder(inference: Inference) -> Find:
@@ -113,7 +113,7 @@ def _target(found: re.Match[str], environ: Environ) -> Target:
         significant = digits.lstrip("0") or "0"
         # Shortened, as int() takes at most 4300 digits.
         version = int(significant[:20])
-        if version > _MAX_VERSION:
+        if version > MAX_VERSION:
             raise BadInput(f"Failed to convert version: {digits[:40]} to numeric.")
     name, label = _decoded(found["name"]), _decoded(found["label"])
     return Target(name, version, label, traffic_split_key(environ))

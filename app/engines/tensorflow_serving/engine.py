@@ -25,6 +25,7 @@ from app.engines.tensorflow_serving.connections import (
 )
 from app.errors import BasketError, Late, ModelLoadError, NotYetLoadable, Unavailable
 from app.settings import Settings, checks
+from app.settings.model_files import MAX_VERSION
 
 FILE_NAME = "tensorflow_serving.json"
 _T = TypeVar("_T")
@@ -191,7 +192,7 @@ def _or_none(check: Callable[[object], _T]) -> Callable[[object], _T | None]:
 _CHECKS: dict[str, Callable[[object], Any]] = {
     "url": _url,
     "model": _name,
-    "version": _or_none(checks.whole(0, (1 << 63) - 1)),
+    "version": _or_none(checks.whole(0, MAX_VERSION)),
     "signature_name": _or_none(_name),
     "timeout_ms": checks.whole(1, 86_400_000),
 }

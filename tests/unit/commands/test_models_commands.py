@@ -227,6 +227,18 @@ def keras_version(models):
     return models / "a" / "2"
 
 
+def test_next_version_after_the_last_number_is_an_error(command, keras_version):
+    """Nothing is written that can't be served."""
+    last = str(2**63 - 1)
+    keras_version.rename(keras_version.with_name(last))
+    assert command("quantize", "a", "--int8") == (
+        1,
+        f"Error: model 'a' has version {last}, the highest number there is: rename "
+        "its folder to a lower one\n",
+    )
+    assert {each.name for each in keras_version.parent.iterdir()} == {"1", last}
+
+
 @pytest.mark.parametrize(
     ("form", "package"), [("onnx", "tf2onnx"), ("openvino", "openvino")]
 )

@@ -150,6 +150,16 @@ def test_each_misplaced_model_gets_a_number_of_its_own():
     assert all(model_file(version) for version in model.versions.values())
 
 
+def test_misplaced_model_beside_the_last_version_gets_a_free_number():
+    """No number is above that of the last version, nor is a longer name one."""
+    _write(f"models/a/{2**63 - 1}/model.keras", f"models/a/{2**63}/model.keras")
+    ((warning,),) = _warnings().values()
+    assert warning == (
+        f"{2**63} holds model.keras and is no version, whose name is a number up to "
+        f"{2**63 - 1}: `mv models/a/{2**63} models/a/1`"
+    )
+
+
 @pytest.mark.parametrize(
     "files",
     [

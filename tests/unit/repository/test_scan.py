@@ -11,6 +11,7 @@ from app.settings import Settings
 
 # A link to such a name can't be followed, not even by root.
 TOO_LONG = "x" * 300
+TIME_NS, LAST = 1_790_000_000_123_456_789, 2**63 - 1
 
 
 def _scan(folder):
@@ -24,7 +25,10 @@ def _scan(folder):
         pytest.param(["9", "10"], [9, 10], id="two"),
         pytest.param(["2", "007"], [2, 7], id="leading zeros"),
         pytest.param(["1", "latest", ".3", "4x", "-5", "٦"], [1], id="other names"),
-        pytest.param(["1", "9" * 19], [1], id="more digits than a version has"),
+        pytest.param([str(TIME_NS), "1"], [1, TIME_NS], id="a time in nanoseconds"),
+        pytest.param(
+            [str(LAST), str(LAST + 1), "9" * 20], [LAST], id="above what int64 holds"
+        ),
         pytest.param([], [], id="none"),
     ],
 )

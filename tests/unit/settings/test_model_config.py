@@ -70,6 +70,10 @@ BAD = {
         "[labels] stable = True: expected",
     ),
     "a label below zero": ("[labels]\nstable = -1", "[labels] stable = -1: expected"),
+    "a label above int64": (
+        f"[labels]\nstable = {2**63}",
+        f"[labels] stable = {2**63}: expected the number of a version",
+    ),
     "a label of a date": ("[labels]\nstable = 2026-11-21", "expected the number"),
     "a label of too much": (
         f"[labels]\nstable = {UNPRINTABLE}",

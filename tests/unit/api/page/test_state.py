@@ -59,7 +59,7 @@ def test_state_of_a_model_says_how_to_ask_it(serve):
     state = state_of(serve(max_batch_size=8))
     tensor = {"dtype": "float32", "shape": [2]}
     version = {
-        "version": 1,
+        "version": "1",
         "state": "AVAILABLE",
         "error": "",
         "platform": "simulated",
@@ -99,14 +99,37 @@ def test_state_has_problems_labels_and_traffic(serve, tmp_path):
     assert (bad["name"], bad["max_queue_rows"], bad["max_batch_size"]) == (
         *("bad", None, None),
     )
-    assert model["labels"] == {"stable": 1}
+    assert model["labels"] == {"stable": "1"}
     assert model["traffic"] == {"stable": 90}
     assert model["max_batch_size"] == 4
     newest, oldest = model["versions"]
-    assert (newest["version"], newest["state"], newest["inputs"]) == (2, "END", [])
+    assert (newest["version"], newest["state"], newest["inputs"]) == ("2", "END", [])
     assert newest["error"]
     assert model["problems"] == [f"version 2: {newest['error']}"]
-    assert (oldest["version"], oldest["state"]) == (1, "AVAILABLE")
+    assert (oldest["version"], oldest["state"]) == ("1", "AVAILABLE")
+
+
+def test_version_of_19_digits_is_served_by_each_protocol(serve, tmp_path):
+    """The state has it as a string, as JavaScript rounds such a number."""
+    number = str(2**63 - 1)
+    (tmp_path / "m" / "1").rename(tmp_path / "m" / number)
+    (tmp_path / "m" / "basket.toml").write_text(f"[labels]\nstable = {number}\n")
+    client = serve()
+    (model,) = state_of(client)["models"]
+    assert [each["version"] for each in model["versions"]] == [number]
+    assert model["labels"] == {"stable": number}
+    v1 = {"instances": [[1, 2]]}
+    v2 = {"inputs": [{"name": "input", "datatype": "FP32", "shape": [1, 2]}]}
+    v2["inputs"][0]["data"] = [1, 2]
+    for path, body in (
+        (f"/v1/models/m/versions/{number}:predict", v1),
+        ("/v1/models/m/labels/stable:predict", v1),
+        (f"/v2/models/m/versions/{number}/infer", v2),
+        ("/predict", v1),
+    ):
+        response = client.post(path, json=body)
+        assert response.status_code == 200, response.json
+        assert response.headers["X-Model-Version"] == number
 
 
 def test_state_has_pictures_and_examples(serve, tmp_path):

@@ -7,9 +7,11 @@ from functools import partial
 from pathlib import Path
 
 import click
+from click.exceptions import Exit
 
 from app.batching.model_log import ModelLog
 from app.capture.ring import folder_of
+from app.commands.atomic_write import atomic_write
 from app.commands.plan import plot
 from app.commands.version import Found, find_version
 from app.engines import open_engine
@@ -78,13 +80,17 @@ def _compare(
     click.echo(f"{name} version {new.version} on {rows.described}")
     for line in report.lines():
         click.echo(line)
-    if picture is not None:
-        report.plot(picture)
-        click.echo(f"written: {picture}")
     refusal = report.refusal()
     if refusal:
-        raise click.ClickException(f"version {new.version} {refusal}")
-    click.echo(f"version {new.version} may take over from version {old.version}")
+        click.ClickException(f"version {new.version} {refusal}").show()
+    else:
+        click.echo(f"version {new.version} may take over from version {old.version}")
+    if picture is not None:
+        with atomic_write(picture) as file:
+            report.plot(file)
+        click.echo(f"written: {picture}")
+    if refusal:
+        raise Exit(1)
 
 
 @contextmanager

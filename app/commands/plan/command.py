@@ -7,6 +7,7 @@ from typing import Any
 
 import click
 
+from app.commands.atomic_write import atomic_write
 from app.commands.options import FiniteRange, version_option
 from app.commands.plan import plot, tables
 from app.commands.plan.batch_seconds import BatchSeconds
@@ -116,7 +117,8 @@ def _plan(settings: Settings, options: dict[str, Any]) -> None:
     lines += tables.curve(one, limit_s)
     click.echo("\n".join(lines))
     if options["picture"] is not None:
-        plot.draw(one, limit_s, options["picture"])
+        with atomic_write(options["picture"]) as file:
+            plot.draw(one, limit_s, file)
 
 
 def _load(options: dict[str, Any]) -> Load:

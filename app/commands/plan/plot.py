@@ -1,5 +1,6 @@
 """Draws p95 by the load of one server."""
 
+import os
 from importlib import import_module
 from importlib.util import find_spec
 from pathlib import Path
@@ -8,21 +9,35 @@ import click
 
 from app.commands.plan.search import OneServer
 
+# Of the files that matplotlib writes without other programs.
+_ENDINGS = (".png", ".svg", ".pdf", ".webp", ".jpg", ".jpeg")
 _INCHES, _DOTS_PER_INCH = (5.8, 4.0), 150
 # Two of Okabe and Ito's colors, which color-blind readers can tell apart.
 _BLUE, _ORANGE = "#0072B2", "#D55E00"
 
 
 def check_possible(file: Path | None) -> None:
-    """Check that a picture can be drawn.
+    """Check that a picture can be drawn, before what it shows is measured.
 
     Raises:
-        click.ClickException: matplotlib is not installed.
+        click.ClickException: matplotlib is not installed, or the file has another
+            ending than a picture's, or can't be in its folder.
     """
-    if file is not None and find_spec("matplotlib") is None:
+    if file is None:
+        return
+    if find_spec("matplotlib") is None:
         raise click.ClickException(
             "--plot needs a package that is not here: pip install matplotlib"
         )
+    if file.suffix.lower() not in _ENDINGS:
+        known = f"{', '.join(_ENDINGS[:-1])} or {_ENDINGS[-1]}"
+        raise click.ClickException(
+            f"--plot {file}: expected a name that ends in {known}"
+        )
+    if not os.path.isdir(file.parent):
+        raise click.ClickException(f"--plot {file}: there is no folder {file.parent}")
+    if not os.access(file.parent, os.W_OK | os.X_OK):
+        raise click.ClickException(f"--plot {file}: {file.parent} can't be written to")
 
 
 def draw(one: OneServer, limit_s: float, file: Path) -> None:

@@ -1,5 +1,6 @@
 """`models compare` without a framework."""
 
+import errno
 import json
 
 import numpy as np
@@ -94,13 +95,37 @@ def test_plot_is_written(command, tmp_path):
     assert file.read_bytes().startswith(b"\x89PNG")
 
 
+def test_verdict_is_printed_before_the_plot_is_written(command, tmp_path, monkeypatch):
+    """A full disk does not lose it."""
+    pytest.importorskip("matplotlib")
+
+    def draw(report, file):
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    monkeypatch.setattr("app.promotion.report.plot.draw", draw)
+    file = tmp_path / "plot.png"
+    for version, verdict in (
+        (2, "version 2 may take over from version 1"),
+        (4, "Error: version 4 signature changed: input input has shape (5,), and"),
+    ):
+        status, output = command("a", "1", version, "--replay", "2", "--plot", file)
+        assert status == 1
+        *_, printed, error = output.splitlines()
+        assert printed.startswith(verdict)
+        assert error == f"Error: {file} can't be written: No space left on device"
+
+
 @pytest.mark.parametrize(
     ("args", "error"),
     [
         (["b", "1", "2"], "no model 'b'; there are: a"),
         (["a", "1", "9"], "model 'a' has no version 9; it has: 1, 2, 3, 4"),
+        (
+            ["a", "1", "2", "--plot", "missing/a.png"],
+            "--plot missing/a.png: there is no folder missing",
+        ),
     ],
 )
-def test_unknown_version_is_one_line(command, args, error):
+def test_impossible_arguments_are_one_line(command, args, error):
     """Before any version is loaded."""
     assert command(*args) == (1, f"Error: {error}\n")

@@ -193,6 +193,30 @@ def test_plot_names_the_missing_package(command, tmp_path, monkeypatch):
     )
 
 
+@pytest.mark.parametrize(
+    ("name", "problem"),
+    [
+        ("missing/p95.png", "there is no folder {folder}/missing"),
+        ("p95.txt", "expected a name that ends in .png, .svg, .pdf, .webp, .jpg or"),
+        ("p95", "expected a name that ends in .png, .svg,"),
+    ],
+)
+def test_plot_that_can_not_be_written_fails_before_the_measurement(
+    command, tmp_path, monkeypatch, name, problem
+):
+    """The file's folder and its ending are checked first."""
+    monkeypatch.setattr("app.commands.plan.plot.find_spec", lambda name: name)
+    monkeypatch.setattr("app.commands.plan.command.measured", pytest.fail)
+    file = tmp_path / name
+    arguments = ("plan", "a", *USERS, *LIMIT, "--plot", str(file))
+    status, output = command(*arguments)
+    assert status == 1
+    assert output.startswith(
+        f"Error: --plot {file}: {problem.format(folder=tmp_path)}"
+    ), output
+    assert len(output.splitlines()) == 1
+
+
 @pytest.mark.parametrize("edge", [0, 1, 2, 7, 8, 99, 100])
 @pytest.mark.parametrize("guess", [0, 1, 8, 50, 1000])
 def test_largest_number_that_holds_is_found_from_any_guess(edge, guess):

@@ -39,8 +39,8 @@ class Simulation:
     device: str = ""
 
     @classmethod
-    def parse(cls, text: str) -> "Simulation":
-        """Return the simulation in the JSON text of a simulated.json.
+    def parse(cls, text: str | bytes) -> "Simulation":
+        """Return the simulation in the JSON of a simulated.json.
 
         Raises:
             ModelLoadError: not JSON, an unknown key, or a value out of range.
@@ -59,7 +59,7 @@ class Simulation:
                 and parsed.outputs <= math.prod(parsed.input_shape)
                 and isinstance(parsed.device, str)
             )
-        except (ValueError, TypeError, AttributeError) as error:
+        except (ValueError, TypeError, AttributeError, RecursionError) as error:
             raise ModelLoadError(f"simulated.json: {error}") from error
         if not valid:
             raise ModelLoadError(
@@ -120,4 +120,4 @@ class SimulatedEngine:
 def open_engine(file: Path, settings: Settings) -> SimulatedEngine:
     """Open a simulated.json; settings do not change it."""
     del settings
-    return SimulatedEngine(Simulation.parse(file.read_text()))
+    return SimulatedEngine(Simulation.parse(file.read_bytes()))

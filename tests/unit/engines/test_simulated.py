@@ -151,6 +151,19 @@ def test_invalid_simulated_json_is_a_load_error(text):
         Simulation.parse(text)
 
 
+@pytest.mark.parametrize(
+    "content",
+    [b'{"device": "\xff"}', b'{"device": ' + b"[" * 100_000],
+    ids=["not UTF-8", "too many brackets"],
+)
+def test_unreadable_simulated_json_is_a_load_error(tmp_path, content):
+    """The error names the file."""
+    file = tmp_path / "simulated.json"
+    file.write_bytes(content)
+    with pytest.raises(ModelLoadError, match=r"^simulated\.json: "):
+        simulated.open_engine(file, Settings())
+
+
 def test_batch_that_takes_no_time_does_not_sleep():
     """Even a sleep of no time would have another thread go first."""
     simulation = Simulation(base_ms=0, input_shape=(2,), outputs=2)

@@ -96,6 +96,13 @@ def settings_without_effect(
 
         for note in batching_parameters.read(settings.batching_parameters_file).notes:
             yield f"BASKET_BATCHING_PARAMETERS_FILE: {note}"
+    if settings.model is None and settings.model_name is not None:
+        yield (
+            f"BASKET_MODEL_NAME={settings.model_name!r} has no effect: BASKET_MODEL is "
+            "not set, and models of BASKET_MODEL_DIR have the names of their folders"
+        )
+    if settings.request_log is None and settings.request_log_share < 1:
+        yield "BASKET_REQUEST_LOG_SHARE has no effect: BASKET_REQUEST_LOG is not set"
     if not has_gpus:
         if settings.gpus is not None:
             yield "no GPU: BASKET_GPUS has no effect"

@@ -22,6 +22,7 @@ from app.commands.options import FiniteRange, version_option
 from app.commands.version import Found, find_version, keras_file, next_version
 from app.engines import open_engine
 from app.engines.base import DEFAULT_SIGNATURE, Array, Engine, Tensors
+from app.engines.loading import as_load_error
 from app.engines.random_rows import accepted_random_rows
 from app.errors import BadInput, ModelLoadError
 from app.promotion.measures.agreement import Agreement, compare
@@ -101,12 +102,13 @@ def _compare(
         _show("", [f"version {each}" for each in (version.number, number)])
         _show("files", [bytes_text(file_bytes(each)) for each, _ in pairs])
         _show("weights", [bytes_text(weight_bytes(each)) for _, each in pairs])
-        for size in sorted({1, most}):
-            batch = _repeated(rows, size)
-            took_ms = [median_ms(partial(each.run, batch)) for _, each in pairs]
-            title = f"batch of {size}"
-            _show(title, [f"{each:.2f} ms" for each in took_ms])
-        return compare(original, other, _batches(rows, most))
+        with as_load_error(described):
+            for size in sorted({1, most}):
+                batch = _repeated(rows, size)
+                took_ms = [median_ms(partial(each.run, batch)) for _, each in pairs]
+                title = f"batch of {size}"
+                _show(title, [f"{each:.2f} ms" for each in took_ms])
+            return compare(original, other, _batches(rows, most))
 
 
 def _show(title: str, figures: Sequence[str]) -> None:

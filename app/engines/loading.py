@@ -12,7 +12,7 @@ from typing import TypeVar
 import numpy as np
 
 from app.engines.base import DEFAULT_SIGNATURE, Signature, TensorSpec
-from app.errors import ModelLoadError, NotYetLoadable
+from app.errors import BasketError, ModelLoadError, NotYetLoadable
 
 _log = logging.getLogger(__name__)
 _MAX_REASON_CHARS = 300
@@ -161,6 +161,31 @@ def load_error(error: Exception, file: Path) -> ModelLoadError:
     for folder in (file.parent.resolve(), file.parent):
         reason = reason.replace(f"{folder}/", "").replace(str(folder), file.name)
     return ModelLoadError(f"{file.name}: {reason}")
+
+
+@contextmanager
+def as_load_error(
+    what: str, described: Callable[[BaseException], str] | None = None
+) -> Iterator[None]:
+    """Turn any error of the body, which runs a model, into a load error with `what`.
+
+    `described` returns the cause of an error of Basket's own on one line.
+
+    Raises:
+        ModelLoadError: in place of it; one that the body raises stays as it is.
+    """
+    try:
+        yield
+    except (KeyboardInterrupt, ModelLoadError):
+        raise
+    except BasketError as error:
+        # Of a failure, the operator reads the reason, too.
+        cause = error.__cause__
+        reason = f": {(described or error_summary)(cause)}" if cause else ""
+        raise ModelLoadError(f"{what}: {error}{reason}") from error
+    except BaseException as error:  # a model may raise anything
+        reason = f"{type(error).__name__}: {error_summary(error)}"
+        raise ModelLoadError(f"{what}: {reason}") from error
 
 
 def error_first_line(error: BaseException) -> str:

@@ -13,6 +13,7 @@ from app.commands.plan.batch_seconds import BatchSeconds
 from app.commands.version import find_version
 from app.engines import open_engine
 from app.engines.base import Engine, main_signature
+from app.engines.loading import as_load_error
 from app.engines.random_rows import accepted_random_rows
 from app.errors import ModelLoadError
 from app.settings import Settings
@@ -25,15 +26,16 @@ def measured(
     """Load a model; return its own settings, and the seconds of its batches.
 
     Raises:
-        ModelLoadError: there is no such model or version, it can't be loaded, or it
-            runs none of its batches.
+        ModelLoadError: there is no such model or version, it can't be loaded, fails,
+            or runs none of its batches.
         SettingsError: the model's basket.toml is wrong.
     """
     number, path, config = find_version(settings, name, version)
     click.echo(f"loading {name} version {number} ...")
     engine = open_engine(path, config.settings)
     try:
-        seconds = _timed(engine, config.settings, ModelLog(name, number))
+        with as_load_error(f"model {name!r} version {number}"):
+            seconds = _timed(engine, config.settings, ModelLog(name, number))
     finally:
         engine.close()
     if seconds is None:

@@ -5,9 +5,8 @@ from functools import partial
 
 from app.batching.execution import checked, repeated
 from app.engines.base import DEFAULT_SIGNATURE, Engine, Tensors
-from app.engines.loading import error_summary
+from app.engines.loading import as_load_error
 from app.engines.python.bounded import bounded
-from app.errors import BasketError, ModelLoadError
 from app.user_code.user_code import UserCode
 
 
@@ -30,21 +29,12 @@ def _run(
 ) -> dict[str, Tensors]:
     signature = engine.signatures[DEFAULT_SIGNATURE]
     sizes = signature.batch_sizes(sizes)
-    try:
+    with as_load_error("its EXAMPLE", user_code.service.described):
         row = user_code.example_inputs()
         for size in sizes:
             batch = {name: repeated(array, size) for name, array in row.items()}
             outputs = checked(engine.run(batch), size, signature)
             answer = {name: array[:1] for name, array in outputs.items()}
         user_code.body_of(answer)
-    except BasketError as error:
-        # Of a failure, the operator reads the reason, too.
-        cause = error.__cause__
-        reason = f": {user_code.service.described(cause)}" if cause else ""
-        raise ModelLoadError(f"its EXAMPLE: {error}{reason}") from error
-    except BaseException as error:  # a model may raise anything
-        raise ModelLoadError(
-            f"its EXAMPLE: {type(error).__name__}: {error_summary(error)}"
-        ) from error
     smallest = {name: repeated(array, sizes[0]) for name, array in row.items()}
     return {DEFAULT_SIGNATURE: smallest}

@@ -227,6 +227,38 @@ def keras_version(models):
     return models / "a" / "2"
 
 
+@pytest.mark.parametrize(
+    ("args", "good_calls", "error"),
+    [
+        (("check", "a"), 1, "its EXAMPLE: {} (OSError): OSError: offline (line 8)"),
+        (("check", "a"), 9, "its EXAMPLE: {} (OSError): OSError: offline (line 8)"),
+        (
+            ("plan", "a", "--rate", "1", "--p95-ms", "100"),
+            0,
+            "model 'a' version 2: {} (OSError): offline",
+        ),
+    ],
+)
+def test_example_that_fails_while_it_is_timed_is_one_line(
+    command, models, args, good_calls, error
+):
+    """It may have run before, when the version was opened."""
+    (models / "a" / "2" / "service.py").write_text(f"""
+EXAMPLE = [1, 2, 3, 4]
+calls = []
+
+def preprocess(instance):
+    calls.append(instance)
+    if len(calls) > {good_calls}:
+        raise OSError("offline")
+    return instance
+""")
+    status, output = command(*args, user_code=True, max_batch_size=2)
+    assert status == 1
+    text = error.format("service.py: preprocess failed on EXAMPLE[0]")
+    assert output.splitlines()[-1] == f"Error: {text}"
+
+
 def test_next_version_after_the_last_number_is_an_error(command, keras_version):
     """Nothing is written that can't be served."""
     last = str(2**63 - 1)

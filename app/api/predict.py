@@ -47,7 +47,7 @@ def _decode(
     mimetype = exchange.mimetype
     if mimetype == npy.CONTENT_TYPE:
         signature = rows.find_signature(model.signatures, DEFAULT_SIGNATURE)
-        inputs = npy.decode(body, signature)
+        inputs = npy.decode(body, signature, model.max_rows)
         form = rows.Form(is_whole=signature.takes_whole_tensors)
         return rows.Request(DEFAULT_SIGNATURE, inputs, form)
     if upload.has_pictures(mimetype, body):

@@ -30,7 +30,7 @@ def decode(
     """
     if exchange.mimetype == npy.CONTENT_TYPE:
         # A copy, which preprocess may change.
-        rows_of_body = list(npy.read_rows(body).copy())
+        rows_of_body = list(npy.read_rows(body, model.max_rows).copy())
         return _request(exchange, model, rows_of_body, "rows")
     if not body.startswith(b"{") and upload.has_pictures(exchange.mimetype, body):
         files = [bytes(file) for file in upload.files(exchange, body)]

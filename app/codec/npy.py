@@ -10,9 +10,11 @@ import math
 import numpy as np
 from numpy.lib import format as npy_format
 
+from app.codec.bounds import UNBOUNDED
 from app.codec.fit import fit
+from app.codec.tensor_shape import WITHOUT_VALUES, is_large_without_values
 from app.engines.base import Array, Signature, Tensors
-from app.errors import BadInput
+from app.errors import BadInput, too_many_rows
 
 CONTENT_TYPE = "application/x-npy"
 # The limit of NumPy 1; NumPy 2 takes 64.
@@ -27,35 +29,40 @@ _VERSIONS = {
 }
 
 
-def decode(body: bytes, signature: Signature) -> Tensors:
+def decode(
+    body: bytes, signature: Signature, max_rows: int = UNBOUNDED.max_rows
+) -> Tensors:
     """Return rows (rows, *shape) for a model with one input.
 
     Raises:
         BadInput: not .npy, of another length than its header says, or a dtype, shape
             or value that the input does not take.
+        TooLarge: more than `max_rows` rows.
     """
     if len(signature.inputs) != 1:
         names = ", ".join(spec.name for spec in signature.inputs)
         raise BadInput(f".npy carries one input, this model takes several: {names}")
-    array = read(body)
     spec = signature.inputs[0]
     if signature.takes_whole_tensors:
-        return {spec.name: fit(array[np.newaxis], spec, "array")}
-    return {spec.name: fit(_with_rows(array), spec, "rows")}
+        return {spec.name: fit(read(body)[np.newaxis], spec, "array")}
+    return {spec.name: fit(read_rows(body, max_rows), spec, "rows")}
 
 
-def read_rows(body: bytes) -> Array:
+def read_rows(body: bytes, max_rows: int = UNBOUNDED.max_rows) -> Array:
     """Return an array (rows, ...), a view of the body.
 
     Raises:
-        BadInput: not .npy, of another length than its header says, or a single value.
+        BadInput: not .npy, of another length than its header says, a single value, or
+            without rows.
+        TooLarge: more than `max_rows` rows, which may have no values.
     """
-    return _with_rows(read(body))
-
-
-def _with_rows(array: Array) -> Array:
+    array = read(body)
     if array.ndim == 0:
         raise BadInput("the .npy array is a single value, expected rows")
+    if not len(array):
+        raise BadInput("the .npy array has no rows")
+    if len(array) > max_rows:
+        raise too_many_rows(max_rows, len(array))
     return array
 
 
@@ -99,8 +106,8 @@ def read(body: bytes) -> Array:
             f"the .npy header says {shape} of {dtype.name}, which is {size} bytes; "
             f"{len(data)} follow"
         )
-    if not data:
-        raise BadInput("the .npy array holds no values")
+    if is_large_without_values(shape):
+        raise BadInput(f"the .npy header says {WITHOUT_VALUES}")
     array = np.frombuffer(data, dtype)
     return array.reshape([int(n) for n in shape], order="F" if fortran else "C")
 

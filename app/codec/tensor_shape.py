@@ -1,5 +1,6 @@
 """The shape of a tensor that says its own, checked against a model's input."""
 
+import math
 from collections.abc import Callable
 
 from app.engines.base import TensorSpec
@@ -8,6 +9,17 @@ from app.errors import BadInput
 # NumPy has 64, of which one is the only row of a whole tensor. The product of very many
 # sizes takes long, and has more digits than Python writes.
 _MAX_DIMENSIONS = 63
+# A header claims such sizes at no cost, and what a model makes of them may be as large
+# as they are. As many values of float32 are a body of 64 MiB.
+_MAX_SIZES = 1 << 24
+WITHOUT_VALUES = (
+    f"a shape without values whose other sizes multiply to more than {_MAX_SIZES}"
+)
+
+
+def is_large_without_values(shape: tuple[int, ...]) -> bool:
+    """Return whether a shape of no values has other sizes that no body has."""
+    return 0 in shape and math.prod(size or 1 for size in shape) > _MAX_SIZES
 
 
 def check(

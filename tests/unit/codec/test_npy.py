@@ -2,12 +2,13 @@
 
 import io
 import tracemalloc
+from dataclasses import replace
 
 import numpy as np
 import pytest
 
 from app.codec import npy
-from app.errors import BadInput
+from app.errors import BadInput, TooLarge
 from tests.support.exchanges import npy_of
 from tests.support.signatures import takes, takes_several
 
@@ -63,6 +64,29 @@ def test_decode_npy(array, signature, version):
     back = npy.decode(npy_of(array, version), signature)["x"]
     assert back.dtype == signature.inputs[0].dtype
     np.testing.assert_array_equal(back, array)
+
+
+@pytest.mark.parametrize("dtype", ["f4", "f8"])
+def test_npy_rows_of_size_0_are_rows(dtype):
+    """A model whose rows may be empty gets as many as the header says, and no more."""
+    body = npy_of(np.zeros((3, 0), "f4"))
+    assert npy.decode(body, takes(dtype, None))["x"].shape == (3, 0)
+    assert npy.read_rows(body).shape == (3, 0)
+    assert refusal(body, takes("f4", 2)) == "rows[0]: expected shape (2,), given (0,)"
+    body = headed(claims("(1025, 0)"))
+    with pytest.raises(TooLarge, match=r"^1025 rows in one request, and the queue"):
+        npy.decode(body, takes(dtype, None), max_rows=1024)
+    with pytest.raises(TooLarge):
+        npy.read_rows(body, max_rows=1024)
+
+
+def test_npy_of_size_0_is_a_whole_tensor():
+    """A model that is not batched takes it if its input has such a shape."""
+    signature = replace(takes("f8", None, None), takes_whole_tensors=True)
+    body = npy_of(np.zeros((0, 2), "f4"))
+    assert npy.decode(body, signature)["x"].shape == (1, 0, 2)
+    text = "the .npy header says a shape without values whose other sizes multiply"
+    assert refusal(headed(claims("(0, 16777217)")), signature).startswith(text)
 
 
 def test_decode_npy_does_not_copy():
@@ -160,9 +184,10 @@ def test_malformed_npy_is_refused(body, text):
         pytest.param(f"(0x{'f' * 9000},)", b"", "no array has", id="9000 hex digits"),
         pytest.param(f"(-0x{'f' * 9000},)", b"", "no array has", id="minus these"),
         pytest.param(f"({'1,' * 70})", b"1234", "no array has", id="70 dimensions"),
-        ("(0,)", b"", "holds no values"),
-        ("(3, 0)", b"", "holds no values"),
-        (f"({1 << 40}, 0)", b"", "holds no values"),
+        ("(0,)", b"", "has no rows"),
+        ("(0, 3)", b"", "has no rows"),
+        (f"({1 << 24}, 0, 2)", b"", "a shape without values whose other sizes"),
+        (f"(1, {1 << 62}, 0, {1 << 62})", b"", "multiply to more than 16777216"),
         ("()", b"1234", "is a single value, expected rows"),
     ],
 )

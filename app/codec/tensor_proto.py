@@ -13,7 +13,6 @@ import numpy as np
 
 from app.codec import tensor_shape
 from app.codec.bounds import Bounds
-from app.codec.v2.binary_tensors import shaped
 from app.engines.base import Array, Signature, Tensors, TensorSpec
 from app.errors import BadInput, TooLarge, Unsupported, too_many_rows
 
@@ -176,7 +175,7 @@ def _read_content(
     if spec.dtype.kind == "b" and np.frombuffer(content, np.uint8).max(initial=0) > 1:
         raise BadInput(f"{place}: a DT_BOOL is a byte of 0 or 1")
     array = np.frombuffer(content, spec.dtype.newbyteorder("<"))
-    return shaped(array, shape, place)
+    return array.reshape(shape)
 
 
 def _read_field(
@@ -191,7 +190,7 @@ def _read_field(
     count = math.prod(shape)
     array = _values(values, kind, spec, place)
     if len(array) == count:
-        return shaped(array, shape, place)
+        return array.reshape(shape)
     if not 0 < len(array) < count:
         raise BadInput(
             f"{place}: shape {list(shape)} is {count} values in {kind.field}, given "
@@ -205,7 +204,7 @@ def _read_field(
     filled = np.empty(count, spec.dtype)
     filled[: len(array)] = array
     filled[len(array) :] = array[-1]
-    return shaped(filled, shape, place)
+    return filled.reshape(shape)
 
 
 def _value_bytes(values: Any, dtype: np.dtype[np.generic]) -> int:

@@ -69,7 +69,7 @@ def read(data: memoryview, spec: TensorSpec, shape: tuple[int, ...]) -> Array:
             raise BadInput(
                 f"{place}: shape {list(shape)} is {count} strings, given {given}"
             )
-        return shaped(np.array(strings, object), shape, place)
+        return np.array(strings, object).reshape(shape)
     datatype = datatype_of(spec.dtype)
     if len(data) != count * spec.dtype.itemsize:
         raise BadInput(
@@ -81,7 +81,7 @@ def read(data: memoryview, spec: TensorSpec, shape: tuple[int, ...]) -> Array:
         if highest > 1:
             raise BadInput(f"{place}: a BOOL is a byte of 0 or 1, given {highest}")
     array = np.frombuffer(data, spec.dtype.newbyteorder("<"))
-    return shaped(array, shape, place)
+    return array.reshape(shape)
 
 
 def read_row(data: memoryview, spec: TensorSpec) -> Array:
@@ -107,18 +107,6 @@ def read_row(data: memoryview, spec: TensorSpec) -> Array:
     rest = len(data) // max(fixed * spec.dtype.itemsize, 1)
     shape = [rest if size is None else size for size in spec.shape]
     return read(data, spec, (1, *shape))
-
-
-def shaped(values: Array, shape: tuple[int, ...], place: str) -> Array:
-    """Return the values, as many as the shape has, in that shape.
-
-    Raises:
-        BadInput: NumPy has no such shape: a huge size beside a 0.
-    """
-    try:
-        return values.reshape(shape)
-    except ValueError:
-        raise BadInput(f"{place}: no array has shape {list(shape)}") from None
 
 
 def write(array: Array) -> bytes | memoryview:

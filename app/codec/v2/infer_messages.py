@@ -147,4 +147,4 @@ def _read_contents(
                 f"{place}: contents.{field}[{at}]: {values[at]} is out of range for "
                 f"{datatype}"
             )
-    return binary_tensors.shaped(array, shape, place)
+    return array.reshape(shape)

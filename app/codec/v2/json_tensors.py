@@ -15,7 +15,6 @@ from app.codec import nested
 from app.codec.bounds import UNBOUNDED, Bounds
 from app.codec.json_arrays import numbers
 from app.codec.json_arrays.split import Numbers
-from app.codec.v2.binary_tensors import shaped
 from app.codec.v2.datatypes import datatype_of
 from app.codec.v2.infer_options import shown
 from app.engines.base import Array, TensorSpec
@@ -47,7 +46,7 @@ def read(
     values = nested.read(data, any_size, place, "", has_bools=bool in types)
     if values.size != math.prod(shape):
         raise _wrong_count(shape, place, values.size)
-    return shaped(values, shape, place)
+    return values.reshape(shape)
 
 
 def _read_numbers(
@@ -68,7 +67,7 @@ def _read_numbers(
         raise _wrong_count(shape, place, "more") from None
     if values.size != size:
         raise _wrong_count(shape, place, values.size)
-    return shaped(values, shape, place)
+    return values.reshape(shape)
 
 
 def _too_deep(shape: tuple[int, ...], place: str) -> BadInput:

@@ -423,10 +423,13 @@ def test_binary_data_that_does_not_fit_is_refused(given, tail, dtype, text):
 
 
 def test_huge_shape_without_values_is_refused():
-    """A shape beyond all memory that holds no value allocates nothing."""
-    given = binary(0, shape=[1 << 62, 0, 1 << 62])
+    """It allocates nothing itself, but a model's outputs may be as large."""
     signature = echoes(x=("f4", None, None))
-    assert "no array has shape" in refused({"inputs": [given]}, signature, b"")
+    for shape in ([1 << 62, 0, 1 << 62], [1, 1 << 33, 0]):
+        text = refused({"inputs": [binary(0, shape=shape)]}, signature, b"")
+        assert "is a shape without values whose other sizes multiply to more" in text
+    given = binary(0, shape=[64, 224 * 224 * 3, 0])
+    assert only(given, signature, b"").shape == (64, 224 * 224 * 3, 0)
 
 
 def test_wrong_json_size_is_refused():

@@ -48,7 +48,7 @@ class KerasOpenVinoEngine:
         """Compute one batch.
 
         Raises:
-            RefusedInput: an integer of more than 32 bits.
+            RefusedInput: an integer beyond int32.
             RuntimeError: whatever OpenVINO raises.
         """
         signature = self.signatures[signature_name]
@@ -98,12 +98,13 @@ def open_engine(file: Path, settings: Settings) -> KerasOpenVinoEngine:
 
 
 def _check_range(name: str, array: Array) -> None:
-    """Raise RefusedInput for integers above 32 bits: the CPU plugin truncates them."""
-    if array.dtype.kind not in "iu" or array.dtype.itemsize <= _INT32.dtype.itemsize:
+    """Raise RefusedInput for integers beyond int32: the CPU plugin truncates them."""
+    if array.dtype.kind not in "iu" or np.can_cast(array.dtype, np.int32):
         return
     if array.size and not _INT32.min <= array.min() <= array.max() <= _INT32.max:
         raise RefusedInput(
-            f"{name} holds a number of more than 32 bits, which OpenVINO would cut off"
+            f"{name} holds a number outside {_INT32.min} to {_INT32.max}, which "
+            "OpenVINO would cut off"
         )
 
 

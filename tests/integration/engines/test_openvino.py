@@ -96,9 +96,22 @@ def test_openvino_accepts_ragged_shapes_and_refuses_64_bit_values(
     assert second["next"].tolist() == [[6], [largest + 1]]
     for value in (2**31, -(2**31) - 1):
         numbers = {"number": np.array([[5], [value]])}
-        with pytest.raises(ModelFailed, match="number holds a number of more than 32"):
+        with pytest.raises(ModelFailed, match="number holds a number outside -2147"):
             engine.run(batches[0] | numbers)
     engine.close()
+    engine.close()
+
+
+def test_openvino_refuses_unsigned_numbers_beyond_int32(keras, openers, tmp_path):
+    """OpenVINO computes uint32 as int32: half of 3,000,000,000 would be another."""
+    number = keras.Input((1,), name="number", dtype="uint32")
+    keras.Model(number, number // 2).save(tmp_path / "model.keras")
+    engine = openers[0](tmp_path / "model.keras", Settings())
+    (name,) = (spec.name for spec in engine.signatures["serving_default"].outputs)
+    halves = engine.run({"number": np.array([[2**31 - 1]], np.uint32)})[name]
+    assert halves.tolist() == [[2**30 - 1]]
+    with pytest.raises(ModelFailed, match="number holds a number outside -2147"):
+        engine.run({"number": np.array([[3_000_000_000]], np.uint32)})
     engine.close()
 
 

@@ -50,8 +50,9 @@ class Connections:
     def __init__(self, url: SplitResult, timeout_s: float) -> None:
         """Store the address; `timeout_s` bounds each wait for the server."""
         self.host = str(url.hostname)
-        self._port = url.port
         self._is_tls = url.scheme == "https"
+        # http.client would look for a port in an IPv6 address.
+        self._port = (443 if self._is_tls else 80) if url.port is None else url.port
         self._timeout_s = timeout_s
         self._idle: deque[http.client.HTTPConnection] = deque()
 

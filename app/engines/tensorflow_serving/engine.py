@@ -175,7 +175,9 @@ def _url(value: object) -> SplitResult:
     if parts.scheme not in ("http", "https") or not parts.hostname or has_extra:
         # The URL is not quoted: it may contain a password.
         raise ValueError("expected the like of http://host:8501 and no more")
-    _ = parts.port  # raises ValueError if it is not a port
+    # Each raises a ValueError if it is none.
+    _ = parts.port
+    parts.hostname.encode("idna")
     return parts
 
 

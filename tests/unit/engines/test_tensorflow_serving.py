@@ -5,6 +5,7 @@ import json
 import threading
 import time
 from dataclasses import replace
+from urllib.parse import urlsplit
 
 import numpy as np
 import pytest
@@ -56,6 +57,28 @@ def doubles(request):
     if request.path.endswith("/metadata"):
         return DOUBLES
     return Response.value({"outputs": [2 * x for x in request.json()["inputs"]["x"]]})
+
+
+@pytest.mark.parametrize(
+    ("url", "address"),
+    [
+        ("http://[::1]", ("::1", 80)),
+        ("https://[::1]", ("::1", 443)),
+        ("http://[::1]:8501", ("::1", 8501)),
+    ],
+)
+def test_port_of_a_url_without_one_is_its_schemes(monkeypatch, url, address):
+    """The last group of an IPv6 address is no port."""
+    asked = []
+
+    def refuse(address, *_):
+        asked.append(address)
+        raise ConnectionRefusedError
+
+    monkeypatch.setattr("socket.create_connection", refuse)
+    with pytest.raises(Unavailable):
+        connections.Connections(urlsplit(url), 1).exchange("GET", "/")
+    assert asked == [address]
 
 
 def responding(response):
@@ -562,6 +585,7 @@ def test_timeout_ms_is_bounded_by_the_request_timeout():
         b'{"url": "http://tfs:port", "model": "m"}',
         b'{"url": "http://me:secret@tfs", "model": "m"}',
         b'{"url": "http://tfs?a=b", "model": "m"}',
+        b'{"url": "http://a..b:8501", "model": "m"}',
         b'{"url": "http://tfs", "model": "m", "version": "3"}',
         b'{"url": "http://tfs", "model": "m", "version": -1}',
         b'{"url": "http://tfs", "model": "m", "version": true}',

@@ -8,6 +8,7 @@ processes.
 
 import atexit
 import os
+import re
 import shutil
 import tempfile
 from collections.abc import Iterable, Iterator
@@ -66,14 +67,24 @@ def create(parent: str | None, *, reexecuted: bool) -> None:
     os.environ[RUN_DIR] = run_dir
     # Workers leave these notes before they change to their user, who reads them.
     (Path(run_dir) / PROCESSES).mkdir()
-    os.environ.setdefault(METRICS_DIR, f"{run_dir}/metrics")
+    if not os.environ.get(METRICS_DIR):
+        os.environ[METRICS_DIR] = f"{run_dir}/metrics"
     folder = Path(os.environ[METRICS_DIR])
     with as_settings_error(METRICS_DIR, folder):
         folder.mkdir(parents=True, exist_ok=True)
         tempfile.TemporaryFile(dir=folder).close()
         if not reexecuted:
-            for file in folder.glob("*.db"):
+            for file in filter(_is_metrics_file, folder.iterdir()):
                 file.unlink()
+
+
+def _is_metrics_file(file: Path) -> bool:
+    """Return whether prometheus_client writes a file, by its name.
+
+    A folder that the user has set may hold other databases.
+    """
+    kinds = "counter|histogram|summary|gauge_[a-z]+"
+    return bool(re.fullmatch(rf"({kinds})_([0-9]+|dead)\.db", file.name))
 
 
 def notes_on(topic: str) -> Notes:

@@ -129,8 +129,9 @@ def post_fork(server, worker):
         log = logging.getLogger(name)
         log.handlers = server.log.error_log.handlers
         log.setLevel(server.log.error_log.level)
-        # A warning of TensorFlow adds a handler to the root logger.
-        log.propagate = False
+        # Only where --log-config wants it: a warning of TensorFlow adds a handler to
+        # the root logger.
+        log.propagate = server.log.error_log.propagate
     _wait_for_model_folder(server, worker)
 
 
@@ -215,14 +216,15 @@ def _wait_for_models(worker, loader):
 
 
 def _wait_for_model_folder(server, worker):
-    """Wait while the model folder can't be read, if siblings serve meanwhile.
+    """Wait while the model folder can't be read, except at the server's start.
 
     A worker that fails before it listens would make Gunicorn stop the whole server.
     """
+    is_start = not worker.has_siblings and worker.age <= 1 + worker.model_processes
     folder, mode, is_logged = server.basket.model_dir, os.R_OK | os.X_OK, False
     if server.basket.model is not None:
         folder, mode = server.basket.model, os.R_OK
-    while worker.has_siblings and not os.access(folder, mode):
+    while not is_start and not os.access(folder, mode):
         if os.getppid() != worker.ppid:
             sys.exit()
         if not is_logged:

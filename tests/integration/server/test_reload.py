@@ -77,6 +77,20 @@ def test_killed_worker_is_replaced_once_the_model_folder_is_back(tmp_path, setti
         assert server.predict([[1.0] * 8]).status == 200
 
 
+def test_lone_worker_is_replaced_once_the_model_folder_is_back(tmp_path):
+    """Meanwhile clients wait in the backlog, and the server goes on."""
+    models, away = tmp_path / "models", tmp_path / "away"
+    folder = simulated_models(models, quick=QUICK)
+    with serving("--threads=4", model_dir=folder) as server:
+        models.rename(away)
+        os.kill(server.workers()[0], signal.SIGKILL)
+        wait_until(lambda: f"waits for {folder}" in server.log.read_text(), 60)
+        with Client(server.port) as client:
+            client.send([[1.0] * 8])
+            away.rename(models)
+            assert client.receive().status == 200
+
+
 def test_sigterm_answers_all_requests_in_flight(tmp_path):
     """SIGTERM right after 50 clients sent a request ends in 50 answers and exit 0."""
     folder = simulated_models(tmp_path, slow=SLOW)

@@ -20,6 +20,29 @@ needs_h2 = pytest.mark.skipif(
     gunicorn.version_info >= (27,) and find_spec("h2") is None, reason="needs h2"
 )
 
+LOG_CONFIG = """
+[loggers]
+keys=root,gunicorn.error
+[handlers]
+keys=console
+[formatters]
+keys=plain
+[logger_root]
+level=INFO
+handlers=console
+[logger_gunicorn.error]
+level=INFO
+handlers=
+propagate=1
+qualname=gunicorn.error
+[handler_console]
+class=StreamHandler
+formatter=plain
+args=(sys.stderr,)
+[formatter_plain]
+format=ROOT %(name)s %(message)s
+"""
+
 
 @pytest.fixture(name="models")
 def _models(tmp_path):
@@ -129,6 +152,34 @@ def test_unwritable_metrics_folder_stops_the_start(models, temporary, monkeypatc
         text = f"PROMETHEUS_MULTIPROC_DIR='{FILE}/metrics': Not a directory"
         assert text in server.log.read_text()
     assert not list(temporary.glob("basket-*"))
+
+
+@pytest.mark.parametrize("is_set", [True, False], ids=["set", "empty"])
+def test_start_removes_no_file_but_the_metrics_of_the_server_before(
+    models, tmp_path, monkeypatch, is_set
+):
+    """Other databases in PROMETHEUS_MULTIPROC_DIR stay; empty means the default."""
+    names = ("customers.db", "counter_7.db", "gauge_livesum_7.db")
+    for name in names:
+        (tmp_path / name).touch()
+    monkeypatch.setenv("PROMETHEUS_MULTIPROC_DIR", str(tmp_path) if is_set else "")
+    with serving(model_dir=models) as server:
+        server.predict(ROWS)
+        assert server.metric('basket_batch_rows_sum{model="quick",version="1"}') == 1
+    left = [each for each in names if (tmp_path / each).exists()]
+    assert left == (["customers.db"] if is_set else list(names))
+    assert not list(Path().glob("*.db"))
+
+
+def test_log_of_a_log_config_has_the_lines_of_basket(models, tmp_path):
+    """Where Gunicorn's log goes to the root logger, so do lines about models."""
+    config = tmp_path / "log.ini"
+    config.write_text(LOG_CONFIG)
+    arguments = ("--log-config", str(config))
+    with serving(*arguments, model_dir=models) as server:
+        log = server.log.read_text()
+    assert "ROOT gunicorn.error Starting gunicorn" in log
+    assert "ROOT app.repository" in log
 
 
 def test_misspelled_setting_is_a_warning(models):

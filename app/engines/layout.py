@@ -18,6 +18,7 @@ from app.settings.model_files import (
     SAVED_MODEL_ENTRIES,
     SERVICE_FILE,
     is_keras_file,
+    is_text,
     is_version,
     lone_keras_file,
     model_file,
@@ -120,7 +121,9 @@ class Layout:
             yield f"{file} is in no folder: serve it with BASKET_MODEL={place}"
             return
         for each in sorted(self._folder.iterdir()):
-            if each.name[0] not in "._" and is_keras_file(each):
+            if not is_text(each.name):
+                yield f"{each.name!a} is no model: its name is not UTF-8"
+            elif each.name[0] not in "._" and is_keras_file(each):
                 version = self._folder / each.stem / "1"
                 yield (
                     f"{each.name} is in no folder: serve it alone with "
@@ -128,6 +131,10 @@ class Layout:
                     f"`mkdir -p {self._shown(version)} && "
                     f"{self._move(each, _new(version, each))}`"
                 )
+
+    def unreadable(self, error: OSError) -> str:
+        """Return that the folder can't be read at the moment, and why."""
+        return f"{self._shown(self._folder)} can't be read now: {error.strerror}"
 
     def no_model(self) -> str:
         """Return what to do about an empty folder of models."""

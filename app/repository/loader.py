@@ -13,7 +13,7 @@ from pathlib import Path
 
 from app import run_dir
 from app.engines.layout import Layout
-from app.errors import Late, ModelFailed, NotReady, Stopping, UnknownModel
+from app.errors import Late, ModelFailed, NotReady, Stopping
 from app.repository.catalog import Catalog
 from app.repository.reconciler import Reconciler
 from app.repository.single_model import scanner
@@ -94,11 +94,12 @@ class Loader:
         Raises:
             UnknownModel: the model has no folder.
             Late: the load continues after the timeout.
-            NotReady: another request has unloaded the model meanwhile.
+            NotReady: another request has unloaded the model meanwhile, or the folder
+                of models can't be read.
             ModelFailed: the model can't be loaded.
             Stopping: the loader is closed.
         """
-        self._check_known(name)
+        self._scan.find(name)
         self._unloaded.discard(name)
         with self._scanned:
             self._to_retry.add(name)
@@ -115,10 +116,11 @@ class Loader:
 
         Raises:
             UnknownModel: the model has no folder.
+            NotReady: the folder of models can't be read.
             Late: the unload continues after the timeout.
             Stopping: the loader is closed.
         """
-        self._check_known(name)
+        self._scan.find(name)
         self._unloaded.add(name)
         if not self.rescan(timeout_s):
             raise Late(f"model {name!r} is still unloading")
@@ -150,10 +152,6 @@ class Loader:
         for model in self._catalog.close():
             model.close(max(give_up_at - time.monotonic(), 0))
 
-    def _check_known(self, name: str) -> None:
-        if name not in self._scan():
-            raise UnknownModel(f"no model {name[:80]!r} in the repository")
-
     def _run(self) -> None:
         while not self._stopping:
             with self._scanned:
@@ -166,6 +164,9 @@ class Loader:
                 is_complete = self._update()
             except Exception:  # must not end the thread
                 _log.exception("the scan of the model folder failed")
+                self._catalog.set_folder_problem(
+                    "can't be scanned: the server's log has more"
+                )
             with self._scanned:
                 self._begun = requested
                 if is_complete:
@@ -185,8 +186,9 @@ class Loader:
             folders = self._scan()
         except OSError as error:
             self._log_problem(f"{self._folder()} can't be read now: {error.strerror}")
+            problem = Layout(self._settings).unreadable(error)
             for served in self._catalog.models():
-                self._catalog.set_problem(served.name, self._problem)
+                self._catalog.set_problem(served.name, problem)
             return True
         self._catalog.keep_default(folders)
         wanted = {name for name in folders if name not in self._unloaded}

@@ -20,6 +20,7 @@ from app.settings.model_files import (
     MODEL_FILES,
     SAVED_MODEL_ENTRIES,
     SERVICE_FILE,
+    is_text,
     is_version,
     model_file,
 )
@@ -72,6 +73,7 @@ def scan(model_dir: Path, settings: Settings) -> dict[str, ModelFolder]:
         for folder in sorted(model_dir.iterdir())
         if not folder.name.startswith((".", "_", "lost+found"))
         and folder.name not in parts
+        and is_text(folder.name)
     ]
     return {model.name: model for model in found if model is not None}
 
@@ -89,7 +91,12 @@ def newest_change(version: Path) -> float:
 
     Other than the time that a fingerprint has, nobody can set it back.
     """
-    return max((status.st_ctime for _, status in _files(version)), default=0.0)
+    return max(changes(version), default=0) / 1e9
+
+
+def changes(version: Path) -> list[int]:
+    """Return when each file of a version was last changed or moved, in ns."""
+    return [status.st_ctime_ns for _, status in _files(version)]
 
 
 def content(version: Path, files: Fingerprint) -> Content:

@@ -2,7 +2,9 @@
 
 A file that is overwritten becomes the next version. Nothing is copied: a version is
 loaded from where it lies, and its number stands for the names, sizes and times of its
-files. So an old number never gets new content, in whichever process it is loaded.
+files. So an old number never gets new content, in whichever process it is loaded. Times
+of the last change of a file's place are among them, as files from images and archives
+may all have one date, and the size of the files before.
 """
 
 import hashlib
@@ -17,6 +19,7 @@ from app import run_dir
 from app.errors import SettingsError
 from app.repository.scan import (
     ModelFolder,
+    changes,
     fingerprint,
     newest_change,
     read_config,
@@ -81,7 +84,7 @@ class SingleModel:
         with self._numbers.locked() as contents:
             if is_kept:
                 return max(len(contents), 1)
-            files = sorted(fingerprint(version))
+            files = sorted(fingerprint(version)), sorted(changes(version))
             digest = hashlib.blake2b(repr(files).encode(), digest_size=_DIGEST_BYTES)
             if contents[-1:] != [digest.hexdigest()]:
                 if not _is_complete(version):

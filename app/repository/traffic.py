@@ -29,18 +29,32 @@ class SplitScan:
         """
         return {name: self._split(folder) for name, folder in self._scan().items()}
 
+    def find(self, name: str) -> ModelFolder:
+        """Return a model, with the split of its basket.toml.
+
+        Raises:
+            UnknownModel: the model has no folder.
+            NotReady: the folder of models can't be read.
+        """
+        try:
+            found = self._scan()
+        except OSError as error:
+            raise NotReady(
+                f"the folder of models can't be read now: {error.strerror}"
+            ) from error
+        if name not in found:
+            raise UnknownModel(f"no model {name[:80]!r} in the repository")
+        return found[name]
+
     def set(self, name: str, weights: Mapping[str, float]) -> None:
         """Set a model's weights by label; none: as basket.toml says.
 
         Raises:
             UnknownModel: the model has no folder.
-            NotReady: its basket.toml can't be read.
+            NotReady: its basket.toml, or the folder of models, can't be read.
             BadInput: a label is unknown, or a weight is none.
         """
-        folder = self._scan().get(name)
-        if folder is None:
-            raise UnknownModel(f"no model {name[:80]!r} in the repository")
-        config = folder.config
+        config = self.find(name).config
         if isinstance(config, SettingsError):
             raise NotReady(f"model {name!r}: {config}")
         try:

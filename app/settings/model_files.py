@@ -26,6 +26,11 @@ SAVED_MODEL_ENTRIES = (
 MAX_VERSION = (1 << 63) - 1
 
 
+def is_text(name: str) -> bool:
+    """Return whether the bytes of a file's name are UTF-8, as names of models are."""
+    return name.isprintable() or not re.search("[\ud800-\udfff]", name)
+
+
 def is_version(name: str) -> bool:
     """Return whether a folder's name is the number of a version."""
     # int() takes at most 4300 digits.

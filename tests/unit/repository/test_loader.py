@@ -427,10 +427,15 @@ def test_unreadable_root_folder_leaves_all_models_serving(loading, caplog):
     moved = loading.folder.rename(loading.folder.with_name("moved"))
     for _ in range(2):
         loading.rescan()
-    problem = f"{loading.folder} can't be read now: No such file or directory"
+    reason = "can't be read now: No such file or directory"
+    problem = f"{loading.folder} {reason}"
     assert loading.answers("flowers") == 1
-    assert catalog.problems() == {"flowers": [problem], "pears": [problem]}
+    shown = [f"$BASKET_MODEL_DIR {reason}"]
+    assert catalog.problems() == {"flowers": shown, "pears": shown}
     assert caplog.messages.count(problem) == 1
+    for change in (loading.loader.load, loading.loader.unload):
+        with pytest.raises(NotReady, match="folder of models can't be read now: No"):
+            change("flowers")
     moved.rename(loading.folder)
     loading.unloaded.add("pears")
     loading.rescan()
@@ -438,6 +443,19 @@ def test_unreadable_root_folder_leaves_all_models_serving(loading, caplog):
     loading.folder.rename(moved)
     loading.rescan()
     assert caplog.messages.count(problem) == 2
+
+
+def test_scan_that_fails_is_a_problem_of_the_folder(loading, monkeypatch):
+    """Readiness shows it, as new versions are not loaded meanwhile."""
+    loading.add("flowers")
+    catalog = loading.load()
+    with monkeypatch.context() as patched:
+        patched.setattr("app.repository.scan.read_folder", lambda *_: 1 // 0)
+        loading.rescan()
+        problem = "can't be scanned: the server's log has more"
+        assert catalog.problems() == {"BASKET_MODEL_DIR": [problem]}
+    loading.rescan()
+    assert catalog.problems() == {}
 
 
 def test_missing_default_model_is_logged_once(tmp_path, caplog):

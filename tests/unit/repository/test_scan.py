@@ -5,6 +5,7 @@ from pathlib import Path
 
 import pytest
 
+from app.engines.layout import Layout
 from app.errors import SettingsError
 from app.repository.scan import content, fingerprint, has_changed, scan
 from app.settings import Settings
@@ -113,6 +114,15 @@ def test_unreadable_model_folder_is_an_error_of_its_model_only(tmp_path):
     )
     assert list(found["apples"].versions) == []
     assert list(found["pears"].versions) == [1]
+
+
+def test_folder_whose_name_is_no_text_is_no_model(tmp_path):
+    """No protocol can name it; the other models are found."""
+    (Path(os.fsdecode(os.fsencode(tmp_path) + b"/caf\xe9")) / "1").mkdir(parents=True)
+    (tmp_path / "caf\u00e9" / "1").mkdir(parents=True)
+    assert list(_scan(tmp_path)) == ["caf\u00e9"]
+    strays = list(Layout(Settings(model_dir=tmp_path)).stray_files())
+    assert strays == ["'caf\\udce9' is no model: its name is not UTF-8"]
 
 
 def test_folder_removed_during_the_scan_is_no_model(tmp_path, monkeypatch):

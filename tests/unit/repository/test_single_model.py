@@ -72,6 +72,20 @@ def test_changed_file_in_a_folder_is_the_next_version(tmp_path, clock):
     assert _scan(tmp_path / "out", numbers).versions == {2: tmp_path / "out"}
 
 
+def test_file_of_the_same_size_and_date_is_the_next_version(tmp_path, clock):
+    """Files of an image or an archive may all have one date."""
+    numbers = VersionNumbers()
+    for name in ("1", "2"):
+        (tmp_path / name).mkdir()
+        (tmp_path / name / "my.h5").write_text(name)
+        os.utime(tmp_path / name / "my.h5", (AGES_AGO, AGES_AGO))
+    current = tmp_path / "current"
+    for version in (1, 2, 2):
+        current.unlink(missing_ok=True)
+        current.symlink_to(str(version))
+        assert list(_scan(current / "my.h5", numbers).versions) == [version]
+
+
 @pytest.mark.parametrize(
     ("after_s", "is_incomplete"), [(0.0, True), (0.9, True), (1.1, False), (-60, False)]
 )

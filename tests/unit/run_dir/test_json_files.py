@@ -31,6 +31,14 @@ def test_value_is_none_until_it_is_set(files):
     assert files.get("a/proof") == "x"
 
 
+@pytest.mark.parametrize("name", ["\u6a21\u578b" * 40, "a" * 255, "/" * 85])
+def test_long_name_has_a_file(files, name):
+    """A quoted name may be longer than a file's: each character of Asia takes nine."""
+    files.set(name, 1)
+    files.set(name + "2", 2)
+    assert (files.get(name), files.get(name + "2")) == (1, 2)
+
+
 def test_lock_keeps_other_threads_out_of_one_model(files):
     """Blocks of other models run meanwhile."""
     entered = threading.Event()

@@ -141,8 +141,10 @@ class _Run:
         self._totals = [self._now()]
         self._step_ends = 0
         if load.users:
+            # In no phase with each other, or they would keep the one they begin with.
             for user in range(load.users):
-                self._think(user)
+                at = self._chance.uniform(0, load.think_s[1])
+                self._timeline.at(at, self._send, user)
         else:
             self._timeline.at(0.0, self._arrive)
 

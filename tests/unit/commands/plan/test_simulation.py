@@ -77,6 +77,15 @@ def test_batches_of_a_busy_server_take_one_and_a_half_times_their_time(users):
     assert outcome.batch_rows == pytest.approx(outcome.rate * 0.3, rel=0.02)
 
 
+def test_users_who_think_equally_long_do_not_send_together():
+    """A burst of all users at the start would come again in each round."""
+    plan = server(0.01, overhead_s=0.0005)
+    equally, unlike = (
+        seen(plan, Load(400, think_s)).p95_s for think_s in ((1.0, 1.0), (0.8, 1.2))
+    )
+    assert equally == pytest.approx(unlike, rel=0.1)
+
+
 def test_users_without_think_time_saturate_a_server():
     """The device never idles, and each user waits for all others."""
     outcome = seen(server(0.1, max_batch_size=1), Load(5, (0.0, 0.0)))

@@ -21,8 +21,9 @@ from app.codec.row_hint import wrong_shape
 from app.engines.base import Array, TensorSpec
 from app.errors import BadInput, too_many_rows
 
-# Text that is read once more to say what is wrong with a row.
-_EXPLAINED_BYTES = 1 << 20
+# Text that is read once more to say what is wrong with a row: the least and the most,
+# and the factor between as long as the row does not end in it.
+_WINDOW_BYTES, _MAX_WINDOW_BYTES, _WIDER = 1 << 10, 1 << 20, 4
 # For longer slices NumPy releases the interpreter's lock, and getting it back from
 # other threads takes longer than the conversion.
 _SLICE = 500
@@ -53,27 +54,33 @@ def read(
         Unsupported: JSON has no values for the input's dtype.
         BasketError: the check of the bounds raised it.
     """
-    rows = _Rows(numbers, spec, place, suffix)
-    return rows.read(bounds)
+    return _Rows(numbers, spec, place, suffix, bounds).read()
 
 
 class _Rows:
     """One array's rows, and how to name a place in them."""
 
     def __init__(
-        self, numbers: Numbers, spec: TensorSpec, place: str, suffix: str
+        self,
+        numbers: Numbers,
+        spec: TensorSpec,
+        place: str,
+        suffix: str,
+        bounds: Bounds,
     ) -> None:
         self._numbers = numbers
         self._spec = spec
         self._place = place
         self._suffix = suffix
+        self._bounds = bounds
         # Settled by the first row.
         self._shape: tuple[int, ...] = ()
 
-    def read(self, bounds: Bounds) -> Array:
+    def read(self) -> Array:
         """Return all rows."""
+        bounds = self._bounds
         kind = self._spec.dtype.kind
-        shape = row_shape(self._numbers, self._spec.shape)
+        shape = row_shape(self._numbers, self._spec.shape, is_bool=kind == "b")
         if kind not in pieces.KINDS or shape is None:
             self._explain(0, self._spec.shape)
         self._shape = shape
@@ -178,29 +185,50 @@ class _Rows:
 
     def _explain(self, row: int, shape: FreeShape) -> NoReturn:
         """Raise the error of the first row that does not fit, from `row` on."""
-        spec, numbers = self._spec, self._numbers
+        spec = self._spec
         check_json_dtype(spec.name, spec.dtype)
-        begin, end = self._begin_of(row), numbers.end - 1
+        begin = self._begin_of(row)
         while True:
-            stop = min(end, begin + _EXPLAINED_BYTES)
-            text = str(numbers.body[begin:stop], "utf-8", "replace")
-            if not text.strip():
-                raise BadInput(f"JSON Parse error: Expecting value at offset: {begin}")
-            try:
-                value, rest = json_text.first_value(text, begin.__add__)
-            except BadInput:
-                if stop == end:
-                    raise
-                text = f"{self._place}[{row}]{self._suffix}: of another shape"
-                raise wrong_shape(text, spec, self._suffix) from None
+            self._bounds.check()
+            value, size, rest = self._row_at(begin, row)
             nested.check_row(value, shape, spec, self._place, self._suffix, row)
-            begin += len(text) - len(rest)
+            begin += size
             comma = _COMMA.match(rest)
             if comma is None:
                 raise BadInput(
                     f"JSON Parse error: Expecting ',' delimiter at offset: {begin}"
                 )
             begin, row = begin + comma.end(), row + 1
+
+    def _row_at(self, begin: int, row: int) -> tuple[object, int, str]:
+        """Return a row's value, its number of characters, and some text behind it.
+
+        A row is short: many rows may be read until the one that does not fit.
+
+        Raises:
+            BadInput: it is malformed, or longer than a row that fits.
+        """
+        end, window, reason = self._numbers.end - 1, _WINDOW_BYTES, ""
+        while True:
+            stop = min(end, begin + window)
+            is_last = stop == end or window >= _MAX_WINDOW_BYTES
+            text = str(self._numbers.body[begin:stop], "utf-8", "replace")
+            if text.strip():
+                try:
+                    value, rest = json_text.first_value(text, begin.__add__)
+                    if is_last or _COMMA.match(rest):
+                        return value, len(text) - len(rest), rest
+                except BadInput as error:
+                    # What is malformed stays so in a wider window.
+                    if stop == end or str(error) == reason:
+                        raise
+                    reason = str(error)
+            elif is_last:
+                raise BadInput(f"JSON Parse error: Expecting value at offset: {begin}")
+            if is_last:
+                text = f"{self._place}[{row}]{self._suffix}: of another shape"
+                raise wrong_shape(text, self._spec, self._suffix)
+            window *= _WIDER
 
     def _begin_of(self, row: int) -> int:
         """Return where a row begins in the body."""

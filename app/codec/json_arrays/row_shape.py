@@ -7,16 +7,20 @@ from app.codec.json_arrays.split import Numbers
 FreeShape = tuple[int | None, ...]
 
 
-def row_shape(numbers: Numbers, shape: FreeShape) -> tuple[int, ...] | None:
+def row_shape(
+    numbers: Numbers, shape: FreeShape, *, is_bool: bool
+) -> tuple[int, ...] | None:
     """Return the shape of a row, free sizes settled by the first; None: none can fit.
 
-    The brackets of the first row have a period for each size.
+    The brackets of the first row have a period for each size. Words are none of them:
+    true and false if `is_bool`, else NaN and infinities.
     """
+    kind = "b" if is_bool else "f"
     brackets, rank = bytearray(), len(shape)
     if None in shape:
         for _, piece in pieces.cut(numbers, rank):
             begin = max(len(brackets) - rank, 0)
-            brackets += pieces.brackets(pieces.without_words(piece, "f"))
+            brackets += pieces.brackets(pieces.without_words(piece, kind))
             if brackets.find(b"]" * rank, begin) >= 0:
                 break
             brackets += b","

@@ -122,6 +122,8 @@ def test_text_and_objects_agree(text, spec, size):
         ("[[[1], [2]]]", "f4", (2, None), [[[1], [2]]]),
         (" [ [ 7 ] ,\n[8]\t]"[1:], "u1", (1,), [[7], [8]]),
         ("[true, false, true]", "?", (), [True, False, True]),
+        ("[[true, false], [false, true]]", "?", (None,), [[1, 0], [0, 1]]),
+        ("[[[true], [false]]]", "?", (None, None), [[[1], [0]]]),
         ("[18446744073709551615]", "u8", (), [2**64 - 1]),
         (
             "[[1, 123456789012345678901234567890]]",
@@ -240,6 +242,45 @@ def test_check_is_called_for_each_piece(monkeypatch):
     with pytest.raises(Late):
         read(listed_text(["1"] * 1000), spec, check=check)
     assert len(calls) == 3
+
+
+@pytest.fixture(name="explained")
+def _explained(monkeypatch):
+    """The characters of each text that is read once more to explain an error."""
+    lengths = []
+    first_value = json_text.first_value
+
+    def counted(text, *rest):
+        lengths.append(len(text))
+        return first_value(text, *rest)
+
+    monkeypatch.setattr(json_text, "first_value", counted)
+    return lengths
+
+
+@pytest.mark.parametrize("wide", ["", " " * 40_000], ids=["short", "one wide"])
+def test_rows_before_a_malformed_one_are_read_once(explained, wide):
+    """A small request can't have the rest of a long text read for each of its rows."""
+    spec = TensorSpec("x", np.dtype("f4"), (1,))
+    rows = [f"[{wide}0]", *["[0]"] * 3000, "[01]", *["[0]"] * 300_000]
+    text = listed_text(rows)
+    place = text.index("01") + 2
+    with pytest.raises(BadInput, match=f"Expecting ',' delimiter at offset: {place}"):
+        read(text, spec)
+    assert sum(explained) < 4_000_000 < 3000 * len(text)
+
+
+def test_check_is_called_for_each_row_that_is_explained(explained):
+    """A deadline that passes stops the search for the malformed row."""
+
+    def check():
+        if len(explained) == 5:
+            raise Late("late")
+
+    spec = TensorSpec("x", np.dtype("f4"), ())
+    with pytest.raises(Late):
+        read(listed_text(["1"] * 1000 + ["01"]), spec, check=check)
+    assert len(explained) == 5
 
 
 @pytest.mark.parametrize("count", [499, 500, 501, 1003])

@@ -70,7 +70,8 @@ def encode(outputs: Tensors, *, is_whole: bool = False) -> bytes:
     """Return the one output as .npy; with `is_whole`, its only row.
 
     Raises:
-        BadInput: the model has several outputs, or returns strings.
+        BadInput: the model has several outputs, or returns strings, or rows of unlike
+            shapes.
     """
     if len(outputs) != 1:
         raise BadInput(
@@ -81,7 +82,9 @@ def encode(outputs: Tensors, *, is_whole: bool = False) -> bytes:
     if is_whole:
         array = array.reshape(array.shape[1:])
     if array.dtype.hasobject:
-        raise BadInput(".npy carries numbers, this model gives strings; ask for JSON")
+        is_uneven = isinstance(next(array.flat, None), np.ndarray)
+        given = "rows of unlike shapes" if is_uneven else "strings"
+        raise BadInput(f".npy carries numbers, this model gives {given}; ask for JSON")
     file = io.BytesIO()
     npy_format.write_array(file, np.ascontiguousarray(array), allow_pickle=False)
     return file.getvalue()
@@ -91,7 +94,8 @@ def read(body: bytes) -> Array:
     """Return the array of numbers in a .npy, a view of the body.
 
     Raises:
-        BadInput: not .npy, or of another length than its header says.
+        BadInput: not .npy, of another length than its header says, or a bool is
+            neither 0 nor 1.
     """
     shape, fortran, dtype, begin = _header(body)
     if dtype.kind not in "biuf":
@@ -108,6 +112,10 @@ def read(body: bytes) -> Array:
         )
     if is_large_without_values(shape):
         raise BadInput(f"the .npy header says {WITHOUT_VALUES}")
+    if dtype.kind == "b":
+        largest = np.frombuffer(data, np.uint8).max(initial=0)
+        if largest > 1:
+            raise BadInput(f"the .npy array: a bool is 0 or 1, given {largest}")
     array = np.frombuffer(data, dtype)
     return array.reshape([int(n) for n in shape], order="F" if fortran else "C")
 

@@ -44,17 +44,14 @@ class Split:
 
     def __init__(self, body: bytes, arrays: list[Numbers]) -> None:
         """Cut the arrays, in their order, out of the body."""
-        parts, at, length = [], 0, 0
+        parts, at = [], 0
+        self._body = body
         self._arrays: dict[str, Numbers] = {}
-        # Ends of the placeholders in the text, and bytes by which they are shorter.
-        self._cuts: list[tuple[int, int]] = []
         for array in arrays:
             name = f"{_SECRET}{len(self._arrays)}"
             self._arrays[name] = array
             parts += [body[at : array.begin], f'"{name}"'.encode()]
             at = array.end
-            length += len(parts[-2]) + len(parts[-1])
-            self._cuts.append((length, array.end - array.begin - len(parts[-1])))
         self.text = b"".join([*parts, body[at:]]) if arrays else body
 
     def restored(self, value: Any) -> Any:
@@ -73,8 +70,17 @@ class Split:
         return value
 
     def offset(self, position: int) -> int:
-        """Return where a position of the text is in the body."""
-        return position + sum(cut for end, cut in self._cuts if end <= position)
+        """Return where a position of the text is in the body, both in characters."""
+        text_end = at = left_out = 0
+        for name, array in self._arrays.items():
+            text = str(self._body[at : array.begin], "utf-8-sig", "replace")
+            placeholder = len(name) + len('""')
+            text_end += len(text) + placeholder
+            if text_end > position:
+                break
+            left_out += array.end - array.begin - placeholder
+            at = array.end
+        return position + left_out
 
 
 def split(body: bytes, max_parts: int, check: Check) -> Split | None:

@@ -102,6 +102,14 @@ def test_npy_with_a_signaling_nan():
     assert np.isnan(npy.decode(body, takes("f8"))["x"]).all()
 
 
+def test_npy_bool_that_is_neither_0_nor_1_is_refused():
+    """TensorFlow would compute with the byte: a true value that counts as 255."""
+    body = npy_of(np.array([[True]]))
+    assert npy.read(body).tolist() == [[True]]
+    with pytest.raises(BadInput, match="a bool is 0 or 1, given 255"):
+        npy.read(body[:-1] + b"\xff")
+
+
 def test_npy_size_of_true():
     """A size of True counts as 1, as in Python."""
     body = headed(claims("(True, 2)"), np.ones(2, "f4").tobytes())
@@ -286,5 +294,9 @@ def test_encode_npy_of_several_outputs_or_strings_is_refused():
     """Several outputs, and strings, which need pickle, are refused."""
     with pytest.raises(BadInput, match=r"several: y, z; ask for JSON$"):
         npy.encode({"y": np.ones(1), "z": np.ones(1)})
+    uneven = np.empty(2, object)
+    uneven[:] = np.zeros(1), np.zeros(2)
+    with pytest.raises(BadInput, match="this model gives rows of unlike shapes; ask"):
+        npy.encode({"y": uneven})
     with pytest.raises(BadInput, match=r"this model gives strings; ask for JSON$"):
         npy.encode({"y": np.array([b"Ann"], object)})

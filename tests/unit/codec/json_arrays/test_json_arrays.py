@@ -127,7 +127,11 @@ def test_check_is_called_while_text_is_split():
 
 @pytest.mark.parametrize(
     ("text", "offset"),
-    [(f'{{"a": {LONG}, "b": x}}', len(LONG) + 13), (f'{{x, "a": {LONG}}}', 1)],
+    [
+        (f'{{"a": {LONG}, "b": x}}', len(LONG) + 13),
+        (f'{{x, "a": {LONG}}}', 1),
+        (f'\ufeff{{"é": {LONG}, "ü": x}}', len(LONG) + 13),
+    ],
 )
 def test_parse_error_names_the_place_in_the_body(text, offset):
     """The arrays that are cut out count in an offset behind them."""

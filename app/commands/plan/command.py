@@ -19,7 +19,11 @@ from app.engines.batch_sizes import batch_sizes
 from app.errors import SettingsError
 from app.settings import Settings
 
-_POSITIVE = FiniteRange(min=0, min_open=True)
+_DAY_S, _MOST = 86_400, 10_000_000
+_MS = FiniteRange(min=0, max=1000 * _DAY_S)
+# Of a batch; shorter ones would only make the simulation long.
+_LEAST_MS = 0.001
+_POSITIVE = FiniteRange(min=0, min_open=True, max=_MOST)
 
 
 class _ThinkTime(click.ParamType[Any]):
@@ -38,7 +42,7 @@ class _ThinkTime(click.ParamType[Any]):
         if isinstance(value, tuple):
             return value
         least, _, most = str(value).partition("-")
-        number = FiniteRange(min=0)
+        number = FiniteRange(min=0, max=_DAY_S)
         try:
             seconds = [
                 number.convert(each, param, ctx) for each in (least, most or least)
@@ -53,11 +57,9 @@ class _ThinkTime(click.ParamType[Any]):
 _THINK_HELP = "Seconds from an answer to a user's next request: 2, or 1-3."
 _PARAMETERS = (
     click.Argument(["name"], required=False),
-    click.Option(
-        ["--base-ms"], type=FiniteRange(min=0), help="Of a batch, in place of NAME."
-    ),
-    click.Option(["--per-row-ms"], type=FiniteRange(min=0), help="With --base-ms."),
-    click.Option(["--users"], type=click.IntRange(1, 10_000_000)),
+    click.Option(["--base-ms"], type=_MS, help="Of a batch, in place of NAME."),
+    click.Option(["--per-row-ms"], type=_MS, help="With --base-ms."),
+    click.Option(["--users"], type=click.IntRange(1, _MOST)),
     click.Option(["--think"], type=_ThinkTime(), help=_THINK_HELP),
     click.Option(["--rate"], type=_POSITIVE, help="Requests/s, in place of --users."),
     click.Option(["--p95-ms"], type=_POSITIVE, required=True),
@@ -67,7 +69,7 @@ _PARAMETERS = (
     ),
     click.Option(
         ["--overhead-ms"],
-        type=FiniteRange(min=0),
+        type=_MS,
         default=0.5,
         show_default=True,
         help="Of a request besides its batch: HTTP, decoding, encoding.",
@@ -106,6 +108,13 @@ def _plan(settings: Settings, options: dict[str, Any]) -> None:
             f"no number of servers can hold a p95 of {options['p95_ms']:g} ms: a batch "
             f"of one row takes {1000 * plan.batches.of(1):.4g} ms, and a request "
             f"{options['overhead_ms']:g} ms besides"
+        )
+    timeout_ms = settings.request_timeout_ms
+    if 1000 * plan.batches.of(1) > timeout_ms:
+        raise click.ClickException(
+            "no number of servers can answer: a batch of one row takes "
+            f"{1000 * plan.batches.of(1):.6g} ms, and BASKET_REQUEST_TIMEOUT_MS is "
+            f"{timeout_ms}"
         )
     for line in _introduction(plan, load, options["spread"], price):
         click.echo(line)
@@ -165,8 +174,11 @@ def _server(settings: Settings, options: dict[str, Any]) -> ServerPlan:
         size: (base_ms + (per_row_ms or 0.0) * size) / 1000
         for size in batch_sizes(settings.max_batch_size)
     }
-    if not by_size[1]:
-        raise click.UsageError("a batch takes some time: --base-ms or --per-row-ms")
+    if 1000 * by_size[1] < _LEAST_MS:
+        raise click.UsageError(
+            f"a batch takes some time, {_LEAST_MS} ms or more: --base-ms or "
+            "--per-row-ms"
+        )
     return ServerPlan(settings, BatchSeconds(by_size, settings), overhead_s)
 
 

@@ -105,13 +105,16 @@ def test_plan_of_a_model_that_does_not_load(command, tmp_path):
         ((*GIVEN, *USERS, "--rate", "9", *LIMIT), "--users or --rate, and not both"),
         ((*GIVEN, *LIMIT), "--users or --rate, and not both"),
         ((*GIVEN, "--rate", "9", "--think", "1", *LIMIT), "--think is of --users"),
-        ((*GIVEN, "--rate", "0", *LIMIT), "'--rate': 0.0 is not in the range x>0"),
+        ((*GIVEN, "--rate", "0", *LIMIT), "'--rate': 0.0 is not in the range 0<x<="),
+        ((*GIVEN, "--rate", "1e300", *LIMIT), "'--rate': 1e+300 is not in the range"),
+        ((*GIVEN, "--users", "9", "--think", "1e300", *LIMIT), "such as 2 or 1-3"),
         ((*GIVEN, *USERS), "Missing option '--p95-ms'"),
         ((*GIVEN, *USERS, "--p95-ms", "nan"), "not a finite number"),
         (("plan", "a", "--base-ms", "3", *USERS, *LIMIT), "NAME, or --base-ms"),
         (("plan", *USERS, *LIMIT), "NAME, or --base-ms"),
         (("plan", "a", "--per-row-ms", "3", *USERS, *LIMIT), "goes with --base-ms"),
         (("plan", "--base-ms", "0", *USERS, *LIMIT), "a batch takes some time"),
+        (("plan", "--base-ms", "1e-300", *USERS, *LIMIT), "some time, 0.001 ms or"),
         ((*GIVEN, *USERS, *LIMIT, "--spread", "all"), "'all' is not one of"),
     ],
 )
@@ -129,6 +132,16 @@ def test_a_limit_below_the_time_of_one_row_is_impossible(command):
         1,
         "Error: no number of servers can hold a p95 of 300 ms: a batch of one row "
         "takes 300 ms, and a request 2 ms besides\n",
+    )
+
+
+def test_a_row_that_takes_longer_than_the_request_timeout_is_impossible(command):
+    """Nothing is simulated: each request would end with a 504."""
+    long = ("--base-ms", "40000", "--rate", "1", "--p95-ms", "50000")
+    assert command("plan", *long) == (
+        1,
+        "Error: no number of servers can answer: a batch of one row takes 40000 ms, "
+        "and BASKET_REQUEST_TIMEOUT_MS is 30000\n",
     )
 
 

@@ -1,4 +1,4 @@
-"""Processes of a server: which they are, and their CPU time, from /proc."""
+"""CPU time of processes, from /proc."""
 
 import contextlib
 import os
@@ -9,16 +9,6 @@ _TICKS = os.sysconf("SC_CLK_TCK")
 # In /proc/PID/stat, behind the name: user and system time, own and of children that
 # have ended.
 _TIMES = slice(11, 15)
-
-
-def family(pid: int) -> list[int]:
-    """Return a process and its descendants."""
-    found = [pid]
-    with contextlib.suppress(OSError):  # it has ended
-        for file in Path(f"/proc/{pid}/task").glob("*/children"):
-            for child in file.read_text().split():
-                found += family(int(child))
-    return found
 
 
 def cpu_s(pids: Iterable[int]) -> float:

@@ -3,7 +3,7 @@
 import pytest
 
 from app.settings.promotion_config import PromotionConfig
-from bench.promotion.rollout import Fault, Rollout, Workload
+from tests.support.virtual_rollout import Fault, Rollout, Workload
 
 CONFIG = PromotionConfig(steps=(10, 50, 100), step_s=6, watch_s=6)
 LIGHT = Workload(60, 0.005, 0.001)

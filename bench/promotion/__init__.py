@@ -1,1 +1,0 @@
-"""False alarms and detections of rollouts, in virtual time."""

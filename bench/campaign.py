@@ -1,33 +1,42 @@
 """The measurements of one run: cells, progress, interruption, exit status."""
 
 import contextlib
+import os
+import signal
+import subprocess
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass, field, replace
 
 from bench.figures import Cell, Clients, Seen, Timing
 from bench.load import Target
-from bench.report import PROBLEMS, STOPPED, Progress, interrupt_on_signals, one_line
 
 Drive = Callable[[Target, Clients, Timing], Seen]
+# 128 plus the number of SIGINT, as shells have it.
+_STOPPED = 130
+_SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
+_LONGEST = 300
+# Raised by a server or an engine that cannot be measured; the others can be.
+_PROBLEMS = (AssertionError, OSError, subprocess.SubprocessError)
 
 
 @dataclass
 class Campaign:
     """All cells of one run; `header` is its command, date and machine.
 
-    `stopped`: the run was interrupted.
+    `total` cells are planned. `stopped`: the run was interrupted.
     """
 
     header: str
-    progress: Progress
+    total: int
     cells: list[Cell] = field(default_factory=list)
     stopped: bool = False
 
     @contextlib.contextmanager
     def until_interrupted(self) -> Iterator[None]:
         """Run the block until a signal, after which the cells so far are kept."""
-        interrupt_on_signals()
+        for number in _SIGNALS:
+            signal.signal(number, _interrupt)
         try:
             yield
         except KeyboardInterrupt:
@@ -35,7 +44,7 @@ class Campaign:
 
     def measure(
         self,
-        server: AbstractContextManager[Target],
+        serve: Callable[[], AbstractContextManager[Target]],
         cells: Sequence[Cell],
         timing: Callable[[Cell], Timing],
         drive: Drive,
@@ -46,14 +55,14 @@ class Campaign:
         """
         left = list(cells)
         try:
-            with server as target:
+            with serve() as target:
                 while left:
                     seconds = timing(left[0])
-                    self.progress.begin(left[0].title, sum(seconds))
+                    self._say(left[0], f"measuring, about {sum(seconds):.0f} s")
                     seen = drive(target, left[0].clients, seconds)
                     self._keep(replace(left.pop(0), seen=seen))
-        except PROBLEMS as error:
-            problem = one_line(error)
+        except _PROBLEMS as error:
+            problem = _one_line(error)
             self.give_up(left, problem)
             return problem
         return None
@@ -64,11 +73,44 @@ class Campaign:
             self._keep(replace(cell, problem=problem))
 
     def _keep(self, cell: Cell) -> None:
+        self._say(cell, cell.problem or cell.seen)
         self.cells.append(cell)
-        self.progress.end(cell.title, cell.problem or cell.seen)
+
+    def _say(self, cell: Cell, what: object) -> None:
+        print(f"[{len(self.cells) + 1}/{self.total}] {cell.title}: {what}", flush=True)
 
     def status(self) -> int:
         """Return the exit status: 0 if all was measured and every answer right."""
         if self.stopped:
-            return STOPPED
+            return _STOPPED
         return 0 if self.cells and all(cell.sound for cell in self.cells) else 1
+
+
+def _interrupt(*_: object) -> None:
+    """Raise KeyboardInterrupt at the first signal.
+
+    Later ones are ignored, so that servers are stopped and the report is written.
+    """
+    for number in _SIGNALS:
+        signal.signal(number, signal.SIG_IGN)
+    raise KeyboardInterrupt
+
+
+def _one_line(error: BaseException) -> str:
+    """Return the cause of one of _PROBLEMS in one line."""
+    if isinstance(error, subprocess.CalledProcessError):
+        cause = _cause(f"{error.stdout}\n{error.stderr or ''}")
+        return f"{os.path.basename(error.cmd[0])} failed: {cause}"
+    if isinstance(error, AssertionError):
+        # The text is "what happened: the whole log".
+        what, _, log = str(error).partition(": ")
+        return f"{what}: {_cause(log)}"[:_LONGEST]
+    return _cause(str(error) or type(error).__name__)[:_LONGEST]
+
+
+def _cause(output: str) -> str:
+    """Return a program's last line with an exception, or with an error, or its last."""
+    lines = [" ".join(line.split()) for line in output.splitlines() if line.strip()]
+    exceptions = [line for line in lines if "Error: " in line]
+    errors = [line for line in lines if "error" in line.lower()]
+    return (exceptions or errors or lines or ["no output"])[-1]

@@ -3,8 +3,8 @@
 import math
 import statistics
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, field, fields
-from typing import Any, ClassVar, NamedTuple
+from dataclasses import dataclass, field, fields, replace
+from typing import ClassVar, NamedTuple
 
 # Seconds between an answer and a user's next request, uniform.
 THINK_S = (1.0, 3.0)
@@ -139,11 +139,11 @@ def medians(cells: Sequence[Cell]) -> list[Cell]:
 
     Counts are sums over the rounds; `round` is the number of rounds.
     """
-    kinds = dict.fromkeys((cell.load, cell.server, cell.clients) for cell in cells)
-    return [
-        _median([c for c in cells if (c.load, c.server, c.clients) == kind])
-        for kind in kinds
-    ]
+    groups: dict[object, list[Cell]] = {}
+    for cell in cells:
+        key = (cell.load, cell.server, cell.clients)
+        groups.setdefault(key, []).append(cell)
+    return list(map(_median, groups.values()))
 
 
 def _median(cells: list[Cell]) -> Cell:
@@ -151,17 +151,11 @@ def _median(cells: list[Cell]) -> Cell:
     used = [c for c in cells if c.setting == setting and not c.problem]
     if not used:
         return cells[-1]
-    values: dict[str, Any] = {}
+    values = {}
     for each in fields(Seen):
         found = [getattr(cell.seen, each.name) for cell in used]
-        known = [value for value in found if value is not None]
-        is_count = isinstance(each.default, int)
-        if known:
-            values[each.name] = sum(known) if is_count else statistics.median(known)
+        known = [value for value in found if value is not None] or [None]
+        combine = sum if isinstance(each.default, int) else statistics.median
+        values[each.name] = combine(known)
     problem = next((cell.problem for cell in cells if cell.problem), None)
-    first = used[0]
-    return Cell(
-        *(first.load, first.server, first.setting, first.clients, len(used)),
-        Seen(**values),
-        problem,
-    )
+    return replace(used[0], round=len(used), seen=Seen(**values), problem=problem)

@@ -1,13 +1,14 @@
 """Put a server under load with wrk or simulated users, and check its answers."""
 
 import asyncio
-import contextlib
 import http.client
 import random
 import statistics
 import threading
 from collections.abc import Callable, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
+from itertools import cycle
 
 from bench import wrk
 from bench.figures import THINK_S, Clients, Seen, Timing, percentile
@@ -26,113 +27,73 @@ _Ran = tuple[float, float]
 class Target:
     """A running server that answers the requests of `prepared`.
 
-    `batches` returns the rows and batches that its model has run so far, None if the
-    server does not report them.
+    A Basket reports the rows and batches that it has run.
     """
 
-    port: int
+    server: Server
     prepared: Prepared
-    batches: Callable[[], _Ran] | None = None
-
-    @property
-    def url(self) -> str:
-        """The URL that is posted to."""
-        return f"http://127.0.0.1:{self.port}{PATH}"
-
-    def answers(self) -> bool:
-        """Return whether the first request gets a 200."""
-        with contextlib.closing(Checker(self)) as checker:
-            return checker.send() is not None
-
-
-def batches_of(server: Server) -> _Ran:
-    """Return the rows and batches that Basket has run so far."""
-    name = "basket_batch_rows"
-    return metric_sum(server, f"{name}_sum"), metric_sum(server, f"{name}_count")
-
-
-class Checker:
-    """Sends the requests in rotation over one connection, and checks the answers.
-
-    `checked` counts requests, `wrong` those without the model's answer.
-    """
-
-    def __init__(self, target: Target) -> None:
-        self._target = target
-        self._connection = http.client.HTTPConnection("127.0.0.1", target.port, 60)
-        self.checked = self.wrong = 0
-
-    def check(self) -> None:
-        """Send the next request and compare its answer with the model's."""
-        prepared = self._target.prepared
-        place = self.checked % len(prepared.bodies)
-        self.checked += 1
-        answer = self.send(place)
-        self.wrong += answer is None or not prepared.is_right(place, answer)
-
-    def send(self, place: int = 0) -> bytes | None:
-        """Return the body of the 200 that request `place` gets, or None."""
-        prepared = self._target.prepared
-        return self.post(prepared.bodies[place].read_bytes())
+    is_basket: bool = True
 
     def post(self, body: bytes) -> bytes | None:
         """Return the body of the 200 that a request with `body` gets, or None."""
-        headers = {"Content-Type": self._target.prepared.content_type}
+        headers = {"Content-Type": self.prepared.content_type}
         try:
-            self._connection.request("POST", PATH, body, headers)
-            reply = self._connection.getresponse()
-            content = reply.read()
+            reply = self.server.request("POST", PATH, body, headers)
         except (OSError, http.client.HTTPException):
-            self._connection.close()
             return None
-        return content if reply.status == http.client.OK else None
+        return reply.body if reply.status == http.client.OK else None
 
-    def run(self, done: threading.Event) -> None:
-        """Check five answers per second until `done` is set."""
-        while not done.wait(_CHECK_EVERY_S):
-            self.check()
+    def answers(self) -> bool:
+        """Return whether the first request gets a 200."""
+        return self.post(self.prepared.bodies[0].read_bytes()) is not None
 
-    def close(self) -> None:
-        """Close the connection."""
-        self._connection.close()
+    def is_right(self, place: int) -> bool:
+        """Send request `place`, and return whether it gets the model's answer."""
+        answer = self.post(self.prepared.bodies[place].read_bytes())
+        return answer is not None and self.prepared.is_right(place, answer)
+
+    def ran(self) -> _Ran:
+        """Return the rows and batches so far, zeros of another server."""
+        if not self.is_basket:
+            return 0.0, 0.0
+        name = "basket_batch_rows"
+        server = self.server
+        return metric_sum(server, f"{name}_sum"), metric_sum(server, f"{name}_count")
+
+    def mean_batch(self, before: _Ran) -> float | None:
+        """Return the mean rows of the batches since `before`, None if not reported."""
+        rows, batches = map(float.__sub__, self.ran(), before)
+        return rows / batches if batches else None
 
 
 def by_wrk(target: Target, clients: Clients, timing: Timing) -> Seen:
     """Drive a server with wrk, and check five answers per second beside it."""
-
-    def drive(seconds: float) -> Seen:
-        kind = target.prepared.content_type
-        return wrk.drive(
-            target.url, target.prepared.bodies, kind, clients.count, seconds
-        )
-
-    drive(timing.warm_up_s)
-    checker = Checker(target)
+    url, prepared = f"http://127.0.0.1:{target.server.port}{PATH}", target.prepared
+    sent = url, prepared.bodies, prepared.content_type, clients.count
+    wrk.drive(*sent, timing.warm_up_s)
     # Answered only after all that the warm-up has left in the queue.
-    checker.check()
-    before = target.batches() if target.batches else None
-    done = threading.Event()
-    checks = threading.Thread(target=checker.run, args=(done,))
-    checks.start()
-    try:
-        seen = drive(timing.measured_s)
-    finally:
-        done.set()
-        checks.join()
-        checker.close()
+    first = target.is_right(0)
+    before, done = target.ran(), threading.Event()
+
+    def check() -> list[bool]:
+        places, right = cycle(range(len(prepared.bodies))), [first]
+        while not done.wait(_CHECK_EVERY_S):
+            right.append(target.is_right(next(places)))
+        return right
+
+    with ThreadPoolExecutor() as pool:
+        checks = pool.submit(check)
+        try:
+            seen = wrk.drive(*sent, timing.measured_s)
+        finally:
+            done.set()
+        right = checks.result()
     return replace(
         seen,
-        checked=checker.checked,
-        wrong=checker.wrong,
-        batch_rows=_mean_batch(target, before),
+        checked=len(right),
+        wrong=right.count(False),
+        batch_rows=target.mean_batch(before),
     )
-
-
-def _mean_batch(target: Target, before: _Ran | None) -> float | None:
-    if before is None or target.batches is None:
-        return None
-    rows, batches = map(float.__sub__, target.batches(), before)
-    return rows / max(batches, 1)
 
 
 def by_users(
@@ -161,7 +122,7 @@ def by_users(
         not_2xx=len(answered) - len(good),
         checked=0 if target.prepared.expected is None else len(good),
         wrong=sum(not each.right for each in good),
-        batch_rows=_mean_batch(target, before),
+        batch_rows=target.mean_batch(before),
     )
 
 
@@ -178,26 +139,21 @@ class _Known(Request):
 
 async def _simulate(
     target: Target, clients: Clients, timing: Timing
-) -> tuple[list[Outcome], _Ran | None]:
+) -> tuple[list[Outcome], _Ran]:
     """Return the measured outcomes, and the rows and batches run before them."""
-    prepared = target.prepared
+    prepared, end_s = target.prepared, sum(timing)
+    kind = {"prepared": prepared, "content_type": prepared.content_type}
     requests = [
-        _Known(
-            *(0, body.read_bytes()),
-            content_type=prepared.content_type,
-            place=place,
-            prepared=prepared,
-        )
+        _Known(0, body.read_bytes(), place=place, **kind)
         for place, body in enumerate(prepared.bodies)
     ]
-    end_s = timing.warm_up_s + timing.measured_s
 
     async def send(number: int) -> list[Outcome]:
         # The same think times for every server.
         chance = random.Random(number)  # noqa: S311
         outcomes: list[Outcome] = []
         # Of its own, so that each user has a connection: several workers share them.
-        async with client_of(target.port) as client:
+        async with client_of(target.server.port) as client:
             while True:
                 think_s = chance.uniform(*THINK_S) if clients.thinks else 0.0
                 if client.now_s() + think_s >= end_s:
@@ -206,9 +162,9 @@ async def _simulate(
                 request = requests[(number + len(outcomes)) % len(requests)]
                 outcomes.append(await client.ask(request))
 
-    async def read_batches() -> _Ran | None:
+    async def read_batches() -> _Ran:
         await asyncio.sleep(timing.warm_up_s)
-        return await asyncio.to_thread(target.batches) if target.batches else None
+        return await asyncio.to_thread(target.ran)
 
     users = map(send, range(clients.count))
     before, *found = await asyncio.gather(read_batches(), *users)

@@ -1,19 +1,21 @@
 """What all plots share: style, colors, axes, the file."""
 
 import contextlib
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 from matplotlib import rc_context
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
-from matplotlib.ticker import FuncFormatter, LogLocator, NullFormatter, NullLocator
+from matplotlib.ticker import LogLocator, NullFormatter, NullLocator, StrMethodFormatter
+
+from bench.figures import Cell, Seen
 
 # Okabe and Ito's colors, which color-blind readers can tell apart; markers for print.
 COLORS = ("#D55E00", "#E69F00", "#CC79A7", "#0072B2", "#009E73", "#56B4E9", "#000000")
-MARKERS = ("o", "s", "D", "^", "v", "P", "X")
-GREY = "#555555"
+_MARKERS = ("o", "s", "D", "^", "v", "P", "X")
+GREY = "#777777"
 _STYLE: Any = {
     "font.size": 10.5,
     "axes.titlesize": 11.5,
@@ -47,6 +49,15 @@ def saved(
         figure.savefig(file)
 
 
+def by_users(axes: Axes, cells: Sequence[Cell], value: Callable[[Seen], float]) -> None:
+    """Draw a value of each cell over its users, a line for each server."""
+    series: dict[str, list[tuple[int, float]]] = {}
+    for cell in cells:
+        points = series.setdefault(cell.server, [])
+        points.append((cell.clients.count, value(cell.seen)))
+    lines(axes, series, "users")
+
+
 def lines(
     axes: Axes, series: Mapping[str, Sequence[tuple[int, float]]], label: str
 ) -> None:
@@ -56,7 +67,7 @@ def lines(
             *zip(*sorted(points), strict=True),
             label=name,
             color=COLORS[place % len(COLORS)],
-            marker=MARKERS[place % len(MARKERS)],
+            marker=_MARKERS[place % len(_MARKERS)],
             # Smaller markers lie on larger ones.
             markersize=max(10 - 1.3 * place, 4),
         )
@@ -77,17 +88,9 @@ def from_zero(axes: Axes, label: str) -> None:
 
 
 def log_seconds(axes: Axes) -> None:
-    """Make the y axis logarithmic, from tick to tick, such as 0.2, 0.5 and 1."""
+    """Make the y axis logarithmic, with ticks such as 0.2, 0.5 and 1."""
     axes.set_yscale("log")
     axes.set_ylabel("seconds (log scale)")
-    locator = LogLocator(subs=(1, 2, 5))
-    bottom, top = axes.get_ylim()
-    ticks = locator.tick_values(bottom / 10, top * 10)
-    axes.set_ylim(
-        max(tick for tick in ticks if tick <= bottom),
-        min(tick for tick in ticks if tick >= top),
-    )
-    axes.yaxis.set_major_locator(locator)
-    axes.yaxis.set_major_formatter(FuncFormatter(lambda seconds, _: f"{seconds:g}"))
-    axes.yaxis.set_minor_locator(NullLocator())
+    axes.yaxis.set_major_locator(LogLocator(subs=(1, 2, 5)))
+    axes.yaxis.set_major_formatter(StrMethodFormatter("{x:g}"))
     axes.yaxis.set_minor_formatter(NullFormatter())

@@ -1,5 +1,4 @@
-"""`make loadtest`: response times of each set-up under Locust's users, with a report.
+"""`make loadtest`: response times of each set-up under thinking users, with a report.
 
-`run` starts the servers and Locust, `analysis` computes figures from samples, `report`
-writes them.
+`run` starts the servers and drives them, `tables` and `report` write what was measured.
 """

@@ -7,12 +7,11 @@ import tempfile
 from collections.abc import Sequence
 from pathlib import Path
 
-from bench import machine
 from bench.loadtest import report
-from bench.loadtest.run import Plan, Run
+from bench.loadtest.run import LoadTest, Plan
 from bench.loadtest.setups import QUICK_USERS, SETUPS, USERS
-from bench.loadtest.tables import LoadTest, Wanted
-from bench.report import Progress, header, new_folder, positive
+from bench.loadtest.tables import Wanted
+from bench.report import header, new_folder, positive
 from testing.server import ROOT, simulated_models
 
 
@@ -28,39 +27,29 @@ def main(arguments: Sequence[str] | None = None) -> int:
         except OSError as error:
             print(error, file=sys.stderr)
             return 2
-        line = header(["bench.loadtest", *given], machine.describe())
-        campaign = _measure(options, line, model, out)
+        setups = options.setup or list(SETUPS)
+        plan = Plan(
+            [SETUPS[name] for name in setups],
+            options.users or (QUICK_USERS if options.quick else USERS),
+            model,
+            quick=options.quick,
+            seconds=options.seconds,
+            warm_up_s=options.warm_up,
+            captured=options.captured,
+            ready_within_s=options.ready_within,
+        )
+        campaign = LoadTest(
+            header(["bench.loadtest", *given]),
+            len(plan.setups) * len(plan.users),
+            model=model.name,
+            simulated=any(model.glob("*/simulated.json")),
+        )
+        campaign.measure_all(plan, out / "raw")
     price = options.price
-    report.write(
-        campaign, out, price and Wanted(price, options.p95_limit, options.rate)
-    )
+    wanted = Wanted(price, options.p95_limit, options.rate) if price else None
+    report.write(campaign, out, wanted)
     print(f"the report is in {out}")
     return campaign.status()
-
-
-def _measure(
-    options: argparse.Namespace, line: str, model: Path, out: Path
-) -> LoadTest:
-    setups = [each for each in SETUPS if each.name in (options.setup or [each.name])]
-    users = options.users or (QUICK_USERS if options.quick else USERS)
-    plan = Plan(
-        setups,
-        users,
-        model,
-        quick=options.quick,
-        seconds=options.seconds,
-        warm_up_s=options.warm_up,
-        captured=options.captured,
-        ready_within_s=options.ready_within,
-    )
-    campaign = LoadTest(
-        line,
-        Progress(len(setups) * len(users)),
-        model=model.name,
-        simulated=any(model.glob("*/simulated.json")),
-    )
-    Run(plan, campaign, out / "raw").measure()
-    return campaign
 
 
 def _parser() -> argparse.ArgumentParser:
@@ -76,12 +65,8 @@ def _parser() -> argparse.ArgumentParser:
     add("--p95-limit", type=positive, default=1.0, help="seconds; default: 1")
     add("--rate", type=positive, default=100.0, help="requests/s wanted; default: 100")
     add("--out", type=Path, help="a new folder; default: reports/<date>")
-    add(
-        "--setup",
-        action="append",
-        choices=[each.name for each in SETUPS],
-        help="only this one; may be given several times",
-    )
+    words = "only this one; may be given several times"
+    add("--setup", action="append", choices=SETUPS, help=words)
     add("--users", type=_numbers, help="such as 1,5,20")
     add("--seconds", type=positive, help="measure each for so long")
     add("--warm-up", type=positive, help="seconds before each measurement")
@@ -106,13 +91,9 @@ def _model_folder(options: argparse.Namespace, folder: Path) -> Path:
     """
     if options.model is None:
         name = f"simulated-{options.device_ms:g}-ms"
-        device = {
-            "base_ms": options.device_ms,
-            "per_row_ms": 0,
-            "input_shape": [64],
-            "outputs": 10,
-        }
-        simulated_models(folder, **{name: device})
+        device = {"base_ms": options.device_ms, "per_row_ms": 0}
+        shape = {"input_shape": [64], "outputs": 10}
+        simulated_models(folder, **{name: device | shape})
         return folder / name
     models = Path(os.environ.get("BASKET_MODEL_DIR") or ROOT / "models")
     source = models / options.model

@@ -10,24 +10,22 @@ from functools import partial
 from http import HTTPStatus
 from pathlib import Path
 
+from bench.campaign import Campaign
 from bench.figures import Cell, Clients, Seen, Timing
-from bench.load import Target, batches_of, by_users
-from bench.loadtest.payload import (
-    CapturedRequests,
-    Payload,
-    PayloadError,
-    Pictures,
-    basket_payload,
-)
+from bench.load import Target, by_users
+from bench.loadtest.payload import CapturedRequests, PayloadError, basket_payload
 from bench.loadtest.setups import Setup, timing_of
-from bench.loadtest.tables import LoadTest
-from bench.machine import lacks_memory_for
 from bench.prepared import Prepared
 from testing.open_loop_requests import Outcome
 from testing.server import Server, serving, workers_in
 
 _BODIES = 64
 _PROBES = 3
+_GIB = 1 << 30
+# Loading a .keras file of 0.5 GiB peaked at 1.9 GiB: three times the file, and half a
+# GiB for TensorFlow.
+_COPIES = 3
+_PROCESS_BYTES = _GIB // 2
 
 
 @dataclass(frozen=True)
@@ -48,37 +46,55 @@ class Plan:
     ready_within_s: float = 300
     captured: Path | None = None
 
+    def prepare(self, server: Server) -> Prepared:
+        """Return captured requests, random rows of the model's inputs, or pictures."""
+        try:
+            if self.captured is not None:
+                payload = CapturedRequests(self.captured)
+            else:
+                payload = basket_payload(server.request("GET", "/readyz").json())
+        except PayloadError as error:
+            raise OSError(str(error)) from error
+        folder = self.model.parent.with_name("bodies")
+        folder.mkdir(exist_ok=True)
+        files = tuple(folder / str(number) for number in range(_BODIES))
+        for file in files:
+            file.write_bytes(payload.body())
+        return Prepared(self.model.parent, files, None, payload.content_type)
+
 
 @dataclass
-class Run:
-    """Fills `campaign` with what `plan` says; `raw` is the folder of CSV files.
+class LoadTest(Campaign):
+    """A campaign with one model; `simulated`: its device takes 0.3 s for any batch.
 
     `row_s` is the time of a row alone, which the first server shows.
     """
 
-    plan: Plan
-    campaign: LoadTest
-    raw: Path
+    model: str = ""
+    simulated: bool = False
     row_s: float | None = None
 
-    def measure(self) -> None:
-        """Measure all set-ups; Ctrl-C ends it with what has been measured."""
-        with self.campaign.until_interrupted():
-            for setup in self.plan.setups:
-                self.campaign.progress.say(f"starting {setup.name} ...")
+    def measure_all(self, plan: Plan, raw: Path) -> None:
+        """Measure all set-ups; Ctrl-C ends it with what has been measured.
+
+        `raw` is the folder of CSV files.
+        """
+        with self.until_interrupted():
+            for setup in plan.setups:
+                print(f"starting {setup.name} ...", flush=True)
                 cells = [
-                    Cell(self.plan.model.name, setup.name, "", Clients(users, True), 0)
-                    for users in self.plan.users
+                    Cell(self.model, setup.name, "", Clients(users, thinks=True), 0)
+                    for users in plan.users
                 ]
-                self.campaign.measure(
-                    self._serve(setup),
+                self.measure(
+                    partial(self._serve, plan, setup),
                     cells,
-                    partial(self._timing, setup),
-                    partial(self._drive, setup),
+                    partial(self._timing, plan, setup),
+                    partial(_drive, raw, setup),
                 )
 
     @contextlib.contextmanager
-    def _serve(self, setup: Setup) -> Iterator[Target]:
+    def _serve(self, plan: Plan, setup: Setup) -> Iterator[Target]:
         """Serve the model.
 
         Raises:
@@ -86,80 +102,72 @@ class Run:
             AssertionError: the server ended, a model failed, or it took too long.
         """
         workers = workers_in(setup.arguments)
-        lacks = lacks_memory_for(self.plan.model, workers)
-        if lacks:
-            raise OSError(lacks)
+        check_memory(plan.model, workers)
         with serving(
             *setup.arguments,
             ready=False,
             check_exit=False,
             own_session=True,
-            model_dir=str(self.plan.model.parent),
+            model_dir=str(plan.model.parent),
             **setup.settings,
         ) as server:
-            server.wait_until_loaded(self.plan.ready_within_s)
+            server.wait_until_loaded(plan.ready_within_s)
             ready = server.request("GET", "/readyz")
             assert ready.status == HTTPStatus.OK, f"not ready: {ready.body.decode()}"
-            server.wait_until_ready(workers, self.plan.ready_within_s)
-            prepared = self._prepare(server)
-            target = Target(server.port, prepared, lambda: batches_of(server))
+            server.wait_until_ready(workers, plan.ready_within_s)
+            target = Target(server, plan.prepare(server))
             if self.row_s is None:
-                self.row_s = _row_seconds(target)
+                self.row_s = min(_answer_s(target) for _ in range(_PROBES))
             yield target
 
-    def _prepare(self, server: Server) -> Prepared:
-        """Return captured requests, random rows of the model's inputs, or pictures."""
-        payload: Payload | Pictures | CapturedRequests
-        try:
-            if self.plan.captured is not None:
-                payload = CapturedRequests(self.plan.captured)
-            else:
-                payload = basket_payload(server.request("GET", "/readyz").json())
-        except PayloadError as error:
-            raise OSError(str(error)) from error
-        folder = self.plan.model.parent.with_name("bodies")
-        folder.mkdir(exist_ok=True)
-        files = tuple(folder / str(number) for number in range(_BODIES))
-        for file in files:
-            file.write_bytes(payload.body())
-        return Prepared(self.plan.model.parent, files, None, payload.content_type)
-
-    def _timing(self, setup: Setup, cell: Cell) -> Timing:
+    def _timing(self, plan: Plan, setup: Setup, cell: Cell) -> Timing:
         assert self.row_s is not None
         chosen = timing_of(
             setup,
             cell.clients.count,
             row_s=self.row_s,
             # Simulated workers have a device each, real ones share the machine.
-            devices=workers_in(setup.arguments) if self.campaign.simulated else 1,
-            quick=self.plan.quick,
+            devices=workers_in(setup.arguments) if self.simulated else 1,
+            quick=plan.quick,
         )
-        warm_up_s = self.plan.warm_up_s or chosen.warm_up_s
-        return Timing(warm_up_s, self.plan.seconds or chosen.measured_s)
-
-    def _drive(
-        self, setup: Setup, target: Target, clients: Clients, timing: Timing
-    ) -> Seen:
-        slug = re.sub(r"[^a-z0-9]+", "-", setup.name.lower()).strip("-")
-        file = self.raw / f"{slug}-{clients.count}-users.csv"
-
-        def keep(outcomes: Sequence[Outcome]) -> None:
-            with file.open("w", newline="") as output:
-                writer = csv.writer(output, lineterminator="\n")
-                writer.writerow(("at_s", "response_s", "status"))
-                for each in outcomes:
-                    at_s = each.ended_s - timing.warm_up_s
-                    took_s = each.ended_s - each.sent_s
-                    writer.writerow((f"{at_s:.4f}", f"{took_s:.4f}", each.status))
-
-        return by_users(target, clients, timing, keep)
+        warm_up_s = plan.warm_up_s or chosen.warm_up_s
+        return Timing(warm_up_s, plan.seconds or chosen.measured_s)
 
 
-def _row_seconds(target: Target) -> float:
-    """Return the least time of a row alone."""
-    times_s = []
-    for _ in range(_PROBES):
-        began_at = time.monotonic()
-        assert target.answers(), "the first requests were not answered"
-        times_s.append(time.monotonic() - began_at)
-    return min(times_s)
+def check_memory(model: Path, processes: int) -> None:
+    """Raise OSError if there is not enough memory to load `model` in each process."""
+    size = sum(file.stat().st_size for file in model.rglob("*") if file.is_file())
+    needed = processes * (_COPIES * size + _PROCESS_BYTES)
+    (free_kib,) = re.findall(
+        r"MemAvailable:\s*(\d+)", Path("/proc/meminfo").read_text()
+    )
+    free = int(free_kib) * 1024
+    if needed > free:
+        raise OSError(
+            f"not enough memory: {processes} processes with a model of "
+            f"{size / _GIB:.1f} GiB need up to {needed / _GIB:.1f} GiB to load, "
+            f"{free / _GIB:.1f} GiB are free"
+        )
+
+
+def _answer_s(target: Target) -> float:
+    began_at = time.monotonic()
+    assert target.answers(), "the first requests were not answered"
+    return time.monotonic() - began_at
+
+
+def _drive(
+    raw: Path, setup: Setup, target: Target, clients: Clients, timing: Timing
+) -> Seen:
+    slug = re.sub(r"[^a-z0-9]+", "-", setup.name.lower()).strip("-")
+    file = raw / f"{slug}-{clients.count}-users.csv"
+
+    def keep(outcomes: Sequence[Outcome]) -> None:
+        with file.open("w", newline="") as output:
+            writer = csv.writer(output, lineterminator="\n")
+            writer.writerow(("at_s", "response_s", "status"))
+            for each in outcomes:
+                times = each.ended_s - timing.warm_up_s, each.ended_s - each.sent_s
+                writer.writerow((*(f"{time_s:.4f}" for time_s in times), each.status))
+
+    return by_users(target, clients, timing, keep)

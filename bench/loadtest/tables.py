@@ -5,8 +5,8 @@ import re
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
-from bench.campaign import Campaign
 from bench.figures import THINK_S, Cell, Seen
+from bench.loadtest.run import LoadTest
 from bench.report import table
 
 HOURS_A_MONTH = 720  # 30 days, as the article calculates
@@ -35,14 +35,6 @@ _BEST_NOTE = (
     "out up to 2 % lower. Workers have a simulated device each: several can do better "
     "than one."
 )
-
-
-@dataclass
-class LoadTest(Campaign):
-    """A campaign with one model; `simulated`: its device takes 0.3 s for any batch."""
-
-    model: str = ""
-    simulated: bool = False
 
 
 @dataclass(frozen=True)
@@ -76,22 +68,12 @@ def markdown(campaign: LoadTest, wanted: Wanted | None, pictures: Sequence[str])
         notes = (*_NOTES, _BEST_NOTE) if campaign.simulated else _NOTES
         lines += ["", *(f"- {note.format(*THINK_S)}" for note in notes), ""]
     if wanted is not None:
+        heading = ("set-up", "best load (users)", "p95 (ms)")
+        heading += ("requests/s of an instance", "instances", "dollars a month")
         lines += ["## Cost", "", _cost_words(wanted), ""]
-        heading = (
-            "set-up",
-            "best load (users)",
-            "p95 (ms)",
-            "requests/s of an instance",
-        )
-        lines += table(
-            (*heading, "instances", "dollars a month"), _costs(campaign, wanted)
-        )
-        lines.append("")
+        lines += [*table(heading, _costs(campaign, wanted)), ""]
     for name in pictures:
-        lines += [
-            f"![{name.removesuffix('.png').replace('_', ' ')} by users]({name})",
-            "",
-        ]
+        lines += [f"![{name.removesuffix('.png')} by users]({name})", ""]
     return "\n".join(lines)
 
 
@@ -102,18 +84,14 @@ def escaped(text: object) -> str:
 
 def headline(cells: Sequence[Cell]) -> str:
     """Return the least and the largest mean at the largest load that all answered."""
-    answered = [cell for cell in cells if cell.seen.rate]
-    if not answered:
-        return "No answer came: there is nothing to compare."
-    setups = {cell.server for cell in cells}
     by_users: dict[int, list[tuple[float, str]]] = {}
-    for cell in answered:
-        means = by_users.setdefault(cell.clients.count, [])
-        means.append((cell.seen.mean_s, cell.server))
-    common = [
-        n for n, means in by_users.items() if {name for _, name in means} == setups
-    ]
-    users = max(common or by_users)
+    for cell in cells:
+        if cell.seen.rate:
+            means = by_users.setdefault(cell.clients.count, [])
+            means.append((cell.seen.mean_s, cell.server))
+    if not by_users:
+        return "No answer came: there is nothing to compare."
+    users = max(by_users, key=lambda count: (len(by_users[count]), count))
     (least_s, best), (most_s, worst) = min(by_users[users]), max(by_users[users])
     at = f"At {users} {'user' if users == 1 else 'users'} the mean response time is"
     if best == worst:
@@ -122,7 +100,7 @@ def headline(cells: Sequence[Cell]) -> str:
     return f"{at} least with {least} and greatest with {most}."
 
 
-def _complaints(campaign: Campaign) -> Iterator[str]:
+def _complaints(campaign: LoadTest) -> Iterator[str]:
     """Yield sentences about what was interrupted, not measured, or failed."""
     if campaign.stopped:
         yield "The run was stopped by hand; below is what it had by then."
@@ -146,7 +124,7 @@ def _figures(campaign: LoadTest) -> Iterator[tuple[str, ...]]:
         )
 
 
-def _costs(campaign: Campaign, wanted: Wanted) -> Iterator[tuple[str, ...]]:
+def _costs(campaign: LoadTest, wanted: Wanted) -> Iterator[tuple[str, ...]]:
     """Yield what the target rate costs, also by the article's calculation."""
     for setup in dict.fromkeys(cell.server for cell in campaign.cells):
         best = best_load(campaign.cells, setup, wanted.p95_limit_s)

@@ -1,24 +1,22 @@
 """Measure Basket beside its peers: `make bench`, or `python -m bench.peers`."""
 
 import argparse
-import contextlib
 import json
 import shutil
 import subprocess
 import sys
 import tempfile
 from collections.abc import Callable, Collection, Sequence
-from importlib import metadata
 from pathlib import Path
 
-from bench import machine, wrk
+from bench import wrk
 from bench.figures import medians
 from bench.peers import tables
 from bench.peers.environments import NotInstalled, pinned_version, python_of
 from bench.peers.loads import LOADS
-from bench.peers.run import Comparison, Plan, Run
+from bench.peers.run import Comparison, Plan
 from bench.peers.servers import PEERS, SET_UPS, with_before
-from bench.report import Progress, header, new_folder, positive
+from bench.report import header, new_folder, positive, versions
 from testing.server import ROOT
 
 
@@ -32,7 +30,10 @@ def main(arguments: Sequence[str] | None = None) -> int:
     except OSError as error:
         print(error, file=sys.stderr)
         return 2
-    versions = _install([name for name in options.servers if name in PEERS])
+    peers = [name for name in options.servers if name in PEERS]
+    _install(peers)
+    pins = {name: pinned_version(name) for name in peers}
+    line = header(["bench.peers", *given], pins | versions(["openvino"]))
     with tempfile.TemporaryDirectory() as folder:
         set_ups = [SET_UPS[name] for name in options.servers]
         if options.before:
@@ -41,9 +42,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
         rounds = 1 if options.quick else 3
         loads = [LOADS[name] for name in options.loads]
         plan = Plan(loads, set_ups, rounds, options.seconds, options.quick)
-        line = header(["bench.peers", *given], machine.describe() | versions)
-        campaign = Comparison(line, Progress(plan.cells()), rounds=rounds)
-        Run(plan, campaign, Path(folder)).measure()
+        campaign = Comparison(line, plan.cells(), rounds=rounds)
+        campaign.measure_all(plan, Path(folder))
     _write(campaign, out)
     return campaign.status()
 
@@ -71,9 +71,8 @@ def _names(known: Collection[str]) -> Callable[[str], list[str]]:
         given = text.split(",")
         for name in given:
             if name not in known:
-                raise argparse.ArgumentTypeError(
-                    f"{name!r} is none of: {', '.join(known)}"
-                )
+                words = f"{name!r} is none of: {', '.join(known)}"
+                raise argparse.ArgumentTypeError(words)
         return [name for name in known if name in given]
 
     return names
@@ -88,17 +87,13 @@ def _commit(text: str) -> str:
     return ran.stdout.strip()
 
 
-def _install(peers: Sequence[str]) -> dict[str, str]:
-    """Install peers before the first server runs; return their versions."""
-    versions = {name: pinned_version(name) for name in peers}
-    with contextlib.suppress(metadata.PackageNotFoundError):
-        versions["openvino"] = metadata.version("openvino")
+def _install(peers: Sequence[str]) -> None:
+    """Install peers before the first server runs."""
     for name in peers:
         try:
             python_of(name)
         except NotInstalled as error:
             print(error)
-    return versions
 
 
 def _tree(commit: str, folder: Path) -> Path:

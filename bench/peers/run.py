@@ -2,6 +2,7 @@
 
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass, field
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -10,7 +11,7 @@ from bench.campaign import Campaign
 from bench.figures import Cell, Timing, best_setting
 from bench.peers import bare
 from bench.peers.loads import LOADS, Load, prepare
-from bench.peers.servers import Setting, SetUp
+from bench.peers.servers import BASKET, Setting, SetUp
 from bench.prepared import Prepared
 
 # Measured seconds, and those of thinking users by their number: few users send few
@@ -88,75 +89,51 @@ class Comparison(Campaign):
 
     def as_json(self) -> dict[str, Any]:
         """Return everything for JSON."""
-        names = ("cells", "bare")
-        figures = {name: list(map(asdict, getattr(self, name))) for name in names}
-        return {"header": self.header, "rounds": self.rounds, **figures}
+        cells, bare = list(map(asdict, self.cells)), list(map(asdict, self.bare))
+        return {"header": self.header, "cells": cells, "bare": bare}
 
+    def measure_all(self, plan: Plan, folder: Path) -> None:
+        """Measure what `plan` says; models are made in `folder`.
 
-@dataclass
-class Run:
-    """Fills `campaign` with what `plan` says; models are made in `folder`."""
+        Ctrl-C ends it with what has been measured.
+        """
+        with self.until_interrupted():
+            for wanted in plan.loads:
+                print(f"{wanted.name}: making the model ...", flush=True)
+                prepared = prepare(wanted, folder / wanted.name)
+                for number in plan.rounds_of(wanted):
+                    for each in plan.set_ups_of(wanted):
+                        self._measure_server(plan, wanted, each, number, prepared)
+                    if wanted.name in _BARE_LOADS:
+                        seconds = (plan.seconds or _MEASURED_S) / 2
+                        self._measure_bare(wanted, number, prepared, seconds)
 
-    plan: Plan
-    campaign: Comparison
-    folder: Path
-    _given_up: dict[tuple[str, str], str] = field(default_factory=dict)
-
-    def measure(self) -> None:
-        """Measure everything; Ctrl-C ends it with what has been measured."""
-        with self.campaign.until_interrupted():
-            for wanted in self.plan.loads:
-                self.campaign.progress.say(f"{wanted.name}: making the model ...")
-                prepared = prepare(wanted, self.folder / wanted.name)
-                for number in self.plan.rounds_of(wanted):
-                    for each in self.plan.set_ups_of(wanted):
-                        for setting in self._settings(wanted, each, number):
-                            self._measure(wanted, each, setting, number, prepared)
-                    self._measure_bare(wanted, number, prepared)
-
-    def _settings(self, wanted: Load, each: SetUp, number: int) -> Sequence[Setting]:
-        """Return those of the plan, but the best one from the second round on."""
-        mine = [
-            cell
-            for cell in self.campaign.cells
-            if (cell.load, cell.server) == (wanted.name, each.name)
-        ]
-        best = best_setting(mine)
-        found = [setting for setting in each.settings if setting.title == best]
-        return found or self.plan.settings(wanted, each, number)
-
-    def _measure(
-        self,
-        wanted: Load,
-        each: SetUp,
-        setting: Setting,
-        number: int,
-        prepared: Prepared,
+    def _measure_server(
+        self, plan: Plan, wanted: Load, each: SetUp, number: int, prepared: Prepared
     ) -> None:
-        """Start the server and measure it with each number of clients."""
-        cells = [
-            Cell(wanted.name, each.name, setting.title, clients, number)
-            for clients in wanted.clients
-        ]
-        key = (wanted.name, each.name)
-        if key in self._given_up:
-            self.campaign.give_up(cells, self._given_up[key])
-            return
-        drive = load.by_users if wanted.by_users else load.by_wrk
-        server = each.serve(prepared, setting)
-        problem = self.campaign.measure(server, cells, self.plan.timing, drive)
-        if problem is not None:
-            self._given_up[key] = problem
+        """Measure a server with its settings; with the best one from round 2 on."""
+        name = (wanted.name, each.title)
+        mine = [cell for cell in self.cells if (cell.load, cell.server) == name]
+        problem = next((cell.problem for cell in mine if cell.problem), None)
+        best = best_setting(mine)
+        settings = [setting for setting in each.settings if setting.title == best]
+        for setting in settings or plan.settings(wanted, each, number):
+            cells = [Cell(*name, setting.title, n, number) for n in wanted.clients]
+            if problem is not None:
+                self.give_up(cells, problem)
+                continue
+            serve = partial(each.serve, prepared, setting)
+            drive = load.by_users if wanted.by_users else load.by_wrk
+            problem = self.measure(serve, cells, plan.timing, drive)
 
-    def _measure_bare(self, wanted: Load, number: int, prepared: Prepared) -> None:
+    def _measure_bare(
+        self, wanted: Load, number: int, prepared: Prepared, seconds: float
+    ) -> None:
         """Measure the engine alone with this round's mean batch of Basket."""
-        if wanted.name not in _BARE_LOADS:
-            return
-        mine = (wanted.name, "gunicorn", number)
-        for cell in self.campaign.cells:
+        mine = (wanted.name, BASKET, number)
+        for cell in self.cells:
             rows = round(cell.seen.batch_rows or 0)
             if (cell.load, cell.server, cell.round) == mine and rows:
-                self.campaign.progress.say(f"{cell.load}: the engine alone ...")
-                seconds = (self.plan.seconds or _MEASURED_S) / 2
+                print(f"{cell.load}: the engine alone ...", flush=True)
                 alone = bare.rows_per_second(prepared.file.parent, rows, seconds)
-                self.campaign.bare.append(Bare(*mine, rows, cell.seen.rate, alone))
+                self.bare.append(Bare(*mine, rows, cell.seen.rate, alone))

@@ -8,11 +8,12 @@ from dataclasses import dataclass, field, replace
 from importlib.util import find_spec
 from pathlib import Path
 
-from bench.load import Target, batches_of
+from bench.load import Target
 from bench.peers.environments import python_of
 from bench.prepared import JPEG, Prepared
-from testing.server import ROOT, free_port, running, serving
+from testing.server import ROOT, Server, free_port, running, serving
 
+BASKET = "Basket, Gunicorn"
 _READY_WITHIN_S = 180
 _APPS = Path(__file__).parent / "apps"
 _LOADS = ("tiny", "mnet", "big", "policy")
@@ -48,11 +49,21 @@ _Serve = Callable[[Prepared, Setting], AbstractContextManager[Target]]
 class SetUp:
     """A server; all `settings` are tried in the first round, then the best one."""
 
-    name: str
     title: str
     loads: tuple[str, ...]
     serve: _Serve
     settings: tuple[Setting, ...] = (Setting(),)
+
+
+@contextlib.contextmanager
+def _answering(
+    server: AbstractContextManager[Server], prepared: Prepared, *, is_basket: bool
+) -> Iterator[Target]:
+    """Wait until a server answers; AssertionError: it ended, or took too long."""
+    with server as running_server:
+        target = Target(running_server, prepared, is_basket)
+        running_server.wait_until(target.answers, _READY_WITHIN_S)
+        yield target
 
 
 def basket(*args: str, **settings: str) -> _Serve:
@@ -61,34 +72,22 @@ def basket(*args: str, **settings: str) -> _Serve:
     It raises OSError if the engine is not installed.
     """
 
-    @contextlib.contextmanager
-    def serve(prepared: Prepared, setting: Setting) -> Iterator[Target]:
+    def serve(prepared: Prepared, setting: Setting) -> AbstractContextManager[Target]:
         engine = settings.get("engine", "tensorflow")
         if not find_spec(engine):
             raise OSError(f"{engine} is not installed in .venv")
-        with serving(
-            *args,
-            root=setting.root,
-            own_session=True,
-            ready=False,
-            model_dir=str(prepared.models),
-            **settings,
-        ) as server:
-            target = Target(server.port, prepared, lambda: batches_of(server))
-            server.wait_until(target.answers, _READY_WITHIN_S)
-            yield target
+        options = {"root": setting.root, "own_session": True, "ready": False}
+        model_dir = str(prepared.models)
+        server = serving(*args, **options, model_dir=model_dir, **settings)
+        return _answering(server, prepared, is_basket=True)
 
     return serve
 
 
 def _peer(name: str) -> _Serve:
-    """Return a function that serves a peer.
+    """Return a function that serves a peer; it raises NotInstalled."""
 
-    It raises NotInstalled, or AssertionError if the server ended or did not answer.
-    """
-
-    @contextlib.contextmanager
-    def serve(prepared: Prepared, setting: Setting) -> Iterator[Target]:
+    def serve(prepared: Prepared, setting: Setting) -> AbstractContextManager[Target]:
         programs, port = python_of(name).parent, free_port()
         environ = {
             "MODEL": str(prepared.file),
@@ -99,68 +98,45 @@ def _peer(name: str) -> _Serve:
             **setting.environ,
         }
         command = [word.format(bin=programs, port=port) for word in _COMMANDS[name]]
-        target = Target(port, prepared)
-        with running(
-            *(command, port),
-            ready=False,
-            check_exit=False,
-            own_session=True,
-            root=_APPS,
-            environ=environ,
-        ) as server:
-            server.wait_until(target.answers, _READY_WITHIN_S)
-            yield target
+        options = {"ready": False, "check_exit": False, "own_session": True}
+        server = running(command, port, root=_APPS, environ=environ, **options)
+        return _answering(server, prepared, is_basket=False)
 
     return serve
 
 
 def _waits(*waits_ms: int, **environ: str) -> tuple[Setting, ...]:
     """Return a setting for each time that a batch may wait."""
-    words = [name.replace("_", " ").lower() for name in environ]
-    titles = {wait: ", ".join([f"waits {wait} ms", *words]) for wait in waits_ms}
+    words = "".join(f", {name.replace('_', ' ').lower()}" for name in environ)
     return tuple(
-        Setting(title, {"WAIT_MS": str(wait), **environ})
-        for wait, title in titles.items()
+        Setting(f"waits {wait} ms{words}", {"WAIT_MS": str(wait), **environ})
+        for wait in waits_ms
     )
 
 
 SET_UPS = {
-    each.name: each
-    for each in (
-        SetUp(
-            *("gunicorn", "Basket, Gunicorn", (*_LOADS, "growth")),
-            basket("--threads=64"),
-        ),
-        SetUp(
-            *("openvino", "Basket, OpenVINO", ("mnet",)),
-            basket("--threads=64", engine="openvino"),
-        ),
-        SetUp(
-            *("shared", "Basket, shared model, 2 workers", ("tiny",)),
-            basket("--workers=2", "--threads=32", model_process="shared"),
-        ),
-        SetUp(
-            *("service-streamer", "service-streamer", _LOADS),
-            *(_peer("service-streamer"), _waits(10, 100)),
-        ),
-        SetUp("mosec", "mosec", _LOADS, _peer("mosec"), _waits(10, 5, 1)),
-        SetUp(
-            *("litserve", "LitServe", _LOADS),
-            *(_peer("litserve"), _waits(10, 1, FAST_QUEUE="1")),
-        ),
-    )
+    "gunicorn": SetUp(BASKET, (*_LOADS, "growth"), basket("--threads=64")),
+    "openvino": SetUp(
+        "Basket, OpenVINO", ("mnet",), basket("--threads=64", engine="openvino")
+    ),
+    "shared": SetUp(
+        *("Basket, shared model, 2 workers", ("tiny",)),
+        basket("--workers=2", "--threads=32", model_process="shared"),
+    ),
+    "service-streamer": SetUp(
+        "service-streamer", _LOADS, _peer("service-streamer"), _waits(10, 100)
+    ),
+    "mosec": SetUp("mosec", _LOADS, _peer("mosec"), _waits(10, 5, 1)),
+    "litserve": SetUp(
+        "LitServe", _LOADS, _peer("litserve"), _waits(10, 1, FAST_QUEUE="1")
+    ),
 }
-# The same, served from the tree of another commit.
-BEFORE = {
-    each.name: replace(each, name=f"{each.name}-before", title=f"{each.title}, before")
-    for each in (SET_UPS["gunicorn"], SET_UPS["shared"])
-}
-TITLES = {each.name: each.title for each in (*SET_UPS.values(), *BEFORE.values())}
 
 
 def with_before(set_ups: Iterable[SetUp], commit: str, root: Path) -> Iterator[SetUp]:
-    """Yield each set-up, and behind those in BEFORE the same served from `root`."""
+    """Yield each set-up, and behind Basket's the same served from the tree `root`."""
     for each in set_ups:
         yield each
-        if each.name in BEFORE:
-            yield replace(BEFORE[each.name], settings=(Setting(commit, root=root),))
+        if each in (SET_UPS["gunicorn"], SET_UPS["shared"]):
+            setting = Setting(commit, root=root)
+            yield replace(each, title=f"{each.title}, before", settings=(setting,))

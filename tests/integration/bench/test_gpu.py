@@ -42,7 +42,7 @@ def test_trial_run_writes_the_report(tmp_path):
         "JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS": "0",
     }
     out = tmp_path / "out"
-    command = [sys.executable, "-m", "bench.gpu", "--quick", "--any-device"]
+    command = [sys.executable, "-m", "bench.gpu", "--quick"]
     ran = subprocess.run(
         [*command, f"--out={out}"],
         cwd=ROOT,
@@ -88,7 +88,8 @@ def test_first_visible_gpu_is_measured(monkeypatch):
     """The first visible GPU is pinned, and its memory in use is read."""
     monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "0")
     first = gpus.installed()[0]
-    card = run.gpu()
+    reader = run.pinned_gpu()
     assert [each.number for each in gpus.visible()] == [first.number]
+    (card,) = reader.read()
     assert card.memory_mib == first.memory_mib
-    assert 0 < card.used_mib() <= card.memory_mib
+    assert 0 < card.used_mib <= card.memory_mib

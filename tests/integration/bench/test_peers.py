@@ -2,7 +2,6 @@
 
 import contextlib
 import dataclasses
-import io
 import shutil
 import sys
 
@@ -13,9 +12,8 @@ from bench import load
 from bench.figures import Clients, Timing, medians
 from bench.peers import environments, plots, tables
 from bench.peers.loads import LOADS, prepare
-from bench.peers.run import Comparison, Plan, Run
+from bench.peers.run import Comparison, Plan
 from bench.peers.servers import SET_UPS, Setting, SetUp, with_before
-from bench.report import Progress
 from testing.server import running
 
 pytestmark = [
@@ -40,14 +38,13 @@ def ends_at_once(prepared, setting):
         yield
 
 
-def test_problem_of_one_server_is_a_line_in_the_report(tmp_path):
+def test_problem_of_one_server_is_a_line_in_the_report(tmp_path, capsys):
     """One server is measured under wrk, another ends and is a line in the report."""
-    broken = SetUp("mosec", "mosec", ("growth",), ends_at_once)
+    broken = SetUp("mosec", ("growth",), ends_at_once)
     set_ups = [SET_UPS["gunicorn"], broken]
     plan = Plan([fast("growth", Clients(4), Clients(8))], set_ups, 1, seconds=1)
-    output = io.StringIO()
-    campaign = Comparison("`python -m bench.peers`", Progress(plan.cells(), output))
-    Run(plan, campaign, tmp_path).measure()
+    campaign = Comparison("`python -m bench.peers`", plan.cells())
+    campaign.measure_all(plan, tmp_path)
     mine, theirs = campaign.cells[:2], campaign.cells[2:]
     for cell in mine:
         assert cell.sound
@@ -57,7 +54,9 @@ def test_problem_of_one_server_is_a_line_in_the_report(tmp_path):
         assert 1 <= cell.seen.batch_rows <= 8 + 1
     problem = "the server ended: no such port"
     assert [cell.problem for cell in theirs] == [problem] * 2
-    assert f"[4/4] growth, mosec, 8 clients, round 1: {problem}" in output.getvalue()
+    assert (
+        f"[4/4] growth, mosec, 8 clients, round 1: {problem}" in capsys.readouterr().out
+    )
     report = tables.markdown(campaign)
     assert f"* growth, mosec: {problem}" in report
     assert "| Basket, Gunicorn | - | 8 clients |" in report

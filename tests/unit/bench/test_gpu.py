@@ -5,10 +5,8 @@ import pytest
 from app import gpus
 from bench.figures import Cell, Clients, Seen
 from bench.gpu import __main__ as command
-from bench.gpu.run import FULL, QUICK, Device, Experiment
-from bench.report import Progress
+from bench.gpu.run import FULL, QUICK, Experiment, Found
 
-CARD = Device("a card", "1", 1000, lambda: 0)
 HEADER = "`python -m bench.gpu` on 2030-01-01; GPU: a card."
 
 
@@ -30,7 +28,14 @@ def cell(server="naive", users=5, **figures):
 
 def found(**parts):
     rates = [(1, 3.0), (2, 6.0), (4, 9.0)]
-    return Experiment(HEADER, Progress(0), rates=rates, **parts)
+    return Experiment(HEADER, 0, found=Found(rates=rates), **parts)
+
+
+class Card:
+    """A GPU of 1,000 MiB."""
+
+    def read(self):
+        return (gpus.GpuMemory(0, "a card", 1000, 0),)
 
 
 def test_missing_gpu_ends_the_command_with_one_line(capsys):
@@ -45,7 +50,7 @@ def test_missing_gpu_ends_the_command_with_one_line(capsys):
 def test_missing_jax_is_named(monkeypatch, tmp_path, capsys):
     """Without JAX the command names it before anything starts."""
     monkeypatch.setattr(command, "find_spec", lambda name: name != "jax" or None)
-    options = ["--quick", "--any-device", f"--out={tmp_path / 'out'}"]
+    options = ["--quick", f"--out={tmp_path / 'out'}"]
     assert command.main(options) == 1
     assert capsys.readouterr().err == "not installed: jax; see docs/gpu.md\n"
     assert not (tmp_path / "out").exists()
@@ -71,8 +76,8 @@ def test_report_has_all_figures():
         cell(mean_s=0.4, p95_s=0.61, rate=2.1, checked=50, batch_rows=1.0),
         cell("batching", 64, mean_s=0.5, p95_s=0.6, rate=25.6, batch_rows=12.34, **bad),
     ]
-    run = found(cells=cells, memory=[("batching", 100, 250)])
-    text = command.markdown(run, CARD, trial=False)
+    run = found(gpu=Card(), cells=cells, memory=[("batching", 100, 250)])
+    text = command.markdown(run, trial=False)
     assert HEADER in text
     naive = "| naive | 5 | 2.10 | 400.00 | 0.00 | 610.00 | 0.00 | 1.0 | 0 | 0 of 50 |"
     assert naive in text
@@ -85,4 +90,4 @@ def test_report_has_all_figures():
 
 def test_report_of_a_trial_run_says_so():
     """The report of a trial run begins with the warning that figures mean nothing."""
-    assert command.markdown(found(), CARD, trial=True).startswith("**A trial run")
+    assert command.markdown(found(), trial=True).startswith("**A trial run")

@@ -14,9 +14,8 @@ from bench.peers import __main__ as command
 from bench.peers import tables
 from bench.peers.loads import LOADS, prepare
 from bench.peers.run import Comparison, Plan
-from bench.peers.servers import SET_UPS, Setting, with_before
+from bench.peers.servers import BASKET, SET_UPS, Setting, with_before
 from bench.prepared import JPEG, Prepared
-from bench.report import Progress
 
 
 def cell(load="tiny", server="mosec", setting="", rate=100.0, round=1, **more):
@@ -27,21 +26,21 @@ def cell(load="tiny", server="mosec", setting="", rate=100.0, round=1, **more):
 
 
 def campaign(cells, header=""):
-    return Comparison(header, Progress(len(cells)), cells)
+    return Comparison(header, len(cells), cells)
 
 
 def test_server_that_never_ran_keeps_its_problem():
     """A server without figures is one row with its problem, without a ratio."""
-    rows = medians([cell(rate=0.0, problem="no internet"), cell(server="gunicorn")])
+    rows = medians([cell(rate=0.0, problem="no internet"), cell(server=BASKET)])
     assert [row.problem for row in rows] == ["no internet", None]
 
 
 def test_report_begins_with_problems():
     """Problems and wrong answers stand above the tables, ratios are those of rates."""
     cells = [
-        cell(server="gunicorn", rate=150.0, wrong=1, checked=20),
+        cell(server=BASKET, rate=150.0, wrong=1, checked=20),
         cell(server="mosec", setting="waits 1 ms", rate=100.0),
-        cell(server="litserve", rate=0.0, problem="litserve can't be installed"),
+        cell(server="LitServe", rate=0.0, problem="litserve can't be installed"),
     ]
     made = campaign(cells, "`python -m bench.peers` on 2030-01-01")
     report = tables.markdown(made)
@@ -99,10 +98,11 @@ def test_commit_before_is_measured_by_turns(tmp_path):
     """Each set-up of Basket is followed by the same from another commit's tree."""
     set_ups = [SET_UPS[name] for name in ("gunicorn", "shared", "mosec")]
     pairs = list(with_before(set_ups, "abc1234", tmp_path))
-    names = ["gunicorn", "gunicorn-before", "shared", "shared-before", "mosec"]
-    assert [each.name for each in pairs] == names
+    shared = "Basket, shared model, 2 workers"
+    titles = [BASKET, f"{BASKET}, before", shared, f"{shared}, before", "mosec"]
+    assert [each.title for each in pairs] == titles
     assert pairs[1].settings == (Setting("abc1234", root=tmp_path),)
-    rows = [cell(server=each.name, setting=each.settings[0].title) for each in pairs]
+    rows = [cell(server=each.title, setting=each.settings[0].title) for each in pairs]
     report = tables.markdown(campaign(rows))
     assert "| Basket, Gunicorn, before | abc1234 | 32 clients | 100 |" in report
 
@@ -136,16 +136,16 @@ def test_missing_wrk_is_named(monkeypatch, tmp_path, capsys):
     assert not (tmp_path / "report").exists()
 
 
-def test_mean_batch_is_counted_after_the_warm_up():
+def test_mean_batch_is_counted_after_the_warm_up(monkeypatch):
     """Batches of the warm-up are not in the mean batch."""
     began_at = time.monotonic()
     reads_s = []
 
-    def batches():
+    def ran(_):
         reads_s.append(time.monotonic() - began_at)
         return 6.0 * len(reads_s), 2.0 * len(reads_s)
 
-    prepared = Prepared(Path(), (), np.empty(0, np.float32))
-    target = Target(0, prepared, batches=batches)
+    monkeypatch.setattr(Target, "ran", ran)
+    target = Target(None, Prepared(Path(), (), np.empty(0, np.float32)))
     assert load.by_users(target, Clients(0), Timing(0.05, 0.05)).batch_rows == 3
     assert reads_s[0] >= 0.05

@@ -8,7 +8,9 @@ from bench.loadtest.setups import QUICK_USERS, SETUPS, USERS, timing_of
 from testing.server import workers_in
 
 
-@pytest.mark.parametrize("setup", SETUPS[:2], ids=lambda setup: setup.name)
+@pytest.mark.parametrize(
+    "setup", list(SETUPS.values())[:2], ids=lambda setup: setup.name
+)
 @pytest.mark.parametrize("users", USERS)
 def test_unbatched_users_are_served_three_times(setup, users):
     """Without batching each user is served twice to warm up and then three times."""
@@ -25,7 +27,7 @@ def test_unbatched_users_are_served_three_times(setup, users):
 def test_documented_durations_are_kept(quick, users, limit_s):
     """Warm-ups and measurements leave 35 s of three minutes, one minute of 15."""
     whole_s = 0.0
-    for setup, count in itertools.product(SETUPS, users):
+    for setup, count in itertools.product(SETUPS.values(), users):
         devices = workers_in(setup.arguments)
         timing = timing_of(setup, count, row_s=0.3, devices=devices, quick=quick)
         whole_s += sum(timing)

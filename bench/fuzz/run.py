@@ -3,52 +3,25 @@
 import itertools
 import multiprocessing
 import random
-import time
-from collections import Counter
 from collections.abc import Callable, Iterator
 from concurrent.futures import FIRST_COMPLETED, Future, ProcessPoolExecutor, wait
-from dataclasses import dataclass, field, replace
+from dataclasses import replace
 from http import HTTPStatus
 
 from bench.fuzz import models
+from bench.fuzz.corpus import from_corpus
 from bench.fuzz.described import described
 from bench.fuzz.raw import Talk, damaged_request, talks
-from bench.fuzz.shaped import shaped
+from bench.fuzz.report import Report
 from bench.fuzz.watch import Watch
 from testing.contract import Contract, read_document
 from testing.exchange import Answer, Connection, NotHttp, Request
 from testing.server import Server
 
 # Shares of the sources, and the requests in a round of each.
-SHARES = {"described": 0.1, "shaped": 0.5, "raw": 0.4}
-_ROUND = {"described": 40, "shaped": 400, "raw": 300}
+SHARES = {"described": 0.1, "corpus": 0.5, "raw": 0.4}
+_ROUND = {"described": 40, "corpus": 400, "raw": 300}
 _SIDE_BY_SIDE = 2
-
-
-@dataclass
-class Report:
-    """What was sent, by source; `bad` counts requests not answered with 200.
-
-    `watch` has what ran beside all rounds.
-    """
-
-    bad: Counter[str] = field(default_factory=Counter)
-    good: int = 0
-    statuses: Counter[int] = field(default_factory=Counter)
-    problems: list[str] = field(default_factory=list)
-    seconds: float = 0.0
-    watch: Watch | None = None
-
-    def add(self, other: "Report") -> None:
-        """Add the report of a round."""
-        self.bad += other.bad
-        self.good += other.good
-        self.statuses += other.statuses
-        self.problems += other.problems
-
-    def next_source(self) -> str:
-        """Return the source that is furthest behind its share."""
-        return min(SHARES, key=lambda source: self.bad[source] / SHARES[source])
 
 
 class _Sender:
@@ -74,7 +47,7 @@ class _Sender:
             answer = self._connection.ask(request)
         except (OSError, NotHttp) as error:
             self._count([], 1)
-            self._note(repr(error), request)
+            self.report.note(repr(error), request)
             return
         self._count([answer], 1)
         self._check(request, answer, request)
@@ -86,13 +59,13 @@ class _Sender:
                 talk.parts, half_close=talk.half_close, pause_s=talk.pause_s
             )
         except (OSError, NotHttp) as error:
-            self._note(repr(error), talk)
+            self.report.note(repr(error), talk)
         self._count(answers, talk.requests)
         for answer in answers:
             self._check(None, answer, talk)
         closed = [each.headers.get("connection", "").lower() for each in answers]
         if "close" in closed[:-1]:
-            self._note("an answer after Connection: close", talk)
+            self.report.note("an answer after Connection: close", talk)
 
     def _count(self, answers: list[Answer], requests: int) -> None:
         if answers and all(each.status == HTTPStatus.OK for each in answers):
@@ -101,13 +74,10 @@ class _Sender:
             self.report.bad[self._source] += requests
 
     def _check(self, request: Request | None, answer: Answer, sent: object) -> None:
-        self.report.statuses[answer.status] += 1
+        self.report.statuses[str(answer.status)] += 1
         problem = self._contract.problem(request, answer)
         if problem is not None:
-            self._note(f"{problem}: {answer.body[:200]!r}", sent)
-
-    def _note(self, problem: str, sent: object) -> None:
-        self.report.problems.append(f"{problem}\n    to {str(sent)[:1500]}")
+            self.report.note(f"{problem}: {answer.body[:200]!r}", sent)
 
     def close(self) -> None:
         self._connection.close()
@@ -117,7 +87,7 @@ def run_round(port: int, source: str, number: int) -> Report:
     """Send one round of a source up to the first problem; `number` is the seed."""
     rng = random.Random(number)
     sender = _Sender(port, source, rng)
-    make = {"described": described, "shaped": shaped, "raw": talks}[source]
+    make = {"described": described, "corpus": from_corpus, "raw": talks}[source]
     for each in make(number, _ROUND[source]):
         if isinstance(each, Talk):
             sender.talk(each)
@@ -153,13 +123,11 @@ def fuzz(
     """
     watch = Watch(server)
     report = Report(watch=watch)
-    began_at = time.monotonic()
     with watch:
         for made in _rounds(server.port, pool, requests, seed, report):
             report.add(made)
             watch.look(report.bad.total() >= requests / 10)
             report.problems += watch.problems()
-            report.seconds = time.monotonic() - began_at
             progress(report)
     if not report.problems:
         report.problems += watch.problems()
@@ -174,7 +142,8 @@ def _rounds(
     running: set[Future[Report]] = set()
     while report.bad.total() < requests and not report.problems:
         while len(running) < _SIDE_BY_SIDE:
-            source = report.next_source()
+            # That which is furthest behind its share.
+            source = min(SHARES, key=lambda each: report.bad[each] / SHARES[each])
             running.add(pool.submit(run_round, port, source, next(numbers)))
         ended, running = wait(running, return_when=FIRST_COMPLETED)
         for future in ended:

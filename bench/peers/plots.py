@@ -13,16 +13,16 @@ _WIDTH_INCHES = 7.0
 def draw(rows: Sequence[Cell], file: Path) -> None:
     """Write a PNG with a panel for each load that was measured."""
     measured = [row for row in rows if row.seen.rate]
-    panels = {
-        load: found
+    by_load = [
+        (load, [row for row in measured if row.load == load.name])
         for load in LOADS.values()
-        if (found := [row for row in measured if row.load == load.name])
-    }
+    ]
+    panels = [(load, found) for load, found in by_load if found]
     if not panels:
         return
-    heights = [0.9 + 0.26 * len(found) for found in panels.values()]
+    heights = [0.9 + 0.26 * len(found) for _, found in panels]
     with plots.saved(file, (_WIDTH_INCHES, sum(heights)), heights) as grid:
-        for axes, (load, found) in zip(grid, panels.items(), strict=True):
+        for axes, (load, found) in zip(grid, panels, strict=True):
             titles = [f"{row.server}, {row.clients}" for row in found]
             mine = [row.server.startswith("Basket") for row in found]
             seen = [row.seen for row in found]

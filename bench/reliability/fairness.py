@@ -14,14 +14,13 @@ from testing.open_loop import Client
 from testing.open_loop_requests import Outcome, poisson, rows_request
 
 _MAX_BATCH_SIZE = 16
+_BASE_MS, _ROW_MS = 50, 0.1
 _FLOOD = 10
 # Share of the device's capacity.
 _POLITE_SHARE = 0.2
 _TIMES = 2.0
 _WARM_UP_S = 2.0
 _POLITE, _FLOODING = "polite", "flooding"
-# Milliseconds of a row, beside 50 ms of a batch: small, and as much as not promised.
-_SMALL_MS, _LARGE_MS = 0.1, 2.0
 
 
 @dataclass(frozen=True)
@@ -33,25 +32,18 @@ class Polite:
     beside: list[Outcome]
     flood: list[Outcome]
 
-    def p99_s(self) -> tuple[float, float]:
-        """Return seconds, alone and beside the flood."""
-        return _p99_s(self.alone), _p99_s(self.beside)
-
-    def note(self, row_ms: float, seconds: float) -> str:
-        """Return how it was measured."""
-        return (
-            f"Simulated device, 50 ms + {row_ms:g} ms a row, batches of up to "
-            f"{_MAX_BATCH_SIZE}, {seconds:.0f} s each. The polite client sends "
-            f"{self.rate:.0f} requests/s, the flood {_FLOOD * self.rate:.0f} "
-            f"(Poisson). The flood got {tally(self.flood)}."
-        )
-
 
 def fairness(seconds: float = 30, app: str = GOOD) -> Report:
     """Measure the polite client alone and beside the flood, `seconds` each."""
     seen = alone_and_beside(seconds, app)
-    alone_s, beside_s = seen.p99_s()
-    report = Report("Fairness", seen.note(_SMALL_MS, seconds))
+    alone_s, beside_s = _p99_s(seen.alone), _p99_s(seen.beside)
+    report = Report(
+        "Fairness",
+        f"Simulated device, {_BASE_MS} ms + {_ROW_MS:g} ms a row, batches of up to "
+        f"{_MAX_BATCH_SIZE}, {seconds:.0f} s each. The polite client sends "
+        f"{seen.rate:.0f} requests/s, the flood {_FLOOD * seen.rate:.0f} (Poisson). "
+        f"The flood got {tally(seen.flood)}.",
+    )
     report.promise(
         "p99 of the polite client",
         f"<= {_TIMES:.0f} x alone",
@@ -62,37 +54,25 @@ def fairness(seconds: float = 30, app: str = GOOD) -> Report:
     report.all_good("requests of the polite client that failed", both)
     lost = [one for one in seen.flood if not one.right]
     report.none_of("flooding requests without an answer", lost)
-    seen = alone_and_beside(seconds, app, _LARGE_MS)
-    alone_s, beside_s = seen.p99_s()
-    report.notes += [
-        "",
-        f"{seen.note(_LARGE_MS, seconds)} Not promised, as a full batch takes "
-        f"longer: {beside_s / alone_s:.2f} x, {alone_s * 1000:.0f} ms alone and "
-        f"{beside_s * 1000:.0f} ms beside the flood.",
-    ]
     return report
 
 
 def alone_and_beside(
-    seconds: float,
-    app: str = GOOD,
-    row_ms: float = _SMALL_MS,
-    batch: int = _MAX_BATCH_SIZE,
+    seconds: float, app: str = GOOD, batch: int = _MAX_BATCH_SIZE
 ) -> Polite:
     """Measure the polite client alone, then beside the flood, `seconds` each.
 
     `batch` is the largest size of a batch.
     """
-    rate = _POLITE_SHARE * batch * 1000 / (50 + row_ms * batch)
+    rate = _POLITE_SHARE * batch * 1000 / (_BASE_MS + _ROW_MS * batch)
     settings = {"app": app, "max_batch_size": str(batch)}
-    with simulated(device(50, row_ms), *CROWDED, **settings) as server:
+    with simulated(device(_BASE_MS, _ROW_MS), *CROWDED, **settings) as server:
         alone = with_client(server, _send, rate, seconds, flood=0)
         both = with_client(server, _send, rate, seconds, flood=_FLOOD)
-    by_tag = {
-        tag: [one for one in both if one.request.tag == tag]
-        for tag in (_POLITE, _FLOODING)
-    }
-    return Polite(rate, alone, by_tag[_POLITE], by_tag[_FLOODING])
+    beside, flood = (
+        [one for one in both if one.request.tag == tag] for tag in (_POLITE, _FLOODING)
+    )
+    return Polite(rate, alone, beside, flood)
 
 
 async def _send(

@@ -4,22 +4,17 @@ Goodput counts rows that are answered well before their deadline. It is compared
 the peak, measured in the same run with as many clients as keep the device busy.
 """
 
-import time
 from collections.abc import Sequence
-from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from http import HTTPStatus
 from itertools import count
-from pathlib import Path
 
 from bench.figures import percentile
 from bench.reliability import server as basket
 from bench.reliability.report import Report, tally
 from bench.reliability.server import ROWS_RUN, with_client
-from bench.report import table
 from testing.open_loop import Client
 from testing.open_loop_requests import End, Outcome, poisson, rows_request
-from testing.server import Server
 
 # Milliseconds of a full batch, beside 50 ms.
 _ROWS_MS = 128.0
@@ -35,8 +30,6 @@ _ANSWERS = (
     *(HTTPStatus.OK, HTTPStatus.SERVICE_UNAVAILABLE),
     HTTPStatus.GATEWAY_TIMEOUT,
 )
-_SHARES = (0.25, 0.5, 0.75, 1.0, 1.25, 1.5, 2.0, 2.5, 3.0)
-_SWEEP_S = 20
 
 
 @dataclass(frozen=True)
@@ -48,7 +41,6 @@ class Load:
     outcomes: Sequence[Outcome]
     rows_run: int
     most_waiting: int = 0
-    cpu_share: float = 0.0
 
     def goodput(self) -> float:
         """Return the rows per second that were answered within the deadline."""
@@ -77,88 +69,22 @@ class Load:
         return [
             one
             for one in self.outcomes
-            if one.end is not End.ANSWERED
-            or not one.right
-            or one.status not in _ANSWERS
+            if one.end is not End.ANSWERED or not (one.right and one.status in _ANSWERS)
         ]
 
-    def generator(self) -> str:
-        """Return how much of a core the generator took, and how late it sent."""
+    def late_ms(self) -> float:
+        """Return how late the generator sent, at its p99."""
         late_s = [one.sent_s - one.request.at_s for one in self._counted()]
-        return (
-            f"The generator took {self.cpu_share:.0%} of a core and was "
-            f"{percentile(late_s, 99) * 1000:.0f} ms late at its p99."
-        )
+        return percentile(late_s, 99) * 1000
 
     def _counted(self) -> list[Outcome]:
-        return [
-            one
-            for one in self.outcomes
-            if _WARM_UP_S <= one.request.at_s < self.seconds
-        ]
+        from_s, to_s = _WARM_UP_S, self.seconds
+        return [one for one in self.outcomes if from_s <= one.request.at_s < to_s]
 
 
-def overload(
-    seconds: float = 60, app: str = basket.GOOD, plot: Path | None = None
-) -> Report:
-    """Measure the peak for a quarter of `seconds`, then twice the peak for all.
-
-    With `plot`, loads from a quarter to three times the peak are drawn into a PNG.
-    """
-    report = _report(*peak_and_twice(seconds, app))
-    if plot is not None:
-        report.notes += ["", *_sweep(plot), ""]
-    return report
-
-
-def peak_and_twice(
-    seconds: float, app: str = basket.GOOD, batch: int = _MAX_BATCH_SIZE
-) -> tuple[Load, Load]:
-    """Measure the peak for a quarter of `seconds`, and twice the peak for all.
-
-    A full batch takes as long for any size `batch`: with a small one a busy machine
-    keeps up, too.
-    """
-    with _serving(batch, app) as server:
-        peak = with_client(server, _peak, max(seconds / 4, 3), batch)
-        return peak, with_client(server, _offer, 2 * peak.goodput(), seconds)
-
-
-def _serving(batch: int, app: str) -> AbstractContextManager[Server]:
-    device = basket.device(base_ms=50, per_row_ms=_ROWS_MS / batch)
-    settings = {"app": app, "max_batch_size": str(batch)}
-    return basket.simulated(device, *basket.CROWDED, **settings)
-
-
-async def _peak(client: Client, seconds: float, batch: int) -> Load:
-    """Keep one batch running and one waiting."""
-    numbers = count()
-    async with basket.counted(client, ROWS_RUN) as grown:
-        outcomes = await client.closed_loop(
-            2 * batch, seconds, lambda at_s: rows_request(at_s, next(numbers))
-        )
-    return Load(0.0, seconds, outcomes, grown[ROWS_RUN])
-
-
-async def _offer(client: Client, rate: float, seconds: float) -> Load:
-    """Send `rate` requests/s, whatever the server does."""
-    requests = [
-        rows_request(at_s, number, headers=_DEADLINE)
-        for number, at_s in enumerate(poisson(rate, seconds))
-    ]
-    async with (
-        basket.counted(client, ROWS_RUN) as grown,
-        basket.sampled(client, "basket_queue_rows") as waiting,
-    ):
-        began_cpu_s, began_at = time.process_time(), time.monotonic()
-        outcomes = await client.open_loop(requests)
-        took_s = time.monotonic() - began_at
-        cpu_share = (time.process_time() - began_cpu_s) / took_s
-    most = max(waiting, default=0)
-    return Load(rate, seconds, outcomes, grown[ROWS_RUN], most, cpu_share)
-
-
-def _report(peak: Load, load: Load) -> Report:
+def overload(seconds: float = 60, app: str = basket.GOOD) -> Report:
+    """Measure the peak for a quarter of `seconds`, then twice the peak for all."""
+    peak, load = peak_and_twice(seconds, app)
     share = load.goodput() / peak.goodput()
     accepted_s = percentile(load.times_s(refused=False), 99)
     refused = load.times_s(refused=True)
@@ -170,7 +96,8 @@ def _report(peak: Load, load: Load) -> Report:
         f"Simulated device, 50 ms + 2 ms a row, batches of up to {_MAX_BATCH_SIZE}; "
         f"peak {peak.goodput():.0f} rows/s with {2 * _MAX_BATCH_SIZE} clients; then "
         f"{load.offered:.0f} requests/s (Poisson) for {load.seconds:.0f} s, deadline "
-        f"{_DEADLINE_S:.0f} s. {tally(load.outcomes)}. {load.generator()}",
+        f"{_DEADLINE_S:.0f} s. {tally(load.outcomes)}. The generator was "
+        f"{load.late_ms():.0f} ms late at its p99.",
     )
     report.promise(
         "goodput",
@@ -197,28 +124,41 @@ def _report(peak: Load, load: Load) -> Report:
     return report
 
 
-def _sweep(file: Path) -> list[str]:
-    """Draw goodput and refusals over the offered load; return them as a table."""
-    from bench import plots  # noqa: PLC0415 # slow to import
+def peak_and_twice(
+    seconds: float, app: str = basket.GOOD, batch: int = _MAX_BATCH_SIZE
+) -> tuple[Load, Load]:
+    """Measure the peak for a quarter of `seconds`, and twice the peak for all.
 
-    with _serving(_MAX_BATCH_SIZE, basket.GOOD) as server:
-        peak = with_client(server, _peak, _SWEEP_S, _MAX_BATCH_SIZE).goodput()
-        loads = [with_client(server, _offer, n * peak, _SWEEP_S) for n in _SHARES]
-    offered = [load.offered for load in loads]
-    good = [load.goodput() for load in loads]
-    refused = [
-        len(load.times_s(refused=True)) / (_SWEEP_S - _WARM_UP_S) for load in loads
+    A full batch takes as long for any size `batch`: with a small one a busy machine
+    keeps up, too.
+    """
+    device = basket.device(base_ms=50, per_row_ms=_ROWS_MS / batch)
+    settings = {"app": app, "max_batch_size": str(batch)}
+    with basket.simulated(device, *basket.CROWDED, **settings) as server:
+        peak = with_client(server, _peak, max(seconds / 4, 3), batch)
+        return peak, with_client(server, _offer, 2 * peak.goodput(), seconds)
+
+
+async def _peak(client: Client, seconds: float, batch: int) -> Load:
+    """Keep one batch running and one waiting."""
+    numbers = count()
+    async with basket.counted(client, ROWS_RUN) as grown:
+        outcomes = await client.closed_loop(
+            2 * batch, seconds, lambda at_s: rows_request(at_s, next(numbers))
+        )
+    return Load(0.0, seconds, outcomes, grown[ROWS_RUN])
+
+
+async def _offer(client: Client, rate: float, seconds: float) -> Load:
+    """Send `rate` requests/s, whatever the server does."""
+    requests = [
+        rows_request(at_s, number, headers=_DEADLINE)
+        for number, at_s in enumerate(poisson(rate, seconds))
     ]
-    red, blue = plots.COLORS[0], plots.COLORS[3]
-    with plots.saved(file, (5.8, 4.2)) as (axes,):
-        axes.axhline(peak, color=plots.GREY, linestyle=":", label="peak at capacity")
-        axes.plot(offered, good, "o-", color=blue, label="answered in time")
-        axes.plot(offered, refused, "s--", color=red, label="refused at once")
-        axes.set_xlim(left=0)
-        axes.set_xlabel("requests offered per second")
-        plots.from_zero(axes, "requests per second")
-        axes.set_title("Goodput under overload, simulated device")
-        axes.legend()
-    heading = ("offered (requests/s)", "in time (1/s)", "refused (1/s)")
-    rows = zip(offered, good, refused, strict=True)
-    return table(heading, [[f"{value:.0f}" for value in row] for row in rows])
+    async with (
+        basket.counted(client, ROWS_RUN) as grown,
+        basket.sampled(client, "basket_queue_rows") as waiting,
+    ):
+        outcomes = await client.open_loop(requests)
+    most = max(waiting, default=0)
+    return Load(rate, seconds, outcomes, grown[ROWS_RUN], most)

@@ -26,10 +26,8 @@ _RERUNS = "basket_reruns_total"
 _TIMEOUT_MICROS = "2000000"
 
 
-def poison(
-    rounds: int = 200, marked: int = 1, app: str = GOOD, models: Path | None = None
-) -> Report:
-    """Send bursts of 64 requests, with `marked` poisoned rows at random in each.
+def poison(rounds: int = 200, app: str = GOOD, models: Path | None = None) -> Report:
+    """Send bursts of 64 requests, with one poisoned row at random in each.
 
     `models` is a folder that has the model already; None: it is written.
     """
@@ -43,28 +41,26 @@ def poison(
             model_dir=str(models or folder),
             batch_timeout_micros=_TIMEOUT_MICROS,
         ) as server:
-            outcomes, reruns = with_client(server, _measure, rounds, marked)
+            outcomes, reruns = with_client(server, _measure, rounds)
     report = Report(
         "Poison",
         f"A SavedModel with tf.debugging.assert in its graph; {rounds} rounds of "
-        f"{_AT_ONCE} requests at once, {marked} of them marked: {tally(outcomes)}.",
+        f"{_AT_ONCE} requests at once, one of them marked: {tally(outcomes)}.",
     )
     wrong = [one for one in outcomes if not _is_as_promised(one)]
     what = "sound rows that failed, marked ones that did not"
     report.none_of(what, wrong, len(outcomes))
-    limit = 2 * marked * math.ceil(math.log2(_AT_ONCE))
+    limit = 2 * math.ceil(math.log2(_AT_ONCE))
     report.promise(
         "reruns of a batch",
-        f"<= 2 k log2 n = {limit}",
+        f"<= 2 log2 n = {limit}",
         f"at most {max(reruns)}",
         0 < max(reruns) <= limit,
     )
     return report
 
 
-async def _measure(
-    client: Client, rounds: int, marked: int
-) -> tuple[list[Outcome], list[int]]:
+async def _measure(client: Client, rounds: int) -> tuple[list[Outcome], list[int]]:
     """Return all outcomes, and the reruns of each round."""
     chance = random.Random(1)  # noqa: S311 # not a secret
     outcomes: list[Outcome] = []
@@ -72,9 +68,9 @@ async def _measure(
     for number in range(rounds):
         first = number * _AT_ONCE + 1
         requests = [rows_request(0, first + place) for place in range(_AT_ONCE)]
-        for place in chance.sample(range(_AT_ONCE), marked):
-            # The model raises on negative numbers.
-            requests[place] = replace(rows_request(0, -first - place), tag=_MARKED)
+        place = chance.randrange(_AT_ONCE)
+        # The model raises on negative numbers.
+        requests[place] = replace(rows_request(0, -first - place), tag=_MARKED)
         async with counted(client, _RERUNS) as grown:
             outcomes += await asyncio.gather(*map(client.ask, requests))
         reruns.append(grown[_RERUNS])

@@ -3,7 +3,8 @@
 import pytest
 
 from app.grpc.messages import message_class
-from bench.fuzz.calls import Report, note_in_stream
+from bench.fuzz.calls import note_in_stream
+from bench.fuzz.report import Report
 
 
 @pytest.mark.parametrize(
@@ -21,6 +22,6 @@ def test_fuzzing_reads_the_errors_of_a_stream(text, code, problems):
     report = Report()
     response = message_class("inference.ModelStreamInferResponse")(error_message=text)
     note_in_stream(report, response.SerializeToString(), b"sent")
-    assert dict(report.codes) == {code: 1}
-    assert report.bad() == (1 if text else 0)
+    assert dict(report.statuses) == {code: 1}
+    assert report.bad.total() == (1 if text else 0)
     assert len(report.problems) == problems

@@ -1,10 +1,10 @@
 """Request bodies for any model: random rows, pictures, or captured requests."""
 
 import itertools
+import re
 from collections.abc import Sequence
-from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import orjson
@@ -19,26 +19,16 @@ _FREE_SIZE = 32
 _PICTURES, _PICTURE_SIZE = 16, (640, 480)
 # So many captured requests are kept as bodies.
 _CAPTURED = 2000
-_TENSORFLOW_TYPES = {
-    "DT_FLOAT": "float32",
-    "DT_DOUBLE": "float64",
-    "DT_HALF": "float16",
-    "DT_BFLOAT16": "bfloat16",
-    "DT_BOOL": "bool",
-    "DT_STRING": "string",
-} | {
-    f"DT_{kind}{bits}": f"{kind}{bits}".lower()
-    for kind in ("INT", "UINT")
-    for bits in (8, 16, 32, 64)
-}
+_FLOATS = ("float16", "bfloat16", "float32", "float64")
+_OTHERS = re.compile(r"bool|string|u?int(8|16|32|64)")
+_TENSORFLOW_TYPES = {"float": "float32", "double": "float64", "half": "float16"}
 
 
 class PayloadError(Exception):
     """The model's inputs are not known, or no values can be made for them."""
 
 
-@dataclass(frozen=True)
-class Input:
+class Input(NamedTuple):
     """One input of a model: `shape` is that of a row, None is a free size."""
 
     name: str
@@ -66,9 +56,7 @@ def basket_inputs(ready: Any) -> list[Input]:
     """
     try:
         found = ready["models"][ready["default_model"]]["inputs"]
-        inputs = [
-            Input(each["name"], each["dtype"], tuple(each["shape"])) for each in found
-        ]
+        inputs = [Input(x["name"], x["dtype"], tuple(x["shape"])) for x in found]
     except (KeyError, TypeError) as error:
         raise PayloadError("/readyz does not say what the model takes") from error
     return _checked(inputs)
@@ -82,45 +70,55 @@ def tf_serving_inputs(metadata: Any) -> list[Input]:
     Raises:
         PayloadError: it does not name them.
     """
+    inputs = []
     try:
         signatures = metadata["metadata"]["signature_def"]["signature_def"]
-        found = signatures["serving_default"]["inputs"]
-        inputs = [
-            Input(
-                name,
-                _TENSORFLOW_TYPES.get(tensor["dtype"], tensor["dtype"]),
-                tuple(_size(each["size"]) for each in tensor["tensor_shape"]["dim"])[
-                    1:
-                ],
-            )
-            for name, tensor in found.items()
-        ]
+        for name, tensor in signatures["serving_default"]["inputs"].items():
+            dtype = tensor["dtype"].removeprefix("DT_").lower()
+            sizes = [int(each["size"]) for each in tensor["tensor_shape"]["dim"][1:]]
+            shape = tuple(None if size < 0 else size for size in sizes)
+            inputs.append(Input(name, _TENSORFLOW_TYPES.get(dtype, dtype), shape))
     except (KeyError, TypeError, ValueError) as error:
         raise PayloadError("the metadata has no usable serving_default") from error
     return _checked(inputs)
 
 
-class Pictures:
+def _checked(inputs: list[Input]) -> list[Input]:
+    if not inputs:
+        raise PayloadError("the model has no inputs")
+    for each in inputs:
+        if each.dtype not in _FLOATS and not _OTHERS.fullmatch(each.dtype):
+            raise PayloadError(f"input {each.name}: can't make values of {each.dtype}")
+    return inputs
+
+
+class _Chosen:
+    """One of several bodies, at random."""
+
+    def __init__(self, choices: list[bytes], seed: int | None) -> None:
+        self._choices = choices
+        self._random = np.random.default_rng(seed)
+
+    def body(self) -> bytes:
+        """Return the body of a request."""
+        return self._choices[self._random.integers(len(self._choices))]
+
+
+class Pictures(_Chosen):
     """Bodies that are JPEGs of 640 x 480."""
 
     content_type = "image/jpeg"
 
     def __init__(self, seed: int | None = None) -> None:
-        self._random = np.random.default_rng(seed)
-        # Made once, because making one takes longer than sending it.
-        self._files = [
-            # Enlarged, because drawing is slow.
-            saved(picture("RGB", 40, 30, n).resize(_PICTURE_SIZE), "JPEG", quality=90)
-            for n in range(_PICTURES)
-        ]
-
-    def body(self) -> bytes:
-        """Return the body of a request for one picture."""
-        return self._files[self._random.integers(len(self._files))]
+        # Made once, because making one takes longer than sending it; enlarged, because
+        # drawing is slow.
+        small = (picture("RGB", 40, 30, number) for number in range(_PICTURES))
+        large = (image.resize(_PICTURE_SIZE) for image in small)
+        super().__init__([saved(image, "JPEG", quality=90) for image in large], seed)
 
 
-class CapturedRequests:
-    """JSON bodies that repeat captured requests, chosen at random.
+class CapturedRequests(_Chosen):
+    """JSON bodies that repeat captured requests.
 
     `path` is a model's folder in BASKET_CAPTURE_DIR, or a file that `models captured
     --export` has written.
@@ -136,17 +134,10 @@ class CapturedRequests:
             groups = read_captured(path).groups
         except (OSError, UnreadableBlock) as error:
             raise PayloadError(f"{path}: {error}") from error
-        newest = itertools.islice(
-            itertools.chain.from_iterable(map(bodies, reversed(groups))), _CAPTURED
-        )
-        self._bodies = list(newest)
-        if not self._bodies:
+        newest = itertools.chain.from_iterable(map(bodies, reversed(groups)))
+        super().__init__(list(itertools.islice(newest, _CAPTURED)), seed)
+        if not self._choices:
             raise PayloadError(f"{path}: it has no captured requests")
-        self._random = np.random.default_rng(seed)
-
-    def body(self) -> bytes:
-        """Return the body of a captured request."""
-        return self._bodies[self._random.integers(len(self._bodies))]
 
 
 class Payload:
@@ -169,31 +160,10 @@ class Payload:
 
     def _value(self, wanted: Input) -> Any:
         shape = tuple(_FREE_SIZE if size is None else size for size in wanted.shape)
-        value: Any
         if wanted.dtype in _FLOATS:
             value = self._random.random(shape, np.float32)
-        elif wanted.dtype == "bool":
-            value = self._random.integers(2, size=shape).astype(bool)
         elif wanted.dtype == "string":
-            value = self._random.integers(1 << 30, size=shape).astype(str).tolist()
+            return self._random.integers(1 << 30, size=shape).astype(str).tolist()
         else:
-            value = self._random.integers(2, size=shape, dtype=wanted.dtype)
-        return value if shape or wanted.dtype == "string" else value.item()
-
-
-_FLOATS = ("float16", "bfloat16", "float32", "float64")
-_DTYPES = {*_FLOATS, *_TENSORFLOW_TYPES.values()}
-
-
-def _checked(inputs: list[Input]) -> list[Input]:
-    if not inputs:
-        raise PayloadError("the model has no inputs")
-    for each in inputs:
-        if each.dtype not in _DTYPES:
-            raise PayloadError(f"input {each.name}: can't make values of {each.dtype}")
-    return inputs
-
-
-def _size(text: str) -> int | None:
-    size = int(text)
-    return None if size < 0 else size
+            value = self._random.integers(2, size=shape).astype(wanted.dtype)
+        return value if shape else value.item()

@@ -2,7 +2,7 @@
 
 import json
 import random
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import replace
 from http import HTTPStatus
 
@@ -41,8 +41,12 @@ def requests(rate: float, seconds: float, seed: int) -> Iterator[Request]:
         yield replace(request, tag=kind)
 
 
-def is_as_promised(one: Outcome) -> bool:
-    """Return whether a request of the mix ended as its kind has to."""
+def not_as_promised(outcomes: Iterable[Outcome]) -> list[Outcome]:
+    """Return the requests of the mix that did not end as their kind has to."""
+    return [one for one in outcomes if not _is_as_promised(one)]
+
+
+def _is_as_promised(one: Outcome) -> bool:
     if one.request.tag == "bad":
         return one.status == HTTPStatus.BAD_REQUEST and one.right
     if one.request.tag == "dropped" and one.end is End.DISCONNECTED:

@@ -1,23 +1,75 @@
-"""Run the article's experiment on this machine's GPU: `python -m bench.gpu`."""
+"""Run the article's experiment on this machine's GPU: `python -m bench.gpu`.
+
+A load test of a model that takes a given time for one row, and with it the batch sizes
+of the engine alone, and the memory that servers take.
+"""
 
 import argparse
+import json
+import subprocess
 import sys
 import tempfile
 from collections.abc import Sequence
+from dataclasses import dataclass, replace
 from importlib.util import find_spec
 from pathlib import Path
+from typing import Any
 
 import pynvml
 
 from app import gpus
-from bench.figures import Seen
-from bench.gpu.run import FULL, LARGEST, QUICK, Experiment, pinned_gpu
+from app.settings import Settings
+from bench.loadtest import report
+from bench.loadtest.run import LoadTest, Plan
+from bench.loadtest.setups import AUTO, NAIVE, USERS
+from bench.peers.servers import Setting, basket
+from bench.prepared import Prepared, prepared_in
 from bench.report import header, new_folder, table, versions
+from testing.server import ROOT
 
+# Of the folder that the model's own process fills.
+MODEL_NAME, FOUND_FILE = "recurrent", "found.json"
 _NO_GPU = "no NVIDIA GPU here, so nothing is measured; a trial run: --quick"
 _PACKAGES = ("JAX", "jaxlib", "jax-cuda12-plugin", "jax-cuda13-plugin", "NumPy")
-_SIZE_INCHES = (9.6, 4.2)
 _TRIAL = "**A trial run, which shows that the command works: no figures.**"
+_LARGEST = Settings().max_batch_size
+_JAX = {"engine": "jax"}
+_SETUPS = [replace(each, settings=each.settings | _JAX) for each in (NAIVE, AUTO)]
+
+
+@dataclass(frozen=True)
+class Model:
+    """A model of `units` x `units` weights that takes `latency_ms` for one row.
+
+    The latency may be off by `tolerance`, a share of it. The engine alone runs for
+    `bare_s` with each batch size.
+    """
+
+    latency_ms: float
+    units: int
+    tolerance: float
+    bare_s: float
+
+    def make(self, folder: Path, device: str) -> Any:
+        """Return what the model's process has measured; None: it has printed why.
+
+        It is a process of its own, as JAX keeps the device's memory. `device` is gpu,
+        or any.
+        """
+        print("making the model ...", flush=True)
+        wanted = (self.latency_ms, self.units, self.tolerance, self.bare_s)
+        command = [sys.executable, "-m", "bench.gpu.model", str(folder), device]
+        command += map(str, wanted)
+        if subprocess.run(command, cwd=ROOT, check=False).returncode:  # noqa: S603
+            return None
+        return json.loads((folder / FOUND_FILE).read_text())
+
+
+# 1 GiB of weights is far more than any GPU's cache.
+FULL = Model(300, 16_384, 0.1, 3.0)
+QUICK = Model(2, 128, 1.5, 0.1)
+# A single user would think for almost all of the time.
+QUICK_USERS = (2, 5)
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -38,20 +90,23 @@ def main(arguments: Sequence[str] | None = None) -> int:
         lacks = f"not installed: {', '.join(missing)}; see docs/gpu.md"
         print(lacks if missing else _NO_GPU, file=sys.stderr)
         return 1
-    out = new_folder(options.out)
-    plan = QUICK if options.quick else FULL
-    total = sum(len(users) for _, users in plan.steps())
     line = header(["bench.gpu", *given], _driver(gpu) | versions(_PACKAGES))
-    run = Experiment(line, total, gpu=gpu)
-    with tempfile.TemporaryDirectory() as folder, run.until_interrupted():
-        if not run.measure_all(plan, Path(folder)):
-            return 1
-    text = markdown(run, trial=options.quick)
-    (out / "gpu.md").write_text(text)
-    if run.cells:
-        _draw(run, out / "gpu.png")
-    print(f"\n{text}\nthe report is in {out}")
-    return run.status() or int(len(run.memory) < len(plan.steps()))
+    out = new_folder(options.out)
+    with tempfile.TemporaryDirectory() as folder:
+        return _measure(options.quick, line, gpu, out, Path(folder))
+
+
+def pinned_gpu() -> gpus.MemoryReader | None:
+    """Pin this process and its children to the first visible GPU; return its reader.
+
+    It reads the memory that all processes together use: in a container the driver may
+    know a process by another id.
+    """
+    there = gpus.visible()
+    if not there:
+        return None
+    gpus.pin(there[0].number)
+    return gpus.MemoryReader((there[0].number,))
 
 
 def _driver(gpu: gpus.MemoryReader | None) -> dict[str, str]:
@@ -63,49 +118,66 @@ def _driver(gpu: gpus.MemoryReader | None) -> dict[str, str]:
     return {"GPU": f"{card.name}, {card.memory_mib:,} MiB", "driver": driver}
 
 
-def markdown(run: Experiment, *, trial: bool) -> str:
-    """Return the report."""
-    found = run.found
-    users = (
-        (*(cell.server, cell.clients.count, *cell.seen.row()), cell.problem or "")
-        for cell in run.cells
-    )
+def _measure(
+    quick: bool, line: str, gpu: gpus.MemoryReader | None, out: Path, folder: Path
+) -> int:
+    model, users = (QUICK, QUICK_USERS) if quick else (FULL, USERS)
+    found = model.make(folder, "gpu" if gpu else "any")
+    if found is None:
+        return 1
+    prepared = prepared_in(folder)
+    short = {"seconds": 2.8, "warm_up_s": 0.2} if quick else {}
+    served = prepared.models / MODEL_NAME
+    plan = Plan(_SETUPS, users, served, prepared=prepared, **short)
+    text = f"{_TRIAL}\n\n{line}" if quick else line
+    campaign = LoadTest(text, len(_SETUPS) * len(users), model=MODEL_NAME)
+    campaign.measure_all(plan, out / "raw")
+    memory = [] if campaign.stopped else [weigh(n, gpu, prepared) for n in ("0.4", "")]
+    report.write(campaign, out, more=sections(found, memory))
+    print(f"the report is in {out}")
+    return campaign.status()
+
+
+def weigh(
+    fraction: str, gpu: gpus.MemoryReader | None, prepared: Prepared
+) -> tuple[str, ...]:
+    """Serve with a GPU_MEMORY_FRACTION, or none; return a row on its memory."""
+
+    def used_mib() -> int:
+        return sum(each.used_mib for each in gpu.read()) if gpu else 0
+
+    before_mib = used_mib()
+    more = {"gpu_memory_fraction": fraction} if fraction else {}
+    serve = basket(*AUTO.arguments, **_JAX, **more)
+    with serve(prepared, Setting()) as target:
+        ready_mib = used_mib() - before_mib
+        row = json.loads(prepared.bodies[0].read_bytes())["instances"]
+        answer = target.post(json.dumps({"instances": row * _LARGEST}).encode())
+        assert answer is not None, f"a batch of {_LARGEST} rows was not answered"
+        full_mib = used_mib() - before_mib
+    card_mib = sum(each.memory_mib for each in gpu.read()) if gpu else 1
+    share = f"{full_mib / card_mib:.0%}"
+    return fraction or "none", f"{ready_mib:,}", f"{full_mib:,}", share
+
+
+def sections(found: Any, memory: Sequence[tuple[str, ...]]) -> list[str]:
+    """Return the report's sections on the engine alone and on memory."""
+    rates = found["rates"]
     sizes = (
-        (n, f"{n / rate * 1000:.1f}", f"{rate:,.1f}", f"{rate / found.rates[0][1]:.1f}")
-        for n, rate in found.rates
+        (n, f"{n / rate * 1000:.1f}", f"{rate:,.1f}", f"{rate / rates[0][1]:.1f}")
+        for n, rate in rates
     )
-    card_mib = sum(each.memory_mib for each in run.gpu.read()) if run.gpu else 0
-    memory = (
-        (name, f"{ready:,}", f"{full:,}", f"{full / max(card_mib, 1):.0%}")
-        for name, ready, full in run.memory
-    )
-    full = f"after {LARGEST} rows (MiB)"
-    lines = [
-        *([_TRIAL, ""] if trial else []),
-        run.header,
-        f"The recurrent layer has {found.steps:,} steps and {found.weights_mib:,.3g} "
-        f"MiB of weights; one row takes {found.row_ms:.1f} ms.",
-        *("", "## Users", ""),
-        *table(("server", "users", *Seen.HEADING, "problem"), users),
+    full = f"after {_LARGEST} rows (MiB)"
+    return [
+        f"The recurrent layer has {found['steps']:,} steps and "
+        f"{found['weights_mib']:,.3g} MiB of weights; one row takes "
+        f"{found['row_ms']:.1f} ms.",
         *("", "## Batch sizes, the engine alone", ""),
         *table(("rows", "a batch (ms)", "rows/s", "x one row"), sizes),
         *("", "## Memory in use, more than before the start", ""),
-        *table(("server", "first answer (MiB)", full, "of the card"), memory),
+        *table(("fraction", "first answer (MiB)", full, "of the card"), memory),
+        "",
     ]
-    return "\n".join([*lines, ""])
-
-
-def _draw(run: Experiment, file: Path) -> None:
-    """Draw response time by users, and rows/s by rows in a batch."""
-    from bench import plots  # noqa: PLC0415 # slow to import
-
-    with plots.saved(file, _SIZE_INCHES, columns=2) as (left, right):
-        plots.by_users(left, run.cells, lambda seen: seen.p95_s)
-        plots.log_seconds(left)
-        left.set_title("95 % of answers come within")
-        plots.lines(right, {"rows/s": run.found.rates}, "rows in a batch")
-        plots.from_zero(right, "rows/s")
-        right.set_title("The engine alone")
 
 
 if __name__ == "__main__":

@@ -25,7 +25,7 @@ from app.engines.batch_sizes import batch_sizes
 from app.engines.jax.keras_file import KerasJaxEngine, jax, keras, limit_gpu_memory
 from app.errors import ModelLoadError
 from app.settings import Settings
-from bench.gpu.run import FOUND_FILE, MODEL_NAME
+from bench.gpu.__main__ import FOUND_FILE, MODEL_NAME
 from bench.peers import bare
 from bench.peers.loads import random_rows, write_rows
 

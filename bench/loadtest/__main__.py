@@ -23,7 +23,6 @@ def main(arguments: Sequence[str] | None = None) -> int:
         try:
             model = _model_folder(options, Path(folder) / "models")
             out = new_folder(options.out)
-            (out / "raw").mkdir()
         except OSError as error:
             print(error, file=sys.stderr)
             return 2

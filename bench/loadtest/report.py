@@ -3,7 +3,7 @@
 import base64
 import html
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from string import Template
 
@@ -24,13 +24,18 @@ _CHARTS: dict[str, tuple[str, Callable[[Seen], float], str]] = {
 }
 
 
-def write(campaign: LoadTest, folder: Path, wanted: Wanted | None = None) -> None:
+def write(
+    campaign: LoadTest,
+    folder: Path,
+    wanted: Wanted | None = None,
+    more: Sequence[str] = (),
+) -> None:
     """Write report.md, report.html and the PNG plots into `folder`.
 
-    With `wanted` the report also has what it costs.
+    With `wanted` the report also has what it costs; `more` are lines before the plots.
     """
     pictures = _draw(campaign, folder)
-    text = markdown(campaign, wanted, pictures)
+    text = markdown(campaign, wanted, pictures, more)
     (folder / "report.md").write_text(text)
     page = MarkdownIt("commonmark", {"html": False}).enable("table").render(text)
 

@@ -33,8 +33,8 @@ class Plan:
     """What to measure: `model` is the folder of the only model in its parent.
 
     `seconds` and `warm_up_s` replace the chosen times. A server that is not ready
-    after `ready_within_s` seconds is not measured. With `captured`, a folder or file,
-    captured requests are sent.
+    after `ready_within_s` seconds is not measured. `prepared` requests are sent, or
+    captured ones of a folder or file, else ones that fit the model.
     """
 
     setups: Sequence[Setup]
@@ -45,9 +45,12 @@ class Plan:
     warm_up_s: float | None = None
     ready_within_s: float = 300
     captured: Path | None = None
+    prepared: Prepared | None = None
 
     def prepare(self, server: Server) -> Prepared:
-        """Return captured requests, random rows of the model's inputs, or pictures."""
+        """Return what is sent: random rows of the model's inputs, or pictures."""
+        if self.prepared is not None:
+            return self.prepared
         try:
             if self.captured is not None:
                 payload = CapturedRequests(self.captured)
@@ -77,8 +80,9 @@ class LoadTest(Campaign):
     def measure_all(self, plan: Plan, raw: Path) -> None:
         """Measure all set-ups; Ctrl-C ends it with what has been measured.
 
-        `raw` is the folder of CSV files.
+        `raw` is a new folder for CSV files.
         """
+        raw.mkdir()
         with self.until_interrupted():
             for setup in plan.setups:
                 print(f"starting {setup.name} ...", flush=True)

@@ -49,9 +49,9 @@ def timing_of(
     set-up: without batching users wait there for each other.
     """
     # In a cycle each user is served once.
-    one_by_one = setup.settings == _UNBATCHED
+    one_by_one = setup.settings.get("batching") == "off"
     cycle_s = row_s * users / devices if one_by_one else 2 * row_s
     if quick:
         return Timing(max(3, 1.5 * cycle_s), max(5.5, 2 * cycle_s))
-    least_s = _LONG_S.get(users, 25) if setup == AUTO else 25
+    least_s = _LONG_S.get(users, 25) if setup.name == AUTO.name else 25
     return Timing(max(5, 2 * cycle_s), max(least_s, 3 * cycle_s))

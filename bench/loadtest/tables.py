@@ -52,7 +52,12 @@ class Wanted:
         return f"{instances:,}", f"${usd_a_month:,.0f}"
 
 
-def markdown(campaign: LoadTest, wanted: Wanted | None, pictures: Sequence[str]) -> str:
+def markdown(
+    campaign: LoadTest,
+    wanted: Wanted | None,
+    pictures: Sequence[str],
+    more: Sequence[str] = (),
+) -> str:
     """Return the report; `pictures` are the names of files beside it."""
     real = "Real work on this machine."
     device = "The device is simulated: it takes 0.3 s for any batch, computes nothing."
@@ -72,6 +77,7 @@ def markdown(campaign: LoadTest, wanted: Wanted | None, pictures: Sequence[str])
         heading += ("requests/s of an instance", "instances", "dollars a month")
         lines += ["## Cost", "", _cost_words(wanted), ""]
         lines += [*table(heading, _costs(campaign, wanted)), ""]
+    lines += more
     for name in pictures:
         lines += [f"![{name.removesuffix('.png')} by users]({name})", ""]
     return "\n".join(lines)

@@ -9,8 +9,7 @@ from importlib.util import find_spec
 import pytest
 
 from app import gpus
-from bench.gpu import run
-from bench.gpu.run import QUICK
+from bench.gpu.__main__ import QUICK_USERS, pinned_gpu
 from testing.server import ROOT
 
 pytestmark = [
@@ -53,18 +52,18 @@ def test_trial_run_writes_the_report(tmp_path):
     )
     assert ran.returncode == 0, ran.stdout + ran.stderr
     assert "no TensorFlow is installed, so no answers were compared" in ran.stderr
-    text = (out / "gpu.md").read_text()
-    cells = re.findall(
-        r"^\| (naive|batching) \| (\d+) \|.* \| 0 \| 0 of (\d+) \|  \|$", text, re.M
-    )
+    text = (out / "report.md").read_text()
+    assert text.count("**A trial run") == 1
+    setup = r"^\| (naive|batching, auto) \| (\d+) \|.* \| 0 \| 0 of (\d+) \|.*\|  \|$"
+    cells = re.findall(setup, text, re.M)
     measured = [(server, int(users)) for server, users, _ in cells]
-    assert measured == [(s, n) for s in ("naive", "batching") for n in QUICK.users]
+    names = ("naive", "batching, auto")
+    assert measured == [(name, n) for name in names for n in QUICK_USERS]
     assert all(int(requests) > 0 for *_, requests in cells)
-    assert (
-        len(re.findall(r"^\| \d+ \| [\d.,]+ \| [\d.,]+ \| [\d.]+ \|$", text, re.M)) == 7
-    )
-    assert "| batching, a fraction of 0.4 |" in text
-    assert (out / "gpu.png").read_bytes().startswith(b"\x89PNG")
+    sizes = r"^\| \d+ \| [\d.,]+ \| [\d.,]+ \| [\d.]+ \|$"
+    assert len(re.findall(sizes, text, re.M)) == 7
+    assert "| 0.4 | 0 | 0 | 0% |" in text
+    assert (out / "mean.png").read_bytes().startswith(b"\x89PNG")
 
 
 def test_gpu_that_jax_does_not_see_ends_the_command(tmp_path):
@@ -88,7 +87,7 @@ def test_first_visible_gpu_is_measured(monkeypatch):
     """The first visible GPU is pinned, and its memory in use is read."""
     monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "0")
     first = gpus.installed()[0]
-    reader = run.pinned_gpu()
+    reader = pinned_gpu()
     assert [each.number for each in gpus.visible()] == [first.number]
     (card,) = reader.read()
     assert card.memory_mib == first.memory_mib

@@ -12,7 +12,7 @@ from pathlib import Path
 
 from bench.fuzz import calls, models
 from bench.fuzz.report import Report
-from bench.fuzz.run import fuzz, senders
+from bench.fuzz.run import fuzz
 from bench.report import header
 from testing.server import free_port, serving
 
@@ -33,11 +33,11 @@ def main() -> int:
         models.write_models(Path(folder))
         threads = f"--threads={models.THREADS}"
         server = serving(threads, model_dir=folder, grpc_bind=address, **settings)
-        with server as running, senders() as pool:
+        with server as running:
             if options.grpc:
                 report = calls.fuzz(running, address, requests, seed, _progress)
             else:
-                report = fuzz(running, pool, requests, seed, _progress)
+                report = fuzz(running, requests, seed, _progress)
     report.show(time.monotonic() - began_at)
     return 1 if report.problems else 0
 

@@ -5,7 +5,6 @@ process may end, and a good call after each round gets its own rows.
 """
 
 import random
-from collections.abc import Callable
 from typing import Any
 
 import grpc
@@ -14,8 +13,7 @@ from google.protobuf.descriptor import FieldDescriptor
 from app.grpc.messages import message_class
 from bench.fuzz import models
 from bench.fuzz.edits import damaged_bytes
-from bench.fuzz.report import Report
-from bench.fuzz.watch import Watch
+from bench.fuzz.report import Progress, Report, run
 from testing.server import Server
 
 _ROUND = 500
@@ -77,20 +75,18 @@ def fuzz(
     address: str,
     calls: int,
     seed: int,
-    progress: Callable[[Report], None] = lambda _: None,
+    progress: Progress = lambda _: None,
 ) -> Report:
     """Send malformed calls until so many did not end well, or one problem is found."""
-    chance, watch = random.Random(seed), Watch(server)
-    report = Report(watch=watch)
-    with grpc.insecure_channel(address) as channel, watch:
-        while report.bad.total() < calls and not report.problems:
+    chance = random.Random(seed)
+    with grpc.insecure_channel(address) as channel:
+
+        def send_round(report: Report) -> None:
             for _ in range(_ROUND):
                 _send(channel, chance, report)
             _check(channel, report)
-            watch.look(report.bad.total() >= calls / 10)
-            report.problems += watch.problems()
-            progress(report)
-    return report
+
+        return run(server, calls, send_round, progress)
 
 
 def _send(channel: Any, chance: random.Random, report: Report) -> None:

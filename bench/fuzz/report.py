@@ -1,9 +1,11 @@
 """What a run of fuzzing sent, what came back, and what was wrong."""
 
 from collections import Counter
+from collections.abc import Callable
 from dataclasses import dataclass, field
 
 from bench.fuzz.watch import Watch
+from testing.server import Server
 
 
 @dataclass
@@ -14,18 +16,11 @@ class Report:
     what ran beside them.
     """
 
+    watch: Watch | None = None
     bad: Counter[str] = field(default_factory=Counter)
     good: int = 0
     statuses: Counter[str] = field(default_factory=Counter)
     problems: list[str] = field(default_factory=list)
-    watch: Watch | None = None
-
-    def add(self, other: "Report") -> None:
-        """Add the report of a round."""
-        self.bad += other.bad
-        self.good += other.good
-        self.statuses += other.statuses
-        self.problems += other.problems
 
     def note(self, problem: str, sent: object) -> None:
         """Add a problem with what was sent."""
@@ -41,3 +36,27 @@ class Report:
         print(self.watch)
         for problem in self.problems[:20]:
             print(f"PROBLEM {problem}")
+
+
+Progress = Callable[[Report], None]
+
+
+def run(
+    server: Server,
+    requests: int,
+    send_round: Callable[[Report], None],
+    progress: Progress = lambda _: None,
+) -> Report:
+    """Send rounds until so many requests were bad, and check the server beside.
+
+    End at the first round in which something is wrong.
+    """
+    watch = Watch(server)
+    report = Report(watch)
+    with watch:
+        while report.bad.total() < requests and not report.problems:
+            send_round(report)
+            watch.look(report.bad.total() >= requests / 10)
+            report.problems += watch.problems()
+            progress(report)
+    return report

@@ -9,6 +9,7 @@ import subprocess
 import sys
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -39,9 +40,8 @@ _DEVICE = {"base_ms": 300, "per_row_ms": 0, "input_shape": [64], "outputs": 10}
 class Load:
     """A model and its clients.
 
-    `layers`: sizes of a dense model; `simulation`: content of a simulated.json.
-    `by_users`: clients are simulated users, and each server is started once. Without
-    it clients are connections of wrk, and servers are measured by turns.
+    `layers`: sizes of a dense model; `simulation`: content of a simulated.json; with
+    neither, the model takes pictures.
     """
 
     name: str
@@ -49,8 +49,14 @@ class Load:
     clients: tuple[Clients, ...]
     layers: tuple[int, ...] = ()
     simulation: dict[str, Any] | None = None
-    content_type: str = JSON
-    by_users: bool = False
+
+    @property
+    def by_users(self) -> bool:
+        """Whether clients are simulated users, and each server is started once.
+
+        Else clients are connections of wrk, and servers are measured by turns.
+        """
+        return any(each.thinks for each in self.clients)
 
 
 LOADS = {
@@ -60,10 +66,7 @@ LOADS = {
             *("tiny", "dense 64 -> 64 -> 10, rows in JSON", (Clients(32),)),
             layers=(64, 64, 10),
         ),
-        Load(
-            *("mnet", f"MobileNetV2 at {_SIDE} x {_SIDE}, JPEGs", (Clients(64),)),
-            content_type=JPEG,
-        ),
+        Load("mnet", f"MobileNetV2 at {_SIDE} x {_SIDE}, JPEGs", (Clients(64),)),
         Load(
             *("big", "8 dense layers of 4096, rows in JSON", (Clients(32),)),
             layers=(4096,) * 9,
@@ -72,7 +75,6 @@ LOADS = {
             *("policy", "simulated device, 300 ms for any batch"),
             (*(Clients(n, thinks=True) for n in (1, 5, 20)), Clients(20), Clients(64)),
             simulation=_DEVICE,
-            by_users=True,
         ),
         Load(
             *("growth", "the model of tiny, by connections"),
@@ -100,7 +102,8 @@ def prepare(load: Load, folder: Path) -> Prepared:
         subprocess.run(  # noqa: S603
             command, cwd=ROOT, check=True, capture_output=True, text=True
         )
-    return prepared_in(folder, load.content_type)
+    takes_rows = load.layers or load.simulation
+    return prepared_in(folder, JSON if takes_rows else JPEG)
 
 
 def random_rows(width: int) -> npt.NDArray[np.float32]:
@@ -117,8 +120,8 @@ def write_rows(folder: Path, rows: npt.NDArray[np.float32]) -> None:
         file.write_text(json.dumps({"instances": [row.tolist()]}))
 
 
-def make_dense(folder: Path, name: str, sizes: Sequence[int]) -> None:
-    """Write a dense model with layers of these sizes, its requests and its answers."""
+def _make_dense(sizes: Sequence[int], folder: Path) -> tuple[Any, Any]:
+    """Return a dense model with layers of these sizes, and the rows of the requests."""
     import keras  # noqa: PLC0415
 
     keras.utils.set_random_seed(_SEED)
@@ -127,10 +130,11 @@ def make_dense(folder: Path, name: str, sizes: Sequence[int]) -> None:
         model.add(keras.layers.Dense(size, "relu", kernel_initializer="he_normal"))
     rows = random_rows(sizes[0])
     write_rows(folder, rows)
-    _write(folder, name, model, rows)
+    return model, rows
 
 
-def _make_mnet(folder: Path, name: str) -> None:
+def _make_mnet(version: Path, folder: Path) -> tuple[Any, Any]:
+    """Return the model of pictures and their pixels; write its basket.toml."""
     import keras  # noqa: PLC0415
 
     keras.utils.set_random_seed(_SEED)
@@ -146,25 +150,20 @@ def _make_mnet(folder: Path, name: str) -> None:
         pixels.append(np.asarray(small))
     rows = np.stack(pixels)
     spread_scores(keras, net, rows / np.float32(127.5) - 1)
-    _write(folder, name, model, rows)
-    (folder / "models" / name / "basket.toml").write_text(_IMAGE)
+    (version.parent / "basket.toml").write_text(_IMAGE)
     names = [f"class {number}" for number in range(_CLASSES)]
-    (folder / "models" / name / "classes.json").write_text(json.dumps(names))
-
-
-def _write(folder: Path, name: str, model: Any, rows: npt.NDArray[Any]) -> None:
-    np.save(folder / "expected.npy", model(rows).numpy())
-    version = folder / "models" / name / "1"
-    version.mkdir(parents=True)
-    model.save(version / "model.keras")
+    (version.parent / "classes.json").write_text(json.dumps(names))
+    return model, rows
 
 
 def main(name: str, folder: Path) -> None:
-    """Make the model of one load."""
-    if name == "mnet":
-        _make_mnet(folder, name)
-    else:
-        make_dense(folder, name, LOADS[name].layers)
+    """Make the model of one load, with requests and answers."""
+    version, layers = folder / "models" / name / "1", LOADS[name].layers
+    version.mkdir(parents=True)
+    make = partial(_make_dense, layers) if layers else partial(_make_mnet, version)
+    model, rows = make(folder)
+    np.save(folder / "expected.npy", model(rows).numpy())
+    model.save(version / "model.keras")
 
 
 if __name__ == "__main__":

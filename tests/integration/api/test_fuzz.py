@@ -5,18 +5,12 @@ from pathlib import Path
 import pytest
 
 from bench.fuzz import models
-from bench.fuzz.run import fuzz, senders
+from bench.fuzz.run import fuzz
 from testing.server import serving
 from tests.support.fragile import FAULTS, app_with
 
 SEED = 7
 THREADS = f"--threads={models.THREADS}"
-
-
-@pytest.fixture(scope="module")
-def pool():
-    with senders() as pool:
-        yield pool
 
 
 @pytest.fixture(scope="module")
@@ -27,20 +21,20 @@ def folder(tmp_path_factory):
     return str(folder)
 
 
-def test_fuzzed_requests_are_answered_as_documented(pool, tmp_path):
+def test_fuzzed_requests_are_answered_as_documented(tmp_path):
     """500 bad requests cost no worker, no memory and no other client."""
     models.write_models(Path(tmp_path))
     with serving(THREADS, model_dir=str(tmp_path), **models.SETTINGS) as server:
-        report = fuzz(server, pool, 500, SEED)
+        report = fuzz(server, 500, SEED)
     assert report.problems == []
     assert report.bad.total() >= 500
     assert report.watch.answered > 20
 
 
 @pytest.mark.parametrize("fault", FAULTS)
-def test_fuzzing_finds_a_faulty_server(pool, folder, fault):
+def test_fuzzing_finds_a_faulty_server(folder, fault):
     """The effect of a fault is in the report."""
     options = {"app": app_with(fault), "check_exit": False}
     with serving(THREADS, **options, model_dir=folder, **models.SETTINGS) as server:
-        report = fuzz(server, pool, 6000, SEED)
+        report = fuzz(server, 6000, SEED)
     assert FAULTS[fault][1] in "\n".join(report.problems)

@@ -10,7 +10,6 @@ from collections.abc import Callable, Collection, Sequence
 from pathlib import Path
 
 from bench import wrk
-from bench.figures import medians
 from bench.peers import tables
 from bench.peers.environments import NotInstalled, pinned_version, python_of
 from bench.peers.loads import LOADS
@@ -106,10 +105,7 @@ def _tree(commit: str, folder: Path) -> Path:
 
 
 def _write(campaign: Comparison, out: Path) -> None:
-    from bench.peers import plots  # noqa: PLC0415 # slow to import
-
     (out / "peers.json").write_text(json.dumps(campaign.as_json(), indent=1))
-    plots.draw(medians(campaign.cells), out / "peers.png")
     report = tables.markdown(campaign)
     (out / "peers.md").write_text(f"{report}\n")
     print(f"\n{report}\n\nthe report is in {out}")

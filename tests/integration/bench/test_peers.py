@@ -9,8 +9,8 @@ import numpy as np
 import pytest
 
 from bench import load
-from bench.figures import Clients, Timing, medians
-from bench.peers import environments, plots, tables
+from bench.figures import Clients, Timing
+from bench.peers import environments, tables
 from bench.peers.loads import LOADS, prepare
 from bench.peers.run import Comparison, Plan
 from bench.peers.servers import SET_UPS, Setting, SetUp, with_before
@@ -60,8 +60,6 @@ def test_problem_of_one_server_is_a_line_in_the_report(tmp_path, capsys):
     report = tables.markdown(campaign)
     assert f"* growth, mosec: {problem}" in report
     assert "| Basket, Gunicorn | - | 8 clients |" in report
-    plots.draw(medians(campaign.cells), tmp_path / "peers.png")
-    assert (tmp_path / "peers.png").read_bytes().startswith(b"\x89PNG")
 
 
 def test_commit_before_is_served_from_its_own_tree(tmp_path):

@@ -10,7 +10,7 @@ import subprocess
 import sys
 import tempfile
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
@@ -37,37 +37,9 @@ _JAX = {"engine": "jax"}
 _SETUPS = [replace(each, settings=each.settings | _JAX) for each in (NAIVE, AUTO)]
 
 
-@dataclass(frozen=True)
-class Model:
-    """A model of `units` x `units` weights that takes `latency_ms` for one row.
-
-    The latency may be off by `tolerance`, a share of it. The engine alone runs for
-    `bare_s` with each batch size.
-    """
-
-    latency_ms: float
-    units: int
-    tolerance: float
-    bare_s: float
-
-    def make(self, folder: Path, device: str) -> Any:
-        """Return what the model's process has measured; None: it has printed why.
-
-        It is a process of its own, as JAX keeps the device's memory. `device` is gpu,
-        or any.
-        """
-        print("making the model ...", flush=True)
-        wanted = (self.latency_ms, self.units, self.tolerance, self.bare_s)
-        command = [sys.executable, "-m", "bench.gpu.model", str(folder), device]
-        command += map(str, wanted)
-        if subprocess.run(command, cwd=ROOT, check=False).returncode:  # noqa: S603
-            return None
-        return json.loads((folder / FOUND_FILE).read_text())
-
-
+# Milliseconds for one row, units, and seconds of each batch size of the engine alone;
 # 1 GiB of weights is far more than any GPU's cache.
-FULL = Model(300, 16_384, 0.1, 3.0)
-QUICK = Model(2, 128, 1.5, 0.1)
+_FULL, _QUICK = (300, 16_384, 3.0), (2, 128, 0.1)
 # A single user would think for almost all of the time.
 QUICK_USERS = (2, 5)
 
@@ -121,10 +93,14 @@ def _driver(gpu: gpus.MemoryReader | None) -> dict[str, str]:
 def _measure(
     quick: bool, line: str, gpu: gpus.MemoryReader | None, out: Path, folder: Path
 ) -> int:
-    model, users = (QUICK, QUICK_USERS) if quick else (FULL, USERS)
-    found = model.make(folder, "gpu" if gpu else "any")
-    if found is None:
+    print("making the model ...", flush=True)
+    # In a process of its own, as JAX keeps the device's memory; it prints its problem.
+    command = ["-m", "bench.gpu.model", str(folder), "gpu" if gpu else "any"]
+    command += map(str, _QUICK if quick else _FULL)
+    if subprocess.run([sys.executable, *command], cwd=ROOT, check=False).returncode:  # noqa: S603
         return 1
+    found = json.loads((folder / FOUND_FILE).read_text())
+    users = QUICK_USERS if quick else USERS
     prepared = prepared_in(folder)
     short = {"seconds": 2.8, "warm_up_s": 0.2} if quick else {}
     served = prepared.models / MODEL_NAME

@@ -1,5 +1,6 @@
 """Out of memory: a device that holds 20 rows, and batches of up to 64."""
 
+import math
 from itertools import count
 
 from bench.reliability import server as basket
@@ -24,7 +25,7 @@ def out_of_memory(seconds: float = 30, app: str = basket.GOOD) -> Report:
 async def _measure(client: Client, seconds: float) -> Report:
     outcomes: list[Outcome] = []
     numbers = count(step=_MAX_BATCH_SIZE)
-    found_after = None
+    found_after = math.inf
     for batch in range(1, _FOUND_WITHIN + 1):
         request = rows_request(client.now_s(), next(numbers), rows=_MAX_BATCH_SIZE)
         outcomes.append(await client.ask(request))
@@ -48,12 +49,8 @@ async def _measure(client: Client, seconds: float) -> Report:
         f"{mean_batch:.1f} rows in a batch.",
     )
     report.all_good("requests lost, failed or wrong", outcomes)
-    report.promise(
-        "full batches until the ceiling is found",
-        f"<= {_FOUND_WITHIN}",
-        f"{found_after or 'not found'}, in {runs} runs",
-        found_after is not None,
-    )
+    what, in_runs = "full batches until the ceiling is found", f", in {runs} runs"
+    report.at_most(what, found_after, _FOUND_WITHIN, note=in_runs)
     shown = sorted(set(ceilings))
     words = ", ".join(map(str, shown)) or "never read"
     held = shown == [_MEMORY_ROWS]

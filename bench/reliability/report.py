@@ -6,6 +6,9 @@ from collections.abc import Collection, Iterable
 from bench.report import table
 from testing.open_loop_requests import Outcome
 
+# Values from which no decimals are shown.
+_LARGE = 100
+
 
 class Report:
     """Notes on how a check measured, and its promises."""
@@ -17,6 +20,13 @@ class Report:
     def promise(self, what: str, limit: str, measured: object, held: bool) -> None:
         """Add a promise."""
         self._promises.append((what, limit, measured, held))
+
+    def at_most(
+        self, what: str, value: float, limit: float, unit: str = "", note: str = ""
+    ) -> None:
+        """Add the promise that a value is at most its limit; `note` explains it."""
+        measured = f"{_shown(value)}{unit}{note}"
+        self.promise(what, f"<= {_shown(limit)}{unit}", measured, value <= limit)
 
     def none_of(self, what: str, bad: Collection[object], total: int = 0) -> None:
         """Add the promise that there are no such requests, of `total`."""
@@ -40,6 +50,11 @@ class Report:
         ]
         lines = table(("promise", "limit", "measured", "held"), rows)
         return "\n".join([f"## {self.title}", "", *self.notes, "", *lines])
+
+
+def _shown(value: float) -> str:
+    is_whole = float(value).is_integer() or value >= _LARGE
+    return f"{value:,.0f}" if is_whole else f"{value:.3g}"
 
 
 def tally(outcomes: Iterable[Outcome]) -> str:

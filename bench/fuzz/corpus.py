@@ -135,10 +135,10 @@ def _damage_json(request: Request, rng: random.Random) -> Request:
     """Damage the JSON at the start of a body, and its length in the header."""
     try:
         value, end = json.JSONDecoder().raw_decode(request.body.decode("latin-1"))
-    except (ValueError, RecursionError):
+        changed = damaged(value, rng) if rng.random() < 0.9 else any_json(rng)
+        head, rest = dumped(changed, rng), request.body[end:]
+    except (ValueError, RecursionError):  # no JSON, or nested too deep
         return _damage_bytes(request, rng)
-    changed = damaged(value, rng) if rng.random() < 0.9 else any_json(rng)
-    head, rest = dumped(changed, rng), request.body[end:]
     headers = request.headers
     if rest:
         size = str(rng.choice((len(head), len(head), 0, len(head) + 1, 10**9)))

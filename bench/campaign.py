@@ -98,19 +98,14 @@ def _interrupt(*_: object) -> None:
 
 def _one_line(error: BaseException) -> str:
     """Return the cause of one of _PROBLEMS in one line."""
+    # The text of an AssertionError is "what happened: the whole log".
+    what, _, log = str(error).partition(": ")
     if isinstance(error, subprocess.CalledProcessError):
-        cause = _cause(f"{error.stdout}\n{error.stderr or ''}")
-        return f"{os.path.basename(error.cmd[0])} failed: {cause}"
-    if isinstance(error, AssertionError):
-        # The text is "what happened: the whole log".
-        what, _, log = str(error).partition(": ")
-        return f"{what}: {_cause(log)}"[:_LONGEST]
-    return _cause(str(error) or type(error).__name__)[:_LONGEST]
-
-
-def _cause(output: str) -> str:
-    """Return a program's last line with an exception, or with an error, or its last."""
-    lines = [" ".join(line.split()) for line in output.splitlines() if line.strip()]
-    exceptions = [line for line in lines if "Error: " in line]
-    errors = [line for line in lines if "error" in line.lower()]
-    return (exceptions or errors or lines or ["no output"])[-1]
+        what = f"{os.path.basename(error.cmd[0])} failed"
+        log = f"{error.stdout}\n{error.stderr or ''}"
+    elif not isinstance(error, AssertionError):
+        return str(error)[:_LONGEST] or type(error).__name__
+    lines = [" ".join(line.split()) for line in log.splitlines() if line.strip()]
+    # The last line that says what was wrong, else the last one.
+    causes = [line for line in lines if "error" in line.lower()] or lines or ["no log"]
+    return f"{what}: {causes[-1]}"[:_LONGEST]

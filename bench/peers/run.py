@@ -14,10 +14,9 @@ from bench.peers.loads import LOADS, Load, prepare
 from bench.peers.servers import BASKET, Setting, SetUp
 from bench.prepared import Prepared
 
-# Measured seconds, and those of thinking users by their number: few users send few
-# requests, and the response times of five differ.
-_MEASURED_S, _QUICK_S = 4.0, 2.0
-_THINKING_S = {1: 8.0, 5: 30.0, 20: 20.0}
+_MEASURED_S, _QUICK_S = 4.0, 1.5
+# So many times as long for users that think: they send few requests.
+_THINKING = 6
 # Users need the longest think time and an answer until all have begun.
 _WARM_UP_S, _USERS_WARM_UP_S = 2.0, 4.0
 _BARE_LOADS = ("mnet", "big")
@@ -48,15 +47,12 @@ class Plan:
 
     def timing(self, cell: Cell) -> Timing:
         """Return how long to warm up and to measure."""
-        clients = cell.clients
-        by_users = LOADS[cell.load].by_users
-        warm_up_s = _USERS_WARM_UP_S if by_users else _WARM_UP_S
+        thinks = cell.clients.thinks
+        warm_up_s = _USERS_WARM_UP_S if LOADS[cell.load].by_users else _WARM_UP_S
         if self.seconds is not None:
             return Timing(min(warm_up_s, self.seconds), self.seconds)
-        measured_s = _THINKING_S[clients.count] if clients.thinks else _MEASURED_S
-        if self.quick:
-            measured_s = min(measured_s, _QUICK_S * (4 if clients.thinks else 1))
-        return Timing(warm_up_s, measured_s)
+        measured_s = _QUICK_S if self.quick else _MEASURED_S
+        return Timing(warm_up_s, measured_s * _THINKING if thinks else measured_s)
 
     def cells(self) -> int:
         """Return the number of cells."""

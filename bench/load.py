@@ -15,7 +15,7 @@ from bench.figures import THINK_S, Clients, Seen, Timing, percentile
 from bench.prepared import Prepared
 from testing.open_loop import client_of
 from testing.open_loop_requests import End, Outcome, Request
-from testing.server import Server, metric_sum
+from testing.server import Server, sum_of
 
 PATH = "/predict"
 _CHECK_EVERY_S = 0.2
@@ -56,9 +56,10 @@ class Target:
         """Return the rows and batches so far, zeros of another server."""
         if not self.is_basket:
             return 0.0, 0.0
-        name = "basket_batch_rows"
-        server = self.server
-        return metric_sum(server, f"{name}_sum"), metric_sum(server, f"{name}_count")
+        # Both of one answer: a batch may end between two.
+        text = self.server.request("GET", "/metrics").body.decode()
+        rows, batches = "basket_batch_rows_sum{", "basket_batch_rows_count{"
+        return sum_of(text, rows), sum_of(text, batches)
 
     def mean_batch(self, before: _Ran) -> float | None:
         """Return the mean rows of the batches since `before`, None if not reported."""

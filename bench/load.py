@@ -1,6 +1,7 @@
 """Put a server under load with wrk or simulated users, and check its answers."""
 
 import asyncio
+import contextlib
 import http.client
 import random
 import statistics
@@ -18,7 +19,7 @@ from testing.open_loop_requests import End, Outcome, Request
 from testing.server import Server, sum_of
 
 PATH = "/predict"
-_CHECK_EVERY_S = 0.2
+_CHECK_EVERY_S, _TIMEOUT_S = 0.2, 60
 # Rows and batches.
 _Ran = tuple[float, float]
 
@@ -34,22 +35,30 @@ class Target:
     prepared: Prepared
     is_basket: bool = True
 
-    def post(self, body: bytes) -> bytes | None:
+    def connect(self) -> http.client.HTTPConnection:
+        """Return a connection to the server, which opens with its first request."""
+        return http.client.HTTPConnection("127.0.0.1", self.server.port, _TIMEOUT_S)
+
+    def post(self, body: bytes, client: http.client.HTTPConnection) -> bytes | None:
         """Return the body of the 200 that a request with `body` gets, or None."""
         headers = {"Content-Type": self.prepared.content_type}
         try:
-            reply = self.server.request("POST", PATH, body, headers)
+            client.request("POST", PATH, body, headers)
+            reply = client.getresponse()
+            content = reply.read()
         except (OSError, http.client.HTTPException):
+            client.close()
             return None
-        return reply.body if reply.status == http.client.OK else None
+        return content if reply.status == http.client.OK else None
 
     def answers(self) -> bool:
         """Return whether the first request gets a 200."""
-        return self.post(self.prepared.bodies[0].read_bytes()) is not None
+        with contextlib.closing(self.connect()) as client:
+            return self.post(self.prepared.bodies[0].read_bytes(), client) is not None
 
-    def is_right(self, place: int) -> bool:
+    def is_right(self, place: int, client: http.client.HTTPConnection) -> bool:
         """Send request `place`, and return whether it gets the model's answer."""
-        answer = self.post(self.prepared.bodies[place].read_bytes())
+        answer = self.post(self.prepared.bodies[place].read_bytes(), client)
         return answer is not None and self.prepared.is_right(place, answer)
 
     def ran(self) -> _Ran:
@@ -72,17 +81,18 @@ def by_wrk(target: Target, clients: Clients, timing: Timing) -> Seen:
     url, prepared = f"http://127.0.0.1:{target.server.port}{PATH}", target.prepared
     sent = url, prepared.bodies, prepared.content_type, clients.count
     wrk.drive(*sent, timing.warm_up_s)
-    # Answered only after all that the warm-up has left in the queue.
-    first = target.is_right(0)
-    before, done = target.ran(), threading.Event()
+    done = threading.Event()
 
     def check() -> list[bool]:
         places, right = cycle(range(len(prepared.bodies))), [first]
         while not done.wait(_CHECK_EVERY_S):
-            right.append(target.is_right(next(places)))
+            right.append(target.is_right(next(places), client))
         return right
 
-    with ThreadPoolExecutor() as pool:
+    # One connection: at the limit of connections a new one takes another's place.
+    with contextlib.closing(target.connect()) as client, ThreadPoolExecutor() as pool:
+        # Answered only after all that the warm-up has left in the queue.
+        first, before = target.is_right(0, client), target.ran()
         checks = pool.submit(check)
         try:
             seen = wrk.drive(*sent, timing.measured_s)

@@ -5,6 +5,7 @@ of the engine alone, and the memory that servers take.
 """
 
 import argparse
+import contextlib
 import json
 import subprocess
 import sys
@@ -128,7 +129,9 @@ def weigh(
     with serve(prepared, Setting()) as target:
         ready_mib = used_mib() - before_mib
         row = json.loads(prepared.bodies[0].read_bytes())["instances"]
-        answer = target.post(json.dumps({"instances": row * _LARGEST}).encode())
+        body = json.dumps({"instances": row * _LARGEST}).encode()
+        with contextlib.closing(target.connect()) as client:
+            answer = target.post(body, client)
         assert answer is not None, f"a batch of {_LARGEST} rows was not answered"
         full_mib = used_mib() - before_mib
     card_mib = sum(each.memory_mib for each in gpu.read()) if gpu else 1

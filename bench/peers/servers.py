@@ -115,7 +115,11 @@ def _waits(*waits_ms: int, **environ: str) -> tuple[Setting, ...]:
 
 
 SET_UPS = {
-    "gunicorn": SetUp(BASKET, (*_LOADS, "growth"), basket("--threads=64")),
+    # More connections than the load *growth* opens: at the limit they are closed.
+    "gunicorn": SetUp(
+        *(BASKET, (*_LOADS, "growth")),
+        basket("--threads=64", "--worker-connections=4096"),
+    ),
     "openvino": SetUp(
         "Basket, OpenVINO", ("mnet",), basket("--threads=64", engine="openvino")
     ),

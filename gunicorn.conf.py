@@ -146,7 +146,7 @@ def post_worker_init(worker):
     extensions["rights"].cross_site.listens_at(arbiter.listening_hosts(worker))
     if not worker.model_processes:
         extensions["health"].start()
-    is_first = worker.age == 1 + worker.model_processes
+    is_first = worker.age == _age_of_first(worker)
     # The first worker listens at once and answers readiness probes.
     if worker.has_siblings or not is_first:
         _wait_for_models(worker, extensions["basket"])
@@ -203,6 +203,11 @@ def _add_model_processes(server):
     arbiter.WorkerPool(server, sockets, processes).install()
 
 
+def _age_of_first(worker):
+    """Return the age that Gunicorn gives the first worker, after model processes."""
+    return 1 + worker.model_processes
+
+
 def _wait_for_models(worker, loader):
     """Wait until all models are loaded; without siblings, for a limited time.
 
@@ -220,7 +225,8 @@ def _wait_for_model_folder(server, worker):
 
     A worker that fails before it listens would make Gunicorn stop the whole server.
     """
-    is_start = not worker.has_siblings and worker.age <= 1 + worker.model_processes
+    is_first = isinstance(worker, ModelWorker) or worker.age == _age_of_first(worker)
+    is_start = is_first and not worker.has_siblings
     folder, mode, is_logged = server.basket.model_dir, os.R_OK | os.X_OK, False
     if server.basket.model is not None:
         folder, mode = server.basket.model, os.R_OK

@@ -38,6 +38,7 @@ from prometheus_client.multiprocess import MultiProcessCollector
 from prometheus_client.samples import Exemplar
 
 from app.exemplar_files import ExemplarFile, Series, newest, series_of
+from app.run_dir.metrics_files import is_metrics_file
 from app.run_dir.notes import is_alive
 
 # Of the metrics files, where there are several processes.
@@ -179,9 +180,9 @@ def _with_exemplars(
 
 
 def _has_values(file: Path) -> bool:
-    """Return whether a file has a header: it is empty when a process creates it."""
+    """Return whether it is a file of metrics with a header, unlike a new one."""
     try:
-        return file.stat().st_size > 0
+        return is_metrics_file(file) and file.stat().st_size > 0
     except FileNotFoundError:  # its process has ended
         return False
 
@@ -204,11 +205,8 @@ def _merge_dead(folder: Path) -> None:
 
 
 def _files_of_dead(folder: Path, kind: str) -> list[Path]:
-    return [
-        file
-        for file in folder.glob(f"{kind}_[0-9]*.db")
-        if not is_alive(int(file.stem.rpartition("_")[2]))
-    ]
+    files = filter(is_metrics_file, folder.glob(f"{kind}_[0-9]*.db"))
+    return [f for f in files if not is_alive(int(f.stem.rpartition("_")[2]))]
 
 
 def _merge(files: Sequence[Path], target: Path) -> None:

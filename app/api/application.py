@@ -60,9 +60,7 @@ class Application(Flask):
         """Answer one request (PEP 3333)."""
         handler = self.find(environ)
         if handler is None:
-            chunks = super().wsgi_app(environ, start_response)
-            telemetry.flush()
-            return chunks
+            return super().wsgi_app(environ, start_response)
         response = completed(self.predict(handler, Exchange(environ)))
         telemetry.flush()
         return response.send(start_response)

@@ -34,14 +34,16 @@ def install_error_handlers(app: Flask) -> None:
 def error_response(error: Exception, *, is_prediction: bool = False) -> HttpResponse:
     """Return the response to a failed request; log an unexpected error.
 
-    The metrics count the reasons of predictions, and on all routes those of requests
-    without the right to use them.
+    The metrics count the reasons of predictions, which the caller flushes, and on all
+    routes those of requests without the right to use them.
     """
     if not isinstance(error, BasketError):
         _log.error("unexpected error", exc_info=error)
         return _refusal("internal error; the server's log has more", 500)
     if is_prediction or isinstance(error, (Unauthorized, Forbidden)):
         telemetry.rejected(error.reason)
+        if not is_prediction:
+            telemetry.flush()
     response = _refusal(str(error), error.status)
     if isinstance(error, Unavailable):
         response.headers.append(("Retry-After", str(error.retry_after_s)))

@@ -13,7 +13,8 @@ import re
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
-from urllib.parse import quote
+
+from app.file_stem import file_stem
 
 BLOCK_NAME = re.compile(r"([0-9]{12})\.npz").fullmatch
 PARTIAL_NAME = re.compile(r"([0-9]{12})\.partial").fullmatch
@@ -29,7 +30,7 @@ _MOST_AHEAD = 100_000
 
 def folder_of(root: Path, model: str) -> Path:
     """Return the folder of a model's blocks."""
-    return root / quote(model, safe="")
+    return root / file_stem(model)
 
 
 class Ring:

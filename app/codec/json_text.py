@@ -39,6 +39,7 @@ _BUDGET_BYTES = 64 << 20
 _budget = MemoryBudget(_BUDGET_BYTES, 10, "large JSON bodies")
 _BLANKS = " \t\r\n"
 # A string or the token. An unclosed string matches too, so that the search is linear.
+_ADDED = len("Infinity") - len("Inf")
 _STRING_OR_INF = re.compile(r'"(?:[^"\\]|\\.?)*+"?|\bInf\b', re.DOTALL)
 
 
@@ -140,9 +141,18 @@ def first_value(text: str, offset: Callable[[int], int] = int) -> tuple[Any, str
     Raises:
         BadInput: empty or not JSON; the text says where, in characters.
     """
+    sent, infs = text, []
+    if "Inf" in text:
+        found = _STRING_OR_INF.finditer(text)
+        infs = [each.start() for each in found if each[0] == "Inf"]
+        text = _STRING_OR_INF.sub(_long_infinity, text)
+
+    def place_sent(place: int) -> int:
+        """Return where a place of the longer text is in the text that was sent."""
+        before = sum(at + _ADDED * n < place for n, at in enumerate(infs))
+        return place - _ADDED * before
+
     try:
-        if "Inf" in text:
-            text = _STRING_OR_INF.sub(_long_infinity, text)
         begin = len(text) - len(text.lstrip(_BLANKS))
         if begin == len(text):
             raise BadInput("JSON Parse error: The document is empty")
@@ -151,11 +161,11 @@ def first_value(text: str, offset: Callable[[int], int] = int) -> tuple[Any, str
             # Half a surrogate pair is not text: a response could not repeat it.
             json.dumps(value, ensure_ascii=False).encode()
     except json.JSONDecodeError as error:
-        place = offset(error.pos)
+        place = offset(place_sent(error.pos))
         raise BadInput(f"JSON Parse error: {error.msg} at offset: {place}") from error
     except (ValueError, RecursionError) as error:
         raise BadInput(f"JSON Parse error: {error}") from error
-    return value, text[end:]
+    return value, sent[place_sent(end) :]
 
 
 def dumps(value: Any) -> bytes:

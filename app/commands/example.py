@@ -1,6 +1,7 @@
 """`models check` of a version with a service.py: its EXAMPLE."""
 
 from collections.abc import Callable
+from functools import partial
 
 import click
 
@@ -46,10 +47,12 @@ def check_example(engine: Engine, settings: Settings, log: ModelLog) -> bool:
         return code.body_of(engine.run(code.example_inputs()))
 
     # Code that has answered once need not do so again.
-    with as_load_error("its EXAMPLE", code.service.described):
-        duration_ms = median_ms(answer)
-        click.echo(f"EXAMPLE: answered in {duration_ms:.2f} ms: {_shown(answer())}")
-        click.echo("  timing batches of its row ...")
+    fails = partial(as_load_error, "its EXAMPLE", code.service.described)
+    with fails():
+        duration_ms, shown = median_ms(answer), _shown(answer())
+    click.echo(f"EXAMPLE: answered in {duration_ms:.2f} ms: {shown}")
+    click.echo("  timing batches of its row ...")
+    with fails():
         time_batches(engine, DEFAULT_SIGNATURE, example_rows(code), settings)
     return has_predict
 

@@ -18,13 +18,14 @@ from app.settings.model_files import (
     SAVED_MODEL_ENTRIES,
     SERVICE_FILE,
     is_keras_file,
-    is_text,
     is_version,
     lone_keras_file,
     model_file,
+    name_problem,
 )
 
 _MAX_SHOWN = 5
+_MAX_NAME_CHARS = 40
 
 
 class Layout:
@@ -43,7 +44,11 @@ class Layout:
             OSError: the folder can't be read.
         """
         name, shown = f"version {version.name}", self._shown
-        entries = [each for each in sorted(version.iterdir()) if each.name[0] != "."]
+        entries = [
+            each
+            for each in sorted(version.iterdir())
+            if each.name[0] != "." and not name_problem(each.name)
+        ]
         if not entries:
             return f"{name} is empty: save its model as {shown(_new(version))}"
         files = [each for each in entries if is_keras_file(each)]
@@ -91,7 +96,7 @@ class Layout:
         taken = set(versions)
         for each in others:
             # Links, such as `latest`, are intended.
-            if each.name[0] in "._" or each.is_symlink():
+            if each.name[0] in "._" or each.is_symlink() or name_problem(each.name):
                 continue
             held = _model_in(each)
             if held:
@@ -121,8 +126,8 @@ class Layout:
             yield f"{file} is in no folder: serve it with BASKET_MODEL={place}"
             return
         for each in sorted(self._folder.iterdir()):
-            if not is_text(each.name):
-                yield f"{each.name!a} is no model: its name is not UTF-8"
+            if problem := name_problem(each.name):
+                yield f"{each.name[:_MAX_NAME_CHARS]!a} is no model: {problem}"
             elif each.name[0] not in "._" and is_keras_file(each):
                 version = self._folder / each.stem / "1"
                 yield (

@@ -6,8 +6,8 @@ import threading
 import time
 from collections.abc import Callable
 from pathlib import Path
-from urllib.parse import quote
 
+from app.file_stem import file_stem
 from app.promotion.counts import PHASES, Counts, Table, pooled
 from app.promotion.table_writer import Writer, create, table_in
 
@@ -109,4 +109,4 @@ class Evidence:
 
 def _prefix(rollout: str) -> str:
     """Return how the names of a rollout's files begin; no glob pattern is in it."""
-    return f"{quote(rollout, safe='')}.counts."
+    return f"{file_stem(rollout)}.counts."

@@ -20,9 +20,9 @@ from app.settings.model_files import (
     MODEL_FILES,
     SAVED_MODEL_ENTRIES,
     SERVICE_FILE,
-    is_text,
     is_version,
     model_file,
+    name_problem,
 )
 
 # Name, size and modification time of each file.
@@ -73,7 +73,7 @@ def scan(model_dir: Path, settings: Settings) -> dict[str, ModelFolder]:
         for folder in sorted(model_dir.iterdir())
         if not folder.name.startswith((".", "_", "lost+found"))
         and folder.name not in parts
-        and is_text(folder.name)
+        and not name_problem(folder.name)
     ]
     return {model.name: model for model in found if model is not None}
 
@@ -91,12 +91,7 @@ def newest_change(version: Path) -> float:
 
     Other than the time that a fingerprint has, nobody can set it back.
     """
-    return max(changes(version), default=0) / 1e9
-
-
-def changes(version: Path) -> list[int]:
-    """Return when each file of a version was last changed or moved, in ns."""
-    return [status.st_ctime_ns for _, status in _files(version)]
+    return max((status.st_ctime for _, status in _files(version)), default=0.0)
 
 
 def content(version: Path, files: Fingerprint) -> Content:

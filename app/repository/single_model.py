@@ -1,10 +1,10 @@
 """The model of BASKET_MODEL, as a folder of models with this one in it.
 
 A file that is overwritten becomes the next version. Nothing is copied: a version is
-loaded from where it lies, and its number stands for the names, sizes and times of its
-files. So an old number never gets new content, in whichever process it is loaded. Times
-of the last change of a file's place are among them, as files from images and archives
-may all have one date, and the size of the files before.
+loaded from where it lies, and its number stands for the names, sizes, times and
+checksums of its files. So an old number never gets new content, in whichever process it
+is loaded: files from images and archives may all have one date, and the size of the
+files before.
 """
 
 import hashlib
@@ -19,7 +19,7 @@ from app import run_dir
 from app.errors import SettingsError
 from app.repository.scan import (
     ModelFolder,
-    changes,
+    content,
     fingerprint,
     newest_change,
     read_config,
@@ -53,6 +53,9 @@ class SingleModel:
         self._settings = settings
         self._path = path
         self._numbers = numbers
+        # What the last digest was made of.
+        self._seen: object = None
+        self._last_digest = ""
 
     def scan(self) -> dict[str, ModelFolder]:
         """Return the model by its name, also if its file is away or can't be read.
@@ -84,13 +87,24 @@ class SingleModel:
         with self._numbers.locked() as contents:
             if is_kept:
                 return max(len(contents), 1)
-            files = sorted(fingerprint(version)), sorted(changes(version))
-            digest = hashlib.blake2b(repr(files).encode(), digest_size=_DIGEST_BYTES)
-            if contents[-1:] != [digest.hexdigest()]:
+            digest = self._digest(version)
+            if contents[-1:] != [digest]:
                 if not _is_complete(version):
                     return None
-                contents.append(digest.hexdigest())
+                contents.append(digest)
             return len(contents)
+
+    def _digest(self, version: Path) -> str:
+        """Return a digest of the files; they are read when a file has changed."""
+        files = fingerprint(version)
+        # A file that is moved into the place of another one has changed later.
+        seen = files, newest_change(version)
+        if seen != self._seen:
+            checksums = content(version, files).checksums
+            text = repr((sorted(files), sorted(checksums.items())))
+            digest = hashlib.blake2b(text.encode(), digest_size=_DIGEST_BYTES)
+            self._seen, self._last_digest = seen, digest.hexdigest()
+        return self._last_digest
 
 
 def _is_complete(version: Path) -> bool:

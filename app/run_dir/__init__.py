@@ -8,7 +8,6 @@ processes.
 
 import atexit
 import os
-import re
 import shutil
 import tempfile
 from collections.abc import Iterable, Iterator
@@ -16,6 +15,7 @@ from contextlib import contextmanager
 from pathlib import Path
 
 from app.errors import SettingsError
+from app.run_dir.metrics_files import is_metrics_file
 from app.run_dir.notes import Notes
 from app.run_dir.traffic_splits import TrafficSplits
 
@@ -74,17 +74,8 @@ def create(parent: str | None, *, reexecuted: bool) -> None:
         folder.mkdir(parents=True, exist_ok=True)
         tempfile.TemporaryFile(dir=folder).close()
         if not reexecuted:
-            for file in filter(_is_metrics_file, folder.iterdir()):
+            for file in filter(is_metrics_file, folder.iterdir()):
                 file.unlink()
-
-
-def _is_metrics_file(file: Path) -> bool:
-    """Return whether prometheus_client writes a file, by its name.
-
-    A folder that the user has set may hold other databases.
-    """
-    kinds = "counter|histogram|summary|gauge_[a-z]+"
-    return bool(re.fullmatch(rf"({kinds})_([0-9]+|dead)\.db", file.name))
 
 
 def notes_on(topic: str) -> Notes:

@@ -8,16 +8,13 @@ import threading
 from collections import defaultdict
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
-from hashlib import blake2b
 from pathlib import Path
 from typing import Any
-from urllib.parse import quote
+
+from app.file_stem import file_stem
 
 _log = logging.getLogger(__name__)
 _FILE, _COPY = "json", "copy"
-# Characters of a file's name before its ending; Linux takes 255 in all.
-_MAX_STEM = 200
-_DIGEST_BYTES = 32
 
 
 class JsonFiles:
@@ -108,10 +105,7 @@ class JsonFiles:
 
     def _file(self, name: str, ending: str) -> Path:
         assert self._folder is not None
-        stem = quote(name, safe="")
-        if len(stem) > _MAX_STEM:
-            stem = blake2b(stem.encode(), digest_size=_DIGEST_BYTES).hexdigest()
-        return self._folder / f"{stem}.{ending}"
+        return self._folder / f"{file_stem(name)}.{ending}"
 
 
 class DurableJsonFiles(JsonFiles):

@@ -25,10 +25,19 @@ SAVED_MODEL_ENTRIES = (
 # Versions are int64, as in TensorFlow Serving.
 MAX_VERSION = (1 << 63) - 1
 
+# Files of the run directory have more in their names.
+_MAX_NAME_BYTES = 200
 
-def is_text(name: str) -> bool:
-    """Return whether the bytes of a file's name are UTF-8, as names of models are."""
-    return name.isprintable() or not re.search("[\ud800-\udfff]", name)
+
+def name_problem(name: str) -> str:
+    """Return why a folder's name can't be that of a model, or "" if it can."""
+    try:
+        size = len(name.encode())
+    except UnicodeEncodeError:
+        return "its name is not UTF-8"
+    if size > _MAX_NAME_BYTES:
+        return f"its name has more than {_MAX_NAME_BYTES} bytes"
+    return ""
 
 
 def is_version(name: str) -> bool:

@@ -13,8 +13,8 @@ from app.api.exchange import Exchange, HttpResponse
 from app.tracing.exemplars import Traced
 from app.tracing.spans import Outcome, Spans, Stage
 
-# Of a version's number.
-_LEADING_ZEROS = re.compile("/0+(?=[0-9])")
+_V1 = "/v1/"
+_LEADING_ZEROS = re.compile("(?<=/versions/)0+(?=[0-9])")
 
 
 class TracedApplication(Application):
@@ -55,7 +55,12 @@ def _name(exchange: Exchange) -> str:
     method: str = exchange.environ["REQUEST_METHOD"]
     if exchange.model is None:
         return method
-    return f"{method} {_LEADING_ZEROS.sub('/', _path(exchange))}"
+    path = _path(exchange)
+    if path[: len(_V1)].lower() == _V1:
+        # V1's paths may be in any case, but for the model's name.
+        head, name, tail = path.partition(f"/{exchange.model.name}")
+        path = f"{head.lower()}{name}{tail.lower()}"
+    return f"{method} {_LEADING_ZEROS.sub('', path)}"
 
 
 def _path(exchange: Exchange) -> str:

@@ -12,17 +12,18 @@ ROOT = Path(__file__).parents[2]
 ALLOWED = {
     "app.errors": (),
     "app.memory": (),
+    "app.file_stem": (),
     "app.tls": (),
     "app.settings": ("app.settings", "app.errors"),
     "app.gpus": ("app.errors",),
     "app.start_checks": ("app.errors", "app.settings"),
-    "app.run_dir": ("app.run_dir", "app.errors"),
+    "app.run_dir": ("app.run_dir", "app.errors", "app.file_stem"),
     "app.engines": ("app.engines", "app.errors", "app.gpus", "app.settings"),
     "app.codec": (
         *("app.codec", "app.engines.base", "app.errors", "app.memory"),
         "app.settings.image_config",
     ),
-    "app.capture": ("app.capture", "app.codec", "app.engines.base"),
+    "app.capture": ("app.capture", "app.codec", "app.engines.base", "app.file_stem"),
     "app.batching": ("app.batching", "app.engines.base", "app.errors", "app.settings"),
     "app.user_code": (
         *("app.user_code", "app.batching.model_log", "app.codec", "app.engines.base"),
@@ -36,7 +37,7 @@ ALLOWED = {
     "app.promotion": (
         *("app.promotion", "app.batching.execution", "app.capture", "app.codec"),
         *("app.engines", "app.errors", "app.memory", "app.run_dir", "app.settings"),
-        "app.user_code",
+        *("app.file_stem", "app.user_code"),
     ),
     "app.shared_model": (
         *("app.shared_model", "app.batching", "app.repository", "app.engines.base"),
@@ -44,7 +45,9 @@ ALLOWED = {
         "app.user_code",
     ),
     "app.exemplar_files": ("app.run_dir.json_files", "app.run_dir.notes"),
-    "app.prometheus_private": ("app.exemplar_files", "app.run_dir.notes"),
+    "app.prometheus_private": (
+        *("app.exemplar_files", "app.run_dir.metrics_files", "app.run_dir.notes"),
+    ),
     "app.totals": (),
     "app.unbuffered_metrics": ("app.prometheus_private",),
     "app.telemetry": ("app.prometheus_private", "app.totals"),

@@ -132,7 +132,9 @@ def _entries(catalog: Catalog, name: str) -> list[dict[str, str]]:
 def _json_body(settings: Settings, *, is_required: bool = False) -> dict[str, Any]:
     """Return the body's JSON object, empty if there is no body and none is required."""
     sent = read_body(request.environ, settings.max_body_bytes)
-    body = unpack(request.environ, sent, _MAX_UNPACKED_BYTES)
+    body = unpack(
+        request.environ, sent, min(settings.max_body_bytes, _MAX_UNPACKED_BYTES)
+    )
     if not body.strip() and not is_required:
         return {}
     with json_text.opened(body) as value:

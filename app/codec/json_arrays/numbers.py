@@ -70,9 +70,10 @@ class _Rows:
     ) -> None:
         self._numbers = numbers
         self._spec = spec
-        self._place = place
-        self._suffix = suffix
+        self._place, self._suffix = place, suffix
         self._bounds = bounds
+        # Bytes that the text before the array has beyond its characters.
+        self._added_bytes = 0
         # Settled by the first row.
         self._shape: tuple[int, ...] = ()
 
@@ -185,8 +186,10 @@ class _Rows:
 
     def _explain(self, row: int, shape: FreeShape) -> NoReturn:
         """Raise the error of the first row that does not fit, from `row` on."""
-        spec = self._spec
+        spec, numbers = self._spec, self._numbers
         check_json_dtype(spec.name, spec.dtype)
+        before = numbers.body[: numbers.begin]
+        self._added_bytes = len(before) - len(str(before, "utf-8-sig", "replace"))
         begin = self._begin_of(row)
         while True:
             self._bounds.check()
@@ -195,9 +198,7 @@ class _Rows:
             begin += size
             comma = _COMMA.match(rest)
             if comma is None:
-                raise BadInput(
-                    f"JSON Parse error: Expecting ',' delimiter at offset: {begin}"
-                )
+                raise self._malformed("Expecting ',' delimiter", begin)
             begin, row = begin + comma.end(), row + 1
 
     def _row_at(self, begin: int, row: int) -> tuple[object, int, str]:
@@ -208,27 +209,32 @@ class _Rows:
         Raises:
             BadInput: it is malformed, or longer than a row that fits.
         """
-        end, window, reason = self._numbers.end - 1, _WINDOW_BYTES, ""
+        at, end = begin - self._added_bytes, self._numbers.end - 1
+        window, reason = _WINDOW_BYTES, ""
         while True:
             stop = min(end, begin + window)
             is_last = stop == end or window >= _MAX_WINDOW_BYTES
             text = str(self._numbers.body[begin:stop], "utf-8", "replace")
             if text.strip():
                 try:
-                    value, rest = json_text.first_value(text, begin.__add__)
+                    value, rest = json_text.first_value(text, at.__add__)
                     if is_last or _COMMA.match(rest):
                         return value, len(text) - len(rest), rest
                 except BadInput as error:
-                    # What is malformed stays so in a wider window.
+                    # The same error in a wider window is none of its end.
                     if stop == end or str(error) == reason:
                         raise
                     reason = str(error)
             elif is_last:
-                raise BadInput(f"JSON Parse error: Expecting value at offset: {begin}")
+                raise self._malformed("Expecting value", begin)
             if is_last:
                 text = f"{self._place}[{row}]{self._suffix}: of another shape"
                 raise wrong_shape(text, self._spec, self._suffix)
             window *= _WIDER
+
+    def _malformed(self, problem: str, place: int) -> BadInput:
+        at = place - self._added_bytes
+        return BadInput(f"JSON Parse error: {problem} at offset: {at}")
 
     def _begin_of(self, row: int) -> int:
         """Return where a row begins in the body."""

@@ -161,7 +161,7 @@ def test_start_removes_no_file_but_the_metrics_of_the_server_before(
     """Other databases in PROMETHEUS_MULTIPROC_DIR stay; empty means the default."""
     names = ("customers.db", "counter_7.db", "gauge_livesum_7.db")
     for name in names:
-        (tmp_path / name).touch()
+        (tmp_path / name).write_bytes(b"SQLite format 3")
     monkeypatch.setenv("PROMETHEUS_MULTIPROC_DIR", str(tmp_path) if is_set else "")
     with serving(model_dir=models) as server:
         server.predict(ROWS)

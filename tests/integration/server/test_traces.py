@@ -109,17 +109,17 @@ def test_a_request_has_a_span_for_each_stage_in_its_clients_trace(
 
 
 def test_a_path_is_text_and_names_of_spans_are_few(tmp_path, collector):
-    """A path's bytes are UTF-8, and zeros before a version make no other name."""
+    """A path's bytes are UTF-8; neither zeros before a version nor case make a name."""
     with _traced(tmp_path, collector) as server:
-        for path in ("%C3%A9", "slow/versions/001"):
-            body = b'{"instances": [[1, 2]]}'
-            server.request("POST", f"/v1/models/{path}:predict", body)
+        body = b'{"instances": [[1, 2]]}'
+        for path in ("v1/models/%C3%A9", "V1/Models/slow/versions/001"):
+            server.request("POST", f"/{path}:predict", body)
         spans = collector.wait_for("POST", 2)
     assert sorted((each.name, each.attributes["url.path"]) for each in spans) == [
         ("POST", "/v1/models/é:predict"),
         (
             "POST /v1/models/slow/versions/1:predict",
-            "/v1/models/slow/versions/001:predict",
+            "/V1/Models/slow/versions/001:predict",
         ),
     ]
 

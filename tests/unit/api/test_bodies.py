@@ -167,6 +167,16 @@ def test_request_to_the_repository_unpacks_to_a_mebibyte_at_most(client):
         assert response.status_code == status
 
 
+def test_body_limit_holds_for_a_compressed_request_to_the_repository(folder):
+    """A lower limit than a mebibyte is the limit."""
+    body = gzip.compress(b"{}".ljust(1001))
+    with started_client(folder, max_body_bytes=1000) as small:
+        response = small.post(
+            "/v2/repository/index", data=body, headers={"Content-Encoding": "gzip"}
+        )
+    assert response.status_code == 413
+
+
 def test_json_over_the_memory_budget_takes_all_of_it(monkeypatch):
     """A body larger than the budget is read alone."""
     monkeypatch.setattr(json_text, "_BUDGET_BYTES", 1)

@@ -6,6 +6,7 @@ import json
 from pathlib import Path
 
 import pytest
+from prometheus_client import REGISTRY
 
 from app.api.access.rights import CHANGING
 from testing.server import simulated_models
@@ -77,7 +78,7 @@ def unload(client, key, **headers):
     [(STRANGER, 401, "unauthorized"), (CLIENT, 403, "forbidden")],
 )
 def test_refused_requests_are_counted_on_all_routes(shared, key, status, reason):
-    """Whoever tries keys is seen in the metrics, whether or not a model is asked."""
+    """Tries of keys are in the metrics, whether or not a model is asked."""
     client = shared(("client",), ("admin",))
 
     def counted():
@@ -88,6 +89,16 @@ def test_refused_requests_are_counted_on_all_routes(shared, key, status, reason)
     before = counted()
     error(unload(client, key), status)
     assert counted() == before + 1
+
+
+def test_refused_requests_are_counted_at_once(shared):
+    """Another process answers the next scrape: nothing waits in this one."""
+    client = shared(("client",), ("admin",))
+    series = "basket_rejected_total", {"reason": "unauthorized"}
+    error(unload(client, STRANGER), 401)
+    before = REGISTRY.get_sample_value(*series)
+    error(unload(client, STRANGER), 401)
+    assert REGISTRY.get_sample_value(*series) == before + 1
 
 
 @pytest.mark.parametrize("path", READ)

@@ -116,13 +116,33 @@ def test_unreadable_model_folder_is_an_error_of_its_model_only(tmp_path):
     assert list(found["pears"].versions) == [1]
 
 
-def test_folder_whose_name_is_no_text_is_no_model(tmp_path):
-    """No protocol can name it; the other models are found."""
-    (Path(os.fsdecode(os.fsencode(tmp_path) + b"/caf\xe9")) / "1").mkdir(parents=True)
-    (tmp_path / "caf\u00e9" / "1").mkdir(parents=True)
-    assert list(_scan(tmp_path)) == ["caf\u00e9"]
-    strays = list(Layout(Settings(model_dir=tmp_path)).stray_files())
-    assert strays == ["'caf\\udce9' is no model: its name is not UTF-8"]
+@pytest.mark.parametrize(
+    ("name", "text"),
+    [
+        (b"caf\xe9", r"'caf\udce9' is no model: its name is not UTF-8"),
+        (b"a" * 201, f"'{'a' * 40}' is no model: its name has more than 200 bytes"),
+    ],
+)
+def test_folder_with_an_impossible_name_is_no_model(tmp_path, name, text):
+    """No protocol, or no file of the run directory, can name it; others are found."""
+    for each in (name, b"a" * 200):
+        (tmp_path / os.fsdecode(each) / "1").mkdir(parents=True)
+    assert list(_scan(tmp_path)) == ["a" * 200]
+    assert list(Layout(Settings(model_dir=tmp_path)).stray_files()) == [text]
+
+
+def test_impossible_names_in_a_model_are_in_no_text(tmp_path):
+    """Texts about its layout are sent as JSON."""
+    odd = os.fsdecode(b"caf\xe9")
+    (tmp_path / "m" / odd).mkdir(parents=True)
+    (tmp_path / "m" / odd / "model.keras").touch()
+    (tmp_path / "m" / "1" / odd).mkdir(parents=True)
+    found = _scan(tmp_path)["m"]
+    layout = Layout(Settings(model_dir=tmp_path))
+    texts = [*found.warnings, layout.missing_file(tmp_path / "m" / "1")]
+    assert texts == [
+        "version 1 is empty: save its model as $BASKET_MODEL_DIR/m/1/model.keras"
+    ]
 
 
 def test_folder_removed_during_the_scan_is_no_model(tmp_path, monkeypatch):

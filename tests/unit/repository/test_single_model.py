@@ -86,6 +86,18 @@ def test_file_of_the_same_size_and_date_is_the_next_version(tmp_path, clock):
         assert list(_scan(current / "my.h5", numbers).versions) == [version]
 
 
+def test_changed_rights_and_links_of_a_file_make_no_version(tmp_path, clock):
+    """Backups link files, and installers change their owners: the content stays."""
+    numbers = VersionNumbers()
+    file = tmp_path / "my.h5"
+    file.write_text("1")
+    model = SingleModel(Settings(model=file), file, numbers)
+    for change in (lambda: file.chmod(0o600), lambda: os.link(file, tmp_path / "copy")):
+        assert list(model.scan()["my"].versions) == [1]
+        change()
+    assert list(model.scan()["my"].versions) == [1]
+
+
 @pytest.mark.parametrize(
     ("after_s", "is_incomplete"), [(0.0, True), (0.9, True), (1.1, False), (-60, False)]
 )

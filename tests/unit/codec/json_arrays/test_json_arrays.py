@@ -131,6 +131,7 @@ def test_check_is_called_while_text_is_split():
         (f'{{"a": {LONG}, "b": x}}', len(LONG) + 13),
         (f'{{x, "a": {LONG}}}', 1),
         (f'\ufeff{{"{"é" * 300}": {LONG}, "b": x}}', len(LONG) + 312),
+        (f'{{"a": {LONG}, "b": [Inf, -Inf], "c": "Inf", "d": x}}', len(LONG) + 43),
     ],
 )
 def test_parse_error_names_the_place_in_the_body(text, offset):

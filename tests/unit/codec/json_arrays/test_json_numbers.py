@@ -244,6 +244,17 @@ def test_check_is_called_for_each_piece(monkeypatch):
     assert len(calls) == 3
 
 
+@pytest.mark.parametrize("before", ["x", "\u00e9" * 300])
+def test_place_of_an_error_counts_characters(before):
+    """Neither longer bytes before the array nor Inf within it move the place."""
+    text = listed_text(["[Inf, -Inf]"] * 300 + ["[01, 2]"])
+    body = f"{before}{text}".encode()
+    array = Numbers(body, len(before.encode()), len(body))
+    place = len(before) + text.index("01") + 1
+    with pytest.raises(BadInput, match=f"Expecting ',' delimiter at offset: {place}$"):
+        numbers.read(array, TensorSpec("x", np.dtype("f4"), (2,)), "rows")
+
+
 @pytest.fixture(name="explained")
 def _explained(monkeypatch):
     """The characters of each text that is read once more to explain an error."""

@@ -64,12 +64,12 @@ def test_batcher_is_idle_when_nothing_waits_or_runs():
     parts = executor(Looks(), 4), AT_ONCE, 16, Notes()
     batcher = Batcher(*parts, clock=fake.clock, wait=fake.wait)
     assert batcher.is_idle()
-    submit(batcher, 1)
+    submit(batcher, 1, deadline=math.inf)
     assert not batcher.is_idle()
     assert batcher.run_next()
     assert not batcher.is_idle()
     fake.at(fake.now, lambda: seen.append(batcher.is_idle()))
-    fake.at(fake.now, lambda: submit(batcher, 2))
+    fake.at(fake.now, lambda: submit(batcher, 2, deadline=math.inf))
     assert batcher.run_next()
     assert seen == [False, True, False]
 

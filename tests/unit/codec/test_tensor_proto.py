@@ -12,33 +12,17 @@ from app.codec import tensor_proto
 from app.codec.bounds import UNBOUNDED, Bounds
 from app.engines.base import Signature, TensorSpec
 from app.errors import BadInput, TooLarge, Unsupported
-from app.grpc.messages import message_class
 from tests.support.signatures import check_inputs, takes, takes_several
+from tests.support.tensor_protos import (
+    DTYPES,
+    NUMBERS,
+    TensorProto,
+    check_same,
+    values_of,
+    written,
+)
 
-TensorProto = message_class("tensorflow.TensorProto")
-# The number of each dtype in TensorFlow's enum, and the field of its values.
-DTYPES = {
-    **{"f4": (1, "float_val"), "f8": (2, "double_val"), "f2": (19, "half_val")},
-    **{"i1": (6, "int_val"), "i2": (5, "int_val"), "i4": (3, "int_val")},
-    **{"u1": (4, "int_val"), "u2": (17, "int_val"), "u4": (22, "uint32_val")},
-    **{"i8": (9, "int64_val"), "u8": (23, "uint64_val"), "?": (10, "bool_val")},
-    "O": (7, "string_val"),
-}
-NUMBERS = [dtype for dtype in DTYPES if dtype != "O"]
 LIMIT = 1 << 20
-
-
-def values_of(dtype):
-    """Return six values of a dtype, among them its limits."""
-    kind = np.dtype(dtype).kind
-    if kind in "iu":
-        limits = np.iinfo(dtype)
-        return np.array([limits.min, limits.max, 0, 1, 2, 100], dtype)
-    if kind == "O":
-        return np.array([b"", b"a\0", b"\xff", "é".encode(), b"b" * 300, b"1"], "O")
-    if kind == "b":
-        return np.array([True, False, False, True, True, False])
-    return np.array([np.nan, np.inf, -0.0, 1 / 3, 60000, 1e-7], dtype)
 
 
 def message(dtype, shape, values=(), content=b"", **others):
@@ -75,13 +59,6 @@ def refusal(tensor, signature, kind=BadInput, max_bytes=LIMIT):
     return str(raised.value).removeprefix("input 'x': ")
 
 
-def written(array):
-    """Return the bytes of an array in a response."""
-    packed = message_class("basket.PackedTensor")()
-    tensor_proto.write(packed, array)
-    return packed.SerializeToString()
-
-
 def whole(*inputs):
     """Return a signature of whole tensors (name, dtype, shape); None: any shape."""
     specs = [
@@ -89,14 +66,6 @@ def whole(*inputs):
         for name, dtype, shape in inputs
     ]
     return Signature(tuple(specs), (), None, True, "input x is odd")
-
-
-def check_same(back, array):
-    """Check that an array came back to the bit."""
-    assert back.dtype == array.dtype
-    assert back.shape == array.shape
-    same = back.tolist() == array.tolist() if array.dtype == "O" else None
-    assert same or back.tobytes() == array.tobytes()
 
 
 @pytest.mark.parametrize(
@@ -168,30 +137,6 @@ def test_any_message_is_read_or_refused(dtype, shape, content, count, signature)
     tensor = message(dtype, shape, [b"1" if dtype == "O" else 1] * count, content)
     with contextlib.suppress(BadInput, TooLarge):
         check_inputs({"x": read(tensor, signature, 1 << 10)}, signature)
-
-
-@pytest.fixture(name="tf", scope="module")
-def _tf():
-    from app.engines.tensorflow.engine import tf  # noqa: PLC0415
-
-    return tf
-
-
-@pytest.mark.keras
-@pytest.mark.filterwarnings("ignore::DeprecationWarning")
-@pytest.mark.parametrize("dtype", DTYPES)
-@pytest.mark.parametrize("is_equal", [False, True], ids=["values", "one value"])
-def test_tensorflow_and_basket_read_each_others_tensors(tf, dtype, is_equal):
-    """Values are the same both ways, where one stands for all, too."""
-    array = values_of(dtype).reshape(3, 2)
-    made = tf.make_tensor_proto(array)
-    if is_equal:
-        array = np.full((3, 2), array[1, 0], dtype)
-        made = tf.make_tensor_proto(array[0, 0], shape=(3, 2))
-    tensor = TensorProto.FromString(made.SerializeToString())
-    check_same(read(tensor, takes(dtype, 2)), array)
-    back = tf.make_ndarray(type(made).FromString(written(array)))
-    np.testing.assert_array_equal(back, array, strict=True)
 
 
 @pytest.mark.parametrize(

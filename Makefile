@@ -45,10 +45,8 @@ serve: $(VENV)/serve.done
 # times that they measure, which more would disturb.
 # In the order of the folders, so that unit tests come last: they are short, and
 # all processes end at about the same time.
-# With bytecode, as users have it: without, each of some hundred servers compiles Basket.
 test: $(VENV)/dev.done $(KSERVE_VENV)/done $(AXE)
-	PYTHONDONTWRITEBYTECODE= $(BIN)/python -m pytest --numprocesses=3 --dist=loadfile --no-loadscope-reorder \
-		$(ARGS)
+	$(BIN)/python -m pytest --numprocesses=3 --dist=loadfile --no-loadscope-reorder $(ARGS)
 
 bench: $(VENV)/dev.done
 	$(BIN)/python -m bench.peers $(ARGS)

@@ -1,10 +1,17 @@
 """What all tests share."""
 
 import gc
+import os
+import sys
 from collections.abc import Iterator
 
 import pytest
 from hypothesis import settings
+
+# Compiling takes half of a collection, in each process of pytest-xdist, and much of the
+# start of each of some hundred servers.
+os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
+sys.dont_write_bytecode = False
 
 # The time of an example depends on the machine's load. `python -m bench.fuzz` has more
 # examples.

@@ -11,12 +11,15 @@ from tests.support.commands import run_models
 
 
 def short_plans(
-    monkeypatch: pytest.MonkeyPatch, model_dir: Path
+    monkeypatch: pytest.MonkeyPatch, model_dir: Path, requests: int = 2000
 ) -> Callable[..., tuple[int, str]]:
-    """Return `run_models` of a folder, with short simulations that take seconds."""
-    monkeypatch.setattr(simulation, "_STEP", 200)
-    monkeypatch.setattr(simulation, "_OF_A_SERVER", 50)
-    monkeypatch.setattr(simulation, "_MOST_REQUESTS", 2000)
+    """Return `run_models` of a folder, whose simulations have about so many requests.
+
+    Each step of a simulation has a request of each user, too.
+    """
+    monkeypatch.setattr(simulation, "_STEP", requests // 10)
+    monkeypatch.setattr(simulation, "_OF_A_SERVER", requests // 40)
+    monkeypatch.setattr(simulation, "_MOST_REQUESTS", requests)
     return partial(run_models, model_dir)
 
 

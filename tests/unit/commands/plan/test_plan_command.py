@@ -1,6 +1,7 @@
 """`models plan`: arguments, tables, errors."""
 
 import re
+from functools import partial
 from importlib import import_module
 from importlib.util import find_spec
 
@@ -11,21 +12,24 @@ from app.commands.plan.search import _largest
 from tests.support.plan import short_plans, table
 
 GIVEN = ("plan", "--base-ms", "300", "--per-row-ms", "0")
-USERS = ("--users", "200", "--think", "1-3")
+USERS = ("--users", "50", "--think", "1-3")
 LIMIT = ("--p95-ms", "650")
 
 
 @pytest.fixture
 def command(monkeypatch, tmp_path):
-    """Run `models plan` with a folder of models; return exit status and output."""
-    return short_plans(monkeypatch, tmp_path)
+    """Run `models plan` with a folder of models; return exit status and output.
+
+    Small batches take few users, and so few requests, to fill.
+    """
+    return partial(short_plans(monkeypatch, tmp_path, 500), max_batch_size=16)
 
 
 def test_plan_of_given_times_shows_servers_limit_and_cost(command):
     """The fewest servers are named and marked, and what one server holds."""
     status, output = command(*GIVEN, *USERS, *LIMIT, "--price", "3.06")
     assert status == 0
-    assert "200 users that think 1 to 3 s; over servers: random" in output
+    assert "50 users that think 1 to 3 s; over servers: random" in output
     rows = table(output)
     assert list(rows) == [1, 2]
     mean_ms, p50_ms, p95_ms, p99_ms = (float(rows[1][n]) for n in (0, 1, 2, 4))
@@ -37,29 +41,30 @@ def test_plan_of_given_times_shows_servers_limit_and_cost(command):
         "1 server holds a p95 of 650 ms: $2,203 a month (720 hours at $3.06)" in output
     )
     (most,) = re.findall(r"one server holds a p95 of 650 ms up to (\d+) users", output)
-    assert 200 < int(most) < 600
+    assert 50 < int(most) < 150
 
 
 def test_articles_cost_sum(command):
     """500 ms a request, 100 requests/s and $3.06 an hour are $110,160 a month."""
     article = ("plan", "--base-ms", "500", "--rate", "100", "--price", "3.06")
-    status, output = command(*article, "--p95-ms", "1000")
+    status, output = command(*article, "--p95-ms", "1200", max_batch_size=64)
     assert status == 0
     assert (
         "without batching a server answers 2 requests/s: at least 50 servers, "
         "$110,160 a month"
     ) in output
-    assert "2 servers hold a p95 of 1,000 ms: $4,406 a month" in output
+    assert "1 server holds a p95 of 1,200 ms: $2,203 a month" in output
+    assert table(output)[2][-1] == "$4,406"
 
 
 def test_more_users_need_more_servers(command):
-    """With 64 rows a batch, 2000 users need more than three servers."""
-    status, output = command(*GIVEN, "--users", "2000", "--think", "1-3", *LIMIT)
+    """With 16 rows a batch, 500 users need more than three servers."""
+    status, output = command(*GIVEN, "--users", "500", "--think", "1-3", *LIMIT)
     assert status == 0
     rows = table(output)
     fewest = int(re.findall(r"\n\*\s+(\d+) ", output)[0])
     assert 3 < fewest < 8
-    assert list(rows) == list(range(1, fewest + 2))
+    assert {*rows} >= {*range(1, fewest + 2)}
     for servers in (1, 2, 3, fewest):
         holds = float(rows[servers][2]) <= 650 and rows[servers][8] == "0.00%"
         assert holds == (servers == fewest)
@@ -68,7 +73,7 @@ def test_more_users_need_more_servers(command):
 def test_an_open_load_of_internet_scale_is_planned_in_a_few_simulations(command):
     """50,000 requests/s need some more servers than their full batches fill."""
     given = ("--rate", "50000", "--p95-ms", "700", "--spread", "least-of-two")
-    status, output = command(*GIVEN, *given)
+    status, output = command(*GIVEN, *given, max_batch_size=64)
     assert status == 0
     assert "50,000 requests/s; over servers: least-of-two" in output
     fewest = int(re.findall(r"\n\*\s+(\d+) ", output)[0])

@@ -236,10 +236,10 @@ def test_a_p95_far_from_the_limit_is_known_sooner(p95_s, uncertainty, is_known):
 def test_release_decisions_are_those_of_a_real_batcher(micros, think_s):
     """Given the same arrivals, each batch starts at the same time with as many rows."""
     plan = server(0.05, 0.001, max_batch_size=8, batch_timeout_micros=micros)
-    arrivals, virtual = closed_loop(plan, 12, think_s, batches=300)
+    arrivals, virtual = closed_loop(plan, 12, think_s, batches=150)
     real = real_batches(plan, arrivals)
     assert len({rows for _, rows in virtual}) > 1
-    assert real[:300] == [(pytest.approx(at_s), rows) for at_s, rows in virtual]
+    assert real[:150] == [(pytest.approx(at_s), rows) for at_s, rows in virtual]
 
 
 def closed_loop(plan, users, think_s, batches):

@@ -11,10 +11,12 @@ import types
 
 import pytest
 
+from app.engines.python import bounded
 from app.engines.python.imports import ServiceImports
 from app.engines.python.service import Service, find_service
 from app.errors import ModelLoadError
 from app.settings import Settings
+from testing.server import wait_until
 
 ON = Settings(user_code=True)
 
@@ -38,7 +40,8 @@ def write(tmp_path):
 @pytest.fixture
 def left():
     """Return a function for the modules of services that the test leaves behind."""
-    gc.collect()
+    # Collections visit only what comes after.
+    gc.freeze()
     before = set(sys.modules)
 
     def left():
@@ -249,6 +252,13 @@ def test_code_that_never_returns_is_a_load_error(write, monkeypatch, text, what)
         assert str(folder) not in sys.path
     finally:
         goes_on.set()
+        # Other tests count the threads.
+        wait_until(_no_thread_is_busy, 10)
+
+
+def _no_thread_is_busy():
+    threads = [each.name for each in threading.enumerate()]
+    return len(bounded._idle) == threads.count("service load")
 
 
 def test_imports_and_loads_share_a_thread(write):

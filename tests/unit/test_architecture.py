@@ -1,6 +1,7 @@
 """The packages of app/, what each may import, and how large a module may grow."""
 
 import ast
+import re
 from collections import Counter
 from functools import cache
 from pathlib import Path
@@ -156,10 +157,15 @@ every_package = pytest.mark.parametrize(
 
 
 @cache
+def nodes_of(tree: ast.Module) -> list[ast.AST]:
+    return list(ast.walk(tree))
+
+
+@cache
 def imports(tree: ast.Module) -> frozenset[str]:
     """The full name of all that is imported, inside functions too."""
     found = set()
-    for node in ast.walk(tree):
+    for node in nodes_of(tree):
         if isinstance(node, ast.Import):
             found.update(alias.name for alias in node.names)
         elif isinstance(node, ast.ImportFrom):
@@ -232,19 +238,18 @@ def test_private_api_is_imported_only_by_its_module():
                 assert module == owner or not within(name, (api,)), (module, name)
 
 
-@pytest.mark.parametrize(
-    "module", sorted(name for name in FILES if within(name, NO_PRIVATE_NAMES))
-)
-def test_private_names_are_read_only_by_private_modules(module):
+@pytest.mark.parametrize("package", NO_PRIVATE_NAMES)
+def test_private_names_are_read_only_by_private_modules(package):
     """Names with a leading underscore of other objects stay in *_private modules."""
-    if module.endswith("_private"):
-        return
-    tree = tree_of(module)
-    names = {part for name in imports(tree) for part in name.split(".")}
-    for node in ast.walk(tree):
-        if isinstance(node, ast.Attribute) and ast.unparse(node.value) != "self":
-            names.add(node.attr)
-    assert not [name for name in names if name.startswith("_") and name[1] != "_"]
+    for module, tree in below(package).items():
+        if module.endswith("_private"):
+            continue
+        names = {part for name in imports(tree) for part in name.split(".")}
+        for node in nodes_of(tree):
+            if isinstance(node, ast.Attribute) and ast.unparse(node.value) != "self":
+                names.add(node.attr)
+        private = [name for name in names if re.match("_[^_]", name)]
+        assert not private, module
 
 
 @every_package
@@ -253,7 +258,7 @@ def test_size(package):
     for module, tree in modules_of(package).items():
         assert ast.get_docstring(tree), module
         assert max(node.end_lineno for node in tree.body) <= 250, module
-        for node in ast.walk(tree):
+        for node in nodes_of(tree):
             if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef):
                 assert node.end_lineno - node.lineno < 40, (module, node.name)
 

@@ -140,11 +140,11 @@ def test_leak_ends_the_comparison(report):
 
 
 def test_first_allocations_are_no_leak(report):
-    """A version may keep 50 MB for each new size of batch."""
+    """A version may keep 20 MB for each new size of batch."""
     kept = {}
 
     def allocates(x):
-        kept.setdefault(len(x), np.ones(50_000_000, np.uint8))
+        kept.setdefault(len(x), np.ones(20_000_000, np.uint8))
         return x
 
     assert report(allocates).refusal() == ""

@@ -1,8 +1,6 @@
 """Counts of a rollout: exact over threads and processes, and harmless to requests."""
 
 import shutil
-import signal
-import subprocess
 import sys
 import threading
 
@@ -13,7 +11,6 @@ from hypothesis import strategies as st
 
 from app.promotion.counts import EDGES_S, PHASES
 from app.promotion.evidence import Evidence
-from testing.server import ROOT
 
 NAME = "digits/2 *"
 requests = st.lists(
@@ -155,35 +152,6 @@ def test_requests_of_many_threads_are_counted_exactly(tmp_path):
     assert candidate(evidence).errors[:2] == (16_000, 16_000)
 
 
-ENDLESS = """
-import sys
-from pathlib import Path
-from app.promotion.evidence import Evidence
-evidence = Evidence(Path(sys.argv[1]))
-number = 0
-while True:
-    evidence.count(sys.argv[2], 0, True, 500, 0.01, False)
-    number += 1
-    if number == 1000:
-        print("counts", flush=True)
-"""
-
-
-def test_counts_of_a_process_killed_while_counting_are_kept(tmp_path):
-    """A worker that is ended with SIGKILL leaves its counts to the others."""
-    command = [sys.executable, "-c", ENDLESS, tmp_path, NAME]
-    with subprocess.Popen(command, stdout=subprocess.PIPE, cwd=ROOT) as process:
-        assert process.stdout.readline() == b"counts\n"
-        process.send_signal(signal.SIGKILL)
-    evidence = Evidence(tmp_path)
-    before = candidate(evidence)
-    assert before.requests >= 1000
-    # Killed between two steps of one request.
-    assert 0 <= before.errors.hits - before.requests <= 1
-    count(evidence, 5)
-    assert candidate(evidence).requests == before.requests + 5
-
-
 @pytest.mark.parametrize("content", [b"", b"foreign" * 10, b"basket-rollout-1" * 9])
 def test_foreign_or_truncated_file_is_ignored_and_logged_once(
     tmp_path, content, caplog
@@ -209,30 +177,6 @@ def test_a_folder_that_cannot_be_made_leaves_counts_in_memory(tmp_path, caplog):
     assert len(caplog.records) == 1
     evidence.forget(NAME)
     assert candidate(evidence).requests == 0
-
-
-FULL = """
-import logging, resource, signal, sys
-from pathlib import Path
-from app.promotion.evidence import Evidence
-logging.basicConfig(level="WARNING", format="%(message)s", stream=sys.stdout)
-signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
-resource.setrlimit(resource.RLIMIT_FSIZE, (1000, 1000))
-evidence = Evidence(Path(sys.argv[1]))
-for _ in range(3):
-    evidence.count("digits", 0, True, 200, 0.01, False)
-print(evidence.read("digits").side(0, 0, is_candidate=True).requests)
-"""
-
-
-def test_no_space_for_a_file_leaves_counts_in_memory(tmp_path):
-    """Where the file can't be as large as it has to be, requests are still counted."""
-    command = [sys.executable, "-c", FULL, tmp_path]
-    done = subprocess.run(command, capture_output=True, cwd=ROOT, text=True, check=True)
-    warning, requests = done.stdout.splitlines()
-    assert "can't be written" in warning
-    assert requests == "3"
-    assert not list(tmp_path.iterdir())
 
 
 def test_file_is_allocated_before_it_is_written(tmp_path):

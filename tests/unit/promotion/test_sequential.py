@@ -68,9 +68,9 @@ def test_evidence_is_on_average_at_most_1(rate):
 
 
 def test_true_rate_is_seldom_rejected_at_any_time():
-    """Of 4,000 sequences of 1,000 trials few ever reach an evidence of 20."""
+    """Of 2,000 sequences of 1,000 trials few ever reach an evidence of 20."""
     random = np.random.default_rng(1)
-    seen = random.random((4000, 1000)) < 0.01
+    seen = random.random((2000, 1000)) < 0.01
     sums = seen.cumsum(axis=1)[:, 9::10]
     evidence = against_at_most(sums, np.arange(10, 1001, 10), 0.01)
     rejected = (evidence >= math.log(20)).any(axis=1).mean()

@@ -1,7 +1,6 @@
 """JSON values that processes share by files."""
 
 import errno
-import multiprocessing
 import os
 import stat
 import threading
@@ -53,26 +52,6 @@ def test_lock_keeps_other_threads_out_of_one_model(files):
         assert not entered.wait(0.05)
     thread.join()
     assert entered.is_set()
-
-
-def _add_many(folder, times):
-    files = JsonFiles(folder)
-    for _ in range(times):
-        with files.locked("m"):
-            files.set("m", files.get("m") + 1)
-
-
-def test_processes_change_a_value_one_at_a_time(tmp_path):
-    """No change is lost."""
-    JsonFiles(tmp_path).set("m", 0)
-    context = multiprocessing.get_context("spawn")
-    others = [context.Process(target=_add_many, args=(tmp_path, 200)) for _ in range(2)]
-    for each in others:
-        each.start()
-    for each in others:
-        each.join()
-        assert each.exitcode == 0
-    assert JsonFiles(tmp_path).get("m") == 400
 
 
 def test_folder_is_for_its_owner_alone(tmp_path):

@@ -9,10 +9,8 @@ import sys
 import pytest
 from prometheus_client import CollectorRegistry, generate_latest
 from prometheus_client.mmap_dict import MmapedDict, mmap_key
-from prometheus_client.multiprocess import mark_process_dead
 
 from app.prometheus_private import Collector
-from testing.server import ROOT
 
 HERE = os.getpid()
 
@@ -140,36 +138,3 @@ def test_merge_keeps_many_series(folder, dead):
     assert len(lines) == len(SUMS) + len(statuses)
     assert shown(folder) == lines
     assert names(folder) == sorted(MERGED)
-
-
-def show_gauges(folder, waiting, ceiling):
-    """Run a process that sets two gauges; return its id and its lines of /metrics."""
-    program = f"""
-from app.telemetry import ModelMetrics, exposition
-metrics = ModelMetrics("m", "1")
-metrics.rows_waiting({waiting})
-metrics.batch_limited({ceiling})
-print(exposition({{}}, "")[0].decode())
-"""
-    process = subprocess.Popen(
-        [sys.executable, "-c", program],
-        cwd=ROOT,
-        env=os.environ | {"PROMETHEUS_MULTIPROC_DIR": str(folder)},
-        stdout=subprocess.PIPE,
-        text=True,
-    )
-    lines = process.communicate()[0].splitlines()
-    return process.pid, sorted(line for line in lines if line.startswith("basket_"))
-
-
-def test_gauges_are_combined_over_live_processes(tmp_path):
-    """Queue rows are summed, the ceiling is the minimum, and dead ones do not count."""
-    dead, _ = show_gauges(tmp_path, waiting=100, ceiling=1)
-    show_gauges(tmp_path, waiting=2, ceiling=8)
-    mark_process_dead(dead, str(tmp_path))
-    _, lines = show_gauges(tmp_path, waiting=3, ceiling=16)
-    gauges = [line for line in lines if "_queue_rows" in line or "_ceiling" in line]
-    assert gauges == [
-        'basket_batch_ceiling_rows{model="m",version="1"} 8.0',
-        'basket_queue_rows{model="m",version="1"} 5.0',
-    ]

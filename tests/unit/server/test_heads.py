@@ -9,7 +9,7 @@ import pytest
 from app.server.head import Head, Limits, Malformed
 from app.server.heads import Heads
 
-BLOCKS = 12_000
+BLOCKS = 6_000
 SEED = 7
 LIMITS = Limits(4094, 100, 8190)
 END = b"\r\n\r\n"

@@ -1,8 +1,6 @@
 """TensorFlow Serving's batching parameters file, and its precedence."""
 
 import re
-import subprocess
-import sys
 from pathlib import Path
 
 import pytest
@@ -221,24 +219,6 @@ def test_fields_without_an_effect_are_noted(file):
     assert "num_batch_threads is meaningless here" in " ".join(notes)
     file.write_text("max_batch_size { value: 8 } pad_variable_length_inputs: false")
     assert batching_parameters.read(file).notes == []
-
-
-@pytest.mark.parametrize(
-    ("text", "loaded"),
-    [(None, "[]"), (ALL, "['google.protobuf']")],
-    ids=["none", "one"],
-)
-def test_settings_import_protobuf_only_for_a_file(file, text, loaded):
-    """Settings never import TensorFlow, and protobuf only with a batching file."""
-    file.write_text(text or "")
-    code = (
-        "import sys; from app.settings import Settings; Settings.from_environment("
-        f"{{'{VARIABLE}': {str(file) if text else ''!r}}}); print([name for name in "
-        "('google.protobuf', 'tensorflow') if name in sys.modules])"
-    )
-    command = [sys.executable, "-c", code]
-    done = subprocess.run(command, check=True, capture_output=True, text=True)
-    assert done.stdout.strip() == loaded
 
 
 @settings(max_examples=50, suppress_health_check=[HealthCheck.function_scoped_fixture])

@@ -1,8 +1,5 @@
 """The variables that turn traces on."""
 
-import subprocess
-import sys
-
 import pytest
 
 from app.errors import SettingsError
@@ -56,23 +53,3 @@ def test_missing_packages_are_refused_with_the_command(monkeypatch, find_spec):
     with pytest.raises(SettingsError, match=r"-r requirements/otel\.txt$"):
         are_traces_on(ON)
     assert (ROOT / "requirements" / "otel.txt").is_file()
-
-
-def test_without_traces_nothing_of_opentelemetry_is_imported(tmp_path):
-    """An application that is built without the variables does not load the SDK."""
-    program = f"""
-import sys
-from pathlib import Path
-from app import create_app
-from app.settings import Settings
-app = create_app(Settings(model_dir=Path({str(tmp_path)!r})))
-print(type(app).__name__, [name for name in sys.modules if "opentelemetry" in name])
-"""
-    ran = subprocess.run(
-        [sys.executable, "-c", program],
-        cwd=ROOT,
-        capture_output=True,
-        text=True,
-        check=True,
-    )
-    assert ran.stdout.split() == ["Application", "[]"]

@@ -1,5 +1,6 @@
 """JSON rows to arrays and back: what is accepted, what is refused, and the texts."""
 
+import itertools
 import json
 import sys
 import time
@@ -11,6 +12,7 @@ import pytest
 from app.codec import nested, rows
 from app.engines.base import DEFAULT_SIGNATURE
 from app.errors import BadInput, Unsupported
+from tests.support.cases import case
 from tests.support.signatures import takes, takes_several
 
 F4, F4_ANY, F4_2 = takes("f4"), takes("f4", None), takes("f4", 2)
@@ -47,6 +49,9 @@ def refusal(body: bytes | str, signature) -> str:
 
 
 # Rows that fit.
+
+FORMS = '{{"instances": {}{}}}', '{{"inputs": {}{}}}', '{{"inputs": {{"x": {}}}{}}}'
+EXTRAS = "", ', "signature_name": "serving_default"', ', "x": [true]', ', "x": ["y"]'
 
 
 @pytest.mark.parametrize(
@@ -87,21 +92,13 @@ def refusal(body: bytes | str, signature) -> str:
         ),
     ],
 )
-@pytest.mark.parametrize(
-    "extra",
-    ["", ', "signature_name": "serving_default"', ', "x": [true]', ', "x": ["y"]'],
-    ids=["plain", "with a signature", "beside a bool", "beside a string"],
-)
-@pytest.mark.parametrize(
-    "form",
-    ['{{"instances": {}{}}}', '{{"inputs": {}{}}}', '{{"inputs": {{"x": {}}}{}}}'],
-    ids=["rows", "column", "named column"],
-)
-def test_decode_rows_that_fit(text, signature, expected, extra, form):
+def test_decode_rows_that_fit(text, signature, expected):
     """Rows that fit become one array of the input's dtype, in every form."""
-    array = decoded(form.format(text, extra), signature)
-    assert array.dtype == signature.inputs[0].dtype
-    np.testing.assert_array_equal(array, np.array(expected, array.dtype))
+    wanted = np.array(expected, signature.inputs[0].dtype)
+    for form, extra in itertools.product(FORMS, EXTRAS):
+        body = form.format(text, extra)
+        with case(body):
+            np.testing.assert_array_equal(decoded(body, signature), wanted, strict=True)
 
 
 @pytest.mark.parametrize(
@@ -335,14 +332,15 @@ def test_dtype_without_json_values_is_unsupported(dtype):
         ('[1, {"b64": "AA=="}]', F4, "[1]: expected float32, given an object"),
     ],
 )
-@pytest.mark.parametrize("form", ["instances", "inputs"])
-@pytest.mark.parametrize("extra", ["", ', "x": [true]'], ids=["plain", "beside a bool"])
-def test_value_that_does_not_fit_is_refused(form, extra, values, signature, text):
+def test_value_that_does_not_fit_is_refused(values, signature, text):
     """A wrong shape, type or range is refused with its place, in every form."""
-    refused = refusal(f'{{"{form}": {values}{extra}}}', signature)
-    assert refused == form + text or (
-        text.endswith("base64: ") and refused.startswith(form + text)
-    )
+    for form, extra in itertools.product(("instances", "inputs"), EXTRAS[::2]):
+        body = f'{{"{form}": {values}{extra}}}'
+        with case(body):
+            refused = refusal(body, signature)
+            assert refused == form + text or (
+                text.endswith("base64: ") and refused.startswith(form + text)
+            )
 
 
 @pytest.mark.parametrize(

@@ -83,6 +83,7 @@ def symbols(file: Path) -> set[str]:
     return found
 
 
+@cache
 def rows(page: Path) -> list[list[str]]:
     """Return the cells of all table rows, headers included."""
     lines = re.findall(r"^\| (.*) \|$", prose(page), re.M)

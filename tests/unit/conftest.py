@@ -41,9 +41,9 @@ def _compiled_routes():
 
 
 @pytest.fixture
-def full_collections(monkeypatch):
-    """Have collections after a load visit all objects, as in a server."""
-    monkeypatch.setattr(gc, "unfreeze", _UNFREEZE)
+def unfreeze(monkeypatch):
+    """Have collections after loads unfreeze all objects from now on, as in servers."""
+    return lambda: monkeypatch.setattr(gc, "unfreeze", _UNFREEZE)
 
 
 @pytest.fixture(name="client_of")

@@ -47,6 +47,14 @@ def _folder(tmp_path):
     return simulated_models(tmp_path / "models", m=SLOW)
 
 
+@pytest.fixture(name="address", scope="module")
+def _address(tmp_path_factory):
+    """A server of the same model, for tests that leave it as it was."""
+    models = simulated_models(tmp_path_factory.mktemp("models"), m=SLOW)
+    with serving_grpc(model_dir=models) as (_, address):
+        yield address
+
+
 def _stuck(tmp_path):
     """Write a model whose batches take long."""
     return simulated_models(tmp_path / "stuck", m={**ECHO, "base_ms": LONG_MS})
@@ -57,8 +65,7 @@ def _one_at_a_time(folder, tmp_path):
     return folder
 
 
-@pytest.mark.parametrize("method", METHODS)
-def test_rows_past_a_calls_own_deadline_do_not_run(tmp_path, method):
+def test_rows_past_a_calls_own_deadline_do_not_run(tmp_path):
     """Rows that wait for a batch until their call's deadline are dropped from it."""
     models = simulated_models(tmp_path / "models", m=ECHO)
     full = {"max_batch_size": "9", "batch_timeout_micros": "60000000"}
@@ -66,15 +73,17 @@ def test_rows_past_a_calls_own_deadline_do_not_run(tmp_path, method):
         serving_grpc(model_dir=models, **full) as (server, address),
         grpc.insecure_channel(address) as channel,
     ):
-        before = metric_sum(server, RUN_ROWS)
-        call = channel.unary_unary(method)
-        late = [call.future(_row(method, number), timeout=1) for number in range(8)]
-        assert {each.code().name for each in late} == {"DEADLINE_EXCEEDED"}
         reasons = [f'basket_rejected_total{{reason="{r}"}}' for r in LATE]
-        wait_until(lambda: sum(map(server.metric, reasons)) == 8, 20)
-        # With them, it fills the batch.
-        assert output_of(method, call(_row(method, 9)))[0, 0] == 9
-        wait_for_metric(server, RUN_ROWS, before + 1)
+        for count, method in enumerate(METHODS, 1):
+            before = metric_sum(server, RUN_ROWS)
+            call = channel.unary_unary(method)
+            late = [call.future(_row(method, number), timeout=1) for number in range(8)]
+            assert {each.code().name for each in late} == {"DEADLINE_EXCEEDED"}
+            dropped = 8 * count
+            wait_until(lambda n=dropped: sum(map(server.metric, reasons)) == n, 20)
+            # With them, it fills the batch.
+            assert output_of(method, call(_row(method, 9)))[0, 0] == 9
+            wait_for_metric(server, RUN_ROWS, before + 1)
 
 
 # Ways to send a deadline in ms: the options of a call, and parameters of its message.
@@ -86,12 +95,9 @@ DEADLINES = {
 
 
 @pytest.mark.parametrize("kind", DEADLINES)
-def test_call_that_is_late_is_deadline_exceeded(folder, kind):
+def test_call_that_is_late_is_deadline_exceeded(address, kind):
     """A call that an idle model answers too late is DEADLINE_EXCEEDED."""
-    with (
-        serving_grpc(model_dir=folder) as (_, address),
-        grpc.insecure_channel(address) as channel,
-    ):
+    with grpc.insecure_channel(address) as channel:
         options, parameters = DEADLINES[kind](SLOW_MS // 3)
         sent = _row(INFER, 1, **parameters)
         code, _ = failure(channel.unary_unary(INFER), sent, **options)
@@ -102,9 +108,9 @@ def test_call_that_is_late_is_deadline_exceeded(folder, kind):
         assert output_of(INFER, answer)[0, 0] == 2
 
 
-def test_malformed_deadline_in_metadata_is_invalid(folder):
+def test_malformed_deadline_in_metadata_is_invalid(address):
     """X-Request-Timeout-Ms that is no number is INVALID_ARGUMENT, and is named."""
-    with serving_grpc(model_dir=folder) as (_, address), triton_client(address) as one:
+    with triton_client(address) as one:
         code, text = failure(infer, one, 1, headers={"x-request-timeout-ms": "x"})
         assert (code, "X-Request-Timeout-Ms" in text) == ("INVALID_ARGUMENT", True)
 
@@ -273,8 +279,7 @@ def test_calls_that_exceed_the_graceful_timeout_are_unavailable(tmp_path):
         server.process.wait(20)
 
 
-@pytest.mark.parametrize("method", METHODS)
-def test_full_queue_is_unavailable_with_a_pushback(tmp_path, method):
+def test_full_queue_is_unavailable_with_a_pushback(tmp_path):
     """A full queue answers at once, and says when to try again."""
     models = _stuck(tmp_path)
     limits = {"max_batch_size": "1", "max_enqueued_batches": "2"}
@@ -282,23 +287,27 @@ def test_full_queue_is_unavailable_with_a_pushback(tmp_path, method):
         serving_grpc(model_dir=models, check_exit=False, **limits) as (_, address),
         grpc.insecure_channel(address) as channel,
     ):
-        call = channel.unary_unary(method)
-        calls = [call.future(_row(method, number)) for number in range(12)]
+        calls = [
+            (method, channel.unary_unary(method).future(_row(method, number)))
+            for number in range(6)
+            for method in METHODS
+        ]
         refused = []
 
         def is_refused():
-            refused[:] = [each for each in calls if each.done()]
+            refused[:] = [each for each in calls if each[1].done()]
             return len(refused) >= 8
 
         wait_until(is_refused, 20)
-        assert {each.code().name for each in refused} == {"UNAVAILABLE"}
-        assert _pushback_ms(refused[0]) >= 1000
-        for each in calls:
+        assert {method for method, _ in refused} == set(METHODS)
+        for _, each in refused:
+            assert each.code().name == "UNAVAILABLE"
+            assert _pushback_ms(each) >= 1000
+        for _, each in calls:
             each.cancel()
 
 
-@pytest.mark.parametrize("method", METHODS)
-def test_model_that_is_not_ready_is_unavailable_with_a_pushback(tmp_path, method):
+def test_model_that_is_not_ready_is_unavailable_with_a_pushback(tmp_path):
     """A call of a model that can't be loaded says when to try again."""
     models = simulated_models(tmp_path / "models", m={"outputs": 0})
     with (
@@ -306,9 +315,10 @@ def test_model_that_is_not_ready_is_unavailable_with_a_pushback(tmp_path, method
         grpc.insecure_channel(address) as channel,
     ):
         server.wait_until_loaded()
-        refused = channel.unary_unary(method).future(_row(method, 1))
-        assert refused.code().name == "UNAVAILABLE"
-        assert _pushback_ms(refused) >= 1000
+        for method in METHODS:
+            refused = channel.unary_unary(method).future(_row(method, 1))
+            assert (method, refused.code().name) == (method, "UNAVAILABLE")
+            assert _pushback_ms(refused) >= 1000
 
 
 @pytest.mark.parametrize("method", [INFER, PREDICT])

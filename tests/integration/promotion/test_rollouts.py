@@ -53,7 +53,7 @@ LATER = 'os.path.exists(__file__.split("/models/")[0] + "/is_worse")'
 NOT_A_NUMBER_LATER = f"""
     for each in rows.values():
         for row in each:
-            if {LATER} and chance.random() < 0.01:
+            if {LATER} and chance.random() < 0.03:
                 row[0] = np.nan
 """
 # More than the pauses of a busy machine.
@@ -66,8 +66,8 @@ CRASHES_LATER = f"""
         os.kill(os.getpid(), 9)
 """
 RAISES_LATER = f"""
-    if {LATER} and chance.random() < 0.02:
-        raise ValueError("two of a hundred")
+    if {LATER} and chance.random() < 0.05:
+        raise ValueError("one of twenty")
 """
 RAISES_OFTEN_LATER = f"""
     if {LATER} and chance.random() < 0.3:
@@ -292,7 +292,7 @@ def test_version_that_is_worse_under_load_goes_back(models, fault, reason):
     versions = load.versions(first_at, last_at)
     assert versions["2"] < 0.22 * versions.total()
     assert all(
-        b"two of a hundred" in body or b"ValueError" in body for body in load.failed()
+        b"one of twenty" in body or b"ValueError" in body for body in load.failed()
     )
 
 

@@ -7,7 +7,6 @@ from http import HTTPStatus
 from types import ModuleType
 
 import numpy as np
-import pytest
 from prometheus_client import REGISTRY
 from ruamel.yaml import YAML
 from werkzeug.exceptions import HTTPException
@@ -25,7 +24,6 @@ MONITORING = DOCS / "monitoring.md"
 METRICS = DOCS / "metrics.md"
 CONTRIBUTING = ROOT / "CONTRIBUTING.md"
 OPENAPI = ROOT / "app" / "api" / "openapi.json"
-every_page = pytest.mark.parametrize("page", PAGES, ids=documents.name)
 
 
 def described_in(term):
@@ -39,32 +37,34 @@ def defines(file, name):
     return path.exists() and name in documents.symbols(path)
 
 
-@every_page
-def test_links_and_anchors_resolve(page):
+def test_links_and_anchors_resolve():
     """Each link to a file or a heading of the repository finds it."""
     missing = []
-    for link in documents.links(page):
-        path, _, anchor = link.partition("#")
-        target = (page.parent / path).resolve() if path else page
-        found = not anchor or (target.exists() and anchor in documents.anchors(target))
-        if not (target.exists() and found):
-            missing.append(link)
+    for page in PAGES:
+        for link in documents.links(page):
+            path, _, anchor = link.partition("#")
+            target = (page.parent / path).resolve() if path else page
+            found = not anchor or (
+                target.exists() and anchor in documents.anchors(target)
+            )
+            if not (target.exists() and found):
+                missing.append(f"{documents.name(page)}: {link}")
     assert not missing
 
 
-@every_page
-def test_named_files_exist(page):
+def test_named_files_exist():
     """Each path of the repository that a page names exists."""
     # An example names files to be written, and the changelog what was removed.
     absent = {"app/engines/matrix.py", "app/engines/onnx"}
-    named = set(documents.paths(page)) if page.name != "CHANGELOG.md" else set()
-    assert not [path for path in named - absent if not (ROOT / path).exists()]
+    for page in PAGES:
+        named = set(documents.paths(page)) if page.name != "CHANGELOG.md" else set()
+        missing = [path for path in named - absent if not (ROOT / path).exists()]
+        assert not missing, page
 
 
-@every_page
-def test_linked_functions_exist(page):
+def test_linked_functions_exist():
     """Each function that a link names is defined in the file that it leads to."""
-    links = documents.symbol_links(page)
+    links = [each for page in PAGES for each in documents.symbol_links(page)]
     assert not [f"{file}: {name}" for name, file in links if not defines(file, name)]
 
 
@@ -80,12 +80,12 @@ def test_calls_in_the_design_exist():
     assert not named - defined
 
 
-@every_page
-def test_pages_are_short(page):
+def test_pages_are_short():
     """A page has at most 250 lines, apart from those with long tables."""
     limits = {"README.md": 130, "docs/api.md": 1000, "docs/models.md": 320}
-    limit = limits.get(documents.name(page), 250)
-    assert len(page.read_text().splitlines()) <= limit
+    for page in PAGES:
+        limit = limits.get(documents.name(page), 250)
+        assert len(page.read_text().splitlines()) <= limit, page
 
 
 def test_the_index_lists_every_page():

@@ -564,7 +564,8 @@ async def test_near_deadline_has_its_timer_at_once(serve, engine, clock, monkeyp
     task = begin(application, ROW, futures=True)[1]
     await settle()
     delay_s = max(timer.delay_s for timer in asyncio.get_running_loop().timers)
-    assert TIMEOUT_S - 1 < delay_s <= TIMEOUT_S + 0.001
+    # A sum with the time since the machine started is not exact.
+    assert TIMEOUT_S - 1 < delay_s < TIMEOUT_S + 0.0011
     await pass_time(clock, delay_s)
     assert (await task).status == 504
 

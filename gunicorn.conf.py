@@ -225,7 +225,7 @@ def _wait_for_model_folder(server, worker):
 
     A worker that fails before it listens would make Gunicorn stop the whole server.
     """
-    is_first = isinstance(worker, ModelWorker) or worker.age == _age_of_first(worker)
+    is_first = arbiter.started_workers(server) <= _age_of_first(worker)
     is_start = is_first and not worker.has_siblings
     folder, mode, is_logged = server.basket.model_dir, os.R_OK | os.X_OK, False
     if server.basket.model is not None:

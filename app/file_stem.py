@@ -3,8 +3,8 @@
 from hashlib import blake2b
 from urllib.parse import quote
 
-# Linux takes 255 characters; an ending has up to 24.
-_MAX_STEM = 230
+# Linux takes 255 characters; an ending has up to 36.
+_MAX_STEM = 200
 _DIGEST_BYTES = 32
 
 

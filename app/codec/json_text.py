@@ -38,8 +38,9 @@ _SMALL_BYTES = 1 << 20
 _BUDGET_BYTES = 64 << 20
 _budget = MemoryBudget(_BUDGET_BYTES, 10, "large JSON bodies")
 _BLANKS = " \t\r\n"
-# A string or the token. An unclosed string matches too, so that the search is linear.
+# Characters by which the standard library's word for Inf is longer.
 _ADDED = len("Infinity") - len("Inf")
+# A string or the token. An unclosed string matches too, so that the search is linear.
 _STRING_OR_INF = re.compile(r'"(?:[^"\\]|\\.?)*+"?|\bInf\b', re.DOTALL)
 
 

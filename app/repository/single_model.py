@@ -2,9 +2,9 @@
 
 A file that is overwritten becomes the next version. Nothing is copied: a version is
 loaded from where it lies, and its number stands for the names, sizes, times and
-checksums of its files. So an old number never gets new content, in whichever process it
-is loaded: files from images and archives may all have one date, and the size of the
-files before.
+checksums of its files, so that in all processes a number has the same content. Files
+from images and archives may all have one date, and the size of the files before: their
+begins and ends tell them apart.
 """
 
 import hashlib
@@ -34,6 +34,8 @@ from app.settings.model_source import find_model, name_of
 Scan: TypeAlias = Callable[[], dict[str, ModelFolder]]
 # Files that have not changed for so long are complete.
 _COMPLETE_AFTER_S = 1.0
+# The time of a later change is another one, whatever the file system.
+_SETTLED_AFTER_S = 3.0
 _DIGEST_BYTES = 16
 
 
@@ -103,7 +105,11 @@ class SingleModel:
             checksums = content(version, files).checksums
             text = repr((sorted(files), sorted(checksums.items())))
             digest = hashlib.blake2b(text.encode(), digest_size=_DIGEST_BYTES)
-            self._seen, self._last_digest = seen, digest.hexdigest()
+            # Times of files may be as coarse as seconds: read them again until then.
+            is_settled = not 0 <= time.time() - seen[1] < _SETTLED_AFTER_S
+            is_whole = len(checksums) == len(files)
+            self._seen = seen if is_settled and is_whole else None
+            self._last_digest = digest.hexdigest()
         return self._last_digest
 
 

@@ -73,6 +73,11 @@ def show_listening(worker: Any) -> None:
     os.ftruncate(worker.tmp.fileno(), 1)
 
 
+def started_workers(server: Any) -> int:
+    """Return how many workers, and model processes, the server has started so far."""
+    return int(server.worker_age)
+
+
 def keep_old_workers(server: Any) -> None:
     """Make a HUP keep the old workers until all new workers listen.
 

@@ -8,6 +8,8 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import TypeVar
 
+from app.settings.model_files import name_problem
+
 _LONGEST_SHOWN = 80
 _LAST_PORT = 65535
 _T = TypeVar("_T")
@@ -115,6 +117,8 @@ def model_name(text: str) -> str:
     """Return the name of a model, which is a folder in the model folder."""
     if not text or "/" in text or text.startswith("."):
         raise ValueError("expected the name of a model, not a path")
+    if problem := name_problem(text):
+        raise ValueError(problem)
     return text
 
 

@@ -13,7 +13,10 @@ from app.api.exchange import Exchange, HttpResponse
 from app.tracing.exemplars import Traced
 from app.tracing.spans import Outcome, Spans, Stage
 
-_V1 = "/v1/"
+# What V1 takes in any case, beside the names of models and labels.
+_V1_WORDS = re.compile(
+    r"^/v1/models/|/versions/(?=[0-9]+:)|/labels/(?=[^/:]+:)|:predict$", re.IGNORECASE
+)
 _LEADING_ZEROS = re.compile("(?<=/versions/)0+(?=[0-9])")
 
 
@@ -55,11 +58,7 @@ def _name(exchange: Exchange) -> str:
     method: str = exchange.environ["REQUEST_METHOD"]
     if exchange.model is None:
         return method
-    path = _path(exchange)
-    if path[: len(_V1)].lower() == _V1:
-        # V1's paths may be in any case, but for the model's name.
-        head, name, tail = path.partition(f"/{exchange.model.name}")
-        path = f"{head.lower()}{name}{tail.lower()}"
+    path = _V1_WORDS.sub(lambda found: found[0].lower(), _path(exchange))
     return f"{method} {_LEADING_ZEROS.sub('', path)}"
 
 

@@ -20,6 +20,7 @@ import pynvml
 
 from app import gpus
 from app.settings import Settings
+from bench.gpu import FOUND_FILE, MODEL_NAME
 from bench.loadtest import report
 from bench.loadtest.run import LoadTest, Plan
 from bench.loadtest.setups import AUTO, NAIVE, USERS
@@ -28,8 +29,6 @@ from bench.prepared import Prepared, prepared_in
 from bench.report import header, new_folder, table, versions
 from testing.server import ROOT
 
-# Of the folder that the model's own process fills.
-MODEL_NAME, FOUND_FILE = "recurrent", "found.json"
 _NO_GPU = "no NVIDIA GPU here, so nothing is measured; a trial run: --quick"
 _PACKAGES = ("JAX", "jaxlib", "jax-cuda12-plugin", "jax-cuda13-plugin", "NumPy")
 _TRIAL = "**A trial run, which shows that the command works: no figures.**"

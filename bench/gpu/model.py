@@ -22,7 +22,7 @@ from app.engines.base import DEFAULT_SIGNATURE
 from app.engines.batch_sizes import batch_sizes
 from app.engines.jax.keras_file import KerasJaxEngine, jax, keras, limit_gpu_memory
 from app.settings import Settings
-from bench.gpu.__main__ import FOUND_FILE, MODEL_NAME
+from bench.gpu import FOUND_FILE, MODEL_NAME
 from bench.peers import bare
 from bench.peers.loads import random_rows, write_rows
 

@@ -154,13 +154,13 @@ def test_same_page_runs_predictions_where_its_site_is_allowed(
     ids=str,
 )
 def test_preflight_allows_nothing(server, browser, page, options):
-    """What a page has to ask for by OPTIONS is not sent."""
+    """What a page has to ask for by OPTIONS, which is refused, is not sent."""
     refused, ran = server.metric(FORBIDDEN), _ran(server)
     browser.get(page)
     url = f"http://127.0.0.1:{server.port}/predict"
     seen = browser.execute_async_script(READ, url, options | {"body": ROW})
     assert seen == [0, "nothing"]
-    assert (server.metric(FORBIDDEN), _ran(server)) == (refused, ran)
+    assert (server.metric(FORBIDDEN), _ran(server)) == (refused + 1, ran)
 
 
 @pytest.mark.parametrize(
@@ -225,7 +225,8 @@ def test_rebound_name_gets_nothing(server, browser, headers):
         post = {"method": "POST", "headers": json, "body": ROW}
         status, text = browser.execute_async_script(READ, path, post)
         assert (status, "predictions" in text) == (403, False)
-    wait_until(lambda: server.metric(FORBIDDEN) == refused + 3, 60)
+    # The browser may ask for an icon, too.
+    wait_until(lambda: server.metric(FORBIDDEN) - refused in (9, 10), 60)
     assert _ran(server) == ran
 
 

@@ -30,7 +30,7 @@ def _compiled_routes():
     compiled, compile_route = {}, Rule._compile_builder
 
     def compile_once(rule, append_unknown=True):
-        key = tuple(rule._trace), str(rule.defaults), append_unknown
+        key = str(rule.rule), tuple(rule._trace), str(rule.defaults), append_unknown
         if key not in compiled:
             compiled[key] = compile_route(rule, append_unknown)
         return compiled[key]

@@ -56,10 +56,14 @@ def test_named_files_exist():
     """Each path of the repository that a page names exists."""
     # An example names files to be written, and the changelog what was removed.
     absent = {"app/engines/matrix.py", "app/engines/onnx"}
-    for page in PAGES:
-        named = set(documents.paths(page)) if page.name != "CHANGELOG.md" else set()
-        missing = [path for path in named - absent if not (ROOT / path).exists()]
-        assert not missing, page
+    missing = [
+        f"{page.name}: {path}"
+        for page in PAGES
+        if page.name != "CHANGELOG.md"
+        for path in set(documents.paths(page)) - absent
+        if not (ROOT / path).exists()
+    ]
+    assert not missing
 
 
 def test_linked_functions_exist():

@@ -188,8 +188,8 @@ class _Rows:
         """Raise the error of the first row that does not fit, from `row` on."""
         spec, numbers = self._spec, self._numbers
         check_json_dtype(spec.name, spec.dtype)
-        before = numbers.body[: numbers.begin]
-        self._added_bytes = len(before) - len(str(before, "utf-8-sig", "replace"))
+        before = numbers.body, numbers.begin
+        self._added_bytes = pieces.added_bytes(*before, self._bounds.check)
         begin = self._begin_of(row)
         while True:
             self._bounds.check()

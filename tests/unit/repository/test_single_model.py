@@ -86,6 +86,17 @@ def test_file_of_the_same_size_and_date_is_the_next_version(tmp_path, clock):
         assert list(_scan(current / "my.h5", numbers).versions) == [version]
 
 
+def test_file_is_read_again_until_its_time_tells_changes_apart(tmp_path, clock):
+    """A last write may be in the same tick of a coarse clock as a scan."""
+    file = tmp_path / "my.h5"
+    model = SingleModel(Settings(model=file), file, VersionNumbers())
+    clock.after_s = 1.5
+    for version in (1, 2):
+        file.write_text(str(version))
+        os.utime(file, (AGES_AGO, AGES_AGO))
+        assert list(model.scan()["my"].versions) == [version]
+
+
 def test_changed_rights_and_links_of_a_file_make_no_version(tmp_path, clock):
     """Backups link files, and installers change their owners: the content stays."""
     numbers = VersionNumbers()

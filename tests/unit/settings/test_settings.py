@@ -53,6 +53,8 @@ BAD = [
     ("BASKET_MODEL_NAME", "models/digits", "not a path"),
     ("BASKET_USER_CODE", "yes", "expected on or off"),
     ("BASKET_DEFAULT_MODEL", "models/digits", "not a path"),
+    ("BASKET_MODEL_NAME", "caf\udce9", "its name is not UTF-8"),
+    ("BASKET_MODEL_NAME", "a" * 201, "its name has more than 200 bytes"),
     ("BASKET_DEFAULT_MODEL", "..", "not a path"),
     ("BASKET_ENGINE", "torch", "expected tensorflow or jax or openvino"),
     ("BASKET_BATCHING", "yes", "expected on or off"),

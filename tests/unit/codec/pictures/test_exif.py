@@ -11,6 +11,7 @@ from PIL import ExifTags, Image
 
 from app.codec.pictures.exif import may_be_rotated, orientation
 from testing.pictures import picture, saved
+from tests.support.cases import case
 
 
 def entry(tag: int, kind: int, values: int, value: int, order: str = "<") -> bytes:
@@ -37,9 +38,10 @@ def test_orientation_of_exif(order, kind):
     for value in range(1, 9):
         entries = entry(0x010F, 4, 1, 7, order), entry(0x0112, kind, 1, value, order)
         data = exif(*entries, order=order)
-        assert orientation({"exif": data}) == value
-        assert orientation({"exif": b"Exif\0\0" + data}) == value
-        assert by_pillow(saved(picture(), "PNG", exif=data)) == value
+        with case(value):
+            assert orientation({"exif": data}) == value
+            assert orientation({"exif": b"Exif\0\0" + data}) == value
+            assert by_pillow(saved(picture(), "PNG", exif=data)) == value
 
 
 @pytest.mark.parametrize(

@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 
 from app.commands.plan.search import _largest
+from tests.support.cases import case
 from tests.support.plan import short_plans, table
 
 GIVEN = ("plan", "--base-ms", "300", "--per-row-ms", "0")
@@ -247,5 +248,6 @@ def test_largest_number_that_holds_is_found_from_any_guess(edge):
 
     for guess in (0, 1, 8, 50, 1000):
         tried.clear()
-        assert _largest(holds, guess, 100, 0) == edge, guess
-        assert len(tried) == len(set(tried)) < 15, guess
+        with case(guess):
+            assert _largest(holds, guess, 100, 0) == edge
+            assert len(tried) == len(set(tried)) < 15

@@ -224,13 +224,14 @@ def _wait_for_model_folder(server, worker):
     """Wait while the model folder can't be read, except at the server's start.
 
     A worker that fails before it listens would make Gunicorn stop the whole server.
+    With BASKET_MODEL it starts, and answers 503: it waits only if siblings serve.
     """
     is_first = arbiter.started_workers(server) <= _age_of_first(worker)
-    is_start = is_first and not worker.has_siblings
+    starts = not worker.has_siblings and (is_first or server.basket.model is not None)
     folder, mode, is_logged = server.basket.model_dir, os.R_OK | os.X_OK, False
     if server.basket.model is not None:
         folder, mode = server.basket.model, os.R_OK
-    while not is_start and not os.access(folder, mode):
+    while not starts and not os.access(folder, mode):
         if os.getppid() != worker.ppid:
             sys.exit()
         if not is_logged:

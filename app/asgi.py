@@ -7,7 +7,6 @@ import asyncio
 from collections.abc import Awaitable, Callable, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from functools import lru_cache, partial
-from http import HTTPStatus
 from typing import TYPE_CHECKING, Any
 
 from app.api.application import Application
@@ -130,11 +129,10 @@ def _events(response: HttpResponse) -> tuple[dict[str, Any], dict[str, Any]]:
         headers.append((b"content-type", response.content_type.encode("latin-1")))
     for name, value in response.headers:
         headers.append((_header_name(name), value.encode("latin-1")))
-    # Flask knows the length of the body that it leaves out of a response to HEAD, and
-    # that of a 304 is the length of what the client has.
-    if response.status != HTTPStatus.NOT_MODIFIED and b"content-length" not in [
-        name for name, _ in headers
-    ]:
+    # Without a type, as a 304, it has no length either. Flask knows the length of the
+    # body that it leaves out of a response to HEAD.
+    names = [name for name, _ in headers]
+    if response.content_type and b"content-length" not in names:
         headers.append((b"content-length", b"%d" % len(response.body)))
     start = {
         "type": "http.response.start",

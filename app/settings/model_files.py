@@ -42,7 +42,6 @@ def name_problem(name: str) -> str:
 
 def is_version(name: str) -> bool:
     """Return whether a folder's name is the number of a version."""
-    # int() takes at most 4300 digits.
     return bool(re.fullmatch("[0-9]{1,19}", name)) and int(name) <= MAX_VERSION
 
 

@@ -29,7 +29,7 @@ def fuzz(
     sender, numbers = _Sender(server.port), itertools.count(seed * 1_000_000)
 
     def send_round(report: Report) -> None:
-        # That which is furthest behind its share.
+        # Take the source that is furthest behind its share.
         source = min(_SOURCES, key=lambda each: report.bad[each] / _SOURCES[each][1])
         sender.send_round(report, source, next(numbers))
 

@@ -16,7 +16,7 @@ from app.codec.bounds import UNBOUNDED, Bounds
 from app.codec.fit import check_json_dtype
 from app.codec.json_arrays import pieces
 from app.codec.json_arrays.row_shape import FreeShape, brackets_of, row_shape
-from app.codec.json_arrays.split import Numbers
+from app.codec.json_arrays.split import Numbers, added_bytes
 from app.codec.row_hint import wrong_shape
 from app.engines.base import Array, TensorSpec
 from app.errors import BadInput, too_many_rows
@@ -188,11 +188,11 @@ class _Rows:
         """Raise the error of the first row that does not fit, from `row` on."""
         spec, numbers = self._spec, self._numbers
         check_json_dtype(spec.name, spec.dtype)
-        before = numbers.body, numbers.begin
-        self._added_bytes = pieces.added_bytes(*before, self._bounds.check)
+        check = self._bounds.check
+        self._added_bytes = added_bytes(numbers.body, 0, numbers.begin, check)
         begin = self._begin_of(row)
         while True:
-            self._bounds.check()
+            check()
             value, size, rest = self._row_at(begin, row)
             nested.check_row(value, shape, spec, self._place, self._suffix, row)
             begin += size

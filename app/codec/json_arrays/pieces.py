@@ -3,7 +3,6 @@
 A piece begins and ends at a comma of the array, so that no number is cut.
 """
 
-import codecs
 import threading
 from collections.abc import Iterator
 from typing import Any
@@ -12,7 +11,6 @@ import numpy as np
 import simdjson
 
 from app.codec import json_text
-from app.codec.bounds import Check
 from app.codec.json_arrays.split import Numbers
 from app.engines.base import Array
 from app.errors import BadInput
@@ -45,8 +43,6 @@ _PARSED = {
     "b": ("i", np.int64),
 }
 KINDS = _PARSED.keys()
-# The upper bits of all bytes of a character in UTF-8 but its first.
-_CONTINUATION, _UPPER_BITS = 0x80, 0xC0
 
 
 class _ThreadParser(threading.local):
@@ -89,22 +85,6 @@ def _end(body: bytes, begin: int, end: int, closing: bytes) -> int:
             f"JSON Parse error: no comma in {MAX_BYTES} characters at offset: {begin}"
         )
     return end if stop < 0 else stop
-
-
-def added_bytes(body: bytes, end: int, check: Check) -> int:
-    """Return how many bytes more than characters the UTF-8 before a place has.
-
-    A byte order mark, which is no character of JSON, has three more.
-
-    Raises:
-        BasketError: `check` raised it.
-    """
-    text, added = np.frombuffer(body, np.uint8)[:end], 0
-    for begin in range(0, end, MAX_BYTES):
-        check()
-        piece = text[begin : begin + MAX_BYTES]
-        added += int(np.count_nonzero((piece & _UPPER_BITS) == _CONTINUATION))
-    return added + body.startswith(codecs.BOM_UTF8)
 
 
 def without_words(piece: bytes, kind: str) -> bytes:

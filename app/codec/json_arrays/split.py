@@ -4,13 +4,16 @@ Parsed, JSON takes up to thirty times its bytes. So arrays of numbers stay text 
 their dtype and shape are known, and the rest may have a limited number of parts.
 """
 
+import codecs
 import re
 import secrets
 from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any
 
-from app.codec.bounds import Check
+import numpy as np
+
+from app.codec.bounds import Check, unchecked
 
 # Shorter arrays become objects: cutting them out would take longer.
 _MIN_ARRAY_BYTES = 256
@@ -22,6 +25,10 @@ _QUOTE, _BACKSLASH = ord('"'), ord("\\")
 _INNER = re.compile(rb'[^"\\]*+(?:\\.[^"\\]*+)*+', re.DOTALL)
 _WINDOW_BYTES = 1 << 18
 _MARKS = (b'"', b"{", b"}")
+# Bytes whose characters are counted at a time.
+_COUNTED_BYTES = 1 << 20
+# The upper bits of all bytes of a character in UTF-8 but its first.
+_CONTINUATION, _UPPER_BITS = 0x80, 0xC0
 # What stands between a key and its array, and behind the array.
 _BEFORE = re.compile(rb"[ \t\r\n]*:[ \t\r\n]*(?=\[)")
 _BEHIND = re.compile(rb"[ \t\r\n]*,?[ \t\r\n]*")
@@ -73,14 +80,30 @@ class Split:
         """Return where a position of the text is in the body, both in characters."""
         text_end = at = left_out = 0
         for name, array in self._arrays.items():
-            text = str(self._body[at : array.begin], "utf-8-sig", "replace")
+            added = added_bytes(self._body, at, array.begin)
             placeholder = len(name) + len('""')
-            text_end += len(text) + placeholder
+            text_end += array.begin - at - added + placeholder
             if text_end > position:
                 break
             left_out += array.end - array.begin - placeholder
             at = array.end
         return position + left_out
+
+
+def added_bytes(body: bytes, begin: int, end: int, check: Check = unchecked) -> int:
+    """Return how many bytes more than characters a part of a body in UTF-8 has.
+
+    A byte order mark at its start, which is no character of JSON, has three more.
+
+    Raises:
+        BasketError: `check` raised it.
+    """
+    text, added = np.frombuffer(body, np.uint8), 0
+    for at in range(begin, end, _COUNTED_BYTES):
+        check()
+        piece = text[at : min(at + _COUNTED_BYTES, end)]
+        added += int(np.count_nonzero((piece & _UPPER_BITS) == _CONTINUATION))
+    return added + (begin == 0 and body.startswith(codecs.BOM_UTF8))
 
 
 def split(body: bytes, max_parts: int, check: Check) -> Split | None:

@@ -78,7 +78,7 @@ def test_killed_worker_is_replaced_once_the_model_folder_is_back(tmp_path, setti
 
 
 def test_lone_worker_is_replaced_once_the_model_folder_is_back(tmp_path):
-    """Meanwhile clients wait in the backlog, and the server goes on."""
+    """Clients wait in the backlog until then, and the server does not end."""
     models, away = tmp_path / "models", tmp_path / "away"
     folder = simulated_models(models, quick=QUICK)
     with serving("--threads=4", model_dir=folder) as server:

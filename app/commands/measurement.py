@@ -3,8 +3,10 @@
 import statistics
 import time
 from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
 from functools import partial
 from pathlib import Path
+from random import Random
 
 import click
 
@@ -16,9 +18,11 @@ from app.settings import Settings
 # Runs stop after the maximum, or after the minimum and 2 s.
 _MAX_RUNS, _MIN_RUNS, _ENOUGH_S = 15, 3, 2.0
 # Rests, in which caches get cold, threads fall asleep and clocks slow down.
-_RESTS_S = (0.0, 0.05, 0.1, 0.2)
-# Rounds through all of them stop after the maximum, or after the minimum and 15 s.
-_MAX_ROUNDS, _MIN_ROUNDS, _ENOUGH_ROUNDS_S = 25, 5, 15.0
+_RESTS_S = (0.0, 0.02, 0.05, 0.1, 0.4, 1.6)
+# No more rounds through all of them begin after so long.
+_ENOUGH_ROUNDS_S = 40.0
+# Runs in a row after rests of one length, without the first, which only follows one.
+_RUNS_AFTER_RESTS = 2
 
 
 def median_ms(
@@ -41,19 +45,24 @@ def rested_ms(
     clock: Callable[[], float] = time.perf_counter,
     sleep: Callable[[float], None] = time.sleep,
 ) -> dict[float, list[float]]:
-    """Return durations of `run` in ms, by the rest in s before it; by turns."""
+    """Return durations of `run` in ms, by the rest in s before it.
+
+    It runs in a thread that is woken for it, as batches of a server do, and more than
+    once with a rest of the same length before: a machine is as fast as the last few
+    runs left it. The lengths take turns in a random order.
+    """
     times_ms: dict[float, list[float]] = {rest_s: [] for rest_s in _RESTS_S}
+    random = Random(0)  # noqa: S311 # no secret
     first_at = clock()
-    for number in range(_MAX_ROUNDS):
-        if number >= _MIN_ROUNDS and clock() - first_at > _ENOUGH_ROUNDS_S:
-            break
-        for rest_s, found_ms in times_ms.items():
-            # So that the rest before it, which may be a long one, has passed.
-            run()
-            sleep(rest_s)
-            began_at = clock()
-            run()
-            found_ms.append(1000 * (clock() - began_at))
+    with ThreadPoolExecutor(1) as batching_thread:
+        while clock() - first_at < _ENOUGH_ROUNDS_S:
+            for rest_s in random.sample(_RESTS_S, len(_RESTS_S)):
+                for is_first in (True, *[False] * _RUNS_AFTER_RESTS):
+                    sleep(rest_s)
+                    began_at = clock()
+                    batching_thread.submit(run).result()
+                    if not is_first:
+                        times_ms[rest_s].append(1000 * (clock() - began_at))
     return times_ms
 
 

@@ -2,6 +2,7 @@
 
 from bisect import bisect_right
 from collections.abc import Mapping, Sequence
+from itertools import pairwise
 
 import numpy as np
 
@@ -14,7 +15,7 @@ class BatchSeconds:
 
     Between two measured sizes it is on the line through them. A batch takes longer
     than that, or less long, by one at random of the times that were found after the
-    same rest of the device.
+    rest of the device that comes nearest.
     """
 
     def __init__(
@@ -25,13 +26,13 @@ class BatchSeconds:
     ) -> None:
         """Take seconds by batch size, at least of one size, and what rests add.
 
-        `after_rest_s` has seconds to add by the seconds of a rest, which also count
-        for longer rests, up to the next in it.
+        `after_rest_s` has seconds to add by the seconds of a rest.
         Batches are as large as the largest size, and filled up to the allowed ones.
         """
         by_rest = sorted((after_rest_s or {}).items())
-        self._rests_s = [rest_s for rest_s, _ in by_rest]
-        self._after_s = [(0.0,), *(added_s for _, added_s in by_rest)]
+        rests_s = [rest_s for rest_s, _ in by_rest]
+        self._rest_bounds_s = [sum(pair) / 2 for pair in pairwise(rests_s)]
+        self._after_s = [added_s for _, added_s in by_rest] or [(0.0,)]
         sizes = sorted(by_size)
         self.max_batch_size = sizes[-1]
         allowed = [n for n in settings.allowed_batch_sizes if n <= sizes[-1]]
@@ -46,7 +47,7 @@ class BatchSeconds:
 
     def after(self, rest_s: float) -> Sequence[float]:
         """Return the seconds of which one is added to a batch after such a rest."""
-        return self._after_s[bisect_right(self._rests_s, rest_s)]
+        return self._after_s[bisect_right(self._rest_bounds_s, rest_s)]
 
     def most_rows_per_s(self) -> float:
         """Return the rows per second of the batch size that runs most of them."""

@@ -127,16 +127,17 @@ def test_a_fixed_timeout_holds_the_batch_of_a_lone_user():
 def test_a_batch_after_a_rest_takes_longer():
     """A lone user's batches come after a rest, those of a busy server do not."""
     limits = Settings(max_batch_size=1)
-    plan = ServerPlan(limits, BatchSeconds({1: 0.1}, limits, {0.01: [0.02]}), 0.0)
+    seconds = BatchSeconds({1: 0.1}, limits, {0.0: [0.0], 0.1: [0.02]})
+    plan = ServerPlan(limits, seconds, 0.0)
     assert seen(plan, Load(1, THINKING)).mean_s == pytest.approx(0.12)
     assert seen(plan, Load(5, (0.0, 0.0))).mean_s == pytest.approx(0.5)
 
 
-def test_a_batch_takes_what_was_measured_after_the_same_rest():
-    """A rest counts as the next shorter one that was measured."""
+def test_a_batch_takes_what_was_measured_after_a_like_rest():
+    """A rest counts as the nearest one that was measured."""
     seconds = BatchSeconds({1: 0.1}, Settings(), {0.2: [0.02], 0.0: [0.001, 0.002]})
-    assert [seconds.after(rest_s) for rest_s in (0.0, 0.19)] == [[0.001, 0.002]] * 2
-    assert [seconds.after(rest_s) for rest_s in (0.2, 9.0)] == [[0.02]] * 2
+    assert [seconds.after(rest_s) for rest_s in (0.0, 0.09)] == [[0.001, 0.002]] * 2
+    assert [seconds.after(rest_s) for rest_s in (0.11, 9.0)] == [[0.02]] * 2
     assert BatchSeconds({1: 0.1}, Settings()).after(9.0) == (0.0,)
 
 

@@ -80,18 +80,20 @@ def scan(model_dir: Path, settings: Settings) -> dict[str, ModelFolder]:
 
 def fingerprint(version: Path) -> Fingerprint:
     """Return the names, sizes and times of a version's files; it may be a file."""
-    return frozenset(
-        (str(file.relative_to(version)), status.st_size, status.st_mtime_ns)
-        for file, status in _files(version)
-    )
+    return look(version)[0]
 
 
-def newest_change(version: Path) -> float:
-    """Return the Unix time of the last change to any file of a version, 0 without any.
+def look(version: Path) -> tuple[Fingerprint, float]:
+    """Return a version's fingerprint, and the Unix time of its last change, or 0.
 
-    Other than the time that a fingerprint has, nobody can set it back.
+    Other than the times of the fingerprint, nobody can set that one back.
     """
-    return max((status.st_ctime for _, status in _files(version)), default=0.0)
+    files, changed_at = set(), 0.0
+    for file, status in _files(version):
+        name = str(file.relative_to(version))
+        files.add((name, status.st_size, status.st_mtime_ns))
+        changed_at = max(changed_at, status.st_ctime)
+    return frozenset(files), changed_at
 
 
 def content(version: Path, files: Fingerprint) -> Content:

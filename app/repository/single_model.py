@@ -20,8 +20,7 @@ from app.errors import SettingsError
 from app.repository.scan import (
     ModelFolder,
     content,
-    fingerprint,
-    newest_change,
+    look,
     read_config,
     read_folder,
     scan,
@@ -98,15 +97,15 @@ class SingleModel:
 
     def _digest(self, version: Path) -> str:
         """Return a digest of the files; they are read when a file has changed."""
-        files = fingerprint(version)
         # A file that is moved into the place of another one has changed later.
-        seen = files, newest_change(version)
+        seen = look(version)
         if seen != self._seen:
+            files, changed_at = seen
             checksums = content(version, files).checksums
             text = repr((sorted(files), sorted(checksums.items())))
             digest = hashlib.blake2b(text.encode(), digest_size=_DIGEST_BYTES)
             # Times of files may be as coarse as seconds: read them again until then.
-            is_settled = not 0 <= time.time() - seen[1] < _SETTLED_AFTER_S
+            is_settled = not 0 <= time.time() - changed_at < _SETTLED_AFTER_S
             is_whole = len(checksums) == len(files)
             self._seen = seen if is_settled and is_whole else None
             self._last_digest = digest.hexdigest()
@@ -118,5 +117,7 @@ def _is_complete(version: Path) -> bool:
     # The last bytes that are written make a zip file valid.
     if version.suffix == ".keras" and zipfile.is_zipfile(version):
         return True
-    # A change in the future is another machine's clock.
-    return not 0 <= time.time() - newest_change(version) < _COMPLETE_AFTER_S
+    # Looked at again: a file may have changed while others were read. A change in the
+    # future is another machine's clock.
+    _, changed_at = look(version)
+    return not 0 <= time.time() - changed_at < _COMPLETE_AFTER_S

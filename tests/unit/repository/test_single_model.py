@@ -8,6 +8,7 @@ from types import SimpleNamespace
 import pytest
 
 from app.errors import SettingsError
+from app.repository.scan import fingerprint
 from app.repository.single_model import SingleModel, scanner
 from app.run_dir import RUN_DIR
 from app.run_dir.version_numbers import VersionNumbers
@@ -21,7 +22,9 @@ PASSED_S = 3600.0
 def _clock(monkeypatch):
     """A clock that stands `after_s` seconds after the last change of each file."""
     clock = SimpleNamespace(after_s=PASSED_S)
-    monkeypatch.setattr("app.repository.single_model.newest_change", lambda _: 0.0)
+    monkeypatch.setattr(
+        "app.repository.single_model.look", lambda version: (fingerprint(version), 0.0)
+    )
     time = SimpleNamespace(time=lambda: clock.after_s)
     monkeypatch.setattr("app.repository.single_model.time", time)
     return clock

@@ -17,6 +17,8 @@ from app.commands.version import Found, find_version
 from app.engines import open_engine
 from app.promotion.comparison import compare
 from app.promotion.replay_rows import replay_rows
+from app.promotion.report_parts import table
+from app.promotion.report_parts.plot import draw
 from app.promotion.side import Side
 from app.settings import Settings
 from app.settings.promotion_config import PromotionConfig
@@ -78,7 +80,7 @@ def _compare(
         rows = replay_rows(old, config, own, captured, folder)
         report = compare(old, new, rows, config, progress=partial(click.echo, err=True))
     click.echo(f"{name} version {new.version} on {rows.described}")
-    for line in report.lines():
+    for line in table.lines(report):
         click.echo(line)
     refusal = report.refusal()
     if refusal:
@@ -87,7 +89,7 @@ def _compare(
         click.echo(f"version {new.version} may take over from version {old.version}")
     if picture is not None:
         with atomic_write(picture) as file:
-            report.plot(file)
+            draw(report, file)
         click.echo(f"written: {picture}")
     if refusal:
         raise Exit(1)

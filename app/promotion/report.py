@@ -2,14 +2,12 @@
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from pathlib import Path
 from typing import NamedTuple
 
 from app.promotion.measures.labels import Accuracy
 from app.promotion.measures.tally import Compared, Failures
 from app.promotion.measures.timing import BatchTimes
 from app.promotion.replay_rows import ReplayRows
-from app.promotion.report_parts import plot, table
 from app.settings.promotion_config import PromotionConfig
 
 _MB = 1_000_000
@@ -71,19 +69,6 @@ class Report:
     def refusal(self) -> str:
         """Return why the new version is refused, on one line; "" if it passes."""
         return "; ".join(self._reasons())
-
-    def lines(self) -> list[str]:
-        """Return a table for a terminal."""
-        return list(table.lines(self))
-
-    def plot(self, file: Path) -> None:
-        """Write a picture of agreement and latency; its ending is its format.
-
-        Raises:
-            ModuleNotFoundError: matplotlib is not installed.
-            OSError: the file can't be written.
-        """
-        plot.draw(self, file)
 
     def most_different(self, count: int) -> list[DifferentRow]:
         """Return rows that disagree, those that differ most first."""

@@ -2,20 +2,24 @@
 
 from importlib import import_module
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 
-if TYPE_CHECKING:
-    from app.promotion.report import Report
+from app.promotion.report import Report
 
 _INCHES, _DOTS_PER_INCH = (8.6, 3.6), 150
 # Two of Okabe and Ito's colors, which color-blind readers can tell apart.
 _BLUE, _ORANGE = "#0072B2", "#D55E00"
 
 
-def draw(report: "Report", file: Path) -> None:
-    """Write a picture of a report; the file's ending is its format."""
+def draw(report: Report, file: Path) -> None:
+    """Write a picture of a report; the file's ending is its format.
+
+    Raises:
+        ModuleNotFoundError: matplotlib is not installed.
+        OSError: the file can't be written.
+    """
     # Imported here: the server does without it.
     figure = import_module("matplotlib.figure").Figure(_INCHES, layout="constrained")
     agreement, latency = figure.subplots(1, 2)
@@ -28,7 +32,7 @@ def draw(report: "Report", file: Path) -> None:
     figure.savefig(file, dpi=_DOTS_PER_INCH)
 
 
-def _draw_agreement(axes: Any, report: "Report") -> None:
+def _draw_agreement(axes: Any, report: Report) -> None:
     """Draw the difference of each row, sorted, in the color of whether it agrees."""
     none = np.empty(0)
     apart = np.concatenate([none, *(each.differences() for each in report.compared)])
@@ -54,7 +58,7 @@ def _draw_agreement(axes: Any, report: "Report") -> None:
     )
 
 
-def _draw_latency(axes: Any, report: "Report") -> None:
+def _draw_latency(axes: Any, report: Report) -> None:
     """Draw each batch's time, and a line through the medians."""
     serving, new = report.versions
     for version, color, shift, kind in (

@@ -1,15 +1,13 @@
 """A report as lines for a terminal."""
 
 from collections.abc import Iterator, Sequence
-from typing import TYPE_CHECKING
 
-if TYPE_CHECKING:
-    from app.promotion.report import Report
+from app.promotion.report import Report
 
 _MAX_ROWS = 5
 
 
-def lines(report: "Report") -> Iterator[str]:
+def lines(report: Report) -> Iterator[str]:
     """Yield the table: latencies, accuracy, agreement, the rows that differ most."""
     serving, new = report.versions
     yield _columns("", [f"version {serving}", f"version {new}"])
@@ -49,7 +47,7 @@ def _note(text: str) -> str:
     return f"  note: {text}"
 
 
-def _notes(report: "Report") -> Iterator[str]:
+def _notes(report: Report) -> Iterator[str]:
     """Yield what limits the report, and what does not count against the new version."""
     serving, _ = report.versions
     yield from report.rows.notes

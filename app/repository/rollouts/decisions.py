@@ -12,6 +12,7 @@ from app.promotion.comparison import compare
 from app.promotion.evidence import Evidence
 from app.promotion.judgment import problem
 from app.promotion.replay_rows import replay_rows
+from app.promotion.report_parts import table
 from app.promotion.side import Side
 from app.repository.scan import ModelFolder
 from app.repository.served import ServedModel
@@ -68,7 +69,7 @@ class Decisions:
             *(name, candidate.version, serving.version, rows.described),
         )
         report = compare(old, new, rows, config)
-        for line in report.lines():
+        for line in table.lines(report):
             _log.info("model %s: %s", name, line)
         return report.refusal()
 

@@ -102,7 +102,7 @@ def test_verdict_is_printed_before_the_plot_is_written(command, tmp_path, monkey
     def draw(report, file):
         raise OSError(errno.ENOSPC, "No space left on device")
 
-    monkeypatch.setattr("app.promotion.report.plot.draw", draw)
+    monkeypatch.setattr("app.commands.compare.draw", draw)
     file = tmp_path / "plot.png"
     for version, verdict in (
         (2, "version 2 may take over from version 1"),

@@ -11,6 +11,7 @@ from app.engines.base import DEFAULT_SIGNATURE, Signature
 from app.errors import Stopping
 from app.promotion.comparison import compare
 from app.promotion.measures.labels import Labels
+from app.promotion.report_parts import plot, table
 from app.promotion.side import RowGroup
 from app.settings.promotion_config import PromotionConfig
 from tests.support.promotion import (
@@ -123,7 +124,7 @@ def test_most_different_row_is_named(report):
         "agrees in 199 of 200 rows (99.5 %, min_agreement 1); most different: row 17, "
         f"scores by {5 - X[17, 3]:.2g}"
     )
-    assert f"    row 17, scores by {5 - X[17, 3]:.2g}" in found.lines()
+    assert f"    row 17, scores by {5 - X[17, 3]:.2g}" in table.lines(found)
 
 
 def test_leak_ends_the_comparison(report):
@@ -189,7 +190,7 @@ def test_rows_that_the_serving_version_fails_on_do_not_count(report):
     assert found.compared_rows == 196
     assert report(raising, serving=raising).refusal() == ""
     text = "version 1 fails on 4 rows, which do not count: ValueError: no such row"
-    assert f"  note: {text}" in found.lines()
+    assert f"  note: {text}" in table.lines(found)
 
 
 def test_nan_of_the_serving_version_does_not_count(report):
@@ -236,7 +237,7 @@ def test_changed_signature_is_refused_if_the_same_is_required(spec, change):
     config = replace(CONFIG, require_same_signature=False)
     found = compare(old, new, rows_of(X), config)
     assert "signature changed" not in found.refusal()
-    assert f"  note: signature changed: {change}" in found.lines()
+    assert f"  note: signature changed: {change}" in table.lines(found)
 
 
 def test_wider_signature_is_no_change():
@@ -255,7 +256,7 @@ def test_missing_signature_is_a_change():
     rows = replace(rows, groups=[RowGroup("other", {"x": X[:5]}), *rows.groups])
     found = compare(old, new, rows, CONFIG)
     assert found.refusal() == "signature changed: there is no signature other"
-    assert "  note: 5 of 205 rows do not fit the new version" in found.lines()
+    assert "  note: 5 of 205 rows do not fit the new version" in table.lines(found)
     assert found.agreeing_rows == 200
 
 
@@ -271,7 +272,7 @@ def test_much_slower_version_ends_the_comparison_in_time(slow):
     assert clock.now < 60 + 20
     assert 1 <= found.ran_rows < 200
     note = f"out of time: based on {found.ran_rows} of 200 rows"
-    assert f"  note: {note}" in found.lines()
+    assert f"  note: {note}" in table.lines(found)
     assert ("times as long" in found.refusal()) == (slow == 2)
 
 
@@ -329,7 +330,8 @@ def test_less_accurate_version_is_refused_beyond_chance(report, lost, is_refused
     assert (found.accuracy.serving, found.accuracy.candidate) == (180, 180 - lost)
     refusal = "is less accurate: 86.5 % of 200 rows, version 1 90 %"
     assert found.refusal() == (refusal if is_refused else "")
-    assert any(line.split()[:3] == ["accuracy", "90", "%"] for line in found.lines())
+    lines = table.lines(found)
+    assert any(line.split()[:3] == ["accuracy", "90", "%"] for line in lines)
 
 
 def test_unusable_labels_are_a_refusal(report):
@@ -343,5 +345,5 @@ def test_plot_is_a_picture(report, tmp_path):
     """Also of a version that failed on all rows."""
     pytest.importorskip("matplotlib")
     for name, compute in (("a.png", shuffled), ("b.png", raising)):
-        report(compute).plot(tmp_path / name)
+        plot.draw(report(compute), tmp_path / name)
         assert (tmp_path / name).read_bytes().startswith(b"\x89PNG")

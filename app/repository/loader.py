@@ -19,6 +19,7 @@ from app.repository.reconciler import Reconciler
 from app.repository.single_model import scanner
 from app.repository.traffic import SplitScan
 from app.run_dir.notes import Notes
+from app.run_dir.traffic_splits import TrafficSplits
 from app.settings import Settings
 
 _log = logging.getLogger(__name__)
@@ -43,7 +44,8 @@ class Loader:
         self._settings = settings
         self._catalog = catalog
         self._unloaded = unloaded
-        self._scan = SplitScan(scanner(settings), run_dir.traffic_splits())
+        splits = TrafficSplits(run_dir.path_of("traffic"))
+        self._scan = SplitScan(scanner(settings), splits)
         self._scan_every_s = scan_every_s
         self._reconciler = reconciler
         self._stopping = False

@@ -17,7 +17,6 @@ from pathlib import Path
 from app.errors import SettingsError
 from app.run_dir.metrics_files import is_metrics_file
 from app.run_dir.notes import Notes
-from app.run_dir.traffic_splits import TrafficSplits
 
 # Environment variables that the master sets for its workers; these are no settings.
 RUN_DIR = "_BASKET_RUN_DIR"
@@ -80,13 +79,7 @@ def create(parent: str | None, *, reexecuted: bool) -> None:
 
 def notes_on(topic: str) -> Notes:
     """Return the notes on a topic; outside Gunicorn they are this process's alone."""
-    run_dir = os.environ.get(RUN_DIR)
-    return Notes(Path(run_dir) / topic if run_dir else None)
-
-
-def traffic_splits() -> TrafficSplits:
-    """Return the traffic splits that were set over HTTP."""
-    return TrafficSplits(path_of("traffic"))
+    return Notes(path_of(topic))
 
 
 def publish_model_sockets(paths: Iterable[str]) -> None:

@@ -43,7 +43,9 @@ def of_instances(instances: Sequence[bytes], body: bytes, about: Any) -> list[Ca
     value = json_text.loads(body)
     # A CloudEvent has them in its data.
     predictions = json_lines(value.get("data", value)["predictions"])
-    inputs, outputs = ({"json": _texts(each)} for each in (instances, predictions))
+    inputs, outputs = (
+        {"json": np.array(each, object)} for each in (instances, predictions)
+    )
     return [Captured(DEFAULT_SIGNATURE, inputs, outputs, JSON, *about)]
 
 
@@ -59,13 +61,11 @@ def _at(places: Sequence[int], outputs: Tensors) -> Tensors:
 
 def owned(outputs: Tensors) -> tuple[Tensors, int]:
     """Return arrays that do not keep a whole batch in memory, and their bytes."""
-    owned, size = {}, 0
-    for name, array in outputs.items():
-        owned[name] = array if array.base is None else array.copy()
-        size += array.nbytes
-        if array.dtype.hasobject:
-            size += _bytes_of_strings(array)
-    return owned, size
+    owned = {
+        name: array if array.base is None else array.copy()
+        for name, array in outputs.items()
+    }
+    return owned, bytes_of(outputs)
 
 
 def bytes_of(tensors: Tensors) -> int:
@@ -82,12 +82,6 @@ def _bytes_of_strings(array: Array) -> int:
     """Return the bytes of strings, or of rows where these differ in shape."""
     values = array.ravel().tolist()
     return sum([v.nbytes if isinstance(v, np.ndarray) else len(v) for v in values])
-
-
-def _texts(values: Sequence[bytes]) -> Array:
-    texts = np.empty(len(values), object)
-    texts[:] = values
-    return texts
 
 
 def _plain(value: Any) -> Any:

@@ -51,7 +51,7 @@ def to_json(array: Array, name: str) -> Any:
     The name decides between text and b64. Bytes that are not UTF-8 are always b64, as
     JSON can't hold them.
     """
-    write = _b64 if name.endswith(_BYTES_SUFFIX) else from_bytes
+    write = b64 if name.endswith(_BYTES_SUFFIX) else from_bytes
     leaves = np.empty(array.size, object)
     leaves[:] = [write(value) for value in array.ravel().tolist()]
     return leaves.reshape(array.shape).tolist()
@@ -62,8 +62,9 @@ def from_bytes(value: bytes) -> Any:
     try:
         return value.decode()
     except UnicodeDecodeError:
-        return _b64(value)
+        return b64(value)
 
 
-def _b64(value: bytes) -> dict[str, str]:
+def b64(value: bytes) -> dict[str, str]:
+    """Return the b64 object of bytes."""
     return {_KEY: binascii.b2a_base64(value, newline=False).decode()}

@@ -1,13 +1,12 @@
 """The functions of a service.py, called for the requests of one version."""
 
-import base64
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
 import numpy as np
 
 from app.batching.model_log import ModelLog
-from app.codec import json_text
+from app.codec import json_text, strings
 from app.codec.bounds import Check, unchecked
 from app.codec.uneven import Uneven
 from app.engines.base import DEFAULT_SIGNATURE, Engine, Signature, Tensors
@@ -85,7 +84,7 @@ class UserCode:
         """Return EXAMPLE as in a request's JSON; None: JSON can't hold it."""
         example = self.service.example
         if isinstance(example, bytes):
-            return {"b64": base64.b64encode(example).decode()}
+            return strings.b64(example)
         try:
             return json_text.loads(json_text.dumps_objects(example))
         except TypeError:

@@ -1,6 +1,5 @@
 """What is written of an answered request: its tensors, or JSON."""
 
-import base64
 import json
 from collections.abc import Iterable, Sequence
 from typing import Any
@@ -9,7 +8,7 @@ import numpy as np
 
 from app.capture.captured import JSON, Captured
 from app.capture.recorder import NotCapturable
-from app.codec import json_text
+from app.codec import json_text, strings
 from app.codec.uneven import Uneven
 from app.engines.base import DEFAULT_SIGNATURE, Array, Tensors
 
@@ -86,7 +85,7 @@ def _bytes_of_strings(array: Array) -> int:
 
 def _plain(value: Any) -> Any:
     if isinstance(value, bytes):
-        return {"b64": base64.b64encode(value).decode()}
+        return strings.b64(value)
     if isinstance(value, np.ndarray | np.generic):
         return value.tolist()
     raise TypeError(f"a {type(value).__name__}")

@@ -124,12 +124,11 @@ def _tensors(members: Mapping[str, Array], prefix: str) -> Tensors:
 
 def _strings(lengths: Array, data: Array) -> Array:
     content, ends = data.tobytes(), np.cumsum(lengths)
-    strings = np.empty(lengths.size, object)
-    strings[:] = [
+    strings = [
         content[end - length : end]
         for end, length in zip(ends.tolist(), lengths.ravel().tolist(), strict=True)
     ]
-    return strings.reshape(lengths.shape)
+    return np.array(strings, object).reshape(lengths.shape)
 
 
 def _prefix(number: int) -> str:

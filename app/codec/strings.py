@@ -52,8 +52,7 @@ def to_json(array: Array, name: str) -> Any:
     JSON can't hold them.
     """
     write = b64 if name.endswith(_BYTES_SUFFIX) else from_bytes
-    leaves = np.empty(array.size, object)
-    leaves[:] = [write(value) for value in array.ravel().tolist()]
+    leaves = np.array([write(value) for value in array.ravel().tolist()], object)
     return leaves.reshape(array.shape).tolist()
 
 

@@ -141,12 +141,11 @@ def _json_values(array: Array) -> Any:
     """Return what a JSON encoder takes: arrays of numbers, lists of b64 objects."""
     if array.dtype.kind != "O":
         return array if array.ndim else array.item()
-    leaves = np.empty(array.size, object)
-    leaves[:] = [
+    leaves = [
         {"b64": binascii.b2a_base64(value, newline=False).decode()}
         for value in array.ravel().tolist()
     ]
-    return leaves.reshape(array.shape).tolist()
+    return np.array(leaves, object).reshape(array.shape).tolist()
 
 
 def _is_finite(array: Array) -> bool:

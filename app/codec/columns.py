@@ -1,6 +1,5 @@
 """The inputs of a request in JSON: rows of values or objects, or columns."""
 
-import itertools
 import sys
 from dataclasses import replace
 from typing import Any, NamedTuple
@@ -12,7 +11,7 @@ from app.codec.bounds import Bounds
 from app.codec.json_arrays import mixed, numbers
 from app.codec.json_arrays.split import Numbers
 from app.codec.pictures import images
-from app.engines.base import Array, Signature, Tensors, TensorSpec
+from app.engines.base import Array, Signature, TensorSpec
 from app.errors import BadInput, too_many_rows
 from app.settings.image_config import ImageConfig
 
@@ -192,21 +191,6 @@ def of_inputs(inputs: Any, signature: Signature) -> list[Column]:
         if not isinstance(column.rows, list | Numbers) or not column.rows:
             raise BadInput(f"{column.place}: expected a list with at least one row")
     return columns
-
-
-def check_equal_rows(columns: list[Column], inputs: Tensors) -> None:
-    """Check that all inputs have the same number of rows.
-
-    Raises:
-        BadInput: two differ.
-    """
-    for one, other in itertools.pairwise(columns):
-        rows, others = len(inputs[one.spec.name]), len(inputs[other.spec.name])
-        if rows != others:
-            raise BadInput(
-                f"{one.place} has {rows} rows and {other.place} {others}; rows run in "
-                "batches, so the first dimensions must be equal"
-            )
 
 
 def _listed(names: list[str]) -> str:

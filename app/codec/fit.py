@@ -5,6 +5,10 @@ input integers within its range, a bool input bools, a string input strings. No 
 is wrapped, truncated or parsed out of a string.
 """
 
+import itertools
+import math
+from collections.abc import Mapping, Sized
+
 import numpy as np
 import numpy.typing as npt
 
@@ -63,11 +67,66 @@ def fit(array: Array, spec: TensorSpec, place: str, suffix: str = "") -> Array:
         with np.errstate(over="ignore", invalid="ignore"):
             cast = array.astype(spec.dtype)
         lost = np.isinf(cast) & np.isfinite(array)
-        _check_range(lost, array, str(spec.dtype), place, suffix)
+        check_range(lost, array, str(spec.dtype), place, suffix)
     if spec.dtype.kind in "iu":
         # astype wraps an integer that is out of range.
-        _check_range(cast != array, array, str(spec.dtype), place, suffix)
+        check_range(cast != array, array, str(spec.dtype), place, suffix)
     return cast
+
+
+def of_bytes(
+    data: bytes | memoryview,
+    spec: TensorSpec,
+    shape: tuple[int, ...],
+    place: str,
+    datatype: str,
+) -> Array:
+    """Return an input's numbers as a view of their bytes: little-endian, in C order.
+
+    `datatype` is the protocol's name for the dtype.
+
+    Raises:
+        BadInput: more or fewer bytes than the shape has, or a bool is no bool.
+    """
+    size = math.prod(shape) * spec.dtype.itemsize
+    if len(data) != size:
+        raise BadInput(
+            f"{place}: shape {list(shape)} of {datatype} is {size} bytes, given "
+            f"{len(data)}"
+        )
+    check_bools(data, spec.dtype, place)
+    return np.frombuffer(data, spec.dtype.newbyteorder("<")).reshape(shape)
+
+
+def check_bools(
+    data: bytes | memoryview, dtype: np.dtype[np.generic], place: str
+) -> None:
+    """Check that the bytes of bools are 0 or 1; other dtypes may have any bytes.
+
+    Raises:
+        BadInput: one is neither.
+    """
+    if dtype.kind == "b":
+        largest = np.frombuffer(data, np.uint8).max(initial=0)
+        if largest > 1:
+            raise BadInput(f"{place}: a bool is 0 or 1, given {largest}")
+
+
+def check_equal_rows(inputs: Mapping[str, Sized], place: str) -> None:
+    """Check that all inputs have the same number of rows.
+
+    `place` is the format of an input's place in the request, by its name.
+
+    Raises:
+        BadInput: two differ.
+    """
+    for one, other in itertools.pairwise(inputs):
+        rows, others = len(inputs[one]), len(inputs[other])
+        if rows != others:
+            raise BadInput(
+                f"{place.format(one)} has {rows} rows and {place.format(other)} "
+                f"{others}; rows run in batches, so the first dimensions must be equal"
+            )
 
 
 def check_narrower(inputs: Tensors, signature: Signature) -> None:
@@ -80,13 +139,17 @@ def check_narrower(inputs: Tensors, signature: Signature) -> None:
         if spec.narrower:
             array = inputs[spec.name]
             lost = np.isfinite(array) & (np.abs(array) >= _INFINITE_FROM[spec.narrower])
-            _check_range(lost, array, spec.narrower, f"input {spec.name!r}")
+            check_range(lost, array, spec.narrower, f"input {spec.name!r}")
 
 
-def _check_range(
+def check_range(
     lost: npt.NDArray[np.bool_], array: Array, dtype: str, place: str, suffix: str = ""
 ) -> None:
-    """Raise BadInput for the first value that is marked as lost, if any is."""
+    """Check that no value is marked as lost in a conversion to `dtype`.
+
+    Raises:
+        BadInput: one is; the text has the place of the first.
+    """
     for where in np.argwhere(lost):
         value = array[tuple(where)]
         row, *inner = where

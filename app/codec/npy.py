@@ -11,7 +11,7 @@ import numpy as np
 from numpy.lib import format as npy_format
 
 from app.codec.bounds import UNBOUNDED
-from app.codec.fit import fit
+from app.codec.fit import check_bools, fit
 from app.codec.tensor_shape import WITHOUT_VALUES, is_large_without_values
 from app.engines.base import Array, Signature, Tensors
 from app.errors import BadInput, too_many_rows
@@ -112,10 +112,7 @@ def read(body: bytes) -> Array:
         )
     if is_large_without_values(shape):
         raise BadInput(f"the .npy header says {WITHOUT_VALUES}")
-    if dtype.kind == "b":
-        largest = np.frombuffer(data, np.uint8).max(initial=0)
-        if largest > 1:
-            raise BadInput(f"the .npy array: a bool is 0 or 1, given {largest}")
+    check_bools(data, dtype, "the .npy array")
     array = np.frombuffer(data, dtype)
     return array.reshape([int(n) for n in shape], order="F" if fortran else "C")
 

@@ -12,7 +12,7 @@ import numpy as np
 
 from app.codec import columns, json_text, strings, uneven
 from app.codec.bounds import UNBOUNDED, Bounds
-from app.codec.fit import check_json_dtype
+from app.codec.fit import check_equal_rows, check_json_dtype
 from app.codec.row_hint import WrongShape
 from app.codec.uneven import Uneven
 from app.engines.base import DEFAULT_SIGNATURE, Array, Signature, Tensors
@@ -130,7 +130,7 @@ def _even(
         inputs[column.spec.name] = reading.read(column, is_bare=is_bare)
         all_bare &= is_bare
     if len(found) > 1:
-        columns.check_equal_rows(found, inputs)
+        check_equal_rows(inputs, "inputs.{}")
     return inputs, all_bare
 
 

@@ -13,6 +13,7 @@ import numpy as np
 
 from app.codec import tensor_shape
 from app.codec.bounds import Bounds
+from app.codec.fit import check_equal_rows, check_range, of_bytes
 from app.engines.base import Array, Signature, Tensors, TensorSpec
 from app.errors import BadInput, TooLarge, Unsupported, too_many_rows
 
@@ -73,7 +74,6 @@ def read_inputs(
                 f"{', '.join(names[:_SHOWN])}"
             )
     inputs: dict[str, Array] = {}
-    rows: int | None = None
     for spec in signature.inputs:
         if spec.name not in given:
             raise BadInput(f"input {spec.name!r} is missing")
@@ -83,12 +83,8 @@ def read_inputs(
             continue
         if len(array) > bounds.max_rows:
             raise too_many_rows(bounds.max_rows, len(array))
-        if rows not in (None, len(array)):
-            raise BadInput(
-                f"input {spec.name!r} has {len(array)} rows and {names[0]!r} {rows}: "
-                "the first sizes of all shapes must be equal"
-            )
-        inputs[spec.name], rows = array, len(array)
+        inputs[spec.name] = array
+    check_equal_rows(inputs, "input {!r}")
     return inputs
 
 
@@ -144,9 +140,12 @@ def _read(tensor: Any, spec: TensorSpec, is_whole: bool, max_bytes: int) -> Arra
         given = _NAMES.get(tensor.dtype, f"type {tensor.dtype}")
         raise BadInput(f"{place}: expected {kind.name}, given {given}")
     shape = _shape(tensor.tensor_shape, spec, is_whole, place)
-    if tensor.tensor_content:
-        return _read_content(tensor.tensor_content, kind, spec, shape, place)
-    return _read_field(tensor, kind, spec, shape, place, max_bytes)
+    content = tensor.tensor_content
+    if not content:
+        return _read_field(tensor, kind, spec, shape, place, max_bytes)
+    if spec.dtype.kind == "O":
+        raise BadInput(f"{place}: expected strings in {kind.field}, not tensor_content")
+    return of_bytes(content, spec, shape, f"{place}: tensor_content", kind.name)
 
 
 def _shape(shape: Any, spec: TensorSpec, is_whole: bool, place: str) -> tuple[int, ...]:
@@ -158,24 +157,6 @@ def _shape(shape: Any, spec: TensorSpec, is_whole: bool, place: str) -> tuple[in
         return "unknown rank" if shape.unknown_rank else str(list(sizes[:_SHOWN]))
 
     return tensor_shape.check(known, shown, spec, is_whole, place)
-
-
-def _read_content(
-    content: bytes, kind: _Kind, spec: TensorSpec, shape: tuple[int, ...], place: str
-) -> Array:
-    """Return a view of a tensor's bytes."""
-    if spec.dtype.kind == "O":
-        raise BadInput(f"{place}: expected strings in {kind.field}, not tensor_content")
-    size = math.prod(shape) * spec.dtype.itemsize
-    if len(content) != size:
-        raise BadInput(
-            f"{place}: shape {list(shape)} of {kind.name} is {size} bytes in "
-            f"tensor_content, given {len(content)}"
-        )
-    if spec.dtype.kind == "b" and np.frombuffer(content, np.uint8).max(initial=0) > 1:
-        raise BadInput(f"{place}: a DT_BOOL is a byte of 0 or 1")
-    array = np.frombuffer(content, spec.dtype.newbyteorder("<"))
-    return array.reshape(shape)
 
 
 def _read_field(
@@ -216,23 +197,14 @@ def _value_bytes(values: Any, dtype: np.dtype[np.generic]) -> int:
 def _values(values: Any, kind: _Kind, spec: TensorSpec, place: str) -> Array:
     """Return the values of a field in the input's dtype."""
     if spec.dtype.kind == "O":
-        array: Array = np.empty(len(values), object)
-        array[:] = values
-        return array
+        return np.array([*values], object)
     stored = np.array(values, "i4" if kind.field == "half_val" else kind.stored)
+    at = f"{place}: {kind.field}"
     if kind.field == "half_val":
-        _check_range(stored, stored.astype("u2"), kind, place)
-        return stored.astype("u2").view(spec.dtype)
+        bits = stored.astype("u2")
+        check_range(bits != stored, stored, kind.name, at)
+        return bits.view(spec.dtype)
     cast = stored.astype(spec.dtype)
     if spec.dtype.kind in "iu":
-        _check_range(stored, cast, kind, place)
+        check_range(cast != stored, stored, kind.name, at)
     return cast
-
-
-def _check_range(stored: Array, cast: Array, kind: _Kind, place: str) -> None:
-    wrong = stored != cast
-    if wrong.any():
-        at = int(wrong.argmax())
-        raise BadInput(
-            f"{place}: {kind.field}[{at}]: {stored[at]} is out of range for {kind.name}"
-        )

@@ -6,10 +6,11 @@ from typing import NamedTuple
 import numpy as np
 
 from app.codec.columns import Column, Reading
+from app.codec.fit import check_equal_rows
 from app.codec.json_arrays import rows_of
 from app.codec.json_arrays.split import Numbers
 from app.engines.base import Array, Tensors
-from app.errors import BadInput, too_many_rows
+from app.errors import too_many_rows
 
 
 class Uneven(NamedTuple):
@@ -52,13 +53,9 @@ def read(columns: list[Column], reading: Reading) -> Tensors | Uneven:
         BasketError: as `Reading.read` does.
     """
     rows = [_rows_of(column, reading) for column in columns]
-    for column, values in zip(columns, rows, strict=True):
-        if len(values) != len(rows[0]):
-            raise BadInput(
-                f"{columns[0].place} has {len(rows[0])} rows and {column.place} "
-                f"{len(values)}"
-            )
-    return grouped([column.spec.name for column in columns], rows)
+    names = [column.spec.name for column in columns]
+    check_equal_rows(dict(zip(names, rows, strict=True)), "inputs.{}")
+    return grouped(names, rows)
 
 
 def grouped(names: Sequence[str], rows: Sequence[Sequence[Array]]) -> Tensors | Uneven:

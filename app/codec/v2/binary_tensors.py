@@ -9,6 +9,7 @@ import math
 
 import numpy as np
 
+from app.codec.fit import of_bytes
 from app.codec.v2.datatypes import datatype_of
 from app.engines.base import Array, TensorSpec
 from app.errors import BadInput
@@ -61,27 +62,16 @@ def read(data: memoryview, spec: TensorSpec, shape: tuple[int, ...]) -> Array:
         Unsupported: the protocol has no datatype for the dtype.
     """
     place = f"input {spec.name!r}"
+    if spec.dtype.kind != "O":
+        return of_bytes(data, spec, shape, place, datatype_of(spec.dtype))
     count = math.prod(shape)
-    if spec.dtype.kind == "O":
-        strings = _strings(data, count, place)
-        if len(strings) != count:
-            given = "more" if len(strings) > count else len(strings)
-            raise BadInput(
-                f"{place}: shape {list(shape)} is {count} strings, given {given}"
-            )
-        return np.array(strings, object).reshape(shape)
-    datatype = datatype_of(spec.dtype)
-    if len(data) != count * spec.dtype.itemsize:
+    strings = _strings(data, count, place)
+    if len(strings) != count:
+        given = "more" if len(strings) > count else len(strings)
         raise BadInput(
-            f"{place}: shape {list(shape)} of {datatype} is "
-            f"{count * spec.dtype.itemsize} bytes, given {len(data)}"
+            f"{place}: shape {list(shape)} is {count} strings, given {given}"
         )
-    if spec.dtype.kind == "b":
-        highest = np.frombuffer(data, np.uint8).max(initial=0)
-        if highest > 1:
-            raise BadInput(f"{place}: a BOOL is a byte of 0 or 1, given {highest}")
-    array = np.frombuffer(data, spec.dtype.newbyteorder("<"))
-    return array.reshape(shape)
+    return np.array(strings, object).reshape(shape)
 
 
 def read_row(data: memoryview, spec: TensorSpec) -> Array:

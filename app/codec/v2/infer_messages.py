@@ -11,6 +11,7 @@ from typing import Any
 import numpy as np
 
 from app.codec.bounds import UNBOUNDED, Bounds
+from app.codec.fit import check_range
 from app.codec.v2 import binary_tensors
 from app.codec.v2.datatypes import datatype_of
 from app.codec.v2.infer_options import read_options
@@ -137,14 +138,9 @@ def _read_contents(
             f"contents.{field}, given {len(values)}"
         )
     if datatype == "BYTES":
-        array: Array = np.empty(len(values), object)
-        array[:] = values
-    else:
-        array = np.array(values).astype(spec.dtype)
-        if spec.dtype.kind in "iu" and (wrong := array != np.array(values)).any():
-            at = int(wrong.argmax())
-            raise BadInput(
-                f"{place}: contents.{field}[{at}]: {values[at]} is out of range for "
-                f"{datatype}"
-            )
+        return np.array([*values], object).reshape(shape)
+    given = np.array(values)
+    array = given.astype(spec.dtype)
+    if spec.dtype.kind in "iu":
+        check_range(array != given, given, datatype, f"{place}: contents.{field}")
     return array.reshape(shape)

@@ -5,7 +5,6 @@ JSON; or it is the bytes of one input and nothing else. The first size of every 
 the number of rows.
 """
 
-import itertools
 from collections.abc import Callable, Mapping
 from functools import partial
 from typing import Any, NamedTuple
@@ -14,6 +13,7 @@ import numpy as np
 
 from app.codec import json_text, tensor_shape
 from app.codec.bounds import UNBOUNDED, Bounds
+from app.codec.fit import check_equal_rows
 from app.codec.v2 import binary_tensors, json_tensors
 from app.codec.v2.datatypes import datatype_of
 from app.codec.v2.infer_options import Options, parameters_of, read_options, shown
@@ -163,12 +163,7 @@ def read_inputs(
     missing = [name for name in specs if name not in found]
     if missing:
         raise BadInput(f"input {missing[0]!r} is missing")
-    for one, other in itertools.pairwise(found):
-        if len(found[one]) != len(found[other]):
-            raise BadInput(
-                f"input {one!r} has {len(found[one])} rows and {other!r} "
-                f"{len(found[other])}: the first sizes of all shapes must be equal"
-            )
+    check_equal_rows(found, "input {!r}")
     return {name: found[name] for name in specs}
 
 

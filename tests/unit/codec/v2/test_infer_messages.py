@@ -200,7 +200,7 @@ def test_halves_in_contents_are_refused():
     ("dtype", "raw", "text"),
     [
         ("f4", b"1234567", "shape [2] of FP32 is 8 bytes, given 7"),
-        ("?", b"\0\2", "a BOOL is a byte of 0 or 1, given 2"),
+        ("?", b"\0\2", "a bool is 0 or 1, given 2"),
         ("O", b"\1\0\0\0a", "shape [2] is 2 strings, given 1"),
         ("O", b"\2\0\0\0a", "string 0 has 2 bytes by its length, and 1 are left"),
     ],
@@ -224,7 +224,7 @@ PLAIN = [tensor("a", "f4", [1, 2]), tensor("b", "i8", [1])]
         ({"inputs": [A, {**B, "name": "c"}]}, "inputs[1]: expected a tensor with the"),
         (
             {"inputs": [A, tensor("b", "i8", [2], [1, 2])]},
-            "input 'a' has 1 rows and 'b' 2: the first sizes of all shapes must be eq",
+            "input 'a' has 1 rows and input 'b' 2; rows run in batches, so the first ",
         ),
         (
             {"inputs": PLAIN, "raw_input_contents": [EIGHT]},

@@ -62,15 +62,22 @@ def as_text(check: Callable[[object], _T]) -> Callable[[str], _T]:
     return parse
 
 
-def one_of(*words: str) -> Callable[[str], str]:
+def one_of(*words: str) -> Callable[[object], str]:
     """Return a check for one of these words."""
 
-    def parse(text: str) -> str:
-        if text not in words:
+    def check(value: object) -> str:
+        if value not in words:
             raise ValueError(f"expected {' or '.join(words)}")
-        return text
+        return str(value)
 
-    return parse
+    return check
+
+
+def true_or_false(value: object) -> bool:
+    """Return a bool of a file."""
+    if not isinstance(value, bool):
+        raise ValueError("expected true or false")
+    return value
 
 
 def engine(text: str) -> str:

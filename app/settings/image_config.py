@@ -2,13 +2,16 @@
 
 import json
 import os
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from types import MappingProxyType
 from typing import Any, NamedTuple
 
 from app.errors import SettingsError
+from app.settings import checks
+from app.settings.tables import read_table
 
 MODES = ("RGB", "L")
 
@@ -46,8 +49,6 @@ INTERPOLATIONS = ("nearest", "bilinear", "bicubic", "lanczos", "box", "hamming")
 LOAD_IMG, DATASET = "load_img", "image_dataset_from_directory"
 _RESIZES = {LOAD_IMG: INTERPOLATIONS, DATASET: ("bilinear", "nearest")}
 _FOR_COLORS = ("imagenet", "caffe")
-_CROP = "crop_to_aspect_ratio"
-_KEYS = ("size", "mode", "scale", "resize", "interpolation", _CROP, "classes")
 _MAX_SIDE = 4096
 _PLACE = "basket.toml: [image]"
 
@@ -75,7 +76,7 @@ class ImageConfig:
     mode: str
     scale: str
     interpolation: str
-    classes: tuple[ImageClass, ...]
+    classes: tuple[ImageClass, ...] = ()
     resize: str = LOAD_IMG
     crop_to_aspect_ratio: bool = False
 
@@ -91,56 +92,37 @@ def read_image_config(table: Mapping[str, Any], folder: Path) -> ImageConfig:
         SettingsError: an unknown key, an invalid value, or a file of classes that is
             missing, malformed, or a link out of `folder`.
     """
-    for key in table:
-        if key not in _KEYS:
-            raise SettingsError(
-                f"{_PLACE} unknown key {key!r}; known: {', '.join(_KEYS)}"
-            )
-    mode = _word(table, "mode", MODES, default=MODES[0])
-    scale = _word(table, "scale", tuple(SCALES))
-    if scale in _FOR_COLORS and mode != "RGB":
-        raise SettingsError(f'{_PLACE} scale = "{scale}" is for mode = "RGB" only')
-    resize = _word(table, "resize", tuple(_RESIZES), LOAD_IMG)
-    known = _RESIZES[resize]
-    interpolation = _word(table, "interpolation", known, known[0])
-    classes = _classes(table["classes"], folder) if "classes" in table else ()
-    size, crops = _size(table), _switch(table, _CROP)
-    return ImageConfig(size, mode, scale, interpolation, classes, resize, crops)
+    is_dataset = table.get("resize") == DATASET
+    interpolations = _RESIZES[DATASET if is_dataset else LOAD_IMG]
+    known: dict[str, Callable[[object], Any]] = {
+        "size": _size,
+        "mode": checks.one_of(*MODES),
+        "scale": checks.one_of(*SCALES),
+        "resize": checks.one_of(*_RESIZES),
+        "interpolation": checks.one_of(*interpolations),
+        "crop_to_aspect_ratio": checks.true_or_false,
+        "classes": partial(_classes, folder),
+    }
+    values: dict[str, Any] = {"mode": MODES[0], "interpolation": interpolations[0]}
+    values |= read_table("image", table, known, required=("size", "scale"))
+    image = ImageConfig(**values)
+    if image.scale in _FOR_COLORS and image.mode != "RGB":
+        raise SettingsError(
+            f'{_PLACE} scale = "{image.scale}" is for mode = "RGB" only'
+        )
+    return image
 
 
-def _word(
-    table: Mapping[str, Any],
-    key: str,
-    words: tuple[str, ...],
-    default: str | None = None,
-) -> str:
-    word = table.get(key, default)
-    if word not in words:
-        given = f"{key} = {word!r}" if key in table else f"{key} is missing"
-        raise SettingsError(f"{_PLACE} {given}: expected {' or '.join(words)}")
-    return str(word)
-
-
-def _switch(table: Mapping[str, Any], key: str) -> bool:
-    if not isinstance(table.get(key, False), bool):
-        raise SettingsError(f"{_PLACE} {key} = {table[key]!r}: expected true or false")
-    return bool(table.get(key, False))
-
-
-def _size(table: Mapping[str, Any]) -> tuple[int, int]:
-    match table.get("size"):
+def _size(value: object) -> tuple[int, int]:
+    match value:
         case [int(height), int(width)] if all(
             type(side) is int and 1 <= side <= _MAX_SIDE for side in (height, width)
         ):
             return height, width
-    given = f"size = {table['size']!r}" if "size" in table else "size is missing"
-    raise SettingsError(
-        f"{_PLACE} {given}: expected [height, width] in pixels, each from 1 to "
-        f"{_MAX_SIDE}"
-    )
+    raise ValueError(f"expected [height, width] in pixels, each from 1 to {_MAX_SIDE}")
 
 
-def _classes(name: object, folder: Path) -> tuple[ImageClass, ...]:
+def _classes(folder: Path, name: object) -> tuple[ImageClass, ...]:
     if not isinstance(name, str) or Path(name).name != name or name == "..":
         raise SettingsError(
             f"{_PLACE} classes = {name!r}: expected the name of a file beside "

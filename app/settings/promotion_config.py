@@ -95,12 +95,6 @@ def _label(value: object) -> str:
     return value
 
 
-def _true_or_false(value: object) -> bool:
-    if not isinstance(value, bool):
-        raise ValueError("expected true or false")
-    return value
-
-
 _CHECKS = {
     "replay": checks.whole(1, 100_000),
     "min_agreement": number(0, 1),
@@ -108,7 +102,7 @@ _CHECKS = {
     "max_slowdown": number(1, 1000),
     "max_error_rate": number(0, 1),
     "labels_file": _file_name,
-    "require_same_signature": _true_or_false,
+    "require_same_signature": checks.true_or_false,
     "steps": _steps,
     "step_s": number(0, _DAY_S, excludes_low=True),
     "watch_s": number(0, _DAY_S),

@@ -1,6 +1,6 @@
 """Tables of basket.toml whose keys are checked one by one."""
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from app.errors import SettingsError
@@ -9,14 +9,18 @@ from app.settings import checks
 _Checks = Mapping[str, Callable[[object], Any]]
 
 
-def read_table(name: str, table: Mapping[str, Any], known: _Checks) -> dict[str, Any]:
+def read_table(
+    name: str, table: Mapping[str, Any], known: _Checks, required: Sequence[str] = ()
+) -> dict[str, Any]:
     """Return the checked values of the table [name]; `known` has a check for each key.
 
     Raises:
-        SettingsError: an unknown key, or an invalid value; the text names the key.
+        SettingsError: an unknown key, an invalid value, or a `required` key is missing;
+            the text names the key.
     """
     found: dict[str, Any] = {}
-    for key, value in table.items():
+    for key in dict.fromkeys((*table, *required)):
+        value = table.get(key)
         if key not in known:
             raise SettingsError(
                 f"basket.toml: [{name}] unknown key {checks.shown(key)}; known: "
@@ -25,8 +29,9 @@ def read_table(name: str, table: Mapping[str, Any], known: _Checks) -> dict[str,
         try:
             found[key] = known[key](value)
         except ValueError as error:
+            given = f"= {checks.shown(value)}" if key in table else "is missing"
             raise SettingsError(
-                f"basket.toml: [{name}] {key} = {checks.shown(value)}: {error}"
+                f"basket.toml: [{name}] {key} {given}: {error}"
             ) from error
     return found
 

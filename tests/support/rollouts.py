@@ -20,7 +20,7 @@ from app.settings.promotion_config import PromotionConfig
 
 
 class Decided:
-    """Checks whose results a test sets: `refusals` by version, and `problem`."""
+    """Decisions whose results a test sets: `refusals` by version, and `problem`."""
 
     def __init__(self, refusals: Mapping[int, str] | None = None) -> None:
         self.refusals = dict(refusals or {})

@@ -18,13 +18,16 @@ from app.repository.scan import ModelFolder
 from app.repository.served import ServedModel
 from app.settings.promotion_config import PromotionConfig
 
+# Results of a version: it passed its proof or did not; it has all traffic for good, or
+# was sent back.
+PROVEN, REFUSED, PROMOTED, SENT_BACK = "proven", "refused", "promoted", "sent_back"
 _log = logging.getLogger(__name__)
 # A batch waits so long for idle engines, then it runs among the clients'.
 _IDLE_WITHIN_S, _LOOK_EVERY_S = 0.2, 0.002
 
 
 class Decisions:
-    """The Checks of a server."""
+    """Decides on versions, and counts what was decided."""
 
     def __init__(
         self,
@@ -82,11 +85,11 @@ class Decisions:
             self._sleep(_LOOK_EVERY_S)
 
     def judge(self, key: str, phase: int, config: PromotionConfig) -> str:
-        """Return what the counts of a rollout say against it, or ""."""
+        """Return what the counts of a rollout say against it in a phase, or ""."""
         return problem(self._evidence.read(key), phase, config)
 
     def forget(self, key: str) -> None:
-        """Remove the counts of a rollout."""
+        """Remove the counts of a rollout; other processes may have done so."""
         self._evidence.forget(key)
 
 

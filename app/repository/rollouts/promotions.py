@@ -12,7 +12,7 @@ from app.engines.loading import error_summary
 from app.errors import Abandoned, Unavailable
 from app.promotion.record import Recorded, Records
 from app.repository.catalog import Catalog
-from app.repository.rollouts.checks import PROVEN, REFUSED, Checks
+from app.repository.rollouts.decisions import PROVEN, REFUSED, Decisions
 from app.repository.rollouts.rollout_files import RolloutFiles
 from app.repository.rollouts.standing import Contents, Standing, newest, standing
 from app.repository.rollouts.traffic_mover import Followed, TrafficMover
@@ -44,19 +44,19 @@ class Promotions:
         catalog: Catalog,
         records: Records,
         rollouts: RolloutFiles,
-        checks: Checks,
+        decisions: Decisions,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
         """Store the parts; `clock` is one for all processes of the machine."""
         self._catalog = catalog
         self._records = records
         self._rollouts = rollouts
-        self._checks = checks
+        self._decisions = decisions
         self._clock = clock
         self._contents = Contents()
         # What passed its proof, by model, until its rollout has begun.
         self._passed: dict[str, _Passed] = {}
-        self.mover = TrafficMover(catalog, records, rollouts, checks, clock)
+        self.mover = TrafficMover(catalog, records, rollouts, decisions, clock)
 
     def standing(
         self,
@@ -160,9 +160,9 @@ class Promotions:
                     "model %s: version %s is not promoted: %s", name, version, reason
                 )
                 self._records.refuse(name, version, content, reason)
-                self._checks.count(name, version, REFUSED)
+                self._decisions.count(name, version, REFUSED)
                 return
-            self._checks.count(name, version, PROVEN)
+            self._decisions.count(name, version, PROVEN)
             self._passed[name] = passed
         try:
             self._rollouts.begin(name, version, content, self._clock())
@@ -185,7 +185,7 @@ class Promotions:
         """Return why a version is not promoted, "" if it may be; None: unknown yet."""
         name, version = folder.name, candidate.version
         try:
-            return self._checks.prove(folder, config, serving, candidate)
+            return self._decisions.prove(folder, config, serving, candidate)
         except (Abandoned, Unavailable) as error:
             # Tried again at the next scan.
             _log.warning("model %s: %s can't be compared now: %s", name, version, error)

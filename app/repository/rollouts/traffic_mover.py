@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from app.promotion.record import Recorded, Records
 from app.promotion.steps import Phase, phase_at
 from app.repository.catalog import Catalog
-from app.repository.rollouts.checks import PROMOTED, SENT_BACK, Checks
+from app.repository.rollouts.decisions import PROMOTED, SENT_BACK, Decisions
 from app.repository.rollouts.rollout_files import Begun, RolloutFiles
 from app.repository.routing import Rollout
 from app.settings.promotion_config import PromotionConfig
@@ -45,14 +45,14 @@ class TrafficMover:
         catalog: Catalog,
         records: Records,
         rollouts: RolloutFiles,
-        checks: Checks,
+        decisions: Decisions,
         clock: Callable[[], float],
     ) -> None:
         """Store the parts; `start` starts the thread."""
         self._catalog = catalog
         self._records = records
         self._rollouts = rollouts
-        self._checks = checks
+        self._decisions = decisions
         self._clock = clock
         self._followed: dict[str, Followed] = {}
         # The last phase of each rollout that was logged.
@@ -133,7 +133,7 @@ class TrafficMover:
             self._end(name, begun, "")
             return Rollout(begun.candidate)
         self._rollouts.join(begun)
-        reason = self._crashes(begun) or self._checks.judge(
+        reason = self._crashes(begun) or self._decisions.judge(
             begun.key, phase.number, followed.config
         )
         if reason:
@@ -148,7 +148,7 @@ class TrafficMover:
             )
         if last_key != begun.key:
             # Not at its end: its last requests were still to be counted.
-            self._checks.forget(last_key)
+            self._decisions.forget(last_key)
         shares = begun.candidate, phase.percent, phase.number, begun.key
         return Rollout(followed.serving, *shares)
 
@@ -185,10 +185,10 @@ class TrafficMover:
         if reason:
             _log.error("model %s: version %s is sent back: %s", name, version, reason)
             self._records.refuse(name, version, content, reason)
-            self._checks.count(name, version, SENT_BACK)
+            self._decisions.count(name, version, SENT_BACK)
         else:
             self._records.prove(name, version, content)
-            self._checks.count(name, version, PROMOTED)
+            self._decisions.count(name, version, PROMOTED)
             _log.info("model %s: version %s is promoted", name, version)
 
     def _run(self) -> None:

@@ -9,7 +9,7 @@ from app.batching.execution import checked, padded
 from app.codec import json_text
 from app.codec.fit import fit
 from app.codec.uneven import Uneven
-from app.engines.base import DEFAULT_SIGNATURE, Tensors
+from app.engines.base import DEFAULT_SIGNATURE, Signature, Tensors
 from app.engines.batch_sizes import pad
 from app.engines.loading import error_summary
 from app.errors import Abandoned, BasketError, ModelBroken, Unavailable
@@ -98,13 +98,16 @@ def fits(side: Side, group: RowGroup) -> bool:
         return False
     if group.instances:
         return side.reads_instances()
-    if side.takes_objects() or group.inputs.keys() != {
-        spec.name for spec in signature.inputs
-    }:
+    return not side.takes_objects() and all_fit(group.inputs, signature)
+
+
+def all_fit(inputs: Tensors, signature: Signature) -> bool:
+    """Return whether these are a signature's inputs, of which each fits."""
+    if inputs.keys() != {spec.name for spec in signature.inputs}:
         return False
     try:
         for spec in signature.inputs:
-            fit(group.inputs[spec.name], spec, spec.name)
+            fit(inputs[spec.name], spec, spec.name)
     except BasketError:
         return False
     return True

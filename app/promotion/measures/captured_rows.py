@@ -13,9 +13,8 @@ from app.capture.captured import JSON, WHOLE, Group
 from app.capture.reader import read_captured
 from app.capture.ring import BLOCK_NAME
 from app.codec import json_text
-from app.codec.fit import fit
 from app.engines.base import DEFAULT_SIGNATURE
-from app.errors import BasketError
+from app.promotion.measures.answers import all_fit
 from app.promotion.side import RowGroup, Side
 
 # What is read of a folder: its blocks may be far more than a server's memory.
@@ -116,14 +115,7 @@ def _is_taken(group: Group, side: Side) -> bool:
     signature = side.signatures.get(group.signature_name)
     if signature is None or (group.form == WHOLE) != signature.takes_whole_tensors:
         return False
-    if group.inputs.keys() != {spec.name for spec in signature.inputs}:
-        return False
-    try:
-        for spec in signature.inputs:
-            fit(group.inputs[spec.name], spec, spec.name)
-    except BasketError:
-        return False
-    return True
+    return all_fit(group.inputs, signature)
 
 
 def _spread(newest_first: Sequence[_T], count: int) -> Sequence[_T]:

@@ -74,13 +74,11 @@ def fit(
         pool, per_layer_ms = _measure_layer(width, max_bytes)
     say(f"one layer of {width} x {width} takes {per_layer_ms:.2f} ms for one row")
     layers = min(max(1, round(latency_ms / per_layer_ms)), _MOST_GUESSED)
-    return fitting.fit(pool, layers, fitting.Target(latency_ms, tolerance), say)
+    return fitting.fit(pool, layers, latency_ms, tolerance, say)
 
 
 class LayerPool:
     """Dense layers with random weights, created once and shared by all tries."""
-
-    unit = "layers"
 
     def __init__(self, width: int, max_bytes: int) -> None:
         """Store the width, and the limit of the weights in bytes."""

@@ -32,17 +32,13 @@ _ONE_ROW, _REPLAY, _LABELED = 0.25, 0.6, 0.75
 _TRIED = 8
 
 
-def _no_progress(text: str) -> None:
-    """Show nothing."""
-
-
 def compare(
     serving: Side,
     candidate: Side,
     rows: ReplayRows,
     config: PromotionConfig,
     *,
-    progress: Callable[[str], None] = _no_progress,
+    progress: Callable[[str], None] = lambda _: None,
     limit_s: float = LIMIT_S,
 ) -> Report:
     """Return how far the new version answers as the serving one, and as fast.

@@ -3,8 +3,6 @@
 from collections.abc import Sequence
 from typing import Any, NamedTuple
 
-import numpy as np
-
 from app.batching.execution import checked, padded
 from app.codec import json_text
 from app.codec.fit import fit
@@ -111,8 +109,3 @@ def all_fit(inputs: Tensors, signature: Signature) -> bool:
     except BasketError:
         return False
     return True
-
-
-def nbytes(answers: Answers) -> int:
-    """Return the bytes of outputs."""
-    return sum(np.asarray(array).nbytes for array in answers.outputs.values())

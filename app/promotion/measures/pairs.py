@@ -3,7 +3,7 @@
 from collections.abc import Iterator, Sequence
 from typing import NamedTuple
 
-from app.promotion.measures.answers import Answers, Failure, answer_or_failure, nbytes
+from app.promotion.measures.answers import Answers, Failure, answer_or_failure
 from app.promotion.measures.leaks import LeakWatch
 from app.promotion.side import RowGroup, Side
 
@@ -67,7 +67,7 @@ class Pairs:
         with self._watch.over((id(group), len(rows))) as held:
             answers, seconds = self._timed(side, group, rows)
             if isinstance(answers, Answers):
-                held.append(nbytes(answers))
+                held.extend(array.nbytes for array in answers.outputs.values())
         return answers, seconds
 
     def _timed(

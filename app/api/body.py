@@ -4,7 +4,7 @@ from typing import Protocol
 
 from app.api.environ import Environ
 from app.codec import compression
-from app.codec.compression import Progress, unheeded
+from app.codec.compression import Progress
 from app.errors import BadInput, BasketError, TooLarge, TooSlow
 
 # The size of each read after a first one that was short.
@@ -37,7 +37,7 @@ def unpack(
     environ: Environ,
     body: bytes,
     limit_bytes: int,
-    progress: Progress = unheeded,
+    progress: Progress = lambda _: None,
 ) -> bytes:
     """Return the body without its Content-Encoding.
 

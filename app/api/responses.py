@@ -58,10 +58,6 @@ def error_response(error: Exception, *, is_prediction: bool = False) -> HttpResp
     return response
 
 
-def _nothing_at(path: str) -> str:
-    return f"there is nothing at {path[:200]}"
-
-
 def _refusal(text: str, status: int) -> HttpResponse:
     return HttpResponse(json_text.dumps({"error": text}), status=status)
 
@@ -85,7 +81,7 @@ def _http(error: HTTPException) -> Response:
 
 def _text(error: HTTPException) -> str:
     if isinstance(error, NotFound):
-        return _nothing_at(request.path)
+        return f"there is nothing at {request.path[:200]}"
     if isinstance(error, MethodNotAllowed):
         allowed = ", ".join(sorted(error.valid_methods or ()))
         return f"{request.path[:200]} takes no {request.method}, but {allowed}"

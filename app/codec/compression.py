@@ -26,12 +26,8 @@ MAX_MEMBERS = 4096
 Progress = Callable[[int], None]
 
 
-def unheeded(size: int, /) -> None:
-    """Do nothing about progress."""
-
-
 def decompress(
-    body: bytes, encoding: str, max_bytes: int, progress: Progress = unheeded
+    body: bytes, encoding: str, max_bytes: int, progress: Progress = lambda _: None
 ) -> bytes:
     """Return the body without one Content-Encoding; identity and empty change nothing.
 

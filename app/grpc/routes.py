@@ -27,11 +27,6 @@ class Asked(NamedTuple):
     body: Mapping[str, Any] | None = None
 
 
-def _same(reply: Any, request: Any) -> Any:
-    del request
-    return reply
-
-
 class Route(NamedTuple):
     """How a call is asked over HTTP.
 
@@ -44,7 +39,7 @@ class Route(NamedTuple):
     request: str
     response: str
     ask: Callable[[Any], Asked]
-    read: Callable[[Any, Any], Any] = _same
+    read: Callable[[Any, Any], Any] = lambda reply, _: reply
     statuses: tuple[int, ...] = ()
     is_open: bool = False
 

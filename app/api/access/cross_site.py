@@ -80,8 +80,9 @@ class CrossSiteCheck:
         if not _is_loopback(server):
             return ""
         host = host.lower()
+        name = _name(host)
         # Browsers always send a Host; old probes do not.
-        if host and not self._is_own(_name(host)):
+        if host and name not in self._allowed and not _is_loopback(name):
             return (
                 f"Host: {host[:_SHOWN]!r} is no name of this server: {_WHY}. To allow "
                 "the name, add it to BASKET_ALLOWED_HOSTS"
@@ -98,9 +99,6 @@ class CrossSiteCheck:
         if site.lower() not in _SAME_SITE:
             return f"Sec-Fetch-Site: {site[:_SHOWN]!r}: {_WHY}. {hint}"
         return ""
-
-    def _is_own(self, name: str) -> bool:
-        return name in self._allowed or _is_loopback(name)
 
 
 def _is_followed_link(environ: Environ) -> bool:

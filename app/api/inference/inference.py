@@ -10,7 +10,7 @@ from functools import partial
 
 from app.api.exchange import Exchange, HttpResponse
 from app.api.inference.groups import answered_in_groups
-from app.api.inference.passage import Codec, DecodedT, Passage
+from app.api.inference.passage import Codec, DecodedT, Passage, encodes_inline
 from app.api.inference.response_overhead import ResponseOverhead
 from app.api.recording.recording import Recording, sampled
 from app.batching.job import Answer
@@ -93,7 +93,7 @@ async def _through(passage: Passage[DecodedT], calls_service: bool) -> HttpRespo
     await _answer(passage)
     if writes:
         return await exchange.offload(passage.encode, threads)
-    if passage.encodes_inline():
+    if encodes_inline(passage.answer.outputs):
         return passage.encode()
     return await exchange.offload(passage.encode)
 

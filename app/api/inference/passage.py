@@ -213,10 +213,6 @@ class Passage(Generic[DecodedT]):
         self.exchange.answered_at = time.monotonic()
         self.exchange.answer = answer
 
-    def encodes_inline(self) -> bool:
-        """Return whether the answer is small."""
-        return encodes_inline(self.answer.outputs)
-
     def encode(self) -> HttpResponse:
         """Return the response with the answer's outputs.
 

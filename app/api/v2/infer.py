@@ -4,6 +4,7 @@ import re
 from functools import partial
 
 from flask import Blueprint, Flask
+from werkzeug.routing import BaseConverter
 
 from app.api.access.rights import Rights
 from app.api.application import Find, Handler
@@ -12,7 +13,6 @@ from app.api.exchange import Exchange, HttpResponse
 from app.api.inference.inference import Inference
 from app.api.v2.metadata import check_tensors, health_blueprint, metadata_blueprint
 from app.api.v2.repository import Repository, repository_blueprint
-from app.api.v2.version_converter import VersionConverter
 from app.codec.v2 import tensors
 from app.engines.base import Tensors
 from app.errors import BadInput
@@ -23,15 +23,25 @@ from app.repository.served import ServedModel
 from app.settings import Settings
 
 _JSON_SIZE = "Inference-Header-Content-Length"
+# int() takes at most 4300 digits.
+_VERSION = "[0-9]{1,4300}"
 _RULES = (
     "/v2/models/<model>/infer",
     "/v2/models/<model>/versions/<version:version>/infer",
 )
 # The same for the path in the WSGI environment.
 _PATH = re.compile(
-    rf"/v2/models/(?P<name>[^/]+)(?:/versions/(?P<version>{VersionConverter.regex}))?"
-    "/infer"
+    rf"/v2/models/(?P<name>[^/]+)(?:/versions/(?P<version>{_VERSION}))?/infer"
 )
+
+
+class _VersionConverter(BaseConverter):
+    """Matches a number of ASCII digits: Flask's int also takes those of all scripts."""
+
+    regex = _VERSION
+
+    def to_python(self, value: str) -> int:
+        return int(value)
 
 
 def v2_blueprints(
@@ -51,7 +61,7 @@ def v2_blueprints(
 
 def declare(app: Flask) -> None:
     """Declare versions in paths, and the routes that predict, for 405 and OPTIONS."""
-    app.url_map.converters["version"] = VersionConverter
+    app.url_map.converters["version"] = _VersionConverter
     for rule in _RULES:
         app.add_url_rule(rule, rule, methods=["POST"])
 

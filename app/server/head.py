@@ -105,7 +105,10 @@ class Head:
             self._line += piece[: piece.find(b"\n") + 1 or None]
         self._parse(piece)
         if self._bytes > MAX_HEAD_BYTES:
-            raise _too_large()
+            raise Malformed(
+                f"the request's head is larger than {MAX_HEAD_BYTES} bytes",
+                HTTPStatus.REQUEST_HEADER_FIELDS_TOO_LARGE,
+            )
         if self.complete:
             self._check()
         elif data:
@@ -241,10 +244,3 @@ class Head:
                 HTTPStatus.EXPECTATION_FAILED,
             )
         self.expects_continue = self.version == "1.1"
-
-
-def _too_large() -> Malformed:
-    return Malformed(
-        f"the request's head is larger than {MAX_HEAD_BYTES} bytes",
-        HTTPStatus.REQUEST_HEADER_FIELDS_TOO_LARGE,
-    )

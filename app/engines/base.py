@@ -87,6 +87,21 @@ class Signature:
         only = 1 if self.takes_whole_tensors else self.fixed_batch_size
         return sizes if only is None else (only,)
 
+    def to_list(self) -> list[Any]:
+        """Return the signature as JSON values, for `from_list`."""
+        inputs, outputs = (
+            [spec.to_list() for spec in specs] for specs in (self.inputs, self.outputs)
+        )
+        limits = self.fixed_batch_size, self.takes_whole_tensors, self.limit_reason
+        return [inputs, outputs, *limits]
+
+    @classmethod
+    def from_list(cls, values: Sequence[Any]) -> "Signature":
+        """Return the signature that `to_list` turned into these values."""
+        inputs, outputs, *limits = values
+        spec = TensorSpec.from_list
+        return cls(tuple(map(spec, inputs)), tuple(map(spec, outputs)), *limits)
+
     def tensor_shape(self, spec: TensorSpec) -> tuple[int | None, ...] | None:
         """Return the shape of a batch, None for free sizes and for an unknown rank."""
         if self.takes_whole_tensors:

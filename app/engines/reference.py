@@ -112,11 +112,7 @@ def tensorflow_reference(
 def write_reference(folder: Path, found: Reference) -> None:
     """Write a reference into a folder, for the process that reads it."""
     signature = found.signature
-    head = {
-        "inputs": [spec.to_list() for spec in signature.inputs],
-        "outputs": [spec.to_list() for spec in signature.outputs],
-        "weight_bytes": found.weight_bytes,
-    }
+    head = {"signature": signature.to_list(), "weight_bytes": found.weight_bytes}
     np.savez(folder / "rows.npz", *(found.rows[each.name] for each in signature.inputs))
     np.savez(
         folder / "outputs.npz",
@@ -128,12 +124,11 @@ def write_reference(folder: Path, found: Reference) -> None:
 def read_reference(folder: Path, *, saved_model: bool) -> Reference:
     """Return the reference that another process wrote into the folder."""
     head = json.loads((folder / _FILE).read_text())
-    inputs = tuple(TensorSpec.from_list(each) for each in head["inputs"])
-    outputs = tuple(TensorSpec.from_list(each) for each in head["outputs"])
+    signature = Signature.from_list(head["signature"])
     return Reference(
-        Signature(inputs, outputs),
-        _arrays(folder / "rows.npz", inputs),
-        _arrays(folder / "outputs.npz", outputs),
+        signature,
+        _arrays(folder / "rows.npz", signature.inputs),
+        _arrays(folder / "outputs.npz", signature.outputs),
         head["weight_bytes"],
         folder / EXPORT_FOLDER if saved_model else None,
     )

@@ -7,7 +7,7 @@ from typing import Any
 
 from app.batching.interfaces import Observer, Runner
 from app.batching.model_log import ModelLog
-from app.engines.base import Signature, TensorSpec
+from app.engines.base import Signature
 from app.engines.python.service import Service
 from app.repository.served import Model, ServedModel
 from app.settings import Settings
@@ -45,16 +45,7 @@ def version_to_json(served: ServedModel, settings: Settings) -> dict[str, Any]:
     return {
         "platform": served.platform,
         "signatures": {
-            name: {
-                "inputs": [spec.to_list() for spec in signature.inputs],
-                "outputs": [spec.to_list() for spec in signature.outputs],
-                "limits": [
-                    signature.fixed_batch_size,
-                    signature.takes_whole_tensors,
-                    signature.limit_reason,
-                ],
-            }
-            for name, signature in served.signatures.items()
+            name: signature.to_list() for name, signature in served.signatures.items()
         },
         "settings": {
             each.name: getattr(config.settings, each.name)
@@ -92,10 +83,7 @@ def version_from_json(
         _to_image(values["image"]),
     )
     signatures = {
-        key: Signature(
-            _to_specs(value["inputs"]), _to_specs(value["outputs"]), *value["limits"]
-        )
-        for key, value in values["signatures"].items()
+        key: Signature.from_list(value) for key, value in values["signatures"].items()
     }
     code = None
     if values["service"] is not None:
@@ -103,10 +91,6 @@ def version_from_json(
         code = UserCode(service, signatures, log, is_packed=True)
     parts = values["platform"], signatures, config, runner, observer
     return ServedModel(name, version, *parts, code)
-
-
-def _to_specs(values: list[Any]) -> tuple[TensorSpec, ...]:
-    return tuple(TensorSpec.from_list(each) for each in values)
 
 
 def _to_image(values: Mapping[str, Any] | None) -> ImageConfig | None:

@@ -51,7 +51,7 @@ class RandomRows:
     def describe(self) -> str:
         """Return the choices made for these rows, in parentheses, or an empty text."""
         parts = []
-        if any(spec.dtype.kind in "iu" for spec in self.signature.inputs):
+        if has_integers(self.signature):
             parts.append(f"integers below {self.limit}")
         if any(None in spec.shape for spec in self.signature.inputs):
             parts.append(f"free sizes as {self.free_size}")
@@ -109,12 +109,16 @@ def has_free_sizes(signature: Signature) -> bool:
     return any(None in spec.shape or spec.any_rank for spec in signature.inputs)
 
 
+def has_integers(signature: Signature) -> bool:
+    """Return whether an input takes integers, which may be ids."""
+    return any(spec.dtype.kind in "iu" for spec in signature.inputs)
+
+
 def random_row_candidates(signature: Signature) -> Iterator[RandomRows]:
     """Yield kinds of random rows of which the model may accept one, in this order."""
-    has_integers = any(spec.dtype.kind in "iu" for spec in signature.inputs)
     free_sizes = _FREE_SIZES if has_free_sizes(signature) else _FREE_SIZES[:1]
     for free_size in free_sizes:
-        for limit in _LIMITS if has_integers else _LIMITS[:1]:
+        for limit in _LIMITS if has_integers(signature) else _LIMITS[:1]:
             yield RandomRows(signature, free_size, limit)
 
 

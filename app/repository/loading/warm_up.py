@@ -13,7 +13,12 @@ from app.batching.model_log import ModelLog
 from app.engines.base import Engine, Signature, Tensors
 from app.engines.batch_invariance import row_alone
 from app.engines.loading import error_summary
-from app.engines.random_rows import RandomRows, random_row_candidates
+from app.engines.random_rows import (
+    RandomRows,
+    has_free_sizes,
+    has_integers,
+    random_row_candidates,
+)
 from app.errors import (
     Late,
     ModelLoadError,
@@ -96,7 +101,7 @@ class _WarmUp:
         except NotYetLoadable:
             raise
         except ModelLoadError as error:
-            is_id = _has_integers(self._signature)
+            is_id = has_integers(self._signature)
             is_invalid = is_id and isinstance(error.__cause__, RefusedInput)
             if _has_fixed_numbers(self._signature) and not is_invalid:
                 raise
@@ -208,11 +213,5 @@ def _blank(signature: Signature, rows: int) -> Tensors:
 
 def _has_fixed_numbers(signature: Signature) -> bool:
     """Return whether all inputs are numbers of fixed shapes."""
-    return all(
-        spec.dtype.kind != "O" and None not in spec.shape and not spec.any_rank
-        for spec in signature.inputs
-    )
-
-
-def _has_integers(signature: Signature) -> bool:
-    return any(spec.dtype.kind in "iu" for spec in signature.inputs)
+    has_strings = any(spec.dtype.kind == "O" for spec in signature.inputs)
+    return not has_strings and not has_free_sizes(signature)

@@ -153,15 +153,13 @@ def _checksums(version: Path, names: Iterable[str]) -> dict[str, int]:
 
 def read_folder(folder: Path, name: str, settings: Settings) -> ModelFolder | None:
     """Return a model, or None if its path is no folder, or was removed meanwhile."""
-    versions: dict[int, Path] = {}
-    warnings: list[str] = []
     try:
         versions, warnings = _versions(folder, Layout(settings))
     except (FileNotFoundError, NotADirectoryError):
         return None
     except OSError as error:
         reason = f"its folder can't be read now: {error.strerror}"
-        return ModelFolder(name, versions, SettingsError(reason))
+        return ModelFolder(name, {}, SettingsError(reason))
     return ModelFolder(name, versions, read_config(folder, settings), warnings)
 
 

@@ -83,15 +83,12 @@ def settings_of(variables: Mapping[str, str]) -> Settings:
 
 
 def _check_known(kind: str, given: Mapping[str, Any], known: Collection[str]) -> None:
+    shown = ", ".join(known)
     for name in given:
         if name not in known:
             near = difflib.get_close_matches(str(name), known, n=1)
-            hint = f"did you mean {near[0]}?" if near else f"there are {_list(known)}"
+            hint = f"did you mean {near[0]}?" if near else f"there are {shown}"
             raise SettingsError(f"{name!r} is no {kind} of Basket under Ray; {hint}")
-
-
-def _list(names: Collection[str]) -> str:
-    return ", ".join(names)
 
 
 def _text(name: str, value: object) -> str:

@@ -31,7 +31,7 @@ def lines(report: Report) -> Iterator[str]:
             yield f"  {prefix}{output.describe()}"
             if output.top_classes == 1:
                 yield "  note: all rows have one top class, so this tells little"
-    yield from map(_note, _notes(report))
+    yield from (f"  note: {text}" for text in _notes(report))
     different = report.most_different(_MAX_ROWS)
     if different:
         yield "  rows that differ most:"
@@ -41,10 +41,6 @@ def lines(report: Report) -> Iterator[str]:
 
 def _columns(title: str, figures: Sequence[str]) -> str:
     return f"  {title:14}" + "".join(f"{each:>14}" for each in figures)
-
-
-def _note(text: str) -> str:
-    return f"  note: {text}"
 
 
 def _notes(report: Report) -> Iterator[str]:

@@ -10,7 +10,7 @@ from random import Random
 
 import click
 
-from app.engines.base import Engine, Tensors
+from app.engines.base import DEFAULT_SIGNATURE, Engine, Tensors
 from app.engines.batch_sizes import batch_sizes
 from app.errors import OutOfDeviceMemory
 from app.settings import Settings
@@ -38,6 +38,13 @@ def median_ms(
         run()
         times_s.append(clock() - began_at)
     return statistics.median(times_s) * 1000
+
+
+def batch_ms(engine: Engine, rows: int) -> float:
+    """Return the median time of one batch of so many rows of ones, in ms."""
+    specs = engine.signatures[DEFAULT_SIGNATURE].inputs
+    batch = {spec.name: spec.blank(rows) + 1 for spec in specs}
+    return median_ms(partial(engine.run, batch))
 
 
 def rested_ms(

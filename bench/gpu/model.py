@@ -16,7 +16,7 @@ from typing import Any
 
 import numpy as np
 
-from app.commands.new_models.fitting import batch_ms
+from app.commands.measurement import batch_ms
 from app.engines import open_engine
 from app.engines.base import DEFAULT_SIGNATURE
 from app.engines.batch_sizes import batch_sizes

@@ -7,7 +7,7 @@ far less than 16 single rows, as with a large real model.
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from app.commands.new_models import fitting
+from app.commands.measurement import batch_ms
 from app.engines.tensorflow.keras_file import KerasTensorFlowEngine, keras
 from app.errors import ModelLoadError
 
@@ -25,6 +25,7 @@ _MIN_PART = 1 / 48
 # The first guess follows from two short measurements; more layers have to follow from
 # a stack that was measured.
 _MOST_GUESSED = 100
+_TRIES = 6
 
 
 @dataclass(frozen=True)
@@ -43,7 +44,7 @@ class DenseStack:
 
     def time_ms(self, rows: int) -> float:
         """Return the median time of one batch of so many rows, in ms."""
-        return fitting.batch_ms(self.engine, rows)
+        return batch_ms(self.engine, rows)
 
 
 def fit(
@@ -55,8 +56,8 @@ def fit(
 ) -> DenseStack:
     """Build the stack that takes `latency_ms` for a single row.
 
-    Two short stacks give a first guess of the number of layers, which `fitting.fit`
-    corrects. If layers of this width are too slow for a close fit, the width is
+    Two short stacks give a first guess of the number of layers, which more
+    tries correct. If layers of this width are too slow for a close fit, the width is
     halved. Stacks above `max_bytes` of weights reuse layers.
 
     Raises:
@@ -74,7 +75,7 @@ def fit(
         pool, per_layer_ms = _measure_layer(width, max_bytes)
     say(f"one layer of {width} x {width} takes {per_layer_ms:.2f} ms for one row")
     layers = min(max(1, round(latency_ms / per_layer_ms)), _MOST_GUESSED)
-    return fitting.fit(pool, layers, latency_ms, tolerance, say)
+    return _closest(pool, layers, latency_ms, tolerance, say)
 
 
 class LayerPool:
@@ -115,6 +116,40 @@ class LayerPool:
         model = keras.Model(row, self._scores(signal), name="big")
         engine = KerasTensorFlowEngine(model)
         return DenseStack(model, engine, self._width, count, distinct)
+
+
+def _closest(
+    pool: LayerPool,
+    layers: int,
+    latency_ms: float,
+    tolerance: float,
+    say: Callable[[str], None],
+) -> DenseStack:
+    """Return the first stack within half the tolerance, else the best of six.
+
+    `layers` is a first guess, `tolerance` a fraction of the latency.
+
+    Raises:
+        ModelLoadError: no try was within the tolerance.
+    """
+    tries: dict[float, DenseStack] = {}
+    for _ in range(_TRIES):
+        say(f"building {layers} layers ...")
+        stack = pool.build(layers)
+        took_ms = stack.time_ms(1)
+        say(f"{layers} layers take {took_ms:.1f} ms, target: {latency_ms:.1f} ms")
+        deviation = abs(took_ms / latency_ms - 1)
+        if deviation <= tolerance / 2:
+            return stack
+        tries[deviation] = stack
+        layers = max(1, round(layers * latency_ms / took_ms))
+    if min(tries) <= tolerance:
+        return tries[min(tries)]
+    raise ModelLoadError(
+        f"no {pool.name} came within {tolerance:.0%} of {latency_ms} ms: the closest "
+        f"was off by {min(tries):.0%}; try again on a quieter machine, or with a "
+        "larger --tolerance"
+    )
 
 
 def _layer_bytes(width: int) -> int:

@@ -6,7 +6,6 @@ import numpy as np
 import pytest
 
 from app.commands import measurement
-from app.commands.new_models import fitting
 from app.engines.base import DEFAULT_SIGNATURE, Signature, TensorSpec
 from app.errors import ModelLoadError
 from tests.support.marks import USES_TENSORFLOW
@@ -25,7 +24,7 @@ def machine(keras, monkeypatch):
 
     machine = _Machine(dense_stack)
     median_ms = partial(measurement.median_ms, clock=lambda: machine.now_s)
-    monkeypatch.setattr(fitting, "median_ms", median_ms)
+    monkeypatch.setattr(measurement, "median_ms", median_ms)
     monkeypatch.setattr(
         dense_stack, "KerasTensorFlowEngine", lambda model: _Engine(machine, model)
     )

@@ -5,12 +5,13 @@ import json
 
 import pytest
 
-from testing.server import serving
+from testing.server import serving, simulated_models
 from tests.support.api_page import EXAMPLES, make_models
 from tests.support.documents import run
 
 # Stands for a text that differs each time.
 ANY_TEXT = "..."
+SIMULATED = {"base_ms": 1, "input_shape": [2], "outputs": 2}
 
 
 @pytest.fixture(scope="module")
@@ -25,10 +26,14 @@ def server(models):
 
 
 @pytest.fixture(scope="module")
-def server_with_keys(models):
+def server_with_keys(tmp_path_factory):
+    """A server of models of the same names: commands with a key ask for no answer."""
+    folder = tmp_path_factory.mktemp("with_keys")
+    models = simulated_models(folder, digits=SIMULATED, till=SIMULATED)
+    (folder / "till" / "basket.toml").write_text("[labels]\nstable = 1\n")
     keys = {"api_keys": "secret", "admin_keys": "admin"}
-    settings = {"default_model": "digits", **keys}
-    with serving("--threads=4", model_dir=models, **settings) as server:
+    settings = {"model_dir": models, "default_model": "digits", **keys}
+    with serving("--threads=4", **settings) as server:
         yield server
 
 

@@ -12,9 +12,9 @@ from selenium.webdriver.common.by import By
 from selenium.webdriver.common.keys import Keys
 from selenium.webdriver.support.ui import Select, WebDriverWait
 
-from testing.server import ROOT, serving
+from testing.server import ROOT, serving, simulated_models
 from tests.support.browser import browsing, emulate, needs_chromium
-from tests.support.page import Page
+from tests.support.page import Page, add_digits
 from tests.support.user_code import add_service, serving_code
 
 pytestmark = needs_chromium
@@ -66,6 +66,14 @@ def _models(tmp_path_factory):
     return str(folder)
 
 
+@pytest.fixture(name="simulated", scope="module")
+def _simulated(tmp_path_factory):
+    """Models of the same names without a framework, whose answers do not matter."""
+    folder = tmp_path_factory.mktemp("simulated")
+    add_digits(folder)
+    return simulated_models(folder, **{HOSTILE: SIMULATED, "broken": {"outputs": 0}})
+
+
 @contextlib.contextmanager
 def _serving(models, **settings):
     """Serve what can be loaded: with a broken model the server is never ready."""
@@ -82,8 +90,8 @@ def _server(models):
 
 
 @pytest.fixture(name="server_with_keys", scope="module")
-def _server_with_keys(models):
-    with _serving(models, **KEYS) as server:
+def _server_with_keys(simulated):
+    with _serving(simulated, **KEYS) as server:
         yield server
 
 
@@ -95,7 +103,7 @@ def _browser():
 
 def test_fresh_server_opens_without_an_error(browser, tmp_path):
     """The page says that all is well and what to do, and asks no other host."""
-    (tmp_path / "digits").symlink_to(ROOT / "models" / "digits")
+    add_digits(tmp_path)
     with serving("--threads=4", model_dir=str(tmp_path)) as server:
         page = Page(browser, server).opened()
         assert page.text("#server") == "1 model ready"
@@ -103,7 +111,7 @@ def test_fresh_server_opens_without_an_error(browser, tmp_path):
             "No requests yet: try the model below, or curl -F file=@picture.png"
             in page.text()
         )
-        assert "tensorflow_keras" in page.text(".card")
+        assert "simulated" in page.text(".card")
         rows = page.text("#settings").splitlines()
         assert f"BASKET_MODEL_DIR {tmp_path} environment all" in rows
         assert "BASKET_MAX_BATCH_SIZE 64 default all" in rows
@@ -133,6 +141,8 @@ def test_broken_model_is_shown_with_its_reason(browser, server):
     reason = "model.keras is no whole .keras file"
     assert page.text("#server").startswith("2 models ready. broken: version 1: ")
     assert reason in page.text("#server")
+    (digits,) = [card for card in page.all(".card") if "digits" in card.text]
+    assert "tensorflow_keras" in digits.text
     (card,) = [card for card in page.all(".card") if "broken" in card.text]
     assert card.text.count(reason) == 1
     assert "failed" in card.text
@@ -472,9 +482,9 @@ def test_admin_moves_the_traffic_split(browser, tmp_path):
         page.find("#forget").click()
 
 
-def test_key_can_be_given_where_only_admins_have_one(browser, models):
+def test_key_can_be_given_where_only_admins_have_one(browser, simulated):
     """Without API keys everyone sees models; an admin key shows the settings, too."""
-    with _serving(models, admin_keys="admin-key") as server:
+    with _serving(simulated, admin_keys="admin-key") as server:
         page = Page(browser, server).opened()
         assert not page.find("#server-parts").is_displayed()
         page.find("#give").click()

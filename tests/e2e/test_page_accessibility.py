@@ -8,7 +8,7 @@ from selenium.webdriver.common.keys import Keys
 from testing.server import ROOT, serving
 from tests.support.axe import findings, needs_axe
 from tests.support.browser import browsing, emulate, needs_chromium
-from tests.support.page import Page
+from tests.support.page import Page, add_digits
 
 pytestmark = [needs_chromium, needs_axe]
 SEVEN = ROOT / "samples" / "7.png"
@@ -18,20 +18,33 @@ SPLIT = "[labels]\nstable = 1\ncanary = 2\n[traffic]\nstable = 9\ncanary = 1\n"
 LOOKS = [("light", 1280), ("dark", 360)]
 
 
-@pytest.fixture(name="models", scope="module")
-def _models(tmp_path_factory):
-    """The demo model, one with a traffic split, and one that can't be loaded."""
-    folder = tmp_path_factory.mktemp("models")
-    (folder / "digits").symlink_to(ROOT / "models" / "digits")
+def _with_others(folder, file_of_broken):
+    """Write a model with a traffic split, and one that can't be loaded."""
     for name, file, text in (
         ("shop/1", "simulated.json", SIMULATED),
         ("shop/2", "simulated.json", SIMULATED),
-        ("broken/1", "model.keras", "no zip"),
+        ("broken/1", file_of_broken, "no zip"),
     ):
         (folder / name).mkdir(parents=True)
         (folder / name / file).write_text(text)
     (folder / "shop" / "basket.toml").write_text(SPLIT)
     return str(folder)
+
+
+@pytest.fixture(name="models", scope="module")
+def _models(tmp_path_factory):
+    """The demo model, one with a traffic split, and one that can't be loaded."""
+    folder = tmp_path_factory.mktemp("models")
+    (folder / "digits").symlink_to(ROOT / "models" / "digits")
+    return _with_others(folder, "model.keras")
+
+
+@pytest.fixture(name="simulated", scope="module")
+def _simulated(tmp_path_factory):
+    """The same without a framework, for pages on which nothing is sent."""
+    folder = tmp_path_factory.mktemp("simulated")
+    add_digits(folder)
+    return _with_others(folder, "simulated.json")
 
 
 def _server(models, settings):
@@ -46,8 +59,8 @@ def _open_server(models):
 
 
 @pytest.fixture(name="server_with_keys", scope="module")
-def _server_with_keys(models):
-    with _server(models, KEYS) as server:
+def _server_with_keys(simulated):
+    with _server(simulated, KEYS) as server:
         server.headers = {"Authorization": "Bearer admin-key"}
         server.wait_until_loaded()
         yield server

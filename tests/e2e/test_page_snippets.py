@@ -22,16 +22,24 @@ ECHO = json.dumps({"base_ms": 1, "input_shape": [2], "outputs": 2})
 SHOP = "it's <b>"
 
 
-@pytest.fixture(name="models", scope="module")
-def _models(tmp_path_factory):
-    """The demo model, and two versions of a model that returns its rows."""
-    folder = tmp_path_factory.mktemp("models")
-    (folder / "digits").symlink_to(ROOT / "models" / "digits")
+@pytest.fixture(name="shop", scope="module")
+def _shop(tmp_path_factory):
+    """Two versions of a model that returns its rows."""
+    folder = tmp_path_factory.mktemp("shop")
     for version in ("1", "2"):
         (folder / SHOP / version).mkdir(parents=True)
         (folder / SHOP / version / "simulated.json").write_text(ECHO)
     # Without a label only the newest version would be served.
     (folder / SHOP / "basket.toml").write_text("[labels]\nold = 1\nnew = 2\n")
+    return folder
+
+
+@pytest.fixture(name="models", scope="module")
+def _models(tmp_path_factory, shop):
+    """The same model beside the demo model."""
+    folder = tmp_path_factory.mktemp("models")
+    (folder / "digits").symlink_to(ROOT / "models" / "digits")
+    (folder / SHOP).symlink_to(shop / SHOP)
     return str(folder)
 
 
@@ -164,10 +172,11 @@ def test_picture_is_sent_by_curl_and_requests(page, folder, version):
     assert len(_run_python(texts["Python, tritonclient"])) == 1
 
 
-def test_key_is_read_from_a_variable(browser, models, folder, monkeypatch):
+def test_key_is_read_from_a_variable(browser, shop, folder, monkeypatch):
     """No text contains the key; with the variable set, each one is answered."""
     monkeypatch.setenv("BASKET_KEY", "client-key")
-    with serving("--threads=4", model_dir=models, api_keys="client-key") as server:
+    settings = {"model_dir": str(shop), "api_keys": "client-key"}
+    with serving("--threads=4", **settings) as server:
         page = Page(browser, server)
         page.enter_key("client-key")
         page.opened()

@@ -160,13 +160,12 @@ def test_alert_has_texts_and_a_runbook_that_exists(rule):
 def test_a_real_prometheus_fires_for_a_model_that_is_not_ready(tmp_path):
     """The server whose model can't be loaded has alerts, the other one none."""
     good = simulated_models(tmp_path / "good", m=MODEL)
-    (tmp_path / "bad" / "broken" / "1").mkdir(parents=True)
-    (tmp_path / "bad" / "broken" / "1" / "model.keras").write_bytes(b"none")
+    bad = simulated_models(tmp_path / "bad", broken={"outputs": 0})
     scraping = tmp_path / "prometheus"
     scraping.mkdir()
     with (
         serving(model_dir=good) as ready,
-        serving(model_dir=str(tmp_path / "bad"), ready=False) as broken,
+        serving(model_dir=bad, ready=False) as broken,
         prometheus(scraping, ready.port, broken.port) as scraped,
     ):
 

@@ -1,6 +1,7 @@
 """What a test does on the page in Chromium."""
 
 import re
+import shutil
 from contextlib import suppress
 
 from selenium.common.exceptions import StaleElementReferenceException
@@ -8,7 +9,7 @@ from selenium.webdriver.common.by import By
 from selenium.webdriver.common.keys import Keys
 from selenium.webdriver.support.ui import Select
 
-from testing.server import wait_until
+from testing.server import ROOT, simulated_models, wait_until
 
 # Press the right arrow in a chart until it says nothing new; return all that it said.
 STEP_THROUGH = """
@@ -36,6 +37,15 @@ SHOW_SAMPLES = """
         done(true);
     });
 """
+
+
+def add_digits(models):
+    """Write a simulated model that takes pictures as the demo model does."""
+    simulated_models(
+        models, digits={"base_ms": 1, "input_shape": [8, 8, 1], "outputs": 10}
+    )
+    for file in ("basket.toml", "classes.json"):
+        shutil.copy(ROOT / "models" / "digits" / file, models / "digits" / file)
 
 
 class Second:

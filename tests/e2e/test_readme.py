@@ -36,9 +36,10 @@ SETUPS = re.findall(r"\| `((?:BASKET_\w+=\w+ )?gunicorn wsgi:app[^`]*)` \|", REA
 @pytest.fixture(scope="module")
 def only_digits(tmp_path_factory):
     """Return a folder with the models of a fresh clone."""
-    folder = tmp_path_factory.mktemp("models")
+    folder = tmp_path_factory.mktemp("clone") / "models"
+    folder.mkdir()
     (folder / "digits").symlink_to(ROOT / "models" / "digits")
-    return str(folder)
+    return folder
 
 
 @pytest.fixture(scope="module")
@@ -47,7 +48,7 @@ def made(tmp_path_factory, only_digits):
     port = free_port()
     log = tmp_path_factory.mktemp("serve") / "log"
     command = [*SERVE.split(), f"ARGS=--bind 127.0.0.1:{port}"]
-    process = launch(command, log, own_session=True, model_dir=only_digits)
+    process = launch(command, log, own_session=True, model_dir=str(only_digits))
     server = Server(process, port, log)
     server.wait_until_ready()
     yield server
@@ -131,22 +132,25 @@ def test_file_is_served_from_a_folder_with_nothing_else(tmp_path, saved):
         process.wait(60)
 
 
-def test_own_model_is_found_and_served(tmp_path, saved):
+def test_own_model_is_found_and_served(made, only_digits, saved):
     """A running server finds a model that is saved as the README says."""
     (name,) = re.findall(r"BASKET_DEFAULT_MODEL=(\w+) make serve", SERVE_MINE)
-    models = tmp_path / "models"
-    models.mkdir()
-    (models / "digits").symlink_to((ROOT / "models" / "digits").resolve())
-    with serving("--threads=4", model_dir=str(models)) as server:
-        shutil.copy(saved, tmp_path)
-        run(COPY, cwd=tmp_path)
-        wait_until(
-            lambda: name in server.request("GET", "/readyz").json()["models"], 60
-        )
-        assert json.loads(run(PREDICT_MINE, server.port)) == ANSWERS[2]
-        ready = json.loads(run(READY, server.port))
+    clone = only_digits.parent
+    shutil.copy(saved, clone)
+
+    def models():
+        return made.request("GET", "/readyz").json()["models"]
+
+    try:
+        run(COPY, cwd=clone)
+        wait_until(lambda: name in models(), 60)
+        assert json.loads(run(PREDICT_MINE, made.port)) == ANSWERS[2]
+        ready = json.loads(run(READY, made.port))
         (shown,) = ready["models"][name]["inputs"]
         assert (shown["name"], shown["shape"]) == ("prices", [2])
+    finally:
+        shutil.rmtree(only_digits / name)
+        wait_until(lambda: name not in models(), 60)
 
 
 @pytest.mark.parametrize("command", SETUPS)

@@ -14,35 +14,47 @@ from testing.server import free_port, serving, simulated_models
 from tests.support.front import chunk, front, get, post, request, until
 
 
-def test_worker_connections_bound_the_accepted_connections():
+@pytest.fixture(name="small_server", scope="module")
+def _small_server():
+    args = ("--worker-connections=5", "--threads=2", "--keep-alive=75")
+    with front(*args) as server:
+        yield server
+
+
+@pytest.fixture(name="small")
+def _small(small_server):
+    """A server of five connections, of which none is open."""
+    until(lambda: small_server.backlog() == small_server.connections() == 0)
+    yield small_server
+    small_server.close_wires()
+
+
+def test_worker_connections_bound_the_accepted_connections(small):
     """With 5 the sixth waits in the backlog, and is served when one closes."""
-    with front("--worker-connections=5", "--threads=2") as server:
-        until(lambda: server.connections() == 0)
-        wires = [server.connect(get("/watch?name=five")) for _ in range(5)]
-        until(lambda: server.connections() == 5)
-        sixth = server.connect(get("/release?name=five"))
-        until(lambda: server.backlog() == 1)
-        assert server.connections() == 5
-        wires[0].close()
-        assert sixth.response().status == 200
-        assert [wire.response().body for wire in wires[1:]] == [b"watched"] * 4
+    wires = [small.connect(get("/watch?name=five")) for _ in range(5)]
+    until(lambda: small.connections() == 5)
+    sixth = small.connect(get("/release?name=five"))
+    until(lambda: small.backlog() == 1)
+    assert small.connections() == 5
+    wires[0].close()
+    assert sixth.response().status == 200
+    assert [wire.response().body for wire in wires[1:]] == [b"watched"] * 4
 
 
 @pytest.mark.parametrize("sent", [b"", b"GET /echo HT"])
-def test_idle_connections_at_the_limit_are_closed_for_new_clients(sent):
+def test_idle_connections_at_the_limit_are_closed_for_new_clients(small, sent):
     """With 4 idle for a moment the sixth is served, and the oldest is closed."""
-    with front("--worker-connections=5", "--keep-alive=75") as server:
-        until(lambda: server.connections() == 0)
-        busy = server.connect(get("/watch?name=busy"))
-        until(lambda: server.connections() == 1)
-        idle = []
-        for count in range(2, 6):
-            idle.append(server.connect(sent))
-            until(lambda count=count: server.connections() == count)
-        assert server.connect().ask(get("/echo")).status == 200
-        assert [wire.is_open() for wire in idle].count(True) == 3
-        assert server.ask(get("/release?name=busy")).status == 200
-        assert busy.response().body == b"watched"
+    name = f"busy{len(sent)}"
+    busy = small.connect(get(f"/watch?name={name}"))
+    until(lambda: small.connections() == 1)
+    idle = []
+    for count in range(2, 6):
+        idle.append(small.connect(sent))
+        until(lambda count=count: small.connections() == count)
+    assert small.connect().ask(get("/echo")).status == 200
+    assert [wire.is_open() for wire in idle].count(True) == 3
+    assert small.ask(get(f"/release?name={name}")).status == 200
+    assert busy.response().body == b"watched"
 
 
 def test_clients_are_served_beside_as_many_silent_ones_as_connections():
@@ -68,67 +80,61 @@ STALLED = {
 
 
 @pytest.mark.parametrize("sent", STALLED.values(), ids=STALLED.keys())
-def test_stalled_clients_at_the_limit_are_closed_for_new_clients(sent):
+def test_stalled_clients_at_the_limit_are_closed_for_new_clients(small, sent):
     """Clients that send a byte now and then, or read nothing, keep no one waiting."""
-    with front("--worker-connections=5", "--keep-alive=75") as server:
-        stalled = [server.connect(sent, receive_buffer=4096) for _ in range(5)]
-        # The worker accepts it after those.
-        new = server.connect(get("/echo"))
+    stalled = [small.connect(sent, receive_buffer=4096) for _ in range(5)]
+    # The worker accepts it after those.
+    new = small.connect(get("/echo"))
 
-        def is_answered():
-            for wire in stalled:
-                with contextlib.suppress(OSError):
-                    wire.send(b"x")
-            return bool(select.select([new.sock], [], [], 0)[0])
+    def is_answered():
+        for wire in stalled:
+            with contextlib.suppress(OSError):
+                wire.send(b"x")
+        return bool(select.select([new.sock], [], [], 0)[0])
 
-        until(is_answered)
-        assert new.response().status == 200
+    until(is_answered)
+    assert new.response().status == 200
 
 
-def test_upload_at_the_limit_is_not_closed_for_new_clients():
+def test_upload_at_the_limit_is_not_closed_for_new_clients(small):
     """A client that sends its body steadily is answered, however long it takes."""
-    with front("--worker-connections=5", "--keep-alive=75") as server:
-        until(lambda: server.connections() == 0)
-        head = request("POST", "/read", "Transfer-Encoding: chunked")
-        upload = server.connect(head)
-        for _ in range(4):
-            server.connect(head)
-        until(lambda: server.connections() == 5)
-        size = 0
-        for _ in range(5):
-            new = server.connect(get("/watch?name=new"))
-            while server.backlog():
-                upload.send(chunk(bytes(1000)))
-                size += 1000
-            new.close()
-        upload.send(chunk(b""))
-        assert upload.response().json() == size
+    head = request("POST", "/read", "Transfer-Encoding: chunked")
+    upload = small.connect(head)
+    for _ in range(4):
+        small.connect(head)
+    until(lambda: small.connections() == 5)
+    size = 0
+    for _ in range(5):
+        new = small.connect(get("/watch?name=new"))
+        while small.backlog():
+            upload.send(chunk(bytes(1000)))
+            size += 1000
+        new.close()
+    upload.send(chunk(b""))
+    assert upload.response().json() == size
 
 
-def test_request_that_waits_in_the_kernel_at_the_limit_is_answered():
+def test_request_that_waits_in_the_kernel_at_the_limit_is_answered(small):
     """A worker that was stopped reads what came before it closes silent clients."""
-    with front("--worker-connections=5", "--keep-alive=75") as server:
-        until(lambda: server.connections() == 0)
-        silent = [server.connect() for _ in range(5)]
-        until(lambda: server.connections() == 5)
-        (worker,) = server.workers()
-        os.kill(worker, signal.SIGSTOP)
-        new = server.connect(get("/echo"))
-        for wire in silent:
-            wire.send(get("/echo"))
-        # Longer than a client may keep a connection waiting at the limit.
-        time.sleep(1.2)
-        os.kill(worker, signal.SIGCONT)
-        for wire in (*silent, new):
-            assert wire.response().status == 200
+    silent = [small.connect() for _ in range(5)]
+    until(lambda: small.connections() == 5)
+    (worker,) = small.workers()
+    os.kill(worker, signal.SIGSTOP)
+    new = small.connect(get("/echo"))
+    for wire in silent:
+        wire.send(get("/echo"))
+    # Longer than a client may keep a connection waiting at the limit.
+    time.sleep(1.2)
+    os.kill(worker, signal.SIGCONT)
+    for wire in (*silent, new):
+        assert wire.response().status == 200
 
 
-def test_many_silent_clients_before_a_new_one_are_closed_in_turn():
+def test_many_silent_clients_before_a_new_one_are_closed_in_turn(small):
     """As many places are given away at a time as are free, not one each second."""
-    with front("--worker-connections=5", "--keep-alive=75") as server:
-        for _ in range(30):
-            server.connect()
-        assert server.connect().ask(get("/echo")).status == 200
+    for _ in range(30):
+        small.connect()
+    assert small.connect().ask(get("/echo")).status == 200
 
 
 def test_health_and_predictions_are_answered_beside_1000_silent_connections(tmp_path):
@@ -158,28 +164,26 @@ def test_health_and_predictions_are_answered_beside_1000_silent_connections(tmp_
             assert time.monotonic() - began_at < 1
 
 
-def test_keep_alive_cap_leaves_connections_for_other_clients():
+def test_keep_alive_cap_leaves_connections_for_other_clients(small):
     """Above worker_connections - threads connections responses say close."""
-    with front("--worker-connections=5", "--threads=2") as server:
-        until(lambda: server.connections() == 0)
-        wires = [server.connect() for _ in range(5)]
-        until(lambda: server.connections() == 5)
-        for place, wire in enumerate(wires):
-            assert wire.ask(get("/echo")).closes() is (place < 2)
-            if place < 2:
-                assert wire.has_ended()
-                wire.close()
-                until(lambda place=place: server.connections() == 4 - place)
-        # Two more are accepted while three are idle.
-        for _ in range(2):
-            wire = server.connect()
-            assert wire.ask(get("/echo")).closes()
+    wires = [small.connect() for _ in range(5)]
+    until(lambda: small.connections() == 5)
+    for place, wire in enumerate(wires):
+        assert wire.ask(get("/echo")).closes() is (place < 2)
+        if place < 2:
             assert wire.has_ended()
             wire.close()
-            # Else the next one may take the place of an idle one.
-            until(lambda: server.connections() == 3)
-        for wire in wires[2:]:
-            assert wire.ask(get("/echo")).status == 200
+            until(lambda place=place: small.connections() == 4 - place)
+    # Two more are accepted while three are idle.
+    for _ in range(2):
+        wire = small.connect()
+        assert wire.ask(get("/echo")).closes()
+        assert wire.has_ended()
+        wire.close()
+        # Else the next one may take the place of an idle one.
+        until(lambda: small.connections() == 3)
+    for wire in wires[2:]:
+        assert wire.ask(get("/echo")).status == 200
 
 
 def test_keep_alive_0_closes_each_connection():

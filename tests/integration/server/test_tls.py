@@ -63,17 +63,23 @@ def test_half_handshakes_count_as_connections():
             wire.close()
 
 
-@pytest.mark.parametrize("sent", [b"", HALF_HANDSHAKE], ids=["none", "half"])
-def test_stalled_handshakes_at_the_limit_are_ended_for_new_clients(sent):
-    """After a second they make room, long before their timeout."""
+@pytest.fixture(name="small", scope="module")
+def _small():
+    """A server of four connections, which gives handshakes a minute."""
     limits = {"TLS_HANDSHAKE_TIMEOUT_S": 60}
     args = ("--threads=2", "--worker-connections=4")
     with front(*args, tls=True, limits=limits) as server:
-        slow = [server.connect(sent, tls=False) for _ in range(6)]
-        assert server.connect().ask(get("/echo")).status == 200
-        assert any(wire.is_broken() for wire in slow[:4])
-        server.close_wires()
-        until(lambda: server.connections() == 0, server.connections)
+        yield server
+
+
+@pytest.mark.parametrize("sent", [b"", HALF_HANDSHAKE], ids=["none", "half"])
+def test_stalled_handshakes_at_the_limit_are_ended_for_new_clients(small, sent):
+    """After a second they make room, long before their timeout."""
+    slow = [small.connect(sent, tls=False) for _ in range(6)]
+    assert small.connect().ask(get("/echo")).status == 200
+    assert any(wire.is_broken() for wire in slow[:4])
+    small.close_wires()
+    until(lambda: small.connections() == 0, small.connections)
 
 
 @pytest.mark.parametrize("sent", [get("/echo"), b"\0" * 100, b"\x15\x03\x01\0\2\2\x28"])

@@ -4,6 +4,7 @@ import contextlib
 import os
 import signal
 from concurrent.futures import ThreadPoolExecutor
+from functools import cache
 
 import pytest
 from prometheus_client.openmetrics.parser import text_string_to_metric_families
@@ -14,6 +15,7 @@ from testing.server import (
     running,
     serving,
     simulated_models,
+    wait_until,
 )
 
 pytest.importorskip("opentelemetry.proto", reason="needs requirements/otel.txt")
@@ -45,11 +47,11 @@ MALFORMED = [
     "x" * 5000,
     "",
 ]
-SERVERS = [
-    pytest.param((), {}, id="event-loop"),
-    pytest.param(("--worker-class=gthread",), {}, id="gthread"),
-    pytest.param((), {"model_process": "shared"}, id="shared-model"),
-]
+SERVERS = {
+    "event-loop": ((), {}),
+    "gthread": (("--worker-class=gthread",), {}),
+    "shared-model": ((), {"model_process": "shared"}),
+}
 
 
 @pytest.fixture
@@ -68,6 +70,32 @@ def _traced(tmp_path, collector, *args, **rest):
         yield server
 
 
+@pytest.fixture(name="traced", scope="module")
+def _traced_once(tmp_path_factory):
+    """Return a function that gives a server, started once, and its empty collector."""
+    with contextlib.ExitStack() as stack:
+
+        @cache
+        def start(kind):
+            collector = stack.enter_context(collecting())
+            folder, (args, settings) = tmp_path_factory.mktemp("traced"), SERVERS[kind]
+            running = _traced(folder, collector, *args, **settings)
+            return stack.enter_context(running), collector
+
+        def traced(kind="event-loop"):
+            server, collector = start(kind)
+            collector.spans.clear()
+            return server, collector
+
+        yield traced
+
+
+def _stages(collector, request):
+    """Wait until all stages of a request have arrived, and return them."""
+    wait_until(lambda: sorted(collector.children_of(request)) == STAGES, 20)
+    return collector.children_of(request)
+
+
 def _predict_together(server, number):
     """Send requests together, each in a trace of its own, while a batch runs."""
     parents = [{"traceparent": f"00-{n:032x}-{SPAN}-01"} for n in range(1, number + 1)]
@@ -76,14 +104,12 @@ def _predict_together(server, number):
         assert [each.status for each in replies] == [200] * number
 
 
-@pytest.mark.parametrize(("args", "settings"), SERVERS)
-def test_a_request_has_a_span_for_each_stage_in_its_clients_trace(
-    tmp_path, collector, args, settings
-):
+@pytest.mark.parametrize("kind", SERVERS)
+def test_a_request_has_a_span_for_each_stage_in_its_clients_trace(traced, kind):
     """The request's span is a child of the client's, and its stages follow in order."""
-    with _traced(tmp_path, collector, *args, **settings) as server:
-        assert server.predict([[1, 2], [3, 4]], PARENT).status == 200
-        (request,) = collector.wait_for("POST")
+    server, collector = traced(kind)
+    assert server.predict([[1, 2], [3, 4]], PARENT).status == 200
+    (request,) = collector.wait_for("POST")
     assert (request.name, request.trace_id) == ("POST /predict", TRACE)
     assert request.parent_id == SPAN
     assert request.error is None
@@ -96,8 +122,7 @@ def test_a_request_has_a_span_for_each_stage_in_its_clients_trace(
         "basket.batch_rows": 2,
     }
     assert request.resource["service.name"] == "basket"
-    stages = collector.children_of(request)
-    assert sorted(stages) == STAGES
+    stages = _stages(collector, request)
     times = [request.begin_ns]
     for name in ("decode", "queue", "infer", "encode"):
         times += [stages[name].begin_ns, stages[name].end_ns]
@@ -108,13 +133,13 @@ def test_a_request_has_a_span_for_each_stage_in_its_clients_trace(
     assert infer.end_ns - infer.begin_ns >= 0.2e9
 
 
-def test_a_path_is_text_and_names_of_spans_are_few(tmp_path, collector):
+def test_a_path_is_text_and_names_of_spans_are_few(traced):
     """A path's bytes are UTF-8; neither zeros before a version nor case make a name."""
-    with _traced(tmp_path, collector) as server:
-        body = b'{"instances": [[1, 2]]}'
-        for path in ("v1/models/%C3%A9", "V1/Models/slow/versions/001"):
-            server.request("POST", f"/{path}:predict", body)
-        spans = collector.wait_for("POST", 2)
+    server, collector = traced()
+    body = b'{"instances": [[1, 2]]}'
+    for path in ("v1/models/%C3%A9", "V1/Models/slow/versions/001"):
+        server.request("POST", f"/{path}:predict", body)
+    spans = collector.wait_for("POST", 2)
     assert sorted((each.name, each.attributes["url.path"]) for each in spans) == [
         ("POST", "/v1/models/é:predict"),
         (
@@ -124,26 +149,32 @@ def test_a_path_is_text_and_names_of_spans_are_few(tmp_path, collector):
     ]
 
 
-@pytest.mark.parametrize(("args", "settings"), SERVERS)
-def test_a_batch_has_a_span_that_links_to_its_requests(
-    tmp_path, collector, args, settings
-):
+@pytest.mark.parametrize("kind", SERVERS)
+def test_a_batch_has_a_span_that_links_to_its_requests(traced, kind):
     """Each traced request is a link of one batch, which is a trace of its own."""
-    with _traced(tmp_path, collector, *args, **settings) as server:
-        _predict_together(server, 6)
-        requests = collector.wait_for("POST", 6)
-    batches = collector.wait_for("batch")
-    links = [link for batch in batches for link in batch.links]
+    server, collector = traced(kind)
+    _predict_together(server, 6)
+    requests = collector.wait_for("POST", 6)
+    traces = {each.trace_id for each in requests}
+
+    def linked():
+        """Return the batches of these requests, and their links."""
+        spans = [each for each in collector.spans if each.name.startswith("batch")]
+        found = [each for each in spans if traces & {link[0] for link in each.links}]
+        return found, [link for batch in found for link in batch.links]
+
+    wait_until(lambda: len(linked()[1]) >= 6, 20)
+    batches, links = linked()
     assert sorted(links) == sorted((each.trace_id, each.span_id) for each in requests)
     assert sum(each.attributes["basket.rows"] for each in batches) == 6
     assert max(each.attributes["basket.requests"] for each in batches) > 1
     for batch in batches:
         assert batch.parent_id == ""
-        assert batch.trace_id not in {each.trace_id for each in requests}
+        assert batch.trace_id not in traces
         assert batch.attributes["basket.model"] == "slow"
         infers = [
             stages["infer"]
-            for stages in map(collector.children_of, requests)
+            for stages in (_stages(collector, each) for each in requests)
             if (stages["infer"].trace_id) in {trace for trace, _ in batch.links}
         ]
         # Both are read from clocks of microseconds.
@@ -151,14 +182,15 @@ def test_a_batch_has_a_span_that_links_to_its_requests(
 
 
 @pytest.mark.parametrize("number", ["", "1"], ids=["unsampled", "unnamed"])
-def test_the_client_decides_whether_a_request_is_traced(tmp_path, collector, number):
+def test_the_client_decides_whether_a_request_is_traced(traced, number):
     """A parent that is not sampled gives no span; without a parent there is one."""
     parent = {} if number else {"traceparent": f"00-{TRACE}-{SPAN}-00"}
-    with _traced(tmp_path, collector) as server:
-        assert server.predict([[1, 2]], parent).status == 200
-        assert server.predict([[1, 2]], PARENT).status == 200
-        assert collector.wait_for("POST", 2 if number else 1)
-    unnamed = [each for each in collector.wait_for("POST") if each.trace_id != TRACE]
+    server, collector = traced()
+    assert server.predict([[1, 2]], parent).status == 200
+    assert server.predict([[1, 2]], PARENT).status == 200
+    spans = collector.wait_for("POST", 1 + len(number))
+    assert len(spans) == 1 + len(number)
+    unnamed = [each for each in spans if each.trace_id != TRACE]
     assert len(unnamed) == len(number)
     assert all(each.parent_id == "" for each in unnamed)
 
@@ -191,9 +223,10 @@ def test_the_service_name_of_the_environment_is_exported(tmp_path, collector):
     assert request.resource["service.name"] == "shop-vision"
 
 
-@pytest.mark.parametrize(("args", "settings"), SERVERS)
-def test_graceful_shutdown_exports_what_is_left(tmp_path, collector, args, settings):
+@pytest.mark.parametrize("kind", SERVERS)
+def test_graceful_shutdown_exports_what_is_left(tmp_path, collector, kind):
     """Spans of answered requests arrive, although no export was due before SIGTERM."""
+    args, settings = SERVERS[kind]
     environ = {"OTEL_BSP_SCHEDULE_DELAY": "600000"}
     with _traced(tmp_path, collector, *args, environ=environ, **settings) as server:
         _predict_together(server, 3)
@@ -231,17 +264,17 @@ def test_a_failed_batch_is_an_error(tmp_path, collector):
     assert "predict failed" in failed.error
 
 
-def test_malformed_traceparents_begin_a_new_trace(tmp_path, collector):
+def test_malformed_traceparents_begin_a_new_trace(traced):
     """Headers that the W3C text calls invalid are ignored; a later version is not."""
-    with _traced(tmp_path, collector) as server:
-        for header in MALFORMED:
-            assert server.predict([[1, 2]], {"traceparent": header}).status == 200
-        requests = collector.wait_for("POST", len(MALFORMED))
-        assert all(each.parent_id == "" for each in requests)
-        assert not [each for each in requests if each.trace_id == TRACE]
-        later = {"traceparent": f"cc-{TRACE}-{SPAN}-01-what-the-future-will-be-like"}
-        assert server.predict([[1, 2]], later).status == 200
-        newest = collector.wait_for("POST", len(MALFORMED) + 1)[-1]
+    server, collector = traced()
+    for header in MALFORMED:
+        assert server.predict([[1, 2]], {"traceparent": header}).status == 200
+    requests = collector.wait_for("POST", len(MALFORMED))
+    assert all(each.parent_id == "" for each in requests)
+    assert not [each for each in requests if each.trace_id == TRACE]
+    later = {"traceparent": f"cc-{TRACE}-{SPAN}-01-what-the-future-will-be-like"}
+    assert server.predict([[1, 2]], later).status == 200
+    newest = collector.wait_for("POST", len(MALFORMED) + 1)[-1]
     assert (newest.trace_id, newest.parent_id) == (TRACE, SPAN)
 
 

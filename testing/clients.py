@@ -11,9 +11,10 @@ from testing.server import Reply
 
 
 class Client:
-    """One keep-alive connection."""
+    """One keep-alive connection; `model` is asked, else the default one."""
 
-    def __init__(self, port: int, timeout_s: float = 60) -> None:
+    def __init__(self, port: int, timeout_s: float = 60, model: str = "") -> None:
+        self._path = f"/predict?model={model}" if model else "/predict"
         self._connection = http.client.HTTPConnection("127.0.0.1", port, timeout_s)
 
     def __enter__(self) -> "Client":
@@ -26,7 +27,7 @@ class Client:
     def send(self, instances: Any, headers: Mapping[str, str] | None = None) -> None:
         """POST rows as JSON to /predict, without waiting for the response."""
         body = json.dumps({"instances": instances}).encode()
-        self._connection.request("POST", "/predict", body, headers or {})
+        self._connection.request("POST", self._path, body, headers or {})
 
     def receive(self) -> Reply:
         """Return the response to what was sent."""
@@ -34,14 +35,16 @@ class Client:
         return Reply(reply.status, reply.headers, reply.read())
 
 
-def at_once(port: int, rows: Sequence[Any]) -> tuple[list[Reply], float]:
+def at_once(
+    port: int, rows: Sequence[Any], model: str = ""
+) -> tuple[list[Reply], float]:
     """Post one row each at the same moment; replies, and seconds until the last."""
     replies: list[Reply | None] = [None] * len(rows)
     start = threading.Barrier(len(rows))
     began_at = [0.0] * len(rows)
 
     def run(place: int) -> None:
-        with Client(port) as client:
+        with Client(port, model=model) as client:
             start.wait()
             began_at[place] = time.monotonic()
             client.send([rows[place]])

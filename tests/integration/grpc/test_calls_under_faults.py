@@ -47,12 +47,31 @@ def _folder(tmp_path):
     return simulated_models(tmp_path / "models", m=SLOW)
 
 
-@pytest.fixture(name="address", scope="module")
-def _address(tmp_path_factory):
-    """A server of the same model, for tests that leave it as it was."""
-    models = simulated_models(tmp_path_factory.mktemp("models"), m=SLOW)
-    with serving_grpc(model_dir=models) as (_, address):
-        yield address
+@pytest.fixture(name="kept", scope="module")
+def _kept(tmp_path_factory):
+    """A server for tests that leave it as it was, and its address.
+
+    It has the same model, and `alone`, which runs one row at a time.
+    """
+    folder = tmp_path_factory.mktemp("models")
+    models = simulated_models(folder, m=SLOW, alone=SLOW)
+    (folder / "alone" / "basket.toml").write_text("max_batch_size = 1\n")
+    with serving_grpc(model_dir=models) as kept:
+        yield kept
+
+
+@pytest.fixture(name="address")
+def _address(kept):
+    return kept[1]
+
+
+@pytest.fixture(name="stuck", scope="module")
+def _stuck_server(tmp_path_factory):
+    """A server whose batches, of one row, take long, and its address."""
+    models = _stuck(tmp_path_factory.mktemp("models"))
+    limits = {"max_batch_size": "1", "max_enqueued_batches": "3", "check_exit": False}
+    with serving_grpc(model_dir=models, **limits) as stuck:
+        yield stuck
 
 
 def _stuck(tmp_path):
@@ -115,14 +134,10 @@ def test_malformed_deadline_in_metadata_is_invalid(address):
         assert (code, "X-Request-Timeout-Ms" in text) == ("INVALID_ARGUMENT", True)
 
 
-def test_call_that_would_be_late_is_unavailable_with_a_pushback(tmp_path):
+def test_call_that_would_be_late_is_unavailable_with_a_pushback(stuck):
     """Admission control refuses a call whose deadline its rows can't meet."""
-    models = _stuck(tmp_path)
-    options = {"model_dir": models, "max_batch_size": "1", "check_exit": False}
-    with (
-        serving_grpc(**options) as (server, address),
-        grpc.insecure_channel(address) as channel,
-    ):
+    server, address = stuck
+    with grpc.insecure_channel(address) as channel:
         call = channel.unary_unary(INFER)
         # From now on the time of a batch is known.
         call(_row(INFER, 1))
@@ -156,20 +171,24 @@ def _futures(method):
 
     def begin(address, number, stack):
         channel = stack.enter_context(grpc.insecure_channel(address))
-        return channel.unary_unary(method).future(_row(method, number)).cancel
+        return (
+            channel.unary_unary(method)
+            .future(_row(method, number, model="alone"))
+            .cancel
+        )
 
     return begin
 
 
 def _begin_by_client(address, number, stack):
     one = stack.enter_context(triton_client(address))
-    return one.async_infer("m", [tensor(rows(number))], ignore).cancel
+    return one.async_infer("alone", [tensor(rows(number))], ignore).cancel
 
 
 def _begin_stream(address, number, stack):
     one = stack.enter_context(triton_client(address))
     one.start_stream(ignore)
-    one.async_stream_infer("m", [tensor(rows(number))])
+    one.async_stream_infer("alone", [tensor(rows(number))])
     return partial(one.stop_stream, cancel_requests=True)
 
 
@@ -181,21 +200,22 @@ def _begin_stream(address, number, stack):
         pytest.param(_begin_stream, id="stream"),
     ],
 )
-def test_canceled_calls_are_dropped_before_they_run(folder, tmp_path, begin):
+def test_canceled_calls_are_dropped_before_they_run(kept, begin):
     """Rows of calls that the client cancels are not computed."""
-    models = _one_at_a_time(folder, tmp_path)
-    with serving_grpc(model_dir=models) as (server, address):
-        with contextlib.ExitStack() as stack:
-            cancels = [begin(address, number, stack) for number in range(10)]
-            wait_until(lambda: metric_sum(server, "basket_queue_rows") >= 8, 20)
-            for cancel in cancels:
-                cancel()
-            wait_for_metric(server, "basket_queue_rows", 0)
-            with triton_client(address) as one:
-                assert infer(one, 3).as_numpy("output")[0, 0] == 3
-        dropped = 'basket_rejected_total{reason="abandoned"}'
-        wait_until(lambda: server.metric(dropped) >= 8, 20)
-        assert metric_sum(server, "basket_infer_seconds_count") <= 3
+    server, address = kept
+    dropped = 'basket_rejected_total{reason="abandoned"}'
+    ran = 'basket_infer_seconds_count{model="alone",version="1"}'
+    before = server.metric(dropped), server.metric(ran)
+    with contextlib.ExitStack() as stack:
+        cancels = [begin(address, number, stack) for number in range(10)]
+        wait_until(lambda: metric_sum(server, "basket_queue_rows") >= 8, 20)
+        for cancel in cancels:
+            cancel()
+        wait_for_metric(server, "basket_queue_rows", 0)
+        with triton_client(address) as one:
+            assert infer(one, 3, model="alone").as_numpy("output")[0, 0] == 3
+    wait_until(lambda: server.metric(dropped) >= before[0] + 8, 20)
+    assert server.metric(ran) <= before[1] + 3
 
 
 @pytest.mark.parametrize("process", ["worker", "shared"])
@@ -279,17 +299,14 @@ def test_calls_that_exceed_the_graceful_timeout_are_unavailable(tmp_path):
         server.process.wait(20)
 
 
-def test_full_queue_is_unavailable_with_a_pushback(tmp_path):
+def test_full_queue_is_unavailable_with_a_pushback(stuck):
     """A full queue answers at once, and says when to try again."""
-    models = _stuck(tmp_path)
-    limits = {"max_batch_size": "1", "max_enqueued_batches": "2"}
-    with (
-        serving_grpc(model_dir=models, check_exit=False, **limits) as (_, address),
-        grpc.insecure_channel(address) as channel,
-    ):
+    server, address = stuck
+    wait_for_metric(server, "basket_queue_rows", 0)
+    with grpc.insecure_channel(address) as channel:
         calls = [
             (method, channel.unary_unary(method).future(_row(method, number)))
-            for number in range(6)
+            for number in range(7)
             for method in METHODS
         ]
         refused = []

@@ -3,8 +3,8 @@
 import contextlib
 import json
 import queue
-import shutil
 from concurrent.futures import ThreadPoolExecutor
+from functools import partial
 
 import grpc
 import numpy as np
@@ -113,17 +113,26 @@ def _models(tmp_path):
     return tmp_path / "models"
 
 
+@contextlib.contextmanager
+def _calling(tf, models, *args, **settings):
+    settings = {"model_dir": str(models), "default_model": "m", **settings}
+    with serving_grpc("--threads=4", *args, **settings) as (server, address):
+        yield server, Caller(tf, server, address)
+
+
 @pytest.fixture(name="calling")
-def _calling(tf, models):
+def _calling_models(tf, models):
     """Return a function that runs a server of `models`; it yields it and a Caller."""
+    return partial(_calling, tf, models)
 
-    @contextlib.contextmanager
-    def calling(*args, **settings):
-        settings = {"model_dir": str(models), "default_model": "m", **settings}
-        with serving_grpc("--threads=4", *args, **settings) as (server, address):
-            yield server, Caller(tf, server, address)
 
-    return calling
+@pytest.fixture(name="picky", scope="module")
+def _picky(tf, tmp_path_factory):
+    """Who calls a server whose model raises for a batch with a negative row."""
+    models = tmp_path_factory.mktemp("models")
+    _write_picky(tf, models / "m" / "1")
+    with _calling(tf, models, **OF_THREE) as (_, caller):
+        yield caller
 
 
 def _captured(folder):
@@ -208,14 +217,12 @@ def test_the_three_share_batches_and_their_spans_are_links(calling, process):
 
 
 @pytest.mark.parametrize("bad", ["predict", "infer"])
-def test_bad_row_of_a_call_fails_alone_in_its_batch(calling, models, tf, bad):
+def test_bad_row_of_a_call_fails_alone_in_its_batch(picky, bad):
     """Of a batch of the three, the call whose row the model refuses fails alone."""
-    shutil.rmtree(models / "m" / "1")
-    _write_picky(tf, models / "m" / "1")
-    with ThreadPoolExecutor(3) as threads, calling(**OF_THREE) as (_, caller):
-        good = [getattr(caller, way) for way in WAYS if way != bad]
+    with ThreadPoolExecutor(3) as threads:
+        good = [getattr(picky, way) for way in WAYS if way != bad]
         answers = [threads.submit(way, 4) for way in good]
-        code, text = failure(getattr(caller, bad), -1)
+        code, text = failure(getattr(picky, bad), -1)
         assert (code, "a negative row" in text) == ("INVALID_ARGUMENT", True)
         assert [each.result()[0] for each in answers] == [[4], [4]]
 

@@ -32,6 +32,14 @@ def _models(tmp_path):
     return simulated_models(tmp_path, steady=STEADY)
 
 
+@pytest.fixture(name="two_workers", scope="module")
+def _two_workers(tmp_path_factory):
+    """A server for tests that leave its workers alive."""
+    folder = tmp_path_factory.mktemp("models")
+    with serving(*TWO, model_dir=simulated_models(folder, steady=STEADY)) as server:
+        yield server
+
+
 def state_of(server):
     return server.request("GET", "/page/state").json()
 
@@ -103,19 +111,19 @@ def stopped(pid):
         os.kill(pid, signal.SIGCONT)
 
 
-def test_two_workers_answer_with_the_same_samples(models):
+def test_two_workers_answer_with_the_same_samples(two_workers):
     """While either worker is stopped, the other answers, and they agree."""
-    with serving(*TWO, model_dir=models) as server:
-        ask(server, 16)
-        wait_for_samples(server, 1)
-        answers = []
-        for worker in server.workers():
-            with stopped(worker):
-                answers.append({each["n"]: each for each in samples_of(server)})
-        first, second = answers
-        common = first.keys() & second.keys()
-        assert len(common) >= 2
-        assert all(first[number] == second[number] for number in common)
+    server = two_workers
+    ask(server, 16)
+    wait_for_samples(server, 1)
+    answers = []
+    for worker in server.workers():
+        with stopped(worker):
+            answers.append({each["n"]: each for each in samples_of(server)})
+    first, second = answers
+    common = first.keys() & second.keys()
+    assert len(common) >= 2
+    assert all(first[number] == second[number] for number in common)
 
 
 def test_samples_go_on_when_the_sampling_worker_is_killed(models):
@@ -186,20 +194,20 @@ def test_samples_lose_no_request_while_workers_are_replaced(models):
         assert answered(state["samples"]) == pytest.approx(400, rel=0.05)
 
 
-def test_errors_of_both_workers_are_listed_by_each(models):
+def test_errors_of_both_workers_are_listed_by_each(two_workers):
     """A worker knows the errors of the other within about a second."""
-    with serving(*TWO, model_dir=models) as server:
-        workers = server.workers()
-        for worker in workers:
-            with stopped(worker):
-                path = f"/predict?model=none{worker}"
-                assert server.request("POST", path, b'{"instances": [1]}').status == 404
-        # Each worker has flushed its errors between two samples.
-        wait_for_samples(server, len(samples_of(server)) + 2)
-        for worker in workers:
-            with stopped(worker):
-                texts = " ".join(each["text"] for each in state_of(server)["errors"])
-            assert all(f"none{each}" in texts for each in workers)
+    server = two_workers
+    workers = server.workers()
+    for worker in workers:
+        with stopped(worker):
+            path = f"/predict?model=none{worker}"
+            assert server.request("POST", path, b'{"instances": [1]}').status == 404
+    # Each worker has flushed its errors between two samples.
+    wait_for_samples(server, len(samples_of(server)) + 2)
+    for worker in workers:
+        with stopped(worker):
+            texts = " ".join(each["text"] for each in state_of(server)["errors"])
+        assert all(f"none{each}" in texts for each in workers)
 
 
 def test_uvicorn_keeps_samples_in_memory(models):

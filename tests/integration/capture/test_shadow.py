@@ -20,6 +20,7 @@ stable = 1
 shadow = "canary"
 shadow_share = 1.0
 """
+OFF = ALL.replace("1.0", "0")
 HANG, FAIL, DIFFER = 13, 14, 15
 CANARY = f"""
 import threading
@@ -36,94 +37,127 @@ def predict(model, inputs):
     return outputs
 """
 WITHIN_S = 20
-PROCESSES = pytest.mark.parametrize("process", ["worker", "shared"])
+PROCESSES = ("worker", "shared")
 
 
-@pytest.fixture(name="models")
-def _models(tmp_path):
-    """A folder with the model m, whose version 2 answers some rows otherwise."""
-    simulated_models(tmp_path, m=DEVICE)
-    add_canary(tmp_path, DEVICE, CANARY)
-    (tmp_path / "m" / "basket.toml").write_text(ALL)
-    return tmp_path
-
-
-def add_canary(models, device, service=None):
-    folder = models / "m" / "2"
-    folder.mkdir(exist_ok=True)
-    (folder / "simulated.json").write_text(json.dumps(device))
+def add_model(models, name="m", device=DEVICE, canary=DEVICE, service=CANARY):
+    """Write a model; by default its version 2 answers some rows otherwise."""
+    simulated_models(models, **{name: device})
+    (models / name / "basket.toml").write_text(ALL)
+    folder = models / name / "2"
+    folder.mkdir()
+    if canary is not None:
+        (folder / "simulated.json").write_text(json.dumps(canary))
     if service is not None:
         (folder / "service.py").write_text(service)
 
 
 @contextmanager
-def started(models, process, workers=2, **settings):
-    """Run a server whose processes have both versions."""
+def started(models, process="worker", workers=2, **settings):
+    """Run a server whose processes have both versions of each model that has two."""
     settings |= {"model_dir": str(models), "model_process": process}
+    canaries = len([*models.glob("*/2")])
     with serving(f"--workers={workers}", user_code="on", **settings) as server:
         holders = workers if process == "worker" else 1
         server.wait_until(
-            lambda: server.log.read_text().count("version 2 is ready (") == holders,
+            lambda: (
+                server.log.read_text().count("version 2 is ready (")
+                == holders * canaries
+            ),
             WITHIN_S,
         )
         yield server
 
 
-def ask(server, *numbers):
+def ask(server, *numbers, model="m"):
     """Send a request with a row for each number to the stable version."""
-    reply = server.predict([[number, 1, 2, 3] for number in numbers])
+    instances = [[number, 1, 2, 3] for number in numbers]
+    body = json.dumps({"instances": instances}).encode()
+    reply = server.request("POST", f"/predict?model={model}", body)
     assert reply.headers["X-Model-Version"] == "1"
     assert reply.json()["predictions"] == [[number, 1] for number in numbers]
 
 
-def rows(server, result):
-    labels = f'model="m",result="{result}",version="2"'
+def rows(server, result, model="m"):
+    labels = f'model="{model}",result="{result}",version="2"'
     return server.metric(f"basket_shadow_rows_total{{{labels}}}")
 
 
-def all_rows(server):
-    return sum(rows(server, each) for each in ("agree", "differ", "failed", "dropped"))
+def all_rows(server, model="m"):
+    results = ("agree", "differ", "failed", "dropped")
+    return sum(rows(server, each, model) for each in results)
 
 
-def requests_to(server, version):
-    labels = f'model="m",status="200",version="{version}"'
+def requests_to(server, version, model="m"):
+    labels = f'model="{model}",status="200",version="{version}"'
     return server.metric(f"basket_requests_total{{{labels}}}")
 
 
-def wait_for(server, result, count):
-    wait_until(lambda: rows(server, result) == count, WITHIN_S, lambda: result)
+def wait_for(server, result, count, model="m"):
+    wait_until(lambda: rows(server, result, model) == count, WITHIN_S, lambda: result)
 
 
-@PROCESSES
-def test_copies_run_on_the_labels_version_and_no_request_is_counted(models, process):
+@pytest.fixture(name="two_workers", scope="module", params=PROCESSES)
+def _two_workers(request, tmp_path_factory):
+    """A server of two models, of which `switched` has no copies, and their folder."""
+    models = tmp_path_factory.mktemp("models")
+    for name in ("copied", "switched"):
+        add_model(models, name)
+    (models / "switched" / "basket.toml").write_text(OFF)
+    with started(models, request.param, request_log="-") as server:
+        yield server, models
+
+
+@pytest.fixture(name="one_worker", scope="module")
+def _one_worker(tmp_path_factory):
+    """A server of models whose shadow version is slow, missing, or code alone."""
+    models = tmp_path_factory.mktemp("models")
+    add_model(models, "slow", canary={**DEVICE, "base_ms": 700}, service=None)
+    add_model(models, "missing", canary=None, service=None)
+    (models / "missing" / "2").rmdir()
+    code = "def predict(model, batch): return batch\n"
+    add_model(models, "code", canary=None, service=code)
+    with started(models, workers=1) as server:
+        yield server
+
+
+def test_copies_run_on_the_labels_version_and_no_request_is_counted(two_workers):
     """Each row is compared; the batches are counted as those of the version."""
-    with started(models, process, request_log="-") as server:
-        ask(server, 1, DIFFER, 2)
-        wait_for(server, "agree", 2)
-        assert rows(server, "differ") == 1
-        ask(server, FAIL)
-        wait_for(server, "failed", 1)
-        for _ in range(4):
-            before = rows(server, "agree")
-            ask(server, 3)
-            wait_for(server, "agree", before + 1)
-        wait_until(lambda: requests_to(server, 1) == 6, WITHIN_S)
-        assert requests_to(server, 2) == 0
-        counted = 'basket_infer_seconds_count{model="m",version="2"}'
-        wait_until(lambda: server.metric(counted) >= 6, WITHIN_S)
-        lines = [
-            line
-            for line in server.log.read_text().splitlines()
-            if line.startswith("{") and '"model"' in line
-        ]
+    server, _ = two_workers
+    model = "copied"
+    ask(server, 1, DIFFER, 2, model=model)
+    wait_for(server, "agree", 2, model)
+    assert rows(server, "differ", model) == 1
+    ask(server, FAIL, model=model)
+    wait_for(server, "failed", 1, model)
+    for _ in range(4):
+        before = rows(server, "agree", model)
+        ask(server, 3, model=model)
+        wait_for(server, "agree", before + 1, model)
+    wait_until(lambda: requests_to(server, 1, model) == 6, WITHIN_S)
+    assert requests_to(server, 2, model) == 0
+    counted = f'basket_infer_seconds_count{{model="{model}",version="2"}}'
+    wait_until(lambda: server.metric(counted) >= 6, WITHIN_S)
+    lines = [
+        line
+        for line in map(json.loads, _requests_in(server.log.read_text()))
+        if line["model"] == model
+    ]
     assert len(lines) <= 6
-    assert not [line for line in lines if json.loads(line)["version"] == 2]
+    assert not [line for line in lines if line["version"] == 2]
 
 
-@PROCESSES
-def test_shadow_version_that_hangs_harms_no_client(models, process):
+def _requests_in(log):
+    """Return the lines of requests to models."""
+    lines = log.splitlines()
+    return [line for line in lines if line.startswith("{") and '"model"' in line]
+
+
+@pytest.mark.parametrize("process", PROCESSES)
+def test_shadow_version_that_hangs_harms_no_client(tmp_path, process):
     """Copies rest after it, the server stays healthy, and SIGTERM ends it."""
-    with started(models, process, request_timeout_ms="1000") as server:
+    add_model(tmp_path)
+    with started(tmp_path, process, request_timeout_ms="1000") as server:
         workers = server.workers()
         ask(server, HANG)
         wait_for(server, "failed", 1)
@@ -141,27 +175,22 @@ def test_shadow_version_that_hangs_harms_no_client(models, process):
         assert time.monotonic() - began_at < 8
 
 
-def test_slow_shadow_version_harms_no_client(models):
+def test_slow_shadow_version_harms_no_client(one_worker):
     """Requests take no longer than without, and copies run now and then."""
-    (models / "m" / "2" / "service.py").unlink()
-    add_canary(models, {**DEVICE, "base_ms": 700})
-    with started(models, "worker", workers=1) as server:
-        began_at = time.monotonic()
-        for number in range(50):
-            ask(server, number)
-        assert time.monotonic() - began_at < 25 * 0.7
-        wait_until(lambda: rows(server, "agree") > 0, WITHIN_S)
-        assert all_rows(server) <= 50
+    began_at = time.monotonic()
+    for number in range(50):
+        ask(one_worker, number, model="slow")
+    assert time.monotonic() - began_at < 25 * 0.7
+    wait_until(lambda: rows(one_worker, "agree", "slow") > 0, WITHIN_S)
+    assert all_rows(one_worker, "slow") <= 50
 
 
-@PROCESSES
-def test_copies_are_dropped_under_load(models, process):
+@pytest.mark.parametrize("process", PROCESSES)
+def test_copies_are_dropped_under_load(tmp_path, process):
     """Every request is answered, and none has two copies."""
-    device = {**DEVICE, "base_ms": 20}
-    (models / "m" / "1" / "simulated.json").write_text(json.dumps(device))
-    (models / "m" / "2" / "service.py").unlink()
-    add_canary(models, {**device, "base_ms": 50})
-    with started(models, process, workers=1, max_batch_size="4") as server:
+    stable, canary = ({**DEVICE, "base_ms": base_ms} for base_ms in (20, 50))
+    add_model(tmp_path, device=stable, canary=canary, service=None)
+    with started(tmp_path, process, workers=1, max_batch_size="4") as server:
         until = time.monotonic() + 2
         asked = []
 
@@ -179,53 +208,42 @@ def test_copies_are_dropped_under_load(models, process):
         assert all_rows(server) <= len(asked)
 
 
-@PROCESSES
-def test_shadow_is_turned_on_and_off_without_a_restart(models, process):
+def test_shadow_is_turned_on_and_off_without_a_restart(two_workers):
     """In all workers; no version is loaded again."""
-    config = models / "m" / "basket.toml"
-    off = ALL.replace("1.0", "0")
-    config.write_text(off)
-    with started(models, process) as server:
-        loaded = server.log.read_text().count("is ready (")
-        for number in range(6):
-            ask(server, number)
-        for text in (ALL, off):
-            config.write_text(text)
+    server, models = two_workers
+    model = "switched"
+    loaded = server.log.read_text().count("is ready (")
+    for number in range(6):
+        ask(server, number, model=model)
+    for text in (ALL, OFF):
+        (models / model / "basket.toml").write_text(text)
 
-            def follows(is_on=text == ALL):
-                before = all_rows(server)
-                for number in range(6):
-                    ask(server, number)
-                # Longer than copies wait.
-                time.sleep(0.5)
-                return all_rows(server) - before == (6 if is_on else 0)
+        def follows(is_on=text == ALL):
+            before = all_rows(server, model)
+            for number in range(6):
+                ask(server, number, model=model)
+            # Longer than copies wait.
+            time.sleep(0.5)
+            return all_rows(server, model) - before == (6 if is_on else 0)
 
-            server.wait_until(follows, WITHIN_S)
-        assert server.log.read_text().count("is ready (") == loaded
+        server.wait_until(follows, WITHIN_S)
+    assert server.log.read_text().count("is ready (") == loaded
 
 
-def test_label_without_a_loaded_version_gets_no_copies(models):
+def _problems(server, model):
+    return server.request("GET", "/readyz").json().get("problems", {}).get(model)
+
+
+def test_label_without_a_loaded_version_gets_no_copies(one_worker):
     """Requests are answered, and nothing is counted."""
-    for file in (models / "m" / "2").iterdir():
-        file.unlink()
-    (models / "m" / "2").rmdir()
-    with serving(model_dir=str(models)) as server:
-        ask(server, 1)
-        assert all_rows(server) == 0
-        problems = server.request("GET", "/readyz").json()["problems"]["m"]
-        assert problems == ["label canary names version 2, and there is none"]
+    ask(one_worker, 1, model="missing")
+    assert all_rows(one_worker, "missing") == 0
+    expected = ["label canary names version 2, and there is none"]
+    assert _problems(one_worker, "missing") == expected
 
 
-def test_version_without_tensors_is_a_problem(models):
+def test_version_without_tensors_is_a_problem(one_worker):
     """It serves, gets no copies, and /readyz says why."""
-    folder = models / "m" / "2"
-    (folder / "simulated.json").unlink()
-    (folder / "service.py").write_text("def predict(model, batch): return batch\n")
-    with started(models, "worker", workers=1) as server:
-        ask(server, 1)
-
-        def problems():
-            return server.request("GET", "/readyz").json().get("problems", {})
-
-        text = "has no effect on version 2: its service.py takes instances as they are"
-        wait_until(lambda: text in str(problems()), WITHIN_S)
+    ask(one_worker, 1, model="code")
+    text = "has no effect on version 2: its service.py takes instances as they are"
+    wait_until(lambda: text in str(_problems(one_worker, "code")), WITHIN_S)

@@ -40,34 +40,6 @@ UNLOADABLE = {
         "service.py: load raised SystemExit: bye (line 5)",
     ),
 }
-
-
-@pytest.mark.parametrize("mode", ["worker", "shared"])
-def test_service_that_cannot_be_loaded_leaves_the_version_before_it(tmp_path, mode):
-    """/readyz names the file and the line, and version 1 answers on."""
-    add_neighbor(tmp_path)
-    for name in UNLOADABLE:
-        add_service(tmp_path, name, HEALTHY, simulated=ECHO)
-    settings = {"model_process": mode, "default_model": "neighbor"}
-    with (
-        serving_code(tmp_path, **settings) as server,
-        healthy_neighbor(server),
-    ):
-        for name, (code, _) in UNLOADABLE.items():
-            add_service(tmp_path, name, code, 2, simulated=ECHO)
-
-        def problems():
-            return server.request("GET", "/readyz").json().get("problems", {})
-
-        wait_until(lambda: len(problems()) == len(UNLOADABLE), 60, problems)
-        assert problems() == {
-            name: [f"version 2: {problem}"] for name, (_, problem) in UNLOADABLE.items()
-        }
-        assert server.request("GET", "/readyz").status == 200
-        for name in UNLOADABLE:
-            assert predict(server, name, [[5]]) == (200, ["first 5"])
-
-
 ROW = """
 import sys
 
@@ -124,15 +96,17 @@ EXAMPLE = 5
 """
 
 
-@pytest.fixture(name="server", scope="module", params=["worker", "shared"])
-def _server(tmp_path_factory, request):
-    """A server of services that fail on some requests."""
+@pytest.fixture(name="served", scope="module", params=["worker", "shared"])
+def _served(tmp_path_factory, request):
+    """A server of services that fail on some requests, and its folder of models."""
     models = tmp_path_factory.mktemp("models")
     add_neighbor(models)
     add_service(models, "row", ROW)
     add_service(models, "count", COUNT)
     add_service(models, "around", AROUND, simulated=ECHO)
     add_service(models, "prints", PRINTS)
+    for name in UNLOADABLE:
+        add_service(models, name, HEALTHY, simulated=ECHO)
     # Long enough that the rows of several clients share a batch.
     settings = {
         "default_model": "neighbor",
@@ -140,7 +114,31 @@ def _server(tmp_path_factory, request):
         "model_process": request.param,
     }
     with serving_code(models, **settings) as server:
-        yield server
+        yield server, models
+
+
+@pytest.fixture(name="server")
+def _server(served):
+    return served[0]
+
+
+def test_service_that_cannot_be_loaded_leaves_the_version_before_it(served):
+    """/readyz names the file and the line, and version 1 answers on."""
+    server, models = served
+    with healthy_neighbor(server):
+        for name, (code, _) in UNLOADABLE.items():
+            add_service(models, name, code, 2, simulated=ECHO)
+
+        def problems():
+            return server.request("GET", "/readyz").json().get("problems", {})
+
+        wait_until(lambda: len(problems()) == len(UNLOADABLE), 60, problems)
+        assert problems() == {
+            name: [f"version 2: {problem}"] for name, (_, problem) in UNLOADABLE.items()
+        }
+        assert server.request("GET", "/readyz").status == 200
+        for name in UNLOADABLE:
+            assert predict(server, name, [[5]]) == (200, ["first 5"])
 
 
 def _at_once(server, name, values):

@@ -263,10 +263,11 @@ def test_bad_key_file_stops_the_start(models, tmp_path, kind, content, problem):
         file.write_text(content)
     setting = {f"{kind}_keys_file": str(file)}
     expected = f"BASKET_{kind.upper()}_KEYS_FILE={str(file)!r}: {problem}"
-    for server in (
-        serving("--threads=4", ready=False, model_dir=models, **setting),
-        uvicorn(models, **setting),
-    ):
+    servers = [serving("--threads=4", ready=False, model_dir=models, **setting)]
+    if content:
+        # It shows any of these errors in the same way; this file has a key.
+        servers.append(uvicorn(models, **setting))
+    for server in servers:
         with server as started:
             assert started.process.wait(60) != 0
             log = started.log.read_text()

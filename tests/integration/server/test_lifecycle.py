@@ -6,7 +6,7 @@ import signal
 
 import pytest
 
-from testing.server import lives, serving
+from testing.server import lives
 from tests.support.front import chunked, front, get, post, request, until
 
 FORMAT = "%(h)s %(r)s %(s)s %(B)s %(D)s %(a)s %({x-id}i)s"
@@ -24,24 +24,6 @@ def test_application_that_can_not_start_ends_the_server():
     with front(app="failing_startup", ready=False, clean=False) as server:
         assert server.wait() not in (0, None)
         assert "no database" in server.log.read_text()
-
-
-@pytest.mark.parametrize(
-    "argument",
-    [
-        "--proxy-protocol=v1",
-        "--http-protocols=h2,h1",
-        "--http2-cleartext=prior-knowledge",
-    ],
-)
-def test_protocols_that_are_not_spoken_are_refused_at_the_start(tmp_path, argument):
-    """Basket's configuration ends the start, and names a proxy to put in front."""
-    with serving(argument, ready=False, model_dir=str(tmp_path)) as server:
-        assert server.process.wait(60) not in (0, None)
-        text = server.log.read_text()
-        assert "Basket does not start: --" in text
-        assert "put nginx in front" in text
-        assert "Traceback" not in text
 
 
 def test_blocked_event_loop_is_killed_after_the_timeout():

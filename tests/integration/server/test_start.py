@@ -61,14 +61,6 @@ def _temporary(tmp_path_factory, monkeypatch):
     ("arguments", "settings", "text"),
     [
         (["--preload"], {}, "--preload: a model does not survive the fork"),
-        (["--proxy-protocol=v1"], {}, "--proxy-protocol: Basket speaks plain HTTP; "),
-        pytest.param(
-            ["--http-protocols=h2,h1"],
-            {},
-            "--http-protocols: Basket speaks HTTP/1.1; ",
-            marks=needs_h2,
-        ),
-        (["--http2-cleartext=upgrade"], {}, "Basket speaks HTTP/1.1; put nginx in"),
         (
             [],
             {"max_batch_size": "lots"},
@@ -93,12 +85,17 @@ def test_configuration_error_stops_the_start(
     """The log names the setting without a traceback, and no temporary file is left."""
     options = {"model_dir": models, **settings}
     with serving(*arguments, ready=False, **options) as server:
-        assert server.process.wait(60) == 1
-        log = server.log.read_text()
-        assert "Basket does not start: " in log
-        assert text in log
-        assert "Traceback" not in log
+        _assert_refused(server, text)
     assert not list(temporary.glob("basket-*"))
+
+
+def _assert_refused(server, text):
+    """Wait until the server has ended, with a line that says why."""
+    assert server.process.wait(60) == 1
+    log = server.log.read_text()
+    assert "Basket does not start: " in log
+    assert text in log
+    assert "Traceback" not in log
 
 
 @pytest.mark.parametrize(
@@ -122,26 +119,30 @@ def test_configuration_error_stops_the_start(
 def test_wrong_single_model_stops_the_start(settings, text):
     """The log says what is wrong and what is expected."""
     with serving(ready=False, **settings) as server:
-        assert server.process.wait(60) == 1
-        log = server.log.read_text()
-        assert "Basket does not start: " in log
-        assert text in log
-        assert "Traceback" not in log
+        _assert_refused(server, text)
 
 
 @pytest.mark.parametrize(
-    "argument",
+    ("argument", "text"),
     [
-        "--proxy-protocol=v1",
-        "--http2-cleartext=upgrade",
-        pytest.param("--http-protocols=h2,h1", marks=needs_h2),
+        ("--proxy-protocol=v1", "--proxy-protocol: Basket speaks plain HTTP; "),
+        pytest.param(
+            "--http-protocols=h2,h1",
+            "--http-protocols: Basket speaks HTTP/1.1; ",
+            marks=needs_h2,
+        ),
+        ("--http2-cleartext=upgrade", "--http-protocols: Basket speaks HTTP/1.1; "),
+        (
+            "--http2-cleartext=prior-knowledge",
+            "--http-protocols: Basket speaks HTTP/1.1; ",
+        ),
     ],
 )
-def test_refused_protocol_names_nginx(models, argument):
+def test_refused_protocol_names_nginx(models, temporary, argument, text):
     """The log says which server in front speaks the protocol."""
     with serving(argument, ready=False, model_dir=models) as server:
-        assert server.process.wait(60) == 1
-        assert "; put nginx in front (" in server.log.read_text()
+        _assert_refused(server, f"{text}put nginx in front (")
+    assert not list(temporary.glob("basket-*"))
 
 
 def test_unwritable_metrics_folder_stops_the_start(models, temporary, monkeypatch):

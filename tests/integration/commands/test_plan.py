@@ -42,8 +42,13 @@ def test_plan_measures_a_model_as_check_does(command, model):
     assert "1 server holds a p95 of 100 ms" in output
 
 
-def test_plan_fills_batches_up_to_what_the_memory_holds(command, model, tmp_path):
+def test_plan_fills_batches_up_to_what_the_memory_holds(
+    command, model, tmp_path, monkeypatch
+):
     """A batch that runs out of memory is shown, and no larger one is planned."""
+    # Rests make no difference to a simulated device, and take most of a minute.
+    rested_ms = {0.0: [20.0]}
+    monkeypatch.setattr("app.commands.plan.measured.rested_ms", lambda _: rested_ms)
     device = {"base_ms": 20, "input_shape": [4], "outputs": 1, "memory_rows": 2}
     (tmp_path / "a" / "1" / "simulated.json").write_text(json.dumps(device))
     status, output = command("plan", model, "--rate", "300", "--p95-ms", "100")

@@ -4,7 +4,10 @@ import re
 import shutil
 from contextlib import suppress
 
-from selenium.common.exceptions import StaleElementReferenceException
+from selenium.common.exceptions import (
+    NoSuchElementException,
+    StaleElementReferenceException,
+)
 from selenium.webdriver.common.by import By
 from selenium.webdriver.common.keys import Keys
 from selenium.webdriver.support.ui import Select
@@ -86,8 +89,8 @@ class Page:
 
     def wait(self, condition, within_s=60):
         def is_true():
-            # The page has replaced what the condition has just found.
-            with suppress(StaleElementReferenceException):
+            # The page has replaced what the condition has found, or is yet to show it.
+            with suppress(StaleElementReferenceException, NoSuchElementException):
                 return condition()
             return False
 

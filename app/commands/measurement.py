@@ -21,8 +21,8 @@ _MAX_RUNS, _MIN_RUNS, _ENOUGH_S = 15, 3, 2.0
 _RESTS_S = (0.0, 0.02, 0.05, 0.1, 0.4, 1.6)
 # No more rounds through all of them begin after so long.
 _ENOUGH_ROUNDS_S = 40.0
-# Runs in a row after rests of one length, without the first, which only follows one.
-_RUNS_AFTER_RESTS = 2
+# Runs after rests of one length; the first, with another rest before, does not count.
+_RUNS_IN_A_ROW = 3
 
 
 def median_ms(
@@ -54,9 +54,9 @@ def rested_ms(
 ) -> dict[float, list[float]]:
     """Return durations of `run` in ms, by the rest in s before it.
 
-    It runs in a thread that is woken for it, as batches of a server do, and more than
-    once with a rest of the same length before: a machine is as fast as the last few
-    runs left it. The lengths take turns in a random order.
+    A thread is woken for each run, as for a server's batches. The run before it had a
+    rest of the same length, as a processor slows down over several rests. The lengths
+    take turns in a random order.
     """
     times_ms: dict[float, list[float]] = {rest_s: [] for rest_s in _RESTS_S}
     random = Random(0)  # noqa: S311 # no secret
@@ -64,11 +64,11 @@ def rested_ms(
     with ThreadPoolExecutor(1) as batching_thread:
         while clock() - first_at < _ENOUGH_ROUNDS_S:
             for rest_s in random.sample(_RESTS_S, len(_RESTS_S)):
-                for is_first in (True, *[False] * _RUNS_AFTER_RESTS):
+                for place in range(_RUNS_IN_A_ROW):
                     sleep(rest_s)
                     began_at = clock()
                     batching_thread.submit(run).result()
-                    if not is_first:
+                    if place > 0:
                         times_ms[rest_s].append(1000 * (clock() - began_at))
     return times_ms
 

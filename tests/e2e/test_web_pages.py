@@ -103,7 +103,7 @@ def _server(models):
 
 @pytest.fixture(name="allowing", scope="module")
 def _allowing(models):
-    """A server that is told of the attacker's name."""
+    """Serve with the attacker's name in BASKET_ALLOWED_HOSTS."""
     with serving("--threads=4", model_dir=models, allowed_hosts=EVIL) as server:
         yield server
 

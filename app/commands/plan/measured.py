@@ -59,7 +59,7 @@ def _timed(engine: Engine, settings: Settings, log: ModelLog) -> BatchSeconds | 
         return None
     smallest = min(times_ms)
     batch = make(smallest)
-    click.echo("  timing batches after rests, about 45 s ...")
+    click.echo("  timing batches after rests, 45 s or more ...")
     rested = rested_ms(partial(engine.run, batch, signature_name))
     for rest_s, found_ms in rested.items():
         middle_ms, most_ms = statistics.median(found_ms), np.percentile(found_ms, 95)

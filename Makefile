@@ -3,9 +3,12 @@
 # environment lives in .venv.
 
 # The packages are pinned for 3.11, and are the same for 3.12 and 3.13. For 3.14 there is
-# no TensorFlow yet.
-PYTHON ?= $(shell for each in python3.11 python3.12 python3.13 python3; do \
-	$$each --version >/dev/null 2>&1 && { command -v $$each; break; }; done)
+# no TensorFlow yet. Of the Pythons on PATH, the first that was compiled with
+# optimizations, else the first that starts.
+PYTHON ?= $(shell IFS=:; for check in app/interpreter.py --version; do \
+	for name in python3.11 python3.12 python3.13 python3; do for folder in $$PATH; do \
+	"$$folder/$$name" "$$check" > /dev/null 2>&1 && { echo "$$folder/$$name"; exit; }; \
+	done; done; done)
 VENV := .venv
 # For KServe's client in the tests, which wants another protobuf than TensorFlow.
 KSERVE_VENV := .venv-kserve
@@ -74,7 +77,7 @@ $(VENV)/bin/python:
 	@$(PYTHON) -c 'import sys; sys.exit(not (3, 11) <= sys.version_info < (3, 14))' || { \
 		echo "Basket needs Python 3.11, 3.12 or 3.13; say which: make PYTHON=/path/to/python3.11"; \
 		exit 1; }
-	@echo "Creating the environment in $(VENV) ..."
+	@echo "Creating the environment in $(VENV) with $(PYTHON) ..."
 	@$(PYTHON) -m venv $(VENV)
 
 $(VENV)/serve.done: $(SERVE_REQUIREMENTS) | $(VENV)/bin/python

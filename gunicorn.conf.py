@@ -13,7 +13,7 @@ import threading
 import time
 from contextlib import contextmanager
 
-from app import create_model_process, gpus, run_dir, start_checks
+from app import create_model_process, gpus, interpreter, run_dir, start_checks
 from app.errors import SettingsError
 from app.server import gunicorn_arbiter as arbiter
 from app.server.model_worker import ModelSockets, ModelWorker
@@ -73,6 +73,12 @@ def on_starting(server):
         is_asynchronous=has_own_worker or cfg.worker_class_str == "gevent",
     ):
         server.log.info(line)
+    if not interpreter.is_optimized():
+        server.log.info(
+            "%s was compiled without --enable-optimizations: requests take more "
+            "processor time (docs/performance.md, Python)",
+            sys.executable,
+        )
     for line in unknown_variables():
         server.log.warning(line)
     if has_own_worker:

@@ -11,7 +11,7 @@ from contextlib import suppress
 from importlib import metadata
 from pathlib import Path
 
-from app import gpus
+from app import gpus, interpreter
 from testing.server import ROOT
 
 _PACKAGES = ("TensorFlow", "Keras", "Gunicorn")
@@ -38,6 +38,7 @@ def versions(packages: Iterable[str]) -> dict[str, str]:
 def _machine() -> dict[str, str]:
     names = re.findall(r"model name\s*: (.*)", Path("/proc/cpuinfo").read_text())
     memory_bytes = os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
+    kind = "" if interpreter.is_optimized() else " without optimizations"
     cards = [each.name for each in gpus.MemoryReader(None).read()]
     return {
         "processor": names[0] if names else platform.machine(),
@@ -45,7 +46,7 @@ def _machine() -> dict[str, str]:
         "memory": f"{memory_bytes / (1 << 30):.0f} GiB",
         "GPU": ", ".join(cards) or "none",
         "system": f"{platform.system()} {platform.release()}",
-        "Python": platform.python_version(),
+        "Python": platform.python_version() + kind,
         **versions(_PACKAGES),
     }
 

@@ -15,6 +15,7 @@ ALLOWED = {
     "app.memory": (),
     "app.file_stem": (),
     "app.tls": (),
+    "app.interpreter": (),
     "app.settings": ("app.settings", "app.errors"),
     "app.gpus": ("app.errors",),
     "app.start_checks": ("app.errors", "app.settings"),

@@ -191,6 +191,23 @@ def test_misspelled_setting_is_a_warning(models):
         assert "did you mean BASKET_MAX_BATCH_SIZE?" in log
 
 
+SITE = """
+import sys, sysconfig
+sysconfig.get_config_vars()["CONFIG_ARGS"] = {options!r}
+sys.base_prefix = "/opt/python"
+"""
+
+
+@pytest.mark.parametrize("options", ["", "--enable-optimizations"])
+def test_python_without_optimizations_is_said(models, tmp_path, monkeypatch, options):
+    """The log names a Python on which requests take longer, and no other one."""
+    (tmp_path / "sitecustomize.py").write_text(SITE.format(options=options))
+    monkeypatch.setenv("PYTHONPATH", str(tmp_path))
+    with serving(model_dir=models) as server:
+        log = server.log.read_text()
+    assert ("was compiled without --enable-optimizations" in log) == (not options)
+
+
 @pytest.mark.parametrize("worker_class", worker_classes.ALL)
 def test_shared_folder_outlasts_workers_and_goes_with_the_server(
     models, tmp_path, monkeypatch, worker_class

@@ -28,4 +28,5 @@ def test_file_that_is_open_for_a_moment_is_no_descriptor_at_rest(tmp_path):
         return held, await Held.at_rest(os.getpid())
 
     before, at_rest = asyncio.run(read())
-    assert at_rest.descriptors == before.descriptors
+    # Another descriptor of this process may be closed meanwhile.
+    assert at_rest.descriptors <= before.descriptors

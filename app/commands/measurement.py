@@ -20,7 +20,7 @@ _MAX_RUNS, _MIN_RUNS, _ENOUGH_S = 15, 3, 2.0
 # Rests, in which caches get cold, threads fall asleep and clocks slow down.
 _RESTS_S = (0.0, 0.02, 0.05, 0.1, 0.4, 1.6)
 # No more rounds through all of them begin after so long.
-_ENOUGH_ROUNDS_S = 40.0
+ENOUGH_ROUNDS_S = 40.0
 # Runs after rests of one length; the first, with another rest before, does not count.
 _RUNS_IN_A_ROW = 3
 
@@ -62,7 +62,7 @@ def rested_ms(
     random = Random(0)  # noqa: S311 # no secret
     first_at = clock()
     with ThreadPoolExecutor(1) as batching_thread:
-        while clock() - first_at < _ENOUGH_ROUNDS_S:
+        while clock() - first_at < ENOUGH_ROUNDS_S:
             for rest_s in random.sample(_RESTS_S, len(_RESTS_S)):
                 for place in range(_RUNS_IN_A_ROW):
                     sleep(rest_s)

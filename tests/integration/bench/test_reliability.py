@@ -3,6 +3,9 @@
 The long versions, with the figures, are `python -m bench.reliability`.
 """
 
+from concurrent.futures import ThreadPoolExecutor
+from functools import partial
+
 import pytest
 
 from bench.figures import percentile
@@ -13,7 +16,6 @@ from bench.reliability.out_of_memory import out_of_memory
 from bench.reliability.overload import peak_and_twice
 from bench.reliability.poison import poison
 from bench.reliability.report import tally
-from bench.reliability.server import GOOD
 from testing import poison_model
 from testing.broken import app_with
 
@@ -27,9 +29,29 @@ def broken(report):
     return report.broken()
 
 
-def overloaded(app=GOOD):
-    """Return the load at twice the device's capacity, with a deadline of 1 s."""
-    _, load = peak_and_twice(seconds=5, app=app, batch=BATCH)
+@pytest.fixture(name="faulty", scope="module")
+def _faulty(poisoned):
+    """What is seen of servers by fault, of three at a time: clients mostly wait."""
+    seen = {
+        "never_late": partial(peak_and_twice, seconds=5, batch=BATCH),
+        "computes_late": partial(peak_and_twice, seconds=5, batch=BATCH),
+        "first_come": partial(alone_and_beside, seconds=5, batch=4),
+        "runs_abandoned": partial(disconnects, clients=200, batch_s=1.5),
+        "forgets": partial(out_of_memory, seconds=1),
+        "gives_up": partial(out_of_memory, seconds=1),
+        "gives_up, poisoned": partial(poison, rounds=2, models=poisoned),
+        "fall_together": partial(chaos, seconds=7),
+    }
+    with ThreadPoolExecutor(3) as pool:
+        running = {
+            fault: pool.submit(look, app=app_with(fault.partition(",")[0]))
+            for fault, look in seen.items()
+        }
+    return {fault: each.result() for fault, each in running.items()}
+
+
+def shown(load):
+    """Print the figures of a load for readers of a failure, and return it."""
     print(load.goodput(), load.in_vain(), load.rows_run, tally(load.outcomes))
     return load
 
@@ -46,8 +68,8 @@ def usual_s(outcomes):
 
 def test_overload_is_answered_in_time_or_refused():
     """Every request is answered in time or refused, and the queue is bounded."""
-    load = overloaded()
-    assert load.unaccounted() == []
+    _, load = peak_and_twice(seconds=5, batch=BATCH)
+    assert shown(load).unaccounted() == []
     assert load.times_s(refused=True)
     assert load.most_waiting <= 16 * BATCH
     assert usual_s(load.outcomes) <= 1
@@ -55,15 +77,16 @@ def test_overload_is_answered_in_time_or_refused():
     assert load.in_vain() < 0.3 * load.rows_run
 
 
-def test_server_without_deadlines_is_caught():
+def test_server_without_deadlines_is_caught(faulty):
     """A server that keeps no deadline answers most requests too late."""
-    assert usual_s(overloaded(app_with("never_late")).outcomes) > 1
+    _, load = faulty["never_late"]
+    assert usual_s(shown(load).outcomes) > 1
 
 
-def test_server_that_runs_expired_rows_is_caught():
+def test_server_that_runs_expired_rows_is_caught(faulty):
     """A server that runs rows whose deadline has passed runs most of them in vain."""
-    load = overloaded(app_with("computes_late"))
-    assert load.in_vain() > 0.3 * load.rows_run
+    _, load = faulty["computes_late"]
+    assert shown(load).in_vain() > 0.3 * load.rows_run
 
 
 def test_polite_client_is_served_beside_a_flood():
@@ -73,9 +96,9 @@ def test_polite_client_is_served_beside_a_flood():
     assert usual_s(seen.beside) < 0.5 * usual_s(seen.flood)
 
 
-def test_server_without_fair_queueing_is_caught():
+def test_server_without_fair_queueing_is_caught(faulty):
     """Without fair queueing the polite client is refused and waits like the flood."""
-    seen = alone_and_beside(seconds=5, app=app_with("first_come"), batch=4)
+    seen = faulty["first_come"]
     assert failed(seen)
     assert usual_s(seen.beside) > 0.5 * usual_s(seen.flood)
 
@@ -95,10 +118,9 @@ def test_rows_of_disconnected_clients_do_not_run():
     assert not missed
 
 
-def test_server_that_runs_abandoned_rows_is_caught():
+def test_server_that_runs_abandoned_rows_is_caught(faulty):
     """A server that runs rows of disconnected clients breaks three promises."""
-    report = disconnects(clients=200, batch_s=1.5, app=app_with("runs_abandoned"))
-    assert broken(report) == [
+    assert broken(faulty["runs_abandoned"]) == [
         "rows run of clients that disconnected",
         "disconnects not counted",
         "clients that stayed, after the first batch",
@@ -117,9 +139,9 @@ def test_small_device_memory_fails_no_request():
         ("forgets", "full batches until the ceiling is found"),
     ],
 )
-def test_server_without_a_batch_ceiling_is_caught(fault, caught):
+def test_server_without_a_batch_ceiling_is_caught(faulty, fault, caught):
     """A server that fails large batches, or forgets the ceiling, breaks a promise."""
-    assert caught in broken(out_of_memory(seconds=1, app=app_with(fault)))
+    assert caught in broken(faulty[fault])
 
 
 @pytest.fixture(name="poisoned", scope="module")
@@ -135,9 +157,9 @@ def test_poisoned_row_fails_alone(poisoned):
     assert broken(poison(rounds=5, models=poisoned)) == []
 
 
-def test_server_that_fails_a_whole_batch_is_caught(poisoned):
+def test_server_that_fails_a_whole_batch_is_caught(faulty):
     """A server that fails a whole batch for one row breaks the promise."""
-    report = poison(rounds=2, app=app_with("gives_up"), models=poisoned)
+    report = faulty["gives_up, poisoned"]
     assert "sound rows that failed, marked ones that did not" in broken(report)
 
 
@@ -146,7 +168,6 @@ def test_killed_workers_lose_only_their_own_requests():
     assert broken(chaos(seconds=7)) == []
 
 
-def test_server_whose_workers_end_together_is_caught():
+def test_server_whose_workers_end_together_is_caught(faulty):
     """Workers that end with a killed one lose requests that it did not hold."""
-    report = chaos(seconds=7, app=app_with("fall_together"))
-    assert "lost that no killed worker held" in broken(report)
+    assert "lost that no killed worker held" in broken(faulty["fall_together"])

@@ -24,8 +24,10 @@ def model(tmp_path):
     return "a"
 
 
-def test_plan_measures_a_model_as_check_does(command, model):
+def test_plan_measures_a_model_as_check_does(command, model, monkeypatch):
     """The table of times is that of `models check`, and the plan is made of it."""
+    # One round of rests is enough for a simulated device.
+    monkeypatch.setattr("app.commands.measurement.ENOUGH_ROUNDS_S", 1)
     _, checked = command("check", model)
     status, output = command("plan", model, "--rate", "20", "--p95-ms", "100")
     assert status == 0

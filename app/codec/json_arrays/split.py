@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
+import numpy.typing as npt
 
 from app.codec.bounds import Check, unchecked
 
@@ -25,7 +26,7 @@ _QUOTE, _BACKSLASH = ord('"'), ord("\\")
 _INNER = re.compile(rb'[^"\\]*+(?:\\.[^"\\]*+)*+', re.DOTALL)
 _WINDOW_BYTES = 1 << 18
 _MARKS = (b'"', b"{", b"}")
-# Bytes whose characters are counted at a time.
+# Bytes that are counted at a time.
 _COUNTED_BYTES = 1 << 20
 # The upper bits of all bytes of a character in UTF-8 but its first.
 _CONTINUATION, _UPPER_BITS = 0x80, 0xC0
@@ -98,10 +99,9 @@ def added_bytes(body: bytes, begin: int, end: int, check: Check = unchecked) -> 
     Raises:
         BasketError: `check` raised it.
     """
-    text, added = np.frombuffer(body, np.uint8), 0
-    for at in range(begin, end, _COUNTED_BYTES):
+    added = 0
+    for piece in _pieces(body, begin, end):
         check()
-        piece = text[at : min(at + _COUNTED_BYTES, end)]
         added += int(np.count_nonzero((piece & _UPPER_BITS) == _CONTINUATION))
     return added + (begin == 0 and body.startswith(codecs.BOM_UTF8))
 
@@ -172,8 +172,13 @@ def _count(body: bytes, mark: bytes, begin: int, end: int) -> int:
 
     `bytes.count` looks at one byte after the other, NumPy at many at once.
     """
-    text = np.frombuffer(body, np.uint8)
     return sum(
-        int(np.count_nonzero(text[at : min(at + _COUNTED_BYTES, end)] == ord(mark)))
-        for at in range(begin, end, _COUNTED_BYTES)
+        int(np.count_nonzero(piece == ord(mark))) for piece in _pieces(body, begin, end)
     )
+
+
+def _pieces(body: bytes, begin: int, end: int) -> Iterator[npt.NDArray[np.uint8]]:
+    """Yield a part of a body as bytes (size,) of uint8, of a bounded size each."""
+    text = np.frombuffer(body, np.uint8)
+    for at in range(begin, end, _COUNTED_BYTES):
+        yield text[at : min(at + _COUNTED_BYTES, end)]

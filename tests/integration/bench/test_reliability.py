@@ -39,14 +39,16 @@ def _faulty(poisoned):
         "runs_abandoned": partial(disconnects, clients=200, batch_s=1.5),
         "forgets": partial(out_of_memory, seconds=1),
         "gives_up": partial(out_of_memory, seconds=1),
-        "gives_up, poisoned": partial(poison, rounds=2, models=poisoned),
         "fall_together": partial(chaos, seconds=7),
     }
     with ThreadPoolExecutor(3) as pool:
         running = {
-            fault: pool.submit(look, app=app_with(fault.partition(",")[0]))
+            fault: pool.submit(look, app=app_with(fault))
             for fault, look in seen.items()
         }
+        running["gives_up on a poisoned row"] = pool.submit(
+            poison, rounds=2, models=poisoned, app=app_with("gives_up")
+        )
     return {fault: each.result() for fault, each in running.items()}
 
 
@@ -159,7 +161,7 @@ def test_poisoned_row_fails_alone(poisoned):
 
 def test_server_that_fails_a_whole_batch_is_caught(faulty):
     """A server that fails a whole batch for one row breaks the promise."""
-    report = faulty["gives_up, poisoned"]
+    report = faulty["gives_up on a poisoned row"]
     assert "sound rows that failed, marked ones that did not" in broken(report)
 
 

@@ -1,8 +1,8 @@
 """python -m bench.models_tried: models as users save them, served and compared.
 
 Saves each model of testing.tried.models, serves all of them, and prints the table of
-docs/models.md: whether each is served, and how far its answers differ from Keras's
-`predict`, or from the SavedModel's own signature.
+docs/models_tried.md: whether each is served, and how far its answers differ from
+Keras's `predict`, or from the SavedModel's own signature.
 """
 
 import os

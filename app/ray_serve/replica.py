@@ -87,7 +87,7 @@ class Replica:
             SettingsError: user_config has another form.
             BasketError: a model or label is unknown, or a weight is none.
         """
-        weights = _weights_in(user_config)
+        weights = weights_in(user_config)
         before, self._split = self._split, set(weights)
         for name in before - weights.keys():
             weights[name] = {}
@@ -123,7 +123,12 @@ def _without_request_id(asgi: _Asgi) -> _Asgi:
     return application
 
 
-def _weights_in(user_config: object) -> dict[str, Mapping[str, Any]]:
+def weights_in(user_config: object) -> dict[str, Mapping[str, Any]]:
+    """Return the weights by label of each model that a user_config names.
+
+    Raises:
+        SettingsError: it has another form.
+    """
     if not isinstance(user_config, Mapping) or user_config.keys() - {_TRAFFIC}:
         raise SettingsError(
             f"user_config = {checks.shown(user_config)}: expected a mapping with the "

@@ -56,7 +56,7 @@ class Search:
         most = math.ceil(load.rate_at(plan.alone_s) * plan.alone_s / _LEAST_BUSY)
         # An open load has to be within what the servers can run.
         least = 0 if load.users else guess
-        too_few = _largest(
+        too_few = largest_that_holds(
             lambda servers: servers < least or not self._holds(servers, load),
             *(guess, max(most, 1), 0),
         )
@@ -78,7 +78,7 @@ class Search:
             # More than the server can run is of no interest.
             unit, most = _PRECISION * most_per_s, round(1 / _PRECISION)
             guess = most // 2
-        largest = _largest(
+        largest = largest_that_holds(
             lambda number: self._holds(1, load.of(unit * number)),
             *(guess, most, _PRECISION),
         )
@@ -101,7 +101,7 @@ class Search:
         return self._known[servers, load]
 
 
-def _largest(
+def largest_that_holds(
     holds: Callable[[int], bool], guess: int, most: int, precision: float
 ) -> int:
     """Return the largest number up to `most` that holds, as all smaller ones do.

@@ -15,7 +15,7 @@ pytestmark = [
     # Keras advises against .h5.
     pytest.mark.filterwarnings("ignore::UserWarning"),
 ]
-PAGE = ROOT / "docs" / "models.md"
+PAGE = ROOT / "docs" / "models_tried.md"
 
 
 @pytest.fixture(scope="module")

@@ -14,7 +14,7 @@ if find_spec("ray") is None:
 from ray.serve.schema import ServeDeploySchema
 
 from app.ray_serve.arguments import settings_of, variables_of
-from app.ray_serve.replica import _weights_in
+from app.ray_serve.replica import weights_in
 
 FILE = ROOT / "deploy" / "ray" / "serve.yaml"
 
@@ -46,4 +46,4 @@ def test_user_config_in_its_comment_has_the_right_form():
     """Whoever removes the # moves traffic."""
     (line,) = (line for line in FILE.read_text().splitlines() if "user_config:" in line)
     config = YAML(typ="safe").load(line.strip().lstrip("# "))["user_config"]
-    assert _weights_in(config) == {"digits": {"stable": 90, "canary": 10}}
+    assert weights_in(config) == {"digits": {"stable": 90, "canary": 10}}

@@ -1,13 +1,13 @@
 """Models of other frameworks, served by the code that docs/user_code.md shows."""
 
+from importlib import import_module
+
 import joblib
 import numpy as np
 import onnx
 import onnxruntime
 import pytest
 from onnx import TensorProto, helper, numpy_helper
-from sklearn.datasets import load_iris
-from sklearn.linear_model import LogisticRegression
 
 from testing.server import ROOT
 from tests.support.documents import blocks
@@ -47,8 +47,11 @@ def _save_onnx(model, file):
 @pytest.mark.parametrize("mode", ["worker", "shared"])
 def test_code_of_the_docs_serves_scikit_learn_and_onnx_runtime(tmp_path, mode):
     """Answers are those of the packages themselves."""
-    rows, classes = load_iris(return_X_y=True)
-    model = LogisticRegression(max_iter=1000).fit(rows, classes)
+    # Here, as its import takes most of a second, in each process that collects tests.
+    datasets = import_module("sklearn.datasets")
+    linear_model = import_module("sklearn.linear_model")
+    rows, classes = datasets.load_iris(return_X_y=True)
+    model = linear_model.LogisticRegression(max_iter=1000).fit(rows, classes)
     (code,) = _codes("joblib")
     iris = add_service(tmp_path, "iris", code)
     joblib.dump(model, iris / "iris.joblib")

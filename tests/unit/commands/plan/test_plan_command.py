@@ -8,7 +8,7 @@ from importlib.util import find_spec
 import numpy as np
 import pytest
 
-from app.commands.plan.search import _largest
+from app.commands.plan.search import largest_that_holds
 from tests.support.cases import case
 from tests.support.plan import short_plans, table
 
@@ -249,5 +249,5 @@ def test_largest_number_that_holds_is_found_from_any_guess(edge):
     for guess in (0, 1, 8, 50, 1000):
         tried.clear()
         with case(guess):
-            assert _largest(holds, guess, 100, 0) == edge
+            assert largest_that_holds(holds, guess, 100, 0) == edge
             assert len(tried) == len(set(tried)) < 15

@@ -8,35 +8,30 @@ import random
 from typing import Any
 
 import grpc
+import numpy as np
 from google.protobuf.descriptor import FieldDescriptor
 
-from app.grpc.messages import message_class
+from app.grpc.messages import message_class, pool
 from bench.fuzz import models
 from bench.fuzz.edits import damaged_bytes
 from bench.fuzz.report import Progress, Report, run
+from testing.grpc_messages import INFER, METHODS, output_of, request_of
 from testing.server import Server
 
 _ROUND = 500
 _TIMEOUT_S = 20
-_ROW = bytes(16)
-_METHODS = {
-    "inference.GRPCInferenceService": (
-        *("ModelInfer", "ModelReady", "ModelMetadata", "ModelConfig"),
-        *("ModelStatistics", "RepositoryIndex", "RepositoryModelLoad"),
-        "RepositoryModelUnload",
-    ),
-    "tensorflow.serving.PredictionService": ("Predict", "GetModelMetadata"),
-    "tensorflow.serving.ModelService": ("GetModelStatus",),
-}
+_ROW = np.array([models.QUICK_ROW], np.float32)
+_SERVICES = (
+    "inference.GRPCInferenceService",
+    *("tensorflow.serving.PredictionService", "tensorflow.serving.ModelService"),
+)
 # Method -> its request.
 _REQUESTS = {
-    f"/{service}/{method}": f"{service.rpartition('.')[0]}.{method}Request"
-    for service, methods in _METHODS.items()
-    for method in methods
+    f"/{service}/{method.name}": method.input_type.full_name
+    for service in _SERVICES
+    for method in pool().FindServiceByName(service).methods
 }
-_INFER = "/inference.GRPCInferenceService/ModelInfer"
 _STREAM = "/inference.GRPCInferenceService/ModelStreamInfer"
-_PREDICT = "/tensorflow.serving.PredictionService/Predict"
 _TEXTS = (
     *("", "quick", "digits", "till", "input", "image", "prices", "customer", "output"),
     *("FP32", "BYTES", "INT8", "1", "-1", "serving_default", "signature_def", "a/b"),
@@ -54,7 +49,7 @@ _VALUES: dict[int, tuple[Any, ...]] = {
     FieldDescriptor.CPPTYPE_UINT64: tuple(map(abs, _NUMBERS)),
 }
 _NARROW = tuple(number % (1 << 31) for number in _NUMBERS)
-_KEY = ("authorization", f"Bearer {models.KEY}")
+_KEY = ("authorization", models.AUTHORIZATION[1])
 _METADATA = (
     *(_KEY, ("authorization", "Bearer x"), ("x-client-id", "c" * 500)),
     *(("x-request-timeout-ms", "abc"), ("x-request-timeout-ms", "1")),
@@ -90,7 +85,7 @@ def fuzz(
 
 
 def _send(channel: Any, chance: random.Random, report: Report) -> None:
-    method = chance.choice([*_REQUESTS, _INFER, _PREDICT, _INFER, _PREDICT, _STREAM])
+    method = chance.choice([*_REQUESTS, *METHODS, *METHODS])
     sent = _message(method, chance)
     metadata = [chance.choice(_METADATA) if chance.random() < 0.1 else _KEY]
     if chance.random() < 0.02:
@@ -138,28 +133,15 @@ def _message(method: str, chance: random.Random) -> bytes:
     kind = chance.random()
     if kind < 0.15:
         return chance.randbytes(chance.randrange(200))
-    message = message_class(_REQUESTS.get(method, _REQUESTS[_INFER]))()
-    if method in (_INFER, _STREAM, _PREDICT) and kind < 0.6:
-        _fill_row(message, method)
+    message = message_class(_REQUESTS[method])()
+    if method in (*METHODS, _STREAM) and kind < 0.6:
+        known = INFER if method == _STREAM else method
+        message.MergeFromString(request_of(known, _ROW, "quick"))
         _fill(message, chance, 0.2)
     else:
         _fill(message, chance, 0.6)
     sent: bytes = message.SerializeToString()
     return damaged_bytes(sent, chance) if chance.random() < 0.3 else sent
-
-
-def _fill_row(message: Any, method: str) -> None:
-    """Make a valid request of one row."""
-    if method == _PREDICT:
-        message.model_spec.name = "quick"
-        tensor = message.inputs["input"]
-        tensor.dtype, tensor.tensor_content = 1, _ROW
-        for size in (1, 2, 2):
-            tensor.tensor_shape.dim.add(size=size)
-        return
-    message.model_name = "quick"
-    message.inputs.add(name="input", datatype="FP32", shape=[1, 2, 2])
-    message.raw_input_contents.append(_ROW)
 
 
 def _fill(message: Any, chance: random.Random, share: float, depth: int = 4) -> None:
@@ -199,12 +181,7 @@ def _value(described: Any, chance: random.Random) -> Any:
 
 def _check(channel: Any, report: Report) -> None:
     """Check that a good call is answered."""
-    message = message_class(_REQUESTS[_INFER])()
-    _fill_row(message, _INFER)
-    sent = message.SerializeToString()
-    call = channel.unary_unary(_INFER)
-    answer = message_class("inference.ModelInferResponse").FromString(
-        call(sent, timeout=_TIMEOUT_S, metadata=[_KEY])
-    )
-    if list(answer.raw_output_contents) != [_ROW]:
-        report.note(f"a good call was answered with {answer}", sent)
+    sent = request_of(INFER, _ROW, "quick")
+    answer = channel.unary_unary(INFER)(sent, timeout=_TIMEOUT_S, metadata=[_KEY])
+    if not np.array_equal(output_of(INFER, answer), _ROW.reshape(1, -1)):
+        report.note(f"a good call was answered with {answer!r}", sent)

@@ -10,13 +10,8 @@ import numpy as np
 from tritonclient import grpc as triton
 from tritonclient.utils import InferenceServerException, np_to_triton_dtype
 
-from app.grpc.messages import message_class
 from testing.server import Server, free_port, serving, workers_in
 
-INFER = "/inference.GRPCInferenceService/ModelInfer"
-PREDICT = "/tensorflow.serving.PredictionService/Predict"
-# The methods that predict.
-METHODS = (INFER, PREDICT)
 # A connection of its own, which the kernel gives to one of the workers.
 OWN_CONNECTION = [("grpc.use_local_subchannel_pool", 1)]
 WIDTH = 4
@@ -63,42 +58,6 @@ def tensor(array: Any, name: str = "input") -> Any:
 def rows(*firsts: float) -> Any:
     """Return a row for each first value."""
     return np.array([[first] * WIDTH for first in firsts], np.float32)
-
-
-def request_of(
-    method: str,
-    array: Any,
-    model: str = "m",
-    name: str = "input",
-    **parameters: int,
-) -> bytes:
-    """Return the message of a call with this input; `parameters` are ModelInfer's."""
-    if method == INFER:
-        message = message_class("inference.ModelInferRequest")(model_name=model)
-        message.inputs.add(name=name, datatype="FP32", shape=array.shape)
-        message.raw_input_contents.append(array.tobytes())
-        for key, value in parameters.items():
-            message.parameters[key].int64_param = value
-    else:
-        message = message_class("tensorflow.serving.PredictRequest")()
-        message.model_spec.name = model
-        given = message.inputs[name]
-        given.dtype, given.tensor_content = 1, array.tobytes()
-        for size in array.shape:
-            given.tensor_shape.dim.add(size=size)
-    return bytes(message.SerializeToString())
-
-
-def output_of(method: str, response: bytes) -> Any:
-    """Return the rows of a response, by the method that gave it."""
-    if method == INFER:
-        answer = message_class("inference.ModelInferResponse").FromString(response)
-        flat = np.frombuffer(answer.raw_output_contents[0], np.float32)
-        return flat.reshape(answer.outputs[0].shape)
-    answer = message_class("tensorflow.serving.PredictResponse").FromString(response)
-    made = answer.outputs["output"]
-    sizes = [dim.size for dim in made.tensor_shape.dim]
-    return np.array(made.float_val, np.float32).reshape(sizes)
 
 
 def infer(client: Any, *firsts: float, model: str = "m", **options: Any) -> Any:

@@ -12,18 +12,16 @@ from tritonclient.grpc import service_pb2, service_pb2_grpc
 from tritonclient.utils import np_to_triton_dtype
 
 from testing.clients import in_parallel
+from testing.grpc_messages import PREDICT, output_of, request_of
 from testing.memory import resident_mib
 from testing.server import ROOT, simulated_models
 from tests.support.grpc_calls import (
     DTYPES,
     ECHO,
     OWN_CONNECTION,
-    PREDICT,
     echo_inputs,
     failure,
     infer,
-    output_of,
-    request_of,
     rows,
     serving_grpc,
     tensor,

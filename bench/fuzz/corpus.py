@@ -9,9 +9,13 @@ from dataclasses import replace
 from functools import cache
 from typing import Any
 
+import numpy as np
+
+from app.codec import npy
 from bench.fuzz import models
-from bench.fuzz.edits import any_json, damaged, damaged_bytes, dumped
+from bench.fuzz.edits import damaged, damaged_bytes, dumped, junk
 from testing.exchange import Request
+from testing.pictures import form, picture, saved
 
 _METHODS = ["GET", "HEAD", "POST", "PUT", "PATCH", "DELETE", "OPTIONS", "TRACE", "BREW"]
 _PATHS = (
@@ -66,13 +70,14 @@ def _with_body() -> list[Request]:
     event = {"specversion": "1.0", "id": "1", "source": "x", "type": "y"}
     options = {"id": "1", "parameters": {"timeout": 10**6}}
     options["outputs"] = [{"name": "output"}]
-    form = "multipart/form-data; boundary=edge"
     return [
         _post("/predict", quick),
         _post("/stream_predict", quick),
         _post("/predict", {"inputs": [models.QUICK_ROW], "signature_name": "pack"}),
         _post("/predict", event | {"data": quick}, "application/cloudevents+json"),
-        _post("/predict", models.npy([models.QUICK_ROW]), "application/x-npy"),
+        _post(
+            "/predict", npy.encode({"": np.array([models.QUICK_ROW])}), npy.CONTENT_TYPE
+        ),
         _post("/v1/models/till/versions/1:predict", {"inputs": columns}),
         *(_post(f"/v1/models/quick:{verb}", quick) for verb in ("classify", "regress")),
         *(
@@ -87,10 +92,10 @@ def _with_body() -> list[Request]:
         ),
         *(_binary(rest) for rest in ({}, {"binary_data_output": True})),
         *(
-            _post("/predict", models.picture(kind), f"image/{kind.lower()}")
+            _post("/predict", _picture(kind), f"image/{kind.lower()}")
             for kind in ("PNG", "JPEG", "WEBP", "GIF", "BMP")
         ),
-        *(_post("/predict?top=1", _form(parts), form) for parts in (1, 2, 70)),
+        *map(_form, (1, 2, 70)),
     ]
 
 
@@ -115,10 +120,13 @@ def _inputs(model: str) -> dict[str, Any]:
     return {"inputs": models.v2_inputs(model)}
 
 
-def _form(parts: int) -> bytes:
-    head = b'Content-Disposition: form-data; name="file"; filename="a"\r\n\r\n'
-    part = b"--edge\r\n" + head + models.picture("PNG") + b"\r\n"
-    return part * parts + b"--edge--\r\n"
+def _picture(kind: str) -> bytes:
+    return saved(picture("L", 12, 9), kind)
+
+
+def _form(parts: int) -> Request:
+    body, headers = form(*[_picture("PNG")] * parts)
+    return _post("/predict?top=1", body, headers["Content-Type"])
 
 
 def _binary(parameters: dict[str, Any]) -> Request:
@@ -135,7 +143,7 @@ def _damage_json(request: Request, rng: random.Random) -> Request:
     """Damage the JSON at the start of a body, and its length in the header."""
     try:
         value, end = json.JSONDecoder().raw_decode(request.body.decode("latin-1"))
-        changed = damaged(value, rng) if rng.random() < 0.9 else any_json(rng)
+        changed = damaged(value, rng) if rng.random() < 0.9 else junk(rng)
         head, rest = dumped(changed, rng), request.body[end:]
     except (ValueError, RecursionError):  # no JSON, or nested too deep
         return _damage_bytes(request, rng)

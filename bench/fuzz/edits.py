@@ -66,19 +66,6 @@ def junk(rng: random.Random) -> Any:
     return copy.deepcopy(rng.choice(_JUNK))
 
 
-def any_json(rng: random.Random, depth: int = 3) -> Any:
-    """Return an arbitrary JSON value."""
-    kind = rng.randrange(5) if depth else 4
-    if kind == 0:
-        return [any_json(rng, depth - 1) for _ in range(rng.randrange(4))]
-    if kind == 1:
-        keys = (rng.choice(_TEXTS) + str(place) for place in range(rng.randrange(4)))
-        return {key: any_json(rng, depth - 1) for key in keys}
-    if kind == 2:
-        return rng.choice((rng.randint(-(2**70), 2**70), rng.uniform(-1e9, 1e9)))
-    return junk(rng)
-
-
 def _places(holder: Any) -> list[tuple[Any, Any]]:
     """Return up to some hundred places in a value of lists and objects."""
     found: list[tuple[Any, Any]] = []

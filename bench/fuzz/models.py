@@ -1,6 +1,5 @@
 """The models that requests are sent to, and valid requests for them."""
 
-import io
 import json
 import os
 import shutil
@@ -11,47 +10,41 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-from PIL import Image
 
 from testing.exchange import Request
-from testing.pictures import saved
 from testing.server import ROOT, simulated_models
 
-NAMES = ("quick", "digits", "till", "spare")
 # May be unloaded; the good client needs the others.
 SPARE = "spare"
-KEY = "fuzz"
 THREADS = 16
+_KEY = "fuzz"
+AUTHORIZATION = ("Authorization", f"Bearer {_KEY}")
 SETTINGS = {
     "default_model": "quick",
     # The same, so that requests of all kinds are tried.
-    "api_keys": KEY,
-    "admin_keys": KEY,
+    "api_keys": _KEY,
+    "admin_keys": _KEY,
     "max_body_bytes": "200000",
     "request_timeout_ms": "3000",
 }
 QUICK_ROW = [[1.5, -2.0], [3.0, 4.0]]
-TILL_ROW = {"prices": [1, 2.5, 3], "customer": "Ann"}
+# Model -> one row, by the names of its inputs.
+_ROWS: dict[str, dict[str, Any]] = {
+    "quick": {"input": QUICK_ROW},
+    "digits": {"image": np.zeros((8, 8, 1)).tolist()},
+    "till": {"prices": [1, 2.5, 3], "customer": "Ann"},
+    SPARE: {"input": QUICK_ROW},
+}
+NAMES = tuple(_ROWS)
 _QUICK = {"base_ms": 0, "per_row_ms": 0, "input_shape": [2, 2], "outputs": 4}
 # Strings, several inputs and outputs, and a second signature.
 _MAKE_TILL = """
-import sys
+import pathlib, sys
 from app.engines.tensorflow.engine import tf
+from testing.tried.saved_models import several_signatures
+from testing.tried.saving import Saving
 
-class Till(tf.Module):
-    @tf.function(input_signature=[
-        tf.TensorSpec([None, 3], tf.float32, name="prices"),
-        tf.TensorSpec([None], tf.string, name="customer")])
-    def ring_up(self, prices, customer):
-        return {"total": tf.reduce_sum(prices, axis=1), "receipt": customer}
-
-    @tf.function(input_signature=[tf.TensorSpec([None], tf.string, name="goods")])
-    def pack(self, goods):
-        return {"bag_bytes": tf.strings.join([goods, goods])}
-
-till = Till()
-signatures = {"serving_default": till.ring_up, "pack": till.pack}
-tf.saved_model.save(till, sys.argv[1], signatures=signatures)
+several_signatures(Saving(None, tf, pathlib.Path(sys.argv[1])))
 """
 
 
@@ -71,55 +64,40 @@ def write_models(folder: Path) -> None:
     )
 
 
-def v2_inputs(model: str) -> list[dict[str, Any]]:
-    """Return one row in the Open Inference Protocol's JSON."""
-    if model == "till":
-        return [
-            {"name": "prices", "datatype": "FP32", "shape": [1, 3], "data": [1, 2, 3]},
-            {"name": "customer", "datatype": "BYTES", "shape": [1], "data": ["Ann"]},
-        ]
-    name, row = ("image", [8, 8, 1]) if model == "digits" else ("input", [2, 2])
-    size = int(np.prod(row))
-    shape = [1, *row]
-    return [{"name": name, "datatype": "FP32", "shape": shape, "data": [0.5] * size}]
-
-
 def row(model: str) -> Any:
     """Return one row in TensorFlow Serving's JSON."""
-    if model == "digits":
-        return np.zeros((8, 8, 1)).tolist()
-    return TILL_ROW if model == "till" else QUICK_ROW
+    inputs = _ROWS[model]
+    return inputs if len(inputs) > 1 else next(iter(inputs.values()))
 
 
-def npy(array: Any) -> bytes:
-    """Return an array as .npy."""
-    file = io.BytesIO()
-    np.save(file, np.asarray(array))
-    return file.getvalue()
-
-
-def picture(kind: str) -> bytes:
-    """Return a small picture, such as a PNG."""
-    return saved(Image.linear_gradient("L").resize((12, 9)), kind)
+def v2_inputs(model: str) -> list[dict[str, Any]]:
+    """Return one row in the Open Inference Protocol's JSON."""
+    arrays = {name: np.array([value]) for name, value in _ROWS[model].items()}
+    return [
+        {
+            "name": name,
+            "datatype": "BYTES" if array.dtype.kind == "U" else "FP32",
+            "shape": list(array.shape),
+            "data": array.ravel().tolist(),
+        }
+        for name, array in arrays.items()
+    ]
 
 
 def good_requests(names: Collection[str]) -> list[tuple[Request, Any]]:
     """Return the good client's requests to these models with the right answers."""
-    quick = json.dumps({"instances": [QUICK_ROW]}).encode()
-    till = json.dumps({"instances": [TILL_ROW]}).encode()
     flat = [value for line in QUICK_ROW for value in line]
-    inputs = v2_inputs("quick")
-    inputs[0]["data"] = flat
-    v2 = json.dumps({"inputs": inputs}).encode()
     output = {"name": "output", "datatype": "FP32", "shape": [1, 4], "data": flat}
     v2_answer = {"model_name": "quick", "model_version": "1", "outputs": [output]}
-    total = {"total": 6.5, "receipt": "Ann"}
-    key = (("Authorization", f"Bearer {KEY}"),)
-    requests: list[tuple[Request, Any]] = [
-        (Request("POST", "/predict", key, quick), {"predictions": [flat]}),
-        (Request("POST", "/v2/models/quick/infer", key, v2), v2_answer),
+    total = {"total": 6.5, "receipt": "Ann pays"}
+    asked: list[tuple[str, Any, Any]] = [
+        ("/predict", {"instances": [QUICK_ROW]}, {"predictions": [flat]}),
+        ("/v2/models/quick/infer", {"inputs": v2_inputs("quick")}, v2_answer),
     ]
     if "till" in names:
-        path = "/v1/models/till:predict"
-        requests.append((Request("POST", path, key, till), {"predictions": [total]}))
-    return requests
+        body = {"instances": [row("till")]}
+        asked.append(("/v1/models/till:predict", body, {"predictions": [total]}))
+    return [
+        (Request("POST", path, (AUTHORIZATION,), json.dumps(body).encode()), answer)
+        for path, body, answer in asked
+    ]

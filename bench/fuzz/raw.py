@@ -9,8 +9,8 @@ from bench.fuzz.edits import damaged_bytes
 from testing.exchange import Request
 
 _BODY = b'{"instances": [[[1, 2], [3, 4]]]}'
-_KEY = f"Authorization: Bearer {models.KEY}\r\n".encode()
-_HEAD = b"POST /predict HTTP/1.1\r\nHost: fuzz\r\n" + _KEY
+_KEY = ": ".join(models.AUTHORIZATION).encode()
+_HEAD = b"POST /predict HTTP/1.1\r\nHost: fuzz\r\n" + _KEY + b"\r\n"
 _GOOD = Request("GET", "/healthz").wire()
 _LINES = (
     *(b"GET /healthz HTTP/1.1", b"GET / HTTP/9.9", b"GET /healthz", b"PRI * HTTP/2.0"),

@@ -54,9 +54,12 @@ def run(
     watch = Watch(server)
     report = Report(watch)
     with watch:
-        while report.bad.total() < requests and not report.problems:
+        while report.bad.total() < requests:
             send_round(report)
             watch.look(report.bad.total() >= requests / 10)
-            report.problems += watch.problems()
             progress(report)
+            if report.problems or watch.problems():
+                break
+    # Now, as Gunicorn has had the time to notice that a worker has ended.
+    report.problems += watch.problems()
     return report

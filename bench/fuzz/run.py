@@ -108,5 +108,4 @@ def _with_key(request: Request, rng: random.Random) -> Request:
     names = {name.lower() for name, _ in request.headers}
     if "authorization" in names or rng.random() < 0.05:
         return request
-    key = ("Authorization", f"Bearer {models.KEY}")
-    return replace(request, headers=(*request.headers, key))
+    return replace(request, headers=(*request.headers, models.AUTHORIZATION))

@@ -16,7 +16,6 @@ _MOST_GROWTH_MIB = 64
 _SLOW_HEADERS = 24
 _SLOW_BODIES = 3
 _BAD_LINES = re.compile(r"Traceback|\[ERROR\]|\[CRITICAL\]")
-_KEY = f"Authorization: Bearer {models.KEY}"
 
 
 class Watch:
@@ -29,8 +28,8 @@ class Watch:
     def __init__(self, server: Server) -> None:
         self._server = server
         self._workers = server.workers()
-        name, _, value = _KEY.partition(": ")
-        listed = server.request("GET", "/v1/models", headers={name: value})
+        key = dict([models.AUTHORIZATION])
+        listed = server.request("GET", "/v1/models", headers=key)
         self._requests = models.good_requests(listed.json()["models"])
         self._settled_mib: dict[int, float] = {}
         self._ended = threading.Event()
@@ -101,13 +100,14 @@ class Watch:
     def _hold_slow_connections(self) -> None:
         """Connect again whenever the server has closed a connection."""
         held: dict[int, socket.socket] = {}
+        key = ": ".join(models.AUTHORIZATION)
         while not self._ended.wait(0.1):
             for place in range(_SLOW_HEADERS + _SLOW_BODIES):
                 try:
                     if place not in held:
                         address = ("127.0.0.1", self._server.port)
                         held[place] = socket.create_connection(address, 5)
-                        head = f"POST /predict HTTP/1.1\r\nHost: a\r\n{_KEY}\r\n"
+                        head = f"POST /predict HTTP/1.1\r\nHost: a\r\n{key}\r\n"
                         if place < _SLOW_BODIES:
                             head += "Content-Length: 900\r\n\r\n"
                         held[place].sendall(head.encode())

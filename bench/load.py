@@ -2,18 +2,19 @@
 
 import asyncio
 import contextlib
-import http.client
 import random
 import statistics
 import threading
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
+from http import HTTPStatus
 from itertools import cycle
 
 from bench import wrk
 from bench.figures import THINK_S, Clients, Seen, Timing, percentile
 from bench.prepared import Prepared
+from testing import exchange
 from testing.open_loop import client_of
 from testing.open_loop_requests import End, Outcome, Request
 from testing.server import Server, sum_of
@@ -35,31 +36,26 @@ class Target:
     prepared: Prepared
     is_basket: bool = True
 
-    def connect(self) -> http.client.HTTPConnection:
-        """Return a connection to the server, which opens with its first request."""
-        return http.client.HTTPConnection("127.0.0.1", self.server.port, _TIMEOUT_S)
-
-    def post(self, body: bytes, client: http.client.HTTPConnection) -> bytes | None:
-        """Return the body of the 200 that a request with `body` gets, or None."""
-        headers = {"Content-Type": self.prepared.content_type}
+    def answer(self, place: int, connection: exchange.Connection) -> bytes | None:
+        """Send request `place`, and return the body of its 200, or None."""
+        headers = (("Content-Type", self.prepared.content_type),)
+        body = self.prepared.bodies[place].read_bytes()
         try:
-            client.request("POST", PATH, body, headers)
-            reply = client.getresponse()
-            content = reply.read()
-        except (OSError, http.client.HTTPException):
-            client.close()
+            answer = connection.ask(exchange.Request("POST", PATH, headers, body))
+        except (OSError, exchange.NotHttp):
+            connection.close()
             return None
-        return content if reply.status == http.client.OK else None
+        return answer.body if answer.status == HTTPStatus.OK else None
 
     def answers(self) -> bool:
         """Return whether the first request gets a 200."""
-        with contextlib.closing(self.connect()) as client:
-            return self.post(self.prepared.bodies[0].read_bytes(), client) is not None
+        with contextlib.closing(exchange.Connection(self.server.port)) as connection:
+            return self.answer(0, connection) is not None
 
-    def is_right(self, place: int, client: http.client.HTTPConnection) -> bool:
+    def is_right(self, place: int, connection: exchange.Connection) -> bool:
         """Send request `place`, and return whether it gets the model's answer."""
-        answer = self.post(self.prepared.bodies[place].read_bytes(), client)
-        return answer is not None and self.prepared.is_right(place, answer)
+        body = self.answer(place, connection)
+        return body is not None and self.prepared.is_right(place, body)
 
     def ran(self) -> _Ran:
         """Return the rows and batches so far, zeros of another server."""
@@ -86,13 +82,14 @@ def by_wrk(target: Target, clients: Clients, timing: Timing) -> Seen:
     def check() -> list[bool]:
         places, right = cycle(range(len(prepared.bodies))), [first]
         while not done.wait(_CHECK_EVERY_S):
-            right.append(target.is_right(next(places), client))
+            right.append(target.is_right(next(places), one))
         return right
 
     # One connection: at the limit of connections a new one takes another's place.
-    with contextlib.closing(target.connect()) as client, ThreadPoolExecutor() as pool:
+    one = exchange.Connection(target.server.port, _TIMEOUT_S)
+    with contextlib.closing(one), ThreadPoolExecutor() as pool:
         # Answered only after all that the warm-up has left in the queue.
-        first, before = target.is_right(0, client), target.ran()
+        first, before = target.is_right(0, one), target.ran()
         checks = pool.submit(check)
         try:
             seen = wrk.drive(*sent, timing.measured_s)
@@ -121,7 +118,7 @@ def by_users(
     outcomes, before = asyncio.run(_simulate(target, clients, timing))
     keep(outcomes)
     answered = [each for each in outcomes if each.end is End.ANSWERED]
-    good = [each for each in answered if each.status == http.client.OK]
+    good = [each for each in answered if each.status == HTTPStatus.OK]
     took_s = [each.ended_s - each.sent_s for each in good] or [0.0]
     return Seen(
         rate=len(good) / timing.measured_s,
@@ -145,7 +142,7 @@ class _Known(Request):
     prepared: Prepared
 
     def is_right(self, status: int, body: bytes) -> bool:
-        return status != http.client.OK or self.prepared.is_right(self.place, body)
+        return status != HTTPStatus.OK or self.prepared.is_right(self.place, body)
 
 
 async def _simulate(

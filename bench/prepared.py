@@ -1,5 +1,7 @@
 """A model folder with requests, and the model's own answers to them."""
 
+import json
+from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -11,6 +13,7 @@ import orjson
 JSON, JPEG = "application/json", "image/jpeg"
 # Share of a row's largest value that a model's rounding may change.
 _TOLERANCE = 1e-2
+_EXPECTED = "expected.npy"
 
 
 @dataclass(frozen=True)
@@ -42,11 +45,26 @@ class Prepared:
             return False
 
 
+def write_requests(folder: Path, bodies: Iterable[bytes], expected: Any = None) -> None:
+    """Write requests into `folder`, beside models/, with the model's own answers."""
+    (folder / "bodies").mkdir(exist_ok=True)
+    for place, body in enumerate(bodies):
+        (folder / "bodies" / str(place)).write_bytes(body)
+    if expected is not None:
+        np.save(folder / _EXPECTED, expected)
+
+
 def prepared_in(folder: Path, content_type: str = JSON) -> Prepared:
-    """Return what was written to `folder`: models/, bodies/ and expected.npy."""
-    bodies = sorted((folder / "bodies").iterdir(), key=lambda file: int(file.stem))
-    expected = np.load(folder / "expected.npy")
+    """Return the models/ in `folder`, and what `write_requests` has written there."""
+    bodies = sorted((folder / "bodies").iterdir(), key=lambda file: int(file.name))
+    file = folder / _EXPECTED
+    expected = np.load(file) if file.exists() else None
     return Prepared(folder / "models", tuple(bodies), expected, content_type)
+
+
+def json_bodies(rows: npt.NDArray[np.float32]) -> list[bytes]:
+    """Return the body of a request for each row."""
+    return [json.dumps({"instances": [row.tolist()]}).encode() for row in rows]
 
 
 def _matches(answer: Any, expected: npt.NDArray[np.float32]) -> bool:
@@ -56,13 +74,8 @@ def _matches(answer: Any, expected: npt.NDArray[np.float32]) -> bool:
         best = float(expected.max())
         return max(abs(float(answer["score"]) - score), best - score) < _TOLERANCE
     slack = _TOLERANCE * float(np.abs(expected).max())
-    given = np.asarray(_row(answer), np.float32)
+    (row,) = answer["predictions"]
+    given = np.asarray(row, np.float32)
     if given.shape != expected.shape:
         return False
     return bool(np.allclose(given, expected, rtol=0, atol=slack))
-
-
-def _row(answer: Any) -> Any:
-    """Return the only row of a response."""
-    (row,) = answer["predictions"]
-    return row

@@ -22,7 +22,7 @@ class Request:
 
     def wire(self) -> bytes:
         """Return the bytes to send, with the body's true length."""
-        lines = [f"{self.method} {self.path} HTTP/1.1", "Host: fuzz"]
+        lines = [f"{self.method} {self.path} HTTP/1.1", "Host: localhost"]
         lines += [f"{name}: {value}" for name, value in self.headers]
         if self.body or self.method not in ("GET", "HEAD"):
             lines.append(f"Content-Length: {len(self.body)}")

@@ -5,13 +5,13 @@ of the engine alone, and the memory that servers take.
 """
 
 import argparse
-import contextlib
 import json
 import subprocess
 import sys
 import tempfile
 from collections.abc import Sequence
 from dataclasses import replace
+from http import HTTPStatus
 from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
@@ -35,67 +35,57 @@ _TRIAL = "**A trial run, which shows that the command works: no figures.**"
 _LARGEST = Settings().max_batch_size
 _JAX = {"engine": "jax"}
 _SETUPS = [replace(each, settings=each.settings | _JAX) for each in (NAIVE, AUTO)]
-
-
-# Milliseconds for one row, units, and seconds of each batch size of the engine alone;
-# 1 GiB of weights is far more than any GPU's cache.
-_FULL, _QUICK = (300, 16_384, 3.0), (2, 128, 0.1)
+# Milliseconds for one row, and units: 1 GiB of weights, far more than a GPU's cache.
+_FULL, _QUICK = (300, 16_384), (2, 128)
 # A single user would think for almost all of the time.
 QUICK_USERS = (2, 5)
 
 
-def main(arguments: Sequence[str] | None = None) -> int:
+def main(given: Sequence[str]) -> int:
     """Measure, write the report, and return the exit status: 0 if all was right."""
-    given = sys.argv[1:] if arguments is None else list(arguments)
     parser = argparse.ArgumentParser(
         prog="python -m bench.gpu",
         description="Naive and batching beside each other on this machine's GPU.",
     )
-    words = "a trial run of all of it, but small; on the processor without a GPU"
-    parser.add_argument("--quick", action="store_true", help=words)
-    words = "a new folder; default: reports/<date>"
-    parser.add_argument("--out", type=Path, help=words)
+    add = parser.add_argument
+    add("--quick", action="store_true", help="a small trial run, also without a GPU")
+    add("--out", type=Path, help="a new folder; default: reports/<date>")
     options = parser.parse_args(given)
     gpu = pinned_gpu()
+    cards = gpu.read()
     missing = [name for name in ("jax", "keras", "matplotlib") if not find_spec(name)]
-    if missing or (gpu is None and not options.quick):
+    if missing or not (cards or options.quick):
         lacks = f"not installed: {', '.join(missing)}; see docs/gpu.md"
         print(lacks if missing else _NO_GPU, file=sys.stderr)
         return 1
-    line = header(["bench.gpu", *given], _driver(gpu) | versions(_PACKAGES))
+    on = {"measured on": "the processor"}
+    for card in cards:
+        driver = str(pynvml.nvmlSystemGetDriverVersion())
+        on = {"GPU": f"{card.name}, {card.memory_mib:,} MiB", "driver": driver}
+    line = header(["bench.gpu", *given], on | versions(_PACKAGES))
     out = new_folder(options.out)
     with tempfile.TemporaryDirectory() as folder:
         return _measure(options.quick, line, gpu, out, Path(folder))
 
 
-def pinned_gpu() -> gpus.MemoryReader | None:
+def pinned_gpu() -> gpus.MemoryReader:
     """Pin this process and its children to the first visible GPU; return its reader.
 
     It reads the memory that all processes together use: in a container the driver may
-    know a process by another id.
+    know a process by another id. Without a GPU it reads nothing.
     """
-    there = gpus.visible()
-    if not there:
-        return None
-    gpus.pin(there[0].number)
-    return gpus.MemoryReader((there[0].number,))
-
-
-def _driver(gpu: gpus.MemoryReader | None) -> dict[str, str]:
-    """Return the measured card and its driver."""
-    if gpu is None:
-        return {"measured on": "the processor"}
-    (card,) = gpu.read()
-    driver = str(pynvml.nvmlSystemGetDriverVersion())
-    return {"GPU": f"{card.name}, {card.memory_mib:,} MiB", "driver": driver}
+    numbers = tuple(gpu.number for gpu in gpus.visible()[:1])
+    for number in numbers:
+        gpus.pin(number)
+    return gpus.MemoryReader(numbers)
 
 
 def _measure(
-    quick: bool, line: str, gpu: gpus.MemoryReader | None, out: Path, folder: Path
+    quick: bool, line: str, gpu: gpus.MemoryReader, out: Path, folder: Path
 ) -> int:
     print("making the model ...", flush=True)
     # In a process of its own, as JAX keeps the device's memory; it prints its problem.
-    command = ["-m", "bench.gpu.model", str(folder), "gpu" if gpu else "any"]
+    command = ["-m", "bench.gpu.model", str(folder), "gpu" if gpu.read() else "any"]
     command += map(str, _QUICK if quick else _FULL)
     if subprocess.run([sys.executable, *command], cwd=ROOT, check=False).returncode:  # noqa: S603
         return 1
@@ -114,13 +104,11 @@ def _measure(
     return campaign.status()
 
 
-def weigh(
-    fraction: str, gpu: gpus.MemoryReader | None, prepared: Prepared
-) -> tuple[str, ...]:
+def weigh(fraction: str, gpu: gpus.MemoryReader, prepared: Prepared) -> tuple[str, ...]:
     """Serve with a GPU_MEMORY_FRACTION, or none; return a row on its memory."""
 
     def used_mib() -> int:
-        return sum(each.used_mib for each in gpu.read()) if gpu else 0
+        return sum(each.used_mib for each in gpu.read())
 
     before_mib = used_mib()
     more = {"gpu_memory_fraction": fraction} if fraction else {}
@@ -128,28 +116,26 @@ def weigh(
     with serve(prepared, Setting()) as target:
         ready_mib = used_mib() - before_mib
         row = json.loads(prepared.bodies[0].read_bytes())["instances"]
-        body = json.dumps({"instances": row * _LARGEST}).encode()
-        with contextlib.closing(target.connect()) as client:
-            answer = target.post(body, client)
-        assert answer is not None, f"a batch of {_LARGEST} rows was not answered"
+        reply = target.server.predict(row * _LARGEST)
+        assert reply.status == HTTPStatus.OK, f"{_LARGEST} rows: {reply.body.decode()}"
         full_mib = used_mib() - before_mib
-    card_mib = sum(each.memory_mib for each in gpu.read()) if gpu else 1
+    card_mib = sum(each.memory_mib for each in gpu.read()) or 1
     share = f"{full_mib / card_mib:.0%}"
     return fraction or "none", f"{ready_mib:,}", f"{full_mib:,}", share
 
 
 def sections(found: Any, memory: Sequence[tuple[str, ...]]) -> list[str]:
     """Return the report's sections on the engine alone and on memory."""
-    rates = found["rates"]
+    row_ms = found["batches"][0][1]
     sizes = (
-        (n, f"{n / rate * 1000:.1f}", f"{rate:,.1f}", f"{rate / rates[0][1]:.1f}")
-        for n, rate in rates
+        (n, f"{ms:.1f}", f"{1000 * n / ms:,.1f}", f"{n * row_ms / ms:.1f}")
+        for n, ms in found["batches"]
     )
     full = f"after {_LARGEST} rows (MiB)"
     return [
         f"The recurrent layer has {found['steps']:,} steps and "
         f"{found['weights_mib']:,.3g} MiB of weights; one row takes "
-        f"{found['row_ms']:.1f} ms.",
+        f"{row_ms:.1f} ms.",
         *("", "## Batch sizes, the engine alone", ""),
         *table(("rows", "a batch (ms)", "rows/s", "x one row"), sizes),
         *("", "## Memory in use, more than before the start", ""),
@@ -159,4 +145,4 @@ def sections(found: Any, memory: Sequence[tuple[str, ...]]) -> list[str]:
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    sys.exit(main(sys.argv[1:]))

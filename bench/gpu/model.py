@@ -3,9 +3,9 @@
 Each step reads all weights again, so that the graph stays small: dense layers that are
 read once would have to be thousands on a large GPU.
 
-`python -m bench.gpu.model FOLDER DEVICE LATENCY_MS UNITS BARE_S` writes model and
-requests, and measures the engine alone with each batch size. DEVICE is gpu or any. It
-runs in a process of its own, because JAX keeps the GPU's memory.
+`python -m bench.gpu.model FOLDER DEVICE LATENCY_MS UNITS` writes model and requests,
+and measures the engine alone with each batch size. DEVICE is gpu or any. It runs in a
+process of its own, because JAX keeps the GPU's memory.
 """
 
 import json
@@ -14,17 +14,14 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-import numpy as np
-
-from app.commands.measurement import batch_ms
+from app.commands.measurement import batch_ms, time_batches
 from app.engines import open_engine
 from app.engines.base import DEFAULT_SIGNATURE
-from app.engines.batch_sizes import batch_sizes
 from app.engines.jax.keras_file import KerasJaxEngine, jax, keras, limit_gpu_memory
 from app.settings import Settings
 from bench.gpu import FOUND_FILE, MODEL_NAME
-from bench.peers import bare
-from bench.peers.loads import random_rows, write_rows
+from bench.peers.loads import random_rows
+from bench.prepared import json_bodies, write_requests
 
 _WIDTH, _CLASSES, _SEED = 64, 10, 8
 # Measured first; the model has as many as its latency needs.
@@ -51,42 +48,36 @@ def build(steps: int, units: int) -> Any:
 def main(arguments: Sequence[str]) -> int:
     """Write the model, requests and answers; return 1, with a message, on failure."""
     folder, device = Path(arguments[0]), arguments[1]
-    latency_ms, units, bare_s = map(float, arguments[2:])
+    latency_ms, units = map(int, arguments[2:])
     limit_gpu_memory(None)
     if device == "gpu" and jax.default_backend() == "cpu":
         print("JAX sees no GPU: install its CUDA part, docs/gpu.md", file=sys.stderr)
         return 1
-    first_ms = batch_ms(KerasJaxEngine(build(_STEPS, int(units)), [1]), 1)
+    first_ms = batch_ms(KerasJaxEngine(build(_STEPS, units), [1]), 1)
     steps = max(round(_STEPS * latency_ms / first_ms), 1)
     print(f"{_STEPS} steps take {first_ms:.1f} ms, so it has {steps}", flush=True)
-    model = build(steps, int(units))
+    model = build(steps, units)
     engine = KerasJaxEngine(model, [1])
     rows = random_rows(_WIDTH)
-    write_rows(folder, rows)
-    (spec,) = engine.signatures[DEFAULT_SIGNATURE].outputs
-    np.save(folder / "expected.npy", engine.run({"row": rows})[spec.name])
+    (expected,) = engine.run({"row": rows}).values()
+    write_requests(folder, json_bodies(rows), expected)
     version = folder / "models" / MODEL_NAME / "1"
     version.mkdir(parents=True)
     model.save(version / "model.keras")
+    # The engine that the server opens.
+    settings = Settings(engine="jax")
+    served = open_engine(version, settings)
+    (spec,) = served.signatures[DEFAULT_SIGNATURE].inputs
+    times_ms = time_batches(
+        served, DEFAULT_SIGNATURE, lambda size: {spec.name: spec.blank(size)}, settings
+    )
     found = {
         "steps": steps,
-        "row_ms": batch_ms(engine, 1),
-        "rates": _rates(version, bare_s),
+        "batches": list(times_ms.items()),
         "weights_mib": engine.weight_bytes / (1 << 20),
     }
     (folder / FOUND_FILE).write_text(json.dumps(found))
     return 0
-
-
-def _rates(version: Path, seconds: float) -> list[tuple[int, float]]:
-    """Return rows per second by batch size, with the engine that the server opens."""
-    settings = Settings(engine="jax")
-    engine = open_engine(version, settings)
-    rates = []
-    for rows in batch_sizes(settings.max_batch_size):
-        rates.append((rows, bare.rate_of(engine, rows, seconds)))
-        print(f"the engine alone, rows in a batch, rows/s: {rates[-1]}", flush=True)
-    return rates
 
 
 if __name__ == "__main__":

@@ -15,9 +15,8 @@ from bench.report import header, new_folder, positive
 from testing.server import ROOT, simulated_models
 
 
-def main(arguments: Sequence[str] | None = None) -> int:
+def main(given: Sequence[str]) -> int:
     """Measure, write the report, and return the exit status: 0 if all was right."""
-    given = sys.argv[1:] if arguments is None else list(arguments)
     options = _parser().parse_args(given)
     with tempfile.TemporaryDirectory() as folder:
         try:
@@ -108,4 +107,4 @@ def _model_folder(options: argparse.Namespace, folder: Path) -> Path:
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    sys.exit(main(sys.argv[1:]))

@@ -10,22 +10,23 @@ from functools import partial
 from http import HTTPStatus
 from pathlib import Path
 
+from app.commands.measurement import bytes_text, file_bytes
+from app.memory import available_bytes
 from bench.campaign import Campaign
 from bench.figures import Cell, Clients, Seen, Timing
 from bench.load import Target, by_users
 from bench.loadtest.payload import CapturedRequests, PayloadError, basket_payload
 from bench.loadtest.setups import Setup, timing_of
-from bench.prepared import Prepared
+from bench.prepared import Prepared, prepared_in, write_requests
 from testing.open_loop_requests import Outcome
 from testing.server import Server, serving, workers_in
 
 _BODIES = 64
 _PROBES = 3
-_GIB = 1 << 30
 # Loading a .keras file of 0.5 GiB peaked at 1.9 GiB: three times the file, and half a
 # GiB for TensorFlow.
 _COPIES = 3
-_PROCESS_BYTES = _GIB // 2
+_PROCESS_BYTES = 1 << 29
 
 
 @dataclass(frozen=True)
@@ -58,12 +59,9 @@ class Plan:
                 payload = basket_payload(server.request("GET", "/readyz").json())
         except PayloadError as error:
             raise OSError(str(error)) from error
-        folder = self.model.parent.with_name("bodies")
-        folder.mkdir(exist_ok=True)
-        files = tuple(folder / str(number) for number in range(_BODIES))
-        for file in files:
-            file.write_bytes(payload.body())
-        return Prepared(self.model.parent, files, None, payload.content_type)
+        folder = self.model.parent.parent
+        write_requests(folder, (payload.body() for _ in range(_BODIES)))
+        return prepared_in(folder, payload.content_type)
 
 
 @dataclass
@@ -140,17 +138,13 @@ class LoadTest(Campaign):
 
 def check_memory(model: Path, processes: int) -> None:
     """Raise OSError if there is not enough memory to load `model` in each process."""
-    size = sum(file.stat().st_size for file in model.rglob("*") if file.is_file())
+    size, free = file_bytes(model), available_bytes()
     needed = processes * (_COPIES * size + _PROCESS_BYTES)
-    (free_kib,) = re.findall(
-        r"MemAvailable:\s*(\d+)", Path("/proc/meminfo").read_text()
-    )
-    free = int(free_kib) * 1024
     if needed > free:
         raise OSError(
             f"not enough memory: {processes} processes with a model of "
-            f"{size / _GIB:.1f} GiB need up to {needed / _GIB:.1f} GiB to load, "
-            f"{free / _GIB:.1f} GiB are free"
+            f"{bytes_text(size)} need up to {bytes_text(needed)} to load, "
+            f"{bytes_text(free)} are free"
         )
 
 

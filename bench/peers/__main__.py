@@ -7,6 +7,7 @@ import subprocess
 import sys
 import tempfile
 from collections.abc import Callable, Collection, Sequence
+from dataclasses import asdict
 from pathlib import Path
 
 from bench import wrk
@@ -19,9 +20,8 @@ from bench.report import header, new_folder, positive, versions
 from testing.server import ROOT
 
 
-def main(arguments: Sequence[str] | None = None) -> int:
+def main(given: Sequence[str]) -> int:
     """Measure, write the report, and return the exit status: 0 if all was right."""
-    given = sys.argv[1:] if arguments is None else list(arguments)
     options = _parser().parse_args(given)
     wrk.require()
     try:
@@ -43,7 +43,10 @@ def main(arguments: Sequence[str] | None = None) -> int:
         plan = Plan(loads, set_ups, rounds, options.seconds, options.quick)
         campaign = Comparison(line, plan.cells(), rounds=rounds)
         campaign.measure_all(plan, Path(folder))
-    _write(campaign, out)
+    (out / "peers.json").write_text(json.dumps(asdict(campaign), indent=1))
+    report = tables.markdown(campaign)
+    (out / "peers.md").write_text(f"{report}\n")
+    print(f"\n{report}\n\nthe report is in {out}")
     return campaign.status()
 
 
@@ -104,12 +107,5 @@ def _tree(commit: str, folder: Path) -> Path:
     return tree
 
 
-def _write(campaign: Comparison, out: Path) -> None:
-    (out / "peers.json").write_text(json.dumps(campaign.as_json(), indent=1))
-    report = tables.markdown(campaign)
-    (out / "peers.md").write_text(f"{report}\n")
-    print(f"\n{report}\n\nthe report is in {out}")
-
-
 if __name__ == "__main__":
-    sys.exit(main())
+    sys.exit(main(sys.argv[1:]))

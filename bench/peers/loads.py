@@ -9,7 +9,7 @@ import subprocess
 import sys
 from collections.abc import Sequence
 from dataclasses import dataclass
-from functools import partial
+from io import BytesIO
 from pathlib import Path
 from typing import Any
 
@@ -18,7 +18,14 @@ import numpy.typing as npt
 from PIL import Image
 
 from bench.figures import Clients
-from bench.prepared import JPEG, JSON, Prepared, prepared_in
+from bench.prepared import (
+    JPEG,
+    JSON,
+    Prepared,
+    json_bodies,
+    prepared_in,
+    write_requests,
+)
 from testing.keras_models import spread_scores
 from testing.pictures import picture, saved
 from testing.server import ROOT, simulated_models
@@ -95,8 +102,7 @@ def prepare(load: Load, folder: Path) -> Prepared:
     if load.simulation is not None:
         simulated_models(folder / "models", **{load.name: load.simulation})
         rows = random_rows(64)
-        write_rows(folder, rows)
-        np.save(folder / "expected.npy", rows[:, : load.simulation["outputs"]])
+        write_requests(folder, json_bodies(rows), rows[:, : load.simulation["outputs"]])
     else:
         command = [sys.executable, "-m", "bench.peers.loads", load.name, str(folder)]
         subprocess.run(  # noqa: S603
@@ -112,16 +118,8 @@ def random_rows(width: int) -> npt.NDArray[np.float32]:
     return np.asarray(random.integers(64, size=(_ROWS, width)) / 64, np.float32)
 
 
-def write_rows(folder: Path, rows: npt.NDArray[np.float32]) -> None:
-    """Write the request of each row into `folder`."""
-    (folder / "bodies").mkdir()
-    for place, row in enumerate(rows):
-        file = folder / "bodies" / f"{place:02}.json"
-        file.write_text(json.dumps({"instances": [row.tolist()]}))
-
-
-def _make_dense(sizes: Sequence[int], folder: Path) -> tuple[Any, Any]:
-    """Return a dense model with layers of these sizes, and the rows of the requests."""
+def _make_dense(sizes: Sequence[int]) -> tuple[Any, Any, list[bytes]]:
+    """Return a dense model with layers of these sizes, rows, and their requests."""
     import keras  # noqa: PLC0415
 
     keras.utils.set_random_seed(_SEED)
@@ -129,40 +127,39 @@ def _make_dense(sizes: Sequence[int], folder: Path) -> tuple[Any, Any]:
     for size in sizes[1:]:
         model.add(keras.layers.Dense(size, "relu", kernel_initializer="he_normal"))
     rows = random_rows(sizes[0])
-    write_rows(folder, rows)
-    return model, rows
+    return model, rows, json_bodies(rows)
 
 
-def _make_mnet(version: Path, folder: Path) -> tuple[Any, Any]:
-    """Return the model of pictures and their pixels; write its basket.toml."""
+def _make_mnet(folder: Path) -> tuple[Any, Any, list[bytes]]:
+    """Return the model of pictures, pixels, and their JPEGs; write its basket.toml."""
     import keras  # noqa: PLC0415
 
     keras.utils.set_random_seed(_SEED)
     net = keras.applications.MobileNetV2((_SIDE, _SIDE, 3), weights=None)
     taken = keras.Input([_SIDE, _SIDE, 3], dtype="uint8")
     model = keras.Model(taken, net(keras.layers.Rescaling(1 / 127.5, -1)(taken)))
-    (folder / "bodies").mkdir()
-    pixels = []
-    for seed in range(_PICTURES):
-        file = folder / "bodies" / f"{seed}.jpg"
-        file.write_bytes(saved(picture("RGB", 320, 240, seed), "JPEG", quality=85))
-        small = Image.open(file).resize((_SIDE, _SIDE), Image.Resampling.NEAREST)
-        pixels.append(np.asarray(small))
-    rows = np.stack(pixels)
+    files = [
+        saved(picture("RGB", 320, 240, seed), "JPEG", quality=85)
+        for seed in range(_PICTURES)
+    ]
+    side, nearest = (_SIDE, _SIDE), Image.Resampling.NEAREST
+    rows = np.stack(
+        [np.asarray(Image.open(BytesIO(file)).resize(side, nearest)) for file in files]
+    )
     spread_scores(keras, net, rows / np.float32(127.5) - 1)
-    (version.parent / "basket.toml").write_text(_IMAGE)
+    (folder / "basket.toml").write_text(_IMAGE)
     names = [f"class {number}" for number in range(_CLASSES)]
-    (version.parent / "classes.json").write_text(json.dumps(names))
-    return model, rows
+    (folder / "classes.json").write_text(json.dumps(names))
+    return model, rows, files
 
 
 def main(name: str, folder: Path) -> None:
     """Make the model of one load, with requests and answers."""
     version, layers = folder / "models" / name / "1", LOADS[name].layers
     version.mkdir(parents=True)
-    make = partial(_make_dense, layers) if layers else partial(_make_mnet, version)
-    model, rows = make(folder)
-    np.save(folder / "expected.npy", model(rows).numpy())
+    made = _make_dense(layers) if layers else _make_mnet(version.parent)
+    model, rows, bodies = made
+    write_requests(folder, bodies, model(rows).numpy())
     model.save(version / "model.keras")
 
 

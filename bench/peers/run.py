@@ -1,10 +1,9 @@
 """Measure the servers by turns, one at a time, and collect the cells."""
 
 from collections.abc import Sequence
-from dataclasses import asdict, dataclass, field
+from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
-from typing import Any
 
 from bench import load
 from bench.campaign import Campaign
@@ -83,11 +82,6 @@ class Comparison(Campaign):
     rounds: int = 1
     bare: list[Bare] = field(default_factory=list)
 
-    def as_json(self) -> dict[str, Any]:
-        """Return everything for JSON."""
-        cells, bare = list(map(asdict, self.cells)), list(map(asdict, self.bare))
-        return {"header": self.header, "cells": cells, "bare": bare}
-
     def measure_all(self, plan: Plan, folder: Path) -> None:
         """Measure what `plan` says; models are made in `folder`.
 
@@ -101,8 +95,7 @@ class Comparison(Campaign):
                     for each in plan.set_ups_of(wanted):
                         self._measure_server(plan, wanted, each, number, prepared)
                     if wanted.name in _BARE_LOADS:
-                        seconds = (plan.seconds or _MEASURED_S) / 2
-                        self._measure_bare(wanted, number, prepared, seconds)
+                        self._measure_bare(wanted, number, prepared)
 
     def _measure_server(
         self, plan: Plan, wanted: Load, each: SetUp, number: int, prepared: Prepared
@@ -122,14 +115,12 @@ class Comparison(Campaign):
             drive = load.by_users if wanted.by_users else load.by_wrk
             problem = self.measure(serve, cells, plan.timing, drive)
 
-    def _measure_bare(
-        self, wanted: Load, number: int, prepared: Prepared, seconds: float
-    ) -> None:
+    def _measure_bare(self, wanted: Load, number: int, prepared: Prepared) -> None:
         """Measure the engine alone with this round's mean batch of Basket."""
         mine = (wanted.name, BASKET, number)
         for cell in self.cells:
             rows = round(cell.seen.batch_rows or 0)
             if (cell.load, cell.server, cell.round) == mine and rows:
                 print(f"{cell.load}: the engine alone ...", flush=True)
-                alone = bare.rows_per_second(prepared.file.parent, rows, seconds)
+                alone = bare.rows_per_second(prepared.file.parent, rows)
                 self.bare.append(Bare(*mine, rows, cell.seen.rate, alone))

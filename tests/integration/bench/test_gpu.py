@@ -70,7 +70,7 @@ def test_gpu_that_jax_does_not_see_ends_the_command(tmp_path):
     """If JAX has no GPU support, no model is made, and one line says so."""
     command = [sys.executable, "-m", "bench.gpu.model", str(tmp_path), "gpu"]
     ran = subprocess.run(
-        [*command, "2", "128", "0.1"],
+        [*command, "2", "128"],
         cwd=ROOT,
         env=os.environ | {"JAX_PLATFORMS": "cpu"},
         capture_output=True,

@@ -36,9 +36,9 @@ def test_missing_jax_is_named(monkeypatch, tmp_path, capsys):
 
 def test_report_has_batch_sizes_and_memory():
     """The engine alone is compared with one row, and memory with the card's."""
-    rates = [(1, 3.0), (2, 6.0), (4, 9.0)]
-    found = {"steps": 9, "weights_mib": 1024, "row_ms": 300, "rates": rates}
+    batches = [(1, 300.0), (2, 300.0), (4, 400.0)]
+    found = {"steps": 9, "weights_mib": 1024, "batches": batches}
     text = "\n".join(command.sections(found, [("0.4", "100", "250", "25%")]))
     assert "9 steps and 1.02e+03 MiB of weights; one row takes 300.0 ms" in text
-    assert "| 4 | 444.4 | 9.0 | 3.0 |" in text
+    assert "| 4 | 400.0 | 10.0 | 3.0 |" in text
     assert "| 0.4 | 100 | 250 | 25% |" in text

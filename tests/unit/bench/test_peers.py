@@ -2,6 +2,7 @@
 
 import json
 import time
+from dataclasses import asdict
 from pathlib import Path
 
 import numpy as np
@@ -51,7 +52,7 @@ def test_report_begins_with_problems():
     assert "| 0 | 1 of 20 | 1.50 |" in rest
     assert "LitServe" not in rest
     assert "`python -m bench.peers` on 2030-01-01" in head
-    (first, *_) = json.loads(json.dumps(made.as_json()))["cells"]
+    (first, *_) = json.loads(json.dumps(asdict(made)))["cells"]
     assert first["seen"]["rate"] == 150.0
 
 

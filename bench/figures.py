@@ -1,10 +1,11 @@
 """Figures of one measurement, and their medians over rounds."""
 
-import math
 import statistics
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field, fields, replace
 from typing import ClassVar, NamedTuple
+
+import numpy as np
 
 # Seconds between an answer and a user's next request, uniform.
 THINK_S = (1.0, 3.0)
@@ -19,8 +20,7 @@ def percentile(values: Sequence[float], percent: float) -> float:
     """
     if not values:
         return 0.0
-    rank = math.ceil(len(values) * percent / 100)
-    return sorted(values)[max(rank, 1) - 1]
+    return float(np.percentile(values, percent, method="inverted_cdf"))
 
 
 class Timing(NamedTuple):

@@ -6,25 +6,23 @@ Keras's `predict`, or from the SavedModel's own signature.
 """
 
 import os
-from collections.abc import Iterator
 
+from bench.report import table
 from testing.tried.case import Tried
 from testing.tried.models import TRIED
 from testing.tried.serving import Outcome, serving
 
 
-def lines(outcomes: dict[Tried, Outcome]) -> Iterator[str]:
-    """Yield the lines of the table."""
-    yield "| model | saved with | works | difference |"
-    yield "|---|---|---|---|"
+def lines(outcomes: dict[Tried, Outcome]) -> list[str]:
+    """Return the lines of the table."""
+    rows = []
     for model, outcome in outcomes.items():
-        works, difference = "yes", f"{outcome.difference:.0e}"
+        works = "yes"
+        difference = f"{outcome.difference:.0e}" if outcome.difference else "0"
         if outcome.refusal:
-            works, difference = f"no: {outcome.refusal}", ""
-        elif not outcome.difference:
-            difference = "0"
-        works = works.replace("|", "\\|")
-        yield f"| {model.title} | {model.form} | {works} | {difference} |"
+            works, difference = f"no: {outcome.refusal}".replace("|", "\\|"), ""
+        rows.append((model.title, model.form, works, difference))
+    return table(("model", "saved with", "works", "difference"), rows)
 
 
 def main() -> None:
@@ -35,8 +33,7 @@ def main() -> None:
     import tensorflow as tf  # noqa: PLC0415
 
     with serving(TRIED, keras, tf) as served:
-        for line in lines({model: served.outcome(model) for model in TRIED}):
-            print(line)
+        print(*lines({model: served.outcome(model) for model in TRIED}), sep="\n")
 
 
 if __name__ == "__main__":

@@ -21,9 +21,10 @@ class End(StrEnum):
 class Request:
     """A request that is due `at_s` seconds after the start.
 
-    `expected` is the JSON of the right answer, None if any is right. `headers` are
-    whole lines. The client pauses for `pause_s` in the middle of the body, and closes
-    the connection `disconnect_s` after it has sent it. `tag` sorts outcomes.
+    `expected` is the JSON of the right answer, None if any is right; `status` is that
+    of a good answer. `headers` are whole lines. The client pauses for `pause_s` in the
+    middle of the body, and closes the connection `disconnect_s` after it has sent it.
+    `tag` sorts outcomes.
     """
 
     at_s: float
@@ -35,6 +36,7 @@ class Request:
     disconnect_s: float | None = None
     tag: str = ""
     content_type: str = "application/json"
+    status: int = _OK
 
     def head(self) -> bytes:
         """Return the request line and the headers."""
@@ -75,8 +77,10 @@ class Outcome:
         return self.ended_s - self.request.at_s
 
     def is_good(self) -> bool:
-        """Return whether it was answered with 200 and the expected rows."""
-        return self.status == _OK and self.right
+        """Return whether it got the expected answer, or was to be disconnected."""
+        if self.end is End.DISCONNECTED:
+            return True
+        return self.status == self.request.status and self.right
 
 
 def rows_request(

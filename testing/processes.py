@@ -1,7 +1,8 @@
-"""CPU time of processes, from /proc."""
+"""CPU time of processes, from /proc, and their limit of file descriptors."""
 
 import contextlib
 import os
+import resource
 from collections.abc import Iterable
 from pathlib import Path
 
@@ -19,3 +20,9 @@ def cpu_s(pids: Iterable[int]) -> float:
             _, _, fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")
             ticks += sum(map(int, fields.split()[_TIMES]))
     return ticks / _TICKS
+
+
+def raise_descriptor_limit() -> None:
+    """Raise the limit of file descriptors to its maximum, for child processes too."""
+    _, most = resource.getrlimit(resource.RLIMIT_NOFILE)
+    resource.setrlimit(resource.RLIMIT_NOFILE, (most, most))

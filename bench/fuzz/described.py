@@ -6,7 +6,6 @@ import warnings
 from collections.abc import Iterator
 from functools import lru_cache
 from typing import Any
-from urllib.parse import urlsplit
 
 import requests
 import schemathesis
@@ -17,9 +16,6 @@ from schemathesis import APIOperation, Case, GenerationMode
 from bench.fuzz import models
 from testing.contract import read_document
 from testing.exchange import Request
-
-_BASE = "http://fuzz"
-_PARTS = ("method", "url", "headers", "data", "json", "params", "files")
 
 
 def described(number: int, examples: int) -> Iterator[Request]:
@@ -74,13 +70,10 @@ def _of_these_models(document: dict[str, Any]) -> dict[str, Any]:
 def _request(case: Case) -> Request | None:
     """Return the request of a case, None if HTTP cannot express it."""
     try:
-        kwargs = case.as_transport_kwargs(base_url=_BASE)
-        given_parts = {name: kwargs[name] for name in _PARTS if name in kwargs}
-        prepared = requests.Request(**given_parts).prepare()
+        parts = case.as_transport_kwargs(base_url="http://fuzz")
+        prepared = requests.Request(**parts).prepare()
     except (ValueError, TypeError, requests.RequestException):
         return None
-    url = urlsplit(str(prepared.url))
-    path = url.path + (f"?{url.query}" if url.query else "")
     body = prepared.body or b""
     headers = tuple(
         (name, str(value))
@@ -88,4 +81,4 @@ def _request(case: Case) -> Request | None:
         if name not in ("Content-Length", "Connection", "Transfer-Encoding")
     )
     whole = body.encode() if isinstance(body, str) else bytes(body)
-    return Request(str(prepared.method), path, headers, whole)
+    return Request(str(prepared.method), prepared.path_url, headers, whole)

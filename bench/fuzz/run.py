@@ -11,7 +11,7 @@ from bench.fuzz.described import described
 from bench.fuzz.raw import Talk, damaged_request, talks
 from bench.fuzz.report import Progress, Report, run
 from testing.contract import Contract, read_document
-from testing.exchange import Answer, Connection, NotHttp, Request
+from testing.exchange import Connection, NotHttp, Request
 from testing.server import Server
 
 # Each source with its share, and the requests in a round of it.
@@ -51,56 +51,45 @@ class _Sender:
         make, _, size = _SOURCES[source]
         for each in make(number, size):
             if isinstance(each, Talk):
-                self._talk(each)
+                self._send(each)
             else:
                 request = _with_key(each, rng)
-                self._ask(request)
+                self._send(request)
                 # Also with damage to the request line and the headers, but not of
                 # HEAD, as with another method its answer has a body, nor of what
                 # shows settings, some of which are paths.
                 is_plain = request.method != "HEAD" and "/page/" not in request.path
                 if is_plain and rng.random() < 0.5:
-                    self._talk(damaged_request(request, rng))
+                    self._send(damaged_request(request, rng))
             if report.problems:
                 break
         self._connection.close()
 
-    def _ask(self, request: Request) -> None:
-        try:
-            answer = self._connection.ask(request)
-        except (OSError, NotHttp) as error:
-            self._count([], 1)
-            self._report.note(repr(error), request)
-            return
-        self._count([answer], 1)
-        self._check(request, answer, request)
-
-    def _talk(self, talk: Talk) -> None:
+    def _send(self, sent: Request | Talk) -> None:
+        """Send a request or bytes, count its answers, and check each of them."""
+        request = sent if isinstance(sent, Request) else None
         answers = []
         try:
-            answers = self._connection.talk(
-                talk.parts, half_close=talk.half_close, pause_s=talk.pause_s
-            )
+            if isinstance(sent, Request):
+                answers = [self._connection.ask(sent)]
+            else:
+                answers = self._connection.talk(
+                    sent.parts, half_close=sent.half_close, pause_s=sent.pause_s
+                )
         except (OSError, NotHttp) as error:
-            self._report.note(repr(error), talk)
-        self._count(answers, talk.requests)
-        for answer in answers:
-            self._check(None, answer, talk)
-        closed = [each.headers.get("connection", "").lower() for each in answers]
-        if "close" in closed[:-1]:
-            self._report.note("an answer after Connection: close", talk)
-
-    def _count(self, answers: list[Answer], requests: int) -> None:
+            self._report.note(repr(error), sent)
         if answers and all(each.status == HTTPStatus.OK for each in answers):
             self._report.good += 1
         else:
-            self._report.bad[self._source] += requests
-
-    def _check(self, request: Request | None, answer: Answer, sent: object) -> None:
-        self._report.statuses[str(answer.status)] += 1
-        problem = self._contract.problem(request, answer)
-        if problem is not None:
-            self._report.note(f"{problem}: {answer.body[:200]!r}", sent)
+            self._report.bad[self._source] += 1 if request else sent.requests
+        for answer in answers:
+            self._report.statuses[str(answer.status)] += 1
+            problem = self._contract.problem(request, answer)
+            if problem is not None:
+                self._report.note(f"{problem}: {answer.body[:200]!r}", sent)
+        closed = [each.headers.get("connection", "").lower() for each in answers]
+        if "close" in closed[:-1]:
+            self._report.note("an answer after Connection: close", sent)
 
 
 def _with_key(request: Request, rng: random.Random) -> Request:

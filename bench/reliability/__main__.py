@@ -3,6 +3,7 @@
 import argparse
 import sys
 from collections.abc import Callable
+from inspect import signature
 
 from bench.reliability.chaos import chaos
 from bench.reliability.disconnects import disconnects
@@ -15,16 +16,10 @@ from bench.reliability.soak import soak
 from bench.report import header
 from testing.broken import FAULTS, app_with
 
-# Each check, and what can be chosen of it.
-_CHECKS: dict[Callable[..., Report], str] = {
-    overload: "seconds",
-    fairness: "seconds",
-    disconnects: "clients",
-    out_of_memory: "seconds",
-    poison: "rounds",
-    chaos: "seconds",
-    soak: "seconds",
-}
+# The first argument of each is an option.
+_CHECKS: tuple[Callable[..., Report], ...] = (
+    *(overload, fairness, disconnects, out_of_memory, poison, chaos, soak),
+)
 
 
 def main() -> int:
@@ -34,20 +29,20 @@ def main() -> int:
         description="Check what Basket promises under load and faults.",
     )
     checks = parser.add_subparsers(required=True, metavar="CHECK")
-    for check, option in _CHECKS.items():
+    for check in _CHECKS:
         first_line = (check.__doc__ or "").partition("\n")[0]
         one = checks.add_parser(check.__name__, help=first_line)
         one.set_defaults(check=check)
-        kind = float if option == "seconds" else int
-        one.add_argument(f"--{option}", type=kind)
+        option = next(iter(signature(check).parameters.values()))
+        kind = {"type": option.annotation, "default": option.default}
+        one.add_argument(f"--{option.name}", **kind, help="default: %(default)s")
         one.add_argument("--fault", choices=FAULTS, help="inject it into the server")
     options = vars(parser.parse_args())
     check, fault = options.pop("check"), options.pop("fault")
-    given = {name: value for name, value in options.items() if value is not None}
     if fault is not None:
-        given["app"] = app_with(fault)
+        options["app"] = app_with(fault)
     print(header(["bench.reliability", *sys.argv[1:]]), end="\n\n")
-    report = check(**given)
+    report = check(**options)
     print(report.markdown(), flush=True)
     return 1 if report.broken() else 0
 

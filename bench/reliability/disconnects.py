@@ -12,6 +12,7 @@ from bench.reliability import server as basket
 from bench.reliability.report import Report, tally
 from testing.open_loop import Client
 from testing.open_loop_requests import Outcome, rows_request
+from testing.processes import raise_descriptor_limit
 
 _STAY = 20
 _ABANDONED = 'basket_rejected_total{reason="abandoned"}'
@@ -33,16 +34,12 @@ class _Round:
     abandoned: int
     in_time: bool
 
-    def took_s(self) -> float:
-        """Return the seconds from the first batch to the last answer."""
-        return max(one.ended_s for one in self.stayed) - self.first.ended_s
-
 
 def disconnects(
     clients: int = 1000, batch_s: float = 5, app: str = basket.GOOD
 ) -> Report:
     """Let clients disconnect during a batch of `batch_s` seconds."""
-    basket.raise_descriptor_limit()
+    raise_descriptor_limit()
     with basket.simulated(
         basket.device(base_ms=batch_s * 1000, per_row_ms=0),
         *(*basket.CROWDED, "--timeout=120"),
@@ -65,7 +62,8 @@ def disconnects(
         missed = clients - seen.abandoned
         report.promise("disconnects not counted", "0", missed, missed == 0)
     what, one_batch = "clients that stayed, after the first batch", f" of {batch_s:g} s"
-    report.at_most(what, seen.took_s() / batch_s, _SLOWER, " x one batch", one_batch)
+    took_s = max(one.ended_s for one in seen.stayed) - seen.first.ended_s
+    report.at_most(what, took_s / batch_s, _SLOWER, " x one batch", one_batch)
     report.all_good("failed among clients that stayed", [seen.first, *seen.stayed])
     return report
 

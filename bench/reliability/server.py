@@ -3,7 +3,6 @@
 import asyncio
 import contextlib
 import os
-import resource
 import tempfile
 from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine, Iterator
 from dataclasses import dataclass
@@ -40,12 +39,6 @@ def simulated(
         settings["model_dir"] = simulated_models(Path(folder), m=simulation)
         with serving(*args, app=app, own_session=True, **settings) as server:
             yield server
-
-
-def raise_descriptor_limit() -> None:
-    """Raise the limit of file descriptors to its maximum, for child processes too."""
-    _, most = resource.getrlimit(resource.RLIMIT_NOFILE)
-    resource.setrlimit(resource.RLIMIT_NOFILE, (most, most))
 
 
 def with_client(

@@ -2,7 +2,6 @@
 
 import asyncio
 import json
-import resource
 from collections import Counter
 from contextlib import asynccontextmanager
 
@@ -10,7 +9,7 @@ import pytest
 
 from testing.open_loop import client_of
 from testing.open_loop_requests import Request
-from testing.processes import cpu_s
+from testing.processes import cpu_s, raise_descriptor_limit
 from testing.server import serving, simulated_models
 
 # The queue's limit.
@@ -21,8 +20,7 @@ REFUSED = 400
 @pytest.fixture(scope="module")
 def server(tmp_path_factory):
     """Serve a quick model and two that can be jammed."""
-    _, most = resource.getrlimit(resource.RLIMIT_NOFILE)
-    resource.setrlimit(resource.RLIMIT_NOFILE, (most, most))
+    raise_descriptor_limit()
     folder = tmp_path_factory.mktemp("models")
     simulated_models(folder, quick={}, one={}, many={})
     with serving(

@@ -27,7 +27,7 @@ from bench.loadtest.payload import (
     PayloadError,
     Pictures,
     basket_payload,
-    tf_serving_inputs,
+    tf_serving_signature,
 )
 
 _TIMEOUT_S = 10
@@ -129,7 +129,9 @@ def aim(environment: Environment) -> None:
     if getattr(options, "captured", None):
         payload = CapturedRequests(Path(options.captured))
     elif model:
-        payload = Payload(tf_serving_inputs(_get(f"{host}{route}/metadata", headers)))
+        payload = Payload(
+            tf_serving_signature(_get(f"{host}{route}/metadata", headers))
+        )
     else:
         payload = basket_payload(_get(f"{host}/readyz", headers))
     path = f"{route}:predict" if model else "/predict"

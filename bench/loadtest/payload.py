@@ -1,10 +1,8 @@
 """Request bodies for any model: random rows, pictures, or captured requests."""
 
 import itertools
-import re
-from collections.abc import Sequence
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 import orjson
@@ -12,28 +10,23 @@ import orjson
 from app.capture.as_json import bodies
 from app.capture.blocks import UnreadableBlock
 from app.capture.reader import read_captured
+from app.engines.base import DEFAULT_SIGNATURE, Signature, TensorSpec
+from app.engines.random_rows import RandomRows
+from app.engines.tensorflow_serving.wire import read_signatures
+from app.errors import ModelLoadError
 from testing.pictures import picture, saved
 
 # Used for sizes that the model leaves free.
 _FREE_SIZE = 32
+# Integers are 0 or 1, which any vocabulary has.
+_INTEGERS = 2
 _PICTURES, _PICTURE_SIZE = 16, (640, 480)
 # So many captured requests are kept as bodies.
 _CAPTURED = 2000
-_FLOATS = ("float16", "bfloat16", "float32", "float64")
-_OTHERS = re.compile(r"bool|string|u?int(8|16|32|64)")
-_TENSORFLOW_TYPES = {"float": "float32", "double": "float64", "half": "float16"}
 
 
 class PayloadError(Exception):
     """The model's inputs are not known, or no values can be made for them."""
-
-
-class Input(NamedTuple):
-    """One input of a model: `shape` is that of a row, None is a free size."""
-
-    name: str
-    dtype: str
-    shape: tuple[int | None, ...]
 
 
 def basket_payload(ready: Any) -> "Payload | Pictures":
@@ -42,54 +35,48 @@ def basket_payload(ready: Any) -> "Payload | Pictures":
     Raises:
         PayloadError: it does not name the model's inputs.
     """
-    inputs = basket_inputs(ready)
+    signature = basket_signature(ready)
     if "image" in ready["models"][ready["default_model"]]:
         return Pictures()
-    return Payload(inputs)
+    return Payload(signature)
 
 
-def basket_inputs(ready: Any) -> list[Input]:
-    """Return the default model's inputs from the JSON of Basket's /readyz.
+def basket_signature(ready: Any) -> Signature:
+    """Return what the default model takes, from the JSON of Basket's /readyz.
 
     Raises:
-        PayloadError: it does not name them.
+        PayloadError: it does not say so.
     """
     try:
-        found = ready["models"][ready["default_model"]]["inputs"]
-        inputs = [Input(x["name"], x["dtype"], tuple(x["shape"])) for x in found]
+        inputs = tuple(
+            TensorSpec(each["name"], _dtype(each["dtype"]), tuple(each["shape"]))
+            for each in ready["models"][ready["default_model"]]["inputs"]
+        )
     except (KeyError, TypeError) as error:
         raise PayloadError("/readyz does not say what the model takes") from error
-    return _checked(inputs)
-
-
-def tf_serving_inputs(metadata: Any) -> list[Input]:
-    """Return the inputs of `serving_default` from TensorFlow Serving's metadata.
-
-    The first dimension of each tensor, the batch, is left out.
-
-    Raises:
-        PayloadError: it does not name them.
-    """
-    inputs = []
-    try:
-        signatures = metadata["metadata"]["signature_def"]["signature_def"]
-        for name, tensor in signatures["serving_default"]["inputs"].items():
-            dtype = tensor["dtype"].removeprefix("DT_").lower()
-            sizes = [int(each["size"]) for each in tensor["tensor_shape"]["dim"][1:]]
-            shape = tuple(None if size < 0 else size for size in sizes)
-            inputs.append(Input(name, _TENSORFLOW_TYPES.get(dtype, dtype), shape))
-    except (KeyError, TypeError, ValueError) as error:
-        raise PayloadError("the metadata has no usable serving_default") from error
-    return _checked(inputs)
-
-
-def _checked(inputs: list[Input]) -> list[Input]:
     if not inputs:
         raise PayloadError("the model has no inputs")
-    for each in inputs:
-        if each.dtype not in _FLOATS and not _OTHERS.fullmatch(each.dtype):
-            raise PayloadError(f"input {each.name}: can't make values of {each.dtype}")
-    return inputs
+    for spec in inputs:
+        if spec.dtype.kind not in "fiubO":
+            raise PayloadError(f"input {spec.name}: can't make values of {spec.dtype}")
+    return Signature(inputs, ())
+
+
+def _dtype(name: str) -> np.dtype[Any]:
+    return np.dtype(object if name == "string" else name)
+
+
+def tf_serving_signature(metadata: Any) -> Signature:
+    """Return `serving_default` from TensorFlow Serving's metadata.
+
+    Raises:
+        PayloadError: it is not there, or can't be read.
+    """
+    try:
+        found = read_signatures(orjson.dumps(metadata), DEFAULT_SIGNATURE)
+    except ModelLoadError as error:
+        raise PayloadError(f"no usable {DEFAULT_SIGNATURE}: {error}") from error
+    return found[DEFAULT_SIGNATURE]
 
 
 class _Chosen:
@@ -141,29 +128,23 @@ class CapturedRequests(_Chosen):
 
 
 class Payload:
-    """JSON bodies with one random row each.
-
-    Floats lie between 0 and 1; integers are 0 or 1, which any vocabulary has.
-    """
+    """JSON bodies with one random row each."""
 
     content_type = "application/json"
 
-    def __init__(self, inputs: Sequence[Input], seed: int | None = None) -> None:
-        self._inputs = inputs
+    def __init__(self, signature: Signature, seed: int | None = None) -> None:
+        self._rows = RandomRows(signature, _FREE_SIZE, _INTEGERS)
         self._random = np.random.default_rng(seed)
 
     def body(self) -> bytes:
         """Return the body of a request for a new random row."""
-        values = {each.name: self._value(each) for each in self._inputs}
+        made = self._rows.make(1, self._random)
+        values = {name: array[0] for name, array in made.items()}
         row = values if len(values) > 1 else next(iter(values.values()))
-        return orjson.dumps({"instances": [row]}, option=orjson.OPT_SERIALIZE_NUMPY)
+        options = orjson.OPT_SERIALIZE_NUMPY
+        return orjson.dumps({"instances": [row]}, option=options, default=_plain)
 
-    def _value(self, wanted: Input) -> Any:
-        shape = tuple(_FREE_SIZE if size is None else size for size in wanted.shape)
-        if wanted.dtype in _FLOATS:
-            value = self._random.random(shape, np.float32)
-        elif wanted.dtype == "string":
-            return self._random.integers(1 << 30, size=shape).astype(str).tolist()
-        else:
-            value = self._random.integers(2, size=shape).astype(wanted.dtype)
-        return value if shape else value.item()
+
+def _plain(value: Any) -> Any:
+    """Return what JSON has for the strings of a tensor."""
+    return value.decode() if isinstance(value, bytes) else value.tolist()

@@ -107,7 +107,7 @@ def test_users_send_to_tensorflow_serving():
     """With --tf-serving-model rows as its metadata says go to its :predict path."""
     sizes = [{"size": "-1", "name": ""}, {"size": "4", "name": ""}]
     tensor = {"dtype": "DT_FLOAT", "tensor_shape": {"dim": sizes}, "name": "x:0"}
-    signature = {"inputs": {"x": tensor}, "outputs": {}}
+    signature = {"inputs": {"x": tensor}, "outputs": {"y": tensor}}
     found = {"signature_def": {"signature_def": {"serving_default": signature}}}
     route = "/v1/models/my_model"
     answers = {

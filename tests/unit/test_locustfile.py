@@ -8,14 +8,14 @@ import pytest
 from PIL import Image
 
 from bench.loadtest.payload import (
-    Input,
     Payload,
     PayloadError,
     Pictures,
-    basket_inputs,
     basket_payload,
-    tf_serving_inputs,
+    basket_signature,
+    tf_serving_signature,
 )
+from tests.support.signatures import takes_several
 
 
 def ready(*inputs):
@@ -35,7 +35,8 @@ def metadata(**inputs):
         }
         for name, (dtype, *sizes) in inputs.items()
     }
-    signature = {"inputs": tensors, "outputs": {}, "method_name": "predict"}
+    outputs = {"y": {"dtype": "DT_FLOAT", "tensor_shape": {"dim": [{"size": "-1"}]}}}
+    signature = {"inputs": tensors, "outputs": outputs, "method_name": "predict"}
     return {
         "model_spec": {"name": "m", "signature_name": "", "version": "3"},
         "metadata": {
@@ -44,8 +45,8 @@ def metadata(**inputs):
     }
 
 
-def row(*inputs, seed=1):
-    (only,) = json.loads(Payload(inputs, seed).body())["instances"]
+def row(**inputs):
+    (only,) = json.loads(Payload(takes_several(**inputs), 1).body())["instances"]
     return only
 
 
@@ -56,16 +57,15 @@ def shape_of(value):
 def test_the_default_models_inputs_are_read_from_readyz():
     """Name, dtype and shape come from /readyz, a free size as None."""
     given = ready({"name": "image", "dtype": "float32", "shape": [None, 8, 1]})
-    assert basket_inputs(given) == [Input("image", "float32", (None, 8, 1))]
+    expected = takes_several(image=("float32", None, 8, 1)).inputs
+    assert basket_signature(given).inputs == expected
 
 
 def test_tensorflow_servings_metadata_is_read():
     """Its types get NumPy's names, -1 is a free size and the batch is left out."""
     given = metadata(image=("DT_FLOAT", -1, 8, -1), n=("DT_INT64", -1))
-    assert tf_serving_inputs(given) == [
-        Input("image", "float32", (8, None)),
-        Input("n", "int64", ()),
-    ]
+    expected = takes_several(image=("float32", 8, None), n=("int64",)).inputs
+    assert tf_serving_signature(given).inputs == expected
 
 
 def test_a_model_that_takes_pictures_gets_pictures():
@@ -103,7 +103,7 @@ def test_the_same_seed_gives_the_same_pictures():
 def test_an_answer_without_usable_inputs_is_refused(answer):
     """A /readyz that does not name inputs that can be made raises PayloadError."""
     with pytest.raises(PayloadError):
-        basket_inputs(answer)
+        basket_signature(answer)
 
 
 @pytest.mark.parametrize(
@@ -112,12 +112,12 @@ def test_an_answer_without_usable_inputs_is_refused(answer):
 def test_metadata_without_usable_inputs_is_refused(answer):
     """Metadata that does not name inputs that can be made raises PayloadError."""
     with pytest.raises(PayloadError):
-        tf_serving_inputs(answer)
+        tf_serving_signature(answer)
 
 
 def test_one_input_is_sent_as_the_bare_row():
     """A body for one float input is one row of its shape with values below 1."""
-    values = row(Input("image", "float32", (8, 8, 1)))
+    values = row(image=("float32", 8, 8, 1))
     assert shape_of(values) == (8, 8, 1)
     assert 0 <= values[0][0][0] < 1
 
@@ -125,10 +125,7 @@ def test_one_input_is_sent_as_the_bare_row():
 def test_several_inputs_are_sent_as_an_object():
     """A body for several inputs has one value of the right type for each name."""
     values = row(
-        Input("ids", "int32", (None,)),
-        Input("flag", "bool", ()),
-        Input("word", "string", (2,)),
-        Input("half", "float16", (3,)),
+        ids=("int32", None), flag=("bool",), word=("O", 2), half=("float16", 3)
     )
     assert list(values) == ["ids", "flag", "word", "half"]
     assert set(values["ids"]) == {0, 1}
@@ -137,16 +134,16 @@ def test_several_inputs_are_sent_as_an_object():
     assert shape_of(values["half"]) == (3,)
 
 
-@pytest.mark.parametrize("dtype", ["float32", "int64", "bool", "string"])
+@pytest.mark.parametrize("dtype", ["float32", "int64", "bool", "O"])
 def test_a_row_without_dimensions_is_a_single_value(dtype):
     """For an input of shape () the row is a bare value and not a list."""
-    assert not isinstance(row(Input("x", dtype, ())), list)
+    assert not isinstance(row(x=(dtype,)), list)
 
 
 def test_each_request_has_a_new_row():
     """Two bodies of one Payload differ, and the same seed gives the same bodies."""
-    inputs = [Input("x", "float32", (4,))]
-    first, again = Payload(inputs, 7), Payload(inputs, 7)
+    signature = takes_several(x=("float32", 4))
+    first, again = Payload(signature, 7), Payload(signature, 7)
     bodies = [first.body(), first.body()]
     assert bodies[0] != bodies[1]
     assert bodies == [again.body(), again.body()]

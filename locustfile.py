@@ -21,7 +21,7 @@ from locust.env import Environment
 from locust.exception import StopTest
 
 from bench.figures import THINK_S
-from bench.loadtest.payload import (
+from testing.payload import (
     CapturedRequests,
     Payload,
     PayloadError,

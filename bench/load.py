@@ -7,14 +7,13 @@ import statistics
 import threading
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from http import HTTPStatus
 from itertools import cycle
 
-from bench import wrk
 from bench.figures import THINK_S, Clients, Seen, Timing, percentile
 from bench.prepared import Prepared
-from testing import exchange
+from testing import exchange, wrk
 from testing.open_loop import client_of
 from testing.open_loop_requests import End, Outcome, Request
 from testing.server import Server, sum_of
@@ -92,12 +91,12 @@ def by_wrk(target: Target, clients: Clients, timing: Timing) -> Seen:
         first, before = target.is_right(0, one), target.ran()
         checks = pool.submit(check)
         try:
-            seen = wrk.drive(*sent, timing.measured_s)
+            driven = wrk.drive(*sent, timing.measured_s)
         finally:
             done.set()
         right = checks.result()
-    return replace(
-        seen,
+    return Seen(
+        **driven._asdict(),
         checked=len(right),
         wrong=right.count(False),
         batch_rows=target.mean_batch(before),

@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 from PIL import Image
 
-from bench.loadtest.payload import (
+from testing.payload import (
     Payload,
     PayloadError,
     Pictures,

@@ -4,8 +4,8 @@ import shutil
 
 import pytest
 
-from bench import wrk
 from bench.reliability.server import device, simulated
+from testing import wrk
 from testing.nginx import NGINX, proxy
 from testing.open_loop_requests import rows_request
 

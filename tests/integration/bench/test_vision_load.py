@@ -8,7 +8,7 @@ import threading
 import pytest
 from PIL import Image
 
-from bench import wrk
+from testing import wrk
 from testing.clients import in_parallel
 from testing.memory import resident_mib
 from testing.pictures import form, picture, saved

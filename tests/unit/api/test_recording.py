@@ -16,7 +16,7 @@ from app.repository.recorded import NOTHING, Recorded
 from app.settings import Settings
 from app.settings.model_config import CaptureConfig
 from app.settings.promotion_config import ShadowConfig
-from bench.loadtest.payload import CapturedRequests, PayloadError
+from testing.payload import CapturedRequests, PayloadError
 from testing.pictures import picture, saved
 from testing.server import simulated_models
 from tests.support.exchanges import npy_of

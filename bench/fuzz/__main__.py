@@ -11,7 +11,6 @@ import time
 from pathlib import Path
 
 from bench.fuzz import calls, models
-from bench.fuzz.report import Report
 from bench.fuzz.run import fuzz
 from bench.report import header
 from testing.server import free_port, serving
@@ -35,15 +34,11 @@ def main() -> int:
         server = serving(threads, model_dir=folder, grpc_bind=address, **settings)
         with server as running:
             if options.grpc:
-                report = calls.fuzz(running, address, requests, seed, _progress)
+                report = calls.fuzz(running, address, requests, seed)
             else:
-                report = fuzz(running, requests, seed, _progress)
+                report = fuzz(running, requests, seed)
     report.show(time.monotonic() - began_at)
     return 1 if report.problems else 0
-
-
-def _progress(report: Report) -> None:
-    print(f"{report.bad.total()} malformed", end="\r", file=sys.stderr, flush=True)
 
 
 if __name__ == "__main__":

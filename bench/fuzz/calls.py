@@ -14,7 +14,7 @@ from google.protobuf.descriptor import FieldDescriptor
 from app.grpc.messages import message_class, pool
 from bench.fuzz import models
 from bench.fuzz.edits import damaged_bytes
-from bench.fuzz.report import Progress, Report, run
+from bench.fuzz.report import Report, run
 from testing.grpc_messages import INFER, METHODS, output_of, request_of
 from testing.server import Server
 
@@ -65,13 +65,7 @@ _NO_ANSWER = "Deadline Exceeded"
 _FAULTS = ("INTERNAL", "UNKNOWN", "DATA_LOSS")
 
 
-def fuzz(
-    server: Server,
-    address: str,
-    calls: int,
-    seed: int,
-    progress: Progress = lambda _: None,
-) -> Report:
+def fuzz(server: Server, address: str, calls: int, seed: int) -> Report:
     """Send malformed calls until so many did not end well, or one problem is found."""
     chance = random.Random(seed)
     with grpc.insecure_channel(address) as channel:
@@ -81,7 +75,7 @@ def fuzz(
                 _send(channel, chance, report)
             _check(channel, report)
 
-        return run(server, calls, send_round, progress)
+        return run(server, calls, send_round)
 
 
 def _send(channel: Any, chance: random.Random, report: Report) -> None:

@@ -1,5 +1,6 @@
 """What a run of fuzzing sent, what came back, and what was wrong."""
 
+import sys
 from collections import Counter
 from collections.abc import Callable
 from dataclasses import dataclass, field
@@ -38,15 +39,7 @@ class Report:
             print(f"PROBLEM {problem}")
 
 
-Progress = Callable[[Report], None]
-
-
-def run(
-    server: Server,
-    requests: int,
-    send_round: Callable[[Report], None],
-    progress: Progress = lambda _: None,
-) -> Report:
+def run(server: Server, requests: int, send_round: Callable[[Report], None]) -> Report:
     """Send rounds until so many requests were bad, and check the server beside.
 
     End at the first round in which something is wrong.
@@ -57,7 +50,8 @@ def run(
         while report.bad.total() < requests:
             send_round(report)
             watch.look(report.bad.total() >= requests / 10)
-            progress(report)
+            done = f"{report.bad.total()} malformed"
+            print(done, end="\r", file=sys.stderr, flush=True)
             if report.problems or watch.problems():
                 break
     # Now, as Gunicorn has had the time to notice that a worker has ended.

@@ -9,7 +9,7 @@ from bench.fuzz import models
 from bench.fuzz.corpus import from_corpus
 from bench.fuzz.described import described
 from bench.fuzz.raw import Talk, damaged_request, talks
-from bench.fuzz.report import Progress, Report, run
+from bench.fuzz.report import Report, run
 from testing.contract import Contract, read_document
 from testing.exchange import Connection, NotHttp, Request
 from testing.server import Server
@@ -22,9 +22,7 @@ _SOURCES = {
 }
 
 
-def fuzz(
-    server: Server, requests: int, seed: int, progress: Progress = lambda _: None
-) -> Report:
+def fuzz(server: Server, requests: int, seed: int) -> Report:
     """Send `requests` malformed requests to a server of `models`, and check it."""
     sender, numbers = _Sender(server.port), itertools.count(seed * 1_000_000)
 
@@ -33,7 +31,7 @@ def fuzz(
         source = min(_SOURCES, key=lambda each: report.bad[each] / _SOURCES[each][1])
         sender.send_round(report, source, next(numbers))
 
-    return run(server, requests, send_round, progress)
+    return run(server, requests, send_round)
 
 
 class _Sender:

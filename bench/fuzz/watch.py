@@ -101,16 +101,15 @@ class Watch:
         """Connect again whenever the server has closed a connection."""
         held: dict[int, socket.socket] = {}
         key = ": ".join(models.AUTHORIZATION)
+        head = f"POST /predict HTTP/1.1\r\nHost: a\r\n{key}\r\n".encode()
+        bodies = [head + b"Content-Length: 900\r\n\r\n"] * _SLOW_BODIES
         while not self._ended.wait(0.1):
-            for place in range(_SLOW_HEADERS + _SLOW_BODIES):
+            for place, begin in enumerate([*bodies, *[head] * _SLOW_HEADERS]):
                 try:
                     if place not in held:
                         address = ("127.0.0.1", self._server.port)
                         held[place] = socket.create_connection(address, 5)
-                        head = f"POST /predict HTTP/1.1\r\nHost: a\r\n{key}\r\n"
-                        if place < _SLOW_BODIES:
-                            head += "Content-Length: 900\r\n\r\n"
-                        held[place].sendall(head.encode())
+                        held[place].sendall(begin)
                     held[place].sendall(b"x")
                 except OSError:
                     if place in held:

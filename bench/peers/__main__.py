@@ -7,11 +7,12 @@ import subprocess
 import sys
 import tempfile
 from collections.abc import Callable, Collection, Sequence
+from contextlib import suppress
 from dataclasses import asdict
 from pathlib import Path
 
 from bench.peers import tables
-from bench.peers.environments import NotInstalled, pinned_version, python_of
+from bench.peers.environments import pinned_version, python_of
 from bench.peers.loads import LOADS
 from bench.peers.run import Comparison, Plan
 from bench.peers.servers import PEERS, SET_UPS, with_before
@@ -31,7 +32,10 @@ def main(given: Sequence[str]) -> int:
         print(error, file=sys.stderr)
         return 2
     peers = [name for name in options.servers if name in PEERS]
-    _install(peers)
+    for name in peers:
+        # Before the first server runs; what is wrong with it is said in its turn.
+        with suppress(subprocess.CalledProcessError):
+            python_of(name)
     pins = {name: pinned_version(name) for name in peers}
     line = header(["bench.peers", *given], pins | versions(["openvino"]))
     with tempfile.TemporaryDirectory() as folder:
@@ -88,15 +92,6 @@ def _commit(text: str) -> str:
     if ran.returncode:
         raise argparse.ArgumentTypeError(f"{text!r} is no commit of {ROOT}")
     return ran.stdout.strip()
-
-
-def _install(peers: Sequence[str]) -> None:
-    """Install peers before the first server runs."""
-    for name in peers:
-        try:
-            python_of(name)
-        except NotInstalled as error:
-            print(error)
 
 
 def _tree(commit: str, folder: Path) -> Path:

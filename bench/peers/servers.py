@@ -85,7 +85,7 @@ def basket(*args: str, **settings: str) -> _Serve:
 
 
 def _peer(name: str) -> _Serve:
-    """Return a function that serves a peer; it raises NotInstalled."""
+    """Return a function that serves a peer, or raises as `python_of` does."""
 
     def serve(prepared: Prepared, setting: Setting) -> AbstractContextManager[Target]:
         programs, port = python_of(name).parent, free_port()

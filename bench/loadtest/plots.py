@@ -4,7 +4,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from matplotlib import rc_context
+from matplotlib import cycler, rc_context
 from matplotlib.figure import Figure
 from matplotlib.ticker import LogLocator, NullFormatter, NullLocator, StrMethodFormatter
 
@@ -24,6 +24,7 @@ _STYLE: Any = {
     "axes.spines.right": False,
     "axes.grid": True,
     "axes.axisbelow": True,
+    "axes.prop_cycle": cycler(color=_COLORS, marker=_MARKERS),
     "grid.color": "#DDDDDD",
     "legend.frameon": False,
     "savefig.dpi": 150,
@@ -67,14 +68,9 @@ def _lines(axes: Any, cells: list[Cell], value: Callable[[Seen], float]) -> None
     for place, name in enumerate(dict.fromkeys(cell.server for cell in cells)):
         mine = [cell for cell in cells if cell.server == name]
         points = sorted((cell.clients.count, value(cell.seen)) for cell in mine)
-        axes.plot(
-            *zip(*points, strict=True),
-            label=name,
-            color=_COLORS[place % len(_COLORS)],
-            marker=_MARKERS[place % len(_MARKERS)],
-            # Smaller markers lie on larger ones.
-            markersize=max(10 - 1.3 * place, 4),
-        )
+        # Smaller markers lie on larger ones.
+        size = max(10 - 1.3 * place, 4)
+        axes.plot(*zip(*points, strict=True), label=name, markersize=size)
     ticks = sorted({cell.clients.count for cell in cells})
     axes.set_xscale("log")
     axes.set_xlim(ticks[0] / 1.3, ticks[-1] * 1.3)

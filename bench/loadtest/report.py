@@ -2,7 +2,6 @@
 
 import base64
 import html
-import re
 from collections.abc import Sequence
 from pathlib import Path
 from string import Template
@@ -30,14 +29,11 @@ def write(
     pictures = plots.draw(campaign, folder)
     text = markdown(campaign, wanted, pictures, more)
     (folder / "report.md").write_text(text)
-    page = MarkdownIt("commonmark", {"html": False}).enable("table").render(text)
-
-    def inside(found: re.Match[str]) -> str:
-        data = base64.b64encode((folder / found[1]).read_bytes()).decode()
-        return f'src="data:image/png;base64,{data}"'
-
+    for name in pictures:
+        data = base64.b64encode((folder / name).read_bytes()).decode()
+        text = text.replace(f"]({name})", f"](data:image/png;base64,{data})")
     whole = Template(_PAGE.read_text()).substitute(
         title=html.escape(f"Load test of {campaign.model}"),
-        body=re.sub(r'src="(\w+\.png)"', inside, page),
+        body=MarkdownIt("commonmark", {"html": False}).enable("table").render(text),
     )
     (folder / "report.html").write_text(whole)

@@ -13,6 +13,7 @@ from collections.abc import AsyncIterator, Callable, Iterable
 from typing import cast
 
 from testing.open_loop_requests import End, Outcome, Request
+from testing.server import sum_of
 
 # Seconds: a server may close an idle connection at the moment it is used again.
 _KEEP_IDLE_S = 30.0
@@ -71,6 +72,11 @@ class Client:
         finally:
             connection.abort()
         return body.decode()
+
+    async def total(self, name: str) -> int:
+        """Return the sum of all series of a metric, or of one if it has labels."""
+        begins = [f"{name} "] if "{" in name else [f"{name}{{", f"{name} "]
+        return int(sum_of(await self.fetch("/metrics"), *begins))
 
     async def open_loop(
         self,

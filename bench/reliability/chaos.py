@@ -13,10 +13,11 @@ from dataclasses import dataclass
 import psutil
 
 from bench.reliability.report import Report, tally
-from bench.reliability.server import GOOD, device, simulated, until, with_client
+from bench.reliability.server import until, with_client
 from testing.open_loop import Client
 from testing.open_loop_requests import End, Outcome, poisson, rows_request
 from testing.server import Server
+from testing.simulated import GOOD, device, simulated
 
 _WORKERS = 3
 _RATE = 150.0

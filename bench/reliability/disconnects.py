@@ -13,6 +13,7 @@ from bench.reliability.report import Report, tally
 from testing.open_loop import Client
 from testing.open_loop_requests import Outcome, rows_request
 from testing.processes import raise_descriptor_limit
+from testing.simulated import GOOD, device, simulated
 
 _STAY = 20
 _ABANDONED = 'basket_rejected_total{reason="abandoned"}'
@@ -35,13 +36,11 @@ class _Round:
     in_time: bool
 
 
-def disconnects(
-    clients: int = 1000, batch_s: float = 5, app: str = basket.GOOD
-) -> Report:
+def disconnects(clients: int = 1000, batch_s: float = 5, app: str = GOOD) -> Report:
     """Let clients disconnect during a batch of `batch_s` seconds."""
     raise_descriptor_limit()
-    with basket.simulated(
-        basket.device(base_ms=batch_s * 1000, per_row_ms=0),
+    with simulated(
+        device(base_ms=batch_s * 1000, per_row_ms=0),
         *(*basket.CROWDED, "--timeout=120"),
         app=app,
         request_timeout_ms=_DEADLINE_MS,
@@ -74,11 +73,11 @@ async def _round(client: Client, disconnecting: int) -> _Round:
 
     async def until(name: str, least: int) -> None:
         async def is_reached() -> bool:
-            return await basket.total(client, name) >= least
+            return await client.total(name) >= least
 
         await basket.until(is_reached, poll_s=_POLL_S)
 
-    answered = await basket.total(client, _ANSWERED) + 1 + disconnecting + _STAY
+    answered = await client.total(_ANSWERED) + 1 + disconnecting + _STAY
     async with basket.counted(client, _ABANDONED, basket.ROWS_RUN) as grown:
         first = send(0)
         # Its batch starts at once, and no metric shows that a batch has started.

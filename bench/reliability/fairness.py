@@ -9,9 +9,10 @@ from dataclasses import dataclass, replace
 
 from bench.figures import percentile
 from bench.reliability.report import Report, tally
-from bench.reliability.server import CROWDED, GOOD, device, simulated, with_client
+from bench.reliability.server import CROWDED, with_client
 from testing.open_loop import Client
 from testing.open_loop_requests import Outcome, poisson, rows_request
+from testing.simulated import GOOD, device, simulated
 
 _MAX_BATCH_SIZE = 16
 _BASE_MS, _ROW_MS = 50, 0.1

@@ -7,6 +7,7 @@ from bench.reliability import server as basket
 from bench.reliability.report import Report, tally
 from testing.open_loop import Client
 from testing.open_loop_requests import Outcome, rows_request
+from testing.simulated import GOOD, device, simulated
 
 _MEMORY_ROWS = 20
 _MAX_BATCH_SIZE = 64
@@ -15,10 +16,10 @@ _FOUND_WITHIN = 10
 _CEILING = "basket_batch_ceiling_rows"
 
 
-def out_of_memory(seconds: float = 30, app: str = basket.GOOD) -> Report:
+def out_of_memory(seconds: float = 30, app: str = GOOD) -> Report:
     """Send full batches until the batch ceiling is found, then load of 128 clients."""
-    device = basket.device(base_ms=20, per_row_ms=0.5, memory_rows=_MEMORY_ROWS)
-    with basket.simulated(device, f"--threads={_CLIENTS + 8}", app=app) as server:
+    small = device(base_ms=20, per_row_ms=0.5, memory_rows=_MEMORY_ROWS)
+    with simulated(small, f"--threads={_CLIENTS + 8}", app=app) as server:
         return basket.with_client(server, _measure, seconds)
 
 
@@ -29,10 +30,10 @@ async def _measure(client: Client, seconds: float) -> Report:
     for batch in range(1, _FOUND_WITHIN + 1):
         request = rows_request(client.now_s(), next(numbers), rows=_MAX_BATCH_SIZE)
         outcomes.append(await client.ask(request))
-        if await basket.total(client, _CEILING) == _MEMORY_ROWS:
+        if await client.total(_CEILING) == _MEMORY_ROWS:
             found_after = batch
             break
-    runs = await basket.total(client, basket.BATCHES_RUN)
+    runs = await client.total(basket.BATCHES_RUN)
     async with (
         basket.counted(client, basket.ROWS_RUN, basket.BATCHES_RUN) as grown,
         basket.sampled(client, _CEILING) as ceilings,

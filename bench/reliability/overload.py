@@ -15,7 +15,8 @@ from bench.reliability import server as basket
 from bench.reliability.report import Report, tally
 from bench.reliability.server import ROWS_RUN, with_client
 from testing.open_loop import Client
-from testing.open_loop_requests import End, Outcome, poisson, rows_request
+from testing.open_loop_requests import Outcome, poisson, rows_request
+from testing.simulated import GOOD, device, simulated
 
 # Milliseconds of a full batch, beside 50 ms.
 _ROWS_MS = 128.0
@@ -67,11 +68,7 @@ class Load:
 
     def unaccounted(self) -> list[Outcome]:
         """Return the requests without their own answer or a 503 or 504."""
-        return [
-            one
-            for one in self.outcomes
-            if one.end is not End.ANSWERED or not (one.right and one.status in _ANSWERS)
-        ]
+        return [x for x in self.outcomes if not (x.right and x.status in _ANSWERS)]
 
     def late_ms(self) -> float:
         """Return how late the generator sent, at its p99."""
@@ -83,7 +80,7 @@ class Load:
         return [one for one in self.outcomes if from_s <= one.request.at_s < to_s]
 
 
-def overload(seconds: float = 60, app: str = basket.GOOD) -> Report:
+def overload(seconds: float = 60, app: str = GOOD) -> Report:
     """Measure the peak for a quarter of `seconds`, then twice the peak for all."""
     peak, load = peak_and_twice(seconds, app)
     share = load.goodput() / peak.goodput()
@@ -112,16 +109,16 @@ def overload(seconds: float = 60, app: str = basket.GOOD) -> Report:
 
 
 def peak_and_twice(
-    seconds: float, app: str = basket.GOOD, batch: int = _MAX_BATCH_SIZE
+    seconds: float, app: str = GOOD, batch: int = _MAX_BATCH_SIZE
 ) -> tuple[Load, Load]:
     """Measure the peak for a quarter of `seconds`, and twice the peak for all.
 
     A full batch takes as long for any size `batch`: with a small one a busy machine
     keeps up, too.
     """
-    device = basket.device(base_ms=50, per_row_ms=_ROWS_MS / batch)
+    full = device(base_ms=50, per_row_ms=_ROWS_MS / batch)
     settings = {"app": app, "max_batch_size": str(batch)}
-    with basket.simulated(device, *basket.CROWDED, **settings) as server:
+    with simulated(full, *basket.CROWDED, **settings) as server:
         peak = with_client(server, _peak, max(seconds / 4, 3), batch)
         return peak, with_client(server, _offer, 2 * peak.goodput(), seconds)
 

@@ -13,11 +13,12 @@ from http import HTTPStatus
 from pathlib import Path
 
 from bench.reliability.report import Report, tally
-from bench.reliability.server import GOOD, counted, with_client
+from bench.reliability.server import counted, with_client
 from testing import poison_model
 from testing.open_loop import Client
 from testing.open_loop_requests import Outcome, rows_request
 from testing.server import serving
+from testing.simulated import GOOD
 
 _AT_ONCE = 64
 _RERUNS = "basket_reruns_total"

@@ -3,42 +3,21 @@
 import asyncio
 import contextlib
 import os
-import tempfile
-from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine, Iterator
+from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any, TypeVar
 
 from testing.memory import resident_mib
 from testing.open_loop import Client, client_of
-from testing.server import Server, serving, simulated_models, sum_of
+from testing.server import Server
 
-GOOD = "wsgi:app"
 # For more clients than the server can answer in time.
 CROWDED = ("--threads=20", "--worker-connections=4096")
 ROWS_RUN, BATCHES_RUN = "basket_batch_rows_sum", "basket_batch_rows_count"
-_WIDTH = 4
 _READ_EVERY_S = 0.25
 # How often descriptors are counted, and the seconds in between.
 _READINGS, _BETWEEN_S = 10, 0.05
 _T = TypeVar("_T")
-
-
-def device(base_ms: float, per_row_ms: float, **more: Any) -> dict[str, Any]:
-    """Return a simulated.json that echoes rows of four values."""
-    shape = {"input_shape": [_WIDTH], "outputs": _WIDTH}
-    return {"base_ms": base_ms, "per_row_ms": per_row_ms, **shape, **more}
-
-
-@contextlib.contextmanager
-def simulated(
-    simulation: dict[str, Any], *args: str, app: str = GOOD, **settings: str
-) -> Iterator[Server]:
-    """Serve a simulated model under the name m."""
-    with tempfile.TemporaryDirectory() as folder:
-        settings["model_dir"] = simulated_models(Path(folder), m=simulation)
-        with serving(*args, app=app, own_session=True, **settings) as server:
-            yield server
 
 
 def with_client(
@@ -65,20 +44,14 @@ async def beside(work: Coroutine[None, None, None]) -> AsyncIterator[None]:
             await task
 
 
-async def total(client: Client, name: str) -> int:
-    """Return the sum of all series of a metric, or of one if `name` has labels."""
-    begins = [f"{name} "] if "{" in name else [f"{name}{{", f"{name} "]
-    return int(sum_of(await client.fetch("/metrics"), *begins))
-
-
 @contextlib.asynccontextmanager
 async def counted(client: Client, *names: str) -> AsyncIterator[dict[str, int]]:
     """Yield a dictionary that has the growth of these metrics after the block."""
-    before = {name: await total(client, name) for name in names}
+    before = {name: await client.total(name) for name in names}
     grown: dict[str, int] = {}
     yield grown
     for name in names:
-        grown[name] = await total(client, name) - before[name]
+        grown[name] = await client.total(name) - before[name]
 
 
 @contextlib.asynccontextmanager
@@ -88,7 +61,7 @@ async def sampled(client: Client, name: str) -> AsyncIterator[list[int]]:
 
     async def read() -> None:
         while True:
-            values.append(await total(client, name))
+            values.append(await client.total(name))
             await asyncio.sleep(_READ_EVERY_S)
 
     async with beside(read()):

@@ -19,6 +19,7 @@ from bench.reliability.server import Held
 from testing.open_loop import Client
 from testing.open_loop_requests import Outcome
 from testing.server import Server, serving, simulated_models
+from testing.simulated import GOOD, device
 
 _WORKERS = 2
 _THREADS = 4
@@ -28,13 +29,13 @@ _LONGEST_WARM_UP_S = 60.0
 _UNLOADED_S = 3.0
 _GIVE_UP_S = 15.0
 _MOST_ROUNDS = 10
-_DEVICE = basket.device(base_ms=5, per_row_ms=0.05)
+_DEVICE = device(base_ms=5, per_row_ms=0.05)
 _ANSWERED = "basket_requests_total"
 
 
 def soak(
     seconds: float = 600,
-    app: str = basket.GOOD,
+    app: str = GOOD,
     growth: float = 0.02,
     rate: float = 100,
 ) -> Report:

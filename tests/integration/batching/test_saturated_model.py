@@ -45,9 +45,9 @@ async def full_queue(client, model, widths):
     # Some rows may be in the jammed batch, and more than fit are refused.
     requests = [row(model, value=-1.0), *(row(model, width) for width in widths)]
     asked = [asyncio.create_task(client.ask(request)) for request in requests]
-    series = f'basket_queue_rows{{model="{model}",version="1"}} {ROWS}.0'
+    series = f'basket_queue_rows{{model="{model}",version="1"}}'
     try:
-        while series not in await client.fetch("/metrics"):
+        while await client.total(series) != ROWS:
             await asyncio.sleep(0.05)
         yield
     finally:

@@ -4,10 +4,10 @@ import shutil
 
 import pytest
 
-from bench.reliability.server import device, simulated
 from testing import wrk
 from testing.nginx import NGINX, proxy
 from testing.open_loop_requests import rows_request
+from testing.simulated import device, simulated
 
 pytestmark = pytest.mark.skipif(
     NGINX is None or shutil.which("wrk") is None, reason="nginx and wrk are wanted"

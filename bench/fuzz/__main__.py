@@ -30,8 +30,9 @@ def main() -> int:
     settings = calls.SETTINGS if options.grpc else models.SETTINGS
     with tempfile.TemporaryDirectory() as folder:
         models.write_models(Path(folder))
-        threads = f"--threads={models.THREADS}"
-        server = serving(threads, model_dir=folder, grpc_bind=address, **settings)
+        server = serving(
+            models.THREADS, model_dir=folder, grpc_bind=address, **settings
+        )
         with server as running:
             if options.grpc:
                 report = calls.fuzz(running, address, requests, seed)

@@ -3,6 +3,8 @@
 import copy
 import json
 import random
+from collections.abc import Iterator
+from itertools import islice
 from typing import Any
 
 # Stands for nesting as deep as parsers accept, which json.dumps cannot write.
@@ -26,7 +28,7 @@ def damaged(value: Any, rng: random.Random) -> Any:
     """Return a JSON value with one to three places changed, dropped or added."""
     whole = [copy.deepcopy(value)]
     for _ in range(rng.randint(1, 3)):
-        holder, key = rng.choice(_places(whole))
+        holder, key = rng.choice(list(islice(_places(whole), 300)))
         _damage(holder, key, rng)
     return whole[0] if whole else None
 
@@ -66,16 +68,12 @@ def junk(rng: random.Random) -> Any:
     return copy.deepcopy(rng.choice(_JUNK))
 
 
-def _places(holder: Any) -> list[tuple[Any, Any]]:
-    """Return up to some hundred places in a value of lists and objects."""
-    found: list[tuple[Any, Any]] = []
-    waiting = [holder]
-    while waiting and len(found) < 300:
-        inside = waiting.pop(0)
-        keys = list(inside) if isinstance(inside, dict) else range(len(inside))
-        found += [(inside, key) for key in keys]
-        waiting += [inside[key] for key in keys if isinstance(inside[key], list | dict)]
-    return found
+def _places(holder: Any) -> Iterator[tuple[Any, Any]]:
+    """Yield the places in a value of lists and objects."""
+    for key in holder if isinstance(holder, dict) else range(len(holder)):
+        yield holder, key
+        if isinstance(holder[key], list | dict):
+            yield from _places(holder[key])
 
 
 def _damage(holder: Any, key: Any, rng: random.Random) -> None:

@@ -16,7 +16,7 @@ from testing.server import ROOT, simulated_models
 
 # May be unloaded; the good client needs the others.
 SPARE = "spare"
-THREADS = 16
+THREADS = "--threads=16"
 _KEY = "fuzz"
 AUTHORIZATION = ("Authorization", f"Bearer {_KEY}")
 SETTINGS = {

@@ -39,11 +39,6 @@ def talks(number: int, count: int) -> Iterator[Talk]:
         yield rng.choice(_KINDS)(rng)
 
 
-def damaged_request(request: Request, rng: random.Random) -> Talk:
-    """Return a request with damage anywhere, also in its request line and headers."""
-    return Talk((damaged_bytes(request.wire(), rng),))
-
-
 def _request_line(rng: random.Random) -> Talk:
     line = rng.choice((*_LINES, rng.randbytes(rng.randint(1, 400))))
     return Talk((damaged_bytes(line, rng) + b"\r\nHost: fuzz\r\n\r\n",))

@@ -8,7 +8,8 @@ from http import HTTPStatus
 from bench.fuzz import models
 from bench.fuzz.corpus import from_corpus
 from bench.fuzz.described import described
-from bench.fuzz.raw import Talk, damaged_request, talks
+from bench.fuzz.edits import damaged_bytes
+from bench.fuzz.raw import Talk, talks
 from bench.fuzz.report import Report, run
 from testing.contract import Contract, read_document
 from testing.exchange import Connection, NotHttp, Request
@@ -58,7 +59,7 @@ class _Sender:
                 # shows settings, some of which are paths.
                 is_plain = request.method != "HEAD" and "/page/" not in request.path
                 if is_plain and rng.random() < 0.5:
-                    self._send(damaged_request(request, rng))
+                    self._send(Talk((damaged_bytes(request.wire(), rng),)))
             if report.problems:
                 break
         self._connection.close()

@@ -6,7 +6,6 @@ would delay them.
 """
 
 import asyncio
-from dataclasses import dataclass
 
 from bench.reliability import server as basket
 from bench.reliability.report import Report, tally
@@ -25,17 +24,6 @@ _POLL_S = 0.02
 _FIRST_S = 0.2
 
 
-@dataclass(frozen=True)
-class _Round:
-    """The batch that kept the device busy, and what followed it."""
-
-    first: Outcome
-    stayed: list[Outcome]
-    rows_run: int
-    abandoned: int
-    in_time: bool
-
-
 def disconnects(clients: int = 1000, batch_s: float = 5, app: str = GOOD) -> Report:
     """Let clients disconnect during a batch of `batch_s` seconds."""
     raise_descriptor_limit()
@@ -46,28 +34,32 @@ def disconnects(clients: int = 1000, batch_s: float = 5, app: str = GOOD) -> Rep
         request_timeout_ms=_DEADLINE_MS,
         max_enqueued_batches=str((clients + 2 * _STAY) // 64 + 1),
     ) as server:
-        seen = basket.with_client(server, _round, clients)
+        in_time, first, stayed, grown = basket.with_client(server, _round, clients)
     report = Report(
         "Disconnects",
         f"Simulated device, {batch_s:g} s a batch of up to 64. One batch of one row "
         f"runs; {clients:,} clients queue up behind it, {_STAY} that stay come last, "
-        f"then the {clients:,} disconnect. Others got {tally(seen.stayed)}.",
+        f"then the {clients:,} disconnect. Others got {tally(stayed)}.",
     )
     what, told = "all disconnects during the first batch", "else use fewer clients"
-    report.promise(what, told, "yes" if seen.in_time else "no", seen.in_time)
-    if seen.in_time:
-        rows = seen.rows_run - 1 - _STAY
+    report.promise(what, told, "yes" if in_time else "no", in_time)
+    if in_time:
+        rows = grown[basket.ROWS_RUN] - 1 - _STAY
         report.at_most("rows run of clients that disconnected", rows, 0)
-        missed = clients - seen.abandoned
+        missed = clients - grown[_ABANDONED]
         report.promise("disconnects not counted", "0", missed, missed == 0)
     what, one_batch = "clients that stayed, after the first batch", f" of {batch_s:g} s"
-    took_s = max(one.ended_s for one in seen.stayed) - seen.first.ended_s
+    took_s = max(one.ended_s for one in stayed) - first.ended_s
     report.at_most(what, took_s / batch_s, _SLOWER, " x one batch", one_batch)
-    report.all_good("failed among clients that stayed", [seen.first, *seen.stayed])
+    report.all_good("failed among clients that stayed", [first, *stayed])
     return report
 
 
-async def _round(client: Client, disconnecting: int) -> _Round:
+async def _round(
+    client: Client, disconnecting: int
+) -> tuple[bool, Outcome, list[Outcome], dict[str, int]]:
+    """Return whether all disconnected during the first batch, and what came of it."""
+
     def send(number: int) -> asyncio.Task[Outcome]:
         return asyncio.create_task(client.ask(rows_request(client.now_s(), number)))
 
@@ -92,5 +84,4 @@ async def _round(client: Client, disconnecting: int) -> _Round:
         in_time = not first.done()
         stayed = await asyncio.gather(*staying)
         await until(_ANSWERED, answered)
-    rows, abandoned = grown[basket.ROWS_RUN], grown[_ABANDONED]
-    return _Round(await first, stayed, rows, abandoned, in_time)
+    return in_time, await first, stayed, grown

@@ -21,10 +21,6 @@ class _Api(litserve.LitAPI):
         """Return the rows; the model stacks them."""
         return inputs
 
-    def unbatch(self, output):
-        """Return an answer for each row."""
-        return output
-
     def encode_response(self, output):
         """Return a response, because FastAPI's own encoder is slower."""
         return Response(workload.encode(output), media_type="application/json")

@@ -52,7 +52,8 @@ class Model:
 def decode(body):
     """Return the row in a request's body."""
     if TAKES_PICTURES:
-        return _pixels(body)
+        image = Image.open(io.BytesIO(body))
+        return np.asarray(image.resize((96, 96), Image.Resampling.NEAREST))
     return row_of(orjson.loads(body))
 
 
@@ -67,12 +68,6 @@ def encode(answer):
     if not isinstance(answer, dict):
         answer = {"predictions": [answer]}
     return orjson.dumps(answer, option=orjson.OPT_SERIALIZE_NUMPY)
-
-
-def _pixels(picture):
-    image = Image.open(io.BytesIO(picture))
-    side = 96
-    return np.asarray(image.resize((side, side), Image.Resampling.NEAREST))
 
 
 def _keras(file):

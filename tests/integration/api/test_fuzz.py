@@ -10,7 +10,6 @@ from testing.server import serving
 from tests.support.fragile import FAULTS, app_with
 
 SEED = 7
-THREADS = f"--threads={models.THREADS}"
 
 
 @pytest.fixture(scope="module")
@@ -24,7 +23,7 @@ def folder(tmp_path_factory):
 def test_fuzzed_requests_are_answered_as_documented(tmp_path):
     """500 bad requests cost no worker, no memory and no other client."""
     models.write_models(Path(tmp_path))
-    with serving(THREADS, model_dir=str(tmp_path), **models.SETTINGS) as server:
+    with serving(models.THREADS, model_dir=str(tmp_path), **models.SETTINGS) as server:
         report = fuzz(server, 500, SEED)
     assert report.problems == []
     assert report.bad.total() >= 500
@@ -35,6 +34,8 @@ def test_fuzzed_requests_are_answered_as_documented(tmp_path):
 def test_fuzzing_finds_a_faulty_server(folder, fault):
     """The effect of a fault is in the report."""
     options = {"app": app_with(fault), "check_exit": False}
-    with serving(THREADS, **options, model_dir=folder, **models.SETTINGS) as server:
+    with serving(
+        models.THREADS, **options, model_dir=folder, **models.SETTINGS
+    ) as server:
         report = fuzz(server, 6000, SEED)
     assert FAULTS[fault][1] in "\n".join(report.problems)

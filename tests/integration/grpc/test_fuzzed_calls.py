@@ -9,7 +9,7 @@ def test_malformed_calls_fail_alone(tmp_path):
     """1,000 malformed calls get a code of the client's fault, and cost nobody else."""
     models.write_simulated(tmp_path)
     settings = {**SETTINGS, "model_dir": str(tmp_path)}
-    with serving_grpc(f"--threads={models.THREADS}", **settings) as (server, address):
+    with serving_grpc(models.THREADS, **settings) as (server, address):
         report = fuzz(server, address, 1000, seed=11)
     assert report.problems == []
     assert report.statuses["INVALID_ARGUMENT"] > 300

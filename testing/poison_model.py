@@ -4,11 +4,10 @@
 own, so that the caller need not import TensorFlow.
 """
 
-import subprocess
 import sys
 from pathlib import Path
 
-from testing.server import ROOT
+from testing.processes import run_python
 
 # Values of a row; one whose first is negative makes the model raise.
 WIDTH = 4
@@ -16,8 +15,7 @@ WIDTH = 4
 
 def write(folder: Path) -> None:
     """Write the model into a model folder, in another process."""
-    command = [sys.executable, "-m", "testing.poison_model", str(folder)]
-    subprocess.run(command, cwd=ROOT, check=True, capture_output=True)
+    run_python("-m", "testing.poison_model", str(folder))
 
 
 def _save(folder: Path) -> None:

@@ -83,7 +83,9 @@ def _with_body() -> list[Request]:
         *(
             request
             for name in models.NAMES
-            for rows, inputs in [({"instances": [models.row(name)]}, _inputs(name))]
+            for rows, inputs in [
+                ({"instances": [models.row(name)]}, {"inputs": models.v2_inputs(name)})
+            ]
             for request in (
                 _post(f"/v1/models/{name}:predict", rows),
                 _post(f"/v2/models/{name}/infer", inputs),
@@ -114,10 +116,6 @@ def _post(path: str, body: Any, content_type: str = "") -> Request:
     headers = (("Content-Type", content_type),) if content_type else ()
     data = body if isinstance(body, bytes) else json.dumps(body).encode()
     return Request("POST", path, headers, data)
-
-
-def _inputs(model: str) -> dict[str, Any]:
-    return {"inputs": models.v2_inputs(model)}
 
 
 def _picture(kind: str) -> bytes:

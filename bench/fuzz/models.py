@@ -1,10 +1,7 @@
 """The models that requests are sent to, and valid requests for them."""
 
 import json
-import os
 import shutil
-import subprocess
-import sys
 from collections.abc import Collection
 from pathlib import Path
 from typing import Any
@@ -12,6 +9,7 @@ from typing import Any
 import numpy as np
 
 from testing.exchange import Request
+from testing.processes import run_python
 from testing.server import ROOT, simulated_models
 
 # May be unloaded; the good client needs the others.
@@ -57,11 +55,8 @@ def write_models(folder: Path) -> None:
     """Write all models: simulated, Keras with pictures, TensorFlow with strings."""
     write_simulated(folder)
     shutil.copytree(ROOT / "models" / "digits", folder / "digits")
-    quiet = {**os.environ, "TF_CPP_MIN_LOG_LEVEL": "3", "CUDA_VISIBLE_DEVICES": ""}
-    command = [sys.executable, "-c", _MAKE_TILL, str(folder.resolve() / "till" / "1")]
-    subprocess.run(  # noqa: S603
-        command, cwd=ROOT, check=True, env=quiet, capture_output=True
-    )
+    quiet = {"TF_CPP_MIN_LOG_LEVEL": "3", "CUDA_VISIBLE_DEVICES": ""}
+    run_python("-c", _MAKE_TILL, str(folder.resolve() / "till" / "1"), **quiet)
 
 
 def row(model: str) -> Any:

@@ -3,7 +3,7 @@
 import contextlib
 import csv
 import re
-import time
+import timeit
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from functools import partial
@@ -119,7 +119,9 @@ class LoadTest(Campaign):
             server.wait_until_ready(workers, plan.ready_within_s)
             target = Target(server, plan.prepare(server))
             if self.row_s is None:
-                self.row_s = min(_answer_s(target) for _ in range(_PROBES))
+                assert target.answers(), "the first request was not answered"
+                times_s = timeit.repeat(target.answers, number=1, repeat=_PROBES)
+                self.row_s = min(times_s)
             yield target
 
     def _timing(self, plan: Plan, setup: Setup, cell: Cell) -> Timing:
@@ -146,12 +148,6 @@ def check_memory(model: Path, processes: int) -> None:
             f"{bytes_text(size)} need up to {bytes_text(needed)} to load, "
             f"{bytes_text(free)} are free"
         )
-
-
-def _answer_s(target: Target) -> float:
-    began_at = time.monotonic()
-    assert target.answers(), "the first requests were not answered"
-    return time.monotonic() - began_at
 
 
 def _drive(

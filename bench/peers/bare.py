@@ -4,11 +4,13 @@
 FOLDER takes for a batch of ROWS rows.
 """
 
-import subprocess
 import sys
 from pathlib import Path
 
-from testing.server import ROOT
+from app.commands.measurement import batch_ms
+from app.engines import open_engine
+from app.settings import Settings
+from testing.processes import run_python
 
 
 def rows_per_second(version: Path, rows: int) -> float:
@@ -17,20 +19,9 @@ def rows_per_second(version: Path, rows: int) -> float:
     Raises:
         subprocess.CalledProcessError: the engine cannot run it.
     """
-    command = [sys.executable, "-m", "bench.peers.bare", str(version), str(rows)]
-    ran = subprocess.run(command, cwd=ROOT, check=True, capture_output=True, text=True)  # noqa: S603
-    return rows * 1000 / float(ran.stdout.split()[-1])
-
-
-def main(folder: str, rows: str) -> None:
-    """Measure, and print the milliseconds."""
-    # TensorFlow, in the child only.
-    from app.commands.measurement import batch_ms  # noqa: PLC0415
-    from app.engines import open_engine  # noqa: PLC0415
-    from app.settings import Settings  # noqa: PLC0415
-
-    print(batch_ms(open_engine(Path(folder), Settings()), int(rows)))
+    printed = run_python("-m", "bench.peers.bare", str(version), str(rows))
+    return rows * 1000 / float(printed.split()[-1])
 
 
 if __name__ == "__main__":
-    main(*sys.argv[1:])
+    print(batch_ms(open_engine(Path(sys.argv[1]), Settings()), int(sys.argv[2])))

@@ -5,7 +5,6 @@ so that TensorFlow holds no memory and no threads during the measurement.
 """
 
 import json
-import subprocess
 import sys
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -28,7 +27,8 @@ from bench.prepared import (
 )
 from testing.keras_models import spread_scores
 from testing.pictures import picture, saved
-from testing.server import ROOT, simulated_models
+from testing.processes import run_python
+from testing.server import simulated_models
 
 _SEED = 8
 _ROWS, _PICTURES = 16, 20
@@ -104,10 +104,7 @@ def prepare(load: Load, folder: Path) -> Prepared:
         rows = random_rows(64)
         write_requests(folder, json_bodies(rows), rows[:, : load.simulation["outputs"]])
     else:
-        command = [sys.executable, "-m", "bench.peers.loads", load.name, str(folder)]
-        subprocess.run(  # noqa: S603
-            command, cwd=ROOT, check=True, capture_output=True, text=True
-        )
+        run_python("-m", "bench.peers.loads", load.name, str(folder))
     takes_rows = load.layers or load.simulation
     return prepared_in(folder, JSON if takes_rows else JPEG)
 

@@ -2,6 +2,7 @@
 
 import asyncio
 import json
+from dataclasses import replace
 
 import pytest
 
@@ -114,6 +115,29 @@ def test_error_must_be_json(body, is_right):
 
     _, (outcome,) = against(refuse, lambda client: client.open_loop(requests([0])))
     assert (outcome.status, outcome.right) == (503, is_right)
+
+
+def test_error_is_good_where_it_is_expected():
+    """A request says which status is that of a good answer, and 200 is then none."""
+
+    async def refuse(rows, writer):
+        writer.write(message(b'{"error": "bad"}', 400))
+
+    expected = [replace(requests([0])[0], status=400)]
+    _, (refused,) = against(refuse, lambda client: client.open_loop(expected))
+    _, (answered,) = against(echo, lambda client: client.open_loop(expected))
+    assert (refused.is_good(), answered.is_good()) == (True, False)
+
+
+def test_disconnect_is_good_where_the_client_is_to_disconnect():
+    """A request whose client disconnects by itself needs no answer."""
+
+    async def say_nothing(rows, writer):
+        pass
+
+    dropped = [replace(requests([0])[0], disconnect_s=0.01)]
+    _, (outcome,) = against(say_nothing, lambda client: client.open_loop(dropped))
+    assert (outcome.end, outcome.is_good()) == (End.DISCONNECTED, True)
 
 
 def test_second_response_is_unexpected():

@@ -39,9 +39,7 @@ def finder(inference: Inference) -> Find:
     return lambda environ: answer if path_of(environ) in _PATHS else None
 
 
-def _decode(
-    exchange: Exchange, body: bytes, model: ServedModel
-) -> rows.Request | upload.Pictures:
+def _decode(exchange: Exchange, body: bytes, model: ServedModel) -> rows.Request:
     if model.reads_instances:
         return user_code.decode(exchange, body, model)
     mimetype = exchange.mimetype
@@ -71,10 +69,7 @@ def _top(exchange: Exchange, config: ImageConfig | None) -> int | None:
 
 
 def _encode(
-    exchange: Exchange,
-    model: ServedModel,
-    decoded: rows.Request | upload.Pictures,
-    outputs: Tensors,
+    exchange: Exchange, model: ServedModel, decoded: rows.Request, outputs: Tensors
 ) -> HttpResponse:
     if model.user_code is not None and model.writes_predictions:
         return HttpResponse(model.user_code.body_of(outputs))
@@ -83,8 +78,8 @@ def _encode(
         return HttpResponse(array, npy.CONTENT_TYPE)
     config = model.config.image
     if isinstance(decoded, upload.Pictures) and config is not None and config.classes:
-        known, top = config.classes, _top(exchange, config)
-        return HttpResponse(classes.encode(outputs, known, top, single=decoded.single))
+        top = _top(exchange, config)
+        return HttpResponse(classes.encode(outputs, config.classes, top))
     return HttpResponse(rows.encode(outputs, decoded.form))
 
 

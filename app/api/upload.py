@@ -5,15 +5,14 @@ and so takes ten times as long for an image's bytes, all of it under Python's lo
 """
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
 
 from werkzeug.http import parse_options_header
 
 from app.api.exchange import Exchange
 from app.codec.pictures import images
 from app.codec.pictures.images import MAX_PICTURES
-from app.codec.rows import ROWS, Form
-from app.engines.base import DEFAULT_SIGNATURE, Tensors
+from app.codec.rows import Request
+from app.engines.base import DEFAULT_SIGNATURE
 from app.errors import BadInput, TooLarge
 from app.repository.served import ServedModel
 
@@ -31,15 +30,8 @@ _BREAK = b"\r\n"
 _MAGIC = (b"\xff\xd8\xff", b"\x89PNG\r\n", b"GIF87a", b"GIF89a", b"RIFF")
 
 
-@dataclass(frozen=True)
-class Pictures:
-    """A request's images as rows; a `single` one is not in a list."""
-
-    inputs: Tensors
-    single: bool
-    form: Form = ROWS
-    signature_name: str = DEFAULT_SIGNATURE
-    timeout_s: float | None = None
+class Pictures(Request):
+    """A request whose rows were images."""
 
 
 def has_pictures(mimetype: str, body: bytes) -> bool:
@@ -69,7 +61,7 @@ def decode(exchange: Exchange, body: bytes, model: ServedModel) -> Pictures:
     (spec,) = model.signatures[DEFAULT_SIGNATURE].inputs
     check = exchange.check_awaited
     pixels = images.decode(found, config, spec, "picture", check=check)
-    return Pictures({spec.name: pixels}, len(found) == 1)
+    return Pictures(DEFAULT_SIGNATURE, {spec.name: pixels})
 
 
 def files(exchange: Exchange, body: bytes) -> Sequence[bytes | memoryview]:

@@ -10,18 +10,16 @@ from app.engines.base import Array, Tensors
 from app.settings.image_config import ImageClass
 
 
-def encode(
-    outputs: Tensors, classes: Sequence[ImageClass], top: int | None, *, single: bool
-) -> bytes:
+def encode(outputs: Tensors, classes: Sequence[ImageClass], top: int | None) -> bytes:
     """Return JSON with each row's best class: {"class_id", "class_name", "score"}.
 
     `outputs` is one array (rows, classes). With `top` each row gets the list of its
-    `top` best, best first. A `single` row is not in a list, several are.
+    `top` best, best first. A single row is not in a list, several are.
     """
     (scores,) = outputs.values()
     lists = [_best(row, classes, top or 1) for row in scores]
     answers = [best[0] for best in lists] if top is None else lists
-    return json_text.dumps_any_float(answers[0] if single else answers)
+    return json_text.dumps_any_float(answers[0] if len(answers) == 1 else answers)
 
 
 def _best(row: Array, classes: Sequence[ImageClass], top: int) -> list[dict[str, Any]]:

@@ -177,9 +177,7 @@ def servable_not_found(target: Target) -> Iterator[None]:
         raise UnknownModel(f"Servable not found for request: {asked}") from None
 
 
-def _decode(
-    exchange: Exchange, body: bytes, model: ServedModel
-) -> rows.Request | upload.Pictures:
+def _decode(exchange: Exchange, body: bytes, model: ServedModel) -> rows.Request:
     if model.reads_instances:
         return _decode_instances(exchange, body, model)
     # Any Content-Type may stand beside JSON, as in TensorFlow Serving.
@@ -211,10 +209,7 @@ def _decode_instances(
 
 
 def _encode(
-    exchange: Exchange,
-    model: ServedModel,
-    decoded: rows.Request | upload.Pictures,
-    outputs: Tensors,
+    exchange: Exchange, model: ServedModel, decoded: rows.Request, outputs: Tensors
 ) -> HttpResponse:
     if model.user_code is not None and model.writes_predictions:
         body = model.user_code.body_of(outputs)

@@ -134,7 +134,7 @@ def test_float16_score_has_the_fewest_digits():
     """A float16 score is written with the digits that it needs."""
     scores = np.array([[0.1, 0.9, 0.0]], np.float16)
     known = tuple(ImageClass(str(place), name) for place, name in enumerate(NAMES))
-    answer = classes.encode({"y": scores}, known, 2, single=True)
+    answer = classes.encode({"y": scores}, known, 2)
     assert [each["score"] for each in json.loads(answer)] == [0.9, 0.1]
 
 

@@ -1,10 +1,8 @@
-"""Read and decompress a request's whole body."""
+"""Read a request's whole body, as it was sent."""
 
 from typing import Protocol
 
 from app.api.environ import Environ
-from app.codec import compression
-from app.codec.compression import Progress
 from app.errors import BadInput, BasketError, TooLarge, TooSlow
 
 # The size of each read after a first one that was short.
@@ -31,26 +29,6 @@ def read_body(environ: Environ, limit_bytes: int) -> bytes:
         raise
     except Exception as error:  # each server raises its own for a malformed body
         raise unreadable(getattr(error, "strerror", None) or str(error)) from None
-
-
-def unpack(
-    environ: Environ,
-    body: bytes,
-    limit_bytes: int,
-    progress: Progress = lambda _: None,
-) -> bytes:
-    """Return the body without its Content-Encoding.
-
-    Raises:
-        TooLarge: more than the limit, or than its compressed size allows.
-        UnknownEncoding: the Content-Encoding is not supported.
-        BadInput: malformed or truncated.
-        BasketError: `progress` raised it.
-    """
-    encoding = environ.get("HTTP_CONTENT_ENCODING")
-    if not encoding:
-        return body
-    return compression.decompress(body, encoding, limit_bytes, progress)
 
 
 def too_large(limit_bytes: int) -> TooLarge:

@@ -40,9 +40,11 @@ def decompress(
             than MAX_RATIO times what was sent, or more than MAX_MEMBERS gzip members.
         BasketError: `progress` raised it.
     """
+    if not encoding or not body:
+        return body
     encoding = encoding.strip().lower()
     encoding = _ALIASES.get(encoding, encoding)
-    if encoding in ("", "identity") or not body:
+    if encoding in ("", "identity"):
         return body
     if encoding not in ENCODINGS:
         raise UnknownEncoding(

@@ -7,11 +7,11 @@ import time
 from collections.abc import Callable, Sequence
 from typing import Generic, Protocol, TypeVar
 
-from app.api.body import unpack
 from app.api.environ import fair_queueing_key
 from app.api.exchange import Exchange, HttpResponse
 from app.api.inference.response_overhead import ResponseOverhead
 from app.batching.job import Answer, Job, Wake
+from app.codec.compression import decompress
 from app.codec.fit import check_narrower
 from app.codec.pictures import images
 from app.codec.rows import UnevenRows
@@ -111,7 +111,8 @@ class Passage(Generic[DecodedT]):
             BasketError: the body is wrong.
         """
         exchange, body = self.exchange, self._body
-        unpacked = unpack(exchange.environ, body, self._limit_bytes, self._unpacking)
+        encoding = exchange.environ.get("HTTP_CONTENT_ENCODING", "")
+        unpacked = decompress(body, encoding, self._limit_bytes, self._unpacking)
         size = len(unpacked) + exchange.filled_bytes
         if exchange.filled_bytes > _INLINE_BYTES:
             exchange.hold(len(body) + size)

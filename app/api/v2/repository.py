@@ -9,9 +9,10 @@ from typing import Any, Protocol
 
 from flask import Blueprint, Response, request
 
-from app.api.body import read_body, unpack
+from app.api.body import read_body
 from app.api.responses import json_response
 from app.codec import json_text
+from app.codec.compression import decompress
 from app.codec.v2.infer_options import flag, parameters_of
 from app.errors import BadInput, Unsupported
 from app.repository.catalog import Catalog
@@ -132,9 +133,9 @@ def _entries(catalog: Catalog, name: str) -> list[dict[str, str]]:
 def _json_body(settings: Settings, *, is_required: bool = False) -> dict[str, Any]:
     """Return the body's JSON object, empty if there is no body and none is required."""
     sent = read_body(request.environ, settings.max_body_bytes)
-    body = unpack(
-        request.environ, sent, min(settings.max_body_bytes, _MAX_UNPACKED_BYTES)
-    )
+    encoding = request.headers.get("Content-Encoding", "")
+    limit_bytes = min(settings.max_body_bytes, _MAX_UNPACKED_BYTES)
+    body = decompress(sent, encoding, limit_bytes)
     if not body.strip() and not is_required:
         return {}
     with json_text.opened(body) as value:

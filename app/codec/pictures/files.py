@@ -29,31 +29,13 @@ PngImagePlugin.MAX_TEXT_MEMORY = 1 << 20
 warnings.filterwarnings("ignore", module="PIL")
 
 
-class Reads:
-    """The reads of all files of a request.
+class _File(io.BytesIO):
+    """A file that counts its reads.
 
     Pillow handles each chunk in Python, and keeps most of those before the pixels.
     """
 
-    def __init__(self) -> None:
-        """Begin with none."""
-        self._count = 0
-
-    def count(self, place: str) -> None:
-        """Count one more, of the file at `place`.
-
-        Raises:
-            TooLarge: there were too many.
-        """
-        self._count += 1
-        if self._count > _MAX_READS:
-            raise TooLarge(f"{place}: the request's pictures are in too many pieces")
-
-
-class _File(io.BytesIO):
-    """A file that counts its reads."""
-
-    def __init__(self, data: bytes, place: str, reads: Reads) -> None:
+    def __init__(self, data: bytes, place: str, reads: Iterator[int]) -> None:
         super().__init__(data)
         self._place = place
         self._reads = reads
@@ -64,13 +46,18 @@ class _File(io.BytesIO):
         Raises:
             TooLarge: there were too many reads.
         """
-        self._reads.count(self._place)
+        if next(self._reads) > _MAX_READS:
+            raise TooLarge(
+                f"{self._place}: the request's pictures are in too many pieces"
+            )
         return super().read(size)
 
 
 @contextmanager
-def opened(data: bytes, place: str, reads: Reads) -> Iterator[Image.Image]:
+def opened(data: bytes, place: str, reads: Iterator[int]) -> Iterator[Image.Image]:
     """Open an image file for a block, which may decode it.
+
+    `reads` numbers the reads of all files of a request, from 1.
 
     Raises:
         BadInput: not an image, or a damaged one; the text begins with `place`.

@@ -8,12 +8,11 @@ import logging
 import os
 from importlib import import_module
 from pathlib import Path
-from typing import Protocol, cast
 
 from app.engines.base import Engine
 from app.engines.layout import Layout
 from app.engines.loading import report_unreadable
-from app.engines.python.engine import open_service
+from app.engines.python.engine import PythonEngine
 from app.engines.python.service import find_service
 from app.errors import ModelLoadError
 from app.settings import Settings
@@ -25,10 +24,6 @@ from app.settings.model_files import (
 )
 
 _log = logging.getLogger(__name__)
-
-
-class _EngineModule(Protocol):
-    def open_engine(self, file: Path, settings: Settings) -> Engine: ...
 
 
 def open_engine(version: Path, settings: Settings) -> Engine:
@@ -58,11 +53,13 @@ def open_engine(version: Path, settings: Settings) -> Engine:
         engine = _open_file(version / name, settings)
     try:
         is_packed = settings.model_process == "shared"
-        return open_service(service, engine, packed=is_packed)
+        python = PythonEngine(service, engine, packed=is_packed)
+        python.load()
     except BaseException:
         if engine is not None:
             engine.close()
         raise
+    return python
 
 
 def _open_file(file: Path, settings: Settings) -> Engine:
@@ -70,9 +67,9 @@ def _open_file(file: Path, settings: Settings) -> Engine:
     kind = f"model{file.suffix}" if is_keras else file.name
     with report_unreadable(file.name):
         file.open("rb").close()
-    module = f"app.engines.{MODEL_FILES[kind].format(engine=settings.engine)}"
-    engine = cast(_EngineModule, import_module(module))
-    return engine.open_engine(file, settings)
+    name = f"app.engines.{MODEL_FILES[kind].format(engine=settings.engine)}"
+    engine: Engine = import_module(name).open_engine(file, settings)
+    return engine
 
 
 def _file_in(folder: Path, settings: Settings) -> str:

@@ -195,16 +195,3 @@ def _check_count(answers: int, rows: int) -> None:
         raise ModelFailed(
             f"{SERVICE_FILE}: predict gave {answers} answers for {rows} rows"
         )
-
-
-def open_service(
-    service: Service, engine: Engine | None, *, packed: bool
-) -> PythonEngine:
-    """Return the engine of a service.py whose model file, if any, is open.
-
-    Raises:
-        ModelLoadError: its load fails, or it has no predict.
-    """
-    python = PythonEngine(service, engine, packed=packed)
-    python.load()
-    return python

@@ -9,7 +9,7 @@ from app.capture.blocks import encode
 from app.capture.captured import JSON, Captured, grouped
 from app.capture.ring import Ring
 from app.engines.base import DEFAULT_SIGNATURE
-from app.engines.python.engine import open_service
+from app.engines.python.engine import PythonEngine
 from app.engines.python.service import Service
 from app.promotion.comparison import compare
 from app.promotion.measures.labels import Accuracy, Labels
@@ -180,7 +180,7 @@ def _service(tmp_path):
         folder = tmp_path / str(version)
         folder.mkdir()
         (folder / "service.py").write_text(text)
-        engine = open_service(Service(folder), None, packed=False)
+        engine = PythonEngine(Service(folder), None, packed=False)
         engines.append(engine)
         return of_engine(version, engine)
 
@@ -258,7 +258,7 @@ def test_captured_rows_are_not_run_behind_a_new_preprocess(tmp_path):
     """They are what clients sent, and the new model wants what preprocess makes."""
     (tmp_path / "service.py").write_text("def preprocess(instance):\n    return [9]\n")
     model = Computes(lambda batch: {"scores": batch["x"]}, signature())
-    new = of_engine(2, open_service(Service(tmp_path), model, packed=False))
+    new = of_engine(2, PythonEngine(Service(tmp_path), model, packed=False))
     config = PromotionConfig(require_same_signature=False)
     found = compare(OLD, new, replay_rows(OLD, CONFIG, SETTINGS, None, None), config)
     assert (found.fitting_rows, found.refusal()) == (0, "")

@@ -52,16 +52,14 @@ def write_inputs(batch: Tensors, signature: Signature, signature_name: str) -> b
     """Return a body for :predict that holds numbers and strings exactly."""
     names = [spec.name for spec in signature.inputs]
     arrays = {name: np.ascontiguousarray(batch[name]) for name in names}
+    inputs: dict[str, Any] = arrays
     if signature.takes_whole_tensors:
-        arrays = {name: array[0] for name, array in arrays.items()}
-    body = {
-        "signature_name": signature_name,
-        "inputs": {name: _json_values(array) for name, array in arrays.items()},
-    }
-    if all(_is_finite(array) for array in arrays.values()):
-        return orjson.dumps(body, option=orjson.OPT_SERIALIZE_NUMPY)
+        inputs = {name: array[0] for name, array in arrays.items()}
+    body = {"signature_name": signature_name, "inputs": inputs}
+    if all(map(_is_finite, arrays.values())):
+        return orjson.dumps(body, _plain, orjson.OPT_SERIALIZE_NUMPY)
     # TensorFlow Serving reads NaN and infinities as the bare tokens of Python's json.
-    return json.dumps(body, default=np.ndarray.tolist).encode()
+    return json.dumps(body, default=_plain).encode()
 
 
 def read_outputs(body: bytes, signature: Signature) -> Tensors:
@@ -137,15 +135,11 @@ def _specs(kind: str, tensors: Mapping[str, Any]) -> Iterable[TensorSpec]:
         yield TensorSpec(name, _DTYPES[dtype], dims, any_rank=not is_known)
 
 
-def _json_values(array: Array) -> Any:
-    """Return what a JSON encoder takes: arrays of numbers, lists of b64 objects."""
-    if array.dtype.kind != "O":
-        return array if array.ndim else array.item()
-    leaves = [
-        {"b64": binascii.b2a_base64(value, newline=False).decode()}
-        for value in array.ravel().tolist()
-    ]
-    return np.array(leaves, object).reshape(array.shape).tolist()
+def _plain(value: Any) -> Any:
+    """Return what JSON has for the bytes of a string, an array or a NumPy number."""
+    if isinstance(value, bytes):
+        return {"b64": binascii.b2a_base64(value, newline=False).decode()}
+    return value.tolist()
 
 
 def _is_finite(array: Array) -> bool:

@@ -458,6 +458,21 @@ def test_whole_tensors_are_sent_without_a_row_around_them(opened, values):
     assert server.requests[-1].json()["inputs"] == values
 
 
+def test_single_string_is_sent_without_a_row_around_it(opened):
+    """A model that takes one text gets an object with base64, and gives a text."""
+    text = {"x": tensor("DT_STRING")}, {"y": tensor("DT_STRING")}
+
+    def respond(request):
+        if request.path.endswith("/metadata"):
+            return metadata(serving_default=text)
+        return Response.value({"outputs": request.json()["inputs"]["x"]})
+
+    engine, server = opened(respond)
+    outputs = engine.run({"x": np.array([b"a\xff"], object)})
+    assert outputs["y"].tolist() == [b"a\xff"]
+    assert server.requests[-1].json()["inputs"] == {"x": {"b64": "Yf8="}}
+
+
 def test_signature_name_selects_the_default_signature(opened):
     """With signature_name, only that signature is served, as the default."""
     x, z = {"x": tensor("DT_FLOAT", -1)}, {"z": tensor("DT_FLOAT", -1)}

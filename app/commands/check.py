@@ -1,5 +1,6 @@
 """`models check`: a version's signatures, latency, and whether it may be batched."""
 
+from contextlib import closing
 from functools import partial
 from pathlib import Path
 
@@ -49,14 +50,11 @@ def check_command(settings: Settings) -> click.Command:
         """
         number, path, config = find_version(settings, name, version)
         click.echo(f"loading {name} version {number} ...")
-        engine = open_engine(path, config.settings)
-        try:
+        with closing(open_engine(path, config.settings)) as engine:
             click.echo(_size_line(engine, path))
             if check_example(engine, config.settings, ModelLog(name, number)):
                 return
             findings = _check_signatures(engine, config.settings, tolerance)
-        finally:
-            engine.close()
         if findings:
             _conclude(findings, name, config.settings.max_batch_size)
 

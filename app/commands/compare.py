@@ -1,7 +1,7 @@
 """`models compare`: two versions of a model on the same rows."""
 
 from collections.abc import Iterator, Sequence
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack, closing, contextmanager
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
@@ -100,9 +100,6 @@ def _side(name: str, version: Found) -> Iterator[Side]:
     """Open a version."""
     click.echo(f"loading {name} version {version.number} ...", err=True)
     own = version.config.settings
-    engine = open_engine(version.path, own)
-    try:
+    with closing(open_engine(version.path, own)) as engine:
         code = user_code_of(engine, own, ModelLog(name, version.number))
         yield Side(version.number, engine.signatures, code, engine.run)
-    finally:
-        engine.close()

@@ -81,7 +81,7 @@ def _version(model: ServedModel | None) -> dict[str, Any]:
         "platform": model.platform,
         "inputs": row_tensors(signature.inputs) if model.has_tensors else [],
         "outputs": row_tensors(signature.outputs) if model.has_tensors else [],
-        "batching": signature.batching_note() if signature.limit_reason else "",
+        "batching": signature.batching_note(),
         "image": image
         and {"size": image.size, "mode": image.mode, "classes": len(image.classes)},
         "v2": model.has_tensors,

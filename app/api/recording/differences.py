@@ -2,7 +2,7 @@
 
 import numpy as np
 
-from app.engines.base import Array, Tensors
+from app.engines.base import Tensors
 from app.promotion.measures.agreement import Bools, OutputComparison
 
 
@@ -15,17 +15,11 @@ def agreeing_rows(expected: Tensors, actual: Tensors) -> Bools:
         if other is None:
             agrees[:] = False
         elif array.dtype.hasobject:
-            agrees &= _equal(array, other)
+            # Strings, or rows that are arrays of unlike shapes.
+            pairs = zip(array, other, strict=True)
+            agrees &= [np.array_equal(one, another) for one, another in pairs]
         else:
             comparison = OutputComparison(name)
             comparison.add(array, other)
             agrees &= comparison.result().agrees
     return agrees
-
-
-def _equal(expected: Array, actual: Array) -> Bools:
-    """Compare strings, or rows that are arrays of unlike shapes."""
-    if expected.shape != actual.shape:
-        return np.zeros(len(expected), np.bool_)
-    pairs = zip(expected, actual, strict=True)
-    return np.array([np.array_equal(one, other) for one, other in pairs], np.bool_)

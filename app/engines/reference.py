@@ -9,8 +9,6 @@ import logging
 import os
 import subprocess
 import sys
-from collections.abc import Iterator
-from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from tempfile import TemporaryDirectory
@@ -27,21 +25,17 @@ _ROOT = Path(__file__).parents[2]
 # Relative to an output's largest value.
 _TOLERANCE = 1e-3
 _FILE = "reference.json"
-ERROR_FILE, EXPORT_FOLDER = "error.txt", "saved_model"
+ERROR_FILE = "error.txt"
 
 
 @dataclass(frozen=True)
 class Reference:
-    """A model's signature, rows for it, and TensorFlow's outputs; none are strings.
-
-    `saved_model` is the folder of TensorFlow's export, if one was requested.
-    """
+    """A model's signature, rows for it, and TensorFlow's outputs; none are strings."""
 
     signature: Signature
     rows: Tensors
     outputs: Tensors
     weight_bytes: int
-    saved_model: Path | None = None
 
     def check(self, engine: Engine) -> None:
         """Check an engine's outputs against TensorFlow's.
@@ -72,14 +66,13 @@ class Reference:
         _log.info("%s: %s", engine.platform, found)
 
 
-@contextmanager
 def tensorflow_reference(
-    file: Path, *, user_code: bool, saved_model: bool = False
-) -> Iterator[Reference]:
-    """Load a .keras or .h5 file in a TensorFlow process; yield its outputs.
+    file: Path, *, user_code: bool, export_to: Path | None = None
+) -> Reference:
+    """Load a .keras or .h5 file in a TensorFlow process; return its outputs.
 
-    With `user_code` a service.py beside the file is imported there, too. Files of the
-    reference, such as its SavedModel, exist while the body runs.
+    With `user_code` a service.py beside the file is imported there, too. The process
+    also writes a SavedModel as `export_to`, a new folder.
 
     Raises:
         ModelLoadError: TensorFlow can't read, run or export the model.
@@ -88,7 +81,7 @@ def tensorflow_reference(
         command = [
             *(sys.executable, "-m", "app.engines.tensorflow.reference_process"),
             *(str(file.resolve()), folder),
-            *(["--export"] if saved_model else []),
+            *(["--export", str(export_to)] if export_to is not None else []),
             *(["--user-code"] if user_code else []),
         ]
         # GPUs belong to the server, and round floats differently.
@@ -106,7 +99,7 @@ def tensorflow_reference(
             raise ModelLoadError(
                 f"the process that loads it in TensorFlow ended with {ran.returncode}"
             )
-        yield read_reference(Path(folder), saved_model=saved_model)
+        return read_reference(Path(folder))
 
 
 def write_reference(folder: Path, found: Reference) -> None:
@@ -121,7 +114,7 @@ def write_reference(folder: Path, found: Reference) -> None:
     (folder / _FILE).write_text(json.dumps(head))
 
 
-def read_reference(folder: Path, *, saved_model: bool) -> Reference:
+def read_reference(folder: Path) -> Reference:
     """Return the reference that another process wrote into the folder."""
     head = json.loads((folder / _FILE).read_text())
     signature = Signature.from_list(head["signature"])
@@ -130,7 +123,6 @@ def read_reference(folder: Path, *, saved_model: bool) -> Reference:
         _arrays(folder / "rows.npz", signature.inputs),
         _arrays(folder / "outputs.npz", signature.outputs),
         head["weight_bytes"],
-        folder / EXPORT_FOLDER if saved_model else None,
     )
 
 

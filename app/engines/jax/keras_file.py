@@ -184,9 +184,9 @@ def open_engine(file: Path, settings: Settings) -> KerasJaxEngine:
         _log.warning("no TensorFlow is installed, so no answers were compared")
         engine = KerasJaxEngine(load(file), sizes)
     else:
-        with tensorflow_reference(file, user_code=settings.user_code) as found:
-            engine = KerasJaxEngine(load(file), sizes, found.signature)
-            found.check(engine)
+        found = tensorflow_reference(file, user_code=settings.user_code)
+        engine = KerasJaxEngine(load(file), sizes, found.signature)
+        found.check(engine)
     engine.compile_all()
     return engine
 

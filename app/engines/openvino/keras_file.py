@@ -9,6 +9,7 @@ import re
 from collections import deque
 from collections.abc import Mapping
 from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import Any
 
 import numpy as np
@@ -83,11 +84,14 @@ def open_engine(file: Path, settings: Settings) -> KerasOpenVinoEngine:
         ModelLoadError: TensorFlow can't export it, OpenVINO can't run it, or outputs
             differ.
     """
-    user_code = settings.user_code
-    with tensorflow_reference(file, user_code=user_code, saved_model=True) as found:
+    with TemporaryDirectory(prefix="basket-") as folder:
+        exported = Path(folder) / "saved_model"
+        found = tensorflow_reference(
+            file, user_code=settings.user_code, export_to=exported
+        )
         try:
             core = import_openvino().Core()
-            compiled = core.compile_model(str(found.saved_model), "CPU", _CONFIG)
+            compiled = core.compile_model(str(exported), "CPU", _CONFIG)
         except Exception as error:  # OpenVINO raises whatever its readers raise
             raise ModelLoadError(
                 f"{file.name} can't run in OpenVINO: {_reason(error)}"

@@ -1,10 +1,10 @@
 """The process that computes TensorFlow's reference outputs for other engines.
 
-`python -m app.engines.tensorflow.reference_process FILE FOLDER [--export]
+`python -m app.engines.tensorflow.reference_process FILE FOLDER [--export EXPORT]
 [--user-code]` writes into FOLDER what app.engines.reference reads there.
 """
 
-import sys
+import argparse
 from pathlib import Path
 
 import numpy as np
@@ -13,12 +13,7 @@ from app.engines.base import DEFAULT_SIGNATURE
 from app.engines.loading import error_summary, refuse_strings
 from app.engines.python.service import find_service
 from app.engines.random_rows import accepted_random_rows
-from app.engines.reference import (
-    ERROR_FILE,
-    EXPORT_FOLDER,
-    Reference,
-    write_reference,
-)
+from app.engines.reference import ERROR_FILE, Reference, write_reference
 from app.engines.tensorflow.export import export_model
 from app.engines.tensorflow.keras_file import KerasTensorFlowEngine, load
 from app.errors import ModelLoadError
@@ -29,8 +24,8 @@ from app.settings import Settings
 _ROWS = 5
 
 
-def main(file: Path, folder: Path, *, with_export: bool, user_code: bool) -> None:
-    """Write the reference, and with `with_export` the SavedModel.
+def main(file: Path, folder: Path, export: Path | None, *, user_code: bool) -> None:
+    """Write the reference, and the SavedModel as `export` if one is wanted.
 
     With `user_code` the file may use classes that service.py beside it registers.
 
@@ -48,21 +43,20 @@ def main(file: Path, folder: Path, *, with_export: bool, user_code: bool) -> Non
     rows = accepted_random_rows(engine, DEFAULT_SIGNATURE).make(_ROWS, random)
     found = Reference(signature, rows, engine.run(rows), engine.weight_bytes)
     write_reference(folder, found)
-    if with_export:
-        export_model(model, "savedmodel", folder / EXPORT_FOLDER)
+    if export is not None:
+        export_model(model, "savedmodel", export)
 
 
 if __name__ == "__main__":
-    target = Path(sys.argv[2])
+    parser = argparse.ArgumentParser()
+    parser.add_argument("file", type=Path)
+    parser.add_argument("folder", type=Path)
+    parser.add_argument("--export", type=Path)
+    parser.add_argument("--user-code", action="store_true")
+    given = parser.parse_args()
     try:
-        options = sys.argv[3:]
-        main(
-            Path(sys.argv[1]),
-            target,
-            with_export="--export" in options,
-            user_code="--user-code" in options,
-        )
+        main(given.file, given.folder, given.export, user_code=given.user_code)
     except Exception as problem:  # Keras and TensorFlow raise whatever they raise
         known = isinstance(problem, ModelLoadError)
         reason = f"TensorFlow can't run it: {error_summary(problem)}"
-        (target / ERROR_FILE).write_text(str(problem) if known else reason)
+        (given.folder / ERROR_FILE).write_text(str(problem) if known else reason)

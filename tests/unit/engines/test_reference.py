@@ -99,10 +99,9 @@ def test_engine_that_raises_on_reference_rows_is_a_load_error(text, reason):
 def test_reference_is_the_same_after_write_and_read(tmp_path):
     """Signature, rows and outputs survive the way between processes."""
     write_reference(tmp_path, REFERENCE)
-    found = read_reference(tmp_path, saved_model=True)
+    found = read_reference(tmp_path)
     assert found.signature == SIGNATURE
     assert found.weight_bytes == 8
-    assert found.saved_model == tmp_path / "saved_model"
     np.testing.assert_array_equal(found.rows["row"], ROWS["row"])
     for name, array in OUTPUTS.items():
         np.testing.assert_array_equal(found.outputs[name], array, strict=True)

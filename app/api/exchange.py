@@ -148,10 +148,6 @@ class Exchange:
         sent: str = self.environ.get("CONTENT_TYPE") or ""
         return sent if sent == JSON else parse_options_header(sent)[0].lower()
 
-    def mimetype_parameter(self, name: str) -> str | None:
-        """Return a parameter of the body's Content-Type."""
-        return parse_options_header(self.environ.get("CONTENT_TYPE"))[1].get(name)
-
     def query(self, name: str) -> str | None:
         """Return the first value of a parameter in the URL's query."""
         text: str = self.environ.get("QUERY_STRING") or ""

@@ -75,7 +75,8 @@ def files(exchange: Exchange, body: bytes) -> Sequence[bytes | memoryview]:
     """
     if exchange.mimetype != _FORM:
         return [body]
-    boundary = exchange.mimetype_parameter("boundary")
+    _, parameters = parse_options_header(exchange.environ["CONTENT_TYPE"])
+    boundary = parameters.get("boundary")
     if not boundary:
         raise BadInput("multipart/form-data without a boundary")
     found, others = [], []

@@ -5,17 +5,18 @@ Each step may run on the event loop or in a thread; `inference.py` decides where
 
 import time
 from collections.abc import Callable, Sequence
-from typing import Generic, Protocol, TypeVar
+from typing import Generic, TypeVar
 
 from app.api.environ import fair_queueing_key
 from app.api.exchange import Exchange, HttpResponse
 from app.api.inference.response_overhead import ResponseOverhead
 from app.batching.job import Answer, Job, Wake
+from app.codec import rows
 from app.codec.compression import decompress
 from app.codec.fit import check_narrower
 from app.codec.pictures import images
-from app.codec.rows import UnevenRows
 from app.codec.uneven import Uneven
+from app.codec.v2 import tensors
 from app.engines.base import Tensors
 from app.repository.served import ServedModel
 
@@ -23,27 +24,9 @@ from app.repository.served import ServedModel
 # do not block the event loop.
 _INLINE_BYTES = 64 << 10
 
-
-class Decoded(Protocol):
-    """What a codec makes of a body."""
-
-    @property
-    def signature_name(self) -> str:
-        """The function of the model that is asked."""
-        ...
-
-    @property
-    def inputs(self) -> Tensors | Uneven:
-        """Rows (rows, *shape), all of one shape or not."""
-        ...
-
-    @property
-    def timeout_s(self) -> float | None:
-        """The request's own limit, where the body says one."""
-        ...
-
-
-DecodedT = TypeVar("DecodedT", bound=Decoded)
+# What a protocol's decoder makes of a body: the signature that is asked, rows, all of
+# one shape or not, and the request's own timeout, where the body has one.
+DecodedT = TypeVar("DecodedT", bound=rows.Request | tensors.Request)
 Decode = Callable[[Exchange, bytes, ServedModel], DecodedT]
 Encode = Callable[[Exchange, ServedModel, DecodedT, Tensors], HttpResponse]
 # How a protocol reads a body, and writes a response.
@@ -118,7 +101,7 @@ class Passage(Generic[DecodedT]):
             exchange.hold(len(body) + size)
         try:
             self.decoded = decoded = self._decode(exchange, unpacked, self.model)
-        except UnevenRows:
+        except rows.UnevenRows:
             exchange.splits_rows = True
             raise
         self._body = b""
@@ -146,7 +129,7 @@ class Passage(Generic[DecodedT]):
         """
         try:
             self.decode()
-        except UnevenRows:
+        except rows.UnevenRows:
             self.decode()
 
     def job(self, inputs: Tensors) -> Job:

@@ -49,6 +49,7 @@ class EventLoop:
         self._late: set[asyncio.Future[Any]] = set()
         # Time of the next sweep, on the monotonic clock.
         self._sweep_at = math.inf
+        self._sweep_timer: asyncio.TimerHandle | None = None
         self._flushing = self._trimming = False
 
     def hold(self, count: int) -> None:
@@ -149,7 +150,10 @@ class EventLoop:
             self._sweep_at = min(deadline, now + _SWEEP_EVERY_S)
             # The event loop may count whole milliseconds.
             left_s = max(self._sweep_at - now, 0) + 0.001
-            self._loop.call_later(left_s, self._sweep)
+            if self._sweep_timer is not None:
+                # Each sweep schedules the next: two timers would never be one again.
+                self._sweep_timer.cancel()
+            self._sweep_timer = self._loop.call_later(left_s, self._sweep)
 
     def _sweep(self) -> None:
         self._sweep_at = math.inf

@@ -583,6 +583,23 @@ async def test_short_waits_share_their_timers(application):
 
 
 @on_loop
+async def test_near_deadlines_add_no_sweeps_while_another_waits(serve, engine, clock):
+    """Requests with near deadlines bring the next sweep forward, and add none to it."""
+    application = serve()
+    first = (await begin_blocked(application, engine))[1]
+    for _ in range(10):
+        headers = [(b"x-request-timeout-ms", b"20")]
+        late = begin(application, body_of(7.0), headers=headers)[1]
+        await settle()
+        await pass_time(clock, 0.03)
+        assert (await late).status == 504
+    callbacks = [timer.callback for timer in asyncio.get_running_loop().timers]
+    assert callbacks.count(application.asgi.event_loop()._sweep) == 1
+    engine.unblock()
+    assert (await first).status == 200
+
+
+@on_loop
 async def test_disconnect_while_a_request_waits_drops_its_rows(serve, engine, clock):
     """A long wait listens for the disconnect; the rows of that client never run."""
     application = serve(max_batch_size=1)

@@ -19,6 +19,8 @@ MAX_HEAD_BYTES = 64 << 10
 END = b"\r\n\r\n"
 # Bytes that may begin an END.
 OVERLAP = len(END) - 1
+# Leading zeros included. httptools bounds the number, but int() its digits.
+_MAX_LENGTH_DIGITS = 100
 # Characters of a client's text that an error repeats.
 _MAX_SHOWN = 200
 
@@ -223,7 +225,7 @@ class Head:
             )
 
     def _take_length(self, value: bytes) -> None:
-        if not value.isdigit():
+        if not value.isdigit() or len(value) > _MAX_LENGTH_DIGITS:
             raise Malformed("malformed HTTP request: Content-Length is no number")
         self.content_length = int(value)
 

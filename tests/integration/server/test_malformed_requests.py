@@ -62,6 +62,7 @@ LENGTHS = {
     "vertical tab": b"Content-Length: \x0b5",
     "oversized": b"Content-Length: 99999999999999999999999",
     "oversized, of 5000 digits": b"Content-Length: " + b"9" * 5000,
+    "zeros before the number": b"Content-Length: " + b"0" * 4999 + b"5",
 }
 
 

@@ -1,6 +1,6 @@
 """Rows of which some are long arrays of numbers that are still JSON text."""
 
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, NoReturn
 
 import numpy as np
 
@@ -30,9 +30,6 @@ class RowReader(NamedTuple):
         """
         spec, place, suffix, check, has_bools = self
         at = f"{place}[{number}]{suffix}"
-        if not spec.shape and isinstance(row, Numbers):
-            wanted = type_name(spec.dtype)
-            raise wrong_shape(f"{at}: expected {wanted}, given a list", spec, suffix)
         inner = TensorSpec(spec.name, spec.dtype, spec.shape[1:])
         if isinstance(row, Numbers):
             value = numbers.read(row, inner, at, "", Bounds(check=check))
@@ -51,6 +48,8 @@ def read(rows: list[Any], reader: RowReader) -> Array:
     Raises:
         BasketError: as `numbers.read` does.
     """
+    if not reader.spec.shape:
+        _refuse_list(rows, reader)
     values = np.empty(0, reader.spec.dtype)
     for number, row in enumerate(rows):
         value = reader.read(row, number)
@@ -62,3 +61,13 @@ def read(rows: list[Any], reader: RowReader) -> Array:
             values = np.empty((len(rows), *value.shape), spec.dtype)
         values[number] = value
     return values
+
+
+def _refuse_list(rows: list[Any], reader: RowReader) -> NoReturn:
+    """Raise the error of the first row that is no single value of the input."""
+    spec, place, suffix, _, has_bools = reader
+    number = [isinstance(row, Numbers) for row in rows].index(True)
+    if number:
+        nested.read(rows[:number], spec, place, suffix, has_bools=has_bools)
+    text = f"{place}[{number}]{suffix}: expected {type_name(spec.dtype)}, given a list"
+    raise wrong_shape(text, spec, suffix)

@@ -213,6 +213,23 @@ def test_odd_arrays_of_a_large_body_are_named(payload, problem):
 
 
 @pytest.mark.parametrize(
+    ("given", "problem"),
+    [
+        ([1, ROW], "[1].x: expected int32, given a list; a row has shape ()"),
+        ([1, "a", ROW], "[1].x: expected int32, given the string 'a'"),
+        ([1, 2**40, ROW], "[1].x: 1099511627776 is out of range for int32"),
+    ],
+)
+@pytest.mark.parametrize("shape", [(), (1,)])
+def test_single_values_beside_a_long_list_are_refused(shape, given, problem):
+    """Where rows are single values, the first row that is none is named."""
+    payload = {"instances": [{"x": row} for row in given]}
+    with pytest.raises(BadInput) as raised:
+        rows.decode(padded(payload), {DEFAULT_SIGNATURE: takes("i4", *shape)})
+    assert str(raised.value).startswith(f"instances{problem}")
+
+
+@pytest.mark.parametrize(
     ("data", "shape", "problem"),
     [
         ([ROW, ROW], [2, 100], None),

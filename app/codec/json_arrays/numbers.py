@@ -16,7 +16,7 @@ from app.codec.bounds import UNBOUNDED, Bounds
 from app.codec.fit import check_json_dtype
 from app.codec.json_arrays import pieces
 from app.codec.json_arrays.row_shape import FreeShape, brackets_of, row_shape
-from app.codec.json_arrays.split import Numbers, added_bytes
+from app.codec.json_arrays.split import Numbers, added_bytes, has_values
 from app.codec.row_hint import wrong_shape
 from app.engines.base import Array, TensorSpec
 from app.errors import BadInput, too_many_rows
@@ -68,10 +68,9 @@ class _Rows:
         suffix: str,
         bounds: Bounds,
     ) -> None:
-        self._numbers = numbers
+        self._numbers, self._bounds = numbers, bounds
         self._spec = spec
         self._place, self._suffix = place, suffix
-        self._bounds = bounds
         # Bytes that the text before the array has beyond its characters.
         self._added_bytes = 0
         # Settled by the first row.
@@ -79,8 +78,7 @@ class _Rows:
 
     def read(self) -> Array:
         """Return all rows."""
-        bounds = self._bounds
-        kind = self._spec.dtype.kind
+        bounds, kind = self._bounds, self._spec.dtype.kind
         shape = row_shape(self._numbers, self._spec.shape, is_bool=kind == "b")
         if kind not in pieces.KINDS or shape is None:
             self._explain(0, self._spec.shape)
@@ -115,6 +113,9 @@ class _Rows:
     def _allocate(self, max_rows: int) -> Array:
         """Return an array for as many values as the text can have."""
         size = math.prod(self._shape)
+        # The brackets of a value and of none are the same.
+        if not size and has_values(self._numbers):
+            self._explain(0, self._shape)
         most = (self._numbers.end - self._numbers.begin) // 2
         return np.empty(min(max_rows * size, most), self._spec.dtype)
 
@@ -186,9 +187,8 @@ class _Rows:
 
     def _explain(self, row: int, shape: FreeShape) -> NoReturn:
         """Raise the error of the first row that does not fit, from `row` on."""
-        spec, numbers = self._spec, self._numbers
+        spec, numbers, check = self._spec, self._numbers, self._bounds.check
         check_json_dtype(spec.name, spec.dtype)
-        check = self._bounds.check
         self._added_bytes = added_bytes(numbers.body, 0, numbers.begin, check)
         begin = self._begin_of(row)
         while True:

@@ -32,7 +32,8 @@ def row_shape(
             end = brackets.find(b"]" * (rank - level))
             if end < 0:
                 return None
-            known = (end + rank - 2 * level - 1) // (length + 1)
+            # Below 0 if the first row is nested less than the next ones.
+            known = max((end + rank - 2 * level - 1) // (length + 1), 0)
         settled.append(known)
         length = 2 + known * length + max(known - 1, 0)
     fits = length <= numbers.end - numbers.begin

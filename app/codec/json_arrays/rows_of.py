@@ -2,10 +2,12 @@
 
 import itertools
 import re
+from typing import Any
 
 import numpy as np
 
-from app.codec.json_arrays.split import Numbers
+from app.codec import json_text
+from app.codec.json_arrays.split import Numbers, has_values
 from app.errors import BadInput, too_many_rows
 
 _STEP = 1 << 16
@@ -13,12 +15,14 @@ _OPENING, _CLOSING, _COMMA = b"[],"
 _BLANKS = b" \t\r\n"
 _BLANK = re.compile(rb"[ \t\r\n]*")
 _SHOWN = 40
+# Longer rows without a value stay text: their lists would take much memory.
+_MAX_EMPTY_BYTES = 1 << 10
 
 
-def split_rows(
-    numbers: Numbers, max_rows: int, place: str, suffix: str
-) -> list[Numbers]:
+def split_rows(numbers: Numbers, max_rows: int, place: str, suffix: str) -> list[Any]:
     """Return the rows of an array, whose commas outside of inner lists end them.
+
+    They are `Numbers`, but for those without a value: lists, which have a shape, too.
 
     Raises:
         BadInput: a row is no list; the text begins with `place`, its number, and
@@ -44,7 +48,14 @@ def split_rows(
             shown = str(body[begin : min(end, begin + _SHOWN)], "utf-8", "replace")
             at, given = f"{place}[{number}]{suffix}", shown or "nothing"
             raise BadInput(f"{at}: expected a list, given {given}")
-    return [Numbers(*row) for row in rows]
+    return [_value(Numbers(*row)) for row in rows]
+
+
+def _value(row: Numbers) -> Any:
+    body, begin, end = row.body, row.begin, row.end
+    if end - begin > _MAX_EMPTY_BYTES or has_values(row):
+        return row
+    return json_text.loads(body[begin:end], begin.__add__)
 
 
 def _stripped(body: bytes, begin: int, end: int) -> tuple[bytes, int, int]:

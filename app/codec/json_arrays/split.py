@@ -164,7 +164,13 @@ def _array(body: bytes, begin: int, end: int) -> Numbers | None:
     span = before.end(), close + 1
     if _count(body, b"[", *span) != _count(body, b"]", *span):
         return None
-    return Numbers(body, *span) if _VALUE.search(body, *span) else None
+    found = Numbers(body, *span)
+    return found if has_values(found) else None
+
+
+def has_values(numbers: Numbers) -> bool:
+    """Return whether an array has any value in its lists."""
+    return _VALUE.search(numbers.body, numbers.begin, numbers.end) is not None
 
 
 def _count(body: bytes, mark: bytes, begin: int, end: int) -> int:

@@ -49,6 +49,33 @@ def test_rows_in_one_long_text_are_split_at_their_commas():
     np.testing.assert_array_equal(long[0, 1:], [[7, -np.inf]] * LONG)
 
 
+@pytest.mark.parametrize(
+    ("shape", "given", "groups"),
+    [
+        ((None,), [[1] * LONG, [], [2] * LONG], {(LONG,): [0, 2], (0,): [1]}),
+        ((None,), [[], [1] * LONG], {(0,): [0], (LONG,): [1]}),
+        ((None, None), [[[]], [[1]] * LONG], {(1, 0): [0], (LONG, 1): [1]}),
+    ],
+)
+@pytest.mark.parametrize("is_named", [False, True])
+def test_rows_without_values_are_groups_in_a_long_text(shape, given, groups, is_named):
+    """An empty list is a row of its own shape, whatever the length of the others."""
+    instances = [{"x": row} for row in given] if is_named else given
+    uneven = decoded({"instances": instances}, takes("f4", *shape)).inputs
+    shapes = [group["x"].shape[1:] for group in uneven.groups]
+    assert dict(zip(shapes, uneven.places, strict=True)) == groups
+
+
+@pytest.mark.parametrize("is_named", [False, True])
+@pytest.mark.parametrize("length", [1, LONG])
+def test_row_nested_less_than_a_long_one_is_bad_input(length, is_named):
+    """The refusal names the row, also where the next rows settle no size of it."""
+    given = [[], [[[1]] * length]]
+    instances = [{"x": row} for row in given] if is_named else given
+    with pytest.raises(BadInput, match=r"instances\[0\].*: expected shape"):
+        decoded({"instances": instances}, takes("f4", None, None, None))
+
+
 def test_words_of_unlike_number_are_grouped():
     """Strings are rows as numbers are."""
     given = {"instances": [["a"], ["b", "c"], ["d"]]}

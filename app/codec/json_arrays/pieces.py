@@ -154,9 +154,14 @@ def positions(plain: bytes) -> Array:
 
 
 def _with_words(doubles: Array, piece: bytes) -> Array:
-    """Put NaN and infinities at their places; a value has the number of its commas."""
+    """Put NaN and infinities at their places; a value has the number of its commas.
+
+    Not where a list is empty, which the reader of all pieces finds by their values.
+    """
     text = np.frombuffer(piece, np.uint8)
     commas = np.flatnonzero(text == ord(","))
+    if len(doubles) != len(commas) + 1:
+        return doubles
     nans, infinities = (np.flatnonzero(text == ord(letter)) for letter in "NI")
     doubles[np.searchsorted(commas, nans)] = np.nan
     is_negative = text[np.maximum(infinities - 1, 0)] == ord("-")

@@ -165,6 +165,8 @@ def test_nan_and_infinities_keep_their_places():
             (None,),
             "rows[1]: expected 2 values, given 1",
         ),
+        ("[[], [NaN]]", "f4", (1,), "rows[0]: expected 1 values, given 0"),
+        ("[[[], [-Inf]]]", "f8", (None, 1), "rows[0][0]: expected 1 values, given 0"),
         ("[[1, 2], 3]", "f4", (2,), "rows[1]: expected a list, given 3"),
         ("[1, 2, [3]]", "f4", (), "rows[2]: expected float32, given a list of 1"),
         ("[[1], [true]]", "f4", (1,), "rows[1][0]: expected float32, given true"),

@@ -198,16 +198,15 @@ class AsgiExchange(LoopExchange):
         return receiving
 
     def _event(self) -> "asyncio.Future[Any]":
-        """Return a future of the server's next event."""
-        receiving = self._receive()
-        if isinstance(receiving, asyncio.Future):
-            return receiving
-        # Most servers return a coroutine.
-        return asyncio.ensure_future(receiving)
+        """Return a future of the server's next event; most servers give a coroutine."""
+        return asyncio.ensure_future(self._receive())
 
 
 def _note(disconnects: list[None], receiving: "asyncio.Future[Any]") -> None:
-    if not receiving.cancelled():
+    if receiving.cancelled():
+        return
+    # The first event of a request without a body is its empty body.
+    if receiving.exception() or receiving.result()["type"] == "http.disconnect":
         disconnects.append(None)
 
 

@@ -225,6 +225,25 @@ async def test_request_without_a_body_does_not_read_one(application):
     assert call.reads == 0
 
 
+@on_loop
+async def test_request_without_a_body_is_not_taken_for_disconnected(application):
+    """Only a disconnect ends a long wait, not the event of the body that is none."""
+    receive = [{"type": "http.request", "body": b"", "more_body": False}].pop
+
+    async def received():
+        return receive()
+
+    scope = {
+        **{"method": "POST", "path": "/predict", "query_string": b""},
+        **{"headers": [], "http_version": "1.1"},
+    }
+    exchange = AsgiExchange(scope, received, application.asgi.event_loop())
+    assert await exchange.body(LIMIT) == b""
+    await exchange.disconnected()
+    await settle()
+    assert not exchange.is_gone()()
+
+
 @pytest.mark.parametrize("path", ["/predict", "/v2/repository/index"])
 @pytest.mark.parametrize("headers", [(), [CHUNKED]], ids=["length", "chunked"])
 @on_loop

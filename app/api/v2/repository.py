@@ -138,7 +138,7 @@ def _json_body(settings: Settings, *, is_required: bool = False) -> dict[str, An
     body = decompress(sent, encoding, limit_bytes)
     if not body.strip() and not is_required:
         return {}
-    with json_text.opened(body) as value:
+    with json_text.opened_whole(body) as value:
         if not isinstance(value, dict):
             raise BadInput("the body: expected nothing or a JSON object")
         return value

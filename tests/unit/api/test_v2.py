@@ -656,6 +656,9 @@ def test_traffic_moves_to_the_label_that_is_named(make_site, caplog):
     assert m.infer(ONE, **KEY).headers["X-Model-Version"] == "10"
     assert "traffic as basket.toml says" in caplog.text
     error(m.post(path, b"", headers=KEY | JSON), 400)
+    long = json.dumps({"old": [1] * 3000}).encode()
+    text = error(m.post(path, long, headers=KEY | JSON), 400)
+    assert text.startswith("traffic: old = [1, 1, 1")
     text = error(m.post(path, b'{"nobody": 1}', headers=KEY | JSON), 400)
     assert text == "traffic: nobody: there is no such label in [labels]"
 

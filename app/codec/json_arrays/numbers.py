@@ -143,7 +143,7 @@ class _Rows:
         if values is not None:
             return values
         try:
-            objects = pieces.objects(piece, begin)
+            objects = pieces.objects(piece, text, begin)
         except BadInput:
             # A row says more than the piece, such as which list is empty.
             self._explain(done // max(math.prod(self._shape), 1), self._shape)

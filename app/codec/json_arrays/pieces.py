@@ -136,12 +136,16 @@ def without_brackets(text: bytes) -> bytes:
     return text.translate(_BRACKETS_TO_BLANKS)
 
 
-def objects(piece: bytes, offset: int) -> list[object]:
+def objects(piece: bytes, text: bytes, offset: int) -> list[object]:
     """Return the values of a piece as Python has them; it begins at `offset`.
+
+    `text` is that of `values`, which could not read it.
 
     Raises:
         BadInput: it is malformed.
     """
+    if has_number_outside(text):
+        raise BadInput("JSON Parse error: a number stands beside a list")
     flat = b"[%b]" % without_brackets(piece)
     parsed: list[object] = json_text.loads(flat, lambda place: offset + place - 1)
     return parsed

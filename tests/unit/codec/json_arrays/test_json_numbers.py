@@ -200,6 +200,9 @@ def test_nan_and_infinities_keep_their_places():
             (2,),
             "JSON Parse error: Expecting ',' delimiter at offset: 13",
         ),
+        ("[[1, ]2]", "i4", (2,), "JSON Parse error: Expecting value at offset: 6"),
+        ("[[1], []NaN]", "f4", (1,), "rows[1]: expected 1 values, given 0"),
+        ("[1[], 2]", "i4", (1,), "rows[0]: expected a list, given 1"),
         (
             "[1 2, 3]",
             "f4",

@@ -79,7 +79,7 @@ def _end(body: bytes, begin: int, end: int, closing: bytes) -> int:
         return stop + len(closing)
     stop = body.rfind(b",", begin, begin + _USUAL_BYTES)
     if stop < 0:
-        stop = body.find(b",", begin, begin + MAX_BYTES)
+        stop = body.find(b",", begin, min(begin + MAX_BYTES, end))
     if stop < 0 and end - begin > MAX_BYTES:
         raise BadInput(
             f"JSON Parse error: no comma in {MAX_BYTES} characters at offset: {begin}"

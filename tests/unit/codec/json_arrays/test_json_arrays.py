@@ -229,6 +229,13 @@ def test_single_values_beside_a_long_list_are_refused(shape, given, problem):
     assert str(raised.value).startswith(f"instances{problem}")
 
 
+def test_long_blanks_in_a_row_are_no_part_of_the_next():
+    """A row that is one piece of text ends where its array ends."""
+    body = b'{"instances": [{"x": [%s7]}, {"x": [8]}]}' % (b" " * 70_000)
+    read = rows.decode(body, {DEFAULT_SIGNATURE: takes("f4", 1)}).inputs["x"]
+    assert read.tolist() == [[7], [8]]
+
+
 @pytest.mark.parametrize(
     ("data", "shape", "problem"),
     [

@@ -226,6 +226,14 @@ async def test_request_without_a_body_does_not_read_one(application):
 
 
 @on_loop
+async def test_length_of_thousands_of_zeros_is_read(application):
+    """A server may pass on a Content-Length with more digits than int() takes."""
+    call = await ask(application, headers=[(b"content-length", b"0" * 5000 + b"9")])
+    assert call.status == 400
+    assert call.reads == 1
+
+
+@on_loop
 async def test_request_without_a_body_is_not_taken_for_disconnected(application):
     """Only a disconnect ends a long wait, not the event of the body that is none."""
     receive = [{"type": "http.request", "body": b"", "more_body": False}].pop

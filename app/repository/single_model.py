@@ -25,7 +25,7 @@ from app.repository.scan import (
     read_folder,
     scan,
 )
-from app.run_dir.version_numbers import VersionNumbers
+from app.run_dir.json_files import JsonFiles
 from app.settings import Settings
 from app.settings.model_source import find_model, name_of
 
@@ -42,18 +42,22 @@ def scanner(settings: Settings) -> Scan:
     """Return the scan of the model folder, or of BASKET_MODEL if that is set."""
     if settings.model is None:
         return partial(scan, settings.model_dir, settings)
-    numbers = VersionNumbers(run_dir.path_of("version_numbers"))
-    return SingleModel(settings, settings.model, numbers).scan
+    digests = JsonFiles(run_dir.path_of("version_digests"))
+    return SingleModel(settings, settings.model, digests).scan
 
 
 class SingleModel:
     """Scans one file or folder; without version folders, it is one version."""
 
-    def __init__(self, settings: Settings, path: Path, numbers: VersionNumbers) -> None:
-        """Store the parts."""
+    def __init__(self, settings: Settings, path: Path, digests: JsonFiles) -> None:
+        """Store the parts.
+
+        `digests` has those of the contents so far, by the model's name: the first one
+        is version 1.
+        """
         self._settings = settings
         self._path = path
-        self._numbers = numbers
+        self._digests = digests
         # What the last digest was made of.
         self._seen: object = None
         self._last_digest = ""
@@ -62,7 +66,7 @@ class SingleModel:
         """Return the model by its name, also if its file is away or can't be read.
 
         Raises:
-            OSError: the version numbers can't be read or written.
+            OSError: the digests can't be read or written.
             SettingsError: the name is invalid.
         """
         name = name_of(self._settings)
@@ -75,25 +79,27 @@ class SingleModel:
             folder = read_folder(source.folder, name, self._settings)
             return {} if folder is None else {name: folder}
         config = read_config(source.folder, self._settings)
-        number = self._number(source.version, isinstance(config, SettingsError))
+        number = self._number(name, source.version, isinstance(config, SettingsError))
         versions = {} if number is None else {number: source.version}
         return {name: ModelFolder(name, versions, config, is_overwritten=True)}
 
-    def _number(self, version: Path, is_kept: bool) -> int | None:
+    def _number(self, name: str, version: Path, is_kept: bool) -> int | None:
         """Return the number of the files as they are now; None: they are incomplete.
 
         With `is_kept` return the last one: a basket.toml that can't be read does not
         say which file has the classes, and nothing is loaded until it can.
         """
-        with self._numbers.locked() as contents:
+        with self._digests.locked(name):
+            known = self._digests.get(name) or []
             if is_kept:
-                return max(len(contents), 1)
+                return max(len(known), 1)
             digest = self._digest(version)
-            if contents[-1:] != [digest]:
-                if not _is_complete(version):
-                    return None
-                contents.append(digest)
-            return len(contents)
+            if known[-1:] == [digest]:
+                return len(known)
+            if not _is_complete(version):
+                return None
+            self._digests.set(name, [*known, digest])
+            return len(known) + 1
 
     def _digest(self, version: Path) -> str:
         """Return a digest of the files; they are read when a file has changed."""

@@ -11,7 +11,7 @@ from app.errors import SettingsError
 from app.repository.scan import fingerprint
 from app.repository.single_model import SingleModel, scanner
 from app.run_dir import RUN_DIR
-from app.run_dir.version_numbers import VersionNumbers
+from app.run_dir.json_files import JsonFiles
 from app.settings import Settings
 
 AGES_AGO = 1.0
@@ -38,7 +38,7 @@ def _keras_file(file, text):
 
 def _scan(path, numbers=None, **settings):
     settings = Settings(model=path, **settings)
-    (model,) = SingleModel(settings, path, numbers or VersionNumbers()).scan().items()
+    (model,) = SingleModel(settings, path, numbers or JsonFiles()).scan().items()
     name, folder = model
     assert folder.name == name
     return folder
@@ -54,18 +54,18 @@ def test_file_is_version_1_of_a_model_with_its_name(tmp_path):
 
 def test_overwritten_file_is_the_next_version(tmp_path):
     """All processes of a server give it the same number."""
-    file, numbers = tmp_path / "my.keras", VersionNumbers(tmp_path / "numbers")
+    file, numbers = tmp_path / "my.keras", JsonFiles(tmp_path / "numbers")
     seen = []
     for text in ("1", "12", "123"):
         _keras_file(file, text)
-        for process in (numbers, VersionNumbers(tmp_path / "numbers")):
+        for process in (numbers, JsonFiles(tmp_path / "numbers")):
             seen += _scan(file, process).versions
     assert seen == [1, 1, 2, 2, 3, 3]
 
 
 def test_changed_file_in_a_folder_is_the_next_version(tmp_path, clock):
     """A folder of a SavedModel is watched with all its files."""
-    numbers = VersionNumbers()
+    numbers = JsonFiles()
     (tmp_path / "out" / "variables").mkdir(parents=True)
     (tmp_path / "out" / "saved_model.pb").write_text("1")
     assert _scan(tmp_path / "out", numbers).versions == {1: tmp_path / "out"}
@@ -77,7 +77,7 @@ def test_changed_file_in_a_folder_is_the_next_version(tmp_path, clock):
 
 def test_file_of_the_same_size_and_date_is_the_next_version(tmp_path, clock):
     """Files of an image or an archive may all have one date."""
-    numbers = VersionNumbers()
+    numbers = JsonFiles()
     for name in ("1", "2"):
         (tmp_path / name).mkdir()
         (tmp_path / name / "my.h5").write_text(name)
@@ -92,7 +92,7 @@ def test_file_of_the_same_size_and_date_is_the_next_version(tmp_path, clock):
 def test_file_is_read_again_until_its_time_tells_changes_apart(tmp_path, clock):
     """A last write may be in the same tick of a coarse clock as a scan."""
     file = tmp_path / "my.h5"
-    model = SingleModel(Settings(model=file), file, VersionNumbers())
+    model = SingleModel(Settings(model=file), file, JsonFiles())
     clock.after_s = 1.5
     for version in (1, 2):
         file.write_text(str(version))
@@ -102,7 +102,7 @@ def test_file_is_read_again_until_its_time_tells_changes_apart(tmp_path, clock):
 
 def test_changed_rights_and_links_of_a_file_make_no_version(tmp_path, clock):
     """Backups link files, and installers change their owners: the content stays."""
-    numbers = VersionNumbers()
+    numbers = JsonFiles()
     file = tmp_path / "my.h5"
     file.write_text("1")
     model = SingleModel(Settings(model=file), file, numbers)
@@ -172,7 +172,7 @@ def test_edits_of_basket_toml_and_classes_keep_the_version_number(
     tmp_path, clock, code
 ):
     """The files in a version's folder that are not the model are not counted."""
-    numbers, toml = VersionNumbers(), tmp_path / "basket.toml"
+    numbers, toml = JsonFiles(), tmp_path / "basket.toml"
     image = '[image]\nsize = [8, 8]\nscale = "0..1"\nclasses = "names.json"'
     for name in ("simulated.json", *code):
         (tmp_path / name).write_text("{}")
@@ -191,7 +191,7 @@ def test_edits_of_basket_toml_and_classes_keep_the_version_number(
 
 def test_file_beside_the_model_in_its_folder_is_no_new_version(tmp_path, clock):
     """Without service.py only the model's own files are read."""
-    numbers = VersionNumbers()
+    numbers = JsonFiles()
     (tmp_path / "simulated.json").write_text("{}")
     for name in ("names.json", "README.md"):
         (tmp_path / name).touch()

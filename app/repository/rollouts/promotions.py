@@ -14,7 +14,7 @@ from app.promotion.record import Recorded, Records
 from app.repository.catalog import Catalog
 from app.repository.rollouts.decisions import PROVEN, REFUSED, Decisions
 from app.repository.rollouts.rollout_files import RolloutFiles
-from app.repository.rollouts.standing import Contents, Standing, newest, standing
+from app.repository.rollouts.standing import Standing, content_of, newest, standing
 from app.repository.rollouts.traffic_mover import Followed, TrafficMover
 from app.repository.scan import ModelFolder
 from app.repository.served import ServedModel
@@ -53,7 +53,6 @@ class Promotions:
         self._rollouts = rollouts
         self._decisions = decisions
         self._clock = clock
-        self._contents = Contents()
         # What passed its proof, by model, until its rollout has begun.
         self._passed: dict[str, _Passed] = {}
         self.mover = TrafficMover(catalog, records, rollouts, decisions, clock)
@@ -75,13 +74,13 @@ class Promotions:
             self.mover.forget(name)
             return newest(loadable)
         record = self._records.of(name)
-        found = standing(folder, record, self._contents, loadable, available)
+        found = standing(folder, record, loadable, available)
         if found.serving is None:
             self.mover.forget(name)
             return found
         content = ""
         if found.candidate is not None:
-            content = self._contents.of(folder, found.candidate)
+            content = content_of(folder, found.candidate)
         followed = Followed(promotion, found.serving, found.candidate, content)
         self.mover.follow(name, followed)
         return found
@@ -104,9 +103,9 @@ class Promotions:
             return
         serving = versions[standing.serving]
         if standing.is_new:
-            content = self._contents.of(folder, serving.version)
+            content = content_of(folder, serving.version)
             newer = {
-                version: self._contents.of(folder, version)
+                version: content_of(folder, version)
                 for version in standing.refused
                 if version > serving.version
             }
@@ -114,7 +113,7 @@ class Promotions:
         if standing.candidate not in versions:
             return
         candidate = versions[standing.candidate]
-        content = self._contents.of(folder, candidate.version)
+        content = content_of(folder, candidate.version)
         with self._rollouts.proving(name):
             # Another process, or the mover's thread, may have gone on meanwhile.
             if not self._is_decided(name, candidate.version, content):

@@ -2,6 +2,7 @@
 
 import hashlib
 from collections.abc import Collection, Mapping
+from functools import lru_cache
 from pathlib import Path
 from typing import NamedTuple
 
@@ -25,29 +26,17 @@ class Standing(NamedTuple):
     is_new: bool = False
 
 
-class Contents:
-    """Digests of the files of versions, which are read once; used by one thread."""
+def content_of(folder: ModelFolder, version: int) -> str:
+    """Return the digest of a version's files, "" of one whose files are gone.
 
-    def __init__(self) -> None:
-        """Start without any."""
-        self._known: dict[tuple[str, int], tuple[Fingerprint, str]] = {}
-
-    def of(self, folder: ModelFolder, version: int) -> str:
-        """Return the digest of a version's files, "" of one whose files are gone.
-
-        Copies of a file have the digest of the file.
-        """
-        path = folder.versions.get(version)
-        if path is None:
-            return ""
-        files = fingerprint(path)
-        known, digest = self._known.get((folder.name, version), (None, ""))
-        if known != files:
-            digest = digest_of(path, files)
-            self._known[folder.name, version] = files, digest
-        return digest
+    Copies of a file have the digest of the file.
+    """
+    path = folder.versions.get(version)
+    return "" if path is None else digest_of(path, fingerprint(path))
 
 
+# Each scan asks for it, and reads no file that has not changed.
+@lru_cache(maxsize=1024)
 def digest_of(version: Path, files: Fingerprint) -> str:
     """Return a digest of a version's files, by name and content."""
     checksums = sorted(content(version, files).checksums.items())
@@ -63,7 +52,6 @@ def newest(loadable: Collection[int]) -> Standing:
 def standing(
     folder: ModelFolder,
     record: Record,
-    contents: Contents,
     loadable: Collection[int],
     available: Collection[int],
 ) -> Standing:
@@ -75,15 +63,15 @@ def standing(
     refused = {
         version: each.reason
         for version, each in sorted(record.refused.items())
-        if version in folder.versions and each.content == contents.of(folder, version)
+        if version in folder.versions and each.content == content_of(folder, version)
     }
     allowed = [version for version in loadable if version not in refused]
-    serving = _proven(folder, record, contents, loadable, available)
+    serving = _proven(folder, record, loadable, available)
     forced = record.forced
     if (
         forced is not None
         and forced.version in loadable
-        and forced.content == contents.of(folder, forced.version)
+        and forced.content == content_of(folder, forced.version)
     ):
         return Standing(forced.version, None, refused, is_new=True)
     if record.is_lost:
@@ -113,7 +101,6 @@ def _oldest(folder: ModelFolder, loadable: Collection[int]) -> Standing:
 def _proven(
     folder: ModelFolder,
     record: Record,
-    contents: Contents,
     loadable: Collection[int],
     available: Collection[int],
 ) -> int | None:
@@ -122,7 +109,7 @@ def _proven(
         return None
     version = record.proven.version
     if version in folder.versions:
-        is_same = record.proven.content == contents.of(folder, version)
+        is_same = record.proven.content == content_of(folder, version)
         return version if is_same and version in loadable else None
     # The version before an overwritten file is only in memory.
     return version if folder.is_overwritten and version in available else None

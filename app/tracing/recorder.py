@@ -1,13 +1,14 @@
 """A thread that makes spans, off the event loop and the batching thread."""
 
 import logging
-import queue
-import threading
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
+
+from app.capture.background import Background, Bounds
 
 _log = logging.getLogger(__name__)
-# As many as OpenTelemetry's own queue of ended spans holds unless configured.
-_MAX_WAITING = 2048
+# A wake-up for each span would take the event loop longer than all else here. As many
+# wait as OpenTelemetry's own queue of ended spans holds unless configured.
+_BOUNDS = Bounds(0.01, 512, 1 << 30, 2048, 1 << 31)
 _CLOSE_WITHIN_S = 5.0
 
 
@@ -15,42 +16,25 @@ class Recorder:
     """Calls functions in their order in one thread; some are dropped under overload."""
 
     def __init__(self) -> None:
-        """Make the thread; `start` starts it."""
-        self._waiting: queue.SimpleQueue[Callable[[], None] | None] = (
-            queue.SimpleQueue()
-        )
+        """Start without any; the thread starts with the first one."""
         self._dropped = 0
-        self._thread = threading.Thread(target=self._run, name="traces", daemon=True)
-
-    def start(self) -> None:
-        """Start the thread, once."""
-        if not self._thread.ident:
-            self._thread.start()
+        self._background = Background("traces", self._make, _BOUNDS)
 
     def record(self, make: Callable[[], None]) -> None:
         """Call a function soon, or drop it if too many wait; any thread may call it."""
-        if self._waiting.qsize() < _MAX_WAITING:
-            self._waiting.put(make)
-        else:
+        if not self._background.offer(make):
             self._dropped += 1
 
     def close(self) -> None:
         """Call all functions that still wait, and end the thread."""
-        self._waiting.put(None)
-        if self._thread.ident:
-            self._thread.join(_CLOSE_WITHIN_S)
+        self._background.close(_CLOSE_WITHIN_S)
 
-    def _run(self) -> None:
-        while (make := self._waiting.get()) is not None:
+    def _make(self, waiting: Sequence[Callable[[], None]]) -> None:
+        for make in waiting:
             try:
                 make()
             except Exception:  # must not end the thread
                 _log.exception("a span could not be made")
-            if self._waiting.empty():
-                self._log_dropped()
-        self._log_dropped()
-
-    def _log_dropped(self) -> None:
         dropped, self._dropped = self._dropped, 0
         if dropped:
             _log.warning("%d requests or batches were too many to trace", dropped)

@@ -77,10 +77,6 @@ class Spans:
         self._batches = of_batches.get_tracer(_SERVICE)
         self._recorder = Recorder()
 
-    def start(self) -> None:
-        """Start to make spans."""
-        self._recorder.start()
-
     def close(self) -> None:
         """Export all spans."""
         self._recorder.close()

@@ -27,7 +27,6 @@ def started_spans() -> "Spans | None":
         raise SettingsError(
             f"OpenTelemetry refuses an OTEL_ variable: {error}"
         ) from error
-    spans.start()
     # After the last request: what is registered later runs earlier.
     atexit.register(spans.close)
     return spans

@@ -78,8 +78,8 @@ ALLOWED = {
     "app.asgi": ("app.api", "app.grpc"),
     "app.tracing": (
         *("app.tracing", "app.api.application", "app.api.environ", "app.api.exchange"),
-        *("app.batching.fair_queue", "app.errors", "app.prometheus_private"),
-        "app.telemetry",
+        *("app.batching.fair_queue", "app.capture.background", "app.errors"),
+        *("app.prometheus_private", "app.telemetry"),
     ),
     "app.server": ("app.server", "app.tls"),
     "app.ray_serve": (

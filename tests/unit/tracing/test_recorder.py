@@ -2,6 +2,7 @@
 
 import threading
 
+from app.capture.background import Bounds
 from app.tracing import recorder
 from app.tracing.recorder import Recorder
 
@@ -12,8 +13,6 @@ def test_close_calls_what_still_waits():
     recording = Recorder()
     for number in range(5):
         recording.record(lambda number=number: made.append(number))
-    recording.start()
-    recording.start()
     recording.close()
     assert made == [0, 1, 2, 3, 4]
 
@@ -24,15 +23,14 @@ def test_an_exception_does_not_end_the_thread(caplog):
     recording = Recorder()
     recording.record(lambda: 1 / 0)
     recording.record(lambda: made.append(1))
-    recording.start()
     recording.close()
     assert made == [1]
     assert "a span could not be made" in caplog.text
 
 
 def test_spans_beyond_the_bound_are_dropped_and_logged(monkeypatch, caplog):
-    """While two wait, three more are dropped; the log has their number once."""
-    monkeypatch.setattr(recorder, "_MAX_WAITING", 2)
+    """With one in the making and two that wait, three more are dropped and counted."""
+    monkeypatch.setattr(recorder, "_BOUNDS", Bounds(0.0, 1, 1, 3, 1))
     began, go_on, made = threading.Event(), threading.Event(), []
 
     def block():
@@ -40,7 +38,6 @@ def test_spans_beyond_the_bound_are_dropped_and_logged(monkeypatch, caplog):
         go_on.wait(20)
 
     recording = Recorder()
-    recording.start()
     recording.record(block)
     assert began.wait(20)
     for number in range(5):

@@ -30,9 +30,9 @@ class State(StrEnum):
 IS_LOADING = "is loading"
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class ServedModel:
-    """A version that is loaded, warmed up, and accepts jobs."""
+    """A version that is loaded, warmed up, and accepts jobs; equal to itself alone."""
 
     name: str
     version: int

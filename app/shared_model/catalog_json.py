@@ -1,6 +1,6 @@
 """The content of a catalog as JSON values, and back."""
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import asdict, fields, replace
 from pathlib import Path
 from typing import Any
@@ -17,9 +17,9 @@ from app.user_code.user_code import UserCode
 
 
 def model_to_json(
-    model: Model, versions: Mapping[int, Mapping[str, Any]]
+    model: Model, version_json: Callable[[ServedModel], dict[str, Any]]
 ) -> dict[str, Any]:
-    """Return a model's state; `versions` are the values of `version_to_json`."""
+    """Return a model's state; `version_json` returns what `version_to_json` does."""
     return {
         "problem": model.problem,
         "settled": model.settled,
@@ -32,7 +32,7 @@ def model_to_json(
             str(number): {
                 "state": version.state.value,
                 "error": version.error,
-                "served": versions.get(number) if version.served else None,
+                "served": version.served and version_json(version.served),
             }
             for number, version in model.versions.items()
         },

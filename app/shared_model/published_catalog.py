@@ -9,9 +9,10 @@ import threading
 from collections.abc import Callable, Mapping
 from functools import wraps
 from typing import Any, Concatenate, ParamSpec, Protocol, TypeVar
+from weakref import WeakKeyDictionary
 
 from app.repository.catalog import Catalog
-from app.repository.served import ServedModel, Version
+from app.repository.served import ServedModel
 from app.run_dir.notes import Notes
 from app.settings import Settings
 from app.shared_model import catalog_json
@@ -54,7 +55,10 @@ class PublishedCatalog(Catalog):
         self._subscribers: dict[Subscriber, int] = {}
         self._published: dict[str, Any] = {}
         self._revision = 0
-        self._versions_json: dict[str, dict[int, dict[str, Any]]] = {}
+        # Made once for each version: that of a thousand classes takes milliseconds.
+        self._versions_json: WeakKeyDictionary[ServedModel, dict[str, Any]] = (
+            WeakKeyDictionary()
+        )
         self._publishing = threading.Condition(threading.RLock())
 
     def find(self, name: str, version: int) -> ServedModel | None:
@@ -97,6 +101,8 @@ class PublishedCatalog(Catalog):
         with self._publishing:
             return self._publishing.wait_for(lambda: not self._subscribers, timeout_s)
 
+    add = _then_publish(Catalog.add)
+    remove = _then_publish(Catalog.remove)
     announce = _then_publish(Catalog.announce)
     route = _then_publish(Catalog.route)
     set_rollout = _then_publish(Catalog.set_rollout)
@@ -106,15 +112,6 @@ class PublishedCatalog(Catalog):
     set_folder_problem = _then_publish(Catalog.set_folder_problem)
     mark_settled = _then_publish(Catalog.mark_settled)
     mark_unloaded = _then_publish(Catalog.mark_unloaded)
-
-    def add(self, served: ServedModel) -> Version | None:
-        """As in Catalog."""
-        values = catalog_json.version_to_json(served, self._settings)
-        with self._publishing:
-            self._versions_json.setdefault(served.name, {})[served.version] = values
-        replaced = super().add(served)
-        self._publish()
-        return replaced
 
     def swap(self, served: ServedModel, timeout_s: float) -> ServedModel | None:
         """As in Catalog; later jobs of web workers are the new version's.
@@ -133,23 +130,17 @@ class PublishedCatalog(Catalog):
         self.wait_until_acknowledged(timeout_s)
         return served
 
-    def remove(self, name: str, version: int | None = None) -> None:
-        """As in Catalog."""
-        super().remove(name, version)
-        with self._publishing:
-            if version is None:
-                self._versions_json.pop(name, None)
-            else:
-                self._versions_json.get(name, {}).pop(version, None)
-        self._publish()
+    def _version_json(self, served: ServedModel) -> dict[str, Any]:
+        if served not in self._versions_json:
+            values = catalog_json.version_to_json(served, self._settings)
+            self._versions_json[served] = values
+        return self._versions_json[served]
 
     def _publish(self) -> None:
         with self._publishing:
             with self._changing:
                 models = {
-                    name: catalog_json.model_to_json(
-                        model, self._versions_json.get(name, {})
-                    )
+                    name: catalog_json.model_to_json(model, self._version_json)
                     for name, model in self._models.items()
                 }
                 state = {"models": models, "folder_problem": self._folder_problem}

@@ -161,4 +161,4 @@ def test_version_crosses_with_settings_and_image_config():
     served = ServedModel("m", 1, "echo", Echo().signatures, config, None, None)
     values = catalog_json.version_to_json(served, Settings())
     crossed = catalog_json.version_from_json("m", 1, values, Settings(), None, None)
-    assert crossed == served
+    assert vars(crossed) == vars(served)

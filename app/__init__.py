@@ -89,7 +89,8 @@ def create_model_process(listener: socket.socket) -> "ModelProcess":
     from app.tracing.start import started_spans
 
     settings = Settings.from_environment()
-    catalog = PublishedCatalog(settings, run_dir.notes_on(run_dir.DEFAULT_MODEL))
+    kept = run_dir.notes_on(run_dir.DEFAULT_MODEL)
+    catalog = PublishedCatalog(settings.default_model, kept)
     loader = _loader(settings, catalog, started_spans(), _evidence())
     health = _health(settings, catalog)
     return ModelProcess(catalog, loader, listener, health, telemetry.flush)
@@ -229,8 +230,7 @@ def install_api(
     from app.api.v2 import infer as v2
 
     install_error_handlers(app)
-    rights = _rights(settings)
-    app.extensions["rights"] = rights
+    app.extensions["rights"] = rights = _rights(settings)
     install_checks(app, rights)
     inference = Inference(catalog, settings, recording)
     predict.declare(app)

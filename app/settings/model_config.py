@@ -16,7 +16,7 @@ from app.settings.tables import number, read_table
 
 FILE_NAME = "basket.toml"
 # Settings of the server that a model may override.
-_OWN_SETTINGS = ("max_batch_size", "batch_timeout_micros", "allowed_batch_sizes")
+OWN_SETTINGS = ("max_batch_size", "batch_timeout_micros", "allowed_batch_sizes")
 _TABLES = ("labels", "traffic", "image", "capture", "promotion")
 
 
@@ -65,7 +65,7 @@ def read_model_config(folder: Path, settings: Settings) -> ModelConfig:
         raise SettingsError(f"{FILE_NAME}: {error.strerror}") from error
     except (ValueError, RecursionError) as error:  # also too many digits or brackets
         raise SettingsError(f"{FILE_NAME}: {error}") from error
-    known = (*_OWN_SETTINGS, *_TABLES)
+    known = (*OWN_SETTINGS, *_TABLES)
     for key in values:
         if key not in known:
             raise SettingsError(
@@ -106,7 +106,7 @@ def _with_own(settings: Settings, values: Mapping[str, Any]) -> Settings:
     With max_batch_size alone, the server's smaller allowed_batch_sizes stay, and it is
     the last of them.
     """
-    own = {key: values[key] for key in _OWN_SETTINGS if key in values}
+    own = {key: values[key] for key in OWN_SETTINGS if key in values}
     try:
         limits = batching_limits(own)
         most = limits.get("max_batch_size")

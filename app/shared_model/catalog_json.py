@@ -1,7 +1,7 @@
 """The content of a catalog as JSON values, and back."""
 
 from collections.abc import Callable, Mapping
-from dataclasses import asdict, fields, replace
+from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any
 
@@ -12,7 +12,7 @@ from app.engines.python.service import Service
 from app.repository.served import Model, ServedModel
 from app.settings import Settings
 from app.settings.image_config import ImageClass, ImageConfig
-from app.settings.model_config import ModelConfig
+from app.settings.model_config import OWN_SETTINGS, ModelConfig
 from app.user_code.user_code import UserCode
 
 
@@ -39,19 +39,15 @@ def model_to_json(
     }
 
 
-def version_to_json(served: ServedModel, settings: Settings) -> dict[str, Any]:
-    """Return what a web worker needs of a version; `settings` are the server's."""
+def version_to_json(served: ServedModel) -> dict[str, Any]:
+    """Return what a web worker needs of a version; it has the server's settings."""
     config, code = served.config, served.user_code
     return {
         "platform": served.platform,
         "signatures": {
             name: signature.to_list() for name, signature in served.signatures.items()
         },
-        "settings": {
-            each.name: getattr(config.settings, each.name)
-            for each in fields(Settings)
-            if getattr(config.settings, each.name) != getattr(settings, each.name)
-        },
+        "settings": {name: getattr(config.settings, name) for name in OWN_SETTINGS},
         "labels": dict(config.labels),
         "traffic": dict(config.traffic),
         "image": None if config.image is None else asdict(config.image),
@@ -72,12 +68,12 @@ def version_from_json(
     Raises:
         ModelLoadError: its service.py can't be imported in this process.
     """
-    changed: dict[str, Any] = {
+    own: dict[str, Any] = {
         key: tuple(value) if isinstance(value, list) else value
         for key, value in values["settings"].items()
     }
     config = ModelConfig(
-        replace(settings, **changed),
+        replace(settings, **own),
         values["labels"],
         values["traffic"],
         _to_image(values["image"]),

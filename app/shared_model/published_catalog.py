@@ -14,7 +14,6 @@ from weakref import WeakKeyDictionary
 from app.repository.catalog import Catalog
 from app.repository.served import ServedModel
 from app.run_dir.notes import Notes
-from app.settings import Settings
 from app.shared_model import catalog_json
 
 
@@ -47,10 +46,9 @@ def _then_publish(
 class PublishedCatalog(Catalog):
     """A Catalog that sends its changes to subscribers."""
 
-    def __init__(self, settings: Settings, kept: Notes | None = None) -> None:
-        """Store the server's settings; only differences to them are published."""
-        super().__init__(settings.default_model, kept)
-        self._settings = settings
+    def __init__(self, default_model: str | None, kept: Notes | None = None) -> None:
+        """Store the parts, as Catalog does."""
+        super().__init__(default_model, kept)
         # The last revision that each subscriber has acknowledged.
         self._subscribers: dict[Subscriber, int] = {}
         self._published: dict[str, Any] = {}
@@ -132,8 +130,7 @@ class PublishedCatalog(Catalog):
 
     def _version_json(self, served: ServedModel) -> dict[str, Any]:
         if served not in self._versions_json:
-            values = catalog_json.version_to_json(served, self._settings)
-            self._versions_json[served] = values
+            self._versions_json[served] = catalog_json.version_to_json(served)
         return self._versions_json[served]
 
     def _publish(self) -> None:

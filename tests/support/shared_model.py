@@ -59,7 +59,7 @@ class Machine:
 
     def process(self) -> ModelProcess:
         """Start a model process, whose loader scans only when told."""
-        self.catalog = PublishedCatalog(self.settings)
+        self.catalog = PublishedCatalog(self.settings.default_model)
         opener = Opener(lambda *_: self.observer, self._open)
         self.loader = loader_of(self.settings, self.catalog, opener)
         limit_s = self.settings.request_timeout_ms / 1000
@@ -153,7 +153,7 @@ class ScriptedProcess:
         engine, settings, unused = Echo(), Settings(), Notes()
         parts = platform, engine.signatures, ModelConfig(settings)
         served = ServedModel("m", 1, *parts, unused, unused)  # type: ignore[arg-type]
-        values = catalog_json.version_to_json(served, settings)
+        values = catalog_json.version_to_json(served)
         return {"state": "AVAILABLE", "error": "", "served": values}
 
     def send_update(self, revision: int, versions: Mapping[str, Any]) -> None:

@@ -159,6 +159,6 @@ def test_version_crosses_with_settings_and_image_config():
     own = Settings(max_batch_size=8, allowed_batch_sizes=(4, 8))
     config = ModelConfig(own, {"stable": 1}, {"stable": 2.0}, image)
     served = ServedModel("m", 1, "echo", Echo().signatures, config, None, None)
-    values = catalog_json.version_to_json(served, Settings())
+    values = catalog_json.version_to_json(served)
     crossed = catalog_json.version_from_json("m", 1, values, Settings(), None, None)
     assert vars(crossed) == vars(served)

@@ -142,8 +142,8 @@ def test_reload_is_finished_when_web_workers_have_acknowledged_it(machine):
         assert "models" in silent.receive().meta
         (machine.models / "m" / "basket.toml").write_text("max_batch_size = 2\n")
         rescan = in_thread(lambda: machine.loader.rescan(TIMEOUT_S))
-        settings = {}
-        while settings != {"max_batch_size": 2}:
+        settings = {"max_batch_size": None}
+        while settings["max_batch_size"] != 2:
             update = silent.receive().meta["models"]["m"]["versions"]["1"]
             settings = update["served"]["settings"]
         assert not old.closed

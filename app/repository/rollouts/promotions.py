@@ -6,7 +6,6 @@ The loader's thread has versions compared, once in all processes.
 import logging
 import time
 from collections.abc import Callable, Collection
-from typing import NamedTuple
 
 from app.engines.loading import error_summary
 from app.errors import Abandoned, Unavailable
@@ -14,7 +13,7 @@ from app.promotion.record import Recorded, Records
 from app.repository.catalog import Catalog
 from app.repository.rollouts.decisions import PROVEN, REFUSED, Decisions
 from app.repository.rollouts.rollout_files import RolloutFiles
-from app.repository.rollouts.standing import Standing, content_of, newest, standing
+from app.repository.rollouts.standing import Standing, content_of, standing
 from app.repository.rollouts.traffic_mover import Followed, TrafficMover
 from app.repository.scan import ModelFolder
 from app.repository.served import ServedModel
@@ -22,15 +21,6 @@ from app.settings.model_config import ModelConfig
 from app.settings.promotion_config import PromotionConfig
 
 _log = logging.getLogger(__name__)
-
-
-class _Passed(NamedTuple):
-    """A proof: the versions, the digest of the new one's files, and what counted."""
-
-    serving: int
-    candidate: int
-    content: str
-    config: PromotionConfig
 
 
 class Promotions:
@@ -54,7 +44,7 @@ class Promotions:
         self._decisions = decisions
         self._clock = clock
         # What passed its proof, by model, until its rollout has begun.
-        self._passed: dict[str, _Passed] = {}
+        self._passed: dict[str, Followed] = {}
         self.mover = TrafficMover(catalog, records, rollouts, decisions, clock)
 
     def standing(
@@ -72,7 +62,7 @@ class Promotions:
         name, promotion = folder.name, config.promotion
         if promotion is None or config.traffic:
             self.mover.forget(name)
-            return newest(loadable)
+            return Standing(max(loadable, default=None))
         record = self._records.of(name)
         found = standing(folder, record, loadable, available)
         if found.serving is None:
@@ -149,7 +139,7 @@ class Promotions:
         content: str,
     ) -> None:
         name, version = folder.name, candidate.version
-        passed = _Passed(serving.version, version, content, config)
+        passed = Followed(config, serving.version, version, content)
         if self._passed.get(name) != passed:
             reason = self._refusal(folder, config, serving, candidate)
             if reason is None:

@@ -44,11 +44,6 @@ def digest_of(version: Path, files: Fingerprint) -> str:
     return hashlib.blake2b(text, digest_size=_DIGEST_BYTES).hexdigest()
 
 
-def newest(loadable: Collection[int]) -> Standing:
-    """Return the standing of a model without promotion."""
-    return Standing(max(loadable, default=None))
-
-
 def standing(
     folder: ModelFolder,
     record: Record,

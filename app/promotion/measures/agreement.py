@@ -1,7 +1,7 @@
 """For how many rows the outputs of two models agree."""
 
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 
 import numpy as np
 import numpy.typing as npt
@@ -20,32 +20,29 @@ class Agreement:
 
     Scores, which are floats of shape (classes,), agree in their top class. Other floats
     agree if every value is within 1 % of the output's largest; other dtypes if all
-    values are equal. `difference` is the largest of floats. `top_classes` is the number
-    of distinct top classes, None for outputs that are not scores. Of each row `agrees`
-    says whether it does, `differences` has its largest difference, and `lost` whether
-    the second model has NaN or infinity where the first has numbers.
+    values are equal. Of each row `agrees` says whether it does, `differences` has its
+    largest difference, and `lost` whether the second model has NaN or infinity where
+    the first has numbers. `top_classes` is the number of distinct top classes, None for
+    outputs that are not scores.
     """
 
     output: str
-    rows: int
-    agreeing: int
     measure: str
-    difference: float = 0.0
+    agrees: Bools
+    differences: Floats
+    lost: Bools
+    is_float: bool
     top_classes: int | None = None
-    is_float: bool = False
-    agrees: Bools = field(default_factory=lambda: np.empty(0, bool), compare=False)
-    differences: Floats = field(default_factory=lambda: np.empty(0), compare=False)
-    lost: Bools = field(default_factory=lambda: np.empty(0, bool), compare=False)
 
     def share(self) -> float:
         """Return the fraction of agreeing rows, 0 to 1."""
-        return self.agreeing / self.rows
+        return float(self.agrees.mean())
 
     def describe(self) -> str:
         """Return one line for display."""
         return (
             f"{self.output}: {self.measure} in {100 * self.share():.4g} % of "
-            f"{self.rows} rows, largest difference {self.difference:.2g}"
+            f"{len(self.agrees)} rows, largest difference {self.differences.max():.2g}"
         )
 
 
@@ -114,7 +111,6 @@ class OutputComparison:
     def result(self) -> Agreement:
         """Return how far the batches agree; there is at least one."""
         same, apart = np.concatenate(self._same), np.concatenate(self._apart)
-        lost = np.concatenate(self._lost)
         measure = "equal values"
         if self._has_floats and self._max_difference is not None:
             measure = f"values within {self._max_difference:g}"
@@ -125,10 +121,13 @@ class OutputComparison:
             measure = f"values within {TOLERANCE:.0%} of the largest"
             same = apart <= TOLERANCE * self._largest
         return Agreement(
-            *(self._output, len(same), int(same.sum()), measure),
-            float(apart.max(initial=0.0)),
-            len(self._top_classes) if self._has_scores else None,
-            *(self._has_floats, same, apart, lost),
+            self._output,
+            measure,
+            agrees=same,
+            differences=apart,
+            lost=np.concatenate(self._lost),
+            is_float=self._has_floats,
+            top_classes=len(self._top_classes) if self._has_scores else None,
         )
 
 

@@ -44,20 +44,18 @@ class JsonComparison:
 
     def result(self) -> Agreement:
         """Return how far they agree; there is at least one."""
-        agrees = np.array([each.agrees for each in self._found])
-        differences = np.array([each.difference for each in self._found])
         measure = "equal JSON"
         if self._ignores_floats:
             measure = "equal JSON, apart from floats,"
         elif self._has_floats:
             measure = "the same JSON, with floats as near,"
         return Agreement(
-            *(_NAME, len(agrees), int(agrees.sum()), measure),
-            float(differences.max(initial=0.0)),
-            is_float=self._has_floats and not self._ignores_floats,
-            agrees=agrees,
-            differences=differences,
+            _NAME,
+            measure,
+            agrees=np.array([each.agrees for each in self._found]),
+            differences=np.array([each.difference for each in self._found]),
             lost=np.array([each.is_lost for each in self._found]),
+            is_float=self._has_floats and not self._ignores_floats,
         )
 
     def _compared(self, one: Any, other: Any) -> _Same:

@@ -63,7 +63,8 @@ def agreement(expected, actual, dtype=np.float32):
 def test_scores_agree_if_the_top_class_is_equal():
     """Scores count by top class, row by row, over all batches."""
     found = agreement([[1, 2], [2, 1], [0, 4]], [[1, 3], [1, 2], [0, 3]])
-    assert (found.agreeing, found.rows, found.difference) == (2, 3, 1.0)
+    assert found.agrees.tolist() == [True, False, True]
+    assert found.differences.max() == 1.0
     assert found.share() == pytest.approx(2 / 3)
     assert found.top_classes == 2
     assert found.describe() == (
@@ -73,13 +74,15 @@ def test_scores_agree_if_the_top_class_is_equal():
 
 def test_rows_with_nan_do_not_agree():
     """A row with NaN does not agree, even if its top class is the same."""
-    assert agreement([[1, 2], [1, 2]], [[np.nan, 3], [1, 3]]).agreeing == 1
+    found = agreement([[1, 2], [1, 2]], [[np.nan, 3], [1, 3]])
+    assert found.agrees.tolist() == [False, True]
 
 
 def test_floats_agree_within_one_percent_of_the_largest():
     """Floats that are not scores count by distance, relative to the largest value."""
     found = agreement([[100], [1], [3]], [[99.5], [2], [5]])
-    assert (found.agreeing, found.rows, found.difference) == (2, 3, 2.0)
+    assert found.agrees.tolist() == [True, True, False]
+    assert found.differences.max() == 2.0
     assert "values within 1% of the largest" in found.describe()
     assert found.top_classes is None
 
@@ -87,4 +90,4 @@ def test_floats_agree_within_one_percent_of_the_largest():
 def test_other_dtypes_agree_if_all_values_are_equal():
     """Integers agree where all values of a row are equal."""
     found = agreement([[1, 2], [3, 4]], [[1, 2], [3, 5]], np.int64)
-    assert (found.agreeing, found.rows) == (1, 2)
+    assert found.agrees.tolist() == [True, False]

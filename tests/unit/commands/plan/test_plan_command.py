@@ -23,7 +23,7 @@ def command(monkeypatch, tmp_path):
 
     Small batches take few users, and so few requests, to fill.
     """
-    return partial(short_plans(monkeypatch, tmp_path, 500), max_batch_size=16)
+    return partial(short_plans(monkeypatch, tmp_path, 200), max_batch_size=16)
 
 
 def test_plan_of_given_times_shows_servers_limit_and_cost(command):
@@ -59,8 +59,9 @@ def test_articles_cost_sum(command):
 
 
 def test_more_users_need_more_servers(command):
-    """With 16 rows a batch, 500 users need more than three servers."""
-    status, output = command(*GIVEN, "--users", "500", "--think", "1-3", *LIMIT)
+    """With 4 rows a batch, 125 users need more than three servers."""
+    users = ("--users", "125", "--think", "1-3")
+    status, output = command(*GIVEN, *users, *LIMIT, max_batch_size=4)
     assert status == 0
     rows = table(output)
     fewest = int(re.findall(r"\n\*\s+(\d+) ", output)[0])
@@ -87,7 +88,8 @@ def test_an_open_load_of_internet_scale_is_planned_in_a_few_simulations(command)
 
 def test_the_same_arguments_give_the_same_plan(command):
     """Randomness is seeded."""
-    plans = {command(*GIVEN, *USERS, *LIMIT) for _ in range(2)}
+    few = ("--users", "5", "--think", "1-3")
+    plans = {command(*GIVEN, *few, *LIMIT, max_batch_size=2) for _ in range(2)}
     assert len(plans) == 1
 
 
@@ -153,7 +155,7 @@ def test_a_row_that_takes_longer_than_the_request_timeout_is_impossible(command)
 
 def test_a_limit_that_only_a_timeout_prevents_is_reported(command):
     """With a fixed timeout even a server for each user does not hold 650 ms."""
-    few = ("--users", "3", "--think", "1-3")
+    few = ("--users", "2", "--think", "1-3")
     status, output = command(*GIVEN, *few, *LIMIT, batch_timeout_micros=500_000)
     assert status == 0
     assert "none of these numbers of servers holds a p95 of 650 ms" in output
@@ -171,7 +173,7 @@ def test_unknown_model_and_batching_off(command):
 
 @pytest.mark.skipif(find_spec("matplotlib") is None, reason="matplotlib is missing")
 @pytest.mark.parametrize(
-    ("load", "unit"), [(USERS, "users"), (("--rate", "100"), "requests/s")]
+    ("load", "unit"), [(USERS, "users"), (("--rate", "20"), "requests/s")]
 )
 def test_plot_draws_the_printed_times_by_load(
     command, tmp_path, monkeypatch, load, unit
@@ -187,7 +189,8 @@ def test_plot_draws_the_printed_times_by_load(
 
     monkeypatch.setattr(figure, "savefig", recorded)
     file = tmp_path / "p95.png"
-    status, output = command(*GIVEN, *load, *LIMIT, "--plot", str(file))
+    picture = ("--plot", str(file))
+    status, output = command(*GIVEN, *load, *LIMIT, *picture, max_batch_size=4)
     assert status == 0
     assert file.read_bytes().startswith(b"\x89PNG")
     (axes,) = figures[0].axes

@@ -33,18 +33,23 @@ def seen(plan, load, servers=1, spread="random"):
 
 
 @pytest.fixture(autouse=True)
-def _short(monkeypatch):
-    """Runs of at most so many requests, so that the tests take seconds."""
-    monkeypatch.setattr(simulation, "_STEP", 600)
-    monkeypatch.setattr(simulation, "_OF_A_SERVER", 100)
-    monkeypatch.setattr(simulation, "_MOST_REQUESTS", 3_000)
+def short(monkeypatch):
+    """Have simulations end after so many requests, 1,000 unless called."""
+
+    def end_after(requests):
+        monkeypatch.setattr(simulation, "_STEP", requests // 5)
+        monkeypatch.setattr(simulation, "_OF_A_SERVER", requests // 30)
+        monkeypatch.setattr(simulation, "_MOST_REQUESTS", requests)
+
+    end_after(1_000)
+    return end_after
 
 
 @pytest.mark.parametrize(("busy", "requests"), [(0.3, 20_000), (0.6, 8_000)])
-def test_one_row_at_a_time_waits_as_in_an_md1_queue(busy, requests, monkeypatch):
+def test_one_row_at_a_time_waits_as_in_an_md1_queue(busy, requests, short, monkeypatch):
     """Poisson arrivals and batches of 1 wait as Pollaczek and Khinchine say."""
     monkeypatch.setattr(simulation.Outcome, "is_known", lambda *_: False)
-    monkeypatch.setattr(simulation, "_MOST_REQUESTS", requests)
+    short(requests)
     row_s = 0.1
     outcome = seen(server(row_s, max_batch_size=1), Load(rate=busy / row_s))
     assert outcome.busy == pytest.approx(busy, rel=0.01)
@@ -57,8 +62,9 @@ def test_one_row_at_a_time_waits_as_in_an_md1_queue(busy, requests, monkeypatch)
 
 
 @pytest.mark.parametrize("users", [1, 4, 8, 30])
-def test_users_see_the_interactive_response_time_law(users):
+def test_users_see_the_interactive_response_time_law(users, short):
     """Rate, response and think time fit, within the bounds of one row at a time."""
+    short(3_000)
     row_s, think_s = 0.3, 2.0
     plan = server(row_s, max_batch_size=1, max_enqueued_batches=users)
     outcome = seen(plan, Load(users, THINKING))
@@ -162,8 +168,9 @@ def test_overhead_counts_once_for_each_request_and_is_serial():
     assert outcome.rate == pytest.approx(50, rel=0.01)
 
 
-def test_an_overloaded_server_refuses_what_its_queue_cannot_hold():
+def test_an_overloaded_server_refuses_what_its_queue_cannot_hold(short):
     """The rest is answered as fast as full batches run, after a wait in the queue."""
+    short(3_000)
     limits = {"max_batch_size": 4, "max_enqueued_batches": 2}
     outcome = seen(server(0.1, **limits), Load(rate=80.0))
     assert outcome.refused == pytest.approx(0.5, rel=0.05)
@@ -188,8 +195,9 @@ def test_spreads_differ_as_they_should():
     assert means["least-of-two"] < 0.8 * means["random"]
 
 
-def test_many_servers_are_simulated_as_some_with_their_share():
+def test_many_servers_are_simulated_as_some_with_their_share(short):
     """The rate is that of all servers, the other figures are those of one."""
+    short(3_000)
     plan = server(0.3)
     many, some = (seen(plan, Load(rate=100.0 * n), n) for n in (3200, 32))
     assert many == some._replace(rate=many.rate)
@@ -203,15 +211,16 @@ def test_the_same_arguments_give_the_same_outcome():
     assert seen(plan, load, 3) != seen(plan, replace(load, users=31), 3)
 
 
-def test_uncertainty_covers_the_difference_from_a_longer_run(monkeypatch):
+def test_uncertainty_covers_the_difference_from_a_longer_run(short, monkeypatch):
     """A run three times as long has its p95 within twice what the short one states."""
     plan, load = server(0.1, max_batch_size=1), Load(rate=7.0)
     monkeypatch.setattr(simulation.Outcome, "is_known", lambda *_: False)
-    short = seen(plan, load)
-    monkeypatch.setattr(simulation, "_MOST_REQUESTS", 9_000)
+    short(3_000)
+    once = seen(plan, load)
+    short(9_000)
     long = seen(plan, load)
-    assert 0 < long.uncertainty < short.uncertainty < 0.2
-    assert abs(short.p95_s / long.p95_s - 1) < 2 * short.uncertainty
+    assert 0 < long.uncertainty < once.uncertainty < 0.2
+    assert abs(once.p95_s / long.p95_s - 1) < 2 * once.uncertainty
 
 
 @pytest.mark.parametrize(

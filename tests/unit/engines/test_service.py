@@ -240,12 +240,19 @@ def test_code_that_never_returns_is_a_load_error(write, monkeypatch, text, what)
     blocker = types.ModuleType("blocker")
     blocker.wait = lambda: goes_on.wait(30)
     monkeypatch.setitem(sys.modules, "blocker", blocker)
-    monkeypatch.setattr("app.engines.python.bounded._LONGEST_S", 0.5)
     folder = write(service=text)
+
+    def load():
+        with monkeypatch.context() as patch:
+            if what == "its import":
+                patch.setattr(bounded, "_LONGEST_S", 0.05)
+            service = Service(folder)
+            patch.setattr(bounded, "_LONGEST_S", 0.05)
+            service.load()
+
     try:
         with pytest.raises(ModelLoadError, match=f"{what} has not returned within"):
-            Service(folder).load()
-        monkeypatch.setattr("app.engines.python.bounded._LONGEST_S", 10)
+            load()
         code = "import helpers\ndef preprocess(x): return helpers.X"
         other = Service(write("2", service=code, helpers="X = 2"))
         assert other.preprocess(0) == 2

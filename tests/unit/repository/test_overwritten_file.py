@@ -1,5 +1,6 @@
 """A single file that is overwritten while it is served."""
 
+import threading
 import zipfile
 
 import pytest
@@ -127,16 +128,18 @@ def test_missing_file_leaves_its_version_serving(serving):
 
 def test_scan_is_not_done_while_the_file_is_written(serving, monkeypatch):
     """The version before serves without a problem, and the new one loads at the end."""
-    seen = []
+    seen, asked = [], threading.Semaphore(0)
     is_complete = iter([False, True])
 
     def ask(_):
         seen.append((serving.version(), serving.catalog.problems()))
+        asked.release()
         return next(is_complete)
 
     monkeypatch.setattr("app.repository.single_model._is_complete", ask)
     serving.save("12")
-    assert not serving.loader.rescan(0.5)
+    assert not serving.loader.rescan(0.05)
+    assert asked.acquire(timeout=TIMEOUT_S)
     assert serving.version() == 1
     serving.rescan()
     assert serving.version() == 2
@@ -147,12 +150,16 @@ def test_incomplete_file_is_loading_at_the_start(tmp_path, monkeypatch):
     """A worker does not listen before the file is complete and loaded."""
     serving = Serving(tmp_path / "my.keras")
     serving.save("1")
-    is_complete = [False]
-    monkeypatch.setattr(
-        "app.repository.single_model._is_complete", lambda _: is_complete[0]
-    )
+    is_complete, asked = [False], threading.Semaphore(0)
+
+    def ask(_):
+        asked.release()
+        return is_complete[0]
+
+    monkeypatch.setattr("app.repository.single_model._is_complete", ask)
     serving.loader.start()
-    assert not serving.loader.wait(0.5)
+    assert asked.acquire(timeout=TIMEOUT_S)
+    assert not serving.loader.wait(0.1)
     assert serving.catalog.not_ready() == {"my": "is loading"}
     is_complete[0] = True
     serving.rescan()

@@ -200,6 +200,8 @@ def test_removed_model_is_unknown_in_web_workers(machine):
 
 def test_connection_is_retried_if_no_thread_can_be_started(machine, monkeypatch):
     """A web worker connects although the first thread of each kind fails to start."""
+    monkeypatch.setattr("app.shared_model.model_process._ACCEPT_RETRY_S", 0.01)
+    monkeypatch.setattr("app.shared_model.remote_loader._RECONNECT_S", 0.01)
     machine.add("m")
     machine.process()
     with failing_threads({"connection", "replies", "disconnects"}, monkeypatch):

@@ -9,8 +9,6 @@ from app import create_app
 from app.batching.batcher import Batcher
 from app.settings import Settings
 
-_UNFREEZE = gc.unfreeze
-
 
 @pytest.fixture(scope="session", autouse=True)
 def _frozen_tests():
@@ -38,12 +36,6 @@ def _compiled_routes():
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(Rule, "_compile_builder", compile_once)
         yield
-
-
-@pytest.fixture
-def unfreeze(monkeypatch):
-    """Have collections after loads unfreeze all objects from now on, as in servers."""
-    return lambda: monkeypatch.setattr(gc, "unfreeze", _UNFREEZE)
 
 
 @pytest.fixture(name="client_of")

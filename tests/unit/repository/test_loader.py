@@ -1,8 +1,9 @@
 """Load, hot swap, unload and close, with engines that load at once."""
 
-import gc
+import subprocess
+import sys
 import threading
-import weakref
+from pathlib import Path
 from types import SimpleNamespace
 
 import pytest
@@ -26,6 +27,7 @@ from tests.support.engines import Blocks, Echo
 from tests.support.jobs import Notes, answered, job
 from tests.support.loading import TIMEOUT_S, Loading
 
+ROOT = Path(__file__).parents[3]
 UNREADABLE = "its folder can't be read now: File name too long"
 
 
@@ -580,19 +582,27 @@ def test_failed_removal_of_a_model_is_retried(loading, monkeypatch):
     assert catalog.names() == ["pears"]
 
 
-def test_loaded_engine_is_frozen_and_unloaded_engine_is_freed(loading, unfreeze):
+def test_loaded_engine_is_frozen_and_unloaded_engine_is_freed(tmp_path):
     """Garbage collections do not visit an engine, and an unload frees its cycles."""
-    engine = loading.add("flowers")
-    engine.itself = engine
-    loading.load()
-    assert not any(each is engine for each in gc.get_objects())
-    reference = weakref.ref(engine)
-    del engine
-    loading.engines.clear()
-    # A collection of all objects takes half a second.
-    unfreeze()
-    loading.loader.unload("flowers", TIMEOUT_S)
-    assert reference() is None
+    # In a process of its own, as a collection of all tests' objects takes a second.
+    program = """if True:
+        import gc, pathlib, sys, weakref
+        from tests.support.loading import TIMEOUT_S, Loading
+
+        loading = Loading(pathlib.Path(sys.argv[1]))
+        engine = loading.add("flowers")
+        engine.itself = engine
+        loading.load()
+        assert not any(each is engine for each in gc.get_objects())
+        reference = weakref.ref(engine)
+        del engine
+        loading.engines.clear()
+        loading.loader.unload("flowers", TIMEOUT_S)
+        assert reference() is None
+        loading.close()
+        """
+    command = [sys.executable, "-c", program, str(tmp_path)]
+    subprocess.run(command, cwd=ROOT, check=True)
 
 
 def test_garbage_is_collected_once_per_load_swap_and_unload(loading, monkeypatch):

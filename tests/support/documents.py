@@ -65,6 +65,12 @@ def symbol_links(page: Path) -> list[tuple[str, Path]]:
 
 
 @cache
+def parsed(file: Path) -> ast.Module:
+    """Return the syntax tree of a Python file."""
+    return ast.parse(file.read_text())
+
+
+@cache
 def symbols(file: Path) -> set[str]:
     """Return the qualified names of all that a Python file defines."""
     found: set[str] = set()
@@ -79,7 +85,7 @@ def symbols(file: Path) -> set[str]:
             elif isinstance(child, ast.AnnAssign):
                 found.add(f"{prefix}{ast.unparse(child.target)}")
 
-    visit(ast.parse(file.read_text()), "")
+    visit(parsed(file), "")
     return found
 
 

@@ -8,6 +8,8 @@ from pathlib import Path
 
 import pytest
 
+from tests.support.documents import parsed
+
 ROOT = Path(__file__).parents[2]
 # What each package may import of app; a new package says here what it builds on.
 ALLOWED = {
@@ -145,9 +147,8 @@ def below(package: str) -> dict[str, ast.Module]:
     return {name: tree_of(name) for name in FILES if within(name, (package,))}
 
 
-@cache
 def tree_of(module: str) -> ast.Module:
-    return ast.parse(FILES[module].read_text())
+    return parsed(FILES[module])
 
 
 FILES = {name_of(file): file for file in ROOT.glob("app/**/*.py")}
@@ -218,7 +219,7 @@ def test_no_dependency_is_allowed_in_vain(dependency):
 def test_gunicorn_is_imported_only_where_it_documents_that():
     """Of Gunicorn nothing is imported but the base class of workers."""
     files = ("gunicorn.conf.py", "wsgi.py")
-    others = {file: ast.parse((ROOT / file).read_text()) for file in files}
+    others = {file: parsed(ROOT / file) for file in files}
     for module, tree in (below("app") | others).items():
         for name in imports(tree):
             is_other = not within(name, ("gunicorn",))

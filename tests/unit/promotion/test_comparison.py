@@ -47,7 +47,7 @@ def raising(x):
 
 
 def leaking(x):
-    LEAKED.append(np.ones(50_000_000, np.uint8))
+    LEAKED.append(np.ones(25_000_000, np.uint8))
     return x
 
 
@@ -97,14 +97,13 @@ def test_equal_version_passes(report):
             "takes 3.1 times as long for 1 row (31 ms, 10 ms; max_slowdown 1.5); "
             "takes 3.1 times as long for 64 rows (31 ms, 10 ms; max_slowdown 1.5)",
         ),
-        (leaking, {}, "leaks about "),
         (
             lambda x: x[:-1],
             {},
             "fails on 200 of 200 rows: WrongOutputs: the model gave 0 rows of 'scores'",
         ),
     ],
-    ids=["shuffled classes", "NaN", "raises", "slow", "leak", "wrong outputs"],
+    ids=["shuffled classes", "NaN", "raises", "slow", "wrong outputs"],
 )
 def test_faulty_version_is_refused(report, compute, times, refusal):
     """The one line has what is wrong, in how many rows, and the limit."""
@@ -128,13 +127,13 @@ def test_most_different_row_is_named(report):
 
 
 def test_leak_ends_the_comparison(report):
-    """After a few batches: no more than 10 were run, of 50 MB each."""
+    """After a few batches: no more than 10 were run, of 25 MB each."""
     # What other tests left would be freed meanwhile, and hide a part of the growth.
     gc.collect()
     memory.give_back()
     found = report(leaking)
     assert found.refusal() in {
-        f"leaks about {size} MB of memory a batch" for size in range(30, 71)
+        f"leaks about {size} MB of memory a batch" for size in range(15, 36)
     }
     assert len(LEAKED) <= 10
     assert found.times == []

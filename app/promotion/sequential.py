@@ -81,10 +81,9 @@ def _evidence(
     )
     null = _log_odds(rate)[..., np.newaxis]
     other = null + distances
-    # log p = -log(1 + exp(-l)) and log(1 - p) = -log(1 + exp(l)), l being its log odds.
+    # log p = -log(1 + exp(-l)), l being its log odds, and log(1 - p) = log p - l.
     of_hit = np.logaddexp(0, -null) - np.logaddexp(0, -other)
-    of_miss = np.logaddexp(0, null) - np.logaddexp(0, other)
-    ratios = hits * of_hit + (trials - hits) * of_miss
+    ratios = trials * of_hit - (trials - hits) * distances
     mean: Floats = np.logaddexp.reduce(ratios, axis=-1) - np.log(len(distances))
     return mean
 

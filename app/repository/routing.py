@@ -67,6 +67,10 @@ class Routes:
         """Store versions and weights by label; without weights the newest serves."""
         self.labels = dict(labels or {})
         self.traffic = {name: w for name, w in (traffic or {}).items() if w > 0}
+        self._shares = {
+            label: (self.labels[label], weight)
+            for label, weight in self.traffic.items()
+        }
         self._requests = itertools.count()
         # Each process starts elsewhere in the sequence.
         self._start = SystemRandom().random()
@@ -103,13 +107,8 @@ class Routes:
     def _split(
         self, client: str | None, available: Collection[int], rollout: Rollout | None
     ) -> int:
-        shares = {}
-        if self.traffic:
-            shares = {
-                label: (self.labels[label], weight)
-                for label, weight in self.traffic.items()
-            }
-        elif rollout is not None:
+        shares = self._shares
+        if not shares and rollout is not None:
             shares = rollout.shares()
         weights = {
             label: weight

@@ -238,6 +238,11 @@ def _uncertainty(took_s: npt.NDArray[np.float64]) -> float:
     """Return how far p95 may be off, as a share of it, by the scatter of its parts."""
     if len(took_s) < _PARTS:
         return 0.0
-    parts = [np.percentile(part, 95) for part in np.array_split(took_s, _PARTS)]
-    half_s = _STUDENTS_T * np.std(parts, ddof=1) / math.sqrt(_PARTS)
+    # Two calls in place of one for each part, which take 20 times as long: the first
+    # parts have one more where they can't be equal.
+    size, longer = divmod(len(took_s), _PARTS)
+    parts = np.split(took_s, [longer * (size + 1)])
+    rows = zip(parts, (longer, _PARTS - longer), strict=True)
+    p95_s = [np.percentile(part.reshape(n, -1), 95, axis=1) for part, n in rows if n]
+    half_s = _STUDENTS_T * np.std(np.concatenate(p95_s), ddof=1) / math.sqrt(_PARTS)
     return float(half_s / np.percentile(took_s, 95))

@@ -71,6 +71,16 @@ def png_chunk(name: bytes, data: bytes) -> bytes:
     return struct.pack(">I", len(data)) + name + data + struct.pack(">I", check)
 
 
+def of_size(data: bytes, width: int, height: int) -> bytes:
+    """Return a PNG or a JPEG whose header has another size, but not its pixels."""
+    if data.startswith(b"\xff\xd8"):
+        # Marker, length and precision come before the height.
+        at = data.index(b"\xff\xc0") + 5
+        return data[:at] + struct.pack(">HH", height, width) + data[at + 4 :]
+    header = struct.pack(">II", width, height) + data[24:29]
+    return data[:8] + png_chunk(b"IHDR", header) + data[33:]
+
+
 def flat_webp(width: int, height: int) -> bytes:
     """Return a lossless WebP of one color, of 38 bytes, without making its pixels."""
     data = bytearray(

@@ -7,14 +7,13 @@ import threading
 
 import numpy as np
 import pytest
-from PIL import Image
 
 from app.api import upload
 from app.api.exchange import Exchange
 from app.codec import classes, rows
 from app.engines.base import DEFAULT_SIGNATURE
 from app.settings.image_config import ImageClass, ImageConfig
-from testing.pictures import colors, form, saved
+from testing.pictures import colors, form, of_size, picture, saved
 from tests.support.exchanges import error, started_client
 from tests.support.signatures import takes
 
@@ -298,8 +297,8 @@ def test_malformed_image_is_a_400(client, file, expected):
 
 def test_image_over_40_megapixels_is_a_413(client):
     """An image of more than 40 megapixels is too large."""
-    black = saved(Image.new("1", (8000, 6000)))
-    assert "more than 40 megapixels" in error(post(client, black), 413)
+    large = of_size(saved(picture("1")), 8000, 6000)
+    assert "more than 40 megapixels" in error(post(client, large), 413)
 
 
 @pytest.mark.parametrize("files", [65, 100, 1000])

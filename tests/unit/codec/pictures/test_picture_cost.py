@@ -14,7 +14,7 @@ from app.codec.pictures.cost import Cost
 from app.engines.base import TensorSpec
 from app.errors import Abandoned, BadInput, Late, TooLarge
 from app.settings.image_config import DATASET, INTERPOLATIONS, ImageConfig
-from testing.pictures import flat_webp, many_scans, picture, png_chunk, saved
+from testing.pictures import flat_webp, many_scans, of_size, picture, png_chunk, saved
 
 CONFIG = ImageConfig((224, 224), "RGB", "none", "bilinear", ())
 SPEC = TensorSpec("x", np.dtype("u1"), CONFIG.shape())
@@ -93,7 +93,7 @@ def test_cost_of_each_format(make, name, ns, pixel_bytes):
 
 def test_reduced_size_makes_a_jpeg_cheaper():
     """A JPEG of 12 megapixels is decoded at half its size, and costs accordingly."""
-    data = saved(Image.new("RGB", (4000, 3000)), "JPEG")
+    data = of_size(saved(picture(), "JPEG"), 4000, 3000)
     whole = cost_of(data, ImageConfig((1024, 1024), "RGB", "none", "nearest", ()))
     reduced = cost_of(data)
     assert whole.megapixels == reduced.megapixels == 12
@@ -107,9 +107,8 @@ def test_jpeg_for_the_dataset_costs_its_full_size(interpolation):
     config = ImageConfig((224, 224), "RGB", "none", interpolation, (), DATASET)
     exif = Image.Exif()
     exif[0x0112] = 6
-    image = Image.new("RGB", (4000, 3000))
     whole, rotated = (
-        cost_of(saved(image, "JPEG", exif=each), config)
+        cost_of(of_size(saved(picture(), "JPEG", exif=each), 4000, 3000), config)
         for each in (Image.Exif(), exif)
     )
     assert 48_000_000 < whole.memory < 58_000_000
@@ -209,12 +208,12 @@ def test_64_jpegs_of_64_scans_are_refused(decoded):
 @pytest.mark.parametrize(
     ("count", "make"),
     [
-        (1, lambda: saved(Image.new("RGB", (8000, 5000)), "JPEG")),
-        (1, lambda: saved(Image.new("1", (7600, 5000)))),
+        (1, lambda: of_size(saved(picture(), "JPEG"), 8000, 5000)),
+        (1, lambda: of_size(saved(picture("1")), 7600, 5000)),
         (1, lambda: flat_webp(4032, 3024)),
         (30, lambda: saved(Image.new("RGB", (4032, 3024)), "JPEG")),
         (64, lambda: saved(picture(width=640, height=480), "JPEG")),
-        (50, lambda: saved(Image.new("RGB", (1920, 1080)))),
+        (50, lambda: of_size(saved(picture()), 1920, 1080)),
     ],
     ids=["40 MP JPEG", "38 MP PNG", "12 MP WebP", "phone", "small", "screenshots"],
 )

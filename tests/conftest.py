@@ -6,6 +6,9 @@ import sys
 from collections.abc import Iterator
 
 import pytest
+
+# Trio's plugin imports trio in each process of pytest-xdist, for tests that use it.
+os.environ["HYPOTHESIS_NO_PLUGINS"] = "1"
 from hypothesis import settings
 
 # Compiling takes half of a collection, in each process of pytest-xdist, and much of the

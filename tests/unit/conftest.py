@@ -3,11 +3,11 @@
 import gc
 
 import pytest
-from werkzeug.routing import Rule
 
 from app import create_app
 from app.batching.batcher import Batcher
 from app.settings import Settings
+from tests.support.werkzeug_private import routes_compiled_once
 
 
 @pytest.fixture(scope="session", autouse=True)
@@ -24,17 +24,7 @@ def _frozen_tests():
 
 @pytest.fixture(scope="session", autouse=True)
 def _compiled_routes():
-    """Compile each route once: all of some hundred applications have the same ones."""
-    compiled, compile_route = {}, Rule._compile_builder
-
-    def compile_once(rule, append_unknown=True):
-        key = str(rule.rule), tuple(rule._trace), str(rule.defaults), append_unknown
-        if key not in compiled:
-            compiled[key] = compile_route(rule, append_unknown)
-        return compiled[key]
-
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(Rule, "_compile_builder", compile_once)
+    with routes_compiled_once():
         yield
 
 

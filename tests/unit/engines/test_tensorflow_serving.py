@@ -190,11 +190,11 @@ def test_connection_close_header_is_respected(opened):
 
 def test_connect_timeout_does_not_bound_the_response(opened, monkeypatch):
     """Only connecting is bounded by the connect timeout, not the wait for outputs."""
-    monkeypatch.setattr(connections, "_CONNECT_TIMEOUT_S", 0.03)
+    monkeypatch.setattr(connections, "_CONNECT_TIMEOUT_S", 0.1)
 
     def slow(request):
         if request.path.endswith(":predict"):
-            time.sleep(0.1)
+            time.sleep(0.3)
         return doubles(request)
 
     engine, server = opened(slow)

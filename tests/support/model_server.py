@@ -52,7 +52,7 @@ class ModelServer:
 
     @contextlib.contextmanager
     def running(self) -> Iterator["ModelServer"]:
-        thread = Thread(target=self._http.serve_forever, args=(0.01,))
+        thread = Thread(target=self._http.serve_forever, args=(0.002,))
         thread.start()
         try:
             yield self

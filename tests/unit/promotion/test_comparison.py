@@ -47,7 +47,7 @@ def raising(x):
 
 
 def leaking(x):
-    LEAKED.append(np.ones(25_000_000, np.uint8))
+    LEAKED.append(np.ones(50_000_000, np.uint8))
     return x
 
 
@@ -127,13 +127,13 @@ def test_most_different_row_is_named(report):
 
 
 def test_leak_ends_the_comparison(report):
-    """After a few batches: no more than 10 were run, of 25 MB each."""
+    """After a few batches: no more than 10 were run, of 50 MB each."""
     # What other tests left would be freed meanwhile, and hide a part of the growth.
     gc.collect()
     memory.give_back()
     found = report(leaking)
     assert found.refusal() in {
-        f"leaks about {size} MB of memory a batch" for size in range(15, 36)
+        f"leaks about {size} MB of memory a batch" for size in range(30, 71)
     }
     assert len(LEAKED) <= 10
     assert found.times == []

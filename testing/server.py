@@ -154,11 +154,10 @@ def wait_until(condition: Any, timeout_s: float, describe: Any = lambda: "") -> 
     Raises:
         AssertionError: not true within `timeout_s`; `describe` gives the text.
     """
-    give_up_at, pause_s = time.monotonic() + timeout_s, 0.001
+    give_up_at = time.monotonic() + timeout_s
     while not condition():
         assert time.monotonic() < give_up_at, f"not within {timeout_s} s: {describe()}"
-        threading.Event().wait(pause_s)
-        pause_s = min(2 * pause_s, 0.02)
+        threading.Event().wait(0.02)
 
 
 def lives(pid: int) -> bool:

@@ -97,7 +97,7 @@ class App:
         path = scope["path"]
         self._calls[path] += 1
         exchange = Exchange(scope, receive, send)
-        route = _ROUTES.get("/" + path[1:].partition("/")[0], App._unknown)
+        route = _ROUTES.get("/" + path[1:].partition("/")[0], App.not_found)
         try:
             await route(self, exchange)
         except Disconnected:
@@ -141,18 +141,18 @@ class App:
             await exchange.answer_json(late, 408, [(b"connection", b"close")])
         return None
 
-    async def _echo(self, exchange: Exchange) -> None:
+    async def echo(self, exchange: Exchange) -> None:
         """Answer with the body."""
         await exchange.answer(await exchange.body())
 
-    async def _read(self, exchange: Exchange) -> None:
+    async def read(self, exchange: Exchange) -> None:
         """Answer with the body's length, or 408 after `s` seconds."""
         timeout_s = exchange.seconds() or None
         read = await self._unless_stopping(exchange, exchange.body(), timeout_s)
         if read is not None:
             await exchange.answer_json(len(read.result()))
 
-    async def _show(self, exchange: Exchange) -> None:
+    async def show(self, exchange: Exchange) -> None:
         """Answer with the scope."""
         scope = exchange.scope
         shown = {
@@ -166,36 +166,36 @@ class App:
         ]
         await exchange.answer_json(shown)
 
-    async def _sleep(self, exchange: Exchange) -> None:
+    async def sleep(self, exchange: Exchange) -> None:
         """Answer after `s` seconds, or with 503 when the server stops before."""
         if await self._unless_stopping(exchange, asyncio.sleep(exchange.seconds())):
             await exchange.answer(b"slept")
 
-    async def _hold(self, exchange: Exchange) -> None:
+    async def hold(self, exchange: Exchange) -> None:
         """Answer when /release is asked for the same name."""
         wait = self._events[exchange.name].wait()
         if await self._unless_stopping(exchange, wait):
             await exchange.answer(exchange.name.encode())
 
-    async def _release(self, exchange: Exchange) -> None:
+    async def release(self, exchange: Exchange) -> None:
         self._events[exchange.name].set()
         await exchange.answer()
 
-    async def _waits(self, exchange: Exchange) -> None:
+    async def waits(self, exchange: Exchange) -> None:
         """Answer how many requests of the name wait."""
         await exchange.answer_json(self._waiting[exchange.name])
 
-    async def _deaf(self, exchange: Exchange) -> None:
+    async def sleep_through_shutdown(self, exchange: Exchange) -> None:
         """Wait for `s` seconds, also during the shutdown, and answer."""
         self._waiting[exchange.name] += 1
         await asyncio.sleep(exchange.seconds())
         await exchange.answer(b"slept")
 
-    async def _bytes(self, exchange: Exchange) -> None:
+    async def send_bytes(self, exchange: Exchange) -> None:
         """Answer with so many `bytes`."""
         await exchange.answer(bytes(exchange.number("bytes")))
 
-    async def _stream(self, exchange: Exchange) -> None:
+    async def stream(self, exchange: Exchange) -> None:
         """Answer with `pieces` of `size` bytes, all but the first when released."""
         pieces = exchange.number("pieces")
         size = exchange.number("size", _PIECE)
@@ -207,29 +207,29 @@ class App:
                 await self._events[exchange.query["until"]].wait()
         await exchange.part()
 
-    async def _sent(self, exchange: Exchange) -> None:
+    async def sent_pieces(self, exchange: Exchange) -> None:
         """Answer how many pieces of the name's stream have been sent."""
         await exchange.answer_json(self._sent_pieces[exchange.name])
 
-    async def _status(self, exchange: Exchange) -> None:
+    async def status(self, exchange: Exchange) -> None:
         """Answer with a `code` and nothing else."""
         await exchange.start(exchange.number("code"))
         await exchange.part()
 
-    async def _refuse(self, exchange: Exchange) -> None:
+    async def refuse(self, exchange: Exchange) -> None:
         """Answer without reading the body."""
         await exchange.answer_json({"error": "no"}, exchange.number("code", 401))
 
-    async def _count(self, exchange: Exchange) -> None:
+    async def calls(self, exchange: Exchange) -> None:
         """Answer with the calls of each path."""
         await exchange.answer_json(self._calls)
 
-    async def _next(self, exchange: Exchange) -> None:
+    async def next_number(self, exchange: Exchange) -> None:
         """Answer with the next number."""
         self._sequence += 1
         await exchange.answer_json(self._sequence)
 
-    async def _watch(self, exchange: Exchange) -> None:
+    async def watch(self, exchange: Exchange) -> None:
         """Wait until the client disconnects, or the name is released."""
         released = asyncio.ensure_future(self._events[exchange.name].wait())
         self._waiting[exchange.name] += 1
@@ -246,11 +246,11 @@ class App:
         with contextlib.suppress(OSError):
             await exchange.answer(b"watched")
 
-    async def _disconnected(self, exchange: Exchange) -> None:
+    async def disconnects(self, exchange: Exchange) -> None:
         """Answer how many disconnects of the name were seen."""
         await exchange.answer_json(self._disconnects[exchange.name])
 
-    async def _fail(self, exchange: Exchange) -> None:
+    async def fail(self, exchange: Exchange) -> None:
         """Raise an error, `after` nothing, the headers or a part of the body."""
         after = exchange.query.get("after")
         if after:
@@ -259,20 +259,20 @@ class App:
             await exchange.part(b"part", more=True)
         raise KeyError("/secret/path")
 
-    async def _silent(self, exchange: Exchange) -> None:
+    async def silent(self, exchange: Exchange) -> None:
         """Return without an answer."""
 
-    async def _length(self, exchange: Exchange) -> None:
+    async def length(self, exchange: Exchange) -> None:
         """Announce 10 bytes, and send so many `bytes`."""
         await exchange.start(200, [(b"content-length", b"10")])
         await exchange.part(b"x" * exchange.number("bytes"))
 
-    async def _headers(self, exchange: Exchange) -> None:
+    async def headers(self, exchange: Exchange) -> None:
         """Answer with the header that stands in the body, as `name:value`."""
         name, _, value = (await exchange.body()).partition(b":")
         await exchange.answer(b"", headers=[(name, value)] * exchange.number("n", 1))
 
-    async def _block(self, exchange: Exchange) -> None:
+    async def block(self, exchange: Exchange) -> None:
         """Send a part of the answer, and block the event loop for `s` seconds."""
         await exchange.start()
         await exchange.part(b"blocking", more=True)
@@ -280,7 +280,7 @@ class App:
         time.sleep(exchange.seconds())
         await exchange.part(b", done")
 
-    async def _collect(self, exchange: Exchange) -> None:
+    async def collect(self, exchange: Exchange) -> None:
         """Turn the collector off; answer with the types of what it found until now."""
         gc.disable()
         gc.set_debug(gc.DEBUG_SAVEALL)
@@ -289,34 +289,34 @@ class App:
         gc.garbage.clear()
         await exchange.answer_json(types)
 
-    async def _unknown(self, exchange: Exchange) -> None:
+    async def not_found(self, exchange: Exchange) -> None:
         await exchange.answer_json({"error": "not found"}, 404)
 
 
 _ROUTES: dict[str, Callable[[App, Exchange], Awaitable[None]]] = {
-    "/block": App._block,
-    "/bytes": App._bytes,
-    "/calls": App._count,
-    "/collect": App._collect,
-    "/deaf": App._deaf,
-    "/disconnects": App._disconnected,
-    "/echo": App._echo,
-    "/fail": App._fail,
-    "/headers": App._headers,
-    "/hold": App._hold,
-    "/length": App._length,
-    "/next": App._next,
-    "/read": App._read,
-    "/refuse": App._refuse,
-    "/release": App._release,
-    "/sent": App._sent,
-    "/show": App._show,
-    "/silent": App._silent,
-    "/sleep": App._sleep,
-    "/status": App._status,
-    "/stream": App._stream,
-    "/waits": App._waits,
-    "/watch": App._watch,
+    "/block": App.block,
+    "/bytes": App.send_bytes,
+    "/calls": App.calls,
+    "/collect": App.collect,
+    "/deaf": App.sleep_through_shutdown,
+    "/disconnects": App.disconnects,
+    "/echo": App.echo,
+    "/fail": App.fail,
+    "/headers": App.headers,
+    "/hold": App.hold,
+    "/length": App.length,
+    "/next": App.next_number,
+    "/read": App.read,
+    "/refuse": App.refuse,
+    "/release": App.release,
+    "/sent": App.sent_pieces,
+    "/show": App.show,
+    "/silent": App.silent,
+    "/sleep": App.sleep,
+    "/status": App.status,
+    "/stream": App.stream,
+    "/waits": App.waits,
+    "/watch": App.watch,
 }
 
 app = App()

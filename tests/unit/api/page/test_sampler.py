@@ -2,7 +2,10 @@
 
 import logging
 import os
+import queue
+import threading
 import time
+from pathlib import Path
 from types import SimpleNamespace
 
 import pytest
@@ -35,10 +38,10 @@ class Process:
         self.errors = ErrorLog(folder and folder / "errors")
         notes = Notes(folder and folder / "processes")
         observed = Observed(self.ring, self.errors, notes, lambda: 0)
-        lock = folder and folder / "sampler"
+        self.lock = folder and folder / "sampler"
         last = Ring(folder and folder / "last_sample", 1)
         gpus = SimpleNamespace(read=lambda: [GpuMemory(0, "card", 1000, 10)])
-        self.sampler = Sampler(observed, last, lock, gpus, lambda: self.now)
+        self.sampler = Sampler(observed, last, self.lock, gpus, lambda: self.now)
 
     def tick(self, seconds=1.0):
         self.now += seconds
@@ -48,8 +51,14 @@ class Process:
         return list(self.ring.newest_first())[::-1]
 
     def end(self):
-        """Let go of the lock, as the kernel does for a process that has ended."""
-        os.close(self.sampler._locked)
+        """Close the locked file, as the kernel does for a process that has ended."""
+        # Only the sampler that holds the lock keeps the file open.
+        (descriptor,) = (
+            int(file.name)
+            for file in Path("/proc/self/fd").iterdir()
+            if file.resolve() == self.lock.resolve()
+        )
+        os.close(descriptor)
 
 
 @pytest.fixture(params=["run directory", "memory"])
@@ -172,20 +181,22 @@ def test_thread_ticks_again_and_again_and_is_started_once(monkeypatch):
     """A process that stops does not wait for the thread."""
     loops = SimpleNamespace(count=lambda: range(3))
     monkeypatch.setattr("app.api.page.sampler.itertools", loops)
-    process, ticked = Process(None), []
+    process, ticked, threads = Process(None), [], queue.SimpleQueue()
     sampler = process.sampler
 
     def tick():
         # As long as three intervals, so that there is no wait for the next one.
         process.now += 3
         ticked.append(process.now)
+        threads.put(threading.current_thread())
 
     monkeypatch.setattr(sampler, "tick", tick)
     sampler.start()
-    sampler._thread.join()
+    thread = threads.get(timeout=10)
+    thread.join(10)
     sampler.start()
     assert ticked == [103, 106, 109]
-    assert sampler._thread.daemon
+    assert (thread.name, thread.daemon) == ("sampler", True)
 
 
 @pytest.mark.parametrize(

@@ -1,11 +1,12 @@
 """GET /page/state: what a server does, for those who may see it."""
 
 import json
-import operator
 from functools import partial
+from itertools import count
 
 import pytest
 
+from app.api.page import sampler
 from app.settings import variables
 from testing.contract import Contract, read_document
 from testing.exchange import Answer, Request
@@ -21,9 +22,12 @@ CONTRACT = Contract(read_document())
 
 
 @pytest.fixture(name="serve")
-def _serve(tmp_path):
+def _serve(tmp_path, monkeypatch):
     """Start an application with the model `m`; settings are those of the server."""
     clients = []
+    # Each look at the clock is a second after the last one.
+    clock = count(100.0).__next__
+    monkeypatch.setattr(sampler, "Sampler", partial(sampler.Sampler, clock=clock))
     simulated_models(tmp_path, m=ECHO)
 
     def serve(**settings):
@@ -48,10 +52,8 @@ def state_of(client, headers=None, since=0):
 
 def tick(client, times=1):
     """Have the server's sampler tick, a second after its last tick."""
-    sampler = client.application.extensions["sampler"]
     for _ in range(times):
-        sampler._clock = partial(operator.add, sampler._clock(), 1.0)
-        sampler.tick()
+        client.application.extensions["sampler"].tick()
 
 
 def test_state_of_a_model_says_how_to_ask_it(serve):

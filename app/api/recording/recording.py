@@ -28,14 +28,14 @@ _MB = 1_000_000
 _chance = random.Random()  # noqa: S311
 
 
-def sampled(recorded: Recorded) -> Recorded:
+def sampled(recorded: Recorded, chance: random.Random = _chance) -> Recorded:
     """Return what of `recorded` one request is in the sample of, or NOTHING itself."""
     if recorded is NOTHING:
         return NOTHING
     capture, shadow = recorded
-    if capture is not None and _chance.random() >= capture.share:
+    if capture is not None and chance.random() >= capture.share:
         capture = None
-    if shadow is not None and _chance.random() >= shadow.share:
+    if shadow is not None and chance.random() >= shadow.share:
         shadow = None
     if capture is None and shadow is None:
         return NOTHING
@@ -47,12 +47,17 @@ class Recording:
     """Hands requests to the threads that write them; any thread may call it."""
 
     def __init__(
-        self, settings: Settings, catalog: Catalog, evidence: Evidence
+        self,
+        settings: Settings,
+        catalog: Catalog,
+        evidence: Evidence,
+        chance: random.Random = _chance,
     ) -> None:
         """Store the parts; the threads start with the first request.
 
-        `evidence` has the counts of rollouts.
+        `evidence` has the counts of rollouts; `chance` samples the request log.
         """
+        self._chance = chance
         self._evidence = evidence
         self._shadow = Shadow(catalog, settings.request_timeout_ms / 1000)
         self._recorder = self._log = None
@@ -98,7 +103,7 @@ class Recording:
         """Count a finished request, and write it to the log if it is in the sample."""
         rollouts.count(self._evidence, exchange, status)
         log = self._log
-        if log is None or _chance.random() >= self._log_share:
+        if log is None or self._chance.random() >= self._log_share:
             return
         model = exchange.model
         log.add(

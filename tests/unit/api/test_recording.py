@@ -3,15 +3,17 @@
 import json
 import random
 from dataclasses import replace
+from functools import partial
 
 import numpy as np
 import pytest
 
 from app import create_app
 from app.api.recording import recording
-from app.api.recording.recording import sampled
+from app.api.recording.recording import Recording, sampled
 from app.capture.as_json import bodies
 from app.capture.reader import read_captured
+from app.capture.recorder import Recorder
 from app.repository.recorded import NOTHING, Recorded
 from app.settings import Settings
 from app.settings.model_config import CaptureConfig
@@ -209,8 +211,7 @@ def test_captured_outputs_do_not_keep_a_batch_in_memory(start, monkeypatch):
     """They are copies, not views of the outputs of all requests."""
     kept = []
     site = start()
-    recorder = site.app.extensions["recording"]._recorder
-    monkeypatch.setattr(recorder, "record", kept.append)
+    monkeypatch.setattr(Recorder, "record", lambda _, sample: kept.append(sample))
     site.post("/predict", json={"instances": [[1, 2]]})
     request = kept[0].request
     assert request.outputs["output"].base is None
@@ -237,11 +238,11 @@ def test_load_test_without_captured_requests_is_an_error(tmp_path):
             CapturedRequests(path)
 
 
-def test_share_of_requests_is_sampled(monkeypatch):
+def test_share_of_requests_is_sampled():
     """A tenth is captured, and half of the requests copied; nothing without either."""
-    monkeypatch.setattr(recording, "_chance", random.Random(7))
+    chance = random.Random(7)
     tenth, half = CaptureConfig(0.1), ShadowConfig("canary", 0.5)
-    found = [sampled(Recorded(tenth, half)) for _ in range(10_000)]
+    found = [sampled(Recorded(tenth, half), chance) for _ in range(10_000)]
     assert 900 < sum(each.capture is tenth for each in found) < 1100
     assert 4800 < sum(each.shadow is half for each in found) < 5200
     assert sum(each is NOTHING for each in found) > 4000
@@ -253,7 +254,8 @@ def test_share_of_requests_is_in_the_request_log(
     start, tmp_path, monkeypatch, share, least, most
 ):
     """Of 100 requests about a fifth, each with its own id, or none."""
-    monkeypatch.setattr(recording, "_chance", random.Random(7))
+    with_chance = partial(Recording, chance=random.Random(7))
+    monkeypatch.setattr(recording, "Recording", with_chance)
     file = tmp_path / "requests"
     site = start(request_log=str(file), request_log_share=share)
     for number in range(100):

@@ -1,6 +1,7 @@
 """Shadow traffic: which copies run, when, how answers compare, what is counted."""
 
 import threading
+import time
 from collections import Counter
 
 import numpy as np
@@ -303,27 +304,42 @@ def test_more_copies_than_are_held_are_dropped_at_once():
 
 def test_close_does_not_wait_for_a_batch_of_copies():
     """What has not run is dropped."""
+    before = set(threading.enumerate())
     site = Site(Blocks())
     site.shadow.copy(site.copy(1))
     site.engine.wait_until_started()
     site.shadow.copy(site.copy(2))
     site.shadow.close()
     site.engine.unblock()
-    (thread,) = (each for each in threading.enumerate() if each.name == "shadow")
+    started = set(threading.enumerate()) - before
+    (thread,) = (each for each in started if each.name == "shadow")
     thread.join(TIMEOUT_S)
     assert site.engine.seen() == [[1]]
     assert site.counts == {"agree": 1, "dropped": 1}
 
 
-def test_copies_start_no_sooner_however_many_there_are(monkeypatch):
+class Timed(Blocks):
+    """An engine that notes when its first batch began."""
+
+    began_at = None
+
+    def run(self, batch, signature_name):
+        self.began_at = self.began_at or time.monotonic()
+        return super().run(batch, signature_name)
+
+
+def test_copies_start_no_sooner_however_many_there_are():
     """They are due after the linger time, in which the responses are written."""
-    site = Site()
-    background = site.shadow._background
-    monkeypatch.setattr(background._thread, "start", lambda: None)
+    site = Site(Timed())
+    copy = site.copy(1)
+    offered_at = time.monotonic()
     for _ in range(1025):
-        site.shadow.copy(site.copy(1))
+        site.shadow.copy(copy)
+    site.engine.wait_until_started()
+    assert site.engine.began_at - offered_at >= 0.01
     assert site.counts == {"dropped": 1}
-    assert not background._is_due()
+    site.shadow.close()
+    site.engine.unblock()
 
 
 def agrees(expected, actual):

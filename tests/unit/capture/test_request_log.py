@@ -14,6 +14,7 @@ from testing.server import wait_until
 
 WITHIN_S = 10
 SOON = Bounds(0.01, 1000, 1, 1000, 1)
+AT_CLOSE = Bounds(60, 1000, 1, 1000, 1)
 STAGES_S = {"decode": 0.001, "queue": 0.0, "infer": 0.0123456, "encode": 0.0001}
 
 
@@ -118,17 +119,22 @@ def test_line_that_a_full_disk_cut_off_spoils_no_other(log):
     assert log.dropped == [2]
 
 
-def test_many_entries_are_written_in_pieces_of_a_page(log, monkeypatch):
+def test_many_entries_are_written_in_pieces_of_a_page(tmp_path, monkeypatch):
     """A pipe takes so many bytes without mixing them with another process's."""
+    file, dropped = tmp_path / "requests.jsonl", []
+    log = RequestLog(str(file), dropped.append, AT_CLOSE)
     sizes, write = [], os.write
 
-    def counting(file, content):
+    def counting(descriptor, content):
         sizes.append(len(content))
-        return write(file, content)
+        return write(descriptor, content)
 
     monkeypatch.setattr(os, "write", counting)
-    log._write([entry(number) for number in range(200)])
-    assert len(lines(log.file)) == 200
+    for number in range(200):
+        log.add(entry(number))
+    log.close(WITHIN_S)
+    assert not dropped
+    assert len(lines(file)) == 200
     assert max(sizes) <= 4096
     assert len(sizes) < 20
-    assert log.file.read_bytes().endswith(b"}\n")
+    assert file.read_bytes().endswith(b"}\n")

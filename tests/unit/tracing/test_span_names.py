@@ -1,9 +1,40 @@
 """Names of spans."""
 
+from types import SimpleNamespace
+
 import pytest
 
-from app.api.exchange import Exchange
-from app.tracing import traced_application
+from app.api.application import completed
+from app.api.exchange import Exchange, HttpResponse
+from app.tracing.traced_application import TracedApplication
+
+
+class Spans:
+    """Samples each request, and keeps the name of its span."""
+
+    def __init__(self):
+        self.names = []
+
+    def begin_request(self, environ, arrived_at):
+        return SimpleNamespace(traceparent="00-1-1-01")
+
+    def request(self, request, whole, outcome, stages):
+        self.names.append(whole.name)
+
+
+@pytest.fixture(name="application")
+def _application():
+    application = TracedApplication("traced")
+    application.install_handlers((), lambda _: None, None, lambda *_: None)
+    application.spans = Spans()
+    return application
+
+
+async def answered(exchange):
+    """Answer as a handler does that has found the model."""
+    observer = SimpleNamespace(request_answered=lambda *_: None)
+    exchange.model = SimpleNamespace(name="m", version=1, observer=observer)
+    return HttpResponse(b"{}")
 
 
 @pytest.mark.parametrize(
@@ -16,8 +47,8 @@ from app.tracing import traced_application
         ("/v2/models/M/versions/01/infer", "/v2/models/M/versions/1/infer"),
     ],
 )
-def test_name_is_the_same_for_all_ways_to_write_a_path(path, name):
+def test_name_is_the_same_for_all_ways_to_write_a_path(application, path, name):
     """Names of models and labels stay as they are."""
     exchange = Exchange({"REQUEST_METHOD": "POST", "PATH_INFO": path})
-    exchange.model = object()
-    assert traced_application._name(exchange) == f"POST {name}"
+    completed(application.predict(answered, exchange))
+    assert application.spans.names == [f"POST {name}"]

@@ -2,6 +2,7 @@
 
 import logging
 import os
+from pathlib import Path
 from types import SimpleNamespace
 
 import pytest
@@ -59,16 +60,26 @@ def test_changed_file_is_read_within_a_second(open_keys, file, clock):
     assert known(of_file) == ["new", "other"]
 
 
-def test_file_is_looked_at_once_a_second_at_most(open_keys, clock, monkeypatch):
+class Watched(type(Path())):
+    """A path that counts the looks at its file's status."""
+
+    looks = 0
+
+    def stat(self, **about):
+        self.looks += 1
+        return super().stat(**about)
+
+
+def test_file_is_looked_at_once_a_second_at_most(file, clock):
     """Requests of the same second cost a look at the clock, and no system call."""
-    of_file = open_keys()
-    looks = []
-    monkeypatch.setattr(keys, "_identity", lambda file: looks.append(file) or ())
+    watched = Watched(file)
+    of_file = KeysOfFile("api_keys_file", watched, None, lambda: clock.now)
+    before = watched.looks
     for _ in range(5):
         clock.now += 0.5
         for _ in range(10):
             of_file.have(b"old")
-    assert len(looks) == 2
+    assert watched.looks - before == 2
 
 
 def test_unchanged_file_is_not_read_again(open_keys, clock, monkeypatch):

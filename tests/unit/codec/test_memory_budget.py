@@ -2,6 +2,7 @@
 
 import threading
 import weakref
+from functools import partial
 
 import pytest
 
@@ -52,12 +53,12 @@ def test_memory_of_a_large_image_is_returned(monkeypatch, pixels, calls):
 
 @pytest.fixture
 def waits(monkeypatch):
-    """A semaphore that is released at each wait for a budget."""
-    waits = threading.Semaphore(0)
+    """The threads that have begun to wait for a budget."""
+    waits = set()
 
     class Noted(threading.Condition):
         def wait(self, timeout=None):
-            waits.release()
+            waits.add(threading.current_thread())
             return super().wait(timeout)
 
     monkeypatch.setattr("app.codec.memory_budget.threading.Condition", Noted)
@@ -76,7 +77,7 @@ def test_release_wakes_a_waiting_thread(waits):
     thread = threading.Thread(target=work, daemon=True)
     with budget.reserve(10):
         thread.start()
-        assert waits.acquire(timeout=10)
+        wait_until(lambda: thread in waits, 10)
         assert not done.is_set()
     assert done.wait(10)
     thread.join()
@@ -101,7 +102,7 @@ def test_disconnect_ends_the_wait_for_memory(waits):
     thread = threading.Thread(target=work, daemon=True)
     with budget.reserve(10):
         thread.start()
-        assert waits.acquire(timeout=10)
+        wait_until(lambda: thread in waits, 10)
         disconnected.set()
         thread.join(10)
         assert len(outcome) == 1
@@ -128,7 +129,7 @@ def test_check_is_made_after_a_wait_that_succeeds(waits):
     thread = threading.Thread(target=work, daemon=True)
     with budget.reserve(10):
         thread.start()
-        assert waits.acquire(timeout=10)
+        wait_until(lambda: thread in waits, 10)
         released.set()
     thread.join(10)
     assert outcome == ["late"]
@@ -136,7 +137,7 @@ def test_check_is_made_after_a_wait_that_succeeds(waits):
         pass
 
 
-def test_threads_that_wait_are_limited():
+def test_threads_that_wait_are_limited(waits):
     """One more than eight waiting threads is refused at once, with Retry-After."""
     budget = MemoryBudget(10, _LONG_S, "large pictures")
 
@@ -149,7 +150,7 @@ def test_threads_that_wait_are_limited():
         with budget.reserve(10):
             for thread in threads:
                 thread.start()
-            wait_until(lambda: budget._waiting == 8, 10)
+            wait_until(partial(waits.issuperset, threads), 10)
             with pytest.raises(Unavailable, match="too many") as raised:
                 _reserve(budget)
             assert raised.value.retry_after_s == 1
@@ -169,9 +170,16 @@ class _Pixels:
 
 def test_error_frees_what_was_decoded_before_the_budget(monkeypatch):
     """No variable of a function that raised an error outlives the reservation."""
-    budget = MemoryBudget(10, 0, "large pictures")
     decoded = []
     alive_at_release = []
+
+    class Noted(threading.Condition):
+        def notify_all(self):
+            alive_at_release.append([each() for each in decoded])
+            super().notify_all()
+
+    monkeypatch.setattr("app.codec.memory_budget.threading.Condition", Noted)
+    budget = MemoryBudget(10, 0, "large pictures")
 
     def damaged():
         image = _Pixels()
@@ -186,13 +194,6 @@ def test_error_frees_what_was_decoded_before_the_budget(monkeypatch):
         except ValueError:
             raise BadInput("damaged") from None
 
-    notify_all = budget._released.notify_all
-
-    def released():
-        alive_at_release.append([each() for each in decoded])
-        notify_all()
-
-    monkeypatch.setattr(budget._released, "notify_all", released)
     with pytest.raises(BadInput) as raised, budget.reserve(10):
         decode()
     assert raised.value.__context__ is not None

@@ -11,7 +11,7 @@ amount, and each call takes two locks and writes two values.
 `MultiProcessCollector._path`: nothing public merges the files of dead processes. With
 `--max-requests` their number grows for ever, and each scrape would take longer.
 
-tests/unit/test_telemetry.py fails by name when one of them moves.
+tests/unit/test_prometheus_private.py fails by name when one of them moves.
 """
 
 import fcntl

@@ -1,5 +1,7 @@
 """The GPU benchmark without a GPU, and its report."""
 
+import subprocess
+
 import pytest
 
 from app import gpus
@@ -10,11 +12,12 @@ from bench.gpu import __main__ as command
 def _no_gpu(monkeypatch):
     """No GPU is visible on any machine, and nothing begins to measure."""
 
-    def measures(*_):
+    def measures(*_, **__):
         raise AssertionError("it measures")
 
     monkeypatch.setattr(gpus, "installed", lambda: ())
-    monkeypatch.setattr(command, "_measure", measures)
+    # Before all else, a process makes the model.
+    monkeypatch.setattr(subprocess, "run", measures)
 
 
 def test_missing_gpu_ends_the_command_with_one_line(capsys):

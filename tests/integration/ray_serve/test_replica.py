@@ -5,6 +5,7 @@ from importlib.util import find_spec
 
 import pytest
 
+from app import create_app as application
 from app.errors import BadInput, ModelLoadError, SettingsError, UnknownModel
 from testing.server import simulated_models
 
@@ -24,20 +25,61 @@ def _no_metrics(monkeypatch):
     monkeypatch.setattr(module.RayMetrics, "start", lambda _: None)
 
 
+@pytest.fixture(name="extensions")
+def _extensions(monkeypatch):
+    """The parts of the application that the replica of a test creates."""
+    extensions = {}
+
+    def create_app(settings):
+        app = application(settings)
+        extensions.update(app.extensions)
+        return app
+
+    monkeypatch.setattr(module, "create_app", create_app)
+    return extensions
+
+
 @pytest.fixture(name="echo")
-def _echo(tmp_path):
-    """A replica with the model echo, and what it set traffic to."""
+def _echo(tmp_path, extensions):
+    """A replica with the model echo."""
     models = simulated_models(tmp_path, echo=ECHO)
     (tmp_path / "echo" / "basket.toml").write_text(LABELS)
     replica = Replica({"BASKET_MODEL_DIR": models})
     asyncio.run(replica.__serve_build_asgi_app__())
     yield replica
-    replica._loader.close(timeout_s=5)
+    extensions["basket"].close(timeout_s=5)
+
+
+async def get(replica, path):
+    """Return the messages that the replica's ASGI application sends."""
+    asgi, sent = await replica.__serve_build_asgi_app__(), []
+
+    async def receive():
+        return {"type": "http.request", "body": b"", "more_body": False}
+
+    async def send(message):
+        sent.append(message)
+
+    scope = {
+        "type": "http",
+        "method": "GET",
+        "path": path,
+        "query_string": b"",
+        "headers": [(b"host", b"localhost")],
+        "client": ("127.0.0.1", 1),
+        "server": ("127.0.0.1", 8000),
+        "http_version": "1.1",
+        "scheme": "http",
+        "root_path": "",
+    }
+    await asgi(scope, receive, send)
+    return sent
 
 
 def test_replica_is_built_when_all_models_are_ready(echo):
     """Ray routes to it from then on."""
-    assert echo._app.test_client().get("/readyz").status_code == 200
+    start, *_ = asyncio.run(get(echo, "/readyz"))
+    assert start["status"] == 200
 
 
 @pytest.mark.parametrize(
@@ -55,29 +97,7 @@ def test_replica_without_a_ready_model_is_not_built(tmp_path, model, text):
 
 def test_response_leaves_the_request_id_to_rays_proxy(echo):
     """The proxy adds X-Request-Id, so that clients would see it twice."""
-    asgi = asyncio.run(echo.__serve_build_asgi_app__())
-    sent = []
-
-    async def receive():
-        return {"type": "http.request", "body": b"", "more_body": False}
-
-    async def send(message):
-        sent.append(message)
-
-    scope = {
-        "type": "http",
-        "method": "GET",
-        "path": "/healthz",
-        "query_string": b"",
-        "headers": [(b"host", b"localhost")],
-        "client": ("127.0.0.1", 1),
-        "server": ("127.0.0.1", 8000),
-        "http_version": "1.1",
-        "scheme": "http",
-        "root_path": "",
-    }
-    asyncio.run(asgi(scope, receive, send))
-    start, body = sent[0], sent[1]
+    start, body, *_ = asyncio.run(get(echo, "/healthz"))
     assert start["status"] == 200
     names = {name.lower() for name, _ in start["headers"]}
     assert b"content-type" in names
@@ -85,31 +105,31 @@ def test_response_leaves_the_request_id_to_rays_proxy(echo):
     assert body["body"]
 
 
-def test_end_writes_what_is_recorded(echo, monkeypatch):
+def test_end_writes_what_is_recorded(echo, extensions, monkeypatch):
     """Ray calls the method by its name before it kills the process."""
     closed = {}
-    recording = echo._app.extensions["recording"]
-    monkeypatch.setattr(recording, "close", closed.update)
+    monkeypatch.setattr(extensions["recording"], "close", closed.update)
     echo.__del__()
     assert closed == {"timeout_s": 1}
 
 
-def test_health_check_names_the_stuck_model(echo, monkeypatch):
+def test_health_check_names_the_stuck_model(echo, extensions, monkeypatch):
     """Ray logs the reason for which it replaces the replica."""
     echo.check_health()
-    health = echo._app.extensions["health"]
-    monkeypatch.setattr(health, "stuck", lambda: ["echo version 1"])
+    stuck = ["echo version 1"]
+    monkeypatch.setattr(extensions["health"], "stuck", lambda: stuck)
     with pytest.raises(RuntimeError, match=r"no progress.*: echo version 1"):
         echo.check_health()
 
 
-def test_traffic_that_is_no_longer_named_is_that_of_basket_toml(echo):
+def test_traffic_that_is_no_longer_named_is_that_of_basket_toml(echo, extensions):
     """What an earlier user_config has set does not stay."""
+    routes = extensions["catalog"].routes
     config = {"traffic": {"echo": {"stable": 5}}}
     asyncio.run(echo.reconfigure(config))
-    assert dict(echo._catalog.routes("echo")[0].traffic) == {"stable": 5}
+    assert dict(routes("echo")[0].traffic) == {"stable": 5}
     asyncio.run(echo.reconfigure({}))
-    assert dict(echo._catalog.routes("echo")[0].traffic) == {"stable": 1}
+    assert dict(routes("echo")[0].traffic) == {"stable": 1}
 
 
 @pytest.mark.parametrize(

@@ -51,13 +51,12 @@ class Job:
     rows, in several slices when they exceed a batch, and sets the answer. Times are
     seconds on the monotonic clock.
 
-    No client waits for a job that `is_copy`. It `was_refused` if it failed before it
-    was in any queue. `traceparent` is W3C's name of its request's span, if the request
-    is traced.
+    `notified` is held until the waiter is notified. No client waits for a job that
+    `is_copy`. It `was_refused` if it failed before it was in any queue. `traceparent`
+    is W3C's name of its request's span, if the request is traced.
     """
 
     __slots__ = (
-        "_answered",
         "_batch_rows",
         "_claim",
         "_error",
@@ -72,6 +71,7 @@ class Job:
         "is_copy",
         "is_disconnected",
         "key",
+        "notified",
         "reserve_s",
         "rows",
         "signature_name",
@@ -118,9 +118,9 @@ class Job:
         self.traceparent: str | None = None
         # Acquired by the first thread that answers, so that no second answer follows.
         self._claim = threading.Lock()
-        # Held until the waiter is notified: a lock is the cheapest thing to wait on.
-        self._answered = threading.Lock()
-        self._answered.acquire()
+        # A lock is the cheapest thing to wait on.
+        self.notified = threading.Lock()
+        self.notified.acquire()
 
     def wait(self) -> Answer:
         """Block until the answer or the deadline.
@@ -130,11 +130,11 @@ class Job:
             Exception: the job's own error.
         """
         left_s = self.deadline - time.monotonic()
-        if not self._answered.acquire(timeout=max(left_s, 0)):
+        if not self.notified.acquire(timeout=max(left_s, 0)):
             if self._claim.acquire(False):
                 raise Late("no answer was ready before the request's deadline")
             # Another thread has set the answer and is about to notify.
-            self._answered.acquire(timeout=_NOTIFY_TIMEOUT_S)
+            self.notified.acquire(timeout=_NOTIFY_TIMEOUT_S)
         if self._error is not None:
             # A batch's jobs share one error object; each raises it afresh.
             raise self._error.with_traceback(None)
@@ -148,7 +148,7 @@ class Job:
 
     def is_done(self) -> bool:
         """Return whether the waiter was notified, so that `wait` does not block."""
-        return not self._answered.locked()
+        return not self.notified.locked()
 
     def is_answered(self) -> bool:
         """Return whether a result or an error is set, or is being set."""
@@ -198,7 +198,7 @@ def notify(jobs: Sequence[Job]) -> None:
     """
     by_wake: dict[Wake, list[Job]] = {}
     for job in jobs:
-        job._answered.release()
+        job.notified.release()
         if job.wake is not None:
             by_wake.setdefault(job.wake, []).append(job)
     for wake, done in by_wake.items():

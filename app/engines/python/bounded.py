@@ -10,7 +10,7 @@ from app.errors import ModelLoadError
 from app.settings.model_files import SERVICE_FILE
 
 # Weights may come from a slow network; what takes longer will not end.
-_LONGEST_S = 600.0
+LONGEST_S = 600.0
 _T = TypeVar("_T")
 # Get a call's result, or what it raised.
 _Results: TypeAlias = queue.SimpleQueue[tuple[Any, BaseException | None]]
@@ -41,10 +41,10 @@ def bounded(function: Callable[[], _T], what: str) -> _T:
     calls.put((function, results))
     try:
         result: _T
-        result, error = results.get(timeout=_LONGEST_S)
+        result, error = results.get(timeout=LONGEST_S)
     except queue.Empty:
         raise ModelLoadError(
-            f"{SERVICE_FILE}: {what} has not returned within {_LONGEST_S:.0f} s"
+            f"{SERVICE_FILE}: {what} has not returned within {LONGEST_S:.0f} s"
         ) from None
     if error is not None:
         raise error

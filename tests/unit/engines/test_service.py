@@ -8,6 +8,7 @@ import sys
 import textwrap
 import threading
 import types
+from functools import partial
 
 import pytest
 
@@ -236,18 +237,23 @@ def test_error_in_load_is_a_load_error(write, text):
 )
 def test_code_that_never_returns_is_a_load_error(write, monkeypatch, text, what):
     """Other versions are loaded then, with their own helpers; its thread stays."""
-    goes_on = threading.Event()
+    goes_on, returned = threading.Event(), threading.Semaphore(0)
     blocker = types.ModuleType("blocker")
-    blocker.wait = lambda: goes_on.wait(30)
+
+    def wait():
+        goes_on.wait(30)
+        returned.release()
+
+    blocker.wait = wait
     monkeypatch.setitem(sys.modules, "blocker", blocker)
     folder = write(service=text)
 
     def load():
         with monkeypatch.context() as patch:
             if what == "its import":
-                patch.setattr(bounded, "_LONGEST_S", 0.05)
+                patch.setattr(bounded, "LONGEST_S", 0.05)
             service = Service(folder)
-            patch.setattr(bounded, "_LONGEST_S", 0.05)
+            patch.setattr(bounded, "LONGEST_S", 0.05)
             service.load()
 
     try:
@@ -260,12 +266,22 @@ def test_code_that_never_returns_is_a_load_error(write, monkeypatch, text, what)
     finally:
         goes_on.set()
         # Other tests count the threads.
+        assert returned.acquire(timeout=10)
         wait_until(_no_thread_is_busy, 10)
 
 
 def _no_thread_is_busy():
-    threads = [each.name for each in threading.enumerate()]
-    return len(bounded._idle) == threads.count("service load")
+    """Return whether as many calls as there are threads start no further one."""
+    threads = _count_threads()
+    call = list
+    for _ in range(threads):
+        call = partial(bounded.bounded, call, "a call inside another")
+    call()
+    return _count_threads() == threads
+
+
+def _count_threads():
+    return [each.name for each in threading.enumerate()].count("service load")
 
 
 def test_imports_and_loads_share_a_thread(write):

@@ -7,10 +7,11 @@ import logging
 import threading
 import time
 from contextlib import asynccontextmanager
+from functools import partial
 
 import pytest
 
-from app import create_app
+from app import create_app, telemetry
 from app.api.asgi_exchange import AsgiExchange
 from app.errors import QueueFull
 from app.settings import Settings
@@ -62,7 +63,7 @@ class Served:
         self.application, self._loader = application, application.extensions["basket"]
         self._loader.start()
         assert self._loader.wait(WAIT_S)
-        (self.model,) = self._loader._catalog.models()
+        (self.model,) = application.extensions["catalog"].models()
         self.hooks = dict.fromkeys(("preprocess", "predict", "postprocess"), _same)
         if self.model.user_code.service.preprocess is not None:
             self.model.user_code.service.preprocess.__globals__["hooks"] = self.hooks
@@ -82,6 +83,11 @@ class Served:
 
     async def ask(self, instance, **others):
         return await self.begin(instance, **others)[1]
+
+    async def queued(self):
+        """Wait until a row is in the model's queue."""
+        while not telemetry.totals().versions["m", "1"].queue_rows:
+            await asyncio.sleep(0)
 
     def close(self):
         for gate in self._gates:
@@ -153,9 +159,7 @@ async def test_deadline_of_a_queued_row_returns_504_and_drops_it(tmp_path, clock
         waiting.open()
         late = served.begin("b", x_request_timeout_ms="500")[1]
         await waiting.entered()
-        (runner,) = [served.model.runner]
-        while not runner._queue.qsize():
-            await asyncio.sleep(0)
+        await served.queued()
         await pass_deadline(clock)
         call = await late
         assert call.status == 504
@@ -190,8 +194,7 @@ async def test_row_of_a_client_that_left_is_not_computed(tmp_path, leaves):
         first = served.begin("a")[1]
         await gate.entered()
         call, second = served.begin("b")
-        while not served.model.runner._queue.qsize():
-            await asyncio.sleep(0)
+        await served.queued()
         third = served.begin("c")[1]
         if leaves == "cancel":
             second.cancel()
@@ -313,8 +316,7 @@ async def test_late_row_is_in_no_reference_cycle(tmp_path, clock):
         gc.disable()
         try:
             task = served.begin("b", x_request_timeout_ms="500")[1]
-            while not served.model.runner._queue.qsize():
-                await asyncio.sleep(0)
+            await served.queued()
             clock.now += 1
             asyncio.get_running_loop().fire()
             assert (await task).status == 504
@@ -341,26 +343,26 @@ async def test_preprocess_that_returns_late_submits_nothing(tmp_path, clock):
         await pass_deadline(clock)
         assert (await task).status == 504
         gate.open()
-        threads = served.model.user_code.threads
-        await asyncio.to_thread(
-            wait_until, lambda: not threads._began_at, WAIT_S, lambda: "a thread runs"
-        )
+        # The one thread takes it after the late call.
+        is_idle = partial(served.model.user_code.threads.submit_if_idle, list)
+        await asyncio.to_thread(wait_until, is_idle, WAIT_S, lambda: "a thread runs")
         assert submitted == []
-        assert served.application.asgi._loop._held_bytes == 0
+        # All that large requests may take together.
+        served.application.asgi.event_loop().hold(16 << 20)
 
 
 @on_loop
 async def test_batching_thread_waits_for_no_new_thread(tmp_path, monkeypatch):
     """Where no thread of service.py is idle, the event loop starts one."""
     async with serving(tmp_path) as served:
-        starters = []
-        start = served.model.user_code.threads._start_thread
+        starters, start = [], threading.Thread.start
 
-        def note():
-            starters.append(threading.current_thread().name)
-            start()
+        def note(thread):
+            if thread.name == "service":
+                starters.append(threading.current_thread().name)
+            start(thread)
 
-        monkeypatch.setattr(served.model.user_code.threads, "_start_thread", note)
+        monkeypatch.setattr(threading.Thread, "start", note)
         gate = served.gate("predict")
         first = served.begin("a")[1]
         await gate.entered()

@@ -17,7 +17,7 @@ from app.engines.python.service import Service
 from app.errors import ModelFailed, ModelLoadError, RefusedInput, WrongOutputs
 from app.settings import Settings
 from testing.server import simulated_models
-from tests.support.engines import Echo
+from tests.support.engines import Echo, Raises
 
 SIMULATION = {"base_ms": 0, "input_shape": [3], "outputs": 2}
 
@@ -171,18 +171,14 @@ def test_predict_gets_a_copy_of_the_batch(opened):
     assert (rows == 1).all()
 
 
-def test_error_of_the_model_in_predict_is_its_own(opened, monkeypatch):
+def test_error_of_the_model_in_predict_is_its_own(tmp_path):
     """A refusal or a lack of memory counts as without service.py."""
-    engine = opened(
-        "def predict(model, batch): return model(batch)", simulation=SIMULATION
-    )
-
-    def refuse(batch):
-        raise RefusedInput("no such id")
-
-    monkeypatch.setattr(engine._engine, "run", refuse)
+    text = "def predict(model, batch): return model(batch)"
+    (tmp_path / "service.py").write_text(text)
+    model = Raises(RefusedInput("no such id"))
+    engine = PythonEngine(Service(tmp_path), model, packed=False)
     with pytest.raises(RefusedInput, match="no such id"):
-        engine.run({"input": ROWS})
+        engine.run({"input": np.array([[model.poison]], "f4")})
 
 
 @pytest.mark.parametrize("simulation", [None, SIMULATION])
@@ -242,10 +238,19 @@ def test_outputs_of_predict_get_the_models_dtype(opened):
 
 def test_close_lets_go_of_what_load_returned(opened):
     """Memory of the model does not stay with a closed version."""
-    engine = opened("def predict(model, batch): return batch")
+    engine = opened(
+        """
+        import weakref
+        class Model: pass
+        def load(folder): return Model()
+        def predict(model, batch): return [weakref.ref(model) for _ in batch]
+        """
+    )
+    (model,) = answers(engine, 1)
+    assert model() is not None
     engine.close()
     engine.close()
-    assert engine._model is None
+    assert model() is None
 
 
 def test_close_removes_the_modules_from_sys_modules(opened):

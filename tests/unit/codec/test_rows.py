@@ -185,7 +185,8 @@ def test_request_keeps_its_form(form, columnar):
 )
 def test_rows_are_read_at_once(monkeypatch, body, signature):
     """Rows that fit are converted without a search through their values."""
-    monkeypatch.setattr(nested, "_settled_shape", None)
+    monkeypatch.setattr(nested, "check_json_dtype", None)
+    monkeypatch.setattr(nested, "check_row", None)
     inputs(body, signature)
 
 

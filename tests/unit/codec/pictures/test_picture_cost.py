@@ -219,10 +219,15 @@ def test_64_jpegs_of_64_scans_are_refused(decoded):
 )
 def test_usual_pictures_are_affordable(count, make):
     """Photos and screenshots stay within the limits of a request."""
-    places = [""] * count
-    images._cost_of_all(
-        [make()] * count, CONFIG, places, itertools.count(1), lambda: None
-    )
+    checks = itertools.count(1)
+
+    def check():
+        # Once for the cost of each picture, and then before the first is decoded.
+        if next(checks) > count:
+            raise Abandoned("all are affordable")
+
+    with pytest.raises(Abandoned):
+        images.decode([make()] * count, CONFIG, SPEC, "picture", check=check)
 
 
 @pytest.mark.parametrize("name", [b"iCCP", b"zTXt", b"iTXt"])

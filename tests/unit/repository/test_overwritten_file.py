@@ -1,11 +1,15 @@
 """A single file that is overwritten while it is served."""
 
+import os
 import threading
+import time
 import zipfile
+from types import SimpleNamespace
 
 import pytest
 
 from app.errors import ModelLoadError
+from app.repository import single_model
 from app.repository.catalog import Catalog
 from app.repository.loading.opener import Opener
 from app.repository.routing import Target
@@ -42,6 +46,11 @@ class Serving:
             archive.writestr("config.json", content)
         return self.engines[content]
 
+    def begin_save(self, content, engine=None):
+        """Overwrite the file, less its last bytes, which make it valid."""
+        self.save(content, engine)
+        os.truncate(self.file, self.file.stat().st_size - 9)
+
     def rescan(self):
         assert self.loader.rescan(TIMEOUT_S)
 
@@ -52,6 +61,31 @@ class Serving:
             model.runner.submit(one)
             assert answered(one) == [7]
             return model.version
+
+
+@pytest.fixture(name="looks")
+def _looks(monkeypatch):
+    """Return a permit for each look at a version's files, which have just changed.
+
+    A scan that finds an incomplete version looks twice.
+    """
+    looks, look = threading.Semaphore(0), single_model.look
+    clock = SimpleNamespace(now=0.0, time=lambda: clock.now)
+
+    def note(version):
+        fingerprint, changed_at = look(version)
+        clock.now = changed_at + 0.5
+        looks.release()
+        return fingerprint, changed_at
+
+    monkeypatch.setattr(single_model, "time", clock)
+    monkeypatch.setattr(single_model, "look", note)
+    return looks
+
+
+def wait_for(looks, count):
+    for _ in range(count):
+        assert looks.acquire(timeout=TIMEOUT_S)
 
 
 @pytest.fixture(name="serving")
@@ -101,9 +135,10 @@ def test_file_overwritten_during_a_reload_is_no_problem(serving, caplog):
 
 def test_edit_of_basket_toml_in_the_model_folder_is_applied(tmp_path, monkeypatch):
     """The version is loaded again with its limits, and keeps its number and label."""
-    monkeypatch.setattr("app.repository.single_model._is_complete", lambda _: True)
     serving = Serving(tmp_path / "model.keras", model=tmp_path)
     serving.save("1", Echo)
+    later = SimpleNamespace(time=lambda: time.time() + 9)
+    monkeypatch.setattr(single_model, "time", later)
     toml = tmp_path / "basket.toml"
     toml.write_text("max_batch_size = 2\n[labels]\nstable = 1")
     serving.loader.start()
@@ -126,42 +161,29 @@ def test_missing_file_leaves_its_version_serving(serving):
     assert serving.catalog.not_ready() == {}
 
 
-def test_scan_is_not_done_while_the_file_is_written(serving, monkeypatch):
+def test_scan_is_not_done_while_the_file_is_written(serving, looks):
     """The version before serves without a problem, and the new one loads at the end."""
-    seen, asked = [], threading.Semaphore(0)
-    is_complete = iter([False, True])
-
-    def ask(_):
-        seen.append((serving.version(), serving.catalog.problems()))
-        asked.release()
-        return next(is_complete)
-
-    monkeypatch.setattr("app.repository.single_model._is_complete", ask)
+    serving.begin_save("12")
+    assert not serving.loader.rescan(0.02)
+    wait_for(looks, 2)
+    # When the next scan begins, the one before has ended.
+    assert not serving.loader.rescan(0.02)
+    wait_for(looks, 2)
+    assert (serving.version(), serving.catalog.problems()) == (1, {})
     serving.save("12")
-    assert not serving.loader.rescan(0.05)
-    assert asked.acquire(timeout=TIMEOUT_S)
-    assert serving.version() == 1
     serving.rescan()
     assert serving.version() == 2
-    assert seen == [(1, {}), (1, {})]
 
 
-def test_incomplete_file_is_loading_at_the_start(tmp_path, monkeypatch):
+def test_incomplete_file_is_loading_at_the_start(tmp_path, looks):
     """A worker does not listen before the file is complete and loaded."""
     serving = Serving(tmp_path / "my.keras")
-    serving.save("1")
-    is_complete, asked = [False], threading.Semaphore(0)
-
-    def ask(_):
-        asked.release()
-        return is_complete[0]
-
-    monkeypatch.setattr("app.repository.single_model._is_complete", ask)
+    serving.begin_save("1")
     serving.loader.start()
-    assert asked.acquire(timeout=TIMEOUT_S)
+    wait_for(looks, 2)
     assert not serving.loader.wait(0.1)
     assert serving.catalog.not_ready() == {"my": "is loading"}
-    is_complete[0] = True
+    serving.save("1")
     serving.rescan()
     assert serving.loader.wait(0)
     assert serving.version() == 1

@@ -1,14 +1,12 @@
 """Settings without an effect, as the log has them at the start."""
 
 from pathlib import Path
-from types import SimpleNamespace
 
 import pytest
+from gunicorn.config import Config
 
 from app.settings import Settings
 from app.start_checks import settings_without_effect
-
-ENOUGH = SimpleNamespace(worker_connections=1000)
 
 
 @pytest.mark.parametrize(
@@ -26,7 +24,7 @@ def test_setting_without_the_one_it_belongs_to_is_a_warning(given, with_it):
         settings = Settings(**settings)
         return list(
             settings_without_effect(
-                settings, ENOUGH, has_gpus=True, is_asynchronous=True
+                settings, Config(), has_gpus=True, is_asynchronous=True
             )
         )
 

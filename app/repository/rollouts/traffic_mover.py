@@ -1,6 +1,6 @@
 """Moves the traffic of all rollouts, in a thread of its own.
 
-So a load that takes minutes delays neither a step nor the way back. Each process reads
+So a load that takes minutes delays neither a step nor a rollback. Each process reads
 the same files and the same clock, and comes to the same result.
 """
 

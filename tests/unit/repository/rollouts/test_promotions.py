@@ -413,7 +413,7 @@ def test_forced_version_takes_over_without_a_proof(server):
 
 
 def test_forced_older_version_refuses_the_newer_one(server):
-    """That is the way back by hand."""
+    """That is a rollback by hand."""
     process = server.start()
     server.add(2, toml=AT_ONCE)
     server.scan()

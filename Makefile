@@ -44,12 +44,12 @@ SERVED = $(if $(filter /%,$(MODEL))$(wildcard $(MODEL)),,$(PWD)/)$(MODEL)
 serve: $(VENV)/serve.done
 	$(if $(MODEL),BASKET_MODEL='$(SERVED)' )$(BIN)/gunicorn wsgi:app --threads=20 $(ARGS)
 
-# Five tests at a time, those of a file in one process: many wait, for servers and for
+# Four tests at a time, those of a file in one process: many wait, for servers and for
 # times that they measure, which more would disturb.
 # In the order of the folders, so that unit tests come last: they are short, and
 # all processes end at about the same time.
 test: $(VENV)/dev.done $(KSERVE_VENV)/done $(AXE)
-	$(BIN)/python -m pytest --numprocesses=5 --dist=loadfile --no-loadscope-reorder $(ARGS)
+	$(BIN)/python -m pytest --numprocesses=4 --dist=loadfile --no-loadscope-reorder $(ARGS)
 
 bench: $(VENV)/dev.done
 	$(BIN)/python -m bench.peers $(ARGS)

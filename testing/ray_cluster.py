@@ -19,6 +19,8 @@ WITHIN_S = 120
 _ENVIRONMENT = {"RAY_USAGE_STATS_ENABLED": "0"}
 # The proxy on the head asks the replicas of both nodes: docs/ray.md.
 SPREAD = {"RAY_SERVE_PROXY_PREFER_LOCAL_NODE_ROUTING": "0"}
+# Looks at an application keep two of Ray's processes busy.
+_LONGEST_PAUSE_S = 0.25
 _RUNNING = "RUNNING"
 _TRIES = 3
 # Processes find `app` where they were started; tests may run elsewhere.
@@ -126,7 +128,9 @@ class RayCluster:
 
     def _wait_until(self, condition: Callable[[], bool]) -> None:
         wait_until(
-            condition, WITHIN_S, lambda: json.dumps(self.application(), indent=1)
+            *(condition, WITHIN_S),
+            lambda: json.dumps(self.application(), indent=1),
+            longest_pause_s=_LONGEST_PAUSE_S,
         )
 
     def request(

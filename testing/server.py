@@ -148,16 +148,24 @@ class Server:
         return self.process.wait(timeout_s)
 
 
-def wait_until(condition: Any, timeout_s: float, describe: Any = lambda: "") -> None:
+def wait_until(
+    condition: Any,
+    timeout_s: float,
+    describe: Any = lambda: "",
+    longest_pause_s: float = 0.1,
+) -> None:
     """Poll `condition` until it is true; for other processes, which send no event.
+
+    The pauses are a tenth of the wait so far, as looks take the processor's time, too.
 
     Raises:
         AssertionError: not true within `timeout_s`; `describe` gives the text.
     """
-    give_up_at = time.monotonic() + timeout_s
+    began_at = time.monotonic()
     while not condition():
-        assert time.monotonic() < give_up_at, f"not within {timeout_s} s: {describe()}"
-        threading.Event().wait(0.02)
+        waited_s = time.monotonic() - began_at
+        assert waited_s < timeout_s, f"not within {timeout_s} s: {describe()}"
+        threading.Event().wait(min(max(waited_s / 10, 0.02), longest_pause_s))
 
 
 def lives(pid: int) -> bool:

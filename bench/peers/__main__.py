@@ -33,7 +33,7 @@ def main(given: Sequence[str]) -> int:
         return 2
     peers = [name for name in options.servers if name in PEERS]
     for name in peers:
-        # Before the first server runs; what is wrong with it is said in its turn.
+        # Before the first server runs. The report gives the error of a failed install.
         with suppress(subprocess.CalledProcessError):
             python_of(name)
     pins = {name: pinned_version(name) for name in peers}

@@ -2,12 +2,11 @@
 
 import re
 import shutil
-import subprocess
-import sys
 import sysconfig
 import venv
 from pathlib import Path
 
+from testing.processes import run_python
 from testing.server import ROOT
 
 _FOLDER = ROOT / ".venv-peers"
@@ -38,13 +37,8 @@ def python_of(peer: str) -> Path:
     print(f"installing {peer} into .venv-peers ...", flush=True)
     shutil.rmtree(environment, ignore_errors=True)
     venv.create(environment, symlinks=True)
-    pip = [sys.executable, "-m", "pip", f"--python={python}", "install", "--quiet"]
-    subprocess.run(  # noqa: S603
-        [*pip, "--require-hashes", f"--requirement={requirements}"],
-        check=True,
-        capture_output=True,
-        text=True,
-    )
+    pip = ("-m", "pip", f"--python={python}", "install", "--quiet")
+    run_python(*pip, "--require-hashes", f"--requirement={requirements}")
     # Folders in a .pth file come after the environment's own packages.
     shared = sysconfig.get_path("purelib")
     site = environment / "lib" / Path(shared).parent.name / "site-packages"

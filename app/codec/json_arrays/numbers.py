@@ -113,7 +113,7 @@ class _Rows:
     def _allocate(self, max_rows: int) -> Array:
         """Return an array for as many values as the text can have."""
         size = math.prod(self._shape)
-        # The brackets of a value and of none are the same.
+        # Rows with values, and without, may have the same brackets.
         if not size and has_values(self._numbers):
             self._explain(0, self._shape)
         most = (self._numbers.end - self._numbers.begin) // 2

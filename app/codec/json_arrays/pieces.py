@@ -160,7 +160,7 @@ def positions(plain: bytes) -> Array:
 def _with_words(doubles: Array, piece: bytes) -> Array:
     """Put NaN and infinities at their places; a value has the number of its commas.
 
-    Not where a list is empty, which the reader of all pieces finds by their values.
+    Leave them out if a list is empty: the reader of all pieces counts the values.
     """
     text = np.frombuffer(piece, np.uint8)
     commas = np.flatnonzero(text == ord(","))

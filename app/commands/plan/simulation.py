@@ -238,8 +238,8 @@ def _uncertainty(took_s: npt.NDArray[np.float64]) -> float:
     """Return how far p95 may be off, as a share of it, by the scatter of its parts."""
     if len(took_s) < _PARTS:
         return 0.0
-    # Two calls in place of one for each part, which take 20 times as long: the first
-    # parts have one more where they can't be equal.
+    # Two calls, since one for each part takes three times as long: the first parts
+    # have one more where they can't be equal.
     size, longer = divmod(len(took_s), _PARTS)
     parts = np.split(took_s, [longer * (size + 1)])
     rows = zip(parts, (longer, _PARTS - longer), strict=True)

@@ -1,9 +1,6 @@
 """Load, hot swap, unload and close, with engines that load at once."""
 
-import subprocess
-import sys
 import threading
-from pathlib import Path
 from types import SimpleNamespace
 
 import pytest
@@ -21,13 +18,13 @@ from app.repository.reconciler import Reconciler
 from app.repository.routing import Target
 from app.repository.served import ServedModel, State
 from app.settings.model_config import ModelConfig
+from testing.processes import run_python
 from testing.server import wait_until
 from tests.support.clocks import standing_clock
 from tests.support.engines import Blocks, Echo
 from tests.support.jobs import Notes, answered, job
 from tests.support.loading import TIMEOUT_S, Loading
 
-ROOT = Path(__file__).parents[3]
 UNREADABLE = "its folder can't be read now: File name too long"
 
 
@@ -601,8 +598,7 @@ def test_loaded_engine_is_frozen_and_unloaded_engine_is_freed(tmp_path):
         assert reference() is None
         loading.close()
         """
-    command = [sys.executable, "-c", program, str(tmp_path)]
-    subprocess.run(command, cwd=ROOT, check=True)
+    run_python("-c", program, str(tmp_path))
 
 
 def test_garbage_is_collected_once_per_load_swap_and_unload(loading, monkeypatch):

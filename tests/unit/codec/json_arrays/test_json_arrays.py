@@ -222,7 +222,7 @@ def test_odd_arrays_of_a_large_body_are_named(payload, problem):
 )
 @pytest.mark.parametrize("shape", [(), (1,)])
 def test_single_values_beside_a_long_list_are_refused(shape, given, problem):
-    """Where rows are single values, the first row that is none is named."""
+    """An error names the first row that is not a single value."""
     payload = {"instances": [{"x": row} for row in given]}
     with pytest.raises(BadInput) as raised:
         rows.decode(padded(payload), {DEFAULT_SIGNATURE: takes("i4", *shape)})

@@ -130,8 +130,7 @@ class LoadTest(Campaign):
             setup,
             cell.clients.count,
             row_s=self.row_s,
-            # Simulated workers have a device each, real ones share the machine.
-            devices=workers_in(setup.arguments) if self.simulated else 1,
+            simulated=self.simulated,
             quick=plan.quick,
         )
         warm_up_s = plan.warm_up_s or chosen.warm_up_s

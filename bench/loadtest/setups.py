@@ -3,6 +3,7 @@
 from dataclasses import dataclass, field
 
 from bench.figures import Timing
+from testing.server import workers_in
 
 # Any number does: a request that waits for its batch occupies no thread.
 _THREADS = "--threads=68"
@@ -35,23 +36,25 @@ SETUPS = {
 }
 USERS = (1, 5, 20, 64)
 QUICK_USERS = (1, 5, 20)
-# Seconds by users for AUTO, which is compared with theory: the mean is then known to
-# about 0.01 s.
+# Seconds by users for AUTO on simulated devices, which is compared with theory: the
+# mean is then known to about 0.01 s.
 _LONG_S = {1: 60.0, 5: 90.0, 20: 60.0}
 
 
 def timing_of(
-    setup: Setup, users: int, *, row_s: float, devices: int, quick: bool
+    setup: Setup, users: int, *, row_s: float, simulated: bool, quick: bool
 ) -> Timing:
     """Return how long to warm up and to measure `users` users.
 
-    `row_s` is the time of one row alone, `devices` the number of devices of the
-    set-up: without batching users wait there for each other.
+    `row_s` is the time of one row alone. Without batching users wait for each other at
+    a device: simulated workers have one each, real ones share the machine's.
     """
+    devices = workers_in(setup.arguments) if simulated else 1
     # In a cycle each user is served once.
     one_by_one = setup.settings.get("batching") == "off"
     cycle_s = row_s * users / devices if one_by_one else 2 * row_s
     if quick:
         return Timing(max(3, 1.5 * cycle_s), max(5.5, 2 * cycle_s))
-    least_s = _LONG_S.get(users, 25) if setup.name == AUTO.name else 25
+    long = simulated and setup.name == AUTO.name
+    least_s = _LONG_S.get(users, 25) if long else 25
     return Timing(max(5, 2 * cycle_s), max(least_s, 3 * cycle_s))

@@ -19,6 +19,7 @@ from app.settings import Settings
 
 # More than any machine's memory: 4 TiB for the largest batch.
 HUGE_SIDE, HUGE_ROWS = 1 << 14, 1 << 12
+WIDE = 1 << 16
 
 
 def several(folder: Path) -> dict[str, Any]:
@@ -81,6 +82,24 @@ def out_of_memory(keras: Any) -> str:
     return ""
 
 
+def beyond_the_device(keras: Any) -> list[str]:
+    """Return the engine's error for 1, 2 and 4 rows on a device that holds three."""
+    row = keras.Input((WIDE,), name="row")
+    # The input and the output.
+    row_bytes = 2 * WIDE * 4
+    model = keras.Model(row, keras.ops.sort(row))
+    engine = keras_jax.KerasJaxEngine(model, [1, 2, 4], memory_bytes=3 * row_bytes)
+    errors = []
+    for rows in (1, 2, 4):
+        try:
+            engine.run({"row": np.ones((rows, WIDE), np.float32)})
+        except OutOfDeviceMemory as error:
+            errors.append(str(error))
+        else:
+            errors.append("")
+    return errors
+
+
 def look_up(keras: Any) -> str:
     """Return the engine's error for a layer that only TensorFlow computes."""
     number = keras.Input((1,), name="number", dtype="int64")
@@ -115,6 +134,7 @@ def main(folder: Path) -> None:
     found["free_sizes"] = free_sizes(keras)
     found["wide_numbers"] = wide_numbers(keras)
     found["out_of_memory"] = out_of_memory(keras)
+    found["beyond_the_device"] = beyond_the_device(keras)
     # Before look_up, whose layer imports TensorFlow.
     found["has_tensorflow"] = "tensorflow" in sys.modules
     found["look_up"] = look_up(keras)

@@ -5,6 +5,7 @@ all of which are compiled when the model is loaded.
 """
 
 import logging
+import math
 import os
 import threading
 import time
@@ -20,6 +21,7 @@ import numpy as np
 
 from app.engines.base import DEFAULT_SIGNATURE, Array, Signature, Tensors
 from app.engines.batch_sizes import batch_sizes, pad, split
+from app.engines.jax.memory import device_bytes, needed_bytes
 from app.engines.keras.files import functional, load, signature_of, weight_bytes
 from app.engines.loading import error_summary, refuse_strings
 from app.engines.reference import tensorflow_reference
@@ -45,11 +47,12 @@ class KerasJaxEngine:
         model: keras.Model,
         sizes: Sequence[int],
         signature: Signature | None = None,
+        memory_bytes: int | None = None,
     ) -> None:
         """Prepare the model; compile nothing yet.
 
         `signature` is TensorFlow's, if known: on JAX, Keras declares int32 for much
-        that is int64.
+        that is int64. `memory_bytes` replaces what JAX says of the device.
 
         Raises:
             ModelLoadError: the model has no fixed inputs, or string inputs or outputs.
@@ -65,7 +68,9 @@ class KerasJaxEngine:
             [variable.value for variable in self._model.trainable_variables],
             [variable.value for variable in self._model.non_trainable_variables],
         ]
-        self._programs: OrderedDict[tuple[tuple[int, ...], ...], _Program]
+        self._memory_bytes = memory_bytes or device_bytes() or math.inf
+        # None: it needs more memory than there is.
+        self._programs: OrderedDict[tuple[tuple[int, ...], ...], _Program | None]
         self._programs = OrderedDict()
         self._compiling = threading.Lock()
 
@@ -126,35 +131,39 @@ class KerasJaxEngine:
         inputs = [
             padded[spec.name] for spec in self.signatures[DEFAULT_SIGNATURE].inputs
         ]
+        too_large = f"a batch of {size} rows does not fit into the device's memory"
+        program = self._program(padded)
+        if program is None:
+            raise OutOfDeviceMemory(too_large)
         try:
-            outputs = self._program(padded)(*self._weights, *inputs)
-            # Execution is asynchronous: an error of the device may surface here.
-            arrays = jax.device_get(outputs)
+            # Execution is asynchronous: an error of the device may surface at its end.
+            arrays = jax.device_get(program(*self._weights, *inputs))
         except jax.errors.JaxRuntimeError as error:
             if _OUT_OF_MEMORY not in str(error):
                 raise
-            raise OutOfDeviceMemory(
-                f"a batch of {size} rows does not fit into the device's memory"
-            ) from error
+            raise OutOfDeviceMemory(too_large) from error
         return [array[: stop - start] for array in arrays]
 
-    def _program(self, batch: Tensors) -> _Program:
-        """Return the program for batches of this shape; compile it if it is new."""
+    def _program(self, batch: Tensors) -> _Program | None:
+        """Return the program for batches of this shape; compile it if it is new.
+
+        None: it needs more memory than there is.
+        """
         inputs = self.signatures[DEFAULT_SIGNATURE].inputs
         shapes = tuple(batch[spec.name].shape for spec in inputs)
         with self._compiling:
-            program = self._programs.get(shapes)
-            if program is None:
+            if shapes not in self._programs:
                 specs = [
                     jax.ShapeDtypeStruct(shape, spec.dtype)
                     for shape, spec in zip(shapes, inputs, strict=True)
                 ]
-                lowered = jax.jit(self._call).lower(*self._weights, *specs)
-                program = self._programs[shapes] = cast(_Program, lowered.compile())
+                program = jax.jit(self._call).lower(*self._weights, *specs).compile()
+                fits = needed_bytes(program) <= self._memory_bytes
+                self._programs[shapes] = cast(_Program, program) if fits else None
             self._programs.move_to_end(shapes)
             if len(self._programs) > _MAX_PROGRAMS:
                 self._programs.popitem(last=False)
-        return program
+            return self._programs[shapes]
 
     def _call(
         self, trainable: Any, non_trainable: Any, *inputs: jax.Array

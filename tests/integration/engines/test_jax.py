@@ -112,6 +112,12 @@ def test_jax_out_of_memory(found):
     )
 
 
+def test_batch_beyond_the_device_is_refused_without_running(found):
+    """A batch that needs more memory than JAX has is refused before it runs."""
+    too_large = "a batch of 4 rows does not fit into the device's memory"
+    assert found["beyond_the_device"] == ["", "", too_large]
+
+
 def test_layer_that_jax_lacks_is_a_load_error(found):
     """A model with a layer that only TensorFlow computes is refused."""
     assert found["look_up"].startswith("JAX can't compile it for 1 rows: ")

@@ -1,0 +1,28 @@
+"""How much memory a compiled program needs, and how much this process may use.
+
+On a GPU, JAX waits ten seconds for memory before it raises an error, even where a
+program needs more than there is. Both figures are diagnostics that JAX may not have on
+a platform or in a version: then only the error tells.
+"""
+
+import jax
+
+_NEEDED = ("argument_size_in_bytes", "output_size_in_bytes", "temp_size_in_bytes")
+
+
+def device_bytes() -> int | None:
+    """Return the device memory that this process may use, None if JAX can't tell."""
+    statistics = jax.devices()[0].memory_stats() or {}
+    return statistics.get("bytes_limit")
+
+
+def needed_bytes(program: jax.stages.Compiled) -> int:
+    """Return the memory that a jax.stages.Compiled needs at least, its inputs too.
+
+    Outputs that take an input's place are counted once. 0 if JAX can't tell.
+    """
+    sizes = program.memory_analysis()
+    if sizes is None:
+        return 0
+    needed: int = sum(getattr(sizes, name) for name in _NEEDED)
+    return needed - int(sizes.alias_size_in_bytes)

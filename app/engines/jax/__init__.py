@@ -4,9 +4,8 @@ The environment is set here, before any module of this package imports a framewo
 """
 
 import os
-from importlib import import_module
 
-from app.engines.optional_imports import without
+from app.engines.optional_imports import import_framework
 
 os.environ["KERAS_BACKEND"] = "jax"
 # By default, JAX rounds floats to 10 bits on the matrix units of GPUs, and truncates
@@ -14,5 +13,4 @@ os.environ["KERAS_BACKEND"] = "jax"
 os.environ.setdefault("JAX_DEFAULT_MATMUL_PRECISION", "float32")
 os.environ["JAX_ENABLE_X64"] = "1"
 
-with without("matplotlib", "sklearn"):
-    import_module("keras")
+import_framework("keras", "matplotlib", "sklearn")

@@ -4,9 +4,8 @@ The environment is set here, before any module of this package imports a framewo
 """
 
 import os
-from importlib import import_module
 
-from app.engines.optional_imports import without
+from app.engines.optional_imports import import_framework
 
 # TensorFlow imports Keras, which reads this. A default only: beside the JAX engine,
 # SavedModels run on TensorFlow and Keras on JAX.
@@ -15,5 +14,6 @@ os.environ.setdefault("KERAS_BACKEND", "tensorflow")
 os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "2")
 
 _needs_jax = os.environ["KERAS_BACKEND"] == "jax"
-with without("matplotlib", "sklearn", *([] if _needs_jax else ["jax"])):
-    import_module("tensorflow")
+import_framework(
+    "tensorflow", "matplotlib", "sklearn", *([] if _needs_jax else ["jax"])
+)

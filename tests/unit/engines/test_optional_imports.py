@@ -1,12 +1,13 @@
-"""Packages that an import of a framework does not find."""
+"""Imports of frameworks: packages that they do not find, and garbage collections."""
 
+import gc
 import importlib
 import sys
 import threading
 
 import pytest
 
-from app.engines.optional_imports import without
+from app.engines.optional_imports import import_framework, without
 
 NAME = "optional"
 
@@ -73,3 +74,23 @@ def test_import_under_way_finds_its_package_when_hiding_ends(monkeypatch):
     block = without("another")
     block.__enter__()
     assert _value() == 5
+
+
+@pytest.mark.parametrize("collects", [True, False])
+def test_framework_is_imported_without_garbage_collections(tmp_path, collects):
+    """Its objects are not visited meanwhile, nor later; an error changes nothing."""
+    (tmp_path / f"{NAME}.py").write_text("import gc\nCOLLECTS = gc.isenabled()\n")
+    importlib.invalidate_caches()
+    frozen = gc.get_freeze_count()
+    try:
+        if not collects:
+            gc.disable()
+        assert not import_framework(NAME).COLLECTS
+        assert gc.get_freeze_count() > frozen
+        assert gc.isenabled() == collects
+        with pytest.raises(ModuleNotFoundError):
+            import_framework("missing")
+        assert gc.isenabled() == collects
+    finally:
+        gc.enable()
+        gc.unfreeze()

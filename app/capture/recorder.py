@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import NamedTuple
 
-from app.capture.background import Background, Bounds
+from app.background import Background, Bounds
 from app.capture.blocks import encode
 from app.capture.captured import Captured, grouped
 from app.capture.ring import Ring, folder_of

@@ -10,7 +10,7 @@ from typing import NamedTuple
 import numpy as np
 import orjson
 
-from app.capture.background import Background, Bounds
+from app.background import Background, Bounds
 
 STDOUT = "-"
 _BOUNDS = Bounds(0.5, 1024, 1 << 30, 8192, 1 << 31)

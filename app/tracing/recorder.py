@@ -3,7 +3,7 @@
 import logging
 from collections.abc import Callable, Sequence
 
-from app.capture.background import Background, Bounds
+from app.background import Background, Bounds
 
 _log = logging.getLogger(__name__)
 # A wake-up for each span would take the event loop longer than all else here. As many

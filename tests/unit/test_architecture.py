@@ -27,7 +27,11 @@ ALLOWED = {
         *("app.codec", "app.engines.base", "app.errors", "app.memory"),
         "app.settings.image_config",
     ),
-    "app.capture": ("app.capture", "app.codec", "app.engines.base", "app.file_stem"),
+    "app.background": (),
+    "app.capture": (
+        *("app.background", "app.capture", "app.codec", "app.engines.base"),
+        "app.file_stem",
+    ),
     "app.batching": ("app.batching", "app.engines.base", "app.errors", "app.settings"),
     "app.user_code": (
         *("app.user_code", "app.batching.model_log", "app.codec", "app.engines.base"),
@@ -56,7 +60,8 @@ ALLOWED = {
     "app.unbuffered_metrics": ("app.prometheus_private",),
     "app.telemetry": ("app.prometheus_private", "app.totals"),
     "app.api": (
-        *("app.api", "app.codec", "app.batching", "app.capture", "app.repository"),
+        *("app.api", "app.background", "app.batching", "app.capture", "app.codec"),
+        "app.repository",
         *("app.unbuffered_metrics", "app.promotion.measures.agreement"),
         *("app.engines.base", "app.errors", "app.memory", "app.settings"),
         *("app.gpus", "app.promotion.evidence", "app.run_dir"),
@@ -80,7 +85,7 @@ ALLOWED = {
     "app.asgi": ("app.api", "app.grpc"),
     "app.tracing": (
         *("app.tracing", "app.api.application", "app.api.environ", "app.api.exchange"),
-        *("app.batching.fair_queue", "app.capture.background", "app.errors"),
+        *("app.batching.fair_queue", "app.background", "app.errors"),
         *("app.prometheus_private", "app.telemetry"),
     ),
     "app.server": ("app.server", "app.tls"),

@@ -14,8 +14,8 @@ from typing import NamedTuple
 from app import unbuffered_metrics
 from app.api.recording.differences import agreeing_rows
 from app.api.recording.spare_time import SpareTime
+from app.background import Background, Bounds
 from app.batching.job import Job
-from app.capture.background import Background, Bounds
 from app.capture.captured import Captured, Group, grouped
 from app.engines.base import Signature, Tensors
 from app.errors import (

@@ -8,7 +8,7 @@ from functools import partial
 import numpy as np
 import pytest
 
-from app.capture.background import Bounds
+from app.background import Bounds
 from app.capture.reader import read_captured
 from app.capture.recorder import (
     DROPPED,

@@ -8,7 +8,7 @@ import stat
 
 import pytest
 
-from app.capture.background import Bounds
+from app.background import Bounds
 from app.capture.request_log import Entry, RequestLog
 from testing.server import wait_until
 

@@ -46,7 +46,7 @@ def test_thread_that_is_idle_takes_the_next_call():
         idents.add(threading.get_ident())
 
     pool.submit(note)
-    for _ in range(20):
+    for _ in range(5):
         # The thread is idle a moment after its call.
         wait_until(lambda: pool.submit_if_idle(note), TIMEOUT_S, lambda: "none is idle")
     wait_until(lambda: idents, TIMEOUT_S, lambda: "no call was made")

@@ -11,7 +11,7 @@ from app.engines.base import DEFAULT_SIGNATURE, Signature
 from app.errors import Stopping
 from app.promotion.comparison import compare
 from app.promotion.measures.labels import Labels
-from app.promotion.report_parts import plot, table
+from app.promotion.report_parts import table
 from app.promotion.side import RowGroup
 from app.settings.promotion_config import PromotionConfig
 from tests.support.promotion import (
@@ -338,11 +338,3 @@ def test_unusable_labels_are_a_refusal(report):
     config = replace(CONFIG, labels_file="labels.npz")
     found = report(same, config, rows=rows_of(X, labels="there is no such file"))
     assert found.refusal() == "labels_file labels.npz: there is no such file"
-
-
-def test_plot_is_a_picture(report, tmp_path):
-    """Also of a version that failed on all rows."""
-    pytest.importorskip("matplotlib")
-    for name, compute in (("a.png", shuffled), ("b.png", raising)):
-        plot.draw(report(compute), tmp_path / name)
-        assert (tmp_path / name).read_bytes().startswith(b"\x89PNG")

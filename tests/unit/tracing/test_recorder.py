@@ -2,7 +2,7 @@
 
 import threading
 
-from app.capture.background import Bounds
+from app.background import Bounds
 from app.tracing import recorder
 from app.tracing.recorder import Recorder
 

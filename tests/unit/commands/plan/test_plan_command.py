@@ -2,10 +2,7 @@
 
 import re
 from functools import partial
-from importlib import import_module
-from importlib.util import find_spec
 
-import numpy as np
 import pytest
 
 from app.commands.plan.search import largest_that_holds
@@ -169,40 +166,6 @@ def test_unknown_model_and_batching_off(command):
     status, output = command(*GIVEN, *USERS, *LIMIT, batching=False)
     assert status == 1
     assert output.startswith("Error: BASKET_BATCHING=off: ")
-
-
-@pytest.mark.skipif(find_spec("matplotlib") is None, reason="matplotlib is missing")
-@pytest.mark.parametrize(
-    ("load", "unit"), [(USERS, "users"), (("--rate", "20"), "requests/s")]
-)
-def test_plot_draws_the_printed_times_by_load(
-    command, tmp_path, monkeypatch, load, unit
-):
-    """--plot writes a PNG: p95 of one server, the limit as a dashed line, the units."""
-    figures = []
-    figure = import_module("matplotlib.figure").Figure
-    save = figure.savefig
-
-    def recorded(self, *args, **options):
-        figures.append(self)
-        save(self, *args, **options)
-
-    monkeypatch.setattr(figure, "savefig", recorded)
-    file = tmp_path / "p95.png"
-    picture = ("--plot", str(file))
-    status, output = command(*GIVEN, *load, *LIMIT, *picture, max_batch_size=4)
-    assert status == 0
-    assert file.read_bytes().startswith(b"\x89PNG")
-    (axes,) = figures[0].axes
-    curve, limit = axes.lines
-    bars = re.findall(r"^ +([\d.,]+) \S+ +p95 +([\d.]+) ms", output, re.M)
-    printed = [[float(n.replace(",", "")) for n in each] for each in bars]
-    assert len(printed) > 5
-    assert curve.get_xydata() == pytest.approx(np.array(printed), rel=0.01)
-    assert set(limit.get_ydata()) == {650}
-    assert limit.get_linestyle() == "--"
-    assert (axes.get_xlabel(), axes.get_ylabel()) == (unit, "ms")
-    assert axes.get_ylim() == (0, 1300)
 
 
 def test_plot_names_the_missing_package(command, tmp_path, monkeypatch):

@@ -2,7 +2,7 @@
 
 import threading
 
-from app.capture.background import Background, Bounds
+from app.background import Background, Bounds
 from testing.server import wait_until
 
 WITHIN_S = 10

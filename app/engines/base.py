@@ -70,8 +70,9 @@ class TensorSpec:
 class Signature:
     """The inputs and outputs of one function of a model, in the model's own order.
 
-    A model of a fixed first dimension runs batches of exactly `fixed_batch_size` rows.
-    One that `takes_whole_tensors` knows no rows: a request is one run, and counts as
+    An engine that compiles for each size pads batches to one of `padded_sizes`. A model
+    of a fixed first dimension runs batches of exactly `fixed_batch_size` rows. One that
+    `takes_whole_tensors` knows no rows: a request is one run, and counts as
     one row, whose shape is that of the whole tensor. `limit_reason` says why either is
     so; it is empty for a model that runs batches of any size.
     """
@@ -81,11 +82,17 @@ class Signature:
     fixed_batch_size: int | None = None
     takes_whole_tensors: bool = False
     limit_reason: str = ""
+    padded_sizes: tuple[int, ...] = ()
 
     def batch_sizes(self, sizes: Sequence[int]) -> Sequence[int]:
-        """Return those of the sizes that a batch may have, or the model's only one."""
+        """Return those of the sizes that a batch may have, or the model's only one.
+
+        All of them, where the engine would pad each.
+        """
         only = 1 if self.takes_whole_tensors else self.fixed_batch_size
-        return sizes if only is None else (only,)
+        if only is not None:
+            return (only,)
+        return [size for size in sizes if size in self.padded_sizes] or sizes
 
     def to_list(self) -> list[Any]:
         """Return the signature as JSON values, for `from_list`."""
@@ -93,14 +100,15 @@ class Signature:
             [spec.to_list() for spec in specs] for specs in (self.inputs, self.outputs)
         )
         limits = self.fixed_batch_size, self.takes_whole_tensors, self.limit_reason
-        return [inputs, outputs, *limits]
+        return [inputs, outputs, *limits, self.padded_sizes]
 
     @classmethod
     def from_list(cls, values: Sequence[Any]) -> "Signature":
         """Return the signature that `to_list` turned into these values."""
-        inputs, outputs, *limits = values
+        inputs, outputs, only, whole, reason, sizes = values
         spec = TensorSpec.from_list
-        return cls(tuple(map(spec, inputs)), tuple(map(spec, outputs)), *limits)
+        specs = tuple(map(spec, inputs)), tuple(map(spec, outputs))
+        return cls(*specs, only, whole, reason, tuple(sizes))
 
     def tensor_shape(self, spec: TensorSpec) -> tuple[int | None, ...] | None:
         """Return the shape of a batch, None for free sizes and for an unknown rank."""

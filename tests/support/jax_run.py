@@ -41,6 +41,7 @@ def several(folder: Path) -> dict[str, Any]:
     specs = (*signature.inputs, *signature.outputs)
     return {
         "specs": [[spec.name, str(spec.dtype), list(spec.shape)] for spec in specs],
+        "padded_sizes": signature.padded_sizes,
         "compiled_by_requests": _compilations.count - compiled,
     }
 

@@ -11,6 +11,7 @@ import threading
 import time
 from collections import OrderedDict
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
 from importlib.util import find_spec
 from pathlib import Path
 from typing import Any, cast
@@ -60,6 +61,8 @@ class KerasJaxEngine:
         self._model = functional(model)
         signature = signature or signature_of(self._model)
         refuse_strings(signature)
+        # So that a batch is padded where its rows are copied anyway.
+        signature = replace(signature, padded_sizes=tuple(sizes))
         self.signatures: Mapping[str, Signature] = {DEFAULT_SIGNATURE: signature}
         self.weight_bytes = weight_bytes(model)
         self._sizes = sizes

@@ -87,6 +87,7 @@ def test_jax_outputs_equal_tensorflows(reference, found):
 
 def test_jax_compiles_all_batch_sizes_at_load(reference, found):
     """Batches after loading compile nothing; the log has each compilation."""
+    assert found["several"]["padded_sizes"] == [1, 3]
     assert found["several"]["compiled_by_requests"] == 0
     assert found["compiled"] > 0
     log = (reference[1] / "log").read_text()

@@ -2,6 +2,7 @@
 
 import math
 import random
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -222,3 +223,16 @@ def test_no_batch_is_running_after_outputs_that_are_no_arrays():
     (one,) = run_batch(runs, 1)
     assert isinstance(outcome(one), ModelFailed)
     assert runs.running() is None
+
+
+def test_batch_of_an_engine_that_pads_is_padded_before_it_runs():
+    """It is copied once, and its size's time is learned and its memory searched for."""
+    engine = Echo()
+    (signature,) = engine.signatures.values()
+    engine.signatures["serving_default"] = replace(signature, padded_sizes=(1, 2, 4, 8))
+    runs = executor(engine, 8)
+    jobs = run_batch(runs, 2, 3)
+    assert [outcome(one) for one in jobs] == [[0, 1], [2, 3, 4]]
+    assert [len(batch) for batch in engine.batches] == [8]
+    runs.ceilings.overflowed(jobs[0].key, 8)
+    assert runs.ceilings.limit(jobs[0].key) == 2

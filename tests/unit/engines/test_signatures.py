@@ -141,6 +141,16 @@ def test_tensors_without_common_rows_are_whole(inputs, outputs, reason):
     assert found == [None if each is None else tuple(each) for each in inputs]
 
 
+def test_engine_that_pads_has_its_own_batch_sizes():
+    """Those of the given sizes to which it pads; all, where it pads each of them."""
+    spec = TensorSpec("x", FLOAT32, (3,))
+    signature = Signature((spec,), (spec,), padded_sizes=(1, 2, 4, 8))
+    assert signature.batch_sizes(range(1, 9)) == [1, 2, 4, 8]
+    assert signature.batch_sizes((8,)) == [8]
+    assert signature.batch_sizes((3, 6)) == (3, 6)
+    assert Signature.from_list(json.loads(json.dumps(signature.to_list()))) == signature
+
+
 def test_refuse_strings_names_the_string_input():
     """A signature of numbers passes; one with a string input is a load error."""
     number = TensorSpec("number", FLOAT32, ())

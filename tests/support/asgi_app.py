@@ -281,8 +281,13 @@ class App:
         await exchange.part(b", done")
 
     async def collect(self, exchange: Exchange) -> None:
-        """Turn the collector off; answer with the types of what it found until now."""
-        gc.disable()
+        """Turn the collector off; answer with the types of what it found since then.
+
+        What it saves it would find again, such as what the start left.
+        """
+        if gc.isenabled():
+            gc.disable()
+            gc.collect()
         gc.set_debug(gc.DEBUG_SAVEALL)
         gc.collect()
         types = Counter(type(each).__name__ for each in gc.garbage)

@@ -1,5 +1,7 @@
 """Arrays of numbers in JSON text: read as orjson and nested lists are, or refused."""
 
+import json
+
 import numpy as np
 import pytest
 from hypothesis import example, given
@@ -37,6 +39,13 @@ SPECS = [
 token = st.sampled_from(TOKENS) | st.floats().map(repr) | st.integers().map(str)
 number = st.floats(allow_nan=False, allow_infinity=False, width=32).map(repr)
 integer = st.integers(0, 127).map(str)
+
+
+def json_problem(text):
+    """Return the refusal with json's own words: Python 3.13 has others than 3.11."""
+    with pytest.raises(json.JSONDecodeError) as raised:
+        json.loads(text)
+    return f"JSON Parse error: {raised.value.msg} at offset: {raised.value.pos + 1}"
 
 
 def listed(inner, **sizes):
@@ -200,7 +209,7 @@ def test_nan_and_infinities_keep_their_places():
             (2,),
             "JSON Parse error: Expecting ',' delimiter at offset: 13",
         ),
-        ("[[1, ]2]", "i4", (2,), "JSON Parse error: Expecting value at offset: 6"),
+        ("[[1, ]2]", "i4", (2,), json_problem("[[1, ]2]")),
         ("[[1], []NaN]", "f4", (1,), "rows[1]: expected 1 values, given 0"),
         ("[1[], 2]", "i4", (1,), "rows[0]: expected a list, given 1"),
         (

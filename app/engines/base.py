@@ -87,7 +87,8 @@ class Signature:
     def batch_sizes(self, sizes: Sequence[int]) -> Sequence[int]:
         """Return those of the sizes that a batch may have, or the model's only one.
 
-        All of them, where the engine would pad each.
+        All of them, where the engine would pad each; the largest has to be one to which
+        it pads.
         """
         only = 1 if self.takes_whole_tensors else self.fixed_batch_size
         if only is not None:

@@ -8,12 +8,14 @@ import json
 import logging
 import sys
 from pathlib import Path
-from typing import Any
+from types import SimpleNamespace
+from typing import Any, cast
 
 import numpy as np
 
 from app.engines.base import Signature, TensorSpec
 from app.engines.jax import keras_file as keras_jax
+from app.engines.jax import memory
 from app.errors import ModelLoadError, OutOfDeviceMemory
 from app.settings import Settings
 
@@ -101,6 +103,40 @@ def beyond_the_device(keras: Any) -> list[str]:
     return errors
 
 
+def out_of_memory_at_compilation(keras: Any) -> str:
+    """Return the engine's error where JAX finds no memory to compile a new shape."""
+
+    def fail(*_: object) -> None:
+        raise keras_jax.jax.errors.JaxRuntimeError("RESOURCE_EXHAUSTED: no room")
+
+    row = keras.Input((None,), name="row")
+    engine = keras_jax.KerasJaxEngine(keras.Model(row, row + 1), [1])
+    jit = keras_jax.jax.jit
+    keras_jax.jax.jit = lambda _: SimpleNamespace(lower=fail)
+    try:
+        engine.run({"row": np.ones((1, 3), np.float32)})
+    except OutOfDeviceMemory as error:
+        return str(error)
+    finally:
+        keras_jax.jax.jit = jit
+    return ""
+
+
+def unknown_memory() -> list[int | None]:
+    """Return the memory of devices and programs of which JAX can't tell it."""
+    devices = memory.jax.devices
+    found: list[int | None] = []
+    for statistics in (None, {}, {"bytes_limit": -1}):
+        device = SimpleNamespace(memory_stats=lambda told=statistics: told)
+        memory.jax.devices = lambda only=device: [only]
+        found.append(memory.device_bytes())
+    memory.jax.devices = devices
+    for sizes in (None, {}):
+        program = SimpleNamespace(memory_analysis=lambda told=sizes: told)
+        found.append(memory.needed_bytes(cast(Any, program)))
+    return found
+
+
 def look_up(keras: Any) -> str:
     """Return the engine's error for a layer that only TensorFlow computes."""
     number = keras.Input((1,), name="number", dtype="int64")
@@ -136,6 +172,8 @@ def main(folder: Path) -> None:
     found["wide_numbers"] = wide_numbers(keras)
     found["out_of_memory"] = out_of_memory(keras)
     found["beyond_the_device"] = beyond_the_device(keras)
+    found["out_of_memory_at_compilation"] = out_of_memory_at_compilation(keras)
+    found["unknown_memory"] = unknown_memory()
     # Before look_up, whose layer imports TensorFlow.
     found["has_tensorflow"] = "tensorflow" in sys.modules
     found["look_up"] = look_up(keras)

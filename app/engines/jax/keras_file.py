@@ -134,17 +134,19 @@ class KerasJaxEngine:
         inputs = [
             padded[spec.name] for spec in self.signatures[DEFAULT_SIGNATURE].inputs
         ]
-        too_large = f"a batch of {size} rows does not fit into the device's memory"
-        program = self._program(padded)
-        if program is None:
-            raise OutOfDeviceMemory(too_large)
+        too_large = OutOfDeviceMemory(
+            f"a batch of {size} rows does not fit into the device's memory"
+        )
         try:
+            program = self._program(padded)
+            if program is None:
+                raise too_large
             # Execution is asynchronous: an error of the device may surface at its end.
             arrays = jax.device_get(program(*self._weights, *inputs))
         except jax.errors.JaxRuntimeError as error:
             if _OUT_OF_MEMORY not in str(error):
                 raise
-            raise OutOfDeviceMemory(too_large) from error
+            raise too_large from error
         return [array[: stop - start] for array in arrays]
 
     def _program(self, batch: Tensors) -> _Program | None:

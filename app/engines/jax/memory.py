@@ -12,8 +12,9 @@ _NEEDED = ("argument_size_in_bytes", "output_size_in_bytes", "temp_size_in_bytes
 
 def device_bytes() -> int | None:
     """Return the device memory that this process may use, None if JAX can't tell."""
-    statistics = jax.devices()[0].memory_stats() or {}
-    return statistics.get("bytes_limit")
+    limit = (jax.devices()[0].memory_stats() or {}).get("bytes_limit", 0)
+    # -1 is JAX's word for unavailable.
+    return limit if limit > 0 else None
 
 
 def needed_bytes(program: jax.stages.Compiled) -> int:
@@ -24,5 +25,5 @@ def needed_bytes(program: jax.stages.Compiled) -> int:
     sizes = program.memory_analysis()
     if sizes is None:
         return 0
-    needed: int = sum(getattr(sizes, name) for name in _NEEDED)
-    return needed - int(sizes.alias_size_in_bytes)
+    needed = sum(getattr(sizes, name, 0) for name in _NEEDED)
+    return int(needed - getattr(sizes, "alias_size_in_bytes", 0))

@@ -119,6 +119,18 @@ def test_batch_beyond_the_device_is_refused_without_running(found):
     assert found["beyond_the_device"] == ["", "", too_large]
 
 
+def test_new_shape_that_finds_no_memory_to_compile_is_out_of_memory(found):
+    """It is run in smaller batches, as one that finds no memory to run."""
+    assert found["out_of_memory_at_compilation"] == (
+        "a batch of 1 rows does not fit into the device's memory"
+    )
+
+
+def test_memory_that_jax_can_not_tell_refuses_no_batch(found):
+    """Without figures, or with -1 in their place, only JAX's error tells."""
+    assert found["unknown_memory"] == [None, None, None, 0, 0]
+
+
 def test_layer_that_jax_lacks_is_a_load_error(found):
     """A model with a layer that only TensorFlow computes is refused."""
     assert found["look_up"].startswith("JAX can't compile it for 1 rows: ")

@@ -143,16 +143,20 @@ class Listeners:
         self._full_at = math.inf
         if free <= 0:
             self._back_off(_LOOK_AGAIN_AFTER_S)
-            # After what this round of the loop has to read: a request may be in it.
-            self._loop.call_soon(self._server.close_waiting)
-            self._loop.call_soon(self._end_handshakes)
+            # After what the next round of the loop reads: requests may have come since
+            # this one looked.
+            self._loop.call_soon(self._loop.call_soon, self._make_room)
         for _ in range(min(free, self._accept_batch)):
             if not self._accept(listener):
                 break
         self.update()
 
-    def _end_handshakes(self) -> None:
-        """End the oldest handshakes, as many as connections would be closed."""
+    def _make_room(self) -> None:
+        """Close a part of the waiting connections, and end as many handshakes.
+
+        The oldest of both.
+        """
+        self._server.close_waiting()
         limit = time.monotonic() - WAIT_AT_LIMIT_S
         oldest = [*self._opening.values()][: len(self._opening) // CLOSED_SHARE + 1]
         for opening in oldest:

@@ -280,6 +280,11 @@ class App:
         time.sleep(exchange.seconds())
         await exchange.part(b", done")
 
+    async def block_at_once(self, exchange: Exchange) -> None:
+        """Block the event loop for `s` seconds, and answer."""
+        time.sleep(exchange.seconds())
+        await exchange.answer(b"blocked")
+
     async def collect(self, exchange: Exchange) -> None:
         """Turn the collector off; answer with the types of what it found since then.
 
@@ -300,6 +305,7 @@ class App:
 
 _ROUTES: dict[str, Callable[[App, Exchange], Awaitable[None]]] = {
     "/block": App.block,
+    "/block-at-once": App.block_at_once,
     "/bytes": App.send_bytes,
     "/calls": App.calls,
     "/collect": App.collect,

@@ -130,6 +130,26 @@ def test_request_that_waits_in_the_kernel_at_the_limit_is_answered(small):
         assert wire.response().status == 200
 
 
+def test_request_that_arrives_after_a_look_is_answered_at_the_limit(small):
+    """What was sent since the worker last looked is read before a place is taken."""
+    silent = [small.connect() for _ in range(4)]
+    blocking = small.connect()
+    until(lambda: small.connections() == 5)
+    (worker,) = small.workers()
+    # So that both are found by the same look.
+    os.kill(worker, signal.SIGSTOP)
+    blocking.send(get("/block-at-once?s=1.5"))
+    new = small.connect(get("/echo"))
+    # Longer than a client may keep a connection waiting at the limit.
+    time.sleep(1.2)
+    os.kill(worker, signal.SIGCONT)
+    time.sleep(0.2)
+    for wire in silent:
+        wire.send(get("/echo"))
+    for wire in (blocking, *silent, new):
+        assert wire.response().status == 200
+
+
 def test_many_silent_clients_before_a_new_one_are_closed_in_turn(small):
     """As many places are given away at a time as are free, not one each second."""
     for _ in range(30):

@@ -15,7 +15,7 @@ from importlib.abc import MetaPathFinder
 from importlib.machinery import ModuleSpec
 from types import ModuleType
 
-# Between collections: an import makes ten collections of them, not a thousand.
+# Between collections: Python's 700 makes hundreds while TensorFlow is imported.
 _MANY_OBJECTS = 50_000
 
 
@@ -63,7 +63,7 @@ def import_framework(name: str, *hidden: str) -> ModuleType:
     """Import and return a framework, `without` packages and most garbage collections.
 
     Importing TensorFlow leaves 400,000 objects and little garbage. Visiting them again
-    and again took a sixth of the time, and another one when the process ends.
+    and again took a sixth of the time, and twice as long when the process ended.
     """
     threshold = gc.get_threshold()
     gc.set_threshold(_MANY_OBJECTS)

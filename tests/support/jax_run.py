@@ -73,16 +73,21 @@ def wide_numbers(keras: Any) -> list[int]:
     return [int(output[0, 0]), output.dtype.itemsize]
 
 
+def refusal(engine: keras_jax.KerasJaxEngine, *shape: int) -> str:
+    """Return the out of memory error for a batch of this shape; empty: it ran."""
+    try:
+        engine.run({"row": np.ones(shape, np.float32)})
+    except OutOfDeviceMemory as error:
+        return str(error)
+    return ""
+
+
 def out_of_memory(keras: Any) -> str:
     """Return the engine's error for a batch that exceeds any memory."""
     row = keras.Input((1, 1), name="row")
     huge = keras.ops.tile(row, (1, HUGE_SIDE, HUGE_SIDE))
     engine = keras_jax.KerasJaxEngine(keras.Model(row, huge), [1, HUGE_ROWS])
-    try:
-        engine.run({"row": np.ones((HUGE_ROWS, 1, 1), np.float32)})
-    except OutOfDeviceMemory as error:
-        return str(error)
-    return ""
+    return refusal(engine, HUGE_ROWS, 1, 1)
 
 
 def beyond_the_device(keras: Any) -> list[str]:
@@ -92,15 +97,7 @@ def beyond_the_device(keras: Any) -> list[str]:
     row_bytes = 2 * WIDE * 4
     model = keras.Model(row, keras.ops.sort(row))
     engine = keras_jax.KerasJaxEngine(model, [1, 2, 4], memory_bytes=3 * row_bytes)
-    errors = []
-    for rows in (1, 2, 4):
-        try:
-            engine.run({"row": np.ones((rows, WIDE), np.float32)})
-        except OutOfDeviceMemory as error:
-            errors.append(str(error))
-        else:
-            errors.append("")
-    return errors
+    return [refusal(engine, rows, WIDE) for rows in (1, 2, 4)]
 
 
 def out_of_memory_at_compilation(keras: Any) -> str:
@@ -114,18 +111,15 @@ def out_of_memory_at_compilation(keras: Any) -> str:
     jit = keras_jax.jax.jit
     keras_jax.jax.jit = lambda _: SimpleNamespace(lower=fail)
     try:
-        engine.run({"row": np.ones((1, 3), np.float32)})
-    except OutOfDeviceMemory as error:
-        return str(error)
+        return refusal(engine, 1, 3)
     finally:
         keras_jax.jax.jit = jit
-    return ""
 
 
-def unknown_memory() -> list[int | None]:
+def unknown_memory() -> list[float]:
     """Return the memory of devices and programs of which JAX can't tell it."""
     devices = memory.jax.devices
-    found: list[int | None] = []
+    found: list[float] = []
     for statistics in (None, {}, {"bytes_limit": -1}):
         device = SimpleNamespace(memory_stats=lambda told=statistics: told)
         memory.jax.devices = lambda only=device: [only]

@@ -5,7 +5,6 @@ all of which are compiled when the model is loaded.
 """
 
 import logging
-import math
 import os
 import threading
 import time
@@ -71,7 +70,7 @@ class KerasJaxEngine:
             [variable.value for variable in self._model.trainable_variables],
             [variable.value for variable in self._model.non_trainable_variables],
         ]
-        self._memory_bytes = memory_bytes or device_bytes() or math.inf
+        self._memory_bytes = memory_bytes or device_bytes()
         # None: it needs more memory than there is.
         self._programs: OrderedDict[tuple[tuple[int, ...], ...], _Program | None]
         self._programs = OrderedDict()
@@ -134,19 +133,16 @@ class KerasJaxEngine:
         inputs = [
             padded[spec.name] for spec in self.signatures[DEFAULT_SIGNATURE].inputs
         ]
-        too_large = OutOfDeviceMemory(
-            f"a batch of {size} rows does not fit into the device's memory"
-        )
         try:
             program = self._program(padded)
             if program is None:
-                raise too_large
+                raise _too_large(size)
             # Execution is asynchronous: an error of the device may surface at its end.
             arrays = jax.device_get(program(*self._weights, *inputs))
         except jax.errors.JaxRuntimeError as error:
             if _OUT_OF_MEMORY not in str(error):
                 raise
-            raise too_large from error
+            raise _too_large(size) from error
         return [array[: stop - start] for array in arrays]
 
     def _program(self, batch: Tensors) -> _Program | None:
@@ -182,6 +178,11 @@ class KerasJaxEngine:
         return [
             array.astype(spec.dtype) for array, spec in zip(flat, specs, strict=True)
         ]
+
+
+def _too_large(rows: int) -> OutOfDeviceMemory:
+    text = f"a batch of {rows} rows does not fit into the device's memory"
+    return OutOfDeviceMemory(text)
 
 
 def open_engine(file: Path, settings: Settings) -> KerasJaxEngine:

@@ -5,16 +5,18 @@ program needs more than there is. Both figures are diagnostics that JAX may not 
 a platform or in a version: then only the error tells.
 """
 
+import math
+
 import jax
 
 _NEEDED = ("argument_size_in_bytes", "output_size_in_bytes", "temp_size_in_bytes")
 
 
-def device_bytes() -> int | None:
-    """Return the device memory that this process may use, None if JAX can't tell."""
+def device_bytes() -> float:
+    """Return the device memory that this process may use, inf if JAX can't tell."""
     limit = (jax.devices()[0].memory_stats() or {}).get("bytes_limit", 0)
     # -1 is JAX's word for unavailable.
-    return limit if limit > 0 else None
+    return limit if limit > 0 else math.inf
 
 
 def needed_bytes(program: jax.stages.Compiled) -> int:
@@ -23,7 +25,5 @@ def needed_bytes(program: jax.stages.Compiled) -> int:
     Outputs that take an input's place are counted once. 0 if JAX can't tell.
     """
     sizes = program.memory_analysis()
-    if sizes is None:
-        return 0
     needed = sum(getattr(sizes, name, 0) for name in _NEEDED)
     return int(needed - getattr(sizes, "alias_size_in_bytes", 0))

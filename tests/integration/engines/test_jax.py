@@ -1,6 +1,7 @@
 """The JAX engine, in processes of its own: Keras has one backend per process."""
 
 import json
+import math
 import subprocess
 import sys
 from importlib.util import find_spec
@@ -128,7 +129,7 @@ def test_new_shape_that_finds_no_memory_to_compile_is_out_of_memory(found):
 
 def test_memory_that_jax_can_not_tell_refuses_no_batch(found):
     """Without figures, or with -1 in their place, only JAX's error tells."""
-    assert found["unknown_memory"] == [None, None, None, 0, 0]
+    assert found["unknown_memory"] == [math.inf, math.inf, math.inf, 0, 0]
 
 
 def test_layer_that_jax_lacks_is_a_load_error(found):

@@ -68,6 +68,13 @@ def _folder(tmp_path_factory) -> Path:
     return folder
 
 
+@pytest.fixture(name="dense", scope="module")
+def _dense(folder) -> tuple[np.ndarray, np.ndarray]:
+    """Return a batch, and the answers of the model dense on the processor."""
+    with np.load(folder / "dense.npz") as saved:
+        return saved["batch"], saved["answers"]
+
+
 @pytest.fixture(name="others_mib", scope="module")
 def _others_mib() -> int:
     """Return what other processes use of the GPU before the server starts."""
@@ -104,10 +111,9 @@ def used_mib() -> int:
     return card.used_mib
 
 
-def test_batch_that_exceeds_the_share_runs_as_smaller_ones(folder, server):
-    """Rows that don't fit into a process's share at once are all answered."""
-    with np.load(folder / "dense.npz") as saved:
-        batch = saved["batch"]
+def test_batch_that_exceeds_the_share_runs_as_smaller_ones(dense, server):
+    """All rows of a batch that exceeds the worker's share are answered."""
+    batch, _ = dense
     before = server.workers()
     for _ in range(4):
         assert np.array_equal(answers(server, "sorted", batch), np.sort(batch))
@@ -116,8 +122,8 @@ def test_batch_that_exceeds_the_share_runs_as_smaller_ones(folder, server):
     assert server.workers() == before
 
 
-def test_row_that_exceeds_the_share_is_the_only_one_refused(folder, server):
-    """One row that doesn't fit is a 507, and the same processes go on answering."""
+def test_row_that_exceeds_the_share_is_the_only_one_refused(server):
+    """A row that exceeds the share is refused with 507; the workers go on answering."""
     row = np.arange(64 * WIDTH, dtype=np.float32)[None, ::-1]
     small = row[:, :WIDTH]
     before = server.workers()
@@ -129,11 +135,10 @@ def test_row_that_exceeds_the_share_is_the_only_one_refused(folder, server):
     assert server.workers() == before
 
 
-def test_workers_keep_to_their_shares(folder, others_mib, server):
+def test_workers_keep_to_their_shares(dense, others_mib, server):
     """Two processes hold their shares and CUDA's contexts, which /metrics shows."""
-    with np.load(folder / "dense.npz") as saved:
-        for _ in range(8):
-            answers(server, "dense", saved["batch"])
+    for _ in range(8):
+        answers(server, "dense", dense[0])
     share_mib = FRACTION * gpus.installed()[0].memory_mib
     least_mib, most_mib = 2 * share_mib, 2 * (share_mib + CONTEXT_MIB)
     assert least_mib <= used_mib() - others_mib <= most_mib
@@ -142,20 +147,18 @@ def test_workers_keep_to_their_shares(folder, others_mib, server):
     assert server.log.read_text().count(" uses GPU 0") == 2
 
 
-def test_gpu_computes_in_float32(folder, server):
+def test_gpu_computes_in_float32(dense, server):
     """A GPU's answers equal the processor's, which TF32 would miss by 1e-3."""
-    with np.load(folder / "dense.npz") as saved:
-        batch, expected = saved["batch"], saved["answers"]
+    batch, expected = dense
     for rows in (1, ROWS):
         found = answers(server, "dense", batch[:rows])
         off = np.abs(found - expected[:rows]).max() / np.abs(expected).max()
         assert off < 1e-5
 
 
-def test_other_precision_is_chosen_by_jax_own_variable(folder):
+def test_other_precision_is_chosen_by_jax_own_variable(folder, dense):
     """With JAX_DEFAULT_MATMUL_PRECISION=tensorfloat32 the GPU rounds its inputs."""
-    with np.load(folder / "dense.npz") as saved:
-        batch, expected = saved["batch"], saved["answers"]
+    batch, expected = dense
     environ = os.environ | {"JAX_DEFAULT_MATMUL_PRECISION": "tensorfloat32"}
     only = shutil.copytree(folder / "models" / "dense", folder / "rounded" / "dense")
     with serving(engine="jax", model_dir=str(only.parent), environ=environ) as server:

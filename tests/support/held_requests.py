@@ -6,7 +6,6 @@ from collections.abc import Callable, Collection
 from http import HTTPStatus
 from pathlib import Path
 
-from testing.clients import in_parallel
 from testing.server import Reply, wait_until
 from tests.support.user_code import add_service
 
@@ -31,14 +30,13 @@ def predict(model, batch):
 
 
 class HeldRequests:
-    """Sixteen requests for the model `held`, sent at once."""
+    """Sixteen requests for the model `held`, and more until each process has one."""
 
     def __init__(self, folder: Path, request: Callable[..., Reply]) -> None:
         """Store where the model writes, and what sends a request."""
         self._folder, self._request = folder, request
-        self._thread = threading.Thread(
-            target=in_parallel, args=(self._client, _CLIENTS)
-        )
+        self._threads: list[threading.Thread] = []
+        self._sent_at = 0.0
         self._replies: list[tuple[float, Reply]] = []
 
     @staticmethod
@@ -49,19 +47,31 @@ class HeldRequests:
     def __enter__(self) -> "HeldRequests":
         for each in self._folder.iterdir():
             each.unlink()
-        self._thread.start()
+        for _ in range(_CLIENTS):
+            self._send()
         return self
 
     def __exit__(self, *_: object) -> None:
         self.release()
-        self._thread.join()
+        for thread in self._threads:
+            thread.join()
 
     def wait_for(self, pids: Collection[int], within_s: float) -> None:
-        """Wait until each of these processes holds a request."""
+        """Wait until each of these processes holds a request.
+
+        A router that hears late from one of them sends all requests of that moment to
+        the others, so one more is sent each second.
+        """
         names = set(map(str, pids))
-        wait_until(
-            lambda: names <= {each.name for each in self._folder.iterdir()}, within_s
-        )
+
+        def are_held() -> bool:
+            if names <= {each.name for each in self._folder.iterdir()}:
+                return True
+            if time.monotonic() > self._sent_at + 1:
+                self._send()
+            return False
+
+        wait_until(are_held, within_s)
 
     def release(self) -> None:
         """Let all be answered."""
@@ -83,7 +93,12 @@ class HeldRequests:
             if reply.status != HTTPStatus.OK
         ]
 
-    def _client(self, _: int) -> None:
+    def _send(self) -> None:
+        self._sent_at = time.monotonic()
+        self._threads.append(threading.Thread(target=self._client))
+        self._threads[-1].start()
+
+    def _client(self) -> None:
         body = b'{"instances": [1]}'
         reply = self._request("POST", f"/predict?model={_MODEL}", body)
         self._replies.append((time.monotonic(), reply))

@@ -8,7 +8,7 @@ import logging
 import os
 import sys
 
-from app import create_app
+from app import create_app, memory
 from app.errors import SettingsError
 from app.run_dir import RUN_DIR
 from app.settings import Settings, model_source
@@ -32,6 +32,7 @@ try:
     app = create_app(settings)
     # `flask --app wsgi models ...` needs no loaded models.
     if not _AT_COMMAND_LINE:
+        memory.freeze()
         loader = app.extensions["basket"]
         loader.start()
         app.extensions["sampler"].start()

@@ -6,6 +6,8 @@ framework is imported only when a model needs it, in the process that runs the m
 
 import logging
 import os
+from collections.abc import Callable
+from functools import partial
 from importlib import import_module
 from pathlib import Path
 
@@ -13,7 +15,7 @@ from app.engines.base import Engine
 from app.engines.layout import Layout
 from app.engines.loading import report_unreadable
 from app.engines.python.engine import PythonEngine
-from app.engines.python.service import find_service
+from app.engines.python.service import Service, find_service
 from app.errors import ModelLoadError
 from app.settings import Settings
 from app.settings.model_files import (
@@ -42,15 +44,23 @@ def open_engine(version: Path, settings: Settings) -> Engine:
                 "%s beside %s is not run: set BASKET_MODEL to their folder",
                 *(SERVICE_FILE, version.name),
             )
-        return _open_file(version, settings)
-    name = _file_in(version, settings)
-    # First, so that Keras knows the classes that it registers.
+        return _opener(version, settings)()
+    file = version / _file_in(version, settings)
+    # First, as its import freezes all objects.
+    opener = None if file.name == SERVICE_FILE else _opener(file, settings)
+    # Then, so that Keras knows the classes that it registers.
     service = find_service(version, settings)
-    if service is None:
-        return _open_file(version / name, settings)
-    engine = None
-    if name != SERVICE_FILE:
-        engine = _open_file(version / name, settings)
+    engine = opener() if opener else None
+    if service is not None:
+        return _with_service(service, engine, settings)
+    if engine is None:  # service.py was removed meanwhile
+        raise ModelLoadError(Layout(settings).missing_file(version))
+    return engine
+
+
+def _with_service(
+    service: Service, engine: Engine | None, settings: Settings
+) -> Engine:
     try:
         is_packed = settings.model_process == "shared"
         python = PythonEngine(service, engine, packed=is_packed)
@@ -62,14 +72,19 @@ def open_engine(version: Path, settings: Settings) -> Engine:
     return python
 
 
-def _open_file(file: Path, settings: Settings) -> Engine:
+def _opener(file: Path, settings: Settings) -> Callable[[], Engine]:
+    """Return what opens a file; its framework is imported.
+
+    Raises:
+        NotYetLoadable: the system does not let the file be read.
+    """
     is_keras = file.suffix in KERAS_SUFFIXES
     kind = f"model{file.suffix}" if is_keras else file.name
     with report_unreadable(file.name):
         file.open("rb").close()
-    name = f"app.engines.{MODEL_FILES[kind].format(engine=settings.engine)}"
-    engine: Engine = import_module(name).open_engine(file, settings)
-    return engine
+    name = MODEL_FILES[kind].format(engine=settings.engine)
+    package = import_module(f"app.engines.{name}")
+    return partial(package.open_engine, file, settings)
 
 
 def _file_in(folder: Path, settings: Settings) -> str:

@@ -4,8 +4,6 @@ TensorFlow imports JAX, and Keras matplotlib and scikit-learn, for conversions, 
 and wrappers that no server uses.
 """
 
-import atexit
-import gc
 import sys
 import threading
 from collections.abc import Iterator, Sequence
@@ -15,8 +13,7 @@ from importlib.abc import MetaPathFinder
 from importlib.machinery import ModuleSpec
 from types import ModuleType
 
-# Between collections: Python's 700 makes hundreds while TensorFlow is imported.
-_MANY_OBJECTS = 50_000
+from app import memory
 
 
 class _Hidden(MetaPathFinder):
@@ -60,16 +57,13 @@ def without(*names: str) -> Iterator[None]:
 
 
 def import_framework(name: str, *hidden: str) -> ModuleType:
-    """Import and return a framework, `without` packages and most garbage collections.
+    """Import and return a framework, `without` packages; it is frozen.
 
-    Importing TensorFlow leaves 400,000 objects and little garbage. Visiting them again
-    and again took a sixth of the time, and twice as long when the process ended.
+    TensorFlow leaves 250,000 objects and little garbage. Visiting them again and again
+    took a sixth of its import, and twice as long when the process ended.
     """
-    threshold = gc.get_threshold()
-    gc.set_threshold(_MANY_OBJECTS)
-    atexit.register(gc.freeze)
-    try:
-        with without(*hidden):
-            return import_module(name)
-    finally:
-        gc.set_threshold(*threshold)
+    memory.freeze()
+    with without(*hidden):
+        framework = import_module(name)
+    memory.freeze()
+    return framework

@@ -6,7 +6,7 @@ from typing import Any
 
 from prometheus_client import Metric
 
-from app import create_app, telemetry
+from app import create_app, memory, telemetry
 from app.errors import ModelLoadError, SettingsError
 from app.ray_serve.arguments import settings_of
 from app.ray_serve.metrics import RayMetrics
@@ -47,6 +47,7 @@ class Replica:
         Raises:
             ModelLoadError: /readyz would say that a model is not ready, and why.
         """
+        memory.freeze()
         self._loader.start()
         await asyncio.to_thread(self._loader.wait)
         missing = self._catalog.not_ready()

@@ -4,9 +4,9 @@ import logging
 import time
 from collections.abc import Collection, Iterator
 
+from app import memory
 from app.errors import SettingsError, Stopping
 from app.repository.catalog import Catalog
-from app.repository.garbage_collection import collect_and_freeze
 from app.repository.loading.loads import Loads, is_outdated
 from app.repository.recorded import recorded
 from app.repository.rollouts.promotions import Promotions
@@ -30,19 +30,14 @@ class Reconciler:
     """
 
     def __init__(
-        self,
-        catalog: Catalog,
-        loads: Loads,
-        promotions: Promotions,
-        drain_s: float,
+        self, catalog: Catalog, loads: Loads, promotions: Promotions, drain_s: float
     ) -> None:
         """Store the parts; a replaced version is drained for at most `drain_s`."""
         self._catalog = catalog
         self._loads = loads
         self._promotions = promotions
         self._drain_s = drain_s
-        # Whether garbage must be collected.
-        self._changed = False
+        self._has_garbage = self._has_frozen_garbage = False
 
     def update(self, folder: ModelFolder) -> None:
         """Serve the versions that a folder asks for.
@@ -142,7 +137,7 @@ class Reconciler:
                 old = self._serve(loaded)
                 _log_ready(loaded, began_at)
                 if old is not None:
-                    old.close(self._drain_s)
+                    self._close(old)
         return bool(versions)
 
     def _reloadable(self, folder: ModelFolder, config: ModelConfig) -> list[int]:
@@ -170,17 +165,21 @@ class Reconciler:
         except Stopping:
             served.close(self._drain_s)
             raise
-        self._changed = True
+        self._has_garbage = True
         return replaced
 
     def _retire(self, name: str, version: int) -> None:
         served = self._catalog.retire(name, version, self._drain_s)
         if served is not None:
-            served.close(self._drain_s)
-            self._changed = True
+            self._close(served)
             self._loads.forget_content(name, version)
             _log.info("model %s version %s is unloaded", name, version)
         self._catalog.remove(name, version)
+
+    def _close(self, served: ServedModel) -> None:
+        served.close(self._drain_s)
+        self._has_garbage = True
+        self._has_frozen_garbage |= memory.is_frozen(served)
 
     def _retire_others(
         self, folder: ModelFolder, standing: Standing, wanted: Collection[int]
@@ -200,9 +199,9 @@ class Reconciler:
 
     def _collect_garbage(self) -> None:
         """Free unloaded models, whose graphs are reference cycles."""
-        if self._changed:
-            self._changed = False
-            collect_and_freeze()
+        if self._has_garbage:
+            memory.collect(unfreeze=self._has_frozen_garbage)
+            self._has_garbage = self._has_frozen_garbage = False
 
     def _route(self, name: str, config: ModelConfig) -> None:
         routes = Routes(config.labels, config.traffic)

@@ -8,6 +8,7 @@ import time
 from collections import defaultdict
 from collections.abc import Callable
 
+from app import memory
 from app.repository.health import Health
 from app.repository.loader import Loader
 from app.shared_model.connection import Connection
@@ -49,6 +50,7 @@ class ModelProcess:
 
     def start(self) -> None:
         """Start to load models and to accept connections."""
+        memory.freeze()
         self._loader.start()
         for work, name in ((self._accept, "accept"), (self._send, "send")):
             threading.Thread(target=work, name=name, daemon=True).start()

@@ -7,10 +7,10 @@ from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from typing import Any
 
+from app import memory
 from app.batching.interfaces import Observer
 from app.errors import ModelProcessGone, SettingsError, Stopping
 from app.repository.catalog import Catalog
-from app.repository.garbage_collection import collect_and_freeze
 from app.repository.recorded import Recorded
 from app.repository.routing import Rollout, Routes
 from app.repository.served import State
@@ -148,7 +148,7 @@ class RemoteLoader:
                 has_withdrawn = self._apply(channel, update["models"])
                 if has_withdrawn and self._settings.user_code:
                     # A module and its functions are reference cycles.
-                    collect_and_freeze()
+                    memory.collect()
                 if not was_settled and self.wait(0):
                     was_settled = True
                     _log.info("the models of the model process are known")

@@ -22,7 +22,9 @@ ALLOWED = {
     "app.gpus": ("app.errors",),
     "app.start_checks": ("app.errors", "app.settings"),
     "app.run_dir": ("app.run_dir", "app.errors", "app.file_stem"),
-    "app.engines": ("app.engines", "app.errors", "app.gpus", "app.settings"),
+    "app.engines": (
+        *("app.engines", "app.errors", "app.gpus", "app.memory", "app.settings"),
+    ),
     "app.codec": (
         *("app.codec", "app.engines.base", "app.errors", "app.memory"),
         "app.settings.image_config",
@@ -49,8 +51,8 @@ ALLOWED = {
     ),
     "app.shared_model": (
         *("app.shared_model", "app.batching", "app.repository", "app.engines.base"),
-        *("app.engines.python", "app.errors", "app.run_dir.notes", "app.settings"),
-        "app.user_code",
+        *("app.engines.python", "app.errors", "app.memory", "app.run_dir.notes"),
+        *("app.settings", "app.user_code"),
     ),
     "app.exemplar_files": ("app.run_dir.json_files", "app.run_dir.notes"),
     "app.prometheus_private": (
@@ -90,8 +92,8 @@ ALLOWED = {
     ),
     "app.server": ("app.server", "app.tls"),
     "app.ray_serve": (
-        *("app.create_app", "app.errors", "app.ray_serve", "app.settings"),
-        "app.telemetry",
+        *("app.create_app", "app.errors", "app.memory", "app.ray_serve"),
+        *("app.settings", "app.telemetry"),
     ),
 }
 FRAMEWORKS = ("tensorflow", "keras", "jax", "openvino")

@@ -1,6 +1,5 @@
 """Notices a version that keeps memory with each batch, before memory ends."""
 
-import gc
 from collections.abc import Callable, Hashable, Iterator
 from contextlib import contextmanager
 
@@ -22,11 +21,6 @@ class Leaks(Exception):
         self.bytes_a_batch = bytes_a_batch
 
 
-def _settle() -> None:
-    gc.collect()
-    memory.give_back()
-
-
 class LeakWatch:
     """Compares this process's resident memory before and after each batch.
 
@@ -39,7 +33,7 @@ class LeakWatch:
         self,
         resident_bytes: Callable[[], int] = memory.resident_bytes,
         available_bytes: Callable[[], int] = memory.available_bytes,
-        settle: Callable[[], None] = _settle,
+        settle: Callable[[], None] = memory.collect,
     ) -> None:
         """Store how memory is read; `settle` frees what is not used."""
         self._resident = resident_bytes

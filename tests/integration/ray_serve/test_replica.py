@@ -1,6 +1,7 @@
 """A replica of the Ray Serve deployment, called as Ray calls it."""
 
 import asyncio
+import gc
 from importlib.util import find_spec
 
 import pytest
@@ -80,6 +81,16 @@ def test_replica_is_built_when_all_models_are_ready(echo):
     """Ray routes to it from then on."""
     start, *_ = asyncio.run(get(echo, "/readyz"))
     assert start["status"] == 200
+
+
+def test_replica_is_frozen_before_it_loads_models(tmp_path, extensions, monkeypatch):
+    """Garbage collections do not visit the server, as in other processes."""
+    frozen = []
+    monkeypatch.setattr(gc, "freeze", lambda: frozen.append("basket" in extensions))
+    replica = Replica({"BASKET_MODEL_DIR": simulated_models(tmp_path, echo=ECHO)})
+    asyncio.run(replica.__serve_build_asgi_app__())
+    extensions["basket"].close(timeout_s=5)
+    assert frozen == [True]
 
 
 @pytest.mark.parametrize(

@@ -10,6 +10,7 @@ from app import engines
 from app.engines.simulated import SimulatedEngine
 from app.errors import ModelLoadError, NotYetLoadable, SettingsError
 from app.settings import Settings, checks
+from tests.support.engines import Echo
 
 
 @pytest.fixture(autouse=True)
@@ -29,6 +30,7 @@ def opened(monkeypatch):
 
         def open_engine(self, file, settings):
             calls.append((self.name, file, os.environ["KERAS_BACKEND"]))
+            return Echo()
 
     monkeypatch.setattr(engines, "import_module", Module)
     return calls
@@ -67,6 +69,29 @@ def test_keras_file_of_any_name_is_opened_with_the_service_beside_it(tmp_path, o
     engines.open_engine(tmp_path, Settings(model=tmp_path, user_code=True))
     file = tmp_path / "mood.keras"
     assert opened == [("app.engines.tensorflow.keras_file", file, "tensorflow")]
+
+
+def test_framework_is_imported_before_the_service(tmp_path, monkeypatch):
+    """What is there when a framework was imported is frozen, and stays in memory."""
+    seen = []
+
+    class Module:
+        def __init__(self, name):
+            seen.append((tmp_path / "imported").exists())
+
+        def open_engine(self, file, settings):
+            seen.append((tmp_path / "imported").exists())
+            return Echo()
+
+    monkeypatch.setattr(engines, "import_module", Module)
+    (tmp_path / "model.keras").touch()
+    (tmp_path / "service.py").write_text(
+        "import pathlib\n"
+        "def predict(model, batch): ...\n"
+        "pathlib.Path(__file__).with_name('imported').touch()\n"
+    )
+    engines.open_engine(tmp_path, Settings(user_code=True))
+    assert seen == [False, True]
 
 
 def test_service_beside_a_lone_file_is_named_in_the_log(tmp_path, opened, caplog):

@@ -579,22 +579,53 @@ def test_failed_removal_of_a_model_is_retried(loading, monkeypatch):
     assert catalog.names() == ["pears"]
 
 
-def test_loaded_engine_is_frozen_and_unloaded_engine_is_freed(tmp_path):
-    """Garbage collections do not visit an engine, and an unload frees its cycles."""
+@pytest.mark.parametrize("is_frozen", [False, True])
+def test_unload_frees_the_cycles_of_an_engine(tmp_path, is_frozen):
+    """Also if it was frozen, together with a framework that was imported after it."""
     # In a process of its own, as a collection of all tests' objects takes a second.
     program = """if True:
         import gc, pathlib, sys, weakref
+        from app import memory
         from tests.support.loading import TIMEOUT_S, Loading
+
+        memory.freeze()
+        loading = Loading(pathlib.Path(sys.argv[1]))
+        engine = loading.add("flowers")
+        engine.itself = engine
+        loading.load()
+        if sys.argv[2] == "True":
+            memory.freeze()
+        assert str(memory.is_frozen(engine)) == sys.argv[2]
+        reference = weakref.ref(engine)
+        del engine
+        loading.engines.clear()
+        loading.loader.unload("flowers", TIMEOUT_S)
+        assert reference() is None
+        assert memory.is_frozen(memory)
+        loading.close()
+        """
+    run_python("-c", program, str(tmp_path), str(is_frozen))
+
+
+def test_swap_within_a_version_frees_the_cycles_of_a_frozen_engine(tmp_path):
+    """A version whose basket.toml has changed is loaded again, and replaced."""
+    program = """if True:
+        import pathlib, sys, weakref
+        from app import memory
+        from tests.support.engines import Echo
+        from tests.support.loading import Loading
 
         loading = Loading(pathlib.Path(sys.argv[1]))
         engine = loading.add("flowers")
         engine.itself = engine
         loading.load()
-        assert not any(each is engine for each in gc.get_objects())
+        memory.freeze()
         reference = weakref.ref(engine)
         del engine
-        loading.engines.clear()
-        loading.loader.unload("flowers", TIMEOUT_S)
+        loading.engines["flowers", "1"] = Echo()
+        loading.configure("flowers", "max_batch_size = 3")
+        loading.rescan()
+        assert len(loading.opened) == 2
         assert reference() is None
         loading.close()
         """
@@ -604,9 +635,7 @@ def test_loaded_engine_is_frozen_and_unloaded_engine_is_freed(tmp_path):
 def test_garbage_is_collected_once_per_load_swap_and_unload(loading, monkeypatch):
     """A scan without changes collects nothing."""
     collections = []
-    monkeypatch.setattr(
-        "app.repository.reconciler.collect_and_freeze", lambda: collections.append(1)
-    )
+    monkeypatch.setattr("app.memory.collect", lambda **how: collections.append(how))
     loading.add("flowers", 1)
     loading.load()
     loading.rescan()

@@ -97,10 +97,7 @@ def test_old_version_is_let_go_before_garbage_is_collected(machine, monkeypatch,
     with catalog.lease(Target()) as model:
         reference = weakref.ref(model)
         del model
-    monkeypatch.setattr(
-        "app.shared_model.remote_loader.collect_and_freeze",
-        lambda: found.append(reference()),
-    )
+    monkeypatch.setattr("app.memory.collect", lambda: found.append(reference()))
     process.publish(2, {"1": {**process.version("other"), "state": state}})
     assert found == [None]
     process.die()

@@ -40,6 +40,8 @@ def freeze(function: tf.types.experimental.PolymorphicFunction) -> Computes:
     concrete = function.get_concrete_function()
     if not _is_freezable(concrete):
         return function  # type: ignore[no-any-return]
+    # All graphs share it: tables of other models would be warnings in the log.
+    concrete.graph.clear_collection(tf.compat.v1.GraphKeys.TABLE_INITIALIZERS)
     try:
         constant = folding.fold(tensorflow_private.variables_to_constants(concrete))
     except Exception:  # TensorFlow raises whatever its many passes raise

@@ -248,6 +248,18 @@ def test_freezing_of_captured_tensors(tf, freezing):
     assert _numbers(computes(tf.constant([[2.0, 4.0]])))["y"] == [[3.0, 6.0]]
 
 
+def test_freezing_logs_nothing_about_tables_of_other_models(
+    tf, keras, freezing, monkeypatch
+):
+    """TensorFlow warns of each table of the process when it exports a graph."""
+    warnings = []
+    monkeypatch.setattr(tf.get_logger(), "handle", warnings.append)
+    keras.layers.StringLookup(vocabulary=["apple"])
+    computes = freezing.freeze(_scale(tf, tf.Variable(3.0)))
+    assert _numbers(computes(tf.constant([1.0])))["sum"] == [4.0]
+    assert [each.getMessage() for each in warnings] == []
+
+
 def test_failed_freezing_keeps_the_variables(tf, freezing, monkeypatch, caplog):
     """If one of TensorFlow's passes fails, the function is returned as it is."""
 

@@ -1,7 +1,7 @@
 """Imports a framework without packages that it imports only where they are installed.
 
-TensorFlow imports JAX, and Keras matplotlib and scikit-learn, for conversions, plots
-and wrappers that no server uses.
+TensorFlow imports JAX and SciPy, and Keras matplotlib and scikit-learn, for
+conversions, sparse rows, plots and wrappers that no server uses.
 """
 
 import sys

@@ -15,5 +15,7 @@ os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "2")
 
 _needs_jax = os.environ["KERAS_BACKEND"] == "jax"
 import_framework(
-    "tensorflow", "matplotlib", "sklearn", *([] if _needs_jax else ["jax"])
+    "tensorflow",
+    *("matplotlib", "sklearn"),
+    *([] if _needs_jax else ["jax", "scipy"]),
 )

@@ -121,7 +121,7 @@ def test_forwarding_worker_loads_no_framework(front, remote):
     assert mapped(remote, "tensorflow") == ["tensorflow"]
     assert not mapped(front, "tensorflow")
     # Installed for other tests; TensorFlow and Keras would import them.
-    assert not mapped(remote, "jaxlib", "matplotlib", "sklearn")
+    assert not mapped(remote, "jaxlib", "matplotlib", "scipy", "sklearn")
 
 
 def test_invalid_rows_are_refused_before_forwarding(front, remote):

@@ -94,6 +94,15 @@ def test_framework_is_imported_before_the_service(tmp_path, monkeypatch):
     assert seen == [False, True]
 
 
+def test_service_that_is_removed_during_its_load_is_a_load_error(tmp_path, monkeypatch):
+    """As if it had not been there."""
+    service = tmp_path / "service.py"
+    service.touch()
+    monkeypatch.setattr(engines, "find_service", lambda *_: service.unlink())
+    with pytest.raises(ModelLoadError, match="is empty"):
+        engines.open_engine(tmp_path, Settings(user_code=True))
+
+
 def test_service_beside_a_lone_file_is_named_in_the_log(tmp_path, opened, caplog):
     """It is not run, as the folder may be anybody's; its folder can be served."""
     (tmp_path / "mood.keras").touch()

@@ -62,6 +62,7 @@ def import_framework(name: str, *hidden: str) -> ModuleType:
     TensorFlow leaves 250,000 objects and little garbage. Visiting them again and again
     took a sixth of its import, and twice as long when the process ended.
     """
+    # Before as well: collections are seldom from here on.
     memory.freeze()
     with without(*hidden):
         framework = import_module(name)

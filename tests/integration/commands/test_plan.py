@@ -4,7 +4,10 @@ import json
 
 import pytest
 
+from app.commands.measurement import time_batches
 from tests.support.plan import short_plans, table
+
+MEASURED = "app.commands.plan.measured"
 
 
 @pytest.fixture
@@ -48,14 +51,20 @@ def test_plan_fills_batches_up_to_what_the_memory_holds(
     command, model, tmp_path, monkeypatch
 ):
     """A batch that runs out of memory is shown, and no larger one is planned."""
-    # Instead of most of a minute. Longer than a batch, whose time may be measured too
-    # long on a busy machine: the difference is added to batches of other sizes.
-    rested_ms = {0.0: [40.0]}
-    monkeypatch.setattr("app.commands.plan.measured.rested_ms", lambda _: rested_ms)
+    times_ms = {}
+
+    def timed(*args):
+        times_ms.update(time_batches(*args))
+        return times_ms
+
+    # Rests make no difference to a simulated device, and take most of a minute.
+    monkeypatch.setattr(f"{MEASURED}.time_batches", timed)
+    monkeypatch.setattr(f"{MEASURED}.rested_ms", lambda _: {0.0: [times_ms[1]]})
     device = {"base_ms": 20, "input_shape": [4], "outputs": 1, "memory_rows": 2}
     (tmp_path / "a" / "1" / "simulated.json").write_text(json.dumps(device))
-    status, output = command("plan", model, "--rate", "60", "--p95-ms", "100")
+    status, output = command("plan", model, "--rate", "300", "--p95-ms", "100")
     assert status == 0
     assert "a batch of 4 rows does not fit: the simulated device holds 2" in output
     rows = table(output)
     assert max(float(cells[6]) for cells in rows.values()) <= 2
+    assert float(rows[1][5]) <= 2 / 0.02

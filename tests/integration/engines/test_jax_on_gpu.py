@@ -123,7 +123,7 @@ def test_batch_that_exceeds_the_share_runs_as_smaller_ones(dense, server):
 
 
 def test_row_that_exceeds_the_share_is_the_only_one_refused(server):
-    """A row that exceeds the share is refused with 507; the workers go on answering."""
+    """A request whose row exceeds the share gets 507, and later ones are answered."""
     row = np.arange(64 * WIDTH, dtype=np.float32)[None, ::-1]
     small = row[:, :WIDTH]
     before = server.workers()

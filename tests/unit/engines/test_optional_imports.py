@@ -77,7 +77,7 @@ def test_import_under_way_finds_its_package_when_hiding_ends(monkeypatch):
     assert _value() == 5
 
 
-def test_framework_is_imported_with_few_garbage_collections(tmp_path, monkeypatch):
+def test_framework_is_imported_with_few_garbage_collections(tmp_path):
     """Its objects are seldom visited meanwhile, and never again."""
     (tmp_path / f"{NAME}.py").write_text("import gc\nSEEN = gc.get_threshold()\n")
     importlib.invalidate_caches()
@@ -85,3 +85,5 @@ def test_framework_is_imported_with_few_garbage_collections(tmp_path, monkeypatc
     framework = import_framework(NAME)
     assert framework.SEEN[0] >= 50_000
     assert memory.is_frozen(framework)
+    with pytest.raises(ModuleNotFoundError):
+        import_framework("missing")

@@ -41,8 +41,6 @@ def write(tmp_path):
 @pytest.fixture
 def left():
     """Return a function for the modules of services that the test leaves behind."""
-    # Collections visit only what comes after.
-    gc.freeze()
     before = set(sys.modules)
 
     def left():

@@ -67,7 +67,7 @@ def create_app(settings: "Settings | None" = None) -> "Application":
         loader = _loader(settings, catalog, spans, evidence)
     app, health = _application(spans), _health(settings, catalog)
     app.extensions.update(basket=loader, catalog=catalog, health=health)
-    app.extensions["recording"] = recording = Recording(settings, catalog, evidence)
+    app.extensions["recording"] = recording = Recording(settings, evidence)
     inference = install_api(app, settings, catalog, loader, health, recording)
     app.cli.add_command(models_commands(settings))
     limits = settings.request_timeout_ms / 1000, settings.max_body_bytes

@@ -1,4 +1,4 @@
-"""Metrics that are rare: of captures, the request log, copies and promotions.
+"""Metrics that are rare: of captures, the request log and promotions.
 
 They are written at once: blocks and lines are written together, and drops are few.
 """
@@ -17,11 +17,6 @@ _captured = Counter(
 _log_dropped = Counter(
     "basket_request_log_dropped", "Requests that are missing in the request log."
 )
-_shadow_rows = Counter(
-    "basket_shadow_rows",
-    "Rows that were copied to a version, by how its answers compare.",
-    ("model", "version", "result"),
-)
 _promotions = Counter(
     "basket_promotions",
     "New versions by what became of them: proven, refused, promoted or sent back.",
@@ -37,11 +32,6 @@ def captured(model: str, result: str, number: int) -> None:
 def request_log_dropped(number: int) -> None:
     """Count requests that are missing in the request log."""
     _log_dropped.inc(number)
-
-
-def shadow_rows(model: str, version: int, result: str, number: int) -> None:
-    """Count rows that were copied, or were to be copied, to this version."""
-    _shadow_rows.labels(model, str(version), result).inc(number)
 
 
 def promotion(model: str, version: int, result: str) -> None:

@@ -23,9 +23,9 @@ from app.api.environ import Environ, request_id, variable
 from app.batching.job import Answer, Job, Wake
 from app.codec.bounds import Bounds
 from app.errors import Abandoned, BadInput, Late
-from app.repository.recorded import NOTHING, Recorded
 from app.repository.routing import Rollout
 from app.repository.served import ServedModel
+from app.settings.model_config import CaptureConfig
 
 if TYPE_CHECKING:
     from _typeshed.wsgi import StartResponse
@@ -74,8 +74,8 @@ class Exchange:
     which a small message has one value. `answer` is None until `answered_at`,
     when encoding begins.
     `traceparent` is W3C's name of the request's span, if the request is traced.
-    `recorded` is what is to be recorded of this request, with the JSON of its
-    `instances` if it is captured and the model has no tensors. `rows` and `stages_s`
+    `capture` is how this request is captured, if it is, with the JSON of its
+    `instances` if the model has no tensors. `rows` and `stages_s`
     are None until its rows are submitted, and until it is answered.
     """
 
@@ -83,13 +83,13 @@ class Exchange:
         "answer",
         "answered_at",
         "arrived_at",
+        "capture",
         "deadline",
         "environ",
         "filled_bytes",
         "instances",
         "job",
         "model",
-        "recorded",
         "request_id",
         "rollout",
         "rows",
@@ -113,7 +113,7 @@ class Exchange:
         self.answered_at = math.inf
         self.traceparent: str | None = None
         self.request_id = request_id(environ)
-        self.recorded: Recorded = NOTHING
+        self.capture: CaptureConfig | None = None
         self.rollout: Rollout | None = None
         self.instances: list[bytes] | None = None
         self.rows: int | None = None

@@ -65,7 +65,7 @@ def _request(
     if len(instances) > model.max_rows:
         raise too_many_rows(model.max_rows, len(instances))
     assert model.user_code is not None
-    if exchange.recorded.capture is not None and not model.has_tensors:
+    if exchange.capture is not None and not model.has_tensors:
         # Before preprocess, which may change them.
         exchange.instances = json_lines(instances)
     check = exchange.check_awaited

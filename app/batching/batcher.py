@@ -20,9 +20,6 @@ from app.errors import (
     too_many_rows,
 )
 
-# How long a close waits for a batch that no client waits for.
-_COPIES_END_WITHIN_S = 1.0
-
 
 class Batcher:
     """Gathers the rows of jobs into batches for one engine; a Runner.
@@ -85,13 +82,10 @@ class Batcher:
         return self._queue.is_idle() and self._executor.running() is None
 
     def stuck_s(self) -> float:
-        """Return for how many seconds the batch has run; inf if the thread died.
-
-        A batch that no client waits for counts as 0: a restart would end others.
-        """
+        """Return for how many seconds the batch has run; inf if the thread died."""
         running = self._executor.running()
         if running is not None:
-            return running[1] if self._queue.is_awaited() else 0.0
+            return running[1]
         died = self._thread.ident and not self._thread.is_alive()
         return math.inf if died and self._queue.qsize() else 0.0
 
@@ -103,17 +97,14 @@ class Batcher:
         in the engine cannot be stopped: its jobs are answered, its thread stays.
         """
         self._queue.close()
-        if self._executor.running() is not None and not self._queue.is_awaited():
-            timeout_s = min(timeout_s, _COPIES_END_WITHIN_S)
         if self._thread.ident:
             self._thread.join(timeout_s)
         left = self._queue.clear()
         for job in left:
             job.fail(Stopping("the server is stopping"))
-        unanswered = sum(not job.is_copy for job in left)
-        if unanswered:
+        if left:
             text = "stopped with %d requests unanswered: 503"
-            self._executor.log.warning(text, unanswered)
+            self._executor.log.warning(text, len(left))
         if not self._thread.ident:
             self._executor.close()
 

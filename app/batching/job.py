@@ -51,9 +51,9 @@ class Job:
     rows, in several slices when they exceed a batch, and sets the answer. Times are
     seconds on the monotonic clock.
 
-    `notified` is held until the waiter is notified. No client waits for a job that
-    `is_copy`. It `was_refused` if it failed before it was in any queue. `traceparent`
-    is W3C's name of its request's span, if the request is traced.
+    `notified` is held until the waiter is notified. It `was_refused` if it failed
+    before it was in any queue. `traceparent` is W3C's name of its request's span, if
+    the request is traced.
     """
 
     __slots__ = (
@@ -68,7 +68,6 @@ class Job:
         "deadline",
         "enqueued_at",
         "inputs",
-        "is_copy",
         "is_disconnected",
         "key",
         "notified",
@@ -106,7 +105,7 @@ class Job:
         self.reserve_s = reserve_s
         self.is_disconnected = is_disconnected
         self.enqueued_at = time.monotonic()
-        self.is_copy = self.was_refused = False
+        self.was_refused = False
         # Rows already in a batch; only the thread that takes rows uses it.
         self.taken = 0
         # Outputs, each with the place of its first row among the job's rows.

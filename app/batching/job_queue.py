@@ -123,12 +123,6 @@ class JobQueue(Queue[Job]):
         with self.mutex:
             return not self._queues and not self._batch
 
-    def is_awaited(self) -> bool:
-        """Return whether a client waits for a job here, or for the batch taken last."""
-        with self.mutex:
-            jobs = {each.job for each in self._batch}.union(*self._queues.values())
-            return not all(job.is_copy for job in jobs)
-
     def take(self, max_batch_size: Callable[[Key], int]) -> list[JobSlice] | None:
         """Block until a batch is full or released and return it; None: closed, empty.
 

@@ -10,10 +10,10 @@ from collections.abc import Collection
 from app.errors import Stopping, UnknownModel
 from app.repository.default_model import DefaultModel, known_text
 from app.repository.lease import Lease
-from app.repository.recorded import Recorded
 from app.repository.routing import Rollout, Routes, Target
 from app.repository.served import Model, ServedModel, State, Version, VersionStatus
 from app.run_dir.notes import Notes
+from app.settings.model_config import CaptureConfig
 
 # The folder of models among the names of models with problems.
 _MODEL_FOLDER = "BASKET_MODEL_DIR"
@@ -46,7 +46,7 @@ class Catalog:
             model = self._find(name)
             version = model.choose(name, target)
             version.leases += 1
-            about = model.recorded, model.rollout
+            about = model.capture, model.rollout
         return Lease(version, *about, self._changing, self._changed)
 
     def status(self, name: str) -> list[VersionStatus]:
@@ -130,10 +130,12 @@ class Catalog:
         with self._changing:
             self._models.setdefault(name, Model()).unloaded = False
 
-    def route(self, name: str, routes: Routes, recorded: Recorded) -> None:
-        """Set routes and what is recorded; an unchanged split continues where it is."""
+    def route(
+        self, name: str, routes: Routes, capture: CaptureConfig | None = None
+    ) -> None:
+        """Set routes and which requests are captured; an unchanged split goes on."""
         with self._changing:
-            self._models[name].route(routes, recorded)
+            self._models[name].route(routes, capture)
 
     def set_rollout(self, name: str, rollout: Rollout | None) -> None:
         """Set which version of a model has the traffic, None: the newest one."""

@@ -2,9 +2,9 @@
 
 import threading
 
-from app.repository.recorded import Recorded
 from app.repository.routing import Rollout
 from app.repository.served import ServedModel, State, Version
+from app.settings.model_config import CaptureConfig
 
 
 class Lease:
@@ -13,24 +13,24 @@ class Lease:
     A generator with contextlib would take three times as long.
     """
 
-    __slots__ = ("_changed", "_changing", "_version", "recorded", "rollout")
+    __slots__ = ("_changed", "_changing", "_version", "capture", "rollout")
 
     def __init__(
         self,
         version: Version,
-        recorded: Recorded,
+        capture: CaptureConfig | None,
         rollout: Rollout | None,
         changing: threading.RLock,
         changed: threading.Condition,
     ) -> None:
         """Store a version, whose `leases` include this one, and its catalog's lock.
 
-        `recorded` is what basket.toml says now, not when the version was loaded, and
+        `capture` is what basket.toml says now, not when the version was loaded, and
         `rollout` how the model's traffic moves now. A lock is entered in a third of the
         time of its condition.
         """
         self._version = version
-        self.recorded, self.rollout = recorded, rollout
+        self.capture, self.rollout = capture, rollout
         self._changing, self._changed = changing, changed
 
     def __enter__(self) -> ServedModel:

@@ -8,7 +8,6 @@ from app import memory
 from app.errors import SettingsError, Stopping
 from app.repository.catalog import Catalog
 from app.repository.loading.loads import Loads, is_outdated
-from app.repository.recorded import recorded
 from app.repository.rollouts.promotions import Promotions
 from app.repository.rollouts.standing import Standing
 from app.repository.routing import Routes
@@ -205,12 +204,13 @@ class Reconciler:
 
     def _route(self, name: str, config: ModelConfig) -> None:
         routes = Routes(config.labels, config.traffic)
-        self._catalog.route(name, routes, recorded(config))
+        capture = config.capture if config.settings.capture_dir else None
+        self._catalog.route(name, routes, capture)
 
     def _show_problems(
         self, folder: ModelFolder, config: ModelConfig, standing: Standing
     ) -> None:
-        found = problems(folder, config, standing, self._catalog.models())
+        found = problems(folder, config, standing)
         stale = self._stale(folder, config)
         self._set_problem(folder.name, "; ".join((*found, *stale)))
 

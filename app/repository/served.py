@@ -9,9 +9,8 @@ from functools import cached_property
 from app.batching.interfaces import Observer, Runner
 from app.engines.base import Signature
 from app.errors import BasketError, NotReady, UnknownModel
-from app.repository.recorded import NOTHING, Recorded
 from app.repository.routing import Rollout, Routes, Target
-from app.settings.model_config import ModelConfig
+from app.settings.model_config import CaptureConfig, ModelConfig
 from app.user_code.user_code import UserCode
 
 _log = logging.getLogger(__name__)
@@ -113,14 +112,14 @@ class Model:
     versions: dict[int, Version] = field(default_factory=dict)
     routes: Routes = field(default_factory=Routes)
     rollout: Rollout | None = None
-    recorded: Recorded = NOTHING
+    capture: CaptureConfig | None = None
     problem: str = ""
     settled: bool = False
     unloaded: bool = False
 
-    def route(self, routes: Routes, recorded: Recorded) -> None:
-        """Set labels, traffic and what is recorded of requests."""
-        self.recorded = recorded
+    def route(self, routes: Routes, capture: CaptureConfig | None) -> None:
+        """Set labels, traffic, and which requests are captured."""
+        self.capture = capture
         if not routes.equals(self.routes):
             self.routes = routes
 

@@ -1,12 +1,10 @@
 """Which versions of a model are to be loaded, and what is wrong with its folder."""
 
-from collections.abc import Collection, Iterable, Iterator
+from collections.abc import Collection, Iterator
 
 from app.errors import SettingsError
-from app.repository import recorded
 from app.repository.rollouts.standing import Standing
 from app.repository.scan import ModelFolder
-from app.repository.served import ServedModel
 from app.settings.model_config import ModelConfig
 
 
@@ -39,19 +37,14 @@ def wanted(
 
 
 def problems(
-    folder: ModelFolder,
-    config: ModelConfig,
-    standing: Standing,
-    versions: Iterable[ServedModel],
+    folder: ModelFolder, config: ModelConfig, standing: Standing
 ) -> Iterator[str]:
-    """Yield what is wrong with a model's folder and its basket.toml.
-
-    `versions` are all that serve.
-    """
+    """Yield what is wrong with a model's folder and its basket.toml."""
     for label, version in config.labels.items():
         if folder.versions and version not in folder.versions:
             yield f"label {label} names version {version}, and there is none"
         if version in standing.refused:  # else it is not loaded
             yield f"version {version} is not promoted: {standing.refused[version]}"
     yield from folder.warnings
-    yield from recorded.problems(folder.name, config, versions)
+    if config.capture and config.settings.capture_dir is None:
+        yield "[capture] in basket.toml has no effect: BASKET_CAPTURE_DIR is not set"

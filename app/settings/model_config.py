@@ -84,7 +84,7 @@ def read_model_config(folder: Path, settings: Settings) -> ModelConfig:
     capture = _capture(_table(values, "capture")) if "capture" in values else None
     promotion = None
     if "promotion" in values:
-        promotion = read_promotion(_table(values, "promotion"), labels)
+        promotion = read_promotion(_table(values, "promotion"))
     own = _with_own(settings, values)
     return ModelConfig(own, labels, traffic, image, capture, promotion)
 

@@ -6,20 +6,11 @@ from dataclasses import dataclass
 from pathlib import PurePosixPath
 from typing import Any
 
-from app.errors import SettingsError
 from app.settings import checks
 from app.settings.tables import number, read_table
 
 _DAY_S = 86_400
 _NAME = "promotion"
-
-
-@dataclass(frozen=True)
-class ShadowConfig:
-    """Copies of requests: the label whose version gets them, and the share of all."""
-
-    label: str
-    share: float
 
 
 @dataclass(frozen=True)
@@ -30,8 +21,7 @@ class PromotionConfig:
     1; `max_difference` is absolute, None: not checked. `max_slowdown` is a factor, of
     the time of a batch before the version serves, of the 99th percentile of latency
     afterwards. `labels_file` is a file's name in the model's folder. `steps` are
-    percent of the traffic, the last one 100. `shadow` is a label, whose version gets
-    copies of a share of the requests.
+    percent of the traffic, the last one 100.
     """
 
     replay: int = 200
@@ -44,31 +34,15 @@ class PromotionConfig:
     steps: tuple[float, ...] = (1.0, 10.0, 50.0, 100.0)
     step_s: float = 60.0
     watch_s: float = 300.0
-    shadow: str | None = None
-    shadow_share: float = 0.1
-
-    def shadow_config(self) -> ShadowConfig | None:
-        """Return which requests are copied; None: none are."""
-        if self.shadow is None or not self.shadow_share:
-            return None
-        return ShadowConfig(self.shadow, self.shadow_share)
 
 
-def read_promotion(
-    table: Mapping[str, Any], labels: Mapping[str, int]
-) -> PromotionConfig:
+def read_promotion(table: Mapping[str, Any]) -> PromotionConfig:
     """Return the values of the table [promotion].
 
     Raises:
-        SettingsError: an unknown key, an invalid value, or an unknown label.
+        SettingsError: an unknown key or an invalid value.
     """
-    promotion = PromotionConfig(**read_table(_NAME, table, _CHECKS))
-    if promotion.shadow is not None and promotion.shadow not in labels:
-        raise SettingsError(
-            f"basket.toml: [{_NAME}] shadow = {checks.shown(promotion.shadow)}: there "
-            "is no such label in [labels]"
-        )
-    return promotion
+    return PromotionConfig(**read_table(_NAME, table, _CHECKS))
 
 
 def _steps(value: object) -> tuple[float, ...]:
@@ -89,12 +63,6 @@ def _file_name(value: object) -> str:
     return value
 
 
-def _label(value: object) -> str:
-    if not isinstance(value, str):
-        raise ValueError("expected a label")
-    return value
-
-
 _CHECKS = {
     "replay": checks.whole(1, 100_000),
     "min_agreement": number(0, 1),
@@ -106,6 +74,4 @@ _CHECKS = {
     "steps": _steps,
     "step_s": number(0, _DAY_S, excludes_low=True),
     "watch_s": number(0, _DAY_S),
-    "shadow": _label,
-    "shadow_share": number(0, 1),
 }

@@ -26,7 +26,7 @@ def model_to_json(
         "unloaded": model.unloaded,
         "labels": dict(model.routes.labels),
         "traffic": dict(model.routes.traffic),
-        "recorded": model.recorded.to_json(),
+        "capture": model.capture and asdict(model.capture),
         "rollout": model.rollout and list(model.rollout),
         "versions": {
             str(number): {

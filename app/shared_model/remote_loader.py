@@ -11,11 +11,11 @@ from app import memory
 from app.batching.interfaces import Observer
 from app.errors import ModelProcessGone, SettingsError, Stopping
 from app.repository.catalog import Catalog
-from app.repository.recorded import Recorded
 from app.repository.routing import Rollout, Routes
 from app.repository.served import State
 from app.repository.single_model import scanner
 from app.settings import Settings
+from app.settings.model_config import CaptureConfig
 from app.shared_model import error_json
 from app.shared_model.channel import DIED, Channel
 from app.shared_model.remote_versions import RemoteVersions, Wait, wait_for_all
@@ -189,8 +189,8 @@ class RemoteLoader:
             catalog.mark_unloaded(name)
         else:
             catalog.announce(name)
-        recorded = Recorded.from_json(model["recorded"])
-        catalog.route(name, Routes(model["labels"], model["traffic"]), recorded)
+        capture = model["capture"] and CaptureConfig(**model["capture"])
+        catalog.route(name, Routes(model["labels"], model["traffic"]), capture)
         catalog.set_rollout(name, model["rollout"] and Rollout(*model["rollout"]))
         serving = []
         for text, version in model["versions"].items():

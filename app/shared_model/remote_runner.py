@@ -63,7 +63,6 @@ class RemoteRunner:
             "client": job.client,
             "reserve_s": job.reserve_s,
             "traceparent": job.traceparent,
-            "is_copy": job.is_copy,
         }
         try:
             channel.call(_JobCall(job, self, channel), meta, job.inputs)

@@ -131,7 +131,6 @@ class WorkerConnection:
         job.number = number
         job.wake = self._jobs_done
         job.traceparent = meta["traceparent"]
-        job.is_copy = meta["is_copy"]
         self._jobs[number] = job
         self._rows.add(job.rows)
         if not served.runner.runs_in_submit:

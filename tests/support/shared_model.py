@@ -163,7 +163,7 @@ class ScriptedProcess:
             **{
                 "labels": {},
                 "traffic": {},
-                "recorded": [None, None],
+                "capture": None,
                 "rollout": None,
                 "versions": versions,
             },

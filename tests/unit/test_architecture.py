@@ -61,10 +61,15 @@ ALLOWED = {
     "app.unbuffered_metrics": ("app.prometheus_private",),
     "app.telemetry": ("app.prometheus_private", "app.totals"),
     "app.api": (
-        *("app.api", "app.background", "app.batching", "app.capture", "app.codec"),
+        *("app.api", "app.batching", "app.capture", "app.codec"),
         "app.repository",
-        *("app.unbuffered_metrics", "app.promotion.measures.agreement"),
-        *("app.engines.base", "app.errors", "app.memory", "app.settings"),
+        *(
+            "app.unbuffered_metrics",
+            "app.engines.base",
+            "app.errors",
+            "app.memory",
+            "app.settings",
+        ),
         *("app.gpus", "app.promotion.evidence", "app.run_dir"),
         *("app.telemetry", "app.totals"),
     ),

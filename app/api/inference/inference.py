@@ -18,7 +18,6 @@ from app.codec.rows import UnevenRows
 from app.codec.uneven import Uneven
 from app.errors import Late
 from app.repository.catalog import Catalog
-from app.repository.recorded import NOTHING
 from app.repository.routing import Target
 from app.repository.served import ServedModel
 from app.settings import Settings
@@ -58,7 +57,7 @@ class Inference:
         lease = self._catalog.lease(target)
         with lease as model:
             exchange.model = model
-            exchange.recorded = sampled(lease.recorded)
+            exchange.capture = sampled(lease.capture)
             exchange.rollout = lease.rollout
             passage = Passage(exchange, model, codec, body, limit_bytes, self._overhead)
             # The passage releases it.
@@ -68,7 +67,7 @@ class Inference:
             self._overhead.add(encoded_at - answer.finished_at)
         encode_s = encoded_at - exchange.answered_at
         response.headers += _record(exchange, model, answer, encode_s)
-        if exchange.recorded is not NOTHING:
+        if exchange.capture is not None:
             decoded = passage.decoded
             self._recording.record(exchange, model, decoded, answer, response.body)
         return response

@@ -11,36 +11,28 @@ from app.api.environ import client_name
 from app.api.exchange import Exchange
 from app.api.recording import rollouts
 from app.api.recording.samples import bytes_of, of_groups, of_instances, owned
-from app.api.recording.shadow import Copy, Shadow
 from app.batching.job import Answer
 from app.capture.captured import ROWS, WHOLE, Captured
 from app.capture.recorder import DROPPED, Recorder, Sample
 from app.capture.request_log import Entry, RequestLog
 from app.codec.uneven import Uneven
 from app.promotion.evidence import Evidence
-from app.repository.catalog import Catalog
-from app.repository.recorded import NOTHING, Recorded
 from app.repository.served import ServedModel
 from app.settings import Settings
+from app.settings.model_config import CaptureConfig
 
 _MB = 1_000_000
 # A sample that nobody could predict, but no secret.
 _chance = random.Random()  # noqa: S311
 
 
-def sampled(recorded: Recorded, chance: random.Random = _chance) -> Recorded:
-    """Return what of `recorded` one request is in the sample of, or NOTHING itself."""
-    if recorded is NOTHING:
-        return NOTHING
-    capture, shadow = recorded
-    if capture is not None and chance.random() >= capture.share:
-        capture = None
-    if shadow is not None and chance.random() >= shadow.share:
-        shadow = None
-    if capture is None and shadow is None:
-        return NOTHING
-    chosen = capture, shadow
-    return recorded if chosen == recorded else Recorded(*chosen)
+def sampled(
+    capture: CaptureConfig | None, chance: random.Random = _chance
+) -> CaptureConfig | None:
+    """Return how one request is captured; None: it is not in the sample."""
+    if capture is None or chance.random() >= capture.share:
+        return None
+    return capture
 
 
 class Recording:
@@ -49,7 +41,6 @@ class Recording:
     def __init__(
         self,
         settings: Settings,
-        catalog: Catalog,
         evidence: Evidence,
         chance: random.Random = _chance,
     ) -> None:
@@ -59,7 +50,6 @@ class Recording:
         """
         self._chance = chance
         self._evidence = evidence
-        self._shadow = Shadow(catalog, settings.request_timeout_ms / 1000)
         self._recorder = self._log = None
         if settings.capture_dir is not None:
             self._recorder = Recorder(settings.capture_dir, _count)
@@ -77,27 +67,12 @@ class Recording:
         answer: Answer,
         body: bytes,
     ) -> None:
-        """Capture an answered request, whose response has this body, or copy it.
-
-        `exchange.recorded` says which. The response is sent within 10 ms.
-        """
-        capture, shadow = exchange.recorded
-        if capture is not None and not (
-            self._recorder and self._recorder.takes(model.name)
-        ):
-            capture = None
-        if not model.has_tensors:
-            shadow = None
-        if capture is None and shadow is None:
+        """Capture an answered request, whose response has this body."""
+        capture, recorder = exchange.capture, self._recorder
+        if capture is None or recorder is None or not recorder.takes(model.name):
             return
         request, size = _made(exchange, model, decoded, answer, body)
-        if capture is not None and self._recorder is not None:
-            keep_bytes = capture.keep_mb * _MB
-            self._recorder.record(Sample(model.name, keep_bytes, size, request))
-        if shadow is not None:
-            self._shadow.copy(
-                Copy(model, shadow.label, exchange.rows or 0, size, request)
-            )
+        recorder.record(Sample(model.name, capture.keep_mb * _MB, size, request))
 
     def finished(self, exchange: Exchange, status: int) -> None:
         """Count a finished request, and write it to the log if it is in the sample."""
@@ -121,8 +96,7 @@ class Recording:
         )
 
     def close(self, timeout_s: float) -> None:
-        """Write what waits to be written, and drop copies; may be called twice."""
-        self._shadow.close()
+        """Write what waits to be written; may be called twice."""
         for each in (self._recorder, self._log):
             if each is not None:
                 each.close(timeout_s)

@@ -16,7 +16,6 @@ from app.engines.base import DEFAULT_SIGNATURE, Signature, TensorSpec
 from app.promotion.evidence import Evidence
 from app.repository.catalog import Catalog
 from app.repository.health import Health
-from app.repository.recorded import NOTHING
 from app.repository.routing import Routes
 from app.repository.served import ServedModel
 from app.settings import Settings
@@ -76,7 +75,7 @@ class Site:
         self.catalog = Catalog(None)
         self.serve("poet", 2)
         self.serve("poet", 10)
-        self.catalog.route("poet", Routes({"old": 2, "gone": 3}), NOTHING)
+        self.catalog.route("poet", Routes({"old": 2, "gone": 3}))
         self.catalog.mark_settled("poet")
         app = Application(__name__, static_folder=None)
         settings = Settings(api_keys=keys, max_body_bytes=limit_bytes)

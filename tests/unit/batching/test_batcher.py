@@ -484,38 +484,6 @@ def test_close_leaves_a_hung_engine_open_until_its_batch_ends(serve):
     assert isinstance(outcome(one), Stopping)
 
 
-def _copy(*values):
-    copied = job(*values)
-    copied.is_copy = True
-    return copied
-
-
-def test_batch_of_copies_is_not_stuck_until_a_client_waits(serve):
-    """A restart for it would end the requests of others."""
-    engine = Blocks()
-    batcher = serve(engine)
-    batcher.submit(_copy(1))
-    engine.wait_until_started()
-    assert batcher.stuck_s() == 0
-    submit(batcher, 2)
-    assert batcher.stuck_s() > 0
-
-
-def test_close_does_not_wait_long_for_a_batch_of_copies(serve, caplog, monkeypatch):
-    """It fails the copies, and no request is unanswered."""
-    monkeypatch.setattr("app.batching.batcher._COPIES_END_WITHIN_S", 0)
-    engine = Blocks()
-    batcher = serve(engine)
-    copies = [_copy(1), _copy(2)]
-    batcher.submit(copies[0])
-    engine.wait_until_started()
-    batcher.submit(copies[1])
-    # Longer than the engine blocks.
-    batcher.close(600)
-    assert [type(outcome(one)) for one in copies] == [Stopping] * 2
-    assert not caplog.records
-
-
 def test_close_before_start_fails_queued_jobs():
     """A Batcher that never started fails its jobs at close and closes its engine."""
     engine = Echo()

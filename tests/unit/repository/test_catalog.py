@@ -9,7 +9,6 @@ from app.batching.unbatched import Unbatched
 from app.engines.base import DEFAULT_SIGNATURE
 from app.errors import BadInput, NotReady, Stopping, UnknownModel
 from app.repository.catalog import Catalog
-from app.repository.recorded import NOTHING
 from app.repository.routing import Routes, Target
 from app.repository.served import ServedModel, State, VersionStatus
 from app.settings import Settings
@@ -171,7 +170,7 @@ def test_version_is_found_by_label_and_by_traffic():
     """Unknown labels and versions are errors that name them."""
     catalog = _catalog("flowers")
     catalog.add(_model("flowers", 2))
-    catalog.route("flowers", Routes({"stable": 1}, {"stable": 1}), NOTHING)
+    catalog.route("flowers", Routes({"stable": 1}, {"stable": 1}))
     assert _found(catalog, label="stable") == ("flowers", 1)
     assert _found(catalog) == ("flowers", 1)
     with pytest.raises(BadInput, match="label: beta"):
@@ -184,7 +183,7 @@ def test_version_is_found_by_label_and_by_traffic():
 def test_loading_or_failed_version_is_not_ready(named):
     """Such a version is a 503 and no 404, also by its label."""
     catalog = _catalog("flowers")
-    catalog.route("flowers", Routes({"new": 2}), NOTHING)
+    catalog.route("flowers", Routes({"new": 2}))
     with pytest.raises(UnknownModel, match=r"'flowers': version 2 is not served$"):
         _found(catalog, **named)
     catalog.mark_loading("flowers", 2)

@@ -10,7 +10,6 @@ from app.engines.base import Signature, TensorSpec
 from app.errors import ModelLoadError, NotYetLoadable
 from app.repository.routing import Target
 from app.settings.model_config import CaptureConfig
-from app.settings.promotion_config import ShadowConfig
 from testing.server import wait_until
 from tests.support.clocks import standing_clock
 from tests.support.engines import Blocks, Computes, Echo
@@ -87,46 +86,9 @@ def test_changed_capture_loads_nothing(tmp_path):
         loading.rescan()
         lease = loading.catalog.lease(Target("m"))
         with lease:
-            assert lease.recorded.capture == capture
+            assert lease.capture == capture
     assert loading.opened == [("m", "1")]
     assert loading.catalog.problems() == {}
-    loading.close()
-
-
-def test_changed_shadow_loads_nothing(loading):
-    """It counts for the next request; a share of 0 is none."""
-    for text, shadow in (
-        ('shadow = "new"', ShadowConfig("new", 0.1)),
-        ('shadow = "new"\nshadow_share = 1', ShadowConfig("new", 1)),
-        ('shadow = "new"\nshadow_share = 0', None),
-        ("", None),
-    ):
-        loading.configure(
-            "m", f"[labels]\nnew = 1\n[traffic]\nnew = 1\n[promotion]\n{text}"
-        )
-        loading.rescan()
-        lease = loading.catalog.lease(Target("m"))
-        with lease:
-            assert lease.recorded.shadow == shadow
-    assert loading.opened == [("m", "1")]
-    assert loading.catalog.problems() == {}
-
-
-def test_shadow_without_batching_is_a_problem(tmp_path):
-    """The model serves, and nothing is copied."""
-    loading = Loading(tmp_path, batching=False)
-    loading.add("m")
-    loading.configure(
-        "m", '[labels]\nnew = 1\n[traffic]\nnew = 1\n[promotion]\nshadow = "new"'
-    )
-    loading.load()
-    assert loading.answers("m") == 1
-    lease = loading.catalog.lease(Target("m"))
-    with lease:
-        assert lease.recorded.shadow is None
-    (problem,) = loading.catalog.problems()["m"]
-    assert "shadow in [promotion]" in problem
-    assert "BASKET_BATCHING is off" in problem
     loading.close()
 
 
@@ -137,7 +99,7 @@ def test_capture_without_a_folder_is_a_problem(loading):
     assert loading.answers("m") == 1
     lease = loading.catalog.lease(Target("m"))
     with lease:
-        assert lease.recorded.capture is None
+        assert lease.capture is None
     (problem,) = loading.catalog.problems()["m"]
     assert "BASKET_CAPTURE_DIR is not set" in problem
 

@@ -143,11 +143,6 @@ BAD = {
     "steps that fall": ("[promotion]\nsteps = [50, 10, 100]", "must be larger than"),
     "steps that end early": ("[promotion]\nsteps = [1, 50]", "last step must be 100"),
     "a step of no time": ("[promotion]\nstep_s = 0", "expected a number above 0 to"),
-    "an unknown label of shadow": (
-        '[promotion]\nshadow = "canary"',
-        "[promotion] shadow = 'canary': there is no such label in [labels]",
-    ),
-    "a number as a shadow": ("[promotion]\nshadow = 2", "shadow = 2: expected a label"),
     "a word for true": (
         '[promotion]\nrequire_same_signature = "yes"',
         "expected true or false",
@@ -187,10 +182,6 @@ def test_missing_or_empty_file(tmp_path):
         (
             "[promotion]\nsteps = [1, 10, 100]\nstep_s = 5",
             PromotionConfig(steps=(1.0, 10.0, 100.0), step_s=5.0),
-        ),
-        (
-            '[labels]\ncanary = 2\n[promotion]\nshadow = "canary"',
-            PromotionConfig(shadow="canary"),
         ),
     ],
 )

@@ -271,7 +271,7 @@ def test_rows_of_a_dead_web_worker_are_not_computed(machine, engine):
         meta = {"predict": ["m", 1], "number": 1, "client": "", "reserve_s": 0.0}
         deadline = time.monotonic() + TIMEOUT_S
         rest = {"signature": "serving_default", "deadline": deadline}
-        rest |= {"traceparent": None, "is_copy": False}
+        rest |= {"traceparent": None}
         dying.send({**meta, **rest}, job(1.0).inputs)
         wait_until(lambda: rows_in_process(catalog) == 2, TIMEOUT_S)
     wait_until(lambda: _connections() == 1, TIMEOUT_S)
@@ -311,25 +311,6 @@ def test_model_process_hangs_after_the_request_timeout(machine, engine):
     machine.catalog.find("m", 1).runner.submit(job(1.0))
     engine.wait_until_started()
     wait_until(process.hangs, TIMEOUT_S)
-
-
-def test_model_process_does_not_hang_on_a_copy(machine, engine):
-    """Its other models would end with it, and no client waits for the batch."""
-    process = machine.process()
-    catalog, _ = machine.worker()
-    engine.block()
-    with catalog.lease(Target()) as model:
-        copy = job(1.0)
-        copy.is_copy = True
-        model.runner.submit(copy)
-        engine.wait_until_started()
-        served = machine.catalog.find(model.name, model.version)
-        assert served.runner.stuck_s() == 0
-        assert not served.runner.is_idle()
-        model.runner.submit(job(2.0))
-        wait_until(lambda: served.runner.stuck_s() > 0, TIMEOUT_S)
-    engine.unblock()
-    assert not process.hangs()
 
 
 def test_malformed_frames_harm_no_other_connection(machine):

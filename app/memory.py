@@ -1,4 +1,4 @@
-"""Memory of this process: how much it has, garbage collections, and its return.
+"""Memory of this process: garbage collections, and its return to the system.
 
 A full garbage collection visits all objects that are not frozen, and holds the GIL
 meanwhile, so every request waits. The server and a framework, hundreds of thousands of
@@ -12,9 +12,7 @@ can't be returned, up to 64 MiB: what takes much memory runs in few threads.
 
 import ctypes
 import gc
-import os
 from collections.abc import Callable
-from pathlib import Path
 
 # None if the C library is not GNU's.
 _malloc_trim: Callable[[int], object] | None = getattr(
@@ -24,26 +22,6 @@ _malloc_trim: Callable[[int], object] | None = getattr(
 # some 50 objects: collections took 5 % of the event loop's time for a small request
 # with Python's 700, and with 10,000 a tenth of it for 1,000 requests under way.
 _YOUNGEST_THRESHOLD = 50_000
-_PAGE_BYTES = os.sysconf("SC_PAGE_SIZE")
-_CGROUP = Path("/sys/fs/cgroup")
-
-
-def resident_bytes() -> int:
-    """Return the bytes of this process's memory that are in RAM."""
-    return int(Path("/proc/self/statm").read_text().split()[1]) * _PAGE_BYTES
-
-
-def available_bytes() -> int:
-    """Return how much more this process may use, of the machine or its container."""
-    text = Path("/proc/meminfo").read_text()
-    found = 1024 * int(text.partition("MemAvailable:")[2].split()[0])
-    try:
-        limit, used = (
-            int((_CGROUP / f"memory.{name}").read_text()) for name in ("max", "current")
-        )
-    except (OSError, ValueError):  # no cgroup v2, or "max"
-        return found
-    return max(min(found, limit - used), 0)
 
 
 def freeze() -> None:

@@ -73,11 +73,10 @@ def _compare(
     captured = None
     if settings.capture_dir is not None:
         captured = folder_of(settings.capture_dir, name)
-    folder = None if settings.model is not None else settings.model_dir / name
     with ExitStack() as opened:
         old, new = (opened.enter_context(_side(name, each)) for each in versions)
         own = versions[0].config.settings
-        rows = replay_rows(old, config, own, captured, folder)
+        rows = replay_rows(old, config, own, captured)
         report = compare(old, new, rows, config, progress=partial(click.echo, err=True))
     click.echo(f"{name} version {new.version} on {rows.described}")
     for line in table.lines(report):

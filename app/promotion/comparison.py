@@ -5,16 +5,7 @@ from itertools import accumulate
 
 import numpy as np
 
-from app.promotion.measures.agreement import Bools
 from app.promotion.measures.answers import Answers, fits
-from app.promotion.measures.labels import (
-    Accuracy,
-    Labels,
-    UnusableLabels,
-    accuracy,
-    classes_of,
-)
-from app.promotion.measures.leaks import Leaks, LeakWatch
 from app.promotion.measures.pairs import Pair, Pairs
 from app.promotion.measures.signature_changes import signature_changes
 from app.promotion.measures.tally import Tally
@@ -27,7 +18,7 @@ from app.settings.promotion_config import PromotionConfig
 # Seconds that both versions take in all, but for the batch that runs then.
 LIMIT_S = 120.0
 # The shares of them by the end of each part.
-_ONE_ROW, _REPLAY, _LABELED = 0.25, 0.6, 0.75
+_ONE_ROW, _REPLAY = 0.25, 0.6
 # Rows that are tried, until both versions answer one.
 _TRIED = 8
 
@@ -51,7 +42,7 @@ def compare(
         Unavailable: a version's `run` raised it: rows can't be run now.
         Abandoned: likewise.
     """
-    pairs = Pairs(serving, candidate, rows.batch_sizes, LeakWatch())
+    pairs = Pairs(serving, candidate, rows.batch_sizes)
     return _Comparison(pairs, rows, config, progress, limit_s).report()
 
 
@@ -73,8 +64,6 @@ class _Comparison:
         self._limit_s = limit_s
         self._tally = Tally(config.max_difference)
         self._times: list[BatchTimes] = []
-        self._accuracy: Accuracy | None = None
-        self._labels_problem = rows.labels if isinstance(rows.labels, str) else ""
         starts = [0, *accumulate(map(len, rows.groups))]
         # Captured rows are those behind preprocess.
         serving, candidate = pairs.serving, pairs.candidate
@@ -87,12 +76,8 @@ class _Comparison:
         ]
 
     def report(self) -> Report:
-        """Run all parts; a leak ends them."""
-        leak = None
-        try:
-            self._run()
-        except Leaks as found:
-            leak = found.bytes_a_batch
+        """Run all parts."""
+        self._run()
         serving, candidate = self._pairs.serving, self._pairs.candidate
         failures = self._tally.failures()
         return Report(
@@ -106,9 +91,6 @@ class _Comparison:
             serving_failures=failures[0],
             candidate_failures=failures[1],
             times=self._times,
-            leak_bytes=leak,
-            accuracy=self._accuracy,
-            labels_problem=self._labels_problem,
         )
 
     def _run(self) -> None:
@@ -118,9 +100,6 @@ class _Comparison:
         self._time(main, self._answered_by_both(main), _ONE_ROW)
         self._progress(f"comparing on {self._rows.described} ...")
         good = self._replay(main)
-        if isinstance(self._rows.labels, Labels):
-            self._progress("comparing accuracy on labeled rows ...")
-            self._label(self._rows.labels)
         size = min(self._rows.largest_batch, self._pairs.most_rows(main))
         if good and size > 1:
             self._time(main, np.resize(good, size).tolist(), 1.0)
@@ -154,27 +133,6 @@ class _Comparison:
                 if group is main and not _has_failed(pair):
                     good += pair.rows
         return good
-
-    def _label(self, labels: Labels) -> None:
-        if not fits(self._pairs.candidate, labels.group):
-            self._labels_problem = "its rows do not fit the new version"
-            return
-        order = range(len(labels.group))
-        right: tuple[list[Bools], list[Bools]] = ([], [])
-        until_s = _LABELED * self._limit_s
-        try:
-            for pair in self._pairs.of(labels.group, order, until_s):
-                classes = labels.classes[list(pair.rows)]
-                for found, answers in zip(right, pair[1:], strict=True):
-                    found.append(
-                        classes_of(answers.outputs) == classes
-                        if isinstance(answers, Answers)
-                        else np.zeros(len(classes), bool)
-                    )
-        except UnusableLabels as error:
-            self._labels_problem = str(error)
-            return
-        self._accuracy = accuracy(*map(np.concatenate, right))
 
     def _time(self, group: RowGroup, rows: Sequence[int], share: float) -> None:
         """Measure batches of these rows, or of fewer if so many do not fit."""

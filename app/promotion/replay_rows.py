@@ -12,7 +12,6 @@ from app.engines.batch_sizes import batch_sizes
 from app.engines.random_rows import random_rows_for
 from app.errors import ModelLoadError
 from app.promotion.measures.captured_rows import captured_rows
-from app.promotion.measures.labels import Labels, UnusableLabels, read_labels
 from app.promotion.side import RowGroup, Side
 from app.settings import Settings
 from app.settings.promotion_config import PromotionConfig
@@ -24,8 +23,7 @@ class ReplayRows:
 
     `described` says which they are, such as "200 captured rows"; `notes` what was left
     out. `batch_sizes` are those that the server runs, increasing. `largest_batch` is
-    that of the captured requests, else the server's. `labels` is None without a
-    labels_file, and a text if it can't be used.
+    that of the captured requests, else the server's.
     """
 
     groups: Sequence[RowGroup]
@@ -33,7 +31,6 @@ class ReplayRows:
     notes: Sequence[str]
     batch_sizes: Sequence[int]
     largest_batch: int
-    labels: Labels | str | None = None
 
     def __len__(self) -> int:
         """Return the number of rows."""
@@ -45,13 +42,11 @@ def replay_rows(
     config: PromotionConfig,
     settings: Settings,
     captured: Path | None,
-    folder: Path | None,
 ) -> ReplayRows:
     """Return rows that the serving version takes, at most `config.replay`.
 
-    `captured` is the model's folder of captured requests, if there may be one; `folder`
-    is the model's, for labels_file. Without captured rows it is EXAMPLE of service.py,
-    and without one random rows.
+    `captured` is the model's folder of captured requests, if there may be one. Without
+    captured rows it is EXAMPLE of service.py, and without one random rows.
 
     Raises:
         Exception: what the serving version's `run` raises besides a model's errors.
@@ -62,7 +57,7 @@ def replay_rows(
         notes = found.notes
         found = _example(serving, sizes) or _random(serving, config.replay, sizes)
         found = replace(found, notes=[*notes, *found.notes])
-    return replace(found, labels=_labels(serving, config, folder))
+    return found
 
 
 def _captured(
@@ -112,16 +107,3 @@ def _random(serving: Side, count: int, sizes: Sequence[int]) -> ReplayRows:
 
 def _run(side: Side, name: str, batch: Tensors) -> Tensors:
     return side.run(batch, name)
-
-
-def _labels(
-    serving: Side, config: PromotionConfig, folder: Path | None
-) -> Labels | str | None:
-    if config.labels_file is None:
-        return None
-    if folder is None:
-        return "the model has no folder for it"
-    try:
-        return read_labels(folder / config.labels_file, serving)
-    except UnusableLabels as error:
-        return str(error)

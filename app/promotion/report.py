@@ -4,13 +4,11 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import NamedTuple
 
-from app.promotion.measures.labels import Accuracy
 from app.promotion.measures.tally import Compared, Failures
 from app.promotion.measures.timing import BatchTimes
 from app.promotion.replay_rows import ReplayRows
 from app.settings.promotion_config import PromotionConfig
 
-_MB = 1_000_000
 _MAX_CHANGES = 3
 
 
@@ -39,7 +37,6 @@ class Report:
 
     `fitting_rows` of `rows` fit the new version, `ran_rows` of these ran within the
     limit of time, and those that both versions answered are in `compared`.
-    `leak_bytes` are those of a batch; a leak ends the comparison.
     """
 
     versions: tuple[int, int]
@@ -52,9 +49,6 @@ class Report:
     serving_failures: Failures
     candidate_failures: Failures
     times: Sequence[BatchTimes]
-    leak_bytes: float | None = None
-    accuracy: Accuracy | None = None
-    labels_problem: str = ""
 
     @property
     def compared_rows(self) -> int:
@@ -91,21 +85,15 @@ class Report:
 
     def _reasons(self) -> Iterator[str]:
         config = self.config
-        if self.labels_problem:
-            yield f"labels_file {config.labels_file}: {self.labels_problem}"
         if self.signature_changes and config.require_same_signature:
             yield self.signature_text()
         if not self.rows.groups:
             notes = "; ".join(self.rows.notes)
             yield f"there are no rows to compare on{notes and ': '}{notes}"
-        if self.leak_bytes is not None:
-            yield f"leaks about {self.leak_bytes / _MB:.0f} MB of memory a batch"
         failed, reason = self.candidate_failures
         if failed:
             yield f"fails on {failed} of {self.ran_rows} rows: {reason}"
         yield from self._disagreement()
-        if self.accuracy is not None and self.accuracy.is_worse():
-            yield f"is less accurate: {self.accuracy_text()}"
         for each in self.times:
             if each.is_slower(config.max_slowdown):
                 yield each.describe(config.max_slowdown)
@@ -150,16 +138,6 @@ class Report:
         if len(changes) > _MAX_CHANGES:
             changes[_MAX_CHANGES:] = [f"{len(changes) - _MAX_CHANGES} more changes"]
         return f"signature changed: {'; '.join(changes)}"
-
-    def accuracy_text(self) -> str:
-        """Return the accuracy of both versions, which was measured."""
-        assert self.accuracy is not None
-        found = self.accuracy
-        serving, new = (
-            f"{100 * each / found.rows:.4g} %"
-            for each in (found.serving, found.candidate)
-        )
-        return f"{new} of {found.rows} rows, version {self.versions[0]} {serving}"
 
 
 def _disagreeing(compared: Compared, *, is_float: bool) -> int:

@@ -3,7 +3,6 @@
 import itertools
 from collections.abc import Mapping
 from dataclasses import dataclass
-from pathlib import PurePosixPath
 from typing import Any
 
 from app.settings import checks
@@ -20,7 +19,7 @@ class PromotionConfig:
     `replay` is a number of rows. `min_agreement` and `max_error_rate` are shares, 0 to
     1; `max_difference` is absolute, None: not checked. `max_slowdown` is a factor, of
     the time of a batch before the version serves, of the 99th percentile of latency
-    afterwards. `labels_file` is a file's name in the model's folder. `steps` are
+    afterwards. `steps` are
     percent of the traffic, the last one 100.
     """
 
@@ -29,7 +28,6 @@ class PromotionConfig:
     max_difference: float | None = None
     max_slowdown: float = 1.5
     max_error_rate: float = 0.005
-    labels_file: str | None = None
     require_same_signature: bool = True
     steps: tuple[float, ...] = (1.0, 10.0, 50.0, 100.0)
     step_s: float = 60.0
@@ -57,19 +55,12 @@ def _steps(value: object) -> tuple[float, ...]:
     return steps
 
 
-def _file_name(value: object) -> str:
-    if not isinstance(value, str) or PurePosixPath(value).name != value or not value:
-        raise ValueError("expected the name of a file in the model's folder")
-    return value
-
-
 _CHECKS = {
     "replay": checks.whole(1, 100_000),
     "min_agreement": number(0, 1),
     "max_difference": number(0, 1e300),
     "max_slowdown": number(1, 1000),
     "max_error_rate": number(0, 1),
-    "labels_file": _file_name,
     "require_same_signature": checks.true_or_false,
     "steps": _steps,
     "step_s": number(0, _DAY_S, excludes_low=True),

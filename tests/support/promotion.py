@@ -48,12 +48,12 @@ def of_engine(version, engine):
     return Side(version, engine.signatures, code, engine.run)
 
 
-def rows_of(x, largest=64, labels=None):
+def rows_of(x, largest=64):
     """Return rows (rows, *shape) to compare on."""
     group = RowGroup(DEFAULT_SIGNATURE, {"x": x})
     sizes = (1, 2, 4, 8, 16, 32, 64)
     described = f"{len(x)} captured rows"
-    return ReplayRows([group], described, (), sizes, largest, labels)
+    return ReplayRows([group], described, (), sizes, largest)
 
 
 def random_scores(rows=200):

@@ -45,7 +45,7 @@ ALLOWED = {
     ),
     "app.promotion": (
         *("app.promotion", "app.batching.execution", "app.capture", "app.codec"),
-        *("app.engines", "app.errors", "app.memory", "app.run_dir", "app.settings"),
+        *("app.engines", "app.errors", "app.run_dir", "app.settings"),
         *("app.file_stem", "app.user_code"),
     ),
     "app.shared_model": (

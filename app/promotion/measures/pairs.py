@@ -4,7 +4,6 @@ from collections.abc import Iterator, Sequence
 from typing import NamedTuple
 
 from app.promotion.measures.answers import Answers, Failure, answer_or_failure
-from app.promotion.measures.leaks import LeakWatch
 from app.promotion.side import RowGroup, Side
 
 
@@ -22,14 +21,11 @@ class Pair(NamedTuple):
 class Pairs:
     """Runs rows, and counts the seconds that both versions took."""
 
-    def __init__(
-        self, serving: Side, candidate: Side, sizes: Sequence[int], watch: LeakWatch
-    ) -> None:
+    def __init__(self, serving: Side, candidate: Side, sizes: Sequence[int]) -> None:
         """Store the parts; `sizes` are those of batches, increasing."""
         self.serving = serving
         self.candidate = candidate
         self._sizes = sizes
-        self._watch = watch
         self.seconds = 0.0
 
     def of(
@@ -57,22 +53,7 @@ class Pairs:
     def run(
         self, side: Side, group: RowGroup, rows: Sequence[int]
     ) -> tuple[Answers | Failure, float]:
-        """Return the answers of one version, and the seconds they took.
-
-        Raises:
-            Leaks: the new version does.
-        """
-        if side is self.serving:
-            return self._timed(side, group, rows)
-        with self._watch.over((id(group), len(rows))) as held:
-            answers, seconds = self._timed(side, group, rows)
-            if isinstance(answers, Answers):
-                held.extend(array.nbytes for array in answers.outputs.values())
-        return answers, seconds
-
-    def _timed(
-        self, side: Side, group: RowGroup, rows: Sequence[int]
-    ) -> tuple[Answers | Failure, float]:
+        """Return the answers of one version, and the seconds they took."""
         began_at = side.clock()
         answers = answer_or_failure(side, group, rows, self._sizes)
         seconds = side.clock() - began_at

@@ -8,19 +8,12 @@ _MAX_ROWS = 5
 
 
 def lines(report: Report) -> Iterator[str]:
-    """Yield the table: latencies, accuracy, agreement, the rows that differ most."""
+    """Yield the table: latencies, agreement, the rows that differ most."""
     serving, new = report.versions
     yield _columns("", [f"version {serving}", f"version {new}"])
     for each in report.times:
         times = [f"{1000 * s:.2f} ms" for s in (each.serving_s, each.candidate_s)]
         yield _columns(f"batch of {each.rows}", times)
-    if report.accuracy is not None:
-        found = report.accuracy
-        shares = (
-            100 * right / found.rows for right in (found.serving, found.candidate)
-        )
-        line = _columns("accuracy", [f"{share:.4g} %" for share in shares])
-        yield f"{line} of {found.rows} labeled rows"
     failures = report.serving_failures, report.candidate_failures
     if any(each.rows for each in failures):
         yield _columns("failed rows", [str(each.rows) for each in failures])
@@ -52,7 +45,7 @@ def _notes(report: Report) -> Iterator[str]:
     left_out = len(report.rows) - report.fitting_rows
     if left_out:
         yield f"{left_out} of {len(report.rows)} rows do not fit the new version"
-    if report.ran_rows < report.fitting_rows and report.leak_bytes is None:
+    if report.ran_rows < report.fitting_rows:
         yield (f"out of time: based on {report.ran_rows} of {report.fitting_rows} rows")
     failed, reason = report.serving_failures
     if failed:

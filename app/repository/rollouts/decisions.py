@@ -65,8 +65,7 @@ class Decisions:
             for model in models
         )
         captured = settings.capture_dir and folder_of(settings.capture_dir, name)
-        path = folder.versions[candidate.version].parent
-        rows = replay_rows(old, config, settings, captured, path)
+        rows = replay_rows(old, config, settings, captured)
         _log.info(
             "model %s: version %s is compared with version %s: %s",
             *(name, candidate.version, serving.version, rows.described),

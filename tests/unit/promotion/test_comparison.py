@@ -1,16 +1,13 @@
 """A new version beside the serving one: what refuses it, and what does not."""
 
-import gc
 from dataclasses import replace
 
 import numpy as np
 import pytest
 
-from app import memory
-from app.engines.base import DEFAULT_SIGNATURE, Signature
+from app.engines.base import Signature
 from app.errors import Stopping
 from app.promotion.comparison import compare
-from app.promotion.measures.labels import Labels
 from app.promotion.report_parts import table
 from app.promotion.side import RowGroup
 from app.settings.promotion_config import PromotionConfig
@@ -23,7 +20,6 @@ from tests.support.promotion import (
 )
 
 CONFIG = PromotionConfig()
-LEAKED = []
 
 
 def same(x):
@@ -46,11 +42,6 @@ def raising(x):
     return x
 
 
-def leaking(x):
-    LEAKED.append(np.ones(50_000_000, np.uint8))
-    return x
-
-
 X = random_scores()
 BAD = X[[17, 60, 61, 199]]
 
@@ -65,8 +56,7 @@ def report():
         new = side(2, compute, clock, **times)
         return compare(old, new, rows_of(X) if rows is None else rows, config)
 
-    yield compared
-    LEAKED.clear()
+    return compared
 
 
 def test_equal_version_passes(report):
@@ -124,30 +114,6 @@ def test_most_different_row_is_named(report):
         f"scores by {5 - X[17, 3]:.2g}"
     )
     assert f"    row 17, scores by {5 - X[17, 3]:.2g}" in table.lines(found)
-
-
-def test_leak_ends_the_comparison(report):
-    """After a few batches: no more than 10 were run, of 50 MB each."""
-    # What other tests left would be freed meanwhile, and hide a part of the growth.
-    gc.collect()
-    memory.give_back()
-    found = report(leaking)
-    assert found.refusal() in {
-        f"leaks about {size} MB of memory a batch" for size in range(30, 71)
-    }
-    assert len(LEAKED) <= 10
-    assert found.times == []
-
-
-def test_first_allocations_are_no_leak(report):
-    """A version may keep 20 MB for each new size of batch."""
-    kept = {}
-
-    def allocates(x):
-        kept.setdefault(len(x), np.ones(20_000_000, np.uint8))
-        return x
-
-    assert report(allocates).refusal() == ""
 
 
 def test_slowness_below_a_millisecond_is_noise(report):
@@ -305,36 +271,3 @@ def test_unavailable_is_the_callers(report):
 
     with pytest.raises(Stopping):
         report(stops)
-
-
-def labeled(wrong):
-    """Return rows with labels, of which so many are wrong for scores as they are."""
-    classes = X.argmax(axis=1)
-    classes[:wrong] = (classes[:wrong] + 1) % 10
-    return rows_of(X, labels=Labels(RowGroup(DEFAULT_SIGNATURE, {"x": X}), classes))
-
-
-@pytest.mark.parametrize(("lost", "is_refused"), [(6, False), (7, True)])
-def test_less_accurate_version_is_refused_beyond_chance(report, lost, is_refused):
-    """Of rows that one of both gets right: 6 of 6 may be chance (p 0.016), 7 not."""
-
-    def loses(x):
-        scores = x.copy()
-        places = np.isin(x[:, 0], X[100 : 100 + lost, 0])
-        scores[places] = np.roll(scores[places], 1, axis=1)
-        return scores
-
-    config = replace(CONFIG, min_agreement=0.5, labels_file="labels.npz")
-    found = report(loses, config, rows=labeled(20))
-    assert (found.accuracy.serving, found.accuracy.candidate) == (180, 180 - lost)
-    refusal = "is less accurate: 86.5 % of 200 rows, version 1 90 %"
-    assert found.refusal() == (refusal if is_refused else "")
-    lines = table.lines(found)
-    assert any(line.split()[:3] == ["accuracy", "90", "%"] for line in lines)
-
-
-def test_unusable_labels_are_a_refusal(report):
-    """The text has the file's name."""
-    config = replace(CONFIG, labels_file="labels.npz")
-    found = report(same, config, rows=rows_of(X, labels="there is no such file"))
-    assert found.refusal() == "labels_file labels.npz: there is no such file"

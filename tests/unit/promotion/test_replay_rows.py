@@ -12,12 +12,11 @@ from app.engines.base import DEFAULT_SIGNATURE
 from app.engines.python.engine import PythonEngine
 from app.engines.python.service import Service
 from app.promotion.comparison import compare
-from app.promotion.measures.labels import Accuracy, Labels
 from app.promotion.replay_rows import replay_rows
 from app.settings import Settings
 from app.settings.promotion_config import PromotionConfig
 from tests.support.engines import Computes
-from tests.support.promotion import of_engine, random_scores, side, signature
+from tests.support.promotion import of_engine, side, signature
 
 SETTINGS = Settings(max_batch_size=32)
 CONFIG = PromotionConfig(replay=10)
@@ -53,7 +52,7 @@ def test_captured_rows_are_the_newest_and_spread(tmp_path):
     """Of 60 requests: the five newest, and five over the time before."""
     blocks = [[request(n) for n in range(start, start + 20)] for start in (0, 20, 40)]
     folder = captured(tmp_path, *blocks)
-    rows = replay_rows(OLD, CONFIG, SETTINGS, folder, None)
+    rows = replay_rows(OLD, CONFIG, SETTINGS, folder)
     values, ids = firsts(rows)
     assert values == [59, 58, 57, 56, 55, 54, 40, 27, 14, 0]
     assert ids[0] == "id-59"
@@ -68,14 +67,14 @@ def test_rows_are_the_same_after_a_clock_is_set_back(tmp_path, number):
     for n in range(number, 60):
         requests[n] = request(n, answered_at=1e9 + n - 3600)
     folder = captured(tmp_path, requests[:20], requests[20:40], requests[40:])
-    values, _ = firsts(replay_rows(OLD, CONFIG, SETTINGS, folder, None))
+    values, _ = firsts(replay_rows(OLD, CONFIG, SETTINGS, folder))
     assert values == [59, 58, 57, 56, 55, 54, 40, 27, 14, 0]
 
 
 def test_each_request_gives_a_row_before_any_gives_two(tmp_path):
     """Six rows of the second request fill what the first one leaves."""
     folder = captured(tmp_path, [request(1, rows=2), request(2, rows=20)])
-    rows = replay_rows(OLD, CONFIG, SETTINGS, folder, None)
+    rows = replay_rows(OLD, CONFIG, SETTINGS, folder)
     assert firsts(rows)[0] == [
         2.0,
         1.0,
@@ -97,7 +96,7 @@ def test_all_captured_signatures_and_shapes_count(tmp_path):
         request(2, inputs=short),
         request(3, signature_name="other"),
     ]
-    rows = replay_rows(old, CONFIG, SETTINGS, captured(tmp_path, requests), None)
+    rows = replay_rows(old, CONFIG, SETTINGS, captured(tmp_path, requests))
     assert sorted((g.signature_name, g.inputs["x"].shape) for g in rows.groups) == [
         ("other", (1, 10)),
         ("serving_default", (1, 3)),
@@ -117,7 +116,7 @@ def test_requests_that_the_serving_version_does_not_take_are_left_out(tmp_path):
         request(6, form="whole"),
         request(7, form=JSON, inputs={"json": np.array([b"1"], object)}),
     ]
-    rows = replay_rows(OLD, CONFIG, SETTINGS, captured(tmp_path, requests), None)
+    rows = replay_rows(OLD, CONFIG, SETTINGS, captured(tmp_path, requests))
     assert firsts(rows) == ([1.0], ["id-1"])
 
 
@@ -143,7 +142,7 @@ def test_damaged_files_are_notes(tmp_path, damage):
     block.write_bytes(damage(block.read_bytes()))
     (folder / "foreign.npz").write_text("foreign")
     (folder / "000000000003.npz").mkdir()
-    rows = replay_rows(OLD, CONFIG, SETTINGS, folder, None)
+    rows = replay_rows(OLD, CONFIG, SETTINGS, folder)
     assert firsts(rows) == ([1.0], ["id-1"])
     (note,) = rows.notes
     assert note.startswith("000000000002.npz is skipped: ")
@@ -154,7 +153,7 @@ def test_rows_are_random_without_captured_ones(tmp_path, name):
     """As many as are wanted; no folder and a file are as an empty one."""
     (tmp_path / "captured").mkdir()
     (tmp_path / "file").touch()
-    rows = replay_rows(OLD, CONFIG, SETTINGS, tmp_path / name, None)
+    rows = replay_rows(OLD, CONFIG, SETTINGS, tmp_path / name)
     assert (rows.described, len(rows)) == ("10 random rows", 10)
     assert rows.largest_batch == 32
 
@@ -165,7 +164,7 @@ def test_model_that_refuses_random_rows_has_none():
     def refuses(x):
         raise ValueError("no picture")
 
-    rows = replay_rows(side(1, refuses), CONFIG, SETTINGS, None, None)
+    rows = replay_rows(side(1, refuses), CONFIG, SETTINGS, None)
     (note,) = rows.notes
     assert len(rows) == 0
     assert note.endswith("the model refuses random rows: ValueError: no picture")
@@ -222,7 +221,7 @@ def test_captured_instances_are_compared_as_json(
     """Text is equal, and floats are within 1 %, behind service.py of both."""
     old, new = service(1, CODE % ("a", "0.1")), service(2, CODE % (kind, factor))
     request_ = request(1, rows=3, form=JSON, inputs=instances(3, 4, 5))
-    rows = replay_rows(old, CONFIG, SETTINGS, captured(tmp_path, [request_]), None)
+    rows = replay_rows(old, CONFIG, SETTINGS, captured(tmp_path, [request_]))
     assert rows.described == "3 captured rows"
     found = compare(old, new, rows, CONFIG).refusal()
     assert found.startswith(refusal) if refusal else found == ""
@@ -231,7 +230,7 @@ def test_captured_instances_are_compared_as_json(
 def test_example_is_used_without_captured_instances(service):
     """It goes through preprocess of each version."""
     old = service(1, CODE % ("a", "0.1"))
-    rows = replay_rows(old, CONFIG, SETTINGS, None, None)
+    rows = replay_rows(old, CONFIG, SETTINGS, None)
     assert (rows.described, len(rows)) == ("EXAMPLE of service.py", 1)
     new = service(2, CODE.replace('["words"]', '["word"]') % ("a", "0.1"))
     refusal = compare(old, new, rows, CONFIG).refusal()
@@ -241,13 +240,13 @@ def test_example_is_used_without_captured_instances(service):
 def test_service_without_example_has_no_rows(service):
     """No random object is one of its instances."""
     old = service(1, CODE.replace("EXAMPLE", "OTHER") % ("a", "0.1"))
-    rows = replay_rows(old, CONFIG, SETTINGS, None, None)
+    rows = replay_rows(old, CONFIG, SETTINGS, None)
     assert (len(rows), rows.notes) == (0, ["service.py has no EXAMPLE"])
 
 
 def test_version_that_takes_instances_has_another_signature(service):
     """Rows of arrays are not run through it."""
-    rows = replay_rows(OLD, CONFIG, SETTINGS, None, None)
+    rows = replay_rows(OLD, CONFIG, SETTINGS, None)
     refusal = compare(OLD, service(2, CODE % ("a", "0.1")), rows, CONFIG).refusal()
     assert refusal == (
         "signature changed: it takes instances for its service.py, and version 1 arrays"
@@ -260,79 +259,5 @@ def test_captured_rows_are_not_run_behind_a_new_preprocess(tmp_path):
     model = Computes(lambda batch: {"scores": batch["x"]}, signature())
     new = of_engine(2, PythonEngine(Service(tmp_path), model, packed=False))
     config = PromotionConfig(require_same_signature=False)
-    found = compare(OLD, new, replay_rows(OLD, CONFIG, SETTINGS, None, None), config)
+    found = compare(OLD, new, replay_rows(OLD, CONFIG, SETTINGS, None), config)
     assert (found.fitting_rows, found.refusal()) == (0, "")
-
-
-X = random_scores(40)
-
-
-@pytest.mark.parametrize(
-    ("arrays", "problem"),
-    [
-        (None, "there is no such file in the model's folder"),
-        (b"foreign", "it can't be read as .npz: "),
-        ({"x": X}, "it has no array 'labels'"),
-        (
-            {"x": X, "labels": np.zeros((40, 10), int)},
-            "labels: expected whole numbers of shape (rows,), given int64 of shape (40",
-        ),
-        (
-            {"x": X, "labels": np.zeros(40)},
-            "labels: expected whole numbers of shape (rows,), given float64",
-        ),
-        (
-            {"x": X, "labels": np.array([{}])},
-            "it can't be read as .npz: Object arrays cannot be loaded",
-        ),
-        ({"y": X, "labels": np.zeros(40, int)}, "expected arrays for x, given y"),
-        ({"x": X, "labels": np.zeros(39, int)}, "x has 40 rows, and labels 39"),
-        (
-            {"x": X[:, :9], "labels": np.zeros(40, int)},
-            "x[0]: expected shape (10,), given (9,)",
-        ),
-    ],
-)
-def test_unusable_labels_file_says_why(tmp_path, arrays, problem):
-    """Missing, foreign, without labels, or with rows of another model."""
-    if isinstance(arrays, dict):
-        np.savez(tmp_path / "labels.npz", **arrays)
-    elif arrays:
-        (tmp_path / "labels.npz").write_bytes(arrays)
-    config = PromotionConfig(labels_file="labels.npz")
-    rows = replay_rows(OLD, config, SETTINGS, None, tmp_path)
-    assert rows.labels.startswith(problem)
-
-
-@pytest.mark.parametrize(
-    ("outputs", "dtype", "of"),
-    [
-        ((10,), np.float32, lambda x: x),
-        ((), np.int64, lambda x: x.argmax(axis=1)),
-        ((1,), np.float32, lambda x: (x.argmax(axis=1) == 1)[:, None] * 0.8),
-    ],
-    ids=["scores", "class", "probability"],
-)
-def test_accuracy_is_measured_on_labeled_rows(tmp_path, outputs, dtype, of):
-    """Of scores, of classes, and of a probability of class 1."""
-    spec = signature(outputs=outputs, dtype=dtype)
-    sides = [side(n, lambda x: of(x).astype(dtype), spec=spec) for n in (1, 2)]
-    classes = X.argmax(axis=1)
-    if outputs == (1,):
-        classes = (classes == 1).astype(int)
-    classes[:10] = 99
-    np.savez(tmp_path / "labels.npz", x=X, labels=classes)
-    config = PromotionConfig(labels_file="labels.npz", replay=5)
-    rows = replay_rows(sides[0], config, SETTINGS, None, tmp_path)
-    assert isinstance(rows.labels, Labels)
-    found = compare(*sides, rows, config)
-    assert found.accuracy == Accuracy(40, 30, 30, 0, 0)
-    assert found.refusal() == ""
-
-
-def test_sign_test_is_that_of_the_binomial_distribution():
-    """P of 8 or more of 10 coins is 56 / 1024."""
-    assert Accuracy(100, 50, 44, 8, 2).p() == pytest.approx(56 / 1024)
-    assert not Accuracy(100, 50, 44, 8, 2).is_worse()
-    assert Accuracy(10_000, 5000, 4000, 3000, 2000).is_worse()
-    assert not Accuracy(100, 50, 80, 0, 30).is_worse()

@@ -130,10 +130,6 @@ BAD = {
         "[promotion]\nmax_slowdown = 0.5",
         "max_slowdown = 0.5: expected a number from 1 to 1000",
     ),
-    "a path of labels": (
-        '[promotion]\nlabels_file = "../labels.npz"',
-        "expected the name of a file in the model's folder",
-    ),
     "no list of steps": ("[promotion]\nsteps = 10", "steps = 10: expected a list of"),
     "no step": (
         "[promotion]\nsteps = []",

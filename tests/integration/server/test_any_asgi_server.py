@@ -56,24 +56,6 @@ def test_requests_at_the_same_time_share_batches(server):
     assert metric_sum(server, "basket_batch_rows_sum") - before == 16
 
 
-@pytest.mark.parametrize(
-    ("method", "path", "body", "status"),
-    [
-        ("POST", "/predict", b"{", 400),
-        ("GET", "/predict", None, 405),
-        ("POST", "/v1/models/none:predict", BODY, 404),
-        ("POST", "/v1/models/a%2Fb%3Ac:predict", BODY, 404),
-        ("GET", "/none", None, 404),
-        ("POST", "/predict", b" " * (LIMIT + 1), 413),
-    ],
-)
-def test_errors_are_json(server, method, path, body, status):
-    """Errors have the same form as under Basket's own worker."""
-    reply = server.request(method, path, body)
-    assert reply.status == status
-    assert list(reply.json()) == ["error"]
-
-
 def test_body_over_limit_returns_413_before_it_is_sent(server):
     """The announced length is enough."""
     connection = http.client.HTTPConnection("127.0.0.1", server.port, 10)

@@ -53,23 +53,6 @@ def test_requests_at_the_same_time_share_batches(served):
 
 
 @pytest.mark.parametrize(
-    ("method", "path", "body", "status"),
-    [
-        ("POST", "/predict", b"{", 400),
-        ("POST", "/predict", b" " * 1001, 413),
-        ("GET", "/predict", None, 405),
-        ("POST", "/v1/models/none:predict", BODY, 404),
-        ("GET", "/none", None, 404),
-    ],
-)
-def test_errors_are_json(server, method, path, body, status):
-    """Errors of the application have the same form as under the event-loop worker."""
-    reply = server.request(method, path, body)
-    assert reply.status == status
-    assert list(reply.json()) == ["error"]
-
-
-@pytest.mark.parametrize(
     ("framing", "status"),
     [
         (b"Content-Length: 100\r\n\r\n" + BODY, 400),

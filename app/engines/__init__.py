@@ -12,6 +12,7 @@ from importlib import import_module
 from pathlib import Path
 
 from app.engines.base import Engine
+from app.engines.constants import with_constants
 from app.engines.layout import Layout
 from app.engines.loading import report_unreadable
 from app.engines.python.engine import PythonEngine
@@ -44,18 +45,31 @@ def open_engine(version: Path, settings: Settings) -> Engine:
                 "%s beside %s is not run: set BASKET_MODEL to their folder",
                 *(SERVICE_FILE, version.name),
             )
-        return _opener(version, settings)()
+        return _opened(_opener(version, settings), settings)
     file = version / _file_in(version, settings)
     # First, as its import freezes all objects.
     opener = None if file.name == SERVICE_FILE else _opener(file, settings)
     # Then, so that Keras knows the classes that it registers.
     service = find_service(version, settings)
-    engine = opener() if opener else None
+    engine = _opened(opener, settings) if opener else None
+    if engine is None and settings.constants:
+        raise ModelLoadError(
+            "basket.toml: [constants] are inputs of a model file, and there is none"
+        )
     if service is not None:
         return _with_service(service, engine, settings)
     if engine is None:  # service.py was removed meanwhile
         raise ModelLoadError(Layout(settings).missing_file(version))
     return engine
+
+
+def _opened(opener: Callable[[], Engine], settings: Settings) -> Engine:
+    engine = opener()
+    try:
+        return with_constants(engine, settings.constants)
+    except BaseException:
+        engine.close()
+        raise
 
 
 def _with_service(

@@ -1,6 +1,8 @@
 """Checks of single settings: each returns the value or raises ValueError."""
 
 import itertools
+import json
+import math
 import os
 import re
 from collections.abc import Callable
@@ -80,9 +82,9 @@ def true_or_false(value: object) -> bool:
     return value
 
 
-def engine(text: str) -> str:
+def engine(value: object) -> str:
     """Return the engine for Keras files; check that its package is installed."""
-    word = one_of("tensorflow", "jax", "openvino")(text)
+    word = one_of("tensorflow", "jax", "openvino")(value)
     # TensorFlow is a dependency of every installation.
     if word != "tensorflow" and find_spec(word) is None:
         raise ValueError(
@@ -90,6 +92,27 @@ def engine(text: str) -> str:
             f"requirements/{word}.txt"
         )
     return word
+
+
+def constants(table: object) -> str:
+    """Return a table of constants as JSON, "" for an empty one."""
+    if not isinstance(table, dict):
+        raise ValueError("expected a table: [constants]")
+    for name, value in table.items():
+        if not _is_constant(value):
+            raise ValueError(
+                f"{name}: expected true, false, a finite number, text, or lists of "
+                "these"
+            )
+    return json.dumps(table) if table else ""
+
+
+def _is_constant(value: object) -> bool:
+    if isinstance(value, list):
+        return all(map(_is_constant, value))
+    if isinstance(value, float):
+        return math.isfinite(value)
+    return isinstance(value, bool | int | str)
 
 
 def folder(text: str) -> Path:

@@ -244,3 +244,37 @@ def sparse_input(saving: Saving) -> Known:
     return saving.functions(
         serving_default=(lambda row: {"sum": tf.sparse.reduce_sum(row, axis=1)}, row)
     )
+
+
+def dropout_graph(saving: Saving) -> Any:
+    """Write a graph of TensorFlow 1 with single values beside its rows."""
+    v1 = saving.tf.compat.v1
+    with v1.Graph().as_default(), v1.Session() as session:
+        row = v1.placeholder(v1.float32, [None, 3], "row")
+        is_training = v1.placeholder(v1.bool, [], "is_training")
+        keep_prob = v1.placeholder(v1.float32, [], "keep_prob")
+        kernel = v1.get_variable("kernel", initializer=numbers(3, 2), use_resource=True)
+        dropped = v1.nn.dropout(row, rate=1 - keep_prob)
+        score = v1.cond(is_training, lambda: dropped, lambda: row) @ kernel
+        session.run(v1.global_variables_initializer())
+        v1.saved_model.simple_save(
+            session,
+            str(saving.folder),
+            {"row": row, "is_training": is_training, "keep_prob": keep_prob},
+            {"score": score},
+        )
+        rows = numbers(4, 3)
+        return Known(rows, rows @ numbers(3, 2))
+
+
+CONSTANTS = """[constants]
+is_training = false
+keep_prob = 1
+"""
+
+
+@tried("`is_training` and `keep_prob`, with `[constants]`", SAVED_MODEL)
+def dropout_with_constants(saving: Saving) -> Known:
+    known = dropout_graph(saving)
+    (saving.folder.parent / "basket.toml").write_text(CONSTANTS)
+    return known

@@ -156,7 +156,8 @@ def refuse_strings(signature: Signature) -> None:
     for spec in (*signature.inputs, *signature.outputs):
         if spec.dtype.kind == "O":
             raise ModelLoadError(
-                f"{spec.name} is text, which only BASKET_ENGINE=tensorflow can run"
+                f"{spec.name} is text, which only TensorFlow can run: write "
+                'engine = "tensorflow" into the model\'s basket.toml'
             )
 
 

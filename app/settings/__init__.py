@@ -29,6 +29,9 @@ class Settings:
     model_name: str | None = None
     default_model: str | None = None
     engine: str = "tensorflow"
+    # What Keras runs on in the server's processes, whatever a model's own engine: by
+    # default that of `engine`, which `replace` does not change any more.
+    keras_backend: str = field(default="", repr=False)
     batching: bool = True
     max_batch_size: int = 64
     # None: adaptive.
@@ -64,11 +67,14 @@ class Settings:
     request_log_share: float = 1.0
 
     def __post_init__(self) -> None:
-        """Check TensorFlow Serving's rule on allowed_batch_sizes.
+        """Set Keras's backend; check TensorFlow Serving's rule on allowed_batch_sizes.
 
         Raises:
             SettingsError: the last of them is not max_batch_size.
         """
+        if not self.keras_backend:
+            backend = "jax" if self.engine == "jax" else "tensorflow"
+            object.__setattr__(self, "keras_backend", backend)
         sizes = self.allowed_batch_sizes
         if sizes and sizes[-1] != self.max_batch_size:
             raise SettingsError(
@@ -127,7 +133,7 @@ def variables() -> dict[str, Field[Any]]:
     return {
         _PREFIX + setting.name.upper(): setting
         for setting in fields(Settings)
-        if setting.name not in _ONLY_IN_FILES
+        if setting.name in _PARSERS
     }
 
 

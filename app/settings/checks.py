@@ -85,11 +85,13 @@ def true_or_false(value: object) -> bool:
 def engine(value: object) -> str:
     """Return the engine for Keras files; check that its package is installed."""
     word = one_of("tensorflow", "jax", "openvino")(value)
-    # TensorFlow is a dependency of every installation.
-    if word != "tensorflow" and find_spec(word) is None:
+    # Only environments made for JAX lack TensorFlow.
+    if find_spec(word) is None:
+        file = (
+            "requirements.txt" if word == "tensorflow" else f"requirements/{word}.txt"
+        )
         raise ValueError(
-            f"{word} is not installed: pip install --require-hashes -r "
-            f"requirements/{word}.txt"
+            f"{word} is not installed: pip install --require-hashes -r {file}"
         )
     return word
 

@@ -1,7 +1,8 @@
 """Frameworks behind one interface: a version in, an Engine out.
 
-The file of a version selects the engine; BASKET_ENGINE selects it for Keras files. A
-framework is imported only when a model needs it, in the process that runs the model.
+The file of a version selects the engine; for Keras files, basket.toml's `engine` does,
+or else BASKET_ENGINE. A framework is imported only when a model needs it, in the
+process that runs the model.
 """
 
 import logging
@@ -12,6 +13,7 @@ from importlib import import_module
 from pathlib import Path
 
 from app.engines.base import Engine
+from app.engines.constants import with_constants
 from app.engines.layout import Layout
 from app.engines.loading import report_unreadable
 from app.engines.python.engine import PythonEngine
@@ -37,25 +39,38 @@ def open_engine(version: Path, settings: Settings) -> Engine:
     """
     # Keras reads this when it is first imported, which TensorFlow does for SavedModels,
     # and service.py may do.
-    os.environ["KERAS_BACKEND"] = "jax" if settings.engine == "jax" else "tensorflow"
+    os.environ["KERAS_BACKEND"] = settings.keras_backend
     if version.suffix in KERAS_SUFFIXES and version.is_file():
         if settings.user_code and (version.parent / SERVICE_FILE).is_file():
             _log.warning(
                 "%s beside %s is not run: set BASKET_MODEL to their folder",
                 *(SERVICE_FILE, version.name),
             )
-        return _opener(version, settings)()
+        return _opened(_opener(version, settings), settings)
     file = version / _file_in(version, settings)
     # First, as its import freezes all objects.
     opener = None if file.name == SERVICE_FILE else _opener(file, settings)
     # Then, so that Keras knows the classes that it registers.
     service = find_service(version, settings)
-    engine = opener() if opener else None
+    engine = _opened(opener, settings) if opener else None
+    if engine is None and settings.constants:
+        raise ModelLoadError(
+            "basket.toml: [constants] are inputs of a model file, and there is none"
+        )
     if service is not None:
         return _with_service(service, engine, settings)
     if engine is None:  # service.py was removed meanwhile
         raise ModelLoadError(Layout(settings).missing_file(version))
     return engine
+
+
+def _opened(opener: Callable[[], Engine], settings: Settings) -> Engine:
+    engine = opener()
+    try:
+        return with_constants(engine, settings.constants)
+    except BaseException:
+        engine.close()
+        raise
 
 
 def _with_service(
@@ -82,9 +97,27 @@ def _opener(file: Path, settings: Settings) -> Callable[[], Engine]:
     kind = f"model{file.suffix}" if is_keras else file.name
     with report_unreadable(file.name):
         file.open("rb").close()
-    name = MODEL_FILES[kind].format(engine=settings.engine)
+    name = _keras_module(settings) if is_keras else MODEL_FILES[kind]
     package = import_module(f"app.engines.{name}")
     return partial(package.open_engine, file, settings)
+
+
+def _keras_module(settings: Settings) -> str:
+    """Return the module of app.engines that opens Keras files.
+
+    Raises:
+        ModelLoadError: it needs Keras on another backend than the server's.
+    """
+    engine, backend = settings.engine, settings.keras_backend
+    if engine == "jax" != backend:
+        raise ModelLoadError(
+            'basket.toml: engine = "jax" needs Keras on JAX, and Keras has one backend '
+            "in a process, here TensorFlow: start the server with BASKET_ENGINE=jax, "
+            'and write engine = "tensorflow" for its other models'
+        )
+    if engine == "tensorflow" != backend:
+        return "tensorflow.exported_keras"
+    return f"{engine}.keras_file"
 
 
 def _file_in(folder: Path, settings: Settings) -> str:

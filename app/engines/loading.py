@@ -1,5 +1,6 @@
 """Shared steps of loading a model: its signatures, dtypes and errors."""
 
+import json
 import logging
 import os
 import re
@@ -20,6 +21,8 @@ _MAX_REASON_CHARS = 300
 _LAYER_ERROR = re.compile(
     r"Exception encountered when calling (\w+)\.call\(\)\.\s+\x1b\[1m([^\x1b\n]*)"
 )
+# A constant in TOML for each kind of dtype.
+_EXAMPLES = {"b": "false", "f": "1.0", "O": '"..."'}
 _T = TypeVar("_T")
 _SERVED_AS = {"string": "object", "bfloat16": "float32"}
 
@@ -107,7 +110,7 @@ def _why_whole(tensors: Mapping[str, TensorSpec]) -> str:
         if spec.any_rank:
             return f"{label} has no known number of dimensions"
         if not spec.shape:
-            return f"{label} is a single value"
+            return f"{label} is a single value{_constant_hint(label, tensors)}"
         size, expected = spec.shape[0], tensors[first].shape[0]
         if size != expected and (size is not None or label.startswith("input")):
             return (
@@ -115,6 +118,25 @@ def _why_whole(tensors: Mapping[str, TensorSpec]) -> str:
                 f"{first} is {_size_text(expected)}"
             )
     return ""
+
+
+def _constant_hint(label: str, tensors: Mapping[str, TensorSpec]) -> str:
+    """Return what makes a single value beside other inputs a constant, or ""."""
+    others = [
+        each
+        for each, spec in tensors.items()
+        if each.startswith("input") and (spec.shape or spec.any_rank)
+    ]
+    if not label.startswith("input") or not others:
+        return ""
+    spec = tensors[label]
+    is_bare = re.fullmatch(r"[A-Za-z0-9_-]+", spec.name)
+    key = spec.name if is_bare else json.dumps(spec.name)
+    value = _EXAMPLES.get(spec.dtype.kind, "0")
+    return (
+        "; if all requests have the same one, basket.toml can fix it: "
+        f"[constants] {key} = {value}"
+    )
 
 
 def _size_text(size: int | None) -> str:
@@ -134,7 +156,8 @@ def refuse_strings(signature: Signature) -> None:
     for spec in (*signature.inputs, *signature.outputs):
         if spec.dtype.kind == "O":
             raise ModelLoadError(
-                f"{spec.name} is text, which only BASKET_ENGINE=tensorflow can run"
+                f"{spec.name} is text, which only TensorFlow can run: write "
+                'engine = "tensorflow" into the model\'s basket.toml'
             )
 
 

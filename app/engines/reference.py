@@ -78,28 +78,49 @@ def tensorflow_reference(
         ModelLoadError: TensorFlow can't read, run or export the model.
     """
     with TemporaryDirectory(prefix="basket-") as folder:
-        command = [
-            *(sys.executable, "-m", "app.engines.tensorflow.reference_process"),
-            *(str(file.resolve()), folder),
-            *(["--export", str(export_to)] if export_to is not None else []),
-            *(["--user-code"] if user_code else []),
-        ]
-        # GPUs belong to the server, and round floats differently.
-        environ = os.environ | {
-            "CUDA_VISIBLE_DEVICES": "",
-            "KERAS_BACKEND": "tensorflow",
-        }
-        ran = subprocess.run(  # noqa: S603
-            command, cwd=_ROOT, env=environ, capture_output=True, check=False
-        )
-        if (Path(folder) / ERROR_FILE).exists():
-            raise ModelLoadError((Path(folder) / ERROR_FILE).read_text())
-        if ran.returncode:
-            _log.error("TensorFlow's process: %s", ran.stderr.decode(errors="replace"))
-            raise ModelLoadError(
-                f"the process that loads it in TensorFlow ended with {ran.returncode}"
-            )
+        _run_tensorflow(file, folder, export_to, "--compute", user_code=user_code)
         return read_reference(Path(folder))
+
+
+def export_saved_model(file: Path, export_to: Path, *, user_code: bool) -> None:
+    """Write a .keras or .h5 file as a SavedModel, as `tensorflow_reference` does.
+
+    Raises:
+        ModelLoadError: TensorFlow can't read or export the model.
+    """
+    with TemporaryDirectory(prefix="basket-") as folder:
+        _run_tensorflow(file, folder, export_to, user_code=user_code)
+
+
+def _run_tensorflow(
+    file: Path, folder: str, export_to: Path | None, *flags: str, user_code: bool
+) -> None:
+    """Run app.engines.tensorflow.reference_process to its end.
+
+    Raises:
+        ModelLoadError: the error that it leaves in `folder`.
+    """
+    command = [
+        *(sys.executable, "-m", "app.engines.tensorflow.reference_process"),
+        *(str(file.resolve()), folder, *flags),
+        *(["--export", str(export_to)] if export_to is not None else []),
+        *(["--user-code"] if user_code else []),
+    ]
+    # GPUs belong to the server, and round floats differently.
+    environ = os.environ | {
+        "CUDA_VISIBLE_DEVICES": "",
+        "KERAS_BACKEND": "tensorflow",
+    }
+    ran = subprocess.run(  # noqa: S603
+        command, cwd=_ROOT, env=environ, capture_output=True, check=False
+    )
+    if (Path(folder) / ERROR_FILE).exists():
+        raise ModelLoadError((Path(folder) / ERROR_FILE).read_text())
+    if ran.returncode:
+        _log.error("TensorFlow's process: %s", ran.stderr.decode(errors="replace"))
+        raise ModelLoadError(
+            f"the process that loads it in TensorFlow ended with {ran.returncode}"
+        )
 
 
 def write_reference(folder: Path, found: Reference) -> None:

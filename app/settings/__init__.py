@@ -11,9 +11,12 @@ from app.errors import SettingsError
 from app.settings import checks
 
 _PREFIX = "BASKET_"
-# Settings without an environment variable: lists.
-_ONLY_IN_FILES = ("allowed_batch_sizes",)
 _FILE_VARIABLE = "BASKET_BATCHING_PARAMETERS_FILE"
+# Settings without an environment variable, lists and tables -> where they stand.
+_ONLY_IN_FILES = {
+    "allowed_batch_sizes": f"basket.toml or in {_FILE_VARIABLE}",
+    "constants": "basket.toml",
+}
 
 
 @dataclass(frozen=True)
@@ -26,6 +29,9 @@ class Settings:
     model_name: str | None = None
     default_model: str | None = None
     engine: str = "tensorflow"
+    # What Keras runs on in the server's processes, whatever a model's own engine: by
+    # default that of `engine`, which `replace` does not change any more.
+    keras_backend: str = field(default="", repr=False)
     batching: bool = True
     max_batch_size: int = 64
     # None: adaptive.
@@ -33,6 +39,8 @@ class Settings:
     max_enqueued_batches: int = 16
     # Increasing; empty: a batch may have any size.
     allowed_batch_sizes: tuple[int, ...] = ()
+    # A model's [constants] as JSON, in which false and 0 differ; "" without any.
+    constants: str = ""
     batching_parameters_file: Path | None = None
     gpu_memory_fraction: float | None = None
     # None: all of them.
@@ -59,11 +67,14 @@ class Settings:
     request_log_share: float = 1.0
 
     def __post_init__(self) -> None:
-        """Check TensorFlow Serving's rule on allowed_batch_sizes.
+        """Set Keras's backend; check TensorFlow Serving's rule on allowed_batch_sizes.
 
         Raises:
             SettingsError: the last of them is not max_batch_size.
         """
+        if not self.keras_backend:
+            backend = "jax" if self.engine == "jax" else "tensorflow"
+            object.__setattr__(self, "keras_backend", backend)
         sizes = self.allowed_batch_sizes
         if sizes and sizes[-1] != self.max_batch_size:
             raise SettingsError(
@@ -122,7 +133,7 @@ def variables() -> dict[str, Field[Any]]:
     return {
         _PREFIX + setting.name.upper(): setting
         for setting in fields(Settings)
-        if setting.name not in _ONLY_IN_FILES
+        if setting.name in _PARSERS
     }
 
 
@@ -141,44 +152,46 @@ def unknown_variables(environ: Mapping[str, str] = os.environ) -> list[str]:
             near = difflib.get_close_matches(rest, known, n=1)
             hint = f"; did you mean {_PREFIX}{near[0]}?" if near else ""
             if rest.lower() in _ONLY_IN_FILES:
-                hint = f": it stands in basket.toml or in {_FILE_VARIABLE}"
+                hint = f": it stands in {_ONLY_IN_FILES[rest.lower()]}"
             lines.append(f"{name} is not a setting of Basket{hint}")
     return lines
 
 
-def batching_limits(values: Mapping[str, object]) -> dict[str, Any]:
-    """Return fields of Settings for the batching limits in a file.
+def file_settings(values: Mapping[str, object]) -> dict[str, Any]:
+    """Return fields of Settings for those in a file.
 
     Without max_batch_size, it is the last of allowed_batch_sizes.
 
     Raises:
-        SettingsError: a configuration error; the text names the limit.
+        SettingsError: a configuration error; the text names the setting.
     """
-    limits: dict[str, Any] = {}
+    found: dict[str, Any] = {}
     for name, value in values.items():
         try:
-            limits[name] = _LIMITS[name](value)
+            found[name] = _IN_FILES[name](value)
         except ValueError as error:
             raise SettingsError(f"{name} = {checks.shown(value)}: {error}") from error
-    if limits.get("allowed_batch_sizes"):
-        limits.setdefault("max_batch_size", limits["allowed_batch_sizes"][-1])
-    return limits
+    if found.get("allowed_batch_sizes"):
+        found.setdefault("max_batch_size", found["allowed_batch_sizes"][-1])
+    return found
 
 
 def _limits_in(file: Path) -> dict[str, Any]:
     # Imported only when needed: protobuf takes 7 MiB.
     from app.settings import batching_parameters  # noqa: PLC0415
 
-    return batching_limits(batching_parameters.read(file).limits)
+    return file_settings(batching_parameters.read(file).limits)
 
 
 _BATCH_SIZE = checks.whole(1, 1_000_000)
 # Checks of values in a file, which have types.
-_LIMITS: dict[str, Callable[[object], object]] = {
+_IN_FILES: dict[str, Callable[[object], object]] = {
     "max_batch_size": _BATCH_SIZE,
     "batch_timeout_micros": checks.auto_or(checks.whole(0, 3_600_000_000)),
     "max_enqueued_batches": checks.whole(1, 1_000_000),
     "allowed_batch_sizes": checks.increasing(_BATCH_SIZE),
+    "engine": checks.engine,
+    "constants": checks.constants,
 }
 # Parsers of environment variables.
 _PARSERS: dict[str, Callable[[str], object]] = {
@@ -188,9 +201,9 @@ _PARSERS: dict[str, Callable[[str], object]] = {
     "default_model": checks.model_name,
     "engine": checks.engine,
     "batching": checks.switch,
-    "max_batch_size": checks.as_text(_LIMITS["max_batch_size"]),
-    "batch_timeout_micros": checks.as_text(_LIMITS["batch_timeout_micros"]),
-    "max_enqueued_batches": checks.as_text(_LIMITS["max_enqueued_batches"]),
+    "max_batch_size": checks.as_text(_IN_FILES["max_batch_size"]),
+    "batch_timeout_micros": checks.as_text(_IN_FILES["batch_timeout_micros"]),
+    "max_enqueued_batches": checks.as_text(_IN_FILES["max_enqueued_batches"]),
     "batching_parameters_file": Path,
     "gpu_memory_fraction": checks.fraction,
     "gpus": checks.gpu_list,

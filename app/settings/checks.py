@@ -1,6 +1,8 @@
 """Checks of single settings: each returns the value or raises ValueError."""
 
 import itertools
+import json
+import math
 import os
 import re
 from collections.abc import Callable
@@ -80,16 +82,39 @@ def true_or_false(value: object) -> bool:
     return value
 
 
-def engine(text: str) -> str:
+def engine(value: object) -> str:
     """Return the engine for Keras files; check that its package is installed."""
-    word = one_of("tensorflow", "jax", "openvino")(text)
-    # TensorFlow is a dependency of every installation.
-    if word != "tensorflow" and find_spec(word) is None:
+    word = one_of("tensorflow", "jax", "openvino")(value)
+    # Only environments made for JAX lack TensorFlow.
+    if find_spec(word) is None:
+        file = (
+            "requirements.txt" if word == "tensorflow" else f"requirements/{word}.txt"
+        )
         raise ValueError(
-            f"{word} is not installed: pip install --require-hashes -r "
-            f"requirements/{word}.txt"
+            f"{word} is not installed: pip install --require-hashes -r {file}"
         )
     return word
+
+
+def constants(table: object) -> str:
+    """Return a table of constants as JSON, "" for an empty one."""
+    if not isinstance(table, dict):
+        raise ValueError("expected a table: [constants]")
+    for name, value in table.items():
+        if not _is_constant(value):
+            raise ValueError(
+                f"{name}: expected true, false, a finite number, text, or lists of "
+                "these"
+            )
+    return json.dumps(table) if table else ""
+
+
+def _is_constant(value: object) -> bool:
+    if isinstance(value, list):
+        return all(map(_is_constant, value))
+    if isinstance(value, float):
+        return math.isfinite(value)
+    return isinstance(value, bool | int | str)
 
 
 def folder(text: str) -> Path:

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from app.errors import SettingsError
-from app.settings import Settings, batching_limits, checks
+from app.settings import Settings, checks, file_settings
 from app.settings.image_config import ImageConfig, read_image_config
 from app.settings.model_files import MAX_VERSION
 from app.settings.promotion_config import PromotionConfig, read_promotion
@@ -16,7 +16,10 @@ from app.settings.tables import number, read_table
 
 FILE_NAME = "basket.toml"
 # Settings of the server that a model may override.
-OWN_SETTINGS = ("max_batch_size", "batch_timeout_micros", "allowed_batch_sizes")
+OWN_SETTINGS = (
+    *("max_batch_size", "batch_timeout_micros", "allowed_batch_sizes"),
+    *("engine", "constants"),
+)
 _TABLES = ("labels", "traffic", "image", "capture", "promotion")
 
 
@@ -35,10 +38,10 @@ class CaptureConfig:
 class ModelConfig:
     """One model's configuration.
 
-    `settings` are the server's, with the model's own batching limits; `labels` name
-    versions; `traffic` has the weights of labels; `image` is None for a model that
-    takes no images, `capture` for one whose requests are not captured, `promotion` for
-    one whose newest version serves as soon as it is loaded.
+    `settings` are the server's, with the model's own limits, engine and constants;
+    `labels` name versions; `traffic` has the weights of labels; `image` is None for a
+    model that takes no images, `capture` for one whose requests are not captured,
+    `promotion` for one whose newest version serves as soon as it is loaded.
     """
 
     settings: Settings
@@ -101,19 +104,19 @@ def config_files(folder: Path) -> set[str]:
 
 
 def _with_own(settings: Settings, values: Mapping[str, Any]) -> Settings:
-    """Return the settings with the model's own limits.
+    """Return the settings with the model's own.
 
     With max_batch_size alone, the server's smaller allowed_batch_sizes stay, and it is
     the last of them.
     """
     own = {key: values[key] for key in OWN_SETTINGS if key in values}
     try:
-        limits = batching_limits(own)
-        most = limits.get("max_batch_size")
+        found = file_settings(own)
+        most = found.get("max_batch_size")
         if most and settings.allowed_batch_sizes and "allowed_batch_sizes" not in own:
             smaller = (size for size in settings.allowed_batch_sizes if size < most)
-            limits["allowed_batch_sizes"] = (*smaller, most)
-        return replace(settings, **limits)
+            found["allowed_batch_sizes"] = (*smaller, most)
+        return replace(settings, **found)
     except SettingsError as error:
         raise SettingsError(f"{FILE_NAME}: {error}") from error
 

@@ -1,5 +1,7 @@
 """SavedModels of functions and graphs, and of TensorFlow 1."""
 
+from collections.abc import Iterator
+from contextlib import contextmanager
 from typing import Any
 
 import numpy as np
@@ -135,3 +137,144 @@ def lookup_table(saving: Saving) -> Known:
             tf.TensorSpec([None], tf.string, "word"),
         ),
     )
+
+
+@contextmanager
+def edited(saving: Saving) -> Iterator[Any]:
+    """Yield the only graph of the folder's saved_model.pb; write it back."""
+    from tensorflow.core.protobuf import saved_model_pb2  # noqa: PLC0415
+
+    file = saving.folder / "saved_model.pb"
+    content = saved_model_pb2.SavedModel.FromString(file.read_bytes())
+    yield content.meta_graphs[0]
+    file.write_bytes(content.SerializeToString())
+
+
+def legacy_optimizer_model(saving: Saving) -> Known:
+    """Write a model as tf.keras 2.0 to 2.10 did, which saved an optimizer with slots.
+
+    Without the identifier `optimizer`, by which TensorFlow imports tf_keras where that
+    is installed.
+    """
+    tf = saving.tf
+    kernel = tf.Variable(numbers(3, 2))
+    optimizer = tf.Module()
+    optimizer.momentum = tf.Variable(tf.zeros([3, 2]))
+    known = saving.functions(
+        numbers(4, 3),
+        keep=[kernel, optimizer],
+        serving_default=(
+            lambda row: {"score": row @ kernel},
+            tf.TensorSpec([None, 3], tf.float32, "row"),
+        ),
+    )
+    with edited(saving) as graph:
+        nodes = graph.object_graph_def.nodes
+        (owner,) = (
+            node
+            for node in nodes
+            if [each.local_name for each in node.children] == ["momentum"]
+        )
+        slot = owner.children.pop().node_id
+        variables = [n for n, node in enumerate(nodes) if node.HasField("variable")]
+        (original,) = {*variables} - {slot}
+        owner.slot_variables.add(
+            original_variable_node_id=original,
+            slot_name="m",
+            slot_variable_node_id=slot,
+        )
+    return known
+
+
+@tried("An optimizer with slots, as tf.keras 2.0 to 2.10 saved it", SAVED_MODEL)
+def legacy_optimizer(saving: Saving) -> Known:
+    return legacy_optimizer_model(saving)
+
+
+@tried("Training with an operation and a type of another package", SAVED_MODEL)
+def training_of_another_package(saving: Saving) -> Known:
+    tf = saving.tf
+    kernel = tf.Variable(numbers(3, 2))
+    train = tf.function(
+        lambda row: tf.RaggedTensor.from_tensor(tf.atan(row @ kernel)),
+        input_signature=[tf.TensorSpec([None, 3], tf.float32, "row")],
+    )
+    known = saving.functions(
+        numbers(4, 3),
+        keep=[kernel, train],
+        serving_default=(
+            lambda row: {"score": row @ kernel},
+            tf.TensorSpec([None, 3], tf.float32, "row"),
+        ),
+    )
+    with edited(saving) as graph:
+        for function in graph.graph_def.library.function:
+            for node in function.node_def:
+                if node.op == "Atan":
+                    node.op = "AtanOfAnotherPackage"
+        for function in graph.object_graph_def.concrete_functions.values():
+            spec = function.output_signature.type_spec_value
+            if spec.type_spec_class_name:
+                spec.type_spec_class = spec.EXTENSION_TYPE_SPEC
+                spec.type_spec_class_name = "another_package.Spec"
+    return known
+
+
+@tried(
+    "Ragged tensor in",
+    SAVED_MODEL,
+    refusal="let the saved function take a dense tensor, with tf.RaggedTensor",
+)
+def ragged_input(saving: Saving) -> Known:
+    tf = saving.tf
+    ids = tf.RaggedTensorSpec([None, None], tf.float32)
+    return saving.functions(
+        serving_default=(lambda ids: {"sum": tf.reduce_sum(ids, axis=1)}, ids)
+    )
+
+
+@tried(
+    "Sparse tensor in",
+    SAVED_MODEL,
+    refusal="let the saved function take a dense tensor, with tf.sparse.from_dense(x)",
+)
+def sparse_input(saving: Saving) -> Known:
+    tf = saving.tf
+    row = tf.SparseTensorSpec([None, 4], tf.float32)
+    return saving.functions(
+        serving_default=(lambda row: {"sum": tf.sparse.reduce_sum(row, axis=1)}, row)
+    )
+
+
+def dropout_graph(saving: Saving) -> Any:
+    """Write a graph of TensorFlow 1 with single values beside its rows."""
+    v1 = saving.tf.compat.v1
+    with v1.Graph().as_default(), v1.Session() as session:
+        row = v1.placeholder(v1.float32, [None, 3], "row")
+        is_training = v1.placeholder(v1.bool, [], "is_training")
+        keep_prob = v1.placeholder(v1.float32, [], "keep_prob")
+        kernel = v1.get_variable("kernel", initializer=numbers(3, 2), use_resource=True)
+        dropped = v1.nn.dropout(row, rate=1 - keep_prob)
+        score = v1.cond(is_training, lambda: dropped, lambda: row) @ kernel
+        session.run(v1.global_variables_initializer())
+        v1.saved_model.simple_save(
+            session,
+            str(saving.folder),
+            {"row": row, "is_training": is_training, "keep_prob": keep_prob},
+            {"score": score},
+        )
+        rows = numbers(4, 3)
+        return Known(rows, rows @ numbers(3, 2))
+
+
+CONSTANTS = """[constants]
+is_training = false
+keep_prob = 1
+"""
+
+
+@tried("`is_training` and `keep_prob`, with `[constants]`", SAVED_MODEL)
+def dropout_with_constants(saving: Saving) -> Known:
+    known = dropout_graph(saving)
+    (saving.folder.parent / "basket.toml").write_text(CONSTANTS)
+    return known

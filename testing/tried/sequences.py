@@ -61,7 +61,7 @@ def text_vectorization_exported(saving: Saving) -> Known:
 @tried(
     "TextVectorization with ragged output",
     KERAS,
-    refusal="output words is not one dense tensor",
+    refusal="output words is a ragged tensor, and Basket serves dense ones",
 )
 def ragged_output(saving: Saving) -> Known:
     words = saving.keras.layers.TextVectorization(

@@ -21,9 +21,14 @@ from app.engines.tensorflow.tensorflow_private import tensor_view
 from app.errors import ModelLoadError, OutOfDeviceMemory
 
 # tf, for code outside this package, which sets TensorFlow's environment.
-__all__ = ["Function", "TensorFlowEngine", "limit_gpu_memory", "tf"]
+__all__ = ["Function", "TensorFlowEngine", "limit_gpu_memory", "not_dense", "tf"]
 
 _log = logging.getLogger(__name__)
+# Kind of a tensor -> what makes it of a dense tensor x, and a dense tensor of it.
+_DENSE = {
+    "ragged": ("tf.RaggedTensor.from_tensor(x, padding=0)", "x.to_tensor()"),
+    "sparse": ("tf.sparse.from_dense(x)", "tf.sparse.to_dense(x)"),
+}
 
 
 @dataclass(frozen=True)
@@ -161,7 +166,8 @@ def _traced_signature(
 
 def _traced_spec(spec: TensorSpec, signature: Signature, traced: Any) -> TensorSpec:
     if not isinstance(traced, tf.Tensor):
-        raise ModelLoadError(f"output {spec.name} is not one dense tensor")
+        kind = "ragged" if isinstance(traced, tf.RaggedTensor) else "sparse"
+        raise not_dense(f"output {spec.name}", kind)
     is_whole = signature.takes_whole_tensors
     declared = signature.tensor_shape(spec) if is_whole else (None, *spec.shape)
     try:
@@ -171,6 +177,20 @@ def _traced_spec(spec: TensorSpec, signature: Signature, traced: Any) -> TensorS
         shape = traced.shape
     sizes = None if shape.rank is None else shape.as_list()[0 if is_whole else 1 :]
     return tensor_spec(spec.name, traced.dtype.name, sizes)
+
+
+def not_dense(label: str, kind: str) -> ModelLoadError:
+    """Return the refusal of an input or an output, by its label, that is no array.
+
+    `kind` says what it is: ragged, sparse, or TensorFlow's name of another type.
+    """
+    is_output = label.startswith("output")
+    dense = _DENSE.get(kind, ("", ""))[is_output]
+    verb = "return" if is_output else "take"
+    return ModelLoadError(
+        f"{label} is a {kind} tensor, and Basket serves dense ones: let the saved "
+        f"function {verb} a dense tensor{dense and f', with {dense}'}"
+    )
 
 
 def limit_gpu_memory(fraction: float | None) -> None:

@@ -1,7 +1,8 @@
-"""The process that computes TensorFlow's reference outputs for other engines.
+"""The process in which Keras runs on TensorFlow for other engines.
 
-`python -m app.engines.tensorflow.reference_process FILE FOLDER [--export EXPORT]
-[--user-code]` writes into FOLDER what app.engines.reference reads there.
+`python -m app.engines.tensorflow.reference_process FILE FOLDER [--compute]
+[--export EXPORT] [--user-code]` writes the reference outputs, or why there are none,
+into FOLDER, where app.engines.reference reads them.
 """
 
 import argparse
@@ -24,8 +25,15 @@ from app.settings import Settings
 _ROWS = 5
 
 
-def main(file: Path, folder: Path, export: Path | None, *, user_code: bool) -> None:
-    """Write the reference, and the SavedModel as `export` if one is wanted.
+def main(
+    file: Path,
+    folder: Path,
+    export: Path | None,
+    *,
+    computes: bool,
+    user_code: bool,
+) -> None:
+    """Write the reference, and the SavedModel as `export`, those that are wanted.
 
     With `user_code` the file may use classes that service.py beside it registers.
 
@@ -36,26 +44,42 @@ def main(file: Path, folder: Path, export: Path | None, *, user_code: bool) -> N
     service = find_service(file.parent, Settings(user_code=True)) if user_code else None
     model = load(file)
     del service
-    engine = KerasTensorFlowEngine(model)
+    if computes:
+        _write_reference(KerasTensorFlowEngine(model), folder)
+    if export is not None:
+        export_model(model, "savedmodel", export)
+
+
+def _write_reference(engine: KerasTensorFlowEngine, folder: Path) -> None:
+    """Write outputs of random rows.
+
+    Raises:
+        ModelLoadError: the model has strings.
+    """
     signature = engine.signatures[DEFAULT_SIGNATURE]
     refuse_strings(signature)
     random = np.random.default_rng(0)
     rows = accepted_random_rows(engine, DEFAULT_SIGNATURE).make(_ROWS, random)
     found = Reference(signature, rows, engine.run(rows), engine.weight_bytes)
     write_reference(folder, found)
-    if export is not None:
-        export_model(model, "savedmodel", export)
 
 
 if __name__ == "__main__":
     parser = argparse.ArgumentParser()
     parser.add_argument("file", type=Path)
     parser.add_argument("folder", type=Path)
+    parser.add_argument("--compute", action="store_true")
     parser.add_argument("--export", type=Path)
     parser.add_argument("--user-code", action="store_true")
     given = parser.parse_args()
     try:
-        main(given.file, given.folder, given.export, user_code=given.user_code)
+        main(
+            given.file,
+            given.folder,
+            given.export,
+            computes=given.compute,
+            user_code=given.user_code,
+        )
     except Exception as problem:  # Keras and TensorFlow raise whatever they raise
         known = isinstance(problem, ModelLoadError)
         reason = f"TensorFlow can't run it: {error_summary(problem)}"

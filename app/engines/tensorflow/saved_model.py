@@ -6,6 +6,7 @@ A SavedModel is a program that may read and write files: serve trusted ones only
 from collections.abc import Iterator, Mapping
 from itertools import chain
 from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import Any
 
 import tensorflow as tf
@@ -17,11 +18,23 @@ from app.engines.loading import (
     signature_of_tensors,
     tensor_spec,
 )
-from app.engines.tensorflow.engine import Function, TensorFlowEngine, limit_gpu_memory
+from app.engines.tensorflow.engine import (
+    Function,
+    TensorFlowEngine,
+    limit_gpu_memory,
+    not_dense,
+)
 from app.engines.tensorflow.freezing import variable_bytes
-from app.engines.tensorflow.tensorflow_private import SignatureDef, signature_defs
+from app.engines.tensorflow.object_graph import composite_inputs, prune
+from app.engines.tensorflow.tensorflow_private import (
+    MetaGraphDef,
+    read_saved_model,
+)
 from app.errors import ModelLoadError
 from app.settings import Settings
+
+# TensorFlow's types of tensors that have several parts -> their names.
+_KINDS = {"RAGGED_TENSOR_SPEC": "ragged", "SPARSE_TENSOR_SPEC": "sparse"}
 
 
 class SavedModelEngine(TensorFlowEngine):
@@ -32,14 +45,14 @@ class SavedModelEngine(TensorFlowEngine):
 
     platform = "tensorflow_savedmodel"
 
-    def __init__(self, loaded: Any, definitions: Mapping[str, SignatureDef]) -> None:
+    def __init__(self, loaded: Any, graph: MetaGraphDef) -> None:
         """Take tf.saved_model.load's result; skip signatures that can't be served.
 
         Raises:
             ModelLoadError: serving_default, or each signature, can't be served.
         """
         functions = served_signatures(
-            loaded.signatures, lambda name: _function(loaded, name, definitions[name])
+            loaded.signatures, lambda name: _function(loaded, name, graph)
         )
         used = (loaded.signatures[name].variables for name in functions)
         super().__init__(functions, variable_bytes(chain.from_iterable(used)))
@@ -53,16 +66,50 @@ def open_engine(file: Path, settings: Settings) -> SavedModelEngine:
     """
     limit_gpu_memory(settings.gpu_memory_fraction)
     try:
-        loaded = tf.saved_model.load(str(file.parent), tags=[tf.saved_model.SERVING])
-        definitions = signature_defs(file, tf.saved_model.SERVING)
+        loaded = _load(file)
+        # The one with the tag of serving alone.
+        (graph,) = (
+            each
+            for each in read_saved_model(file).meta_graphs
+            if set(each.meta_info_def.tags) == {tf.saved_model.SERVING}
+        )
     except Exception as error:  # TensorFlow raises whatever its readers raise
         raise load_error(error, file) from error
-    return SavedModelEngine(loaded, definitions)
+    return SavedModelEngine(loaded, graph)
 
 
-def _function(loaded: Any, name: str, definition: SignatureDef) -> Function:
+def _load(file: Path) -> Any:
+    """Return tf.saved_model.load's result, without what no signature uses.
+
+    An optimizer and its slots, metrics, losses and functions of training take time and
+    memory, and TensorFlow may be unable to restore them: a legacy optimizer needs Keras
+    2, and the functions may have operations and types of other packages.
+    """
+    content, folder = read_saved_model(file), file.parent
+    tags = [tf.saved_model.SERVING]
+    graphs = content.meta_graphs
+    # Others are read as those of TensorFlow 1, which have no objects.
+    if len(graphs) != 1 or not graphs[0].HasField("object_graph_def"):
+        return tf.saved_model.load(str(folder), tags)
+    prune(graphs[0])
+    for asset in graphs[0].asset_file_def:
+        # TensorFlow joins the name to a path; a model may read the file at any time.
+        asset.filename = str(folder.resolve() / "assets" / asset.filename)
+    with TemporaryDirectory(prefix="basket-") as edited:
+        (Path(edited) / "saved_model.pb").write_bytes(content.SerializeToString())
+        (Path(edited) / "variables").symlink_to(folder.resolve() / "variables")
+        # The checkpoint has values of objects that are gone.
+        partial = tf.saved_model.LoadOptions(allow_partial_checkpoint=True)
+        return tf.saved_model.load(edited, tags, partial)
+
+
+def _function(loaded: Any, name: str, graph: MetaGraphDef) -> Function:
+    definition = graph.signature_def[name]
     if not definition.inputs or not definition.outputs:
         raise ModelLoadError("it has no inputs or no outputs")
+    for kind in composite_inputs(graph, name):
+        parts = ", ".join(sorted(definition.inputs))
+        raise not_dense(f"the input with the parts {parts}", _KINDS.get(kind, kind))
     inputs = list(_specs("input", definition.inputs))
     outputs = list(_specs("output", definition.outputs))
     dtypes = [definition.inputs[spec.name].dtype for spec in inputs]
@@ -84,7 +131,11 @@ def _specs(kind: str, infos: Mapping[str, Any]) -> Iterator[TensorSpec]:
     """Yield the specs of whole tensors of TensorInfos by name, sorted."""
     for name, info in sorted(infos.items()):
         if info.WhichOneof("encoding") != "name":
-            raise ModelLoadError(f"{kind} {name} is not one dense tensor")
+            spec = info.composite_tensor.type_spec
+            type_name = spec.TypeSpecClass.Name(spec.type_spec_class)
+            if info.HasField("coo_sparse"):
+                type_name = "SPARSE_TENSOR_SPEC"
+            raise not_dense(f"{kind} {name}", _KINDS.get(type_name, type_name))
         shape = tf.TensorShape(info.tensor_shape)
         sizes = None if shape.rank is None else shape.as_list()
         yield tensor_spec(name, tf.as_dtype(info.dtype).name, sizes)

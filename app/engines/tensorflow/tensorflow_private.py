@@ -15,12 +15,13 @@ op_def_registry.get
 ConcreteFunction.inference_fn.call_flat
     A call without binding arguments, which takes longer than a small model.
 saved_model_pb2.SavedModel
-    A SavedModel's SignatureDefs: a loaded function may rename its inputs.
+    A SavedModel's SignatureDefs, as a loaded function may rename its inputs, and its
+    graph of objects, of which serving needs a part.
 
 tests/integration/engines/test_tensorflow_private.py fails by name when one moves.
 """
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any, TypeAlias
 
@@ -37,7 +38,8 @@ ConcreteFunction: TypeAlias = tf.types.experimental.ConcreteFunction
 GraphDef: TypeAlias = Any
 NodeDef: TypeAlias = Any
 OpDef: TypeAlias = Any
-SignatureDef: TypeAlias = Any
+SavedModel: TypeAlias = Any
+MetaGraphDef: TypeAlias = Any
 
 
 def tensor_view(array: Array) -> tf.Tensor:
@@ -95,12 +97,10 @@ def with_output_names(
     return compute
 
 
-def signature_defs(file: Path, tag: str) -> Mapping[str, SignatureDef]:
-    """Return the SignatureDefs of a saved_model.pb's graph with this one tag.
+def read_saved_model(file: Path) -> SavedModel:
+    """Return the content of a saved_model.pb.
 
     Raises:
-        Exception: the file is not a SavedModel, or has no such graph.
+        Exception: the file is not a SavedModel.
     """
-    graphs = saved_model_pb2.SavedModel.FromString(file.read_bytes()).meta_graphs
-    (graph,) = (each for each in graphs if set(each.meta_info_def.tags) == {tag})
-    return dict(graph.signature_def)
+    return saved_model_pb2.SavedModel.FromString(file.read_bytes())

@@ -1,9 +1,11 @@
 """The engine for SavedModels, with TensorFlow in the test's own process."""
 
 import gc
+import json
 import logging
 import os
 import shutil
+import tomllib
 from pathlib import Path
 
 import numpy as np
@@ -15,6 +17,12 @@ from app.errors import ModelLoadError, OutOfDeviceMemory, RefusedInput
 from app.memory import give_back
 from app.settings import Settings
 from testing.memory import resident_mib
+from testing.tried.saved_models import (
+    CONSTANTS,
+    dropout_graph,
+    legacy_optimizer_model,
+)
+from testing.tried.saving import Saving
 from tests.support.marks import USES_TENSORFLOW
 
 pytestmark = USES_TENSORFLOW
@@ -268,6 +276,54 @@ def test_lookup_table_is_loaded_with_its_file(tf, tmp_path):
     engine = open_engine(tmp_path / "1", Settings())
     outputs = engine.run({"word": np.array([b"two", b"ten", b"zero"], object)})
     assert outputs["number"].tolist() == [2, -1, 0]
+
+
+def test_asset_can_be_read_at_any_time(tf, tmp_path):
+    """A file of the SavedModel that a signature reads at each call is there."""
+    words = tmp_path / "words.txt"
+    words.write_text("tea")
+    module = tf.Module()
+    module.file = tf.saved_model.Asset(str(words))
+
+    @tf.function(input_signature=[tf.TensorSpec([None], tf.string, "text")])
+    def join(text):
+        return {"joined": tf.strings.join([text, tf.io.read_file(module.file)])}
+
+    tf.saved_model.save(module, str(tmp_path / "1"), signatures=join)
+    engine = open_engine(tmp_path / "1", Settings())
+    words.unlink()
+    outputs = engine.run({"text": np.array([b"green ", b""], object)})
+    assert outputs["joined"].tolist() == [b"green tea", b"tea"]
+
+
+def test_optimizer_of_keras_2_is_not_restored(tf, keras, tmp_path):
+    """A SavedModel that TensorFlow alone can't load for its optimizer is served."""
+    known = legacy_optimizer_model(Saving(keras, tf, tmp_path / "1"))
+    with pytest.raises(AttributeError, match="has no attribute 'add_slot'"):
+        tf.saved_model.load(str(tmp_path / "1"))
+    engine = open_engine(tmp_path / "1", Settings())
+    outputs = engine.run({"row": np.array(known.rows)})
+    np.testing.assert_allclose(outputs["score"], known.answers, rtol=1e-6)
+
+
+def test_single_value_beside_rows_is_a_constant_of_basket_toml(tf, keras, tmp_path):
+    """Without it the signature is not batched, and says what to write; then it is."""
+    known = dropout_graph(Saving(keras, tf, tmp_path / "1"))
+    engine = open_engine(tmp_path / "1", Settings())
+    signature = engine.signatures["serving_default"]
+    assert signature.batching_note() == (
+        "not batched: input is_training is a single value; if all requests have the "
+        "same one, basket.toml can fix it: [constants] is_training = false"
+    )
+    constants = json.dumps(tomllib.loads(CONSTANTS)["constants"])
+    engine = open_engine(tmp_path / "1", Settings(constants=constants))
+    signature = engine.signatures["serving_default"]
+    assert signature.batching_note() == ""
+    assert specs(signature) == {"row": ("float32", (3,)), "score": ("float32", (2,))}
+    outputs = engine.run({"row": known.rows})
+    np.testing.assert_allclose(outputs["score"], known.answers, rtol=1e-6)
+    with pytest.raises(ModelLoadError, match="train: the model has no such input; it"):
+        open_engine(tmp_path / "1", Settings(constants='{"train": false}'))
 
 
 @pytest.mark.parametrize("shape", [[2], None], ids=["known", "unknown"])

@@ -93,13 +93,13 @@ def test_inference_fn_call_flat_takes_positional_tensors(tf, private, scale):
     assert compute(tf.constant([2.0]))["y"].numpy() == [6.0]
 
 
-def test_saved_model_proto_holds_signature_defs(tf, private, tmp_path):
-    """saved_model_pb2.SavedModel has the names of a signature's inputs."""
+def test_saved_model_proto_holds_signature_defs_and_objects(tf, private, tmp_path):
+    """saved_model_pb2.SavedModel has the names of a signature's inputs, and objects."""
     module = tf.Module()
     spec = tf.TensorSpec([None], tf.float32, "x")
     module.double = tf.function(lambda x: {"y": 2 * x}, input_signature=[spec])
     tf.saved_model.save(module, str(tmp_path), signatures={"f": module.double})
     file = tmp_path / "saved_model.pb"
-    assert list(private.signature_defs(file, "serve")["f"].inputs) == ["x"]
-    with pytest.raises(ValueError, match="not enough values"):
-        private.signature_defs(file, "train")
+    (graph,) = private.read_saved_model(file).meta_graphs
+    assert list(graph.signature_def["f"].inputs) == ["x"]
+    assert graph.object_graph_def.nodes[0].children

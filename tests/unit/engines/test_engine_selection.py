@@ -2,6 +2,7 @@
 
 import errno
 import os
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -134,6 +135,34 @@ def test_engine_setting_selects_module_and_backend_for_keras_files(
 
 
 @pytest.mark.parametrize(
+    ("server", "own", "module"),
+    [
+        ("tensorflow", "openvino", "openvino.keras_file"),
+        ("openvino", "tensorflow", "tensorflow.keras_file"),
+        ("jax", "openvino", "openvino.keras_file"),
+        ("jax", "tensorflow", "tensorflow.exported_keras"),
+    ],
+)
+def test_engine_of_a_model_leaves_the_servers_backend(
+    tmp_path, opened, server, own, module
+):
+    """Keras has one backend in a process, whatever a model's basket.toml says."""
+    (tmp_path / "model.keras").touch()
+    backend = "jax" if server == "jax" else "tensorflow"
+    engines.open_engine(tmp_path, replace(Settings(engine=server), engine=own))
+    assert opened == [(f"app.engines.{module}", tmp_path / "model.keras", backend)]
+
+
+@pytest.mark.parametrize("server", ["tensorflow", "openvino"])
+def test_jax_beside_keras_on_tensorflow_is_a_load_error(tmp_path, opened, server):
+    """The error says how one server can have both."""
+    (tmp_path / "model.keras").touch()
+    with pytest.raises(ModelLoadError, match=r"start the server with BASKET_ENGINE=ja"):
+        engines.open_engine(tmp_path, replace(Settings(engine=server), engine="jax"))
+    assert opened == []
+
+
+@pytest.mark.parametrize(
     ("engine", "backend"),
     [("tensorflow", "tensorflow"), ("openvino", "tensorflow"), ("jax", "jax")],
 )
@@ -196,17 +225,19 @@ def test_unreadable_folder_or_file_is_retryable(tmp_path, opened, monkeypatch):
     assert opened == []
 
 
-@pytest.mark.parametrize("engine", ["jax", "openvino"])
+@pytest.mark.parametrize("engine", ["tensorflow", "jax", "openvino"])
 def test_missing_engine_package_stops_the_start(monkeypatch, engine):
     """The settings error names the requirements file to install."""
+    others = engine != "tensorflow"
+    file = f"requirements/{engine}.txt" if others else "requirements.txt"
     monkeypatch.setattr(checks, "find_spec", lambda _: None)
     with pytest.raises(SettingsError) as raised:
         Settings.from_environment({"BASKET_ENGINE": engine})
     assert str(raised.value) == (
         f"BASKET_ENGINE='{engine}': {engine} is not installed: "
-        f"pip install --require-hashes -r requirements/{engine}.txt"
+        f"pip install --require-hashes -r {file}"
     )
-    assert (Path(__file__).parents[3] / f"requirements/{engine}.txt").is_file()
+    assert (Path(__file__).parents[3] / file).is_file()
 
 
 @pytest.mark.parametrize("engine", ["tensorflow", "jax", "openvino"])

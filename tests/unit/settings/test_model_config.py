@@ -50,7 +50,18 @@ BAD = {
     "a misspelt key": (
         "max_batchsize = 8",
         "unknown key 'max_batchsize'; known: max_batch_size, batch_timeout_micros, "
-        "allowed_batch_sizes, labels, traffic",
+        "allowed_batch_sizes, engine, constants, labels, traffic",
+    ),
+    "constants as a value": ("constants = 1", "constants = 1: expected a table"),
+    "a constant of a date": (
+        "[constants]\nday = 2026-11-21",
+        "day: expected true, false, a finite number, text, or lists of these",
+    ),
+    "a constant of NaN": ("[constants]\nx = [0, nan]", "x: expected true, false, a f"),
+    "a table of constants": ("[constants.x]\ny = 1", "x: expected true, false, a fi"),
+    "an unknown engine": (
+        'engine = "torch"',
+        "engine = 'torch': expected tensorflow or jax or openvino",
     ),
     "a key of the server": ("api_keys = 'open'", "unknown key 'api_keys'"),
     "no TOML": ("max_batch_size: 8", "line 1"),
@@ -256,6 +267,14 @@ def test_max_batch_size_without_sizes_is_the_last_of_the_servers(read, most, siz
     server = Settings(allowed_batch_sizes=(2, 4, 8, 64), max_batch_size=64)
     own = read(f"max_batch_size = {most}", server).settings
     assert (own.allowed_batch_sizes, own.max_batch_size) == (sizes, most)
+
+
+def test_constants_of_other_types_are_other_settings(read):
+    """A model is loaded again for false in place of 0, which Python calls equal."""
+    texts = ["x = 0", "x = false", "x = 0.0", 'x = "0"', "x = [0]"]
+    found = {read(f"[constants]\n{text}").settings for text in texts}
+    assert len(found) == len(texts)
+    assert read("[constants]").settings == Settings()
 
 
 def test_labels_and_traffic(read):

@@ -192,6 +192,7 @@ def test_keys_are_never_shown(name, text):
             "BASKET_ALLOWED_BATCH_SIZES",
             ": it stands in basket.toml or in BASKET_BATCHING_PARAMETERS_FILE",
         ),
+        ("BASKET_CONSTANTS", ": it stands in basket.toml"),
         ("BASKET_PORT", ""),
         ("BASKET_SERVICE_HOST", ""),
     ],

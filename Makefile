@@ -12,6 +12,8 @@ PYTHON ?= $(shell IFS=:; for check in app/interpreter.py --version; do \
 VENV := .venv
 # For KServe's client in the tests, which wants another protobuf than TensorFlow.
 KSERVE_VENV := .venv-kserve
+# For PyTriton's client, which wants an older NumPy, and a glibc of 2.35 or newer.
+PYTRITON_VENV := .venv-pytriton
 # For the tests that look at the page with axe-core, where npm is.
 AXE := $(if $(shell command -v npm),$(VENV)/axe/done)
 BIN := $(VENV)/bin
@@ -48,7 +50,7 @@ serve: $(VENV)/serve.done
 # times that they measure, which more would disturb.
 # In the order of the folders, so that unit tests come last: they are short, and
 # all processes end at about the same time.
-test: $(VENV)/dev.done $(KSERVE_VENV)/done $(AXE)
+test: $(VENV)/dev.done $(KSERVE_VENV)/done $(PYTRITON_VENV)/done $(AXE)
 	$(BIN)/python -m pytest --numprocesses=4 --dist=loadfile --no-loadscope-reorder $(ARGS)
 
 bench: $(VENV)/dev.done
@@ -105,6 +107,14 @@ $(KSERVE_VENV)/done: requirements/kserve.txt | $(VENV)/bin/python
 		--no-compile --require-hashes -r $<
 	@touch $@
 
+# There are no packages of that NumPy for Python 3.13.
+$(PYTRITON_VENV)/done: requirements/pytriton.txt | $(VENV)/bin/python
+	@echo "Installing $< into $(PYTRITON_VENV) ..."
+	@$(BIN)/python -m venv $(PYTRITON_VENV)
+	@if $(PYTRITON_VENV)/bin/python -m pip install --quiet --disable-pip-version-check \
+			--no-compile --only-binary :all: --require-hashes -r $< 2> /dev/null; \
+		then touch $@; else echo "PyTriton can't be installed: its test is skipped"; fi
+
 # Each set: what it is made of, a colon, and the end of its file's name.
 SERVE := pyproject.toml
 BESIDE := $(SERVE) --constraint requirements.txt --extra
@@ -113,10 +123,12 @@ requirements: $(VENV)/bin/python
 	$(BIN)/python -m pip install --quiet uv
 	for set in "$(SERVE):" "$(BESIDE) cuda:/cuda" "$(BESIDE) load:/load" \
 			"$(BESIDE) openvino:/openvino" "$(BESIDE) jax:/jax" "$(BESIDE) ray:/ray" \
-			"$(BESIDE) otel:/otel" "$(BESIDE) dev:/dev" "--group kserve:/kserve"; do \
+			"$(BESIDE) otel:/otel" "$(BESIDE) dev:/dev" "--group kserve:/kserve" \
+			"--group pytriton:/pytriton"; do \
+		case $$set in *pytriton) glibc=2_35;; *) glibc=2_28;; esac; \
 		UV_CUSTOM_COMPILE_COMMAND="make requirements" $(BIN)/uv pip compile $${set%%:*} \
 			--quiet --upgrade --generate-hashes --no-emit-index-url --no-emit-find-links \
-			--python-version 3.11 --python-platform x86_64-manylinux_2_28 \
+			--python-version 3.11 --python-platform x86_64-manylinux_$$glibc \
 			--output-file requirements$${set##*:}.txt || exit 1; \
 	done
 
@@ -136,4 +148,4 @@ bench-requirements: $(VENV)/bin/python
 	done
 
 clean:
-	rm -rf $(VENV) $(KSERVE_VENV) .venv-peers .mypy_cache .pytest_cache .ruff_cache .hypothesis
+	rm -rf $(VENV) $(KSERVE_VENV) $(PYTRITON_VENV) .venv-peers .mypy_cache .pytest_cache .ruff_cache .hypothesis

@@ -11,6 +11,7 @@ from http import HTTPStatus
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from flask import Flask, request
+from flask import Response as FlaskResponse
 from werkzeug.wrappers import Response
 
 from app import telemetry
@@ -64,6 +65,20 @@ class Application(Flask):
         response = completed(self.predict(handler, Exchange(environ)))
         telemetry.flush()
         return response.send(start_response)
+
+    def make_default_options_response(self) -> FlaskResponse:
+        """Return GET's status and headers, if a route takes GET, and its methods.
+
+        Load balancers ask for health so, HAProxy without being told to.
+        """
+        response = super().make_default_options_response()
+        methods = ", ".join(sorted(response.allow))
+        if "GET" in response.allow:
+            view: Callable[..., Any] = self.view_functions[str(request.endpoint)]
+            response = self.make_response(view(**(request.view_args or {})))
+            response.set_data(b"")
+        response.headers["Allow"] = methods
+        return response
 
     def find(self, environ: Environ) -> Handler | None:
         """Return the handler of a request that predicts; None: Flask answers it."""

@@ -8,8 +8,9 @@ from app.codec.fit import has_json_form, type_name
 from app.engines.base import TensorSpec, main_signature
 from app.repository.served import ServedModel
 
-# Values that an example has at most: it is to be read and edited.
+# An example is to be read and edited: the most values of zeros, or bytes of JSON.
 _MOST_VALUES = 4096
+_MOST_BYTES = 16 << 10
 
 
 def row_tensors(specs: Iterable[TensorSpec]) -> list[dict[str, Any]]:
@@ -24,12 +25,12 @@ def row_tensors(specs: Iterable[TensorSpec]) -> list[dict[str, Any]]:
     ]
 
 
-def own_example(model: ServedModel) -> Any:
-    """Return EXAMPLE of a model's service.py; None: it has none that JSON can hold."""
+def own_example(model: ServedModel, max_bytes: int = _MOST_BYTES) -> Any:
+    """Return EXAMPLE of a model's service.py; None: it has none of so little JSON."""
     code = model.user_code
     if code is None or not code.service.has_example:
         return None
-    return code.example_json()
+    return code.example_json(max_bytes)
 
 
 def example_body(model: ServedModel) -> dict[str, Any] | None:

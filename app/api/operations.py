@@ -20,6 +20,8 @@ from app.repository.health import Health
 from app.repository.served import ServedModel
 
 _OPENAPI = Path(__file__).with_name("openapi.json")
+# Of a model's example in /readyz, which probes read each second.
+_READY_EXAMPLE_BYTES = 1 << 10
 
 
 def operations_blueprint(
@@ -116,7 +118,7 @@ def _described(model: ServedModel) -> dict[str, object]:
     }
     if signature.limit_reason:
         described["batching"] = signature.batching_note()
-    example = own_example(model)
+    example = own_example(model, _READY_EXAMPLE_BYTES)
     if example is not None:
         described["example"] = example
     image = model.config.image

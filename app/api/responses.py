@@ -75,6 +75,8 @@ def _http(error: HTTPException) -> Response:
     status = error.code or 500
     response = json_response({"error": _text(error)}, status)
     headers.pop("Content-Type", None)
+    if isinstance(error, MethodNotAllowed):
+        headers["Allow"] = ", ".join(sorted(error.valid_methods or ()))
     response.headers.update(headers)
     return response
 

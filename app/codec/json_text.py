@@ -17,7 +17,6 @@ from typing import Any
 import numpy as np
 import orjson
 
-from app.codec import strings
 from app.codec.bounds import Check, unchecked
 from app.codec.json_arrays.split import Split, split
 from app.codec.memory_budget import MemoryBudget
@@ -184,16 +183,6 @@ def dumps_any_float(value: Any) -> bytes:
     return body
 
 
-def dumps_objects(value: Any) -> bytes:
-    """Return JSON of any objects: arrays too, bytes as {"b64": ...}.
-
-    Raises:
-        TypeError: an object that JSON can't hold.
-    """
-    options = orjson.OPT_SERIALIZE_NUMPY | orjson.OPT_NON_STR_KEYS
-    return orjson.dumps(value, default=_plain, option=options)
-
-
 def shortest_floats(array: Array) -> Array:
     """Return an array that orjson writes in the fewest digits that its dtype needs.
 
@@ -210,14 +199,6 @@ def _shortest_halves() -> Array:
     """Return, by the bits of a float16, the double of its shortest decimal text."""
     halves = np.arange(1 << 16, dtype=np.uint16).view(np.float16)
     return halves.astype(str).astype(np.float64)
-
-
-def _plain(value: Any) -> Any:
-    if isinstance(value, np.ndarray | np.generic):
-        return value.tolist()
-    if isinstance(value, bytes):
-        return strings.from_bytes(value)
-    raise TypeError(f"a {type(value).__name__}")
 
 
 def _with_tokens(array: Array) -> orjson.Fragment:

@@ -17,6 +17,7 @@ from app.settings.model_files import (
     MODEL_FILES,
     SAVED_MODEL_ENTRIES,
     SERVICE_FILE,
+    is_hidden,
     is_keras_file,
     is_version,
     lone_keras_file,
@@ -47,7 +48,7 @@ class Layout:
         entries = [
             each
             for each in sorted(version.iterdir())
-            if each.name[0] != "." and not name_problem(each.name)
+            if not is_hidden(each.name) and not name_problem(each.name)
         ]
         if not entries:
             return f"{name} is empty: save its model as {shown(_new(version))}"
@@ -96,7 +97,8 @@ class Layout:
         taken = set(versions)
         for each in others:
             # Links, such as `latest`, are intended.
-            if each.name[0] in "._" or each.is_symlink() or name_problem(each.name):
+            is_left_out = is_hidden(each.name) or each.name.startswith("_")
+            if is_left_out or each.is_symlink() or name_problem(each.name):
                 continue
             held = _model_in(each)
             if held:
@@ -128,7 +130,7 @@ class Layout:
         for each in sorted(self._folder.iterdir()):
             if problem := name_problem(each.name):
                 yield f"{each.name[:_MAX_NAME_CHARS]!a} is no model: {problem}"
-            elif each.name[0] not in "._" and is_keras_file(each):
+            elif not each.name.startswith((".", "_")) and is_keras_file(each):
                 version = self._folder / each.stem / "1"
                 yield (
                     f"{each.name} is in no folder: serve it alone with "

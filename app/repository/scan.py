@@ -20,6 +20,8 @@ from app.settings.model_files import (
     MODEL_FILES,
     SAVED_MODEL_ENTRIES,
     SERVICE_FILE,
+    is_hidden,
+    is_system_folder,
     is_version,
     model_file,
     name_problem,
@@ -71,7 +73,8 @@ def scan(model_dir: Path, settings: Settings) -> dict[str, ModelFolder]:
     found = [
         read_folder(folder, folder.name, settings)
         for folder in sorted(model_dir.iterdir())
-        if not folder.name.startswith((".", "_", "lost+found"))
+        if not is_hidden(folder.name)
+        and not folder.name.startswith("_")
         and folder.name not in parts
         and not name_problem(folder.name)
     ]
@@ -136,7 +139,7 @@ def _entry_filter(version: Path) -> Callable[[str], bool]:
         return {*MODEL_FILES, *SAVED_MODEL_ENTRIES}.__contains__
     # Code may read any other file.
     ignored = config_files(version)
-    return lambda name: name not in ignored
+    return lambda name: name not in ignored and not is_system_folder(name)
 
 
 def _checksums(version: Path, names: Iterable[str]) -> dict[str, int]:

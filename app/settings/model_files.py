@@ -26,6 +26,15 @@ SAVED_MODEL_ENTRIES = (
 # Versions are int64, as in TensorFlow Serving.
 MAX_VERSION = (1 << 63) - 1
 
+# What file systems, storage servers and desktops add to folders, in lower case.
+_SYSTEM_FOLDERS = frozenset(
+    (
+        *("lost+found", ".snapshot", "~snapshot", "#snapshot", "#recycle"),
+        *("@eadir", "@tmp", "@recycle", "@recently-snapshot"),
+        *("$recycle.bin", "recycler", "system volume information"),
+    )
+)
+
 # Files of the run directory have more in their names.
 _MAX_NAME_BYTES = 200
 
@@ -39,6 +48,16 @@ def name_problem(name: str) -> str:
     if size > _MAX_NAME_BYTES:
         return f"its name has more than {_MAX_NAME_BYTES} bytes"
     return ""
+
+
+def is_system_folder(name: str) -> bool:
+    """Return whether a name is that of a folder which no user has made."""
+    return name.lower() in _SYSTEM_FOLDERS
+
+
+def is_hidden(name: str) -> bool:
+    """Return whether an entry of a folder is left out without a word."""
+    return name.startswith(".") or is_system_folder(name)
 
 
 def is_version(name: str) -> bool:
@@ -67,7 +86,10 @@ def lone_keras_file(folder: Path) -> str | None:
         ValueError: there are several.
     """
     names = sorted(os.listdir(folder))
-    files = [name for name in names if is_keras_file(folder / name)]
+    # macOS writes a ._my.keras beside my.keras on other file systems.
+    files = [
+        name for name in names if not is_hidden(name) and is_keras_file(folder / name)
+    ]
     if len(files) > 1:
         raise ValueError(f"it holds {files[0]} and {files[1]}: name one")
     return files[0] if files else None

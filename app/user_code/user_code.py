@@ -1,12 +1,13 @@
 """The functions of a service.py, called for the requests of one version."""
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from functools import cached_property
 from typing import Any
 
 import numpy as np
 
 from app.batching.model_log import ModelLog
-from app.codec import json_text, strings
+from app.codec import json_objects, json_text, strings
 from app.codec.bounds import Check, unchecked
 from app.codec.uneven import Uneven
 from app.engines.base import DEFAULT_SIGNATURE, Engine, Signature, Tensors
@@ -80,15 +81,25 @@ class UserCode:
         assert not isinstance(inputs, Uneven)  # of one row
         return inputs
 
-    def example_json(self) -> Any:
-        """Return EXAMPLE as in a request's JSON; None: JSON can't hold it."""
+    def example_json(self, max_bytes: int) -> Any:
+        """Return EXAMPLE as in a request's JSON.
+
+        None: JSON can't hold it, or not in so many bytes.
+        """
+        text = self._example_text
+        return None if len(text) > max_bytes else json_text.loads(text)
+
+    @cached_property
+    def _example_text(self) -> bytes:
+        """The JSON of EXAMPLE; null if JSON can't hold it."""
         example = self.service.example
         if isinstance(example, bytes):
-            return strings.b64(example)
+            # Bytes are b64 there, also where they are text.
+            example = strings.b64(example)
         try:
-            return json_text.loads(json_text.dumps_objects(example))
+            return json_objects.dumps(example)
         except TypeError:
-            return None
+            return b"null"
 
     def body_of(self, outputs: Tensors) -> bytes:
         """Return the JSON of what postprocess makes of each row of the outputs.
@@ -104,12 +115,13 @@ class UserCode:
                 for number, row in enumerate(predictions)
             ]
         try:
-            return json_text.dumps_objects({"predictions": predictions})
+            values = json_objects.dumps(predictions, "predictions")
         except TypeError as error:
             name = "predict" if postprocess is None else "postprocess"
             text = f"service.py: {name} gave what JSON can't hold: {error}"
             self._log.error("%s", text)
             raise ModelFailed(text) from error
+        return b'{"predictions":%b}' % values
 
     def _preprocessed(self, instance: Any, place: str) -> Any:
         preprocess = self.service.preprocess
@@ -125,7 +137,7 @@ class UserCode:
         except BaseException as error:  # sys.exit, too
             if isinstance(error, BadInput) and name == "preprocess":
                 raise BadInput(f"{place}: {error}") from error
-            text = f"service.py: {name} failed on {place} ({type(error).__name__})"
+            text = self.service.failed(name, error, f" on {place}")
             # The traceback may be left out.
             reason = self.service.described(error)
             self._log.error("%s: %s", text, reason, exc_info=error)

@@ -210,7 +210,9 @@ def _config_tensor(spec: TensorSpec) -> dict[str, Any]:
     datatype = datatype_of(spec.dtype)
     name = "STRING" if datatype == BYTES else datatype
     dims = _dims(None if spec.any_rank else spec.shape)
-    return {"name": spec.name, "data_type": f"TYPE_{name}", "dims": dims}
+    tensor = {"name": spec.name, "data_type": f"TYPE_{name}", "dims": dims}
+    # Triton allows no empty dims, and its clients refuse them.
+    return tensor if dims else tensor | {"dims": [1], "reshape": {"shape": []}}
 
 
 def _stats(model: ServedModel, totals: Totals) -> dict[str, Any]:

@@ -180,10 +180,17 @@ def _input(
     if tensor.get("datatype") != wanted:
         given = shown(tensor.get("datatype"))
         raise BadInput(f"{place}: expected datatype {wanted}, given {given}")
-    shape = _shape(tensor.get("shape"), spec, is_whole, place)
+    sizes = _sizes(tensor.get("shape"))
+    rank = 0 if is_whole else 1
+    # Triton's configuration allows no empty dims: by it, a scalar has [1].
+    is_scalar = not spec.shape and not spec.any_rank
+    has_one = is_scalar and sizes is not None and sizes[rank:] == (1,)
+    kept = sizes[:rank] if sizes is not None and has_one else sizes
+    text = partial(shown, tensor.get("shape"))
+    shape = tensor_shape.check(kept, text, spec, is_whole, place)
     if not is_whole and shape[0] > bounds.max_rows:
         raise too_many_rows(bounds.max_rows, shape[0])
-    return read(tensor, spec, shape)
+    return read(tensor, spec, sizes or shape).reshape(shape)
 
 
 def _read_json(
@@ -221,9 +228,9 @@ def _read_json(
     return binary_tensors.read(tail.take(size, place), spec, shape)
 
 
-def _shape(given: Any, spec: TensorSpec, is_whole: bool, place: str) -> tuple[int, ...]:
+def _sizes(given: Any) -> tuple[int, ...] | None:
+    """Return a tensor's shape, None if it is none."""
     is_shape = isinstance(given, list) and all(
         type(size) is int and 0 <= size < 1 << 63 for size in given
     )
-    shape = tuple(given) if is_shape else None
-    return tensor_shape.check(shape, partial(shown, given), spec, is_whole, place)
+    return tuple(given) if is_shape else None

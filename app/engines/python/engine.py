@@ -115,9 +115,7 @@ class PythonEngine:
         except BasketError:  # of the model file beside it
             raise
         except BaseException as error:  # sys.exit, too
-            raise ModelFailed(
-                f"{SERVICE_FILE}: predict failed ({type(error).__name__})"
-            ) from error
+            raise ModelFailed(self.service.failed("predict", error)) from error
 
     def _answers(self, rows: Array) -> Array:
         given: list[Any] = rows.tolist()
@@ -158,10 +156,18 @@ def _array_of(output: Any, spec: TensorSpec) -> Array:
     """Return an output of predict in its dtype.
 
     Raises:
-        WrongOutputs: it holds another kind of value.
+        WrongOutputs: it holds another kind of value than the strings of the signature.
+        ModelFailed: it is no array of the signature's dtype.
     """
     if spec.dtype != _OBJECT:
-        return np.asarray(output, spec.dtype)
+        try:
+            return np.asarray(output, spec.dtype)
+        except (TypeError, ValueError, OverflowError) as error:
+            raise ModelFailed(
+                f"{SERVICE_FILE}: predict gave {spec.name} as a "
+                f"{type(output).__name__}, of which {spec.dtype} can't be made: "
+                f"{str(error)[:200]}"
+            ) from error
     try:
         return objects.bytes_of(output)
     except TypeError as error:

@@ -117,6 +117,23 @@ class ServiceImports:
             _importing.release()
 
 
+def missing_import(error: BaseException, file: Path) -> str:
+    """Return what to do about an import that fails where a request is answered.
+
+    "" if the error is another one, or the module is not beside `file`.
+    """
+    if not isinstance(error, ModuleNotFoundError) or not error.name:
+        return ""
+    name = error.name.partition(".")[0]
+    if name not in _module_names(file.parent):
+        return ""
+    return (
+        f": a function imports {name}, which lies beside {file.name}: import it at the "
+        "top of the file instead, as such modules are found only while the version "
+        "is loaded"
+    )
+
+
 def forget(name: str, registrations: Sequence[Any]) -> None:
     """Remove a service.py, and modules inside its package, from sys.modules.
 

@@ -55,22 +55,38 @@ def pack(value: Any, function: str) -> bytes:
 
 
 def unpack(data: bytes) -> Any:
-    """Return the value of `pack`; tuples have become lists."""
-    return msgpack.unpackb(data, ext_hook=_value, strict_map_key=False)
+    """Return the value of `pack`; tuples have become lists.
+
+    Raises:
+        ModelFailed: a dict has tuples as keys.
+    """
+    try:
+        return msgpack.unpackb(data, ext_hook=_value, strict_map_key=False)
+    except TypeError as error:
+        raise ModelFailed(
+            f"{SERVICE_FILE} gave a dict whose keys can't cross between processes: "
+            "give text or numbers as keys"
+        ) from error
 
 
 def _extension(value: Any) -> Any:
-    if isinstance(value, np.ndarray) and not value.dtype.hasobject:
+    if isinstance(value, np.ndarray) and not _is_of_objects(value):
         head = msgpack.packb([value.dtype.str, value.shape])
         return msgpack.ExtType(_ARRAY, head + value.tobytes())
-    if isinstance(value, np.generic) or (
-        isinstance(value, np.ndarray) and value.dtype.kind == "O"
-    ):
+    if isinstance(value, np.longdouble):
+        return float(value)
+    if isinstance(value, np.ndarray | np.generic):
         return value.tolist()
     if isinstance(value, int):
         # Of more than 64 bits.
         return msgpack.ExtType(_INTEGER, str(value).encode())
     raise TypeError(f"a {type(value).__name__}")
+
+
+def _is_of_objects(array: Array) -> bool:
+    """Return whether an array is more than the bytes of its values."""
+    is_masked = isinstance(array, np.ma.MaskedArray)
+    return is_masked or array.dtype.hasobject or array.dtype.names is not None
 
 
 def _value(code: int, data: bytes) -> Any:

@@ -12,7 +12,12 @@ from types import ModuleType
 from typing import Any
 
 from app.engines.python.bounded import bounded
-from app.engines.python.imports import ServiceImports, described, forget
+from app.engines.python.imports import (
+    ServiceImports,
+    described,
+    forget,
+    missing_import,
+)
 from app.engines.python.threads import ServiceThreads
 from app.errors import ModelLoadError
 from app.settings import Settings
@@ -93,6 +98,12 @@ class Service:
     def close(self) -> None:
         """Remove the module from sys.modules, so that it can be collected."""
         self._forget()
+
+    def failed(self, function: str, error: BaseException, place: str = "") -> str:
+        """Return that a function has failed, for clients: the type of the error."""
+        advice = missing_import(error, self._file)
+        kind = type(error).__name__
+        return f"{SERVICE_FILE}: {function} failed{place} ({kind}){advice}"
 
     def described(self, error: BaseException) -> str:
         """Return an error on one line, with its line in service.py."""

@@ -85,6 +85,21 @@ def test_web_page_of_another_site_is_refused(server, headers):
     assert metric_sum(server, "basket_batch_rows_sum") == before
 
 
+def test_options_and_head_have_the_status_of_get(server):
+    """Under each server, also where a route says no; OPTIONS adds the methods."""
+    for path in (*HEALTH, "/metrics", "/v2/models/m/ready", "/v2/models/nobody/ready"):
+        status = server.request("GET", path).status
+        assert server.request("HEAD", path).status == status
+        reply = server.request("OPTIONS", path)
+        assert reply.status == status
+        if path != "/v2/models/nobody/ready":
+            assert (reply.headers["Allow"], reply.body) == ("GET, HEAD, OPTIONS", b"")
+    for path in ("/predict", "/v2/models/m/infer"):
+        reply = server.request("OPTIONS", path)
+        assert (reply.status, reply.headers["Allow"]) == (200, "OPTIONS, POST")
+        assert server.request("GET", path).headers["Allow"] == "OPTIONS, POST"
+
+
 @pytest.mark.parametrize(
     "headers",
     [

@@ -117,3 +117,18 @@ def test_description_of_the_api_has_the_example_of_each_model(tmp_path, mode):
         "bytes": {"value": {"instances": [{"b64": "bmljZQ=="}]}},
         "neighbor": {"value": {"instances": [[0.0]]}},
     }
+
+
+def test_long_example_is_not_in_readiness(tmp_path):
+    """Probes read it each second; the description of the API has it."""
+    text = "nice " * 2000
+    add_service(tmp_path, "long", ALONE + f"EXAMPLE = {text!r}\n")
+    add_service(tmp_path, "short", ALONE + EXAMPLE)
+    with serving_code(tmp_path, default_model="short") as server:
+        ready = server.request("GET", "/readyz").json()
+        description = server.request("GET", "/openapi.json").json()
+    assert ready["models"]["short"]["example"] == "nice"
+    assert "example" not in ready["models"]["long"]
+    body = description["paths"]["/predict"]["post"]["requestBody"]["content"]
+    examples = body["application/json"]["examples"]
+    assert examples["long"] == {"value": {"instances": [text]}}

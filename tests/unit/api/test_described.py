@@ -68,6 +68,6 @@ def test_model_without_a_sensible_example_has_none(signature, more):
 def test_example_of_a_service_is_its_own():
     """EXAMPLE is one instance, whatever the model behind it takes."""
     service = SimpleNamespace(has_example=True)
-    code = SimpleNamespace(service=service, example_json=lambda: {"text": "hi"})
+    code = SimpleNamespace(service=service, example_json=lambda _: {"text": "hi"})
     found = example(takes("f4", 2), user_code=code, reads_instances=True)
     assert found == {"instances": [{"text": "hi"}]}

@@ -259,6 +259,31 @@ def test_unknown_model_is_not_ready_to_strangers(serve, path):
     error(client.get(path, headers=CLIENT), 404)
 
 
+@pytest.mark.parametrize("key", [NO_KEY, STRANGER, CLIENT], ids=str)
+def test_options_and_head_have_the_status_of_get(serve, key):
+    """A load balancer that asks so learns what the others learn, with any key.
+
+    Health says that the server is not ready; other routes may refuse the key.
+    """
+    client = serve(bad=True, **API_KEYS)
+    paths = (*HEALTH, *READ, "/v2/models/bad/ready", "/v2/models/nobody/ready", "/docs")
+    statuses = {}
+    for path in paths:
+        got = client.get(path, headers=key)
+        asked = client.options(path, headers=key)
+        statuses[path] = got.status_code
+        if path.startswith("/v1/"):
+            continue  # 400, as in TensorFlow Serving
+        assert client.head(path, headers=key).status_code == got.status_code, path
+        assert asked.status_code == got.status_code, path
+        if got.status_code == 200 or path in HEALTH:
+            assert asked.headers["Allow"] == "GET, HEAD, OPTIONS"
+            assert asked.headers["Content-Length"] == "0"
+            assert asked.data == b""
+    assert statuses["/readyz"] == statuses["/v2/models/bad/ready"] == 503
+    assert statuses["/healthz"] == 200
+
+
 # Pages of other sites.
 
 

@@ -444,7 +444,11 @@ def test_metadata_is_that_of_the_newest_version(make_site, monkeypatch):
 
 
 def test_model_configuration(make_site):
-    """The configuration has max_batch_size, and tensors without the batch."""
+    """The configuration has max_batch_size, and tensors without the batch.
+
+    Those of one value have no empty dims, but are reshaped.
+    """
+    scalar = {"dims": [1], "reshape": {"shape": []}}
     response = make_site(max_batch_size=16, batch_timeout_micros=500).get(
         "/v2/models/m/config"
     )
@@ -454,13 +458,13 @@ def test_model_configuration(make_site):
         "max_batch_size": 16,
         "input": [
             {"name": "x", "data_type": "TYPE_FP32", "dims": [-1, 2]},
-            {"name": "n", "data_type": "TYPE_INT64", "dims": []},
-            {"name": "s", "data_type": "TYPE_STRING", "dims": []},
+            {"name": "n", "data_type": "TYPE_INT64", **scalar},
+            {"name": "s", "data_type": "TYPE_STRING", **scalar},
         ],
         "output": [
             {"name": "out_x", "data_type": "TYPE_FP32", "dims": [-1, 2]},
-            {"name": "out_n", "data_type": "TYPE_INT64", "dims": []},
-            {"name": "out_s", "data_type": "TYPE_STRING", "dims": []},
+            {"name": "out_n", "data_type": "TYPE_INT64", **scalar},
+            {"name": "out_s", "data_type": "TYPE_STRING", **scalar},
         ],
         "dynamic_batching": {"max_queue_delay_microseconds": 500},
     }

@@ -236,6 +236,19 @@ def test_outputs_of_predict_get_the_models_dtype(opened):
     np.testing.assert_array_equal(output, np.array([[1, 2]] * 2, "f4"), strict=True)
 
 
+@pytest.mark.parametrize(
+    ("output", "kind"), [("{1, 2}", "set"), ("[[1], [1, 2]]", "list"), ("'a'", "str")]
+)
+def test_output_of_predict_that_is_no_array_is_a_failure(opened, output, kind):
+    """The error names the output, and what was given and expected."""
+    text = f"def predict(model, batch): return {output}"
+    with pytest.raises(ModelFailed) as raised:
+        opened(text, simulation=SIMULATION).run({"input": ROWS})
+    assert str(raised.value).startswith(
+        f"service.py: predict gave output as a {kind}, of which float32 can't be made:"
+    )
+
+
 def test_close_lets_go_of_what_load_returned(opened):
     """Memory of the model does not stay with a closed version."""
     engine = opened(
@@ -304,6 +317,25 @@ def test_arrays_of_text_are_packed_as_lists():
     """NumPy's scalars and text are values."""
     value = [np.array(["a"], object), np.array("b"), np.int8(3), np.float32(0.5)]
     assert objects.unpack(objects.pack(value, "preprocess")) == [["a"], "b", 3, 0.5]
+
+
+def test_other_arrays_and_scalars_of_numpy_are_packed_as_values():
+    """Fields, masked values and long doubles are what JSON would have."""
+    fields = np.array([(1, 2.5)], [("a", "i4"), ("b", "f8")])
+    masked = np.ma.array([1.5, 2.5], mask=[False, True])
+    value = [fields, masked, np.longdouble(0.5), {np.int64(3): np.str_("a")}]
+    assert objects.unpack(objects.pack(value, "preprocess")) == [
+        [[1, 2.5]],
+        [1.5, None],
+        0.5,
+        {3: "a"},
+    ]
+
+
+def test_keys_that_cannot_cross_are_a_failure():
+    """A tuple would become a list, which is no key."""
+    with pytest.raises(ModelFailed, match="give text or numbers as keys"):
+        objects.unpack(objects.pack({(1, 2): 3}, "predict"))
 
 
 def test_object_that_cannot_cross_names_the_function():

@@ -44,11 +44,36 @@ def test_versions_are_folders_with_decimal_names(tmp_path, folders, versions):
 
 def test_hidden_folders_and_files_are_no_models(tmp_path):
     """Names that begin with a dot or an underscore are ignored, and so are files."""
-    for name in (".git", "__pycache__", "_old", "lost+found", "flowers"):
+    for name in (".git", "__pycache__", "_old", "flowers"):
         (tmp_path / name / "1").mkdir(parents=True)
     (tmp_path / "README.md").write_text("about the models")
     (tmp_path / "link").symlink_to("nowhere")
     assert list(_scan(tmp_path)) == ["flowers"]
+
+
+SYSTEM_FOLDERS = [
+    *("@eaDir", "#recycle", "System Volume Information", "lost+found", "$RECYCLE.BIN"),
+    *(".snapshot", "#snapshot", "@Recycle"),
+]
+
+
+@pytest.mark.parametrize("name", SYSTEM_FOLDERS)
+def test_folders_of_the_system_are_no_models(tmp_path, name):
+    """Neither a model, nor a problem of the folder of models, a model or a version."""
+    version = tmp_path / "flowers" / "1"
+    for folder in (tmp_path, version.parent, version):
+        (folder / name / "1").mkdir(parents=True)
+        (folder / name / "model.keras").touch()
+    layout = Layout(Settings(model_dir=tmp_path))
+    assert "version 1 is empty" in layout.missing_file(version)
+    (version / "model.keras").touch()
+    assert not [*layout.stray_files()]
+    (model,) = _scan(tmp_path).values()
+    assert (model.name, model.versions) == ("flowers", {1: version})
+    assert not model.warnings
+    (version / "service.py").touch()
+    files = {file for file, *_ in fingerprint(version)}
+    assert files == {"model.keras", "service.py"}
 
 
 @pytest.mark.parametrize(

@@ -39,6 +39,11 @@ def _write(folder, *files):
             id="one Keras file in a folder",
         ),
         pytest.param(
+            ["mnt/my.keras", "mnt/._my.keras"],
+            *("mnt", ("mnt/my.keras", "mnt")),
+            id="one Keras file, with what macOS adds",
+        ),
+        pytest.param(
             ["a/model.keras", "a/2/model.keras"],
             *("a", ("a", ".")),
             id="version folder with folders in it",

@@ -44,6 +44,9 @@ GIVE = "def preprocess(instance): return instance"
         (takes("f4"), [1, 2.5], np.array([1, 2.5], "f4")),
         (takes("u1"), [np.int64(7)], np.array([7], "u1")),
         (takes("f4", 2), [np.array([1, 2])], np.array([[1, 2]], "f4")),
+        (takes("f4", 2), [np.array([1, 2], ">f4")], np.array([[1, 2]], "f4")),
+        (takes("i8", 2), [np.array([1, -2], ">i8")], np.array([[1, -2]], "i8")),
+        (takes("i4"), [np.array(3, ">i2")], np.array([3], "i4")),
         (takes("bool"), [True], np.array([True])),
         (takes("O"), ["é"], np.array(["é".encode()], object)),
         (takes("O"), [b"a\0", "b\0"], np.array([b"a\0", b"b\0"], object)),
@@ -134,6 +137,30 @@ def test_other_error_of_preprocess_is_a_failure_with_its_place(code, caplog, rai
     assert "(line 2)" in caplog.text
 
 
+def test_import_in_a_function_says_where_it_belongs(code, tmp_path):
+    """Modules beside service.py are found while it is imported, and not later."""
+    (tmp_path / "helper.py").write_text("def words(text):\n    import vocabulary")
+    (tmp_path / "vocabulary.py").touch()
+    called = "import helper\ndef preprocess(text): return helper.words(text)"
+    with pytest.raises(ModelFailed) as raised:
+        code(called).inputs_of(["a"], "instances")
+    assert str(raised.value) == (
+        "service.py: preprocess failed on instances[0] (ModuleNotFoundError): a "
+        "function imports vocabulary, which lies beside service.py: import it at the "
+        "top of the file instead, as such modules are found only while the version is "
+        "loaded"
+    )
+    # Within the package of service.py they are found at any time.
+    (tmp_path / "helper.py").write_text(
+        "def words(text):\n    from . import vocabulary\n    return vocabulary.__name__"
+    )
+    called = "from . import helper\ndef preprocess(text): return helper.words(text)"
+    inputs = code(called).inputs_of(["a"], "instances")
+    assert inputs["instance"][0].endswith(".vocabulary")
+    with pytest.raises(ModelFailed, match=r"\(ModuleNotFoundError\)$"):
+        code("def preprocess(text): import nowhere").inputs_of(["a"], "instances")
+
+
 def test_check_is_made_before_each_instance(code):
     """Work for which nobody waits ends between two instances."""
     calls = []
@@ -204,7 +231,7 @@ def test_example_stays_as_it_is(code):
     )
     for _ in range(2):
         assert user_code.example_inputs()["instance"].tolist() == ["a"]
-    assert user_code.example_json() == {"text": "a"}
+    assert user_code.example_json(100) == {"text": "a"}
 
 
 def test_postprocess_gets_copies(code):
@@ -232,16 +259,20 @@ def test_predictions_may_be_all_that_json_can_hold(code):
 
 
 def test_prediction_that_json_cannot_hold_is_a_failure(code, caplog):
-    """The error names the function and the type."""
-    answer = {"answer": np.array([0], object)}
+    """The error names the function, the place and the type, and what to give."""
+    answer = {"answer": np.array([0, 0], object)}
     for text, name in [
-        ("def postprocess(row): return {1}", "postprocess"),
+        ("def postprocess(row): return row", "postprocess"),
         ("def predict(model, batch): ...", "predict"),
     ]:
-        answer["answer"][0] = {1}
-        with pytest.raises(ModelFailed, match=f"{name} gave what JSON .*: set"):
+        answer["answer"][1] = {"a": [0, {1}]}
+        with pytest.raises(ModelFailed) as raised:
             code(text).body_of(answer)
-        assert name in caplog.text
+        assert str(raised.value) == (
+            f"service.py: {name} gave what JSON can't hold: predictions[1]['a'][1] is "
+            "of type set: it has no order: give a sorted list"
+        )
+        assert str(raised.value) in caplog.text
 
 
 def test_error_of_postprocess_is_a_failure_with_its_row(code):
@@ -253,6 +284,13 @@ def test_error_of_postprocess_is_a_failure_with_its_row(code):
 
 
 def test_example_is_shown_as_json(code):
-    """What JSON can't hold is not shown."""
-    assert code("EXAMPLE = {'a': (1, b'b')}").example_json() == {"a": [1, "b"]}
-    assert code("EXAMPLE = {1}").example_json() is None
+    """What JSON can't hold, or not in so many bytes, is not shown."""
+
+    def shown(example, max_bytes=1000):
+        return code(f"EXAMPLE = {example}").example_json(max_bytes)
+
+    assert shown("{'a': (1, b'b')}") == {"a": [1, "b"]}
+    assert shown("b'b'") == {"b64": "Yg=="}
+    assert shown("{1}") is None
+    assert shown("'b' * 98", 100) == "b" * 98
+    assert shown("'b' * 99", 100) is None

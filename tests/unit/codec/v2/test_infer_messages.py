@@ -376,8 +376,11 @@ def test_whole_tensors_have_no_rows():
     infer_messages.encode(response, "m", 1, request, {"y": np.array([4.5], "f4")})
     assert list(response.outputs[0].shape) == []
     assert list(response.raw_output_contents) == [struct.pack("<f", 4.5)]
+    # As the configuration has it.
     fields["inputs"][1] = tensor("b", "i8", [1], [7])
-    assert refusal(fields, signature) == "input 'b': expected shape [], given [1]"
+    assert decode(fields, signature).inputs["b"].tolist() == [7]
+    fields["inputs"][1] = tensor("b", "i8", [1, 1], [7])
+    assert refusal(fields, signature) == "input 'b': expected shape [], given [1, 1]"
 
 
 @pytest.mark.parametrize("shape", [[1] * 64, [1 << 62] * 300])

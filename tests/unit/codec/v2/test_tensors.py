@@ -78,6 +78,13 @@ def test_flat_and_nested_values_take_the_shape_field(data):
     assert array.tolist() == [[[1, 2, 3]], [[4, 5, 6]]]
 
 
+@pytest.mark.parametrize("data", [[1, 2], [[1], [2]]])
+def test_rows_of_one_value_may_have_the_size_of_the_configuration(data):
+    """Single values are taken as (rows, 1), too, by dims of the configuration."""
+    array = only(tensor("x", "FP32", [2, 1], data), echoes(x=("f4",)))
+    assert array.tolist() == [1, 2]
+
+
 @pytest.mark.parametrize(
     ("dtype", "data"),
     [

@@ -42,6 +42,9 @@ def test_server_without_any_model_that_serves_is_not_ready(loading):
     loading.rescan()
     assert loading.catalog.is_ready()
     assert list(loading.catalog.not_ready()) == ["pears"]
+    loading.unloaded.add("apples")
+    loading.rescan()
+    assert not loading.catalog.is_ready()
 
 
 def test_new_model_leaves_the_server_ready_while_it_loads_and_fails(loading):

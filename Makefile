@@ -40,11 +40,17 @@ help:
 	@echo "make bench-requirements  pin the newest versions of the peers"
 	@echo "make clean             remove the environment and all caches"
 
-# With `make -C basket`, a path is relative to the shell's folder.
-SERVED = $(if $(filter /%,$(MODEL))$(wildcard $(MODEL)),,$(PWD)/)$(MODEL)
+# A path may have blanks, quotes and dollar signs: `value` does not expand it.
+unexport MODEL
+quoted = '$(subst ','\'',$(1))'
+# With `make -C basket`, the folder of the shell that calls make; it comes first.
+CALLER = $(or $(value PWD),$(CURDIR))
+SERVED = $(shell model=$(call quoted,$(value MODEL)) folder=$(call quoted,$(CALLER)); \
+	if [ -e "$$model" ] && [ ! -e "$$folder/$$model" ]; then folder=$$PWD; fi; \
+	case $$model in (/*) ;; (*) model=$$folder/$$model ;; esac; printf %s "$$model")
 
 serve: $(VENV)/serve.done
-	$(if $(MODEL),BASKET_MODEL='$(SERVED)' )$(BIN)/gunicorn wsgi:app --threads=20 $(ARGS)
+	$(if $(value MODEL),BASKET_MODEL=$(call quoted,$(SERVED)) )$(BIN)/gunicorn wsgi:app --threads=20 $(ARGS)
 
 # Four tests at a time, those of a file in one process: many wait, for servers and for
 # times that they measure, which more would disturb.

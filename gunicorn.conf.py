@@ -53,6 +53,7 @@ def on_starting(server):
     """Check all settings, then create the run directory."""
     arbiter.keep_start_environment(server)
     settings, cfg = Settings.from_environment(), server.cfg
+    server.log.info("serving %s", os.path.abspath(settings.model or settings.model_dir))
     key_file.check(settings)
     model_source.check(settings)
     are_traces_on()

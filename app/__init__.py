@@ -58,7 +58,12 @@ def create_app(settings: "Settings | None" = None) -> "Application":
 
     settings = settings or Settings.from_environment()
     spans, evidence = started_spans(), _evidence()
-    catalog = Catalog(settings.default_model, run_dir.notes_on(run_dir.DEFAULT_MODEL))
+    catalog = Catalog(
+        settings.default_model,
+        run_dir.notes_on(run_dir.DEFAULT_MODEL),
+        run_dir.notes_on(run_dir.READY_ONCE),
+        needs_all=settings.ready == "all",
+    )
     loader: Repository
     if settings.model_process == "shared":
         sockets = run_dir.model_sockets()
@@ -90,7 +95,8 @@ def create_model_process(listener: socket.socket) -> "ModelProcess":
 
     settings = Settings.from_environment()
     kept = run_dir.notes_on(run_dir.DEFAULT_MODEL)
-    catalog = PublishedCatalog(settings.default_model, kept)
+    ready_once = run_dir.notes_on(run_dir.READY_ONCE)
+    catalog = PublishedCatalog(settings.default_model, kept, ready_once)
     loader = _loader(settings, catalog, started_spans(), _evidence())
     health = _health(settings, catalog)
     return ModelProcess(catalog, loader, listener, health, telemetry.flush)
@@ -107,7 +113,7 @@ def _grpc_server(
     from app.grpc.server import GrpcServer
 
     bind = settings.grpc_bind, settings.max_body_bytes
-    return GrpcServer(*bind, asgi, inference, catalog.not_ready)
+    return GrpcServer(*bind, asgi, inference, catalog.is_ready)
 
 
 def _evidence() -> "Evidence":

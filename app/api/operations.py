@@ -49,9 +49,9 @@ def operations_blueprint(
     def readyz() -> Response:
         if rights.is_client(request.environ):
             return _readiness(catalog)
-        if catalog.not_ready():
-            return json_response({"error": "not ready"}, 503)
-        return json_response({"status": "ready"})
+        if catalog.is_ready():
+            return json_response({"status": "ready"})
+        return json_response({"error": "not ready"}, 503)
 
     @blueprint.get("/metrics")
     def metrics() -> Response:
@@ -94,7 +94,7 @@ def _liveness(stuck: Sequence[str], rights: Rights) -> Response:
 
 
 def _readiness(catalog: Catalog) -> Response:
-    """Return 200 if every configured model is ready, else 503 with the reasons."""
+    """Return 200 if the server is ready, else 503; with what each model lacks."""
     state: dict[str, object] = {
         "default_model": catalog.default_name(),
         "models": {model.name: _described(model) for model in catalog.models()},
@@ -103,10 +103,12 @@ def _readiness(catalog: Catalog) -> Response:
     if problems:
         state["problems"] = problems
     missing = catalog.not_ready()
-    if not missing:
+    if missing:
+        state["not_ready"] = missing
+    if catalog.is_ready():
         return json_response({"status": "ready", **state})
     text = "; ".join(f"{name}: {reason}" for name, reason in missing.items())
-    return json_response({"error": text, **state, "not_ready": missing}, 503)
+    return json_response({"error": text, **state}, 503)
 
 
 def _described(model: ServedModel) -> dict[str, object]:

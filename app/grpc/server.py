@@ -3,7 +3,7 @@
 import asyncio
 import logging
 import time
-from collections.abc import AsyncIterator, Callable, Collection
+from collections.abc import AsyncIterator, Callable
 from functools import partial
 from typing import Any, Protocol
 
@@ -72,16 +72,13 @@ class GrpcServer:
         max_message_bytes: int,
         http: Http,
         inference: Inference,
-        not_ready: Callable[[], Collection[str]],
+        is_ready: Callable[[], bool],
     ) -> None:
-        """Store the parts; `start` opens the port.
-
-        `not_ready` returns the reasons why the server is not ready.
-        """
+        """Store the parts; `start` opens the port."""
         self._address = address
         self._max_message_bytes = max_message_bytes
         self._http = http
-        self._not_ready = not_ready
+        self._models_are_ready = is_ready
         self._predicting: Predicting | None = None
         self._handlers: dict[str, Handler] = {
             _PREDICT: partial(tensorflow_serving.predict, inference, max_message_bytes),
@@ -151,7 +148,7 @@ class GrpcServer:
             await self._server.stop(0)
 
     def _is_ready(self) -> bool:
-        return self._stopping is None and not self._not_ready()
+        return self._stopping is None and self._models_are_ready()
 
     def _methods(self, predicting: Predicting) -> Methods:
         """Return the methods of the services, but for health and reflection."""

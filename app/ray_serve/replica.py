@@ -41,17 +41,17 @@ class Replica:
     async def __serve_build_asgi_app__(self) -> _Asgi:
         """Load all models, and return the ASGI application.
 
-        Ray routes no request to a replica that is not built. A deploy of a model that
-        fails to load ends here, and the replicas before it serve on.
+        Ray routes no request to a replica that is not built. A deploy that is not ready
+        ends here, and the replicas before it serve on.
 
         Raises:
-            ModelLoadError: /readyz would say that a model is not ready, and why.
+            ModelLoadError: /readyz would be 503; with its reasons.
         """
         memory.freeze()
         self._loader.start()
         await asyncio.to_thread(self._loader.wait)
-        missing = self._catalog.not_ready()
-        if missing:
+        if not self._catalog.is_ready():
+            missing = self._catalog.not_ready()
             self._loader.close(timeout_s=0)
             raise ModelLoadError(
                 "; ".join(f"{name}: {reason}" for name, reason in missing.items())

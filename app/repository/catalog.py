@@ -17,14 +17,30 @@ from app.settings.model_config import CaptureConfig
 
 # The folder of models among the names of models with problems.
 _MODEL_FOLDER = "BASKET_MODEL_DIR"
+# Among the notes of models that were ready once: all models of the server's start have
+# loaded or failed. No model has such a name.
+_STARTED = ".started"
 
 
 class Catalog:
     """The models by name; all methods may be called from any thread."""
 
-    def __init__(self, default_model: str | None, kept: Notes | None = None) -> None:
-        """Store the model of requests that name none, and `kept`: see DefaultModel."""
+    def __init__(
+        self,
+        default_model: str | None,
+        kept: Notes | None = None,
+        ready_once: Notes | None = None,
+        *,
+        needs_all: bool = False,
+    ) -> None:
+        """Store the model of requests that name none, and `kept`: see DefaultModel.
+
+        `ready_once` are the models that were ready, in any process of the server. With
+        `needs_all` the server is ready only while every model is.
+        """
         self._default_model = DefaultModel(default_model, kept or Notes())
+        self._ready_once = ready_once or Notes()
+        self._needs_all = needs_all
         self._models: dict[str, Model] = {}
         self._folder_problem = ""
         self._closed = False
@@ -91,6 +107,20 @@ class Catalog:
                 for _, served in sorted(model.available().items())
             ]
 
+    def is_ready(self) -> bool:
+        """Return whether the server is ready for requests.
+
+        It is once all models of its start have loaded or failed and one of them serves,
+        while every model that was ready once still does.
+        """
+        missing = self.not_ready()
+        if not missing or self._needs_all or not self.models():
+            return not missing
+        ready_once = {note.key for note in self._ready_once.all()}
+        with self._changing:
+            new = self._models.keys() - ready_once
+        return _STARTED in ready_once and missing.keys() <= new
+
     def not_ready(self) -> dict[str, str]:
         """Return the reason for each model that should be ready and is not."""
         with self._changing:
@@ -124,6 +154,22 @@ class Catalog:
         """Keep the default model of these, whatever models come or go."""
         with self._changing:
             self._default_model.keep(names)
+
+    def note_ready(self, wanted: Collection[str]) -> None:
+        """Note, for all processes, which models are ready after a scan of the folder.
+
+        `wanted` have a folder and are not unloaded; others count no more.
+
+        Raises:
+            OSError: the run directory can't be written.
+        """
+        noted = {note.key for note in self._ready_once.all()}
+        ready = {served.name for served in self.models()}
+        for name in noted - {_STARTED, *wanted}:
+            self._ready_once.discard(name)
+        if ready:
+            for name in {_STARTED, *ready.intersection(wanted)} - noted:
+                self._ready_once.add(name)
 
     def announce(self, name: str) -> None:
         """Add a model without versions, or one that was unloaded, as loading."""

@@ -218,7 +218,10 @@ class Loader:
             self._catalog.remove(name)
         named = f"{self._folder()}: {problem}" if problem else ""
         self._log_problem(named or self._default_problem(folders))
-        return not any(folder.is_incomplete for folder in folders.values())
+        is_complete = not any(folder.is_incomplete for folder in folders.values())
+        if is_complete:
+            self._catalog.note_ready(wanted)
+        return is_complete
 
     def _folder_problem(self, names: Collection[str]) -> str:
         """Return what is wrong with the folder as a whole, or "" for nothing."""

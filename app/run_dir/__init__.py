@@ -27,6 +27,7 @@ _BATCHING_PARAMETERS = "BASKET_BATCHING_PARAMETERS_FILE"
 # Topics of notes.
 STUCK, UNLOADED, LOADING = "stuck", "unloaded", "loading"
 DEFAULT_MODEL, PROCESSES = "default_model", "processes"
+READY_ONCE = "ready_once"
 # Keys of the notes on PROCESSES.
 WORKER, MODEL_PROCESS = "worker", "model process"
 # A file with a byte for each worker that has ended.

@@ -48,6 +48,8 @@ class Settings:
     model_process: str = "worker"
     # Whether service.py beside a model is run.
     user_code: bool = False
+    # served: ready while all that was once ready serves; all: while every model does.
+    ready: str = "served"
     request_timeout_ms: int = 30_000
     max_body_bytes: int = 64 * 1024 * 1024
     # Empty: no key is required. Not in repr, as keys are secret.
@@ -209,6 +211,7 @@ _PARSERS: dict[str, Callable[[str], object]] = {
     "gpus": checks.gpu_list,
     "model_process": checks.one_of("worker", "shared"),
     "user_code": checks.switch,
+    "ready": checks.one_of("served", "all"),
     "request_timeout_ms": checks.as_text(checks.whole(1, 86_400_000)),
     "max_body_bytes": checks.as_text(checks.whole(1, 1 << 40)),
     "api_keys": checks.keys,

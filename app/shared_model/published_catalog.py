@@ -46,9 +46,14 @@ def _then_publish(
 class PublishedCatalog(Catalog):
     """A Catalog that sends its changes to subscribers."""
 
-    def __init__(self, default_model: str | None, kept: Notes | None = None) -> None:
+    def __init__(
+        self,
+        default_model: str | None,
+        kept: Notes | None = None,
+        ready_once: Notes | None = None,
+    ) -> None:
         """Store the parts, as Catalog does."""
-        super().__init__(default_model, kept)
+        super().__init__(default_model, kept, ready_once)
         # The last revision that each subscriber has acknowledged.
         self._subscribers: dict[Subscriber, int] = {}
         self._published: dict[str, Any] = {}

@@ -5,6 +5,7 @@ probes, and ends them with preStop and SIGTERM. There is no cluster.
 """
 
 import json
+import shutil
 import subprocess
 
 import pytest
@@ -42,12 +43,17 @@ def test_rolling_update_loses_no_request(tmp_path):
         assert endpoints.lost == []
 
 
-def test_pod_is_not_ready_while_a_model_is_broken(tmp_path):
-    """Readiness fails and liveness does not, so the pod is left out, not restarted."""
+def test_pod_is_not_ready_while_a_model_that_it_served_is_gone(tmp_path):
+    """A new model that fails leaves the pod in; one that served takes it out alive."""
     (deployment,) = k8s.load(KUBERNETES / "base" / "deployment.yaml")
     models = simulated_models(tmp_path / "models", echo=ECHO)
     with pod(deployment, model_dir=models) as running:
         simulated_models(tmp_path / "models", broken={"outputs": 0})
+        running.server.wait_until(
+            lambda: b"not_ready" in running.server.request("GET", "/readyz").body, 30
+        )
+        assert running.probe("readiness")
+        shutil.rmtree(tmp_path / "models" / "echo" / "1")
         running.server.wait_until(lambda: not running.probe("readiness"), 30)
         assert running.probe("liveness")
 

@@ -16,13 +16,13 @@ TIMEOUT_S = 10
 class Loading:
     """A Loader that scans only when told, with an engine for each version."""
 
-    def __init__(self, folder, *promotion, **settings):
+    def __init__(self, folder, *promotion, ready_once=None, **settings):
         self.folder = folder
         self.engines = {}
         self.opened = []
         self.observed = []
         self.settings = Settings(model_dir=folder, max_batch_size=4, **settings)
-        self.catalog = Catalog(self.settings.default_model)
+        self.catalog = Catalog(self.settings.default_model, None, ready_once)
         self.unloaded = run_dir.Notes()
         opener = Opener(self.observe, self.open)
         self.promotions = promotions_of(self.settings, self.catalog, *promotion)

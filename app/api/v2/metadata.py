@@ -46,7 +46,7 @@ def health_blueprint(catalog: Catalog, health: Health, rights: Rights) -> Bluepr
 
     @blueprint.get("/v2/health/ready")
     def ready() -> Response:
-        return _readiness({}, not catalog.not_ready())
+        return _readiness({}, catalog.is_ready())
 
     @blueprint.get("/v2/models/<model>/ready")
     @blueprint.get("/v2/models/<model>/versions/<version:version>/ready")

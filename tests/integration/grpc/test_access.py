@@ -119,7 +119,8 @@ def test_a_stream_needs_a_key(locked):
 def test_health_service_follows_readiness(tmp_path):
     """grpc.health.v1 is SERVING when all models are ready, and unknown for others."""
     folder = simulated_models(tmp_path / "models", m=ECHO, broken={"outputs": 0})
-    with serving_grpc(ready=False, model_dir=folder) as (server, address):
+    settings = {"model_dir": folder, "ready": False}
+    with serving_grpc(environ={"BASKET_READY": "all"}, **settings) as (server, address):
         server.wait_until_loaded()
         with grpc.insecure_channel(address) as channel:
             stub = health_pb2_grpc.HealthStub(channel)

@@ -9,7 +9,7 @@ from pathlib import Path
 import gunicorn
 import pytest
 
-from testing.server import lives, serving, simulated_models, wait_until
+from testing.server import ROOT, lives, serving, simulated_models, wait_until
 from tests.support import worker_classes
 
 QUICK = {"base_ms": 1, "per_row_ms": 0, "input_shape": [2], "outputs": 2}
@@ -261,3 +261,13 @@ def test_worker_that_waits_for_the_model_folder_ends_with_its_master(waiting):
     waiting.process.kill()
     waiting.process.wait()
     wait_until(lambda: not any(map(lives, workers)), 60)
+
+
+@pytest.mark.parametrize("setting", ["model_dir", "model"])
+def test_log_begins_with_the_absolute_path_that_is_served(models, setting):
+    """A relative one does not say which of several folders it is in."""
+    path = Path(models) / "quick" if setting == "model" else Path(models)
+    with serving(**{setting: os.path.relpath(path, ROOT)}) as server:
+        gunicorn_line, line, *_ = server.log.read_text().splitlines()
+        assert "Starting gunicorn" in gunicorn_line
+        assert line.endswith(f" serving {path}")

@@ -469,10 +469,15 @@ def test_failed_model_is_named_by_readyz(serve, models):
     models("pears", outputs=99)
     client = serve()
     response = client.get("/readyz")
-    assert response.status_code == 503
+    assert response.status_code == 200
     assert list(response.json["models"]) == ["digits"]
     assert list(response.json["not_ready"]) == ["pears"]
-    assert response.json["error"].startswith("pears: simulated.json: ")
+    assert response.json["not_ready"]["pears"].startswith("simulated.json: ")
+    assert response.json["problems"].keys() == {"pears"}
+    strict = serve(ready="all").get("/readyz")
+    assert strict.status_code == 503
+    assert strict.json["error"].startswith("pears: simulated.json: ")
+    assert strict.json["not_ready"] == response.json["not_ready"]
     assert _predict(client, ROW).status_code == 200
     text = client.get("/metrics").text
     assert [each for each in text.splitlines() if each.startswith("basket_model")] == [

@@ -147,6 +147,7 @@ def test_contract_names_the_problem_of_an_undocumented_answer(request_, given, p
                     "default_model": None,
                     "models": {},
                     "problems": {"digits": ["version 2: no weights"]},
+                    "not_ready": {"pears": "is loading"},
                 },
             ),
         ),

@@ -218,12 +218,20 @@ def test_stranger_sees_a_bare_status(serve, path):
 
 def test_readyz_tells_strangers_no_reasons(serve):
     """A model that can't be loaded is a bare 503 to them, and named to clients."""
-    client = serve(bad=True, **API_KEYS, **ADMIN_KEYS)
+    client = serve(bad=True, ready="all", **API_KEYS, **ADMIN_KEYS)
     assert error(client.get("/readyz"), 503) == "not ready"
     for key in (CLIENT, ADMIN):
         seen = client.get("/readyz", headers=key)
         assert seen.status_code == 503
         assert "bad" in seen.json["not_ready"]
+
+
+def test_ready_server_with_a_failed_model_says_so_to_clients_alone(serve):
+    """A stranger gets a bare 200, and a client the reason beside it."""
+    client = serve(bad=True, **API_KEYS)
+    assert client.get("/readyz").json == {"status": "ready"}
+    assert client.get("/v2/health/ready").json == {"ready": True}
+    assert "bad" in client.get("/readyz", headers=CLIENT).json["not_ready"]
 
 
 @pytest.mark.parametrize("settings", [{}, ADMIN_KEYS], ids=["no keys", "admin keys"])

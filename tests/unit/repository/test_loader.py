@@ -111,6 +111,7 @@ def test_model_that_fails_to_load_is_not_ready_and_others_serve(loading, error, 
     catalog = loading.load()
     assert [model.name for model in catalog.models()] == ["apples", "pears"]
     assert catalog.not_ready() == {"broken": reason}
+    assert catalog.is_ready()
     with pytest.raises(NotReady), catalog.lease(Target("broken")):
         pass
 

@@ -18,10 +18,10 @@ if TYPE_CHECKING:
 
     from app.api.access.rights import Rights
     from app.api.application import Application
+    from app.api.describe import Description, Repository
     from app.api.inference.inference import Inference
     from app.api.page.observed import Observed
     from app.api.recording.recording import Recording
-    from app.api.v2.repository import Repository
     from app.asgi import AsgiApplication
     from app.batching.interfaces import Observer
     from app.grpc.server import GrpcServer
@@ -48,6 +48,7 @@ def create_app(settings: "Settings | None" = None) -> "Application":
     # The Gunicorn master imports this module. The imports in here keep it small, and
     # let a HUP start workers with new code.
     # ruff: noqa: PLC0415
+    from app.api.describe import Description
     from app.api.recording.recording import Recording
     from app.asgi import AsgiApplication
     from app.commands import models_commands
@@ -73,11 +74,12 @@ def create_app(settings: "Settings | None" = None) -> "Application":
     app, health = _application(spans), _health(settings, catalog)
     app.extensions.update(basket=loader, catalog=catalog, health=health)
     app.extensions["recording"] = recording = Recording(settings, evidence)
-    inference = install_api(app, settings, catalog, loader, health, recording)
+    describe = Description(catalog, health, loader, settings.request_timeout_ms / 1000)
+    inference = install_api(app, settings, catalog, describe, health, recording)
     app.cli.add_command(models_commands(settings))
     limits = settings.request_timeout_ms / 1000, settings.max_body_bytes
     app.asgi = asgi = AsgiApplication(app, *limits, loader.close)
-    asgi.grpc = _grpc_server(asgi, settings, inference, catalog)
+    asgi.grpc = _grpc_server(asgi, settings, inference, describe)
     return app
 
 
@@ -106,14 +108,15 @@ def _grpc_server(
     asgi: "AsgiApplication",
     settings: "Settings",
     inference: "Inference",
-    catalog: "Catalog",
+    describe: "Description",
 ) -> "GrpcServer | None":
     if settings.grpc_bind is None:
         return None
     from app.grpc.server import GrpcServer
 
     bind = settings.grpc_bind, settings.max_body_bytes
-    return GrpcServer(*bind, asgi, inference, catalog.is_ready)
+    rights = asgi.application.extensions["rights"]
+    return GrpcServer(*bind, asgi, inference, describe, rights)
 
 
 def _evidence() -> "Evidence":
@@ -219,7 +222,7 @@ def install_api(
     app: "Application",
     settings: "Settings",
     catalog: "Catalog",
-    loader: "Repository",
+    describe: "Description",
     health: "Health",
     recording: "Recording",
 ) -> "Inference":
@@ -234,6 +237,7 @@ def install_api(
     from app.api.responses import install_error_handlers
     from app.api.v1 import predict as v1
     from app.api.v2 import infer as v2
+    from app.api.v2 import routes
 
     install_error_handlers(app)
     app.extensions["rights"] = rights = _rights(settings)
@@ -246,8 +250,10 @@ def install_api(
     app.extensions["gauges"] = partial(current, catalog, observed)
     app.install_handlers(finds, rights.check, observed.errors.add, recording.finished)
     for blueprint in (
-        v1.v1_blueprint(catalog),
-        *v2.v2_blueprints(catalog, loader, settings, health, rights),
+        v1.v1_blueprint(catalog, describe),
+        routes.health_blueprint(describe, rights),
+        routes.metadata_blueprint(describe),
+        routes.repository_blueprint(describe, settings.max_body_bytes),
         operations_blueprint(catalog, health, rights, observed),
         page_blueprint(),
         state_blueprint(catalog, settings, rights, observed),

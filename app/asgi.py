@@ -7,7 +7,7 @@ import asyncio
 from collections.abc import Awaitable, Callable, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from functools import lru_cache, partial
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from app.api.application import Application
 from app.api.asgi_exchange import AsgiExchange, Receive, Scope
@@ -20,6 +20,7 @@ if TYPE_CHECKING:
     from app.grpc.server import GrpcServer
 
 Send = Callable[[Mapping[str, Any]], Awaitable[None]]
+_T = TypeVar("_T")
 
 # Methods of routes that read no body and wait for no model. They have threads of their
 # own, so that health and metrics are answered while all others are busy.
@@ -66,13 +67,12 @@ class AsgiApplication:
             self._loop = EventLoop(self._request_timeout_s, self._max_body_bytes)
         return self._loop
 
-    async def ask_flask(self, environ: dict[str, Any]) -> HttpResponse:
-        """Return Flask's response; `environ` is complete (PEP 3333)."""
-        reads_only = environ["REQUEST_METHOD"] in _READ_METHODS
+    def in_thread(
+        self, function: Callable[[], _T], *, reads_only: bool
+    ) -> "asyncio.Future[_T]":
+        """Call a function in a thread; one that `reads_only` waits for no model."""
         threads = self._read_threads if reads_only else None
-        return await asyncio.get_running_loop().run_in_executor(
-            threads, self.application.answer_by_flask, environ
-        )
+        return asyncio.get_running_loop().run_in_executor(threads, function)
 
     async def _respond(self, scope: Scope, receive: Receive) -> HttpResponse:
         exchange = AsgiExchange(scope, receive, self._loop or self.event_loop())
@@ -109,7 +109,8 @@ class AsgiApplication:
         environ["SERVER_PORT"] = str(port or 80)
         environ["wsgi.url_scheme"] = scope.get("scheme", "http")
         complete(environ, f"HTTP/{scope['http_version']}", body)
-        return await self.ask_flask(environ)
+        answer = partial(application.answer_by_flask, environ)
+        return await self.in_thread(answer, reads_only=reads_only)
 
     async def _lifespan(self, receive: Receive, send: Send) -> None:
         """Acknowledge the startup; at the shutdown fail all jobs that still wait."""

@@ -1,21 +1,21 @@
 """The Open Inference Protocol's gRPC API, with Triton's extensions."""
 
-from collections.abc import Mapping
+from collections.abc import Callable
 from contextlib import suppress
 from functools import partial
-from http import HTTPStatus
 from typing import Any
 
+from app.api.describe import Description, check_tensors
 from app.api.environ import traffic_split_key
 from app.api.exchange import Exchange, HttpResponse
 from app.api.inference.inference import Inference
-from app.api.v2.metadata import check_tensors
+from app.api.v2.routes import no_repository
 from app.codec.v2 import infer_messages, tensors
 from app.engines.base import Tensors
 from app.errors import BadInput, UnknownModel
 from app.grpc.exchange import GrpcExchange
 from app.grpc.messages import message_class, parse
-from app.grpc.routes import Asked, Route, model_path
+from app.grpc.routes import Route, model_of
 from app.repository.routing import Target
 from app.repository.served import ServedModel
 
@@ -31,7 +31,6 @@ UNIMPLEMENTED = {
     "TraceSetting": "traces are set by OTEL_* variables at the start",
     "LogSettings": "the log is set by Gunicorn's options at the start",
 }
-_MAX_VERSION_DIGITS = 19
 
 
 async def infer(inference: Inference, exchange: Exchange) -> HttpResponse:
@@ -39,7 +38,7 @@ async def infer(inference: Inference, exchange: Exchange) -> HttpResponse:
     assert isinstance(exchange, GrpcExchange)
     message = await exchange.message(f"{_PACKAGE}ModelInferRequest")
     key = traffic_split_key(exchange.environ)
-    target = Target(message.model_name, _version(message), client=key)
+    target = Target(*model_of(message.model_name, message.model_version), client=key)
     decode = partial(_decode, message)
     return await inference.answer(exchange, target, (decode, _encode))
 
@@ -67,17 +66,6 @@ def _last(message: Any) -> bytes:
     return bytes(message.SerializeToString())
 
 
-def _version(message: Any) -> int | None:
-    text = message.model_version
-    if not text:
-        return None
-    if not text.isascii() or not text.isdigit() or len(text) > _MAX_VERSION_DIGITS:
-        raise UnknownModel(
-            f"model {message.model_name[:80]!r} has no version {text[:80]!r}"
-        )
-    return int(text)
-
-
 def _decode(
     message: Any, exchange: Exchange, body: bytes, model: ServedModel
 ) -> tensors.Request:
@@ -95,95 +83,97 @@ def _encode(
     return HttpResponse(response.SerializeToString())
 
 
-def _ask_model(end: str, message: Any) -> Asked:
-    return Asked(model_path(message.name, message.version) + end)
+def _is_ready(describe: Description, message: Any) -> Any:
+    # To Triton, too, a model that does not exist is one that is not ready.
+    try:
+        ready = describe.is_model_ready(*model_of(message.name, message.version))
+    except UnknownModel:
+        ready = False
+    return {"ready": ready}
 
 
-def _ask_statistics(message: Any) -> Asked:
+def _metadata(describe: Description, message: Any) -> Any:
+    return describe.metadata(*model_of(message.name, message.version))
+
+
+def _config(describe: Description, message: Any) -> Any:
+    return {"config": describe.config(*model_of(message.name, message.version))}
+
+
+def _statistics(describe: Description, message: Any) -> Any:
     if not message.name:
-        return Asked("/v2/models/stats")
-    return _ask_model("/stats", message)
+        return describe.statistics()
+    return describe.statistics(*model_of(message.name, message.version))
 
 
-def _ask_index(message: Any) -> Asked:
-    repository = message.repository_name
-    path = (
-        f"/v2/repository/{repository}/index" if repository else "/v2/repository/index"
-    )
-    return Asked(path, "POST", {"ready": message.ready})
+def _index(describe: Description, message: Any) -> Any:
+    if message.repository_name:
+        raise no_repository(message.repository_name)
+    return {"models": describe.index(only_ready=message.ready)}
 
 
-def _changed_model(message: Any) -> tuple[str, str]:
-    """Return the repository and the model of a load or an unload.
+def _changed_model(message: Any) -> str:
+    """Return the model of a load or an unload.
 
     KServe's message has the model's name first, and nothing else.
+
+    Raises:
+        Unsupported: it names a repository.
+        UnknownModel: it names no model.
     """
     if not message.model_name and not message.parameters:
-        return "", message.repository_name
-    return message.repository_name, message.model_name
+        return model_of(message.repository_name)[0]
+    name, _ = model_of(message.model_name)
+    if message.repository_name:
+        raise no_repository(message.repository_name)
+    return name
 
 
-def _ask_change(verb: str, message: Any) -> Asked:
-    repository, name = _changed_model(message)
-    # The check of a name.
-    model_path(name)
-    parameters: Mapping[str, Any] = {
-        key: _shown(infer_messages.value_of(value))
-        for key, value in message.parameters.items()
-    }
-    place = f"/{repository}" if repository else ""
-    path = f"/v2/repository{place}/models/{name}/{verb}"
-    return Asked(path, "POST", {"parameters": parameters})
+def _load(describe: Description, message: Any) -> Any:
+    name = _changed_model(message)
+    describe.load(name, message.parameters)
+    return {"model_name": name, "isLoaded": True}
 
 
-def _shown(value: Any) -> Any:
-    """Return a parameter's value in JSON: bytes are the files of a model."""
-    return "" if isinstance(value, bytes) else value
-
-
-def _changed(field: str, reply: Any, message: Any) -> Any:
-    del reply
-    return {"model_name": _changed_model(message)[1], field: True}
+def _unload(describe: Description, message: Any) -> Any:
+    name = _changed_model(message)
+    describe.unload(name)
+    return {"model_name": name, "isUnloaded": True}
 
 
 _PACKAGE = "inference."
 
 
-def _route(method: str, *args: Any, **more: Any) -> tuple[str, Route]:
+def _route(
+    method: str,
+    answer: Callable[[Description, Any], Any],
+    *,
+    is_open: bool = False,
+    changes: bool = False,
+) -> tuple[str, Route]:
     names = f"{_PACKAGE}{method}Request", f"{_PACKAGE}{method}Response"
-    return f"{SERVICE}/{method}", Route(*names, *args, **more)
+    return f"{SERVICE}/{method}", Route(*names, answer, is_open, changes)
 
 
 ROUTES = dict(
-    [
-        _route("ServerLive", lambda _: Asked("/v2/health/live"), is_open=True),
-        _route("ServerReady", lambda _: Asked("/v2/health/ready"), is_open=True),
+    (
         _route(
-            "ModelReady",
-            partial(_ask_model, "/ready"),
-            lambda reply, _: {"ready": reply.get("ready", False)},
-            # To Triton, too, a model that does not exist is one that is not ready.
-            statuses=(HTTPStatus.NOT_FOUND,),
+            "ServerLive",
+            lambda describe, _: {"live": describe.is_live()},
             is_open=True,
         ),
-        _route("ServerMetadata", lambda _: Asked("/v2")),
-        _route("ModelMetadata", partial(_ask_model, "")),
         _route(
-            "ModelConfig",
-            partial(_ask_model, "/config"),
-            lambda reply, _: {"config": reply},
+            "ServerReady",
+            lambda describe, _: {"ready": describe.is_ready()},
+            is_open=True,
         ),
-        _route("ModelStatistics", _ask_statistics),
-        _route("RepositoryIndex", _ask_index, lambda reply, _: {"models": reply}),
-        _route(
-            "RepositoryModelLoad",
-            partial(_ask_change, "load"),
-            partial(_changed, "isLoaded"),
-        ),
-        _route(
-            "RepositoryModelUnload",
-            partial(_ask_change, "unload"),
-            partial(_changed, "isUnloaded"),
-        ),
-    ]
+        _route("ModelReady", _is_ready, is_open=True),
+        _route("ServerMetadata", lambda describe, _: describe.server()),
+        _route("ModelMetadata", _metadata),
+        _route("ModelConfig", _config),
+        _route("ModelStatistics", _statistics),
+        _route("RepositoryIndex", _index),
+        _route("RepositoryModelLoad", _load, changes=True),
+        _route("RepositoryModelUnload", _unload, changes=True),
+    )
 )

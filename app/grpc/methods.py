@@ -10,7 +10,7 @@ from typing import Any
 
 import grpc
 
-from app.api.application import Application
+from app.api.access.rights import Rights
 from app.api.environ import REQUEST_ID, request_id
 from app.api.exchange import Exchange, HttpResponse
 from app.api.responses import error_response
@@ -24,9 +24,9 @@ Unary = Callable[[bytes, Any], Awaitable[bytes]]
 class Methods(grpc.GenericRpcHandler):  # type: ignore[misc]
     """The handlers of all methods, by their paths."""
 
-    def __init__(self, application: Application, predicting: Predicting) -> None:
-        """Store the application, whose rights these are."""
-        self._application = application
+    def __init__(self, rights: Rights, predicting: Predicting) -> None:
+        """Store the parts."""
+        self._rights = rights
         self._predicting = predicting
         self._handlers: dict[str, Any] = {}
         # Paths of the methods that need no key, and of those that predict.
@@ -59,7 +59,7 @@ class Methods(grpc.GenericRpcHandler):  # type: ignore[misc]
             return handler
         try:
             metadata = handler_call_details.invocation_metadata
-            self._application.check_rights(environ_of_metadata(metadata))
+            self._rights.check(environ_of_metadata(metadata))
         except BasketError as error:
             refuse = partial(self._refuse, path, error)
             return grpc.stream_unary_rpc_method_handler(refuse)

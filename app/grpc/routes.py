@@ -1,84 +1,75 @@
-"""Calls that predict nothing: each asks the HTTP route that answers the same."""
+"""Calls that predict nothing: they describe models, and change what is served."""
 
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Awaitable, Callable
 from typing import Any, NamedTuple
-from urllib.parse import quote
 
 from google.protobuf import json_format
 
-from app.api.environ import Environ, complete
-from app.api.exchange import JSON, HttpResponse
+from app.api.access.rights import Rights
+from app.api.describe import Description
+from app.api.environ import REQUEST_ID, request_id
+from app.api.exchange import HttpResponse
 from app.api.responses import error_response
-from app.codec import json_text
 from app.errors import UnknownModel
-from app.grpc.exchange import environ_of, send
+from app.grpc.exchange import environ_of_metadata, send
 from app.grpc.messages import message_class, parse, pool
 
-# Sends a complete WSGI environment to Flask.
-AskFlask = Callable[[Environ], Awaitable[HttpResponse]]
 _SHOWN = 80
-
-
-class Asked(NamedTuple):
-    """An HTTP request; the path is not percent-encoded, but for V1."""
-
-    path: str
-    method: str = "GET"
-    body: Mapping[str, Any] | None = None
+# Of a version, which is an int64.
+_MAX_DIGITS = 19
 
 
 class Route(NamedTuple):
-    """How a call is asked over HTTP.
+    """A method: the names of its messages, and what answers it.
 
-    `request` and `response` are names of messages. `read` makes the values of the
-    response of the route's JSON and the request. JSON without an error is a response
-    whatever its status is, as that of health is; so is that of a status in `statuses`.
-    A route that `is_open` needs no key.
+    `answer` returns the values of the response. One that `is_open` needs no key, and
+    one that `changes` the server takes an admin key.
     """
 
     request: str
     response: str
-    ask: Callable[[Any], Asked]
-    read: Callable[[Any, Any], Any] = lambda reply, _: reply
-    statuses: tuple[int, ...] = ()
+    answer: Callable[[Description, Any], Any]
     is_open: bool = False
+    changes: bool = False
 
 
-async def call(route: Route, ask_flask: AskFlask, sent: bytes, context: Any) -> bytes:
+class Asked(NamedTuple):
+    """What answers calls: descriptions, rights, and threads of the ASGI application."""
+
+    describe: Description
+    rights: Rights
+    in_thread: Callable[..., Awaitable[HttpResponse]]
+
+
+async def call(route: Route, asked: Asked, sent: bytes, context: Any) -> bytes:
     """Answer one call.
 
     Raises:
         grpc.aio.AbortError: it failed.
     """
-    try:
-        response = await _answer(route, ask_flask, sent, context)
-    except Exception as error:
-        response = error_response(error)
+    environ = environ_of_metadata(context.invocation_metadata())
+
+    def answer() -> HttpResponse:
+        try:
+            if route.changes:
+                asked.rights.check_admin(environ)
+            values = route.answer(asked.describe, parse(route.request, sent))
+            message = message_class(route.response)()
+            json_format.ParseDict(
+                values, message, ignore_unknown_fields=True, descriptor_pool=pool()
+            )
+            response = HttpResponse(message.SerializeToString())
+        except Exception as error:
+            response = error_response(error)
+        response.headers.append((REQUEST_ID, request_id(environ)))
+        return response
+
+    response = await asked.in_thread(answer, reads_only=not route.changes)
     return await send(context, response)
 
 
-async def _answer(
-    route: Route, ask_flask: AskFlask, sent: bytes, context: Any
-) -> HttpResponse:
-    request = parse(route.request, sent)
-    try:
-        response = await ask_flask(_environ(route.ask(request), context))
-    except UnknownModel as error:
-        response = error_response(error)
-    reply = json_text.loads(response.body)
-    is_error = isinstance(reply, dict) and "error" in reply
-    if is_error and response.status not in route.statuses:
-        return response
-    message = message_class(route.response)()
-    values = route.read(reply, request)
-    json_format.ParseDict(
-        values, message, ignore_unknown_fields=True, descriptor_pool=pool()
-    )
-    return HttpResponse(message.SerializeToString(), headers=response.headers)
-
-
-def model_path(name: str, version: str = "") -> str:
-    """Return the path of a model in V2, or of a version.
+def model_of(name: str, version: str = "") -> tuple[str, int | None]:
+    """Return a model's name and version as the catalog has them.
 
     Raises:
         UnknownModel: the name or the version can't be one.
@@ -86,22 +77,7 @@ def model_path(name: str, version: str = "") -> str:
     if not name or "/" in name:
         raise UnknownModel(f"there is no model {name[:_SHOWN]!r}")
     if not version:
-        return f"/v2/models/{name}"
-    if not (version.isascii() and version.isdigit()):
+        return name, None
+    if not (version.isascii() and version.isdigit() and len(version) <= _MAX_DIGITS):
         raise UnknownModel(f"model {name!r} has no version {version[:_SHOWN]!r}")
-    return f"/v2/models/{name}/versions/{version}"
-
-
-def _environ(asked: Asked, context: Any) -> Environ:
-    environ = environ_of(asked.path, context)
-    body = b"" if asked.body is None else json_text.dumps(asked.body)
-    environ |= {
-        "REQUEST_METHOD": asked.method,
-        "PATH_INFO": asked.path.encode().decode("latin-1"),
-        "RAW_URI": quote(asked.path, safe="/:%"),
-        "SERVER_PORT": "0",
-        "CONTENT_TYPE": JSON,
-        "wsgi.url_scheme": "http",
-    }
-    complete(environ, "HTTP/2", body)
-    return environ
+    return name, int(version)

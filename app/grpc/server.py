@@ -3,7 +3,7 @@
 import asyncio
 import logging
 import time
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator, Awaitable, Callable
 from functools import partial
 from typing import Any, Protocol
 
@@ -12,8 +12,9 @@ from grpc_health.v1.health_pb2_grpc import add_HealthServicer_to_server
 from grpc_reflection.v1alpha.reflection import SERVICE_NAME as REFLECTION
 from grpc_reflection.v1alpha.reflection import enable_server_reflection
 
+from app.api.access.rights import Rights
 from app.api.application import Application, Handler
-from app.api.environ import Environ
+from app.api.describe import Description
 from app.api.event_loop import EventLoop
 from app.api.exchange import HttpResponse
 from app.api.inference.inference import Inference
@@ -24,7 +25,7 @@ from app.grpc.health import SERVICE as HEALTH
 from app.grpc.health import Health, described
 from app.grpc.methods import Methods, Unary
 from app.grpc.predicting import Predicting
-from app.grpc.routes import Route, call
+from app.grpc.routes import Asked, Route, call
 from app.tls import TlsFiles
 
 _log = logging.getLogger(__name__)
@@ -49,8 +50,8 @@ _IDLE_MS = 75_000
 _ON_ITS_WAY_S = 0.5
 
 
-class Http(Protocol):
-    """The ASGI application, whose event loop and routes gRPC shares."""
+class Asgi(Protocol):
+    """The ASGI application, whose event loop and threads gRPC shares."""
 
     application: Application
 
@@ -58,8 +59,10 @@ class Http(Protocol):
         """Return the waits of the event loop that runs."""
         ...
 
-    async def ask_flask(self, environ: Environ) -> HttpResponse:
-        """Return Flask's response."""
+    def in_thread(
+        self, function: Callable[[], HttpResponse], *, reads_only: bool
+    ) -> Awaitable[HttpResponse]:
+        """Call a function in a thread."""
         ...
 
 
@@ -70,15 +73,17 @@ class GrpcServer:
         self,
         address: str,
         max_message_bytes: int,
-        http: Http,
+        asgi: Asgi,
         inference: Inference,
-        is_ready: Callable[[], bool],
+        describe: Description,
+        rights: Rights,
     ) -> None:
         """Store the parts; `start` opens the port."""
         self._address = address
         self._max_message_bytes = max_message_bytes
-        self._http = http
-        self._models_are_ready = is_ready
+        self._asgi = asgi
+        self._describe = describe
+        self._rights = rights
         self._predicting: Predicting | None = None
         self._handlers: dict[str, Handler] = {
             _PREDICT: partial(tensorflow_serving.predict, inference, max_message_bytes),
@@ -105,8 +110,8 @@ class GrpcServer:
         Raises:
             SettingsError: the port can't be opened.
         """
-        http = self._http
-        predicting = Predicting(http.application, http.event_loop(), count_request)
+        asgi = self._asgi
+        predicting = Predicting(asgi.application, asgi.event_loop(), count_request)
         options = _options(max_calls, self._max_message_bytes)
         server = grpc.aio.server(options=options, maximum_concurrent_rpcs=max_calls)
         server.add_generic_rpc_handlers((self._methods(predicting),))
@@ -148,11 +153,11 @@ class GrpcServer:
             await self._server.stop(0)
 
     def _is_ready(self) -> bool:
-        return self._stopping is None and self._models_are_ready()
+        return self._stopping is None and self._describe.is_ready()
 
     def _methods(self, predicting: Predicting) -> Methods:
         """Return the methods of the services, but for health and reflection."""
-        methods = Methods(self._http.application, predicting)
+        methods = Methods(self._rights, predicting)
         for method, handler in self._handlers.items():
             predict = _predicts(predicting, method, handler)
             methods.add_predicting(method, grpc.unary_unary_rpc_method_handler(predict))
@@ -169,8 +174,9 @@ class GrpcServer:
     async def _ask(self, route: Route, sent: bytes, context: Any) -> bytes:
         """Answer a call that predicts nothing."""
         self._asking += 1
+        asked = Asked(self._describe, self._rights, self._asgi.in_thread)
         try:
-            return await call(route, self._http.ask_flask, sent, context)
+            return await call(route, asked, sent, context)
         finally:
             self._asking -= 1
 

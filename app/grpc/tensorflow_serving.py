@@ -2,20 +2,18 @@
 
 from functools import partial
 from typing import Any
-from urllib.parse import quote
 
+from app.api.describe import Description, check_tensors, servable_not_found
 from app.api.environ import traffic_split_key
 from app.api.exchange import Exchange, HttpResponse
 from app.api.inference.inference import Inference
-from app.api.v1.predict import servable_not_found
-from app.api.v2.metadata import check_tensors
 from app.codec import tensor_proto
 from app.codec.rows import Request, find_signature
 from app.engines.base import DEFAULT_SIGNATURE, Tensors
 from app.errors import BadInput
 from app.grpc.exchange import GrpcExchange
 from app.grpc.messages import message_class
-from app.grpc.routes import Asked, Route
+from app.grpc.routes import Route
 from app.repository.routing import Target
 from app.repository.served import ServedModel
 
@@ -42,7 +40,7 @@ async def predict(
     """Answer a PredictRequest; `max_bytes` bounds one input."""
     assert isinstance(exchange, GrpcExchange)
     message = await exchange.message("tensorflow.serving.PredictRequest")
-    target = _target(message, exchange)
+    target = _target(message, traffic_split_key(exchange.environ))
     filled_bytes = tensor_proto.filled_bytes(message.inputs.values())
     # More are refused when they are read.
     exchange.filled_bytes = min(filled_bytes, max_bytes)
@@ -52,11 +50,9 @@ async def predict(
         return await inference.answer(exchange, target, (decode, encode))
 
 
-def _target(message: Any, exchange: Exchange) -> Target:
+def _target(message: Any, client: str | None = None) -> Target:
     spec = _spec(message)
-    version = _version(spec)
-    key = traffic_split_key(exchange.environ)
-    return Target(spec.name, version, spec.version_label or None, key)
+    return Target(spec.name, _version(spec), spec.version_label or None, client)
 
 
 def _spec(message: Any) -> Any:
@@ -121,19 +117,7 @@ def _encode(
     return HttpResponse(response.SerializeToString())
 
 
-def _path(message: Any, end: str = "") -> str:
-    """Return the path of a model in V1, percent-encoded."""
-    spec = _spec(message)
-    version, label = _version(spec), spec.version_label
-    path = f"/v1/models/{quote(spec.name, safe='')}"
-    if version is not None:
-        path += f"/versions/{version}"
-    elif label:
-        path += f"/labels/{quote(label, safe='')}"
-    return path + end
-
-
-def _ask_metadata(message: Any) -> Asked:
+def _metadata(describe: Description, message: Any) -> Any:
     fields = list(message.metadata_field)
     if not fields:
         raise BadInput("metadata_field: expected signature_def, given none")
@@ -142,28 +126,28 @@ def _ask_metadata(message: Any) -> Asked:
             raise BadInput(
                 f"metadata_field: expected signature_def, given {field[:60]!r}"
             )
-    return Asked(_path(message, "/metadata"))
-
-
-def _read_metadata(reply: Any, message: Any) -> Any:
-    del message
-    signatures = reply["metadata"][_SIGNATURES]
+    described = describe.signatures(_target(message))
+    signatures = described["metadata"][_SIGNATURES]
     return {
-        "model_spec": reply["model_spec"],
+        "model_spec": described["model_spec"],
         "metadata": {_SIGNATURES: {"@type": _ANY_URL, **signatures}},
     }
+
+
+def _status(describe: Description, message: Any) -> Any:
+    spec = _spec(message)
+    return describe.status(spec.name, _version(spec))
 
 
 ROUTES = {
     f"{PREDICTION_SERVICE}/GetModelMetadata": Route(
         "tensorflow.serving.GetModelMetadataRequest",
         "tensorflow.serving.GetModelMetadataResponse",
-        _ask_metadata,
-        _read_metadata,
+        _metadata,
     ),
     f"{MODEL_SERVICE}/GetModelStatus": Route(
         "tensorflow.serving.GetModelStatusRequest",
         "tensorflow.serving.GetModelStatusResponse",
-        lambda message: Asked(_path(message)),
+        _status,
     ),
 }

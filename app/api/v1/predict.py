@@ -6,8 +6,6 @@ catalog. A path or method that matches neither is a 400, not a 404 or 405.
 """
 
 import re
-from collections.abc import Iterator
-from contextlib import contextmanager
 from functools import partial
 from typing import NoReturn
 from urllib.parse import quote, unquote_to_bytes
@@ -17,15 +15,15 @@ from werkzeug.routing import BaseConverter
 
 from app.api import upload, user_code
 from app.api.application import Find, Handler
+from app.api.describe import METHOD_NAME, Description, servable_not_found
 from app.api.environ import Environ, traffic_split_key
 from app.api.exchange import Exchange, HttpResponse
 from app.api.inference.inference import Inference
 from app.api.responses import json_response
 from app.api.v1 import cloud_events
-from app.api.v1 import metadata as v1_metadata
 from app.codec import json_text, rows
 from app.engines.base import Tensors
-from app.errors import BadInput, NoTensors, UnknownModel, Unsupported
+from app.errors import BadInput, Unsupported
 from app.repository.catalog import Catalog
 from app.repository.routing import Target
 from app.repository.served import ServedModel
@@ -58,7 +56,7 @@ def finder(inference: Inference) -> Find:
     return find
 
 
-def v1_blueprint(catalog: Catalog) -> Blueprint:
+def v1_blueprint(catalog: Catalog, describe: Description) -> Blueprint:
     """Return all routes under /v1/ except :predict."""
     blueprint = Blueprint("v1", __name__)
     blueprint.record_once(
@@ -72,7 +70,7 @@ def v1_blueprint(catalog: Catalog) -> Blueprint:
             _refuse_verb(catalog, _target(found, environ), found["verb"].lower())
         if request.method == "GET" and (found := _MODEL_PATH.fullmatch(path)):
             at_metadata = found["metadata"] is not None
-            return _describe(catalog, _target(found, environ), at_metadata)
+            return _describe(describe, _target(found, environ), at_metadata)
         origin = request.headers.get("Origin", "")
         if request.method == "OPTIONS" and origin.startswith(("http://", "https://")):
             return json_response({})
@@ -144,37 +142,22 @@ def _refuse_verb(catalog: Catalog, target: Target, verb: str) -> NoReturn:
     kind = {"classify": "classification", "regress": "regression"}[verb]
     raise BadInput(
         f"Expected {kind} signature method_name to be tensorflow/serving/{verb}. "
-        f"Was: {v1_metadata.METHOD_NAME}"
+        f"Was: {METHOD_NAME}"
     )
 
 
-def _describe(catalog: Catalog, target: Target, at_metadata: bool) -> Response:
-    """Return the names of all models, or a model's metadata or status."""
+def _describe(describe: Description, target: Target, at_metadata: bool) -> Response:
+    """Return the names of all models, or a model's metadata or status.
+
+    As in TensorFlow Serving, a status ignores a label.
+    """
     if target.name is None:
         if target.version is not None or target.label is not None:
             raise BadInput("Missing model name in request.")
-        return json_response({"models": catalog.names()})
-    if not at_metadata:
-        return v1_metadata.status(catalog, target.name, target)
-    with servable_not_found(target), catalog.lease(target) as model:
-        return v1_metadata.metadata(model)
-
-
-@contextmanager
-def servable_not_found(target: Target) -> Iterator[None]:
-    """Raise UnknownModel with TensorFlow Serving's text."""
-    try:
-        yield
-    except NoTensors:
-        raise
-    except UnknownModel:
-        name = (target.name or "")[:80]
-        asked = f"Latest({name})"
-        if target.version is not None:
-            asked = f"Specific({name}, {target.version})"
-        elif target.label is not None:
-            asked = f"Label({name}, {target.label[:80]})"
-        raise UnknownModel(f"Servable not found for request: {asked}") from None
+        return json_response({"models": describe.all_names()})
+    if at_metadata:
+        return json_response(describe.signatures(target))
+    return json_response(describe.status(target.name, target.version))
 
 
 def _decode(exchange: Exchange, body: bytes, model: ServedModel) -> rows.Request:

@@ -3,24 +3,19 @@
 import re
 from functools import partial
 
-from flask import Blueprint, Flask
+from flask import Flask
 from werkzeug.routing import BaseConverter
 
-from app.api.access.rights import Rights
 from app.api.application import Find, Handler
+from app.api.describe import check_tensors
 from app.api.environ import Environ, path_of, traffic_split_key
 from app.api.exchange import Exchange, HttpResponse
 from app.api.inference.inference import Inference
-from app.api.v2.metadata import check_tensors, health_blueprint, metadata_blueprint
-from app.api.v2.repository import Repository, repository_blueprint
 from app.codec.v2 import tensors
 from app.engines.base import Tensors
 from app.errors import BadInput
-from app.repository.catalog import Catalog
-from app.repository.health import Health
 from app.repository.routing import Target
 from app.repository.served import ServedModel
-from app.settings import Settings
 
 _JSON_SIZE = "Inference-Header-Content-Length"
 # int() takes at most 4300 digits.
@@ -42,21 +37,6 @@ class _VersionConverter(BaseConverter):
 
     def to_python(self, value: str) -> int:
         return int(value)
-
-
-def v2_blueprints(
-    catalog: Catalog,
-    loader: Repository,
-    settings: Settings,
-    health: Health,
-    rights: Rights,
-) -> tuple[Blueprint, ...]:
-    """Return all routes under /v2 except infer."""
-    return (
-        health_blueprint(catalog, health, rights),
-        metadata_blueprint(catalog),
-        repository_blueprint(catalog, loader, settings),
-    )
 
 
 def declare(app: Flask) -> None:

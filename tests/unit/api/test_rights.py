@@ -273,7 +273,7 @@ def test_options_and_head_have_the_status_of_get(serve, key):
 
     Health says that the server is not ready; other routes may refuse the key.
     """
-    client = serve(bad=True, **API_KEYS)
+    client = serve(bad=True, ready="all", **API_KEYS)
     paths = (*HEALTH, *READ, "/v2/models/bad/ready", "/v2/models/nobody/ready", "/docs")
     statuses = {}
     for path in paths:

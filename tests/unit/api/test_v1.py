@@ -10,6 +10,7 @@ import pytest
 
 from app import install_api, run_dir
 from app.api.application import Application
+from app.api.describe import Description
 from app.api.recording.recording import Recording
 from app.batching.unbatched import Unbatched
 from app.engines.base import DEFAULT_SIGNATURE, Signature, TensorSpec
@@ -81,7 +82,8 @@ class Site:
         settings = Settings(api_keys=keys, max_body_bytes=limit_bytes)
         health = Health(self.catalog, 30, run_dir.Notes())
         recording = Recording(settings, self.catalog, Evidence(None))
-        install_api(app, settings, self.catalog, None, health, recording)
+        describe = Description(self.catalog, health, None, 1)
+        install_api(app, settings, self.catalog, describe, health, recording)
         self.client = app.test_client()
 
     def serve(self, name, version):

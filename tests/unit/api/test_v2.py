@@ -11,7 +11,7 @@ import pytest
 from tritonclient.http import InferenceServerClient
 
 from app import create_app
-from app.api.v2.metadata import VERSION
+from app.api.describe import VERSION
 from app.settings import Settings
 from app.telemetry import ModelMetrics
 from tests.support.cases import case

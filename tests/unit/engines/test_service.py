@@ -68,6 +68,13 @@ def test_functions_that_are_not_there_are_none(write):
     assert not service.has_example
 
 
+def test_service_that_only_imports_has_no_parts(write):
+    """It is imported, for what that registers, and is called by nothing."""
+    assert not Service(write(service="import json\nWORDS = []")).has_parts
+    for part in ("def preprocess(x): return x", "EXAMPLE = 1"):
+        assert Service(write(service=part)).has_parts
+
+
 def test_example_may_be_any_value(write):
     """An EXAMPLE of None is one."""
     service = Service(write(service="EXAMPLE = None"))

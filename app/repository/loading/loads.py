@@ -122,7 +122,7 @@ class Loads:
 
 
 def is_outdated(served: ServedModel, config: ModelConfig) -> bool:
-    """Return whether a version was loaded with other limits or another [image]."""
+    """Return whether a version was loaded with other settings or another [image]."""
     return _load_config(served.config) != _load_config(config)
 
 

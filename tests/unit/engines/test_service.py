@@ -185,6 +185,11 @@ def test_module_goes_with_the_last_reference(write, left):
         ("def preprocess(", "SyntaxError: '(' was never closed"),
         ("import sys\nsys.exit(3)", "SystemExit: 3 (line 2)"),
         ("open(__file__ + 'x')", "No such file or directory: 'service.pyx' (line 1)"),
+        ("open('/no/such/words.txt')", "such file or directory: 'words.txt' (line 1)"),
+        (
+            "import pickle\npickle.loads(b'c__main__\\nNet\\n.')",
+            "'Net' on '__main__', the script that saved it (line 2)",
+        ),
     ],
 )
 def test_error_at_import_is_a_load_error(write, left, text, reason):

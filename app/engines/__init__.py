@@ -97,27 +97,27 @@ def _opener(file: Path, settings: Settings) -> Callable[[], Engine]:
     kind = f"model{file.suffix}" if is_keras else file.name
     with report_unreadable(file.name):
         file.open("rb").close()
-    name = _keras_module(settings) if is_keras else MODEL_FILES[kind]
-    package = import_module(f"app.engines.{name}")
+    package = import_module(f"app.engines.{_module(kind, settings)}")
     return partial(package.open_engine, file, settings)
 
 
-def _keras_module(settings: Settings) -> str:
-    """Return the module of app.engines that opens Keras files.
+def _module(kind: str, settings: Settings) -> str:
+    """Return the module of app.engines that opens a file of MODEL_FILES.
 
     Raises:
         ModelLoadError: it needs Keras on another backend than the server's.
     """
-    engine, backend = settings.engine, settings.keras_backend
-    if engine == "jax" != backend:
+    name = MODEL_FILES[kind].format(engine=settings.engine)
+    backend = settings.keras_backend
+    if name == "jax.keras_file" and backend != "jax":
         raise ModelLoadError(
             'basket.toml: engine = "jax" needs Keras on JAX, and Keras has one backend '
             "in a process, here TensorFlow: start the server with BASKET_ENGINE=jax, "
             'and write engine = "tensorflow" for its other models'
         )
-    if engine == "tensorflow" != backend:
+    if name == "tensorflow.keras_file" and backend == "jax":
         return "tensorflow.exported_keras"
-    return f"{engine}.keras_file"
+    return name
 
 
 def _file_in(folder: Path, settings: Settings) -> str:

@@ -4,6 +4,7 @@ import json
 import logging
 import os
 import re
+import socket
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
@@ -23,6 +24,18 @@ _LAYER_ERROR = re.compile(
 )
 # A constant in TOML for each kind of dtype.
 _EXAMPLES = {"b": "false", "f": "1.0", "O": '"..."'}
+# Of an absolute path, the folders.
+_FOLDERS = re.compile(r"(?<![\w.:/])/(?:[^\s/'\"]+(?: [^\s/'\"]+)*/)+")
+# What tells of this machine in a framework's errors: TensorFlow's host, the file of a
+# Python module, and the address of an object.
+_MACHINE = {
+    re.compile(r" in binary running on \S*[^\s.]"): "",
+    re.compile(r"<module '(?:\w+\.)*__main__'[^>]*>"): (
+        "'__main__', the script that saved it"
+    ),
+    re.compile(r"<module '([\w.]+)'[^>]*>"): r"module '\1'",
+    re.compile(r" at 0x[0-9a-fA-F]+"): "",
+}
 _T = TypeVar("_T")
 _SERVED_AS = {"string": "object", "bfloat16": "float32"}
 
@@ -214,7 +227,8 @@ def as_load_error(
 def error_first_line(error: BaseException) -> str:
     """Return the first line of a framework's error; of nested ones, the cause's."""
     text = str(error).rpartition("Exception encountered: ")[2].strip()
-    return (text or type(error).__name__).splitlines()[0][:_MAX_REASON_CHARS]
+    line = (text or type(error).__name__).splitlines()[0]
+    return without_folders(line)[:_MAX_REASON_CHARS]
 
 
 def error_summary(error: BaseException) -> str:
@@ -224,4 +238,18 @@ def error_summary(error: BaseException) -> str:
     """
     layer_errors = _LAYER_ERROR.findall(str(error))
     text = ": ".join(layer_errors[-1]) if layer_errors else str(error)
-    return " ".join(text.split())[:_MAX_REASON_CHARS] or type(error).__name__
+    line = without_folders(" ".join(text.split()))
+    return line[:_MAX_REASON_CHARS] or type(error).__name__
+
+
+def without_folders(text: str) -> str:
+    """Return a text for clients: of a path of this machine only the last part."""
+    return _FOLDERS.sub("", text)
+
+
+def without_machine(text: str) -> str:
+    """Return a text for clients, without the names and addresses of this machine."""
+    for pattern, rest in _MACHINE.items():
+        text = pattern.sub(rest, text)
+    host = rf"(?<![\w.-]){re.escape(socket.gethostname())}(?![\w-])"
+    return re.sub(host, "this machine", text)

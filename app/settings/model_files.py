@@ -7,9 +7,8 @@ from pathlib import Path
 # Files of a version's folder by preference, and the module of app.engines that opens
 # each. Not in app.engines: Gunicorn's master, which imports no NumPy, reads the names.
 MODEL_FILES = {
-    # For these, `engine` decides.
-    "model.keras": "",
-    "model.h5": "",
+    "model.keras": "{engine}.keras_file",
+    "model.h5": "{engine}.keras_file",
     "saved_model.pb": "tensorflow.saved_model",
     "simulated.json": "simulated",
     "tensorflow_serving.json": "tensorflow_serving.engine",

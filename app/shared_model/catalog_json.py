@@ -51,7 +51,10 @@ def version_to_json(served: ServedModel) -> dict[str, Any]:
         "labels": dict(config.labels),
         "traffic": dict(config.traffic),
         "image": None if config.image is None else asdict(config.image),
-        "service": None if code is None else str(code.service.folder.absolute()),
+        # One that only imports does so where the model runs.
+        "service": str(code.service.folder.absolute())
+        if code is not None and code.service.has_parts
+        else None,
     }
 
 

@@ -278,3 +278,28 @@ def dropout_with_constants(saving: Saving) -> Known:
     known = dropout_graph(saving)
     (saving.folder.parent / "basket.toml").write_text(CONSTANTS)
     return known
+
+
+def with_operation(saving: Saving, name: str) -> Known:
+    """Write a signature with an operation that no package here registers."""
+    tf = saving.tf
+    saving.functions(
+        serving_default=(
+            lambda row: {"score": tf.atan(row)},
+            tf.TensorSpec([None, 3], tf.float32, "row"),
+        ),
+    )
+    with edited(saving) as graph:
+        for function in graph.graph_def.library.function:
+            for node in function.node_def:
+                node.op = name if node.op == "Atan" else node.op
+    return Known((), ())
+
+
+@tried(
+    "An operation of TF Text",
+    SAVED_MODEL,
+    refusal="the operation 'TFText>Utf8Binarize' is of tensorflow-text: pip install",
+)
+def tf_text_operation(saving: Saving) -> Known:
+    return with_operation(saving, "TFText>Utf8Binarize")

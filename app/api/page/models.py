@@ -85,6 +85,6 @@ def _version(model: ServedModel | None) -> dict[str, Any]:
         "image": image
         and {"size": image.size, "mode": image.mode, "classes": len(image.classes)},
         "v2": model.has_tensors,
-        "user_code": model.user_code is not None,
+        "user_code": model.user_code is not None and model.user_code.service.has_parts,
         "example": example_body(model),
     }

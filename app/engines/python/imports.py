@@ -18,6 +18,7 @@ from types import ModuleType
 from typing import Any
 
 from app.engines.keras import keras_private
+from app.engines.loading import without_folders, without_machine
 from app.errors import ModelLoadError
 
 # One version at a time: sys.path and sys.modules belong to the process.
@@ -147,12 +148,13 @@ def forget(name: str, registrations: Sequence[Any]) -> None:
 def described(error: BaseException, file: Path) -> str:
     """Return an error on one line, with the line of `file` where it was raised.
 
-    Nothing of the machine's paths is in it.
+    Nothing of the machine is in it.
     """
     lines = str(error).strip().splitlines()
-    reason = (lines or [""])[0][:300]
+    reason = (lines or [""])[0]
     for folder in (file.parent.resolve(), file.parent):
         reason = reason.replace(f"{folder}/", "")
+    reason = without_folders(without_machine(reason))[:300]
     text = f"{type(error).__name__}: {reason}" if reason else type(error).__name__
     number = None
     step = error.__traceback__

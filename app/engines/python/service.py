@@ -30,8 +30,9 @@ _FUNCTIONS = {"load": 1, "preprocess": 1, "predict": 2, "postprocess": 1}
 class Service:
     """The functions of a service.py; those that it lacks are None.
 
-    `example` is EXAMPLE if `has_example`. The module, and the threads
-    that wait for calls, go with the last reference to this object.
+    `example` is EXAMPLE if `has_example`; `has_parts` if it has that or a function. The
+    module, and the threads that wait for calls, go with the last reference to this
+    object.
     """
 
     def __init__(self, folder: Path) -> None:
@@ -55,6 +56,8 @@ class Service:
         self.postprocess = found["postprocess"]
         self._load = found["load"]
         self.has_example = hasattr(module, "EXAMPLE")
+        # Without one it only imports, such as a package with TensorFlow operations.
+        self.has_parts = self.has_example or any(found.values())
         self._example: Any = getattr(module, "EXAMPLE", None)
 
     @property

@@ -25,6 +25,7 @@ from app.engines.tensorflow.engine import (
     not_dense,
 )
 from app.engines.tensorflow.freezing import variable_bytes
+from app.engines.tensorflow.missing_ops import advice_for_missing_op
 from app.engines.tensorflow.object_graph import composite_inputs, prune
 from app.engines.tensorflow.tensorflow_private import (
     MetaGraphDef,
@@ -74,6 +75,9 @@ def open_engine(file: Path, settings: Settings) -> SavedModelEngine:
             if set(each.meta_info_def.tags) == {tf.saved_model.SERVING}
         )
     except Exception as error:  # TensorFlow raises whatever its readers raise
+        advice = advice_for_missing_op(str(error))
+        if advice:
+            raise ModelLoadError(f"{file.name}: {advice}") from error
         raise load_error(error, file) from error
     return SavedModelEngine(loaded, graph)
 

@@ -13,6 +13,7 @@ from http import HTTPStatus
 from typing import Any, TypeAlias
 from urllib.parse import SplitResult
 
+from app.engines.loading import without_machine
 from app.engines.refusal import refusal
 from app.errors import (
     BasketError,
@@ -49,7 +50,7 @@ class Connections:
 
     def __init__(self, url: SplitResult, timeout_s: float) -> None:
         """Store the address; `timeout_s` bounds each wait for the server."""
-        self.host = str(url.hostname)
+        self._host = str(url.hostname)
         self._is_tls = url.scheme == "https"
         # http.client would look for a port in an IPv6 address.
         self._port = (443 if self._is_tls else 80) if url.port is None else url.port
@@ -76,13 +77,11 @@ class Connections:
                 raise
         except TimeoutError as error:
             raise Late(
-                f"the model server {self.host} did not answer within "
-                f"{self._timeout_s:g} s"
+                f"the model server did not answer within {self._timeout_s:g} s"
             ) from error
         except (OSError, http.client.HTTPException) as error:
             raise Unavailable(
-                f"the connection to the model server {self.host} broke "
-                f"({type(error).__name__})"
+                f"the connection to the model server broke ({type(error).__name__})"
             ) from error
         # After Connection: close it has no socket.
         if connection.sock is not None:
@@ -104,14 +103,14 @@ class Connections:
             http.client.HTTPSConnection if self._is_tls else http.client.HTTPConnection
         )
         connection = kind(
-            self.host, self._port, timeout=min(_CONNECT_TIMEOUT_S, self._timeout_s)
+            self._host, self._port, timeout=min(_CONNECT_TIMEOUT_S, self._timeout_s)
         )
         try:
             connection.connect()
         except OSError as error:
             reason = error.strerror or type(error).__name__
             raise Unavailable(
-                f"the model server {self.host} can't be reached ({reason})"
+                f"the model server can't be reached ({reason})"
             ) from error
         connection.sock.settimeout(self._timeout_s)
         return connection
@@ -129,15 +128,16 @@ def _send(
         raise
 
 
-def error_from(reply: Reply, host: str) -> BasketError:
+def error_from(reply: Reply) -> BasketError:
     """Return the error of a batch that an unsuccessful response stands for.
 
     Statuses are those of TensorFlow Serving, which has the same one for a full device
     and a full queue, of Basket, and of proxies between. A batch that the model refuses
-    may be retried in parts; after other errors it is not.
+    may be retried in parts; after other errors it is not. Clients read the text, so it
+    does not name the server's host.
     """
     text = error_text(reply.body)
-    about = f"the model server {host} answered {reply.status}"
+    about = f"the model server answered {reply.status}"
     shown = f"{about}: {text}" if text else about
     match reply.status:
         case HTTPStatus.BAD_REQUEST:
@@ -161,7 +161,7 @@ def error_text(body: bytes) -> str:
         return ""
     text = value.get("error") if isinstance(value, dict) else None
     lines = text.strip().splitlines() if isinstance(text, str) else []
-    return lines[0][:_MAX_SHOWN_CHARS] if lines else ""
+    return without_machine(lines[0])[:_MAX_SHOWN_CHARS] if lines else ""
 
 
 def _seconds(retry_after: str) -> int:

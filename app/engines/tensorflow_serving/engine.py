@@ -98,7 +98,7 @@ class TensorFlowServingEngine:
         if reply.status == HTTPStatus.NOT_FOUND:
             raise Unavailable(self._why_unavailable())
         if reply.status != HTTPStatus.OK:
-            raise error_from(reply, self._connections.host)
+            raise error_from(reply)
         name = self._remote.signature_name
         signatures = wire.read_signatures(reply.body, name or DEFAULT_SIGNATURE)
         if name is None:
@@ -124,7 +124,7 @@ class TensorFlowServingEngine:
         body = wire.write_inputs(batch, signature, name)
         reply = self._connections.exchange("POST", f"{self._remote.path}:predict", body)
         if reply.status != HTTPStatus.OK:
-            raise error_from(reply, self._connections.host)
+            raise error_from(reply)
         return wire.read_outputs(reply.body, signature)
 
     def close(self) -> None:
@@ -133,12 +133,11 @@ class TensorFlowServingEngine:
 
     def _why_unavailable(self) -> str:
         """Return the model's status on the server, for an error text."""
-        host = self._connections.host
         reply = self._connections.exchange("GET", self._remote.path)
         if reply.status != HTTPStatus.OK:
             reason = error_text(reply.body) or f"status {reply.status}"
-            return f"the model server {host} has no such model: {reason}"
-        return f"the model server {host} is not ready: {wire.read_states(reply.body)}"
+            return f"the model server has no such model: {reason}"
+        return f"the model server is not ready: {wire.read_states(reply.body)}"
 
 
 def open_engine(file: Path, settings: Settings) -> TensorFlowServingEngine:

@@ -6,6 +6,7 @@ import time
 from collections.abc import Iterator
 from typing import NamedTuple, TypeAlias
 
+from app.engines.loading import without_machine
 from app.errors import ModelLoadError, NotYetLoadable, SettingsError
 from app.repository.loading.opener import Opener
 from app.repository.loading.quarantine import Quarantine
@@ -81,7 +82,8 @@ class Loads:
             if not isinstance(error, ModelLoadError | SettingsError):
                 _log.exception("model %s version %s is not served", *key)
             else:
-                reason = str(error)
+                # Clients read it in /readyz.
+                reason = without_machine(str(error))
                 if reason != last_reason and not is_served:
                     _log.error("model %s %s is not served: %s", *key, reason)
             retry_at = _retry_at(began_at, error)
@@ -120,7 +122,7 @@ class Loads:
 
 
 def is_outdated(served: ServedModel, config: ModelConfig) -> bool:
-    """Return whether a version was loaded with other limits or another [image]."""
+    """Return whether a version was loaded with other settings or another [image]."""
     return _load_config(served.config) != _load_config(config)
 
 

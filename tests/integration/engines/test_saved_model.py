@@ -21,6 +21,7 @@ from testing.tried.saved_models import (
     CONSTANTS,
     dropout_graph,
     legacy_optimizer_model,
+    with_operation,
 )
 from testing.tried.saving import Saving
 from tests.support.marks import USES_TENSORFLOW
@@ -324,6 +325,27 @@ def test_single_value_beside_rows_is_a_constant_of_basket_toml(tf, keras, tmp_pa
     np.testing.assert_allclose(outputs["score"], known.answers, rtol=1e-6)
     with pytest.raises(ModelLoadError, match="train: the model has no such input; it"):
         open_engine(tmp_path / "1", Settings(constants='{"train": false}'))
+
+
+@pytest.mark.parametrize(
+    ("name", "advice"),
+    [
+        ("SimpleMLCreateModelResource", "of tensorflow-decision-forests: pip install"),
+        ("IO>AudioResample", "write the line `import tensorflow_io` into a service.py"),
+        ("SentencepieceOp", "`import tensorflow_text` into a service.py beside the"),
+        ("Mine>Op", "no installed package has the operation 'Mine>Op': install"),
+    ],
+)
+def test_operation_of_another_package_is_named_with_it(
+    tf, keras, tmp_path, name, advice
+):
+    """The refusal says what to install and to import, and nothing of the machine."""
+    with_operation(Saving(keras, tf, tmp_path / "1"), name)
+    with pytest.raises(ModelLoadError) as raised:
+        open_engine(tmp_path / "1", Settings())
+    assert str(raised.value).startswith("saved_model.pb: ")
+    assert advice in str(raised.value)
+    assert "binary running on" not in str(raised.value)
 
 
 @pytest.mark.parametrize("shape", [[2], None], ids=["known", "unknown"])

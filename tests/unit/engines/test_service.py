@@ -68,6 +68,13 @@ def test_functions_that_are_not_there_are_none(write):
     assert not service.has_example
 
 
+def test_service_that_only_imports_has_no_parts(write):
+    """It is imported, for what that registers, and is called by nothing."""
+    assert not Service(write(service="import json\nWORDS = []")).has_parts
+    for part in ("def preprocess(x): return x", "EXAMPLE = 1"):
+        assert Service(write(service=part)).has_parts
+
+
 def test_example_may_be_any_value(write):
     """An EXAMPLE of None is one."""
     service = Service(write(service="EXAMPLE = None"))
@@ -178,6 +185,11 @@ def test_module_goes_with_the_last_reference(write, left):
         ("def preprocess(", "SyntaxError: '(' was never closed"),
         ("import sys\nsys.exit(3)", "SystemExit: 3 (line 2)"),
         ("open(__file__ + 'x')", "No such file or directory: 'service.pyx' (line 1)"),
+        ("open('/no/such/words.txt')", "such file or directory: 'words.txt' (line 1)"),
+        (
+            "import pickle\npickle.loads(b'c__main__\\nNet\\n.')",
+            "'Net' on '__main__', the script that saved it (line 2)",
+        ),
     ],
 )
 def test_error_at_import_is_a_load_error(write, left, text, reason):

@@ -11,6 +11,7 @@ from app.engines.loading import (
     refuse_strings,
     signature_of_tensors,
     tensor_spec,
+    without_machine,
 )
 from app.errors import ModelLoadError
 
@@ -172,3 +173,26 @@ def test_refuse_strings_names_the_string_input():
 def test_error_first_line_is_the_cause_in_300_characters(text, line):
     """An error is shortened to one line: the cause, else the error's class."""
     assert error_first_line(ValueError(text)) == line
+
+
+@pytest.mark.parametrize(
+    ("text", "shown"),
+    [
+        (
+            "Op type not registered 'X' in binary running on vm-1.example. Make sure",
+            "Op type not registered 'X'. Make sure",
+        ),
+        (
+            "Can't get attribute 'Net' on <module '__main__' from '/bin/gunicorn'>",
+            "Can't get attribute 'Net' on '__main__', the script that saved it",
+        ),
+        ("<module 'a.b' from '/x y/b.py'> has no c", "module 'a.b' has no c"),
+        ("<Layer object at 0x7f12ab> failed", "<Layer object> failed"),
+        ("vm-1: no route from vm-1 to vm-10", None),
+    ],
+)
+def test_text_for_clients_has_no_name_of_the_machine(monkeypatch, text, shown):
+    """Hosts, files of modules and addresses are left out."""
+    monkeypatch.setattr("socket.gethostname", lambda: "vm-1")
+    expected = "this machine: no route from this machine to vm-10"
+    assert without_machine(text) == (shown or expected)

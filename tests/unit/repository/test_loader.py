@@ -96,6 +96,11 @@ def test_default_model_is_loaded_first(tmp_path):
     [
         pytest.param(ModelLoadError("no file"), "no file", id="load error"),
         pytest.param(
+            ModelLoadError("no X in binary running on vm. <Net object at 0x7f12>"),
+            "no X. <Net object>",
+            id="load error with names of the machine",
+        ),
+        pytest.param(
             ValueError("secret"), "failed to load (ValueError)", id="exception"
         ),
         pytest.param(

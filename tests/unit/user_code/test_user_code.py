@@ -283,6 +283,13 @@ def test_error_of_postprocess_is_a_failure_with_its_row(code):
             code(text).body_of({"answer": np.array([0], object)})
 
 
+def test_code_without_functions_leaves_requests_as_they_are(code):
+    """Neither instances nor predictions pass through it."""
+    user_code = code("import json", takes("f4", 2))
+    assert not user_code.reads_instances
+    assert not user_code.writes_predictions
+
+
 def test_example_is_shown_as_json(code):
     """What JSON can't hold, or not in so many bytes, is not shown."""
 

@@ -206,7 +206,7 @@ def test_batch_is_retried_at_most_once(opened):
     """If the connection that replaces an idle one breaks too, the batch fails."""
     engine, server = opened(responding(None))
     for sent in (2, 3):
-        with pytest.raises(Unavailable, match=r"server 127\.0\.0\.1 broke"):
+        with pytest.raises(Unavailable, match="model server broke"):
             engine.run(batch(1))
         assert len(server.requests_to(":predict")) == sent
 
@@ -232,9 +232,7 @@ def test_response_after_timeout_ms_is_late(opened):
         return doubles(request)
 
     engine, _ = opened(slow_once, timeout_ms=500)
-    with pytest.raises(
-        Late, match=r"server 127\.0\.0\.1 did not answer within 0\.5 s$"
-    ):
+    with pytest.raises(Late, match=r"model server did not answer within 0\.5 s$"):
         engine.run(batch(1))
     answered.set()
     assert engine.run(batch(3))["y"].tolist() == [6]
@@ -249,7 +247,7 @@ def test_stopped_server_is_unavailable(tmp_path):
     engine.close()
     for _ in range(2):
         with pytest.raises(
-            Unavailable, match=r"^the model server 127\.0\.0\.1 can't be reached \(Conn"
+            Unavailable, match=r"^the model server can't be reached \(Conn"
         ) as caught:
             engine.run(batch(1))
         assert caught.value.retry_after_s == 1
@@ -279,7 +277,7 @@ def test_http_status_maps_to_an_error(opened, status, error, becomes):
     with pytest.raises(becomes) as caught:
         engine.run(batch(1))
     assert type(caught.value) is becomes
-    text = f"the model server 127.0.0.1 answered {status}"
+    text = f"the model server answered {status}"
     assert str(caught.value) == (f"{text}: {error}" if error else text)
 
 
@@ -552,10 +550,10 @@ def test_unknown_signature_name_lists_the_signatures(opened):
 
 
 def test_unreachable_server_is_a_load_error(tmp_path):
-    """The error names the server's host."""
+    """The error says so, and does not name the server's host to clients."""
     file = tmp_path / "tensorflow_serving.json"
     file.write_text('{"url": "http://127.0.0.1:1", "model": "m"}')
-    with pytest.raises(ModelLoadError, match=r"server 127\.0\.0\.1 can't be reached"):
+    with pytest.raises(ModelLoadError, match=r"model server can't be reached"):
         open_engine(tmp_path, Settings())
 
 

@@ -139,7 +139,7 @@ def test_missing_remote_model_is_not_ready(front):
     """/readyz quotes the remote's reason, and the other models are served."""
     why = front.request("GET", "/readyz").json()["not_ready"]
     assert list(why) == ["missing"]
-    assert "127.0.0.1 has no such model: Could not find any" in why["missing"]
+    assert "model server has no such model: Could not find any" in why["missing"]
 
 
 def test_slow_remote_returns_504(front, remote):
@@ -155,9 +155,7 @@ def test_slow_remote_returns_504(front, remote):
     reply = front.request("POST", path, request)
     sent.join()
     assert reply.status == 504
-    assert reply.json()["error"] == (
-        "the model server 127.0.0.1 did not answer within 1 s"
-    )
+    assert reply.json()["error"] == ("the model server did not answer within 1 s")
     reply = front.request("POST", path, request)
     assert reply.json() == {"predictions": [[1, 2]]}
 
@@ -183,7 +181,7 @@ def test_row_that_the_remote_refuses_fails_alone(tmp_path):
     assert len(server.requests_to(":predict")[2].json()["inputs"]["x"]) > 1
     for value, reply in enumerate(replies):
         if value == 5:
-            text = "the model server 127.0.0.1 answered 400: 5 is bad"
+            text = "the model server answered 400: 5 is bad"
             assert (reply.status, reply.json()) == (400, {"error": text})
         else:
             assert reply.json() == {"predictions": [value]}
@@ -204,7 +202,8 @@ def test_killed_remote_returns_503_until_it_is_back(tmp_path):
         for _ in range(3):
             reply = front.predict([[1, 2]])
             assert (reply.status, reply.headers["Retry-After"]) == (503, "1")
-            assert "the model server 127.0.0.1" in reply.json()["error"]
+            assert "the model server " in reply.json()["error"]
+            assert "127.0.0.1" not in reply.json()["error"]
         with serving(bind, model_dir=models):
             assert front.predict([[3, 4]]).json() == {"predictions": [[3, 4]]}
 
@@ -217,7 +216,7 @@ def test_remote_that_starts_later_becomes_ready(tmp_path):
     with serving("--threads=4", ready=False, model_dir=front_dir) as front:
         front.wait_until_loaded()
         why = front.request("GET", "/readyz").json()["not_ready"]
-        assert "the model server 127.0.0.1 can't be reached" in why["m"]
+        assert "the model server can't be reached" in why["m"]
         with serving(f"--bind=127.0.0.1:{port}", model_dir=models):
             front.wait_until_ready()
             assert front.predict([[3, 4]]).json() == {"predictions": [[3, 4]]}

@@ -1,8 +1,10 @@
 """Make pictures and multipart forms."""
 
 import io
+import itertools
 import struct
 import zlib
+from collections.abc import Mapping, Sequence
 from functools import cache
 from typing import Any
 
@@ -97,3 +99,40 @@ def many_scans(width: int, height: int, scans: int = 64) -> bytes:
     data = saved(Image.new("RGB", (width, height)), "JPEG", progressive=True)
     scan = data[data.rindex(b"\xff\xda") : -2]
     return data[:-2] + scan * (scans - data.count(b"\xff\xda")) + data[-2:]
+
+
+def tiff_of(
+    width: int,
+    height: int,
+    *pieces: bytes,
+    tags: Mapping[int, Sequence[int]] | None = None,
+    lengths: Sequence[int] = (),
+    order: str = "<",
+) -> bytes:
+    """Return a TIFF of strips, of 8-bit RGB unless `tags` say otherwise.
+
+    `lengths` are those that the file claims; a tag of no values is left out.
+    """
+    given = dict(tags or {})
+    offsets, sizes = (324, 325) if 322 in given else (273, 279)
+    entries: dict[int, Sequence[int]] = {
+        **{256: [width], 257: [height], 258: [8, 8, 8], 262: [2], 277: [3]},
+        **given,
+        offsets: [0] * len(pieces),
+        sizes: lengths or [len(piece) for piece in pieces],
+    }
+    entries = {tag: entries[tag] for tag in sorted(entries) if entries[tag]}
+    values_at = 8 + 2 + 12 * len(entries) + 4
+    data_at = values_at + sum(4 * len(each) for each in entries.values())
+    ends = itertools.accumulate(map(len, pieces), initial=data_at)
+    entries[offsets] = list(ends)[:-1]
+    directory, values = [struct.pack(f"{order}H", len(entries))], b""
+    for tag, each in entries.items():
+        packed = struct.pack(f"{order}{len(each)}I", *each)
+        place = struct.pack(f"{order}I", values_at + len(values))
+        head = struct.pack(f"{order}HHI", tag, 4, len(each))
+        directory.append(head + (packed if len(each) == 1 else place))
+        values += packed
+    begin = (b"II*\0" if order == "<" else b"MM\0*") + struct.pack(f"{order}I", 8)
+    padding = b"\0" * (data_at - values_at - len(values))
+    return b"".join([begin, *directory, bytes(4), values, padding, *pieces])

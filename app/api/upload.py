@@ -10,6 +10,7 @@ from werkzeug.http import parse_options_header
 
 from app.api.exchange import Exchange
 from app.codec.pictures import images
+from app.codec.pictures.files import BEGINNINGS
 from app.codec.pictures.images import MAX_PICTURES
 from app.codec.rows import Request
 from app.engines.base import DEFAULT_SIGNATURE
@@ -26,10 +27,6 @@ _NAMES_SHOWN = 8
 _BREAK = b"\r\n"
 
 
-# The first bytes of JPEG, PNG, GIF and WebP. No JSON begins with them.
-_MAGIC = (b"\xff\xd8\xff", b"\x89PNG\r\n", b"GIF87a", b"GIF89a", b"RIFF")
-
-
 class Pictures(Request):
     """A request whose rows were images."""
 
@@ -40,7 +37,7 @@ def has_pictures(mimetype: str, body: bytes) -> bool:
     Its first bytes tell as well as its type, which `curl --data-binary` does not know.
     """
     is_typed = mimetype == _FORM or mimetype.startswith("image/")
-    return is_typed or body.startswith(_MAGIC)
+    return is_typed or body.startswith(BEGINNINGS)
 
 
 def decode(exchange: Exchange, body: bytes, model: ServedModel) -> Pictures:

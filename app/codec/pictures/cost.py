@@ -9,7 +9,7 @@ from typing import NamedTuple
 
 from PIL import Image
 
-from app.codec.pictures import exif
+from app.codec.pictures import exif, tiff
 from app.codec.pictures.pixels import converts_late
 from app.settings.image_config import DATASET, ImageConfig
 
@@ -22,8 +22,12 @@ _PNG, _UNPACKED, _UNPACKED_S = b"\x89PNG", (b"iCCP", b"zTXt", b"iTXt"), 0.006
 # A JPEG is decoded in blocks of up to 4 x 4 times 8 x 8 pixels.
 _BLOCK = 32
 _LOSSLESS = b"VP8L"
+# Of a TIFF: for each byte of its file, each unpacked one, and each strip or tile.
+_TIFF_BYTE_NS, _UNPACKED_NS, _PIECE_NS = 6, 3, 1_000
+# Pillow handles each strip or tile in Python if they are uncompressed.
+_PLAIN_BYTE_NS, _PLAIN_PIECE_NS = 1, 15_000
 # Modes of Pillow that have other than 4 bytes for each pixel.
-_MODE_BYTES = {"1": 1, "L": 1, "P": 1, "I;16": 2}
+_MODE_BYTES = {"1": 1, "L": 1, "P": 1, "I;16": 2, "I;16B": 2}
 # ns for each pixel in memory.
 _ROTATE_NS, _CONVERT_NS = 6.5, 5.0
 # The same for resizing; nearest takes only the pixels it needs.
@@ -78,6 +82,8 @@ _RATES = {
     "PNG": _Rate("PNG", 6, 12),
     "GIF": _Rate("GIF", 4, 9),
     "BMP": _Rate("BMP", 4, 0),
+    "PPM": _Rate("PPM", 4, 0),
+    "TIFF": _Rate("TIFF", 3, 0),
     "WEBP": _Rate("WebP", 16, 60, 0, 12),
 }
 _LOSSLESS_WEBP = _Rate("lossless WebP", 16, 8, 0, 12)
@@ -185,4 +191,21 @@ def _rate(image: Image.Image, scans: int, data: bytes) -> _Rate:
         return _SLOW_PNG
     elif decoder == "bmp_rle":
         return _RLE_BMP
+    elif image.format == "TIFF":
+        return _tiff_rate(rate, tiff.layout(data, ""), math.prod(image.size), data)
     return rate
+
+
+def _tiff_rate(rate: _Rate, layout: tiff.Layout, pixels: int, data: bytes) -> _Rate:
+    """Return the rate of a TIFF, whose tiles may be larger than the picture."""
+    byte_ns, piece_ns = _PLAIN_BYTE_NS, _PLAIN_PIECE_NS
+    if layout.is_compressed:
+        byte_ns, piece_ns = _TIFF_BYTE_NS, _PIECE_NS
+    unpacked = layout.pieces * layout.piece_bytes
+    ns = _UNPACKED_NS * unpacked + piece_ns * layout.pieces
+    return rate._replace(
+        stored_ns=rate.stored_ns + ns / pixels,
+        byte_ns=byte_ns,
+        # Pillow gets a copy of the file.
+        stored_bytes=(layout.piece_bytes + len(data)) / pixels,
+    )

@@ -28,6 +28,8 @@ _XMP = re.compile(rb'tiff:Orientation(?:="|>)([1-8])')
 # Where Pillow keeps it, by the format. ImageMagick writes the last one into PNGs.
 _XMP_KEYS = ("XML:com.adobe.xmp", "xmp")
 _HEX_KEY = "Raw profile type exif"
+# Where `of_tiff` keeps it, and Pillow, which would rotate the image too, does not look.
+_TIFF_KEY = ("TIFF", _ORIENTATION)
 # A PNG may have them behind its pixels.
 _PNG_MARKS = (b"eXIf", *(key.encode() for key in (_XMP_KEYS[0], _HEX_KEY)))
 
@@ -37,10 +39,18 @@ def orientation(info: Mapping[Any, Any]) -> int:
 
     1 where there is none, or it is malformed.
     """
-    found = _in_exif(_exif(info))
+    found = info.get(_TIFF_KEY)
+    if found is None:
+        found = _in_exif(_exif(info))
     if found is None:
         found = _in_xmp(info)
     return UPRIGHT if found is None or not 1 <= found <= _LAST else found
+
+
+def of_tiff(data: bytes) -> dict[Any, Any]:
+    """Return what is to be in `info` for the orientation of a TIFF."""
+    # Its first directory is laid out as EXIF is.
+    return {_TIFF_KEY: _in_exif(data)}
 
 
 def may_be_rotated(info: Mapping[Any, Any], data: bytes) -> bool:

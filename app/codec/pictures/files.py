@@ -1,21 +1,34 @@
 """Image files opened with Pillow, which raises many types of errors for bad ones."""
 
 import io
+import re
 import warnings
 from collections.abc import Iterator
 from contextlib import contextmanager
+from typing import Any
 
 from PIL import Image, PngImagePlugin, UnidentifiedImageError
 
-from app.codec.pictures import jpeg
+from app.codec.pictures import exif, jpeg, tiff
 from app.errors import BadInput, BasketError, TooLarge
 from app.settings.image_config import DATASET, ImageConfig
 
 MAX_PIXELS = 40_000_000
 # That of JPEG and GIF. Of other formats Pillow would copy lines of megabytes often.
 _MAX_SIDE = 65_535
-# Pillow's other decoders are not exposed to clients.
+# Pillow's other decoders are not exposed to clients. It gets TIFF and PPM only once
+# their headers have been checked here.
 _FORMATS = ("JPEG", "PNG", "WEBP", "GIF", "BMP")
+_CHECKED_FORMATS = ("TIFF", "PPM")
+# Gray or RGB in bytes; of other values Pillow decodes each in Python.
+_GAP = rb"(?:\s|#[^\r\n]*+[\r\n])++"
+_PPM = re.compile(rb"P[56]" + _GAP + rb"\d+" + _GAP + rb"\d+" + _GAP + rb"255\s")
+_PPM_HEADER_BYTES = 1 << 10
+# The first bytes of all formats. No JSON begins with them.
+BEGINNINGS = (
+    *(b"\xff\xd8\xff", b"\x89PNG\r\n", b"GIF87a", b"GIF89a", b"RIFF", b"BM"),
+    *(b"P5", b"P6", *tiff.BEGINNINGS),
+)
 # Reads of all files of a request: several times those of the largest PNG in the
 # smallest chunks of encoders.
 _MAX_READS = 1 << 17
@@ -66,9 +79,9 @@ def opened(data: bytes, place: str, reads: Iterator[int]) -> Iterator[Image.Imag
     """
     if not data:
         raise BadInput(f"{place}: is empty, expected a picture")
-    data, info = jpeg.without_metadata(data)
+    data, formats, info = _prepared(data, place)
     try:
-        with Image.open(_File(data, place, reads), formats=_FORMATS) as image:
+        with Image.open(_File(data, place, reads), formats=formats) as image:
             if image.width * image.height > MAX_PIXELS:
                 raise _too_many_pixels(place)
             if max(image.size) > _MAX_SIDE:
@@ -85,10 +98,20 @@ def opened(data: bytes, place: str, reads: Iterator[int]) -> Iterator[Image.Imag
     except UnidentifiedImageError:
         raise BadInput(
             f"{place}: expected a picture of at least one pixel, as one of: "
-            f"{', '.join(_FORMATS)}"
+            f"{', '.join((*_FORMATS, *_CHECKED_FORMATS))}"
         ) from None
     except Exception:  # Pillow's decoders raise many types
         raise BadInput(f"{place}: the picture is damaged or cut off") from None
+
+
+def _prepared(data: bytes, place: str) -> tuple[bytes, tuple[str, ...], dict[Any, Any]]:
+    """Return a file as Pillow may read it, in which formats, and more of its `info`."""
+    if tiff.is_tiff(data):
+        return tiff.first_picture(data, place), ("TIFF",), exif.of_tiff(data)
+    if _PPM.match(data[:_PPM_HEADER_BYTES]):
+        return data, ("PPM",), {}
+    data, info = jpeg.without_metadata(data)
+    return data, _FORMATS, info
 
 
 def count_scans(data: bytes, place: str) -> int:

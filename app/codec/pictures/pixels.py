@@ -15,7 +15,8 @@ from app.settings.image_config import DATASET, ImageConfig, Scale
 
 Pixels: TypeAlias = npt.NDArray[np.uint8] | npt.NDArray[np.float32]
 
-_16_BIT = "I;16"
+# Gray in the order of the bytes of a TIFF, or of PNG.
+_16_BIT = ("I;16", "I;16B")
 # By EXIF orientation.
 _TRANSPOSITIONS = {
     2: Image.Transpose.FLIP_LEFT_RIGHT,
@@ -104,7 +105,7 @@ def _bands(image: Image.Image, turn: int) -> Iterator[Image.Image]:
 
 
 def _converted(image: Image.Image, mode: str) -> Image.Image:
-    if image.mode == _16_BIT:
+    if image.mode in _16_BIT:
         image = Image.fromarray((np.asarray(image) >> 8).astype(np.uint8))
     return image if image.mode == mode else image.convert(mode)
 

@@ -382,7 +382,9 @@ def test_top_above_the_number_of_classes_lists_all(client, top):
     ]
 
 
-@pytest.mark.parametrize("image_format", ["PNG", "JPEG", "GIF", "WEBP"])
+@pytest.mark.parametrize(
+    "image_format", ["PNG", "JPEG", "GIF", "WEBP", "BMP", "TIFF", "PPM"]
+)
 @pytest.mark.parametrize(
     "content_type", ["", "application/x-www-form-urlencoded", "application/json"]
 )

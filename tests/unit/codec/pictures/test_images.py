@@ -22,7 +22,7 @@ from app.settings.image_config import DATASET, INTERPOLATIONS, ImageConfig
 from testing.pictures import colors, flat_webp, picture, png_chunk, saved
 from tests.support.cases import case
 
-KINDS = ("JPEG", "PNG", "WEBP", "GIF", "BMP")
+KINDS = ("JPEG", "PNG", "WEBP", "GIF", "BMP", "TIFF", "PPM")
 
 
 def config(size=(8, 10), mode="RGB", scale="none", interpolation="nearest"):
@@ -74,7 +74,9 @@ def decoded_sizes(monkeypatch):
     [
         *[(mode, "PNG") for mode in ("RGB", "L", "RGBA", "P", "LA", "1")],
         *[(mode, "JPEG") for mode in ("RGB", "L", "CMYK")],
-        *[("RGB", kind) for kind in ("WEBP", "GIF", "BMP")],
+        *[(mode, "TIFF") for mode in ("RGB", "L", "RGBA", "P", "LA", "1", "CMYK")],
+        *[("RGB", kind) for kind in ("WEBP", "GIF", "BMP", "PPM")],
+        *[("L", "PPM"), ("P", "BMP")],
         ("RGBA", "WEBP"),
     ],
 )
@@ -427,20 +429,25 @@ def test_png_of_many_chunks_is_refused(at, monkeypatch):
         b"\xff\xd8\xff",
         png_claiming(0, 5),
         png_claiming(5, 0),
-        saved(picture(), "TIFF"),
-        saved(picture(), "PPM"),
+        saved(picture(), "TIFF", big_tiff=True),
+        b"MM*\0" + saved(picture(), "TIFF")[4:],
+        *[saved(picture(), kind) for kind in ("ICO", "TGA", "JPEG2000", "PCX", "QOI")],
+        # Values that Pillow reads one by one.
+        *[b"P3 1 1 255 1 2 3", b"P6 1 1 254\nabc", b"Pf 1 1 1.0\n0000"],
+        b"PyP 1 1 255\na",
         b"<svg xmlns='http://www.w3.org/2000/svg'/>",
     ],
     ids=[
-        *("text", "PNG signature", "JPEG start", "no columns", "no lines", "TIFF"),
-        *("PPM", "SVG"),
+        *("text", "PNG signature", "JPEG start", "no columns", "no lines", "BigTIFF"),
+        *("odd TIFF", "ICO", "TGA", "JPEG2000", "PCX", "QOI", "PPM of text"),
+        *("PPM of 254", "PFM", "PyP", "SVG"),
     ],
 )
 def test_unknown_format_is_refused(data):
     """The refusal names the supported formats; an empty file has its own text."""
     assert refusal(data) == (
         "picture[0]: expected a picture of at least one pixel, as one of: "
-        "JPEG, PNG, WEBP, GIF, BMP"
+        "JPEG, PNG, WEBP, GIF, BMP, TIFF, PPM"
     )
     assert refusal(b"") == "picture[0]: is empty, expected a picture"
 

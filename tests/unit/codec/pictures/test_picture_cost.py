@@ -74,6 +74,7 @@ def decoded(monkeypatch):
         ),
         (lambda: saved(Image.new("RGB", (1000, 1000)), "GIF"), "GIF", 9, 5),
         (lambda: saved(megapixel(), "BMP"), "BMP", 7, 4),
+        (lambda: saved(megapixel(), "PPM"), "PPM", 7, 4),
         (lambda: flat_webp(1000, 1000), "lossless WebP", 19, 16),
         (lambda: saved(Image.new("RGB", (1000, 1000)), "WEBP"), "WebP", 19, 16),
     ],

@@ -112,7 +112,8 @@ BESIDE := $(SERVE) --constraint requirements.txt --extra
 requirements: $(VENV)/bin/python
 	$(BIN)/python -m pip install --quiet uv
 	for set in "$(SERVE):" "$(BESIDE) cuda:/cuda" "$(BESIDE) load:/load" \
-			"$(BESIDE) openvino:/openvino" "$(BESIDE) jax:/jax" "$(BESIDE) ray:/ray" \
+			"$(BESIDE) openvino:/openvino" "$(BESIDE) jax:/jax" "$(BESIDE) litert:/litert" \
+			"$(BESIDE) onnx:/onnx" "$(BESIDE) ray:/ray" \
 			"$(BESIDE) otel:/otel" "$(BESIDE) dev:/dev" "--group kserve:/kserve"; do \
 		UV_CUSTOM_COMPILE_COMMAND="make requirements" $(BIN)/uv pip compile $${set%%:*} \
 			--quiet --upgrade --generate-hashes --no-emit-index-url --no-emit-find-links \

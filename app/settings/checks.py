@@ -85,11 +85,14 @@ def engine(text: str) -> str:
     word = one_of("tensorflow", "jax", "openvino")(text)
     # TensorFlow is a dependency of every installation.
     if word != "tensorflow" and find_spec(word) is None:
-        raise ValueError(
-            f"{word} is not installed: pip install --require-hashes -r "
-            f"requirements/{word}.txt"
-        )
+        raise ValueError(f"{word} is not installed: {install(word)}")
     return word
+
+
+def install(engine: str) -> str:
+    """Return the command that installs an engine's framework."""
+    file = "requirements" if engine == "tensorflow" else f"requirements/{engine}"
+    return f"pip install --require-hashes -r {file}.txt"
 
 
 def folder(text: str) -> Path:

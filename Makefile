@@ -128,7 +128,8 @@ BESIDE := $(SERVE) --constraint requirements.txt --extra
 requirements: $(VENV)/bin/python
 	$(BIN)/python -m pip install --quiet uv
 	for set in "$(SERVE):" "$(BESIDE) cuda:/cuda" "$(BESIDE) load:/load" \
-			"$(BESIDE) openvino:/openvino" "$(BESIDE) jax:/jax" "$(BESIDE) ray:/ray" \
+			"$(BESIDE) openvino:/openvino" "$(BESIDE) jax:/jax" "$(BESIDE) litert:/litert" \
+			"$(BESIDE) onnx:/onnx" "$(BESIDE) ray:/ray" \
 			"$(BESIDE) otel:/otel" "$(BESIDE) dev:/dev" "--group kserve:/kserve" \
 			"--group pytriton:/pytriton"; do \
 		case $$set in *pytriton) glibc=2_35;; *) glibc=2_28;; esac; \

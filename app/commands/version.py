@@ -8,13 +8,13 @@ from app.errors import ModelLoadError, SettingsError
 from app.repository.single_model import scanner
 from app.settings import Settings
 from app.settings.model_config import ModelConfig
-from app.settings.model_files import MAX_VERSION
+from app.settings.model_files import KERAS_FILES, MAX_VERSION
 
-_KERAS_FILES = ("model.keras", "model.h5")
+_SUFFIXES = [Path(name).suffix for name in KERAS_FILES]
 
 
 class Found(NamedTuple):
-    """A version, its folder or Keras file, and its model's configuration."""
+    """A version, its folder or file, and its model's configuration."""
 
     number: int
     path: Path
@@ -57,13 +57,13 @@ def keras_file(found: Found, done: str) -> Path:
     Raises:
         ModelLoadError: the version holds none.
     """
-    if found.path.is_file():
+    if found.path.is_file() and found.path.suffix in _SUFFIXES:
         return found.path
-    for name in _KERAS_FILES:
+    for name in KERAS_FILES:
         if (found.path / name).is_file():
             return found.path / name
     raise ModelLoadError(
-        f"version {found.number} holds no {' or '.join(_KERAS_FILES)}: only Keras "
+        f"version {found.number} holds no {' or '.join(KERAS_FILES)}: only Keras "
         f"files are {done}"
     )
 

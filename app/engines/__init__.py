@@ -20,18 +20,19 @@ from app.engines.python.engine import PythonEngine
 from app.engines.python.service import Service, find_service
 from app.errors import ModelLoadError
 from app.settings import Settings
+from app.settings.checks import install
 from app.settings.model_files import (
-    KERAS_SUFFIXES,
     MODEL_FILES,
+    MODEL_SUFFIXES,
     SERVICE_FILE,
-    lone_keras_file,
+    lone_model_file,
 )
 
 _log = logging.getLogger(__name__)
 
 
 def open_engine(version: Path, settings: Settings) -> Engine:
-    """Open a version: its folder, or a Keras file of any name.
+    """Open a version: its folder, or a file of any name that alone is a model.
 
     Raises:
         NotYetLoadable: the system does not let the folder or the file be read.
@@ -40,7 +41,7 @@ def open_engine(version: Path, settings: Settings) -> Engine:
     # Keras reads this when it is first imported, which TensorFlow does for SavedModels,
     # and service.py may do.
     os.environ["KERAS_BACKEND"] = settings.keras_backend
-    if version.suffix in KERAS_SUFFIXES and version.is_file():
+    if os.path.isfile(version):
         if settings.user_code and (version.parent / SERVICE_FILE).is_file():
             _log.warning(
                 "%s beside %s is not run: set BASKET_MODEL to their folder",
@@ -92,13 +93,20 @@ def _opener(file: Path, settings: Settings) -> Callable[[], Engine]:
 
     Raises:
         NotYetLoadable: the system does not let the file be read.
+        ModelLoadError: the engine's framework is not installed.
     """
-    is_keras = file.suffix in KERAS_SUFFIXES
-    kind = f"model{file.suffix}" if is_keras else file.name
+    kind = f"model{file.suffix}" if file.suffix in MODEL_SUFFIXES else file.name
     with report_unreadable(file.name):
         file.open("rb").close()
-    package = import_module(f"app.engines.{_module(kind, settings)}")
-    return partial(package.open_engine, file, settings)
+    name = _module(kind, settings)
+    try:
+        module = import_module(f"app.engines.{name}")
+    except ModuleNotFoundError as error:
+        raise ModelLoadError(
+            f"{file.name} needs {error.name}, which is not installed: "
+            f"{install(name.partition('.')[0])}"
+        ) from error
+    return partial(module.open_engine, file, settings)
 
 
 def _module(kind: str, settings: Settings) -> str:
@@ -127,7 +135,7 @@ def _file_in(folder: Path, settings: Settings) -> str:
         name = next((each for each in known if (folder / each).is_file()), None)
         if name == SERVICE_FILE and settings.model is not None:
             # As without service.py, the file may have any name.
-            return lone_keras_file(folder) or name
+            return lone_model_file(folder) or name
         if name is None:
             raise ModelLoadError(Layout(settings).missing_file(folder))
     return name

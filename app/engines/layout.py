@@ -18,11 +18,12 @@ from app.settings.model_files import (
     SAVED_MODEL_ENTRIES,
     SERVICE_FILE,
     is_hidden,
-    is_keras_file,
+    is_model_file,
     is_version,
-    lone_keras_file,
+    lone_model_file,
     model_file,
     name_problem,
+    other_file,
 )
 
 _MAX_SHOWN = 5
@@ -52,7 +53,7 @@ class Layout:
         ]
         if not entries:
             return f"{name} is empty: save its model as {shown(_new(version))}"
-        files = [each for each in entries if is_keras_file(each)]
+        files = [each for each in entries if is_model_file(each)]
         if len(files) == 1:
             file = files[0]
             return (
@@ -66,6 +67,9 @@ class Layout:
                 f"`mv {shown(deeper[0])}/* {shown(version)}/`"
             )
         names = [each.name for each in entries]
+        for each in names:
+            if what := other_file(each):
+                return f"{name} holds {each}, which {what}"
         more = ", ..." if len(names) > _MAX_SHOWN else ""
         return (
             f"{name} holds {', '.join(names[:_MAX_SHOWN])}{more}; expected one of: "
@@ -109,12 +113,14 @@ class Layout:
                     f"number{limit}: `{self._move(each, version)}`"
                 )
             # Beside versions, other files may be anything, such as weights.
-            elif each.name == file or (not versions and is_keras_file(each)):
+            elif each.name == file or (not versions and is_model_file(each)):
                 # The code is that of a model which is there.
                 is_code = each.name == SERVICE_FILE and versions
                 number = max(versions) if is_code else _take_number(taken)
                 command = self._into(model / str(number), each)
                 yield f"{each.name} is in no version folder: `{command}`"
+            elif not versions and (what := other_file(each.name)):
+                yield f"{each.name} {what}"
 
     def stray_files(self) -> Iterator[str]:
         """Yield the models that lie straight in the folder of models.
@@ -123,14 +129,14 @@ class Layout:
             OSError: the folder can't be read.
         """
         file = model_file(self._folder)
-        if file and not is_keras_file(self._folder / file):
+        if file and not is_model_file(self._folder / file):
             place = self._shown(self._folder)
             yield f"{file} is in no folder: serve it with BASKET_MODEL={place}"
             return
         for each in sorted(self._folder.iterdir()):
             if problem := name_problem(each.name):
                 yield f"{each.name[:_MAX_NAME_CHARS]!a} is no model: {problem}"
-            elif not each.name.startswith((".", "_")) and is_keras_file(each):
+            elif not each.name.startswith((".", "_")) and is_model_file(each):
                 version = self._folder / each.stem / "1"
                 yield (
                     f"{each.name} is in no folder: serve it alone with "
@@ -138,6 +144,8 @@ class Layout:
                     f"`mkdir -p {self._shown(version)} && "
                     f"{self._move(each, _new(version, each))}`"
                 )
+            elif what := other_file(each.name):
+                yield f"{each.name} {what}"
 
     def unreadable(self, error: OSError) -> str:
         """Return that the folder can't be read at the moment, and why."""
@@ -195,7 +203,7 @@ def _take_number(taken: set[int], name: str = "") -> int:
 
 def _model_in(folder: Path) -> str | None:
     with suppress(OSError, ValueError):
-        return model_file(folder) or lone_keras_file(folder)
+        return model_file(folder) or lone_model_file(folder)
     return None
 
 

@@ -136,7 +136,9 @@ def _entry_filter(version: Path) -> Callable[[str], bool]:
     """
     is_code = os.path.isfile(version / SERVICE_FILE)
     if not is_code and model_file(version) is not None:
-        return {*MODEL_FILES, *SAVED_MODEL_ENTRIES}.__contains__
+        known = {*MODEL_FILES, *SAVED_MODEL_ENTRIES}
+        # External weights, which exporters name model.onnx.data or model.onnx_data.
+        return lambda name: name in known or name.startswith("model.onnx")
     # Code may read any other file.
     ignored = config_files(version)
     return lambda name: name not in ignored and not is_system_folder(name)

@@ -87,12 +87,7 @@ def engine(value: object) -> str:
     word = one_of("tensorflow", "jax", "openvino")(value)
     # Only environments made for JAX lack TensorFlow.
     if find_spec(word) is None:
-        file = (
-            "requirements.txt" if word == "tensorflow" else f"requirements/{word}.txt"
-        )
-        raise ValueError(
-            f"{word} is not installed: pip install --require-hashes -r {file}"
-        )
+        raise ValueError(f"{word} is not installed: {install(word)}")
     return word
 
 
@@ -115,6 +110,12 @@ def _is_constant(value: object) -> bool:
     if isinstance(value, float):
         return math.isfinite(value)
     return isinstance(value, bool | int | str)
+
+
+def install(engine: str) -> str:
+    """Return the command that installs an engine's framework."""
+    file = "requirements" if engine == "tensorflow" else f"requirements/{engine}"
+    return f"pip install --require-hashes -r {file}.txt"
 
 
 def folder(text: str) -> Path:

@@ -10,18 +10,52 @@ MODEL_FILES = {
     "model.keras": "{engine}.keras_file",
     "model.h5": "{engine}.keras_file",
     "saved_model.pb": "tensorflow.saved_model",
+    "model.tflite": "litert.engine",
+    "model.onnx": "onnx.engine",
     "simulated.json": "simulated",
     "tensorflow_serving.json": "tensorflow_serving.engine",
 }
 # The user's own code, beside one of these files or in place of it.
 SERVICE_FILE = "service.py"
-# A model of any name that ends so is a Keras file.
-KERAS_SUFFIXES = (".keras", ".h5")
+# A file of any name that ends so is a model.
+MODEL_SUFFIXES = tuple(
+    name.removeprefix("model") for name in MODEL_FILES if name.startswith("model.")
+)
+KERAS_FILES = tuple(
+    name for name, module in MODEL_FILES.items() if module == "{engine}.keras_file"
+)
 # What tf.saved_model.save and Keras's export write.
 SAVED_MODEL_ENTRIES = (
     "saved_model.pb",
     *("variables", "assets", "assets.extra", "fingerprint.pb", "keras_metadata.pb"),
 )
+SAVE_KERAS = 'save the whole model with model.save("model.keras")'
+WEIGHTS = f"holds weights without a model: {SAVE_KERAS}"
+_OWN_CODE = "load it in a service.py (docs/user_code.md, Models without a model file)"
+PICKLE = (
+    "is a Python pickle, which is not opened: save a Keras model with "
+    'model.save("model.keras"), write one of scikit-learn as model.onnx with skl2onnx, '
+    f"or {_OWN_CODE}"
+)
+PYTORCH = f"is a PyTorch file: write model.onnx with torch.onnx.export, or {_OWN_CODE}"
+# Endings of files that no engine opens: what they are, and what to do next.
+_OTHER_FILES = {
+    ".weights.h5": WEIGHTS,
+    ".pb": (
+        "is a graph without the signatures of a SavedModel: write one of it "
+        "(docs/models.md, Frozen graphs and TensorFlow.js)"
+    ),
+    "model.json": (
+        "is a model of TensorFlow.js: convert it back with tensorflowjs_converter "
+        "(docs/models.md, Frozen graphs and TensorFlow.js)"
+    ),
+    **dict.fromkeys((".joblib", ".pkl", ".pickle"), PICKLE),
+    **dict.fromkeys((".pt", ".pth"), PYTORCH),
+    ".safetensors": (
+        "holds weights without a model: write model.onnx where its code is, or "
+        f"{_OWN_CODE}"
+    ),
+}
 # Versions are int64, as in TensorFlow Serving.
 MAX_VERSION = (1 << 63) - 1
 
@@ -72,13 +106,14 @@ def model_file(folder: Path) -> str | None:
     return next(found, None)
 
 
-def is_keras_file(path: Path) -> bool:
-    """Return whether a path is a Keras file of any name."""
-    return path.suffix in KERAS_SUFFIXES and os.path.isfile(path)
+def is_model_file(path: Path) -> bool:
+    """Return whether a path is a file of any name that alone is a model."""
+    is_named = path.suffix in MODEL_SUFFIXES and not other_file(path.name)
+    return is_named and os.path.isfile(path)
 
 
-def lone_keras_file(folder: Path) -> str | None:
-    """Return the name of the only Keras file in a folder, whatever its name.
+def lone_model_file(folder: Path) -> str | None:
+    """Return the name of the only model in a folder that is one file of any name.
 
     Raises:
         OSError: the folder can't be read.
@@ -87,8 +122,16 @@ def lone_keras_file(folder: Path) -> str | None:
     names = sorted(os.listdir(folder))
     # macOS writes a ._my.keras beside my.keras on other file systems.
     files = [
-        name for name in names if not is_hidden(name) and is_keras_file(folder / name)
+        name for name in names if not is_hidden(name) and is_model_file(folder / name)
     ]
     if len(files) > 1:
         raise ValueError(f"it holds {files[0]} and {files[1]}: name one")
     return files[0] if files else None
+
+
+def other_file(name: str) -> str:
+    """Return what a file is that no engine opens, and what to do; "" for all others."""
+    if name in SAVED_MODEL_ENTRIES:
+        return ""
+    found = (what for end, what in _OTHER_FILES.items() if name.endswith(end))
+    return next(found, "")

@@ -8,17 +8,18 @@ from app.errors import SettingsError
 from app.settings import Settings, checks
 from app.settings.model_config import FILE_NAME
 from app.settings.model_files import (
-    KERAS_SUFFIXES,
     MODEL_FILES,
-    is_keras_file,
+    MODEL_SUFFIXES,
+    is_model_file,
     is_version,
-    lone_keras_file,
+    lone_model_file,
     model_file,
+    other_file,
 )
 
 _EXPECTED = (
-    "expected a .keras or .h5 file, the folder of a SavedModel, or a folder of version "
-    "folders such as 1"
+    f"expected a {', '.join(MODEL_SUFFIXES[:-1])} or {MODEL_SUFFIXES[-1]} file, the "
+    "folder of a SavedModel, or a folder of version folders such as 1"
 )
 
 
@@ -26,7 +27,7 @@ _EXPECTED = (
 class ModelSource:
     """What BASKET_MODEL names at the moment.
 
-    `version` is a Keras file or the folder of a version, None if `folder` has version
+    `version` is a file or the folder of a version, None if `folder` has version
     folders. basket.toml is read from `folder`. A version is absolute, so that errors of
     engines, which leave out its folder, do so.
     """
@@ -67,7 +68,7 @@ def name_of(settings: Settings) -> str:
     path = _absolute(settings.model)
     if is_version(path.name):
         path = path.parent
-    name = path.stem if path.suffix in KERAS_SUFFIXES else path.name
+    name = path.stem if path.suffix in MODEL_SUFFIXES else path.name
     try:
         return checks.model_name(name)
     except ValueError as error:
@@ -97,9 +98,10 @@ def find_model(path: Path) -> ModelSource:
 def _model_at(path: Path) -> ModelSource:
     # Also raises for a path that does not exist, or is no file or folder.
     if not os.path.isdir(path):
-        if os.path.exists(path) and not is_keras_file(path):
+        if os.path.exists(path) and not is_model_file(path):
             is_part = path.name in MODEL_FILES
-            raise ValueError("name its folder" if is_part else "it is another file")
+            what = other_file(path.name) or "is another file"
+            raise ValueError("name its folder" if is_part else f"it {what}")
         path.open("rb").close()
         return ModelSource(path, path.parent)
     names = sorted(os.listdir(path))
@@ -108,8 +110,11 @@ def _model_at(path: Path) -> ModelSource:
         return ModelSource(path, path if has_config else path.parent)
     if any(is_version(name) and os.path.isdir(path / name) for name in names):
         return ModelSource(None, path)
-    file = lone_keras_file(path)
+    file = lone_model_file(path)
     if file is None:
+        for name in names:
+            if what := other_file(name):
+                raise ValueError(f"{name} {what}")
         raise ValueError("it holds no model; a folder of models is BASKET_MODEL_DIR")
     return ModelSource(path / file, path)
 

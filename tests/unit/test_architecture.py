@@ -101,13 +101,17 @@ ALLOWED = {
         *("app.settings", "app.telemetry"),
     ),
 }
-FRAMEWORKS = ("tensorflow", "keras", "jax", "openvino")
+FRAMEWORKS = (
+    *("tensorflow", "keras", "jax", "openvino", "ai_edge_litert", "onnxruntime"),
+)
 # Dependency -> the only packages or modules of app that may import it.
 KEPT_TO = {
     "tensorflow": ("app.engines.tensorflow",),
     "keras": ("app.engines.keras", "app.engines.tensorflow", "app.engines.jax"),
     "jax": ("app.engines.jax",),
     "openvino": ("app.engines.openvino",),
+    "ai_edge_litert": ("app.engines.litert",),
+    "onnxruntime": ("app.engines.onnx",),
     "asyncio": (
         *("app.server", "app.asgi", "app.grpc", "app.ray_serve"),
         *("app.api.asgi_exchange", "app.api.event_loop", "app.api.service_threads"),

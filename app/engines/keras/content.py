@@ -10,11 +10,11 @@ import h5py
 
 from app.engines.loading import report_unreadable
 from app.errors import ModelLoadError
+from app.settings.model_files import PICKLE, PYTORCH, SAVE_KERAS
 
 _HDF5 = b"\x89HDF\r\n\x1a\n"
 _PICKLES = tuple(bytes([0x80, protocol]) for protocol in range(2, 6))
 _LFS_POINTER = b"version https://git-lfs.github.com/"
-SAVE = 'save the whole model with model.save("model.keras")'
 
 
 def suffix_of_content(file: Path) -> str:
@@ -35,11 +35,11 @@ def suffix_of_content(file: Path) -> str:
     if start.startswith(_LFS_POINTER):
         found = "is a Git LFS pointer: run git lfs pull, and copy the file again"
     elif any(name.endswith("data.pkl") for name in names):
-        found = f"is a PyTorch file, and Basket serves Keras models: {SAVE}"
+        found = PYTORCH
     elif names:
-        found = f"is a zip file without the config.json of a Keras model: {SAVE}"
+        found = f"is a zip file without the config.json of a Keras model: {SAVE_KERAS}"
     elif start.startswith(_PICKLES):
-        found = f"is a Python pickle, which is not opened: {SAVE}"
+        found = PICKLE
     else:
         raise not_whole(file, size_bytes)
     raise ModelLoadError(f"{file.name} {found}")

@@ -15,14 +15,10 @@ import keras
 import numpy as np
 
 from app.engines.base import Signature, TensorSpec
-from app.engines.keras.content import (
-    SAVE,
-    keras_version,
-    not_whole,
-    suffix_of_content,
-)
+from app.engines.keras.content import keras_version, not_whole, suffix_of_content
 from app.engines.loading import error_first_line, load_error, tensor_spec
 from app.errors import ModelLoadError
+from app.settings.model_files import WEIGHTS
 
 # Keras's texts for a kind of object and a name that it does not know.
 _UNKNOWN = re.compile(
@@ -69,7 +65,7 @@ def _refusal(file: Path, readable: Path, error: Exception) -> ModelLoadError:
     """Return Keras's error as one that says what to do."""
     reason = error_first_line(error)
     if "No model config found" in reason:
-        return ModelLoadError(f"{file.name} holds weights without a model: {SAVE}")
+        return ModelLoadError(f"{file.name} {WEIGHTS}")
     if "truncated file" in reason:
         return not_whole(file, file.stat().st_size)
     version = keras_version(readable, readable.suffix)

@@ -12,12 +12,13 @@ import numpy as np
 import tensorflow as tf
 
 from app import gpus
-from app.engines.base import DEFAULT_SIGNATURE, Array, Signature, Tensors, TensorSpec
+from app.engines.base import DEFAULT_SIGNATURE, Signature, Tensors, TensorSpec
 from app.engines.loading import error_summary, tensor_spec
 from app.engines.refusal import refusal
 from app.engines.tensorflow.freezing import freeze, is_read_only
 from app.engines.tensorflow.inline import InlineFunction
 from app.engines.tensorflow.tensorflow_private import tensor_view
+from app.engines.whole_tensors import model_inputs, row_outputs
 from app.errors import ModelLoadError, OutOfDeviceMemory
 
 # tf, for code outside this package, which sets TensorFlow's environment.
@@ -113,10 +114,8 @@ class TensorFlowEngine:
             RefusedInput: its InvalidArgumentError.
         """
         signature = self.signatures[signature_name]
-        arrays = [batch[spec.name] for spec in signature.inputs]
-        if signature.takes_whole_tensors:
-            arrays = [array.reshape(array.shape[1:]) for array in arrays]
-        inputs = [self._to_tensor(array) for array in arrays]
+        arrays = model_inputs(batch, signature)
+        inputs = [self._to_tensor(arrays[spec.name]) for spec in signature.inputs]
         try:
             outputs = self._computes[signature_name](*inputs)
             # Not numpy(), which copies.
@@ -128,9 +127,7 @@ class TensorFlowEngine:
             ) from error
         except tf.errors.InvalidArgumentError as error:
             raise refusal("the model refuses this input", error.message) from error
-        if signature.takes_whole_tensors:
-            return {name: _as_row(array) for name, array in found.items()}
-        return found
+        return row_outputs(found, signature)
 
     def close(self) -> None:
         """Drop the graphs; TensorFlow frees GPU memory only when its process ends."""
@@ -138,12 +135,6 @@ class TensorFlowEngine:
         for compute in computes.values():
             if isinstance(compute, InlineFunction):
                 compute.close()
-
-
-def _as_row(tensor: Array) -> Array:
-    # A single string is an array of NumPy's own dtype for bytes, not of objects.
-    dtype = object if tensor.dtype.kind == "S" else tensor.dtype
-    return tensor.astype(dtype, copy=False)[np.newaxis]
 
 
 def _widen_bfloat16(tensor: tf.Tensor) -> tf.Tensor:

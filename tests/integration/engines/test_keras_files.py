@@ -10,6 +10,7 @@ import pytest
 
 from app.errors import ModelLoadError
 from app.settings import Settings
+from app.settings.model_files import PICKLE, PYTORCH
 from tests.support.marks import USES_TENSORFLOW
 
 pytestmark = [*USES_TENSORFLOW, pytest.mark.filterwarnings("ignore::UserWarning")]
@@ -175,7 +176,7 @@ LFS_POINTER = b"version https://git-lfs.github.com/spec/v1\noid sha256:4d7a\nsiz
         ),
         pytest.param(
             pickle.dumps({"weights": [1.0]}),
-            f"is a Python pickle, which is not opened: {SAVE}",
+            PICKLE,
             id="pickle",
         ),
     ],
@@ -189,10 +190,7 @@ def test_other_content_is_a_load_error(refusal, tmp_path, name, content, text):
 @pytest.mark.parametrize(
     ("part", "text"),
     [
-        (
-            "model/data.pkl",
-            f"is a PyTorch file, and Basket serves Keras models: {SAVE}",
-        ),
+        ("model/data.pkl", PYTORCH),
         ("a.txt", f"is a zip file without the config.json of a Keras model: {SAVE}"),
     ],
 )

@@ -47,11 +47,16 @@ def make_entry(path, name):
         (["model.keras"], "model.keras", "tensorflow.keras_file"),
         (["model.h5"], "model.h5", "tensorflow.keras_file"),
         (["saved_model.pb", "variables/"], "saved_model.pb", "tensorflow.saved_model"),
+        (["model.tflite"], "model.tflite", "litert.engine"),
+        (["model.onnx", "model.onnx.data"], "model.onnx", "onnx.engine"),
         (["simulated.json"], "simulated.json", "simulated"),
         (["simulated.json", "model.keras"], "model.keras", "tensorflow.keras_file"),
         (["README.md", "model.h5"], "model.h5", "tensorflow.keras_file"),
     ],
-    ids=["keras", "h5", "SavedModel", "simulated", "real model first", "other file"],
+    ids=[
+        *("keras", "h5", "SavedModel", "TFLite", "ONNX", "simulated"),
+        *("real model first", "other file"),
+    ],
 )
 def test_file_in_version_folder_selects_the_engine(
     tmp_path, opened, files, chosen, module
@@ -187,7 +192,7 @@ def test_simulated_model_is_opened_by_its_module(tmp_path):
 @pytest.mark.parametrize(
     ("names", "shown"),
     [
-        (["model.pt", "a"], "a, model.pt"),
+        (["model.bin", "a"], "a, model.bin"),
         (["model.keras/"], "model.keras"),
         (list("fedcba"), "a, b, c, d, e, ..."),
     ],
@@ -202,7 +207,8 @@ def test_folder_without_model_file_is_a_load_error(tmp_path, opened, names, show
         engines.open_engine(folder, Settings())
     assert str(raised.value) == (
         f"version 3 holds {shown}; expected one of: model.keras, model.h5, "
-        "saved_model.pb, simulated.json, tensorflow_serving.json, service.py"
+        "saved_model.pb, model.tflite, model.onnx, simulated.json, "
+        "tensorflow_serving.json, service.py"
     )
     assert opened == []
 

@@ -8,10 +8,11 @@ import pytest
 
 from app.engines import open_engine
 from app.engines.layout import Layout
-from app.errors import ModelLoadError
+from app.errors import ModelLoadError, SettingsError
 from app.repository.scan import read_folder, scan
 from app.settings import Settings
 from app.settings.model_files import model_file
+from app.settings.model_source import find_model
 from tests.support import documents
 
 
@@ -211,12 +212,54 @@ def test_empty_version_is_a_load_error(files):
     assert _load_error("models/a/1") == text
 
 
+# Files that no engine opens, and the beginning of what is said of them.
+OTHER_FILES = [
+    (
+        "frozen_inference_graph.pb",
+        "is a graph without the signatures of a SavedModel: ",
+    ),
+    (
+        "iris.joblib",
+        "is a Python pickle, which is not opened: save a Keras model with ",
+    ),
+    ("model.pkl", "is a Python pickle, which is not opened: save a Keras model with "),
+    ("resnet.pt", "is a PyTorch file: write model.onnx with torch.onnx.export, or "),
+    ("resnet.pth", "is a PyTorch file: write model.onnx with torch.onnx.export, or "),
+    ("model.safetensors", "holds weights without a model: write model.onnx where its "),
+    ("my.weights.h5", "holds weights without a model: save the whole model with "),
+    ("model.json", "is a model of TensorFlow.js: convert it back with tensorflowjs_"),
+]
+
+
+@pytest.mark.parametrize(("name", "text"), OTHER_FILES)
+def test_file_that_no_engine_opens_is_refused_with_the_next_step(name, text):
+    """In a version, in a model's folder, and straight in the folder of models."""
+    _write(f"models/a/1/{name}", "models/a/1/group1-shard1of1.bin")
+    assert _load_error("models/a/1").startswith(f"version 1 holds {name}, which {text}")
+    _write(f"models/b/{name}", f"models/{name}")
+    (misplaced,) = _warnings()["b"]
+    (stray,) = _strays()
+    assert misplaced == stray
+    assert stray.startswith(f"{name} {text}")
+
+
+@pytest.mark.parametrize(("name", "text"), OTHER_FILES)
+def test_single_file_that_no_engine_opens_stops_the_start(name, text):
+    """As BASKET_MODEL, and as the only file of its folder."""
+    _write(f"a/{name}", "a/README.md")
+    for path, what in ((f"a/{name}", f"it {text}"), ("a", f"{name} {text}")):
+        with pytest.raises(SettingsError) as raised:
+            find_model(Path(path))
+        assert str(raised.value).startswith(what)
+
+
 def test_version_with_several_keras_files_has_no_command():
     """Nobody can tell which one is the model."""
     _write("models/a/1/one.keras", "models/a/1/two.keras")
     assert _load_error("models/a/1") == (
         "version 1 holds one.keras, two.keras; expected one of: model.keras, model.h5, "
-        "saved_model.pb, simulated.json, tensorflow_serving.json, service.py"
+        "saved_model.pb, model.tflite, model.onnx, simulated.json, "
+        "tensorflow_serving.json, service.py"
     )
 
 

@@ -69,7 +69,7 @@ def test_file_and_folder_of_a_model_are_found(
     ("files", "path", "reason"),
     [
         pytest.param([], "my.keras", "No such file or directory", id="missing"),
-        pytest.param(["my.onnx"], "my.onnx", "it is another file", id="other file"),
+        pytest.param(["my.csv"], "my.csv", "it is another file", id="other file"),
         pytest.param(
             ["a/saved_model.pb"], "a/saved_model.pb", "name its folder", id="part"
         ),
@@ -98,8 +98,8 @@ def test_error_names_the_path_and_what_is_expected(
     with pytest.raises(SettingsError) as raised:
         check(Settings(model=Path(path), model_name="my"))
     assert str(raised.value) == (
-        f"BASKET_MODEL='{path}': {reason}; expected a .keras or .h5 file, the folder "
-        "of a SavedModel, or a folder of version folders such as 1"
+        f"BASKET_MODEL='{path}': {reason}; expected a .keras, .h5, .tflite or .onnx "
+        "file, the folder of a SavedModel, or a folder of version folders such as 1"
     )
 
 

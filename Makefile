@@ -113,7 +113,7 @@ requirements: $(VENV)/bin/python
 	$(BIN)/python -m pip install --quiet uv
 	for set in "$(SERVE):" "$(BESIDE) cuda:/cuda" "$(BESIDE) load:/load" \
 			"$(BESIDE) openvino:/openvino" "$(BESIDE) jax:/jax" "$(BESIDE) ray:/ray" \
-			"$(BESIDE) otel:/otel" "$(BESIDE) dev:/dev" "--group kserve:/kserve"; do \
+			"$(BESIDE) otel:/otel" "$(BESIDE) keras2:/keras2" "$(BESIDE) dev:/dev" "--group kserve:/kserve"; do \
 		UV_CUSTOM_COMPILE_COMMAND="make requirements" $(BIN)/uv pip compile $${set%%:*} \
 			--quiet --upgrade --generate-hashes --no-emit-index-url --no-emit-find-links \
 			--python-version 3.11 --python-platform x86_64-manylinux_2_28 \

@@ -8,9 +8,9 @@ from app.errors import ModelLoadError, SettingsError
 from app.repository.single_model import scanner
 from app.settings import Settings
 from app.settings.model_config import ModelConfig
-from app.settings.model_files import MAX_VERSION
+from app.settings.model_files import KERAS_SUFFIXES, MAX_VERSION
 
-_KERAS_FILES = ("model.keras", "model.h5")
+_KERAS_FILES = tuple(f"model{suffix}" for suffix in KERAS_SUFFIXES)
 
 
 class Found(NamedTuple):

@@ -12,6 +12,7 @@ from importlib import import_module
 from pathlib import Path
 
 from app.engines.base import Engine
+from app.engines.keras.own_code import offered
 from app.engines.layout import Layout
 from app.engines.loading import report_unreadable
 from app.engines.python.engine import PythonEngine
@@ -48,9 +49,10 @@ def open_engine(version: Path, settings: Settings) -> Engine:
     file = version / _file_in(version, settings)
     # First, as its import freezes all objects.
     opener = None if file.name == SERVICE_FILE else _opener(file, settings)
-    # Then, so that Keras knows the classes that it registers.
+    # Then, so that Keras knows its classes.
     service = find_service(version, settings)
-    engine = opener() if opener else None
+    with offered(service):
+        engine = opener() if opener else None
     if service is not None:
         return _with_service(service, engine, settings)
     if engine is None:  # service.py was removed meanwhile

@@ -9,6 +9,7 @@ from pathlib import Path
 MODEL_FILES = {
     "model.keras": "{engine}.keras_file",
     "model.h5": "{engine}.keras_file",
+    "model.hdf5": "{engine}.keras_file",
     "saved_model.pb": "tensorflow.saved_model",
     "simulated.json": "simulated",
     "tensorflow_serving.json": "tensorflow_serving.engine",
@@ -16,7 +17,7 @@ MODEL_FILES = {
 # The user's own code, beside one of these files or in place of it.
 SERVICE_FILE = "service.py"
 # A model of any name that ends so is a Keras file.
-KERAS_SUFFIXES = (".keras", ".h5")
+KERAS_SUFFIXES = (".keras", ".h5", ".hdf5")
 # What tf.saved_model.save and Keras's export write.
 SAVED_MODEL_ENTRIES = (
     "saved_model.pb",

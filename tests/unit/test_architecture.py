@@ -103,6 +103,7 @@ KEPT_TO = {
     "keras": ("app.engines.keras", "app.engines.tensorflow", "app.engines.jax"),
     "jax": ("app.engines.jax",),
     "openvino": ("app.engines.openvino",),
+    "tf_keras": ("app.engines.tensorflow",),
     "asyncio": (
         *("app.server", "app.asgi", "app.grpc", "app.ray_serve"),
         *("app.api.asgi_exchange", "app.api.event_loop", "app.api.service_threads"),

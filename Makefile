@@ -130,8 +130,8 @@ requirements: $(VENV)/bin/python
 	for set in "$(SERVE):" "$(BESIDE) cuda:/cuda" "$(BESIDE) load:/load" \
 			"$(BESIDE) openvino:/openvino" "$(BESIDE) jax:/jax" "$(BESIDE) litert:/litert" \
 			"$(BESIDE) onnx:/onnx" "$(BESIDE) ray:/ray" \
-			"$(BESIDE) otel:/otel" "$(BESIDE) dev:/dev" "--group kserve:/kserve" \
-			"--group pytriton:/pytriton"; do \
+			"$(BESIDE) otel:/otel" "$(BESIDE) keras2:/keras2" "$(BESIDE) dev:/dev" \
+			"--group kserve:/kserve" "--group pytriton:/pytriton"; do \
 		case $$set in *pytriton) glibc=2_35;; *) glibc=2_28;; esac; \
 		UV_CUSTOM_COMPILE_COMMAND="make requirements" $(BIN)/uv pip compile $${set%%:*} \
 			--quiet --upgrade --generate-hashes --no-emit-index-url --no-emit-find-links \

@@ -9,6 +9,7 @@ from flask.cli import AppGroup
 from app.commands.captured import captured_command
 from app.commands.check import check_command
 from app.commands.compare import compare_command
+from app.commands.convert import convert_command
 from app.commands.export import export_command
 from app.commands.new_models.fetch import fetch_command
 from app.commands.new_models.make import make_commands
@@ -35,13 +36,13 @@ def models_commands(settings: Settings) -> AppGroup:
     """Return the command group `models`."""
     models = _ModelsGroup(
         "models",
-        help="Make, fetch, check, compare, promote, quantize, export, plan; show "
-        "requests.",
+        help="Make, fetch, check, compare, promote, quantize, export, convert, plan; "
+        "show requests.",
     )
     for command in (
         *(make_commands, export_command, check_command, captured_command),
         *(fetch_command, quantize_command, plan_command, compare_command),
-        promote_command,
+        *(promote_command, convert_command),
     ):
         models.add_command(command(settings))
     return models

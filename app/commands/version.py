@@ -11,6 +11,7 @@ from app.settings.model_config import ModelConfig
 from app.settings.model_files import KERAS_FILES, MAX_VERSION
 
 _SUFFIXES = [Path(name).suffix for name in KERAS_FILES]
+_NAMES = f"{', '.join(KERAS_FILES[:-1])} or {KERAS_FILES[-1]}"
 
 
 class Found(NamedTuple):
@@ -63,8 +64,7 @@ def keras_file(found: Found, done: str) -> Path:
         if (found.path / name).is_file():
             return found.path / name
     raise ModelLoadError(
-        f"version {found.number} holds no {' or '.join(KERAS_FILES)}: only Keras "
-        f"files are {done}"
+        f"version {found.number} holds no {_NAMES}: only Keras files are {done}"
     )
 
 

@@ -14,6 +14,7 @@ from pathlib import Path
 
 from app.engines.base import Engine
 from app.engines.constants import with_constants
+from app.engines.keras.own_code import offered
 from app.engines.layout import Layout
 from app.engines.loading import report_unreadable
 from app.engines.python.engine import PythonEngine
@@ -51,9 +52,10 @@ def open_engine(version: Path, settings: Settings) -> Engine:
     file = version / _file_in(version, settings)
     # First, as its import freezes all objects.
     opener = None if file.name == SERVICE_FILE else _opener(file, settings)
-    # Then, so that Keras knows the classes that it registers.
+    # Then, so that Keras knows its classes.
     service = find_service(version, settings)
-    engine = _opened(opener, settings) if opener else None
+    with offered(service):
+        engine = _opened(opener, settings) if opener else None
     if engine is None and settings.constants:
         raise ModelLoadError(
             "basket.toml: [constants] are inputs of a model file, and there is none"

@@ -9,6 +9,7 @@ from pathlib import Path
 MODEL_FILES = {
     "model.keras": "{engine}.keras_file",
     "model.h5": "{engine}.keras_file",
+    "model.hdf5": "{engine}.keras_file",
     "saved_model.pb": "tensorflow.saved_model",
     "model.tflite": "litert.engine",
     "model.onnx": "onnx.engine",

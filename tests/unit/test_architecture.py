@@ -112,6 +112,7 @@ KEPT_TO = {
     "openvino": ("app.engines.openvino",),
     "ai_edge_litert": ("app.engines.litert",),
     "onnxruntime": ("app.engines.onnx",),
+    "tf_keras": ("app.engines.tensorflow",),
     "asyncio": (
         *("app.server", "app.asgi", "app.grpc", "app.ray_serve"),
         *("app.api.asgi_exchange", "app.api.event_loop", "app.api.service_threads"),

@@ -2,8 +2,11 @@
 
 import json
 import os
-from contextlib import suppress
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
 from pathlib import Path
+from tempfile import TemporaryDirectory
+from typing import Any
 from zipfile import ZipFile, is_zipfile
 
 import h5py
@@ -51,6 +54,30 @@ def not_whole(file: Path, size_bytes: int) -> ModelLoadError:
         f"{file.name} is no whole {file.suffix} file ({size_bytes} bytes): half "
         "copied, or damaged"
     )
+
+
+@contextmanager
+def named(file: Path, suffix: str) -> Iterator[Path]:
+    """Yield a path of the file with this suffix, by which Keras chooses its reader."""
+    if file.suffix == suffix:
+        yield file
+        return
+    with TemporaryDirectory(prefix="basket-") as folder:
+        link = Path(folder) / f"{file.stem}{suffix}"
+        link.symlink_to(file.resolve())
+        yield link
+
+
+def model_config(file: Path) -> Any:
+    """Return a model's configuration in a file with the suffix of its content.
+
+    None: it holds weights only.
+    """
+    if file.suffix == ".keras":
+        with ZipFile(file) as archive:
+            return json.loads(archive.read("config.json"))
+    with h5py.File(file) as content:
+        return json.loads(content.attrs.get("model_config", "null"))
 
 
 def keras_version(file: Path, suffix: str) -> str:

@@ -4,34 +4,37 @@ Keras fixes its backend when it is imported: the engines for TensorFlow and JAX 
 KERAS_BACKEND, then import this module.
 """
 
+import json
 import math
-import re
-from collections.abc import Iterator
-from contextlib import contextmanager
 from pathlib import Path
 from tempfile import TemporaryDirectory
+from zipfile import ZipFile
 
 import keras
 import numpy as np
 
 from app.engines.base import Signature, TensorSpec
-from app.engines.keras.content import keras_version, not_whole, suffix_of_content
+from app.engines.keras.content import (
+    keras_version,
+    model_config,
+    named,
+    not_whole,
+    suffix_of_content,
+)
+from app.engines.keras.custom_code import custom_code, unknown_name
+from app.engines.keras.keras2 import ONLY_KERAS2, as_keras3
 from app.engines.loading import error_first_line, load_error, tensor_spec
+from app.engines.reference import INSTALL_KERAS2
 from app.errors import ModelLoadError
 from app.settings.model_files import WEIGHTS
 
-# Keras's texts for a kind of object and a name that it does not know.
-_UNKNOWN = re.compile(
-    r"(?:Could not locate|Unknown|Cannot deserialize object of|Could not deserialize) "
-    r"(class|function|layer|object|type):? ['`](?:(\w+)>)?([^'`]+)"
-)
-# Its texts for the module that the object is from.
-_MODULE = re.compile(
-    r"parent module (\w+)|Full object config: \{'module': '(\w+)[^']*', 'class_name'"
-)
-# Modules that say nothing: code of a notebook or a script, and functions.
-_NO_MODULES = ("__main__", "builtins", "Custom")
-_EXPORT = 'write a SavedModel with model.export("models/NAME/VERSION")'
+# Keras's text for a file of weights.
+_WEIGHTS_ONLY = "No model config found"
+_CONVERT = f"{INSTALL_KERAS2}, then `flask --app wsgi models convert FILE`"
+
+
+class NeedsKeras2(ModelLoadError):
+    """A file of Keras 2 that Keras 3 can't read; the text has what to do."""
 
 
 def load(file: Path) -> keras.Model:
@@ -39,63 +42,60 @@ def load(file: Path) -> keras.Model:
 
     Raises:
         NotYetLoadable: the system does not let the file be read.
+        NeedsKeras2: it is one that Keras 2 wrote, and Keras 3 can't read.
         ModelLoadError: it is incomplete, needs custom code, or Keras can't read it.
     """
     suffix = suffix_of_content(file)
-    with _named(file, suffix) as readable:
+    with named(file, suffix) as readable:
+        version = keras_version(readable, suffix)
+        old_version = version if version.startswith(("1.", "2.")) else ""
         try:
+            if old_version:
+                return _load_keras2(readable)
             return keras.models.load_model(readable, compile=False)
         except Exception as error:  # Keras raises whatever its many readers raise
-            raise _refusal(file, readable, error) from error
+            raise _refusal(file, readable, old_version, error) from error
 
 
-@contextmanager
-def _named(file: Path, suffix: str) -> Iterator[Path]:
-    """Yield a path of the file with this suffix, by which Keras chooses its reader."""
-    if file.suffix == suffix:
-        yield file
-        return
+def _load_keras2(file: Path) -> keras.Model:
+    """Read a file of Keras 2 by its configuration as Keras 3 has it."""
+    config = model_config(file)
+    if config is None:
+        raise ValueError(_WEIGHTS_ONLY)
+    config = as_keras3(config)
+    if file.suffix == ".h5":
+        model = keras.saving.deserialize_keras_object(config)
+        model.load_weights(file)
+        return model
     with TemporaryDirectory(prefix="basket-") as folder:
-        link = Path(folder) / f"{file.stem}{suffix}"
-        link.symlink_to(file.resolve())
-        yield link
+        with ZipFile(file) as archive:
+            archive.extractall(folder)
+        (Path(folder) / "config.json").write_text(json.dumps(config))
+        return keras.models.load_model(folder, compile=False)
 
 
-def _refusal(file: Path, readable: Path, error: Exception) -> ModelLoadError:
+def _refusal(
+    file: Path, readable: Path, old_version: str, error: Exception
+) -> ModelLoadError:
     """Return Keras's error as one that says what to do."""
     reason = error_first_line(error)
-    if "No model config found" in reason:
+    if _WEIGHTS_ONLY in reason:
         return ModelLoadError(f"{file.name} {WEIGHTS}")
     if "truncated file" in reason:
         return not_whole(file, file.stat().st_size)
-    version = keras_version(readable, readable.suffix)
-    if version.startswith(("1.", "2.")):
-        return ModelLoadError(
-            f"{file.name} was written by Keras {version}, and Keras "
-            f"{keras.__version__} can't read it: where the old one is installed, "
-            f"{_EXPORT}"
-        )
-    code = _custom_code(reason, str(error))
+    found = load_error(error, readable)
+    unknown = unknown_name(reason)
+    is_gone = bool(old_version) and unknown in ONLY_KERAS2
+    code = "" if is_gone else custom_code(reason, str(error))
     if code:
-        return ModelLoadError(f"{file.name}: {code} {_EXPORT}")
-    return load_error(error, readable)
-
-
-def _custom_code(reason: str, text: str) -> str:
-    """Return which custom code a file needs, by Keras's error, or an empty text."""
-    if "Python lambda" in reason:
-        return "a Python lambda is code of yours, which is not run here:"
-    found = _UNKNOWN.match(reason)
-    if not found:
-        return ""
-    kind, package, name = found.groups()
-    modules = [group for match in _MODULE.findall(text) for group in match]
-    known = [each for each in (package, *modules) if each and each not in _NO_MODULES]
-    if not known:
-        return f"{kind} {name!r} is code of yours, which is not run here:"
-    return (
-        f"{kind} {name!r} is code of {known[0]}, which is not run here: where that is "
-        "installed,"
+        return ModelLoadError(f"{file.name}: {code}")
+    if not old_version:
+        return found
+    cause = str(found).removeprefix(f"{readable.name}: ")
+    return NeedsKeras2(
+        f"{file.name} was written by Keras {old_version}, and Keras "
+        f"{keras.__version__} can't read it "
+        f"({f'it has no {unknown}' if is_gone else cause}): {_CONVERT}"
     )
 
 

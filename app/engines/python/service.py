@@ -5,7 +5,7 @@ import inspect
 import os
 import stat
 import weakref
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from functools import cached_property
 from pathlib import Path
 from types import ModuleType
@@ -30,7 +30,8 @@ _FUNCTIONS = {"load": 1, "preprocess": 1, "predict": 2, "postprocess": 1}
 class Service:
     """The functions of a service.py; those that it lacks are None.
 
-    `example` is EXAMPLE if `has_example`; `has_parts` if it has that or a function. The
+    `example` is EXAMPLE if `has_example`; `has_parts` if it has that or a function;
+    `namespace` has all that it defines. The
     module, and the threads that wait for calls, go with the last reference to this
     object.
     """
@@ -51,6 +52,7 @@ class Service:
             own.hide()
         self._forget = weakref.finalize(self, forget, own.name, own.registrations)
         self._forget.atexit = False
+        self.namespace: Mapping[str, Any] = vars(module)
         found = {name: _function(module, name) for name in _FUNCTIONS}
         self.preprocess, self.predict = found["preprocess"], found["predict"]
         self.postprocess = found["postprocess"]

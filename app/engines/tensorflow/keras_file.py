@@ -4,14 +4,18 @@ Each model becomes one tf.function with a free batch dimension, traced once for 
 batch sizes. keras.Model.predict builds a data pipeline on every call; this does not.
 """
 
+import logging
 from functools import partial
+from importlib.util import find_spec
 from pathlib import Path
+from tempfile import TemporaryDirectory
 
 import keras
 import tensorflow as tf
 
 from app.engines.base import DEFAULT_SIGNATURE
 from app.engines.keras.files import (
+    NeedsKeras2,
     functional,
     load,
     signature_of,
@@ -20,10 +24,13 @@ from app.engines.keras.files import (
 from app.engines.keras.keras_private import nested_layers
 from app.engines.loading import error_summary
 from app.engines.random_rows import has_free_sizes
+from app.engines.reference import keras2_reference
+from app.engines.tensorflow import saved_model
 from app.engines.tensorflow.engine import Function, TensorFlowEngine, limit_gpu_memory
 from app.errors import ModelLoadError
 from app.settings import Settings
 
+_log = logging.getLogger(__name__)
 # keras and load, for code outside this package, which sets Keras's backend.
 __all__ = ["KerasTensorFlowEngine", "keras", "load", "open_engine", "serving_function"]
 
@@ -44,14 +51,29 @@ class KerasTensorFlowEngine(TensorFlowEngine):
         )
 
 
-def open_engine(file: Path, settings: Settings) -> KerasTensorFlowEngine:
-    """Load a .keras or .h5 file.
+def open_engine(file: Path, settings: Settings) -> TensorFlowEngine:
+    """Load a .keras or .h5 file; where only Keras 2 reads it, as a SavedModel.
 
     Raises:
         ModelLoadError: Keras can't read the file, or the model can't be served.
     """
     limit_gpu_memory(settings.gpu_memory_fraction)
-    return KerasTensorFlowEngine(load(file))
+    try:
+        return KerasTensorFlowEngine(load(file))
+    except NeedsKeras2:
+        if find_spec("tf_keras") is None:
+            raise
+    _log.info(
+        "%s: only Keras 2 reads it: tf_keras converts it into a SavedModel at each "
+        "load; `flask --app wsgi models convert FILE` does so once",
+        file.name,
+    )
+    with TemporaryDirectory(prefix="basket-") as folder:
+        exported = Path(folder) / "saved_model"
+        reference = keras2_reference(file, exported)
+        engine = saved_model.open_engine(exported / "saved_model.pb", settings)
+        reference.check(engine)
+        return engine
 
 
 def serving_function(model: keras.Model) -> Function:

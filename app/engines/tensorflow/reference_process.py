@@ -11,13 +11,13 @@ from pathlib import Path
 import numpy as np
 
 from app.engines.base import DEFAULT_SIGNATURE
-from app.engines.loading import error_summary, refuse_strings
+from app.engines.keras.own_code import offered
+from app.engines.loading import refuse_strings
 from app.engines.python.service import find_service
 from app.engines.random_rows import accepted_random_rows
-from app.engines.reference import ERROR_FILE, Reference, write_reference
+from app.engines.reference import Reference, write_reference, written_errors
 from app.engines.tensorflow.export import export_model
 from app.engines.tensorflow.keras_file import KerasTensorFlowEngine, load
-from app.errors import ModelLoadError
 from app.settings import Settings
 
 # Few, so that a large model's outputs stay small; not a power of two, so that an engine
@@ -35,14 +35,15 @@ def main(
 ) -> None:
     """Write the reference, and the SavedModel as `export`, those that are wanted.
 
-    With `user_code` the file may use classes that service.py beside it registers.
+    With `user_code` the file may use classes of the service.py beside it.
 
     Raises:
         ModelLoadError: TensorFlow can't read, run or export the model.
     """
-    # They are registered as long as it is referenced.
+    # Its classes are registered as long as it is referenced.
     service = find_service(file.parent, Settings(user_code=True)) if user_code else None
-    model = load(file)
+    with offered(service):
+        model = load(file)
     del service
     if computes:
         _write_reference(KerasTensorFlowEngine(model), folder)
@@ -72,7 +73,7 @@ if __name__ == "__main__":
     parser.add_argument("--export", type=Path)
     parser.add_argument("--user-code", action="store_true")
     given = parser.parse_args()
-    try:
+    with written_errors(given.folder):
         main(
             given.file,
             given.folder,
@@ -80,7 +81,3 @@ if __name__ == "__main__":
             computes=given.compute,
             user_code=given.user_code,
         )
-    except Exception as problem:  # Keras and TensorFlow raise whatever they raise
-        known = isinstance(problem, ModelLoadError)
-        reason = f"TensorFlow can't run it: {error_summary(problem)}"
-        (given.folder / ERROR_FILE).write_text(str(problem) if known else reason)

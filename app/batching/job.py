@@ -8,7 +8,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from app.engines.base import DEFAULT_SIGNATURE, Tensors
+from app.engines.base import DEFAULT_SIGNATURE, Array, Tensors
 from app.errors import Abandoned, Late
 
 # Jobs with equal keys may share a batch: the signature's name, and each input's name,
@@ -218,4 +218,14 @@ def _concatenated(parts: list[tuple[int, Tensors]]) -> Tensors:
     if len(parts) == 1:
         return parts[0][1]
     in_order = [outputs for _, outputs in sorted(parts, key=itemgetter(0))]
-    return {name: np.concatenate([o[name] for o in in_order]) for name in in_order[0]}
+    return {name: _joined_rows([o[name] for o in in_order]) for name in in_order[0]}
+
+
+def _joined_rows(arrays: list[Array]) -> Array:
+    """Return the rows of all arrays; an array of arrays where these are ragged."""
+    if len({array.shape[1:] for array in arrays}) == 1:
+        return np.concatenate(arrays)
+    rows = np.empty(sum(map(len, arrays)), object)
+    for place, row in enumerate(row for array in arrays for row in array):
+        rows[place] = row
+    return rows

@@ -20,6 +20,8 @@ _MAX_REASON_CHARS = 300
 _LAYER_ERROR = re.compile(
     r"Exception encountered when calling (\w+)\.call\(\)\.\s+\x1b\[1m([^\x1b\n]*)"
 )
+# Of an absolute path, the folders.
+_FOLDERS = re.compile(r"(?<![\w.:/])/(?:[^\s/'\"]+(?: [^\s/'\"]+)*/)+")
 _T = TypeVar("_T")
 _SERVED_AS = {"string": "object", "bfloat16": "float32"}
 
@@ -191,7 +193,8 @@ def as_load_error(
 def error_first_line(error: BaseException) -> str:
     """Return the first line of a framework's error; of nested ones, the cause's."""
     text = str(error).rpartition("Exception encountered: ")[2].strip()
-    return (text or type(error).__name__).splitlines()[0][:_MAX_REASON_CHARS]
+    line = (text or type(error).__name__).splitlines()[0]
+    return without_folders(line)[:_MAX_REASON_CHARS]
 
 
 def error_summary(error: BaseException) -> str:
@@ -201,4 +204,10 @@ def error_summary(error: BaseException) -> str:
     """
     layer_errors = _LAYER_ERROR.findall(str(error))
     text = ": ".join(layer_errors[-1]) if layer_errors else str(error)
-    return " ".join(text.split())[:_MAX_REASON_CHARS] or type(error).__name__
+    line = without_folders(" ".join(text.split()))
+    return line[:_MAX_REASON_CHARS] or type(error).__name__
+
+
+def without_folders(text: str) -> str:
+    """Return a text for clients: of a path of this machine only the last part."""
+    return _FOLDERS.sub("", text)

@@ -114,8 +114,10 @@ class _WarmUp:
             computes_blank = self._run_fixed(kinds)
         else:
             computes_blank = self._run_free(kinds, small)
-        # Alone, as clients' rows will.
-        return self._tolerates_blank() if self._signature.unbatched else computes_blank
+        if computes_blank and self._signature.unbatched:
+            # Alone, as clients' rows will.
+            return self._tolerates_blank()
+        return computes_blank
 
     def _run_free(self, kinds: Sequence[RandomRows], small: int) -> bool:
         computes_blank = self._tolerates_blank()

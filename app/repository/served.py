@@ -201,9 +201,9 @@ class Model:
 
 
 def _unbatched(served: ServedModel | None) -> list[str]:
-    """Return why each signature that is unbatched is so."""
-    return [
-        f"{name}: {signature.batching_note()}"
-        for name, signature in (served.signatures if served else {}).items()
-        if signature.unbatched
-    ]
+    """Return why signatures are unbatched, each reason once."""
+    names: dict[str, list[str]] = {}
+    for name, signature in (served.signatures if served else {}).items():
+        if signature.unbatched:
+            names.setdefault(signature.batching_note(), []).append(name)
+    return [f"{', '.join(each)}: {note}" for note, each in names.items()]

@@ -86,7 +86,9 @@ def _runner(
     known_good: Mapping[str, Tensors],
 ) -> Runner:
     max_rows = settings.max_rows
-    largest = settings.max_batch_size if settings.batching else max_rows
+    # Rows that must not share a batch are no batch without batching, either.
+    is_limited = settings.batching or settings.max_batch_size == 1
+    largest = settings.max_batch_size if is_limited else max_rows
     sizes = settings.allowed_batch_sizes or range(1, largest + 1)
     # A circuit breaker is used by one thread only.
     known_good = known_good if settings.batching else {}

@@ -18,6 +18,8 @@ def lines(outcomes: dict[Tried, Outcome]) -> list[str]:
     rows = []
     for model, outcome in outcomes.items():
         works = "yes"
+        if outcome.unbatched:
+            works = f"yes, {outcome.unbatched.partition(': ')[2]}".replace("|", "\\|")
         difference = f"{outcome.difference:.0e}" if outcome.difference else "0"
         if outcome.refusal:
             works, difference = f"no: {outcome.refusal}".replace("|", "\\|"), ""

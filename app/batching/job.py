@@ -8,8 +8,8 @@ from typing import NamedTuple
 
 import numpy as np
 
-from app.engines.base import DEFAULT_SIGNATURE, Tensors
-from app.errors import Abandoned, Late
+from app.engines.base import DEFAULT_SIGNATURE, Array, Tensors
+from app.errors import Abandoned, BadInput, Late
 
 # Jobs with equal keys may share a batch: the signature's name, and each input's name,
 # dtype and row shape.
@@ -217,4 +217,24 @@ def _concatenated(parts: list[tuple[int, Tensors]]) -> Tensors:
     if len(parts) == 1:
         return parts[0][1]
     in_order = [outputs for _, outputs in sorted(parts, key=itemgetter(0))]
-    return {name: np.concatenate([o[name] for o in in_order]) for name in in_order[0]}
+    return {
+        name: _joined_rows(name, [outputs[name] for outputs in in_order])
+        for name in in_order[0]
+    }
+
+
+def _joined_rows(name: str, arrays: list[Array]) -> Array:
+    """Return the rows of all arrays.
+
+    Raises:
+        BadInput: they have unlike shapes.
+    """
+    shapes = {array.shape[1:] for array in arrays}
+    if len(shapes) > 1:
+        first, second, *_ = sorted(shapes)
+        raise BadInput(
+            f"rows of this request have a {name!r} of unlike shapes, such as {first} "
+            f"and {second}, which one tensor can't hold: send each in a request of its "
+            "own, or as JSON's instances to /predict"
+        )
+    return np.concatenate(arrays)

@@ -1,4 +1,7 @@
-"""Rows of unlike shapes in one request: those of each shape are run together."""
+"""Rows of unlike shapes in one request: those of each shape are run together.
+
+So are rows of one shape whose outputs may have unlike ones, each by itself.
+"""
 
 from collections.abc import Sequence
 from typing import NamedTuple
@@ -71,6 +74,18 @@ def grouped(names: Sequence[str], rows: Sequence[Sequence[Array]]) -> Tensors | 
         for numbers in by_shapes.values()
     ]
     return groups[0] if len(groups) == 1 else Uneven(groups, [*by_shapes.values()])
+
+
+def one_by_one(inputs: Tensors) -> Uneven:
+    """Return rows (rows, *shape) as groups of one row."""
+    rows = len(next(iter(inputs.values())))
+    return Uneven(
+        [
+            {name: array[row : row + 1] for name, array in inputs.items()}
+            for row in range(rows)
+        ],
+        [[row] for row in range(rows)],
+    )
 
 
 def _stacked(rows: list[Array]) -> Array:

@@ -1,6 +1,7 @@
 """`models check`: a version's signatures, latency, and whether it may be batched."""
 
 from contextlib import closing
+from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 
@@ -9,6 +10,7 @@ import numpy as np
 
 from app.batching.model_log import ModelLog
 from app.commands.example import check_example
+from app.commands.given_rows import GivenRows, read_given_rows
 from app.commands.measurement import (
     bytes_text,
     file_bytes,
@@ -19,14 +21,21 @@ from app.commands.options import FiniteRange, version_option
 from app.commands.version import find_version
 from app.engines import open_engine
 from app.engines.base import Engine, Signature
-from app.engines.batch_invariance import Comparison, compare, must_not_share
+from app.engines.batch_invariance import (
+    TOLERANCE,
+    Comparison,
+    compare,
+    why_unbatched,
+)
 from app.engines.loading import error_summary
-from app.engines.random_rows import accepted_random_rows
+from app.engines.random_rows import RandomRows, accepted_random_rows
 from app.errors import ModelLoadError
 from app.settings import Settings
 
 # Rows per batch of the comparison if max_batch_size is 1.
 _COMPARED_BATCH = 8
+# Random rows that are compared.
+_RANDOM_ROWS = 8
 
 
 def check_command(settings: Settings) -> click.Command:
@@ -38,15 +47,24 @@ def check_command(settings: Settings) -> click.Command:
     @click.option(
         "--tolerance",
         type=FiniteRange(min=0),
-        default=1e-4,
+        default=TOLERANCE,
         show_default=True,
-        help="A share of an output's largest value.",
+        help="A share of an output's largest value; rounding may be more.",
     )
-    def check(name: str, version: int | None, tolerance: float) -> None:
+    @click.option(
+        "--rows",
+        "file",
+        type=click.Path(exists=True, dir_okay=False, path_type=Path),
+        help="Rows to time and compare: JSON as /predict takes it, or .npz; else "
+        "random.",
+    )
+    def check(
+        name: str, version: int | None, tolerance: float, file: Path | None
+    ) -> None:
         """Load a version, show it, time it, and compare rows alone and in batches.
 
         Fail if a row's output depends on the other rows of its batch, or on padding,
-        by more than the tolerance: such a model must not be batched.
+        by more than rounding: such a model is not batched.
         """
         number, path, config = find_version(settings, name, version)
         click.echo(f"loading {name} version {number} ...")
@@ -54,53 +72,73 @@ def check_command(settings: Settings) -> click.Command:
             click.echo(_size_line(engine, path))
             if check_example(engine, config.settings, ModelLog(name, number)):
                 return
-            findings = _check_signatures(engine, config.settings, tolerance)
+            checked = _Checked(engine, config.settings, tolerance)
+            if file is None:
+                findings = checked.all_signatures()
+            else:
+                given, groups = read_given_rows(file, engine, config.image)
+                findings = [checked.signature(given, group) for group in groups]
         if findings:
-            _conclude(findings, name, config.settings.max_batch_size)
+            _conclude(findings, config.settings.max_batch_size)
 
     return check
 
 
-def _check_signatures(
-    engine: Engine, settings: Settings, tolerance: float
-) -> list[str | None]:
-    """Return a finding of `_check_signature` for each signature that is batched."""
-    findings = {
-        each: _check_signature(engine, each, settings, tolerance)
-        for each in engine.signatures
-    }
-    return [
-        finding
-        for each, finding in findings.items()
-        if not engine.signatures[each].limit_reason
-    ]
+@dataclass(frozen=True)
+class _Checked:
+    """A version that is checked.
 
+    A finding is a problem with batching, "" for none, None if rows are not compared.
+    """
 
-def _check_signature(
-    engine: Engine, name: str, settings: Settings, tolerance: float
-) -> str | None:
-    """Return a problem with batching, "" for none, None if rows are not compared."""
-    signature = engine.signatures[name]
-    _show(name, signature)
-    try:
-        rows = accepted_random_rows(engine, name)
-    except ModelLoadError as error:
-        click.echo(f"  not compared: {error}")
-        return None
-    try:
-        click.echo(f"  timing random rows{rows.describe()} ...")
-        random = np.random.default_rng(0)
-        make = partial(rows.make, random=random)
-        largest = max(time_batches(engine, name, make, settings), default=1)
-        if signature.limit_reason:
+    engine: Engine
+    settings: Settings
+    tolerance: float
+
+    def all_signatures(self) -> list[str | None]:
+        """Return a finding for each signature that is batched."""
+        findings = {each: self._random(each) for each in self.engine.signatures}
+        return [
+            finding
+            for each, finding in findings.items()
+            if not self.engine.signatures[each].limit_reason
+        ]
+
+    def _random(self, name: str) -> str | None:
+        try:
+            rows = accepted_random_rows(self.engine, name)
+        except ModelLoadError as error:
+            _show(name, self.engine.signatures[name])
+            click.echo(f"  not compared: {error}")
             return None
-        batch_rows = largest if largest > 1 else _COMPARED_BATCH
-        click.echo(f"  comparing rows alone and in batches of {batch_rows} ...")
-        comparison = compare(engine, name, rows, batch_rows)
-    except Exception as error:  # a model may raise anything
-        kind, reason = type(error).__name__, error_summary(error)
-        return f"{name} fails on several rows: {kind}: {reason}"
-    return _judge(name, comparison, tolerance)
+        return self.signature(name, rows)
+
+    def signature(self, name: str, rows: RandomRows | GivenRows) -> str | None:
+        """Show a signature and its times; return the finding for these rows."""
+        signature = self.engine.signatures[name]
+        _show(name, signature)
+        given = len(rows) if isinstance(rows, GivenRows) else 0
+        try:
+            kind = "your" if given else "random"
+            click.echo(f"  timing {kind} rows{rows.describe()} ...")
+            make = partial(rows.make, random=np.random.default_rng(0))
+            times_ms = time_batches(self.engine, name, make, self.settings)
+            largest = max(times_ms, default=1)
+            if signature.limit_reason:
+                return None
+            batch_rows = largest if largest > 1 else _COMPARED_BATCH
+            click.echo(f"  comparing rows alone and in batches of {batch_rows} ...")
+            comparison = compare(
+                partial(self.engine.run, signature_name=name),
+                rows,
+                batch_rows,
+                tolerance=self.tolerance,
+                most_rows=given or _RANDOM_ROWS,
+            )
+        except Exception as error:  # a model may raise anything
+            kind, reason = type(error).__name__, error_summary(error)
+            return f"{name} fails on several rows: {kind}: {reason}"
+        return _judge(name, signature, comparison, self.tolerance)
 
 
 def _size_line(engine: Engine, version: Path) -> str:
@@ -119,23 +157,27 @@ def _show(name: str, signature: Signature) -> None:
             click.echo(f"  {kind:6} {spec.name}: {dtype} {spec.shape_text()}")
 
 
-def _judge(name: str, comparison: Comparison, tolerance: float) -> str:
-    """Show a comparison; return a problem with batching, "" for none."""
+def _judge(
+    name: str, signature: Signature, comparison: Comparison, tolerance: float
+) -> str | None:
+    """Show a comparison; return its finding."""
     click.echo("  difference from its answer alone; 1: the output's largest value")
     for each in (*comparison.differences, comparison.other_row):
         click.echo(f"    {each.condition:17} {each.share:8.1e}  {each.output}")
-    problem = comparison.problem(tolerance)
-    if problem:
-        return f"{name}: {problem}"
+    if comparison.problem:
+        return f"{name}: {why_unbatched(comparison.problem, signature)}"
+    if comparison.not_comparable:
+        click.echo(f"  not compared: answers differ {comparison.not_comparable}")
+        return None
     if comparison.other_row.share <= tolerance:
         click.echo("  note: all random rows get one answer, so this tells little")
     return ""
 
 
-def _conclude(findings: list[str | None], name: str, max_batch_size: int) -> None:
+def _conclude(findings: list[str | None], max_batch_size: int) -> None:
     problems = "; ".join(finding for finding in findings if finding)
     if problems and max_batch_size > 1:
-        raise click.ClickException(must_not_share(problems, f"{name}/basket.toml"))
+        raise click.ClickException(problems)
     if problems:
         click.echo(f"{problems}. It does no harm as max_batch_size is 1")
     elif all(finding is None for finding in findings):

@@ -73,8 +73,9 @@ class Signature:
     An engine that compiles for each size pads batches to one of `padded_sizes`. A model
     of a fixed first dimension runs batches of exactly `fixed_batch_size` rows. One that
     `takes_whole_tensors` knows no rows: a request is one run, and counts as
-    one row, whose shape is that of the whole tensor. `limit_reason` says why either is
-    so; it is empty for a model that runs batches of any size.
+    one row, whose shape is that of the whole tensor. One whose rows depend on each
+    other takes batches of any size, and is `unbatched`: it gets one row at a time.
+    `limit_reason` says why any of these is so; else it is empty.
     """
 
     inputs: tuple[TensorSpec, ...]
@@ -83,6 +84,7 @@ class Signature:
     takes_whole_tensors: bool = False
     limit_reason: str = ""
     padded_sizes: tuple[int, ...] = ()
+    unbatched: bool = False
 
     def batch_sizes(self, sizes: Sequence[int]) -> Sequence[int]:
         """Return those of the sizes that a batch may have, or the model's only one.
@@ -90,9 +92,10 @@ class Signature:
         All of them, where the engine would pad each; the largest has to be one to which
         it pads.
         """
-        only = 1 if self.takes_whole_tensors else self.fixed_batch_size
-        if only is not None:
-            return (only,)
+        if self.takes_whole_tensors or self.unbatched:
+            return (1,)
+        if self.fixed_batch_size is not None:
+            return (self.fixed_batch_size,)
         return [size for size in sizes if size in self.padded_sizes] or sizes
 
     def to_list(self) -> list[Any]:
@@ -101,15 +104,15 @@ class Signature:
             [spec.to_list() for spec in specs] for specs in (self.inputs, self.outputs)
         )
         limits = self.fixed_batch_size, self.takes_whole_tensors, self.limit_reason
-        return [inputs, outputs, *limits, self.padded_sizes]
+        return [inputs, outputs, *limits, self.padded_sizes, self.unbatched]
 
     @classmethod
     def from_list(cls, values: Sequence[Any]) -> "Signature":
         """Return the signature that `to_list` turned into these values."""
-        inputs, outputs, only, whole, reason, sizes = values
+        inputs, outputs, only, whole, reason, sizes, unbatched = values
         spec = TensorSpec.from_list
         specs = tuple(map(spec, inputs)), tuple(map(spec, outputs))
-        return cls(*specs, only, whole, reason, tuple(sizes))
+        return cls(*specs, only, whole, reason, tuple(sizes), unbatched)
 
     def tensor_shape(self, spec: TensorSpec) -> tuple[int | None, ...] | None:
         """Return the shape of a batch, None for free sizes and for an unknown rank."""

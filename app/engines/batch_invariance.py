@@ -1,118 +1,281 @@
-"""Checks batch invariance: a row's output must not depend on its batch.
+"""Batch invariance: a row's output must not depend on the rows beside it.
 
 A batch holds rows of unrelated requests, so a model may be batched only if each row
-gets the output that it gets alone.
+gets the output that it gets alone, but for rounding.
 """
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from functools import partial
+from typing import NamedTuple, Protocol
 
 import numpy as np
 
-from app.engines.base import Engine, Tensors
+from app.engines.base import Array, Signature, Tensors
 from app.engines.batch_sizes import pad
 from app.engines.difference import largest_magnitude, relative_difference
-from app.engines.random_rows import RandomRows
 
-# Rows that are compared; each runs alone as well.
-_MAX_PROBES = 8
+# A share of an output's largest value. Weights in half precision have an error of this
+# size themselves.
+TOLERANCE = 1e-3
+# A row beside copies of itself differs by the rounding of other kernels: up to 1e-6 in
+# float32, 1e-2 in half precision and TF32. Among other rows that may be so many times
+# as much.
+_ROUNDING_FACTOR = 10
+# No rounding. For other dtypes, one of eight class ids may change among nearly equal
+# scores.
+_MOST_ROUNDING = 0.125
 
 
-@dataclass(frozen=True)
-class Difference:
-    """The largest difference from the outputs of the same rows run alone.
+class RowSource(Protocol):
+    """Where rows come from."""
+
+    def make(self, rows: int, random: np.random.Generator) -> Tensors:
+        """Return so many rows, (rows, *shape) by input."""
+        ...
+
+    def blank(self, rows: int) -> Tensors:
+        """Return rows of zeros, shaped as the others."""
+        ...
+
+
+class Difference(NamedTuple):
+    """How far an output is from that of the same rows run alone, at most.
 
     Floats are relative to the output's largest value; for other dtypes it is the
-    fraction of unequal values. `condition` describes the rest of the batch.
+    fraction of unequal values. `row` is the number of the row that differs most, and
+    `shapes` says how, if it has another shape. `condition` describes the rest of the
+    batch.
     """
 
     condition: str
     output: str
     share: float
+    row: int
+    shapes: str
 
 
 @dataclass(frozen=True)
 class Comparison:
-    """One difference for each condition, and the difference to another row's output."""
+    """The largest difference for each condition, and that to another row's output.
+
+    `problem` is why rows must not share a batch, `not_comparable` how answers differ
+    that no batch explains; both are empty where rows are independent.
+    """
 
     differences: tuple[Difference, ...]
     other_row: Difference
-
-    def worst(self) -> Difference:
-        """Return the largest difference."""
-        return max(self.differences, key=lambda each: each.share)
-
-    def is_random(self, tolerance: float) -> bool:
-        """Return whether rows differ by more than that when they run alone again."""
-        return self.differences[0].share > tolerance
-
-    def problem(self, tolerance: float) -> str:
-        """Return why rows must not share a batch, or an empty text."""
-        worst = self.worst()
-        if worst.share <= tolerance:
-            return ""
-        return (
-            f"a row's {worst.output} differs by {worst.share:.1e} {worst.condition}, "
-            f"more than {tolerance:g}"
-        )
+    problem: str
+    not_comparable: str
 
 
 def compare(
-    engine: Engine,
-    signature_name: str,
-    rows: RandomRows,
+    run: Callable[[Tensors], Tensors],
+    source: RowSource,
     batch_rows: int,
     alone_rows: int = 1,
+    tolerance: float = TOLERANCE,
+    most_rows: int = 8,
 ) -> Comparison:
-    """Run rows alone, padded with copies to `alone_rows`, and in `batch_rows` (>= 2).
+    """Run rows alone, and all of them in batches of `batch_rows` (>= 2).
+
+    There are at most `most_rows`, which repeat in a batch. A row alone is padded with
+    copies to `alone_rows`.
 
     Raises:
         Exception: whatever the model raises.
     """
-    random = np.random.default_rng(0)
-    count = min(_MAX_PROBES, batch_rows // 2)
-    probes = rows.make(count, random)
-    other = row_alone(rows.make(1, random), 0, alone_rows)
-    full = _stack(probes, rows.make(batch_rows - count, random))
-    reversed_ = {name: array[::-1].copy() for name, array in full.items()}
-    copies = {
-        name: np.concatenate([array, array[-1:].repeat(batch_rows - count, axis=0)])
-        for name, array in probes.items()
-    }
-    singles = [row_alone(probes, n, alone_rows) for n in range(count)]
-    run = partial(_outputs_by_row, engine, signature_name)
-    expected = [run(single)[0] for single in singles]
-    conditions = {
-        "alone again": [run(single)[0] for single in singles],
-        "among others": run(full)[:count],
-        "in another place": run(reversed_)[::-1][:count],
-        "beside zeros": run(_stack(probes, rows.blank(batch_rows - count)))[:count],
-        # As a batch is padded to one of allowed_batch_sizes.
-        "beside copies": run(copies)[:count],
-    }
-    return Comparison(
-        tuple(
-            largest_difference(condition, expected, actual)
-            for condition, actual in conditions.items()
-        ),
-        largest_difference("another row", expected, run(other)[:1] * count),
-    )
+    comparing = _Comparing(run, source, batch_rows, alone_rows, most_rows)
+    return comparing.result(tolerance)
 
 
-def _outputs_by_row(
-    engine: Engine, signature_name: str, batch: Tensors
-) -> list[Tensors]:
-    outputs = engine.run(batch, signature_name)
-    rows = len(next(iter(batch.values())))
-    return [row_alone(outputs, n) for n in range(rows)]
+class _Comparing:
+    """One comparison: `probes` are the rows, `alone` the output of each."""
+
+    def __init__(
+        self,
+        run: Callable[[Tensors], Tensors],
+        source: RowSource,
+        batch_rows: int,
+        alone_rows: int,
+        most_rows: int,
+    ) -> None:
+        self._run_batch = run
+        self._batch_rows, self._alone_rows = batch_rows, alone_rows
+        random = np.random.default_rng(0)
+        count = min(most_rows, batch_rows)
+        self._probes = source.make(count, random)
+        # Half a batch of a few rows, so that there is a place for zeros.
+        few = min(count, batch_rows // 2)
+        zeros = source.blank(batch_rows - few)
+        self._beside_zeros = {
+            each: np.concatenate([array[:few], zeros[each]])
+            for each, array in self._probes.items()
+        }
+        self._few = range(few)
+        self._other = source.make(1, random)
+
+    def result(self, tolerance: float) -> Comparison:
+        rows = len(next(iter(self._probes.values())))
+        self._alone = [self._run_alone(self._probes, row) for row in range(rows)]
+        order = [place % rows for place in range(self._batch_rows)]
+        again = self._differences(
+            "alone again",
+            [self._run_alone(self._probes, row) for row in range(rows)],
+            range(rows),
+        )
+        beside_others = [
+            *self._differences("among others", self._run(self._batch(order)), order),
+            *self._differences(
+                "in another place", self._run(self._batch(order[::-1])), order[::-1]
+            ),
+            *self._compared_with_zeros(),
+        ]
+        worst = {
+            output: max(
+                (each for each in beside_others if each.output == output), key=_share
+            )
+            for output in self._alone[0]
+        }
+        copies = [self._beside_copies(each) for each in worst.values()]
+        found = [*again, *beside_others, *copies]
+        problem, not_comparable = "", ""
+        for first, second, copied in zip(again, worst.values(), copies, strict=True):
+            each = max(second, copied, key=_share)
+            limit = self._limit(first, copied, tolerance)
+            if each.share <= limit:
+                continue
+            why = self._not_comparable(first, each)
+            not_comparable = not_comparable or why
+            if not why:
+                problem = problem or self._problem(each, limit)
+        conditions = dict.fromkeys(each.condition for each in found)
+        other = self._run_alone(self._other, 0)
+        return Comparison(
+            tuple(
+                max((each for each in found if each.condition == of), key=_share)
+                for of in conditions
+            ),
+            max(
+                self._differences("another row", [other] * rows, range(rows)),
+                key=_share,
+            ),
+            problem,
+            "" if problem else not_comparable,
+        )
+
+    def _compared_with_zeros(self) -> list[Difference]:
+        """Return the differences beside rows of zeros, which a model may refuse."""
+        try:
+            outputs = self._run(self._beside_zeros)
+        except Exception:  # a model may raise anything
+            return []
+        return self._differences("beside zeros", outputs, self._few)
+
+    def _limit(self, again: Difference, copied: Difference, tolerance: float) -> float:
+        """Return how much an output may differ by rounding."""
+        if self._alone[0][again.output].dtype.kind != "f":
+            return max(_MOST_ROUNDING, tolerance)
+        rounding = _ROUNDING_FACTOR * max(again.share, copied.share)
+        return max(min(rounding, _MOST_ROUNDING), tolerance)
+
+    def _not_comparable(self, again: Difference, found: Difference) -> str:
+        """Return how an output differs as much without other rows, "" if it does not.
+
+        A detector's boxes change places where scores are nearly equal: there, a
+        difference in a batch may be one of rounding.
+        """
+        if again.share * _ROUNDING_FACTOR >= found.share:
+            return "from run to run: the model draws random numbers, or has a state"
+        row = row_alone(self._probes, found.row)
+        nudged = self._run_alone(_nudged(row, np.random.default_rng(0)), 0)
+        expected, output = self._alone[found.row], found.output
+        if expected[output].shape != nudged[output].shape:
+            return ""
+        scale = largest_magnitude([each[output] for each in self._alone])
+        change = relative_difference(expected[output], nudged[output], scale)
+        if change * 2 >= found.share:
+            return "for nearly equal rows: the model may sort by close scores"
+        return ""
+
+    def _problem(self, found: Difference, limit: float) -> str:
+        if found.shapes:
+            return f"a row's {found.output} has {found.shapes} {found.condition}"
+        return (
+            f"a row's {found.output} differs by {found.share:.1e} {found.condition}, "
+            f"more than {limit:.1g}"
+        )
+
+    def _beside_copies(self, worst: Difference) -> Difference:
+        """Return the difference of that row beside copies of itself.
+
+        So a batch is padded to one of allowed_batch_sizes, too.
+        """
+        order = [worst.row] * self._batch_rows
+        found = self._differences("beside copies", self._run(self._batch(order)), order)
+        return next(each for each in found if each.output == worst.output)
+
+    def _batch(self, order: Sequence[int]) -> Tensors:
+        return {name: array[order] for name, array in self._probes.items()}
+
+    def _run(self, batch: Tensors) -> list[Tensors]:
+        """Return the outputs of each row of a batch."""
+        outputs = self._run_batch(batch)
+        rows = len(next(iter(batch.values())))
+        return [row_alone(outputs, row) for row in range(rows)]
+
+    def _run_alone(self, rows: Tensors, row: int) -> Tensors:
+        return self._run(row_alone(rows, row, self._alone_rows))[0]
+
+    def _differences(
+        self, condition: str, outputs: Sequence[Tensors], order: Sequence[int]
+    ) -> list[Difference]:
+        """Return the difference of each output; `order` has the rows of a batch."""
+        return differences(self._alone, outputs, order, condition)
 
 
-def must_not_share(problem: str, file: str = "its basket.toml") -> str:
-    """Return the error text for a model that must not be batched."""
+def differences(
+    alone: Sequence[Tensors],
+    outputs: Sequence[Tensors],
+    order: Sequence[int],
+    condition: str = "among others",
+) -> list[Difference]:
+    """Return how far each output is from that of the same row alone.
+
+    `outputs` are those of some rows of a batch, and `order` the numbers of these rows
+    in `alone`.
+    """
+    found = []
+    for name, first in alone[0].items():
+        scale = largest_magnitude([row[name] for row in alone])
+        shares = [
+            relative_difference(alone[row][name], output[name], scale)
+            for row, output in zip(order, outputs, strict=False)
+        ]
+        worst = int(np.argmax(shares))
+        share = shares[worst] if first.dtype.kind == "f" else float(np.mean(shares))
+        expected, given = alone[order[worst]][name].shape, outputs[worst][name].shape
+        shapes = f"shape {expected[1:]} alone and {given[1:]}"
+        found.append(
+            Difference(
+                *(condition, name, share, order[worst]),
+                "" if expected == given else shapes,
+            )
+        )
+    return found
+
+
+def why_unbatched(problem: str, signature: Signature) -> str:
+    """Return the reason why a signature is unbatched, and what makes it batch again."""
+    mend = "save it without what looks at the whole batch"
+    if any(spec.dtype.kind == "O" for spec in signature.inputs):
+        mend = (
+            "give TextVectorization an output_sequence_length, or Embedding "
+            "mask_zero=True, and save it again"
+        )
     return (
-        f"{problem}. Rows of this model must not share a batch: write max_batch_size = "
-        f"1 into {file}"
+        f"its rows depend on each other: {problem}. To have it batched, {mend}; to "
+        "have it as it is without this note, write max_batch_size = 1 into its "
+        "basket.toml"
     )
 
 
@@ -121,21 +284,20 @@ def row_alone(batch: Tensors, row: int, rows: int = 1) -> Tensors:
     return {name: pad(array[row : row + 1], rows) for name, array in batch.items()}
 
 
-def largest_difference(
-    condition: str, expected: Sequence[Tensors], actual: Sequence[Tensors]
-) -> Difference:
-    """Return the difference of the output that differs most between equal rows."""
-    found = []
-    for name, first in expected[0].items():
-        scale = largest_magnitude([row[name] for row in expected])
-        shares = [
-            relative_difference(one[name], other[name], scale)
-            for one, other in zip(expected, actual, strict=True)
-        ]
-        share = max(shares) if first.dtype.kind == "f" else float(np.mean(shares))
-        found.append(Difference(condition, name, share))
-    return max(found, key=lambda each: each.share)
+def _share(difference: Difference) -> float:
+    return difference.share
 
 
-def _stack(first: Tensors, second: Tensors) -> Tensors:
-    return {name: np.concatenate([first[name], second[name]]) for name in first}
+def _nudged(row: Tensors, random: np.random.Generator) -> Tensors:
+    """Return a row whose floats and shades of pixels, not ids, are a little different.
+
+    The change of floats is that of TF32's rounding.
+    """
+    found: dict[str, Array] = dict(row)
+    for name, array in row.items():
+        if array.dtype.kind == "f":
+            change = 1 + 1e-3 * random.uniform(-1, 1, array.shape)
+            found[name] = np.multiply(array, change, dtype=array.dtype)
+        elif array.dtype == np.uint8:
+            found[name] = array ^ random.integers(0, 2, array.shape, np.uint8)
+    return found

@@ -17,12 +17,22 @@ _FREE_SIZES = (32, 128, 4, 1)
 # For each, other sizes that a model which accepts it may accept.
 _OTHER_FREE_SIZES = {32: (64, 16), 128: (64, 160), 4: (8, 2), 1: (2,)}
 _LIMITS = (256, 10, 2)
+# Tried last, for models with a smallest length, such as one that crops 5,000 at each
+# end.
+_LONG_SIZES = (1024, 4096, 16384)
+# Values of an input in a row of one of these.
+_MAX_LONG_VALUES = 1 << 20
 _MAX_WORD_CHARS = 8
+_MAX_WORDS = 12
 
 
 @dataclass(frozen=True)
 class RandomRows:
-    """A source of rows: floats from 0 to 1, integers below `limit`, short words."""
+    """A source of rows: floats from 0 to 1, integers below `limit`, texts.
+
+    A text has up to 12 short words. Of several rows the first has one word, and the
+    second 12: a model that pads to the longest text of a batch shows itself.
+    """
 
     signature: Signature
     free_size: int
@@ -45,7 +55,8 @@ class RandomRows:
     def of_other_sizes(self) -> "Iterator[RandomRows]":
         """Yield the same rows in other free sizes; nothing if there are none."""
         if has_free_sizes(self.signature):
-            for free_size in _OTHER_FREE_SIZES[self.free_size]:
+            longer = (2 * self.free_size,)
+            for free_size in _OTHER_FREE_SIZES.get(self.free_size, longer):
                 yield replace(self, free_size=free_size)
 
     def describe(self) -> str:
@@ -57,6 +68,10 @@ class RandomRows:
             parts.append(f"free sizes as {self.free_size}")
         return f" ({', '.join(parts)})" if parts else ""
 
+    def values_of_a_row(self) -> int:
+        """Return the values of the input that has most of them."""
+        return max(math.prod(self._shape(spec)) for spec in self.signature.inputs)
+
     def _shape(self, spec: TensorSpec) -> tuple[int, ...]:
         sizes = (None,) if spec.any_rank else spec.shape
         return tuple(self.free_size if size is None else size for size in sizes)
@@ -65,8 +80,7 @@ class RandomRows:
         self, spec: TensorSpec, shape: tuple[int, ...], random: np.random.Generator
     ) -> Array:
         if spec.dtype.kind == "O":
-            words = [_word(random) for _ in range(math.prod(shape))]
-            return np.array(words, object).reshape(shape)
+            return _texts(shape, random)
         if spec.dtype.kind == "f":
             return random.random(shape).astype(spec.dtype)
         is_bool = spec.dtype.kind == "b"
@@ -85,23 +99,35 @@ def accepted_random_rows(engine: Engine, signature_name: str) -> RandomRows:
 
 
 def random_rows_for(
-    signature: Signature, run: Callable[[Tensors], object]
+    signature: Signature, run: Callable[[Tensors], Tensors]
 ) -> RandomRows:
     """Return the first kind of random rows that `run` accepts.
+
+    Rows with an empty output are too short for the model; they are the last resort.
 
     Raises:
         ModelLoadError: it accepts none of them; with its last error.
     """
     (smallest,) = signature.batch_sizes((1,))
+    short: RandomRows | None = None
     for rows in random_row_candidates(signature):
         try:
-            run(rows.make(smallest, np.random.default_rng(0)))
+            outputs = run(rows.make(smallest, np.random.default_rng(0)))
         except Exception as error:  # a model may raise anything
             refusal = error
-        else:
+            continue
+        if not has_empty(outputs):
             return rows
+        short = short or rows
+    if short is not None:
+        return short
     kind, reason = type(refusal).__name__, error_summary(refusal)
     raise ModelLoadError(f"the model refuses random rows: {kind}: {reason}")
+
+
+def has_empty(outputs: Tensors) -> bool:
+    """Return whether an output has no values, as of rows that are too short."""
+    return any(array.size == 0 for array in outputs.values())
 
 
 def has_free_sizes(signature: Signature) -> bool:
@@ -116,10 +142,23 @@ def has_integers(signature: Signature) -> bool:
 
 def random_row_candidates(signature: Signature) -> Iterator[RandomRows]:
     """Yield kinds of random rows of which the model may accept one, in this order."""
-    free_sizes = _FREE_SIZES if has_free_sizes(signature) else _FREE_SIZES[:1]
-    for free_size in free_sizes:
-        for limit in _LIMITS if has_integers(signature) else _LIMITS[:1]:
-            yield RandomRows(signature, free_size, limit)
+    limits = _LIMITS if has_integers(signature) else _LIMITS[:1]
+    if not has_free_sizes(signature):
+        yield from (RandomRows(signature, _FREE_SIZES[0], limit) for limit in limits)
+        return
+    for free_size in (*_FREE_SIZES, *_LONG_SIZES):
+        rows = RandomRows(signature, free_size, limits[0])
+        if free_size in _FREE_SIZES or rows.values_of_a_row() <= _MAX_LONG_VALUES:
+            yield from (replace(rows, limit=limit) for limit in limits)
+
+
+def _texts(shape: tuple[int, ...], random: np.random.Generator) -> Array:
+    """Return texts of 1 to 12 words, (rows, *shape)."""
+    counts = random.integers(1, _MAX_WORDS + 1, shape)
+    if len(counts) > 1:
+        counts[0], counts[1] = 1, _MAX_WORDS
+    texts = [b" ".join(_word(random) for _ in range(count)) for count in counts.flat]
+    return np.array(texts, object).reshape(shape)
 
 
 def _word(random: np.random.Generator) -> bytes:

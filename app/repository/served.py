@@ -124,11 +124,12 @@ class Model:
             self.routes = routes
 
     def failures(self) -> list[str]:
-        """Return the errors of the model and of its versions."""
+        """Return the errors of the model and of its versions, and who is unbatched."""
         texts = [
-            f"version {number}: {version.error}"
+            f"version {number}: {text}"
             for number, version in sorted(self.versions.items())
-            if version.error
+            for text in (version.error, *(_unbatched(version.served)))
+            if text
         ]
         return [self.problem, *texts] if self.problem else texts
 
@@ -196,3 +197,12 @@ class Model:
             for number, version in self.versions.items()
             if version.state is State.AVAILABLE and version.served
         }
+
+
+def _unbatched(served: ServedModel | None) -> list[str]:
+    """Return why signatures are unbatched, each reason once."""
+    names: dict[str, list[str]] = {}
+    for name, signature in (served.signatures if served else {}).items():
+        if signature.unbatched:
+            names.setdefault(signature.batching_note(), []).append(name)
+    return [f"{', '.join(each)}: {note}" for note, each in names.items()]

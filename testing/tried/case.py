@@ -13,8 +13,10 @@ EXPORT, SAVED_MODEL = "`model.export`", "`tf.saved_model.save`"
 class Tried:
     """A model: its title and form in the table, and the function that saves it.
 
-    `refusal` is a part of /readyz's text for a model that is not served, and
-    `tolerance` the largest difference, as a share of the output's largest value.
+    `refusal` is a part of /readyz's text for a model that is not served, `unbatched`
+    one for a model that is served, but not batched, because its rows depend on each
+    other. `tolerance` is the largest difference, as a share of the output's largest
+    value.
     """
 
     name: str
@@ -23,18 +25,25 @@ class Tried:
     make: Make
     refusal: str = ""
     tolerance: float = 1e-5
+    unbatched: str = ""
 
 
 LISTED: list[Tried] = []
 
 
 def tried(
-    title: str, form: str, *, refusal: str = "", tolerance: float = 1e-5
+    title: str,
+    form: str,
+    *,
+    refusal: str = "",
+    tolerance: float = 1e-5,
+    unbatched: str = "",
 ) -> Callable[[Make], Make]:
     """Return a decorator that lists the function's model, under the function's name."""
 
     def listed(make: Make) -> Make:
-        LISTED.append(Tried(make.__name__, title, form, make, refusal, tolerance))
+        about = refusal, tolerance, unbatched
+        LISTED.append(Tried(make.__name__, title, form, make, *about))
         return make
 
     return listed

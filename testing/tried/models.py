@@ -1,6 +1,7 @@
 """The list of all models, in the order of the table."""
 
 from testing.tried import (
+    computes_nothing,
     files,
     images,
     not_batched,
@@ -8,10 +9,14 @@ from testing.tried import (
     plain,
     saved_models,
     sequences,
+    texts,
 )
 from testing.tried.case import LISTED
 
-_ORDER = (plain, sequences, images, own_code, saved_models, not_batched, files)
+_ORDER = (
+    *(plain, sequences, texts, images, own_code, saved_models, not_batched),
+    *(computes_nothing, files),
+)
 TRIED = [
     model
     for module in _ORDER

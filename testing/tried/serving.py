@@ -21,11 +21,13 @@ _LOADED_WITHIN_S = 240
 class Outcome:
     """What came of a model: the reason why it is refused, or how far answers differ.
 
-    The difference is a share of the output's largest value.
+    The difference is a share of the output's largest value; `unbatched` says why rows
+    run alone.
     """
 
     refusal: str
     difference: float = 0.0
+    unbatched: str = ""
 
 
 class TriedModels:
@@ -34,7 +36,7 @@ class TriedModels:
     def __init__(self, running: server.Server, known: Mapping[str, Known]) -> None:
         self.server = running
         self.known = known
-        self._problems: dict[str, Any] = {}
+        self._readiness: dict[str, Any] = {}
 
     def outcome(self, model: Tried) -> Outcome:
         """Ask for all rows in one request, and for the first alone.
@@ -42,15 +44,15 @@ class TriedModels:
         Raises:
             AssertionError: an answer is no 200, or has another form.
         """
-        reason = self._refusal(model.name)
-        if reason:
+        is_served, reason = self._state(model.name)
+        if not is_served:
             return Outcome(reason)
         known = self.known[model.name]
         if known.is_whole:
             reply = self._answered(model, {"inputs": known.rows})
-            return Outcome("", _difference(reply["outputs"], known.answers))
+            return Outcome("", difference(reply["outputs"], known.answers))
         differences = [
-            _difference(given, expected)
+            difference(given, expected)
             for rows in (slice(None), slice(1))
             for given, expected in zip(
                 self._answered(model, {"instances": known.rows[rows]})["predictions"],
@@ -62,7 +64,7 @@ class TriedModels:
             reply = self.ask(model, {"instances": known.refused})
             assert reply.status == 400, reply.body
             assert known.error in reply.json()["error"]
-        return Outcome("", max(differences))
+        return Outcome("", max(differences), reason)
 
     def ask(self, model: Tried, body: Mapping[str, Any]) -> server.Reply:
         """Return the response to a V1 prediction."""
@@ -74,11 +76,13 @@ class TriedModels:
         assert reply.status == 200, f"{model.name}: {reply.body.decode()}"
         return reply.json()
 
-    def _refusal(self, name: str) -> str:
-        if not self._problems:
-            self._problems = self.server.request("GET", "/readyz").json()
-        reasons = self._problems.get("problems", {}).get(name, [])
-        return "; ".join(reason.removeprefix("version 1: ") for reason in reasons)
+    def _state(self, name: str) -> tuple[bool, str]:
+        """Return whether a model is served, and what /readyz says of problems."""
+        if not self._readiness:
+            self._readiness = self.server.request("GET", "/readyz").json()
+        reasons = self._readiness.get("problems", {}).get(name, [])
+        text = "; ".join(reason.removeprefix("version 1: ") for reason in reasons)
+        return name in self._readiness["models"], text
 
 
 @contextlib.contextmanager
@@ -115,11 +119,11 @@ def _plain(value: Any) -> Any:
     return value.decode() if isinstance(value, bytes) else np.asarray(value).tolist()
 
 
-def _difference(given: Any, expected: Any) -> float:
+def difference(given: Any, expected: Any) -> float:
     """Return how far a row's answer differs; infinite for another string or shape."""
     if isinstance(expected, Mapping):
         assert set(given) == set(expected), (set(given), set(expected))
-        return max(_difference(given[name], expected[name]) for name in expected)
+        return max(difference(given[name], expected[name]) for name in expected)
     expected = np.asarray(expected)
     if expected.dtype.kind in "OSb":
         return 0.0 if given == _plain(expected.tolist()) else float("inf")

@@ -14,7 +14,7 @@ import tensorflow as tf
 from app import gpus
 from app.engines.base import DEFAULT_SIGNATURE, Signature, Tensors, TensorSpec
 from app.engines.loading import error_summary, tensor_spec
-from app.engines.refusal import refusal
+from app.engines.refusal import advice_for, refusal
 from app.engines.tensorflow.freezing import freeze, is_read_only
 from app.engines.tensorflow.inline import InlineFunction
 from app.engines.tensorflow.tensorflow_private import tensor_view
@@ -111,7 +111,7 @@ class TensorFlowEngine:
 
         Raises:
             OutOfDeviceMemory: TensorFlow's ResourceExhaustedError.
-            RefusedInput: its InvalidArgumentError.
+            RefusedInput: its InvalidArgumentError, if that is about values.
         """
         signature = self.signatures[signature_name]
         arrays = model_inputs(batch, signature)
@@ -126,6 +126,9 @@ class TensorFlowEngine:
                 "into the device's memory"
             ) from error
         except tf.errors.InvalidArgumentError as error:
+            # TensorFlow also says so of a graph that it can't run at all.
+            if advice_for(error.message):
+                raise
             raise refusal("the model refuses this input", error.message) from error
         return row_outputs(found, signature)
 

@@ -51,11 +51,15 @@ class Opener:
             small = max(_SMALL_BATCH, sizes[0] + 1)
             small = padded(small, settings.allowed_batch_sizes)
             user_code = user_code_of(engine, settings, log)
+            example: dict[str, Tensors] = {}
+            if user_code is not None and user_code.service.has_example:
+                example = run_example(engine, user_code, sizes)
             known_good: dict[str, Tensors] = {}
             if user_code is None or user_code.service.predict is None:
-                known_good = warm_up(engine, sizes, small, log)
-            if user_code is not None and user_code.service.has_example:
-                known_good |= run_example(engine, user_code, sizes)
+                known_good = warm_up(
+                    engine, sizes, small, log, has_known_good=bool(example)
+                )
+            known_good |= example
             observer = self.observe(name, str(version))
             runner = _runner(engine, settings, observer, log, known_good)
             runner.start()
@@ -82,7 +86,9 @@ def _runner(
     known_good: Mapping[str, Tensors],
 ) -> Runner:
     max_rows = settings.max_rows
-    largest = settings.max_batch_size if settings.batching else max_rows
+    # Rows that must not share a batch are no batch without batching, either.
+    is_limited = settings.batching or settings.max_batch_size == 1
+    largest = settings.max_batch_size if is_limited else max_rows
     sizes = settings.allowed_batch_sizes or range(1, largest + 1)
     # A circuit breaker is used by one thread only.
     known_good = known_good if settings.batching else {}

@@ -2,6 +2,7 @@
 
 import re
 
+import numpy as np
 import pytest
 
 from testing.server import ROOT
@@ -11,9 +12,9 @@ from tests.support.marks import USES_TENSORFLOW
 pytestmark = USES_TENSORFLOW
 
 
-def check(model_dir, name):
+def check(model_dir, name, *options):
     """Return the exit status and the output."""
-    return run_models(model_dir, "check", name, max_batch_size=16)
+    return run_models(model_dir, "check", name, *options, max_batch_size=16)
 
 
 @pytest.fixture
@@ -70,8 +71,11 @@ def test_check_fails_for_normalization_over_the_batch(keras, tmp_path, version):
     )
     status, output = check(tmp_path, "m")
     assert status == 1
-    assert "Error: serving_default: a row's out differs by " in output
-    assert "write max_batch_size = 1 into m/basket.toml" in output
+    reason = (
+        "Error: serving_default: its rows depend on each other: a row's out differs"
+    )
+    assert reason in output
+    assert "write max_batch_size = 1 into its basket.toml" in output
     # Alone all rows are their own mean, which is no reason for a note here.
     assert "note:" not in output
 
@@ -88,6 +92,86 @@ def test_check_fails_for_a_saved_model_that_depends_on_padding(tf, tmp_path, ver
     assert status == 1
     assert "a row's share differs by" in output
     assert "beside zeros, more than" in output
+
+
+@pytest.fixture
+def texts(tf, tmp_path, version):
+    """A model of texts: its answers depend on neighbors of three words or more."""
+
+    def count(text):
+        words = tf.strings.split(text).to_tensor()
+        longest = tf.maximum(tf.shape(words)[1], 2)
+        found = tf.reduce_sum(tf.cast(words != "", tf.int32), axis=1)
+        return {"share": tf.cast(found / longest, tf.float32)}
+
+    save(tf, version, count, tf.TensorSpec([None], tf.string, "text"))
+    return tmp_path
+
+
+def test_check_fails_for_texts_that_are_padded_to_the_longest(texts):
+    """The error says what such models lack."""
+    status, output = check(texts, "m")
+    assert status == 1
+    assert "a row's share differs by" in output
+    assert "give TextVectorization an output_sequence_length" in output
+
+
+@pytest.mark.parametrize(
+    ("rows", "status"),
+    [
+        (b'["a", "b c", "a c"]', 0),
+        (b'{"instances": [{"text": "a"}, {"text": "a b c d"}]}', 1),
+    ],
+    ids=["short", "long"],
+)
+def test_check_compares_rows_of_ones_own(texts, tmp_path, rows, status):
+    """With short rows the model is batched, with long ones it is not."""
+    file = tmp_path / "rows.json"
+    file.write_bytes(rows)
+    found, output = check(texts, "m", "--rows", str(file))
+    assert found == status
+    assert f"timing your rows ({3 - status}) ..." in output
+
+
+def test_check_reads_rows_as_arrays(keras, tmp_path, version):
+    """Arrays have the names of the inputs."""
+    left, right = (keras.Input((2,), name=name) for name in ("left", "right"))
+    model = keras.Model([left, right], keras.layers.Add(name="sum")([left, right]))
+    model.save(version / "model.keras")
+    np.savez(tmp_path / "rows.npz", left=np.ones((5, 2)), right=np.ones((5, 2)))
+    status, output = check(tmp_path, "m", "--rows", str(tmp_path / "rows.npz"))
+    assert status == 0
+    assert "timing your rows (5 of shape (2,), (2,)) ..." in output
+
+
+def test_check_compares_rows_of_each_shape(keras, tmp_path, version):
+    """Rows of unlike lengths share no batch."""
+    row = keras.Input((None, 1))
+    keras.Model(row, keras.layers.GlobalMaxPooling1D()(row)).save(
+        version / "model.keras"
+    )
+    (tmp_path / "rows.json").write_text("[[[1], [2]], [[3]], [[4]]]")
+    status, output = check(tmp_path, "m", "--rows", str(tmp_path / "rows.json"))
+    assert status == 0
+    assert "your rows (1 of shape (2, 1))" in output
+    assert "your rows (2 of shape (1, 1))" in output
+
+
+@pytest.mark.parametrize(
+    ("name", "content", "error"),
+    [
+        ("rows.json", b"[1, 2]", "instances[0]: expected string, given"),
+        ("rows.json", b"[", "rows.json: "),
+        ("rows.npz", b"PK", "rows.npz: "),
+    ],
+)
+def test_check_says_what_is_wrong_with_rows(texts, tmp_path, name, content, error):
+    """The error names the file and the place in it."""
+    (tmp_path / name).write_bytes(content)
+    status, output = check(texts, "m", "--rows", str(tmp_path / name))
+    assert status == 1
+    assert "Error: --rows " in output
+    assert error in output
 
 
 def test_check_tries_random_words_for_string_inputs(tf, tmp_path, version):
@@ -162,5 +246,5 @@ def test_check_names_the_signature_that_fails(tf, tmp_path, version):
     )
     status, output = check(tmp_path, "m")
     assert status == 1
-    assert "Error: running: a row's y differs by" in output
-    assert "serving_default: a row's" not in output
+    assert "Error: running: its rows depend on each other: a row's y" in output
+    assert "serving_default: its rows" not in output

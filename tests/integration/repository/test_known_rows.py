@@ -26,6 +26,7 @@ def load(tmp_path):
         opener = Opener(lambda *_: Notes())
         served = opener.open("m", 1, folder, ModelConfig(Settings(**limits)))
         served.runner.close(10)
+        return served
 
     return load_
 
@@ -46,21 +47,22 @@ def test_exported_time_distributed_over_free_steps_is_a_load_error(keras, load, 
 
 
 @pytest.mark.parametrize("export", [False, True], ids=["keras", "SavedModel"])
-def test_model_that_subtracts_the_mean_of_its_batch_is_a_load_error(
-    keras, load, export
-):
-    """The error says that rows must not share a batch."""
+def test_model_that_subtracts_the_mean_of_its_batch_is_not_batched(keras, load, export):
+    """All of its signatures say so."""
     row = keras.Input((4,))
     mean = keras.ops.mean(row, axis=0, keepdims=True)
-    with pytest.raises(ModelLoadError, match=r"write max_batch_size = 1 into its"):
-        load(keras.Model(row, row - mean), export=export)
+    served = load(keras.Model(row, row - mean), export=export)
+    for signature in served.signatures.values():
+        assert "its rows depend on each other" in signature.batching_note()
+        assert signature.batch_sizes([8, 64]) == (1,)
 
 
-def test_model_that_subtracts_the_mean_of_its_batch_is_served_alone(keras, load):
-    """With max_batch_size = 1 its rows have no neighbors."""
+def test_model_that_subtracts_the_mean_of_its_batch_may_be_served_alone(keras, load):
+    """With max_batch_size = 1 its rows have no neighbors, and nothing is said."""
     row = keras.Input((4,))
     mean = keras.ops.mean(row, axis=0, keepdims=True)
-    load(keras.Model(row, row - mean), max_batch_size=1)
+    served = load(keras.Model(row, row - mean), max_batch_size=1)
+    assert not served.signatures["serving_default"].batching_note()
 
 
 def test_model_of_half_precision_is_served(keras, load):

@@ -5,23 +5,26 @@ import itertools
 import numpy as np
 import pytest
 
-from app.engines.base import DEFAULT_SIGNATURE, Signature, TensorSpec
+from app.engines.base import Signature, TensorSpec
 from app.engines.batch_invariance import compare
 from app.engines.random_rows import RandomRows
-from tests.support.engines import Computes
 
 FLOAT32 = np.dtype(np.float32)
 SIGNATURE = Signature(
     (TensorSpec("x", FLOAT32, (3,)),), (TensorSpec("output", FLOAT32, (3,)),)
 )
+ROWS = RandomRows(SIGNATURE, free_size=1, limit=2)
+
+
+def compared(compute, batch_rows=16):
+    """Return the comparison of a model that computes one output."""
+    return compare(lambda batch: {"output": compute(batch["x"])}, ROWS, batch_rows)
 
 
 def shares(compute, batch_rows=16):
-    """Return the difference for each condition of a model that computes one output."""
-    engine = Computes(lambda batch: {"output": compute(batch["x"])}, SIGNATURE)
-    rows = RandomRows(SIGNATURE, free_size=1, limit=2)
-    comparison = compare(engine, DEFAULT_SIGNATURE, rows, batch_rows)
-    return {each.condition: each.share for each in comparison.differences}
+    """Return the difference for each condition."""
+    found = compared(compute, batch_rows).differences
+    return {each.condition: each.share for each in found}
 
 
 def conditions_that_matter(compute, batch_rows=16):
@@ -38,19 +41,20 @@ def test_independent_rows_show_no_difference(batch_rows):
         "beside zeros": 0.0,
         "beside copies": 0.0,
     }
+    comparison = compared(lambda x: x * 2 + 1, batch_rows)
+    assert (comparison.problem, comparison.not_comparable) == ("", "")
 
 
 @pytest.mark.parametrize("batch_rows", [2, 3, 16, 64])
 def test_mean_over_the_batch_is_detected(batch_rows):
     """Subtracting the batch's mean shows under each condition but equal rows."""
-    found = conditions_that_matter(lambda x: x - x.mean(axis=0), batch_rows)
-    assert found - {"beside copies"} == {
+    found = shares(lambda x: x - x.mean(axis=0), batch_rows)
+    assert {name for name, share in found.items() if share > 1e-6} == {
         "among others",
         "in another place",
         "beside zeros",
     }
-    # With a single compared row, all copies are of that row.
-    assert ("beside copies" in found) == (batch_rows > 3)
+    assert compared(lambda x: x - x.mean(axis=0), batch_rows).problem
 
 
 def test_dependence_on_zero_rows_is_detected():
@@ -61,27 +65,59 @@ def test_dependence_on_zero_rows_is_detected():
 
 
 def test_dependence_on_equal_rows_is_detected():
-    """A model that looks for equal rows differs beside copies only."""
+    """A model that looks for equal rows differs beside copies, too."""
 
     def compute(x):
         return x + (len(np.unique(x, axis=0)) < len(x) - (x == 0).all(axis=1).sum())
 
-    assert conditions_that_matter(compute) == {"beside copies"}
+    assert "beside copies" in conditions_that_matter(compute)
+    assert compared(compute).problem
 
 
-def test_dependence_on_position_is_detected():
-    """A model that treats the last rows differently is detected by a reversed batch."""
+@pytest.mark.parametrize("place", [0, 3, 7])
+def test_each_row_of_the_comparison_is_compared(place):
+    """A model that answers any one of the rows wrongly is detected."""
 
     def compute(x):
-        return x + (np.arange(len(x)) > 12)[:, None]
+        return x + (len(x) > 1) * (np.arange(len(x)) == place)[:, None]
 
-    assert conditions_that_matter(compute) == {"in another place"}
+    assert conditions_that_matter(compute, 8) >= {"among others", "in another place"}
+    assert compared(compute, 8).problem
 
 
-def test_nondeterministic_model_is_detected():
+def test_nondeterministic_model_is_not_comparable():
     """A model whose outputs change from run to run differs from itself alone."""
     calls = itertools.count()
     assert "alone again" in conditions_that_matter(lambda x: x + next(calls))
+    comparison = compared(lambda x: x + next(calls))
+    assert "from run to run" in comparison.not_comparable
+    assert not comparison.problem
+
+
+@pytest.mark.parametrize(
+    ("rounding", "dependence", "is_found"),
+    [
+        (0.0, 5e-4, False),
+        (0.0, 2e-3, True),
+        (1e-6, 2e-3, True),
+        (1e-3, 5e-3, False),
+        (1e-3, 2e-2, True),
+        (1e-2, 5e-2, False),
+        (1e-2, 0.2, True),
+        # More than 0.1 is no rounding.
+        (0.2, 0.0, True),
+    ],
+)
+def test_difference_counts_from_ten_times_the_rounding_on(
+    rounding, dependence, is_found
+):
+    """Rounding is how far a row beside copies of itself is from its output alone."""
+
+    def compute(x):
+        others = (x != x[:1]).any()
+        return x * 0 + 1 + (len(x) > 1) * rounding + others * dependence
+
+    assert bool(compared(compute).problem) == is_found
 
 
 def test_difference_of_floats_is_relative_to_the_largest_value():
@@ -115,30 +151,26 @@ def test_difference_of_other_dtypes_is_the_unequal_fraction(dtype):
 
 def test_outputs_of_another_shape_are_infinitely_far():
     """A model whose output grows with the batch differs by infinity."""
-    assert shares(lambda x: np.zeros((len(x), len(x))))["among others"] == np.inf
-
-
-def test_output_that_differs_most_is_named():
-    """Of several outputs, the one with the largest difference is reported."""
-    engine = Computes(
-        lambda batch: {
-            "steady": batch["x"],
-            "shaky": batch["x"] + len(batch["x"]),
-        },
-        SIGNATURE,
+    comparison = compared(lambda x: np.zeros((len(x), len(x))))
+    assert {each.share for each in comparison.differences} == {0, np.inf}
+    assert comparison.problem == (
+        "a row's output has shape (1,) alone and (16,) among others"
     )
-    rows = RandomRows(SIGNATURE, free_size=1, limit=2)
-    comparison = compare(engine, DEFAULT_SIGNATURE, rows, 4)
-    assert comparison.worst().output == "shaky"
-    assert comparison.worst().share > 1
+
+
+def test_output_that_differs_is_named():
+    """Of several outputs, the one with a difference is reported."""
+
+    def run(batch):
+        return {"steady": batch["x"], "shaky": batch["x"] + len(batch["x"])}
+
+    comparison = compare(run, ROWS, 4)
+    assert "a row's shaky differs by" in comparison.problem
     # Another row differs in both, but little relative to the larger values.
     assert comparison.other_row.output == "steady"
 
 
 def test_difference_to_another_row_is_reported():
     """The difference between rows is reported beside that between batches."""
-    engine = Computes(lambda batch: {"output": batch["x"]}, SIGNATURE)
-    rows = RandomRows(SIGNATURE, free_size=1, limit=2)
-    assert compare(engine, DEFAULT_SIGNATURE, rows, 8).other_row.share > 0.3
-    engine = Computes(lambda batch: {"output": batch["x"] * 0 + 5}, SIGNATURE)
-    assert compare(engine, DEFAULT_SIGNATURE, rows, 8).other_row.share == 0
+    assert compared(lambda x: x, 8).other_row.share > 0.3
+    assert compared(lambda x: x * 0 + 5, 8).other_row.share == 0

@@ -49,12 +49,22 @@ def test_random_bools_have_both_values():
     assert set(made("bool").ravel().tolist()) == {False, True}
 
 
-def test_random_strings_are_short_words():
-    """Strings are bytes of 1 to 8 letters in an array of objects."""
-    values = made("O")
+def test_random_strings_are_texts_of_one_to_twelve_words():
+    """Strings are bytes in an array of objects; words have 1 to 8 letters."""
+    values = made("O", rows=20)
     assert values.dtype == object
-    assert values.shape == (4, 50)
-    assert all(type(word) is bytes and 1 <= len(word) <= 8 for word in values.flat)
+    assert values.shape == (20, 50)
+    texts = [text.split(b" ") for text in values.flat]
+    assert {len(words) for words in texts} == set(range(1, 13))
+    assert all(1 <= len(word) <= 8 for words in texts for word in words)
+
+
+def test_first_random_text_is_the_shortest_and_the_second_the_longest():
+    """So a model that pads to the longest text of a batch shows itself in any."""
+    for seed in range(20):
+        rows = RandomRows(signature(x=("O", ())), free_size=32, limit=256)
+        first, second = rows.make(2, np.random.default_rng(seed))["x"]
+        assert (len(first.split()), len(second.split())) == (1, 12)
 
 
 def test_blank_rows_have_the_shapes_of_random_rows():
@@ -84,6 +94,35 @@ def test_search_returns_the_first_accepted_rows():
     )
     assert (rows.free_size, rows.limit) == (4, 2)
     assert rows.describe() == " (integers below 2, free sizes as 4)"
+
+
+@pytest.mark.parametrize("smallest", [129, 5000], ids=["refused", "empty output"])
+def test_search_tries_longer_rows_for_a_model_with_a_smallest_length(smallest):
+    """Rows whose output is empty, or which are refused, are too short."""
+
+    def crop(batch):
+        if smallest < 1000 and batch["x"].shape[1] < smallest:
+            raise ValueError("output size would be negative")
+        return {"output": batch["x"][:, smallest:]}
+
+    rows = accepted_random_rows(
+        Computes(crop, signature(x=("float32", (None,)))), DEFAULT_SIGNATURE
+    )
+    assert rows.free_size == {129: 1024, 5000: 16384}[smallest]
+
+
+def test_search_tries_no_long_rows_of_pictures():
+    """Rows of a million values and more would take the memory of a server."""
+    sizes = []
+
+    def run(batch):
+        sizes.append(batch["x"].shape[1])
+        return {"output": batch["x"][:, 2000:]}
+
+    accepted_random_rows(
+        Computes(run, signature(x=("float32", (None, None, 3)))), DEFAULT_SIGNATURE
+    )
+    assert sizes == [32, 128, 4, 1]
 
 
 def test_description_of_fixed_float_rows_is_empty():

@@ -99,7 +99,8 @@ def test_error_names_the_path_and_what_is_expected(
         check(Settings(model=Path(path), model_name="my"))
     assert str(raised.value) == (
         f"BASKET_MODEL='{path}': {reason}; expected a .keras, .h5, .hdf5, .tflite or "
-        ".onnx file, the folder of a SavedModel, or a folder of version folders such as 1"
+        ".onnx file, the folder of a SavedModel, or a folder of version folders such "
+        "as 1"
     )
 
 

@@ -32,17 +32,19 @@ def _open(folder, engine, observer=None, **settings):
 @pytest.mark.parametrize(
     ("limits", "sizes"),
     [
-        pytest.param({"max_batch_size": 4}, [1, 4], id="1 and 4"),
+        pytest.param({"max_batch_size": 4}, [1, 1, 1, 4], id="1 and 4"),
         pytest.param({"max_batch_size": 1}, [1], id="only 1"),
         pytest.param(
-            {"max_batch_size": 8, "allowed_batch_sizes": (2, 4, 8)}, [2, 4, 8], id="set"
+            {"max_batch_size": 8, "allowed_batch_sizes": (2, 4, 8)},
+            [2, 2, 2, 4, 8],
+            id="set",
         ),
     ],
 )
 def test_warm_up_runs_one_row_and_a_full_batch_or_each_allowed_size(
     tmp_path, limits, sizes
 ):
-    """The sizes increase."""
+    """The sizes increase; three rows run alone."""
     engine = _of_one_number(Echo())
     _open(tmp_path, engine, **limits).runner.close(10)
     assert [len(batch) for batch in engine.batches] == sizes
@@ -51,12 +53,14 @@ def test_warm_up_runs_one_row_and_a_full_batch_or_each_allowed_size(
 @pytest.mark.parametrize(
     ("limits", "sizes"),
     [
-        pytest.param({"max_batch_size": 64}, [1, 64, 1, 4, 1, 4], id="1 and 64"),
-        pytest.param({"max_batch_size": 2}, [1, 2, 1, 2, 1, 2], id="1 and 2"),
+        pytest.param(
+            {"max_batch_size": 64}, [1, 64, 1, 1, 1, 4, 1, 1, 1, 4], id="1 and 64"
+        ),
+        pytest.param({"max_batch_size": 2}, [1, 2, 1, 1, 2, 1, 1, 2], id="1 and 2"),
         pytest.param({"max_batch_size": 1}, [1, 1, 1], id="only 1"),
         pytest.param(
             {"max_batch_size": 9, "allowed_batch_sizes": (3, 6, 9)},
-            [3, 6, 9, 3, 6, 3, 6],
+            [3, 6, 9, 3, 3, 3, 6, 3, 3, 3, 6],
             id="set",
         ),
     ],
@@ -137,5 +141,5 @@ def test_requests_are_padded_to_allowed_batch_sizes(tmp_path, batching):
     one = job(1)
     runner.submit(one)
     assert answered(one) == [1]
-    assert [len(batch) for batch in engine.batches] == [2, 4, 2]
+    assert [len(batch) for batch in engine.batches] == [2, 2, 2, 4, 2]
     runner.close(10)

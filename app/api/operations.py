@@ -20,6 +20,8 @@ from app.repository.health import Health
 from app.repository.served import ServedModel
 
 _OPENAPI = Path(__file__).with_name("openapi.json")
+# Routes that take the same JSON.
+_WITH_EXAMPLES = ("/predict", "/stream_predict", "/v1/models/{model}:predict")
 # Of a model's example in /readyz, which probes read each second.
 _READY_EXAMPLE_BYTES = 1 << 10
 
@@ -67,8 +69,15 @@ def operations_blueprint(
 
 
 def _description(catalog: Catalog) -> Response:
-    """Return the description, with an example of each served model."""
+    """Return the description, with an example of each served model.
+
+    The pages of such descriptions show the first one: of the default model, or of one
+    that has an example, so that the model and the body belong together.
+    """
     bodies = {model.name: example_body(model) for model in catalog.models()}
+    default = catalog.default_name()
+    names = sorted(bodies, key=lambda name: (bodies[name] is None, name != default))
+    bodies = {name: bodies[name] for name in names}
     text = _OPENAPI.read_bytes()
     if not bodies:
         return Response(text, content_type=JSON)
@@ -76,10 +85,12 @@ def _description(catalog: Catalog) -> Response:
     parameters = description["components"]["parameters"]
     for name in ("ModelName", "Model"):
         parameters[name]["examples"] = {each: {"value": each} for each in bodies}
-    body = description["paths"]["/predict"]["post"]["requestBody"]
-    body["content"][JSON]["examples"] = {
+    examples = {
         name: {"value": value} for name, value in bodies.items() if value is not None
     }
+    for path in _WITH_EXAMPLES:
+        body = description["paths"][path]["post"]["requestBody"]
+        body["content"][JSON]["examples"] = examples
     return json_response(description)
 
 

@@ -438,10 +438,41 @@ def test_admin_key_unloads_and_loads_a_model(browser, server_with_keys):
     page.opened()
     assert "BASKET_MODEL_DIR" in page.text("#settings")
     page.find(f"[aria-label='Unload {HOSTILE}']").click()
+    page.wait_for(f"Unload {HOSTILE}?", "#confirm")
+    page.find("#confirm-yes").click()
     page.wait_for(f"{HOSTILE}: unloaded", "#changed")
     page.wait_for(f"{HOSTILE}: is not served", "#server")
     page.find(f"[aria-label='Load {HOSTILE}']").click()
     page.wait_for(f"{HOSTILE}: loaded", "#changed")
+    page.wait_for("2 models ready", "#server")
+    page.find("#forget").click()
+
+
+@pytest.mark.parametrize("refuse", ["Cancel", "Enter", "Escape"])
+def test_unload_asks_once_more(browser, server_with_keys, refuse):
+    """Cancel, on which the focus is, and Escape leave the model as it is."""
+    page = Page(browser, server_with_keys)
+    page.enter_key("admin-key")
+    page.opened()
+    unload = page.find(f"[aria-label='Unload {HOSTILE}']")
+    unload.send_keys(Keys.ENTER)
+    page.wait_for(f"Unload {HOSTILE}?", "#confirm")
+    focused = browser.switch_to.active_element
+    assert focused.text == "Cancel"
+    # Nothing behind the question can be reached.
+    focused.send_keys(Keys.TAB, Keys.TAB, Keys.TAB)
+    inside = (
+        "return document.getElementById('confirm').contains(document.activeElement)"
+    )
+    assert browser.execute_script(
+        f"{inside} || document.activeElement === document.body"
+    )
+    if refuse == "Cancel":
+        page.find("#confirm-no").click()
+    else:
+        focused.send_keys(Keys.ENTER if refuse == "Enter" else Keys.ESCAPE)
+    page.wait(lambda: not page.find("#confirm").is_displayed())
+    assert not page.find("#changed").is_displayed()
     page.wait_for("2 models ready", "#server")
     page.find("#forget").click()
 

@@ -131,4 +131,9 @@ def test_page_with_a_key_has_no_finding(browser, server_with_keys, key):
     page.opened()
     assert bool(page.all(".traffic")) is (key == "admin-key")
     assert findings(browser) == []
+    if key == "admin-key":
+        page.find("[aria-label^='Unload ']").send_keys(Keys.ENTER)
+        page.wait(lambda: page.find("#confirm").is_displayed())
+        assert findings(browser) == []
+        page.find("#confirm-no").send_keys(Keys.ENTER)
     page.find("#forget").send_keys(Keys.ENTER)

@@ -132,3 +132,7 @@ def test_long_example_is_not_in_readiness(tmp_path):
     body = description["paths"]["/predict"]["post"]["requestBody"]["content"]
     examples = body["application/json"]["examples"]
     assert examples["long"] == {"value": {"instances": [text]}}
+    # That of the default model is first, for this and for the model to ask.
+    assert [*examples] == ["short", "long"]
+    names = description["components"]["parameters"]["ModelName"]["examples"]
+    assert [*names] == ["short", "long"]

@@ -29,3 +29,19 @@ export function replaceIfChanged(place, value, build) {
   place.replaceChildren(...build());
   return true;
 }
+
+// Ask once more. Resolves to whether the user has agreed; Escape and Cancel say no.
+export function confirmed(title, text, agree) {
+  const dialog = find("confirm");
+  say("confirm-title", title);
+  say("confirm-text", text);
+  say("confirm-yes", agree);
+  find("confirm-yes").onclick = () => dialog.close("yes");
+  find("confirm-no").onclick = () => dialog.close("");
+  dialog.returnValue = "";
+  return new Promise((resolve) => {
+    const answer = () => resolve(dialog.returnValue === "yes");
+    dialog.addEventListener("close", answer, { once: true });
+    dialog.showModal();
+  });
+}

@@ -1,7 +1,7 @@
 // Models as cards, and processes, settings and errors as tables.
 
 import { short } from "./chart.js";
-import { element, find, replaceIfChanged, say } from "./dom.js";
+import { confirmed, element, find, replaceIfChanged, say } from "./dom.js";
 import { ask } from "./key.js";
 
 const AVAILABLE = "AVAILABLE";
@@ -107,10 +107,16 @@ function traffic(model) {
 }
 
 function buttons(name) {
+  const click = async (event, verb) => {
+    const button = event.currentTarget;
+    const text = "Requests that wait are answered. Then its requests get 503, until it is loaded again.";
+    const isSure = verb === "load" || await confirmed(`Unload ${name}?`, text, `Unload ${name}`);
+    if (isSure) await change(button, name, verb, {}, `${verb}ed`);
+  };
   const button = (verb, text) => element("button", {
     type: "button",
     "aria-label": `${text} ${name}`,
-    click: (event) => change(event.currentTarget, name, verb, {}, `${verb}ed`),
+    click: (event) => click(event, verb),
   }, text);
   return element("p", {}, button("load", "Load"), " ", button("unload", "Unload"));
 }

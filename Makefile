@@ -19,7 +19,7 @@ AXE := $(if $(shell command -v npm),$(VENV)/axe/done)
 BIN := $(VENV)/bin
 # A machine with an NVIDIA driver gets TensorFlow with CUDA.
 SERVE_REQUIREMENTS := $(if $(shell command -v nvidia-smi),requirements/cuda.txt,requirements.txt)
-PIP_INSTALL = $(BIN)/python -m pip install --quiet --disable-pip-version-check --require-hashes
+PIP_INSTALL = app/pip_install.py --require-hashes
 
 .PHONY: help serve test bench soak loadtest lint format digits descriptors requirements bench-requirements clean
 
@@ -49,8 +49,12 @@ SERVED = $(shell model=$(call quoted,$(value MODEL)) folder=$(call quoted,$(CALL
 	if [ -e "$$model" ] && [ ! -e "$$folder/$$model" ]; then folder=$$PWD; fi; \
 	case $$model in (/*) ;; (*) model=$$folder/$$model ;; esac; printf %s "$$model")
 
-serve: $(VENV)/serve.done
+serve: .free-port $(VENV)/serve.done
 	$(if $(value MODEL),BASKET_MODEL=$(call quoted,$(SERVED)) )$(BIN)/gunicorn wsgi:app --threads=20 $(ARGS)
+
+# No file: before minutes of installation, each time.
+.free-port: | $(VENV)/bin/python
+	@$(BIN)/python app/port_check.py $(ARGS)
 
 # Four tests at a time, those of a file in one process: many wait, for servers and for
 # times that they measure, which more would disturb.
@@ -90,13 +94,13 @@ $(VENV)/bin/python:
 
 $(VENV)/serve.done: $(SERVE_REQUIREMENTS) | $(VENV)/bin/python
 	@echo "Installing $< (TensorFlow is large: this takes a minute or two) ..."
-	@$(PIP_INSTALL) -r $<
+	@$(BIN)/python $(PIP_INSTALL) -r $<
 	@touch $@
 
 # On top of what serving needs, so that tests and benches use a GPU that is there.
 $(VENV)/dev.done: requirements/dev.txt | $(VENV)/serve.done
 	@echo "Installing $< ..."
-	@$(PIP_INSTALL) -r $<
+	@$(BIN)/python $(PIP_INSTALL) -r $<
 	@touch $@
 
 # Finds what keeps people from using the page; tests need it, and skip without it.
@@ -109,8 +113,7 @@ $(VENV)/axe/done: requirements/axe/package-lock.json | $(VENV)/bin/python
 $(KSERVE_VENV)/done: requirements/kserve.txt | $(VENV)/bin/python
 	@echo "Installing $< into $(KSERVE_VENV) (half a minute) ..."
 	@$(BIN)/python -m venv $(KSERVE_VENV)
-	@$(KSERVE_VENV)/bin/python -m pip install --quiet --disable-pip-version-check \
-		--no-compile --require-hashes -r $<
+	@$(KSERVE_VENV)/bin/python $(PIP_INSTALL) --no-compile -r $<
 	@touch $@
 
 # There are no packages of that NumPy for Python 3.13.

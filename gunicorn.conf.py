@@ -157,6 +157,9 @@ def post_worker_init(worker):
     # The first worker listens at once and answers readiness probes.
     if worker.has_siblings or not is_first:
         _wait_for_models(worker, extensions["basket"])
+    elif address := arbiter.browser_address(worker):
+        parts = worker.log, extensions["basket"], address
+        threading.Thread(target=_show_address, args=parts, daemon=True).start()
     arbiter.show_listening(worker)
 
 
@@ -213,6 +216,12 @@ def _add_model_processes(server):
 def _age_of_first(worker):
     """Return the age that Gunicorn gives the first worker, after model processes."""
     return 1 + worker.model_processes
+
+
+def _show_address(log, loader, address):
+    """Say where the server is, once its models are ready or have failed."""
+    loader.wait()
+    log.info("open %s in a browser", address)
 
 
 def _wait_for_models(worker, loader):

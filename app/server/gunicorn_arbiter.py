@@ -28,7 +28,7 @@ NAMES = {
         *("SIG_QUEUE", "WORKERS", "handle_ttou", "manage_workers", "master_pid"),
         *("murder_workers", "num_workers", "worker_age", "worker_class"),
     ),
-    "worker": ("age", "booted", "ppid", "sockets", "tmp"),
+    "worker": ("age", "booted", "cfg", "ppid", "sockets", "tmp"),
     "cfg": ("env_orig", "worker_class_str"),
 }
 _LOOK_EVERY_S = 0.1
@@ -62,6 +62,22 @@ def listening_hosts(worker: Any) -> list[str]:
     """Return the hosts of a worker's addresses; a Unix socket has none."""
     addresses = [each.getsockname() for each in worker.sockets]
     return [each[0] for each in addresses if isinstance(each, tuple)]
+
+
+def browser_address(worker: Any) -> str:
+    """Return where a browser on this machine finds the server; "" for Unix sockets.
+
+    All addresses of the machine are shown as its loopback address.
+    """
+    addresses = [each.getsockname() for each in worker.sockets]
+    tcp = [each[:2] for each in addresses if isinstance(each, tuple)]
+    if not tcp:
+        return ""
+    host, port = tcp[0]
+    if host in ("0.0.0.0", "::"):  # noqa: S104
+        host = "::1" if ":" in host else "127.0.0.1"
+    scheme = "https" if worker.cfg.certfile else "http"
+    return f"{scheme}://{f'[{host}]' if ':' in host else host}:{port}"
 
 
 def show_listening(worker: Any) -> None:

@@ -1,11 +1,16 @@
-"""What `make serve` starts, with a stand-in for Gunicorn."""
+"""What `make serve` does before Gunicorn starts, and what Gunicorn gets."""
 
 import os
+import pty
 import shutil
+import socket
 import subprocess
+import sys
 from pathlib import Path
 
 import pytest
+
+from app import pip_install, port_check
 
 ROOT = Path(__file__).parents[2]
 MAKE = shutil.which("make")
@@ -18,7 +23,11 @@ class Clone:
         self.folder = folder
         self.bin = folder / ".venv" / "bin"
         self.bin.mkdir(parents=True)
-        shutil.copy(ROOT / "Makefile", folder)
+        (folder / "app").mkdir()
+        for name in ("Makefile", "app/port_check.py", "app/pip_install.py"):
+            shutil.copy(ROOT / name, folder / name)
+        (folder / "requirements.txt").touch()
+        self.script("python", f'exec {sys.executable} "$@"')
         self.script("gunicorn", 'printf %s "$BASKET_MODEL" > served; echo "$@" > args')
 
     def script(self, name, code):
@@ -26,10 +35,11 @@ class Clone:
         file.write_text(f"#!/bin/sh\n{code}\n")
         file.chmod(0o755)
 
-    def make(self, *args, cwd, **environ):
-        """Run make in `cwd`, as a shell there would, without an installation."""
+    def make(self, *args, cwd=None, **environ):
+        """Run make in `cwd`, as a shell there would."""
+        cwd = cwd or self.folder
         return subprocess.run(
-            [MAKE, "-o", ".venv/serve.done", *args],
+            [MAKE, *args],
             check=False,
             cwd=cwd,
             env={**os.environ, "PWD": str(cwd), **environ},
@@ -38,8 +48,9 @@ class Clone:
         )
 
     def served(self, model, *args, cwd):
-        """Return what BASKET_MODEL is."""
-        made = self.make(*args, "serve", f"MODEL={model}", cwd=cwd)
+        """Return what BASKET_MODEL is; nothing is installed."""
+        args = ("-o", ".venv/serve.done", *args, "serve", f"MODEL={model}")
+        made = self.make(*args, "ARGS=--bind unix:none", cwd=cwd)
         assert made.returncode == 0, made.stderr
         return (self.folder / "served").read_text()
 
@@ -84,3 +95,102 @@ def test_file_is_found_from_the_clone(clone):
     (clone.folder / "my.keras").touch()
     served = clone.served("my.keras", cwd=clone.folder)
     assert served == str(clone.folder / "my.keras")
+
+
+@pytest.fixture(name="busy")
+def _busy():
+    """The address of a port that is in use."""
+    with socket.create_server(("127.0.0.1", 0)) as listener:
+        yield f"127.0.0.1:{listener.getsockname()[1]}"
+
+
+def test_busy_port_is_said_before_anything_is_installed(clone, busy):
+    """The text has the address, the reason and another command."""
+    made = clone.make("serve", f"ARGS=--workers 2 --bind={busy}")
+    assert made.returncode == 2
+    assert f"{busy}: Address already in use" in made.stderr
+    assert 'make serve ARGS="--bind 127.0.0.1:8001"' in made.stderr
+    assert "Installing" not in made.stdout
+    assert not (clone.folder / "served").exists()
+
+
+@pytest.mark.parametrize(
+    ("arguments", "environ", "found"),
+    [
+        ("", {}, ["127.0.0.1:8000"]),
+        ("", {"PORT": "5000"}, ["0.0.0.0:5000"]),
+        ("-w 2 -b a:1 --bind [::1]:2 --access-logfile -", {}, ["a:1", "[::1]:2"]),
+        ("", {"GUNICORN_CMD_ARGS": "--bind=a:1"}, ["a:1"]),
+        ("-b b:2", {"GUNICORN_CMD_ARGS": "--bind=a:1"}, ["b:2"]),
+        ("--bind unix:/run/a -b fd://3", {}, []),
+        ("-c other.py", {}, []),
+        ("-c other.py -b a:1", {}, ["a:1"]),
+        ("--reuse-port", {"BASKET_GRPC_BIND": "a:3"}, ["a:3"]),
+        ("", {"LISTEN_FDS": "1"}, []),
+    ],
+)
+def test_addresses_are_those_that_gunicorn_takes(
+    monkeypatch, arguments, environ, found
+):
+    """Of arguments, then of variables, then its default; only TCP's."""
+    for name in ("GUNICORN_CMD_ARGS", "PORT", "LISTEN_FDS", "BASKET_GRPC_BIND"):
+        monkeypatch.delenv(name, raising=False)
+    for name, value in environ.items():
+        monkeypatch.setenv(name, value)
+    assert list(port_check.addresses(arguments.split())) == found
+
+
+def test_problem_is_that_of_the_port(busy):
+    """A free port has none, with IPv6 or tcp:// as well."""
+    assert port_check.problem(busy) == "Address already in use"
+    assert port_check.problem(f"tcp://{busy}") == "Address already in use"
+    assert port_check.problem("127.0.0.1:0") == ""
+    assert port_check.problem("[::1]:0") in ("", "Cannot assign requested address")
+    assert port_check.main(["--bind"]) == port_check.main(["--bind", "a:b"]) == ""
+
+
+# Stands for pip, by its name.
+PIP = """
+import sys
+print("Collecting a==1 (from -r requirements.txt)")
+print("Collecting b==2")
+if "--fail" in sys.argv:
+    sys.exit("ERROR: No matching distribution found for b==2")
+print("Installing collected packages: a, b")
+"""
+
+
+@pytest.fixture(name="pip")
+def _pip(tmp_path, monkeypatch):
+    """Replace pip in the processes that are started."""
+    (tmp_path / "pip.py").write_text(PIP)
+    monkeypatch.setenv("PYTHONPATH", str(tmp_path))
+
+
+def test_installation_adds_lines_to_a_log(pip, capfd):
+    """Each is plain text with the number of packages and the time."""
+    assert pip_install.install(["-r", "requirements.txt"], every_s=0) == 0
+    lines = capfd.readouterr().out.splitlines()
+    assert "  downloaded 1 packages, 0 s" in lines
+    assert lines[-1] == "  writing 2 packages, 0 s"
+
+
+def test_failed_installation_shows_what_pip_says(pip, capfd):
+    """Its status is pip's."""
+    assert pip_install.install(["--fail"]) == 1
+    shown = capfd.readouterr()
+    assert shown.err.endswith("ERROR: No matching distribution found for b==2\n")
+    assert shown.out == ""
+
+
+def test_installation_changes_one_line_of_a_terminal(pip):
+    """It is cleared at the end."""
+    code = "from app.pip_install import install; install([], every_s=0)"
+    ours, theirs = pty.openpty()
+    subprocess.run([sys.executable, "-c", code], check=True, cwd=ROOT, stdout=theirs)
+    os.close(theirs)
+    shown = os.read(ours, 4096).decode()
+    os.close(ours)
+    assert "\n" not in shown
+    assert "writing 2 packages, 0 s" in shown.split("\r")[-3]
+    assert shown.endswith(f"\r{'':70}\r")

@@ -1,6 +1,7 @@
 """How Gunicorn starts with Basket's configuration: what it refuses, logs and leaves."""
 
 import os
+import re
 import signal
 import time
 from importlib.util import find_spec
@@ -9,7 +10,16 @@ from pathlib import Path
 import gunicorn
 import pytest
 
-from testing.server import ROOT, lives, serving, simulated_models, wait_until
+from testing.server import (
+    ROOT,
+    free_port,
+    installed,
+    lives,
+    running,
+    serving,
+    simulated_models,
+    wait_until,
+)
 from tests.support import worker_classes
 
 QUICK = {"base_ms": 1, "per_row_ms": 0, "input_shape": [2], "outputs": 2}
@@ -261,6 +271,45 @@ def test_worker_that_waits_for_the_model_folder_ends_with_its_master(waiting):
     waiting.process.kill()
     waiting.process.wait()
     wait_until(lambda: not any(map(lives, workers)), 60)
+
+
+@pytest.mark.parametrize("process", ["worker", "shared"])
+def test_log_says_once_where_to_open_the_page_when_models_are_loaded(models, process):
+    """Not again for a second worker, nor for one that replaces the first."""
+    arguments = "--workers=2", "--threads=2", "--bind=[::]:0"
+    with serving(*arguments, model_dir=models, model_process=process) as server:
+        line = f" open http://127.0.0.1:{server.port} in a browser"
+        server.wait_until(lambda: line in server.log.read_text(), 30)
+        loaded = server.loaded()
+        for pid in server.workers():
+            os.kill(pid, signal.SIGKILL)
+        server.wait_until(lambda: server.loaded() >= loaded + 2, 30)
+        log = server.log.read_text()
+        assert log.count(" in a browser") == log.count(line) == 1
+        assert log.index(server.loaded_line) < log.index(line)
+
+
+@pytest.mark.parametrize(
+    ("bind", "shown"),
+    [
+        ("0.0.0.0:{port}", ["http://127.0.0.1:{port}"]),
+        ("[::1]:{port}", ["http://[::1]:{port}"]),
+        ("unix:{folder}/socket", []),
+    ],
+)
+def test_address_to_open_is_one_of_this_machine(models, tmp_path, bind, shown):
+    """All addresses are shown as loopback; a browser can't open a Unix socket."""
+    port = free_port()
+    bind = f"--bind={bind.format(port=port, folder=tmp_path)}"
+    command = [installed("gunicorn"), "wsgi:app", bind]
+    with running(command, port, ready=False, model_dir=models) as server:
+
+        def found():
+            return re.findall(r" open (\S+) in a browser", server.log.read_text())
+
+        server.wait_until(lambda: server.loaded() == 1, 30)
+        wanted = [each.format(port=port) for each in shown]
+        server.wait_until(lambda: found() == wanted, 30)
 
 
 @pytest.mark.parametrize("setting", ["model_dir", "model"])

@@ -7,7 +7,7 @@ from pathlib import Path
 from queue import SimpleQueue
 
 import pytest
-from gunicorn.config import KNOWN_SETTINGS
+from gunicorn.config import KNOWN_SETTINGS, Config
 from gunicorn.workers.base import Worker
 
 from app.server.gunicorn_arbiter import NAMES
@@ -31,6 +31,7 @@ KINDS = {
     "worker_class": type,
     "age": int,
     "booted": bool,
+    "cfg": Config,
     "ppid": int,
     "sockets": list,
     "tmp": object,

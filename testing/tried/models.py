@@ -6,12 +6,15 @@ from testing.tried import (
     not_batched,
     own_code,
     plain,
+    runtimes,
     saved_models,
     sequences,
 )
 from testing.tried.case import LISTED
 
-_ORDER = (plain, sequences, images, own_code, saved_models, not_batched, files)
+_ORDER = (
+    *(plain, sequences, images, own_code, saved_models, not_batched, runtimes, files),
+)
 TRIED = [
     model
     for module in _ORDER

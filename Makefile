@@ -12,6 +12,8 @@ PYTHON ?= $(shell IFS=:; for check in app/interpreter.py --version; do \
 VENV := .venv
 # For KServe's client in the tests, which wants another protobuf than TensorFlow.
 KSERVE_VENV := .venv-kserve
+# Its models come as three kinds of files. A folder, as .venv has most of what it needs.
+BASIC_PITCH := .venv-basic-pitch
 # For the tests that look at the page with axe-core, where npm is.
 AXE := $(if $(shell command -v npm),$(VENV)/axe/done)
 BIN := $(VENV)/bin
@@ -48,7 +50,7 @@ serve: $(VENV)/serve.done
 # times that they measure, which more would disturb.
 # In the order of the folders, so that unit tests come last: they are short, and
 # all processes end at about the same time.
-test: $(VENV)/dev.done $(KSERVE_VENV)/done $(AXE)
+test: $(VENV)/dev.done $(KSERVE_VENV)/done $(BASIC_PITCH)/done $(AXE)
 	$(BIN)/python -m pytest --numprocesses=4 --dist=loadfile --no-loadscope-reorder $(ARGS)
 
 bench: $(VENV)/dev.done
@@ -105,6 +107,11 @@ $(KSERVE_VENV)/done: requirements/kserve.txt | $(VENV)/bin/python
 		--no-compile --require-hashes -r $<
 	@touch $@
 
+$(BASIC_PITCH)/done: requirements/basic-pitch.txt | $(VENV)/dev.done
+	@echo "Installing $< into $(BASIC_PITCH) ..."
+	@$(PIP_INSTALL) --no-deps --upgrade --target $(BASIC_PITCH) -r $<
+	@touch $@
+
 # Each set: what it is made of, a colon, and the end of its file's name.
 SERVE := pyproject.toml
 BESIDE := $(SERVE) --constraint requirements.txt --extra
@@ -114,7 +121,8 @@ requirements: $(VENV)/bin/python
 	for set in "$(SERVE):" "$(BESIDE) cuda:/cuda" "$(BESIDE) load:/load" \
 			"$(BESIDE) openvino:/openvino" "$(BESIDE) jax:/jax" "$(BESIDE) litert:/litert" \
 			"$(BESIDE) onnx:/onnx" "$(BESIDE) ray:/ray" \
-			"$(BESIDE) otel:/otel" "$(BESIDE) dev:/dev" "--group kserve:/kserve"; do \
+			"$(BESIDE) otel:/otel" "$(BESIDE) dev:/dev" "--group kserve:/kserve" \
+			"--no-deps --group basic-pitch:/basic-pitch"; do \
 		UV_CUSTOM_COMPILE_COMMAND="make requirements" $(BIN)/uv pip compile $${set%%:*} \
 			--quiet --upgrade --generate-hashes --no-emit-index-url --no-emit-find-links \
 			--python-version 3.11 --python-platform x86_64-manylinux_2_28 \
@@ -137,4 +145,4 @@ bench-requirements: $(VENV)/bin/python
 	done
 
 clean:
-	rm -rf $(VENV) $(KSERVE_VENV) .venv-peers .mypy_cache .pytest_cache .ruff_cache .hypothesis
+	rm -rf $(VENV) $(KSERVE_VENV) $(BASIC_PITCH) .venv-peers .mypy_cache .pytest_cache .ruff_cache .hypothesis

@@ -14,6 +14,8 @@ VENV := .venv
 KSERVE_VENV := .venv-kserve
 # For PyTriton's client, which wants an older NumPy, and a glibc of 2.35 or newer.
 PYTRITON_VENV := .venv-pytriton
+# Its models come as three kinds of files. A folder, as .venv has most of what it needs.
+BASIC_PITCH := .venv-basic-pitch
 # For the tests that look at the page with axe-core, where npm is.
 AXE := $(if $(shell command -v npm),$(VENV)/axe/done)
 BIN := $(VENV)/bin
@@ -21,7 +23,7 @@ BIN := $(VENV)/bin
 SERVE_REQUIREMENTS := $(if $(shell command -v nvidia-smi),requirements/cuda.txt,requirements.txt)
 PIP_INSTALL = app/pip_install.py --require-hashes
 
-.PHONY: help serve test bench soak loadtest lint format digits descriptors requirements bench-requirements clean
+.PHONY: help serve test test-environments bench soak loadtest lint format digits descriptors requirements bench-requirements clean
 
 help:
 	@echo "make serve [ARGS=...]  serve the models in models/ on 127.0.0.1:8000; or one"
@@ -60,8 +62,11 @@ serve: .free-port $(VENV)/serve.done
 # times that they measure, which more would disturb.
 # In the order of the folders, so that unit tests come last: they are short, and
 # all processes end at about the same time.
-test: $(VENV)/dev.done $(KSERVE_VENV)/done $(PYTRITON_VENV)/done $(AXE)
+test: test-environments $(AXE)
 	$(BIN)/python -m pytest --numprocesses=4 --dist=loadfile --no-loadscope-reorder $(ARGS)
+
+# What tests use beside .venv; those of which a part is missing are skipped.
+test-environments: $(VENV)/dev.done $(KSERVE_VENV)/done $(PYTRITON_VENV)/done $(BASIC_PITCH)/done
 
 bench: $(VENV)/dev.done
 	$(BIN)/python -m bench.peers $(ARGS)
@@ -124,6 +129,11 @@ $(PYTRITON_VENV)/done: requirements/pytriton.txt | $(VENV)/bin/python
 			--no-compile --only-binary :all: --require-hashes -r $< 2> /dev/null; \
 		then touch $@; else echo "PyTriton can't be installed: its test is skipped"; fi
 
+$(BASIC_PITCH)/done: requirements/basic-pitch.txt | $(VENV)/dev.done
+	@echo "Installing $< into $(BASIC_PITCH) ..."
+	@$(BIN)/python $(PIP_INSTALL) --no-deps --upgrade --target $(BASIC_PITCH) -r $<
+	@touch $@
+
 # Each set: what it is made of, a colon, and the end of its file's name.
 SERVE := pyproject.toml
 BESIDE := $(SERVE) --constraint requirements.txt --extra
@@ -134,7 +144,8 @@ requirements: $(VENV)/bin/python
 			"$(BESIDE) openvino:/openvino" "$(BESIDE) jax:/jax" "$(BESIDE) litert:/litert" \
 			"$(BESIDE) onnx:/onnx" "$(BESIDE) ray:/ray" \
 			"$(BESIDE) otel:/otel" "$(BESIDE) keras2:/keras2" "$(BESIDE) dev:/dev" \
-			"--group kserve:/kserve" "--group pytriton:/pytriton"; do \
+			"--group kserve:/kserve" "--group pytriton:/pytriton" \
+			"--no-deps --group basic-pitch:/basic-pitch"; do \
 		case $$set in *pytriton) glibc=2_35;; *) glibc=2_28;; esac; \
 		UV_CUSTOM_COMPILE_COMMAND="make requirements" $(BIN)/uv pip compile $${set%%:*} \
 			--quiet --upgrade --generate-hashes --no-emit-index-url --no-emit-find-links \
@@ -158,4 +169,4 @@ bench-requirements: $(VENV)/bin/python
 	done
 
 clean:
-	rm -rf $(VENV) $(KSERVE_VENV) $(PYTRITON_VENV) .venv-peers .mypy_cache .pytest_cache .ruff_cache .hypothesis
+	rm -rf $(VENV) $(KSERVE_VENV) $(PYTRITON_VENV) $(BASIC_PITCH) .venv-peers .mypy_cache .pytest_cache .ruff_cache .hypothesis

@@ -7,6 +7,7 @@ from testing.tried.saving import Make
 
 KERAS, H5 = "`.keras`", "`.h5`"
 EXPORT, SAVED_MODEL = "`model.export`", "`tf.saved_model.save`"
+TFLITE, ONNX = "`.tflite`", "`.onnx`"
 
 
 @dataclass(frozen=True)

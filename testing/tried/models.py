@@ -7,6 +7,7 @@ from testing.tried import (
     not_batched,
     own_code,
     plain,
+    runtimes,
     saved_models,
     sequences,
     texts,
@@ -15,7 +16,7 @@ from testing.tried.case import LISTED
 
 _ORDER = (
     *(plain, sequences, texts, images, own_code, saved_models, not_batched),
-    *(computes_nothing, files),
+    *(computes_nothing, runtimes, files),
 )
 TRIED = [
     model

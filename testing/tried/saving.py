@@ -56,10 +56,10 @@ class Saving:
         if rows is None:
             return Known((), ())
         inputs = self.keras.tree.map_structure(self._tensor, rows)
-        answers = model.predict(inputs, verbose=0, batch_size=len(_by_row(rows)))
+        answers = model.predict(inputs, verbose=0, batch_size=len(by_row(rows)))
         if isinstance(answers, list | tuple):
             answers = dict(zip(model.output_names, answers, strict=True))
-        return Known(_by_row(rows), _by_row(answers))
+        return Known(by_row(rows), by_row(answers))
 
     def alone(self, model: Any, rows: np.ndarray) -> Known:
         """Return rows, and what `predict` answers to each of them alone."""
@@ -110,13 +110,13 @@ class Saving:
         only = next(iter(arrays.values())) if len(arrays) == 1 else arrays
         if is_whole:
             return Known(rows, only, is_whole=True)
-        return Known(_by_row(rows), _by_row(only))
+        return Known(by_row(rows), by_row(only))
 
 
-def _by_row(arrays: Any) -> list[Any]:
+def by_row(arrays: Any) -> list[Any]:
     """Return a list with an element, or a dict of elements, for each row."""
     if isinstance(arrays, Mapping):
-        columns = zip(*map(_by_row, arrays.values()), strict=True)
+        columns = zip(*map(by_row, arrays.values()), strict=True)
         return [dict(zip(arrays, column, strict=True)) for column in columns]
     return list(np.asarray(arrays))
 

@@ -12,7 +12,7 @@ import numpy as np
 from ai_edge_litert.interpreter import Interpreter
 
 from app.engines.base import DEFAULT_SIGNATURE, Array, Signature, Tensors, TensorSpec
-from app.engines.fixed_batch import limit_batches
+from app.engines.fixed_batch import limit_batches, rows_to_try
 from app.engines.loading import (
     load_error,
     served_signatures,
@@ -56,9 +56,13 @@ class LiteRtEngine:
         self._interpreter: Any = None
         self._runners: dict[str, Any] = {}
         self._open()
-        self.signatures: Mapping[str, Signature] = served_signatures(
-            self._runners, lambda name: _signature_of(self._runners[name])
-        )
+        specs = served_signatures(self._runners, self._specs_of)
+        self.declared = {
+            name: signature_of_tensors(*each) for name, each in specs.items()
+        }
+        self.signatures: Mapping[str, Signature] = {
+            name: rows_to_try(*each) for name, each in specs.items()
+        }
 
     def run(self, batch: Tensors, signature_name: str = DEFAULT_SIGNATURE) -> Tensors:
         """Compute one batch with one of the functions.
@@ -91,6 +95,11 @@ class LiteRtEngine:
         with self._lock:
             self._runners.clear()
             self._interpreter = None
+
+    def _specs_of(self, name: str) -> tuple[list[TensorSpec], list[TensorSpec]]:
+        runner = self._runners[name]
+        inputs, outputs = runner.get_input_details(), runner.get_output_details()
+        return list(_specs(inputs)), list(_specs(outputs))
 
     def _open(self) -> None:
         interpreter = Interpreter(
@@ -149,7 +158,7 @@ def open_engine(file: Path, settings: Settings) -> LiteRtEngine:
     except Exception as error:  # LiteRT raises whatever its readers raise
         missing = _missing_operations(error, content)
         raise missing or load_error(error, file) from error
-    engine.signatures = limit_batches(engine)
+    engine.signatures = limit_batches(engine, engine.declared)
     return engine
 
 
@@ -164,13 +173,6 @@ def _check_operations(engine: LiteRtEngine) -> None:
 
 def _by_name(details: list[Any]) -> dict[str, Any]:
     return {tensor["name"]: tensor for tensor in details}
-
-
-def _signature_of(runner: Any) -> Signature:
-    return signature_of_tensors(
-        list(_specs(runner.get_input_details())),
-        list(_specs(runner.get_output_details())),
-    )
 
 
 def _specs(details: Mapping[str, Any]) -> Iterator[TensorSpec]:

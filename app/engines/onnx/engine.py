@@ -13,7 +13,7 @@ import numpy as np
 import onnxruntime
 
 from app.engines.base import DEFAULT_SIGNATURE, Array, Signature, Tensors, TensorSpec
-from app.engines.fixed_batch import limit_batches
+from app.engines.fixed_batch import limit_batches, rows_to_try
 from app.engines.loading import load_error, signature_of_tensors, tensor_spec
 from app.engines.refusal import refusal
 from app.engines.whole_tensors import model_inputs, row_outputs
@@ -53,11 +53,12 @@ class OnnxEngine:
         """
         self.weight_bytes = weight_bytes
         self._session = session
-        signature = signature_of_tensors(
-            list(_specs("input", session.get_inputs())),
-            list(_specs("output", session.get_outputs())),
-        )
-        self.signatures: Mapping[str, Signature] = {DEFAULT_SIGNATURE: signature}
+        inputs = list(_specs("input", session.get_inputs()))
+        outputs = list(_specs("output", session.get_outputs()))
+        self.declared = {DEFAULT_SIGNATURE: signature_of_tensors(inputs, outputs)}
+        self.signatures: Mapping[str, Signature] = {
+            DEFAULT_SIGNATURE: rows_to_try(inputs, outputs)
+        }
         self._options = onnxruntime.RunOptions()
         # Errors are raised, too.
         self._options.log_severity_level = _FATAL
@@ -114,7 +115,7 @@ def open_engine(file: Path, settings: Settings) -> OnnxEngine:
     # With the external file, which exporters name model.onnx.data or model.onnx_data.
     files = (each for each in file.parent.iterdir() if each.name.startswith(file.name))
     engine = OnnxEngine(session, sum(each.stat().st_size for each in files))
-    engine.signatures = limit_batches(engine)
+    engine.signatures = limit_batches(engine, engine.declared)
     return engine
 
 

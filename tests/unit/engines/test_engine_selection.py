@@ -246,6 +246,33 @@ def test_missing_engine_package_stops_the_start(monkeypatch, engine):
     assert (Path(__file__).parents[3] / file).is_file()
 
 
+@pytest.mark.parametrize(
+    ("file", "package", "requirements"),
+    [
+        ("model.tflite", "ai_edge_litert", "requirements/litert.txt"),
+        ("model.onnx", "onnxruntime", "requirements/onnx.txt"),
+        ("saved_model.pb", "tensorflow", "requirements.txt"),
+    ],
+)
+def test_missing_framework_of_a_file_is_a_load_error(
+    tmp_path, monkeypatch, file, package, requirements
+):
+    """The text has the command that installs it; other models are served."""
+
+    def is_missing(_):
+        raise ModuleNotFoundError(f"No module named {package!r}", name=package)
+
+    monkeypatch.setattr(engines, "import_module", is_missing)
+    (tmp_path / file).touch()
+    with pytest.raises(ModelLoadError) as raised:
+        engines.open_engine(tmp_path, Settings())
+    assert str(raised.value) == (
+        f"{file} needs {package}, which is not installed: "
+        f"pip install --require-hashes -r {requirements}"
+    )
+    assert (Path(__file__).parents[3] / requirements).is_file()
+
+
 @pytest.mark.parametrize("engine", ["tensorflow", "jax", "openvino"])
 def test_installed_engine_package_is_accepted(monkeypatch, engine):
     """An engine whose package is installed may be set."""

@@ -95,7 +95,7 @@ def _with_body() -> list[Request]:
         *(_binary(rest) for rest in ({}, {"binary_data_output": True})),
         *(
             _post("/predict", _picture(kind), f"image/{kind.lower()}")
-            for kind in ("PNG", "JPEG", "WEBP", "GIF", "BMP")
+            for kind in ("PNG", "JPEG", "WEBP", "GIF", "BMP", "TIFF", "PPM")
         ),
         *map(_form, (1, 2, 70)),
     ]

@@ -23,7 +23,7 @@ _PNG, _UNPACKED, _UNPACKED_S = b"\x89PNG", (b"iCCP", b"zTXt", b"iTXt"), 0.006
 _BLOCK = 32
 _LOSSLESS = b"VP8L"
 # Of a TIFF: for each byte of its file, each unpacked one, and each strip or tile.
-_TIFF_BYTE_NS, _UNPACKED_NS, _PIECE_NS = 6, 3, 1_000
+_TIFF_BYTE_NS, _UNPACKED_NS, _PIECE_NS = 6, 4, 1_000
 # Pillow handles each strip or tile in Python if they are uncompressed.
 _PLAIN_BYTE_NS, _PLAIN_PIECE_NS = 1, 15_000
 # Modes of Pillow that have other than 4 bytes for each pixel.

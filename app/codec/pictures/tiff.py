@@ -1,9 +1,9 @@
 """The first picture of a TIFF, with no more than what its pixels need.
 
 Pillow and libtiff read all that a TIFF's directory names. Metadata may have any size,
-directories may lie in each other, a tile may be larger than the picture, and all tiles
-may share the same bytes: kilobytes become gigabytes. So the directory is read here
-first (TIFF 6.0, section 2), and only a checked one is left.
+directories may lie in each other, a tile may be larger than the picture, and there may
+be any number of them: kilobytes become gigabytes. So the directory is read here first
+(TIFF 6.0, section 2), and only a checked one is left.
 """
 
 import struct
@@ -182,9 +182,9 @@ def _layout(data: bytes, found: Mapping[int, _Entry], place: str) -> Layout:
             f"{place}: the picture has {pieces} strips or tiles, at most {_MAX_PIECES}"
         )
     begins, lengths = (found[tag].values.astype(np.int64) for tag in (offsets, sizes))
-    # All pieces may lie at the same bytes, each of which libtiff would read.
-    is_whole = (begins + lengths).max() <= len(data) and lengths.sum() <= len(data)
-    if not is_whole or not len(begins) == len(lengths) == pieces:
+    if not len(begins) == len(lengths) == pieces:
+        raise ValueError
+    if (begins + lengths).max() > len(data):
         raise ValueError
     row_bytes = -(-piece_width * (samples // planes) * max(bits) // 8)
     is_compressed = value(_COMPRESSION, NONE) != NONE

@@ -11,14 +11,15 @@ from testing.tried.saving import Saving
 from tests.support.grpc_calls import serving_grpc
 from tests.support.marks import USES_TENSORFLOW
 
-PYTHON = ROOT / ".venv-pytriton" / "bin" / "python"
+VENV = ROOT / ".venv-pytriton"
 SCRIPT = ROOT / "tests" / "support" / "pytriton_client.py"
 PIXELS = json.loads((ROOT / "samples" / "7.json").read_text())["instances"]
 
 pytestmark = [
     *USES_TENSORFLOW,
     pytest.mark.skipif(
-        not PYTHON.exists(), reason="no .venv-pytriton; `make test` installs it"
+        not (VENV / "done").exists(),
+        reason="no .venv-pytriton: `make test` installs it where it can",
     ),
 ]
 # For each model the dtype and the values of its inputs.
@@ -62,7 +63,11 @@ def said(tf, tmp_path_factory):
     with serving_grpc("--threads=4", model_dir=str(models)) as (server, grpc_address):
         urls = [f"http://127.0.0.1:{server.port}", f"grpc://{grpc_address}"]
         asked = subprocess.run(
-            [PYTHON, SCRIPT, json.dumps({"urls": urls, "models": ASKED})],
+            [
+                VENV / "bin" / "python",
+                SCRIPT,
+                json.dumps({"urls": urls, "models": ASKED}),
+            ],
             check=False,
             capture_output=True,
             text=True,

@@ -178,7 +178,7 @@ def test_client_compresses_requests(client, algorithm):
         ("f", np.zeros((2, 3, 2), "f4"), "input 'f': expected shape [-1, 2, 3], given"),
         ("f", np.zeros((2, 2, 3), "f8"), "input 'f': expected datatype FP32, given"),
         ("f", np.zeros((3, 2, 3), "f4"), "input 'f' has 3 rows and input 'i' 2"),
-        ("i", np.zeros((2, 1), "i8"), "input 'i': expected shape [-1], given [2, 1]"),
+        ("i", np.zeros((2, 2), "i8"), "input 'i': expected shape [-1], given [2, 2]"),
         ("x", np.zeros(2, "i8"), 'the name of an input, b or f or i, given "x"'),
     ],
 )

@@ -127,6 +127,21 @@ def test_metadata_is_left_out():
     np.testing.assert_array_equal(decoded(data), colors())
 
 
+@pytest.mark.parametrize("order_of_bits", [1, 2])
+def test_strips_may_share_their_bytes(order_of_bits):
+    """Megabytes that each of many strips claims are read once, if at all."""
+    strip = zlib.compress(bytes(37 * 3))
+    if order_of_bits == 2:
+        strip = bytes(int(f"{byte:08b}"[::-1], 2) for byte in strip)
+    strip += bytes(10_000_000)
+    tags = {**DEFLATE, 278: [1], 266: [order_of_bits]}
+    rows = 500
+    data = tiff_of(37, rows, *[b""] * rows, tags=tags, lengths=[len(strip)] * rows)
+    began_at = time.thread_time()
+    assert not decoded(data + strip).any()
+    assert time.thread_time() - began_at < 0.5
+
+
 # Refusals.
 
 
@@ -149,10 +164,6 @@ def _directory(entries, count=None, following=b""):
         pytest.param(_directory([(258, 3, 60, 8)], following=bytes(200)), id="60 bits"),
         pytest.param(tiff_of(0, 5, b"abc"), id="no columns"),
         pytest.param(tiff_of(5, 5, bytes(75), lengths=[76]), id="strip behind the end"),
-        pytest.param(
-            tiff_of(9, 16000, *[b""] * 16000, tags={278: [1]}, lengths=[60000] * 16000),
-            id="strips that share their bytes",
-        ),
         pytest.param(tiff_of(5, 5, bytes(75), tags={278: [1]}), id="too few strips"),
         pytest.param(tiff_of(5, 5, bytes(75), bytes(75)), id="too many strips"),
         pytest.param(tiff_of(5, 5, bytes(74)), id="too few pixels"),

@@ -185,6 +185,7 @@ def _health(settings: "Settings", catalog: "Catalog") -> "Health":
 
 
 def _rights(settings: "Settings") -> "Rights":
+    from app.api.access.allowed_origins import AllowedOrigins
     from app.api.access.cross_site import CrossSiteCheck
     from app.api.access.keys import Keys, KeysOfFile
     from app.api.access.rights import Rights
@@ -198,7 +199,9 @@ def _rights(settings: "Settings") -> "Rights":
     return Rights(
         keys(settings.api_keys, "api_keys_file"),
         keys(settings.admin_keys, "admin_keys_file"),
-        CrossSiteCheck(settings.allowed_hosts),
+        CrossSiteCheck(
+            settings.allowed_hosts, AllowedOrigins(settings.allowed_origins)
+        ),
     )
 
 
@@ -228,6 +231,7 @@ def install_api(
 ) -> "Inference":
     """Register error handlers, checks and routes; return what predicts."""
     from app.api import predict
+    from app.api.access.allowed_origins import AllowedOrigins
     from app.api.access.rights import install_checks
     from app.api.gauges import current
     from app.api.inference.inference import Inference
@@ -242,6 +246,8 @@ def install_api(
     install_error_handlers(app)
     app.extensions["rights"] = rights = _rights(settings)
     install_checks(app, rights)
+    if settings.allowed_origins:
+        app.allowed_origins = AllowedOrigins(settings.allowed_origins)
     inference = Inference(catalog, settings, recording)
     predict.declare(app)
     v2.declare(app)

@@ -79,13 +79,22 @@ class AsgiApplication:
         # Where the request came in; a Unix socket has no address.
         server = scope.get("server")
         exchange.environ["SERVER_NAME"] = server[0] if server else "unix"
+        origins = self.application.allowed_origins
+        if origins is not None:
+            preflight = origins.preflight(exchange.environ)
+            if preflight is not None:
+                return preflight
         handler = self.application.find(exchange.environ)
         try:
             if handler is None:
-                return await self._flask(scope, exchange)
-            return await self.application.predict(handler, exchange)
+                response = await self._flask(scope, exchange)
+            else:
+                response = await self.application.predict(handler, exchange)
         finally:
             exchange.close()
+        if origins is not None:
+            response.headers += origins.headers(exchange.environ)
+        return response
 
     async def _flask(self, scope: Scope, exchange: AsgiExchange) -> HttpResponse:
         """Run Flask in a thread, once the body has arrived."""

@@ -15,6 +15,7 @@ from flask import Response as FlaskResponse
 from werkzeug.wrappers import Response
 
 from app import telemetry
+from app.api.access.allowed_origins import AllowedOrigins
 from app.api.environ import REQUEST_ID, Environ, request_id
 from app.api.exchange import JSON, Exchange, HttpResponse
 from app.api.responses import error_response
@@ -34,6 +35,8 @@ class Application(Flask):
     _finds: Sequence[Find] = ()
     # The ASGI application; `create_app` sets it.
     asgi: Callable[[Any, Any, Any], Coroutine[Any, Any, None]]
+    # Pages of other origins that may ask; None: of none.
+    allowed_origins: AllowedOrigins | None = None
     # Raises Unauthorized or Forbidden for a request that may not use the server.
     check_rights: Callable[[Environ], None]
     # Notes an error response to a request that predicts.
@@ -59,6 +62,12 @@ class Application(Flask):
         self, environ: Environ, start_response: "StartResponse"
     ) -> Iterable[bytes]:
         """Answer one request (PEP 3333)."""
+        origins = self.allowed_origins
+        if origins is not None:
+            preflight = origins.preflight(environ)
+            if preflight is not None:
+                return preflight.send(start_response)
+            start_response = origins.adding(environ, start_response)
         handler = self.find(environ)
         if handler is None:
             return super().wsgi_app(environ, start_response)

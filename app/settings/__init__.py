@@ -62,6 +62,8 @@ class Settings:
     grpc_bind: str | None = None
     # In lower case, without ports.
     allowed_hosts: tuple[str, ...] = ()
+    # Of pages that may ask, as browsers write them; "*": all.
+    allowed_origins: tuple[str, ...] = ()
     # Where models write captured requests.
     capture_dir: Path | None = None
     # A path, or "-" for stdout; None disables the request log.
@@ -220,6 +222,7 @@ _PARSERS: dict[str, Callable[[str], object]] = {
     "admin_keys_file": Path,
     "grpc_bind": checks.address,
     "allowed_hosts": checks.host_names,
+    "allowed_origins": checks.origins,
     "capture_dir": checks.new_folder,
     "request_log": checks.log_file,
     "request_log_share": checks.fraction,

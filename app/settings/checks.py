@@ -14,6 +14,11 @@ from app.settings.model_files import name_problem
 
 _LONGEST_SHOWN = 80
 _LAST_PORT = 65535
+_ORIGIN = re.compile(
+    r"[a-z][a-z0-9+.-]*://(\[[0-9a-f:.]+\]|[a-z0-9_.-]+)(:[0-9]{1,5})?"
+)
+# Browsers leave these out of an origin.
+_OWN_PORTS = {"http": ":80", "https": ":443"}
 _T = TypeVar("_T")
 
 
@@ -201,6 +206,19 @@ def host_names(text: str) -> tuple[str, ...]:
             "basket.example.com"
         )
     return found
+
+
+def origins(text: str) -> tuple[str, ...]:
+    """Return origins of pages as browsers write them, from a list with commas, or *."""
+    found = tuple(part.strip().lower() for part in text.split(","))
+    if found != ("*",) and not all(map(_ORIGIN.fullmatch, found)):
+        raise ValueError(
+            "expected origins with a scheme and without a path, such as "
+            "https://shop.example.com or http://localhost:3000, or * alone for all"
+        )
+    return tuple(
+        each.removesuffix(_OWN_PORTS.get(each.partition(":")[0], "")) for each in found
+    )
 
 
 def address(text: str) -> str:

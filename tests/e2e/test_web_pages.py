@@ -187,6 +187,55 @@ def test_page_of_another_site_reads_nothing(server, browser, page, path):
     wait_until(lambda: expected in browser.page_source, 60)
 
 
+CROSS_ORIGIN = """
+    const [url, options, done] = arguments;
+    fetch(url, options).then(
+        async reply => done([reply.status, reply.headers.get('X-Model-Version'),
+                             await reply.text()]),
+        error => done('nothing'));
+"""
+KEY = "s3cret"
+
+
+@pytest.fixture(name="trusting", scope="module")
+def _trusting(models, page):
+    """Serve with the page's origin in BASKET_ALLOWED_ORIGINS, and an API key."""
+    settings = {"allowed_origins": page.rstrip("/"), "api_keys": KEY}
+    with serving("--threads=4", model_dir=models, **settings) as server:
+        server.headers["Authorization"] = f"Bearer {KEY}"
+        yield server
+
+
+def _sent_from(browser, page, server, key):
+    """Return what a page sees of its POST with JSON, a key and a deadline."""
+    browser.get(page)
+    headers = {
+        "Authorization": f"Bearer {key}",
+        "Content-Type": "application/json",
+        "X-Request-Timeout-Ms": "9000",
+    }
+    options = {"method": "POST", "headers": headers, "body": ROW}
+    url = f"http://127.0.0.1:{server.port}/predict"
+    return browser.execute_async_script(CROSS_ORIGIN, url, options)
+
+
+def test_page_of_an_allowed_origin_predicts(trusting, browser, page):
+    """It reads the answer with its headers, and errors."""
+    answer = [200, "1", '{"predictions":[[1.0]]}']
+    assert _sent_from(browser, page, trusting, KEY) == answer
+    status, _, text = _sent_from(browser, page, trusting, "guess")
+    assert (status, "Authorization" in text) == (401, True)
+
+
+def test_page_of_an_origin_that_is_not_listed_sends_nothing(trusting, browser):
+    """The same site on another port is another origin, even with the key."""
+    ran = _ran(trusting)
+    with _attacker() as port:
+        other = f"http://{EVIL}:{port}/"
+        assert _sent_from(browser, other, trusting, KEY) == "nothing"
+    assert _ran(trusting) == ran
+
+
 FRAME = """
     const frame = document.createElement('iframe');
     frame.src = arguments[0];

@@ -24,8 +24,7 @@ ALLOWED = {
     "app.start_checks": ("app.errors", "app.settings"),
     "app.run_dir": ("app.run_dir", "app.errors", "app.file_stem"),
     "app.engines": (
-        *("app.engines", "app.errors", "app.gpus", "app.memory", "app.run_dir"),
-        "app.settings",
+        *("app.engines", "app.errors", "app.gpus", "app.memory", "app.settings"),
     ),
     "app.codec": (
         *("app.codec", "app.engines.base", "app.errors", "app.memory"),

@@ -11,6 +11,7 @@ import re
 from collections.abc import Iterable
 from functools import lru_cache
 
+from app.api.access.allowed_origins import AllowedOrigins
 from app.api.environ import Environ
 from app.errors import Forbidden
 
@@ -34,9 +35,15 @@ class CrossSiteCheck:
     Only requests of browsers have the headers that are checked, apart from Host.
     """
 
-    def __init__(self, allowed_hosts: Iterable[str]) -> None:
-        """Store the names that count as the server's own: in lower case, no port."""
+    def __init__(
+        self, allowed_hosts: Iterable[str], origins: AllowedOrigins | None = None
+    ) -> None:
+        """Store the names that count as the server's own: in lower case, no port.
+
+        Pages of `origins` may ask.
+        """
         self._allowed = frozenset(allowed_hosts)
+        self._origins = origins or AllowedOrigins(())
         self._is_on = True
         self._verdict = lru_cache(_REMEMBERED)(self._problem)
 
@@ -87,13 +94,16 @@ class CrossSiteCheck:
                 f"Host: {host[:_SHOWN]!r} is no name of this server: {_WHY}. To allow "
                 "the name, add it to BASKET_ALLOWED_HOSTS"
             )
-        hint = "To allow a site, add its name to BASKET_ALLOWED_HOSTS"
+        hint = (
+            "To let pages of an origin ask, add it, such as https://shop.example.com, "
+            "to BASKET_ALLOWED_ORIGINS; a name of this server, to BASKET_ALLOWED_HOSTS"
+        )
         if origin is not None:
             page = _origin_authority(origin)
-            if _name(page) in self._allowed:
+            if self._origins.has(origin) or _name(page) in self._allowed:
                 return ""
             # Only a proxy can send X-Forwarded-Host with the Origin of a page: the page
-            # itself would have to ask first, by an OPTIONS that allows nothing.
+            # itself would have to ask first, by an OPTIONS that does not allow it.
             if not page or page not in (host, forwarded.lower()):
                 return f"Origin: {origin[:_SHOWN]!r}: {_WHY}. {hint}"
         if site.lower() not in _SAME_SITE:

@@ -5,7 +5,6 @@ from pathlib import Path
 
 import pytest
 
-from app import run_dir
 from app.engines.keras.home import hide_config
 
 
@@ -14,10 +13,9 @@ def _home(tmp_path, monkeypatch):
     """The folder that KERAS_HOME names, with a keras.json and a download."""
     home = tmp_path / "home"
     (home / "models").mkdir(parents=True)
-    (home / "keras.json").write_text("{}")
+    (home / "keras.json").write_text('{"floatx": "float16"}')
     (home / "models" / "weights.h5").touch()
     monkeypatch.setenv("KERAS_HOME", str(home))
-    monkeypatch.delenv(run_dir.RUN_DIR, raising=False)
     return home
 
 
@@ -25,32 +23,42 @@ def _shown():
     return Path(os.environ["KERAS_HOME"])
 
 
-@pytest.mark.parametrize("in_run_dir", [False, True])
-def test_folder_has_all_but_keras_json(home, tmp_path, monkeypatch, in_run_dir):
+def test_folder_has_all_but_keras_json(home):
     """What is there, and what is downloaded from then on, stays in Keras's folder."""
-    if in_run_dir:
-        (tmp_path / "run").mkdir()
-        monkeypatch.setenv(run_dir.RUN_DIR, str(tmp_path / "run"))
     hide_config()
     assert _shown() != home
-    assert (tmp_path / "run" in _shown().parents) == in_run_dir
-    assert sorted(os.listdir(_shown())) == ["datasets", "models"]
+    assert sorted(os.listdir(_shown())) == ["datasets", "keras.json", "models"]
     assert (_shown() / "models" / "weights.h5").exists()
     (_shown() / "datasets" / "till.txt").touch()
     assert (home / "datasets" / "till.txt").exists()
 
 
-def test_processes_of_a_server_share_the_folder(home, tmp_path, monkeypatch):
-    """A worker finds that of another one; one that it starts inherits it."""
-    monkeypatch.setenv(run_dir.RUN_DIR, str(tmp_path))
+def test_processes_share_the_folder_and_start_with_defaults(home, monkeypatch):
+    """What somebody has written there is not read; a process inherits the folder."""
     hide_config()
     shared = _shown()
-    (shared / "keras.json").touch()  # Keras writes its defaults
+    (shared / "keras.json").write_text('{"floatx": "float16"}')
     hide_config()
     assert _shown() == shared
     monkeypatch.setenv("KERAS_HOME", str(home))
     hide_config()
     assert _shown() == shared
+    assert (shared / "keras.json").read_text() == "{}"
+
+
+def test_keras_json_in_a_folder_that_is_read_only_is_hidden(home, monkeypatch):
+    """Then the folder is a temporary one."""
+    # Root may write anywhere; so a file is in the way.
+    (home / "basket-keras").touch(mode=0o400)
+    writable = os.access
+    monkeypatch.setattr(
+        os,
+        "access",
+        lambda path, mode: home not in Path(path).parents and writable(path, mode),
+    )
+    hide_config()
+    assert home not in _shown().parents
+    assert (_shown() / "models" / "weights.h5").exists()
 
 
 def test_folder_without_keras_json_stays(home):
@@ -68,4 +76,4 @@ def test_folder_of_the_user_is_the_default(home, tmp_path, monkeypatch):
     home.rename(tmp_path / "user" / ".keras")
     hide_config()
     assert (_shown() / "models" / "weights.h5").exists()
-    assert not (_shown() / "keras.json").exists()
+    assert (_shown() / "keras.json").read_text() == "{}"

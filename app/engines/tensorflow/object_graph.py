@@ -86,6 +86,8 @@ def _composites(value: StructuredValue) -> Iterator[str]:
         yield from _composites(each)
     for each in value.dict_value.fields.values():
         yield from _composites(each)
+    for pair in value.named_tuple_value.values:
+        yield from _composites(pair.value)
 
 
 def _children(objects: SavedObjectGraph, number: int, name: str) -> list[int]:

@@ -3,6 +3,7 @@
 A SavedModel is a program that may read and write files: serve trusted ones only.
 """
 
+import logging
 from collections.abc import Iterator, Mapping
 from itertools import chain
 from pathlib import Path
@@ -34,6 +35,7 @@ from app.engines.tensorflow.tensorflow_private import (
 from app.errors import ModelLoadError
 from app.settings import Settings
 
+_log = logging.getLogger(__name__)
 # TensorFlow's types of tensors that have several parts -> their names.
 _KINDS = {"RAGGED_TENSOR_SPEC": "ragged", "SPARSE_TENSOR_SPEC": "sparse"}
 
@@ -100,7 +102,11 @@ def _load(file: Path) -> Any:
         # TensorFlow joins the name to a path; a model may read the file at any time.
         asset.filename = str(folder.resolve() / "assets" / asset.filename)
     with TemporaryDirectory(prefix="basket-") as edited:
-        (Path(edited) / "saved_model.pb").write_bytes(content.SerializeToString())
+        try:
+            (Path(edited) / "saved_model.pb").write_bytes(content.SerializeToString())
+        except OSError as error:  # TMPDIR may be small, and a graph have constants
+            _log.warning("TMPDIR has no room for a part of a graph: %s", error.strerror)
+            return tf.saved_model.load(str(folder), tags)
         (Path(edited) / "variables").symlink_to(folder.resolve() / "variables")
         # The checkpoint has values of objects that are gone.
         partial = tf.saved_model.LoadOptions(allow_partial_checkpoint=True)

@@ -1,5 +1,6 @@
 """The engine for SavedModels, with TensorFlow in the test's own process."""
 
+import errno
 import gc
 import json
 import logging
@@ -325,6 +326,21 @@ def test_single_value_beside_rows_is_a_constant_of_basket_toml(tf, keras, tmp_pa
     np.testing.assert_allclose(outputs["score"], known.answers, rtol=1e-6)
     with pytest.raises(ModelLoadError, match="train: the model has no such input; it"):
         open_engine(tmp_path / "1", Settings(constants='{"train": false}'))
+
+
+def test_model_is_restored_whole_where_nothing_can_be_written(
+    tf, opened, monkeypatch, caplog
+):
+    """A full TMPDIR is a warning."""
+
+    def fail(file, data):
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    monkeypatch.setattr(Path, "write_bytes", fail)
+    x = tf.TensorSpec([None], tf.float32, "x")
+    engine = opened(serving_default=(lambda x: {"y": 2 * x}, x))
+    assert engine.run({"x": np.float32([3])})["y"].tolist() == [6]
+    assert "TMPDIR has no room for a part of a graph: No space left" in caplog.text
 
 
 @pytest.mark.parametrize(

@@ -5,6 +5,8 @@ import socket
 
 import pytest
 
+from app.batching.model_log import ModelLog
+from app.engines.python.service import Service
 from app.errors import (
     Late,
     ModelFailed,
@@ -24,6 +26,7 @@ from app.shared_model.channel import Channel
 from app.shared_model.connection import Connection
 from app.shared_model.remote_runner import RemoteRunner
 from app.shared_model.row_count import RowCount
+from app.user_code.user_code import UserCode
 from tests.support.engines import Echo
 from tests.support.jobs import job, outcome
 from tests.support.shared_model import TIMEOUT_S, Peer, in_thread
@@ -156,9 +159,30 @@ def test_unknown_error_crosses_without_details():
 def test_version_crosses_with_settings_and_image_config():
     """All that a codec needs is the same on the other side."""
     image = ImageConfig((2, 3), "RGB", "0..1", "nearest", (ImageClass("0", "tent"),))
-    own = Settings(max_batch_size=8, allowed_batch_sizes=(4, 8))
+    own = Settings(
+        max_batch_size=8, allowed_batch_sizes=(4, 8), constants='{"train": false}'
+    )
     config = ModelConfig(own, {"stable": 1}, {"stable": 2.0}, image)
     served = ServedModel("m", 1, "echo", Echo().signatures, config, None, None)
     values = catalog_json.version_to_json(served)
     crossed = catalog_json.version_from_json("m", 1, values, Settings(), None, None)
     assert vars(crossed) == vars(served)
+
+
+@pytest.mark.parametrize(
+    ("code", "crosses"),
+    [("import json", False), ("EXAMPLE = 1", True), ("def load(folder): ...", True)],
+)
+def test_service_that_only_imports_does_so_in_the_model_process(
+    tmp_path, code, crosses
+):
+    """Web workers do not import a framework's operations."""
+    (tmp_path / "service.py").write_text(code)
+    signatures = Echo().signatures
+    user_code = UserCode(
+        Service(tmp_path), signatures, ModelLog("m", 1), is_packed=True
+    )
+    config = ModelConfig(Settings())
+    served = ServedModel("m", 1, "echo", signatures, config, None, None, user_code)
+    found = catalog_json.version_to_json(served)["service"]
+    assert found == (str(tmp_path) if crosses else None)

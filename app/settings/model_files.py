@@ -43,11 +43,11 @@ _OTHER_FILES = {
     ".weights.h5": WEIGHTS,
     ".pb": (
         "is a graph without the signatures of a SavedModel: write one of it "
-        "(docs/models.md, Frozen graphs and TensorFlow.js)"
+        "(docs/other_files.md)"
     ),
     "model.json": (
         "is a model of TensorFlow.js: convert it back with tensorflowjs_converter "
-        "(docs/models.md, Frozen graphs and TensorFlow.js)"
+        "(docs/other_files.md)"
     ),
     **dict.fromkeys((".joblib", ".pkl", ".pickle"), PICKLE),
     **dict.fromkeys((".pt", ".pth"), PYTORCH),

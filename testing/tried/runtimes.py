@@ -1,8 +1,10 @@
 """TFLite and ONNX files, beside the answers of Keras or of the runtime itself."""
 
 from collections.abc import Callable, Mapping, Sequence
+from importlib import import_module
 from typing import Any
 
+import flatbuffers
 import numpy as np
 import onnx
 import onnxruntime
@@ -112,6 +114,63 @@ def tflite_int8(saving: Saving) -> Known:
     rows = (integers(256, 4, _SIDE, _SIDE, 3) - 128).astype(np.int8)
     name = model.inputs[0].name
     return Known(list(rows), _litert_answers(saving, *({name: row} for row in rows)))
+
+
+@tried("A recurrent layer, fused, whose state stays in the interpreter", TFLITE)
+def tflite_state(saving: Saving) -> Known:
+    # As the converter of Keras 2 writes them; that of Keras 3 writes loops.
+    schema = import_module("ai_edge_litert.schema_py_generated")
+    weights = numbers(3, 2) - 0.5
+    builder = schema.ModelT()
+    buffers = [b"", weights.tobytes(), np.eye(3, dtype=np.float32).tobytes(), bytes(12)]
+    builder.buffers = [_filled(schema.BufferT(), data=each) for each in buffers]
+    shapes = {
+        "x": (1, 2),
+        "w": (3, 2),
+        "u": (3, 3),
+        "b": (3,),
+        "h": (1, 3),
+        "y": (1, 3),
+    }
+    tensors = [
+        _filled(
+            schema.TensorT(),
+            name=name,
+            shape=shape,
+            buffer=" wub".find(name) if name in "wub" else 0,
+            isVariable=name == "h",
+        )
+        for name, shape in shapes.items()
+    ]
+    tanh = schema.ActivationFunctionType.TANH
+    operator = _filled(
+        schema.OperatorT(),
+        inputs=[0, 1, 2, 3, 4],
+        outputs=[5],
+        builtinOptionsType=schema.BuiltinOptions.RNNOptions,
+        builtinOptions=_filled(schema.RNNOptionsT(), fusedActivationFunction=tanh),
+    )
+    graph = _filled(
+        schema.SubGraphT(),
+        tensors=tensors,
+        inputs=[0],
+        outputs=[5],
+        operators=[operator],
+    )
+    rnn = schema.BuiltinOperator.RNN
+    code = _filled(schema.OperatorCodeT(), builtinCode=rnn, deprecatedBuiltinCode=rnn)
+    model = _filled(builder, version=3, subgraphs=[graph], operatorCodes=[code])
+    packed = flatbuffers.Builder()
+    packed.Finish(model.Pack(packed), b"TFL3")
+    saving.folder.mkdir(parents=True)
+    (saving.folder / "model.tflite").write_bytes(packed.Output())
+    rows = numbers(3, 2, seed=1)
+    return Known(list(rows), list(np.tanh(rows @ weights.T)))
+
+
+def _filled(table: Any, **fields: Any) -> Any:
+    table.__dict__.update(fields)
+    return table
 
 
 @tried("Strings in and out", TFLITE)

@@ -25,7 +25,7 @@ from app.errors import ModelLoadError, RefusedInput
 from app.settings import Settings
 
 # The interpreter appends each error to the text of those before it, and never drops it.
-_MAX_ERRORS_CHARS = 1 << 16
+_MAX_ERRORS_CHARS = 1 << 14
 _FAILED = re.compile(r"Node number \d+ \(([^)]*)\) failed to (invoke|prepare)\.")
 # A string of the file's table of operations, which a NUL ends.
 _FLEX_NAME = re.compile(rb"Flex[A-Z][A-Za-z0-9]+(?=\0)")

@@ -145,11 +145,11 @@ def test_errors_of_refused_rows_do_not_pile_up(known):
     """LiteRT keeps the text of all errors of an interpreter, and gives it each time."""
     engine = _opened(known[1] / "tflite_ids" / "1")
     lengths = []
-    for _ in range(1500):
+    for _ in range(500):
         with pytest.raises(RefusedInput) as raised:
             engine.run({"ids": np.full((1, 2), 99, np.int32)})
         lengths.append(len(str(raised.value.__cause__)))
-    assert max(lengths) < 100_000
+    assert max(lengths) < 20_000
 
 
 def test_check_and_single_file_know_both_formats(known, tmp_path):

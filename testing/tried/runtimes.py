@@ -260,7 +260,7 @@ _FLOAT, _INT64 = TensorProto.FLOAT, TensorProto.INT64
 _STRING, _BOOL = TensorProto.STRING, TensorProto.BOOL
 
 
-@tried("Convolution, pooling and scores, weights in an external file", ONNX)
+@tried("Convolution, pooling and scores", ONNX)
 def onnx_convolution(saving: Saving) -> Known:
     nodes = [
         helper.make_node("Conv", ["image", "kernel"], ["signal"], pads=[1, 1, 1, 1]),
@@ -276,7 +276,6 @@ def onnx_convolution(saving: Saving) -> Known:
         {"image": (_FLOAT, "batch", 3, "height", "width")},
         {"scores": (_FLOAT, "batch", 5)},
         {"image": numbers(4, 3, 8, 8)},
-        external="model.onnx.data",
         kernel=numbers(6, 3, 3, 3) - 0.5,
         dense=numbers(6, 5, seed=1) - 0.5,
     )
@@ -298,6 +297,19 @@ def onnx_ids(saving: Saving) -> Known:
     )
     reason = "the model refuses this input: indices element out of data bounds, idx=99"
     return Known(known.rows, known.answers, [[1] * 7, [99] * 7], reason)
+
+
+@tried("A table of 4 MB in an external file", ONNX)
+def onnx_external(saving: Saving) -> Known:
+    return _graph(
+        saving,
+        [helper.make_node("Gather", ["table", "ids"], ["rows"])],
+        {"ids": (_INT64, "batch", 2)},
+        {"rows": (_FLOAT, "batch", 2, 100)},
+        {"ids": integers(10_000, 5, 2)},
+        external="table.bin",
+        table=numbers(10_000, 100),
+    )
 
 
 # JSON has the shortest number that is the same float16.

@@ -1,6 +1,6 @@
 """Runs ONNX files on ONNX Runtime: on NVIDIA GPUs where its package can, else the CPU.
 
-An external file with weights lies beside the model, under the name that it gives.
+Weights may be in external files beside it.
 """
 
 import os
@@ -25,6 +25,8 @@ _PROVIDERS = ("CUDAExecutionProvider", "CPUExecutionProvider")
 _DTYPES = {"float": "float32", "double": "float64"}
 _TENSOR = re.compile(r"tensor\((\w+)\)")
 _FATAL = 4
+# A tensor's entry {"location": name} in Protocol Buffers, up to the name's length.
+_LOCATION = re.compile(rb"\n\x08location\x12[\x01-\x7f]", re.DOTALL)
 _NO_MEMORY = re.compile(
     r"Failed to allocate memory|bad_alloc|bad allocation|out of memory|ALLOC_FAILED"
 )
@@ -108,15 +110,41 @@ def open_engine(file: Path, settings: Settings) -> OnnxEngine:
     options.intra_op_num_threads = len(os.sched_getaffinity(0))
     # Threads that wait for the next operation would take the cores of other processes.
     options.add_session_config_entry("session.intra_op.allow_spinning", "0")
+    weights = {
+        name: (file.parent / name).read_bytes() for name in _external_files(file)
+    }
+    # Not by their paths: they would be mapped, and an overwrite change the model.
+    options.add_external_initializers_from_files_in_memory(
+        list(weights), list(weights.values()), [*map(len, weights.values())]
+    )
     try:
         session = onnxruntime.InferenceSession(str(file), options, providers=providers)
     except Exception as error:  # ONNX Runtime raises whatever its readers raise
         raise _refusal(error, file) from error
-    # With the external file, which exporters name model.onnx.data or model.onnx_data.
-    files = (each for each in file.parent.iterdir() if each.name.startswith(file.name))
-    engine = OnnxEngine(session, sum(each.stat().st_size for each in files))
+    sizes = [file.stat().st_size, *map(len, weights.values())]
+    engine = OnnxEngine(session, sum(sizes))
     engine.signatures = limit_batches(engine, engine.declared)
     return engine
+
+
+def _external_files(file: Path) -> set[str]:
+    """Return the names of the files that hold weights of a model, and are there.
+
+    ONNX Runtime refuses those in other folders.
+    """
+    content = file.read_bytes()
+    found = set()
+    for match in _LOCATION.finditer(content):
+        length = content[match.end() - 1]
+        name = content[match.end() : match.end() + length].decode(errors="replace")
+        path = file.parent / name
+        if (
+            ".." not in path.parts
+            and path.is_relative_to(file.parent)
+            and path.is_file()
+        ):
+            found.add(name)
+    return found
 
 
 def _specs(kind: str, nodes: Sequence[Any]) -> Iterator[TensorSpec]:

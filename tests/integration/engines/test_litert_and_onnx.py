@@ -191,6 +191,21 @@ def test_row_that_does_not_fit_is_out_of_memory(tmp_path):
     assert engine.run({"x": np.full((1, 1), 3, np.float32)})["y"].tolist() == [[3] * 3]
 
 
+def test_overwritten_weights_leave_the_open_model_as_it_is(keras, tf, tmp_path):
+    """ONNX Runtime would map the external file; missing, it is named without a path."""
+    runtimes.onnx_external(Saving(keras, tf, tmp_path / "1"))
+    engine = _opened(tmp_path / "1")
+    ids = {"ids": np.arange(6).reshape(3, 2)}
+    before = engine.run(ids)["rows"]
+    with (tmp_path / "1" / "table.bin").open("r+b") as weights:
+        weights.truncate(10)
+    assert engine.run(ids)["rows"].tolist() == before.tolist()
+    (tmp_path / "1" / "table.bin").unlink()
+    assert "External data path does not exist" in _refusal(
+        tmp_path / "1" / "model.onnx"
+    )
+
+
 def test_text_that_is_not_utf_8_is_refused(keras, tf, tmp_path):
     """ONNX has text, and no bytes."""
     runtimes.onnx_strings(Saving(keras, tf, tmp_path / "1"))

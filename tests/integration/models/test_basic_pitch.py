@@ -52,7 +52,7 @@ def found(tmp_path_factory):
         path.parent.mkdir(parents=True)
         path.symlink_to(FILES / file)
     # Warm batches of 64 windows, of two seconds each, would take most of the time.
-    settings = {"model_dir": str(models), "ready": False, "max_batch_size": 4}
+    settings = {"model_dir": str(models), "ready": False, "max_batch_size": "4"}
     with serving("--threads=4", **settings) as server:
         server.wait_until_loaded()
         ran = subprocess.run(

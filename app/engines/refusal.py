@@ -1,8 +1,8 @@
-"""Why a model refuses a row, such as for an id out of its vocabulary."""
+"""Why a model refuses a row, such as for an id out of its vocabulary, or a batch."""
 
 import re
 
-from app.errors import RefusedInput
+from app.errors import OutOfDeviceMemory, RefusedInput
 
 _MAX_CHARS = 200
 # Parts of TensorFlow's texts: the operation, its node, and where Python defined it.
@@ -29,3 +29,10 @@ def refusal(about: str, text: str) -> RefusedInput:
     for pattern in (_PLACE, _TENSOR, _FOLDERS):
         reason = pattern.sub("", reason)
     return RefusedInput(f"{about}: {reason[:_MAX_CHARS]}" if reason else about)
+
+
+def does_not_fit(rows: int) -> OutOfDeviceMemory:
+    """Return the error of a batch of so many rows."""
+    return OutOfDeviceMemory(
+        f"a batch of {rows} rows does not fit into the device's memory"
+    )

@@ -70,7 +70,8 @@ class LiteRtEngine:
         Raises:
             RefusedInput: an index is out of bounds, or free sizes do not fit.
             ModelLoadError: LiteRT lacks an operation; of some files, only runs tell.
-            RuntimeError: whatever else LiteRT raises.
+            RuntimeError: whatever else LiteRT raises; also for too large a batch, which
+                it does not tell from other failures.
         """
         signature = self.signatures[signature_name]
         inputs = model_inputs(batch, signature)

@@ -220,7 +220,12 @@ def test_text_that_is_not_utf_8_is_refused(keras, tf, tmp_path):
         (
             helper.make_node("Twist", ["x"], ["y"], domain="mine"),
             17,
-            "it needs mine:Twist, an operation that ONNX Runtime does not have: ",
+            "it needs mine:Twist, which ONNX Runtime does not have, or not for its ",
+        ),
+        (
+            helper.make_node("BitwiseNot", ["x"], ["y"]),
+            18,
+            "my.onnx: This is an invalid model. Type Error: Type 'tensor(float)' of ",
         ),
         (
             helper.make_node("Identity", ["x"], ["y"]),
@@ -228,14 +233,14 @@ def test_text_that_is_not_utf_8_is_refused(keras, tf, tmp_path):
             "its Opset 999 is newer than this ONNX Runtime: ",
         ),
     ],
-    ids=["operation", "opset"],
+    ids=["operation", "type", "opset"],
 )
 def test_graph_that_onnx_runtime_can_not_run_is_a_load_error(
     tmp_path, node, opset, text
 ):
     """The text names what it lacks, and what to do."""
     sizes = {"x": ["n", 2]}, {"y": ["n", 2]}
-    file = _write(tmp_path / "model.onnx", [node], *sizes, opset)
+    file = _write(tmp_path / "my.onnx", [node], *sizes, opset)
     assert _refusal(file).startswith(text)
 
 

@@ -2,7 +2,7 @@
 
 Saves each model of testing.tried.models, serves all of them, and prints the table of
 docs/models_tried.md: whether each is served, and how far its answers differ from
-Keras's `predict`, or from the SavedModel's own signature.
+Keras's `predict`, or from what the SavedModel, LiteRT or ONNX Runtime itself answers.
 """
 
 import os

@@ -67,9 +67,9 @@ class Layout:
                 f"`mv {shown(deeper[0])}/* {shown(version)}/`"
             )
         names = [each.name for each in entries]
-        for each in names:
+        for each in entries:
             if what := other_file(each):
-                return f"{name} holds {each}, which {what}"
+                return f"{name} holds {each.name}, which {what}"
         more = ", ..." if len(names) > _MAX_SHOWN else ""
         return (
             f"{name} holds {', '.join(names[:_MAX_SHOWN])}{more}; expected one of: "
@@ -119,7 +119,7 @@ class Layout:
                 number = max(versions) if is_code else _take_number(taken)
                 command = self._into(model / str(number), each)
                 yield f"{each.name} is in no version folder: `{command}`"
-            elif not versions and (what := other_file(each.name)):
+            elif not versions and (what := other_file(each)):
                 yield f"{each.name} {what}"
 
     def stray_files(self) -> Iterator[str]:
@@ -144,7 +144,7 @@ class Layout:
                     f"`mkdir -p {self._shown(version)} && "
                     f"{self._move(each, _new(version, each))}`"
                 )
-            elif what := other_file(each.name):
+            elif each.name[0] not in "._" and (what := other_file(each)):
                 yield f"{each.name} {what}"
 
     def unreadable(self, error: OSError) -> str:

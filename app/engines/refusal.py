@@ -1,9 +1,9 @@
-"""Why a model refuses a row, such as for an id out of its vocabulary."""
+"""Why a model refuses a row, such as for an id out of its vocabulary, or a batch."""
 
 import re
 
 from app.engines.loading import without_folders
-from app.errors import RefusedInput
+from app.errors import OutOfDeviceMemory, RefusedInput
 
 _MAX_CHARS = 200
 # Parts of TensorFlow's texts: the operation, its node, and where Python defined it.
@@ -63,4 +63,11 @@ def advice_for(text: str) -> str:
     """Return what to do about an error that any row has; "" for all other errors."""
     return next(
         (advice for part, advice in _NEVER_COMPUTED.items() if part.search(text)), ""
+    )
+
+
+def does_not_fit(rows: int) -> OutOfDeviceMemory:
+    """Return the error of a batch of so many rows."""
+    return OutOfDeviceMemory(
+        f"a batch of {rows} rows does not fit into the device's memory"
     )

@@ -44,11 +44,11 @@ _OTHER_FILES = {
     ".weights.h5": WEIGHTS,
     ".pb": (
         "is a graph without the signatures of a SavedModel: write one of it "
-        "(docs/models.md, Frozen graphs and TensorFlow.js)"
+        "(docs/other_files.md)"
     ),
     "model.json": (
         "is a model of TensorFlow.js: convert it back with tensorflowjs_converter "
-        "(docs/models.md, Frozen graphs and TensorFlow.js)"
+        "(docs/other_files.md)"
     ),
     **dict.fromkeys((".joblib", ".pkl", ".pickle"), PICKLE),
     **dict.fromkeys((".pt", ".pth"), PYTORCH),
@@ -109,7 +109,7 @@ def model_file(folder: Path) -> str | None:
 
 def is_model_file(path: Path) -> bool:
     """Return whether a path is a file of any name that alone is a model."""
-    is_named = path.suffix in MODEL_SUFFIXES and not other_file(path.name)
+    is_named = path.suffix in MODEL_SUFFIXES and not other_file(path)
     return is_named and os.path.isfile(path)
 
 
@@ -130,9 +130,9 @@ def lone_model_file(folder: Path) -> str | None:
     return files[0] if files else None
 
 
-def other_file(name: str) -> str:
+def other_file(path: Path) -> str:
     """Return what a file is that no engine opens, and what to do; "" for all others."""
-    if name in SAVED_MODEL_ENTRIES:
+    if path.name in SAVED_MODEL_ENTRIES or not os.path.isfile(path):
         return ""
-    found = (what for end, what in _OTHER_FILES.items() if name.endswith(end))
+    found = (what for end, what in _OTHER_FILES.items() if path.name.endswith(end))
     return next(found, "")

@@ -100,7 +100,7 @@ def _model_at(path: Path) -> ModelSource:
     if not os.path.isdir(path):
         if os.path.exists(path) and not is_model_file(path):
             is_part = path.name in MODEL_FILES
-            what = other_file(path.name) or "is another file"
+            what = other_file(path) or "is another file"
             raise ValueError("name its folder" if is_part else f"it {what}")
         path.open("rb").close()
         return ModelSource(path, path.parent)
@@ -113,7 +113,7 @@ def _model_at(path: Path) -> ModelSource:
     file = lone_model_file(path)
     if file is None:
         for name in names:
-            if what := other_file(name):
+            if what := other_file(path / name):
                 raise ValueError(f"{name} {what}")
         raise ValueError("it holds no model; a folder of models is BASKET_MODEL_DIR")
     return ModelSource(path / file, path)

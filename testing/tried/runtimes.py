@@ -1,8 +1,10 @@
 """TFLite and ONNX files, beside the answers of Keras or of the runtime itself."""
 
 from collections.abc import Callable, Mapping, Sequence
+from importlib import import_module
 from typing import Any
 
+import flatbuffers
 import numpy as np
 import onnx
 import onnxruntime
@@ -114,6 +116,63 @@ def tflite_int8(saving: Saving) -> Known:
     return Known(list(rows), _litert_answers(saving, *({name: row} for row in rows)))
 
 
+@tried("A recurrent layer, fused, whose state stays in the interpreter", TFLITE)
+def tflite_state(saving: Saving) -> Known:
+    # As the converter of Keras 2 writes them; that of Keras 3 writes loops.
+    schema = import_module("ai_edge_litert.schema_py_generated")
+    weights = numbers(3, 2) - 0.5
+    builder = schema.ModelT()
+    buffers = [b"", weights.tobytes(), np.eye(3, dtype=np.float32).tobytes(), bytes(12)]
+    builder.buffers = [_filled(schema.BufferT(), data=each) for each in buffers]
+    shapes = {
+        "x": (1, 2),
+        "w": (3, 2),
+        "u": (3, 3),
+        "b": (3,),
+        "h": (1, 3),
+        "y": (1, 3),
+    }
+    tensors = [
+        _filled(
+            schema.TensorT(),
+            name=name,
+            shape=shape,
+            buffer=" wub".find(name) if name in "wub" else 0,
+            isVariable=name == "h",
+        )
+        for name, shape in shapes.items()
+    ]
+    tanh = schema.ActivationFunctionType.TANH
+    operator = _filled(
+        schema.OperatorT(),
+        inputs=[0, 1, 2, 3, 4],
+        outputs=[5],
+        builtinOptionsType=schema.BuiltinOptions.RNNOptions,
+        builtinOptions=_filled(schema.RNNOptionsT(), fusedActivationFunction=tanh),
+    )
+    graph = _filled(
+        schema.SubGraphT(),
+        tensors=tensors,
+        inputs=[0],
+        outputs=[5],
+        operators=[operator],
+    )
+    rnn = schema.BuiltinOperator.RNN
+    code = _filled(schema.OperatorCodeT(), builtinCode=rnn, deprecatedBuiltinCode=rnn)
+    model = _filled(builder, version=3, subgraphs=[graph], operatorCodes=[code])
+    packed = flatbuffers.Builder()
+    packed.Finish(model.Pack(packed), b"TFL3")
+    saving.folder.mkdir(parents=True)
+    (saving.folder / "model.tflite").write_bytes(packed.Output())
+    rows = numbers(3, 2, seed=1)
+    return Known(list(rows), list(np.tanh(rows @ weights.T)))
+
+
+def _filled(table: Any, **fields: Any) -> Any:
+    table.__dict__.update(fields)
+    return table
+
+
 @tried("Strings in and out", TFLITE)
 def tflite_strings(saving: Saving) -> Known:
     spec = saving.tf.TensorSpec([None, 2], saving.tf.string, "words")
@@ -201,7 +260,7 @@ _FLOAT, _INT64 = TensorProto.FLOAT, TensorProto.INT64
 _STRING, _BOOL = TensorProto.STRING, TensorProto.BOOL
 
 
-@tried("Convolution, pooling and scores, weights in an external file", ONNX)
+@tried("Convolution, pooling and scores", ONNX)
 def onnx_convolution(saving: Saving) -> Known:
     nodes = [
         helper.make_node("Conv", ["image", "kernel"], ["signal"], pads=[1, 1, 1, 1]),
@@ -217,7 +276,6 @@ def onnx_convolution(saving: Saving) -> Known:
         {"image": (_FLOAT, "batch", 3, "height", "width")},
         {"scores": (_FLOAT, "batch", 5)},
         {"image": numbers(4, 3, 8, 8)},
-        external="model.onnx.data",
         kernel=numbers(6, 3, 3, 3) - 0.5,
         dense=numbers(6, 5, seed=1) - 0.5,
     )
@@ -239,6 +297,19 @@ def onnx_ids(saving: Saving) -> Known:
     )
     reason = "the model refuses this input: indices element out of data bounds, idx=99"
     return Known(known.rows, known.answers, [[1] * 7, [99] * 7], reason)
+
+
+@tried("A table of 4 MB in an external file", ONNX)
+def onnx_external(saving: Saving) -> Known:
+    return _graph(
+        saving,
+        [helper.make_node("Gather", ["table", "ids"], ["rows"])],
+        {"ids": (_INT64, "batch", 2)},
+        {"rows": (_FLOAT, "batch", 2, 100)},
+        {"ids": integers(10_000, 5, 2)},
+        external="table.bin",
+        table=numbers(10_000, 100),
+    )
 
 
 # JSON has the shortest number that is the same float16.

@@ -25,7 +25,7 @@ from app.errors import ModelLoadError, RefusedInput
 from app.settings import Settings
 
 # The interpreter appends each error to the text of those before it, and never drops it.
-_MAX_ERRORS_CHARS = 1 << 16
+_MAX_ERRORS_CHARS = 1 << 14
 _FAILED = re.compile(r"Node number \d+ \(([^)]*)\) failed to (invoke|prepare)\.")
 # A string of the file's table of operations, which a NUL ends.
 _FLEX_NAME = re.compile(rb"Flex[A-Z][A-Za-z0-9]+(?=\0)")
@@ -70,7 +70,8 @@ class LiteRtEngine:
         Raises:
             RefusedInput: an index is out of bounds, or free sizes do not fit.
             ModelLoadError: LiteRT lacks an operation; of some files, only runs tell.
-            RuntimeError: whatever else LiteRT raises.
+            RuntimeError: whatever else LiteRT raises; also for too large a batch, which
+                it does not tell from other failures.
         """
         signature = self.signatures[signature_name]
         inputs = model_inputs(batch, signature)

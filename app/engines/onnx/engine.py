@@ -1,6 +1,6 @@
 """Runs ONNX files on ONNX Runtime: on NVIDIA GPUs where its package can, else the CPU.
 
-An external file with weights lies beside the model, under the name that it gives.
+Weights may be in external files beside it.
 """
 
 import os
@@ -15,9 +15,9 @@ import onnxruntime
 from app.engines.base import DEFAULT_SIGNATURE, Array, Signature, Tensors, TensorSpec
 from app.engines.fixed_batch import limit_batches, rows_to_try
 from app.engines.loading import load_error, signature_of_tensors, tensor_spec
-from app.engines.refusal import refusal
+from app.engines.refusal import does_not_fit, refusal
 from app.engines.whole_tensors import model_inputs, row_outputs
-from app.errors import ModelLoadError, OutOfDeviceMemory, RefusedInput
+from app.errors import ModelLoadError, RefusedInput
 from app.settings import Settings
 
 _PROVIDERS = ("CUDAExecutionProvider", "CPUExecutionProvider")
@@ -25,6 +25,8 @@ _PROVIDERS = ("CUDAExecutionProvider", "CPUExecutionProvider")
 _DTYPES = {"float": "float32", "double": "float64"}
 _TENSOR = re.compile(r"tensor\((\w+)\)")
 _FATAL = 4
+# A tensor's entry {"location": name} in Protocol Buffers, up to the name's length.
+_LOCATION = re.compile(rb"\n\x08location\x12[\x01-\x7f]", re.DOTALL)
 _NO_MEMORY = re.compile(
     r"Failed to allocate memory|bad_alloc|bad allocation|out of memory|ALLOC_FAILED"
 )
@@ -37,7 +39,9 @@ _PREFIX = re.compile(
     re.DOTALL,
 )
 _NEWER = re.compile(r"(Opset \d+) is under development|(IR version): \d+")
-_UNKNOWN_OPERATION = re.compile(r"(\S+?)(?:\(-?\d+\))? is not a registered function")
+_UNKNOWN_OPERATION = re.compile(
+    r"(\S+?)(?:\(-?\d+\))? is not a registered function|implementation for (\w+)\("
+)
 
 
 class OnnxEngine:
@@ -100,6 +104,18 @@ def open_engine(file: Path, settings: Settings) -> OnnxEngine:
         ModelLoadError: ONNX Runtime can't read it, or it can't be served.
     """
     del settings
+    try:
+        engine = OnnxEngine(*_session(file))
+    except ModelLoadError:
+        raise
+    except Exception as error:  # ONNX Runtime raises whatever its readers raise
+        raise _refusal(error, file) from error
+    engine.signatures = limit_batches(engine, engine.declared)
+    return engine
+
+
+def _session(file: Path) -> tuple[Any, int]:
+    """Return the InferenceSession of a file, and the bytes of it and its weights."""
     available = onnxruntime.get_available_providers()
     providers = [each for each in _PROVIDERS if each in available]
     options = onnxruntime.SessionOptions()
@@ -108,15 +124,36 @@ def open_engine(file: Path, settings: Settings) -> OnnxEngine:
     options.intra_op_num_threads = len(os.sched_getaffinity(0))
     # Threads that wait for the next operation would take the cores of other processes.
     options.add_session_config_entry("session.intra_op.allow_spinning", "0")
-    try:
-        session = onnxruntime.InferenceSession(str(file), options, providers=providers)
-    except Exception as error:  # ONNX Runtime raises whatever its readers raise
-        raise _refusal(error, file) from error
-    # With the external file, which exporters name model.onnx.data or model.onnx_data.
-    files = (each for each in file.parent.iterdir() if each.name.startswith(file.name))
-    engine = OnnxEngine(session, sum(each.stat().st_size for each in files))
-    engine.signatures = limit_batches(engine, engine.declared)
-    return engine
+    weights = {
+        name: (file.parent / name).read_bytes() for name in _external_files(file)
+    }
+    sizes = list(map(len, weights.values()))
+    # Not by their paths: they would be mapped, and an overwrite change the model.
+    options.add_external_initializers_from_files_in_memory(
+        list(weights), list(weights.values()), sizes
+    )
+    session = onnxruntime.InferenceSession(str(file), options, providers=providers)
+    return session, file.stat().st_size + sum(sizes)
+
+
+def _external_files(file: Path) -> set[str]:
+    """Return the names of the files that hold weights of a model, and are there.
+
+    ONNX Runtime refuses those in other folders.
+    """
+    content = file.read_bytes()
+    found = set()
+    for match in _LOCATION.finditer(content):
+        length = content[match.end() - 1]
+        name = content[match.end() : match.end() + length].decode(errors="replace")
+        path = file.parent / name
+        if (
+            ".." not in path.parts
+            and path.is_relative_to(file.parent)
+            and path.is_file()
+        ):
+            found.add(name)
+    return found
 
 
 def _specs(kind: str, nodes: Sequence[Any]) -> Iterator[TensorSpec]:
@@ -171,9 +208,7 @@ def _failure(error: Exception, rows: int) -> Exception:
     """Return the error of a row or a batch in place of ONNX Runtime's."""
     text = str(error)
     if _NO_MEMORY.search(text):
-        return OutOfDeviceMemory(
-            f"a batch of {rows} rows does not fit into the device's memory"
-        )
+        return does_not_fit(rows)
     reason = _reason(error)
     if type(error).__name__ == "InvalidArgument" or _SIZES.search(reason):
         return refusal("the model refuses this input", reason)
@@ -185,9 +220,9 @@ def _refusal(error: Exception, file: Path) -> ModelLoadError:
     reason = _reason(error)
     if unknown := _UNKNOWN_OPERATION.search(reason):
         return ModelLoadError(
-            f"it needs {unknown[1]}, an operation that ONNX Runtime does not have: "
-            "export it with standard operations, or load it with the library of that "
-            "one in a service.py (docs/user_code.md)"
+            f"it needs {unknown[1] or unknown[2]}, which ONNX Runtime does not have, "
+            "or not for its types: export it with other operations or with float32, or "
+            "load it with a library of its own in a service.py (docs/user_code.md)"
         )
     if newer := _NEWER.search(reason):
         return ModelLoadError(

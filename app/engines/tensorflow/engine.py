@@ -14,12 +14,12 @@ import tensorflow as tf
 from app import gpus
 from app.engines.base import DEFAULT_SIGNATURE, Signature, Tensors, TensorSpec
 from app.engines.loading import error_summary, tensor_spec
-from app.engines.refusal import advice_for, refusal
+from app.engines.refusal import advice_for, does_not_fit, refusal
 from app.engines.tensorflow.freezing import freeze, is_read_only
 from app.engines.tensorflow.inline import InlineFunction
 from app.engines.tensorflow.tensorflow_private import tensor_view
 from app.engines.whole_tensors import model_inputs, row_outputs
-from app.errors import ModelLoadError, OutOfDeviceMemory
+from app.errors import ModelLoadError
 
 # tf, for code outside this package, which sets TensorFlow's environment.
 __all__ = ["Function", "TensorFlowEngine", "limit_gpu_memory", "not_dense", "tf"]
@@ -121,10 +121,8 @@ class TensorFlowEngine:
             # Not numpy(), which copies.
             found = {name: np.asarray(output) for name, output in outputs.items()}
         except tf.errors.ResourceExhaustedError as error:
-            raise OutOfDeviceMemory(
-                f"a batch of {len(batch[signature.inputs[0].name])} rows does not fit "
-                "into the device's memory"
-            ) from error
+            rows = len(batch[signature.inputs[0].name])
+            raise does_not_fit(rows) from error
         except tf.errors.InvalidArgumentError as error:
             # TensorFlow also says so of a graph that it can't run at all.
             if advice_for(error.message):

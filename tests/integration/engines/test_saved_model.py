@@ -18,6 +18,7 @@ from app.errors import ModelLoadError, OutOfDeviceMemory, RefusedInput
 from app.memory import give_back
 from app.settings import Settings
 from testing.memory import resident_mib
+from testing.server import ROOT
 from testing.tried.saved_models import (
     CONSTANTS,
     dropout_graph,
@@ -25,6 +26,7 @@ from testing.tried.saved_models import (
     with_operation,
 )
 from testing.tried.saving import Saving
+from tests.support.documents import blocks
 from tests.support.marks import USES_TENSORFLOW
 
 pytestmark = USES_TENSORFLOW
@@ -481,3 +483,23 @@ def test_close_frees_the_models_memory(tf, tmp_path, kind):
     for _ in range(4):
         use()
     assert resident_mib(os.getpid()) <= before_mib * 1.15
+
+
+def test_code_of_the_docs_makes_a_saved_model_of_a_frozen_graph(
+    tf, tmp_path, monkeypatch
+):
+    """It is served in batches, and computes what the graph computes."""
+    with tf.Graph().as_default() as graph:
+        image = tf.compat.v1.placeholder(tf.float32, (None, 3), name="image")
+        tf.multiply(image, 2.0, name="scores")
+    (tmp_path / "frozen.pb").write_bytes(graph.as_graph_def().SerializeToString())
+    monkeypatch.chdir(tmp_path)
+    (code,) = blocks(ROOT / "docs" / "other_files.md", "python")
+    exec(code, {})
+    engine = open_engine(tmp_path / "models" / "mine" / "1", Settings())
+    ((name, signature),) = engine.signatures.items()
+    assert name == "serving_default"
+    assert not signature.limit_reason
+    (given,) = signature.inputs
+    found = engine.run({given.name: np.ones((2, 3), np.float32)})
+    assert found["scores"].tolist() == [[2.0] * 3] * 2

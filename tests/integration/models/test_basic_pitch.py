@@ -51,7 +51,8 @@ def found(tmp_path_factory):
         path = models / name / target
         path.parent.mkdir(parents=True)
         path.symlink_to(FILES / file)
-    settings = {"model_dir": str(models), "ready": False}
+    # Warm batches of 64 windows, of two seconds each, would take most of the time.
+    settings = {"model_dir": str(models), "ready": False, "max_batch_size": "4"}
     with serving("--threads=4", **settings) as server:
         server.wait_until_loaded()
         ran = subprocess.run(

@@ -237,6 +237,7 @@ def test_file_that_no_engine_opens_is_refused_with_the_next_step(name, text):
     _write(f"models/a/1/{name}", "models/a/1/group1-shard1of1.bin")
     assert _load_error("models/a/1").startswith(f"version 1 holds {name}, which {text}")
     _write(f"models/b/{name}", f"models/{name}")
+    _write("models/old.pkl/1/model.keras", f"models/.{name}")
     (misplaced,) = _warnings()["b"]
     (stray,) = _strays()
     assert misplaced == stray

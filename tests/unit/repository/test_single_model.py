@@ -75,6 +75,20 @@ def test_changed_file_in_a_folder_is_the_next_version(tmp_path, clock):
     assert _scan(tmp_path / "out", numbers).versions == {2: tmp_path / "out"}
 
 
+@pytest.mark.parametrize("weights", ["model.onnx.data", "model.onnx_data"])
+def test_changed_weights_beside_an_onnx_file_are_the_next_version(
+    tmp_path, clock, weights
+):
+    """Exporters write large ones into a file of their own, under one of these names."""
+    numbers = JsonFiles(tmp_path / "numbers")
+    for name in ("model.onnx", weights):
+        (tmp_path / "my" / name).parent.mkdir(exist_ok=True)
+        (tmp_path / "my" / name).write_text(name)
+    assert list(_scan(tmp_path / "my", numbers).versions) == [1]
+    (tmp_path / "my" / weights).write_text("others")
+    assert list(_scan(tmp_path / "my", numbers).versions) == [2]
+
+
 def test_file_of_the_same_size_and_date_is_the_next_version(tmp_path, clock):
     """Files of an image or an archive may all have one date."""
     numbers = JsonFiles()

@@ -12,6 +12,8 @@ PYTHON ?= $(shell IFS=:; for check in app/interpreter.py --version; do \
 VENV := .venv
 # For KServe's client in the tests, which wants another protobuf than TensorFlow.
 KSERVE_VENV := .venv-kserve
+# For the tests of model files that Keras 2 wrote.
+KERAS2_FILES := .keras2-files
 # For the tests that look at the page with axe-core, where npm is.
 AXE := $(if $(shell command -v npm),$(VENV)/axe/done)
 BIN := $(VENV)/bin
@@ -48,7 +50,7 @@ serve: $(VENV)/serve.done
 # times that they measure, which more would disturb.
 # In the order of the folders, so that unit tests come last: they are short, and
 # all processes end at about the same time.
-test: $(VENV)/dev.done $(KSERVE_VENV)/done $(AXE)
+test: $(VENV)/dev.done $(KSERVE_VENV)/done $(KERAS2_FILES)/done $(AXE)
 	$(BIN)/python -m pytest --numprocesses=4 --dist=loadfile --no-loadscope-reorder $(ARGS)
 
 bench: $(VENV)/dev.done
@@ -105,6 +107,13 @@ $(KSERVE_VENV)/done: requirements/kserve.txt | $(VENV)/bin/python
 		--no-compile --require-hashes -r $<
 	@touch $@
 
+# The packages themselves, as they are: nothing of them is run.
+$(KERAS2_FILES)/done: requirements/keras2_files.txt | $(VENV)/bin/python
+	@echo "Downloading packages with model files of Keras 2 into $(KERAS2_FILES) (57 MB) ..."
+	@$(BIN)/python -m pip download --quiet --disable-pip-version-check --no-deps \
+		--only-binary=:all: --python-version 3.11 --require-hashes --dest $(@D) -r $<
+	@touch $@
+
 # Each set: what it is made of, a colon, and the end of its file's name.
 SERVE := pyproject.toml
 BESIDE := $(SERVE) --constraint requirements.txt --extra
@@ -136,4 +145,4 @@ bench-requirements: $(VENV)/bin/python
 	done
 
 clean:
-	rm -rf $(VENV) $(KSERVE_VENV) .venv-peers .mypy_cache .pytest_cache .ruff_cache .hypothesis
+	rm -rf $(VENV) $(KSERVE_VENV) $(KERAS2_FILES) .venv-peers .mypy_cache .pytest_cache .ruff_cache .hypothesis

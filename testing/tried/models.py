@@ -3,6 +3,7 @@
 from testing.tried import (
     files,
     images,
+    keras2,
     not_batched,
     own_code,
     plain,
@@ -11,7 +12,10 @@ from testing.tried import (
 )
 from testing.tried.case import LISTED
 
-_ORDER = (plain, sequences, images, own_code, saved_models, not_batched, files)
+_ORDER = (
+    *(plain, sequences, images, own_code, saved_models, not_batched, keras2),
+    files,
+)
 TRIED = [
     model
     for module in _ORDER

@@ -67,7 +67,9 @@ def keras2_convolutions(saving: Saving) -> Known:
     return _saved(saving, functional, numbers(4, 8, 8, 3), "model.hdf5")
 
 
-@tried("Two inputs through one frozen model, outputs in a dict", _H5, tolerance=TOLERANCE)
+@tried(
+    "Two inputs through one frozen model, outputs in a dict", _H5, tolerance=TOLERANCE
+)
 def keras2_several(saving: Saving) -> Known:
     keras = _keras2()
     inner = keras.Input((4,))
@@ -82,7 +84,9 @@ def keras2_several(saving: Saving) -> Known:
     return _saved(saving, model, rows)
 
 
-@tried("Attention, and an LSTM that begins with another's state", _H5)
+@tried(
+    "Attention, and an LSTM that begins with another's state", _H5, tolerance=TOLERANCE
+)
 def keras2_attention(saving: Saving) -> Known:
     keras = _keras2()
     steps = keras.Input((5, 4))
@@ -92,7 +96,11 @@ def keras2_attention(saving: Saving) -> Known:
     return _saved(saving, model, numbers(4, 5, 4))
 
 
-@tried("Functions of TensorFlow between layers, converted at load", _KERAS)
+@tried(
+    "Functions of TensorFlow between layers, converted at load",
+    _KERAS,
+    tolerance=TOLERANCE,
+)
 def keras2_functions(saving: Saving) -> Known:
     keras = _keras2()
     image = keras.Input((8, 8, 3))

@@ -196,8 +196,8 @@ def test_export_refuses_a_version_without_a_keras_file(command, tmp_path):
     status, output = command("export", "a", "--output", str(tmp_path / "out"))
     assert status == 1
     assert output == (
-        "Error: version 2 holds no model.keras or model.h5: only Keras files are "
-        "exported\n"
+        "Error: version 2 holds no model.keras or model.h5 or model.hdf5: only Keras "
+        "files are exported\n"
     )
     assert not (tmp_path / "out").exists()
 

@@ -10,7 +10,7 @@ from app.promotion.measures.agreement import compare
 from tests.support.commands import run_models
 from tests.support.engines import Computes
 
-NO_KERAS_FILE = "no model.keras or model.h5: only Keras files are"
+NO_KERAS_FILE = "no model.keras or model.h5 or model.hdf5: only Keras files are"
 
 
 @pytest.fixture

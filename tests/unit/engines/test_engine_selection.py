@@ -173,7 +173,8 @@ def test_folder_without_model_file_is_a_load_error(tmp_path, opened, names, show
         engines.open_engine(folder, Settings())
     assert str(raised.value) == (
         f"version 3 holds {shown}; expected one of: model.keras, model.h5, "
-        "saved_model.pb, simulated.json, tensorflow_serving.json, service.py"
+        "model.hdf5, saved_model.pb, simulated.json, tensorflow_serving.json, "
+        "service.py"
     )
     assert opened == []
 

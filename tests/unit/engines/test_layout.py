@@ -216,7 +216,8 @@ def test_version_with_several_keras_files_has_no_command():
     _write("models/a/1/one.keras", "models/a/1/two.keras")
     assert _load_error("models/a/1") == (
         "version 1 holds one.keras, two.keras; expected one of: model.keras, model.h5, "
-        "saved_model.pb, simulated.json, tensorflow_serving.json, service.py"
+        "model.hdf5, saved_model.pb, simulated.json, tensorflow_serving.json, "
+        "service.py"
     )
 
 

@@ -43,12 +43,13 @@ def keras2_lstm(saving: Saving) -> Known:
     return _saved(saving, _sequence([*words, lstm, layers.Dense(2)], 6), ids)
 
 
-@tried("Bidirectional GRU and TimeDistributed", _KERAS, tolerance=TOLERANCE)
+@tried("Bidirectional GRU, and a model in TimeDistributed", _KERAS, tolerance=TOLERANCE)
 def keras2_bidirectional(saving: Saving) -> Known:
     keras = _keras2()
     steps = keras.Input((5, 3))
     gru = keras.layers.Bidirectional(keras.layers.GRU(4, return_sequences=True))
-    each = keras.layers.TimeDistributed(keras.layers.Dense(2))
+    step = keras.Input((8,))
+    each = keras.layers.TimeDistributed(keras.Model(step, keras.layers.Dense(2)(step)))
     model = keras.Model(steps, each(gru(steps)))
     return _saved(saving, model, numbers(5, 5, 3), "model.keras")
 

@@ -16,6 +16,8 @@ KSERVE_VENV := .venv-kserve
 PYTRITON_VENV := .venv-pytriton
 # Its models come as three kinds of files. A folder, as .venv has most of what it needs.
 BASIC_PITCH := .venv-basic-pitch
+# For the tests of model files that Keras 2 wrote.
+KERAS2_FILES := .keras2-files
 # For the tests that look at the page with axe-core, where npm is.
 AXE := $(if $(shell command -v npm),$(VENV)/axe/done)
 BIN := $(VENV)/bin
@@ -66,7 +68,8 @@ test: test-environments $(AXE)
 	$(BIN)/python -m pytest --numprocesses=4 --dist=loadfile --no-loadscope-reorder $(ARGS)
 
 # What tests use beside .venv; those of which a part is missing are skipped.
-test-environments: $(VENV)/dev.done $(KSERVE_VENV)/done $(PYTRITON_VENV)/done $(BASIC_PITCH)/done
+test-environments: $(VENV)/dev.done $(KSERVE_VENV)/done $(PYTRITON_VENV)/done \
+		$(BASIC_PITCH)/done $(KERAS2_FILES)/done
 
 bench: $(VENV)/dev.done
 	$(BIN)/python -m bench.peers $(ARGS)
@@ -134,6 +137,13 @@ $(BASIC_PITCH)/done: requirements/basic-pitch.txt | $(VENV)/dev.done
 	@$(BIN)/python $(PIP_INSTALL) --no-deps --upgrade --target $(BASIC_PITCH) -r $<
 	@touch $@
 
+# The packages themselves, as they are: nothing of them is run.
+$(KERAS2_FILES)/done: requirements/keras2_files.txt | $(VENV)/bin/python
+	@echo "Downloading packages with model files of Keras 2 into $(KERAS2_FILES) (57 MB) ..."
+	@$(BIN)/python -m pip download --quiet --disable-pip-version-check --no-deps \
+		--only-binary=:all: --python-version 3.11 --require-hashes --dest $(@D) -r $<
+	@touch $@
+
 # Each set: what it is made of, a colon, and the end of its file's name.
 SERVE := pyproject.toml
 BESIDE := $(SERVE) --constraint requirements.txt --extra
@@ -169,4 +179,4 @@ bench-requirements: $(VENV)/bin/python
 	done
 
 clean:
-	rm -rf $(VENV) $(KSERVE_VENV) $(PYTRITON_VENV) $(BASIC_PITCH) .venv-peers .mypy_cache .pytest_cache .ruff_cache .hypothesis
+	rm -rf $(VENV) $(KSERVE_VENV) $(PYTRITON_VENV) $(BASIC_PITCH) $(KERAS2_FILES) .venv-peers .mypy_cache .pytest_cache .ruff_cache .hypothesis

@@ -28,19 +28,6 @@ def _rewrite(file: Path, **documents: Any) -> None:
             new.writestr(name, content)
 
 
-@tried("A file of Keras 2", KERAS, refusal="was written by Keras 2.15.0")
-def keras_2(saving: Saving) -> Known:
-    file = saving.folder / "model.keras"
-    saving.save(_model(saving))
-    _rewrite(
-        file,
-        metadata=lambda metadata: metadata | {"keras_version": "2.15.0"},
-        # Where the class was.
-        config=lambda config: config | {"module": "keras.src.engine.functional"},
-    )
-    return NOTHING
-
-
 @tried("A classifier of KerasHub", KERAS, refusal="is code of keras_hub")
 def keras_hub(saving: Saving) -> Known:
     file = saving.folder / "model.keras"

@@ -4,6 +4,7 @@ from testing.tried import (
     computes_nothing,
     files,
     images,
+    keras2,
     not_batched,
     own_code,
     plain,
@@ -16,7 +17,7 @@ from testing.tried.case import LISTED
 
 _ORDER = (
     *(plain, sequences, texts, images, own_code, saved_models, not_batched),
-    *(computes_nothing, runtimes, files),
+    *(keras2, computes_nothing, runtimes, files),
 )
 TRIED = [
     model

@@ -55,7 +55,7 @@ class Saving:
         """Return rows and `predict`'s answers; no rows are those of a refused model."""
         if rows is None:
             return Known((), ())
-        inputs = self.keras.tree.map_structure(self._tensor, rows)
+        inputs = self.tf.nest.map_structure(self._tensor, rows)
         answers = model.predict(inputs, verbose=0, batch_size=len(by_row(rows)))
         if isinstance(answers, list | tuple):
             answers = dict(zip(model.output_names, answers, strict=True))

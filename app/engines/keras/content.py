@@ -87,5 +87,6 @@ def keras_version(file: Path, suffix: str) -> str:
             with ZipFile(file) as archive:
                 return str(json.loads(archive.read("metadata.json"))["keras_version"])
         with h5py.File(file) as content:
-            return str(content.attrs["keras_version"])
+            version = content.attrs["keras_version"]
+            return version.decode() if isinstance(version, bytes) else str(version)
     return ""

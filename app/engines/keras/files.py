@@ -6,6 +6,7 @@ KERAS_BACKEND, then import this module.
 
 import json
 import math
+from copy import deepcopy
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from zipfile import ZipFile
@@ -22,7 +23,7 @@ from app.engines.keras.content import (
     suffix_of_content,
 )
 from app.engines.keras.custom_code import custom_code, unknown_name
-from app.engines.keras.keras2 import ONLY_KERAS2, as_keras3
+from app.engines.keras.keras2 import ONLY_KERAS2, as_keras3, check_order
 from app.engines.loading import error_first_line, load_error, tensor_spec
 from app.engines.reference import INSTALL_KERAS2
 from app.errors import ModelLoadError
@@ -64,14 +65,17 @@ def _load_keras2(file: Path) -> keras.Model:
         raise ValueError(_WEIGHTS_ONLY)
     config = as_keras3(config)
     if file.suffix == ".h5":
-        model = keras.saving.deserialize_keras_object(config)
+        # It takes the configuration apart.
+        model = keras.saving.deserialize_keras_object(deepcopy(config))
         model.load_weights(file)
-        return model
-    with TemporaryDirectory(prefix="basket-") as folder:
-        with ZipFile(file) as archive:
-            archive.extractall(folder)
-        (Path(folder) / "config.json").write_text(json.dumps(config))
-        return keras.models.load_model(folder, compile=False)
+    else:
+        with TemporaryDirectory(prefix="basket-") as folder:
+            with ZipFile(file) as archive:
+                archive.extractall(folder)
+            (Path(folder) / "config.json").write_text(json.dumps(config))
+            model = keras.models.load_model(folder, compile=False)
+    check_order(model, config)
+    return model
 
 
 def _refusal(

@@ -90,6 +90,26 @@ def as_keras3(config: _Config) -> _Config:
     return found
 
 
+def check_order(model: Any, config: _Config) -> None:
+    """Check that a model's layers are in the order of its configuration.
+
+    Files have the weights in that order, and Keras assigns them by it.
+
+    Raises:
+        ValueError: they are not.
+    """
+    if config["class_name"] not in _MODELS:
+        return
+    layers = config["config"]["layers"]
+    # A sequential model does not list its input.
+    kept = [each for each in layers if each["class_name"] != "InputLayer"]
+    found = [each for each in model.layers if type(each).__name__ != "InputLayer"]
+    if [each.name for each in found] != [each["config"]["name"] for each in kept]:
+        raise ValueError("its layers are in another order")
+    for layer, inner in zip(found, kept, strict=True):
+        check_order(layer, inner)
+
+
 def _layer(layer: type, config: _Config) -> _Config:
     """Return the arguments of one of Keras's layers."""
     parameters = inspect.signature(layer).parameters
@@ -186,7 +206,9 @@ class _Calls:
         if isinstance(value, Mapping):
             return {key: self.places(each) for key, each in value.items()}
         if not _is_place(value):
-            return [self.places(each) for each in value]
+            found = [self.places(each) for each in value]
+            # Keras 2 takes a list of one for the tensor itself.
+            return found if len(found) > 1 else found[0]
         name, call, tensor = value[:3]
         first = 0 if name in self._functional else self._first[name]
         return [_valid(name), call - first, tensor]

@@ -53,7 +53,9 @@ def main(file: Path, folder: Path, export: Path) -> None:
         return {name: answer.numpy() for name, answer in answers.items()}
 
     rows = random_rows_for(signature, run).make(_ROWS, np.random.default_rng(0))
-    weight_bytes = sum(each.numpy().nbytes for each in model.weights)
+    # Vocabularies are weights that are no variables.
+    variables = (each for each in model.weights if isinstance(each, tf.Variable))
+    weight_bytes = sum(each.numpy().nbytes for each in variables)
     framework = f"tf_keras {tf_keras.__version__}"
     found = Reference(signature, rows, run(rows), weight_bytes, framework)
     write_reference(folder, found)

@@ -239,6 +239,13 @@ def test_time_distributed_over_free_steps_is_a_load_error(keras, reopened):
     np.testing.assert_allclose(found, known(rows), rtol=1e-5, atol=1e-6)
 
 
+NOT_RUN = "is code of yours, which is not run here"
+DEFINE_IT = (
+    "is code of yours: define it in service.py beside the file, with "
+    "BASKET_USER_CODE=on"
+)
+
+
 def _with_a_lambda(keras):
     return keras.layers.Lambda(lambda rows: rows * 2)
 
@@ -263,11 +270,11 @@ def _with_a_function(keras):
 @pytest.mark.parametrize(
     ("layer", "name", "code"),
     [
-        (_with_a_lambda, "model.keras", "a Python lambda"),
-        (_with_a_lambda, "model.h5", "a Python lambda"),
-        (_with_a_class, "model.keras", "class 'Mine'"),
-        (_with_a_class, "model.h5", "layer 'Mine'"),
-        (_with_a_function, "model.keras", "function 'mine'"),
+        (_with_a_lambda, "model.keras", f"a Python lambda {NOT_RUN}:"),
+        (_with_a_lambda, "model.h5", f"a Python lambda {NOT_RUN}:"),
+        (_with_a_class, "model.keras", f"class 'Mine' {DEFINE_IT}, or"),
+        (_with_a_class, "model.h5", f"layer 'Mine' {DEFINE_IT}, or"),
+        (_with_a_function, "model.keras", f"function 'mine' {DEFINE_IT}, or"),
     ],
 )
 @pytest.mark.filterwarnings("ignore::UserWarning")
@@ -279,8 +286,7 @@ def test_custom_code_in_a_keras_file_is_a_load_error(
     with pytest.raises(ModelLoadError) as raised:
         reopened(model, name)
     assert str(raised.value) == (
-        f"{name}: {code} is code of yours, which is not run here: write a SavedModel "
-        'with model.export("models/NAME/VERSION")'
+        f'{name}: {code} write a SavedModel with model.export("models/NAME/VERSION")'
     )
     model.export(tmp_path / "1", verbose=False)
     engine = open_engine(tmp_path / "1", Settings())

@@ -16,6 +16,7 @@ from tests.support.marks import USES_TENSORFLOW
 pytestmark = [*USES_TENSORFLOW, pytest.mark.filterwarnings("ignore::UserWarning")]
 
 EXPORT = 'write a SavedModel with model.export("models/NAME/VERSION")'
+SERVICE = "service.py beside the file, with BASKET_USER_CODE=on"
 SAVE = 'save the whole model with model.save("model.keras")'
 
 
@@ -60,10 +61,6 @@ def _edit_zip(file, version, edit):
             archive.writestr(name, content)
 
 
-def _as_keras_2_functional(config):
-    config.update(module="keras.src.engine.functional", registered_name="Functional")
-
-
 @pytest.mark.parametrize(
     ("saved", "name"), [("model.keras", "model.h5"), ("model.h5", "model.keras")]
 )
@@ -77,31 +74,104 @@ def test_content_decides_how_a_file_is_read(keras, open_, tmp_path, saved, name)
     np.testing.assert_allclose(scores, model.predict(rows, verbose=0), atol=1e-6)
 
 
-def test_functional_model_of_keras_2_is_a_load_error(keras, refusal, tmp_path):
-    """Its class lay in another module."""
-    _dense(keras).save(tmp_path / "model.keras")
-    _edit_zip(tmp_path / "model.keras", "2.15.0", _as_keras_2_functional)
-    assert refusal("model.keras") == (
-        f"model.keras was written by Keras 2.15.0, and Keras {keras.__version__} can't "
-        f"read it: where the old one is installed, {EXPORT}"
-    )
+@pytest.fixture
+def tf_keras():
+    return pytest.importorskip("tf_keras")
+
+
+def _save_sums_over_time(tf_keras, file):
+    """Save a model of which Keras 3 has no equal: steps come before rows."""
+    steps = tf_keras.Input((5, 3), name="steps")
+    recurrent = tf_keras.layers.LSTM(2, time_major=True, return_sequences=True)
+    model = tf_keras.Model(steps, recurrent(steps))
+    model.save(file)
+    return model
 
 
 @pytest.mark.parametrize("name", ["model.h5", "model.keras"])
-def test_lstm_of_keras_2_is_a_load_error(keras, refusal, tmp_path, name):
-    """It had an argument that Keras 3 does not know; up to 2.11, HDF5 was .keras."""
-    steps = keras.Input((5, 3))
-    keras.Model(steps, keras.layers.LSTM(2)(steps)).save(tmp_path / "new.h5")
-    with h5py.File(tmp_path / "new.h5", "r+") as file:
-        file.attrs["keras_version"] = "2.11.0"
-        config = json.loads(file.attrs["model_config"])
-        config["config"]["layers"][1]["config"]["time_major"] = False
-        file.attrs["model_config"] = json.dumps(config)
-    (tmp_path / "new.h5").rename(tmp_path / name)
+def test_keras_2_file_with_another_meaning_is_a_load_error(
+    keras, tf_keras, refusal, tmp_path, monkeypatch, name
+):
+    """Only an argument of its default is left out; the error has both commands."""
+    _save_sums_over_time(tf_keras, tmp_path / name)
+    monkeypatch.setattr("app.engines.tensorflow.keras_file.find_spec", lambda _: None)
     assert refusal(name) == (
-        f"{name} was written by Keras 2.11.0, and Keras {keras.__version__} can't "
-        f"read it: where the old one is installed, {EXPORT}"
+        f"{name} was written by Keras {tf_keras.__version__}, and Keras "
+        f"{keras.__version__} can't read it (Unrecognized keyword arguments passed to "
+        "LSTM: {'time_major': True}): `pip install --require-hashes -r "
+        "requirements/keras2.txt`, then `flask --app wsgi models convert FILE`"
     )
+
+
+def test_keras_2_file_with_another_meaning_is_converted_where_tf_keras_is(
+    tf_keras, open_, tmp_path, caplog
+):
+    """The log says so, and how to do it once."""
+    caplog.set_level("INFO")
+    model = _save_sums_over_time(tf_keras, tmp_path / "model.h5")
+    rows = np.random.default_rng(0).random((4, 5, 3), np.float32)
+    (found,) = open_("model.h5").run({"steps": rows}).values()
+    np.testing.assert_allclose(found, model(rows), rtol=0, atol=1e-6)
+    assert "model.h5: only Keras 2 reads it" in caplog.text
+    assert f"differs from tf_keras {tf_keras.__version__}'s" in caplog.text
+
+
+def test_class_of_ones_own_comes_before_the_version_of_keras(
+    tf_keras, refusal, tmp_path
+):
+    """Also behind a layer that only Keras 2 has."""
+
+    class Mine(tf_keras.layers.Layer):
+        pass
+
+    row = tf_keras.Input((3,))
+    model = tf_keras.Model(row, Mine()(tf_keras.layers.ThresholdedReLU()(row)))
+    model.save(tmp_path / "model.h5")
+    assert refusal("model.h5") == (
+        f"model.h5: layer 'Mine' is code of yours: define it in {SERVICE}, or {EXPORT}"
+    )
+
+
+# Differences between the files of tf_keras and those of older versions.
+def _as_keras_2_2(config):
+    """Return a configuration without modules, and with sequential models as lists."""
+    if isinstance(config, list):
+        return [_as_keras_2_2(each) for each in config]
+    if not isinstance(config, dict):
+        return config
+    newer = ("module", "registered_name", "shared_object_id", "time_major", "groups")
+    found = {key: _as_keras_2_2(each) for key, each in config.items()}
+    found = {key: each for key, each in found.items() if key not in newer}
+    if found.get("class_name") == "Functional":
+        found["class_name"] = "Model"
+    if found.get("class_name") == "Sequential":
+        found["config"] = found["config"]["layers"][1:]
+    return found
+
+
+@pytest.mark.parametrize("is_functional", [False, True])
+def test_keras_2_2_file_answers_as_tf_keras_does(
+    tf_keras, open_, tmp_path, is_functional
+):
+    """Its sequential models are lists of layers, and its layers name no modules."""
+    layers = tf_keras.layers
+    gru = layers.GRU(3, recurrent_activation="hard_sigmoid", reset_after=False)
+    model = tf_keras.Sequential(
+        [layers.Bidirectional(gru, input_shape=(5, 3)), layers.Dense(2)]
+    )
+    if is_functional:
+        steps = tf_keras.Input((5, 3))
+        model = tf_keras.Model(steps, layers.Dense(2)(model(steps)))
+    model.save(tmp_path / "model.h5")
+    with h5py.File(tmp_path / "model.h5", "r+") as file:
+        file.attrs["keras_version"] = "2.2.4"
+        config = _as_keras_2_2(json.loads(file.attrs["model_config"]))
+        file.attrs["model_config"] = json.dumps(config)
+    rows = np.random.default_rng(0).normal(size=(4, 5, 3)).astype(np.float32)
+    engine = open_("model.h5")
+    (spec,) = engine.signatures["serving_default"].inputs
+    (found,) = engine.run({spec.name: rows}).values()
+    np.testing.assert_allclose(found, model(rows), rtol=0, atol=1e-6)
 
 
 def _as_keras_hub_backbone(config):
@@ -132,8 +202,8 @@ def test_class_of_another_package_is_a_load_error(keras, refusal, tmp_path, edit
     _dense(keras).save(tmp_path / "model.keras")
     _edit_zip(tmp_path / "model.keras", keras.__version__, edit)
     assert refusal("model.keras") == (
-        f"model.keras: class {name!r} is code of keras_hub, which is not run here: "
-        f"where that is installed, {EXPORT}"
+        f"model.keras: class {name!r} is code of keras_hub: import it in {SERVICE}, "
+        f"or, where that is installed, {EXPORT}"
     )
 
 
@@ -148,8 +218,8 @@ def test_registered_class_in_hdf5_is_a_load_error(keras, refusal, tmp_path):
     keras.Sequential([keras.Input((3,)), Twice()]).save(tmp_path / "model.h5")
     del keras.saving.get_custom_objects()["fancy>Twice"]
     assert refusal("model.h5") == (
-        "model.h5: layer 'Twice' is code of fancy, which is not run here: where that "
-        f"is installed, {EXPORT}"
+        f"model.h5: layer 'Twice' is code of fancy: import it in {SERVICE}, or, where "
+        f"that is installed, {EXPORT}"
     )
 
 

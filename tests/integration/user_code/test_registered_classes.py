@@ -1,10 +1,13 @@
-"""Keras models with classes that service.py registers."""
+"""Keras models with classes that service.py registers, or only defines."""
 
 import shutil
+from contextlib import closing
 
 import numpy as np
 import pytest
 
+from app.engines import open_engine
+from app.settings import Settings
 from testing.memory import resident_mib
 from testing.server import wait_until
 from tests.support.marks import USES_TENSORFLOW
@@ -29,6 +32,22 @@ class Times(keras.layers.Layer):
 """
 # The class may stand in a helper module.
 CODE = "import layers\n"
+UNREGISTERED = """
+import keras
+
+
+class Tripled(keras.layers.Layer):
+    def call(self, x):
+        return 3 * x
+
+
+def squared(x):
+    return x * x
+
+
+def softmax(scores):
+    raise AssertionError
+"""
 # By engine: arguments and settings. The other test has TensorFlow.
 SET_UPS = {
     "jax": ("--workers=2", {"model_process": "shared"}),
@@ -38,6 +57,10 @@ SWAPS = 12
 KEY = "swap"
 
 
+def squared(x):
+    return x * x
+
+
 def _layer(keras):
     """Return the layer, of a class that this process does not keep."""
     layer = type("Times", (keras.layers.Layer,), {"call": lambda _, x: 3 * x})
@@ -45,13 +68,15 @@ def _layer(keras):
 
 
 def _model(keras):
+    """Return a model with a class that is registered, and one that is not."""
     row = keras.Input((4,))
-    return keras.Model(row, _layer(keras)(keras.layers.Dense(2)(row)))
+    own = _unregistered(keras)
+    return keras.Model(row, _layer(keras)(own(row)))
 
 
 def _add(models, model, version=1, factor=3):
     return add_service(
-        *(models, "m", CODE, version),
+        *(models, "m", CODE + UNREGISTERED, version),
         layers=LAYERS.replace("FACTOR = 3", f"FACTOR = {factor}"),
         model=model,
     )
@@ -69,6 +94,30 @@ def test_model_with_a_registered_class_answers_as_keras_does(keras, tmp_path, en
         status, found = predict(server, "m", rows.tolist())
     assert status == 200, found
     np.testing.assert_allclose(found, expected, rtol=1e-5, atol=1e-5)
+
+
+def _unregistered(keras):
+    """Return a model with what UNREGISTERED defines."""
+    own = {"__module__": "__main__", "call": lambda _, x: 3 * x}
+    tripled = type("Tripled", (keras.layers.Layer,), own)()
+    row = keras.Input((4,), name="row")
+    scores = keras.layers.Dense(3, activation="softmax")(tripled(row))
+    return keras.Model(row, keras.layers.Dense(2, activation=squared)(scores))
+
+
+@pytest.mark.parametrize("name", ["model.keras", "model.h5"])
+@pytest.mark.filterwarnings("ignore::UserWarning")
+def test_classes_and_functions_of_service_py_need_no_registration(
+    keras, tf, tmp_path, name
+):
+    """They are known by their names, which replace none of Keras's activations."""
+    model = _unregistered(keras)
+    model.save(tmp_path / name)
+    (tmp_path / "service.py").write_text(UNREGISTERED)
+    rows = np.random.default_rng(0).random((3, 4), np.float32)
+    with closing(open_engine(tmp_path, Settings(user_code=True))) as engine:
+        (found,) = engine.run({"row": rows}).values()
+    np.testing.assert_allclose(found, model(rows), rtol=1e-5, atol=1e-6)
 
 
 @pytest.mark.timeout(300)

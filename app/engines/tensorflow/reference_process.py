@@ -13,14 +13,18 @@ from app.engines.base import DEFAULT_SIGNATURE
 from app.engines.loading import error_summary, refuse_strings
 from app.engines.python.service import find_service
 from app.engines.random_rows import accepted_random_rows
-from app.engines.reference import ERROR_FILE, Reference, write_reference
+from app.engines.reference import (
+    ERROR_FILE,
+    Reference,
+    run_one_by_one,
+    write_reference,
+)
 from app.engines.tensorflow.export import export_model
 from app.engines.tensorflow.keras_file import KerasTensorFlowEngine, load
 from app.errors import ModelLoadError
 from app.settings import Settings
 
-# Few, so that a large model's outputs stay small; not a power of two, so that an engine
-# that pads batches has to.
+# Few, so that a large model's outputs stay small.
 _ROWS = 5
 
 
@@ -41,7 +45,8 @@ def main(file: Path, folder: Path, export: Path | None, *, user_code: bool) -> N
     refuse_strings(signature)
     random = np.random.default_rng(0)
     rows = accepted_random_rows(engine, DEFAULT_SIGNATURE).make(_ROWS, random)
-    found = Reference(signature, rows, engine.run(rows), engine.weight_bytes)
+    outputs = run_one_by_one(engine, rows)
+    found = Reference(signature, rows, outputs, engine.weight_bytes)
     write_reference(folder, found)
     if export is not None:
         export_model(model, "savedmodel", export)

@@ -1,6 +1,5 @@
 """Versions that can compute no row: refused, while the version before serves on."""
 
-
 from testing.server import serving
 from tests.support.marks import USES_TENSORFLOW
 

@@ -8,6 +8,7 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from app.engines.base import Array, Engine, Signature, Tensors, TensorSpec
+from app.engines.difference import largest_magnitude, relative_difference
 from app.engines.loading import error_summary
 from app.errors import ModelLoadError
 
@@ -22,6 +23,10 @@ _LIMITS = (256, 10, 2)
 _LONG_SIZES = (1024, 4096, 16384)
 # Values of an input in a row of one of these.
 _MAX_LONG_VALUES = 1 << 20
+# Sizes whose outputs are not repeated; then the model draws random numbers.
+_MOST_SHORT = 3
+# Of an output's largest value.
+_REPEATED = 1e-3
 _MAX_WORD_CHARS = 8
 _MAX_WORDS = 12
 
@@ -103,26 +108,45 @@ def random_rows_for(
 ) -> RandomRows:
     """Return the first kind of random rows that `run` accepts.
 
-    Rows with an empty output are too short for the model; they are the last resort.
+    Rows whose output is empty, or is whatever was in memory, are too short for the
+    model; they are the last resort.
 
     Raises:
         ModelLoadError: it accepts none of them; with its last error.
     """
     (smallest,) = signature.batch_sizes((1,))
-    short: RandomRows | None = None
+    short: list[RandomRows] = []
     for rows in random_row_candidates(signature):
         try:
             outputs = run(rows.make(smallest, np.random.default_rng(0)))
+            if not has_free_sizes(signature):
+                return rows
+            if has_empty(outputs):
+                short = short or [rows]
+            elif _is_repeated(run, rows, smallest, outputs):
+                return rows
+            else:
+                short.append(rows)
         except Exception as error:  # a model may raise anything
             refusal = error
-            continue
-        if not has_empty(outputs):
-            return rows
-        short = short or rows
-    if short is not None:
-        return short
+        if len(short) == _MOST_SHORT:
+            break
+    if short:
+        return short[0]
     kind, reason = type(refusal).__name__, error_summary(refusal)
     raise ModelLoadError(f"the model refuses random rows: {kind}: {reason}")
+
+
+def _is_repeated(
+    run: Callable[[Tensors], Tensors], rows: RandomRows, count: int, outputs: Tensors
+) -> bool:
+    """Return whether rows have the same outputs again, after others have run."""
+    run(rows.make(count, np.random.default_rng(1)))
+    again = run(rows.make(count, np.random.default_rng(0)))
+    return all(
+        relative_difference(array, again[name], largest_magnitude([array])) <= _REPEATED
+        for name, array in outputs.items()
+    )
 
 
 def has_empty(outputs: Tensors) -> bool:

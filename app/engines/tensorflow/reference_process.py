@@ -15,13 +15,17 @@ from app.engines.keras.own_code import offered
 from app.engines.loading import refuse_strings
 from app.engines.python.service import find_service
 from app.engines.random_rows import accepted_random_rows
-from app.engines.reference import Reference, write_reference, written_errors
+from app.engines.reference import (
+    Reference,
+    run_one_by_one,
+    write_reference,
+    written_errors,
+)
 from app.engines.tensorflow.export import export_model
 from app.engines.tensorflow.keras_file import KerasTensorFlowEngine, load
 from app.settings import Settings
 
-# Few, so that a large model's outputs stay small; not a power of two, so that an engine
-# that pads batches has to.
+# Few, so that a large model's outputs stay small.
 _ROWS = 5
 
 
@@ -61,7 +65,8 @@ def _write_reference(engine: KerasTensorFlowEngine, folder: Path) -> None:
     refuse_strings(signature)
     random = np.random.default_rng(0)
     rows = accepted_random_rows(engine, DEFAULT_SIGNATURE).make(_ROWS, random)
-    found = Reference(signature, rows, engine.run(rows), engine.weight_bytes)
+    outputs = run_one_by_one(engine, rows)
+    found = Reference(signature, rows, outputs, engine.weight_bytes)
     write_reference(folder, found)
 
 

@@ -97,9 +97,9 @@ def test_nondeterministic_model_is_not_comparable():
 @pytest.mark.parametrize(
     ("rounding", "dependence", "is_found"),
     [
-        (0.0, 5e-4, False),
-        (0.0, 2e-3, True),
-        (1e-6, 2e-3, True),
+        (0.0, 5e-5, False),
+        (0.0, 2e-4, True),
+        (1e-6, 2e-4, True),
         (1e-3, 5e-3, False),
         (1e-3, 2e-2, True),
         (1e-2, 5e-2, False),

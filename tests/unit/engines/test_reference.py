@@ -15,7 +15,8 @@ SIGNATURE = Signature(
     (TensorSpec("row", FLOAT32, (None,)),),
     (TensorSpec("scores", FLOAT32, (2,)), TensorSpec("class/top", INT64, ())),
 )
-ROWS = {"row": np.ones((2, 3), np.float32)}
+# The first value is the row's number.
+ROWS = {"row": np.array([[0, 1, 1], [1, 1, 1]], np.float32)}
 OUTPUTS = {
     "scores": np.array([[0.5, 0.25], [0.125, 0.0]], np.float32),
     "class/top": np.array([0, 1]),
@@ -24,7 +25,13 @@ REFERENCE = Reference(SIGNATURE, ROWS, OUTPUTS, weight_bytes=8)
 
 
 def engine_with(**changed):
-    return Computes(lambda _: OUTPUTS | changed, SIGNATURE)
+    outputs = OUTPUTS | changed
+
+    def run(batch):
+        (row,) = batch["row"][:, 0].astype(int)
+        return {name: array[row : row + 1] for name, array in outputs.items()}
+
+    return Computes(run, SIGNATURE)
 
 
 def test_outputs_within_tolerance_are_logged(caplog):

@@ -213,7 +213,7 @@ def test_rows_that_depend_on_their_batch_are_not_batched(row, sizes, caplog):
     """The log names the output, and what makes the model batch again."""
     text = (
         r"^not batched: its rows depend on each other: a row's y differs by .* more "
-        r"than 0.001. To have it batched, .* write max_batch_size = 1 into its basket."
+        r"than 0.0001. To have it batched, .* write max_batch_size = 1 into its basket."
         r"toml$"
     )
     batches, note = _warmed_up(

@@ -6,7 +6,7 @@ https://fetch.spec.whatwg.org/#http-cors-protocol
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
-from app.api.environ import Environ
+from app.api.environ import REQUEST_ID, Environ, request_id
 from app.api.exchange import HttpResponse
 
 if TYPE_CHECKING:
@@ -55,6 +55,7 @@ class AllowedOrigins:
             ("Access-Control-Allow-Methods", _METHODS),
             ("Access-Control-Allow-Headers", _REQUEST_HEADERS),
             ("Access-Control-Max-Age", _MAX_AGE_S),
+            (REQUEST_ID, request_id(environ)),
         ]
         response = HttpResponse(b"", "text/plain", headers=headers)
         response.headers += self.headers(environ)

@@ -67,6 +67,7 @@ def test_preflight_is_answered_without_a_key(server, path):
     assert (reply.status, reply.body) == (200, b"")
     assert reply.headers[ALLOW] == SHOP
     assert "Origin" in reply.headers["Vary"]
+    assert reply.headers["X-Request-Id"]
     assert "POST" in reply.headers["Access-Control-Allow-Methods"]
     assert int(reply.headers["Access-Control-Max-Age"]) > 0
     allowed = reply.headers["Access-Control-Allow-Headers"].lower().split(", ")

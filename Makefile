@@ -23,9 +23,15 @@ AXE := $(if $(shell command -v npm),$(VENV)/axe/done)
 BIN := $(VENV)/bin
 # A machine with an NVIDIA driver gets TensorFlow with CUDA.
 SERVE_REQUIREMENTS := $(if $(shell command -v nvidia-smi),requirements/cuda.txt,requirements.txt)
-PIP_INSTALL = app/pip_install.py --require-hashes
+PIP_INSTALL = -m pip install --disable-pip-version-check --progress-bar=off --require-hashes
+# A line for each ten packages, as an installation takes minutes.
+PROGRESS = | awk '/^Collecting/ && ++n % 10 == 0 { print "  " n " packages ..."; fflush() } \
+	/^Installing collected/ { print "  writing " n " packages ..."; fflush() }'
+# A failure of pip is one of the pipe.
+SHELL := /bin/bash
+.SHELLFLAGS := -o pipefail -c
 
-.PHONY: help serve test test-environments bench soak loadtest lint format digits descriptors requirements bench-requirements clean
+.PHONY: help serve test bench soak loadtest lint format digits descriptors requirements bench-requirements clean
 
 help:
 	@echo "make serve [ARGS=...]  serve the models in models/ on 127.0.0.1:8000; or one"
@@ -64,11 +70,11 @@ serve: .free-port $(VENV)/serve.done
 # times that they measure, which more would disturb.
 # In the order of the folders, so that unit tests come last: they are short, and
 # all processes end at about the same time.
-test: test-environments $(AXE)
+test: .test-environments $(AXE)
 	$(BIN)/python -m pytest --numprocesses=4 --dist=loadfile --no-loadscope-reorder $(ARGS)
 
-# What tests use beside .venv; those of which a part is missing are skipped.
-test-environments: $(VENV)/dev.done $(KSERVE_VENV)/done $(PYTRITON_VENV)/done \
+# No file. What tests use beside .venv; those of which a part is missing are skipped.
+.test-environments: $(VENV)/dev.done $(KSERVE_VENV)/done $(PYTRITON_VENV)/done \
 		$(BASIC_PITCH)/done $(KERAS2_FILES)/done
 
 bench: $(VENV)/dev.done
@@ -102,13 +108,13 @@ $(VENV)/bin/python:
 
 $(VENV)/serve.done: $(SERVE_REQUIREMENTS) | $(VENV)/bin/python
 	@echo "Installing $< (TensorFlow is large: this takes a minute or two) ..."
-	@$(BIN)/python $(PIP_INSTALL) -r $<
+	@$(BIN)/python $(PIP_INSTALL) -r $< $(PROGRESS)
 	@touch $@
 
 # On top of what serving needs, so that tests and benches use a GPU that is there.
 $(VENV)/dev.done: requirements/dev.txt | $(VENV)/serve.done
 	@echo "Installing $< ..."
-	@$(BIN)/python $(PIP_INSTALL) -r $<
+	@$(BIN)/python $(PIP_INSTALL) -r $< $(PROGRESS)
 	@touch $@
 
 # Finds what keeps people from using the page; tests need it, and skip without it.
@@ -121,7 +127,7 @@ $(VENV)/axe/done: requirements/axe/package-lock.json | $(VENV)/bin/python
 $(KSERVE_VENV)/done: requirements/kserve.txt | $(VENV)/bin/python
 	@echo "Installing $< into $(KSERVE_VENV) (half a minute) ..."
 	@$(BIN)/python -m venv $(KSERVE_VENV)
-	@$(KSERVE_VENV)/bin/python $(PIP_INSTALL) --no-compile -r $<
+	@$(KSERVE_VENV)/bin/python $(PIP_INSTALL) --no-compile -r $< $(PROGRESS)
 	@touch $@
 
 # There are no packages of that NumPy for Python 3.13.
@@ -134,7 +140,7 @@ $(PYTRITON_VENV)/done: requirements/pytriton.txt | $(VENV)/bin/python
 
 $(BASIC_PITCH)/done: requirements/basic-pitch.txt | $(VENV)/dev.done
 	@echo "Installing $< into $(BASIC_PITCH) ..."
-	@$(BIN)/python $(PIP_INSTALL) --no-deps --upgrade --target $(BASIC_PITCH) -r $<
+	@$(BIN)/python $(PIP_INSTALL) --no-deps --upgrade --target $(BASIC_PITCH) -r $< $(PROGRESS)
 	@touch $@
 
 # The packages themselves, as they are: nothing of them is run.

@@ -18,7 +18,6 @@ ALLOWED = {
     "app.tls": (),
     "app.interpreter": (),
     "app.port_check": (),
-    "app.pip_install": (),
     "app.settings": ("app.settings", "app.errors"),
     "app.gpus": ("app.errors",),
     "app.start_checks": ("app.errors", "app.settings"),

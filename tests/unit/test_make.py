@@ -1,7 +1,6 @@
 """What `make serve` does before Gunicorn starts, and what Gunicorn gets."""
 
 import os
-import pty
 import shutil
 import socket
 import subprocess
@@ -10,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from app import pip_install, port_check
+from app import port_check
 
 ROOT = Path(__file__).parents[2]
 MAKE = shutil.which("make")
@@ -24,7 +23,7 @@ class Clone:
         self.bin = folder / ".venv" / "bin"
         self.bin.mkdir(parents=True)
         (folder / "app").mkdir()
-        for name in ("Makefile", "app/port_check.py", "app/pip_install.py"):
+        for name in ("Makefile", "app/port_check.py"):
             shutil.copy(ROOT / name, folder / name)
         (folder / "requirements.txt").touch()
         self.script("python", f'exec {sys.executable} "$@"')
@@ -149,48 +148,36 @@ def test_problem_is_that_of_the_port(busy):
     assert port_check.main(["--bind"]) == port_check.main(["--bind", "a:b"]) == ""
 
 
-# Stands for pip, by its name.
+# Stands for pip, by its name: twelve packages, of which one may be missing.
 PIP = """
-import sys
-print("Collecting a==1 (from -r requirements.txt)")
-print("Collecting b==2")
-if "--fail" in sys.argv:
-    sys.exit("ERROR: No matching distribution found for b==2")
-print("Installing collected packages: a, b")
+import os, sys
+print(*(f"Collecting p{n}==1" for n in range(12)), sep="\\n")
+if "MISSING" in os.environ:
+    sys.exit("ERROR: No matching distribution found for p11")
+print("Installing collected packages: p0, p1")
 """
 
 
-@pytest.fixture(name="pip")
-def _pip(tmp_path, monkeypatch):
-    """Replace pip in the processes that are started."""
-    (tmp_path / "pip.py").write_text(PIP)
-    monkeypatch.setenv("PYTHONPATH", str(tmp_path))
+def _install(clone, **environ):
+    """Install the requirements of the server with that pip."""
+    (clone.folder / "pip.py").write_text(PIP)
+    return clone.make(".venv/serve.done", PYTHONPATH=str(clone.folder), **environ)
 
 
-def test_installation_adds_lines_to_a_log(pip, capfd):
-    """Each is plain text with the number of packages and the time."""
-    assert pip_install.install(["-r", "requirements.txt"], every_s=0) == 0
-    lines = capfd.readouterr().out.splitlines()
-    assert "  downloaded 1 packages, 0 s" in lines
-    assert lines[-1] == "  writing 2 packages, 0 s"
+def test_installation_shows_that_it_is_alive(clone):
+    """A line for each ten packages, and one when pip writes them."""
+    made = _install(clone)
+    assert made.returncode == 0, made.stderr
+    assert made.stdout.splitlines()[-2:] == [
+        "  10 packages ...",
+        "  writing 12 packages ...",
+    ]
+    assert (clone.folder / ".venv" / "serve.done").exists()
 
 
-def test_failed_installation_shows_what_pip_says(pip, capfd):
-    """Its status is pip's."""
-    assert pip_install.install(["--fail"]) == 1
-    shown = capfd.readouterr()
-    assert shown.err.endswith("ERROR: No matching distribution found for b==2\n")
-    assert shown.out == ""
-
-
-def test_installation_changes_one_line_of_a_terminal(pip):
-    """It is cleared at the end."""
-    code = "from app.pip_install import install; install([], every_s=0)"
-    ours, theirs = pty.openpty()
-    subprocess.run([sys.executable, "-c", code], check=True, cwd=ROOT, stdout=theirs)
-    os.close(theirs)
-    shown = os.read(ours, 4096).decode()
-    os.close(ours)
-    assert "\n" not in shown
-    assert "writing 2 packages, 0 s" in shown.split("\r")[-3]
-    assert shown.endswith(f"\r{'':70}\r")
+def test_failed_installation_shows_what_pip_says(clone):
+    """Nothing counts as installed."""
+    made = _install(clone, MISSING="p11")
+    assert made.returncode
+    assert "ERROR: No matching distribution found for p11" in made.stderr
+    assert not (clone.folder / ".venv" / "serve.done").exists()

@@ -9,7 +9,7 @@ PYTHON_CALLS = {
     "JSON": 191,
     "JSON, each with an id": 209,
     "V2, binary tensors": 210,
-    "JPEG, 32 x 32": 410,
+    "JPEG, 32 x 32": 412,
     "gRPC, ModelInfer": 202,
 }
 # What may be added before somebody has to say why.

@@ -393,7 +393,7 @@ def _reason(error: Exception) -> str:
     if reason == type(error).__name__:
         return reason
     advice = advice_for(text)
-    found = f"{type(error).__name__}: {reason}"
+    found = f"{type(error).__name__}: {reason.rstrip('.')}"
     return f"{found}. {advice}" if advice else found
 
 

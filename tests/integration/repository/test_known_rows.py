@@ -65,13 +65,14 @@ def test_model_that_subtracts_the_mean_of_its_batch_may_be_served_alone(keras, l
     assert not served.signatures["serving_default"].batching_note()
 
 
-def test_model_of_half_precision_is_served(keras, load):
+def test_model_of_half_precision_is_batched(keras, load):
     """Its rows differ a little between batches of different sizes."""
     layers = keras.layers
     picture = keras.Input((32, 32, 3))
     found = layers.Conv2D(16, 3, dtype="mixed_float16")(picture)
     found = layers.GlobalAveragePooling2D(dtype="mixed_float16")(found)
-    load(keras.Model(picture, layers.Dense(10, activation="softmax")(found)))
+    served = load(keras.Model(picture, layers.Dense(10, activation="softmax")(found)))
+    assert not served.signatures["serving_default"].batching_note()
 
 
 def test_model_that_samples_is_served(tf, load, caplog):
@@ -87,7 +88,8 @@ def test_model_that_samples_is_served(tf, load, caplog):
         def export(self, folder, verbose):
             tf.saved_model.save(self, folder, signatures=self.sample)
 
-    load(Samples(), export=True)
+    served = load(Samples(), export=True)
+    assert not served.signatures["serving_default"].batching_note()
     assert caplog.text.count("answers differ from run to run") == 1
 
 

@@ -178,7 +178,7 @@ def test_row_that_the_remote_refuses_fails_alone(tmp_path):
         (tmp_path / "m" / "basket.toml").write_text("batch_timeout_micros = 300000\n")
         with serving("--threads=8", model_dir=models) as front:
             replies, _ = at_once(front.port, list(range(8)))
-    assert len(server.requests_to(":predict")[2].json()["inputs"]["x"]) > 1
+    assert len(server.requests_to(":predict")[4].json()["inputs"]["x"]) > 1
     for value, reply in enumerate(replies):
         if value == 5:
             text = "the model server answered 400: 5 is bad"

@@ -1,5 +1,6 @@
 """`models convert`: a file of Keras 2 as a SavedModel."""
 
+import shlex
 from contextlib import closing
 from pathlib import Path
 
@@ -43,7 +44,7 @@ def convert_command(settings: Settings) -> click.Command:
                     f"comparing on {rows} random rows: {reference.check(engine)}"
                 )
         click.echo(f"written: {target}")
-        click.echo(f"serve it alone: make serve MODEL={target}")
+        click.echo(f"serve it alone: make serve MODEL={shlex.quote(str(target))}")
 
     return convert
 

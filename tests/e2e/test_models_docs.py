@@ -1,4 +1,4 @@
-"""The commands of docs/models.md, and the configuration that docs/settings.md shows."""
+"""The commands of docs/model_commands.md, and the configuration that docs/settings.md shows."""
 
 import json
 import re
@@ -12,7 +12,7 @@ from testing.server import ROOT, free_port, serving
 from tests.support import documents
 from tests.support.documents import run
 
-PAGE = ROOT / "docs" / "models.md"
+PAGE = ROOT / "docs" / "model_commands.md"
 COMMANDS = documents.commands(PAGE)
 BLOCKS = re.findall(r"^```\w*\n(.*?)^```$", PAGE.read_text(), re.M | re.S)
 BY_COMMAND = {

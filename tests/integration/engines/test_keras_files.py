@@ -153,7 +153,7 @@ def _as_keras_2_2(config):
 def test_keras_2_2_file_answers_as_tf_keras_does(
     tf_keras, open_, tmp_path, is_functional
 ):
-    """Its sequential models are lists of layers, and its layers name no modules."""
+    """Its sequential models are lists, and it is read without tf_keras."""
     layers = tf_keras.layers
     gru = layers.GRU(3, recurrent_activation="hard_sigmoid", reset_after=False)
     model = tf_keras.Sequential(
@@ -169,6 +169,7 @@ def test_keras_2_2_file_answers_as_tf_keras_does(
         file.attrs["model_config"] = json.dumps(config)
     rows = np.random.default_rng(0).normal(size=(4, 5, 3)).astype(np.float32)
     engine = open_("model.h5")
+    assert engine.platform == "tensorflow_keras"
     (spec,) = engine.signatures["serving_default"].inputs
     (found,) = engine.run({spec.name: rows}).values()
     np.testing.assert_allclose(found, model(rows), rtol=0, atol=1e-6)

@@ -69,6 +69,8 @@ def _served_and_expected(tf_keras, folder):
     model = tf_keras.models.load_model(file, compile=False)
     rows = _rows(folder.parent.name, model.input_shape)
     with closing(open_engine(folder, Settings())) as engine:
+        # Read as it is, not converted.
+        assert engine.platform == "tensorflow_keras"
         (spec,) = engine.signatures["serving_default"].inputs
         (found,) = engine.run({spec.name: rows}).values()
     return found, model(rows, training=False).numpy()

@@ -1,4 +1,4 @@
-"""The commands of docs/model_commands.md, and the configuration that docs/settings.md shows."""
+"""Commands of docs/model_commands.md, and the configuration of docs/settings.md."""
 
 import json
 import re

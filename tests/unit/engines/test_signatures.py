@@ -8,6 +8,7 @@ import pytest
 from app.engines.base import Signature, TensorSpec
 from app.engines.loading import (
     error_first_line,
+    error_summary,
     refuse_strings,
     signature_of_tensors,
     tensor_spec,
@@ -150,6 +151,33 @@ def test_engine_that_pads_has_its_own_batch_sizes():
     assert signature.batch_sizes((8,)) == [8]
     assert signature.batch_sizes((3, 6)) == (3, 6)
     assert Signature.from_list(json.loads(json.dumps(signature.to_list()))) == signature
+
+
+def test_unbatched_signature_runs_one_row_and_takes_any_number():
+    """Whatever sizes are allowed, or an engine pads to."""
+    spec = TensorSpec("x", FLOAT32, (3,))
+    signature = Signature(
+        (spec,), (spec,), padded_sizes=(8, 32), unbatched=True, limit_reason="why"
+    )
+    assert signature.batch_sizes((8, 32)) == (1,)
+    assert signature.tensor_shape(spec) == (None, 3)
+    assert signature.batching_note() == "not batched: why"
+    assert Signature.from_list(json.loads(json.dumps(signature.to_list()))) == signature
+
+
+@pytest.mark.parametrize(
+    ("text", "shown"),
+    [
+        ("/srv/my models/a.b/words.txt; No such file", "words.txt; No such file"),
+        ("can't open '/etc/x/y'", "can't open 'y'"),
+        ("see https://example.com/a/b", "see https://example.com/a/b"),
+        ("model/dense/MatMul and 1/2", "model/dense/MatMul and 1/2"),
+    ],
+)
+def test_errors_have_no_folders_of_this_machine(text, shown):
+    """Clients read them in /readyz."""
+    assert error_summary(ValueError(text)) == shown
+    assert error_first_line(ValueError(text)) == shown
 
 
 def test_refuse_strings_names_the_string_input():

@@ -79,7 +79,8 @@ def keras2_several(saving: Saving) -> Known:
     backbone.trainable = False
     left, right = keras.Input((4,), name="left"), keras.Input((4,), name="right")
     apart = keras.layers.subtract([backbone(left), backbone(right)])
-    outputs = {"score": keras.layers.Dense(2)(apart), "apart": apart}
+    bins = keras.layers.Discretization([0.2, 0.5, 0.8])(left)
+    outputs = {"score": keras.layers.Dense(2)(apart), "bins": bins}
     model = keras.Model([left, right], outputs)
     rows = {"left": numbers(4, 4), "right": numbers(4, 4, seed=1)}
     return _saved(saving, model, rows)

@@ -62,7 +62,7 @@ def as_keras3(config: _Config) -> _Config:
 
     Raises:
         TypeError: a class that neither Keras nor the scope has, in Keras's words.
-        ValueError: a Python lambda, also in Keras's.
+        ValueError: a Python lambda, also in Keras's; or a layer with other weights.
     """
     name = str(config["class_name"])
     name = _RENAMED.get(name, name)
@@ -123,6 +123,11 @@ def _layer(layer: type, config: _Config) -> _Config:
         if key.endswith(_TRAINING) or (is_vain and key not in parameters):
             continue
         found[key] = _argument(key, value)
+    if layer is keras.layers.Discretization:
+        # That of its answers. Keras 3 has it cast the inputs, in graphs only.
+        found.pop("dtype", None)
+        if not found.get("bin_boundaries"):
+            raise ValueError("Discretization: its boundaries are among the weights")
     shape = found.pop("batch_input_shape", None)
     if layer is keras.layers.InputLayer and shape is not None:
         found["batch_shape"] = shape

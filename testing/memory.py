@@ -6,6 +6,20 @@ from contextlib import contextmanager
 from pathlib import Path
 
 _PAGE_BYTES = os.sysconf("SC_PAGE_SIZE")
+_CGROUP = Path("/sys/fs/cgroup")
+
+
+def available_bytes() -> int:
+    """Return how much more this process may use, of the machine or its container."""
+    text = Path("/proc/meminfo").read_text()
+    found = 1024 * int(text.partition("MemAvailable:")[2].split()[0])
+    try:
+        limit, used = (
+            int((_CGROUP / f"memory.{name}").read_text()) for name in ("max", "current")
+        )
+    except (OSError, ValueError):  # no cgroup v2, or "max"
+        return found
+    return max(min(found, limit - used), 0)
 
 
 def resident_mib(pid: int) -> float:

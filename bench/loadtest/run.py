@@ -11,12 +11,12 @@ from http import HTTPStatus
 from pathlib import Path
 
 from app.commands.measurement import bytes_text, file_bytes
-from app.memory import available_bytes
 from bench.campaign import Campaign
 from bench.figures import Cell, Clients, Seen, Timing
 from bench.load import Target, by_users
 from bench.loadtest.setups import Setup, timing_of
 from bench.prepared import Prepared, prepared_in, write_requests
+from testing.memory import available_bytes
 from testing.open_loop_requests import Outcome
 from testing.payload import CapturedRequests, PayloadError, basket_payload
 from testing.server import Server, serving, workers_in

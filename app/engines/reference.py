@@ -9,7 +9,7 @@ import logging
 import os
 import subprocess
 import sys
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from importlib.util import find_spec
@@ -53,7 +53,7 @@ class Reference:
             ModelLoadError: an output differs by more than 1e-3, or the engine fails.
         """
         try:
-            actual = run_one_by_one(engine, self.rows)
+            actual = run_one_by_one(engine.run, self.rows)
         except Exception as error:  # a model may raise anything
             raise ModelLoadError(
                 f"fails on random rows that {self.framework} computes: "
@@ -74,10 +74,10 @@ class Reference:
         return found
 
 
-def run_one_by_one(engine: Engine, rows: Tensors) -> Tensors:
+def run_one_by_one(run: Callable[[Tensors], Tensors], rows: Tensors) -> Tensors:
     """Return the outputs of rows that run alone: in a batch they may depend on it."""
     count = len(next(iter(rows.values())))
-    found = [engine.run(row_alone(rows, row)) for row in range(count)]
+    found = [run(row_alone(rows, row)) for row in range(count)]
     return {name: np.concatenate([each[name] for each in found]) for name in found[0]}
 
 

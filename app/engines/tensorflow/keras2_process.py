@@ -22,7 +22,12 @@ from app.engines.keras.content import (
 from app.engines.keras.custom_code import code_run_by_keras2, custom_code
 from app.engines.loading import error_first_line, tensor_spec
 from app.engines.random_rows import random_rows_for
-from app.engines.reference import Reference, write_reference, written_errors
+from app.engines.reference import (
+    Reference,
+    run_one_by_one,
+    write_reference,
+    written_errors,
+)
 from app.errors import ModelLoadError
 from app.settings.model_files import WEIGHTS
 
@@ -57,7 +62,8 @@ def main(file: Path, folder: Path, export: Path) -> None:
     variables = (each for each in model.weights if isinstance(each, tf.Variable))
     weight_bytes = sum(each.numpy().nbytes for each in variables)
     framework = f"tf_keras {tf_keras.__version__}"
-    found = Reference(signature, rows, run(rows), weight_bytes, framework)
+    answers = run_one_by_one(run, rows)
+    found = Reference(signature, rows, answers, weight_bytes, framework)
     write_reference(folder, found)
     specs = [
         tf.TensorSpec(tensor.shape, tensor.dtype, name)

@@ -65,7 +65,7 @@ def _write_reference(engine: KerasTensorFlowEngine, folder: Path) -> None:
     refuse_strings(signature)
     random = np.random.default_rng(0)
     rows = accepted_random_rows(engine, DEFAULT_SIGNATURE).make(_ROWS, random)
-    outputs = run_one_by_one(engine, rows)
+    outputs = run_one_by_one(engine.run, rows)
     found = Reference(signature, rows, outputs, engine.weight_bytes)
     write_reference(folder, found)
 

@@ -30,10 +30,10 @@ _FOLDERS = re.compile(r"(?<![\w.:/])/(?:[^\s/'\"]+(?: [^\s/'\"]+)*/)+")
 # Python module, and the address of an object.
 _MACHINE = {
     re.compile(r" in binary running on \S*[^\s.]"): "",
-    re.compile(r"<module '(?:\w+\.)*__main__'[^>]*>"): (
+    re.compile(r"<module '(?:\w+\.)*__main__'(?: \(<[^>]*>\)|[^>]*)>"): (
         "'__main__', the script that saved it"
     ),
-    re.compile(r"<module '([\w.]+)'[^>]*>"): r"module '\1'",
+    re.compile(r"<module '([\w.]+)'(?: \(<[^>]*>\)|[^>]*)>"): r"module '\1'",
     re.compile(r" at 0x[0-9a-fA-F]+"): "",
 }
 _T = TypeVar("_T")

@@ -12,8 +12,8 @@ from app.settings.model_files import SERVICE_FILE
 # Weights may come from a slow network; what takes longer will not end.
 LONGEST_S = 600.0
 _T = TypeVar("_T")
-# Get a call's result, or what it raised.
-_Results: TypeAlias = queue.SimpleQueue[tuple[Any, BaseException | None]]
+# Get a call's result, and what it raised or None.
+_Results: TypeAlias = queue.SimpleQueue[list[Any]]
 _Calls: TypeAlias = queue.SimpleQueue[tuple[Callable[[], Any], _Results]]
 # The calls of each idle thread. The C library gives each thread a heap, whose free end
 # stays with it: with a thread for each call, nearly each heap kept room for a version.
@@ -40,12 +40,15 @@ def bounded(function: Callable[[], _T], what: str) -> _T:
         thread.start()
     calls.put((function, results))
     try:
-        result: _T
-        result, error = results.get(timeout=LONGEST_S)
+        found = results.get(timeout=LONGEST_S)
     except queue.Empty:
         raise ModelLoadError(
             f"{SERVICE_FILE}: {what} has not returned within {LONGEST_S:.0f} s"
         ) from None
+    result: _T
+    result, error = found
+    # The thread has the list for a moment longer, and must not keep a version with it.
+    found.clear()
     if error is not None:
         raise error
     return result
@@ -61,6 +64,8 @@ def _work(calls: _Calls) -> None:
             error = raised
         # Before the result, which the next call may follow at once.
         _idle.append(calls)
-        results.put((result, error))
+        found = [result, error]
         # They would keep the version until the next call.
-        del function, results, result, error
+        del function, result, error
+        results.put(found)
+        del results, found

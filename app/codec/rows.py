@@ -104,17 +104,12 @@ def read(
             raise UnevenRows(str(error)) from error
         return Request(name, uneven.read(found, reading), Form(columnar))
     form = Form(columnar, is_bare) if columnar or is_bare else ROWS
-    if not (signature.unbatched and _has_free_outputs(signature)):
+    if not (signature.unbatched and signature.has_free_outputs):
         return Request(name, inputs, form)
     # Each row runs alone, so outputs may have unlike shapes.
     if not bounds.splits_rows:
         raise UnevenRows("rows have outputs of unlike shapes")
     return Request(name, uneven.one_by_one(inputs), form)
-
-
-def _has_free_outputs(signature: Signature) -> bool:
-    """Return whether a size of an output is free."""
-    return any(None in spec.shape for spec in signature.outputs)
 
 
 def _columns(payload: Mapping[str, Any], signature: Signature) -> list[columns.Column]:

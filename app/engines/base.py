@@ -120,6 +120,11 @@ class Signature:
             return None if spec.any_rank else spec.shape
         return (self.fixed_batch_size, *spec.shape)
 
+    @property
+    def has_free_outputs(self) -> bool:
+        """Whether a size of an output is free, so that rows may have unlike shapes."""
+        return any(None in spec.shape for spec in self.outputs)
+
     def batching_note(self) -> str:
         """Return how batches are limited, and why; nothing if they are not."""
         if not self.limit_reason:

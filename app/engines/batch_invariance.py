@@ -20,8 +20,7 @@ TOLERANCE = 1e-4
 # float32, 1e-2 in half precision and TF32. Among other rows that may be so many times
 # as much.
 _ROUNDING_FACTOR = 10
-# No rounding. For other dtypes, one of eight class ids may change among nearly equal
-# scores.
+# What is more is no rounding.
 _MOST_ROUNDING = 0.125
 
 
@@ -177,10 +176,14 @@ class _Comparing:
     def _limit(
         self, again: Difference, copied: Sequence[Difference], tolerance: float
     ) -> float:
-        """Return how much an output may differ by rounding."""
-        if self._alone[0][again.output].dtype.kind != "f":
-            return max(_MOST_ROUNDING, tolerance)
+        """Return how much an output may differ by rounding.
+
+        Of other dtypes one value may: among nearly equal scores a class id changes.
+        """
         rounding = _ROUNDING_FACTOR * max(map(_share, (again, *copied)))
+        output = self._alone[0][again.output]
+        if output.dtype.kind != "f":
+            rounding = max(rounding, 1 / (len(self._alone) * max(output.size, 1)))
         return max(min(rounding, _MOST_ROUNDING), tolerance)
 
     def _not_comparable(self, again: Difference, found: Difference) -> str:

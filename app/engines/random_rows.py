@@ -27,7 +27,8 @@ _MAX_LONG_VALUES = 1 << 20
 _MOST_SHORT = 3
 # Of an output's largest value.
 _REPEATED = 1e-3
-_MAX_WORD_CHARS = 8
+# Errors that quote a word are told from others by it.
+_MIN_WORD_CHARS, _MAX_WORD_CHARS = 4, 8
 _MAX_WORDS = 12
 
 
@@ -187,6 +188,7 @@ def _texts(shape: tuple[int, ...], random: np.random.Generator) -> Array:
 
 def _word(random: np.random.Generator) -> bytes:
     letters = random.choice(
-        list(string.ascii_lowercase), random.integers(1, _MAX_WORD_CHARS + 1)
+        list(string.ascii_lowercase),
+        random.integers(_MIN_WORD_CHARS, _MAX_WORD_CHARS + 1),
     )
     return "".join(letters).encode()

@@ -7,7 +7,7 @@ import numpy as np
 
 from app.codec import nested
 from app.codec.fit import fit, type_name
-from app.codec.uneven import Uneven, grouped
+from app.codec.uneven import Uneven, grouped, one_by_one
 from app.engines.base import Array, Signature, Tensors, TensorSpec
 from app.engines.python import objects
 from app.errors import BasketError, ModelFailed
@@ -28,7 +28,11 @@ def inputs_of(
         for value, place in zip(values, places, strict=True)
     ]
     names = [spec.name for spec in signature.inputs]
-    return grouped(names, list(zip(*rows, strict=True)))
+    inputs = grouped(names, list(zip(*rows, strict=True)))
+    runs_alone = signature.unbatched and signature.has_free_outputs
+    if runs_alone and len(rows) > 1 and not isinstance(inputs, Uneven):
+        return one_by_one(inputs)
+    return inputs
 
 
 def _row(value: Any, signature: Signature, place: str) -> list[Array]:

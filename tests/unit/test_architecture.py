@@ -79,6 +79,7 @@ ALLOWED = {
         *(
             "app.errors",
             "app.repository.loading.example",
+            "app.repository.loading.opener",
             "app.repository.rollouts.standing",
             "app.repository.scan",
             "app.repository.single_model",

@@ -16,8 +16,9 @@ from app.engines.base import Engine, main_signature
 from app.engines.loading import as_load_error
 from app.engines.random_rows import accepted_random_rows
 from app.errors import ModelLoadError
+from app.repository.loading.opener import prepare
 from app.settings import Settings
-from app.user_code.user_code import user_code_of
+from app.settings.model_config import ModelConfig
 
 
 def measured(
@@ -35,7 +36,7 @@ def measured(
     engine = open_engine(path, config.settings)
     try:
         with as_load_error(f"model {name!r} version {number}"):
-            seconds = _timed(engine, config.settings, ModelLog(name, number))
+            seconds = _timed(engine, config, ModelLog(name, number))
     finally:
         engine.close()
     if seconds is None:
@@ -43,10 +44,12 @@ def measured(
     return config.settings, seconds
 
 
-def _timed(engine: Engine, settings: Settings, log: ModelLog) -> BatchSeconds | None:
+def _timed(engine: Engine, config: ModelConfig, log: ModelLog) -> BatchSeconds | None:
     """Show and return the times of batches; None if none fits into memory."""
+    settings = config.settings
+    # One whose rows depend on each other is not batched from then on.
+    code, _ = prepare(engine, config, log)
     signature_name, _ = main_signature(engine.signatures)
-    code = user_code_of(engine, settings, log)
     if code is not None and code.service.has_example:
         click.echo("  timing batches of the row of EXAMPLE ...")
         make = example_rows(code)

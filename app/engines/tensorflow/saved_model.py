@@ -4,7 +4,7 @@ A SavedModel is a program that may read and write files: serve trusted ones only
 """
 
 import logging
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from itertools import chain
 from pathlib import Path
 from tempfile import TemporaryDirectory
@@ -29,7 +29,8 @@ from app.engines.tensorflow.freezing import variable_bytes
 from app.engines.tensorflow.missing_ops import advice_for_missing_op
 from app.engines.tensorflow.object_graph import composite_inputs, prune
 from app.engines.tensorflow.tensorflow_private import (
-    MetaGraphDef,
+    SavedModel,
+    SignatureDef,
     read_saved_model,
 )
 from app.errors import ModelLoadError
@@ -48,14 +49,22 @@ class SavedModelEngine(TensorFlowEngine):
 
     platform = "tensorflow_savedmodel"
 
-    def __init__(self, loaded: Any, graph: MetaGraphDef) -> None:
+    def __init__(
+        self,
+        loaded: Any,
+        definitions: Mapping[str, SignatureDef],
+        composites: Mapping[str, Sequence[str]],
+    ) -> None:
         """Take tf.saved_model.load's result; skip signatures that can't be served.
+
+        `composites` are the types of the inputs that are tensors of several parts.
 
         Raises:
             ModelLoadError: serving_default, or each signature, can't be served.
         """
         functions = served_signatures(
-            loaded.signatures, lambda name: _function(loaded, name, graph)
+            loaded.signatures,
+            lambda name: _function(loaded, name, definitions[name], composites[name]),
         )
         used = (loaded.signatures[name].variables for name in functions)
         super().__init__(functions, variable_bytes(chain.from_iterable(used)))
@@ -69,29 +78,37 @@ def open_engine(file: Path, settings: Settings) -> SavedModelEngine:
     """
     limit_gpu_memory(settings.gpu_memory_fraction)
     try:
-        loaded = _load(file)
+        content = read_saved_model(file)
         # The one with the tag of serving alone.
-        (graph,) = (
+        graphs = [
             each
-            for each in read_saved_model(file).meta_graphs
+            for each in content.meta_graphs
             if set(each.meta_info_def.tags) == {tf.saved_model.SERVING}
-        )
+        ]
+        # Before objects that no signature uses are gone.
+        composites = {
+            name: list(composite_inputs(graph, name))
+            for graph in graphs
+            for name in graph.signature_def
+        }
+        loaded = _load(file, content)
+        (graph,) = graphs
     except Exception as error:  # TensorFlow raises whatever its readers raise
         advice = advice_for_missing_op(str(error))
         if advice:
             raise ModelLoadError(f"{file.name}: {advice}") from error
         raise load_error(error, file) from error
-    return SavedModelEngine(loaded, graph)
+    return SavedModelEngine(loaded, graph.signature_def, composites)
 
 
-def _load(file: Path) -> Any:
+def _load(file: Path, content: SavedModel) -> Any:
     """Return tf.saved_model.load's result, without what no signature uses.
 
     An optimizer and its slots, metrics, losses and functions of training take time and
     memory, and TensorFlow may be unable to restore them: a legacy optimizer needs Keras
     2, and the functions may have operations and types of other packages.
     """
-    content, folder = read_saved_model(file), file.parent
+    folder = file.parent
     tags = [tf.saved_model.SERVING]
     graphs = content.meta_graphs
     # Others are read as those of TensorFlow 1, which have no objects.
@@ -108,16 +125,15 @@ def _load(file: Path) -> Any:
             _log.warning("TMPDIR has no room for a part of a graph: %s", error.strerror)
             return tf.saved_model.load(str(folder), tags)
         (Path(edited) / "variables").symlink_to(folder.resolve() / "variables")
-        # The checkpoint has values of objects that are gone.
-        partial = tf.saved_model.LoadOptions(allow_partial_checkpoint=True)
-        return tf.saved_model.load(edited, tags, partial)
+        return tf.saved_model.load(edited, tags)
 
 
-def _function(loaded: Any, name: str, graph: MetaGraphDef) -> Function:
-    definition = graph.signature_def[name]
+def _function(
+    loaded: Any, name: str, definition: SignatureDef, composites: Sequence[str]
+) -> Function:
     if not definition.inputs or not definition.outputs:
         raise ModelLoadError("it has no inputs or no outputs")
-    for kind in composite_inputs(graph, name):
+    for kind in composites:
         parts = ", ".join(sorted(definition.inputs))
         raise not_dense(f"the input with the parts {parts}", _KINDS.get(kind, kind))
     inputs = list(_specs("input", definition.inputs))

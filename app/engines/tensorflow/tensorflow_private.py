@@ -39,6 +39,7 @@ GraphDef: TypeAlias = Any
 NodeDef: TypeAlias = Any
 OpDef: TypeAlias = Any
 SavedModel: TypeAlias = Any
+SignatureDef: TypeAlias = Any
 MetaGraphDef: TypeAlias = Any
 
 

@@ -19,7 +19,7 @@ from app.repository.loading.warm_up import warm_up
 from app.repository.served import ServedModel
 from app.settings import Settings
 from app.settings.model_config import ModelConfig
-from app.user_code.user_code import user_code_of
+from app.user_code.user_code import UserCode, user_code_of
 
 # Rows of the batches in which the warm-up compares rows whose sizes are free.
 _SMALL_BATCH = 4
@@ -45,21 +45,7 @@ class Opener:
         settings, log = config.settings, ModelLog(name, version)
         engine = self.open_engine(folder, settings)
         try:
-            if config.image is not None:
-                check_image_fit(config.image, engine)
-            sizes = settings.allowed_batch_sizes or sorted({1, settings.max_batch_size})
-            small = max(_SMALL_BATCH, sizes[0] + 1)
-            small = padded(small, settings.allowed_batch_sizes)
-            user_code = user_code_of(engine, settings, log)
-            example: dict[str, Tensors] = {}
-            if user_code is not None and user_code.service.has_example:
-                example = run_example(engine, user_code, sizes)
-            known_good: dict[str, Tensors] = {}
-            if user_code is None or user_code.service.predict is None:
-                known_good = warm_up(
-                    engine, sizes, small, log, has_known_good=bool(example)
-                )
-            known_good |= example
+            user_code, known_good = prepare(engine, config, log)
             observer = self.observe(name, str(version))
             runner = _runner(engine, settings, observer, log, known_good)
             runner.start()
@@ -76,6 +62,35 @@ class Opener:
             observer,
             user_code,
         )
+
+
+def prepare(
+    engine: Engine, config: ModelConfig, log: ModelLog
+) -> tuple[UserCode | None, dict[str, Tensors]]:
+    """Check and warm up a loaded engine, whose signatures may be unbatched afterwards.
+
+    Return its service.py, and the smallest batch that each signature computes.
+
+    Raises:
+        ModelLoadError: the model does not match [image], or the warm-up fails.
+        NotYetLoadable: the model's server does not answer.
+    """
+    settings = config.settings
+    if config.image is not None:
+        check_image_fit(config.image, engine)
+    sizes = settings.allowed_batch_sizes or sorted({1, settings.max_batch_size})
+    small = max(_SMALL_BATCH, sizes[0] + 1)
+    small = padded(small, settings.allowed_batch_sizes)
+    user_code = user_code_of(engine, settings, log)
+    example: dict[str, Tensors] = {}
+    if user_code is not None and user_code.service.has_example:
+        example = run_example(engine, user_code, sizes)
+    known_good: dict[str, Tensors] = {}
+    if user_code is None or user_code.service.predict is None:
+        known_good = warm_up(engine, sizes, small, log, has_known_good=bool(example))
+        # Its rows are those of the signature as it is now.
+        user_code = user_code_of(engine, settings, log)
+    return user_code, known_good | example
 
 
 def _runner(

@@ -44,10 +44,11 @@ from app.errors import (
 
 # Random rows of a batch; they repeat.
 _DISTINCT_ROWS = 3
-# Rows of the batches that confirm a difference.
-_CONFIRMING_ROWS = 16
-# So many free sizes, each longer than the one before, show a difference that counts.
-_MOST_DOUBTS = 3
+# A difference counts if it shows in this many free sizes: rows that are too short for a
+# model may have answers of uninitialized memory.
+_MOST_DOUBTS = 2
+# A text of a row that an error quotes has more characters than a word of any error.
+_LEAST_QUOTED_CHARS = 4
 
 
 class _TooShort(RefusedInput):
@@ -122,11 +123,14 @@ class _WarmUp:
     def _run_free(self, kinds: Sequence[RandomRows], small: int) -> bool:
         computes_blank = self._tolerates_blank()
         if self._signature.takes_whole_tensors:
+            if not computes_blank:
+                self._compare(kinds, [])
             return computes_blank
         if self._sizes[-1] > 1:
             small = min(max(small, self._sizes[0]), self._sizes[-1])
         # Of batches that no client gets, only the sizes of outputs are compared.
-        batches = [small] if self._sizes[-1] > 1 or self._may_vary() else []
+        may_vary = self._signature.has_free_outputs
+        batches = [small] if self._sizes[-1] > 1 or may_vary else []
         rows = self._compare(kinds, batches)
         if rows is not None and not self._signature.unbatched:
             self._compare(rows.of_other_sizes(), batches)
@@ -228,7 +232,10 @@ class _WarmUp:
     def _compare_kind(
         self, rows: RandomRows, batches: Sequence[int], *, has_blank: bool
     ) -> Comparison | None:
-        """Return how outputs depend on the batch; None if they do not."""
+        """Return how outputs depend on the batch; None if they do not.
+
+        All batches run that clients may get, also where answers can't be compared.
+        """
         known = rows.make(_DISTINCT_ROWS, np.random.default_rng(0))
         neighbors = max(batches, default=1) - has_blank if self._sizes[-1] > 1 else 1
         compared = max(min(_DISTINCT_ROWS, neighbors), 1)
@@ -238,6 +245,7 @@ class _WarmUp:
         ]
         if has_free_sizes(self._signature) and has_empty(alone[0]):
             raise _TooShort(f"rows{rows.describe()} have an empty output")
+        found: Comparison | None = None
         has_run = False
         for size in batches:
             order = [0, *(1 + n % (_DISTINCT_ROWS - 1) for n in range(size - 1))]
@@ -250,20 +258,20 @@ class _WarmUp:
                 among = self._run(batch)
             except Exception as error:  # a model may raise anything
                 if size > self._sizes[-1]:
-                    return None
+                    return found
                 if not (has_blank and isinstance(error, OutOfDeviceMemory)):
                     raise
                 self._too_large(size, error)
                 continue
             has_run = True
             self._check_sizes(alone[0], among, size)
-            if size <= self._sizes[-1] and not self._not_comparable:
-                comparison = self._confirmed(rows, alone, among, order)
-                if comparison is not None:
-                    return comparison
+            if size <= self._sizes[-1] and not self._not_comparable and found is None:
+                found = self._confirmed(rows, alone, among, order, size)
+                if found is not None and found.problem:
+                    return found
         if has_blank and not has_run:
             self._run_blank(self._sizes[:1])
-        return None
+        return found
 
     def _check_sizes(self, alone: Tensors, among: Tensors, size: int) -> None:
         """Raise a ModelLoadError if a size of a row's output is the number of rows."""
@@ -284,11 +292,12 @@ class _WarmUp:
         alone: Sequence[Tensors],
         among: Tensors,
         order: Sequence[int],
+        size: int,
     ) -> Comparison | None:
         """Return how outputs in a batch differ from those alone; None if they do not.
 
         Of a large batch, the first and the last rows are compared. More rows confirm a
-        difference.
+        difference, in batches of this size.
         """
         last = len(order) - _DISTINCT_ROWS
         places = [n for n in range(len(order)) if n < _DISTINCT_ROWS or n >= last]
@@ -303,13 +312,8 @@ class _WarmUp:
             for each in found
         ):
             return None
-        fixed = self._signature.fixed_batch_size
-        comparison = compare(
-            partial(self._engine.run, signature_name=self._name),
-            rows,
-            fixed or min(_CONFIRMING_ROWS, self._sizes[-1]),
-            self._sizes[0],
-        )
+        run = partial(self._engine.run, signature_name=self._name)
+        comparison = compare(run, rows, size, self._sizes[0])
         is_fine = not comparison.problem and not comparison.not_comparable
         return None if is_fine else comparison
 
@@ -323,7 +327,8 @@ class _WarmUp:
             self._not_comparable = found.not_comparable
             self._log.warning(
                 "%s: rows can't be compared, as answers differ %s",
-                *(self._name, found.not_comparable),
+                self._name,
+                found.not_comparable,
             )
             return
         fixed = self._signature.fixed_batch_size
@@ -373,10 +378,6 @@ class _WarmUp:
                 )
         return outputs
 
-    def _may_vary(self) -> bool:
-        """Return whether a size of an output is free."""
-        return any(None in spec.shape for spec in self._signature.outputs)
-
     def _too_large(self, rows: int, error: OutOfDeviceMemory) -> None:
         if rows == self._sizes[0]:
             batch = "one row" if rows == 1 else f"a batch of {rows} rows"
@@ -405,7 +406,9 @@ def _names_a_text(error: Exception, batch: Tensors) -> bool:
         if array.dtype.kind == "O"
         for text in array.ravel().tolist()
     ]
-    return any(text and text in str(error) for text in texts)
+    return any(
+        len(text) >= _LEAST_QUOTED_CHARS and text in str(error) for text in texts
+    )
 
 
 def _blank(signature: Signature, rows: int) -> Tensors:

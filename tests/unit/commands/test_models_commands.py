@@ -235,7 +235,7 @@ def keras_version(models):
         (
             ("plan", "a", "--rate", "1", "--p95-ms", "100"),
             0,
-            "model 'a' version 2: {} (OSError): offline",
+            "its EXAMPLE: {} (OSError): OSError: offline (line 8)",
         ),
     ],
 )

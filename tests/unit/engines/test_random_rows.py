@@ -50,7 +50,7 @@ def test_random_bools_have_both_values():
 
 
 def test_random_strings_are_texts_of_one_to_twelve_words():
-    """Strings are bytes in an array of objects; words have 1 to 8 letters."""
+    """Strings are bytes in an array of objects; words have 4 to 8 letters."""
     values = made("O", rows=20)
     assert values.dtype == object
     assert values.shape == (20, 50)

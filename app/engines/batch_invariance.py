@@ -5,6 +5,7 @@ gets the output that it gets alone, but for rounding.
 """
 
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from typing import NamedTuple, Protocol
 
@@ -33,6 +34,10 @@ class RowSource(Protocol):
 
     def blank(self, rows: int) -> Tensors:
         """Return rows of zeros, shaped as the others."""
+        ...
+
+    def large(self, rows: int, random: np.random.Generator) -> Tensors | None:
+        """Return rows of larger values, shaped as the others; None: there are none."""
         ...
 
 
@@ -102,15 +107,22 @@ class _Comparing:
         random = np.random.default_rng(0)
         count = min(most_rows, batch_rows)
         self._probes = source.make(count, random)
-        # Half a batch of a few rows, so that there is a place for zeros.
+        # Half a batch of a few rows, so that there is a place for others.
         few = min(count, batch_rows // 2)
-        zeros = source.blank(batch_rows - few)
-        self._beside_zeros = {
-            each: np.concatenate([array[:few], zeros[each]])
-            for each, array in self._probes.items()
-        }
         self._few = range(few)
         self._other = source.make(1, random)
+        neighbors = {
+            "beside zeros": source.blank(batch_rows - few),
+            "beside large rows": source.large(batch_rows - few, random),
+        }
+        self._beside = {
+            condition: {
+                each: np.concatenate([array[:few], others[each]])
+                for each, array in self._probes.items()
+            }
+            for condition, others in neighbors.items()
+            if others is not None
+        }
 
     def result(self, tolerance: float) -> Comparison:
         rows = len(next(iter(self._probes.values())))
@@ -126,7 +138,7 @@ class _Comparing:
             *self._differences(
                 "in another place", self._run(self._batch(order[::-1])), order[::-1]
             ),
-            *self._compared_with_zeros(),
+            *self._compared_beside(),
         ]
         worst = {
             output: max(
@@ -139,14 +151,16 @@ class _Comparing:
         problem, not_comparable = "", ""
         for first, second, copied in zip(again, worst.values(), copies, strict=True):
             each = max(second, copied, key=_share)
-            limit = self._limit(first, [copied], tolerance)
-            if limit < each.share <= _MOST_ROUNDING:
-                # One row may be rounded alike by chance.
-                others = self._rows_beside_copies(each.output)
-                limit = self._limit(first, [copied, *others], tolerance)
+            if each.share <= self._limit(first, [copied], tolerance):
+                continue
+            # One row may be rounded alike by chance.
+            rounded = [copied, *self._rows_beside_copies(each.output)]
+            limit = self._limit(first, rounded, tolerance)
             if each.share <= limit:
                 continue
-            why = self._not_comparable(first, each)
+            # Where copies are not rounded at all, no rounding explains a difference.
+            is_exact = not any(map(_share, (first, *rounded)))
+            why = "" if is_exact else self._not_comparable(first, each)
             not_comparable = not_comparable or why
             if not why:
                 problem = problem or self._problem(each, limit)
@@ -165,13 +179,13 @@ class _Comparing:
             "" if problem else not_comparable,
         )
 
-    def _compared_with_zeros(self) -> list[Difference]:
-        """Return the differences beside rows of zeros, which a model may refuse."""
-        try:
-            outputs = self._run(self._beside_zeros)
-        except Exception:  # a model may raise anything
-            return []
-        return self._differences("beside zeros", outputs, self._few)
+    def _compared_beside(self) -> list[Difference]:
+        """Return the differences beside rows of values that a model may refuse."""
+        found = []
+        for condition, batch in self._beside.items():
+            with suppress(Exception):  # a model may raise anything
+                found += self._differences(condition, self._run(batch), self._few)
+        return found
 
     def _limit(
         self, again: Difference, copied: Sequence[Difference], tolerance: float

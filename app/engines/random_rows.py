@@ -30,6 +30,8 @@ _REPEATED = 1e-3
 # Errors that quote a word are told from others by it.
 _MIN_WORD_CHARS, _MAX_WORD_CHARS = 4, 8
 _MAX_WORDS = 12
+# The largest value of a pixel that is not scaled.
+_LARGE = 255
 
 
 @dataclass(frozen=True)
@@ -56,6 +58,20 @@ class RandomRows:
         return {
             spec.name: TensorSpec(spec.name, spec.dtype, self._shape(spec)).blank(rows)
             for spec in self.signature.inputs
+        }
+
+    def large(self, rows: int, random: np.random.Generator) -> Tensors | None:
+        """Return rows with floats up to 255, as of pixels; None: there are no floats.
+
+        A model that scales by the largest value of a batch shows itself beside them.
+        """
+        if all(spec.dtype.kind != "f" for spec in self.signature.inputs):
+            return None
+        return {
+            name: np.multiply(array, _LARGE, dtype=array.dtype)
+            if array.dtype.kind == "f"
+            else array
+            for name, array in self.make(rows, random).items()
         }
 
     def of_other_sizes(self) -> "Iterator[RandomRows]":

@@ -103,6 +103,8 @@ class _WarmUp:
         self._log = log
         # Why random rows can't be compared, or "".
         self._not_comparable = ""
+        # Whether the model computes rows of large values.
+        self._takes_large = True
         # Whether any row was computed, or was refused for its values; and the first
         # other error.
         self._has_computed = self._has_refused = False
@@ -139,11 +141,27 @@ class _WarmUp:
     def _run_fixed(self, kinds: Sequence[RandomRows]) -> bool:
         # Known rows take the place of most blank ones, so that a load stays as short.
         larger = self._sizes[1:] or self._sizes
-        if larger[-1] > 1 and self._compare(kinds, larger, has_blank=True):
+        batches = larger if larger[-1] > 1 else []
+        if batches and self._compare(kinds, batches, has_blank=True):
             return True
-        if self._tolerates_blank():
-            return True
-        self._compare(kinds, larger if larger[-1] > 1 else [])
+        try:
+            self._run_blank(self._sizes)
+        except NotYetLoadable:
+            raise
+        except ModelLoadError as error:
+            cause = error.__cause__
+            if cause is None or isinstance(cause, WrongOutputs):
+                raise
+            # Zeros may be invalid, such as for a division, and so may the id 0.
+            is_id = isinstance(cause, RefusedInput) and has_integers(self._signature)
+            if self._compare(kinds, batches) is None and not is_id:
+                raise
+            return self._warn_of(error)
+        return True
+
+    def _warn_of(self, error: ModelLoadError) -> bool:
+        """Log that the model does not compute blank rows; return that."""
+        self._log.warning("warm-up of %s: %s; clients may do better", self._name, error)
         return False
 
     def check_computes(self) -> None:
@@ -160,21 +178,14 @@ class _WarmUp:
     def _tolerates_blank(self) -> bool:
         """Return whether the model computes blank rows.
 
-        Empty strings, pictures of one pixel and the id 0 may be invalid.
+        Empty strings, and pictures of one pixel, may be invalid.
         """
         try:
             self._run_blank(self._sizes)
         except NotYetLoadable:
             raise
         except ModelLoadError as error:
-            is_id = has_integers(self._signature)
-            is_invalid = is_id and isinstance(error.__cause__, RefusedInput)
-            if _has_fixed_numbers(self._signature) and not is_invalid:
-                raise
-            self._log.warning(
-                "warm-up of %s: %s; clients may do better", self._name, error
-            )
-            return False
+            return self._warn_of(error)
         return True
 
     def _run_blank(self, sizes: Sequence[int]) -> None:
@@ -248,14 +259,8 @@ class _WarmUp:
         found: Comparison | None = None
         has_run = False
         for size in batches:
-            order = [0, *(1 + n % (_DISTINCT_ROWS - 1) for n in range(size - 1))]
-            batch = {name: array[order] for name, array in known.items()}
-            if has_blank:
-                order.pop()
-                for name, array in _blank(self._signature, 1).items():
-                    batch[name][-1:] = array
             try:
-                among = self._run(batch)
+                among, order = self._run_among(rows, known, size, has_blank=has_blank)
             except Exception as error:  # a model may raise anything
                 if size > self._sizes[-1]:
                     return found
@@ -272,6 +277,37 @@ class _WarmUp:
         if has_blank and not has_run:
             self._run_blank(self._sizes[:1])
         return found
+
+    def _run_among(
+        self, rows: RandomRows, known: Tensors, size: int, *, has_blank: bool
+    ) -> tuple[Tensors, list[int]]:
+        """Return the outputs of a batch, and the numbers of its rows among `known`.
+
+        Its last rows are others: of large values, which a model may refuse, and blank.
+        """
+        blank = [_blank(self._signature, 1)] if has_blank else []
+        large = None
+        if self._takes_large and size - has_blank >= _DISTINCT_ROWS:
+            large = rows.large(1, np.random.default_rng(0))
+        if large is not None:
+            try:
+                return self._run_beside(known, size, [large, *blank])
+            except (ModelLoadError, OutOfDeviceMemory):
+                raise
+            except Exception:  # a model may raise anything
+                self._takes_large = False
+        return self._run_beside(known, size, blank)
+
+    def _run_beside(
+        self, known: Tensors, size: int, others: Sequence[Tensors]
+    ) -> tuple[Tensors, list[int]]:
+        order = [0, *(1 + n % (_DISTINCT_ROWS - 1) for n in range(size - 1))]
+        order = order[: size - len(others)]
+        batch = {
+            name: np.concatenate([array[order], *(each[name] for each in others)])
+            for name, array in known.items()
+        }
+        return self._run(batch), order
 
     def _check_sizes(self, alone: Tensors, among: Tensors, size: int) -> None:
         """Raise a ModelLoadError if a size of a row's output is the number of rows."""

@@ -39,6 +39,7 @@ def test_independent_rows_show_no_difference(batch_rows):
         "among others": 0.0,
         "in another place": 0.0,
         "beside zeros": 0.0,
+        "beside large rows": 0.0,
         "beside copies": 0.0,
     }
     comparison = compared(lambda x: x * 2 + 1, batch_rows)
@@ -53,6 +54,7 @@ def test_mean_over_the_batch_is_detected(batch_rows):
         "among others",
         "in another place",
         "beside zeros",
+        "beside large rows",
     }
     assert compared(lambda x: x - x.mean(axis=0), batch_rows).problem
 

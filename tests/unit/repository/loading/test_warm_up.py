@@ -235,6 +235,46 @@ def test_dependence_of_a_few_thousandths_is_found():
     assert _warmed_up(lambda x: x + 0.003 * x.mean(axis=0))[1]
 
 
+def test_dependence_of_a_thousandth_is_found_where_nothing_is_rounded():
+    """A nudge of the row changes it as much, and no copy of it is rounded."""
+    assert _warmed_up(lambda x: x + np.float32(1e-3) * x.mean(axis=0))[1]
+
+
+def test_scaling_by_the_largest_value_of_a_batch_is_found():
+    """As of pictures of which some are scaled already; random rows are 0 to 1."""
+    assert _warmed_up(lambda x: x / max(1.0, x.max()))[1]
+
+
+def test_dependence_above_sixteen_rows_is_found():
+    """It is confirmed in batches of the size that showed it."""
+    assert _warmed_up(lambda x: x - x[20:].sum(axis=0) if len(x) > 20 else x)[1]
+
+
+def test_one_of_many_labels_may_differ_and_no_more():
+    """Of 200 labels a neighbor changes three."""
+    labels = TensorSpec("y", np.dtype(np.int64), (200,))
+
+    def compute(x, wrong=3):
+        found = np.zeros((len(x), 200), np.int64)
+        found[:, :wrong] = x.max() > x[:, :1].max(axis=1, keepdims=True)
+        return found
+
+    assert _warmed_up(compute, out=labels)[1]
+
+
+@pytest.mark.parametrize("sizes", [(1,), SIZES])
+def test_model_that_refuses_zeros_is_served(sizes, caplog):
+    """Such as for a division by zero: random rows are computed in all sizes."""
+
+    def divides(x):
+        if not x.all():
+            raise ZeroDivisionError("Integer division by zero")
+        return 1 / x
+
+    assert not _warmed_up(divides, sizes=sizes)[1]
+    assert "rows of zeros (ZeroDivisionError: Integer division by" in caplog.text
+
+
 @pytest.mark.parametrize("row", [ROW, FREE], ids=["fixed size", "free size"])
 def test_rows_that_depend_on_their_batch_are_served_alone(row):
     """With max_batch_size = 1 no row has a neighbor, and nothing is said."""
@@ -245,7 +285,7 @@ def test_rows_that_depend_on_their_batch_are_served_alone(row):
 @pytest.mark.parametrize("share", [0.0, 0.01])
 def test_rows_may_differ_as_in_half_precision(share):
     """A hundredth of the largest value is rounding if copies of a row have it, too."""
-    assert not _warmed_up(lambda x: x + share * x.max() * (len(x) > 1))[1]
+    assert not _warmed_up(lambda x: x + share * x * (len(x) > 1))[1]
 
 
 def test_one_of_eight_class_ids_may_differ():
@@ -312,6 +352,20 @@ def test_whole_tensors_are_run_once_and_not_compared():
     signature = Signature(tensor, output, takes_whole_tensors=True)
     warm_up(Computes(run, signature), SIZES, SMALL, LOG)
     assert batches == [(1, 1, 3)]
+
+
+def test_whole_tensors_that_one_value_is_too_small_for_are_served():
+    """A picture of one pixel is too small to be pooled."""
+
+    def run(batch):
+        if batch["x"].shape[1] < 3:
+            raise ValueError("MaxPool")
+        return {"y": batch["x"]}
+
+    tensor = (TensorSpec("x", FLOAT32, (None, 3)),)
+    output = (TensorSpec("y", FLOAT32, (None, 3)),)
+    signature = Signature(tensor, output, takes_whole_tensors=True)
+    assert warm_up(Computes(run, signature), SIZES, SMALL, LOG) == {}
 
 
 def test_rows_padded_to_the_longest_of_a_batch_are_served_alone_only():

@@ -127,13 +127,16 @@ class _Checked:
             if signature.limit_reason:
                 return None
             batch_rows = largest if largest > 1 else _COMPARED_BATCH
-            click.echo(f"  comparing rows alone and in batches of {batch_rows} ...")
+            # More rows than a batch has are not compared.
+            compared = min(given or _RANDOM_ROWS, batch_rows)
+            which = f"{compared} of your {given} rows" if given else "rows"
+            click.echo(f"  comparing {which} alone and in batches of {batch_rows} ...")
             comparison = compare(
                 partial(self.engine.run, signature_name=name),
                 rows,
                 batch_rows,
                 tolerance=self.tolerance,
-                most_rows=given or _RANDOM_ROWS,
+                most_rows=compared,
             )
         except Exception as error:  # a model may raise anything
             kind, reason = type(error).__name__, error_summary(error)

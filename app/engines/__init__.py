@@ -136,8 +136,12 @@ def _file_in(folder: Path, settings: Settings) -> str:
         # Raises for a folder that can't be read.
         name = next((each for each in known if (folder / each).is_file()), None)
         if name == SERVICE_FILE and settings.model is not None:
-            # As without service.py, the file may have any name.
-            return lone_model_file(folder) or name
+            # As without service.py, a .keras or .h5 file may have any name; files of
+            # other kinds may be what the code opens.
+            try:
+                return lone_model_file(folder, only_keras=True) or name
+            except ValueError as error:
+                raise ModelLoadError(f"version {folder.name}: {error}") from error
         if name is None:
             raise ModelLoadError(Layout(settings).missing_file(folder))
     return name

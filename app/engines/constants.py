@@ -19,6 +19,7 @@ from app.engines.base import (
     TensorSpec,
 )
 from app.engines.loading import signature_of_tensors
+from app.engines.refusal import does_not_fit
 from app.errors import ModelLoadError, OutOfDeviceMemory
 
 _PLACE = "basket.toml: [constants]"
@@ -65,9 +66,7 @@ class WithConstants:
             outputs = self._engine.run({**whole, **constants}, signature_name)
         except OutOfDeviceMemory as error:
             (rows, *_) = map(len, batch.values())
-            raise OutOfDeviceMemory(
-                f"a batch of {rows} rows does not fit into the device's memory"
-            ) from error
+            raise does_not_fit(rows) from error
         return {name: array[0] for name, array in outputs.items()}
 
     def close(self) -> None:
@@ -78,28 +77,36 @@ class WithConstants:
 def with_constants(engine: Engine, text: str) -> Engine:
     """Return the engine with the constants in a JSON text, "" for none.
 
+    In signatures whose inputs are the rows of a batch, an input of that name stays.
+
     Raises:
-        ModelLoadError: a constant is no input, or does not fit it.
+        ModelLoadError: a constant is nowhere a whole tensor, or does not fit it.
     """
     if not text:
         return engine
     constants: dict[str, Any] = json.loads(text)
     signatures = dict(engine.signatures)
     inputs = {spec.name for each in signatures.values() for spec in each.inputs}
-    for name in constants:
+    whole = {key: each for key, each in signatures.items() if each.takes_whole_tensors}
+    whole_inputs = {spec.name for each in whole.values() for spec in each.inputs}
+    for name, value in constants.items():
         if name not in inputs:
             raise ModelLoadError(
                 f"{_PLACE} {name}: the model has no such input; it has "
                 f"{', '.join(sorted(inputs))}"
             )
+        if name not in whole_inputs:
+            raise ModelLoadError(
+                f"{_place(name, value)}: the input has a value for each row of a "
+                "batch, which only a request can give: leave it out here"
+            )
     found: dict[str, Tensors] = {}
-    for key, signature in engine.signatures.items():
+    for key, signature in whole.items():
         fixed = [spec for spec in signature.inputs if spec.name in constants]
         if not fixed:
             continue
         found[key] = {
-            spec.name: _array(spec, constants[spec.name], signature)[np.newaxis]
-            for spec in fixed
+            spec.name: _array(spec, constants[spec.name])[np.newaxis] for spec in fixed
         }
         rest = [spec for spec in signature.inputs if spec not in fixed]
         signatures[key] = _signature(key, rest, signature.outputs)
@@ -116,21 +123,19 @@ def _signature(
     return signature_of_tensors(inputs, outputs)
 
 
-def _array(spec: TensorSpec, value: Any, signature: Signature) -> Array:
+def _place(name: str, value: Any) -> str:
+    return f"{_PLACE} {name} = {json.dumps(value)[:80]}"
+
+
+def _array(spec: TensorSpec, value: Any) -> Array:
     """Return a constant as an input's whole tensor.
 
     Raises:
-        ModelLoadError: the input has rows, or the value another type or shape.
+        ModelLoadError: the value has another type or shape.
     """
-    place = f"{_PLACE} {spec.name} = {json.dumps(value)[:80]}"
-    if not signature.takes_whole_tensors:
-        raise ModelLoadError(
-            f"{place}: the input has a value for each row of a batch, which only a "
-            "request can give: leave it out here"
-        )
     kind = "text" if spec.dtype.kind == "O" else spec.dtype.name
     shape = "a single value" if spec.shape == () else f"shape {spec.shape_text()}"
-    expected = f"{place}: expected {kind}, {shape}"
+    expected = f"{_place(spec.name, value)}: expected {kind}, {shape}"
     try:
         array = np.array(value, object)
         leaves = array.ravel().tolist()

@@ -24,8 +24,10 @@ _LAYER_ERROR = re.compile(
 )
 # A constant in TOML for each kind of dtype.
 _EXAMPLES = {"b": "false", "f": "1.0", "O": '"..."'}
-# Of an absolute path, the folders.
-_FOLDERS = re.compile(r"(?<![\w.:/])/(?:[^\s/'\"]+(?: [^\s/'\"]+)*/)+")
+# Of an absolute path, or a file's URL, the folders; other URLs have // after a colon.
+_FOLDERS = re.compile(
+    r"(?:\bfile:/+|(?<=:)/(?!/)|(?<![\w.:/])/+)(?:[^\s/'\"]+(?: [^\s/'\"]+)*/)+"
+)
 # What tells of this machine in a framework's errors: TensorFlow's host, the file of a
 # Python module, and the address of an object.
 _MACHINE = {

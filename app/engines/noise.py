@@ -19,17 +19,22 @@ _NOISE = (
 
 
 @contextmanager
-def hidden() -> Iterator[None]:
+def hidden_noise() -> Iterator[None]:
     """Keep the lines off stderr within the block; all others pass, in their order.
 
     A process of its own reads them: where the import aborts this process, its last
-    words are still written.
+    words are still written. It has a session of its own, so that Ctrl-C does not end it
+    before this process.
     """
     try:
         command = ["grep", "--line-buffered", "-v", "-a", "-E", "|".join(_NOISE)]
         original = os.dup(_STDERR)
         reader = subprocess.Popen(  # noqa: S603
-            command, stdin=subprocess.PIPE, stdout=original, stderr=subprocess.DEVNULL
+            command,
+            stdin=subprocess.PIPE,
+            stdout=original,
+            stderr=subprocess.DEVNULL,
+            start_new_session=True,
         )
     except OSError:  # no grep, or no stderr
         yield

@@ -135,11 +135,9 @@ def _entry_filter(version: Path) -> Callable[[str], bool]:
     With BASKET_MODEL the folder may hold basket.toml, its classes, and anything else.
     """
     is_code = os.path.isfile(version / SERVICE_FILE)
-    if not is_code and model_file(version) is not None:
-        known = {*MODEL_FILES, *SAVED_MODEL_ENTRIES}
-        # External weights, which exporters name model.onnx.data or model.onnx_data.
-        return lambda name: name in known or name.startswith("model.onnx")
-    # Code may read any other file.
+    if not is_code and model_file(version) not in (None, "model.onnx"):
+        return {*MODEL_FILES, *SAVED_MODEL_ENTRIES}.__contains__
+    # Code may read any other file, and a model.onnx has its weights in any.
     ignored = config_files(version)
     return lambda name: name not in ignored and not is_system_folder(name)
 

@@ -28,7 +28,11 @@ KERAS_FILES = tuple(
 # What tf.saved_model.save and Keras's export write.
 SAVED_MODEL_ENTRIES = (
     "saved_model.pb",
-    *("variables", "assets", "assets.extra", "fingerprint.pb", "keras_metadata.pb"),
+    "variables",
+    "assets",
+    "assets.extra",
+    "fingerprint.pb",
+    "keras_metadata.pb",
 )
 SAVE_KERAS = 'save the whole model with model.save("model.keras")'
 WEIGHTS = f"holds weights without a model: {SAVE_KERAS}"
@@ -41,7 +45,10 @@ PICKLE = (
 PYTORCH = f"is a PyTorch file: write model.onnx with torch.onnx.export, or {_OWN_CODE}"
 # Endings of files that no engine opens: what they are, and what to do next.
 _OTHER_FILES = {
-    ".weights.h5": WEIGHTS,
+    ".weights.h5": (
+        f"is named as weights without a model: {SAVE_KERAS}, or rename the file to "
+        "model.h5 if it is a whole model"
+    ),
     ".pb": (
         "is a graph without the signatures of a SavedModel: write one of it "
         "(docs/other_files.md)"
@@ -61,12 +68,19 @@ _OTHER_FILES = {
 MAX_VERSION = (1 << 63) - 1
 
 # What file systems, storage servers and desktops add to folders, in lower case.
-_SYSTEM_FOLDERS = frozenset(
-    (
-        *("lost+found", ".snapshot", "~snapshot", "#snapshot", "#recycle"),
-        *("@eadir", "@tmp", "@recycle", "@recently-snapshot"),
-        *("$recycle.bin", "recycler", "system volume information"),
-    )
+_SYSTEM_FOLDERS = (
+    "lost+found",
+    ".snapshot",
+    "~snapshot",
+    "#snapshot",
+    "#recycle",
+    "@eadir",
+    "@tmp",
+    "@recycle",
+    "@recently-snapshot",
+    "$recycle.bin",
+    "recycler",
+    "system volume information",
 )
 
 # Files of the run directory have more in their names.
@@ -113,8 +127,11 @@ def is_model_file(path: Path) -> bool:
     return is_named and os.path.isfile(path)
 
 
-def lone_model_file(folder: Path) -> str | None:
+def lone_model_file(folder: Path, *, only_keras: bool = False) -> str | None:
     """Return the name of the only model in a folder that is one file of any name.
+
+    A .keras or .h5 file comes before files of other kinds, which may be conversions of
+    it; with `only_keras` these do not count.
 
     Raises:
         OSError: the folder can't be read.
@@ -125,6 +142,10 @@ def lone_model_file(folder: Path) -> str | None:
     files = [
         name for name in names if not is_hidden(name) and is_model_file(folder / name)
     ]
+    # A .hdf5 file may hold anything.
+    keras = [name for name in files if name.endswith((".keras", ".h5"))]
+    if keras or only_keras:
+        files = keras
     if len(files) > 1:
         raise ValueError(f"it holds {files[0]} and {files[1]}: name one")
     return files[0] if files else None

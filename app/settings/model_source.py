@@ -10,7 +10,6 @@ from app.settings.model_config import FILE_NAME
 from app.settings.model_files import (
     MODEL_FILES,
     MODEL_SUFFIXES,
-    is_model_file,
     is_version,
     lone_model_file,
     model_file,
@@ -98,7 +97,9 @@ def find_model(path: Path) -> ModelSource:
 def _model_at(path: Path) -> ModelSource:
     # Also raises for a path that does not exist, or is no file or folder.
     if not os.path.isdir(path):
-        if os.path.exists(path) and not is_model_file(path):
+        # Whether a .weights.h5 file holds a model shows only when it is read.
+        is_model = path.suffix in MODEL_SUFFIXES and os.path.isfile(path)
+        if os.path.exists(path) and not is_model:
             is_part = path.name in MODEL_FILES
             what = other_file(path) or "is another file"
             raise ValueError("name its folder" if is_part else f"it {what}")

@@ -25,7 +25,8 @@ from app.engines.jax.memory import device_bytes, needed_bytes
 from app.engines.keras.files import functional, load, signature_of, weight_bytes
 from app.engines.loading import error_summary, refuse_strings
 from app.engines.reference import tensorflow_reference
-from app.errors import ModelLoadError, OutOfDeviceMemory
+from app.engines.refusal import does_not_fit
+from app.errors import ModelLoadError
 from app.settings import Settings
 
 _log = logging.getLogger(__name__)
@@ -136,13 +137,13 @@ class KerasJaxEngine:
         try:
             program = self._program(padded)
             if program is None:
-                raise _too_large(size)
+                raise does_not_fit(size)
             # Execution is asynchronous: an error of the device may surface at its end.
             arrays = jax.device_get(program(*self._weights, *inputs))
         except jax.errors.JaxRuntimeError as error:
             if _OUT_OF_MEMORY not in str(error):
                 raise
-            raise _too_large(size) from error
+            raise does_not_fit(size) from error
         return [array[: stop - start] for array in arrays]
 
     def _program(self, batch: Tensors) -> _Program | None:
@@ -178,11 +179,6 @@ class KerasJaxEngine:
         return [
             array.astype(spec.dtype) for array, spec in zip(flat, specs, strict=True)
         ]
-
-
-def _too_large(rows: int) -> OutOfDeviceMemory:
-    text = f"a batch of {rows} rows does not fit into the device's memory"
-    return OutOfDeviceMemory(text)
 
 
 def open_engine(file: Path, settings: Settings) -> KerasJaxEngine:

@@ -20,10 +20,22 @@ _RENAMED = {
 }
 # Keras 2's own classes that Keras 3 lacks; its RandomCrop computes something else.
 ONLY_KERAS2 = (
-    *("ClassMethod", "CuDNNGRU", "CuDNNLSTM", "DenseFeatures", "InstanceMethod"),
-    *("InstanceProperty", "LocallyConnected1D", "LocallyConnected2D"),
-    *("RandomCrop", "RandomFourierFeatures", "RandomHeight", "RandomWidth"),
-    *("SlicingOpLambda", "SyncBatchNormalization", "TFOpLambda", "TensorFlowOpLayer"),
+    "ClassMethod",
+    "CuDNNGRU",
+    "CuDNNLSTM",
+    "DenseFeatures",
+    "InstanceMethod",
+    "InstanceProperty",
+    "LocallyConnected1D",
+    "LocallyConnected2D",
+    "RandomCrop",
+    "RandomFourierFeatures",
+    "RandomHeight",
+    "RandomWidth",
+    "SlicingOpLambda",
+    "SyncBatchNormalization",
+    "TFOpLambda",
+    "TensorFlowOpLayer",
     "ThresholdedReLU",
 )
 # Arguments that a layer of Keras 3 may lack, and the values with which a layer of Keras
@@ -35,7 +47,7 @@ _DEFAULTS = {
     "time_major": False,
 }
 # Arguments that a layer of Keras 3 may lack, and that change no answer.
-_NO_EFFECT = (*("key_shape", "query_shape", "rng_type", "trainable", "value_shape"),)
+_NO_EFFECT = ("key_shape", "query_shape", "rng_type", "trainable", "value_shape")
 # Ends of arguments for training: a loaded model has the weights of its file.
 _TRAINING = ("_constraint", "_initializer", "_regularizer")
 _RECURRENT = ("Bidirectional", "GRU", "LSTM", "RNN", "SimpleRNN")

@@ -32,4 +32,5 @@ def offered(service: Service | None) -> Iterator[None]:
 def _is_own(value: Any) -> bool:
     if not inspect.isclass(value) and not inspect.isfunction(value):
         return False
-    return value.__module__.partition(".")[0] not in ("keras", "tensorflow")
+    # It is None for a function that exec() defined without a module.
+    return str(value.__module__).partition(".")[0] not in ("keras", "tensorflow")

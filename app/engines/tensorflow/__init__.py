@@ -7,7 +7,7 @@ import os
 from contextlib import nullcontext
 
 from app import gpus
-from app.engines.noise import hidden
+from app.engines.noise import hidden_noise
 from app.engines.optional_imports import import_framework
 
 # TensorFlow imports Keras, which reads this. A default only: beside the JAX engine,
@@ -19,7 +19,7 @@ _is_quiet = "TF_CPP_MIN_LOG_LEVEL" not in os.environ and not gpus.installed()
 os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "2")
 
 _needs_jax = os.environ["KERAS_BACKEND"] == "jax"
-with hidden() if _is_quiet else nullcontext():
+with hidden_noise() if _is_quiet else nullcontext():
     tensorflow = import_framework(
         "tensorflow",
         *("matplotlib", "sklearn"),

@@ -72,7 +72,12 @@ def open_engine(file: Path, settings: Settings) -> TensorFlowEngine:
         exported = Path(folder) / "saved_model"
         reference = keras2_reference(file, exported)
         engine = saved_model.open_engine(exported / "saved_model.pb", settings)
-        reference.check(engine)
+        engine.platform = KerasTensorFlowEngine.platform
+        try:
+            reference.check(engine)
+        except BaseException:
+            engine.close()
+            raise
         return engine
 
 

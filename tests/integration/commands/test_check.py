@@ -134,14 +134,15 @@ def test_check_compares_rows_of_ones_own(texts, tmp_path, rows, status):
 
 
 def test_check_reads_rows_as_arrays(keras, tmp_path, version):
-    """Arrays have the names of the inputs."""
+    """Arrays have the names of the inputs; as many as a batch has are compared."""
     left, right = (keras.Input((2,), name=name) for name in ("left", "right"))
     model = keras.Model([left, right], keras.layers.Add(name="sum")([left, right]))
     model.save(version / "model.keras")
-    np.savez(tmp_path / "rows.npz", left=np.ones((5, 2)), right=np.ones((5, 2)))
+    np.savez(tmp_path / "rows.npz", left=np.ones((20, 2)), right=np.ones((20, 2)))
     status, output = check(tmp_path, "m", "--rows", str(tmp_path / "rows.npz"))
     assert status == 0
-    assert "timing your rows (5 of shape (2,), (2,)) ..." in output
+    assert "timing your rows (20 of shape (2,), (2,)) ..." in output
+    assert "comparing 16 of your 20 rows alone and in batches of 16 ..." in output
 
 
 def test_check_compares_rows_of_each_shape(keras, tmp_path, version):

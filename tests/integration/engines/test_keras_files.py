@@ -8,6 +8,7 @@ import h5py
 import numpy as np
 import pytest
 
+from app.engines.reference import Reference
 from app.errors import ModelLoadError
 from app.settings import Settings
 from app.settings.model_files import PICKLE, PYTORCH
@@ -110,10 +111,28 @@ def test_keras_2_file_with_another_meaning_is_converted_where_tf_keras_is(
     caplog.set_level("INFO")
     model = _save_sums_over_time(tf_keras, tmp_path / "model.h5")
     rows = np.random.default_rng(0).random((4, 5, 3), np.float32)
-    (found,) = open_("model.h5").run({"steps": rows}).values()
+    engine = open_("model.h5")
+    assert engine.platform == "tensorflow_keras"
+    (found,) = engine.run({"steps": rows}).values()
     np.testing.assert_allclose(found, model(rows), rtol=0, atol=1e-6)
     assert "model.h5: only Keras 2 reads it" in caplog.text
     assert f"differs from tf_keras {tf_keras.__version__}'s" in caplog.text
+
+
+def test_converted_model_with_other_answers_is_closed(
+    tf_keras, refusal, tmp_path, monkeypatch
+):
+    """It holds the memory of a device."""
+    _save_sums_over_time(tf_keras, tmp_path / "model.h5")
+    closed = []
+
+    def differs(_, engine):
+        monkeypatch.setattr(engine, "close", lambda: closed.append(engine))
+        raise ModelLoadError("out differs from tf_keras's")
+
+    monkeypatch.setattr(Reference, "check", differs)
+    assert refusal("model.h5") == "out differs from tf_keras's"
+    assert len(closed) == 1
 
 
 def test_class_of_ones_own_comes_before_the_version_of_keras(

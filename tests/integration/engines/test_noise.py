@@ -16,13 +16,25 @@ NOISE = ("cudart_stub", "oneDNN", "InitializeLog", "cpu_feature_guard", "cuInit"
 # Ends as TensorFlow does on a processor that lacks what it was compiled for.
 ABORTS = """
 import os, resource
-from app.engines.noise import hidden
+from app.engines.noise import hidden_noise
 resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
-with hidden():
+with hidden_noise():
     os.write(2, b"I0000 00:00:1 2 cudart_stub.cc:31] Could not find cuda drivers.\\n")
     os.write(2, b"E0000 00:00:1 2 gpu.cc:52] a real error\\n")
     os.write(2, b"F0000 00:00:1 2 cpu_feature_guard.cc:31] no AVX\\n")
     os.abort()
+"""
+# Is interrupted as by Ctrl-C, which all processes of the terminal's group get.
+INTERRUPTED = """
+import os, signal
+from app.engines.noise import hidden_noise
+signal.signal(signal.SIGINT, lambda *_: None)
+with hidden_noise():
+    os.write(2, b"before\\n")
+    os.killpg(0, signal.SIGINT)
+    for _ in range(100):
+        os.write(2, b"after\\n")
+        os.sched_yield()
 """
 
 
@@ -52,3 +64,18 @@ def test_errors_are_written_even_if_the_process_aborts():
     assert ran.returncode < 0
     lines = [each.partition("] ")[2] for each in ran.stderr.splitlines()]
     assert lines == ["a real error", "no AVX"]
+
+
+def test_errors_are_written_after_an_interrupt():
+    """Ctrl-C does not end the process that reads them."""
+    ran = subprocess.run(
+        [sys.executable, "-c", INTERRUPTED],
+        cwd=ROOT,
+        start_new_session=True,
+        check=False,
+        capture_output=True,
+        text=True,
+        timeout=60,
+    )
+    assert ran.returncode == 0
+    assert ran.stderr.splitlines() == ["before", *["after"] * 100]

@@ -65,6 +65,19 @@ def test_signature_without_such_an_input_is_as_before():
     assert engine.run({"row": row}, "other")["out"] is row
 
 
+def test_constant_is_left_to_requests_where_it_has_rows():
+    """In another signature an input of that name may have a value for each row."""
+    engine = Computes(lambda batch: {"out": batch["factor"]}, SIGNATURE)
+    other = signature_of(row=("float32", [None, 2]), factor=("float32", [None]))
+    engine.signatures["other"] = other
+    engine = with_constants(engine, '{"factor": 1, "bias": [0, 0]}')
+    assert engine.signatures["other"] is other
+    (row,) = engine.signatures[DEFAULT_SIGNATURE].inputs
+    assert row.name == "row"
+    batch = {"row": np.ones((3, 2), np.float32), "factor": np.float32([1, 2, 3])}
+    assert engine.run(batch, "other")["out"].tolist() == [1, 2, 3]
+
+
 def test_batch_that_does_not_fit_is_named_by_its_rows():
     """The engine sees one row of whole tensors, and the client sent three."""
 

@@ -77,6 +77,29 @@ def test_keras_file_of_any_name_is_opened_with_the_service_beside_it(tmp_path, o
     assert opened == [("app.engines.tensorflow.keras_file", file, "tensorflow")]
 
 
+@pytest.mark.parametrize(
+    "names", [["encoder.onnx"], ["encoder.onnx", "decoder.onnx"], ["data.hdf5"]]
+)
+def test_other_files_beside_a_service_are_its_own(tmp_path, opened, names):
+    """Only a .keras or .h5 file may have any name there."""
+    for name in names:
+        (tmp_path / name).touch()
+    (tmp_path / "service.py").write_text("def predict(model, batch): ...")
+    engines.open_engine(tmp_path, Settings(model=tmp_path, user_code=True)).close()
+    assert not opened
+
+
+def test_two_keras_files_beside_a_service_are_a_load_error(tmp_path, opened):
+    """Nobody can tell which one is the model."""
+    for name in ("one.keras", "two.h5"):
+        (tmp_path / name).touch()
+    (tmp_path / "service.py").write_text("def predict(model, batch): ...")
+    with pytest.raises(
+        ModelLoadError, match=r"holds one\.keras and two\.h5: name one$"
+    ):
+        engines.open_engine(tmp_path, Settings(model=tmp_path, user_code=True))
+
+
 def test_framework_is_imported_before_the_service(tmp_path, monkeypatch):
     """What is there when a framework was imported is frozen, and stays in memory."""
     seen = []

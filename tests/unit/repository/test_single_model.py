@@ -75,11 +75,11 @@ def test_changed_file_in_a_folder_is_the_next_version(tmp_path, clock):
     assert _scan(tmp_path / "out", numbers).versions == {2: tmp_path / "out"}
 
 
-@pytest.mark.parametrize("weights", ["model.onnx.data", "model.onnx_data"])
+@pytest.mark.parametrize("weights", ["model.onnx.data", "encoder.layer.0.weight"])
 def test_changed_weights_beside_an_onnx_file_are_the_next_version(
     tmp_path, clock, weights
 ):
-    """Exporters write large ones into a file of their own, under one of these names."""
+    """Exporters write large ones into one file, or each tensor into its own."""
     numbers = JsonFiles(tmp_path / "numbers")
     for name in ("model.onnx", weights):
         (tmp_path / "my" / name).parent.mkdir(exist_ok=True)

@@ -44,6 +44,17 @@ def _write(folder, *files):
             id="one Keras file, with what macOS adds",
         ),
         pytest.param(
+            ["mnt/my.keras", "mnt/my.tflite", "mnt/my.hdf5"],
+            *("mnt", ("mnt/my.keras", "mnt")),
+            id="one Keras file beside other kinds",
+        ),
+        pytest.param(
+            ["my.weights.h5"],
+            "my.weights.h5",
+            ("my.weights.h5", "."),
+            id="HDF5 file named as weights",
+        ),
+        pytest.param(
             ["a/model.keras", "a/2/model.keras"],
             *("a", ("a", ".")),
             id="version folder with folders in it",
@@ -84,6 +95,12 @@ def test_file_and_folder_of_a_model_are_found(
             "a",
             "it holds one.keras and two.h5: name one",
             id="two Keras files",
+        ),
+        pytest.param(
+            ["a/one.onnx", "a/two.tflite"],
+            "a",
+            "it holds one.onnx and two.tflite: name one",
+            id="two files of other kinds",
         ),
         pytest.param(["a"], "a/my.keras", "Not a directory", id="file as a folder"),
         pytest.param([], "x" * 300, "File name too long", id="too long"),

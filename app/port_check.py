@@ -12,6 +12,7 @@ import sys
 from collections.abc import Iterator, Sequence
 
 _GRPC = "BASKET_GRPC_BIND"
+_LAST_PORT = 65535
 
 
 def addresses(arguments: Sequence[str]) -> Iterator[str]:
@@ -46,18 +47,22 @@ def problem(address: str) -> str:
 
     Raises:
         ValueError: that is no address.
+        OverflowError: there is no such port.
     """
     host, colon, port = address.removeprefix("tcp://").rpartition(":")
     if not colon or port.endswith("]"):  # without a port Gunicorn takes 8000
         host, port = address, "8000"
     host = host.strip("[]")
     try:
+        number = int(port)
+        if not 0 <= number <= _LAST_PORT:
+            raise OverflowError
         family = socket.AF_INET6 if ":" in host else socket.AF_INET
-        socket.create_server((host, int(port)), family=family).close()
+        socket.create_server((host, number), family=family).close()
     except OSError as error:
         # create_server adds the address to strerror; a name may have no address.
-        number = error.errno or 0
-        return os.strerror(number) if number > 0 else str(error)
+        code = error.errno or 0
+        return os.strerror(code) if code > 0 else str(error)
     return ""
 
 
@@ -71,7 +76,12 @@ def main(arguments: Sequence[str]) -> str:
                     f"{address}: {reason}. Stop what has the port, or take another "
                     'one: make serve ARGS="--bind 127.0.0.1:8001"'
                 )
-    except (argparse.ArgumentError, ValueError, OverflowError):
+    except OverflowError:
+        return (
+            f"{address}: there is no such port, the last is {_LAST_PORT}. Take another "
+            'one: make serve ARGS="--bind 127.0.0.1:8001"'
+        )
+    except (argparse.ArgumentError, ValueError):
         pass  # Gunicorn, or Basket, says what is wrong
     return ""
 

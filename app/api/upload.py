@@ -37,7 +37,9 @@ def has_pictures(mimetype: str, body: bytes) -> bool:
     Its first bytes tell as well as its type, which `curl --data-binary` does not know.
     """
     is_typed = mimetype == _FORM or mimetype.startswith("image/")
-    return is_typed or body.startswith(BEGINNINGS)
+    # HEIC and AVIF, which are refused, begin with the length of a box.
+    is_heic = body[4:8] == b"ftyp"
+    return is_typed or is_heic or body.startswith(BEGINNINGS)
 
 
 def decode(exchange: Exchange, body: bytes, model: ServedModel) -> Pictures:

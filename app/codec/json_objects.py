@@ -39,9 +39,10 @@ def dumps(value: Any, place: str = "value") -> bytes:
             `place`, and what to give instead.
     """
     try:
-        return orjson.dumps(value, default=_default, option=_OPTIONS)
+        return orjson.dumps(value, default=_default, option=orjson.OPT_SERIALIZE_NUMPY)
     except TypeError:
-        # Several times as slow, but it knows more types, and the places.
+        # Several times as slow, but it knows more types, the places, and keys that are
+        # not text, two of which may have the same text.
         return orjson.dumps(_plain(value, place, 0), option=_OPTIONS)
 
 
@@ -80,10 +81,7 @@ def _plain(value: Any, place: str, depth: int) -> Any:
     if isinstance(value, np.ndarray | np.generic):
         value = _of_numpy(value)
     if isinstance(value, Mapping):
-        return {
-            _key(key, place): _plain(each, f"{place}[{_shown(key)}]", depth + 1)
-            for key, each in value.items()
-        }
+        return _plain_mapping(value, place, depth)
     if isinstance(value, list | tuple):
         return [
             _plain(each, f"{place}[{number}]", depth + 1)
@@ -97,6 +95,24 @@ def _plain(value: Any, place: str, depth: int) -> Any:
             for field in dataclasses.fields(value)
         }
     return _leaf(value, place)
+
+
+def _plain_mapping(value: Mapping[Any, Any], place: str, depth: int) -> dict[Any, Any]:
+    """Return a dict of objects that orjson knows.
+
+    Raises:
+        TypeError: two keys have the same text, such as 1 and "1".
+    """
+    found = {}
+    for key, each in value.items():
+        name = _key(key, place)
+        if name in found:
+            raise TypeError(
+                f"{place[:_PLACE_CHARS]} has two keys that JSON writes as "
+                f"{_shown(name)}: give all keys as text, each once"
+            )
+        found[name] = _plain(each, f"{place}[{_shown(key)}]", depth + 1)
+    return found
 
 
 def _leaf(value: Any, place: str) -> Any:

@@ -10,11 +10,13 @@ from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
 from typing import TypeVar
+from zipfile import ZipFile, is_zipfile
 
 import numpy as np
 
 from app.engines.base import DEFAULT_SIGNATURE, Signature, TensorSpec
 from app.errors import BasketError, ModelLoadError, NotYetLoadable
+from app.settings.model_files import PICKLE, PYTORCH
 
 _log = logging.getLogger(__name__)
 _MAX_REASON_CHARS = 300
@@ -37,6 +39,17 @@ _MACHINE = {
     ),
     re.compile(r"<module '([\w.]+)'(?: \(<[^>]*>\)|[^>]*)>"): r"module '\1'",
     re.compile(r" at 0x[0-9a-fA-F]+"): "",
+}
+# Of a file of another kind, the first bytes, and what it is.
+_OTHER_KINDS = {
+    re.compile(rb"version https://git-lfs"): (
+        "is a Git LFS pointer: run git lfs pull, and copy the file again"
+    ),
+    re.compile(rb"\x89HDF\r\n\x1a\n"): "is an HDF5 file: name a Keras model model.h5",
+    re.compile(rb".{4}TFL3", re.DOTALL): "is a TFLite file: name it model.tflite",
+    # The version of the format, then the program that wrote it, or the graph.
+    re.compile(rb"\x08[\x01-\x20][\x12:]"): "is an ONNX file: name it model.onnx",
+    re.compile(rb"\x80[\x02-\x05]"): PICKLE,
 }
 _T = TypeVar("_T")
 _SERVED_AS = {"string": "object", "bfloat16": "float32"}
@@ -97,7 +110,21 @@ def signature_of_tensors(
     """Return the signature of tensors whose specs have the shapes of whole tensors.
 
     Their first dimensions decide whether they are the rows of a batch.
+
+    Raises:
+        ModelLoadError: there are no inputs, or one that has no rows.
     """
+    if not inputs:
+        raise ModelLoadError(
+            "it has no inputs, so there is nothing to ask it: save the model with at "
+            "least one"
+        )
+    for spec in inputs:
+        if spec.shape[:1] == (0,):
+            raise ModelLoadError(
+                f"input {spec.name} has the first dimension 0, which no row fits: save "
+                "the model with a free one, such as None"
+            )
     labels = [f"input {spec.name}" for spec in inputs]
     labels += [f"output {spec.name}" for spec in outputs]
     reason = _why_whole(dict(zip(labels, (*inputs, *outputs), strict=True)))
@@ -199,6 +226,31 @@ def load_error(error: Exception, file: Path) -> ModelLoadError:
     for folder in (file.parent.resolve(), file.parent):
         reason = reason.replace(f"{folder}/", "").replace(str(folder), file.name)
     return ModelLoadError(f"{file.name}: {reason}")
+
+
+def content_error(file: Path) -> ModelLoadError:
+    """Return the error for a file whose content its reader does not know."""
+    with report_unreadable(file.name), file.open("rb") as content:
+        size_bytes = os.fstat(content.fileno()).st_size
+        start = content.read(32)
+        names = ZipFile(content).namelist() if is_zipfile(content) else None
+    kinds = [
+        what
+        for pattern, what in _OTHER_KINDS.items()
+        if pattern.match(start) and not what.endswith(f"model{file.suffix}")
+    ]
+    if names and any(name.endswith("data.pkl") for name in names):
+        kinds.append(PYTORCH)
+    elif names and "config.json" in names:
+        kinds.append("is a Keras file: name it model.keras")
+    elif names is not None:
+        kinds.append("is a zip file: unpack it")
+    if kinds:
+        return ModelLoadError(f"{file.name} {kinds[0]}")
+    return ModelLoadError(
+        f"{file.name} is no whole {file.suffix} file ({size_bytes} bytes): half "
+        "copied, or damaged: copy it again, or export the model anew"
+    )
 
 
 @contextmanager

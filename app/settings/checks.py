@@ -1,5 +1,6 @@
 """Checks of single settings: each returns the value or raises ValueError."""
 
+import datetime
 import itertools
 import json
 import math
@@ -231,5 +232,19 @@ def address(text: str) -> str:
 
 def shown(value: object) -> str:
     """Return a file's value as an error repeats it, shortened."""
-    text = repr(value)
+    text = _in_toml(value)
     return text if len(text) <= _LONGEST_SHOWN else f"{text[:_LONGEST_SHOWN]}..."
+
+
+def _in_toml(value: object) -> str:
+    """Return a value as TOML has it; text as Python has it."""
+    if isinstance(value, bool):
+        return str(value).lower()
+    if isinstance(value, datetime.date | datetime.time):
+        return value.isoformat()
+    if isinstance(value, list):
+        return f"[{', '.join(map(_in_toml, value))}]"
+    if isinstance(value, dict):
+        pairs = (f"{key} = {_in_toml(each)}" for key, each in value.items())
+        return f"{{{', '.join(pairs)}}}"
+    return repr(value)

@@ -145,6 +145,8 @@ def test_problem_is_that_of_the_port(busy):
     assert port_check.problem(f"tcp://{busy}") == "Address already in use"
     assert port_check.problem("127.0.0.1:0") == ""
     assert port_check.problem("[::1]:0") in ("", "Cannot assign requested address")
+    beyond = port_check.main(["--bind", "127.0.0.1:99999"])
+    assert beyond.startswith("127.0.0.1:99999: there is no such port, the last is ")
     assert port_check.main(["--bind"]) == port_check.main(["--bind", "a:b"]) == ""
 
 

@@ -43,7 +43,14 @@ class Rights:
         if not self._needs_key:
             self.cross_site.check(environ)
         elif not self._has_known_key(environ):
-            raise Unauthorized("this server wants Authorization: Bearer KEY")
+            reason = "this server wants Authorization: Bearer KEY"
+            if "HTTP_ACCESS_CONTROL_REQUEST_METHOD" in environ:
+                # A browser's preflight, which has no key; allowed ones were answered.
+                reason += (
+                    "; to let pages of another origin ask, add it, such as "
+                    "https://shop.example.com, to BASKET_ALLOWED_ORIGINS"
+                )
+            raise Unauthorized(reason)
 
     def check_open(self, environ: Environ, *, is_page: bool) -> None:
         """Check a request that needs no key.

@@ -24,10 +24,12 @@ _CHECKED_FORMATS = ("TIFF", "PPM")
 _GAP = rb"(?:\s|#[^\r\n]*+[\r\n])++"
 _PPM = re.compile(rb"P[56]" + _GAP + rb"\d+" + _GAP + rb"\d+" + _GAP + rb"255\s")
 _PPM_HEADER_BYTES = 1 << 10
-# The first bytes of all formats. No JSON begins with them.
+# The first bytes of all formats, and of SVG, EPS and ICO, which are refused as such.
+# No JSON begins with them.
 BEGINNINGS = (
     *(b"\xff\xd8\xff", b"\x89PNG\r\n", b"GIF87a", b"GIF89a", b"RIFF", b"BM"),
     *(b"P5", b"P6", *tiff.BEGINNINGS),
+    *(b"<svg", b"<?xml", b"%!PS", b"\0\0\1\0"),
 )
 # Reads of all files of a request: several times those of the largest PNG in the
 # smallest chunks of encoders.

@@ -14,6 +14,7 @@ from ai_edge_litert.interpreter import Interpreter
 from app.engines.base import DEFAULT_SIGNATURE, Array, Signature, Tensors, TensorSpec
 from app.engines.fixed_batch import limit_batches, rows_to_try
 from app.engines.loading import (
+    content_error,
     load_error,
     served_signatures,
     signature_of_tensors,
@@ -27,6 +28,9 @@ from app.settings import Settings
 # The interpreter appends each error to the text of those before it, and never drops it.
 _MAX_ERRORS_CHARS = 1 << 14
 _FAILED = re.compile(r"Node number \d+ \(([^)]*)\) failed to (invoke|prepare)\.")
+# Values that can't be computed.
+_BY_ZERO = re.compile(r"[Dd]ivision by (?:0|zero)|!= zero_point was not true")
+_UNKNOWN_CONTENT = re.compile("not a valid Flatbuffer|must be specified")
 # A string of the file's table of operations, which a NUL ends.
 _FLEX_NAME = re.compile(rb"Flex[A-Z][A-Za-z0-9]+(?=\0)")
 _UNKNOWN_OPERATION = re.compile(
@@ -157,6 +161,8 @@ def open_engine(file: Path, settings: Settings) -> LiteRtEngine:
     except ModelLoadError:
         raise
     except Exception as error:  # LiteRT raises whatever its readers raise
+        if _UNKNOWN_CONTENT.search(str(error)):
+            raise content_error(file) from error
         missing = _missing_operations(error, content)
         raise missing or load_error(error, file) from error
     engine.signatures = limit_batches(engine, engine.declared)
@@ -193,6 +199,8 @@ def _failure(error: RuntimeError, signature: Signature) -> Exception:
     reason = reasons[-1] if reasons else ""
     if "out of bounds" in reason:
         return RefusedInput("the model refuses this input: an index is out of bounds")
+    if _BY_ZERO.search(reason):
+        return RefusedInput("the model refuses this input: integer division by zero")
     if failed and failed[-1][1] == "prepare" and has_free_sizes(signature):
         return RefusedInput("the model refuses this input: its sizes do not fit")
     operation = f"{failed[-1][0]}: " if failed else ""

@@ -14,7 +14,13 @@ import onnxruntime
 
 from app.engines.base import DEFAULT_SIGNATURE, Array, Signature, Tensors, TensorSpec
 from app.engines.fixed_batch import limit_batches, rows_to_try
-from app.engines.loading import load_error, signature_of_tensors, tensor_spec
+from app.engines.loading import (
+    content_error,
+    load_error,
+    signature_of_tensors,
+    tensor_spec,
+    without_folders,
+)
 from app.engines.refusal import does_not_fit, refusal
 from app.engines.whole_tensors import model_inputs, row_outputs
 from app.errors import ModelLoadError, RefusedInput
@@ -30,17 +36,26 @@ _LOCATION = re.compile(rb"\n\x08location\x12[\x01-\x7f]", re.DOTALL)
 _NO_MEMORY = re.compile(
     r"Failed to allocate memory|bad_alloc|bad allocation|out of memory|ALLOC_FAILED"
 )
-# Sizes of inputs that do not fit each other, which only some operations call invalid.
-_SIZES = re.compile(r"broadcast|reshape|mismatch|must match")
+# Sizes of inputs that do not fit each other, and values that can't be computed, which
+# only some operations call invalid.
+_OF_THE_ROW = re.compile(r"broadcast|reshape|mismatch|must match|Integer \w+ by zero")
 # Texts before a reason: the code, the node, and where ONNX Runtime's source has it.
 _PREFIX = re.compile(
     r"^\[ONNXRuntimeError\] : \d+ : \w+ : |^Load model from .*? failed:"
-    r"|^.*Status Message: |/\S+\.(?:h|cc):\d+ .*?\) (?:.*? was false\. )?",
+    r"|^.*Status Message: |/\S+\.(?:h|cc):\d+ .*?\) (?:.*? was false\. )?"
+    r"|^(?:Exception during loading: )?\S+\.(?:h|cc):\d+ \S+ ",
     re.DOTALL,
 )
 _NEWER = re.compile(r"(Opset \d+) is under development|(IR version): \d+")
 _UNKNOWN_OPERATION = re.compile(
     r"(\S+?)(?:\(-?\d+\))? is not a registered function|implementation for (\w+)\("
+    r"|No Op registered for (\S+)"
+)
+_UNKNOWN_CONTENT = re.compile("Protobuf parsing failed|No graph was found")
+_UNKNOWN_TYPE = re.compile(r"MLDataType for: tensor\((\w+)\)")
+_MISSING_WEIGHTS = re.compile(r'External data path does not exist: "?([^"]*)')
+_SHORT_WEIGHTS = re.compile(
+    r"External initializer: (.*?) offset: .*file_length: (\d+) are out of bounds"
 )
 
 
@@ -109,6 +124,8 @@ def open_engine(file: Path, settings: Settings) -> OnnxEngine:
     except ModelLoadError:
         raise
     except Exception as error:  # ONNX Runtime raises whatever its readers raise
+        if _UNKNOWN_CONTENT.search(str(error)):
+            raise content_error(file) from error
         raise _refusal(error, file) from error
     engine.signatures = limit_batches(engine, engine.declared)
     return engine
@@ -210,7 +227,7 @@ def _failure(error: Exception, rows: int) -> Exception:
     if _NO_MEMORY.search(text):
         return does_not_fit(rows)
     reason = _reason(error)
-    if type(error).__name__ == "InvalidArgument" or _SIZES.search(reason):
+    if type(error).__name__ == "InvalidArgument" or _OF_THE_ROW.search(reason):
         return refusal("the model refuses this input", reason)
     return error
 
@@ -218,9 +235,28 @@ def _failure(error: Exception, rows: int) -> Exception:
 def _refusal(error: Exception, file: Path) -> ModelLoadError:
     """Return ONNX Runtime's error as one that says what to do."""
     reason = _reason(error)
-    if unknown := _UNKNOWN_OPERATION.search(reason):
+    if missing := _MISSING_WEIGHTS.search(reason):
+        name = without_folders(missing[1])
         return ModelLoadError(
-            f"it needs {unknown[1] or unknown[2]}, which ONNX Runtime does not have, "
+            f"{file.name} lacks {name}, which has its weights: copy this file, with "
+            "its name, into the same folder"
+        )
+    if short := _SHORT_WEIGHTS.search(reason):
+        names = " or ".join(sorted(_external_files(file)))
+        return ModelLoadError(
+            f"{names}, with {short[2]} bytes, is too short for the tensor {short[1]} "
+            f"of {file.name}: half copied, or of another model: copy both again"
+        )
+    if kind := _UNKNOWN_TYPE.search(reason):
+        return ModelLoadError(
+            f"it has a tensor of {kind[1]}, which ONNX Runtime does not have: export "
+            "it with tensors of float32; of complex numbers, with the real and the "
+            "imaginary parts in two"
+        )
+    if unknown := _UNKNOWN_OPERATION.search(reason):
+        name = unknown[unknown.lastindex or 0]
+        return ModelLoadError(
+            f"it needs {name}, which ONNX Runtime does not have, "
             "or not for its types: export it with other operations or with float32, or "
             "load it with a library of its own in a service.py (docs/user_code.md)"
         )

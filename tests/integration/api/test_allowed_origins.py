@@ -116,6 +116,7 @@ def test_response_to_another_origin_allows_nothing(server, origin):
     if origin is not None:
         refused = _preflight(server, "/predict", origin)
         assert (refused.status, refused.headers[ALLOW]) == (401, None)
+        assert b"to BASKET_ALLOWED_ORIGINS" in refused.body
 
 
 def test_cors_is_off_by_default(models):

@@ -1,8 +1,10 @@
 """TFLite and ONNX files: one server for both, without TensorFlow in its processes."""
 
+import io
 import json
 import subprocess
 import sys
+import zipfile
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
@@ -201,9 +203,43 @@ def test_overwritten_weights_leave_the_open_model_as_it_is(keras, tf, tmp_path):
         weights.truncate(10)
     assert engine.run(ids)["rows"].tolist() == before.tolist()
     (tmp_path / "1" / "table.bin").unlink()
-    assert "External data path does not exist" in _refusal(
-        tmp_path / "1" / "model.onnx"
+    file = tmp_path / "1" / "model.onnx"
+    assert _refusal(file).startswith("model.onnx lacks table.bin, which has its weig")
+    (tmp_path / "1" / "table.bin").write_bytes(bytes(10))
+    assert _refusal(file).startswith("table.bin, with 10 bytes, is too short for the ")
+
+
+def test_onnx_integer_division_by_zero_is_refused(tmp_path):
+    """Of the row's values only: it is no failure of the model."""
+    values = [
+        helper.make_tensor_value_info(name, TensorProto.INT32, ["n", 1])
+        for name in "aby"
+    ]
+    node = helper.make_node("Div", ["a", "b"], ["y"])
+    graph = helper.make_graph([node], "graph", values[:2], values[2:])
+    opset = [helper.make_opsetid("", 17)]
+    onnx.save(
+        helper.make_model(graph, opset_imports=opset, ir_version=8),
+        tmp_path / "my.onnx",
     )
+    ones = np.ones((1, 1), np.int32)
+    with pytest.raises(RefusedInput, match="input: Integer division by zero"):
+        _opened(tmp_path / "my.onnx").run({"a": ones, "b": 0 * ones})
+
+
+@pytest.mark.parametrize("operation", ["floordiv", "truncatediv"])
+def test_tflite_integer_division_by_zero_is_refused(tf, tmp_path, operation):
+    """LiteRT has a text of its own for each operation."""
+    specs = [tf.TensorSpec([None, 1], tf.int32, name=name) for name in "ab"]
+    divide = tf.function(getattr(tf.math, operation, tf.truncatediv), specs)
+    concrete = [divide.get_concrete_function()]
+    converter = tf.lite.TFLiteConverter.from_concrete_functions(concrete, divide)
+    (tmp_path / "my.tflite").write_bytes(converter.convert())
+    engine = _opened(tmp_path / "my.tflite")
+    (signature,) = engine.signatures.values()
+    zeros = {spec.name: spec.blank(1) for spec in signature.inputs}
+    with pytest.raises(RefusedInput, match="input: integer division by zero"):
+        engine.run(zeros)
 
 
 def test_text_that_is_not_utf_8_is_refused(keras, tf, tmp_path):
@@ -232,8 +268,13 @@ def test_text_that_is_not_utf_8_is_refused(keras, tf, tmp_path):
             999,
             "its Opset 999 is newer than this ONNX Runtime: ",
         ),
+        (
+            helper.make_node("Foo", ["x"], ["y"]),
+            17,
+            "it needs Foo, which ONNX Runtime ",
+        ),
     ],
-    ids=["operation", "type", "opset"],
+    ids=["operation", "type", "opset", "unknown"],
 )
 def test_graph_that_onnx_runtime_can_not_run_is_a_load_error(
     tmp_path, node, opset, text
@@ -244,13 +285,75 @@ def test_graph_that_onnx_runtime_can_not_run_is_a_load_error(
     assert _refusal(file).startswith(text)
 
 
+def test_graph_without_inputs_or_with_no_rows_is_a_load_error(tmp_path):
+    """One has nothing to ask, and no row fits the other."""
+    ones = helper.make_node("Identity", ["w"], ["y"])
+    weights = np.ones((1, 2), np.float32)
+    file = _write(tmp_path / "my.onnx", [ones], {}, {"y": [1, 2]}, w=weights)
+    assert _refusal(file).startswith("it has no inputs, ")
+    sizes = {"x": [0, 2]}, {"y": [0, 2]}
+    file = _write(file, [helper.make_node("Relu", ["x"], ["y"])], *sizes)
+    assert _refusal(file).startswith("input x has the first dimension 0, ")
+
+
+def test_complex_input_of_onnx_is_a_load_error(tmp_path):
+    """ONNX Runtime has no complex tensors."""
+    values = [
+        helper.make_tensor_value_info(name, TensorProto.COMPLEX64, ["n"])
+        for name in "xy"
+    ]
+    node = helper.make_node("Identity", ["x"], ["y"])
+    graph = helper.make_graph([node], "graph", values[:1], values[1:])
+    opset = [helper.make_opsetid("", 17)]
+    onnx.save(
+        helper.make_model(graph, opset_imports=opset, ir_version=8),
+        tmp_path / "my.onnx",
+    )
+    assert _refusal(tmp_path / "my.onnx").startswith("it has a tensor of complex64, ")
+
+
+def _zipped(*names):
+    content = io.BytesIO()
+    with zipfile.ZipFile(content, "w") as archive:
+        for name in names:
+            archive.writestr(name, b"")
+    return content.getvalue()
+
+
 @pytest.mark.parametrize("name", ["my.tflite", "my.onnx"])
 @pytest.mark.parametrize(
-    "content",
-    [b"", b"TFL3" * 50, b"\x80\x04" * 50],
-    ids=["empty", "damaged", "pickle"],
+    ("content", "text"),
+    [
+        (b"", "is no whole {} file (0 bytes): half copied, or damaged: copy it again"),
+        (b"<html>" * 50, "is no whole {} file (300 bytes): half copied, or damaged: "),
+        (b"\x80\x04" * 50, "is a Python pickle, which is not opened: "),
+        (b"version https://git-lfs.github.com/spec/v1\n", "is a Git LFS pointer: run "),
+        (b"\x89HDF\r\n\x1a\n" * 9, "is an HDF5 file: name a Keras model model.h5"),
+        (_zipped("metadata.json", "config.json"), "is a Keras file: name it model.ke"),
+        (_zipped("m/data.pkl"), "is a PyTorch file: "),
+        (_zipped("model.onnx"), "is a zip file: unpack it"),
+    ],
+    ids=["empty", "damaged", "pickle", "LFS", "HDF5", "Keras", "PyTorch", "zip"],
 )
-def test_other_content_is_a_load_error(tmp_path, name, content):
-    """An empty file, and two that are something else."""
+def test_other_content_is_a_load_error(tmp_path, name, content, text):
+    """The text says what the file is, and what to do."""
     (tmp_path / name).write_bytes(content)
-    assert _refusal(tmp_path / name).startswith(f"{name}: ")
+    suffix = (tmp_path / name).suffix
+    assert _refusal(tmp_path / name).startswith(f"{name} {text.format(suffix)}")
+
+
+def test_file_with_the_name_of_the_other_format_is_a_load_error(tmp_path):
+    """TFLite named .onnx, ONNX named .tflite; half of one is no whole file."""
+    sizes = {"x": ["n", 2]}, {"y": ["n", 2]}
+    graph = _write(
+        tmp_path / "a.onnx", [helper.make_node("Relu", ["x"], ["y"])], *sizes
+    )
+    content = graph.read_bytes()
+    (tmp_path / "a.tflite").write_bytes(content)
+    assert _refusal(tmp_path / "a.tflite").endswith("an ONNX file: name it model.onnx")
+    graph.write_bytes(content[:-5])
+    assert "a.onnx is no whole .onnx file" in _refusal(graph)
+    graph.write_bytes(b"\x1c\0\0\0TFL3" * 9)
+    assert _refusal(graph) == "a.onnx is a TFLite file: name it model.tflite"
+    (tmp_path / "a.tflite").write_bytes(b"\x1c\0\0\0TFL3" * 9)
+    assert "no whole .tflite file" in _refusal(tmp_path / "a.tflite")

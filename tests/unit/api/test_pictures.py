@@ -295,6 +295,24 @@ def test_malformed_image_is_a_400(client, file, expected):
     assert text.startswith(expected.replace("[0]", "[1]"))
 
 
+@pytest.mark.parametrize(
+    "body",
+    [
+        b"\0\0\0\x18ftypheic\0\0\0\0",
+        b"<svg xmlns='http://www.w3.org/2000/svg'/>",
+        b"<?xml version='1.0'?><svg/>",
+        b"%!PS-Adobe-3.0 EPSF-3.0\n",
+        saved(np.zeros((8, 8), np.uint8), "ICO"),
+    ],
+    ids=["HEIC", "SVG", "SVG with a declaration", "EPS", "ICO"],
+)
+def test_other_picture_without_a_content_type_is_refused_as_one(client, body):
+    """The text names the formats; JSON is not expected of such a body."""
+    response = client.post("/predict", data=body)
+    text = error(response, 400)
+    assert text.startswith("picture[0]: expected a picture of at least one pixel")
+
+
 def test_image_over_40_megapixels_is_a_413(client):
     """An image of more than 40 megapixels is too large."""
     large = of_size(saved(picture("1")), 8000, 6000)

@@ -101,6 +101,10 @@ def test_value_is_written(value, text):
         ("\ud800", "value is of type str: it has half a surrogate pair"),
         ({(1, 2): 3}, "value has the key (1, 2) of type tuple: give text or a number"),
         ([{10**5000: 3}], "value[0] has the key (int) of type int: give text or a"),
+        (
+            {"a": {1: 2, "1": 3}},
+            "value['a'] has two keys that JSON writes as '1': give",
+        ),
         ([{b"\xff": 3}], "value[0] has the key b'\\xff' of type bytes: give text or"),
         (Box({1}), "value.corners is of type set: it has no order"),
         (nested(300), "value[0][0][0][0][0][0][0][0][0][0][0][0... is nested more"),

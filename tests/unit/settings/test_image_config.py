@@ -91,7 +91,7 @@ def test_classes_in_the_form_of_imagenet(read):
         ('size = [0, 8]\nscale = "none"', "each from 1 to 4096"),
         ('size = [8, 4097]\nscale = "none"', "size = [8, 4097]: expected"),
         ('size = [8.0, 8]\nscale = "none"', "size = [8.0, 8]: expected"),
-        ('size = [true, 8]\nscale = "none"', "size = [True, 8]: expected"),
+        ('size = [true, 8]\nscale = "none"', "size = [true, 8]: expected"),
         (f'{VALID}mode = "BGR"', "mode = 'BGR': expected RGB or L"),
         (f"{VALID}mode = [1]", "mode = [1]: expected RGB or L"),
         ('size = [8, 8]\nscale = "0..255"', "scale = '0..255': expected 0..1 or"),

@@ -6,9 +6,11 @@ KERAS_BACKEND, then import this module.
 
 import json
 import math
+import re
 from copy import deepcopy
 from pathlib import Path
 from tempfile import TemporaryDirectory
+from typing import Any
 from zipfile import ZipFile
 
 import keras
@@ -31,6 +33,8 @@ from app.settings.model_files import WEIGHTS
 
 # Keras's text for a file of weights.
 _WEIGHTS_ONLY = "No model config found"
+# A name in a file, which may have a package that was registered.
+_NAME = re.compile(r'"((?:[^">]+>)?(\w+))"')
 _CONVERT = f"{INSTALL_KERAS2}, then `flask --app wsgi models convert FILE`"
 
 
@@ -51,11 +55,24 @@ def load(file: Path) -> keras.Model:
         version = keras_version(readable, suffix)
         old_version = version if version.startswith(("1.", "2.")) else ""
         try:
-            if old_version:
-                return _load_keras2(readable)
-            return keras.models.load_model(readable, compile=False)
+            with keras.saving.custom_object_scope(_known_objects(readable)):
+                if old_version:
+                    return _load_keras2(readable)
+                return keras.models.load_model(readable, compile=False)
         except Exception as error:  # Keras raises whatever its many readers raise
             raise _refusal(file, readable, old_version, error) from error
+
+
+def _known_objects(file: Path) -> dict[str, Any]:
+    """Return what is registered, or offered by service.py, by its names in a file.
+
+    A name with another package, or where service.py registers nothing, is one of these
+    by the name alone. A scope of Keras hides the one around it, so all are returned.
+    """
+    get = keras.saving.get_registered_object
+    names = _NAME.findall(json.dumps(model_config(file)))
+    found = {full: get(full) or get(name) for full, name in names}
+    return {name: each for name, each in found.items() if each is not None}
 
 
 def _load_keras2(file: Path) -> keras.Model:

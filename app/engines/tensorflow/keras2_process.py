@@ -19,7 +19,8 @@ from app.engines.keras.content import (
     named,
     suffix_of_content,
 )
-from app.engines.keras.custom_code import code_run_by_keras2, custom_code
+from app.engines.keras.custom_code import custom_code
+from app.engines.keras.keras2_allowed import not_allowed
 from app.engines.loading import error_first_line, tensor_spec
 from app.engines.random_rows import random_rows_for
 from app.engines.reference import (
@@ -85,7 +86,7 @@ def _load(file: Path) -> Any:
         version = keras_version(readable, suffix)
         if not version.startswith(("1.", "2.")):
             raise ModelLoadError(f"{file.name} is no file of Keras 2")
-        if code := code_run_by_keras2(config):
+        if code := not_allowed(config):
             raise ModelLoadError(f"{file.name}: {code}")
         # In .keras files it is of a module that is called otherwise here.
         own = {"Functional": tf_keras.Model} if suffix == ".keras" else {}

@@ -1,7 +1,9 @@
 """`models convert`: a file of Keras 2 as a SavedModel."""
 
+import json
 from contextlib import closing
 
+import h5py
 import numpy as np
 import pytest
 
@@ -83,3 +85,41 @@ def test_file_that_tf_keras_may_not_read_leaves_nothing(keras, tf_keras, tmp_pat
         status, output = run_models(tmp_path / "models", "convert", tmp_path / name)
         assert (status, f"Error: {text}" in output) == (1, True), output
     assert not (tmp_path / "models").exists()
+
+
+@pytest.mark.parametrize(
+    ("kind", "function", "options"),
+    [
+        ("TFOpLambda", "compat.v1.write_file", {"contents": "a"}),
+        ("SlicingOpLambda", "io.gfile.makedirs", {}),
+        ("ClassMethod", "io.gfile.makedirs", {}),
+    ],
+)
+def test_file_that_names_a_function_that_writes_is_refused(
+    tf_keras, tmp_path, kind, function, options
+):
+    """tf_keras would call it as soon as it has the file."""
+    written = tmp_path / "written"
+    names = {"function": function, "cls_symbol": function, "method_name": "__call__"}
+    layers = [
+        {
+            "class_name": "InputLayer",
+            "name": "x",
+            "config": {"batch_input_shape": [None, 6], "name": "x"},
+            "inbound_nodes": [],
+        },
+        {
+            "class_name": kind,
+            "name": "op",
+            "config": {"name": "op", **names},
+            "inbound_nodes": [["_CONSTANT_VALUE", -1, str(written), options]],
+        },
+    ]
+    places = {"input_layers": [["x", 0, 0]], "output_layers": [["op", 0, 0]]}
+    config = {"class_name": "Functional", "config": {"layers": layers, **places}}
+    with h5py.File(tmp_path / "own.h5", "w") as file:
+        file.attrs["keras_version"] = "2.11.0"
+        file.attrs["model_config"] = json.dumps(config)
+    status, output = run_models(tmp_path / "models", "convert", tmp_path / "own.h5")
+    assert (status, "is not among what tf_keras may load here" in output) == (1, True)
+    assert not written.exists()

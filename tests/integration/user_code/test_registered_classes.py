@@ -7,6 +7,7 @@ import numpy as np
 import pytest
 
 from app.engines import open_engine
+from app.engines.keras.keras_private import registered, unregister
 from app.settings import Settings
 from testing.memory import resident_mib
 from testing.server import wait_until
@@ -118,6 +119,34 @@ def test_classes_and_functions_of_service_py_need_no_registration(
     model = _unregistered(keras)
     model.save(tmp_path / name)
     (tmp_path / "service.py").write_text(UNREGISTERED)
+    rows = np.random.default_rng(0).random((3, 4), np.float32)
+    with closing(open_engine(tmp_path, Settings(user_code=True))) as engine:
+        (found,) = engine.run({"row": rows}).values()
+    np.testing.assert_allclose(found, model(rows), rtol=1e-5, atol=1e-6)
+
+
+@pytest.mark.parametrize("package", ["Custom", "mine"])
+@pytest.mark.parametrize("name", ["model.keras", "model.h5"])
+@pytest.mark.filterwarnings("ignore::UserWarning")
+def test_classes_and_functions_are_known_without_their_package(
+    keras, tf, tmp_path, name, package
+):
+    """They were registered where the file was saved, and are not in service.py."""
+    before = registered()
+
+    def halved(x):
+        return x / 2
+
+    own = {"__module__": "__main__", "call": lambda _, x: 3 * x}
+    register = keras.saving.register_keras_serializable(package)
+    tripled = register(type("Tripled", (keras.layers.Layer,), own))()
+    row = keras.Input((4,), name="row")
+    scores = keras.layers.Dense(3, activation=register(halved))(tripled(row))
+    model = keras.Model(row, scores)
+    model.save(tmp_path / name)
+    unregister([each for each in registered() if each not in before])
+    code = f"{UNREGISTERED}\n\ndef halved(x):\n    return x / 2\n"
+    (tmp_path / "service.py").write_text(code)
     rows = np.random.default_rng(0).random((3, 4), np.float32)
     with closing(open_engine(tmp_path, Settings(user_code=True))) as engine:
         (found,) = engine.run({"row": rows}).values()

@@ -10,6 +10,8 @@ from typing import Any
 
 import keras
 
+from app.engines.keras.keras2_allowed import LAYERS
+
 _Config = dict[str, Any]
 
 _MODELS = ("Functional", "Model", "Sequential")
@@ -80,7 +82,8 @@ def as_keras3(config: _Config) -> _Config:
     name = _RENAMED.get(name, name)
     inner = config["config"]
     found = {**config, "class_name": name, "registered_name": None, "module": "keras"}
-    layer = getattr(keras.layers, name, None)
+    # Not those of Keras 3 alone, which load other files.
+    layer = getattr(keras.layers, name, None) if name in LAYERS else None
     registered = config.get("registered_name") or name
     if keras.saving.get_registered_object(registered) is not None:
         inner = {key: inner[key] for key in inner if key != "batch_input_shape"}
@@ -247,6 +250,10 @@ class _Calls:
     def _tensors(self, value: Any, options: _Config) -> Any:
         """Return the tensors of places; add the arguments beside them to `options`."""
         if isinstance(value, Mapping):
+            kind = value.get("class_name")
+            # Tensors and other values; a layer is no argument of a call.
+            if kind is not None and not str(kind).startswith("__"):
+                raise TypeError(f"Unknown object: {kind!r}")
             return {key: self._tensors(each, options) for key, each in value.items()}
         if not isinstance(value, list):
             return value

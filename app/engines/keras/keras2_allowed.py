@@ -16,7 +16,7 @@ from app.engines.keras.custom_code import EXPORT, custom_code
 # Those whose arguments are numbers, names of its own, and other nodes. Not: Lambda,
 # ResidualWrapper (code); TensorFlowOpLayer (any operation); ClassMethod,
 # InstanceMethod, InstanceProperty (any name); DenseFeatures.
-_LAYERS = """
+_LAYER_NAMES = """
 Activation ActivityRegularization Add AddLoss AdditiveAttention AlphaDropout Attention
 Average AveragePooling1D AveragePooling2D AveragePooling3D AvgPool1D AvgPool2D AvgPool3D
 BatchNormalization BatchNormalizationV1 BatchNormalizationV2 Bidirectional
@@ -62,7 +62,8 @@ MeanSquaredLogarithmicError Poisson SparseCategoricalCrossentropy SquaredHinge
 _VALUES = """
 TensorShape __bytes__ __ellipsis__ __numpy__ __tensor__ __tuple__
 """
-_CLASSES = frozenset((*_CALLS, *f"{_LAYERS}{_OTHERS}{_VALUES}".split()))
+LAYERS = frozenset(_LAYER_NAMES.split())
+_CLASSES = LAYERS.union(_CALLS, _OTHERS.split(), _VALUES.split())
 _ACTIVATION_NAMES = """
 elu exponential gelu hard_sigmoid leaky_relu linear log_softmax mish relu relu6 selu
 sigmoid silu softmax softmax_v2 softplus softsign swish tanh

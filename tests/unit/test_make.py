@@ -37,11 +37,17 @@ class Clone:
     def make(self, *args, cwd=None, **environ):
         """Run make in `cwd`, as a shell there would."""
         cwd = cwd or self.folder
+        # Not as a part of the make that runs the tests, which would add lines.
+        outer = {
+            name: value
+            for name, value in os.environ.items()
+            if name not in ("MAKEFLAGS", "MAKELEVEL", "MFLAGS")
+        }
         return subprocess.run(
             [MAKE, *args],
             check=False,
             cwd=cwd,
-            env={**os.environ, "PWD": str(cwd), **environ},
+            env={**outer, "PWD": str(cwd), **environ},
             capture_output=True,
             text=True,
         )

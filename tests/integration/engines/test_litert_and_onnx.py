@@ -121,7 +121,9 @@ def test_bad_row_is_refused_and_those_beside_it_are_answered(server, known, mode
             assert "the model refuses this input" in reply.json()["error"]
         else:
             (answer,) = reply.json()["predictions"]
-            np.testing.assert_allclose(answer, good.answers[n % 5], rtol=1e-5)
+            # Batches of other sizes round small values in another way.
+            expected = good.answers[n % 5]
+            np.testing.assert_allclose(answer, expected, rtol=1e-5, atol=1e-6)
 
 
 @pytest.mark.parametrize("model", ["convolutions", "tflite_ids", "onnx_ids"])

@@ -40,9 +40,16 @@ def models_commands(settings: Settings) -> AppGroup:
         "show requests.",
     )
     for command in (
-        *(make_commands, export_command, check_command, captured_command),
-        *(fetch_command, quantize_command, plan_command, compare_command),
-        *(promote_command, convert_command),
+        make_commands,
+        export_command,
+        check_command,
+        captured_command,
+        fetch_command,
+        quantize_command,
+        plan_command,
+        compare_command,
+        promote_command,
+        convert_command,
     ):
         models.add_command(command(settings))
     return models

@@ -282,8 +282,11 @@ def differences(
         shapes = f"shape {expected[1:]} alone and {given[1:]}"
         found.append(
             Difference(
-                *(condition, name, share, order[worst]),
-                "" if expected == given else shapes,
+                condition=condition,
+                output=name,
+                share=share,
+                row=order[worst],
+                shapes="" if expected == given else shapes,
             )
         )
     return found

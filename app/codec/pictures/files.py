@@ -27,9 +27,19 @@ _PPM_HEADER_BYTES = 1 << 10
 # The first bytes of all formats, and of SVG, EPS and ICO, which are refused as such.
 # No JSON begins with them.
 BEGINNINGS = (
-    *(b"\xff\xd8\xff", b"\x89PNG\r\n", b"GIF87a", b"GIF89a", b"RIFF", b"BM"),
-    *(b"P5", b"P6", *tiff.BEGINNINGS),
-    *(b"<svg", b"<?xml", b"%!PS", b"\0\0\1\0"),
+    b"\xff\xd8\xff",
+    b"\x89PNG\r\n",
+    b"GIF87a",
+    b"GIF89a",
+    b"RIFF",
+    b"BM",
+    b"P5",
+    b"P6",
+    *tiff.BEGINNINGS,
+    b"<svg",
+    b"<?xml",
+    b"%!PS",
+    b"\0\0\1\0",
 )
 # Reads of all files of a request: several times those of the largest PNG in the
 # smallest chunks of encoders.

@@ -48,8 +48,19 @@ _MOST_VALUES = {
 }
 _KEPT = frozenset(
     (
-        *(_WIDTH, _HEIGHT, _BITS, _COMPRESSION, _PHOTOMETRIC, _FILL_ORDER, _SAMPLES),
-        *(_STRIP_ROWS, _PLANES, _PREDICTOR, _TILE_WIDTH, _TILE_HEIGHT, *_MOST_VALUES),
+        _WIDTH,
+        _HEIGHT,
+        _BITS,
+        _COMPRESSION,
+        _PHOTOMETRIC,
+        _FILL_ORDER,
+        _SAMPLES,
+        _STRIP_ROWS,
+        _PLANES,
+        _PREDICTOR,
+        _TILE_WIDTH,
+        _TILE_HEIGHT,
+        *_MOST_VALUES,
     )
 )
 # Others, such as JPEG and CCITT, are decoders of their own.

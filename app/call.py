@@ -1,0 +1,220 @@
+"""A call: one request and its outcome, whichever way it came in; and its reply."""
+
+import itertools
+import math
+import re
+import secrets
+import time
+from collections.abc import Callable, Mapping, Sequence
+from typing import TYPE_CHECKING, Any, NamedTuple
+from urllib.parse import parse_qs
+
+from app.codec.bounds import Bounds
+from app.errors import Abandoned, Late
+
+if TYPE_CHECKING:
+    from app.batching.job import Job, JobGroup
+    from app.repository.routing import Rollout
+    from app.repository.served import ServedModel, Version
+    from app.serving.asks import Asks
+    from app.settings.model_config import CaptureConfig
+
+JSON = "application/json"
+REQUEST_ID = "X-Request-Id"
+
+# Random for each process, as workers import this module after their fork. A random id
+# for each request would cost several times as much.
+_ids = map(f"{secrets.token_hex(6)}-%x".__mod__, itertools.count(1))
+# Return a new request id.
+new_id: Callable[[], str] = _ids.__next__
+_monotonic = time.monotonic
+# Visible ASCII.
+_REQUEST_ID = re.compile(r"[!-~]{1,128}").fullmatch
+
+
+def valid_id(given: str | None) -> str:
+    """Return a client's X-Request-Id if it can be used, else ""."""
+    return given if given is not None and _REQUEST_ID(given) else ""
+
+
+class Peer(NamedTuple):
+    """Both ends of a connection: addresses, ports and scheme.
+
+    `client` is "" and `client_port` 0 at a Unix socket, which has no address; then
+    `server` is "unix".
+    """
+
+    client: str
+    client_port: int
+    server: str
+    server_port: int
+    scheme: str = "http"
+
+
+class Head:
+    """What a request says before its body; calls with equal heads may share it.
+
+    `headers` has names in lower case, each once: the values of repeated fields are
+    joined by commas. `path` is decoded as UTF-8 with surrogate escapes, and has neither
+    query nor mount point; `raw_path` is as it was sent, in Latin-1. `request_id` is
+    the client's X-Request-Id if it is valid, else "". `asks` is what the head asks
+    for, once the predictor has looked.
+    """
+
+    __slots__ = (
+        "asks",
+        "headers",
+        "method",
+        "path",
+        "query",
+        "raw_path",
+        "request_id",
+        "version",
+    )
+
+    def __init__(
+        self,
+        method: str,
+        path: str,
+        query: str,
+        headers: Mapping[str, str],
+        raw_path: str = "",
+        version: str = "1.1",
+    ) -> None:
+        """Store the parts; `version` is HTTP's."""
+        self.method = method
+        self.path = path
+        self.query = query
+        self.headers = headers
+        self.raw_path = raw_path or path
+        self.version = version
+        self.request_id = valid_id(headers.get("x-request-id"))
+        self.asks: Asks | None = None
+
+
+class Reply:
+    """A response with a whole body.
+
+    `lines` are the headers beside Content-Type and Content-Length, as lines of
+    HTTP/1.1, each with its end. Without a `content_type` there is neither body nor
+    length, as in a 304.
+    """
+
+    __slots__ = ("body", "content_type", "lines", "status")
+
+    def __init__(
+        self, body: bytes, content_type: str = JSON, status: int = 200, lines: str = ""
+    ) -> None:
+        """Store the parts."""
+        self.body = body
+        self.content_type = content_type
+        self.status = status
+        self.lines = lines
+
+    def headers(self) -> list[tuple[str, str]]:
+        """Return all headers in pairs, for rims that take them so."""
+        pairs = []
+        if self.content_type:
+            pairs.append(("Content-Type", self.content_type))
+        for line in self.lines.splitlines():
+            name, _, value = line.partition(": ")
+            pairs.append((name, value))
+        # Flask knows the length of a body that it leaves out of a response to HEAD.
+        if self.content_type and "\ncontent-length:" not in f"\n{self.lines}".lower():
+            pairs.append(("Content-Length", str(len(self.body))))
+        return pairs
+
+
+class Call:
+    """One request; at its end also the outcome that listeners get.
+
+    All times are on the monotonic clock. The rim sets the first attributes; `reply_to`
+    takes the reply, once, on the event loop, and None is for a thread that waits for
+    it. `is_gone` once the client has disconnected. `rim_timeout_s` is the time that the
+    client of a rim gives the call beside its headers.
+
+    The predictor leases a `version`, whose `model` the protocol reads: it sets
+    `decoded`, which says how to answer, and may set what follows it here.
+    """
+
+    is_gone = False
+    deadline = math.inf
+    rim_timeout_s = math.inf
+    # The lease, and how the model's traffic moved then.
+    version: "Version | None" = None
+    model: "ServedModel" = None  # type: ignore[assignment]
+    rollout: "Rollout | None" = None
+    # How the call is captured; None: it is not in the sample.
+    capture: "CaptureConfig | None" = None
+    # JSON of the instances of a captured call whose model has no tensors.
+    instances: "Sequence[bytes] | None" = None
+    # What the protocol made of the body: a codec's request.
+    decoded: Any = None
+    # Rows were found to have unlike shapes, which makes a job of each shape.
+    splits_rows = False
+    # Bytes of tensors of which a small message has one value.
+    filled_bytes = 0
+    # Bytes that are counted as a large request's.
+    held_bytes = 0
+    job: "Job | JobGroup | None" = None
+    # The trace's span, if the call is sampled.
+    span: Any = None
+    # The outcome: `stages_s` are seconds to decode, in the queue, in the engine and to
+    # encode, None if the call failed; `error` is what it failed with.
+    answered_at = math.inf
+    ended_at = math.inf
+    status = 0
+    request_id = ""
+    stages_s: tuple[float, float, float, float] | None = None
+    error: Exception | None = None
+    reply: Reply | None = None
+
+    def __init__(
+        self,
+        head: Head,
+        body: Any,
+        peer: Peer,
+        reply_to: "Callable[[Call, Reply], None] | None" = None,
+    ) -> None:
+        """Store the parts; `body` is bytes, or for gRPC the message."""
+        self.arrived_at = _monotonic()
+        self.head = head
+        self.body = body
+        self.peer = peer
+        self.reply_to = reply_to
+
+    # What protocols ask.
+
+    @property
+    def asks(self) -> "Asks":
+        """What the head asks for."""
+        asks = self.head.asks
+        assert asks is not None  # the predictor has looked
+        return asks
+
+    def header(self, name: str) -> str | None:
+        """Return a header's value by its name in lower case, None without it."""
+        return self.head.headers.get(name)
+
+    def query(self, name: str) -> str | None:
+        """Return the first value of a parameter in the URL's query."""
+        text = self.head.query
+        if not text:
+            return None
+        return parse_qs(text, keep_blank_values=True).get(name, [None])[0]
+
+    def bounds(self) -> Bounds:
+        """Return the bounds of this call's rows."""
+        return Bounds(self.model.max_rows, self.check_awaited, self.splits_rows)
+
+    def check_awaited(self) -> None:
+        """Check that the client still waits; long work calls this between its parts.
+
+        Raises:
+            Abandoned: the client disconnected.
+            Late: the deadline has passed.
+        """
+        if self.is_gone:
+            raise Abandoned("the client disconnected before its rows were decoded")
+        if time.monotonic() >= self.deadline:
+            raise Late("the request's deadline passed before its rows were decoded")

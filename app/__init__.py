@@ -1,4 +1,4 @@
-"""Basket serves Keras models over HTTP, with dynamic batching.
+"""Basket serves Keras models over HTTP and gRPC, with dynamic batching.
 
 `create_app` is the one place where the parts meet.
 """
@@ -11,36 +11,33 @@ from app import run_dir
 from app.errors import BadInput
 
 # BadInput, for the user's own code.
-__all__ = ["BadInput", "create_app", "create_model_process", "install_api", "run_dir"]
+__all__ = ["BadInput", "create_app", "create_model_process", "run_dir"]
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from app.api.access.rights import Rights
-    from app.api.application import Application
-    from app.api.describe import Description, Repository
-    from app.api.inference.inference import Inference
-    from app.api.page.observed import Observed
-    from app.api.recording.recording import Recording
-    from app.asgi import AsgiApplication
+    from app.access.keys import Keys
+    from app.access.rights import Rights
     from app.batching.interfaces import Observer
-    from app.grpc.server import GrpcServer
     from app.promotion.evidence import Evidence
     from app.repository.catalog import Catalog
     from app.repository.health import Health
+    from app.protocols.describe import Description
     from app.repository.loader import Loader
+    from app.rims.grpc.server import GrpcServer
+    from app.serving.loops import Loops
+    from app.serving.predictor import Predictor
+    from app.serving.server import Server
     from app.settings import Settings
     from app.shared_model.model_process import ModelProcess
     from app.tracing.spans import Spans
+    from app.web.flask_app import Application
+    from app.web.page.observed import Observed
+    from app.web.page.sampler import Sampler
 
 
-def create_app(settings: "Settings | None" = None) -> "Application":
-    """Build the WSGI application; its attribute `asgi` is the ASGI application.
-
-    Of `app.extensions`, `basket.start()` loads models into `catalog`, `health.start()`
-    shows stuck models to others, `sampler.start()` keeps what the page shows, `gauges`
-    is for `telemetry.collect`, `recording` has a `close`, and
-    `rights.cross_site.listens_at(...)` says where the server listens.
+def create_app(settings: "Settings | None" = None) -> "Server":
+    """Build a server, which loads and answers nothing before its parts are started.
 
     Raises:
         SettingsError: a bad value in the environment, or a file of keys without keys.
@@ -48,14 +45,24 @@ def create_app(settings: "Settings | None" = None) -> "Application":
     # The Gunicorn master imports this module. The imports in here keep it small, and
     # let a HUP start workers with new code.
     # ruff: noqa: PLC0415
-    from app.api.describe import Description
-    from app.api.recording.recording import Recording
-    from app.asgi import AsgiApplication
+    from app.access.allowed_origins import AllowedOrigins
     from app.commands import models_commands
+    from app.protocols import predict, v1, v2
+    from app.protocols.describe import Description
+    from app.recording.recording import Recording
+    from app.recording.rollouts import RolloutCounts
     from app.repository.catalog import Catalog
+    from app.rims.asgi import AsgiApplication
+    from app.rims.wsgi import FlaskCalls, WsgiApplication
+    from app.serving.call_metrics import count_calls
+    from app.serving.loops import Loops
+    from app.serving.predictor import Predictor
+    from app.serving.server import Server
     from app.settings import Settings
     from app.shared_model.remote_loader import RemoteLoader
     from app.tracing.start import started_spans
+    from app.web.flask_app import flask_app
+    from app.web.gauges import current
 
     settings = settings or Settings.from_environment()
     spans, evidence = started_spans(), _evidence()
@@ -65,22 +72,61 @@ def create_app(settings: "Settings | None" = None) -> "Application":
         run_dir.notes_on(run_dir.READY_ONCE),
         needs_all=settings.ready == "all",
     )
-    loader: Repository
+    loader: Loader | RemoteLoader
     if settings.model_process == "shared":
         sockets = run_dir.model_sockets()
         loader = RemoteLoader(settings, catalog, _observe(spans), sockets)
     else:
         loader = _loader(settings, catalog, spans, evidence)
-    app, health = _application(spans), _health(settings, catalog)
-    app.extensions.update(basket=loader, catalog=catalog, health=health)
-    app.extensions["recording"] = recording = Recording(settings, evidence)
-    describe = Description(catalog, health, loader, settings.request_timeout_ms / 1000)
-    inference = install_api(app, settings, catalog, describe, health, recording)
-    app.cli.add_command(models_commands(settings))
-    limits = settings.request_timeout_ms / 1000, settings.max_body_bytes
-    app.asgi = asgi = AsgiApplication(app, *limits, loader.close)
-    asgi.grpc = _grpc_server(asgi, settings, inference, describe)
-    return app
+    health, rights, observed = _health(settings, catalog), _rights(settings), _observed()
+    recording = Recording(settings)
+    listeners = [count_calls, observed.errors.ended, recording.ended]
+    listeners.append(RolloutCounts(evidence).ended)
+    begin_span = None
+    if spans is not None:
+        from app.tracing.traced_calls import TracedCalls
+
+        traced = TracedCalls(spans)
+        listeners.append(traced.ended)
+        begin_span = traced.begin
+    protocols = (predict.PREDICT, v1.PREDICT, v2.INFER)
+    origins = None
+    if settings.allowed_origins:
+        origins = AllowedOrigins(settings.allowed_origins)
+    predictor = Predictor(
+        catalog,
+        rights,
+        protocols,
+        listeners,
+        begin_span,
+        request_timeout_ms=settings.request_timeout_ms,
+        max_body_bytes=settings.max_body_bytes,
+        origins=origins,
+    )
+    timeout_s = settings.request_timeout_ms / 1000
+    describe = Description(catalog, health, loader, timeout_s)
+    flask = flask_app(rights, protocols)
+    _add_routes(flask, settings, catalog, describe, health, rights, observed)
+    flask.cli.add_command(models_commands(settings))
+    flask_calls = FlaskCalls(flask.wsgi_app, origins)
+    loops = Loops(predictor, flask_calls.answer, loader.close)
+    server = Server(
+        settings=settings,
+        flask=flask,
+        asgi=AsgiApplication(loops),
+        grpc=_grpc_server(settings, loops, predictor, describe, rights),
+        loops=loops,
+        catalog=catalog,
+        loader=loader,
+        health=health,
+        rights=rights,
+        recording=recording,
+        sampler=_sampler(settings, observed),
+        gauges=partial(current, catalog, observed),
+    )
+    # Flask's own way to put something in front of it.
+    flask.wsgi_app = WsgiApplication(server, predictor, flask_calls)  # type: ignore[method-assign]
+    return server
 
 
 def create_model_process(listener: socket.socket) -> "ModelProcess":
@@ -105,18 +151,17 @@ def create_model_process(listener: socket.socket) -> "ModelProcess":
 
 
 def _grpc_server(
-    asgi: "AsgiApplication",
     settings: "Settings",
-    inference: "Inference",
+    loops: "Loops",
+    predictor: "Predictor",
     describe: "Description",
+    rights: "Rights",
 ) -> "GrpcServer | None":
     if settings.grpc_bind is None:
         return None
-    from app.grpc.server import GrpcServer
+    from app.rims.grpc.server import GrpcServer
 
-    bind = settings.grpc_bind, settings.max_body_bytes
-    rights = asgi.application.extensions["rights"]
-    return GrpcServer(*bind, asgi, inference, describe, rights)
+    return GrpcServer(settings.grpc_bind, loops, predictor, describe, rights)
 
 
 def _evidence() -> "Evidence":
@@ -163,20 +208,6 @@ def _observe(spans: "Spans | None") -> "Callable[[str, str], Observer]":
     return partial(TracedMetrics, spans)
 
 
-def _application(spans: "Spans | None") -> "Application":
-    from app.api.application import Application
-
-    app = Application(__name__, static_folder=None)
-    if spans is not None:
-        from app.tracing.traced_application import TracedApplication
-
-        app = TracedApplication(__name__, static_folder=None)
-        app.spans = spans
-    # A path with two slashes is a 404 and no redirect.
-    app.url_map.merge_slashes = False
-    return app
-
-
 def _health(settings: "Settings", catalog: "Catalog") -> "Health":
     from app.repository.health import Health
 
@@ -185,10 +216,10 @@ def _health(settings: "Settings", catalog: "Catalog") -> "Health":
 
 
 def _rights(settings: "Settings") -> "Rights":
-    from app.api.access.allowed_origins import AllowedOrigins
-    from app.api.access.cross_site import CrossSiteCheck
-    from app.api.access.keys import Keys, KeysOfFile
-    from app.api.access.rights import Rights
+    from app.access.allowed_origins import AllowedOrigins
+    from app.access.cross_site import CrossSiteCheck
+    from app.access.keys import Keys, KeysOfFile
+    from app.access.rights import Rights
 
     def keys(fixed: tuple[str, ...], setting: str) -> Keys:
         file = getattr(settings, setting)
@@ -205,64 +236,53 @@ def _rights(settings: "Settings") -> "Rights":
     )
 
 
-def _observed(app: "Application", settings: "Settings") -> "Observed":
-    from app.api.page.error_log import ErrorLog
-    from app.api.page.observed import Observed
-    from app.api.page.ring import Ring
-    from app.api.page.sampler import KEPT, Sampler
+def _observed() -> "Observed":
+    from app.web.page.error_log import ErrorLog
+    from app.web.page.observed import Observed
+    from app.web.page.ring import Ring
+    from app.web.page.sampler import KEPT
+
+    samples = Ring(run_dir.path_of("samples"), KEPT)
+    errors = ErrorLog(run_dir.path_of("errors"))
+    notes = run_dir.notes_on(run_dir.PROCESSES)
+    return Observed(samples, errors, notes, run_dir.ended)
+
+
+def _sampler(settings: "Settings", observed: "Observed") -> "Sampler":
     from app.gpus import MemoryReader
+    from app.web.page.ring import Ring
+    from app.web.page.sampler import Sampler
 
-    path_of, notes = run_dir.path_of, run_dir.notes_on(run_dir.PROCESSES)
-    samples, last = Ring(path_of("samples"), KEPT), Ring(path_of("last_sample"), 1)
-    lock, errors = path_of("sampler"), ErrorLog(path_of("errors"))
-    observed = Observed(samples, errors, notes, run_dir.ended)
-    gpu_memory = MemoryReader(settings.gpus)
-    app.extensions["sampler"] = Sampler(observed, last, lock, gpu_memory)
-    return observed
+    last, lock = Ring(run_dir.path_of("last_sample"), 1), run_dir.path_of("sampler")
+    return Sampler(observed, last, lock, MemoryReader(settings.gpus))
 
 
-def install_api(
-    app: "Application",
+def _add_routes(
+    flask: "Application",
     settings: "Settings",
     catalog: "Catalog",
     describe: "Description",
     health: "Health",
-    recording: "Recording",
-) -> "Inference":
-    """Register error handlers, checks and routes; return what predicts."""
-    from app.api import predict
-    from app.api.access.allowed_origins import AllowedOrigins
-    from app.api.access.rights import install_checks
-    from app.api.gauges import current
-    from app.api.inference.inference import Inference
-    from app.api.operations import operations_blueprint
-    from app.api.page.page import page_blueprint
-    from app.api.page.state import state_blueprint
-    from app.api.responses import install_error_handlers
-    from app.api.v1 import predict as v1
-    from app.api.v2 import infer as v2
-    from app.api.v2 import routes
+    rights: "Rights",
+    observed: "Observed",
+) -> None:
+    from app.web.operations import operations_blueprint
+    from app.web.page.page import page_blueprint
+    from app.web.page.state import state_blueprint
+    from app.web.v1_routes import v1_blueprint
+    from app.web.v2_routes import (
+        health_blueprint,
+        metadata_blueprint,
+        repository_blueprint,
+    )
 
-    install_error_handlers(app)
-    app.extensions["rights"] = rights = _rights(settings)
-    install_checks(app, rights)
-    if settings.allowed_origins:
-        app.allowed_origins = AllowedOrigins(settings.allowed_origins)
-    inference = Inference(catalog, settings, recording)
-    predict.declare(app)
-    v2.declare(app)
-    finds = [part.finder(inference) for part in (predict, v1, v2)]
-    observed = _observed(app, settings)
-    app.extensions["gauges"] = partial(current, catalog, observed)
-    app.install_handlers(finds, rights.check, observed.errors.add, recording.finished)
     for blueprint in (
-        v1.v1_blueprint(catalog, describe),
-        routes.health_blueprint(describe, rights),
-        routes.metadata_blueprint(describe),
-        routes.repository_blueprint(describe, settings.max_body_bytes),
+        v1_blueprint(catalog, describe),
+        health_blueprint(describe, rights),
+        metadata_blueprint(describe),
+        repository_blueprint(describe, settings.max_body_bytes),
         operations_blueprint(catalog, health, rights, observed),
         page_blueprint(),
         state_blueprint(catalog, settings, rights, observed),
     ):
-        app.register_blueprint(blueprint)
-    return inference
+        flask.register_blueprint(blueprint)

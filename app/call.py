@@ -17,6 +17,7 @@ if TYPE_CHECKING:
     from app.repository.routing import Rollout
     from app.repository.served import ServedModel, Version
     from app.serving.asks import Asks
+    from app.serving.large_calls import LargeCalls
     from app.settings.model_config import CaptureConfig
 
 JSON = "application/json"
@@ -148,15 +149,21 @@ class Call:
     capture: "CaptureConfig | None" = None
     # JSON of the instances of a captured call whose model has no tensors.
     instances: "Sequence[bytes] | None" = None
+    # gRPC's parsed message, whose bytes are the body.
+    message: Any = None
     # What the protocol made of the body: a codec's request.
     decoded: Any = None
     # Rows were found to have unlike shapes, which makes a job of each shape.
     splits_rows = False
     # Bytes of tensors of which a small message has one value.
     filled_bytes = 0
-    # Bytes that are counted as a large request's.
+    # Counts bytes of large calls, where many are in memory at once; see `hold`.
+    holder: "LargeCalls | None" = None
     held_bytes = 0
+    most_held_bytes = 0
     job: "Job | JobGroup | None" = None
+    # Whether functions of the model's service.py are called for it.
+    in_service = False
     # The trace's span, if the call is sampled.
     span: Any = None
     # The outcome: `stages_s` are seconds to decode, in the queue, in the engine and to
@@ -172,11 +179,11 @@ class Call:
     def __init__(
         self,
         head: Head,
-        body: Any,
+        body: bytes,
         peer: Peer,
         reply_to: "Callable[[Call, Reply], None] | None" = None,
     ) -> None:
-        """Store the parts; `body` is bytes, or for gRPC the message."""
+        """Store the parts, and the time of arrival."""
         self.arrived_at = _monotonic()
         self.head = head
         self.body = body
@@ -206,6 +213,17 @@ class Call:
     def bounds(self) -> Bounds:
         """Return the bounds of this call's rows."""
         return Bounds(self.model.max_rows, self.check_awaited, self.splits_rows)
+
+    def hold(self, count: int) -> None:
+        """Count the bytes that the body and rows of a large call take now.
+
+        Any thread may call it.
+
+        Raises:
+            Unavailable: large calls would exceed their memory.
+        """
+        if self.holder is not None:
+            self.holder.hold(self, count)
 
     def check_awaited(self) -> None:
         """Check that the client still waits; long work calls this between its parts.

@@ -116,6 +116,12 @@ class Pending:
         if len(self._records) >= self._max_records:
             self.flush()
 
+    def record_all(self, records: Sequence[tuple[Write, Any]]) -> None:
+        """Append amounts, each with what writes it."""
+        self._records += records
+        if len(self._records) >= self._max_records:
+            self.flush()
+
     def set(self, gauge: Gauge, value: float) -> None:
         """Store the newest value of a gauge."""
         self._gauges[gauge] = value

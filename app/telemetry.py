@@ -9,10 +9,11 @@ other process sees a record before it is flushed.
 """
 
 import atexit
+from collections import defaultdict
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import cache, partial
 from http import HTTPStatus
-from typing import Any
+from typing import Any, NamedTuple
 
 from prometheus_client import (
     CONTENT_TYPE_LATEST,
@@ -82,6 +83,10 @@ _rejected = Counter(
 )
 
 Observe = Callable[[Histogram, Sequence[float]], None]
+# What is counted of a call that has ended: status, seconds, those in the queue (None
+# unless its job was in one), those in each of STAGES (None unless it was answered), and
+# W3C's name of its span (None unless it is traced).
+EndedCall = tuple[int, float, float | None, Sequence[float] | None, str | None]
 
 # The limit keeps a flush below a millisecond, where it runs on an event loop.
 _pending = Pending(max_records=1000)
@@ -159,22 +164,23 @@ class ModelMetrics:
         """Store the queue's length for the next flush."""
         _pending.set(self._queue_rows, rows)
 
-    def job_left_queue(self, seconds: float) -> None:
-        """Record a job's time in the queue."""
-        _pending.record(self._queued, seconds)
+    def write_calls(self, calls: Sequence[EndedCall]) -> None:
+        """Write calls that have ended, whatever their status."""
+        seconds: dict[int, list[float]] = defaultdict(list)
+        for status, whole_s, *_ in calls:
+            seconds[status].append(whole_s)
+        for status, each in seconds.items():
+            self._answered(status)(each)
+        if queued_s := [each[2] for each in calls if each[2] is not None]:
+            self._queued(queued_s)
+        if stages_s := [each[3] for each in calls if each[3] is not None]:
+            self._went_through(stages_s)
 
-    def request_went_through(self, stages_s: Mapping[str, float]) -> None:
-        """Record the seconds of an answered request in each of STAGES."""
-        _pending.record(self._went_through, stages_s)
 
-    def request_answered(self, status: int, seconds: float) -> None:
-        """Record a request, whatever its status."""
-        _pending.record(self._answered(status), seconds)
-
-
-def request_without_model(status: int, seconds: float) -> None:
-    """Record a request that ended before its model was known."""
-    _pending.record(_answered("", "", status), seconds)
+def write_calls_without_model(calls: Sequence[EndedCall]) -> None:
+    """Write calls that ended before their model was known."""
+    for status, seconds, *_ in calls:
+        _answered("", "", status)([seconds])
 
 
 def rejected(reason: str) -> None:
@@ -200,12 +206,15 @@ def _answered(
     return write
 
 
-def _went_through(model: str, version: str) -> Write:
-    counters = {stage: _stage_seconds.labels(model, version, stage) for stage in STAGES}
+def _went_through(
+    model: str, version: str
+) -> Callable[[Sequence[Sequence[float]]], None]:
+    counters = [_stage_seconds.labels(model, version, stage) for stage in STAGES]
 
-    def write(requests: list[Mapping[str, float]]) -> None:
-        for stage, counter in counters.items():
-            counter.inc(sum([each[stage] for each in requests if each[stage] > 0]))
+    def write(calls: Sequence[Sequence[float]]) -> None:
+        for counter, seconds in zip(counters, zip(*calls, strict=True), strict=False):
+            # A counter refuses negative amounts.
+            counter.inc(sum([each for each in seconds if each > 0]))
 
     return write
 
@@ -216,7 +225,139 @@ def _rejections(reason: str) -> Write:
 
 
 # Neither raises, and any thread may call both at any time.
-record, flush = _pending.record, _pending.flush
+record = _pending.record
+record_all = _pending.record_all
+flush = _pending.flush
+
+
+def collect(self) -> Iterator[GaugeMetricFamily]:
+        """Yield all series, those without values too."""
+        for name, (meaning, labels) in _CURRENT.items():
+            family = GaugeMetricFamily(name, meaning, labels=labels)
+            for values, number in self._gauges.get(name, {}).items():
+                family.add_metric(values, number)
+            yield family
+
+
+class ModelMetrics:
+    """The series of one version, and the Observer of its batches."""
+
+    def __init__(
+        self, model: str, version: str, observe: Observe = observe_all
+    ) -> None:
+        """Create the children that /metrics has from the start."""
+        labels = (model, version)
+        _request_seconds.labels(*labels)
+        _failed_seconds.labels(*labels)
+        self._batch_rows = partial(observe, _batch_rows.labels(*labels))
+        self._infer_seconds = partial(observe, _infer_seconds.labels(*labels))
+        self._queue_rows = _queue_rows.labels(*labels)
+        self._reruns = _reruns.labels(*labels)
+        # Created with its first value: a 0 from before it would be the minimum.
+        self._batch_ceiling = cache(lambda: _batch_ceiling.labels(*labels))
+        self._answered = cache(partial(_answered, *labels, observe=observe))
+        self._queued = partial(observe, _queue_seconds.labels(*labels))
+        self._went_through = _went_through(*labels)
+
+    def batch_ran(
+        self,
+        rows: float,
+        seconds: float,
+        batch: Any,
+        failure: Any,
+    ) -> None:
+        """Record a batch."""
+        _pending.record(self._batch_rows, rows)
+        _pending.record(self._infer_seconds, seconds)
+
+    def batch_reran(self) -> None:
+        """Count a rerun; `batch_ran` counts it as a batch, too."""
+        self._reruns.inc()
+
+    def batch_limited(self, rows: int) -> None:
+        """Set the batch ceiling."""
+        self._batch_ceiling().set(rows)
+
+    def rows_waiting(self, rows: int) -> None:
+        """Store the queue's length for the next flush."""
+        _pending.set(self._queue_rows, rows)
+
+    def write_calls(self, calls: Sequence[EndedCall]) -> None:
+        """Write calls that have ended, whatever their status."""
+        seconds: dict[int, list[float]] = defaultdict(list)
+        for status, whole_s, *_ in calls:
+            seconds[status].append(whole_s)
+        for status, each in seconds.items():
+            self._answered(status)(each)
+        if queued_s := [each[2] for each in calls if each[2] is not None]:
+            self._queued(queued_s)
+        if stages_s := [each[3] for each in calls if each[3] is not None]:
+            self._went_through(stages_s)
+
+
+def write_calls_without_model(calls: Sequence[EndedCall]) -> None:
+    """Write calls that ended before their model was known."""
+    for status, seconds, *_ in calls:
+        _answered("", "", status)([seconds])
+
+
+def rejected(reason: str) -> None:
+    """Record a rejected request, by its error's `reason`."""
+    _pending.record(_rejections(reason), 1)
+
+
+@cache
+def _answered(
+    model: str, version: str, status: int, observe: Observe = observe_all
+) -> Write:
+    requests = _requests.labels(model, version, status)
+    request_seconds = _request_seconds.labels(model, version)
+
+    def write(seconds: list[float]) -> None:
+        requests.inc(len(seconds))
+        observe(request_seconds, seconds)
+        if model and status != _OK:
+            # A counter refuses negative amounts.
+            positive = [each for each in seconds if each > 0]
+            _failed_seconds.labels(model, version).inc(sum(positive))
+
+    return write
+
+
+def _went_through(
+    model: str, version: str
+) -> Callable[[Sequence[Sequence[float]]], None]:
+    counters = [_stage_seconds.labels(model, version, stage) for stage in STAGES]
+
+    def write(calls: Sequence[Sequence[float]]) -> None:
+        for counter, seconds in zip(counters, zip(*calls, strict=True), strict=False):
+            # A counter refuses negative amounts.
+            counter.inc(sum([each for each in seconds if each > 0]))
+
+    return write
+
+
+@cache
+def _rejections(reason: str) -> Write:
+    return lambda ones: _rejected.labels(reason).inc(len(ones))
+
+
+# Neither raises, and any thread may call both at any time.
+record = _pending.record
+record_all = _pending.record_all
+flush = _pending.flush
+
+
+def calls_ended(calls: Iterable[tuple["ModelMetrics | None", EndedCall]]) -> None:
+    """Record calls that have ended, each with its version's metrics if it is known."""
+    _pending.record_all(
+        [
+            (write_calls_without_model if metrics is None else metrics.write_calls, call)
+            for metrics, call in calls
+        ]
+    )
+
+
 atexit.register(flush)
 
 

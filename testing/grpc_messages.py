@@ -4,7 +4,7 @@ from typing import Any
 
 import numpy as np
 
-from app.grpc.messages import message_class
+from app.protocols.grpc_messages import message_class
 
 INFER = "/inference.GRPCInferenceService/ModelInfer"
 PREDICT = "/tensorflow.serving.PredictionService/Predict"

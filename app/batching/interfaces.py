@@ -1,7 +1,7 @@
 """Interfaces: Runner runs a model's jobs, Observer counts requests and batches."""
 
-from collections.abc import Mapping, Sequence
-from typing import Protocol
+from collections.abc import Sequence
+from typing import Any, Protocol
 
 from app.batching.fair_queue import JobSlice
 from app.batching.job import Job
@@ -64,14 +64,5 @@ class Observer(Protocol):
     def rows_waiting(self, rows: int) -> None:
         """Set the number of rows in the queue."""
 
-    def job_left_queue(self, seconds: float) -> None:
-        """Count the time until a job's first row ran, or until the job failed."""
-
-    def request_went_through(self, stages_s: Mapping[str, float]) -> None:
-        """Count an answered request's seconds in each stage.
-
-        The mapping has all of `totals.STAGES`, and does not change after the call.
-        """
-
-    def request_answered(self, status: int, seconds: float) -> None:
-        """Count a request by its HTTP status, with the seconds since its arrival."""
+    def write_calls(self, calls: Sequence[Any]) -> None:
+        """Write what is counted of calls that have ended: telemetry.EndedCall."""

@@ -4,6 +4,10 @@ import sys
 from collections.abc import Callable
 from typing import NamedTuple
 
+# Bodies and outputs up to this size are decoded and encoded on the event loop, larger
+# ones in a thread.
+INLINE_BYTES = 64 << 10
+
 # Raises an error once nobody waits for the request any more.
 Check = Callable[[], None]
 

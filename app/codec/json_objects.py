@@ -2,7 +2,8 @@
 
 import dataclasses
 import enum
-from collections.abc import Mapping
+import json
+from collections.abc import Iterable, Mapping
 from typing import Any
 
 import numpy as np
@@ -44,6 +45,25 @@ def dumps(value: Any, place: str = "value") -> bytes:
         # Several times as slow, but it knows more types, the places, and keys that are
         # not text, two of which may have the same text.
         return orjson.dumps(_plain(value, place, 0), option=_OPTIONS)
+
+
+def lines(values: Iterable[Any]) -> list[bytes]:
+    """Return the JSON of each value, or nothing if JSON can't hold one of them.
+
+    Bytes are {"b64": ...}, also where they are text, and NaN is written as it is.
+    """
+    try:
+        return [json.dumps(value, default=_in_lines).encode() for value in values]
+    except (TypeError, ValueError, RecursionError):
+        return []
+
+
+def _in_lines(value: Any) -> Any:
+    if isinstance(value, bytes):
+        return strings.b64(value)
+    if isinstance(value, np.ndarray | np.generic):
+        return value.tolist()
+    raise TypeError(f"a {type(value).__name__}")
 
 
 def _default(value: Any) -> Any:

@@ -5,11 +5,11 @@ version, so that a replaced version is closed only after its last request.
 """
 
 import threading
-from collections.abc import Collection
+from collections.abc import Collection, Iterable, Iterator
+from contextlib import contextmanager
 
 from app.errors import Stopping, UnknownModel
 from app.repository.default_model import DefaultModel, known_text
-from app.repository.lease import Lease
 from app.repository.routing import Rollout, Routes, Target
 from app.repository.served import Model, ServedModel, State, Version, VersionStatus
 from app.run_dir.notes import Notes
@@ -44,13 +44,16 @@ class Catalog:
         self._models: dict[str, Model] = {}
         self._folder_problem = ""
         self._closed = False
+        # Versions by name, number and label, where it is the same for all clients;
+        # emptied at each change.
+        self._chosen: dict[tuple[str | None, int | None, str | None], Version] = {}
         self._changing = threading.RLock()
         self._changed = threading.Condition(self._changing)
 
     # Methods for request threads.
 
-    def lease(self, target: Target) -> Lease:
-        """Return a lease on the ready version that a request selects.
+    def take(self, target: Target) -> Version:
+        """Return the ready version that a request selects, leased until `give_back`.
 
         Raises:
             UnknownModel: the model or version is unknown, or there is no default.
@@ -58,12 +61,37 @@ class Catalog:
             NotReady: the version is loading, unloaded, or failed to load.
         """
         with self._changing:
-            name = target.name or self._default_model.required(self._models)
-            model = self._find(name)
-            version = model.choose(name, target)
+            version = self._chosen.get(target[:3])
+            if version is None:
+                version = self._choose(target)
             version.leases += 1
-            about = model.capture, model.rollout
-        return Lease(version, *about, self._changing, self._changed)
+        return version
+
+    def give_back(self, versions: Iterable[Version]) -> None:
+        """End a lease of each of these versions."""
+        with self._changing:
+            for version in versions:
+                version.leases -= 1
+                if version.state is not State.AVAILABLE:
+                    self._changed.notify_all()
+
+    @contextmanager
+    def lease(self, target: Target) -> Iterator[ServedModel]:
+        """Lease the ready version that a request selects, as `take` does."""
+        version = self.take(target)
+        assert version.served is not None  # its state was AVAILABLE
+        try:
+            yield version.served
+        finally:
+            self.give_back((version,))
+
+    def _choose(self, target: Target) -> Version:
+        name = target.name or self._default_model.required(self._models)
+        model = self._find(name)
+        version = model.choose(name, target)
+        if not model.splits(target):
+            self._chosen[target[:3]] = version
+        return version
 
     def status(self, name: str) -> list[VersionStatus]:
         """Return the states of a model's versions, highest first.
@@ -153,6 +181,7 @@ class Catalog:
     def keep_default(self, names: Collection[str]) -> None:
         """Keep the default model of these, whatever models come or go."""
         with self._changing:
+            self._chosen.clear()
             self._default_model.keep(names)
 
     def note_ready(self, wanted: Collection[str]) -> None:
@@ -174,6 +203,7 @@ class Catalog:
     def announce(self, name: str) -> None:
         """Add a model without versions, or one that was unloaded, as loading."""
         with self._changing:
+            self._chosen.clear()
             self._models.setdefault(name, Model()).unloaded = False
 
     def route(
@@ -181,18 +211,22 @@ class Catalog:
     ) -> None:
         """Set routes and which requests are captured; an unchanged split goes on."""
         with self._changing:
+            self._chosen.clear()
             self._models[name].route(routes, capture)
 
     def set_rollout(self, name: str, rollout: Rollout | None) -> None:
         """Set which version of a model has the traffic, None: the newest one."""
         with self._changing:
+            self._chosen.clear()
             if name in self._models:
                 self._models[name].rollout = rollout
 
     def mark_loading(self, name: str, version: int) -> None:
         """Set the state LOADING."""
         with self._changing:
-            self._models[name].versions[version] = Version(State.LOADING)
+            self._chosen.clear()
+            model = self._models[name]
+            model.versions[version] = Version(State.LOADING, model=model)
 
     def add(self, served: ServedModel) -> Version | None:
         """Serve a version; return the one with its number, which gets no new lease.
@@ -201,13 +235,15 @@ class Catalog:
             Stopping: the catalog is closed.
         """
         with self._changing:
+            self._chosen.clear()
             if self._closed:
                 raise Stopping("the server is stopping")
-            versions = self._models.setdefault(served.name, Model()).versions
-            replaced = versions.get(served.version)
+            model = self._models.setdefault(served.name, Model())
+            replaced = model.versions.get(served.version)
             if replaced is not None:
                 replaced.state = State.UNLOADING
-            versions[served.version] = Version(State.AVAILABLE, served=served)
+            version = Version(State.AVAILABLE, served=served, model=model)
+            model.versions[served.version] = version
         return replaced
 
     def swap(self, served: ServedModel, timeout_s: float) -> ServedModel | None:
@@ -227,7 +263,9 @@ class Catalog:
     def mark_failed(self, name: str, version: int, reason: str) -> None:
         """Set the state END, with the reason why the version can't be served."""
         with self._changing:
-            self._models[name].versions[version] = Version(State.END, reason)
+            self._chosen.clear()
+            model = self._models[name]
+            model.versions[version] = Version(State.END, reason, model=model)
 
     def set_problem(self, name: str, problem: str) -> bool:
         """Set or clear ("") the error of a whole model; return whether it changed."""
@@ -258,6 +296,7 @@ class Catalog:
     def withdraw(self, name: str, version: int) -> Version:
         """Set the state UNLOADING: no new lease is given."""
         with self._changing:
+            self._chosen.clear()
             withdrawn = self._models[name].versions[version]
             withdrawn.state = State.UNLOADING
         return withdrawn
@@ -270,6 +309,7 @@ class Catalog:
     def remove(self, name: str, version: int | None = None) -> None:
         """Remove a version, or a whole model."""
         with self._changing:
+            self._chosen.clear()
             if version is None:
                 del self._models[name]
             else:
@@ -278,6 +318,7 @@ class Catalog:
     def mark_unloaded(self, name: str) -> None:
         """Record that a model was unloaded on request."""
         with self._changing:
+            self._chosen.clear()
             model = self._models.setdefault(name, Model())
             model.unloaded, model.settled, model.problem = True, False, ""
 

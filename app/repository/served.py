@@ -1,13 +1,17 @@
 """The entries of a catalog: models, their versions, and the states of these."""
 
 import logging
+import math
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from enum import StrEnum
 from functools import cached_property
 
 from app.batching.interfaces import Observer, Runner
-from app.engines.base import Signature
+from app.batching.job import Key
+from app.codec.bounds import INLINE_BYTES
+from app.codec.json_rows import PlainInput, plain_input
+from app.engines.base import DEFAULT_SIGNATURE, Signature
 from app.errors import BasketError, NotReady, UnknownModel
 from app.repository.routing import Rollout, Routes, Target
 from app.settings.model_config import CaptureConfig, ModelConfig
@@ -70,6 +74,32 @@ class ServedModel:
         return self.user_code is not None and self.user_code.writes_predictions
 
     @cached_property
+    def plain_input(self) -> PlainInput | None:
+        """The input whose rows in JSON are read at once; None: they are not plain."""
+        if self.config.image is not None or self.user_code is not None:
+            return None
+        return plain_input(self.signatures.get(DEFAULT_SIGNATURE))
+
+    @cached_property
+    def plain_key(self) -> Key:
+        """The key of all jobs of the plain input."""
+        plain = self.plain_input
+        assert plain is not None  # or there is no such job
+        return DEFAULT_SIGNATURE, ((plain.name, plain.dtype, (plain.size,)),)
+
+    @cached_property
+    def inline_rows(self) -> int:
+        """The rows whose outputs surely are small, 0 if that is not known before."""
+        bytes_of_row = 1
+        for signature in self.signatures.values():
+            specs = signature.outputs
+            if any(s.dtype.hasobject or s.any_rank or None in s.shape for s in specs):
+                return 0
+            sizes = [s.dtype.itemsize * math.prod(map(int, s.shape)) for s in specs]  # type: ignore[arg-type]
+            bytes_of_row = max(bytes_of_row, sum(sizes))
+        return INLINE_BYTES // bytes_of_row
+
+    @cached_property
     def max_rows(self) -> int:
         """The most rows that a request may have: what an empty queue holds."""
         return self.config.settings.max_rows
@@ -92,11 +122,16 @@ class VersionStatus:
 
 @dataclass
 class Version:
-    """A version in the catalog; `leases` is the number of requests that use it."""
+    """A version in the catalog.
+
+    `model` is the entry that it belongs to, and `leases` the number of requests that
+    use it.
+    """
 
     state: State
     error: str = ""
     served: ServedModel | None = None
+    model: "Model | None" = None
     leases: int = 0
 
 
@@ -158,6 +193,12 @@ class Model:
             return IS_LOADING
         errors = [version.error for version in newest_first if version.error]
         return self.problem or next(iter(errors), "has no version that serves")
+
+    def splits(self, target: Target) -> bool:
+        """Return whether requests for a target may get different versions."""
+        if target.version is not None or target.label is not None:
+            return False
+        return bool(self.routes.traffic) or self.rollout is not None
 
     def choose(self, name: str, target: Target) -> Version:
         """Return the version that a request selects of this model, named so.

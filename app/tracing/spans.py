@@ -8,7 +8,6 @@ import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
-from typing import Any
 
 from opentelemetry import propagate, trace
 from opentelemetry.context import Context
@@ -20,6 +19,7 @@ from opentelemetry.sdk.trace.export import BatchSpanProcessor
 from opentelemetry.sdk.trace.sampling import ALWAYS_ON
 from opentelemetry.trace.propagation.tracecontext import TraceContextTextMapPropagator
 
+from app.call import Head
 from app.tracing.recorder import Recorder
 
 _SERVICE = "basket"
@@ -82,17 +82,15 @@ class Spans:
         self._recorder.close()
         self._processor.shutdown()  # type: ignore[no-untyped-call]
 
-    def begin_request(
-        self, environ: Mapping[str, Any], arrived_at: float
-    ) -> RequestSpan | None:
-        """Begin the span of a request, in its client's trace if `environ` has one.
+    def begin_request(self, head: Head, arrived_at: float) -> RequestSpan | None:
+        """Begin the span of a request, in its client's trace if its head has one.
 
-        `environ` is WSGI's. None: the request is not sampled.
+        None: the request is not sampled.
         """
         epoch_ns = _epoch_ns()
-        context = propagate.extract(environ, Context(), _HEADERS)
+        context = propagate.extract(head.headers, Context(), _HEADERS)
         span = self._requests.start_span(
-            environ["REQUEST_METHOD"],
+            head.method,
             context,
             trace.SpanKind.SERVER,
             start_time=_ns(epoch_ns, arrived_at),
@@ -146,17 +144,15 @@ class Spans:
         _end(span, outcome, _ns(epoch_ns, batch.end))
 
 
-class _Headers(Getter[Mapping[str, Any]]):
-    """Reads a header of a request from its WSGI environment."""
+class _Headers(Getter[Mapping[str, str]]):
+    """Reads a header of a request, whose names are in lower case."""
 
-    def get(self, carrier: Mapping[str, Any], key: str) -> list[str] | None:
-        value = carrier.get("HTTP_" + key.upper().replace("-", "_"))
+    def get(self, carrier: Mapping[str, str], key: str) -> list[str] | None:
+        value = carrier.get(key.lower())
         return None if value is None else [value]
 
-    def keys(self, carrier: Mapping[str, Any]) -> list[str]:
-        prefix = "HTTP_"
-        names = [each for each in carrier if each.startswith(prefix)]
-        return [each.removeprefix(prefix).replace("_", "-").lower() for each in names]
+    def keys(self, carrier: Mapping[str, str]) -> list[str]:
+        return list(carrier)
 
 
 _HEADERS = _Headers()

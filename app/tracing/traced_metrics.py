@@ -5,7 +5,7 @@ from collections.abc import Sequence
 
 from app.batching.fair_queue import JobSlice
 from app.errors import BasketError
-from app.telemetry import ModelMetrics
+from app.telemetry import EndedCall, ModelMetrics
 from app.tracing.exemplars import Traced, observe_with_exemplars
 from app.tracing.spans import Outcome, Spans, Stage
 
@@ -37,3 +37,16 @@ class TracedMetrics(ModelMetrics):
         numbers = {"basket.rows": int(rows), "basket.requests": len(batch)}
         outcome = Outcome({**self._model, **numbers}, str(failure or ""))
         self._spans.batch(Stage("batch", now - seconds, now), outcome, requests)
+
+    def write_calls(self, calls: Sequence[EndedCall]) -> None:
+        """Write calls that have ended, with traces as exemplars."""
+        super().write_calls([_traced(each) for each in calls])
+
+
+def _traced(call: EndedCall) -> EndedCall:
+    status, seconds, queue_s, stages_s, traceparent = call
+    if traceparent is None:
+        return call
+    if queue_s is not None:
+        queue_s = Traced(queue_s, traceparent)
+    return status, Traced(seconds, traceparent), queue_s, stages_s, traceparent

@@ -11,7 +11,7 @@ import grpc
 import numpy as np
 from google.protobuf.descriptor import FieldDescriptor
 
-from app.grpc.messages import message_class, pool
+from app.protocols.grpc_messages import message_class, pool
 from bench.fuzz import models
 from bench.fuzz.edits import damaged_bytes
 from bench.fuzz.report import Report, run

@@ -8,7 +8,7 @@ import grpc
 import numpy as np
 import pytest
 
-from app.grpc.messages import message_class
+from app.protocols.grpc_messages import message_class
 from testing.exchange import Connection
 from testing.grpc_messages import INFER
 from testing.server import free_port

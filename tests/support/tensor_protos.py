@@ -4,7 +4,7 @@ import numpy as np
 
 from app.codec import tensor_proto
 from app.engines.base import Array
-from app.grpc.messages import message_class
+from app.protocols.grpc_messages import message_class
 
 TensorProto = message_class("tensorflow.TensorProto")
 # The number of each dtype in TensorFlow's enum, and the field of its values.

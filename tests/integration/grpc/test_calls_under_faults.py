@@ -13,7 +13,7 @@ import pytest
 from grpc_health.v1 import health_pb2, health_pb2_grpc
 from tritonclient import grpc as triton
 
-from app.grpc.messages import message_class
+from app.protocols.grpc_messages import message_class
 from testing.grpc_messages import INFER, METHODS, PREDICT, output_of, request_of
 from testing.server import metric_sum, simulated_models, wait_for_metric, wait_until
 from tests.support.grpc_calls import (

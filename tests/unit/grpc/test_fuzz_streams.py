@@ -2,7 +2,7 @@
 
 import pytest
 
-from app.grpc.messages import message_class
+from app.protocols.grpc_messages import message_class
 from bench.fuzz.calls import note_in_stream
 from bench.fuzz.report import Report
 

@@ -13,7 +13,7 @@ from app.codec.v2 import infer_messages
 from app.codec.v2.datatypes import datatype_of
 from app.engines.base import DEFAULT_SIGNATURE, Signature, TensorSpec
 from app.errors import BadInput, TooLarge, Unsupported
-from app.grpc.messages import message_class
+from app.protocols.grpc_messages import message_class
 from tests.support.tensors import echoes
 
 InferRequest = message_class("inference.ModelInferRequest")

@@ -1,1 +1,0 @@
-"""The way of a request that predicts: decode, submit, wait, encode."""

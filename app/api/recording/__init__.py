@@ -1,1 +1,0 @@
-"""What is kept of requests beside the metrics: captured ones, and the request log."""

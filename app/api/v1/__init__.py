@@ -1,1 +1,0 @@
-"""TensorFlow Serving's REST API (V1), and what KServe adds to it."""

@@ -1,1 +1,0 @@
-"""The Open Inference Protocol (V2) over HTTP, with Triton's extensions."""

@@ -1,0 +1,76 @@
+"""Methods of gRPC: how a message names a model, and what answers it."""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+from google.protobuf import json_format
+
+from app.errors import UnknownModel
+from app.protocols.describe import Description
+from app.protocols.grpc_messages import message_class, parse, pool
+from app.protocols.protocol import Protocol
+from app.repository.routing import Target
+
+_SHOWN = 80
+# Of a version, which is an int64.
+_MAX_DIGITS = 19
+
+
+@dataclass(frozen=True)
+class Method:
+    """A method that describes models, or changes what is served.
+
+    `request` and `response` name its messages, and `answer` returns the values of the
+    response. One that `is_open` needs no key, one that `changes` the server an admin's.
+    """
+
+    path: str
+    request: str
+    response: str
+    answer: Callable[[Description, Any], Any]
+    is_open: bool = False
+    changes: bool = False
+
+    def reply(self, describe: Description, sent: bytes) -> bytes:
+        """Return the response to a message.
+
+        Raises:
+            BasketError: the message is malformed, or can't be answered.
+        """
+        values = self.answer(describe, parse(self.request, sent))
+        message = message_class(self.response)()
+        json_format.ParseDict(
+            values, message, ignore_unknown_fields=True, descriptor_pool=pool()
+        )
+        return bytes(message.SerializeToString())
+
+
+@dataclass(frozen=True)
+class Predicting:
+    """A method that predicts.
+
+    `target_of` returns the model that a message names, and `filled_bytes` the bytes of
+    tensors of which it has one value. Both may raise BasketError.
+    """
+
+    path: str
+    request: str
+    target_of: Callable[[Any], Target]
+    filled_bytes: Callable[[Any], int]
+    protocol: Protocol
+
+
+def model_of(name: str, version: str = "") -> tuple[str, int | None]:
+    """Return a model's name and version as the catalog has them.
+
+    Raises:
+        UnknownModel: the name or the version can't be one.
+    """
+    if not name or "/" in name:
+        raise UnknownModel(f"there is no model {name[:_SHOWN]!r}")
+    if not version:
+        return name, None
+    if not (version.isascii() and version.isdigit() and len(version) <= _MAX_DIGITS):
+        raise UnknownModel(f"model {name!r} has no version {version[:_SHOWN]!r}")
+    return name, int(version)

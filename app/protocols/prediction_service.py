@@ -1,0 +1,157 @@
+"""TensorFlow Serving's gRPC API: PredictionService and ModelService."""
+
+from typing import Any
+
+from app.batching.job import Job, JobGroup
+from app.call import Call, Reply
+from app.codec import tensor_proto
+from app.codec.rows import Request, find_signature
+from app.engines.base import DEFAULT_SIGNATURE, Tensors
+from app.errors import BadInput
+from app.protocols.describe import Description, check_tensors, explained
+from app.protocols.grpc_messages import message_class
+from app.protocols.methods import Method, Predicting
+from app.protocols.protocol import Protocol, job_of
+from app.repository.routing import Target
+
+PREDICTION_SERVICE = "tensorflow.serving.PredictionService"
+MODEL_SERVICE = "tensorflow.serving.ModelService"
+_SIGNATURES = "signature_def"
+_ANY_URL = "type.googleapis.com/tensorflow.serving.SignatureDefMap"
+# The methods that are not built, and why.
+UNIMPLEMENTED = {
+    **dict.fromkeys(
+        ("Classify", "Regress", "MultiInference"),
+        "models here have signatures of tensorflow/serving/predict alone: use Predict",
+    ),
+    "HandleReloadConfigRequest": (
+        "models are those of the model folder: change its files, or use load and "
+        "unload of inference.GRPCInferenceService"
+    ),
+}
+
+
+def target_of(message: Any) -> Target:
+    """Return the model that a request names.
+
+    Raises:
+        BadInput: it names none.
+    """
+    spec = _spec(message)
+    return Target(spec.name, _version(spec), spec.version_label or None)
+
+
+def _spec(message: Any) -> Any:
+    """Return the ModelSpec of a request."""
+    if not message.HasField("model_spec"):
+        raise BadInput("Missing ModelSpec")
+    if not message.model_spec.name:
+        raise BadInput("model_spec: expected the name of a model")
+    return message.model_spec
+
+
+def _version(spec: Any) -> int | None:
+    if not spec.HasField("version"):
+        return None
+    version: int = spec.version.value
+    if version < 0:
+        raise BadInput(f"model_spec: version: expected 0 or more, given {version}")
+    return version
+
+
+def _begin(call: Call) -> Job | JobGroup:
+    model, message = call.model, call.message
+    check_tensors(model)
+    name = message.model_spec.signature_name or DEFAULT_SIGNATURE
+    signature = find_signature(model.signatures, name)
+    outputs = [spec.name for spec in signature.outputs]
+    seen: set[str] = set()
+    for wanted in message.output_filter:
+        if wanted in seen:
+            raise BadInput(f"output_filter: {wanted[:60]!r} is named twice")
+        seen.add(wanted)
+        if wanted not in outputs:
+            raise BadInput(
+                f"output_filter: the model has no output {wanted[:60]!r}, it has: "
+                f"{', '.join(outputs)}"
+            )
+    max_bytes = call.asks.max_body_bytes
+    inputs = tensor_proto.read_inputs(
+        message.inputs, signature, call.bounds(), max_bytes
+    )
+    # What the answer is to have is in the message, which is released with the body.
+    decoded = FilteredRequest(name, inputs)
+    decoded.wanted = list(message.output_filter)
+    return job_of(call, decoded, len(call.body) + call.filled_bytes)
+
+
+class FilteredRequest(Request):
+    """A request that may name the outputs that it wants; none: all of them."""
+
+    wanted: list[str]
+
+
+def _finish(call: Call, outputs: Tensors) -> Reply:
+    model, decoded = call.model, call.decoded
+    response = message_class("basket.PackedPredictResponse")()
+    spec = response.model_spec
+    spec.name, spec.signature_name = model.name, decoded.signature_name
+    spec.version.value = model.version
+    is_whole = model.signatures[decoded.signature_name].takes_whole_tensors
+    for name in decoded.wanted or outputs:
+        array = outputs[name]
+        if is_whole:
+            array = array.reshape(array.shape[1:])
+        tensor_proto.write(response.outputs[name], array)
+    return Reply(response.SerializeToString())
+
+
+def _explain(call: Call, error: Exception) -> Exception:
+    return explained(call.asks.target, error)
+
+
+def _metadata(describe: Description, message: Any) -> Any:
+    fields = list(message.metadata_field)
+    if not fields:
+        raise BadInput("metadata_field: expected signature_def, given none")
+    for field in fields:
+        if field != _SIGNATURES:
+            raise BadInput(
+                f"metadata_field: expected signature_def, given {field[:60]!r}"
+            )
+    described = describe.signatures(target_of(message))
+    signatures = described["metadata"][_SIGNATURES]
+    return {
+        "model_spec": described["model_spec"],
+        "metadata": {_SIGNATURES: {"@type": _ANY_URL, **signatures}},
+    }
+
+
+def _status(describe: Description, message: Any) -> Any:
+    spec = _spec(message)
+    return describe.status(spec.name, _version(spec))
+
+
+METHODS = (
+    Method(
+        path=f"/{PREDICTION_SERVICE}/GetModelMetadata",
+        request="tensorflow.serving.GetModelMetadataRequest",
+        response="tensorflow.serving.GetModelMetadataResponse",
+        answer=_metadata,
+    ),
+    Method(
+        path=f"/{MODEL_SERVICE}/GetModelStatus",
+        request="tensorflow.serving.GetModelStatusRequest",
+        response="tensorflow.serving.GetModelStatusResponse",
+        answer=_status,
+    ),
+)
+PREDICT = Predicting(
+    path=f"/{PREDICTION_SERVICE}/Predict",
+    request="tensorflow.serving.PredictRequest",
+    target_of=target_of,
+    filled_bytes=lambda message: tensor_proto.filled_bytes(message.inputs.values()),
+    protocol=Protocol(
+        find=lambda head: None, begin=_begin, finish=_finish, explain=_explain
+    ),
+)

@@ -1,0 +1,125 @@
+"""A protocol: how calls that predict are read and answered, and what all share."""
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import TypeAlias
+
+from app.batching.job import Job, JobGroup
+from app.call import Call, Head, Reply
+from app.codec import rows
+from app.codec.bounds import INLINE_BYTES
+from app.codec.compression import decompress
+from app.codec.fit import check_narrower
+from app.codec.json_rows import read_plain_rows, write_plain_rows
+from app.codec.uneven import Uneven
+from app.codec.v2 import tensors
+from app.engines.base import DEFAULT_SIGNATURE, Tensors
+from app.repository.routing import Target
+
+# What a codec makes of a body: the signature that is asked, rows, all of one shape or
+# not, and the request's own timeout, where the body has one.
+Decoded: TypeAlias = rows.Request | tensors.Request
+
+
+def unexplained(call: Call, error: Exception) -> Exception:
+    """Return the error as it is."""
+    del call
+    return error
+
+
+@dataclass(frozen=True)
+class Protocol:
+    """How a kind of calls that predict is read and answered.
+
+    `find` returns the model that a POST asks for, None if the head is not of this
+    protocol, and raises BadInput. `begin` makes a job of a call's body, which it then
+    releases, and `finish` a reply of the model's outputs; both run in any thread, and
+    raise BasketError. `explain` may put an error in the protocol's own words. Flask
+    answers 405 and OPTIONS at the `rules`. With `calls_service` begin and finish call
+    the functions of a model's service.py.
+    """
+
+    find: Callable[[Head], Target | None]
+    begin: Callable[[Call], Job | JobGroup]
+    finish: Callable[[Call, Tensors], Reply]
+    rules: Sequence[str] = ()
+    explain: Callable[[Call, Exception], Exception] = unexplained
+    calls_service: bool = False
+
+
+def unpacked(call: Call) -> bytes:
+    """Return the body without its Content-Encoding.
+
+    Raises:
+        BasketError: it is malformed or too large, or nobody waits for the answer.
+    """
+    body, encoding = call.body, call.asks.encoding
+    if encoding is None:
+        return body
+
+    def count(size: int) -> None:
+        """Count the bytes so far, before many calls have unpacked all of theirs."""
+        call.check_awaited()
+        call.hold(len(body) + size)
+
+    return decompress(body, encoding, call.asks.max_body_bytes, count)
+
+
+def job_of(call: Call, decoded: Decoded, body_bytes: int) -> Job | JobGroup:
+    """Return the job of a decoded call, and release the body: rows may take less.
+
+    Raises:
+        BasketError: a value does not fit the model's own dtype of an input.
+    """
+    call.decoded = decoded
+    call.body, call.message = b"", None
+    model, inputs = call.model, decoded.inputs
+    groups = inputs.groups if isinstance(inputs, Uneven) else [inputs]
+    if model.has_narrower_inputs:
+        for group in groups:
+            check_narrower(group, model.signatures[decoded.signature_name])
+    if body_bytes > INLINE_BYTES:
+        call.hold(_memory_of(groups, body_bytes))
+    if decoded.timeout_s is not None:
+        call.deadline = min(call.deadline, call.arrived_at + decoded.timeout_s)
+    client = call.asks.client_key or call.peer.client
+    jobs = [
+        Job(group, call.deadline, decoded.signature_name, client) for group in groups
+    ]
+    return JobGroup(jobs, inputs.joined) if isinstance(inputs, Uneven) else jobs[0]
+
+
+def _memory_of(groups: Sequence[Tensors], body_bytes: int) -> int:
+    """Return the bytes of the inputs; strings take about as many as in the body."""
+    arrays = [array for inputs in groups for array in inputs.values()]
+    if any(array.dtype.hasobject for array in arrays):
+        return body_bytes
+    return sum(array.nbytes for array in arrays)
+
+
+# The form of all requests of plain rows.
+_PLAIN = rows.Request(DEFAULT_SIGNATURE, {})
+
+
+def plain_job_of(call: Call) -> Job | None:
+    """Return the job of plain rows in JSON; None: the body is of another form.
+
+    A body that is wrong is of another form, too, whose codec says what is wrong.
+    """
+    asks, model = call.head.asks, call.model
+    plain = model.plain_input
+    if plain is None or not asks.is_plain:  # type: ignore[union-attr]
+        return None
+    array = read_plain_rows(call.body, plain, model.max_rows)
+    if array is None:
+        return None
+    call.decoded = _PLAIN
+    call.body = b""
+    client = asks.client_key or call.peer.client  # type: ignore[union-attr]
+    inputs = {plain.name: array}
+    return Job(inputs, call.deadline, DEFAULT_SIGNATURE, client, model.plain_key)
+
+
+def plain_body_of(call: Call, outputs: Tensors) -> bytes | None:
+    """Return JSON's plain predictions of plain rows; None: another form is asked."""
+    return write_plain_rows(outputs) if call.decoded is _PLAIN else None

@@ -1,0 +1,129 @@
+"""TensorFlow Serving's REST API for predictions, and the additions of KServe's V1.
+
+The pattern is TensorFlow Serving's. It matches the path as it was sent: a name is
+decoded after the match, so that it may contain / and :, and is only looked up in the
+catalog.
+"""
+
+import re
+from urllib.parse import unquote_to_bytes
+
+from app.batching.job import Job, JobGroup
+from app.call import Call, Head, Reply
+from app.codec import json_text, rows
+from app.engines.base import Tensors
+from app.errors import BadInput
+from app.protocols import cloud_events, describe, forms, service_instances
+from app.protocols.protocol import (
+    Protocol,
+    job_of,
+    plain_body_of,
+    plain_job_of,
+    unpacked,
+)
+from app.repository.routing import Target
+from app.settings.model_files import MAX_VERSION
+
+PREFIXES = ("/v1/", "/V1/")
+VERSION = r"(?:/versions/(?P<version>[0-9]+)|/labels/(?P<label>[^/:]+))?"
+VERB_PATH = re.compile(
+    rf"/v1/models/(?P<name>[^/:]+){VERSION}:(?P<verb>predict|classify|regress|explain)",
+    re.IGNORECASE,
+)
+
+
+def find(head: Head) -> Target | None:
+    """Return the model in the path of a :predict, None for other paths.
+
+    Raises:
+        BadInput: its version is no number that fits.
+    """
+    if not head.path.startswith(PREFIXES):
+        return None
+    found = VERB_PATH.fullmatch(head.raw_path)
+    if found is None or found["verb"].lower() != "predict":
+        return None
+    return target_of(found)
+
+
+def target_of(found: re.Match[str]) -> Target:
+    """Return the model that a path names.
+
+    Raises:
+        BadInput: its version is no number that fits.
+    """
+    digits = found["version"]
+    version = None
+    if digits is not None:
+        significant = digits.lstrip("0") or "0"
+        # Shortened, as int() takes at most 4300 digits.
+        version = int(significant[:20])
+        if version > MAX_VERSION:
+            raise BadInput(f"Failed to convert version: {digits[:40]} to numeric.")
+    return Target(_decoded(found["name"]), version, _decoded(found["label"]))
+
+
+def _decoded(part: str | None) -> str | None:
+    if part is None:
+        return None
+    return unquote_to_bytes(part.encode("latin-1", "replace")).decode(errors="replace")
+
+
+def begin(call: Call) -> Job | JobGroup:
+    """Return the job of JSON, of a CloudEvent, or of pictures."""
+    return plain_job_of(call) or _begin(call)
+
+
+def _begin(call: Call) -> Job | JobGroup:
+    body = unpacked(call)
+    return job_of(call, _decode(call, body), len(body))
+
+
+def _decode(call: Call, body: bytes) -> rows.Request:
+    model, mimetype = call.model, call.asks.mimetype
+    if model.reads_instances:
+        return _decode_instances(call, body)
+    # Any Content-Type may stand beside JSON, as in TensorFlow Serving.
+    if not body.startswith(b"{") and forms.has_pictures(mimetype, body):
+        return forms.decode(call, body)
+    bounds, image = call.bounds(), model.config.image
+    if mimetype == cloud_events.STRUCTURED:
+        with json_text.opened(body, bounds.check, ignore_tail=True) as event:
+            data = cloud_events.data_of(event)
+            if not isinstance(data, bytes):
+                return rows.read(data, body, model.signatures, image, bounds)
+        body = data
+    # As TensorFlow Serving does.
+    return rows.decode(body, model.signatures, image, bounds, ignore_tail=True)
+
+
+def _decode_instances(call: Call, body: bytes) -> rows.Request:
+    if call.asks.mimetype == cloud_events.STRUCTURED:
+        check = call.check_awaited
+        with json_text.opened_whole(body, check, ignore_tail=True) as event:
+            data = cloud_events.data_of(event)
+            if not isinstance(data, bytes):
+                return service_instances.read(call, data)
+        body = data
+    return service_instances.decode(call, body, ignore_tail=True)
+
+
+def finish(call: Call, outputs: Tensors) -> Reply:
+    """Return predictions as the request was formed, as an event if it was one."""
+    body = plain_body_of(call, outputs)
+    if body is not None:
+        return Reply(body)
+    model = call.model
+    if model.user_code is not None and model.writes_predictions:
+        body = model.user_code.body_of(outputs)
+    else:
+        body = rows.encode(outputs, call.decoded.form)
+    return cloud_events.reply_of(call, body)
+
+
+def explain(call: Call, error: Exception) -> Exception:
+    """Return an error in TensorFlow Serving's words."""
+    return describe.explained(call.asks.target, error)
+
+
+PREDICT = Protocol(find, begin, finish, explain=explain, calls_service=True)

@@ -1,0 +1,65 @@
+"""The Open Inference Protocol (V2) over HTTP, with Triton's binary tensor extension."""
+
+import re
+
+from app.batching.job import Job, JobGroup
+from app.call import Call, Head, Reply
+from app.codec.v2 import tensors
+from app.engines.base import Tensors
+from app.errors import BadInput
+from app.protocols.describe import check_tensors
+from app.protocols.protocol import Protocol, job_of, unpacked
+from app.repository.routing import Target
+
+_JSON_SIZE = "Inference-Header-Content-Length"
+# int() takes at most 4300 digits.
+VERSION = "[0-9]{1,4300}"
+_RULES = (
+    "/v2/models/<model>/infer",
+    "/v2/models/<model>/versions/<version:version>/infer",
+)
+# The same for a decoded path.
+_PATH = re.compile(
+    rf"/v2/models/(?P<name>[^/]+)(?:/versions/(?P<version>{VERSION}))?/infer"
+)
+
+
+def find(head: Head) -> Target | None:
+    """Return the model in the path, None for other paths."""
+    found = _PATH.fullmatch(head.path)
+    if found is None:
+        return None
+    number = None if found["version"] is None else int(found["version"])
+    name = found["name"].encode(errors="surrogateescape").decode(errors="replace")
+    return Target(name, number)
+
+
+def begin(call: Call) -> Job | JobGroup:
+    """Return the job of JSON, with tensors in it or in bytes behind it."""
+    check_tensors(call.model)
+    body, model = unpacked(call), call.model
+    json_size = _json_size(call.header("inference-header-content-length"))
+    decoded = tensors.decode(body, json_size, model.signatures, call.bounds())
+    return job_of(call, decoded, len(body))
+
+
+def _json_size(text: str | None) -> int | None:
+    """Return the number of bytes of the body that are JSON; None: all of them."""
+    if text is None:
+        return None
+    if not re.fullmatch("[0-9]{1,18}", text):
+        raise BadInput(f"{_JSON_SIZE}: expected a number of bytes, given {text[:40]!r}")
+    return int(text)
+
+
+def finish(call: Call, outputs: Tensors) -> Reply:
+    """Return the outputs in JSON, or in bytes behind it."""
+    model = call.model
+    body, json_size = tensors.encode(model.name, model.version, call.decoded, outputs)
+    if json_size is None:
+        return Reply(body)
+    lines = f"{_JSON_SIZE}: {json_size}\r\n"
+    return Reply(body, "application/octet-stream", lines=lines)
+
+
+INFER = Protocol(find, begin, finish, rules=_RULES)

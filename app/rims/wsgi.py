@@ -1,0 +1,170 @@
+"""WSGI (PEP 3333): `wsgi:app` under Gunicorn's sync, gthread and gevent workers.
+
+The thread of a call that predicts reads its body, begins it, waits, and finishes it.
+All other requests are Flask's, also those that came in at another rim.
+"""
+
+import io
+import sys
+from collections.abc import Iterable
+from functools import cache
+from http import HTTPStatus
+from typing import TYPE_CHECKING, Any
+
+from werkzeug.wrappers import Response
+
+from app import telemetry
+from app.access.allowed_origins import AllowedOrigins
+from app.call import JSON, Call, Head, Peer, Reply
+from app.serving.predictor import Predictor
+from app.web.body import read_body
+from app.web.raw_path import raw_path_of
+
+if TYPE_CHECKING:
+    from _typeshed.wsgi import StartResponse, WSGIApplication
+
+_WITHOUT_PREFIX = ("CONTENT_TYPE", "CONTENT_LENGTH")
+
+
+class FlaskCalls:
+    """Flask's answers to calls that predict nothing, whichever rim they came in at."""
+
+    def __init__(
+        self, flask: "WSGIApplication", origins: AllowedOrigins | None
+    ) -> None:
+        """Store the parts; `origins` are those of pages that may ask."""
+        self.flask = flask
+        self._origins = origins
+
+    def preflight(self, head: Head) -> Reply | None:
+        """Return the answer to a page that asks what it may send, None: it is none."""
+        return None if self._origins is None else self._origins.preflight(head)
+
+    def answer(self, call: Call) -> Reply:
+        """Answer a call, in a thread."""
+        preflight = self.preflight(call.head)
+        if preflight is not None:
+            return preflight
+        response = Response.from_app(self.flask, environ_of(call), buffered=True)
+        kind = response.headers.pop("Content-Type", JSON)
+        if response.status_code == HTTPStatus.NOT_MODIFIED:
+            # Werkzeug adds its default.
+            kind = ""
+        lines = "".join(f"{name}: {value}\r\n" for name, value in response.headers)
+        lines += call.asks.lines
+        return Reply(response.data, kind, response.status_code, lines)
+
+
+class WsgiApplication:
+    """The WSGI application; `server` is what it is a part of, for Basket's worker."""
+
+    def __init__(
+        self, server: Any, predictor: Predictor, flask_calls: FlaskCalls
+    ) -> None:
+        """Store the parts."""
+        self.server = server
+        self._predictor = predictor
+        self._flask_calls = flask_calls
+
+    def __call__(
+        self, environ: dict[str, Any], start_response: "StartResponse"
+    ) -> Iterable[bytes]:
+        """Answer one request."""
+        head = head_of(environ)
+        asks = self._predictor.asks(head)
+        if asks.protocol is not None:
+            return _send(self._predict(head, environ), start_response)
+        preflight = self._flask_calls.preflight(head)
+        if preflight is not None:
+            return _send(preflight, start_response)
+        lines = Reply(b"", "", lines=asks.lines).headers()
+
+        def start(status: str, headers: list[tuple[str, str]], *rest: Any) -> Any:
+            return start_response(status, [*headers, *lines], *rest)
+
+        return self._flask_calls.flask(environ, start)
+
+    def _predict(self, head: Head, environ: dict[str, Any]) -> Reply:
+        predictor, call = self._predictor, Call(head, b"", _peer_of(environ))
+        try:
+            # Before the body takes memory.
+            predictor.check(call, 0)
+            call.body = read_body(environ, predictor.max_body_bytes)
+        except Exception as error:
+            reply = predictor.refuse(call, error)
+            predictor.tell((call,))
+            telemetry.flush()
+            return reply
+        return predictor.answer(call)
+
+
+def head_of(environ: dict[str, Any]) -> Head:
+    """Return the head of a request over WSGI."""
+    headers = {
+        name.removeprefix("HTTP_").replace("_", "-").lower(): value
+        for name, value in environ.items()
+        if name.startswith("HTTP_") or (name in _WITHOUT_PREFIX and value)
+    }
+    return Head(
+        environ["REQUEST_METHOD"],
+        environ["PATH_INFO"].encode("latin-1").decode(errors="surrogateescape"),
+        environ.get("QUERY_STRING", ""),
+        headers,
+        raw_path_of(environ),
+        environ.get("SERVER_PROTOCOL", "HTTP/1.1").removeprefix("HTTP/"),
+    )
+
+
+def environ_of(call: Call) -> dict[str, Any]:
+    """Return the WSGI environment of a call of another rim."""
+    head, peer = call.head, call.peer
+    query = f"?{head.query}" if head.query else ""
+    environ: dict[str, Any] = {
+        "REQUEST_METHOD": head.method,
+        "SCRIPT_NAME": "",
+        "PATH_INFO": head.path.encode(errors="surrogateescape").decode("latin-1"),
+        "RAW_URI": head.raw_path + query,
+        "QUERY_STRING": head.query,
+        "REMOTE_ADDR": peer.client,
+        "SERVER_NAME": peer.server,
+        # A Unix socket has no port.
+        "SERVER_PORT": str(peer.server_port or 80),
+        "SERVER_PROTOCOL": f"HTTP/{head.version}",
+        "wsgi.version": (1, 0),
+        "wsgi.url_scheme": peer.scheme,
+        "wsgi.input": io.BytesIO(call.body),
+        "wsgi.input_terminated": True,
+        "wsgi.errors": sys.stderr,
+        "wsgi.multithread": True,
+        "wsgi.multiprocess": False,
+        "wsgi.run_once": False,
+    }
+    for name, value in head.headers.items():
+        variable = name.upper().replace("-", "_")
+        is_plain = variable in _WITHOUT_PREFIX
+        environ[variable if is_plain else f"HTTP_{variable}"] = value
+    # A body in chunks has no length of its own.
+    environ["CONTENT_LENGTH"] = str(len(call.body))
+    return environ
+
+
+def _peer_of(environ: dict[str, Any]) -> Peer:
+    return Peer(
+        environ.get("REMOTE_ADDR") or "",
+        0,
+        environ.get("SERVER_NAME") or "",
+        0,
+        environ.get("wsgi.url_scheme", "http"),
+    )
+
+
+def _send(reply: Reply, start_response: "StartResponse") -> Iterable[bytes]:
+    start_response(_status_line(reply.status), reply.headers())
+    return (reply.body,)
+
+
+@cache
+def _status_line(status: int) -> str:
+    return f"{status} {HTTPStatus(status).phrase.upper()}"
+
+

@@ -1,0 +1,246 @@
+"""From a call to its reply: rights, lease, begin; then finish, and tell who listens.
+
+`open`, `begin` and `finish` are plain functions. An event loop calls them for a small
+call, and has a thread call the last two for a large one (loop_calls.py); under WSGI the
+call's own thread calls all of `answer`.
+"""
+
+import time
+from collections.abc import Callable, Sequence
+
+from app import telemetry
+from app.access.allowed_origins import AllowedOrigins
+from app.access.rights import Rights
+from app.batching.job import Wake
+from app.call import Call, Head, Reply, new_id
+from app.codec.rows import UnevenRows
+from app.error_replies import error_reply
+from app.errors import BasketError, TooLarge
+from app.protocols.protocol import Protocol
+from app.recording.recording import sampled
+from app.repository.catalog import Catalog
+from app.repository.routing import Target
+from app.serving.asks import Asks
+from app.serving.response_overhead import MOST_RESERVED, ResponseOverhead
+
+# Seconds for which equal heads are not checked again. A file of keys that has changed
+# is seen by then, and a second later.
+_ALLOWED_S = 0.5
+_MS = 1000
+_LINES = (
+    "X-Model-Version: %d\r\nX-Batch-Size: %d\r\n"
+    "Server-Timing: decode;dur=%.3f, queue;dur=%.3f, infer;dur=%.3f, encode;dur=%.3f"
+    "\r\n%sX-Request-Id: %s\r\n"
+)
+_monotonic = time.monotonic
+
+
+# Takes calls that have ended, those of a batch together. Any thread may call it; it
+# neither waits nor raises.
+Listener = Callable[[Sequence[Call]], None]
+
+
+class Predictor:
+    """Answers calls with the catalog's models."""
+
+    def __init__(
+        self,
+        catalog: Catalog,
+        rights: Rights,
+        protocols: Sequence[Protocol],
+        listeners: Sequence[Listener],
+        begin_span: Callable[[Call], None] | None = None,
+        *,
+        request_timeout_ms: int,
+        max_body_bytes: int,
+        origins: AllowedOrigins | None = None,
+    ) -> None:
+        """Store the parts.
+
+        Listeners get all calls that predict. `begin_span` sets the span of a call whose
+        trace is sampled. `origins` are those of pages that may ask, None: of none.
+        """
+        self._catalog = catalog
+        self._rights = rights
+        self._protocols = protocols
+        self._listeners = listeners
+        self._begin_span = begin_span
+        self._limit_ms = request_timeout_ms
+        self.request_timeout_s = request_timeout_ms / _MS
+        self.max_body_bytes = max_body_bytes
+        self._origins = origins
+        self._overhead = ResponseOverhead()
+
+    def asks(self, head: Head) -> Asks:
+        """Return what a head asks for; found once."""
+        if head.asks is None:
+            head.asks = asks = self._new_asks(head)
+            asks.find(head, self._protocols)
+        return head.asks
+
+    def direct(self, head: Head, protocol: Protocol, target: Target) -> None:
+        """Set what a head asks for, where not the head but a message names it."""
+        head.asks = asks = self._new_asks(head)
+        asks.protocol = protocol
+        asks.set_target(head, target)
+
+    def _new_asks(self, head: Head) -> Asks:
+        return Asks(head, self._limit_ms, self.max_body_bytes, self._origins)
+
+    def check(self, call: Call, body_bytes: int) -> None:
+        """Check a call before its body is read, of which so many bytes are announced.
+
+        Raises:
+            BasketError: it has no right to be answered, its head is wrong, or its body
+                is too large.
+        """
+        asks, now = self.asks(call.head), call.arrived_at
+        self._rights.check(call.head.headers, call.peer.server)
+        asks.allowed_at, asks.allowed_until = call.peer.server, now + _ALLOWED_S
+        if asks.error is not None:
+            raise asks.error.with_traceback(None)
+        if body_bytes > self.max_body_bytes:
+            raise self.too_large()
+
+    def too_large(self) -> TooLarge:
+        """Return the error for a body beyond the limit."""
+        return TooLarge(f"the body is larger than {self.max_body_bytes} bytes")
+
+    def open(self, call: Call) -> None:
+        """Check a call, set its deadline, and lease the version that it asks for.
+
+        Raises:
+            BasketError: as `check`, or there is no such version.
+        """
+        if self._begin_span is not None:
+            self._begin_span(call)
+        asks = call.head.asks or self.asks(call.head)
+        is_allowed = (
+            call.arrived_at < asks.allowed_until
+            and asks.allowed_at == call.peer.server
+            and asks.error is None
+            and len(call.body) <= self.max_body_bytes
+        )
+        if not is_allowed:
+            self.check(call, len(call.body))
+        timeout_s = asks.timeout_s
+        if call.rim_timeout_s < timeout_s:
+            timeout_s = max(call.rim_timeout_s, 0.0)
+        call.deadline = call.arrived_at + timeout_s
+        call.version = version = self._catalog.take(asks.target)
+        model, call.model = version.model, version.served
+        call.rollout = model.rollout
+        if model.capture is not None:
+            call.capture = sampled(model.capture)
+
+    def begin(self, call: Call, wake: Wake | None) -> None:
+        """Decode the body, and make a job whose answer calls `wake`.
+
+        None: a thread waits for the answer. The caller submits the job, which the
+        model's runner may refuse.
+
+        Raises:
+            UnevenRows: rows have unlike shapes; another time they are split.
+            BasketError: the body is wrong.
+        """
+        try:
+            job = call.head.asks.protocol.begin(call)
+        except UnevenRows:
+            call.splits_rows = True
+            raise
+        job.owner, job.wake = call, wake
+        job.reserve_s = reserve_s = self._overhead.reserve_s
+        if reserve_s:
+            most_s = MOST_RESERVED * (call.deadline - call.arrived_at)
+            job.reserve_s = reserve_s if reserve_s < most_s else most_s
+        if call.span is not None:
+            job.traceparent = call.span.traceparent
+        call.job = job
+
+    def begin_any(self, call: Call, wake: Wake | None) -> None:
+        """Begin, whatever shapes the rows have.
+
+        Raises:
+            BasketError: as `begin`.
+        """
+        try:
+            self.begin(call, wake)
+        except UnevenRows:
+            self.begin(call, wake)
+
+    def finish(self, call: Call) -> Reply:
+        """Return the reply to a call whose job is answered.
+
+        Raises:
+            BasketError: the job's error, or the protocol can't write the outputs.
+        """
+        job, model = call.job, call.model
+        outputs = job.result()
+        began_at = call.answered_at = _monotonic()
+        reply = call.head.asks.protocol.finish(call, outputs)
+        ended_at = call.ended_at = _monotonic()
+        enqueued_at, started_at = job.enqueued_at, job.started_at
+        decode_s = enqueued_at - call.arrived_at
+        queue_s = started_at - enqueued_at
+        infer_s = job.finished_at - started_at
+        encode_s = ended_at - began_at
+        call.stages_s = decode_s, queue_s, infer_s, encode_s
+        call.request_id = name = call.head.request_id or new_id()
+        reply.lines += _LINES % (
+            model.version,
+            job.batch_rows,
+            _MS * decode_s,
+            _MS * queue_s,
+            _MS * infer_s,
+            _MS * encode_s,
+            call.head.asks.lines,
+            name,
+        )
+        call.status, call.reply = reply.status, reply
+        return reply
+
+    def refuse(self, call: Call, error: BaseException) -> Reply:
+        """Return the reply to a call that failed."""
+        asks = self.asks(call.head)
+        if asks.protocol is not None:
+            error = asks.protocol.explain(call, error)
+        reply = error_reply(error, is_prediction=asks.protocol is not None)
+        call.error, call.ended_at = error, _monotonic()
+        call.request_id = name = call.head.request_id or new_id()
+        reply.lines += f"{asks.lines}X-Request-Id: {name}\r\n"
+        call.status, call.reply = reply.status, reply
+        return reply
+
+    def tell(self, calls: Sequence[Call]) -> None:
+        """End calls that have their replies, those of a batch together: tell of them.
+
+        Call it once for each call. Its lease ends.
+        """
+        last = calls[-1]
+        if last.stages_s is not None:
+            # The replies of a batch are made one after the other: the last one is late.
+            self._overhead.add(last.ended_at - last.job.finished_at)
+        for listener in self._listeners:
+            listener(calls)
+        self._catalog.give_back([call.version for call in calls if call.version])
+        for call in calls:
+            # A job knows its call: a cycle, which only the garbage collector would find.
+            call.version = call.job = call.decoded = call.reply = None
+
+    def answer(self, call: Call) -> Reply:
+        """Answer a call in this thread, which waits."""
+        try:
+            self.open(call)
+            self.begin_any(call, None)
+            call.job.submit(call.model.runner)
+            call.job.wait()
+            reply = self.finish(call)
+        except BaseException as error:
+            reply = self.refuse(call, error)
+            # Such as Gunicorn's end of a worker: its lease ends all the same.
+            if not isinstance(error, Exception):
+                raise
+        finally:
+            self.tell((call,))
+            telemetry.flush()
+        return reply

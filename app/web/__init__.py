@@ -1,0 +1,1 @@
+"""What Flask answers: health, metrics, descriptions of models, changes, and the page."""

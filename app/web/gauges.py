@@ -1,0 +1,47 @@
+"""The gauges of /metrics that are computed at each scrape."""
+
+from collections import Counter
+
+from app.web.page.observed import Observed
+from app.web.page.processes import engines, processes
+from app.repository.catalog import Catalog
+from app.telemetry import Gauges
+
+_MIB = 1 << 20
+
+
+def current(catalog: Catalog, observed: Observed) -> Gauges:
+    """Return problems, versions and queue limits of models, and the memory in use."""
+    problems, names = catalog.problems(), catalog.names()
+    states: Counter[tuple[str, ...]] = Counter(
+        (name, each.state.value) for name in names for each in catalog.status(name)
+    )
+    number = engines(processes(observed.notes))
+    return {
+        "basket_model_problems": {
+            (name,): len(problems.get(name, ())) for name in names
+        },
+        "basket_model_versions": states,
+        "basket_queue_limit_rows": {
+            (each.name, str(each.version)): number * each.max_rows
+            for each in catalog.models()
+        },
+        **_memory(observed),
+    }
+
+
+def _memory(observed: Observed) -> Gauges:
+    """Return the memory of the newest sample, which is at most a second old."""
+    sample = next(observed.samples.newest_first(), None)
+    if sample is None:
+        return {}
+    gpus = sample["gpus"]
+    return {
+        "basket_memory_bytes": {(): sample["memory_mib"] * _MIB},
+        "basket_gpu_memory_bytes": {
+            (str(gpu["number"]),): gpu["memory_mib"] * _MIB for gpu in gpus
+        },
+        "basket_gpu_memory_used_bytes": {
+            (str(gpu["number"]),): gpu["used_mib"] * _MIB for gpu in gpus
+        },
+    }

@@ -1,0 +1,18 @@
+"""What all processes of a server note of themselves, for the page."""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from app.web.page.error_log import ErrorLog
+from app.web.page.ring import Ring
+from app.run_dir.notes import Notes
+
+
+@dataclass(frozen=True)
+class Observed:
+    """Samples and errors; `notes` on processes, and the number that have `ended`."""
+
+    samples: Ring
+    errors: ErrorLog
+    notes: Notes
+    ended: Callable[[], int]

@@ -4,6 +4,7 @@ import heapq
 import itertools
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from functools import partial
 from typing import NamedTuple
 
 from app.batching.job import Job, Key
@@ -18,6 +19,10 @@ class JobSlice(NamedTuple):
     job: Job
     start: int
     stop: int
+
+
+# Returns JobSlice(job, start, stop) of a tuple, without a call of Python.
+job_slice: Callable[[tuple[Job, int, int]], JobSlice] = partial(tuple.__new__, JobSlice)
 
 
 def rows_in(slices: Iterable[JobSlice]) -> int:
@@ -106,9 +111,9 @@ class ClientTurns:
         """Note that a batch was taken."""
         self._batches += 1
         served = self._served
-        for each in batch:
-            served.pop(each.job.client, None)
-            served[each.job.client] = self._batches
+        for client in dict.fromkeys([job.client for job, _, _ in batch]):
+            served.pop(client, None)
+            served[client] = self._batches
         while len(served) > _MOST_SERVED:
             del served[next(iter(served))]
 

@@ -1,17 +1,22 @@
 """Release rules: when a batch that is not full starts on an idle engine."""
 
+import math
 from collections.abc import Callable
 from typing import Protocol
 
-from app.batching.returning_clients import ReturningClients
+from app.batching.returning_clients import Arrivals, ReturningClients
 from app.settings import Settings
 
 
 class Release(Protocol):
     """A release rule. All times are seconds on the monotonic clock."""
 
-    def arrived(self, rows: int, now: float) -> None:
-        """Record rows that arrive, whether the engine is idle or not."""
+    def arrived(self, arrivals: Arrivals) -> None:
+        """Record requests' rows, each with the time at which they arrived.
+
+        Those that arrive beside a batch are told before its end, and all others
+        before the next `hold_s`.
+        """
 
     def finished(self, rows: int, now: float) -> None:
         """Record that a batch of `rows` has run; its jobs are not notified yet."""
@@ -22,6 +27,9 @@ class Release(Protocol):
         Called only while the engine is idle and the batch is not full: `rows` are
         queued, the oldest since `oldest_at`.
         """
+
+    def rows_to_await(self) -> float:
+        """Return how many more rows may end the hold that `hold_s` returned."""
 
 
 class FixedTimeout:
@@ -34,7 +42,7 @@ class FixedTimeout:
     def __init__(self, timeout_s: float) -> None:
         self._timeout_s = timeout_s
 
-    def arrived(self, rows: int, now: float) -> None:
+    def arrived(self, arrivals: Arrivals) -> None:
         """Ignore arrivals."""
 
     def finished(self, rows: int, now: float) -> None:
@@ -44,6 +52,10 @@ class FixedTimeout:
         """Return the rest of the timeout."""
         del rows
         return oldest_at + self._timeout_s - now
+
+    def rows_to_await(self) -> float:
+        """Return inf: only a full batch ends the hold."""
+        return math.inf
 
 
 # How many times as long two batches must take as a single one with the hold.
@@ -75,9 +87,9 @@ class Adaptive:
         self._held = self._hold_failed = False
         self._penalty = self._batches_without_hold = 0
 
-    def arrived(self, rows: int, now: float) -> None:
+    def arrived(self, arrivals: Arrivals) -> None:
         """Count rows that arrive after a batch."""
-        self._clients.arrived(rows, now)
+        self._clients.arrived(arrivals)
 
     def finished(self, rows: int, now: float) -> None:
         """Learn from the batch that ended; its clients may return from now on."""
@@ -105,6 +117,10 @@ class Adaptive:
         else:
             self._hold_failed = self._held and not self._clients.nearly_all_returned()
         return hold_s
+
+    def rows_to_await(self) -> float:
+        """Return how many clients make the next difference to the hold."""
+        return self._clients.to_await()
 
     def _useful_hold_s(self, rows: int, missing: int, now: float) -> float:
         """Return for how long to hold for missing rows; 0 or less: not at all."""

@@ -4,8 +4,6 @@ import itertools
 import logging
 import queue
 import socket
-import threading
-import time
 from collections.abc import Iterator, Mapping
 from concurrent.futures import Future
 from contextlib import suppress
@@ -20,8 +18,6 @@ from app.shared_model.row_count import RowCount
 
 _log = logging.getLogger(__name__)
 DIED = "the model process has died, another takes its place"
-# Under WSGI a disconnect is found only by a look at the client's socket.
-_DISCONNECT_POLL_S = 0.05
 
 
 class Call(Protocol):
@@ -38,16 +34,11 @@ class Call(Protocol):
         """Store an error; there will be no reply."""
         ...
 
-    def is_disconnected(self) -> bool:
-        """Return whether the client that waits for the reply has disconnected."""
-        ...
-
 
 class Channel:
     """Calls under way, whose replies come in any order.
 
     One thread receives, and notifies the jobs of all replies of one read together.
-    Another one cancels the calls of disconnected clients.
     """
 
     def __init__(self, connection: Connection, rows: RowCount) -> None:
@@ -56,7 +47,6 @@ class Channel:
         self._rows = rows
         self._numbers = itertools.count(1)
         self._calls: dict[int, Call] = {}
-        self._has_calls = threading.Event()
         self._updates: queue.SimpleQueue[Mapping[str, Any] | None] = queue.SimpleQueue()
         # What later calls raise, once the channel is closed.
         self._error: BasketError | None = None
@@ -88,7 +78,6 @@ class Channel:
             OSError: a thread can't be started.
         """
         try:
-            self._connection.start_thread(self._cancel_disconnected, "disconnects")
             self._connection.start_thread(self._receive, "replies")
         except OSError:
             self._finish()
@@ -102,8 +91,10 @@ class Channel:
         """Return the number of rows that wait or run in the model process."""
         return self._rows.rows()
 
-    def call(self, call: Call, meta: Mapping[str, Any], tensors: Tensors) -> None:
+    def call(self, call: Call, meta: Mapping[str, Any], tensors: Tensors) -> int:
         """Send a call without waiting; it gets a reply or fails, unless this raises.
+
+        Return its number.
 
         Raises:
             ModelProcessGone: the model process has died.
@@ -120,7 +111,16 @@ class Channel:
         # Checked after the call was stored: else `close` could miss it.
         if self._error is not None and self._calls.pop(number, None) is not None:
             raise self._error.with_traceback(None)
-        self._has_calls.set()
+        return number
+
+    def cancel(self, number: int) -> None:
+        """Fail a call for whose reply nobody waits, and tell the model process."""
+        call = self._calls.pop(number, None)
+        if call is None:
+            return
+        with suppress(OSError):
+            self.send({"cancel": [number]})
+        call.fail(Abandoned("the client closed the connection"))
 
     def call_and_wait(self, meta: Mapping[str, Any], timeout_s: float) -> Frame:
         """Call, and return the reply.
@@ -174,7 +174,6 @@ class Channel:
         self.close(ModelProcessGone(DIED))
         self._connection.close()
         self._updates.put(None)
-        self._has_calls.set()
 
     def _take(self, frames: list[Frame]) -> None:
         answered = []
@@ -196,28 +195,6 @@ class Channel:
                 answered.append(job)
         notify(answered)
 
-    def _cancel_disconnected(self) -> None:
-        while self._has_calls.wait():
-            self._has_calls.clear()
-            # Checked after `clear`: else the `set` of `_finish` could be missed.
-            if self._error is not None:
-                return
-            time.sleep(_DISCONNECT_POLL_S)
-            calls = list(self._calls.items())
-            numbers = [number for number, call in calls if call.is_disconnected()]
-            if numbers:
-                self._cancel(numbers)
-            if self._calls:
-                self._has_calls.set()
-
-    def _cancel(self, numbers: list[int]) -> None:
-        with suppress(OSError):
-            self.send({"cancel": numbers})
-        for number in numbers:
-            call = self._calls.pop(number, None)
-            if call is not None:
-                call.fail(Abandoned("the client closed the connection"))
-
 
 class _BlockingCall(Future[Frame]):
     """A Call whose reply a thread waits for, as the result of a future."""
@@ -227,6 +204,3 @@ class _BlockingCall(Future[Frame]):
 
     def fail(self, error: BasketError) -> None:
         self.set_exception(error)
-
-    def is_disconnected(self) -> bool:
-        return False

@@ -2,6 +2,7 @@
 
 import threading
 import time
+from functools import partial
 
 from app.batching.job import Job
 from app.errors import BasketError, ModelProcessGone, Stopping
@@ -65,10 +66,14 @@ class RemoteRunner:
             "traceparent": job.traceparent,
         }
         try:
-            channel.call(_JobCall(job, self, channel), meta, job.inputs)
+            number = channel.call(_JobCall(job, self, channel), meta, job.inputs)
         except Exception:
             self.done(channel)
             raise
+        job.on_abandoned = partial(channel.cancel, number)
+        # Checked afterwards: else a client that goes meanwhile could be missed.
+        if job.is_abandoned or job.is_answered():
+            job.on_abandoned()
 
     def is_idle(self) -> bool:
         """Return whether this worker has no job under way, nor a model process rows.
@@ -126,10 +131,6 @@ class _JobCall:
         self._runner = runner
         self._channel = channel
 
-    def is_disconnected(self) -> bool:
-        """Return whether nobody waits for the reply, also as the job failed here."""
-        return self._job.is_answered() or self._job.is_disconnected()
-
     def take_reply(self, frame: Frame) -> Job | None:
         job, meta = self._job, frame.meta
         if "error" in meta:
@@ -137,11 +138,16 @@ class _JobCall:
             self.fail(error_json.from_json(meta))
             return None
         # The monotonic clock is the same in all processes of a machine.
-        started_at, finished_at = meta["times"]
-        job.start(started_at)
-        is_last = job.add(0, frame.tensors, meta["batch_rows"], finished_at)
+        (started_at, finished_at), batch_rows = meta["times"], meta["batch_rows"]
         self._runner.done(self._channel)
-        return job if is_last else None
+        if not job.claim.acquire(False):
+            return None
+        job.started_at = started_at
+        job.finished_at = finished_at
+        job.batch_rows = batch_rows
+        # Last, as they make it an answered job.
+        job.outputs = frame.tensors
+        return job
 
     def fail(self, error: BasketError) -> None:
         self._runner.done(self._channel)

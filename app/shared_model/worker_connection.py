@@ -27,8 +27,6 @@ _SEND_TIMEOUT_S = 5
 class _NumberedJob(Job):
     """A job with the number of the web worker's call."""
 
-    __slots__ = ("number",)
-
     number: int
 
 
@@ -76,7 +74,8 @@ class WorkerConnection:
                 while frames:
                     self._take(frames.pop(0))
         self._catalog.unsubscribe(self)
-        self._jobs.clear()
+        for number in list(self._jobs):
+            self._cancel(number)
         self._connection.close()
 
     def write(self, messages: Iterable[Message]) -> None:
@@ -100,7 +99,7 @@ class WorkerConnection:
                 self._predict(frame)
             elif "cancel" in meta:
                 for number in meta["cancel"]:
-                    self._jobs.pop(number, None)
+                    self._cancel(number)
             elif "acknowledge" in meta:
                 self._catalog.acknowledge(self, meta["acknowledge"])
             elif "subscribe" in meta:
@@ -123,11 +122,10 @@ class WorkerConnection:
         job = _NumberedJob(
             frame.tensors,
             meta["deadline"],
-            lambda: number not in self._jobs,
             meta["signature"],
             meta["client"],
-            meta["reserve_s"],
         )
+        job.reserve_s = meta["reserve_s"]
         job.number = number
         job.wake = self._jobs_done
         job.traceparent = meta["traceparent"]
@@ -140,6 +138,11 @@ class WorkerConnection:
             self._start_thread("job", self._submit, served.runner, job, meta)
         except RuntimeError as error:  # the thread can't be started
             self._reject(job, meta, error)
+
+    def _cancel(self, number: int) -> None:
+        job = self._jobs.pop(number, None)
+        if job is not None:
+            job.abandon()
 
     def _submit(
         self, runner: Runner, job: _NumberedJob, meta: Mapping[str, Any]
@@ -191,11 +194,10 @@ class WorkerConnection:
 def _reply(job: _NumberedJob) -> list[Buffer]:
     number = {"number": job.number}
     try:
-        answer = job.wait()
-        started_at = job.enqueued_at + answer.queue_s
-        times = (started_at, started_at + answer.infer_s)
-        meta = {"batch_rows": answer.batch_rows, "times": times}
-        return encode(Frame({**number, **meta}, answer.outputs))
+        outputs = job.result()
+        times = (job.started_at, job.finished_at)
+        meta = {"batch_rows": job.batch_rows, "times": times}
+        return encode(Frame({**number, **meta}, outputs))
     except Exception as error:
         return encode(Frame({**number, **_error_values(error)}))
 

@@ -165,7 +165,7 @@ def test_full_queue_does_not_evict_a_job_that_has_begun():
 
 def test_full_queue_drops_disconnected_jobs_before_it_evicts():
     """A full queue drops jobs whose client disconnected, and then evicts no other."""
-    first = job(1, client="first", is_disconnected=lambda: True)
+    first = job(1, client="first", is_abandoned=True)
     flood = [job(n, client="flood") for n in range(7)]
     jobs = _queue(first, *flood)
     jobs.put_nowait(job(1, client="polite"))
@@ -177,7 +177,7 @@ def test_full_queue_that_drops_dead_jobs_and_refuses_reports_its_rows():
     """The number of queued rows is reported without dead jobs after a refusal, too."""
     reported = []
     jobs = JobQueue(2, AT_ONCE, on_change=reported.append)
-    jobs.put_nowait(job(1, is_disconnected=lambda: True))
+    jobs.put_nowait(job(1, is_abandoned=True))
     jobs.put_nowait(job(2))
     with pytest.raises(queue.Full):
         jobs.put_nowait(job(3, 4))

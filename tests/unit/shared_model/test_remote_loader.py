@@ -5,7 +5,6 @@ import threading
 import time
 import weakref
 from dataclasses import replace
-from types import SimpleNamespace
 
 import pytest
 
@@ -20,7 +19,7 @@ from app.errors import (
 from app.repository.routing import Target
 from app.shared_model.channel import DIED
 from testing.server import wait_until
-from tests.support.jobs import answered, job
+from tests.support.jobs import answered, job, outputs
 from tests.support.shared_model import TIMEOUT_S, ScriptedProcess, submit
 
 
@@ -126,7 +125,7 @@ def test_death_of_the_model_process_fails_jobs_at_once(machine):
     first.receive_job()
     first.die()
     with pytest.raises(ModelProcessGone):
-        sent.wait()
+        outputs(sent)
     wait_until(lambda: catalog.unavailable_reason("m") == "is loading", TIMEOUT_S)
     with pytest.raises(NotReady, match="is loading"):
         submit(catalog, 1.0)
@@ -140,25 +139,15 @@ def test_death_of_the_model_process_fails_jobs_at_once(machine):
     second.die()
 
 
-def test_threads_end_with_their_connection(machine, monkeypatch):
-    """The disconnect poll ends, even if the connection ends while it sleeps."""
+def test_thread_ends_with_its_connection(machine):
+    """The thread that receives replies ends with the model process, jobs under way."""
     before = set(threading.enumerate())
     catalog, _, process = ScriptedProcess.followed(machine)
     threads = {each.name: each for each in set(threading.enumerate()) - before}
-    sleeps, wake_up = threading.Event(), threading.Event()
-
-    def sleep(_):
-        sleeps.set()
-        assert wake_up.wait(TIMEOUT_S)
-
-    monkeypatch.setattr("app.shared_model.channel.time", SimpleNamespace(sleep=sleep))
     submit(catalog, 1.0)
-    assert sleeps.wait(TIMEOUT_S)
     process.die()
     threads["replies"].join(TIMEOUT_S)
-    wake_up.set()
-    threads["disconnects"].join(TIMEOUT_S)
-    assert not threads["disconnects"].is_alive()
+    assert not threads["replies"].is_alive()
 
 
 def test_job_submitted_as_the_process_dies_gets_an_error(machine):
@@ -169,7 +158,7 @@ def test_job_submitted_as_the_process_dies_gets_an_error(machine):
         def predict():
             one = job(1.0)
             model.runner.submit(one)
-            one.wait()
+            outputs(one)
 
         process.die()
         for _ in range(20):
@@ -212,7 +201,7 @@ def test_close_fails_jobs_under_way_and_refuses_new_ones(followed):
     with catalog.lease(Target()) as model:
         loader.close(0)
         with pytest.raises(Stopping):
-            sent.wait()
+            outputs(sent)
         with pytest.raises(Stopping):
             model.runner.submit(job(1.0))
 
@@ -231,12 +220,11 @@ def test_version_published_during_shutdown_is_no_error(machine, caplog):
 def test_client_disconnect_cancels_the_job_in_the_model_process(followed):
     """The job fails, and the model process gets a cancel message."""
     catalog, _, process = followed
-    disconnected = threading.Event()
-    sent = submit(catalog, 1.0, is_disconnected=disconnected.is_set)
+    sent = submit(catalog, 1.0)
     number = process.receive_job().meta["number"]
-    disconnected.set()
+    sent.abandon()
     with pytest.raises(Abandoned):
-        sent.wait()
+        outputs(sent)
     assert process.peer.receive().meta == {"cancel": [number]}
 
 
@@ -250,12 +238,14 @@ def test_job_that_failed_here_is_canceled_in_the_model_process(followed):
 
 
 def test_reply_after_the_deadline_is_ignored(followed):
-    """A job ends at its deadline without a reply, and later jobs are answered."""
+    """A job is canceled at its deadline, and later jobs are answered."""
     catalog, _, process = followed
     late = submit(catalog, 1.0, deadline=time.monotonic())
     with pytest.raises(Late):
-        late.wait()
-    process.reply(process.receive_job())
+        outputs(late)
+    call = process.receive_job()
+    assert process.peer.receive().meta == {"cancel": [call.meta["number"]]}
+    process.reply(call)
     other = submit(catalog, 2.0)
     process.reply(process.receive_job())
     assert answered(other) == [2.0]
@@ -267,7 +257,7 @@ def test_malformed_reply_fails_its_job_only(followed, caplog):
     failed = submit(catalog, 1.0)
     process.peer.send({"number": process.receive_job().meta["number"]})
     with pytest.raises(BasketError, match="internal error"):
-        failed.wait()
+        outputs(failed)
     assert "a reply of the model process is malformed" in caplog.text
     sent = submit(catalog, 2.0)
     process.reply(process.receive_job())

@@ -28,7 +28,7 @@ from app.shared_model.remote_runner import RemoteRunner
 from app.shared_model.row_count import RowCount
 from app.user_code.user_code import UserCode
 from tests.support.engines import Echo
-from tests.support.jobs import job, outcome
+from tests.support.jobs import job, outcome, outputs
 from tests.support.shared_model import TIMEOUT_S, Peer, in_thread
 
 
@@ -101,7 +101,7 @@ def test_dead_process_gets_no_job_while_another_one_lives(runner, processes):
     refused = job(1.0)
     runner.submit(refused)
     with pytest.raises(ModelProcessGone, match="died"):
-        refused.wait()
+        outputs(refused)
 
 
 def test_job_counts_until_its_end_if_its_process_returns(processes):
@@ -115,7 +115,7 @@ def test_job_counts_until_its_end_if_its_process_returns(processes):
     channel.close(Late("too late"))
     in_thread(lambda: runner.remove(channel, 2 * TIMEOUT_S))()
     with pytest.raises(Late):
-        late.wait()
+        outputs(late)
 
 
 def test_row_count_is_shared_through_its_file_descriptor():

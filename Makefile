@@ -171,7 +171,7 @@ requirements: $(VENV)/bin/python
 
 # The descriptions of gRPC's messages, as the server reads them.
 descriptors: $(VENV)/dev.done
-	cd app/grpc/protos && $(PWD)/$(BIN)/python -m grpc_tools.protoc -I. \
+	cd app/protocols/protos && $(PWD)/$(BIN)/python -m grpc_tools.protoc -I. \
 		--include_imports --descriptor_set_out=../descriptors.binpb *.proto
 
 # The newest glibc that any of the peers' packages asks for.

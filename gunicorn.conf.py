@@ -149,17 +149,17 @@ def post_worker_init(worker):
     """
     if isinstance(worker, ModelWorker):
         return
-    extensions = getattr(worker.wsgi, "application", worker.wsgi).extensions
-    extensions["rights"].cross_site.listens_at(arbiter.listening_hosts(worker))
+    parts = worker.wsgi.wsgi_app.server
+    parts.rights.cross_site.listens_at(arbiter.listening_hosts(worker))
     if not worker.model_processes:
-        extensions["health"].start()
+        parts.health.start()
     is_first = worker.age == _age_of_first(worker)
     # The first worker listens at once and answers readiness probes.
     if worker.has_siblings or not is_first:
-        _wait_for_models(worker, extensions["basket"])
+        _wait_for_models(worker, parts.loader)
     elif address := arbiter.browser_address(worker):
-        parts = worker.log, extensions["basket"], address
-        threading.Thread(target=_show_address, args=parts, daemon=True).start()
+        shown = worker.log, parts.loader, address
+        threading.Thread(target=_show_address, args=shown, daemon=True).start()
     arbiter.show_listening(worker)
 
 

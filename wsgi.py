@@ -29,20 +29,20 @@ try:
     if RUN_DIR not in os.environ:
         # Gunicorn's master has done so; a worker starts also while the file is away.
         model_source.check(settings)
-    app = create_app(settings)
+    server = create_app(settings)
     # `flask --app wsgi models ...` needs no loaded models.
     if not _AT_COMMAND_LINE:
         memory.freeze()
-        loader = app.extensions["basket"]
-        loader.start()
-        app.extensions["sampler"].start()
+        server.loader.start()
+        server.sampler.start()
         # A server has finished its requests by then.
-        atexit.register(loader.close, timeout_s=5)
+        atexit.register(server.loader.close, timeout_s=5)
         # Before that.
-        atexit.register(app.extensions["recording"].close, timeout_s=1)
+        atexit.register(server.recording.close, timeout_s=1)
 except SettingsError as error:
     if _UNDER_GUNICORN:
         raise
     sys.exit(f"{'Error' if _AT_COMMAND_LINE else 'Basket does not start'}: {error}")
 
-asgi = app.asgi
+app = server.flask
+asgi = server.asgi

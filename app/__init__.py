@@ -20,9 +20,9 @@ if TYPE_CHECKING:
     from app.access.rights import Rights
     from app.batching.interfaces import Observer
     from app.promotion.evidence import Evidence
+    from app.protocols.describe import Description
     from app.repository.catalog import Catalog
     from app.repository.health import Health
-    from app.protocols.describe import Description
     from app.repository.loader import Loader
     from app.rims.grpc.server import GrpcServer
     from app.serving.loops import Loops
@@ -78,7 +78,11 @@ def create_app(settings: "Settings | None" = None) -> "Server":
         loader = RemoteLoader(settings, catalog, _observe(spans), sockets)
     else:
         loader = _loader(settings, catalog, spans, evidence)
-    health, rights, observed = _health(settings, catalog), _rights(settings), _observed()
+    health, rights, observed = (
+        _health(settings, catalog),
+        _rights(settings),
+        _observed(),
+    )
     recording = Recording(settings)
     listeners = [count_calls, observed.errors.ended, recording.ended]
     listeners.append(RolloutCounts(evidence).ended)

@@ -13,7 +13,7 @@ from collections import defaultdict
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import cache, partial
 from http import HTTPStatus
-from typing import Any, NamedTuple
+from typing import Any
 
 from prometheus_client import (
     CONTENT_TYPE_LATEST,
@@ -209,7 +209,7 @@ def _went_through(
     counters = [_stage_seconds.labels(model, version, stage) for stage in STAGES]
 
     def write(calls: Sequence[Sequence[float]]) -> None:
-        for counter, seconds in zip(counters, zip(*calls, strict=True), strict=False):
+        for counter, seconds in zip(counters, zip(*calls, strict=True), strict=True):
             # A counter refuses negative amounts.
             counter.inc(sum([each for each in seconds if each > 0]))
 
@@ -225,136 +225,6 @@ def _rejections(reason: str) -> Write:
 record = _pending.record
 record_all = _pending.record_all
 flush = _pending.flush
-
-
-def collect(self) -> Iterator[GaugeMetricFamily]:
-        """Yield all series, those without values too."""
-        for name, (meaning, labels) in _CURRENT.items():
-            family = GaugeMetricFamily(name, meaning, labels=labels)
-            for values, number in self._gauges.get(name, {}).items():
-                family.add_metric(values, number)
-            yield family
-
-
-class ModelMetrics:
-    """The series of one version, and the Observer of its batches."""
-
-    def __init__(
-        self, model: str, version: str, observe: Observe = observe_all
-    ) -> None:
-        """Create the children that /metrics has from the start."""
-        labels = (model, version)
-        _request_seconds.labels(*labels)
-        _failed_seconds.labels(*labels)
-        self._batch_rows = partial(observe, _batch_rows.labels(*labels))
-        self._infer_seconds = partial(observe, _infer_seconds.labels(*labels))
-        self._queue_rows = _queue_rows.labels(*labels)
-        self._reruns = _reruns.labels(*labels)
-        # Created with its first value: a 0 from before it would be the minimum.
-        self._batch_ceiling = cache(lambda: _batch_ceiling.labels(*labels))
-        self._answered = cache(partial(_answered, *labels, observe=observe))
-        self._queued = partial(observe, _queue_seconds.labels(*labels))
-        self._went_through = _went_through(*labels)
-
-    def batch_ran(
-        self,
-        rows: float,
-        seconds: float,
-        batch: Any,
-        failure: Any,
-    ) -> None:
-        """Record a batch."""
-        _pending.record(self._batch_rows, rows)
-        _pending.record(self._infer_seconds, seconds)
-
-    def batch_reran(self) -> None:
-        """Count a rerun; `batch_ran` counts it as a batch, too."""
-        self._reruns.inc()
-
-    def batch_limited(self, rows: int) -> None:
-        """Set the batch ceiling."""
-        self._batch_ceiling().set(rows)
-
-    def rows_waiting(self, rows: int) -> None:
-        """Store the queue's length for the next flush."""
-        _pending.set(self._queue_rows, rows)
-
-    def write_calls(self, calls: Sequence[EndedCall]) -> None:
-        """Write calls that have ended, whatever their status."""
-        seconds: dict[int, list[float]] = defaultdict(list)
-        for status, whole_s, *_ in calls:
-            seconds[status].append(whole_s)
-        for status, each in seconds.items():
-            self._answered(status)(each)
-        if queued_s := [each[2] for each in calls if each[2] is not None]:
-            self._queued(queued_s)
-        if stages_s := [each[3] for each in calls if each[3] is not None]:
-            self._went_through(stages_s)
-
-
-def write_calls_without_model(calls: Sequence[EndedCall]) -> None:
-    """Write calls that ended before their model was known."""
-    for status, seconds, *_ in calls:
-        _answered("", "", status)([seconds])
-
-
-def rejected(reason: str) -> None:
-    """Record a rejected request, by its error's `reason`."""
-    _pending.record(_rejections(reason), 1)
-
-
-@cache
-def _answered(
-    model: str, version: str, status: int, observe: Observe = observe_all
-) -> Write:
-    requests = _requests.labels(model, version, status)
-    request_seconds = _request_seconds.labels(model, version)
-
-    def write(seconds: list[float]) -> None:
-        requests.inc(len(seconds))
-        observe(request_seconds, seconds)
-        if model and status != _OK:
-            # A counter refuses negative amounts.
-            positive = [each for each in seconds if each > 0]
-            _failed_seconds.labels(model, version).inc(sum(positive))
-
-    return write
-
-
-def _went_through(
-    model: str, version: str
-) -> Callable[[Sequence[Sequence[float]]], None]:
-    counters = [_stage_seconds.labels(model, version, stage) for stage in STAGES]
-
-    def write(calls: Sequence[Sequence[float]]) -> None:
-        for counter, seconds in zip(counters, zip(*calls, strict=True), strict=False):
-            # A counter refuses negative amounts.
-            counter.inc(sum([each for each in seconds if each > 0]))
-
-    return write
-
-
-@cache
-def _rejections(reason: str) -> Write:
-    return lambda ones: _rejected.labels(reason).inc(len(ones))
-
-
-# Neither raises, and any thread may call both at any time.
-record = _pending.record
-record_all = _pending.record_all
-flush = _pending.flush
-
-
-def calls_ended(calls: Iterable[tuple["ModelMetrics | None", EndedCall]]) -> None:
-    """Record calls that have ended, each with its version's metrics if it is known."""
-    _pending.record_all(
-        [
-            (write_calls_without_model if metrics is None else metrics.write_calls, call)
-            for metrics, call in calls
-        ]
-    )
-
-
 atexit.register(flush)
 
 

@@ -58,9 +58,7 @@ def decode(call: Call, body: bytes) -> Pictures:
         )
     found = files(call, body)
     (spec,) = model.signatures[DEFAULT_SIGNATURE].inputs
-    pixels = images.decode(
-        found, config, spec, "picture", check=call.check_awaited
-    )
+    pixels = images.decode(found, config, spec, "picture", check=call.check_awaited)
     return Pictures(DEFAULT_SIGNATURE, {spec.name: pixels})
 
 

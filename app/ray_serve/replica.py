@@ -32,9 +32,9 @@ class Replica:
         """
         settings = settings_of(variables)
         self._timeout_s = settings.request_timeout_ms / 1000
-        self._app = create_app(settings)
-        self._loader = self._app.extensions["basket"]
-        self._catalog = self._app.extensions["catalog"]
+        self._server = create_app(settings)
+        self._loader = self._server.loader
+        self._catalog = self._server.catalog
         # Models whose traffic differs from their basket.toml.
         self._split: set[str] = set()
 
@@ -56,15 +56,15 @@ class Replica:
             raise ModelLoadError(
                 "; ".join(f"{name}: {reason}" for name, reason in missing.items())
             )
-        self._app.extensions["sampler"].start()
+        self._server.sampler.start()
         RayMetrics(self._collect).start()
-        return _without_request_id(self._app.asgi)
+        return _without_request_id(self._server.asgi)
 
     def __del__(self) -> None:
         """Write what capture and request log hold; Ray calls it after the lifespan."""
         # Without an application the constructor has failed.
-        if hasattr(self, "_app"):
-            self._app.extensions["recording"].close(timeout_s=1)
+        if hasattr(self, "_server"):
+            self._server.recording.close(timeout_s=1)
 
     def check_health(self) -> None:
         """Check liveness, as /healthz does: Ray replaces a replica that fails thrice.
@@ -72,12 +72,12 @@ class Replica:
         Raises:
             RuntimeError: a model makes no progress while requests wait.
         """
-        stuck = self._app.extensions["health"].stuck()
+        stuck = self._server.health.stuck()
         if stuck:
             raise RuntimeError(f"no progress while requests wait: {', '.join(stuck)}")
 
     def _collect(self) -> Iterable[Metric]:
-        return telemetry.collect(self._app.extensions["gauges"]())
+        return telemetry.collect(self._server.gauges())
 
     async def reconfigure(self, user_config: object) -> None:
         """Move traffic, by model and label: {"traffic": {"digits": {"stable": 90}}}.

@@ -60,9 +60,9 @@ class _Exchange:
     async def serve(self, send: Send) -> None:
         call, calls = self._call, self._calls
         try:
-            if not _has_body(call.head):
-                calls.start(call)
-            elif calls.check(call, _length_of(call.head)) and await self._read():
+            if not _has_body(call.head) or (
+                calls.check(call, _length_of(call.head)) and await self._read()
+            ):
                 calls.start(call)
             reply = await self._wait()
         except BaseException:

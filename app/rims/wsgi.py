@@ -166,5 +166,3 @@ def _send(reply: Reply, start_response: "StartResponse") -> Iterable[bytes]:
 @cache
 def _status_line(status: int) -> str:
     return f"{status} {HTTPStatus(status).phrase.upper()}"
-
-

@@ -337,7 +337,9 @@ class LoopCalls:
         limit_s = self._predictor.request_timeout_s
         for call in [each for each in self._waiting if each.deadline <= now]:
             self._end_late(call)
-        for call in [each for each in self._reading if each.arrived_at + limit_s <= now]:
+        for call in [
+            each for each in self._reading if each.arrived_at + limit_s <= now
+        ]:
             self.refuse(call, TooSlow("the body has not come in time"))
         deadlines = [call.deadline for call in self._waiting]
         deadlines += [call.arrived_at + limit_s for call in self._reading]

@@ -15,7 +15,7 @@ from app.batching.job import Wake
 from app.call import Call, Head, Reply, new_id
 from app.codec.rows import UnevenRows
 from app.error_replies import error_reply
-from app.errors import BasketError, TooLarge
+from app.errors import TooLarge
 from app.protocols.protocol import Protocol
 from app.recording.recording import sampled
 from app.repository.catalog import Catalog

@@ -1,1 +1,1 @@
-"""What Flask answers: health, metrics, descriptions of models, changes, and the page."""
+"""What Flask answers: health, metrics, descriptions, changes, and the page."""

@@ -2,10 +2,10 @@
 
 from collections import Counter
 
-from app.web.page.observed import Observed
-from app.web.page.processes import engines, processes
 from app.repository.catalog import Catalog
 from app.telemetry import Gauges
+from app.web.page.observed import Observed
+from app.web.page.processes import engines, processes
 
 _MIB = 1 << 20
 

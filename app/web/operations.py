@@ -8,16 +8,16 @@ from flask import Blueprint, Response, request
 
 from app import telemetry
 from app.access.rights import Rights
-from app.web.described import example_body, own_example, row_tensors
 from app.call import JSON
-from app.web.gauges import current
-from app.web.page import page
-from app.web.page.observed import Observed
-from app.web.responses import json_response
 from app.engines.base import main_signature
 from app.repository.catalog import Catalog
 from app.repository.health import Health
 from app.repository.served import ServedModel
+from app.web.described import example_body, own_example, row_tensors
+from app.web.gauges import current
+from app.web.page import page
+from app.web.page.observed import Observed
+from app.web.responses import json_response
 
 _OPENAPI = Path(__file__).with_name("openapi.json")
 # Routes that take the same JSON.

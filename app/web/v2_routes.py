@@ -10,13 +10,13 @@ from typing import Any
 from flask import Blueprint, Response, request
 
 from app.access.rights import Rights
-from app.web.body import read_body
-from app.web.responses import json_response
 from app.codec import json_text
 from app.codec.compression import decompress
 from app.codec.v2.infer_options import flag, parameters_of
 from app.errors import BadInput, UnknownModel
 from app.protocols.describe import Description, no_repository
+from app.web.body import read_body
+from app.web.responses import json_response
 
 # Of a body when it is unpacked; what is read here has a few names.
 _MAX_UNPACKED_BYTES = 1 << 20

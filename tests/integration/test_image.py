@@ -15,7 +15,7 @@ pytestmark = [
     pytest.mark.timeout(1200),
 ]
 # Files that lie about, and must not get in.
-STRAYS = ("app/notes.txt", "app/codec/.hidden.py", "app/api/page/files/app.js.map")
+STRAYS = ("app/notes.txt", "app/codec/.hidden.py", "app/web/page/files/app.js.map")
 
 
 @pytest.fixture(scope="module")
@@ -47,7 +47,7 @@ def test_image_has_the_application_and_its_bytecode(image):
     expected = {
         path
         for path in tracked.stdout.split()
-        if path != "models/digits/train.py" and not path.startswith("app/grpc/protos/")
+        if path != "models/digits/train.py" and not path.startswith("app/protocols/protos/")
     }
     found = files_of(image, "basket")
     bytecode = {path for path in found if path.endswith(".pyc")}

@@ -225,7 +225,7 @@ def test_probes_ask_existing_routes(tmp_path, manifest):
     live = {"/healthz", "/v2/health/live"}
     assert {asked["startup"], asked["liveness"]} <= live
     assert asked["readiness"] in {"/readyz", "/v2/health/ready"}
-    client = create_app(Settings(model_dir=tmp_path)).test_client()
+    client = create_app(Settings(model_dir=tmp_path)).flask.test_client()
     # Without models it lives, and is not ready.
     statuses = {name: client.get(path).status_code for name, path in asked.items()}
     assert statuses == {"startup": 200, "liveness": 200, "readiness": 503}

@@ -16,12 +16,12 @@ from app.settings import Settings
 @contextlib.contextmanager
 def started_client(folder: Path, **settings: Any) -> Iterator[Any]:
     """Start an application with the models of a folder, and give a client of it."""
-    app = create_app(Settings(model_dir=folder, **settings))
-    loader = app.extensions["basket"]
+    server = create_app(Settings(model_dir=folder, **settings))
+    loader = server.loader
     loader.start()
     try:
         assert loader.wait(10)
-        yield app.test_client()
+        yield server.flask.test_client()
     finally:
         loader.close(10)
 

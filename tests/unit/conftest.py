@@ -34,13 +34,13 @@ def _client_of():
     loaders = []
 
     def client_of(*, wait=True, **settings):
-        app = create_app(Settings(**settings))
-        loader = app.extensions["basket"]
+        server = create_app(Settings(**settings))
+        loader = server.loader
         loaders.append(loader)
         loader.start()
         if wait:
             assert loader.wait(10)
-        return app.test_client()
+        return server.flask.test_client()
 
     yield client_of
     for loader in loaders:

@@ -206,7 +206,7 @@ def test_health_checks_ask_existing_routes(tmp_path):
         checks.append(json.dumps(service["healthcheck"]["test"]))
     asked = [re.search(r"127\.0\.0\.1:8000(/\w+)'", each)[1] for each in checks]
     assert asked == ["/healthz", "/readyz", "/readyz"]
-    client = create_app(Settings(model_dir=tmp_path)).test_client()
+    client = create_app(Settings(model_dir=tmp_path)).flask.test_client()
     assert [client.get(path).status_code for path in asked] == [200, 503, 503]
 
 
@@ -229,7 +229,7 @@ def test_build_context_has_the_files_of_the_application():
         listed, cwd=ROOT, capture_output=True, text=True, check=True
     ).stdout.split()
     missing = [path for path in tracked if not in_build_context(path)]
-    assert missing == [path for path in tracked if path.startswith("app/grpc/protos/")]
+    assert missing == [path for path in tracked if path.startswith("app/protocols/protos/")]
     strays = ("app/notes.txt", "app/codec/.hidden.py", "app/__pycache__/errors.pyc")
     assert not any(
         map(in_build_context, (*strays, "models/digits/train.py", ".git/HEAD"))

@@ -114,7 +114,7 @@ def test_every_setting_is_described_once_with_its_default():
 
 def test_every_route_has_an_example(tmp_path):
     """A command of the API reference requests each route of the application."""
-    routes = create_app(Settings(model_dir=tmp_path)).url_map
+    routes = create_app(Settings(model_dir=tmp_path)).flask.url_map
     adapter = routes.bind("127.0.0.1")
     shown = set()
     for example in EXAMPLES:
@@ -136,7 +136,7 @@ def test_every_status_is_described_once():
         str(each.status) for each in vars(errors).values() if hasattr(each, "status")
     }
     sent.add("405")  # from Flask
-    for file in [*ROOT.glob("app/server/*.py"), *ROOT.glob("app/api/*.py")]:
+    for file in [*ROOT.glob("app/rims/*.py"), *ROOT.glob("app/web/*.py")]:
         named = re.findall(r"HTTPStatus\.([A-Z_]+)", file.read_text())
         sent |= {str(HTTPStatus[each].value) for each in named}
     # A prediction always has a body.
@@ -218,8 +218,8 @@ def test_the_example_engine_serves(tmp_path, monkeypatch):
         monkeypatch.setitem(engines.MODEL_FILES, file, name)
     (tmp_path / "m" / "1").mkdir(parents=True)
     np.save(tmp_path / "m" / "1" / "matrix.npy", np.float32([[1], [10]]))
-    app = create_app(Settings(model_dir=tmp_path))
-    loader = app.extensions["basket"]
+    server = create_app(Settings(model_dir=tmp_path))
+    loader = server.loader
     loader.start()
     try:
         assert loader.wait(timeout_s=30)

@@ -115,9 +115,7 @@ class PredictingCalls:
         """Return the head of a call for a model."""
         return self._head_of(method, tuple(context.invocation_metadata()), target)
 
-    def _new_head(
-        self, method: Predicting, metadata: Metadata, target: Target
-    ) -> Head:
+    def _new_head(self, method: Predicting, metadata: Metadata, target: Target) -> Head:
         head = Head("POST", method.path, "", headers_of(metadata))
         self._predictor.direct(head, method.protocol, target)
         return head

@@ -7,11 +7,11 @@ The numbers of versions are strings, as in V1 and V2: JavaScript's are exact onl
 from collections.abc import Iterable, Mapping
 from typing import Any
 
-from app.web.described import example_body, row_tensors
 from app.engines.base import main_signature
 from app.repository.catalog import Catalog
 from app.repository.routing import Rollout
 from app.repository.served import ServedModel, VersionStatus
+from app.web.described import example_body, row_tensors
 
 
 def described_models(catalog: Catalog) -> list[dict[str, Any]]:

@@ -3,9 +3,9 @@
 from collections.abc import Callable
 from dataclasses import dataclass
 
+from app.run_dir.notes import Notes
 from app.web.page.error_log import ErrorLog
 from app.web.page.ring import Ring
-from app.run_dir.notes import Notes
 
 
 @dataclass(frozen=True)

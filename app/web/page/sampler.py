@@ -12,12 +12,12 @@ from pathlib import Path
 from typing import Any
 
 from app import telemetry
+from app.gpus import MemoryReader
+from app.totals import Sums
 from app.web.page.observed import Observed
 from app.web.page.processes import engines, memory_mib, processes
 from app.web.page.ring import Ring
 from app.web.page.samples import sample_of
-from app.gpus import MemoryReader
-from app.totals import Sums
 
 KEPT = 300
 _INTERVAL_S = 1.0

@@ -8,15 +8,15 @@ from typing import Any
 from flask import Blueprint, Response, request
 
 from app.access.rights import Rights
+from app.errors import BadInput
+from app.repository.catalog import Catalog
+from app.settings import Settings
 from app.web.page.models import described_models
 from app.web.page.observed import Observed
 from app.web.page.processes import processes
 from app.web.page.ring import Ring
 from app.web.page.settings_rows import settings_rows
 from app.web.responses import json_response
-from app.errors import BadInput
-from app.repository.catalog import Catalog
-from app.settings import Settings
 
 
 def state_blueprint(

@@ -15,7 +15,7 @@ import pytest
 from prometheus_client.parser import text_string_to_metric_families
 
 from app import create_app
-from app.api.access import keys
+from app.access import keys
 from app.batching.batcher import Batcher
 from app.batching.executor import Executor
 from app.errors import OutOfDeviceMemory, QueueFull
@@ -431,7 +431,7 @@ def test_admission_control_full_queue_is_a_503(serve):
 def test_request_during_shutdown_is_a_503(serve):
     """After the close a request is a 503 with Retry-After."""
     client = serve()
-    client.application.extensions["basket"].close(10)
+    client.application.wsgi_app.server.loader.close(10)
     response = _predict(client, ROW)
     assert error(response, 503) == "the server is stopping"
     assert int(response.headers["Retry-After"]) >= 1
@@ -450,7 +450,7 @@ def test_loading_model_is_a_503_until_warm(serve, use_engine):
     assert error(response, 503) == "model 'echo': is loading"
     assert int(response.headers["Retry-After"]) >= 1
     engine.unblock()
-    assert client.application.extensions["basket"].wait(10)
+    assert client.application.wsgi_app.server.loader.wait(10)
     echo = {
         "version": "7",
         "inputs": [{"name": "input", "dtype": "float32", "shape": [None]}],
@@ -490,7 +490,7 @@ def test_failed_model_is_named_by_readyz(serve, models):
 
 def test_health_without_a_model(tmp_path):
     """A server that has loaded no model is live and not ready."""
-    client = create_app(Settings(model_dir=tmp_path)).test_client()
+    client = create_app(Settings(model_dir=tmp_path)).flask.test_client()
     assert client.get("/healthz").json == {"status": "alive"}
     response = client.get("/readyz")
     assert response.status_code == 503
@@ -590,7 +590,7 @@ def _counted(serve):
         before = _series(client)
         response = client.post("/predict", **request)
         # Its queue may still hold the rows of a request that is late.
-        client.application.extensions["basket"].close(10)
+        client.application.wsgi_app.server.loader.close(10)
         grown = {
             key: value - before.get(key, 0) for key, value in _series(client).items()
         }

@@ -36,7 +36,7 @@ def _application(tmp_path_factory):
     simulation = {"base_ms": 0, "input_shape": [3], "outputs": 2}
     (folder / "echo" / "1" / "simulated.json").write_text(json.dumps(simulation))
     application = create_app(Settings(model_dir=folder))
-    loader = application.extensions["basket"]
+    loader = application.loader
     loader.start()
     assert loader.wait(10)
     seen = []

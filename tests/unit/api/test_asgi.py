@@ -57,7 +57,7 @@ def _serve(tmp_path):
             "api_keys": ("key",),
         }
         application = create_app(Settings(**values | settings))
-        loaders.append(application.extensions["basket"])
+        loaders.append(application.loader)
         loaders[-1].start()
         assert loaders[-1].wait(10)
         return application
@@ -601,7 +601,7 @@ async def test_deadline_returns_504_and_drops_the_rows(serve, engine, clock):
         assert (await task).status == 504
     assert no_timer_stays()
     engine.unblock()
-    await asyncio.to_thread(application.extensions["basket"].close, 10)
+    await asyncio.to_thread(application.loader.close, 10)
     assert [7.0] not in engine.seen()
 
 

@@ -2,7 +2,7 @@
 
 import pytest
 
-from app.api.access.cross_site import CrossSiteCheck
+from app.access.cross_site import CrossSiteCheck
 from app.errors import Forbidden
 
 ALLOWED = ("shop", "basket.example.com")

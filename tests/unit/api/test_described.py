@@ -6,7 +6,7 @@ from types import SimpleNamespace
 
 import pytest
 
-from app.api.described import example_body
+from app.web.described import example_body
 from app.codec import rows
 from app.engines.base import DEFAULT_SIGNATURE, Signature
 from tests.support.signatures import takes, takes_several

@@ -1,9 +1,9 @@
 """The gauges of /metrics that are computed at each scrape."""
 
-from app.api import gauges
-from app.api.page.error_log import ErrorLog
-from app.api.page.observed import Observed
-from app.api.page.ring import Ring
+from app.web import gauges
+from app.web.page.error_log import ErrorLog
+from app.web.page.observed import Observed
+from app.web.page.ring import Ring
 from app.repository.catalog import Catalog
 from app.repository.served import ServedModel
 from app.run_dir import WORKER

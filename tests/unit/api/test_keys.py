@@ -7,8 +7,8 @@ from types import SimpleNamespace
 
 import pytest
 
-from app.api.access import keys
-from app.api.access.keys import Keys, KeysOfFile
+from app.access import keys
+from app.access.keys import Keys, KeysOfFile
 from app.errors import SettingsError
 
 

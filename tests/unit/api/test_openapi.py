@@ -87,7 +87,7 @@ def test_openapi_json_returns_the_description(app):
 
 def test_openapi_json_requires_an_api_key(tmp_path):
     """With API keys set, the description needs one, as /metrics does."""
-    client = create_app(Settings(model_dir=tmp_path, api_keys=("key",))).test_client()
+    client = create_app(Settings(model_dir=tmp_path, api_keys=("key",))).flask.test_client()
     error(client.get("/openapi.json"), 401)
     headers = {"Authorization": "Bearer key"}
     assert client.get("/openapi.json", headers=headers).json == DOCUMENT

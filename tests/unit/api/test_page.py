@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from app import create_app
-from app.api.page import page
+from app.web.page import page
 from app.settings import Settings
 
 FILES = Path(page.__file__).with_name("files")
@@ -17,7 +17,7 @@ BROWSER = {"Accept": "text/html,application/xhtml+xml,application/xml;q=0.9,*/*;
 @pytest.fixture(name="client", scope="module")
 def _client(tmp_path_factory):
     settings = Settings(model_dir=tmp_path_factory.mktemp("models"), api_keys=("key",))
-    return create_app(settings).test_client()
+    return create_app(settings).flask.test_client()
 
 
 def loaded_by(html):

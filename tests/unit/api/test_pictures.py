@@ -8,7 +8,7 @@ import threading
 import numpy as np
 import pytest
 
-from app.api import upload
+from app.protocols import forms
 from app.api.exchange import Exchange
 from app.codec import classes, rows
 from app.engines.base import DEFAULT_SIGNATURE
@@ -484,5 +484,5 @@ def test_image_for_a_model_without_image_is_a_400(serve):
 def test_image_table_that_does_not_fit_the_model(serve, image, simulation, expected):
     """Such a model is not ready, with both shapes in the error."""
     response = serve(image, wait=False, **simulation)
-    response.application.extensions["basket"].wait(10)
+    response.application.wsgi_app.server.loader.wait(10)
     assert expected in response.get("/readyz").json["error"]

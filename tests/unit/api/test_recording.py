@@ -9,8 +9,8 @@ import numpy as np
 import pytest
 
 from app import create_app
-from app.api.recording import recording
-from app.api.recording.recording import Recording, sampled
+from app.recording import recording
+from app.recording.recording import Recording, sampled
 from app.capture.as_json import bodies
 from app.capture.reader import read_captured
 from app.capture.recorder import Recorder
@@ -61,7 +61,7 @@ class Site:
         if engine is not None:
             monkeypatch.setattr("app.engines.simulated.open_engine", lambda *_: engine)
         self.app = create_app(settings)
-        self.loader = self.app.extensions["basket"]
+        self.loader = self.app.loader
         self.client = self.app.test_client()
 
     def post(self, path, **request):
@@ -70,7 +70,7 @@ class Site:
         return reply
 
     def groups(self, model="m"):
-        self.app.extensions["recording"].close(10)
+        self.app.recording.close(10)
         return read_captured(self.captured / model).groups
 
 

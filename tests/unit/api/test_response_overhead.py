@@ -2,7 +2,7 @@
 
 import pytest
 
-from app.api.inference.response_overhead import ResponseOverhead
+from app.serving.response_overhead import ResponseOverhead
 
 
 @pytest.mark.parametrize(

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 from prometheus_client import REGISTRY
 
-from app.api.access.rights import CHANGING
+from app.access.rights import CHANGING
 from testing.server import simulated_models
 from tests.support.exchanges import error, started_client
 
@@ -245,7 +245,7 @@ def test_readyz_is_open_without_api_keys(serve, settings):
 def test_stuck_models_are_named_to_clients_only(serve, monkeypatch):
     """To a stranger /healthz says that there is no progress, and not where."""
     client = serve(**API_KEYS)
-    health = client.application.extensions["health"]
+    health = client.application.wsgi_app.server.health
     monkeypatch.setattr(health, "stuck", lambda: ["m"])
     for path in ("/", "/healthz"):
         assert error(client.get(path), 503) == "no progress while requests wait"

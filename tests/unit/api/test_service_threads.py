@@ -60,10 +60,10 @@ class Served:
     """An application with the model `m`, whose functions return what they get."""
 
     def __init__(self, application):
-        self.application, self._loader = application, application.extensions["basket"]
+        self.application, self._loader = application, application.loader
         self._loader.start()
         assert self._loader.wait(WAIT_S)
-        (self.model,) = application.extensions["catalog"].models()
+        (self.model,) = application.catalog.models()
         self.hooks = dict.fromkeys(("preprocess", "predict", "postprocess"), _same)
         if self.model.user_code.service.preprocess is not None:
             self.model.user_code.service.preprocess.__globals__["hooks"] = self.hooks

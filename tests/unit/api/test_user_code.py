@@ -232,7 +232,7 @@ async def test_preprocess_that_never_returns_is_late(tmp_path, monkeypatch):
     hung, goes_on = threading.Event(), threading.Event()
     write(tmp_path, words=SERVICES["words"], rows="def preprocess(i): return wait(i)")
     application = create_app(Settings(model_dir=tmp_path, user_code=True))
-    loader, catalog = (application.extensions[name] for name in ("basket", "catalog"))
+    loader, catalog = application.loader, application.catalog
     clock = standing_clock(monkeypatch, "app.api.event_loop", "app.api.exchange")
     clock.now = time.monotonic()
     loader.start()

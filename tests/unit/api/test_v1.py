@@ -10,8 +10,8 @@ import pytest
 
 from app import install_api, run_dir
 from app.api.application import Application
-from app.api.describe import Description
-from app.api.recording.recording import Recording
+from app.protocols.describe import Description
+from app.recording.recording import Recording
 from app.batching.unbatched import Unbatched
 from app.engines.base import DEFAULT_SIGNATURE, Signature, TensorSpec
 from app.promotion.evidence import Evidence

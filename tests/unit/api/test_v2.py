@@ -11,7 +11,7 @@ import pytest
 from tritonclient.http import InferenceServerClient
 
 from app import create_app
-from app.api.describe import VERSION
+from app.protocols.describe import VERSION
 from app.settings import Settings
 from app.telemetry import ModelMetrics
 from tests.support.cases import case
@@ -42,7 +42,7 @@ class Site:
         self.engine = engine
         self.folder = folder
         self.app = create_app(Settings(model_dir=folder, **settings))
-        self.loader = self.app.extensions["basket"]
+        self.loader = self.app.loader
         self.client = self.app.test_client()
 
     def start(self):

@@ -4,7 +4,7 @@ import asyncio
 
 from grpc_health.v1 import health_pb2
 
-from app.grpc.health import Health
+from app.rims.grpc.health import Health
 from tests.support.asgi import on_loop
 
 _STATES = health_pb2.HealthCheckResponse

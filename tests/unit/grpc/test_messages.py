@@ -12,7 +12,7 @@ from google.protobuf.descriptor_pool import DescriptorPool
 
 from app.codec import tensor_proto
 from app.errors import BadInput
-from app.grpc import messages
+from app.protocols import grpc_messages as messages
 
 ROOT = Path(__file__).parents[3]
 DESCRIPTORS = ROOT / "app" / "grpc" / "descriptors.binpb"

@@ -5,7 +5,7 @@ from types import SimpleNamespace
 import pytest
 
 from app.api.exchange import HttpResponse
-from app.api.page.error_log import KEPT, ErrorLog
+from app.web.page.error_log import KEPT, ErrorLog
 
 MODEL = SimpleNamespace(model=SimpleNamespace(name="m"))
 OTHER_MODEL = SimpleNamespace(model=SimpleNamespace(name="other"))

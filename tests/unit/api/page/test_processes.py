@@ -6,7 +6,7 @@ import sys
 
 import pytest
 
-from app.api.page.processes import Process, memory_mib, processes
+from app.web.page.processes import Process, memory_mib, processes
 from app.run_dir.notes import Note, Notes
 from testing.memory import resident_mib
 

@@ -4,7 +4,7 @@ import threading
 
 import pytest
 
-from app.api.page.ring import Ring
+from app.web.page.ring import Ring
 
 
 def numbers(ring):

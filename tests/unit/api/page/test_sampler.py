@@ -12,10 +12,10 @@ import pytest
 
 from app import telemetry
 from app.api.exchange import HttpResponse
-from app.api.page.error_log import ErrorLog
-from app.api.page.observed import Observed
-from app.api.page.ring import Ring
-from app.api.page.sampler import KEPT, Sampler
+from app.web.page.error_log import ErrorLog
+from app.web.page.observed import Observed
+from app.web.page.ring import Ring
+from app.web.page.sampler import KEPT, Sampler
 from app.gpus import GpuMemory
 from app.run_dir.notes import Notes
 from app.telemetry import ModelMetrics
@@ -180,7 +180,7 @@ def test_error_is_logged_once_and_sampling_goes_on(process, monkeypatch, caplog)
 def test_thread_ticks_again_and_again_and_is_started_once(monkeypatch):
     """A process that stops does not wait for the thread."""
     loops = SimpleNamespace(count=lambda: range(3))
-    monkeypatch.setattr("app.api.page.sampler.itertools", loops)
+    monkeypatch.setattr("app.web.page.sampler.itertools", loops)
     process, ticked, threads = Process(None), [], queue.SimpleQueue()
     sampler = process.sampler
 

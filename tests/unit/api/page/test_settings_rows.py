@@ -5,7 +5,7 @@ from types import SimpleNamespace
 
 import pytest
 
-from app.api.page.settings_rows import settings_rows
+from app.web.page.settings_rows import settings_rows
 from app.settings import Settings, variables
 from app.settings.model_config import read_model_config
 

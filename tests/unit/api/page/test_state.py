@@ -6,7 +6,7 @@ from itertools import count
 
 import pytest
 
-from app.api.page import sampler
+from app.web.page import sampler
 from app.settings import variables
 from testing.contract import Contract, read_document
 from testing.exchange import Answer, Request
@@ -53,7 +53,7 @@ def state_of(client, headers=None, since=0):
 def tick(client, times=1):
     """Have the server's sampler tick, a second after its last tick."""
     for _ in range(times):
-        client.application.extensions["sampler"].tick()
+        client.application.wsgi_app.server.sampler.tick()
 
 
 def test_state_of_a_model_says_how_to_ask_it(serve):

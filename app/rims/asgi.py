@@ -106,14 +106,15 @@ class _Exchange:
     ) -> MutableMapping[str, Any] | None:
         """Return the result of a wait, None if the reply comes first."""
         future = asyncio.ensure_future(waiting)
-        if not future.done():
-            await asyncio.wait(
-                (future, self._reply), return_when=asyncio.FIRST_COMPLETED
-            )
-        if future.done():
-            return future.result()
-        future.cancel()
-        return None
+        try:
+            if not future.done():
+                await asyncio.wait(
+                    (future, self._reply), return_when=asyncio.FIRST_COMPLETED
+                )
+            return future.result() if future.done() else None
+        finally:
+            # Also when the server cancels the task.
+            future.cancel()
 
     async def _wait(self) -> Reply:
         """Return the reply; in a long wait, look for a disconnect meanwhile."""

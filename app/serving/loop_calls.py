@@ -45,11 +45,19 @@ Answer = Callable[[Call], Reply]
 class LoopCalls:
     """Starts calls, and gives each its reply; a rim calls all methods on the loop."""
 
-    def __init__(self, predictor: Predictor, answer: Answer, readers: Executor) -> None:
+    def __init__(
+        self,
+        predictor: Predictor,
+        answer: Answer,
+        readers: Executor,
+        clock: Callable[[], float] = time.monotonic,
+    ) -> None:
         """Store the parts and the running loop, whose executor has the other threads.
 
         `answer` answers calls that predict nothing; those that only read, in `readers`.
+        Deadlines pass by the `clock`, which is the monotonic one but for tests.
         """
+        self._clock = clock
         self._predictor = predictor
         self._answer = answer
         self._readers = readers
@@ -321,7 +329,7 @@ class LoopCalls:
         """Have a sweep at a deadline, or within 50 ms."""
         if deadline >= self._sweep_at:
             return
-        now = time.monotonic()
+        now = self._clock()
         self._sweep_at = min(deadline, now + _SWEEP_EVERY_S)
         if self._sweep_timer is not None:
             # Each sweep schedules the next: two timers would never be one again.
@@ -333,7 +341,7 @@ class LoopCalls:
     def _sweep(self) -> None:
         """Answer calls that are past their deadline, or whose body is."""
         self._sweep_at = math.inf
-        now = time.monotonic()
+        now = self._clock()
         limit_s = self._predictor.request_timeout_s
         for call in [each for each in self._waiting if each.deadline <= now]:
             self._end_late(call)

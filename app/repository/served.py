@@ -131,7 +131,7 @@ class Version:
     state: State
     error: str = ""
     served: ServedModel | None = None
-    model: "Model | None" = None
+    model: "Model" = field(default_factory=lambda: Model())
     leases: int = 0
 
 

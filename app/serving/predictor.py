@@ -73,10 +73,11 @@ class Predictor:
 
     def asks(self, head: Head) -> Asks:
         """Return what a head asks for; found once."""
-        if head.asks is None:
+        asks: Asks | None = head.asks
+        if asks is None:
             head.asks = asks = self._new_asks(head)
             asks.find(head, self._protocols)
-        return head.asks
+        return asks
 
     def direct(self, head: Head, protocol: Protocol, target: Target) -> None:
         """Set what a head asks for, where not the head but a message names it."""
@@ -128,10 +129,11 @@ class Predictor:
             timeout_s = max(call.rim_timeout_s, 0.0)
         call.deadline = call.arrived_at + timeout_s
         call.version = version = self._catalog.take(asks.target)
-        model, call.model = version.model, version.served
-        call.rollout = model.rollout
-        if model.capture is not None:
-            call.capture = sampled(model.capture)
+        call.model, entry = version.served, version.model
+        if entry.rollout is not None:
+            call.rollout = entry.rollout
+        if entry.capture is not None:
+            call.capture = sampled(entry.capture)
 
     def begin(self, call: Call, wake: Wake | None) -> None:
         """Decode the body, and make a job whose answer calls `wake`.
@@ -177,7 +179,7 @@ class Predictor:
         job, model = call.job, call.model
         outputs = job.result()
         began_at = call.answered_at = _monotonic()
-        reply = call.head.asks.protocol.finish(call, outputs)
+        reply: Reply = call.head.asks.protocol.finish(call, outputs)
         ended_at = call.ended_at = _monotonic()
         enqueued_at, started_at = job.enqueued_at, job.started_at
         decode_s = enqueued_at - call.arrived_at

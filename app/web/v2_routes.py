@@ -16,6 +16,7 @@ from app.codec.v2.infer_options import flag, parameters_of
 from app.errors import BadInput, UnknownModel
 from app.protocols.describe import Description, no_repository
 from app.web.body import read_body
+from app.web.request_headers import request_headers
 from app.web.responses import json_response
 
 # Of a body when it is unpacked; what is read here has a few names.
@@ -43,7 +44,7 @@ def health_blueprint(describe: Description, rights: Rights) -> Blueprint:
         try:
             is_ready = describe.is_model_ready(model, version)
         except UnknownModel:
-            if rights.is_client(request.headers):
+            if rights.is_client(request_headers()):
                 raise
             is_ready = False
         return _health("ready", is_ready, name=model)

@@ -1,4 +1,4 @@
-"""What a head asks for: protocol, model, version and time. Found once for equal heads."""
+"""What a head asks for: protocol, model and time; found once for equal heads."""
 
 import math
 from collections.abc import Mapping, Sequence

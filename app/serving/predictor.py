@@ -7,6 +7,7 @@ call's own thread calls all of `answer`.
 
 import time
 from collections.abc import Callable, Sequence
+from typing import NamedTuple
 
 from app import telemetry
 from app.access.allowed_origins import AllowedOrigins
@@ -40,6 +41,13 @@ _monotonic = time.monotonic
 Listener = Callable[[Sequence[Call]], None]
 
 
+class Limits(NamedTuple):
+    """The time that a call may take, and the size of its body."""
+
+    request_timeout_ms: int
+    max_body_bytes: int
+
+
 class Predictor:
     """Answers calls with the catalog's models."""
 
@@ -49,10 +57,9 @@ class Predictor:
         rights: Rights,
         protocols: Sequence[Protocol],
         listeners: Sequence[Listener],
-        begin_span: Callable[[Call], None] | None = None,
+        limits: Limits,
         *,
-        request_timeout_ms: int,
-        max_body_bytes: int,
+        begin_span: Callable[[Call], None] | None = None,
         origins: AllowedOrigins | None = None,
     ) -> None:
         """Store the parts.
@@ -65,9 +72,9 @@ class Predictor:
         self._protocols = protocols
         self._listeners = listeners
         self._begin_span = begin_span
-        self._limit_ms = request_timeout_ms
-        self.request_timeout_s = request_timeout_ms / _MS
-        self.max_body_bytes = max_body_bytes
+        self._limit_ms = limits.request_timeout_ms
+        self.request_timeout_s = limits.request_timeout_ms / _MS
+        self.max_body_bytes = limits.max_body_bytes
         self._origins = origins
         self._overhead = ResponseOverhead()
 
@@ -226,7 +233,7 @@ class Predictor:
             listener(calls)
         self._catalog.give_back([call.version for call in calls if call.version])
         for call in calls:
-            # A job knows its call: a cycle, which only the garbage collector would find.
+            # A job knows its call: avoid a reference cycle.
             call.version = call.job = call.decoded = call.reply = None
 
     def answer(self, call: Call) -> Reply:

@@ -23,7 +23,18 @@ from app.web.responses import json_response
 _MAX_UNPACKED_BYTES = 1 << 20
 
 
-def health_blueprint(describe: Description, rights: Rights) -> Blueprint:
+def v2_blueprints(
+    describe: Description, rights: Rights, max_body_bytes: int
+) -> list[Blueprint]:
+    """Return all routes under /v2 except infer."""
+    return [
+        _health_blueprint(describe, rights),
+        _metadata_blueprint(describe),
+        _repository_blueprint(describe, max_body_bytes),
+    ]
+
+
+def _health_blueprint(describe: Description, rights: Rights) -> Blueprint:
     """Return the routes of liveness and readiness, of the server and of models.
 
     To a stranger a model that does not exist is one that is not ready.
@@ -57,7 +68,7 @@ def _health(state: str, holds: bool, **about: str) -> Response:
     return json_response({**about, state: holds}, status)
 
 
-def metadata_blueprint(describe: Description) -> Blueprint:
+def _metadata_blueprint(describe: Description) -> Blueprint:
     """Return the routes of metadata, configuration and statistics."""
     blueprint = Blueprint("v2_metadata", __name__)
 
@@ -88,7 +99,7 @@ def metadata_blueprint(describe: Description) -> Blueprint:
     return blueprint
 
 
-def repository_blueprint(describe: Description, max_body_bytes: int) -> Blueprint:
+def _repository_blueprint(describe: Description, max_body_bytes: int) -> Blueprint:
     """Return the routes index, load, unload and traffic."""
     blueprint = Blueprint("v2_repository", __name__)
 

@@ -44,7 +44,6 @@ def create_app(settings: "Settings | None" = None) -> "Server":
     # The Gunicorn master imports this module. The imports in here keep it small, and
     # let a HUP start workers with new code.
     # ruff: noqa: PLC0415
-    from app.access.allowed_origins import AllowedOrigins
     from app.commands import models_commands
     from app.protocols import predict, v1, v2
     from app.protocols.describe import Description
@@ -95,8 +94,6 @@ def create_app(settings: "Settings | None" = None) -> "Server":
         RolloutCounts(evidence).ended,
     ]
     protocols = (predict.PREDICT, v1.PREDICT, v2.INFER)
-    allowed = settings.allowed_origins
-    origins = AllowedOrigins(allowed) if allowed else None
     traced = None if spans is None else _traced_calls(spans)
     predictor = Predictor(
         catalog,
@@ -105,7 +102,6 @@ def create_app(settings: "Settings | None" = None) -> "Server":
         listeners if traced is None else [*listeners, traced.ended],
         Limits(settings.request_timeout_ms, settings.max_body_bytes),
         begin_span=None if traced is None else traced.begin,
-        origins=origins,
     )
     timeout_s = settings.request_timeout_ms / 1000
     describe = Description(catalog, health, loader, timeout_s)
@@ -119,7 +115,7 @@ def create_app(settings: "Settings | None" = None) -> "Server":
     ):
         flask.register_blueprint(blueprint)
     flask.cli.add_command(models_commands(settings))
-    flask_calls = FlaskCalls(flask.wsgi_app, origins)
+    flask_calls = FlaskCalls(flask.wsgi_app, rights.origins)
     loops = Loops(predictor, flask_calls.answer, loader.close)
     server = Server(
         settings=settings,
@@ -244,12 +240,12 @@ def _rights(settings: "Settings") -> "Rights":
             return Keys(fixed)
         return KeysOfFile(setting, file, run_dir.path_of(setting))
 
+    origins = AllowedOrigins(settings.allowed_origins)
     return Rights(
         keys(settings.api_keys, "api_keys_file"),
         keys(settings.admin_keys, "admin_keys_file"),
-        CrossSiteCheck(
-            settings.allowed_hosts, AllowedOrigins(settings.allowed_origins)
-        ),
+        CrossSiteCheck(settings.allowed_hosts, origins),
+        origins if settings.allowed_origins else None,
     )
 
 

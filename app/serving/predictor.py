@@ -10,7 +10,6 @@ from collections.abc import Callable, Sequence
 from typing import NamedTuple
 
 from app import telemetry
-from app.access.allowed_origins import AllowedOrigins
 from app.access.rights import Rights
 from app.batching.job import Wake
 from app.call import Call, Head, Reply, new_id
@@ -60,12 +59,11 @@ class Predictor:
         limits: Limits,
         *,
         begin_span: Callable[[Call], None] | None = None,
-        origins: AllowedOrigins | None = None,
     ) -> None:
         """Store the parts.
 
         Listeners get all calls that predict. `begin_span` sets the span of a call whose
-        trace is sampled. `origins` are those of pages that may ask, None: of none.
+        trace is sampled.
         """
         self._catalog = catalog
         self._rights = rights
@@ -75,7 +73,6 @@ class Predictor:
         self._limit_ms = limits.request_timeout_ms
         self.request_timeout_s = limits.request_timeout_ms / _MS
         self.max_body_bytes = limits.max_body_bytes
-        self._origins = origins
         self._overhead = ResponseOverhead()
 
     def asks(self, head: Head) -> Asks:
@@ -93,7 +90,7 @@ class Predictor:
         asks.set_target(head, target)
 
     def _new_asks(self, head: Head) -> Asks:
-        return Asks(head, self._limit_ms, self.max_body_bytes, self._origins)
+        return Asks(head, self._limit_ms, self.max_body_bytes, self._rights.origins)
 
     def check(self, call: Call, body_bytes: int) -> None:
         """Check a call before its body is read, of which so many bytes are announced.

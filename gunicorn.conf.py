@@ -15,12 +15,12 @@ from contextlib import contextmanager
 
 from app import create_model_process, gpus, interpreter, run_dir, start_checks
 from app.errors import SettingsError
-from app.server import gunicorn_arbiter as arbiter
-from app.server.model_worker import ModelSockets, ModelWorker
+from app.rims import gunicorn_private as arbiter
+from app.rims.model_worker import ModelSockets, ModelWorker
 from app.settings import Settings, key_file, model_source, unknown_variables
 from app.tracing.environment import are_traces_on
 
-worker_class = "app.server.worker.EventLoopWorker"
+worker_class = "app.rims.worker.EventLoopWorker"
 # No framework survives a fork, so each worker loads its models itself.
 preload_app = False
 # Seconds; longer than the think time of most clients.

@@ -16,7 +16,6 @@ __all__ = ["BadInput", "create_app", "create_model_process", "run_dir"]
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from app.access.keys import Keys
     from app.access.rights import Rights
     from app.batching.interfaces import Observer
     from app.promotion.evidence import Evidence
@@ -31,7 +30,7 @@ if TYPE_CHECKING:
     from app.settings import Settings
     from app.shared_model.model_process import ModelProcess
     from app.tracing.spans import Spans
-    from app.web.flask_app import Application
+    from app.tracing.traced_calls import TracedCalls
     from app.web.page.observed import Observed
     from app.web.page.sampler import Sampler
 
@@ -45,7 +44,6 @@ def create_app(settings: "Settings | None" = None) -> "Server":
     # The Gunicorn master imports this module. The imports in here keep it small, and
     # let a HUP start workers with new code.
     # ruff: noqa: PLC0415
-    from app.access.allowed_origins import AllowedOrigins
     from app.commands import models_commands
     from app.protocols import predict, v1, v2
     from app.protocols.describe import Description
@@ -56,13 +54,18 @@ def create_app(settings: "Settings | None" = None) -> "Server":
     from app.rims.wsgi import FlaskCalls, WsgiApplication
     from app.serving.call_metrics import count_calls
     from app.serving.loops import Loops
-    from app.serving.predictor import Predictor
+    from app.serving.predictor import Limits, Predictor
     from app.serving.server import Server
     from app.settings import Settings
     from app.shared_model.remote_loader import RemoteLoader
     from app.tracing.start import started_spans
     from app.web.flask_app import flask_app
     from app.web.gauges import current
+    from app.web.operations import operations_blueprint
+    from app.web.page.page import page_blueprint
+    from app.web.page.state import state_blueprint
+    from app.web.v1_routes import v1_blueprint
+    from app.web.v2_routes import v2_blueprints
 
     settings = settings or Settings.from_environment()
     spans, evidence = started_spans(), _evidence()
@@ -84,35 +87,35 @@ def create_app(settings: "Settings | None" = None) -> "Server":
         _observed(),
     )
     recording = Recording(settings)
-    listeners = [count_calls, observed.errors.ended, recording.ended]
-    listeners.append(RolloutCounts(evidence).ended)
-    begin_span = None
-    if spans is not None:
-        from app.tracing.traced_calls import TracedCalls
-
-        traced = TracedCalls(spans)
-        listeners.append(traced.ended)
-        begin_span = traced.begin
+    listeners = [
+        count_calls,
+        observed.errors.ended,
+        recording.ended,
+        RolloutCounts(evidence).ended,
+    ]
     protocols = (predict.PREDICT, v1.PREDICT, v2.INFER)
-    origins = None
-    if settings.allowed_origins:
-        origins = AllowedOrigins(settings.allowed_origins)
+    traced = None if spans is None else _traced_calls(spans)
     predictor = Predictor(
         catalog,
         rights,
         protocols,
-        listeners,
-        begin_span,
-        request_timeout_ms=settings.request_timeout_ms,
-        max_body_bytes=settings.max_body_bytes,
-        origins=origins,
+        listeners if traced is None else [*listeners, traced.ended],
+        Limits(settings.request_timeout_ms, settings.max_body_bytes),
+        begin_span=None if traced is None else traced.begin,
     )
     timeout_s = settings.request_timeout_ms / 1000
     describe = Description(catalog, health, loader, timeout_s)
     flask = flask_app(rights, protocols)
-    _add_routes(flask, settings, catalog, describe, health, rights, observed)
+    for blueprint in (
+        v1_blueprint(catalog, describe),
+        *v2_blueprints(describe, rights, settings.max_body_bytes),
+        operations_blueprint(catalog, health, rights, observed),
+        page_blueprint(),
+        state_blueprint(catalog, settings, rights, observed),
+    ):
+        flask.register_blueprint(blueprint)
     flask.cli.add_command(models_commands(settings))
-    flask_calls = FlaskCalls(flask.wsgi_app, origins)
+    flask_calls = FlaskCalls(flask.wsgi_app, rights.origins)
     loops = Loops(predictor, flask_calls.answer, loader.close)
     server = Server(
         settings=settings,
@@ -166,6 +169,12 @@ def _grpc_server(
     from app.rims.grpc.server import GrpcServer
 
     return GrpcServer(settings.grpc_bind, loops, predictor, describe, rights)
+
+
+def _traced_calls(spans: "Spans") -> "TracedCalls":
+    from app.tracing.traced_calls import TracedCalls
+
+    return TracedCalls(spans)
 
 
 def _evidence() -> "Evidence":
@@ -231,12 +240,12 @@ def _rights(settings: "Settings") -> "Rights":
             return Keys(fixed)
         return KeysOfFile(setting, file, run_dir.path_of(setting))
 
+    origins = AllowedOrigins(settings.allowed_origins)
     return Rights(
         keys(settings.api_keys, "api_keys_file"),
         keys(settings.admin_keys, "admin_keys_file"),
-        CrossSiteCheck(
-            settings.allowed_hosts, AllowedOrigins(settings.allowed_origins)
-        ),
+        CrossSiteCheck(settings.allowed_hosts, origins),
+        origins if settings.allowed_origins else None,
     )
 
 
@@ -259,34 +268,3 @@ def _sampler(settings: "Settings", observed: "Observed") -> "Sampler":
 
     last, lock = Ring(run_dir.path_of("last_sample"), 1), run_dir.path_of("sampler")
     return Sampler(observed, last, lock, MemoryReader(settings.gpus))
-
-
-def _add_routes(
-    flask: "Application",
-    settings: "Settings",
-    catalog: "Catalog",
-    describe: "Description",
-    health: "Health",
-    rights: "Rights",
-    observed: "Observed",
-) -> None:
-    from app.web.operations import operations_blueprint
-    from app.web.page.page import page_blueprint
-    from app.web.page.state import state_blueprint
-    from app.web.v1_routes import v1_blueprint
-    from app.web.v2_routes import (
-        health_blueprint,
-        metadata_blueprint,
-        repository_blueprint,
-    )
-
-    for blueprint in (
-        v1_blueprint(catalog, describe),
-        health_blueprint(describe, rights),
-        metadata_blueprint(describe),
-        repository_blueprint(describe, settings.max_body_bytes),
-        operations_blueprint(catalog, health, rights, observed),
-        page_blueprint(),
-        state_blueprint(catalog, settings, rights, observed),
-    ):
-        flask.register_blueprint(blueprint)

@@ -13,12 +13,8 @@ from app.codec.bounds import Bounds
 from app.errors import Abandoned, Late
 
 if TYPE_CHECKING:
-    from app.batching.job import Job, JobGroup
-    from app.repository.routing import Rollout
-    from app.repository.served import ServedModel, Version
     from app.serving.asks import Asks
     from app.serving.large_calls import LargeCalls
-    from app.settings.model_config import CaptureConfig
 
 JSON = "application/json"
 REQUEST_ID = "X-Request-Id"
@@ -90,7 +86,7 @@ class Head:
         self.raw_path = raw_path or path
         self.version = version
         self.request_id = valid_id(headers.get("x-request-id"))
-        self.asks: Asks | None = None
+        self.asks: Any = None
 
 
 class Reply:
@@ -130,23 +126,24 @@ class Call:
     """One request; at its end also the outcome that listeners get.
 
     All times are on the monotonic clock. The rim sets the first attributes; `reply_to`
-    takes the reply, once, on the event loop, and None is for a thread that waits for
-    it. `is_gone` once the client has disconnected. `rim_timeout_s` is the time that the
-    client of a rim gives the call beside its headers.
+    takes the reply, once, on the event loop. `is_gone` once the client has
+    disconnected. `rim_timeout_s` is the time that the client of a rim gives the call
+    beside its headers.
 
-    The predictor leases a `version`, whose `model` the protocol reads: it sets
-    `decoded`, which says how to answer, and may set what follows it here.
+    The predictor leases a `version` (of the catalog), whose `model` (a ServedModel) the
+    protocol reads: it sets `decoded`, which says how to answer, and returns the `job`.
+    They are None until then, and so is the `reply` until the end. `rollout` is how the
+    model's traffic moved at the lease, and `capture` how the call is captured, None if
+    it is not in the sample.
     """
 
     is_gone = False
     deadline = math.inf
     rim_timeout_s = math.inf
-    # The lease, and how the model's traffic moved then.
-    version: "Version | None" = None
-    model: "ServedModel" = None  # type: ignore[assignment]
-    rollout: "Rollout | None" = None
-    # How the call is captured; None: it is not in the sample.
-    capture: "CaptureConfig | None" = None
+    version: Any = None
+    model: Any = None
+    rollout: Any = None
+    capture: Any = None
     # JSON of the instances of a captured call whose model has no tensors.
     instances: "Sequence[bytes] | None" = None
     # gRPC's parsed message, whose bytes are the body.
@@ -161,7 +158,7 @@ class Call:
     holder: "LargeCalls | None" = None
     held_bytes = 0
     most_held_bytes = 0
-    job: "Job | JobGroup | None" = None
+    job: Any = None
     # Whether functions of the model's service.py are called for it.
     in_service = False
     # The trace's span, if the call is sampled.
@@ -173,15 +170,15 @@ class Call:
     status = 0
     request_id = ""
     stages_s: tuple[float, float, float, float] | None = None
-    error: Exception | None = None
-    reply: Reply | None = None
+    error: BaseException | None = None
+    reply: Any = None
 
     def __init__(
         self,
         head: Head,
         body: bytes,
         peer: Peer,
-        reply_to: "Callable[[Call, Reply], None] | None" = None,
+        reply_to: "Callable[[Call, Reply], None]" = lambda call, reply: None,
     ) -> None:
         """Store the parts, and the time of arrival."""
         self.arrived_at = _monotonic()
@@ -194,9 +191,8 @@ class Call:
 
     @property
     def asks(self) -> "Asks":
-        """What the head asks for."""
-        asks = self.head.asks
-        assert asks is not None  # the predictor has looked
+        """What the head asks for, once the predictor has looked."""
+        asks: Asks = self.head.asks
         return asks
 
     def header(self, name: str) -> str | None:

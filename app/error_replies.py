@@ -17,7 +17,7 @@ from app.errors import (
 _log = logging.getLogger(__name__)
 
 
-def error_reply(error: Exception, *, is_prediction: bool = False) -> Reply:
+def error_reply(error: BaseException, *, is_prediction: bool = False) -> Reply:
     """Return the reply to a failed call; log an unexpected error.
 
     The metrics count the reasons of predictions, which the caller flushes, and on all

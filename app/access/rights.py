@@ -6,6 +6,7 @@ are looked up by names in lower case.
 
 from collections.abc import Mapping
 
+from app.access.allowed_origins import AllowedOrigins
 from app.access.cross_site import CrossSiteCheck
 from app.access.keys import Keys
 from app.errors import BadInput, Forbidden, Unauthorized
@@ -21,12 +22,22 @@ def key_of(headers: Mapping[str, str]) -> str:
 class Rights:
     """Checks requests; an admin may do what a client may."""
 
-    def __init__(self, clients: Keys, admins: Keys, cross_site: CrossSiteCheck) -> None:
-        """Store both kinds of keys, and the check for a server without API keys."""
+    def __init__(
+        self,
+        clients: Keys,
+        admins: Keys,
+        cross_site: CrossSiteCheck,
+        origins: AllowedOrigins | None = None,
+    ) -> None:
+        """Store both kinds of keys, and the check for a server without API keys.
+
+        `origins` are those of pages that may ask; None: of none.
+        """
         self._clients = clients
         self._admins = admins
         self._needs_key = clients.are_set()
         self.cross_site = cross_site
+        self.origins = origins
 
     def check(self, headers: Mapping[str, str], address: str) -> None:
         """Check that a request may use the server as a client.

@@ -289,7 +289,7 @@ def servable_not_found(target: Target) -> Iterator[None]:
         raise explained(target, error) from None
 
 
-def explained(target: Target, error: Exception) -> Exception:
+def explained(target: Target, error: BaseException) -> BaseException:
     """Return an error, an UnknownModel with TensorFlow Serving's text."""
     if not isinstance(error, UnknownModel) or isinstance(error, NoTensors):
         return error

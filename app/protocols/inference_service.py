@@ -4,7 +4,7 @@ from collections.abc import Callable
 from contextlib import suppress
 from typing import Any
 
-from app.batching.job import Job, JobGroup
+from app.batching.job import Job
 from app.call import Call, Reply
 from app.codec.v2 import infer_messages
 from app.engines.base import Tensors
@@ -39,7 +39,7 @@ def target_of(message: Any) -> Target:
     return Target(*model_of(message.model_name, message.model_version))
 
 
-def _begin(call: Call) -> Job | JobGroup:
+def _begin(call: Call) -> Job:
     check_tensors(call.model)
     decoded = infer_messages.decode(call.message, call.model.signatures, call.bounds())
     return job_of(call, decoded, len(call.body))

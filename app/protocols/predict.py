@@ -5,7 +5,7 @@ from urllib.parse import parse_qs
 
 from werkzeug.http import parse_accept_header
 
-from app.batching.job import Job, JobGroup
+from app.batching.job import Job
 from app.call import Call, Head, Reply
 from app.codec import classes, npy, rows
 from app.engines.base import DEFAULT_SIGNATURE, Tensors
@@ -33,12 +33,12 @@ def find(head: Head) -> Target | None:
     return Target(names[0])
 
 
-def begin(call: Call) -> Job | JobGroup:
+def begin(call: Call) -> Job:
     """Return the job of a body of any form."""
     return plain_job_of(call) or _begin(call)
 
 
-def _begin(call: Call) -> Job | JobGroup:
+def _begin(call: Call) -> Job:
     body = unpacked(call)
     return job_of(call, _decode(call, body), len(body))
 

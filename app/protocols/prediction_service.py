@@ -2,7 +2,7 @@
 
 from typing import Any
 
-from app.batching.job import Job, JobGroup
+from app.batching.job import Job
 from app.call import Call, Reply
 from app.codec import tensor_proto
 from app.codec.rows import Request, find_signature
@@ -59,7 +59,7 @@ def _version(spec: Any) -> int | None:
     return version
 
 
-def _begin(call: Call) -> Job | JobGroup:
+def _begin(call: Call) -> Job:
     model, message = call.model, call.message
     check_tensors(model)
     name = message.model_spec.signature_name or DEFAULT_SIGNATURE
@@ -106,7 +106,7 @@ def _finish(call: Call, outputs: Tensors) -> Reply:
     return Reply(response.SerializeToString())
 
 
-def _explain(call: Call, error: Exception) -> Exception:
+def _explain(call: Call, error: BaseException) -> BaseException:
     return explained(call.asks.target, error)
 
 

@@ -21,7 +21,7 @@ from app.repository.routing import Target
 Decoded: TypeAlias = rows.Request | tensors.Request
 
 
-def unexplained(call: Call, error: Exception) -> Exception:
+def unexplained(call: Call, error: BaseException) -> BaseException:
     """Return the error as it is."""
     del call
     return error
@@ -40,10 +40,10 @@ class Protocol:
     """
 
     find: Callable[[Head], Target | None]
-    begin: Callable[[Call], Job | JobGroup]
+    begin: Callable[[Call], Job]
     finish: Callable[[Call, Tensors], Reply]
     rules: Sequence[str] = ()
-    explain: Callable[[Call, Exception], Exception] = unexplained
+    explain: Callable[[Call, BaseException], BaseException] = unexplained
     calls_service: bool = False
 
 
@@ -65,7 +65,7 @@ def unpacked(call: Call) -> bytes:
     return decompress(body, encoding, call.asks.max_body_bytes, count)
 
 
-def job_of(call: Call, decoded: Decoded, body_bytes: int) -> Job | JobGroup:
+def job_of(call: Call, decoded: Decoded, body_bytes: int) -> Job:
     """Return the job of a decoded call, and release the body: rows may take less.
 
     Raises:
@@ -108,14 +108,14 @@ def plain_job_of(call: Call) -> Job | None:
     """
     asks, model = call.head.asks, call.model
     plain = model.plain_input
-    if plain is None or not asks.is_plain:  # type: ignore[union-attr]
+    if plain is None or not asks.is_plain:
         return None
     array = read_plain_rows(call.body, plain, model.max_rows)
     if array is None:
         return None
     call.decoded = _PLAIN
     call.body = b""
-    client = asks.client_key or call.peer.client  # type: ignore[union-attr]
+    client = asks.client_key or call.peer.client
     inputs = {plain.name: array}
     return Job(inputs, call.deadline, DEFAULT_SIGNATURE, client, model.plain_key)
 

@@ -8,7 +8,7 @@ catalog.
 import re
 from urllib.parse import unquote_to_bytes
 
-from app.batching.job import Job, JobGroup
+from app.batching.job import Job
 from app.call import Call, Head, Reply
 from app.codec import json_text, rows
 from app.engines.base import Tensors
@@ -69,12 +69,12 @@ def _decoded(part: str | None) -> str | None:
     return unquote_to_bytes(part.encode("latin-1", "replace")).decode(errors="replace")
 
 
-def begin(call: Call) -> Job | JobGroup:
+def begin(call: Call) -> Job:
     """Return the job of JSON, of a CloudEvent, or of pictures."""
     return plain_job_of(call) or _begin(call)
 
 
-def _begin(call: Call) -> Job | JobGroup:
+def _begin(call: Call) -> Job:
     body = unpacked(call)
     return job_of(call, _decode(call, body), len(body))
 
@@ -121,7 +121,7 @@ def finish(call: Call, outputs: Tensors) -> Reply:
     return cloud_events.reply_of(call, body)
 
 
-def explain(call: Call, error: Exception) -> Exception:
+def explain(call: Call, error: BaseException) -> BaseException:
     """Return an error in TensorFlow Serving's words."""
     return describe.explained(call.asks.target, error)
 

@@ -2,7 +2,7 @@
 
 import re
 
-from app.batching.job import Job, JobGroup
+from app.batching.job import Job
 from app.call import Call, Head, Reply
 from app.codec.v2 import tensors
 from app.engines.base import Tensors
@@ -34,7 +34,7 @@ def find(head: Head) -> Target | None:
     return Target(name, number)
 
 
-def begin(call: Call) -> Job | JobGroup:
+def begin(call: Call) -> Job:
     """Return the job of JSON, with tensors in it or in bytes behind it."""
     check_tensors(call.model)
     body, model = unpacked(call), call.model

@@ -1,1 +1,1 @@
-"""What is kept of calls beside the metrics: captured ones, the log, rollouts' counts."""
+"""What is kept of calls beside the metrics: samples, the log, rollouts' counts."""

@@ -45,7 +45,7 @@ class Recording:
         self._log_share = settings.request_log_share
 
     def ended(self, calls: Sequence[Call]) -> None:
-        """Write calls to the log, and capture those answered, that are in the sample."""
+        """Log calls, and capture those answered, that are in the samples."""
         if self._recorder is not None:
             for call in [each for each in calls if each.capture is not None]:
                 self._capture(call, self._recorder)

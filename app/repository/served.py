@@ -131,7 +131,7 @@ class Version:
     state: State
     error: str = ""
     served: ServedModel | None = None
-    model: "Model | None" = None
+    model: "Model" = field(default_factory=lambda: Model())  # noqa: PLW0108
     leases: int = 0
 
 

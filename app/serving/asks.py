@@ -1,7 +1,8 @@
-"""What a head asks for: protocol, model, version and time. Found once for equal heads."""
+"""What a head asks for: protocol, model and time; found once for equal heads."""
 
 import math
 from collections.abc import Mapping, Sequence
+from typing import Any
 
 from werkzeug.http import parse_options_header
 
@@ -17,7 +18,7 @@ _OTHER_TYPES = ("application/x-npy", "multipart/form-data")
 
 
 class Asks:
-    """What a head asks for; `protocol` is None for what Flask answers.
+    """What a head asks for; `protocol` (a Protocol) is None for what Flask answers.
 
     `error` is what is wrong with the head of a call that predicts. `timeout_s` is the
     time it may take. `client_key` tells clients apart in the queue. `lines` are header
@@ -59,7 +60,7 @@ class Asks:
         self.lines = "" if origins is None else origins.lines(head)
         self.allowed_at = ""
         self.allowed_until = -math.inf
-        self.protocol: Protocol | None = None
+        self.protocol: Any = None
         self.target = Target()
         self.timeout_s = limit_ms / 1000
         self.error: BasketError | None = None

@@ -317,11 +317,12 @@ class LoopCalls:
         self, call: Call, reply: Reply | None, error: BaseException | None
     ) -> None:
         """Give a call the reply or error of a thread, unless it has ended."""
-        if call not in self._waiting or (reply is None and error is None):
+        if call not in self._waiting:
             return
         if error is not None:
             reply = self._predictor.refuse(call, error)
-        self._end(call, reply)
+        if reply is not None:
+            self._end(call, reply)
 
     # Deadlines and metrics.
 
@@ -387,7 +388,7 @@ def _encodes_here(call: Call, job: Job) -> bool:
     if job.rows <= call.model.inline_rows:
         return True
     size = 0
-    for array in job.outputs.values():
+    for array in job.result().values():
         # The size of texts is not known.
         if array.dtype.hasobject:
             return False

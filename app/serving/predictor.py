@@ -7,9 +7,9 @@ call's own thread calls all of `answer`.
 
 import time
 from collections.abc import Callable, Sequence
+from typing import NamedTuple
 
 from app import telemetry
-from app.access.allowed_origins import AllowedOrigins
 from app.access.rights import Rights
 from app.batching.job import Wake
 from app.call import Call, Head, Reply, new_id
@@ -40,6 +40,13 @@ _monotonic = time.monotonic
 Listener = Callable[[Sequence[Call]], None]
 
 
+class Limits(NamedTuple):
+    """The time that a call may take, and the size of its body."""
+
+    request_timeout_ms: int
+    max_body_bytes: int
+
+
 class Predictor:
     """Answers calls with the catalog's models."""
 
@@ -49,34 +56,32 @@ class Predictor:
         rights: Rights,
         protocols: Sequence[Protocol],
         listeners: Sequence[Listener],
-        begin_span: Callable[[Call], None] | None = None,
+        limits: Limits,
         *,
-        request_timeout_ms: int,
-        max_body_bytes: int,
-        origins: AllowedOrigins | None = None,
+        begin_span: Callable[[Call], None] | None = None,
     ) -> None:
         """Store the parts.
 
         Listeners get all calls that predict. `begin_span` sets the span of a call whose
-        trace is sampled. `origins` are those of pages that may ask, None: of none.
+        trace is sampled.
         """
         self._catalog = catalog
         self._rights = rights
         self._protocols = protocols
         self._listeners = listeners
         self._begin_span = begin_span
-        self._limit_ms = request_timeout_ms
-        self.request_timeout_s = request_timeout_ms / _MS
-        self.max_body_bytes = max_body_bytes
-        self._origins = origins
+        self._limit_ms = limits.request_timeout_ms
+        self.request_timeout_s = limits.request_timeout_ms / _MS
+        self.max_body_bytes = limits.max_body_bytes
         self._overhead = ResponseOverhead()
 
     def asks(self, head: Head) -> Asks:
         """Return what a head asks for; found once."""
-        if head.asks is None:
+        asks: Asks | None = head.asks
+        if asks is None:
             head.asks = asks = self._new_asks(head)
             asks.find(head, self._protocols)
-        return head.asks
+        return asks
 
     def direct(self, head: Head, protocol: Protocol, target: Target) -> None:
         """Set what a head asks for, where not the head but a message names it."""
@@ -85,7 +90,7 @@ class Predictor:
         asks.set_target(head, target)
 
     def _new_asks(self, head: Head) -> Asks:
-        return Asks(head, self._limit_ms, self.max_body_bytes, self._origins)
+        return Asks(head, self._limit_ms, self.max_body_bytes, self._rights.origins)
 
     def check(self, call: Call, body_bytes: int) -> None:
         """Check a call before its body is read, of which so many bytes are announced.
@@ -128,10 +133,11 @@ class Predictor:
             timeout_s = max(call.rim_timeout_s, 0.0)
         call.deadline = call.arrived_at + timeout_s
         call.version = version = self._catalog.take(asks.target)
-        model, call.model = version.model, version.served
-        call.rollout = model.rollout
-        if model.capture is not None:
-            call.capture = sampled(model.capture)
+        call.model, entry = version.served, version.model
+        if entry.rollout is not None:
+            call.rollout = entry.rollout
+        if entry.capture is not None:
+            call.capture = sampled(entry.capture)
 
     def begin(self, call: Call, wake: Wake | None) -> None:
         """Decode the body, and make a job whose answer calls `wake`.
@@ -177,7 +183,7 @@ class Predictor:
         job, model = call.job, call.model
         outputs = job.result()
         began_at = call.answered_at = _monotonic()
-        reply = call.head.asks.protocol.finish(call, outputs)
+        reply: Reply = call.head.asks.protocol.finish(call, outputs)
         ended_at = call.ended_at = _monotonic()
         enqueued_at, started_at = job.enqueued_at, job.started_at
         decode_s = enqueued_at - call.arrived_at
@@ -224,7 +230,7 @@ class Predictor:
             listener(calls)
         self._catalog.give_back([call.version for call in calls if call.version])
         for call in calls:
-            # A job knows its call: a cycle, which only the garbage collector would find.
+            # A job knows its call: avoid a reference cycle.
             call.version = call.job = call.decoded = call.reply = None
 
     def answer(self, call: Call) -> Reply:

@@ -17,6 +17,7 @@ from app.access.rights import Rights
 from app.call import REQUEST_ID, new_id, valid_id
 from app.protocols.protocol import Protocol
 from app.protocols.v2 import VERSION
+from app.web.request_headers import request_headers
 from app.web.responses import install_error_handlers
 
 # Endpoints, not paths, as some paths contain the name of a model.
@@ -76,11 +77,11 @@ def flask_app(rights: Rights, protocols: Iterable[Protocol]) -> Application:
         address = request.environ["SERVER_NAME"]
         if request.endpoint in _OPEN:
             is_page = request.endpoint in _PAGES and request.method == "GET"
-            rights.check_open(request.headers, address, is_page=is_page)
+            rights.check_open(request_headers(), address, is_page=is_page)
         elif request.endpoint in CHANGING and request.method != "OPTIONS":
-            rights.check_admin(request.headers, address)
+            rights.check_admin(request_headers(), address)
         else:
-            rights.check(request.headers, address)
+            rights.check(request_headers(), address)
 
     @app.after_request
     def name(response: Response) -> Response:

@@ -17,6 +17,7 @@ from app.web.described import example_body, own_example, row_tensors
 from app.web.gauges import current
 from app.web.page import page
 from app.web.page.observed import Observed
+from app.web.request_headers import request_headers
 from app.web.responses import json_response
 
 _OPENAPI = Path(__file__).with_name("openapi.json")
@@ -49,7 +50,7 @@ def operations_blueprint(
 
     @blueprint.get("/readyz")
     def readyz() -> Response:
-        if rights.is_client(request.headers):
+        if rights.is_client(request_headers()):
             return _readiness(catalog)
         if catalog.is_ready():
             return json_response({"status": "ready"})
@@ -99,7 +100,7 @@ def _liveness(stuck: Sequence[str], rights: Rights) -> Response:
     if not stuck:
         return json_response({"status": "alive"})
     text = "no progress while requests wait"
-    if rights.is_client(request.headers):
+    if rights.is_client(request_headers()):
         text += f": {', '.join(stuck)}"
     return json_response({"error": text}, 503)
 

@@ -16,13 +16,25 @@ from app.codec.v2.infer_options import flag, parameters_of
 from app.errors import BadInput, UnknownModel
 from app.protocols.describe import Description, no_repository
 from app.web.body import read_body
+from app.web.request_headers import request_headers
 from app.web.responses import json_response
 
 # Of a body when it is unpacked; what is read here has a few names.
 _MAX_UNPACKED_BYTES = 1 << 20
 
 
-def health_blueprint(describe: Description, rights: Rights) -> Blueprint:
+def v2_blueprints(
+    describe: Description, rights: Rights, max_body_bytes: int
+) -> list[Blueprint]:
+    """Return all routes under /v2 except infer."""
+    return [
+        _health_blueprint(describe, rights),
+        _metadata_blueprint(describe),
+        _repository_blueprint(describe, max_body_bytes),
+    ]
+
+
+def _health_blueprint(describe: Description, rights: Rights) -> Blueprint:
     """Return the routes of liveness and readiness, of the server and of models.
 
     To a stranger a model that does not exist is one that is not ready.
@@ -43,7 +55,7 @@ def health_blueprint(describe: Description, rights: Rights) -> Blueprint:
         try:
             is_ready = describe.is_model_ready(model, version)
         except UnknownModel:
-            if rights.is_client(request.headers):
+            if rights.is_client(request_headers()):
                 raise
             is_ready = False
         return _health("ready", is_ready, name=model)
@@ -56,7 +68,7 @@ def _health(state: str, holds: bool, **about: str) -> Response:
     return json_response({**about, state: holds}, status)
 
 
-def metadata_blueprint(describe: Description) -> Blueprint:
+def _metadata_blueprint(describe: Description) -> Blueprint:
     """Return the routes of metadata, configuration and statistics."""
     blueprint = Blueprint("v2_metadata", __name__)
 
@@ -87,7 +99,7 @@ def metadata_blueprint(describe: Description) -> Blueprint:
     return blueprint
 
 
-def repository_blueprint(describe: Description, max_body_bytes: int) -> Blueprint:
+def _repository_blueprint(describe: Description, max_body_bytes: int) -> Blueprint:
     """Return the routes index, load, unload and traffic."""
     blueprint = Blueprint("v2_repository", __name__)
 

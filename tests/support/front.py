@@ -305,6 +305,12 @@ class Front:
         self.wait_for(f"/waits?name={name}", count)
         return wires
 
+    def block(self, name: str, seconds: float) -> Wire:
+        """Block the event loop, and return the connection that it answers then."""
+        wire = self.connect(get(f"/block?s={seconds}&name={name}"))
+        until(lambda: f"blocking {name}\n" in self.log.read_text())
+        return wire
+
     def release(self, name: str) -> None:
         assert self.ask(get(f"/release?name={name}")).status == 200
 
@@ -416,24 +422,23 @@ def front(
     app: str = "app",
     address: Any = None,
     tls: bool = False,
-    limits: Mapping[str, float] | None = None,
+    timeouts: Mapping[str, float] | None = None,
     ready: bool = True,
     clean: bool = True,
 ) -> Iterator[Front]:
-    """Run `gunicorn tests.support.asgi_app:<app> *args` with the event-loop worker.
+    """Run `gunicorn tests.support.calls_app:<app> *args` with the event-loop worker.
 
-    It listens at `address`, a path or a pair, else at a free port. `limits` are time
-    limits of the worker's that have no setting, by the names of their constants. A
-    server that is not stopped by the test must stop with status 0 and, if `clean`,
+    It listens at `address`, a path or a pair, else at a free port. `timeouts` are some
+    of the worker's `Timeouts`, by their names. A server that is not stopped by the test must stop with status 0 and, if `clean`,
     without a traceback in its log.
     """
     address = address or ("127.0.0.1", free_port())
     bind = f"unix:{address}" if isinstance(address, str) else "{}:{}".format(*address)
     gunicorn = str(Path(sys.executable).parent / "gunicorn")
-    target = f"tests.support.asgi_app:{app}"
+    target = f"tests.support.calls_app:{app}"
     command = [gunicorn, target, f"--config={CONFIG}", f"--bind={bind}", *args]
     environ = {**os.environ, "PYTHONPATH": str(ROOT)}
-    environ["FRONT_LIMITS"] = json.dumps(dict(limits or {}))
+    environ["FRONT_TIMEOUTS"] = json.dumps(dict(timeouts or {}))
     if tls:
         environ["FRONT_TLS"] = "1"
     with tempfile.TemporaryDirectory() as folder:

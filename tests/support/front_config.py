@@ -5,11 +5,10 @@ Read as a file by Gunicorn; the environment variables are set by tests.support.f
 
 import json
 import os
-import sys
 
 from tests.support.tls import server_context
 
-worker_class = "app.server.worker.EventLoopWorker"
+worker_class = "app.rims.worker.EventLoopWorker"
 control_socket_disable = True
 worker_tmp_dir = "/dev/shm" if os.path.isdir("/dev/shm") else None
 
@@ -21,13 +20,9 @@ if "FRONT_TLS" in os.environ:
 
 
 def post_worker_init(worker):
-    """Shorten time limits that have no setting, wherever in the worker they stand."""
-    ours = [each for name, each in sys.modules.items() if name.startswith("app.server")]
-    for name, seconds in json.loads(os.environ.get("FRONT_LIMITS", "{}")).items():
-        found = [each for each in ours if hasattr(each, name)]
-        assert found, name
-        for module in found:
-            setattr(module, name, seconds)
+    """Shorten timeouts that are no setting of Gunicorn's."""
+    seconds = json.loads(os.environ.get("FRONT_TIMEOUTS", "{}"))
+    worker.timeouts = worker.timeouts._replace(**seconds)
 
 
 def worker_int(worker):

@@ -4,7 +4,7 @@ import math
 import random
 import statistics
 import threading
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -220,11 +220,5 @@ class _Unobserved:
     def rows_waiting(self, rows: int) -> None:
         pass
 
-    def job_left_queue(self, seconds: float) -> None:
-        pass
-
-    def request_went_through(self, stages_s: Mapping[str, float]) -> None:
-        pass
-
-    def request_answered(self, status: int, seconds: float) -> None:
+    def write_calls(self, calls: Sequence[Any]) -> None:
         pass

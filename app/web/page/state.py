@@ -16,6 +16,7 @@ from app.web.page.observed import Observed
 from app.web.page.processes import processes
 from app.web.page.ring import Ring
 from app.web.page.settings_rows import settings_rows
+from app.web.request_headers import request_headers
 from app.web.responses import json_response
 
 
@@ -27,11 +28,11 @@ def state_blueprint(
 
     @blueprint.get("/page/state")
     def state() -> Response:
-        sees_all = rights.sees_all(request.headers)
+        sees_all = rights.sees_all(request_headers())
         response = json_response(
             {
                 "now": time.time(),
-                "rights": "admin" if rights.is_admin(request.headers) else "client",
+                "rights": "admin" if rights.is_admin(request_headers()) else "client",
                 "sees_all": sees_all,
                 "default_model": catalog.default_name(),
                 "models": described_models(catalog),

@@ -3,6 +3,7 @@
 import contextlib
 import os
 import signal
+import socket
 import time
 
 import pytest
@@ -38,9 +39,7 @@ def test_sigterm_answers_all_who_have_sent(server, clients):
 def test_sigterm_drains_the_backlog(args):
     """Clients that wait in the kernel while the loop is blocked are answered."""
     with front(*args) as server:
-        blocking = server.connect(get("/block?s=0.5"))
-        while not blocking.received().endswith(b"blocking\r\n"):
-            blocking.take(1)
+        blocking = server.block("backlog", 0.5)
         # One that comes and goes in one step is not the last of the backlog.
         headers = ([], ["Connection: close"])
         wires = [
@@ -48,7 +47,7 @@ def test_sigterm_drains_the_backlog(args):
             for place in range(50)
         ]
         server.signal(signal.SIGTERM)
-        assert blocking.response().body == b"blocking, done"
+        assert blocking.response().body == b"blocked"
         for place, wire in enumerate(wires):
             assert wire.response().body == b"%d" % place
         assert server.wait() == 0
@@ -70,10 +69,10 @@ def test_sigterm_closes_the_port_while_requests_finish(server):
     """New clients are refused, and a request under way has its whole response."""
     wires = [
         server.connect(get("/sleep?s=1")),
-        server.connect(get("/stream?pieces=2&size=4&until=never")),
+        server.connect(get("/held-bytes?bytes=4&name=never")),
         server.connect(chunked("/echo", b"bo", b"dy")[:-5]),
     ]
-    until(lambda: server.found("/sent?name=") == 1)
+    server.wait_for("/waits?name=never")
     release = server.connect()
     assert release.ask(get("/echo")).status == 200
     server.signal(signal.SIGTERM)
@@ -81,7 +80,7 @@ def test_sigterm_closes_the_port_while_requests_finish(server):
     wires[2].send(b"0\r\n\r\n")
     assert release.ask(get("/release?name=never")).closes()
     bodies = [wire.response().body for wire in wires]
-    assert bodies == [b"slept", b"00001111", b"body"]
+    assert bodies == [b"slept", bytes(4), b"body"]
     assert server.wait() == 0
 
 
@@ -133,12 +132,14 @@ def test_request_on_an_idle_connection_after_sigterm_is_answered(server):
 
 def test_response_that_said_keep_alive_before_sigterm_leaves_a_second(server):
     """A client that learns of keep-alive late has its next request answered."""
-    wire = server.connect(get("/stream?pieces=2&until=late"))
+    wire = server.connect(get("/held-bytes?bytes=20000000&name=late"))
+    wire.sock.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4096)
     other = server.connect()
-    until(lambda: other.ask(get("/sent?name=")).json() == 1)
+    until(lambda: other.ask(get("/waits?name=late")).json() == 1)
+    assert other.ask(get("/release?name=late")).status == 200
+    assert wire.begins() == b"HTTP/1.1 200"
     server.signal(signal.SIGTERM)
     until(server.is_refusing)
-    assert other.ask(get("/release?name=late")).status == 200
     response = wire.response()
     assert response.status == 200
     if not response.closes():
@@ -184,7 +185,7 @@ def test_request_that_outlasts_the_graceful_timeout_gets_503(tmp_path):
             assert response.closes()
         assert 0.8 < time.monotonic() - began_at < 3
         assert server.wait() == 0
-        assert "lifespan.shutdown" in server.log.read_text()
+        assert "close_calls" in server.log.read_text()
 
 
 def test_request_that_ignores_the_shutdown_is_cut_at_the_graceful_timeout():
@@ -200,15 +201,15 @@ def test_request_that_ignores_the_shutdown_is_cut_at_the_graceful_timeout():
         assert not lives(worker)
 
 
-def test_lifespan_shutdown_follows_the_last_response(server):
-    """The application receives lifespan.shutdown when no request waits."""
+def test_calls_are_closed_after_the_last_response(server):
+    """The calls are opened once, and closed once no request waits."""
     wire = server.connect(get("/sleep?s=0.3"))
     server.wait_for("/waits?name=")
-    assert server.log.read_text().count("lifespan.startup") == 1
+    assert server.log.read_text().count("loop_calls") == 1
     server.signal(signal.SIGTERM)
     assert wire.response().body == b"slept"
     assert server.wait() == 0
-    assert server.log.read_text().count("lifespan.shutdown") == 1
+    assert server.log.read_text().count("close_calls") == 1
 
 
 def test_killed_master_leaves_the_port_and_no_worker(server):

@@ -1,4 +1,4 @@
-"""A worker's life: lifespan, hooks, heartbeat, max_requests, logs, reference cycles."""
+"""A worker's life: start, hooks, heartbeat, max_requests, logs, reference cycles."""
 
 import os
 import re
@@ -12,16 +12,15 @@ from tests.support.front import chunked, front, get, post, request, until
 FORMAT = "%(h)s %(r)s %(s)s %(B)s %(D)s %(a)s %({x-id}i)s"
 
 
-@pytest.mark.parametrize("app", ["without_lifespan", "with_attribute"])
-def test_kinds_of_applications(app):
-    """An application without lifespan is served; one may stand in `asgi`."""
-    with front(app=app) as server:
+def test_server_is_found_at_the_wsgi_app_of_the_application():
+    """Gunicorn loads an application of Flask's, whose `wsgi_app` has the server."""
+    with front(app="flask_like") as server:
         assert server.ask(post("/echo", b"body")).body == b"body"
 
 
 def test_application_that_can_not_start_ends_the_server():
     """Gunicorn ends, as with any worker that fails to boot; the log has the reason."""
-    with front(app="failing_startup", ready=False, clean=False) as server:
+    with front(app="failing_start", ready=False, clean=False) as server:
         assert server.wait() not in (0, None)
         assert "no database" in server.log.read_text()
 
@@ -105,21 +104,23 @@ def test_access_log(tmp_path):
         wire = server.connect()
         wire.ask(get("/echo?a=b%20c", "X-Id: seven", "User-Agent: tester"))
         wire.ask(post("/echo", b"four"))
-        wire.ask(get("/stream?pieces=3&size=5"))
+        wire.ask(get("/bytes?bytes=15"))
         wire.ask(request("HEAD", "/bytes?bytes=9"))
         wire.ask(get("/nothing", version="1.0"))
+        server.ask(b"NONSENSE /x\r\n\r\n")
 
         def lines():
             found = log.read_text().splitlines()
             return [line for line in found if " /calls " not in line]
 
-        until(lambda: len(lines()) == 5)
+        until(lambda: len(lines()) == 6)
     wanted = [
         "127.0.0.1 GET /echo?a=b%20c HTTP/1.1 200 0 N tester seven",
         "127.0.0.1 POST /echo HTTP/1.1 200 4 N - -",
-        "127.0.0.1 GET /stream?pieces=3&size=5 HTTP/1.1 200 15 N - -",
+        "127.0.0.1 GET /bytes?bytes=15 HTTP/1.1 200 15 N - -",
         "127.0.0.1 HEAD /bytes?bytes=9 HTTP/1.1 200 0 N - -",
         "127.0.0.1 GET /nothing HTTP/1.0 404 22 N - -",
+        "127.0.0.1 - - HTTP/- 400 N N - -",
     ]
     pattern = re.compile(r"(?<= )(\d+)(?= \S+ \S+$)")
     took = [int(pattern.search(line)[1]) for line in lines()]
@@ -169,7 +170,8 @@ KINDS = {
     "get": [get("/show?x=1")],
     "post": [post("/echo", b"body")],
     "chunked": [chunked("/echo", b"bo", b"dy")],
-    "stream": [get("/stream?pieces=3&size=10")],
+    "usual": [post("/usual", b"body")],
+    "own id": [post("/usual", b"body", "X-Request-Id: mine")],
     "waiting": [get("/sleep?s=0.0001")],
     "unread": [post("/refuse", b"body")],
     "error": [get("/nothing")],

@@ -43,8 +43,8 @@ def test_slow_handshakes_hold_no_thread_and_no_other_client(server, connect, sen
 
 def test_slow_handshake_is_closed_after_its_timeout():
     """A handshake may take some seconds, here half a one."""
-    limits = {"TLS_HANDSHAKE_TIMEOUT_S": 0.5}
-    with front("--threads=2", tls=True, limits=limits) as server:
+    timeouts = {"tls_handshake_s": 0.5}
+    with front("--threads=2", tls=True, timeouts=timeouts) as server:
         slow = [server.connect(sent, tls=False) for sent in (b"", HALF_HANDSHAKE)]
         other = server.connect()
         assert [wire.is_broken() for wire in slow] == [True] * 2
@@ -54,9 +54,9 @@ def test_slow_handshake_is_closed_after_its_timeout():
 
 def test_half_handshakes_count_as_connections():
     """worker_connections bounds them, too, and they are given up."""
-    limits = {"TLS_HANDSHAKE_TIMEOUT_S": 0.5}
+    timeouts = {"tls_handshake_s": 0.5}
     args = ("--threads=2", "--worker-connections=4")
-    with front(*args, tls=True, limits=limits) as server:
+    with front(*args, tls=True, timeouts=timeouts) as server:
         slow = [server.connect(tls=False) for _ in range(6)]
         assert server.connect().ask(get("/echo")).status == 200
         for wire in slow:
@@ -66,9 +66,9 @@ def test_half_handshakes_count_as_connections():
 @pytest.fixture(name="small", scope="module")
 def _small():
     """A server of four connections, which gives handshakes a minute."""
-    limits = {"TLS_HANDSHAKE_TIMEOUT_S": 60}
+    timeouts = {"tls_handshake_s": 60}
     args = ("--threads=2", "--worker-connections=4")
-    with front(*args, tls=True, limits=limits) as server:
+    with front(*args, tls=True, timeouts=timeouts) as server:
         yield server
 
 
@@ -97,7 +97,6 @@ def test_bodies_and_responses_of_any_size_are_whole(connect):
     wire = connect()
     body = bytes(range(256)) * (LARGE // 256)
     assert wire.ask(post("/echo", body)).body == body
-    assert wire.ask(get("/stream?pieces=3&size=5")).body == b"000001111122222"
 
 
 def test_half_a_head_in_the_record_of_a_request_is_kept(connect):
@@ -137,8 +136,8 @@ def test_reset_connection_is_given_back(server, connect, target):
     assert connect().ask(get("/echo")).status == 200
 
 
-def test_client_disconnect_reaches_the_application(server, connect):
-    """An application that waits receives http.disconnect when its client closes."""
+def test_client_disconnect_reaches_the_calls(server, connect):
+    """An application that waits hears of it when its client closes."""
     wire = connect(get("/watch?name=tls"))
     server.wait_for("/waits?name=tls")
     wire.close()

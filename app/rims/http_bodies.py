@@ -1,10 +1,10 @@
 """Framing of request bodies: by Content-Length, or chunked."""
 
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 
 import httptools
 
-from app.server.head import END, OVERLAP, Malformed
+from app.rims.http_heads import END, OVERLAP, Malformed
 
 # Limit on sizes, extensions and trailers between the data of two chunks.
 _MAX_BETWEEN_CHUNKS_BYTES = 64 << 10
@@ -12,54 +12,44 @@ _CHUNKED_HEAD = b"POST / HTTP/1.1\r\nTransfer-Encoding: chunked\r\n\r\n"
 # RFC 9110, 6.5.1: no fields of routing or framing in trailers.
 _FORBIDDEN_TRAILERS = (b"content-length", b"host", b"transfer-encoding")
 
-# Takes a part of the body.
-Take = Callable[[bytes], object]
-
 
 class SizedBody:
-    """A body of known length."""
-
-    __slots__ = ("left",)
+    """A body of known length; `left_bytes` are still to come."""
 
     def __init__(self, length: int) -> None:
         """Expect `length` bytes, 1 or more."""
-        self.left: int | None = length
+        self.left_bytes: int | None = length
+        self.is_complete = False
 
-    def feed(self, data: bytes, take: Take) -> bytes:
-        """Pass bytes of the body to `take`; return the bytes behind the body."""
-        assert self.left is not None
-        part = data[: self.left]
-        self.left -= len(part)
-        take(part)
-        return data[len(part) :]
-
-    def complete(self) -> bool:
-        """Return whether the whole body has arrived."""
-        return not self.left
+    def feed(self, data: bytes) -> tuple[bytes, bytes]:
+        """Return the bytes of the body, and those behind it."""
+        assert self.left_bytes is not None
+        part = data[: self.left_bytes]
+        self.left_bytes -= len(part)
+        self.is_complete = not self.left_bytes
+        return part, data[len(part) :]
 
 
 class ChunkedBody:
     """A chunked body, parsed by httptools; trailers are checked and dropped."""
 
-    __slots__ = ("_begun", "_between", "_complete", "_parser", "_parts", "_tail")
-
     # The number of missing bytes is unknown.
-    left = None
+    left_bytes = None
 
     def __init__(self) -> None:
         """Start the parser."""
+        self.is_complete = False
         self._parser = httptools.HttpRequestParser(self)
-        self._complete = False
-        self._between = 0
+        self._has_begun = False
+        self._between_bytes = 0
         self._tail = b""
-        # Data of chunks that `take` has not got.
+        # Data of the chunks in the bytes that are parsed.
         self._parts: list[bytes] = []
-        self._begun = False
         self._parser.feed_data(_CHUNKED_HEAD)
-        self._begun = True
+        self._has_begun = True
 
-    def feed(self, data: bytes, take: Take) -> bytes:
-        """Pass bytes of the body to `take`; return the bytes behind the body.
+    def feed(self, data: bytes) -> tuple[bytes, bytes]:
+        """Return the data of the body's chunks, and the bytes behind the body.
 
         httptools would parse the next request, too, so it is fed only up to a possible
         end of the body.
@@ -71,16 +61,14 @@ class ChunkedBody:
         for stop in self._possible_ends(data):
             self._parse(data[start:stop])
             start = stop
-            if self._complete:
-                # It refers to this object.
+            if self.is_complete:
+                # Avoid a reference cycle: it refers to this object.
                 del self._parser
                 break
         self._tail = (self._tail + data)[-OVERLAP:]
-        if self._parts:
-            # At once, as there may be thousands.
-            take(b"".join(self._parts))
-            self._parts.clear()
-        return data[start:]
+        part = b"".join(self._parts)
+        self._parts.clear()
+        return part, data[start:]
 
     def _possible_ends(self, data: bytes) -> Iterator[int]:
         """Yield places behind empty lines, and the end of the data.
@@ -96,30 +84,28 @@ class ChunkedBody:
         yield len(data)
 
     def _parse(self, piece: bytes) -> None:
-        self._between += len(piece)
+        self._between_bytes += len(piece)
         try:
             self._parser.feed_data(piece)
         except httptools.HttpParserCallbackError as error:
             raise error.__context__ or error from None
         except httptools.HttpParserError as error:
             raise Malformed(f"the chunks are malformed: {error}") from None
-        if self._between > _MAX_BETWEEN_CHUNKS_BYTES:
+        if self._between_bytes > _MAX_BETWEEN_CHUNKS_BYTES:
             raise Malformed("too much stands between the data of the chunks")
 
-    def complete(self) -> bool:
-        """Return whether the whole body has arrived."""
-        return self._complete
+    # Called by httptools.
 
     def on_body(self, part: bytes) -> None:
-        """Take data of a chunk from the parser."""
-        self._between = 0
+        """Take data of a chunk."""
+        self._between_bytes = 0
         self._parts.append(part)
 
     def on_header(self, name: bytes, _: bytes) -> None:
         """Check a trailer."""
-        if name.lower() in _FORBIDDEN_TRAILERS and self._begun:
+        if name.lower() in _FORBIDDEN_TRAILERS and self._has_begun:
             raise Malformed(f"its trailers: {name.decode()} has no place there")
 
     def on_message_complete(self) -> None:
         """Note the end."""
-        self._complete = True
+        self.is_complete = True

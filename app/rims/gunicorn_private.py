@@ -20,7 +20,7 @@ from typing import Any
 
 from gunicorn.workers.base import Worker
 
-from app.server.model_worker import ModelSockets, ModelWorker
+from app.rims.model_worker import ModelSockets, ModelWorker
 
 # Attributes of the arbiter (class or instance), of a worker, and of the settings.
 NAMES = {

@@ -1,0 +1,317 @@
+"""The HTTP server of a worker: what its connections share, and its listening sockets.
+
+asyncio's own server has no limit on connections, and its close resets the connections
+in the kernel's backlog. So here each listening socket is a reader of the event loop.
+"""
+
+import asyncio
+import errno
+import math
+import socket
+import time
+from collections.abc import Callable, Sequence
+from email.utils import formatdate
+from typing import Any, NamedTuple, Protocol
+
+from app import tls
+from app.rims.access_log import AccessLog
+from app.rims.http_heads import HeadCache, HeadRules
+from app.rims.peers import TrustedProxies
+
+# Seconds for an idle connection during graceful shutdown. Its client may be sending a
+# request; the response then says close.
+_IDLE_WHILE_STOPPING_S = 1.0
+# Connections that a lone worker accepts in one round of its event loop: its clients
+# should not wait a round each. Those of several workers should spread.
+_ACCEPT_BATCH = 64
+# Back-off: seconds until the next try if no connection closes. Other processes may free
+# file descriptors, and busy connections become idle.
+_RETRY_AFTER_S = 1.0
+_EXHAUSTED = (errno.EMFILE, errno.ENFILE, errno.ENOBUFS, errno.ENOMEM)
+# Seconds between log lines about it.
+_LOG_EVERY_S = 60.0
+# At the limit, one in so many connections is closed to make room for new clients. One
+# at a time would take a search for each client.
+_CLOSED_SHARE = 16
+# At the limit: seconds that a client may keep a connection waiting.
+_WAIT_AT_LIMIT_S = 1.0
+# At the limit: seconds until the next look.
+_LOOK_AGAIN_AFTER_S = 0.1
+# Seconds for a client to close its side of a TLS connection.
+_TLS_SHUTDOWN_TIMEOUT_S = 2.0
+
+
+class Timeouts(NamedTuple):
+    """Seconds that a client has, beside Gunicorn's settings.
+
+    `header_s`: for a whole head, and for the rest of a body that nobody reads.
+    `send_s`: without a byte of a response being read. `tls_handshake_s`: for a whole
+    handshake.
+    """
+
+    header_s: float = 30.0
+    send_s: float = 30.0
+    tls_handshake_s: float = 10.0
+
+
+class HttpConnection(Protocol):
+    """What the server asks of a connection; `deadline` is on the monotonic clock."""
+
+    deadline: float
+
+    def expire(self) -> None:
+        """Act on the deadline that has passed."""
+        ...
+
+    def stop(self) -> None:
+        """Close soon, unless a request or a response is in progress."""
+        ...
+
+    def close(self) -> None:
+        """Close at once; what is unsent is lost."""
+        ...
+
+    def waits_since(self) -> float:
+        """Return since when the server waits for the client, inf if it does not."""
+        ...
+
+
+class _Opening(NamedTuple):
+    """The task that opens a connection, and since when, on the monotonic clock."""
+
+    task: "asyncio.Task[None]"
+    since: float
+
+
+class HttpServer:
+    """Accepts connections, and keeps what they share; all is called on the event loop.
+
+    `cfg` and `log` are Gunicorn's; `connect` makes the protocol of a new connection.
+    """
+
+    def __init__(
+        self,
+        sockets: Sequence[socket.socket],
+        cfg: Any,
+        log: Any,
+        connect: Callable[["HttpServer"], Any],
+        timeouts: Timeouts,
+    ) -> None:
+        """Store the parts and the running loop; the first `tick` starts accepting."""
+        self._sockets = list(sockets)
+        self._cfg = cfg
+        self.log = log
+        self._connect = connect
+        self.timeouts = timeouts
+        self.loop = asyncio.get_running_loop()
+        self._tls = tls.context_of(cfg)
+        access_log = AccessLog(log, cfg)
+        self.access_log = access_log if access_log.is_on else None
+        self.proxies = TrustedProxies(cfg.forwarded_allow_ips)
+        self.heads = HeadCache(
+            HeadRules(
+                line_bytes=cfg.limit_request_line,
+                fields=cfg.limit_request_fields,
+                field_bytes=cfg.limit_request_field_size,
+                secure_values={
+                    name.lower().encode(): value.encode()
+                    for name, value in cfg.secure_scheme_headers.items()
+                },
+            )
+        )
+        self.keepalive_s: float = cfg.keepalive or timeouts.header_s
+        # Requests until `on_last_request` is called, once.
+        self.requests_left: float = math.inf
+        self.on_last_request: Callable[[], None] = int
+        self._stopping = False
+        self.connections: set[HttpConnection] = set()
+        # Whether one more connection may become idle.
+        self.keeps_alive = True
+        # Connections without a transport yet, or in their TLS handshake, the oldest
+        # first.
+        self._opening: dict[HttpConnection, _Opening] = {}
+        self._is_accepting = False
+        # Back-off: the number of connections below which it ends, and when it ends in
+        # any case. Then the time of the next log line.
+        self._full_at = math.inf
+        self._retry_at = -math.inf
+        self._log_at = -math.inf
+        self._renew()
+
+    def tick(self) -> None:
+        """Check deadlines, and accept connections; call this several times a second."""
+        self._renew()
+        for connection in [*self.connections]:
+            if connection.deadline <= self.now:
+                connection.expire()
+        self._update()
+
+    def stop(self) -> None:
+        """Begin a graceful shutdown: drain the backlog, then accept no more.
+
+        On an open socket clients would connect to a worker that never answers.
+        """
+        self._stopping = True
+        self._renew()
+        for listener in self._sockets:
+            if self._is_accepting:
+                self.loop.remove_reader(listener.fileno())
+            for _ in range(self._cfg.backlog):
+                if not self._accept(listener):
+                    break
+            listener.close()
+        self._sockets.clear()
+        self._is_accepting = False
+        self._update()
+        for connection in self.connections:
+            connection.stop()
+
+    def is_busy(self) -> bool:
+        """Return whether there is a connection."""
+        return bool(self._count())
+
+    # Called by connections.
+
+    def opened(self, connection: HttpConnection) -> None:
+        """Add a connection that has its transport."""
+        self._opening.pop(connection, None)
+        self.connections.add(connection)
+        self._update()
+
+    def lost(self, connection: HttpConnection) -> None:
+        """Remove a closed connection."""
+        self.connections.discard(connection)
+        self._update()
+
+    def deadline_in(self, timeout_s: float) -> float:
+        """Return a deadline for a client; during graceful shutdown it is soon."""
+        if self._stopping:
+            timeout_s = min(timeout_s, _IDLE_WHILE_STOPPING_S)
+        return self.now + timeout_s
+
+    def count_request(self) -> None:
+        """Count a request that has its reply, here or over gRPC."""
+        self.requests_left -= 1
+        if not self.requests_left:
+            self.on_last_request()
+
+    # Time and limits.
+
+    def _renew(self) -> None:
+        """Read the clock, and make the bytes that all responses share."""
+        self.now = time.monotonic()
+        # Of a connection that becomes idle.
+        self.idle_until = self.deadline_in(self.keepalive_s)
+        lines = f"Server: gunicorn\r\nDate: {formatdate(usegmt=True)}\r\nConnection: "
+        self.head_end = f"{lines}keep-alive\r\n\r\n".encode()
+        self.closing_head_end = f"{lines}close\r\n\r\n".encode()
+
+    def _count(self) -> int:
+        return len(self.connections) + len(self._opening)
+
+    def _update(self) -> None:
+        """Start or stop accepting, and keeping connections."""
+        cfg = self._cfg
+        # All connections count, as the busy ones will be idle.
+        most = max(cfg.worker_connections - cfg.threads, 0)
+        is_kept = cfg.keepalive and not self._stopping
+        self.keeps_alive = bool(is_kept and len(self.connections) <= most)
+        can_open = self._count() < self._full_at or time.monotonic() >= self._retry_at
+        is_wanted = bool(self._sockets) and can_open
+        if is_wanted == self._is_accepting:
+            return
+        self._is_accepting = is_wanted
+        for listener in self._sockets:
+            if is_wanted:
+                self.loop.add_reader(listener.fileno(), self._accept_some, listener)
+            else:
+                self.loop.remove_reader(listener.fileno())
+
+    def _back_off(self, longest_s: float) -> None:
+        """Stop accepting until a connection closes, or for some seconds."""
+        self._full_at = self._count()
+        self._retry_at = time.monotonic() + longest_s
+
+    # Accepting.
+
+    def _accept_some(self, listener: socket.socket) -> None:
+        """Accept connections; at the limit, those that wait for their client go."""
+        free = self._cfg.worker_connections - self._count()
+        # What made the last back-off necessary may be over.
+        self._full_at = math.inf
+        if free <= 0:
+            self._back_off(_LOOK_AGAIN_AFTER_S)
+            # After what the next round of the loop reads: requests may have come since
+            # this one looked.
+            self.loop.call_soon(self.loop.call_soon, self._make_room)
+        batch = _ACCEPT_BATCH if self._cfg.workers == 1 else 1
+        for _ in range(min(free, batch)):
+            if not self._accept(listener):
+                break
+        self._update()
+
+    def _make_room(self) -> None:
+        """Close a part of the waiting connections, and end as many handshakes.
+
+        The oldest of both. Others have waited for a moment only: a request may be on
+        its way.
+        """
+        limit = time.monotonic() - _WAIT_AT_LIMIT_S
+        waits = [(each.waits_since(), each) for each in self.connections]
+        waiting = sorted((wait for wait in waits if wait[0] < limit), key=_first)
+        for _, connection in waiting[: len(self.connections) // _CLOSED_SHARE + 1]:
+            connection.close()
+        oldest = [*self._opening.values()]
+        for opening in oldest[: len(oldest) // _CLOSED_SHARE + 1]:
+            if opening.since < limit:
+                opening.task.cancel()
+
+    def _accept(self, listener: socket.socket) -> bool:
+        """Accept a connection; return whether there was one."""
+        try:
+            sock, _ = listener.accept()
+        except (BlockingIOError, InterruptedError):
+            return False
+        except ConnectionAbortedError:
+            return True
+        except OSError as error:
+            if error.errno not in _EXHAUSTED:
+                raise
+            self._note_exhausted(error)
+            return False
+        sock.setblocking(False)
+        connection = self._connect(self)
+        task = self.loop.create_task(self._open(sock, connection))
+        self._opening[connection] = _Opening(task, time.monotonic())
+        return True
+
+    async def _open(self, sock: socket.socket, connection: Any) -> None:
+        limits = {
+            "ssl_handshake_timeout": self.timeouts.tls_handshake_s,
+            "ssl_shutdown_timeout": _TLS_SHUTDOWN_TIMEOUT_S,
+        }
+        try:
+            await self.loop.connect_accepted_socket(
+                lambda: connection,
+                sock,
+                ssl=self._tls,
+                **(limits if self._tls else {}),
+            )
+        except OSError as error:  # TLS errors and time-outs among them
+            self.log.debug("connection closed while it was opened: %s", error)
+            sock.close()
+        finally:
+            self._opening.pop(connection, None)
+            self._update()
+
+    def _note_exhausted(self, error: OSError) -> None:
+        self._back_off(_RETRY_AFTER_S)
+        now = time.monotonic()
+        if now >= self._log_at:
+            text = "no room for more than %d connections: %s"
+            self.log.error(text, self._full_at, error)
+            self._log_at = now + _LOG_EVERY_S
+
+
+def _first(wait: tuple[float, HttpConnection]) -> float:
+    return wait[0]

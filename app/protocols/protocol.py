@@ -97,6 +97,9 @@ def _memory_of(groups: Sequence[Tensors], body_bytes: int) -> int:
     return sum(array.nbytes for array in arrays)
 
 
+# Larger bodies are read in parts, within a budget: a thread keeps the memory in which
+# it parsed plain rows, some ten times the bytes of the largest body.
+_MAX_PLAIN_BYTES = 256 << 10
 # The form of all requests of plain rows.
 _PLAIN = rows.Request(DEFAULT_SIGNATURE, {})
 
@@ -110,11 +113,16 @@ def plain_job_of(call: Call) -> Job | None:
     plain = model.plain_input
     if plain is None or not asks.is_plain:
         return None
+    body_bytes = len(call.body)
+    if body_bytes > _MAX_PLAIN_BYTES:
+        return None
     array = read_plain_rows(call.body, plain, model.max_rows)
     if array is None:
         return None
     call.decoded = _PLAIN
     call.body = b""
+    if body_bytes > INLINE_BYTES:
+        call.hold(array.nbytes)
     client = asks.client_key or call.peer.client
     inputs = {plain.name: array}
     return Job(inputs, call.deadline, DEFAULT_SIGNATURE, client, model.plain_key)

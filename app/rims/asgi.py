@@ -5,13 +5,13 @@ https://asgi.readthedocs.io/en/latest/specs/www.html
 
 import asyncio
 from collections.abc import Awaitable, Callable, Mapping, MutableMapping
-from functools import lru_cache
+from functools import lru_cache, partial
 from typing import Any
 from urllib.parse import quote
 
 from app.call import Call, Head, Peer, Reply
 from app.errors import BadInput
-from app.serving.loop_calls import LoopCalls
+from app.serving.loop_calls import READ_METHODS, LoopCalls
 from app.serving.loops import Loops
 
 Scope = Mapping[str, Any]
@@ -50,12 +50,9 @@ class _Exchange:
         self._calls = calls
         self._receive = receive
         self._reply: asyncio.Future[Reply] = asyncio.get_running_loop().create_future()
-        self._call = Call(head_of(scope), b"", _peer_of(scope), self._take)
-
-    def _take(self, call: Call, reply: Reply) -> None:
-        del call
-        if not self._reply.done():
-            self._reply.set_result(reply)
+        # Avoid a reference cycle: the call has the future, and not this object.
+        reply_to = partial(_set_reply, self._reply)
+        self._call = Call(head_of(scope), b"", _peer_of(scope), reply_to)
 
     async def serve(self, send: Send) -> None:
         call, calls = self._call, self._calls
@@ -129,6 +126,12 @@ class _Exchange:
         return await self._reply
 
 
+def _set_reply(replied: "asyncio.Future[Reply]", call: Call, reply: Reply) -> None:
+    del call
+    if not replied.done():
+        replied.set_result(reply)
+
+
 def head_of(scope: Scope) -> Head:
     """Return the head of a scope; repeated headers are joined by commas."""
     root, path = scope.get("root_path", ""), scope["path"]
@@ -160,7 +163,9 @@ def _peer_of(scope: Scope) -> Peer:
 
 
 def _has_body(head: Head) -> bool:
-    """Return whether a body may follow the head."""
+    """Return whether a body may follow the head that is worth a wait."""
+    if head.method in READ_METHODS:
+        return False
     length = head.headers.get("content-length")
     if length is not None:
         return length != "0"

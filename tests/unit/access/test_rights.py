@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 from prometheus_client import REGISTRY
 
-from app.access.rights import CHANGING
+from app.web.flask_app import CHANGING
 from testing.server import simulated_models
 from tests.support.exchanges import error, started_client
 

@@ -18,6 +18,7 @@ from tests.support.cases import case
 from tests.support.clocks import standing_clock
 from tests.support.engines import Blocks, Raises
 from tests.support.exchanges import error
+from tests.support.metrics import count_call
 from tests.support.tensors import EchoAll, body_of
 
 INPUTS = {"x": ("f4", None, 2), "n": ("i8",), "s": ("O",)}
@@ -510,8 +511,7 @@ def spent_ns(before, after):
 def test_statistics_are_in_nanoseconds(site):
     """Decoding is compute_input, encoding is compute_output, in nanoseconds."""
     before = statistics(site)["10"]
-    seconds = {"decode": 1, "queue": 2, "infer": 3, "encode": 4}
-    ModelMetrics("m", "10").request_went_through(seconds)
+    count_call(ModelMetrics("m", "10"), 200, 10.0, stages_s=(1, 2, 3, 4))
     spent = spent_ns(before, statistics(site)["10"])
     stages = ("compute_input", "queue", "compute_infer", "compute_output")
     assert [spent[stage] for stage in stages] == pytest.approx([1e9, 2e9, 3e9, 4e9])

@@ -15,7 +15,7 @@ from app.batching.job import Wake
 from app.call import Call, Head, Reply, new_id
 from app.codec.rows import UnevenRows
 from app.error_replies import error_reply
-from app.errors import TooLarge
+from app.errors import Late, TooLarge
 from app.protocols.protocol import Protocol
 from app.recording.recording import sampled
 from app.repository.catalog import Catalog
@@ -243,8 +243,11 @@ class Predictor:
         try:
             self.open(call)
             self.begin_any(call, None)
-            call.job.submit(call.model.runner)
+            runner = call.model.runner
+            call.job.submit(runner)
             call.job.wait()
+            if runner.runs_in_submit and _monotonic() >= call.job.deadline:
+                raise Late("no answer was ready before the request's deadline")
             reply = self.finish(call)
         except BaseException as error:
             reply = self.refuse(call, error)

@@ -178,6 +178,24 @@ async def test_postprocess_that_never_returns_is_late(tmp_path):
         assert call.json() == {"error": "service.py did not return by the deadline"}
 
 
+@on_loop
+async def test_deadline_reserves_the_response_overhead(tmp_path):
+    """After a response with a large overhead, a quarter of 400 ms is reserved."""
+    async with serving(tmp_path) as served:
+        jobs, submit = [], served.model.runner.submit
+        served.model.runner.submit = lambda job: (jobs.append(job), submit(job))
+
+        def slow(row):
+            time.sleep(0.6)
+            return row
+
+        served.hooks["postprocess"] = slow
+        assert (await served.ask("a")).status == 200
+        served.hooks["postprocess"] = _same
+        await served.ask("b", x_request_timeout_ms="400")
+        assert [job.reserve_s for job in jobs] == [0, pytest.approx(0.1)]
+
+
 @pytest.mark.parametrize("leaves", ["disconnect", "cancel"])
 @on_loop
 async def test_row_of_a_client_that_left_is_not_computed(tmp_path, leaves):

@@ -14,8 +14,8 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-
 from app.api.inference import passage
+
 from app.batching import executor
 from app.batching.batch_ceiling import BatchCeilings
 from app.batching.batcher import Batcher

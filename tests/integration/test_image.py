@@ -47,7 +47,8 @@ def test_image_has_the_application_and_its_bytecode(image):
     expected = {
         path
         for path in tracked.stdout.split()
-        if path != "models/digits/train.py" and not path.startswith("app/protocols/protos/")
+        if path != "models/digits/train.py"
+        and not path.startswith("app/protocols/protos/")
     }
     found = files_of(image, "basket")
     bytecode = {path for path in found if path.endswith(".pyc")}

@@ -65,7 +65,7 @@ async def settle() -> None:
 
 
 def parts_of_calls() -> list[Any]:
-    """Return the calls that are in memory, their jobs and replies, and what has them."""
+    """Return all calls in memory, their jobs and replies, and what has them."""
     kinds = (app.call.Call, app.call.Reply, Job)
     return [
         each

@@ -41,7 +41,7 @@ ALLOWED = {
     ),
     "app.repository": (
         *("app.repository", "app.batching", "app.engines", "app.errors", "app.memory"),
-        *("app.capture.ring", "app.promotion"),
+        *("app.capture.ring", "app.codec", "app.promotion"),
         *("app.run_dir", "app.settings", "app.user_code"),
     ),
     "app.promotion": (
@@ -61,18 +61,41 @@ ALLOWED = {
     "app.totals": (),
     "app.unbuffered_metrics": ("app.prometheus_private",),
     "app.telemetry": ("app.prometheus_private", "app.totals"),
-    "app.api": (
-        *("app.api", "app.batching", "app.capture", "app.codec"),
-        "app.repository",
-        *(
-            "app.unbuffered_metrics",
-            "app.engines.base",
-            "app.errors",
-            "app.memory",
-            "app.settings",
-        ),
-        *("app.gpus", "app.promotion.evidence", "app.run_dir"),
+    # The parts of app.serving for their types alone.
+    "app.call": (
+        "app.codec.bounds",
+        "app.errors",
+        "app.serving.asks",
+        "app.serving.large_calls",
+    ),
+    "app.error_replies": ("app.call", "app.codec", "app.errors", "app.telemetry"),
+    "app.access": ("app.access", "app.call", "app.errors", "app.settings.key_file"),
+    "app.protocols": (
+        *("app.protocols", "app.batching.job", "app.call", "app.codec"),
+        *("app.engines.base", "app.errors", "app.repository", "app.settings"),
         *("app.telemetry", "app.totals"),
+    ),
+    "app.recording": (
+        *("app.recording", "app.call", "app.capture", "app.codec"),
+        *("app.engines.base", "app.promotion.evidence", "app.settings"),
+        *("app.telemetry", "app.totals", "app.unbuffered_metrics"),
+    ),
+    "app.web": (
+        *("app.web", "app.access", "app.call", "app.codec", "app.engines.base"),
+        *("app.error_replies", "app.errors", "app.gpus", "app.protocols"),
+        *("app.repository", "app.run_dir", "app.settings", "app.telemetry"),
+        "app.totals",
+    ),
+    "app.serving": (
+        *("app.serving", "app.access", "app.batching", "app.call", "app.codec"),
+        *("app.error_replies", "app.errors", "app.memory", "app.protocols"),
+        *("app.recording", "app.repository", "app.settings"),
+        *("app.shared_model.remote_loader", "app.telemetry", "app.web"),
+    ),
+    "app.rims": (
+        *("app.rims", "app.access", "app.call", "app.codec", "app.error_replies"),
+        *("app.errors", "app.protocols", "app.repository.routing", "app.serving"),
+        *("app.telemetry", "app.tls", "app.web.body", "app.web.raw_path"),
     ),
     "app.commands": (
         *("app.batching", "app.capture", "app.codec", "app.commands", "app.engines"),
@@ -86,17 +109,10 @@ ALLOWED = {
         ),
         *("app.promotion", "app.settings", "app.user_code"),
     ),
-    "app.grpc": (
-        *("app.grpc", "app.api", "app.batching.job", "app.codec"),
-        *("app.engines.base", "app.errors", "app.repository", "app.tls"),
-    ),
-    "app.asgi": ("app.api", "app.grpc"),
     "app.tracing": (
-        *("app.tracing", "app.api.application", "app.api.environ", "app.api.exchange"),
-        *("app.batching.fair_queue", "app.background", "app.errors"),
-        *("app.prometheus_private", "app.telemetry"),
+        *("app.tracing", "app.background", "app.batching.fair_queue", "app.call"),
+        *("app.errors", "app.prometheus_private", "app.telemetry"),
     ),
-    "app.server": ("app.server", "app.tls"),
     "app.ray_serve": (
         *("app.create_app", "app.errors", "app.memory", "app.ray_serve"),
         *("app.settings", "app.telemetry"),
@@ -114,26 +130,25 @@ KEPT_TO = {
     "ai_edge_litert": ("app.engines.litert",),
     "onnxruntime": ("app.engines.onnx",),
     "tf_keras": ("app.engines.tensorflow",),
-    "asyncio": (
-        *("app.server", "app.asgi", "app.grpc", "app.ray_serve"),
-        *("app.api.asgi_exchange", "app.api.event_loop", "app.api.service_threads"),
+    "asyncio": ("app.rims", "app.ray_serve", "app.serving"),
+    "flask": ("app.web", "app.commands"),
+    "gunicorn": (
+        *("app.rims.gunicorn_private", "app.rims.model_worker", "app.rims.worker"),
     ),
-    "flask": ("app.api", "app.commands"),
-    "gunicorn": ("app.server",),
-    "httptools": ("app.server",),
+    "httptools": ("app.rims.http_bodies", "app.rims.http_heads"),
     "opentelemetry": ("app.tracing.spans",),
-    "uvloop": ("app.server",),
-    "werkzeug": ("app.api",),
+    "uvloop": ("app.rims.worker",),
+    "werkzeug": ("app.protocols", "app.rims.wsgi", "app.serving.asks", "app.web"),
     "prometheus_client": (
         *("app.unbuffered_metrics", "app.ray_serve"),
         *("app.prometheus_private", "app.telemetry", "app.totals"),
         *("app.exemplar_files", "app.tracing.exemplars"),
     ),
     "ray": ("app.ray_serve",),
-    "google": ("app.grpc", "app.settings"),
-    "grpc": ("app.grpc",),
-    "grpc_health": ("app.grpc",),
-    "grpc_reflection": ("app.grpc",),
+    "google": ("app.protocols", "app.settings"),
+    "grpc": ("app.rims.grpc",),
+    "grpc_health": ("app.rims.grpc",),
+    "grpc_reflection": ("app.rims.grpc",),
 }
 # Private API -> the only module of app that may import it.
 PRIVATE_API = {

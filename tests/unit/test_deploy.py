@@ -229,7 +229,9 @@ def test_build_context_has_the_files_of_the_application():
         listed, cwd=ROOT, capture_output=True, text=True, check=True
     ).stdout.split()
     missing = [path for path in tracked if not in_build_context(path)]
-    assert missing == [path for path in tracked if path.startswith("app/protocols/protos/")]
+    assert missing == [
+        path for path in tracked if path.startswith("app/protocols/protos/")
+    ]
     strays = ("app/notes.txt", "app/codec/.hidden.py", "app/__pycache__/errors.pyc")
     assert not any(
         map(in_build_context, (*strays, "models/digits/train.py", ".git/HEAD"))

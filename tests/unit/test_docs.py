@@ -223,7 +223,9 @@ def test_the_example_engine_serves(tmp_path, monkeypatch):
     loader.start()
     try:
         assert loader.wait(timeout_s=30)
-        response = app.test_client().post("/predict", json={"instances": [[3, 7]]})
+        response = server.flask.test_client().post(
+            "/predict", json={"instances": [[3, 7]]}
+        )
         assert response.json == {"predictions": [[73.0]]}
     finally:
         loader.close(timeout_s=5)

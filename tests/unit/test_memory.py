@@ -22,8 +22,8 @@ def unfrozen(monkeypatch):
 
 def test_server_is_frozen_before_it_loads_models(tmp_path):
     """Once it is imported, collections are seldom, and do not visit the server."""
-    program = "import app.asgi, gc, wsgi; print(gc.get_threshold()[0]); "
-    program += "from app import memory; print(memory.is_frozen(app.asgi))"
+    program = "import app.rims.asgi, gc, wsgi; print(gc.get_threshold()[0]); "
+    program += "from app import memory; print(memory.is_frozen(app.rims.asgi))"
     models = simulated_models(tmp_path, m={})
     printed = run_python("-c", program, BASKET_MODEL_DIR=models)
     assert printed.split() == ["50000", "True"]

@@ -529,9 +529,7 @@ def test_deadline_without_batching(serve, use_engine, limit_ms, status):
         pytest.param(99, {"X-Request-Timeout-Ms": "60000"}, id="the shorter one"),
     ],
 )
-def test_request_past_its_deadline_is_a_504(
-    serve, submitted, limit_ms, headers
-):
+def test_request_past_its_deadline_is_a_504(serve, submitted, limit_ms, headers):
     """The deadline is the shorter timeout, counted from arrival."""
     client = serve(batch_timeout_micros=AN_HOUR, request_timeout_ms=limit_ms)
     text = error(_predict(client, ROW, headers=headers), 504)

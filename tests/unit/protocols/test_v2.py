@@ -249,9 +249,7 @@ def test_bad_or_unsupported_input_is_a_400_or_501(site, body, size, status, text
         pytest.param(99, 60_000_000, id="the shorter one"),
     ],
 )
-def test_timeout_parameter_sets_the_deadline(
-    make_site, submitted, limit_ms, timeout
-):
+def test_timeout_parameter_sets_the_deadline(make_site, submitted, limit_ms, timeout):
     """parameters.timeout, in microseconds, shortens the server's limit only."""
     m = make_site(batch_timeout_micros=AN_HOUR, request_timeout_ms=limit_ms)
     response = m.infer({**ONE, "parameters": {"timeout": timeout}})

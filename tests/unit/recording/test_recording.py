@@ -9,11 +9,11 @@ import numpy as np
 import pytest
 
 from app import create_app
-from app.recording import recording
-from app.recording.recording import Recording, sampled
 from app.capture.as_json import bodies
 from app.capture.reader import read_captured
 from app.capture.recorder import Recorder
+from app.recording import recording
+from app.recording.recording import Recording, sampled
 from app.settings import Settings
 from app.settings.model_config import CaptureConfig
 from testing.payload import CapturedRequests, PayloadError

@@ -72,6 +72,13 @@ def test_changed_labels_load_nothing(loading):
     assert loading.opened == [("m", "1")]
 
 
+def _capture(loading):
+    """Return how the next request is captured."""
+    version = loading.catalog.take(Target("m"))
+    loading.catalog.give_back([version])
+    return version.model.capture
+
+
 def test_changed_capture_loads_nothing(tmp_path):
     """It counts for the next request."""
     loading = Loading(tmp_path, capture_dir=tmp_path)
@@ -84,9 +91,7 @@ def test_changed_capture_loads_nothing(tmp_path):
     ):
         loading.configure("m", text)
         loading.rescan()
-        lease = loading.catalog.lease(Target("m"))
-        with lease:
-            assert lease.capture == capture
+        assert _capture(loading) == capture
     assert loading.opened == [("m", "1")]
     assert loading.catalog.problems() == {}
     loading.close()
@@ -97,9 +102,7 @@ def test_capture_without_a_folder_is_a_problem(loading):
     loading.configure("m", "[capture]")
     loading.rescan()
     assert loading.answers("m") == 1
-    lease = loading.catalog.lease(Target("m"))
-    with lease:
-        assert lease.capture is None
+    assert _capture(loading) is None
     (problem,) = loading.catalog.problems()["m"]
     assert "BASKET_CAPTURE_DIR is not set" in problem
 

@@ -364,7 +364,9 @@ async def test_preprocess_that_returns_late_submits_nothing(tmp_path):
             Call(served.application.asgi, b" " * (1 << 20), ends=False)
             for _ in range(16)
         ]
-        tasks = [each.begin("/v1/models/m:predict", headers=chunked) for each in uploads]
+        tasks = [
+            each.begin("/v1/models/m:predict", headers=chunked) for each in uploads
+        ]
         await settle()
         assert not any(each.done() for each in tasks)
         for each in uploads:

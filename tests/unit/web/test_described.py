@@ -6,9 +6,9 @@ from types import SimpleNamespace
 
 import pytest
 
-from app.web.described import example_body
 from app.codec import rows
 from app.engines.base import DEFAULT_SIGNATURE, Signature
+from app.web.described import example_body
 from tests.support.signatures import takes, takes_several
 
 WORDS = ("O", 2)

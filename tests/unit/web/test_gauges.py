@@ -1,15 +1,15 @@
 """The gauges of /metrics that are computed at each scrape."""
 
-from app.web import gauges
-from app.web.page.error_log import ErrorLog
-from app.web.page.observed import Observed
-from app.web.page.ring import Ring
 from app.repository.catalog import Catalog
 from app.repository.served import ServedModel
 from app.run_dir import WORKER
 from app.run_dir.notes import Notes
 from app.settings import Settings
 from app.settings.model_config import ModelConfig
+from app.web import gauges
+from app.web.page.error_log import ErrorLog
+from app.web.page.observed import Observed
+from app.web.page.ring import Ring
 
 GPU = {"number": 1, "name": "card", "memory_mib": 1000, "used_mib": 10}
 

@@ -7,8 +7,8 @@ from pathlib import Path
 import pytest
 
 from app import create_app
-from app.web.page import page
 from app.settings import Settings
+from app.web.page import page
 
 FILES = Path(page.__file__).with_name("files")
 BROWSER = {"Accept": "text/html,application/xhtml+xml,application/xml;q=0.9,*/*;q=0.8"}

@@ -6,8 +6,8 @@ import sys
 
 import pytest
 
-from app.web.page.processes import Process, memory_mib, processes
 from app.run_dir.notes import Note, Notes
+from app.web.page.processes import Process, memory_mib, processes
 from testing.memory import resident_mib
 
 

@@ -13,16 +13,15 @@ import pytest
 from app import telemetry
 from app.call import Call, Head, Peer, Reply
 from app.errors import Unavailable
-from app.web.page.error_log import ErrorLog
-from app.web.page.observed import Observed
-from app.web.page.ring import Ring
-from app.web.page.sampler import KEPT, Sampler
 from app.gpus import GpuMemory
 from app.run_dir.notes import Notes
 from app.telemetry import ModelMetrics
 from app.totals import Sums
+from app.web.page.error_log import ErrorLog
+from app.web.page.observed import Observed
+from app.web.page.ring import Ring
+from app.web.page.sampler import KEPT, Sampler
 from tests.support.metrics import count_call
-
 
 
 def failed_call():

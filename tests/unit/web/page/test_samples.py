@@ -8,8 +8,8 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from app.web.page.samples import percentile, sample_of
 from app.totals import STAGES, Sums, Totals
+from app.web.page.samples import percentile, sample_of
 
 BOUNDS = (0.001, 0.01, 0.1, 1.0, 60.0, math.inf)
 

@@ -5,9 +5,9 @@ from types import SimpleNamespace
 
 import pytest
 
-from app.web.page.settings_rows import settings_rows
 from app.settings import Settings, variables
 from app.settings.model_config import read_model_config
+from app.web.page.settings_rows import settings_rows
 
 
 def rows_of(settings, models=(), environ=None):

@@ -6,8 +6,8 @@ from itertools import count
 
 import pytest
 
-from app.web.page import sampler
 from app.settings import variables
+from app.web.page import sampler
 from testing.contract import Contract, read_document
 from testing.exchange import Answer, Request
 from testing.server import simulated_models

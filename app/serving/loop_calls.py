@@ -20,7 +20,7 @@ from app.call import Call, Reply
 from app.codec.bounds import INLINE_BYTES
 from app.codec.pictures import images
 from app.codec.rows import UnevenRows
-from app.errors import Late, TooSlow
+from app.errors import Late, TooSlow, Unavailable
 from app.serving.large_calls import SMALL_BODY_BYTES, LargeCalls
 from app.serving.predictor import Predictor
 from app.settings.model_files import SERVICE_FILE
@@ -90,13 +90,20 @@ class LoopCalls:
 
         Return whether to read on; else the call has its reply.
         """
+        if body_bytes > self._predictor.max_body_bytes:
+            self.refuse(call, self._predictor.too_large())
+            return False
+        return body_bytes <= SMALL_BODY_BYTES or self.holds(call, body_bytes)
+
+    def holds(self, call: Call, count: int) -> bool:
+        """Count the bytes that a large call takes now; return whether it may.
+
+        If not, it has its reply.
+        """
+        call.holder = self._large
         try:
-            if body_bytes > self._predictor.max_body_bytes:
-                raise self._predictor.too_large()
-            if body_bytes > SMALL_BODY_BYTES:
-                call.holder = self._large
-                call.hold(body_bytes)
-        except Exception as error:
+            call.hold(count)
+        except Unavailable as error:
             self.refuse(call, error)
             return False
         return True

@@ -15,7 +15,14 @@ from typing import Protocol, cast
 from app.call import JSON, Call, Reply
 from app.errors import BadInput
 from app.rims.http_bodies import ChunkedBody, SizedBody
-from app.rims.http_heads import END, HeadParser, Malformed, WireHead
+from app.rims.http_heads import (
+    END,
+    MAX_HEAD_BYTES,
+    HeadParser,
+    Malformed,
+    WireHead,
+    find_head,
+)
 from app.rims.http_server import HttpServer
 from app.rims.peers import peer_of
 
@@ -82,8 +89,6 @@ class Connection(asyncio.Protocol):
         self.deadline = math.inf
         # Whether the next byte begins a request that can be taken at once.
         self._is_idle = True
-        # The head that is arriving.
-        self._parser: HeadParser | None = None
         # The call that has no reply yet.
         self._call: Call | None = None
         # The body that is arriving; without a call it is discarded.
@@ -91,9 +96,8 @@ class Connection(asyncio.Protocol):
         self._body_parts: list[bytes] = []
         self._body_bytes = 0
         self._body_at = 0.0
-        # Bytes that wait: requests behind the current one.
+        # Bytes that wait: a part of a head, or requests behind the current one.
         self._buffer = b""
-        self._is_paused = False
         # Bytes of a response that the kernel had not taken at the last look.
         self._unsent_bytes = 0
         # Whether the client has closed its sending side.
@@ -116,10 +120,9 @@ class Connection(asyncio.Protocol):
         """Drop the request under way."""
         self._has_ended = True
         self._is_idle = False
-        self._parser = None
         self.deadline = math.inf
         self._server.lost(self)
-        self._leave()
+        self._leave(self._call)
 
     def eof_received(self) -> bool:
         """Note that the client closed its sending side; it may still read."""
@@ -128,24 +131,21 @@ class Connection(asyncio.Protocol):
         if self._lingers_until or (call is None and not self._buffer):
             return False
         if self._body is not None:
-            self._leave()
+            self._leave(call)
         elif call is not None:
-            self._server.loop.call_later(_HALF_CLOSED_S, self._leave_by, call)
+            self._server.loop.call_later(_HALF_CLOSED_S, self._leave, call)
+        else:
+            self._await_request()
         return True
 
-    def _leave(self) -> None:
-        """Tell the calls that the client sends and reads no more."""
-        call = self._call
-        if call is None:
+    def _leave(self, call: Call | None) -> None:
+        """Tell the calls that the client of a call sends and reads no more."""
+        if call is None or self._call is not call:
             return
         if self._body is None:
             self._calls.left(call)
         else:
             self._break_off("it is cut off")
-
-    def _leave_by(self, call: Call) -> None:
-        if self._call is call:
-            self._leave()
 
     # Reading.
 
@@ -154,7 +154,7 @@ class Connection(asyncio.Protocol):
         if self._is_idle:
             end = data.find(END) + len(END)
             sent = data[:end]
-            head = self._known_heads.get(sent) or self._server.heads.find_alike(sent)
+            head = self._known_heads.get(sent) or self._server.heads.find(sent)
             if head is not None and head.content_length == len(data) - end:
                 self._is_idle = False
                 self.deadline = math.inf
@@ -169,10 +169,12 @@ class Connection(asyncio.Protocol):
 
     def _take(self, data: bytes) -> None:
         """Take bytes: a part of a head or a body, or a whole request, but no two."""
-        self._is_idle = False
         if self._lingers_until:
             self._linger_on()
             return
+        if self._is_idle:
+            self._is_idle = False
+            self.deadline = self._server.deadline_in(self._server.timeouts.header_s)
         self._buffer += data
         try:
             if self._body is None and self._call is None and not self._unsent_bytes:
@@ -180,43 +182,39 @@ class Connection(asyncio.Protocol):
             if self._body is not None and self._buffer:
                 self._take_body(self._body)
         except Malformed as error:
-            self._refuse(error)
+            self._refuse_body(str(error))
         except Exception:
             self._fail()
-        if len(data) > _MAX_BUFFERED_BYTES:
+        if len(data) > _MAX_BUFFERED_BYTES and not self._transport.is_closing():
             # One client's packets must not follow one another while others wait.
-            self._pause_reading()
+            self._transport.pause_reading()
             self._server.loop.call_soon(self._read_on)
         else:
             self._read_on()
 
     def _take_head(self) -> None:
+        """Take a head if all of it has arrived."""
         buffer = self._buffer
-        if not buffer:
-            return
         heads = self._server.heads
-        size = 0
-        head = None
-        if self._parser is None:
-            size = buffer.find(END) + len(END)
-            sent = buffer[:size]
-            head = heads.by_bytes.get(sent) or heads.find_alike(sent)
+        parser = HeadParser(heads.rules)
+        try:
+            start, end = find_head(buffer)
+            if not end and len(buffer) > MAX_HEAD_BYTES:
+                parser.parse(buffer)
+            sent = buffer[start:end]
+            head = heads.find(sent) if end else None
+            if head is None and end:
+                parser.parse(sent)
+                head = WireHead(parser)
+                heads.keep(sent, head)
+        except Malformed as error:
+            self._refuse_head(error, parser)
+            return
         if head is not None:
-            self._buffer = buffer[size:]
-        else:
-            if self._parser is None:
-                self.deadline = self._server.deadline_in(self._server.timeouts.header_s)
-                self._parser = HeadParser(heads.rules)
-            self._buffer = self._parser.feed(buffer)
-            head = self._parser.head
-            if head is None:
-                if self._has_ended:
-                    self._transport.close()
-                return
-            self._parser = None
-            if len(buffer) - len(self._buffer) == size:
-                heads.keep(buffer[:size], head)
-        self._begin(head)
+            self._buffer = buffer[end:]
+            self._begin(head)
+        elif self._has_ended:
+            self._transport.close()
 
     def _begin(self, head: WireHead) -> None:
         """Begin a call, whose body may be still to come."""
@@ -224,7 +222,7 @@ class Connection(asyncio.Protocol):
         peer = self._peers[head.forwarded_scheme]
         call = self._call = Call(head, b"", peer, self.reply)
         if self._has_ended:
-            self._server.loop.call_later(_HALF_CLOSED_S, self._leave_by, call)
+            self._server.loop.call_later(_HALF_CLOSED_S, self._leave, call)
         length = head.content_length
         if length is not None and length <= len(self._buffer):
             call.body = self._buffer[:length]
@@ -255,21 +253,24 @@ class Connection(asyncio.Protocol):
             self._body_parts.clear()
             self._calls.start(call)
 
-    def _refuse(self, error: Malformed) -> None:
+    def _refuse_head(self, error: Malformed, parser: HeadParser) -> None:
         """Answer a malformed request, and close."""
-        client = self._peers[""].client
-        self._server.log.info("malformed request from %s: %s", client, error)
-        if self._parser is not None:
-            head = WireHead(self._parser)
-            self._parser = None
-            self._is_failing = True
-            self._call = Call(head, b"", self._peers[""], self.reply)
-            self.reply(self._call, _error_reply(str(error), error.status))
-        elif self._call is not None:
-            self._break_off(str(error))
+        self._note_malformed(str(error))
+        self._is_failing = True
+        call = self._call = Call(WireHead(parser), b"", self._peers[""], self.reply)
+        self.reply(call, _error_reply(str(error), error.status))
+
+    def _refuse_body(self, reason: str) -> None:
+        self._note_malformed(reason)
+        if self._call is not None:
+            self._break_off(reason)
         else:
-            # The body belongs to a request that has its reply.
+            # It belongs to a request that has its reply.
             self._close()
+
+    def _note_malformed(self, reason: str) -> None:
+        client = self._peers[""].client
+        self._server.log.info("malformed request from %s: %s", client, reason)
 
     def _break_off(self, reason: str) -> None:
         """Refuse the call whose body can't be read any further."""
@@ -364,6 +365,7 @@ class Connection(asyncio.Protocol):
             return
         self.deadline = server.idle_until
         if self._buffer:
+            self.deadline = server.deadline_in(server.timeouts.header_s)
             # Other connections go first.
             server.loop.call_soon(self._take, b"")
         elif self._has_ended:
@@ -390,16 +392,12 @@ class Connection(asyncio.Protocol):
 
     def _read_on(self) -> None:
         """Read on, unless much waits in the buffer."""
+        if self._transport.is_closing():
+            return
         if len(self._buffer) > _MAX_BUFFERED_BYTES:
-            self._pause_reading()
-        elif self._is_paused and not self._transport.is_closing():
-            self._is_paused = False
-            self._transport.resume_reading()
-
-    def _pause_reading(self) -> None:
-        if not self._is_paused and not self._transport.is_closing():
-            self._is_paused = True
             self._transport.pause_reading()
+        else:
+            self._transport.resume_reading()
 
     # Closing.
 
@@ -412,9 +410,10 @@ class Connection(asyncio.Protocol):
             else:
                 # The client has read nothing since the last look.
                 self._transport.abort()
-        elif self._parser is not None and self._parser.has_started():
+        elif self._body is None and self._buffer.strip(b"\r\n"):
             text = "the request's head has not come in time"
-            self._refuse(Malformed(text, HTTPStatus.REQUEST_TIMEOUT))
+            error = Malformed(text, HTTPStatus.REQUEST_TIMEOUT)
+            self._refuse_head(error, HeadParser(self._server.heads.rules))
         else:
             self._transport.close()
 
@@ -438,11 +437,11 @@ class Connection(asyncio.Protocol):
         if self._lingers_until:
             return self._lingers_until - _LINGER_TOTAL_S
         if self._call is not None:
-            if self._body is None or self._is_paused:
+            if self._body is None or not self._transport.is_reading():
                 return math.inf
             sent_s = self._body_bytes / _SLOWEST_BYTES_PER_S
             return min(self._call.arrived_at + sent_s, self._body_at)
-        if self._parser is None and self._body is None:
+        if self._body is None and not self._buffer:
             return self.deadline - server.keepalive_s - _IDLE_LEAD_S
         return self.deadline - server.timeouts.header_s
 
@@ -458,7 +457,7 @@ class Connection(asyncio.Protocol):
         self._body_parts.clear()
         transport = self._transport
         has_sides = transport.can_write_eof()
-        sends_more = self._body is not None or self._is_paused
+        sends_more = self._body is not None or not transport.is_reading()
         if self._has_ended or not (has_sides or sends_more):
             transport.close()
             return

@@ -122,7 +122,7 @@ class HttpServer:
         self.keepalive_s: float = cfg.keepalive or timeouts.header_s
         # Requests until `on_last_request` is called, once.
         self.requests_left: float = math.inf
-        self.on_last_request: Callable[[], None] = int
+        self.on_last_request: Callable[[], object] = int
         self._stopping = False
         self.connections: set[HttpConnection] = set()
         # Whether one more connection may become idle.

@@ -15,14 +15,7 @@ from typing import Protocol, cast
 from app.call import JSON, Call, Reply
 from app.errors import BadInput
 from app.rims.http_bodies import ChunkedBody, SizedBody
-from app.rims.http_heads import (
-    END,
-    MAX_HEAD_BYTES,
-    HeadParser,
-    Malformed,
-    WireHead,
-    find_head,
-)
+from app.rims.http_heads import END, Malformed, WireHead
 from app.rims.http_server import HttpServer
 from app.rims.peers import peer_of
 
@@ -57,23 +50,18 @@ class Calls(Protocol):
 
         Return whether to read the body; if not, the call has its reply.
         """
-        ...
 
     def reads(self, call: Call, body_bytes: int) -> bool:
         """Count the bytes of a body that have arrived; return whether to read on."""
-        ...
 
     def start(self, call: Call) -> None:
         """Answer a call whose body is there."""
-        ...
 
     def refuse(self, call: Call, error: Exception) -> None:
         """Answer a call with an error."""
-        ...
 
     def left(self, call: Call) -> None:
         """Note that the client has disconnected."""
-        ...
 
 
 class Connection(asyncio.Protocol):
@@ -102,8 +90,8 @@ class Connection(asyncio.Protocol):
         self._unsent_bytes = 0
         # Whether the client has closed its sending side.
         self._has_ended = False
-        # Whether the next reply is the last one.
-        self._is_failing = False
+        # Whether the reply that comes next is the last one.
+        self._is_last = False
         # The latest end of a lingering close; 0 unless the connection lingers.
         self._lingers_until = 0.0
 
@@ -172,17 +160,21 @@ class Connection(asyncio.Protocol):
         if self._lingers_until:
             self._linger_on()
             return
+        self._buffer += data
+        if not self._buffer:
+            # It was taken before the event loop came to this.
+            return
         if self._is_idle:
             self._is_idle = False
             self.deadline = self._server.deadline_in(self._server.timeouts.header_s)
-        self._buffer += data
         try:
             if self._body is None and self._call is None and not self._unsent_bytes:
                 self._take_head()
             if self._body is not None and self._buffer:
                 self._take_body(self._body)
         except Malformed as error:
-            self._refuse_body(str(error))
+            self._note_malformed(error)
+            self._break_off(str(error))
         except Exception:
             self._fail()
         if len(data) > _MAX_BUFFERED_BYTES and not self._transport.is_closing():
@@ -194,24 +186,13 @@ class Connection(asyncio.Protocol):
 
     def _take_head(self) -> None:
         """Take a head if all of it has arrived."""
-        buffer = self._buffer
-        heads = self._server.heads
-        parser = HeadParser(heads.rules)
         try:
-            start, end = find_head(buffer)
-            if not end and len(buffer) > MAX_HEAD_BYTES:
-                parser.parse(buffer)
-            sent = buffer[start:end]
-            head = heads.find(sent) if end else None
-            if head is None and end:
-                parser.parse(sent)
-                head = WireHead(parser)
-                heads.keep(sent, head)
+            head, size = self._server.heads.read(self._buffer)
         except Malformed as error:
-            self._refuse_head(error, parser)
+            self._refuse_head(error)
             return
         if head is not None:
-            self._buffer = buffer[end:]
+            self._buffer = self._buffer[size:]
             self._begin(head)
         elif self._has_ended:
             self._transport.close()
@@ -253,37 +234,32 @@ class Connection(asyncio.Protocol):
             self._body_parts.clear()
             self._calls.start(call)
 
-    def _refuse_head(self, error: Malformed, parser: HeadParser) -> None:
-        """Answer a malformed request, and close."""
-        self._note_malformed(str(error))
-        self._is_failing = True
-        call = self._call = Call(WireHead(parser), b"", self._peers[""], self.reply)
-        self.reply(call, _error_reply(str(error), error.status))
+    def _refuse_head(self, error: Malformed) -> None:
+        """Answer a malformed head, and close."""
+        self._note_malformed(error)
+        self._is_last = True
+        head = self._server.heads.read_malformed(self._buffer)
+        self._call = Call(head, b"", self._peers[""], self.reply)
+        self.reply(self._call, _error_reply(str(error), error.status))
 
-    def _refuse_body(self, reason: str) -> None:
-        self._note_malformed(reason)
-        if self._call is not None:
-            self._break_off(reason)
-        else:
-            # It belongs to a request that has its reply.
-            self._close()
-
-    def _note_malformed(self, reason: str) -> None:
+    def _note_malformed(self, error: Malformed) -> None:
         client = self._peers[""].client
-        self._server.log.info("malformed request from %s: %s", client, reason)
+        self._server.log.info("malformed request from %s: %s", client, error)
 
     def _break_off(self, reason: str) -> None:
-        """Refuse the call whose body can't be read any further."""
-        self._is_failing = True
+        """Refuse the call whose body can't be read any further, and close."""
+        if self._call is None:
+            self._close()
+            return
+        self._is_last = True
         self._body = None
-        assert self._call is not None
         error = BadInput(f"the body can't be read: {reason}")
         self._calls.refuse(self._call, error)
 
     def _fail(self) -> None:
         """Answer with 500, and close: an error was raised that is none of a request."""
         self._server.log.exception("a request could not be answered")
-        self._is_failing = True
+        self._is_last = True
         self._body = None
         if self._call is not None:
             text = "internal error; the server's log has more"
@@ -325,6 +301,7 @@ class Connection(asyncio.Protocol):
     def _reply_otherwise(self, head: WireHead, call: Call, reply: Reply) -> None:
         """Write a reply that is not the usual one."""
         server = self._server
+        self._body_parts.clear()
         has_body = head.method != "HEAD" and reply.status not in _BODYLESS
         body = reply.body if has_body else b""
         if server.access_log is not None:
@@ -348,7 +325,7 @@ class Connection(asyncio.Protocol):
             if head.expects_continue:
                 return True
         says_close = "connection: close" in reply.lines.lower()
-        if self._is_failing or says_close or not head.keep_alive:
+        if self._is_last or says_close or not head.keep_alive:
             return True
         if self._buffer:
             # The client has sent another request, which is answered.
@@ -412,8 +389,7 @@ class Connection(asyncio.Protocol):
                 self._transport.abort()
         elif self._body is None and self._buffer.strip(b"\r\n"):
             text = "the request's head has not come in time"
-            error = Malformed(text, HTTPStatus.REQUEST_TIMEOUT)
-            self._refuse_head(error, HeadParser(self._server.heads.rules))
+            self._refuse_head(Malformed(text, HTTPStatus.REQUEST_TIMEOUT))
         else:
             self._transport.close()
 
@@ -454,7 +430,6 @@ class Connection(asyncio.Protocol):
         can't close one side: there, only a client that sends more is waited for.
         """
         self._buffer = b""
-        self._body_parts.clear()
         transport = self._transport
         has_sides = transport.can_write_eof()
         sends_more = self._body is not None or not transport.is_reading()

@@ -8,6 +8,7 @@ LF in front and RTSP: these are refused here.
 
 import re
 from collections.abc import Mapping
+from contextlib import suppress
 from http import HTTPStatus
 from typing import Any, NamedTuple
 from urllib.parse import unquote_to_bytes
@@ -322,6 +323,37 @@ class HeadCache:
         limit = rules.field_bytes
         self._finds_alike = not 0 < limit < _LONGEST_VARYING_FIELD_BYTES
 
+    def read(self, buffer: bytes) -> tuple[WireHead | None, int]:
+        """Return the first head, and the bytes up to its end; None: it has no end yet.
+
+        Raises:
+            Malformed: the head is refused, or will be.
+        """
+        empty_lines = _EMPTY_LINES.match(buffer)
+        start = empty_lines.end() if empty_lines else 0
+        size = buffer.find(END, start) + len(END)
+        if size < len(END):
+            if len(buffer) > MAX_HEAD_BYTES:
+                HeadParser(self.rules).parse(buffer)
+            if not _BEGINNING.match(buffer, start):
+                raise Malformed("malformed HTTP request: this is no request line")
+            return None, 0
+        sent = buffer[start:size]
+        head = self.find(sent)
+        if head is None:
+            parser = HeadParser(self.rules)
+            parser.parse(sent)
+            head = WireHead(parser)
+            self._keep(sent, head)
+        return head, size
+
+    def read_malformed(self, buffer: bytes) -> WireHead:
+        """Return what can be read of a head that is refused."""
+        parser = HeadParser(self.rules)
+        with suppress(Malformed):
+            parser.parse(buffer)
+        return WireHead(parser)
+
     def find(self, sent: bytes) -> WireHead | None:
         """Return the head of these bytes, if it or one like it was parsed before."""
         head = self.by_bytes.get(sent)
@@ -344,7 +376,7 @@ class HeadCache:
             alike.request_id = headers["x-request-id"]
         return alike
 
-    def keep(self, sent: bytes, head: WireHead) -> None:
+    def _keep(self, sent: bytes, head: WireHead) -> None:
         """Keep a head that was parsed of these bytes, in place of the oldest one."""
         if len(sent) > _MAX_CACHED_HEAD_BYTES:
             return
@@ -370,19 +402,3 @@ def _split(sent: bytes) -> tuple[tuple[bytes, ...], list[str]]:
 def _make_room(kept: dict[Any, Any]) -> None:
     if len(kept) >= _MAX_CACHED_HEADS:
         del kept[next(iter(kept))]
-
-
-def find_head(buffer: bytes) -> tuple[int, int]:
-    """Return where a head begins, behind empty lines, and where it ends; 0: not yet.
-
-    Raises:
-        Malformed: this is never going to be a head.
-    """
-    empty_lines = _EMPTY_LINES.match(buffer)
-    start = empty_lines.end() if empty_lines else 0
-    end = buffer.find(END, start)
-    if end >= 0:
-        return start, end + len(END)
-    if not _BEGINNING.match(buffer, start):
-        raise Malformed("malformed HTTP request: this is no request line")
-    return start, 0

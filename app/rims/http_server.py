@@ -61,19 +61,15 @@ class HttpConnection(Protocol):
 
     def expire(self) -> None:
         """Act on the deadline that has passed."""
-        ...
 
     def stop(self) -> None:
         """Close soon, unless a request or a response is in progress."""
-        ...
 
     def close(self) -> None:
         """Close at once; what is unsent is lost."""
-        ...
 
     def waits_since(self) -> float:
         """Return since when the server waits for the client, inf if it does not."""
-        ...
 
 
 class _Opening(NamedTuple):

@@ -79,7 +79,9 @@ class CallsApp:
         return False
 
     def reads(self, call: Call, body_bytes: int) -> bool:
-        limit = _query(call).get("limit")
+        """Refuse a body beyond `limit` or `read_limit`."""
+        query = _query(call)
+        limit = query.get("read_limit") or query.get("limit")
         if limit is not None and body_bytes > int(limit):
             self.refuse(call, TooLarge("the body is too large"))
             return False

@@ -14,8 +14,8 @@ import pytest
 
 from app import create_app, gpus, run_dir
 from app.repository.health import Health
+from app.rims.gunicorn_private import installed_pool
 from app.run_dir import MODEL_SOCKETS, RUN_DIR
-from app.server.gunicorn_arbiter import installed_pool
 from tests.support.arbiter import Gunicorn, read_config
 
 

@@ -82,8 +82,14 @@ def read_plain_rows(body: bytes, plain: PlainInput, max_rows: int) -> Array | No
             or (count > 1 and {len(row) for row in rows} != {size})
         ):
             return None
-        if dtype.itemsize < values.itemsize and not _fit_float32(values):
-            return None
+        if dtype.itemsize < values.itemsize:
+            # Some value may round to infinity as a float32.
+            if len(values) <= _BLAS_ALONE:
+                fits = values.dot(values) < _MAX_FLOAT32**2
+            else:
+                fits = np.abs(values).max() < _MAX_FLOAT32
+            if not fits:
+                return None
         return values.astype(dtype).reshape(count, size)
     except (TypeError, ValueError, LookupError, RuntimeError, RuntimeWarning):
         return None
@@ -92,13 +98,6 @@ def read_plain_rows(body: bytes, plain: PlainInput, max_rows: int) -> Array | No
     finally:
         # The parser is used again only once nothing refers to its document.
         document = rows = None
-
-
-def _fit_float32(values: Array) -> bool:
-    """Return whether surely no value rounds to infinity as a float32."""
-    if len(values) <= _BLAS_ALONE:
-        return bool(values.dot(values) < _MAX_FLOAT32**2)
-    return bool(np.abs(values).max() < _MAX_FLOAT32)
 
 
 def write_plain_rows(outputs: Tensors) -> bytes | None:

@@ -5,19 +5,12 @@ from urllib.parse import parse_qs
 
 from werkzeug.http import parse_accept_header
 
-from app.batching.job import Job
 from app.call import Call, Head, Reply
 from app.codec import classes, npy, rows
 from app.engines.base import DEFAULT_SIGNATURE, Tensors
 from app.errors import BadInput
 from app.protocols import forms, service_instances
-from app.protocols.protocol import (
-    Protocol,
-    job_of,
-    plain_body_of,
-    plain_job_of,
-    unpacked,
-)
+from app.protocols.protocol import Protocol, begins_with, finishes_with
 from app.repository.routing import Target
 from app.settings.image_config import ImageConfig
 
@@ -25,22 +18,12 @@ from app.settings.image_config import ImageConfig
 _PATHS = ("/predict", "/stream_predict")
 
 
-def find(head: Head) -> Target | None:
+def _find(head: Head) -> Target | None:
     """Return the model that the query names, None for other paths."""
     if head.path not in _PATHS:
         return None
     names = parse_qs(head.query, keep_blank_values=True).get("model", [None])
     return Target(names[0])
-
-
-def begin(call: Call) -> Job:
-    """Return the job of a body of any form."""
-    return plain_job_of(call) or _begin(call)
-
-
-def _begin(call: Call) -> Job:
-    body = unpacked(call)
-    return job_of(call, _decode(call, body), len(body))
 
 
 def _decode(call: Call, body: bytes) -> rows.Request:
@@ -72,13 +55,8 @@ def _top(call: Call, config: ImageConfig | None) -> int | None:
     return min(int(text), len(config.classes))
 
 
-def finish(call: Call, outputs: Tensors) -> Reply:
+def _encode(call: Call, outputs: Tensors) -> Reply:
     """Return predictions, or classes for pictures, in the form that is asked for."""
-    body = plain_body_of(call, outputs)
-    return Reply(body) if body is not None else _finish(call, outputs)
-
-
-def _finish(call: Call, outputs: Tensors) -> Reply:
     model, decoded = call.model, call.decoded
     if model.user_code is not None and model.writes_predictions:
         return Reply(model.user_code.body_of(outputs))
@@ -101,4 +79,10 @@ def _wants_npy(accept: str) -> bool:
     )
 
 
-PREDICT = Protocol(find, begin, finish, rules=_PATHS, calls_service=True)
+PREDICT = Protocol(
+    find=_find,
+    begin=begins_with(_decode),
+    finish=finishes_with(_encode),
+    rules=_PATHS,
+    calls_service=True,
+)

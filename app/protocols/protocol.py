@@ -97,37 +97,48 @@ def _memory_of(groups: Sequence[Tensors], body_bytes: int) -> int:
     return sum(array.nbytes for array in arrays)
 
 
-# Larger bodies are read in parts, within a budget: a thread keeps the memory in which
-# it parsed plain rows, some ten times the bytes of the largest body.
-_MAX_PLAIN_BYTES = 256 << 10
 # The form of all requests of plain rows.
 _PLAIN = rows.Request(DEFAULT_SIGNATURE, {})
 
 
-def plain_job_of(call: Call) -> Job | None:
-    """Return the job of plain rows in JSON; None: the body is of another form.
+def begins_with(decode: Callable[[Call, bytes], Decoded]) -> Callable[[Call], Job]:
+    """Return a `begin` that tries plain rows of JSON first, and else decodes.
 
-    A body that is wrong is of another form, too, whose codec says what is wrong.
+    A body that is wrong is no plain one; `decode` says what is wrong.
     """
-    asks, model = call.head.asks, call.model
-    plain = model.plain_input
-    if plain is None or not asks.is_plain:
-        return None
-    body_bytes = len(call.body)
-    if body_bytes > _MAX_PLAIN_BYTES:
-        return None
-    array = read_plain_rows(call.body, plain, model.max_rows)
-    if array is None:
-        return None
-    call.decoded = _PLAIN
-    call.body = b""
-    if body_bytes > INLINE_BYTES:
-        call.hold(array.nbytes)
-    client = asks.client_key or call.peer.client
-    inputs = {plain.name: array}
-    return Job(inputs, call.deadline, DEFAULT_SIGNATURE, client, model.plain_key)
+
+    def begin(call: Call) -> Job:
+        asks, model = call.head.asks, call.model
+        plain = model.plain_input
+        # A large body may have many rows, which the codec counts before it reads them.
+        if plain is not None and asks.is_plain and len(call.body) <= INLINE_BYTES:
+            array = read_plain_rows(call.body, plain, model.max_rows)
+            if array is not None:
+                call.decoded = _PLAIN
+                call.body = b""
+                return Job(
+                    {plain.name: array},
+                    call.deadline,
+                    DEFAULT_SIGNATURE,
+                    asks.client_key or call.peer.client,
+                    model.plain_key,
+                )
+        body = unpacked(call)
+        return job_of(call, decode(call, body), len(body))
+
+    return begin
 
 
-def plain_body_of(call: Call, outputs: Tensors) -> bytes | None:
-    """Return JSON's plain predictions of plain rows; None: another form is asked."""
-    return write_plain_rows(outputs) if call.decoded is _PLAIN else None
+def finishes_with(
+    encode: Callable[[Call, Tensors], Reply],
+) -> Callable[[Call, Tensors], Reply]:
+    """Return a `finish` that writes plain predictions of plain rows, or encodes."""
+
+    def finish(call: Call, outputs: Tensors) -> Reply:
+        if call.decoded is _PLAIN:
+            body = write_plain_rows(outputs)
+            if body is not None:
+                return Reply(body)
+        return encode(call, outputs)
+
+    return finish

@@ -8,19 +8,12 @@ catalog.
 import re
 from urllib.parse import unquote_to_bytes
 
-from app.batching.job import Job
 from app.call import Call, Head, Reply
 from app.codec import json_text, rows
 from app.engines.base import Tensors
 from app.errors import BadInput
 from app.protocols import cloud_events, describe, forms, service_instances
-from app.protocols.protocol import (
-    Protocol,
-    job_of,
-    plain_body_of,
-    plain_job_of,
-    unpacked,
-)
+from app.protocols.protocol import Protocol, begins_with, finishes_with
 from app.repository.routing import Target
 from app.settings.model_files import MAX_VERSION
 
@@ -32,7 +25,7 @@ VERB_PATH = re.compile(
 )
 
 
-def find(head: Head) -> Target | None:
+def _find(head: Head) -> Target | None:
     """Return the model in the path of a :predict, None for other paths.
 
     Raises:
@@ -69,16 +62,6 @@ def _decoded(part: str | None) -> str | None:
     return unquote_to_bytes(part.encode("latin-1", "replace")).decode(errors="replace")
 
 
-def begin(call: Call) -> Job:
-    """Return the job of JSON, of a CloudEvent, or of pictures."""
-    return plain_job_of(call) or _begin(call)
-
-
-def _begin(call: Call) -> Job:
-    body = unpacked(call)
-    return job_of(call, _decode(call, body), len(body))
-
-
 def _decode(call: Call, body: bytes) -> rows.Request:
     model, mimetype = call.model, call.asks.mimetype
     if model.reads_instances:
@@ -108,11 +91,8 @@ def _decode_instances(call: Call, body: bytes) -> rows.Request:
     return service_instances.decode(call, body, ignore_tail=True)
 
 
-def finish(call: Call, outputs: Tensors) -> Reply:
+def _encode(call: Call, outputs: Tensors) -> Reply:
     """Return predictions as the request was formed, as an event if it was one."""
-    body = plain_body_of(call, outputs)
-    if body is not None:
-        return Reply(body)
     model = call.model
     if model.user_code is not None and model.writes_predictions:
         body = model.user_code.body_of(outputs)
@@ -121,9 +101,15 @@ def finish(call: Call, outputs: Tensors) -> Reply:
     return cloud_events.reply_of(call, body)
 
 
-def explain(call: Call, error: BaseException) -> BaseException:
+def _explain(call: Call, error: BaseException) -> BaseException:
     """Return an error in TensorFlow Serving's words."""
     return describe.explained(call.asks.target, error)
 
 
-PREDICT = Protocol(find, begin, finish, explain=explain, calls_service=True)
+PREDICT = Protocol(
+    find=_find,
+    begin=begins_with(_decode),
+    finish=finishes_with(_encode),
+    explain=_explain,
+    calls_service=True,
+)

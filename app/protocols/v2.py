@@ -24,7 +24,7 @@ _PATH = re.compile(
 )
 
 
-def find(head: Head) -> Target | None:
+def _find(head: Head) -> Target | None:
     """Return the model in the path, None for other paths."""
     found = _PATH.fullmatch(head.path)
     if found is None:
@@ -34,7 +34,7 @@ def find(head: Head) -> Target | None:
     return Target(name, number)
 
 
-def begin(call: Call) -> Job:
+def _begin(call: Call) -> Job:
     """Return the job of JSON, with tensors in it or in bytes behind it."""
     check_tensors(call.model)
     body, model = unpacked(call), call.model
@@ -52,7 +52,7 @@ def _json_size(text: str | None) -> int | None:
     return int(text)
 
 
-def finish(call: Call, outputs: Tensors) -> Reply:
+def _finish(call: Call, outputs: Tensors) -> Reply:
     """Return the outputs in JSON, or in bytes behind it."""
     model = call.model
     body, json_size = tensors.encode(model.name, model.version, call.decoded, outputs)
@@ -62,4 +62,4 @@ def finish(call: Call, outputs: Tensors) -> Reply:
     return Reply(body, "application/octet-stream", lines=lines)
 
 
-INFER = Protocol(find, begin, finish, rules=_RULES)
+INFER = Protocol(find=_find, begin=_begin, finish=_finish, rules=_RULES)

@@ -5,7 +5,6 @@ https://asgi.readthedocs.io/en/latest/specs/www.html
 
 import asyncio
 from collections.abc import Awaitable, Callable, Mapping, MutableMapping
-from functools import lru_cache, partial
 from typing import Any
 from urllib.parse import quote
 
@@ -20,6 +19,7 @@ Send = Callable[[Mapping[str, Any]], Awaitable[None]]
 
 # Seconds of a wait after which a disconnect of the client is looked for.
 _LOOK_AFTER_S = 0.1
+_DISCONNECT = "http.disconnect"
 
 
 class AsgiApplication:
@@ -32,7 +32,14 @@ class AsgiApplication:
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Serve one request, or the lifespan."""
         if scope["type"] == "http":
-            await _Exchange(self._loops.loop_calls(), scope, receive).serve(send)
+            reply = await self._answer(scope, receive)
+            headers = [
+                (name.lower().encode(), value.encode("latin-1"))
+                for name, value in reply.headers()
+            ]
+            start = {"type": "http.response.start", "status": reply.status}
+            await send({**start, "headers": headers})
+            await send({"type": "http.response.body", "body": reply.body})
         elif scope["type"] == "lifespan":
             await receive()
             await send({"type": "lifespan.startup.complete"})
@@ -42,94 +49,69 @@ class AsgiApplication:
         else:
             await send({"type": f"{scope['type']}.close"})
 
+    async def _answer(self, scope: Scope, receive: Receive) -> Reply:
+        """Return the reply to a request, whose events come meanwhile."""
+        calls = self._loops.loop_calls()
+        replied: asyncio.Future[Reply] = asyncio.get_running_loop().create_future()
 
-class _Exchange:
-    """One request: its call, and the future of its reply."""
+        def reply_to(call: Call, reply: Reply) -> None:
+            if not replied.done():
+                replied.set_result(reply)
 
-    def __init__(self, calls: LoopCalls, scope: Scope, receive: Receive) -> None:
-        self._calls = calls
-        self._receive = receive
-        self._reply: asyncio.Future[Reply] = asyncio.get_running_loop().create_future()
-        # Avoid a reference cycle: the call has the future, and not this object.
-        reply_to = partial(_set_reply, self._reply)
-        self._call = Call(head_of(scope), b"", _peer_of(scope), reply_to)
-
-    async def serve(self, send: Send) -> None:
-        call, calls = self._call, self._calls
+        call = Call(head_of(scope), b"", _peer_of(scope), reply_to)
         try:
-            if not _has_body(call.head) or (
-                calls.check(call, _length_of(call.head)) and await self._read()
-            ):
+            if not _has_body(call.head):
                 calls.start(call)
-            reply = await self._wait()
+            elif calls.check(call, _length_of(call.head)):
+                await _read_body(calls, call, receive, replied)
+            if not replied.done():
+                await asyncio.wait((replied,), timeout=_LOOK_AFTER_S)
+            while not (replied.done() or call.is_gone):
+                # The first event of a request without a body is its empty body.
+                event = await _unless_replied(receive, replied)
+                if event is not None and event["type"] == _DISCONNECT:
+                    calls.left(call)
+            return await replied
         except BaseException:
-            # The server cancels the task of a client that is gone.
+            # Some servers tell so that the client is gone, by an error of `receive` or
+            # by a cancellation.
             calls.left(call)
             raise
-        start = {
-            "type": "http.response.start",
-            "status": reply.status,
-            "headers": [
-                (_header_name(name), value.encode("latin-1"))
-                for name, value in reply.headers()
-            ],
-        }
-        await send(start)
-        await send({"type": "http.response.body", "body": reply.body})
-
-    async def _read(self) -> bool:
-        """Read the body; return whether it came, else the call has its reply."""
-        calls, call = self._calls, self._call
-        parts: list[bytes] = []
-        size, more = 0, True
-        while more:
-            event = await self._unless_answered(self._receive())
-            if event is None:
-                return False
-            if event["type"] == "http.disconnect":
-                calls.refuse(call, BadInput("the body can't be read: it is cut off"))
-                return False
-            part = event.get("body", b"")
-            more = event.get("more_body", False)
-            size += len(part)
-            parts.append(part)
-            if not calls.reads(call, size):
-                return False
-        call.body = parts[0] if len(parts) == 1 else b"".join(parts)
-        return True
-
-    async def _unless_answered(
-        self, waiting: Awaitable[MutableMapping[str, Any]]
-    ) -> MutableMapping[str, Any] | None:
-        """Return the result of a wait, None if the reply comes first."""
-        future = asyncio.ensure_future(waiting)
-        try:
-            if not future.done():
-                await asyncio.wait(
-                    (future, self._reply), return_when=asyncio.FIRST_COMPLETED
-                )
-            return future.result() if future.done() else None
-        finally:
-            # Also when the server cancels the task.
-            future.cancel()
-
-    async def _wait(self) -> Reply:
-        """Return the reply; in a long wait, look for a disconnect meanwhile."""
-        if not self._reply.done():
-            await asyncio.wait((self._reply,), timeout=_LOOK_AFTER_S)
-        while not self._reply.done():
-            # The first event of a request without a body is its empty body.
-            event = await self._unless_answered(self._receive())
-            if event is not None and event["type"] == "http.disconnect":
-                self._calls.left(self._call)
-                break
-        return await self._reply
 
 
-def _set_reply(replied: "asyncio.Future[Reply]", call: Call, reply: Reply) -> None:
-    del call
-    if not replied.done():
-        replied.set_result(reply)
+async def _read_body(
+    calls: LoopCalls, call: Call, receive: Receive, replied: "asyncio.Future[Reply]"
+) -> None:
+    """Read the body and start the call, unless it gets a reply meanwhile."""
+    parts: list[bytes] = []
+    size, more = 0, True
+    while more:
+        event = await _unless_replied(receive, replied)
+        if event is None:
+            return
+        if event["type"] == _DISCONNECT:
+            calls.refuse(call, BadInput("the body can't be read: it is cut off"))
+            return
+        parts.append(event.get("body", b""))
+        more = event.get("more_body", False)
+        size += len(parts[-1])
+        if not calls.reads(call, size):
+            return
+    call.body = parts[0] if len(parts) == 1 else b"".join(parts)
+    calls.start(call)
+
+
+async def _unless_replied(
+    receive: Receive, replied: "asyncio.Future[Reply]"
+) -> MutableMapping[str, Any] | None:
+    """Return the next event, None if the reply comes first."""
+    event = asyncio.ensure_future(receive())
+    try:
+        await asyncio.wait((event, replied), return_when=asyncio.FIRST_COMPLETED)
+        return event.result() if event.done() else None
+    finally:
+        # Also when the server cancels the task.
+        event.cancel()
 
 
 def head_of(scope: Scope) -> Head:
@@ -181,8 +163,3 @@ def _length_of(head: Head) -> int:
 def _quoted(path: str) -> bytes:
     """Return a path as a client may have sent it, for servers without `raw_path`."""
     return quote(path.encode(errors="surrogateescape"), safe="/:").encode()
-
-
-@lru_cache(maxsize=128)
-def _header_name(name: str) -> bytes:
-    return name.lower().encode("latin-1")

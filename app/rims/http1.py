@@ -15,7 +15,7 @@ from typing import Protocol, cast
 from app.call import JSON, Call, Reply
 from app.errors import BadInput
 from app.rims.http_bodies import ChunkedBody, SizedBody
-from app.rims.http_heads import END, HeadParser, Malformed, WireHead
+from app.rims.http_heads import END, Malformed, WireHead
 from app.rims.http_server import HttpServer
 from app.rims.peers import peer_of
 
@@ -50,23 +50,18 @@ class Calls(Protocol):
 
         Return whether to read the body; if not, the call has its reply.
         """
-        ...
 
     def reads(self, call: Call, body_bytes: int) -> bool:
         """Count the bytes of a body that have arrived; return whether to read on."""
-        ...
 
     def start(self, call: Call) -> None:
         """Answer a call whose body is there."""
-        ...
 
     def refuse(self, call: Call, error: Exception) -> None:
         """Answer a call with an error."""
-        ...
 
     def left(self, call: Call) -> None:
         """Note that the client has disconnected."""
-        ...
 
 
 class Connection(asyncio.Protocol):
@@ -82,8 +77,6 @@ class Connection(asyncio.Protocol):
         self.deadline = math.inf
         # Whether the next byte begins a request that can be taken at once.
         self._is_idle = True
-        # The head that is arriving.
-        self._parser: HeadParser | None = None
         # The call that has no reply yet.
         self._call: Call | None = None
         # The body that is arriving; without a call it is discarded.
@@ -91,15 +84,14 @@ class Connection(asyncio.Protocol):
         self._body_parts: list[bytes] = []
         self._body_bytes = 0
         self._body_at = 0.0
-        # Bytes that wait: requests behind the current one.
+        # Bytes that wait: a part of a head, or requests behind the current one.
         self._buffer = b""
-        self._is_paused = False
         # Bytes of a response that the kernel had not taken at the last look.
         self._unsent_bytes = 0
         # Whether the client has closed its sending side.
         self._has_ended = False
-        # Whether the next reply is the last one.
-        self._is_failing = False
+        # Whether the reply that comes next is the last one.
+        self._is_last = False
         # The latest end of a lingering close; 0 unless the connection lingers.
         self._lingers_until = 0.0
 
@@ -116,10 +108,9 @@ class Connection(asyncio.Protocol):
         """Drop the request under way."""
         self._has_ended = True
         self._is_idle = False
-        self._parser = None
         self.deadline = math.inf
         self._server.lost(self)
-        self._leave()
+        self._leave(self._call)
 
     def eof_received(self) -> bool:
         """Note that the client closed its sending side; it may still read."""
@@ -128,24 +119,21 @@ class Connection(asyncio.Protocol):
         if self._lingers_until or (call is None and not self._buffer):
             return False
         if self._body is not None:
-            self._leave()
+            self._leave(call)
         elif call is not None:
-            self._server.loop.call_later(_HALF_CLOSED_S, self._leave_by, call)
+            self._server.loop.call_later(_HALF_CLOSED_S, self._leave, call)
+        else:
+            self._await_request()
         return True
 
-    def _leave(self) -> None:
-        """Tell the calls that the client sends and reads no more."""
-        call = self._call
-        if call is None:
+    def _leave(self, call: Call | None) -> None:
+        """Tell the calls that the client of a call sends and reads no more."""
+        if call is None or self._call is not call:
             return
         if self._body is None:
             self._calls.left(call)
         else:
             self._break_off("it is cut off")
-
-    def _leave_by(self, call: Call) -> None:
-        if self._call is call:
-            self._leave()
 
     # Reading.
 
@@ -154,7 +142,7 @@ class Connection(asyncio.Protocol):
         if self._is_idle:
             end = data.find(END) + len(END)
             sent = data[:end]
-            head = self._known_heads.get(sent) or self._server.heads.find_alike(sent)
+            head = self._known_heads.get(sent) or self._server.heads.find(sent)
             if head is not None and head.content_length == len(data) - end:
                 self._is_idle = False
                 self.deadline = math.inf
@@ -169,54 +157,45 @@ class Connection(asyncio.Protocol):
 
     def _take(self, data: bytes) -> None:
         """Take bytes: a part of a head or a body, or a whole request, but no two."""
-        self._is_idle = False
         if self._lingers_until:
             self._linger_on()
             return
         self._buffer += data
+        if not self._buffer:
+            # It was taken before the event loop came to this.
+            return
+        if self._is_idle:
+            self._is_idle = False
+            self.deadline = self._server.deadline_in(self._server.timeouts.header_s)
         try:
             if self._body is None and self._call is None and not self._unsent_bytes:
                 self._take_head()
             if self._body is not None and self._buffer:
                 self._take_body(self._body)
         except Malformed as error:
-            self._refuse(error)
+            self._note_malformed(error)
+            self._break_off(str(error))
         except Exception:
             self._fail()
-        if len(data) > _MAX_BUFFERED_BYTES:
+        if len(data) > _MAX_BUFFERED_BYTES and not self._transport.is_closing():
             # One client's packets must not follow one another while others wait.
-            self._pause_reading()
+            self._transport.pause_reading()
             self._server.loop.call_soon(self._read_on)
         else:
             self._read_on()
 
     def _take_head(self) -> None:
-        buffer = self._buffer
-        if not buffer:
+        """Take a head if all of it has arrived."""
+        try:
+            head, size = self._server.heads.read(self._buffer)
+        except Malformed as error:
+            self._refuse_head(error)
             return
-        heads = self._server.heads
-        size = 0
-        head = None
-        if self._parser is None:
-            size = buffer.find(END) + len(END)
-            sent = buffer[:size]
-            head = heads.by_bytes.get(sent) or heads.find_alike(sent)
         if head is not None:
-            self._buffer = buffer[size:]
-        else:
-            if self._parser is None:
-                self.deadline = self._server.deadline_in(self._server.timeouts.header_s)
-                self._parser = HeadParser(heads.rules)
-            self._buffer = self._parser.feed(buffer)
-            head = self._parser.head
-            if head is None:
-                if self._has_ended:
-                    self._transport.close()
-                return
-            self._parser = None
-            if len(buffer) - len(self._buffer) == size:
-                heads.keep(buffer[:size], head)
-        self._begin(head)
+            self._buffer = self._buffer[size:]
+            self._begin(head)
+        elif self._has_ended:
+            self._transport.close()
 
     def _begin(self, head: WireHead) -> None:
         """Begin a call, whose body may be still to come."""
@@ -224,7 +203,7 @@ class Connection(asyncio.Protocol):
         peer = self._peers[head.forwarded_scheme]
         call = self._call = Call(head, b"", peer, self.reply)
         if self._has_ended:
-            self._server.loop.call_later(_HALF_CLOSED_S, self._leave_by, call)
+            self._server.loop.call_later(_HALF_CLOSED_S, self._leave, call)
         length = head.content_length
         if length is not None and length <= len(self._buffer):
             call.body = self._buffer[:length]
@@ -255,34 +234,32 @@ class Connection(asyncio.Protocol):
             self._body_parts.clear()
             self._calls.start(call)
 
-    def _refuse(self, error: Malformed) -> None:
-        """Answer a malformed request, and close."""
+    def _refuse_head(self, error: Malformed) -> None:
+        """Answer a malformed head, and close."""
+        self._note_malformed(error)
+        self._is_last = True
+        head = self._server.heads.read_malformed(self._buffer)
+        self._call = Call(head, b"", self._peers[""], self.reply)
+        self.reply(self._call, _error_reply(str(error), error.status))
+
+    def _note_malformed(self, error: Malformed) -> None:
         client = self._peers[""].client
         self._server.log.info("malformed request from %s: %s", client, error)
-        if self._parser is not None:
-            head = WireHead(self._parser)
-            self._parser = None
-            self._is_failing = True
-            self._call = Call(head, b"", self._peers[""], self.reply)
-            self.reply(self._call, _error_reply(str(error), error.status))
-        elif self._call is not None:
-            self._break_off(str(error))
-        else:
-            # The body belongs to a request that has its reply.
-            self._close()
 
     def _break_off(self, reason: str) -> None:
-        """Refuse the call whose body can't be read any further."""
-        self._is_failing = True
+        """Refuse the call whose body can't be read any further, and close."""
+        if self._call is None:
+            self._close()
+            return
+        self._is_last = True
         self._body = None
-        assert self._call is not None
         error = BadInput(f"the body can't be read: {reason}")
         self._calls.refuse(self._call, error)
 
     def _fail(self) -> None:
         """Answer with 500, and close: an error was raised that is none of a request."""
         self._server.log.exception("a request could not be answered")
-        self._is_failing = True
+        self._is_last = True
         self._body = None
         if self._call is not None:
             text = "internal error; the server's log has more"
@@ -324,6 +301,7 @@ class Connection(asyncio.Protocol):
     def _reply_otherwise(self, head: WireHead, call: Call, reply: Reply) -> None:
         """Write a reply that is not the usual one."""
         server = self._server
+        self._body_parts.clear()
         has_body = head.method != "HEAD" and reply.status not in _BODYLESS
         body = reply.body if has_body else b""
         if server.access_log is not None:
@@ -347,7 +325,7 @@ class Connection(asyncio.Protocol):
             if head.expects_continue:
                 return True
         says_close = "connection: close" in reply.lines.lower()
-        if self._is_failing or says_close or not head.keep_alive:
+        if self._is_last or says_close or not head.keep_alive:
             return True
         if self._buffer:
             # The client has sent another request, which is answered.
@@ -364,6 +342,7 @@ class Connection(asyncio.Protocol):
             return
         self.deadline = server.idle_until
         if self._buffer:
+            self.deadline = server.deadline_in(server.timeouts.header_s)
             # Other connections go first.
             server.loop.call_soon(self._take, b"")
         elif self._has_ended:
@@ -390,16 +369,12 @@ class Connection(asyncio.Protocol):
 
     def _read_on(self) -> None:
         """Read on, unless much waits in the buffer."""
+        if self._transport.is_closing():
+            return
         if len(self._buffer) > _MAX_BUFFERED_BYTES:
-            self._pause_reading()
-        elif self._is_paused and not self._transport.is_closing():
-            self._is_paused = False
-            self._transport.resume_reading()
-
-    def _pause_reading(self) -> None:
-        if not self._is_paused and not self._transport.is_closing():
-            self._is_paused = True
             self._transport.pause_reading()
+        else:
+            self._transport.resume_reading()
 
     # Closing.
 
@@ -412,9 +387,9 @@ class Connection(asyncio.Protocol):
             else:
                 # The client has read nothing since the last look.
                 self._transport.abort()
-        elif self._parser is not None and self._parser.has_started():
+        elif self._body is None and self._buffer.strip(b"\r\n"):
             text = "the request's head has not come in time"
-            self._refuse(Malformed(text, HTTPStatus.REQUEST_TIMEOUT))
+            self._refuse_head(Malformed(text, HTTPStatus.REQUEST_TIMEOUT))
         else:
             self._transport.close()
 
@@ -438,11 +413,11 @@ class Connection(asyncio.Protocol):
         if self._lingers_until:
             return self._lingers_until - _LINGER_TOTAL_S
         if self._call is not None:
-            if self._body is None or self._is_paused:
+            if self._body is None or not self._transport.is_reading():
                 return math.inf
             sent_s = self._body_bytes / _SLOWEST_BYTES_PER_S
             return min(self._call.arrived_at + sent_s, self._body_at)
-        if self._parser is None and self._body is None:
+        if self._body is None and not self._buffer:
             return self.deadline - server.keepalive_s - _IDLE_LEAD_S
         return self.deadline - server.timeouts.header_s
 
@@ -455,10 +430,9 @@ class Connection(asyncio.Protocol):
         can't close one side: there, only a client that sends more is waited for.
         """
         self._buffer = b""
-        self._body_parts.clear()
         transport = self._transport
         has_sides = transport.can_write_eof()
-        sends_more = self._body is not None or self._is_paused
+        sends_more = self._body is not None or not transport.is_reading()
         if self._has_ended or not (has_sides or sends_more):
             transport.close()
             return

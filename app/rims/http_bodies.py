@@ -4,10 +4,12 @@ from collections.abc import Iterator
 
 import httptools
 
-from app.rims.http_heads import END, OVERLAP, Malformed
+from app.rims.http_heads import END, Malformed
 
 # Limit on sizes, extensions and trailers between the data of two chunks.
 _MAX_BETWEEN_CHUNKS_BYTES = 64 << 10
+# Bytes that may begin an END.
+_OVERLAP = len(END) - 1
 _CHUNKED_HEAD = b"POST / HTTP/1.1\r\nTransfer-Encoding: chunked\r\n\r\n"
 # RFC 9110, 6.5.1: no fields of routing or framing in trailers.
 _FORBIDDEN_TRAILERS = (b"content-length", b"host", b"transfer-encoding")
@@ -65,7 +67,7 @@ class ChunkedBody:
                 # Avoid a reference cycle: it refers to this object.
                 del self._parser
                 break
-        self._tail = (self._tail + data)[-OVERLAP:]
+        self._tail = (self._tail + data)[-_OVERLAP:]
         part = b"".join(self._parts)
         self._parts.clear()
         return part, data[start:]

@@ -8,8 +8,9 @@ LF in front and RTSP: these are refused here.
 
 import re
 from collections.abc import Mapping
+from contextlib import suppress
 from http import HTTPStatus
-from typing import NamedTuple
+from typing import Any, NamedTuple
 from urllib.parse import unquote_to_bytes
 
 import httptools
@@ -19,8 +20,6 @@ from app.call import Head
 # Limit on a whole head: the request line and all fields.
 MAX_HEAD_BYTES = 64 << 10
 END = b"\r\n\r\n"
-# Bytes that may begin an END.
-OVERLAP = len(END) - 1
 # Leading zeros included. httptools bounds the number, but int() its digits.
 _MAX_LENGTH_DIGITS = 100
 # Characters of a client's text that an error repeats.
@@ -41,6 +40,8 @@ _MAX_VARYING_LENGTH_DIGITS = 15
 
 _REQUEST_LINE = re.compile(rb'[!-~]+ [!"$-~]+ HTTP/\d\.\d\r\n')
 _EMPTY_LINES = re.compile(rb"(?:\r\n)*")
+# The request line so far, for what will never be one, such as TLS.
+_BEGINNING = re.compile(rb"[ -~]*(?:\r\n|\r?\Z)")
 # A name or an address, and a port; of RFC 3986 without the marks that no name has.
 _HOST = rb"(?:[\w.~%-]+|\[[\w.~%:-]+\])(?::\d*)?"
 _EMPTY_OR_HOST = re.compile(b"(?:" + _HOST + b")?")
@@ -138,19 +139,16 @@ class WireHead(Head):
 
 
 class HeadParser:
-    """Reads one head, in pieces of any size; `head` is None until it is complete.
+    """Reads one head; after an error it has what stood before that.
 
     `fields` are (name in lower case, value), without those of names with underscores.
     """
 
     def __init__(self, rules: HeadRules) -> None:
-        """Start httptools."""
+        """Store the rules."""
         self._rules = rules
-        self._parser = httptools.HttpRequestParser(self)
-        self._size = self._field_count = 0
-        self._line = self._tail = b""
-        self._has_ended = False
-        self.head: WireHead | None = None
+        self._field_count = 0
+        self._is_complete = False
         self.fields: list[tuple[bytes, bytes]] = []
         self.target = self.raw_path = self.query = b""
         self.authority: bytes | None = None
@@ -159,39 +157,33 @@ class HeadParser:
         self.keep_alive = True
         self.expects_continue = False
 
-    def feed(self, data: bytes) -> bytes:
-        """Parse up to the end of the head; return the bytes behind it.
+    def parse(self, sent: bytes) -> None:
+        """Read a head, from the request line to the empty line.
 
         Raises:
-            Malformed: the head is refused.
+            Malformed: the head is refused, or has no end.
         """
-        if not self._tail and (self._line or data.startswith(b"\r")):
-            data = self._skip_empty_lines(data)
-        end = (self._tail + data).find(END)
-        stop = len(data) if end < 0 else end + len(END) - len(self._tail)
-        piece, data = data[:stop], data[stop:]
-        self._tail = (self._tail + piece)[-OVERLAP:]
-        self._size += len(piece)
-        if not self._line.endswith(b"\n"):
-            self._line += piece[: piece.find(b"\n") + 1 or None]
-        self._parse(piece)
-        if self._size > MAX_HEAD_BYTES:
+        parser = self._parser = httptools.HttpRequestParser(self)
+        try:
+            parser.feed_data(sent)
+        except httptools.HttpParserUpgrade:
+            # A server may ignore the offer; `_check` refuses CONNECT.
+            pass
+        except httptools.HttpParserCallbackError as error:
+            raise error.__context__ or error from None
+        except httptools.HttpParserError as error:
+            raise Malformed(f"malformed HTTP request: {error}") from None
+        finally:
+            # Avoid a reference cycle: it refers to this object.
+            del self._parser
+        if len(sent) > MAX_HEAD_BYTES:
             raise Malformed(
                 f"the request's head is larger than {MAX_HEAD_BYTES} bytes",
                 HTTPStatus.REQUEST_HEADER_FIELDS_TOO_LARGE,
             )
-        if self._has_ended:
-            self._check()
-            self.head = WireHead(self)
-            # Avoid a reference cycle: it refers to this object.
-            del self._parser
-        elif data:
+        if not self._is_complete:
             raise Malformed("malformed HTTP request: it begins with a bare CR or LF")
-        return data
-
-    def has_started(self) -> bool:
-        """Return whether anything but empty lines has arrived."""
-        return bool(self._tail)
+        self._check(sent)
 
     def forwarded_scheme(self) -> str:
         """Return the scheme that a proxy's header names, "" without such a header."""
@@ -237,40 +229,20 @@ class HeadParser:
 
     def on_headers_complete(self) -> None:
         """Read the method, the version and keep-alive."""
-        self._has_ended = True
+        self._is_complete = True
         self.method = self._parser.get_method().decode()
         self.version = self._parser.get_http_version()
         self.keep_alive = self._parser.should_keep_alive()
 
     # Checks.
 
-    def _skip_empty_lines(self, data: bytes) -> bytes:
-        """Return the data behind empty lines; keep a CR that may begin one."""
-        data = self._line + data
-        match = _EMPTY_LINES.match(data)
-        size = match.end() if match else 0
-        self._size += size
-        self._line = data[size:] if data[size:] == b"\r" else b""
-        return data[size + len(self._line) :]
-
-    def _parse(self, piece: bytes) -> None:
-        try:
-            self._parser.feed_data(piece)
-        except httptools.HttpParserUpgrade:
-            # A server may ignore the offer; `_check` refuses CONNECT.
-            pass
-        except httptools.HttpParserCallbackError as error:
-            raise error.__context__ or error from None
-        except httptools.HttpParserError as error:
-            raise Malformed(f"malformed HTTP request: {error}") from None
-
-    def _check(self) -> None:
+    def _check(self, sent: bytes) -> None:
         """Check a whole head, and read the fields that frame the body."""
         if self.version not in ("1.1", "1.0"):
             raise Malformed(f"HTTP/{self.version} is not spoken here, HTTP/1.1 is")
         if self.method == "CONNECT":
             raise Malformed("this server is no proxy", HTTPStatus.NOT_IMPLEMENTED)
-        if not _REQUEST_LINE.fullmatch(self._line):
+        if not _REQUEST_LINE.match(sent):
             raise Malformed(
                 "malformed HTTP request: expected METHOD TARGET HTTP/1.1 and one space "
                 "between two of them"
@@ -333,7 +305,7 @@ class HeadParser:
 
 
 class HeadCache:
-    """Parsed heads, as most clients repeat theirs, but for an id and a length.
+    """Keeps parsed heads: most clients repeat theirs, but for an id and a length.
 
     A head is found by its bytes (`by_bytes`), or by those around the values of its
     varying fields: it has these fields in the same places and spelling, each once, and
@@ -351,20 +323,48 @@ class HeadCache:
         limit = rules.field_bytes
         self._finds_alike = not 0 < limit < _LONGEST_VARYING_FIELD_BYTES
 
-    def find_alike(self, sent: bytes) -> WireHead | None:
-        """Return a head if one that differs in its varying fields is kept."""
-        if len(sent) > _MAX_CACHED_HEAD_BYTES:
-            return None
-        parts = _VARYING_FIELD.split(sent)
-        values = parts[2::3]
-        del parts[2::3]
-        kept = self._alike.get(tuple(parts))
+    def read(self, buffer: bytes) -> tuple[WireHead | None, int]:
+        """Return the first head, and the bytes up to its end; None: it has no end yet.
+
+        Raises:
+            Malformed: the head is refused, or will be.
+        """
+        empty_lines = _EMPTY_LINES.match(buffer)
+        start = empty_lines.end() if empty_lines else 0
+        size = buffer.find(END, start) + len(END)
+        if size < len(END):
+            if len(buffer) > MAX_HEAD_BYTES:
+                HeadParser(self.rules).parse(buffer)
+            if not _BEGINNING.match(buffer, start):
+                raise Malformed("malformed HTTP request: this is no request line")
+            return None, 0
+        sent = buffer[start:size]
+        head = self.find(sent)
+        if head is None:
+            parser = HeadParser(self.rules)
+            parser.parse(sent)
+            head = WireHead(parser)
+            self._keep(sent, head)
+        return head, size
+
+    def read_malformed(self, buffer: bytes) -> WireHead:
+        """Return what can be read of a head that is refused."""
+        parser = HeadParser(self.rules)
+        with suppress(Malformed):
+            parser.parse(buffer)
+        return WireHead(parser)
+
+    def find(self, sent: bytes) -> WireHead | None:
+        """Return the head of these bytes, if it or one like it was parsed before."""
+        head = self.by_bytes.get(sent)
+        if head is not None or len(sent) > _MAX_CACHED_HEAD_BYTES:
+            return head
+        parts, values = _split(sent)
+        kept = self._alike.get(parts)
         if kept is None:
             return None
         head, names = kept
-        headers = {**head.headers}
-        for name, value in zip(names, values, strict=True):
-            headers[name] = value.decode("latin-1")
+        headers = {**head.headers, **dict(zip(names, values, strict=True))}
         content_length = head.content_length
         if "content-length" in names:
             digits = headers["content-length"]
@@ -376,22 +376,29 @@ class HeadCache:
             alike.request_id = headers["x-request-id"]
         return alike
 
-    def keep(self, sent: bytes, head: WireHead) -> None:
+    def _keep(self, sent: bytes, head: WireHead) -> None:
         """Keep a head that was parsed of these bytes, in place of the oldest one."""
         if len(sent) > _MAX_CACHED_HEAD_BYTES:
             return
-        _keep_newest(self.by_bytes, sent, head)
-        parts = _VARYING_FIELD.split(sent)
-        values = [value.decode("latin-1") for value in parts[2::3]]
-        del parts[2::3]
+        _make_room(self.by_bytes)
+        self.by_bytes[sent] = head
+        parts, values = _split(sent)
         names = [name.decode("latin-1").lower() for name in parts[1::2]]
         # Not so if a field is given once more, in this spelling or another.
         are_read_alike = values == [head.headers.get(name) for name in names]
         if values and are_read_alike and self._finds_alike:
-            _keep_newest(self._alike, tuple(parts), (head, names))
+            _make_room(self._alike)
+            self._alike[parts] = (head, names)
 
 
-def _keep_newest(kept: dict, key: object, value: object) -> None:  # type: ignore[type-arg]
+def _split(sent: bytes) -> tuple[tuple[bytes, ...], list[str]]:
+    """Return the bytes around the values of varying fields, and the values."""
+    parts = _VARYING_FIELD.split(sent)
+    values = [value.decode("latin-1") for value in parts[2::3]]
+    del parts[2::3]
+    return tuple(parts), values
+
+
+def _make_room(kept: dict[Any, Any]) -> None:
     if len(kept) >= _MAX_CACHED_HEADS:
         del kept[next(iter(kept))]
-    kept[key] = value

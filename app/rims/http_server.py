@@ -61,19 +61,15 @@ class HttpConnection(Protocol):
 
     def expire(self) -> None:
         """Act on the deadline that has passed."""
-        ...
 
     def stop(self) -> None:
         """Close soon, unless a request or a response is in progress."""
-        ...
 
     def close(self) -> None:
         """Close at once; what is unsent is lost."""
-        ...
 
     def waits_since(self) -> float:
         """Return since when the server waits for the client, inf if it does not."""
-        ...
 
 
 class _Opening(NamedTuple):
@@ -122,7 +118,7 @@ class HttpServer:
         self.keepalive_s: float = cfg.keepalive or timeouts.header_s
         # Requests until `on_last_request` is called, once.
         self.requests_left: float = math.inf
-        self.on_last_request: Callable[[], None] = int
+        self.on_last_request: Callable[[], object] = int
         self._stopping = False
         self.connections: set[HttpConnection] = set()
         # Whether one more connection may become idle.

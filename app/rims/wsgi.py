@@ -50,6 +50,8 @@ class FlaskCalls:
         if response.status_code == HTTPStatus.NOT_MODIFIED:
             # Werkzeug adds its default.
             kind = ""
+        if call.head.method != "HEAD":
+            response.headers.pop("Content-Length", None)
         lines = "".join(f"{name}: {value}\r\n" for name, value in response.headers)
         lines += call.asks.lines
         return Reply(response.data, kind, response.status_code, lines)

@@ -20,7 +20,7 @@ from app.call import Call, Reply
 from app.codec.bounds import INLINE_BYTES
 from app.codec.pictures import images
 from app.codec.rows import UnevenRows
-from app.errors import Late, TooSlow
+from app.errors import Late, TooSlow, Unavailable
 from app.serving.large_calls import SMALL_BODY_BYTES, LargeCalls
 from app.serving.predictor import Predictor
 from app.settings.model_files import SERVICE_FILE
@@ -100,13 +100,20 @@ class LoopCalls:
 
         Return whether to read on; else the call has its reply.
         """
+        if body_bytes > self._predictor.max_body_bytes:
+            self.refuse(call, self._predictor.too_large())
+            return False
+        return body_bytes <= SMALL_BODY_BYTES or self.holds(call, body_bytes)
+
+    def holds(self, call: Call, count: int) -> bool:
+        """Count the bytes that a large call takes now; return whether it may.
+
+        If not, it has its reply.
+        """
+        call.holder = self._large
         try:
-            if body_bytes > self._predictor.max_body_bytes:
-                raise self._predictor.too_large()
-            if body_bytes > SMALL_BODY_BYTES:
-                call.holder = self._large
-                call.hold(body_bytes)
-        except Exception as error:
+            call.hold(count)
+        except Unavailable as error:
             self.refuse(call, error)
             return False
         return True
@@ -148,12 +155,21 @@ class LoopCalls:
 
     def _begin(self, call: Call) -> None:
         """Decode and submit here what is small, and all else in a thread."""
-        model = call.model
-        if call.head.asks.protocol.calls_service and model.reads_instances:
+        model, asks = call.model, call.head.asks
+        if asks.protocol.calls_service and model.reads_instances:
             call.holder = self._large
             self._in_service(call, self._begin_in_service)
             return
-        if self._decodes_here(call):
+        # A few bytes may unpack to many, or to a large picture, in JSON and forms too.
+        image = model.config.image
+        is_quick = (
+            len(call.body) <= INLINE_BYTES
+            and call.filled_bytes <= INLINE_BYTES
+            and asks.encoding is None
+            and not model.runner.runs_in_submit
+            and (image is None or images.is_cheap_to_decode(call.body, image))
+        )
+        if is_quick:
             try:
                 self._predictor.begin(call, self._wake_loop)
             except UnevenRows:
@@ -165,19 +181,6 @@ class LoopCalls:
                 return
         call.holder = self._large
         self._in_thread(None, self._begin_in_thread, call)
-
-    def _decodes_here(self, call: Call) -> bool:
-        """Return whether decoding takes less than a millisecond, and runs no model.
-
-        A few bytes may unpack to many, or to a large picture, in JSON and forms too.
-        """
-        model, body = call.model, call.body
-        if len(body) > INLINE_BYTES or call.head.asks.encoding is not None:
-            return False
-        if call.filled_bytes > INLINE_BYTES or model.runner.runs_in_submit:
-            return False
-        config = model.config.image
-        return config is None or images.is_cheap_to_decode(body, config)
 
     def _submit_round(self) -> None:
         """Submit the jobs of calls that came in one round of the loop.
@@ -235,7 +238,7 @@ class LoopCalls:
                 ):
                     self._in_service(call, self._finish_in_service)
                     continue
-                if not _encodes_here(call, job):
+                if job.rows > call.model.inline_rows and not _is_small(job):
                     self._in_thread(None, predictor.finish, call)
                     continue
             waiting.discard(call)
@@ -387,10 +390,8 @@ def _submit(call: Call) -> None:
     call.job.submit(call.model.runner)
 
 
-def _encodes_here(call: Call, job: Job) -> bool:
-    """Return whether a job's outputs are surely small, or small."""
-    if job.rows <= call.model.inline_rows:
-        return True
+def _is_small(job: Job) -> bool:
+    """Return whether a job's outputs are small enough to be encoded on the loop."""
     size = 0
     for array in job.result().values():
         # The size of texts is not known.

@@ -200,7 +200,7 @@ ask("unknown model", "POST", "/predict?model=none", ROWS, status=404, error=NO_M
 ask(
     "late",
     *("POST", "/predict?model=late", {"instances": [[1, 2, 3]]}),
-    ("X-Request-Timeout-Ms", "50"),
+    ("X-Request-Timeout-Ms", "200"),
     status=504,
     error="no answer was ready before the request's deadline",
 )
@@ -497,7 +497,7 @@ ask(
     *("POST", "/v2/models/slow/infer"),
     {
         "inputs": [{**INPUT, "shape": [1, 3], "data": [1, 2, 3]}],
-        "parameters": {"timeout": 50_000},
+        "parameters": {"timeout": 200_000},
     },
     status=504,
     error="no answer was ready before the request's deadline",

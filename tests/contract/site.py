@@ -34,15 +34,15 @@ def write_models(folder: Path) -> None:
 
     `echo`, the default, has versions 3 and 7, the labels old and new, and returns the
     first two of three floats; `pictures` takes pictures of 2 x 2 and has classes;
-    `words` has a service.py; `late` and `slow` take longer than a deadline of 50 ms.
+    `words` has a service.py; `late` and `slow` take longer than a deadline of 200 ms.
     """
     echo = {"base_ms": 0, "input_shape": [3], "outputs": 2}
     simulated_models(
         folder,
         echo=echo,
         pictures={"base_ms": 0, "input_shape": [2, 2, 3], "outputs": 3},
-        late={"base_ms": 400, "input_shape": [3], "outputs": 2},
-        slow={"base_ms": 400, "input_shape": [3], "outputs": 2},
+        late={"base_ms": 1000, "input_shape": [3], "outputs": 2},
+        slow={"base_ms": 1000, "input_shape": [3], "outputs": 2},
     )
     (folder / "echo" / "1").rename(folder / "echo" / "3")
     simulated_models(folder / "new", echo=echo)

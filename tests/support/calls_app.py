@@ -79,7 +79,9 @@ class CallsApp:
         return False
 
     def reads(self, call: Call, body_bytes: int) -> bool:
-        limit = _query(call).get("limit")
+        """Refuse a body beyond `limit` or `read_limit`."""
+        query = _query(call)
+        limit = query.get("read_limit") or query.get("limit")
         if limit is not None and body_bytes > int(limit):
             self.refuse(call, TooLarge("the body is too large"))
             return False
@@ -182,8 +184,10 @@ class CallsApp:
         return Reply(b"", "", int(query["code"]))
 
     def refused(self, _: Call, query: dict[str, str]) -> Reply:
-        """Answer without reading the body."""
-        return as_json({"error": "no"}, int(query.get("code", 401)))
+        """Answer without reading the body, with so many spaces as `bytes`."""
+        reply = as_json({"error": "no"}, int(query.get("code", 401)))
+        reply.body += b" " * int(query.get("bytes", 0))
+        return reply
 
     def counts(self, _: Call, __: dict[str, str]) -> Reply:
         """Answer with the calls of each path."""
@@ -246,7 +250,7 @@ def _refusal(error: BasketError) -> Reply:
 
 
 def _query(call: Call) -> dict[str, str]:
-    return dict(parse_qsl(call.head.query))
+    return dict(parse_qsl(call.head.query, keep_blank_values=True))
 
 
 def _route(call: Call) -> str:

@@ -126,7 +126,7 @@ class PredictingCalls:
         try:
             if size <= INLINE_BYTES:
                 call.message = parse(method.request, call.body)
-            elif self._calls.reads(call, 2 * size):
+            elif self._calls.holds(call, 2 * size):
                 call.message = await asyncio.get_running_loop().run_in_executor(
                     None, parse, method.request, call.body
                 )

@@ -3,7 +3,6 @@
 import contextlib
 import os
 import signal
-import socket
 import time
 
 import pytest
@@ -132,11 +131,7 @@ def test_request_on_an_idle_connection_after_sigterm_is_answered(server):
 
 def test_response_that_said_keep_alive_before_sigterm_leaves_a_second(server):
     """A client that learns of keep-alive late has its next request answered."""
-    wire = server.connect(get("/held-bytes?bytes=20000000&name=late"))
-    wire.sock.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4096)
-    other = server.connect()
-    until(lambda: other.ask(get("/waits?name=late")).json() == 1)
-    assert other.ask(get("/release?name=late")).status == 200
+    wire = server.connect(get(f"/bytes?bytes={LARGE}"), receive_buffer=4096)
     assert wire.begins() == b"HTTP/1.1 200"
     server.signal(signal.SIGTERM)
     until(server.is_refusing)

@@ -120,7 +120,7 @@ def test_access_log(tmp_path):
         "127.0.0.1 GET /bytes?bytes=15 HTTP/1.1 200 15 N - -",
         "127.0.0.1 HEAD /bytes?bytes=9 HTTP/1.1 200 0 N - -",
         "127.0.0.1 GET /nothing HTTP/1.0 404 22 N - -",
-        "127.0.0.1 - - HTTP/- 400 N N - -",
+        "127.0.0.1 - - HTTP/- 400 63 N - -",
     ]
     pattern = re.compile(r"(?<= )(\d+)(?= \S+ \S+$)")
     took = [int(pattern.search(line)[1]) for line in lines()]

@@ -303,6 +303,20 @@ def test_body_beyond_its_limit_is_not_buffered(connect, is_chunked):
     assert wire.has_ended()
 
 
+def test_body_that_is_refused_half_way_is_no_part_of_the_next(connect):
+    """The rest of it is dropped, and what came before the refusal."""
+    wire = connect()
+    for _ in range(2):
+        target = "/read?read_limit=10"
+        wire.send(request("POST", target, "Content-Length: 30"), b"a" * 5)
+        wire.send(b"a" * 15)
+        response = wire.response()
+        assert (response.status, response.closes()) == (413, False)
+        wire.send(b"a" * 10, request("POST", "/echo", "Content-Length: 4"), b"bo")
+        wire.send(b"dy")
+        assert wire.response().body == b"body"
+
+
 def test_large_bodies_at_the_same_time_are_whole(connect):
     """Reading pauses for a round of the event loop, and goes on."""
     wires = [connect() for _ in range(4)]

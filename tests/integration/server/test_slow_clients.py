@@ -103,13 +103,13 @@ def test_header_timeout_does_not_count_for_the_response(hasty):
 
 def test_rest_of_an_unread_body_does_not_shorten_the_send_timeout(hasty):
     """The response's reader may pause for longer than --keep-alive."""
-    head = request("POST", "/bytes?bytes=20000000", "Content-Length: 1000")
+    head = request("POST", "/refuse?bytes=20000000", "Content-Length: 1000")
     wire, other = hasty.connect(head + bytes(500), receive_buffer=4096), hasty.connect()
-    assert wire.begins() == b"HTTP/1.1 200"
+    assert wire.begins() == b"HTTP/1.1 401"
     wire.send(bytes(500))
     for _ in range(20):
         assert other.ask(get("/sleep?s=0.1")).status == 200
-    assert len(wire.response().body) == 20_000_000
+    assert len(wire.response().body) > 20_000_000
 
 
 @pytest.mark.parametrize("sent", [b"", get("/echo")])

@@ -607,8 +607,7 @@ async def test_near_deadline_has_its_timer_at_once(serve, engine, clock):
     engine.block()
     headers = [(b"x-request-timeout-ms", b"20")]
     task = begin(application, ROW, headers=headers, futures=True)[1]
-    while not asyncio.get_running_loop().timers:
-        await asyncio.sleep(0)
+    await settle()
     # The other timer may be that of the disconnect, after 100 ms.
     delay_s = min(timer.delay_s for timer in asyncio.get_running_loop().timers)
     # A sum with the time since the machine started is not exact.

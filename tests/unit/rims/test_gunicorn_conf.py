@@ -14,8 +14,8 @@ import pytest
 
 from app import create_app, gpus, run_dir
 from app.repository.health import Health
+from app.rims.gunicorn_private import installed_pool
 from app.run_dir import MODEL_SOCKETS, RUN_DIR
-from app.server.gunicorn_arbiter import installed_pool
 from tests.support.arbiter import Gunicorn, read_config
 
 
@@ -296,7 +296,7 @@ def test_worker_with_models_notes_stuck_ones(
     environment.setattr(Health, "start", lambda _: started.append(1))
     arbiter = start()
     worker = gunicorn.spawn(arbiter)
-    worker.wsgi = create_app()
+    worker.wsgi = create_app().flask
     # As if Gunicorn had made the model process first.
     worker.age = 1 + worker.model_processes
     arbiter.cfg.post_worker_init(worker)

@@ -10,13 +10,13 @@ import pytest
 from gunicorn.config import KNOWN_SETTINGS, Config
 from gunicorn.workers.base import Worker
 
-from app.server.gunicorn_arbiter import NAMES
+from app.rims.gunicorn_private import NAMES
 from tests.support.arbiter import Gunicorn
 
 ROOT = Path(__file__).parents[3]
-ARBITER = "app/server/gunicorn_arbiter.py"
+ARBITER = "app/rims/gunicorn_private.py"
 CONFIG = "gunicorn.conf.py"
-WORKER = "app/server/worker.py"
+WORKER = "app/rims/worker.py"
 METHOD = "method"
 # What each name has to be for Basket.
 KINDS = {
@@ -57,6 +57,7 @@ VARIABLES = {
     "server": "arbiter",
     "_server": "arbiter",
     "cfg": "cfg",
+    "_cfg": "cfg",
     "worker": "worker",
 }
 every_name = pytest.mark.parametrize(

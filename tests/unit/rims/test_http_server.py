@@ -2,57 +2,57 @@
 
 import asyncio
 import logging
+import math
 import socket
 from contextlib import ExitStack
 from typing import Any
 
 import pytest
 import uvloop
+from gunicorn.config import Config
 
-from app.server.listeners import Listeners
+from app.rims.http_server import HttpServer, Timeouts
 
 _LIMIT = 200
 
 
 class _Connection(asyncio.Protocol):
-    """A connection that waits for its client."""
+    """A connection that waits for its client, and notes when it is closed."""
 
-    def __init__(self, server: "_Server") -> None:
+    deadline = math.inf
+
+    def __init__(self, server: HttpServer) -> None:
         self._server = server
+        self.closings = 0
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         self.transport = transport
-        self._server.connections.add(self)
-        self._server.listeners.opened(self)
+        self._server.opened(self)
 
+    def waits_since(self) -> float:
+        return 0.0
 
-class _Server:
-    """The server of the connections; it notes when it is told to close some."""
-
-    def __init__(self, listener: socket.socket) -> None:
-        self.log = logging.getLogger(__name__)
-        self.connections: set[Any] = set()
-        self.closings = 0
-        self.listeners: Any = Listeners([listener], self, _LIMIT, 64, None)
-
-    def make_connection(self) -> Any:
-        return _Connection(self)
-
-    def close_waiting(self) -> None:
+    def close(self) -> None:
         self.closings += 1
+
+    def stop(self) -> None:
+        self.transport.abort()
 
 
 async def _accept(listener: socket.socket) -> tuple[int, int]:
     """Accept what waits; return how many connections, and closings to make room."""
-    server = _Server(listener)
-    server.listeners.update()
+    log: Any = logging.getLogger(__name__)
+    config = Config()
+    config.set("worker_connections", _LIMIT)
+    server = HttpServer([listener], config, log, _Connection, Timeouts())
+    server.tick()
     async with asyncio.timeout(20):
-        while len(server.connections) < _LIMIT and not server.closings:
+        while len(server.connections) < _LIMIT:
             await asyncio.sleep(0)
-    found = len(server.connections), server.closings
-    server.listeners.drain_backlog(0)
-    for connection in server.connections:
-        connection.transport.abort()
+    closings = sum(each.closings for each in server.connections)
+    found = len(server.connections), closings
+    config.set("backlog", 0)
+    server.stop()
     return found
 
 

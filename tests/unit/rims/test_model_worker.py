@@ -8,10 +8,10 @@ import sys
 import pytest
 
 from app import gpus
+from app.rims.gunicorn_private import WorkerPool, installed_pool
+from app.rims.model_worker import ModelSockets, ModelWorker
+from app.rims.worker import EventLoopWorker
 from app.run_dir import MODEL_SOCKETS, RUN_DIR
-from app.server.gunicorn_arbiter import WorkerPool, installed_pool
-from app.server.model_worker import ModelSockets, ModelWorker
-from app.server.worker import EventLoopWorker
 from app.settings import Settings
 from tests.support.arbiter import Gunicorn
 

@@ -12,7 +12,7 @@ import jsonschema_rs
 from testing.exchange import Answer, Request
 from testing.server import ROOT
 
-DOCUMENT = ROOT / "app" / "api" / "openapi.json"
+DOCUMENT = ROOT / "app" / "web" / "openapi.json"
 # Statuses that any path and method may get.
 _ANYWHERE = {400, 401, 404, 405, 408, 413, 414, 417, 431, 501, 503}
 _LONGEST_ERROR = 2000

@@ -91,8 +91,10 @@ def read_plain_rows(body: bytes, plain: PlainInput, max_rows: int) -> Array | No
             if not fits:
                 return None
         return values.astype(dtype).reshape(count, size)
-    except (TypeError, ValueError, KeyError, RuntimeError, RuntimeWarning):
+    except (TypeError, ValueError, LookupError, RuntimeError, RuntimeWarning):
         return None
+    except AttributeError:
+        return None  # An object or a string in the place of the rows.
     finally:
         # The parser is used again only once nothing refers to its document.
         document = rows = None

@@ -105,11 +105,13 @@ async def _unless_replied(
 ) -> MutableMapping[str, Any] | None:
     """Return the next event, None if the reply comes first."""
     event = asyncio.ensure_future(receive())
-    await asyncio.wait((event, replied), return_when=asyncio.FIRST_COMPLETED)
-    if event.done():
-        return event.result()
-    event.cancel()
-    return None
+    try:
+        if not event.done():
+            await asyncio.wait((event, replied), return_when=asyncio.FIRST_COMPLETED)
+        return event.result() if event.done() else None
+    finally:
+        # Also when the server cancels the task.
+        event.cancel()
 
 
 def head_of(scope: Scope) -> Head:

@@ -33,7 +33,7 @@ _SWEEP_EVERY_S = 0.05
 _FLUSH_AFTER_S = 0.2
 # Methods of routes that read no body and wait for no model. They have threads of their
 # own, so that health and metrics are answered while all others are busy.
-_READ_METHODS = ("GET", "HEAD", "OPTIONS")
+READ_METHODS = ("GET", "HEAD", "OPTIONS")
 _LATE = "no answer was ready before the request's deadline"
 _LATE_IN_DECODING = "the request's deadline passed before its rows were decoded"
 _LATE_IN_SERVICE = f"{SERVICE_FILE} did not return by the deadline"
@@ -45,11 +45,19 @@ Answer = Callable[[Call], Reply]
 class LoopCalls:
     """Starts calls, and gives each its reply; a rim calls all methods on the loop."""
 
-    def __init__(self, predictor: Predictor, answer: Answer, readers: Executor) -> None:
+    def __init__(
+        self,
+        predictor: Predictor,
+        answer: Answer,
+        readers: Executor,
+        clock: Callable[[], float] = time.monotonic,
+    ) -> None:
         """Store the parts and the running loop, whose executor has the other threads.
 
         `answer` answers calls that predict nothing; those that only read, in `readers`.
+        Deadlines pass by the `clock`, which is the monotonic one but for tests.
         """
+        self._clock = clock
         self._predictor = predictor
         self._answer = answer
         self._readers = readers
@@ -76,12 +84,14 @@ class LoopCalls:
         Return whether the body is to be read; else the call has its reply.
         """
         self._reading.add(call)
-        try:
-            # Flask checks other rights for its routes, but not before the body.
-            self._predictor.check(call, body_bytes)
-        except Exception as error:
-            self.refuse(call, error)
-            return False
+        # Flask checks the rights to its routes, but not before the body. Those that
+        # read need no body, and some no rights.
+        if call.head.method not in READ_METHODS:
+            try:
+                self._predictor.check(call, body_bytes)
+            except Exception as error:
+                self.refuse(call, error)
+                return False
         self._sweep_by(call.arrived_at + self._predictor.request_timeout_s)
         return True
 
@@ -115,7 +125,7 @@ class LoopCalls:
         asks = call.head.asks or predictor.asks(call.head)
         if asks.protocol is None:
             self._waiting.add(call)
-            is_read = call.head.method in _READ_METHODS
+            is_read = call.head.method in READ_METHODS
             threads = self._readers if is_read else None
             self._in_thread(threads, self._answer, call)
             return
@@ -189,6 +199,8 @@ class LoopCalls:
         if call.filled_bytes > INLINE_BYTES:
             call.hold(2 * len(call.body) + call.filled_bytes)
         self._predictor.begin_any(call, self._wake_loop)
+        # The client may have left meanwhile, when there was no job to abandon.
+        call.check_awaited()
         call.job.submit(call.model.runner)
 
     def _begin_in_service(self, call: Call) -> None:
@@ -234,7 +246,7 @@ class LoopCalls:
                 reply = predictor.finish(call)
             except Exception as error:
                 reply = predictor.refuse(call, error)
-            if call.held_bytes:
+            if call.most_held_bytes:
                 self._large.release(call)
             call.reply_to(call, reply)
             ended.append(call)
@@ -325,7 +337,7 @@ class LoopCalls:
         """Have a sweep at a deadline, or within 50 ms."""
         if deadline >= self._sweep_at:
             return
-        now = time.monotonic()
+        now = self._clock()
         self._sweep_at = min(deadline, now + _SWEEP_EVERY_S)
         if self._sweep_timer is not None:
             # Each sweep schedules the next: two timers would never be one again.
@@ -337,7 +349,7 @@ class LoopCalls:
     def _sweep(self) -> None:
         """Answer calls that are past their deadline, or whose body is."""
         self._sweep_at = math.inf
-        now = time.monotonic()
+        now = self._clock()
         limit_s = self._predictor.request_timeout_s
         for call in [each for each in self._waiting if each.deadline <= now]:
             self._end_late(call)

@@ -1,6 +1,7 @@
 """The event loop of a process: its calls, and their end when the process stops."""
 
 import asyncio
+import time
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from functools import partial
@@ -24,18 +25,21 @@ class Loops:
         """Store the parts.
 
         `answer` answers calls that predict nothing, and `close(timeout_s=...)` fails
-        all jobs that still wait.
+        all jobs that still wait. A test may set another `clock` before the first call.
         """
         self._predictor = predictor
         self._answer = answer
         self._close = close
         self._calls: LoopCalls | None = None
+        self.clock: Callable[[], float] = time.monotonic
         self.readers = ThreadPoolExecutor(_READ_THREADS, "reading")
 
     def loop_calls(self) -> LoopCalls:
         """Return the calls of the event loop that runs."""
         if self._calls is None:
-            self._calls = LoopCalls(self._predictor, self._answer, self.readers)
+            self._calls = LoopCalls(
+                self._predictor, self._answer, self.readers, self.clock
+            )
         return self._calls
 
     async def close_calls(self) -> None:

@@ -15,7 +15,7 @@ from app.batching.job import Wake
 from app.call import Call, Head, Reply, new_id
 from app.codec.rows import UnevenRows
 from app.error_replies import error_reply
-from app.errors import TooLarge
+from app.errors import Late, TooLarge
 from app.protocols.protocol import Protocol
 from app.recording.recording import sampled
 from app.repository.catalog import Catalog
@@ -210,8 +210,13 @@ class Predictor:
         asks = self.asks(call.head)
         if asks.protocol is not None:
             error = asks.protocol.explain(call, error)
+            # For listeners, which get no other calls.
+            call.error = error
         reply = error_reply(error, is_prediction=asks.protocol is not None)
-        call.error, call.ended_at = error, _monotonic()
+        # Avoid a reference cycle: the traceback has the call and the job, which have
+        # the error.
+        error.__traceback__ = None
+        call.ended_at = _monotonic()
         call.request_id = name = call.head.request_id or new_id()
         reply.lines += f"{asks.lines}X-Request-Id: {name}\r\n"
         call.status, call.reply = reply.status, reply
@@ -231,15 +236,18 @@ class Predictor:
         self._catalog.give_back([call.version for call in calls if call.version])
         for call in calls:
             # A job knows its call: avoid a reference cycle.
-            call.version = call.job = call.decoded = call.reply = None
+            call.version = call.job = call.decoded = call.reply = call.error = None
 
     def answer(self, call: Call) -> Reply:
         """Answer a call in this thread, which waits."""
         try:
             self.open(call)
             self.begin_any(call, None)
-            call.job.submit(call.model.runner)
+            runner = call.model.runner
+            call.job.submit(runner)
             call.job.wait()
+            if runner.runs_in_submit and _monotonic() >= call.job.deadline:
+                raise Late("no answer was ready before the request's deadline")
             reply = self.finish(call)
         except BaseException as error:
             reply = self.refuse(call, error)

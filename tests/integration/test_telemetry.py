@@ -77,10 +77,22 @@ metrics = telemetry.ModelMetrics("m", "1")
 for number in range(40):
     for call, *arguments in [
         (metrics.rows_waiting, number),
-        (metrics.request_answered, (200, 400, 503)[number % 3], number / 4),
-        (metrics.job_left_queue, number / 8),
-        (metrics.request_went_through, dict.fromkeys(totals.STAGES, number / 2)),
-        (telemetry.request_without_model, 404, number / 64),
+        (
+            telemetry.record,
+            metrics.write_calls,
+            (
+                (200, 400, 503)[number % 3],
+                number / 4,
+                number / 8,
+                [number / 2] * len(totals.STAGES),
+                None,
+            ),
+        ),
+        (
+            telemetry.record,
+            telemetry.write_calls_without_model,
+            (404, number / 64, None, None, None),
+        ),
         (telemetry.rejected, ("late", "queue_full")[number % 2]),
     ]:
         call(*arguments)
@@ -119,8 +131,9 @@ print(len(calls) > 0, os.getpid in calls)
 def test_process_that_exits_writes_its_records(tmp_path):
     """Records that no flush has written are written at an orderly exit."""
     program = """
-from app.telemetry import ModelMetrics
-ModelMetrics("m", "1").request_answered(200, 0.5)
+from app import telemetry
+metrics = telemetry.ModelMetrics("m", "1")
+telemetry.record(metrics.write_calls, (200, 0.5, None, None, None))
 """
     run(program, "multiprocess", tmp_path)
     registry = CollectorRegistry()

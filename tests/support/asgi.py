@@ -2,23 +2,28 @@
 
 import asyncio
 import functools
+import gc
 import json
 from collections.abc import Callable, Coroutine
 from types import SimpleNamespace
 from typing import Any
+
+import app.call
+from app.batching.job import Job
 
 
 class HandLoop(asyncio.SelectorEventLoop):
     """An event loop whose timers fire when the test says so.
 
     `timers` are those that are set; `woken` has the arguments of each wake-up by
-    another thread.
+    another thread, and `offloaded` the functions that were called in its own threads.
     """
 
     def __init__(self) -> None:
         super().__init__()
         self.timers: list[SimpleNamespace] = []
         self.woken: list[tuple[Any, ...]] = []
+        self.offloaded: list[Any] = []
 
     def call_later(self, delay: float, callback: Any, *args: Any, **_: Any) -> Any:
         timer = SimpleNamespace(delay_s=delay, callback=callback, args=args)
@@ -29,6 +34,11 @@ class HandLoop(asyncio.SelectorEventLoop):
     def call_soon_threadsafe(self, callback: Any, *args: Any, **rest: Any) -> Any:
         self.woken.append(args)
         return super().call_soon_threadsafe(callback, *args, **rest)
+
+    def run_in_executor(self, executor: Any, function: Any, *args: Any) -> Any:
+        if executor is None:
+            self.offloaded.append(function)
+        return super().run_in_executor(executor, function, *args)
 
     def fire(self) -> None:
         """Call all timers that are set now."""
@@ -52,6 +62,16 @@ async def settle() -> None:
     """Let everything on the loop go as far as it goes."""
     for _ in range(10):
         await asyncio.sleep(0)
+
+
+def parts_of_calls() -> list[Any]:
+    """Return the calls that are in memory, their jobs and replies, and what has them."""
+    kinds = (app.call.Call, app.call.Reply, Job)
+    return [
+        each
+        for each in gc.get_objects()
+        if isinstance(each, kinds) or type(each).__name__ == "_Exchange"
+    ]
 
 
 class Call:

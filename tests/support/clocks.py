@@ -1,5 +1,6 @@
 """Fake clocks."""
 
+import time
 from types import SimpleNamespace
 
 import pytest
@@ -12,3 +13,13 @@ def standing_clock(patch: pytest.MonkeyPatch, *modules: str) -> SimpleNamespace:
     for module in modules:
         patch.setattr(f"{module}.time", fake)
     return clock
+
+
+class OffsetClock:
+    """The monotonic clock, and `ahead_s` seconds that a test has let pass."""
+
+    def __init__(self) -> None:
+        self.ahead_s = 0.0
+
+    def __call__(self) -> float:
+        return time.monotonic() + self.ahead_s

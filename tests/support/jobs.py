@@ -4,7 +4,7 @@ import math
 import threading
 import time
 from collections import deque
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import numpy as np
@@ -15,6 +15,7 @@ from app.batching.interfaces import Observer, Runner
 from app.batching.job import Job
 from app.batching.model_log import ModelLog
 from app.engines.base import Engine, Tensors
+from app.telemetry import EndedCall
 
 _TIMEOUT_S = 10
 
@@ -155,12 +156,7 @@ class Notes:
     def rows_waiting(self, rows: int) -> None:
         self.waiting.append(rows)
 
-    def job_left_queue(self, seconds: float) -> None:
-        assert seconds >= 0
-
-    def request_went_through(self, stages_s: Mapping[str, float]) -> None:
-        assert all(seconds >= 0 for seconds in stages_s.values())
-
-    def request_answered(self, status: int, seconds: float) -> None:
-        assert seconds >= 0
-        self.requests.append(status)
+    def write_calls(self, calls: Sequence[EndedCall]) -> None:
+        for status, whole_s, queue_s, stages_s, _ in calls:
+            assert min(whole_s, queue_s or 0, *(stages_s or ())) >= 0
+            self.requests.append(status)

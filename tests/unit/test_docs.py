@@ -23,7 +23,7 @@ DOCS = ROOT / "docs"
 MONITORING = DOCS / "monitoring.md"
 METRICS = DOCS / "metrics.md"
 CONTRIBUTING = ROOT / "CONTRIBUTING.md"
-OPENAPI = ROOT / "app" / "api" / "openapi.json"
+OPENAPI = ROOT / "app" / "web" / "openapi.json"
 
 
 def described_in(term):

@@ -9,6 +9,7 @@ from app import telemetry
 from app.prometheus_private import Pending
 from app.telemetry import ModelMetrics
 from app.totals import STAGES
+from tests.support.metrics import count_call
 
 
 def value(series, **labels):
@@ -19,8 +20,7 @@ def value(series, **labels):
 def test_exposition_contains_pending_records():
     """A request counted before a scrape of the same process is in its text."""
     metrics = ModelMetrics("scraped", "1")
-    metrics.request_answered(200, 0.5)
-    metrics.job_left_queue(0.25)
+    count_call(metrics, 200, 0.5, queue_s=0.25)
     metrics.rows_waiting(4)
     metrics.rows_waiting(3)
     lines = telemetry.exposition({}, "")[0].decode().splitlines()
@@ -36,9 +36,8 @@ def test_exposition_contains_pending_records():
 def test_totals_contain_pending_records():
     """Requests counted before a call of totals are in its result."""
     metrics = ModelMetrics("summed", "1")
-    metrics.request_answered(200, 0.5)
-    metrics.request_answered(503, 0.25)
-    metrics.request_went_through(dict(zip(STAGES, (1, 2, 3, 4), strict=True)))
+    count_call(metrics, 200, 0.5, stages_s=(1, 2, 3, 4))
+    count_call(metrics, 503, 0.25)
     totals = telemetry.totals().versions["summed", "1"]
     assert (totals.succeeded, totals.failed) == (1, 1)
     assert (totals.seconds, totals.failed_seconds) == (0.75, 0.25)
@@ -50,8 +49,8 @@ def test_request_without_model_is_counted_at_a_flush():
     labels = {"model": "", "version": ""}
     before = value("basket_requests_total", **labels, status="418")
     seconds = value("basket_request_seconds_sum", **labels)
-    telemetry.request_without_model(418, 0.5)
-    telemetry.request_without_model(418, 0.25)
+    count_call(None, 418, 0.5)
+    count_call(None, 418, 0.25)
     telemetry.flush()
     assert value("basket_requests_total", **labels, status="418") == before + 2
     assert value("basket_request_seconds_sum", **labels) == seconds + 0.75
@@ -72,10 +71,8 @@ def test_negative_seconds_count_as_zero_in_counters(caplog):
     """Negative seconds raise nothing, and neither reduce nor lose a counter's sum."""
     metrics = ModelMetrics("negative", "1")
     for seconds in (-1.0, 2.0):
-        metrics.request_went_through(dict.fromkeys(STAGES, seconds))
-        metrics.request_answered(500, seconds)
-        metrics.job_left_queue(seconds)
-        telemetry.request_without_model(404, -0.5)
+        count_call(metrics, 500, seconds, seconds, [seconds] * len(STAGES))
+        count_call(None, 404, -0.5)
     totals = telemetry.totals().versions["negative", "1"]
     assert totals.stage_seconds == dict.fromkeys(STAGES, 2.0)
     assert totals.failed_seconds == 2
@@ -88,14 +85,12 @@ def test_negative_seconds_count_as_zero_in_counters(caplog):
 def test_concurrent_appends_during_flushes_lose_nothing():
     """Each record from any thread is written exactly once."""
     metrics = ModelMetrics("concurrent", "1")
-    stages_s = dict.fromkeys(STAGES, 0.5)
+    stages_s = [0.5] * len(STAGES)
     done = threading.Event()
 
     def count():
         for _ in range(25_000):
-            metrics.request_answered(200, 0.5)
-            metrics.request_went_through(stages_s)
-            metrics.job_left_queue(0.5)
+            count_call(metrics, 200, 0.5, 0.5, stages_s)
 
     def flush():
         while not done.is_set():
@@ -185,7 +180,7 @@ def test_requests_are_bounded_without_a_flush(monkeypatch):
     metrics = ModelMetrics("bounded", "1")
     for number in range(5500):
         metrics.rows_waiting(number)
-        metrics.request_answered(200, 0.5)
+        count_call(metrics, 200, 0.5)
     labels = {"model": "bounded", "version": "1", "status": "200"}
     assert value("basket_requests_total", **labels) == 5000
 

@@ -4,14 +4,14 @@ import json
 
 from app.telemetry import ModelMetrics, rejected, totals
 from app.totals import STAGES, Sums
+from tests.support.metrics import count_call
 
 
 def test_sums_are_the_same_from_json():
     """What was written as JSON is read with all of its numbers."""
     metrics = ModelMetrics("kept", "3")
-    metrics.request_answered(200, 0.5)
-    metrics.request_answered(503, 0.02)
-    metrics.request_went_through(dict.fromkeys(STAGES, 0.25))
+    count_call(metrics, 200, 0.5, stages_s=[0.25] * len(STAGES))
+    count_call(metrics, 503, 0.02)
     metrics.batch_ran(4, 0.125, [], None)
     metrics.batch_limited(32)
     metrics.rows_waiting(7)

@@ -4,9 +4,8 @@ from types import SimpleNamespace
 
 import pytest
 
-from app.api.application import completed
-from app.api.exchange import Exchange, HttpResponse
-from app.tracing.traced_application import TracedApplication
+from app.call import Call, Head, Peer
+from app.tracing.traced_calls import TracedCalls
 
 
 class Spans:
@@ -15,26 +14,11 @@ class Spans:
     def __init__(self):
         self.names = []
 
-    def begin_request(self, environ, arrived_at):
+    def begin_request(self, head, arrived_at):
         return SimpleNamespace(traceparent="00-1-1-01")
 
     def request(self, request, whole, outcome, stages):
         self.names.append(whole.name)
-
-
-@pytest.fixture(name="application")
-def _application():
-    application = TracedApplication("traced")
-    application.install_handlers((), lambda _: None, None, lambda *_: None)
-    application.spans = Spans()
-    return application
-
-
-async def answered(exchange):
-    """Answer as a handler does that has found the model."""
-    observer = SimpleNamespace(request_answered=lambda *_: None)
-    exchange.model = SimpleNamespace(name="m", version=1, observer=observer)
-    return HttpResponse(b"{}")
 
 
 @pytest.mark.parametrize(
@@ -47,8 +31,13 @@ async def answered(exchange):
         ("/v2/models/M/versions/01/infer", "/v2/models/M/versions/1/infer"),
     ],
 )
-def test_name_is_the_same_for_all_ways_to_write_a_path(application, path, name):
+def test_name_is_the_same_for_all_ways_to_write_a_path(path, name):
     """Names of models and labels stay as they are."""
-    exchange = Exchange({"REQUEST_METHOD": "POST", "PATH_INFO": path})
-    completed(application.predict(answered, exchange))
-    assert application.spans.names == [f"POST {name}"]
+    spans = Spans()
+    traced = TracedCalls(spans)
+    call = Call(Head("POST", path, "", {}), b"", Peer("", 0, "unix", 0))
+    traced.begin(call)
+    call.model, call.status = SimpleNamespace(name="m", version=1), 200
+    call.ended_at = call.arrived_at + 1
+    traced.ended([call])
+    assert spans.names == [f"POST {name}"]

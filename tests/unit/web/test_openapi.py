@@ -29,7 +29,7 @@ def operations():
 
 @pytest.fixture(scope="module")
 def app(tmp_path_factory):
-    return create_app(Settings(model_dir=tmp_path_factory.mktemp("models")))
+    return create_app(Settings(model_dir=tmp_path_factory.mktemp("models"))).flask
 
 
 def test_every_route_is_in_the_document(app):
@@ -87,7 +87,8 @@ def test_openapi_json_returns_the_description(app):
 
 def test_openapi_json_requires_an_api_key(tmp_path):
     """With API keys set, the description needs one, as /metrics does."""
-    client = create_app(Settings(model_dir=tmp_path, api_keys=("key",))).flask.test_client()
+    server = create_app(Settings(model_dir=tmp_path, api_keys=("key",)))
+    client = server.flask.test_client()
     error(client.get("/openapi.json"), 401)
     headers = {"Authorization": "Bearer key"}
     assert client.get("/openapi.json", headers=headers).json == DOCUMENT

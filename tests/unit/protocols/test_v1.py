@@ -8,15 +8,9 @@ from typing import ClassVar
 import numpy as np
 import pytest
 
-from app import install_api, run_dir
-from app.api.application import Application
-from app.protocols.describe import Description
-from app.recording.recording import Recording
+from app import create_app, telemetry
 from app.batching.unbatched import Unbatched
 from app.engines.base import DEFAULT_SIGNATURE, Signature, TensorSpec
-from app.promotion.evidence import Evidence
-from app.repository.catalog import Catalog
-from app.repository.health import Health
 from app.repository.routing import Routes
 from app.repository.served import ServedModel
 from app.settings import Settings
@@ -73,18 +67,14 @@ class Site:
 
     def __init__(self, keys=(), limit_bytes=LIMIT):
         self.notes = Notes()
-        self.catalog = Catalog(None)
+        settings = Settings(api_keys=keys, max_body_bytes=limit_bytes)
+        server = create_app(settings)
+        self.catalog = server.catalog
         self.serve("poet", 2)
         self.serve("poet", 10)
         self.catalog.route("poet", Routes({"old": 2, "gone": 3}))
         self.catalog.mark_settled("poet")
-        app = Application(__name__, static_folder=None)
-        settings = Settings(api_keys=keys, max_body_bytes=limit_bytes)
-        health = Health(self.catalog, 30, run_dir.Notes())
-        recording = Recording(settings, self.catalog, Evidence(None))
-        describe = Description(self.catalog, health, None, 1)
-        install_api(app, settings, self.catalog, describe, health, recording)
-        self.client = app.test_client()
+        self.client = server.flask.test_client()
 
     def serve(self, name, version):
         self.catalog.announce(name)
@@ -685,8 +675,9 @@ def test_only_predict_requests_are_counted(own_site, monkeypatch):
     """Predictions are counted, failed ones too; other requests are not."""
     unknown = []
     monkeypatch.setattr(
-        "app.api.application.telemetry.request_without_model",
-        lambda status, _: unknown.append(status),
+        telemetry,
+        "write_calls_without_model",
+        lambda calls: unknown.extend(status for status, *_ in calls),
     )
     own_site.post("/v1/models/poet:predict")
     own_site.post("/v1/models/poet:predict", [1])

@@ -12,12 +12,11 @@ from functools import partial
 import pytest
 
 from app import create_app, telemetry
-from app.api.asgi_exchange import AsgiExchange
 from app.errors import QueueFull
 from app.settings import Settings
 from testing.server import simulated_models, wait_until
-from tests.support.asgi import Call, on_loop, settle
-from tests.support.clocks import standing_clock
+from tests.support.asgi import Call, on_loop, parts_of_calls, settle
+from tests.support.clocks import OffsetClock
 from tests.support.engines import Echo
 
 # Each function is what the test sets, by its name.
@@ -61,6 +60,7 @@ class Served:
 
     def __init__(self, application):
         self.application, self._loader = application, application.loader
+        self._clock = application.loops.clock = OffsetClock()
         self._loader.start()
         assert self._loader.wait(WAIT_S)
         (self.model,) = application.catalog.models()
@@ -83,6 +83,12 @@ class Served:
 
     async def ask(self, instance, **others):
         return await self.begin(instance, **others)[1]
+
+    async def pass_deadline(self, seconds=60):
+        """Let time pass on the event loop; the batching thread has the real clock."""
+        self._clock.ahead_s += seconds
+        asyncio.get_running_loop().fire()
+        await settle()
 
     async def queued(self):
         """Wait until a row is in the model's queue."""
@@ -117,19 +123,6 @@ async def serving(folder, service=SERVICE, simulation=None, **settings):
         await asyncio.to_thread(served.close)
 
 
-@pytest.fixture(name="clock")
-def _clock(monkeypatch):
-    clock = standing_clock(monkeypatch, "app.api.event_loop", "app.api.exchange")
-    clock.now = time.monotonic()
-    return clock
-
-
-async def pass_deadline(clock):
-    clock.now += 60
-    asyncio.get_running_loop().fire()
-    await settle()
-
-
 @on_loop
 async def test_request_does_not_come_back_to_the_event_loop_between(tmp_path):
     """From preprocess to postprocess a request goes on while the loop is busy."""
@@ -149,7 +142,7 @@ async def test_request_does_not_come_back_to_the_event_loop_between(tmp_path):
 
 
 @on_loop
-async def test_deadline_of_a_queued_row_returns_504_and_drops_it(tmp_path, clock):
+async def test_deadline_of_a_queued_row_returns_504_and_drops_it(tmp_path):
     """The text is that of any model, and the row never runs."""
     async with serving(tmp_path) as served:
         gate = served.gate("predict")
@@ -160,7 +153,7 @@ async def test_deadline_of_a_queued_row_returns_504_and_drops_it(tmp_path, clock
         late = served.begin("b", x_request_timeout_ms="500")[1]
         await waiting.entered()
         await served.queued()
-        await pass_deadline(clock)
+        await served.pass_deadline()
         call = await late
         assert call.status == 504
         assert (
@@ -173,16 +166,34 @@ async def test_deadline_of_a_queued_row_returns_504_and_drops_it(tmp_path, clock
 
 
 @on_loop
-async def test_postprocess_that_never_returns_is_late(tmp_path, clock):
+async def test_postprocess_that_never_returns_is_late(tmp_path):
     """The error names service.py, as the model has answered."""
     async with serving(tmp_path) as served:
         gate = served.gate("postprocess")
         task = served.begin("a", x_request_timeout_ms="500")[1]
         await gate.entered()
-        await pass_deadline(clock)
+        await served.pass_deadline()
         call = await task
         assert call.status == 504
         assert call.json() == {"error": "service.py did not return by the deadline"}
+
+
+@on_loop
+async def test_deadline_reserves_the_response_overhead(tmp_path):
+    """After a response with a large overhead, a quarter of 400 ms is reserved."""
+    async with serving(tmp_path) as served:
+        jobs, submit = [], served.model.runner.submit
+        served.model.runner.submit = lambda job: (jobs.append(job), submit(job))
+
+        def slow(row):
+            time.sleep(0.6)
+            return row
+
+        served.hooks["postprocess"] = slow
+        assert (await served.ask("a")).status == 200
+        served.hooks["postprocess"] = _same
+        await served.ask("b", x_request_timeout_ms="400")
+        assert [job.reserve_s for job in jobs] == [0, pytest.approx(0.1)]
 
 
 @pytest.mark.parametrize("leaves", ["disconnect", "cancel"])
@@ -201,6 +212,9 @@ async def test_row_of_a_client_that_left_is_not_computed(tmp_path, leaves):
             with pytest.raises(asyncio.CancelledError):
                 await second
         else:
+            # It is looked for in a long wait.
+            asyncio.get_running_loop().fire()
+            await settle()
             call.disconnect()
             await settle()
         gate.open()
@@ -256,16 +270,12 @@ async def test_v2_takes_no_thread_of_the_service(tmp_path, monkeypatch):
         assert (await served.ask(body, path="/v2/models/m/infer")).status == 200
 
 
-def _exchanges():
-    return [each for each in gc.get_objects() if isinstance(each, AsgiExchange)]
-
-
 async def wait_until_freed():
-    """Wait until all exchanges are freed; a thread drops its call a moment later."""
+    """Wait until all calls are freed; a thread drops its call a moment later."""
     # The loop of tests keeps what it is woken with.
     asyncio.get_running_loop().woken.clear()
     await asyncio.to_thread(
-        wait_until, lambda: not _exchanges(), WAIT_S, lambda: str(_exchanges())
+        wait_until, lambda: not parts_of_calls(), WAIT_S, lambda: str(parts_of_calls())
     )
 
 
@@ -275,7 +285,7 @@ def _refuse(_):
 
 @pytest.mark.parametrize("end", ["answered", "bad", "failed", "refused", "late"])
 @on_loop
-async def test_request_is_in_no_reference_cycle(tmp_path, clock, monkeypatch, end):
+async def test_request_is_in_no_reference_cycle(tmp_path, monkeypatch, end):
     """However a request ends, it is freed without a garbage collection."""
     # pytest keeps its records, and with them tracebacks.
     monkeypatch.setattr(logging.getLogger("app.batching.model_log"), "disabled", True)
@@ -292,7 +302,7 @@ async def test_request_is_in_no_reference_cycle(tmp_path, clock, monkeypatch, en
             task = served.begin("bad" if end == "bad" else "a")[1]
             if gate is not None:
                 await gate.entered()
-                await pass_deadline(clock)
+                await served.pass_deadline()
             status = (await task).status
             del task
             if gate is not None:
@@ -306,7 +316,7 @@ async def test_request_is_in_no_reference_cycle(tmp_path, clock, monkeypatch, en
 
 
 @on_loop
-async def test_late_row_is_in_no_reference_cycle(tmp_path, clock):
+async def test_late_row_is_in_no_reference_cycle(tmp_path):
     """One whose deadline passes while it is queued is freed at once, too."""
     async with serving(tmp_path) as served:
         gate = served.gate("predict")
@@ -317,8 +327,7 @@ async def test_late_row_is_in_no_reference_cycle(tmp_path, clock):
         try:
             task = served.begin("b", x_request_timeout_ms="500")[1]
             await served.queued()
-            clock.now += 1
-            asyncio.get_running_loop().fire()
+            await served.pass_deadline(1)
             assert (await task).status == 504
             del task
             gate.open()
@@ -331,16 +340,18 @@ async def test_late_row_is_in_no_reference_cycle(tmp_path, clock):
 
 
 @on_loop
-async def test_preprocess_that_returns_late_submits_nothing(tmp_path, clock):
+async def test_preprocess_that_returns_late_submits_nothing(tmp_path):
     """Neither the queue nor the bytes of large requests keep any of the request."""
     async with serving(tmp_path, max_body_bytes=1 << 20) as served:
         submitted = []
         submit = served.model.runner.submit
         served.model.runner.submit = lambda job: (submitted.append(job), submit(job))
         gate = served.gate("preprocess")
-        task = served.begin("a" * 100_000, x_request_timeout_ms="500")[1]
+        task = served.begin("a" * 100_000, x_request_timeout_ms="100")[1]
         await gate.entered()
-        await pass_deadline(clock)
+        # Its thread has the real clock.
+        await asyncio.to_thread(time.sleep, 0.1)
+        await served.pass_deadline()
         assert (await task).status == 504
         gate.open()
         # The one thread takes it after the late call.
@@ -348,7 +359,17 @@ async def test_preprocess_that_returns_late_submits_nothing(tmp_path, clock):
         await asyncio.to_thread(wait_until, is_idle, WAIT_S, lambda: "a thread runs")
         assert submitted == []
         # All that large requests may take together.
-        served.application.asgi.event_loop().hold(16 << 20)
+        chunked = [(b"transfer-encoding", b"chunked")]
+        uploads = [
+            Call(served.application.asgi, b" " * (1 << 20), ends=False)
+            for _ in range(16)
+        ]
+        tasks = [each.begin("/v1/models/m:predict", headers=chunked) for each in uploads]
+        await settle()
+        assert not any(each.done() for each in tasks)
+        for each in uploads:
+            each.disconnect()
+        await asyncio.gather(*tasks)
 
 
 @on_loop

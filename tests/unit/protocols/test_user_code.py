@@ -4,7 +4,6 @@ import asyncio
 import io
 import json
 import threading
-import time
 
 import numpy as np
 import pytest
@@ -14,7 +13,7 @@ from app.settings import Settings
 from testing.pictures import picture, saved
 from testing.server import simulated_models
 from tests.support.asgi import Call, on_loop, settle
-from tests.support.clocks import standing_clock
+from tests.support.clocks import OffsetClock
 from tests.support.exchanges import error, npy_of, started_client
 
 # `words` has no model file, `rows` and `labels` have one.
@@ -227,14 +226,13 @@ def test_readyz_shows_the_example(client):
 
 
 @on_loop
-async def test_preprocess_that_never_returns_is_late(tmp_path, monkeypatch):
+async def test_preprocess_that_never_returns_is_late(tmp_path):
     """The client gets a 504 at its deadline, and other models answer meanwhile."""
     hung, goes_on = threading.Event(), threading.Event()
     write(tmp_path, words=SERVICES["words"], rows="def preprocess(i): return wait(i)")
     application = create_app(Settings(model_dir=tmp_path, user_code=True))
     loader, catalog = application.loader, application.catalog
-    clock = standing_clock(monkeypatch, "app.api.event_loop", "app.api.exchange")
-    clock.now = time.monotonic()
+    clock = application.loops.clock = OffsetClock()
     loader.start()
     try:
         assert loader.wait(10)
@@ -255,7 +253,7 @@ async def test_preprocess_that_never_returns_is_late(tmp_path, monkeypatch):
             "/v1/models/words:predict", headers=[(b"content-length", b"20")]
         )
         assert other.json() == {"predictions": ["str 1"]}
-        clock.now += 1
+        clock.ahead_s += 1
         asyncio.get_running_loop().fire()
         await settle()
         await task

@@ -8,10 +8,11 @@ import threading
 import numpy as np
 import pytest
 
-from app.protocols import forms
-from app.api.exchange import Exchange
+from app.call import Call, Head, Peer
 from app.codec import classes, rows
 from app.engines.base import DEFAULT_SIGNATURE
+from app.protocols import forms
+from app.serving.asks import Asks
 from app.settings.image_config import ImageClass, ImageConfig
 from testing.pictures import colors, form, of_size, picture, saved
 from tests.support.exchanges import error, started_client
@@ -247,8 +248,9 @@ def test_files_of_a_form_are_not_copied():
     """The files of a form share the memory of its body."""
     files = [bright(0), bright(1)]
     body, headers = form(*files)
-    exchange = Exchange({"CONTENT_TYPE": headers["Content-Type"]})
-    found = upload.files(exchange, body)
+    head = Head("POST", "/predict", "", {"content-type": headers["Content-Type"]})
+    head.asks = Asks(head, 1000, 1 << 20)
+    found = forms.files(Call(head, b"", Peer("", 0, "unix", 0)), body)
     assert [bytes(each) for each in found] == files
     assert all(memoryview(each).obj is body for each in found)
 

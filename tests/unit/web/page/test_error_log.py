@@ -4,12 +4,12 @@ from types import SimpleNamespace
 
 import pytest
 
-from app.api.exchange import HttpResponse
+from app.call import Call, Head, Peer, Reply
+from app.errors import BasketError
 from app.web.page.error_log import KEPT, ErrorLog
 
-MODEL = SimpleNamespace(model=SimpleNamespace(name="m"))
-OTHER_MODEL = SimpleNamespace(model=SimpleNamespace(name="other"))
-NO_MODEL = SimpleNamespace(model=None)
+MODEL = SimpleNamespace(name="m")
+OTHER_MODEL = SimpleNamespace(name="other")
 
 
 class Log(ErrorLog):
@@ -19,10 +19,11 @@ class Log(ErrorLog):
         self.now = 1000.0
         super().__init__(file, lambda: self.now)
 
-    def fail(self, text="full", status=503, exchange=MODEL):
-        self.add(
-            exchange, HttpResponse(b'{"error":"%s"}' % text.encode(), status=status)
-        )
+    def fail(self, text="full", status=503, model=MODEL):
+        call = Call(Head("POST", "/predict", "", {}), b"", Peer("", 0, "unix", 0))
+        call.model, call.error, call.status = model, BasketError(text), status
+        call.reply = Reply(b'{"error":"%s"}' % text.encode(), status=status)
+        self.ended([call])
 
 
 @pytest.fixture(name="file", params=["file", "memory"])
@@ -39,7 +40,7 @@ def test_errors_are_listed_with_the_newest_first():
     log = Log()
     log.fail("full")
     log.now += 1.5
-    log.fail("no such model", 404, NO_MODEL)
+    log.fail("no such model", 404, None)
     assert log.newest() == [
         _error(1001.5, None, 404, "no such model"),
         _error(1000.0, "m", 503, "full"),
@@ -73,7 +74,7 @@ def test_equal_errors_between_two_flushes_are_one_with_a_count(file):
         log.fail("full")
         log.now += 0.5
     log.fail("full", 504)
-    log.fail("full", exchange=OTHER_MODEL)
+    log.fail("full", model=OTHER_MODEL)
     log.fail("not ready")
     log.now += 1
     log.flush()

@@ -14,7 +14,7 @@ from bench.fuzz.report import Report
         ("input 'x' is missing", "error in a stream", 0),
         ("internal error; the server's log has more", "error in a stream", 1),
         ("Traceback (most recent call last)", "error in a stream", 1),
-        ("at /srv/app/grpc/server.py", "error in a stream", 1),
+        ("at /srv/app/rims/grpc/server.py", "error in a stream", 1),
     ],
 )
 def test_fuzzing_reads_the_errors_of_a_stream(text, code, problems):

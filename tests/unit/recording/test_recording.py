@@ -42,7 +42,8 @@ class Site:
 
     def __init__(self, folder, engine, monkeypatch, config="", **settings):
         models = folder / "models"
-        simulated_models(models, m={"base_ms": 0, "input_shape": [2], "outputs": 2})
+        simulation = {"base_ms": 0, "input_shape": [2], "outputs": 2}
+        simulated_models(models, m=simulation, quiet=simulation)
         (models / "m" / "basket.toml").write_text(ALL + config)
         for name, text in SERVICES.items():
             (models / name / "1").mkdir(parents=True)
@@ -62,7 +63,7 @@ class Site:
             monkeypatch.setattr("app.engines.simulated.open_engine", lambda *_: engine)
         self.app = create_app(settings)
         self.loader = self.app.loader
-        self.client = self.app.test_client()
+        self.client = self.app.flask.test_client()
 
     def post(self, path, **request):
         reply = self.client.post(path, **request)
@@ -237,12 +238,20 @@ def test_load_test_without_captured_requests_is_an_error(tmp_path):
 
 
 def test_share_of_requests_is_sampled():
-    """A tenth is captured, and nothing of a model without [capture]."""
+    """A tenth is captured."""
     chance, tenth = random.Random(7), CaptureConfig(0.1)
     found = [sampled(tenth, chance) for _ in range(10_000)]
     assert 900 < found.count(tenth) < 1100
     assert found.count(None) == 10_000 - found.count(tenth)
-    assert sampled(None) is None
+
+
+def test_model_without_capture_is_not_captured(start):
+    """Nothing is kept of a model whose basket.toml has no [capture]."""
+    site = start()
+    site.post("/predict?model=quiet", json={"instances": [[1, 2]]})
+    site.post("/predict", json={"instances": [[1, 2]]})
+    assert len(site.groups()) == 1
+    assert not (site.captured / "quiet").exists()
 
 
 @pytest.mark.parametrize(("share", "least", "most"), [(0.2, 10, 30), (0.0, 0, 0)])

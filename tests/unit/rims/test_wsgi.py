@@ -1,6 +1,5 @@
 """Which requests the application answers itself, and which Flask answers."""
 
-import asyncio
 import json
 import logging
 
@@ -9,7 +8,6 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from app import create_app
-from app.api.application import completed
 from app.settings import Settings
 
 ROW = b'{"instances": [[1.0, 2.0, 3.0]]}'
@@ -35,8 +33,8 @@ def _application(tmp_path_factory):
     (folder / "echo" / "1").mkdir(parents=True)
     simulation = {"base_ms": 0, "input_shape": [3], "outputs": 2}
     (folder / "echo" / "1" / "simulated.json").write_text(json.dumps(simulation))
-    application = create_app(Settings(model_dir=folder))
-    loader = application.loader
+    server = create_app(Settings(model_dir=folder))
+    application, loader = server.flask, server.loader
     loader.start()
     assert loader.wait(10)
     seen = []
@@ -82,16 +80,6 @@ def test_flask_declares_the_paths_that_predict(application, caplog, path):
         )
     assert reply.status_code < 500 or reply.status_code == 501, path[:200]
     assert not caplog.records
-
-
-def test_coroutine_that_suspends_is_refused_under_wsgi():
-    """A coroutine that awaits an event loop can't be run without one, and says so."""
-
-    async def sleeps():
-        await asyncio.sleep(0)
-
-    with pytest.raises(RuntimeError, match="awaits an event loop"):
-        completed(sleeps())
 
 
 def test_path_without_raw_uri_is_rebuilt_below_a_mount(application):

@@ -1,11 +1,12 @@
-"""A call's environment, and the codes of errors."""
+"""Whose call it is, and the codes of errors."""
 
 import grpc
 import pytest
 
 from app import errors
-from app.api.environ import fair_queueing_key
-from app.grpc.exchange import environ_of
+from app.call import Head
+from app.rims.grpc.calls import headers_of, peer_of
+from app.serving.asks import Asks
 
 
 def kinds_of(kind):
@@ -33,6 +34,12 @@ class Context:
         return self._metadata
 
 
+def client_of(context):
+    """Return whose part of the queue a call's rows take."""
+    head = Head("POST", "/m", "", headers_of(context.invocation_metadata()))
+    return Asks(head, 1000, 1 << 20).client_key or peer_of(context).client
+
+
 @pytest.mark.parametrize(
     ("peer", "address"),
     [
@@ -44,8 +51,8 @@ class Context:
 )
 def test_client_is_its_address_without_a_port(peer, address):
     """A client's connections share a part of the queue, as those of HTTP do."""
-    environ = environ_of("/m", Context(peer))
-    assert environ["REMOTE_ADDR"] == fair_queueing_key(environ) == address
+    context = Context(peer)
+    assert peer_of(context).client == client_of(context) == address
 
 
 @pytest.mark.parametrize(
@@ -59,5 +66,4 @@ def test_client_is_its_address_without_a_port(peer, address):
 )
 def test_client_is_named_by_metadata(metadata, client):
     """The key, or else x-client-id, names a client; other metadata does not."""
-    environ = environ_of("/m", Context("ipv4:192.0.2.7:5000", **metadata))
-    assert fair_queueing_key(environ) == client
+    assert client_of(Context("ipv4:192.0.2.7:5000", **metadata)) == client

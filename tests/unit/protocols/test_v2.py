@@ -15,9 +15,9 @@ from app.protocols.describe import VERSION
 from app.settings import Settings
 from app.telemetry import ModelMetrics
 from tests.support.cases import case
-from tests.support.clocks import standing_clock
 from tests.support.engines import Blocks, Raises
 from tests.support.exchanges import error
+from tests.support.metrics import count_call
 from tests.support.tensors import EchoAll, body_of
 
 INPUTS = {"x": ("f4", None, 2), "n": ("i8",), "s": ("O",)}
@@ -43,7 +43,7 @@ class Site:
         self.folder = folder
         self.app = create_app(Settings(model_dir=folder, **settings))
         self.loader = self.app.loader
-        self.client = self.app.test_client()
+        self.client = self.app.flask.test_client()
 
     def start(self):
         self.loader.start()
@@ -250,15 +250,14 @@ def test_bad_or_unsupported_input_is_a_400_or_501(site, body, size, status, text
     ],
 )
 def test_timeout_parameter_sets_the_deadline(
-    make_site, submitted, monkeypatch, limit_ms, timeout
+    make_site, submitted, limit_ms, timeout
 ):
     """parameters.timeout, in microseconds, shortens the server's limit only."""
-    standing_clock(monkeypatch, "app.api.exchange").now = 0.0
     m = make_site(batch_timeout_micros=AN_HOUR, request_timeout_ms=limit_ms)
     response = m.infer({**ONE, "parameters": {"timeout": timeout}})
     assert "the request's deadline" in error(response, 504)
     (job,) = submitted
-    assert job.deadline == pytest.approx(0.099)
+    assert job.deadline - job.owner.arrived_at == pytest.approx(0.099)
 
 
 def test_failing_model_is_a_500(make_site):
@@ -510,8 +509,7 @@ def spent_ns(before, after):
 def test_statistics_are_in_nanoseconds(site):
     """Decoding is compute_input, encoding is compute_output, in nanoseconds."""
     before = statistics(site)["10"]
-    seconds = {"decode": 1, "queue": 2, "infer": 3, "encode": 4}
-    ModelMetrics("m", "10").request_went_through(seconds)
+    count_call(ModelMetrics("m", "10"), 200, 10.0, stages_s=(1, 2, 3, 4))
     spent = spent_ns(before, statistics(site)["10"])
     stages = ("compute_input", "queue", "compute_infer", "compute_output")
     assert [spent[stage] for stage in stages] == pytest.approx([1e9, 2e9, 3e9, 4e9])

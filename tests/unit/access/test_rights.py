@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 from prometheus_client import REGISTRY
 
-from app.access.rights import CHANGING
+from app.web.flask_app import CHANGING
 from testing.server import simulated_models
 from tests.support.exchanges import error, started_client
 
@@ -305,6 +305,21 @@ def test_foreign_host_is_refused_on_every_route(shared, settings, method):
         assert reply.status_code == 403
         if method != "HEAD":
             assert "BASKET_ALLOWED_HOSTS" in error(reply, 403)
+
+
+@pytest.mark.parametrize("path", ["/", "/docs"])
+@pytest.mark.parametrize(("method", "is_followed"), [("GET", True), ("POST", False)])
+def test_only_a_get_follows_a_link_to_a_page(shared, path, method, is_followed):
+    """A form of another site that is sent to a page is refused."""
+    headers = {
+        "Sec-Fetch-Site": "cross-site",
+        "Sec-Fetch-Mode": "navigate",
+        "Sec-Fetch-Dest": "document",
+    }
+    reply = shared().open(path, method=method, headers=headers)
+    assert (reply.status_code == 200) is is_followed
+    if not is_followed:
+        assert "Sec-Fetch-Site" in error(reply, 403)
 
 
 def test_foreign_host_is_allowed_by_the_setting(serve):

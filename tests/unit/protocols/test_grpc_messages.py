@@ -15,7 +15,7 @@ from app.errors import BadInput
 from app.protocols import grpc_messages as messages
 
 ROOT = Path(__file__).parents[3]
-DESCRIPTORS = ROOT / "app" / "grpc" / "descriptors.binpb"
+DESCRIPTORS = ROOT / "app" / "protocols" / "descriptors.binpb"
 FILES = descriptor_pb2.FileDescriptorSet.FromString(DESCRIPTORS.read_bytes()).file
 # Those of KServe's messages, which are empty in Triton.
 KSERVE = {
@@ -117,7 +117,7 @@ def _shipped():
 def test_descriptors_are_those_of_the_protos(tmp_path):
     """`make descriptors` was run after the last change of a description."""
     made = tmp_path / "descriptors.binpb"
-    protos = ROOT / "app" / "grpc" / "protos"
+    protos = ROOT / "app" / "protocols" / "protos"
     command = [sys.executable, "-m", "grpc_tools.protoc", "-I.", "--include_imports"]
     names = sorted(file.name for file in protos.glob("*.proto"))
     command += [f"--descriptor_set_out={made}", *names]

@@ -11,7 +11,8 @@ from types import SimpleNamespace
 import pytest
 
 from app import telemetry
-from app.api.exchange import HttpResponse
+from app.call import Call, Head, Peer, Reply
+from app.errors import Unavailable
 from app.web.page.error_log import ErrorLog
 from app.web.page.observed import Observed
 from app.web.page.ring import Ring
@@ -20,8 +21,16 @@ from app.gpus import GpuMemory
 from app.run_dir.notes import Notes
 from app.telemetry import ModelMetrics
 from app.totals import Sums
+from tests.support.metrics import count_call
 
-EXCHANGE = SimpleNamespace(model=None)
+
+
+def failed_call():
+    """Return a call that was refused before its model was known."""
+    call = Call(Head("POST", "/predict", "", {}), b"", Peer("", 0, "unix", 0))
+    call.error, call.status = Unavailable("full"), 503
+    call.reply = Reply(b'{"error": "full"}', status=503)
+    return call
 
 
 @pytest.fixture(name="metrics", scope="module")
@@ -68,11 +77,11 @@ def process(request, tmp_path):
 
 def test_sample_has_what_happened_since_the_last_one(process, metrics):
     """The first tick only remembers the sums; later ones divide by their seconds."""
-    metrics.request_answered(200, 0.5)
+    count_call(metrics, 200, 0.5)
     process.tick()
     assert process.samples() == []
     for _ in range(6):
-        metrics.request_answered(200, 0.5)
+        count_call(metrics, 200, 0.5)
     process.tick(2.0)
     process.tick()
     busy, idle = process.samples()
@@ -119,11 +128,11 @@ def test_another_process_goes_on_when_the_sampling_one_ends(tmp_path, metrics):
     first, second = Process(tmp_path), Process(tmp_path)
     for process in (first, second):
         process.tick()
-    metrics.request_answered(200, 0.5)
+    count_call(metrics, 200, 0.5)
     for process in (first, second):
         process.tick()
-    metrics.request_answered(200, 0.5)
-    metrics.request_answered(200, 0.5)
+    count_call(metrics, 200, 0.5)
+    count_call(metrics, 200, 0.5)
     first.end()
     # As long after the last sample as it takes to find out.
     second.tick(2.0)
@@ -143,7 +152,7 @@ def test_process_that_follows_at_once_waits_for_its_next_tick(tmp_path, metrics)
     first.tick()
     first.end()
     second.now = first.now
-    metrics.request_answered(200, 0.5)
+    count_call(metrics, 200, 0.5)
     second.tick(0.01)
     assert second.samples() == first.samples()
     second.tick(0.99)
@@ -154,7 +163,7 @@ def test_each_process_flushes_its_errors(tmp_path):
     """Those of a process that does not sample are read by all, too."""
     first, second = Process(tmp_path), Process(tmp_path)
     for process in (first, second):
-        process.errors.add(EXCHANGE, HttpResponse(b'{"error": "full"}', status=503))
+        process.errors.ended([failed_call()])
         process.tick()
     assert [each["count"] for each in first.errors.newest()] == [1, 1]
 

@@ -10,7 +10,7 @@ from urllib.parse import quote
 
 from app.call import Call, Head, Peer, Reply
 from app.errors import BadInput
-from app.serving.loop_calls import READ_METHODS, LoopCalls
+from app.serving.loop_calls import LoopCalls
 from app.serving.loops import Loops
 
 Scope = Mapping[str, Any]
@@ -107,7 +107,8 @@ async def _unless_replied(
     """Return the next event, None if the reply comes first."""
     event = asyncio.ensure_future(receive())
     try:
-        await asyncio.wait((event, replied), return_when=asyncio.FIRST_COMPLETED)
+        if not event.done():
+            await asyncio.wait((event, replied), return_when=asyncio.FIRST_COMPLETED)
         return event.result() if event.done() else None
     finally:
         # Also when the server cancels the task.
@@ -145,9 +146,7 @@ def _peer_of(scope: Scope) -> Peer:
 
 
 def _has_body(head: Head) -> bool:
-    """Return whether a body may follow the head that is worth a wait."""
-    if head.method in READ_METHODS:
-        return False
+    """Return whether a body may follow the head."""
     length = head.headers.get("content-length")
     if length is not None:
         return length != "0"

@@ -10,7 +10,7 @@ from urllib.parse import quote
 
 from app.call import Call, Head, Peer, Reply
 from app.errors import BadInput
-from app.serving.loop_calls import LoopCalls
+from app.serving.loop_calls import READ_METHODS, LoopCalls
 from app.serving.loops import Loops
 
 Scope = Mapping[str, Any]
@@ -146,7 +146,9 @@ def _peer_of(scope: Scope) -> Peer:
 
 
 def _has_body(head: Head) -> bool:
-    """Return whether a body may follow the head."""
+    """Return whether a body may follow the head that is worth a wait."""
+    if head.method in READ_METHODS:
+        return False
     length = head.headers.get("content-length")
     if length is not None:
         return length != "0"

@@ -10,14 +10,15 @@ import signal
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from functools import partial
-from typing import Any
+from typing import TYPE_CHECKING, Any, ClassVar
 
 import uvloop
 from gunicorn.workers.base import Worker
 
 from app import tls
-from app.rims.http1 import Connection
-from app.rims.http_server import HttpServer, Timeouts
+
+if TYPE_CHECKING:
+    from app.rims.http_server import HttpServer
 
 # Seconds between ticks: heartbeat, deadlines, accepting.
 _TICK_S = 0.25
@@ -36,7 +37,8 @@ class EventLoopWorker(Worker):
     that wait with 503, and may be called twice; `grpc` is None or a gRPC server.
     """
 
-    timeouts = Timeouts()
+    # Seconds by their names in `Timeouts`, where they are not the usual ones.
+    timeouts: ClassVar[dict[str, float]] = {}
 
     def load_wsgi(self) -> None:
         """Load the WSGI application, and get its server."""
@@ -56,6 +58,11 @@ class EventLoopWorker(Worker):
             loop.close()
 
     async def _serve(self, loop: asyncio.AbstractEventLoop) -> None:
+        # Not in the master, which has this module: workers that start at a HUP run new
+        # code, and each makes request ids of its own.
+        from app.rims.http1 import Connection  # noqa: PLC0415
+        from app.rims.http_server import HttpServer, Timeouts  # noqa: PLC0415
+
         self._wakes = asyncio.Event()
         self._is_quick = False
         loop.add_signal_handler(signal.SIGTERM, self._stop)
@@ -67,7 +74,8 @@ class EventLoopWorker(Worker):
         self.booted = False
         app = self._app
         connect = partial(Connection, app.loop_calls())
-        server = HttpServer(self.sockets, self.cfg, self.log, connect, self.timeouts)
+        timeouts = Timeouts(**self.timeouts)
+        server = HttpServer(self.sockets, self.cfg, self.log, connect, timeouts)
         server.requests_left = self.max_requests
         server.on_last_request = self._restart
         if app.grpc is not None:
@@ -86,7 +94,7 @@ class EventLoopWorker(Worker):
         if app.grpc is not None:
             await app.grpc.close()
 
-    async def _drain(self, server: HttpServer) -> None:
+    async def _drain(self, server: "HttpServer") -> None:
         """Answer all accepted requests within the graceful timeout."""
         app = self._app
         server.stop()
@@ -104,7 +112,7 @@ class EventLoopWorker(Worker):
                 await app.close_calls()
             await asyncio.sleep(_STOPPING_TICK_S)
 
-    def _tick(self, server: HttpServer) -> None:
+    def _tick(self, server: "HttpServer") -> None:
         self.notify()
         server.tick()
         if os.getppid() != self.ppid:

@@ -21,8 +21,7 @@ if "FRONT_TLS" in os.environ:
 
 def post_worker_init(worker):
     """Shorten timeouts that are no setting of Gunicorn's."""
-    seconds = json.loads(os.environ.get("FRONT_TIMEOUTS", "{}"))
-    worker.timeouts = worker.timeouts._replace(**seconds)
+    worker.timeouts = json.loads(os.environ.get("FRONT_TIMEOUTS", "{}"))
 
 
 def worker_int(worker):

@@ -136,7 +136,7 @@ def test_every_status_is_described_once():
         str(each.status) for each in vars(errors).values() if hasattr(each, "status")
     }
     sent.add("405")  # from Flask
-    for file in [*ROOT.glob("app/server/*.py"), *ROOT.glob("app/api/*.py")]:
+    for file in [*ROOT.glob("app/rims/*.py"), *ROOT.glob("app/api/*.py")]:
         named = re.findall(r"HTTPStatus\.([A-Z_]+)", file.read_text())
         sent |= {str(HTTPStatus[each].value) for each in named}
     # A prediction always has a body.

@@ -103,7 +103,7 @@ class HttpServer:
                 fields=cfg.limit_request_fields,
                 field_bytes=cfg.limit_request_field_size,
                 secure_values={
-                    name.lower().encode(): value.encode()
+                    name.lower(): value
                     for name, value in cfg.secure_scheme_headers.items()
                 },
             )

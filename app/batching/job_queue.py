@@ -1,23 +1,15 @@
 """The bounded queue between the request threads and the batching thread."""
 
-import heapq
 import math
 import queue
 import sys
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from operator import itemgetter
 from typing import TYPE_CHECKING
 
-from app.batching.fair_queue import (
-    ClientRows,
-    ClientTurns,
-    FairQueue,
-    JobSlice,
-    job_slice,
-    rows_in,
-)
+from app.batching.fair_queue import FairQueues, JobSlice, job_slice, rows_in
 from app.batching.job import Job, Key
 from app.batching.release import Release
 from app.errors import QueueFull, Stopping
@@ -80,21 +72,17 @@ class JobQueue(Queue[Job]):
         self._dropped_dead = False
 
     def _init(self, maxsize: int) -> None:
-        # Jobs that are in no fair queue yet, their rows, whether all have one key, and
-        # how many of them the release rule knows.
+        # Jobs in no fair queue yet, their rows, and whether all have one key.
         self._arrived: list[Job] = []
         self._arrived_rows = 0
         self._arrived_alike = True
+        # How many of them the release rule knows.
         self._arrived_told = 0
-        # In the order in which keys are served next.
-        self._queues: dict[Key, FairQueue] = {}
-        # Of all fair queues together.
-        self._clients = ClientRows()
-        self._turns = ClientTurns()
+        self._sorted = FairQueues()
 
     def _qsize(self) -> int:
         """Return the number of queued rows."""
-        return self._clients.total + self._arrived_rows
+        return self._arrived_rows + self._sorted.clients.total
 
     def put(self, item: Job, block: bool = True, timeout: float | None = None) -> None:
         """Add a job without blocking, whatever `block` says.
@@ -109,11 +97,11 @@ class JobQueue(Queue[Job]):
         """
         del block, timeout
         with self.mutex:
-            rows = self._clients.total + self._arrived_rows + item.rows
             if self._closed:
                 raise Stopping("the server is stopping")
+            rows = self._arrived_rows + self._sorted.clients.total + item.rows
             if rows > self._max_rows:
-                self._make_place_for(item)
+                self._make_room_for(item)
                 rows = self._qsize() + item.rows
             arrived = self._arrived
             if arrived and self._arrived_alike and item.key != arrived[0].key:
@@ -137,12 +125,13 @@ class JobQueue(Queue[Job]):
         """
         with self.mutex:
             self._sort()
-            return self._clients.up_to(self._clients.of(job.client) + job.rows)
+            clients = self._sorted.clients
+            return clients.up_to(clients.of(job.client) + job.rows)
 
     def is_idle(self) -> bool:
         """Return whether no row is queued and `take` waits for the next batch."""
         with self.mutex:
-            return not (self._arrived or self._queues or self._batch)
+            return not (self._arrived or self._sorted or self._batch)
 
     def take(self, max_batch_size: Callable[[Key], int]) -> list[JobSlice] | None:
         """Block until a batch is full or released and return it; None: closed, empty.
@@ -156,18 +145,17 @@ class JobQueue(Queue[Job]):
             self.back_to_back = self.back_to_back or bool(self._batch)
             self._batch = []
             self._dropped_dead = False
-            while self._arrived or self._queues or not self._closed:
+            while self._arrived or self._sorted or not self._closed:
                 hold_s: float | None = None
-                wake_at: float = 1
-                if self._arrived or self._queues:
+                self._wake_at = 1
+                if self._arrived or self._sorted:
                     hold_s, key, limit = self._next(max_batch_size)
                     if hold_s <= 0 or self._closed:
+                        self._wake_at = math.inf
                         return self._take_from(key, limit)
-                    wake_at = self._rows_to_await(limit)
+                    self._wake_at = self._rows_that_end_the_hold(limit)
                 self.back_to_back = False
-                self._wake_at = wake_at
                 self._wait(self.not_empty, hold_s)
-                self._wake_at = math.inf
             return None
 
     def finished(self) -> None:
@@ -188,8 +176,8 @@ class JobQueue(Queue[Job]):
     def clear(self) -> list[Job]:
         """Empty the queue and return its unanswered jobs, running ones too."""
         with self.mutex:
-            running = {each.job for each in self._batch}
-            jobs = running.union(self._arrived, *self._queues.values())
+            running = {job for job, _, _ in self._batch}
+            jobs = running.union(self._arrived, self._sorted)
             self._init(0)
             self._on_change(0)
             return [job for job in jobs if not job.is_answered()]
@@ -202,9 +190,8 @@ class JobQueue(Queue[Job]):
 
     def _report_arrivals(self) -> None:
         new = self._arrived[self._arrived_told :]
-        if new:
-            self._arrived_told = len(self._arrived)
-            self._release.arrived([(job.rows, job.enqueued_at) for job in new])
+        self._release.arrived([(job.rows, job.enqueued_at) for job in new])
+        self._arrived_told = len(self._arrived)
 
     def _take_arrivals(self) -> list[Job]:
         """Remove and return all jobs that are in no fair queue."""
@@ -218,70 +205,62 @@ class JobQueue(Queue[Job]):
     def _sort(self) -> None:
         """Move all arrivals into the fair queues."""
         for job in self._take_arrivals():
-            fair_queue = self._queues.get(job.key)
-            if fair_queue is None:
-                fair_queue = self._queues[job.key] = FairQueue(self._clients)
-            fair_queue.add(job)
+            self._sorted.add(job)
 
     def _next(self, max_batch_size: Callable[[Key], int]) -> tuple[float, Key, int]:
         """Return how many seconds to hold the next batch, its key, and its limit.
 
-        Its jobs are all arrivals if no fair queue has any afterwards.
+        It has all arrivals, unless they were sorted.
         """
         self._report_arrivals()
-        now, arrived = self._clock(), self._arrived
-        if not self._queues and self._arrived_alike:
-            key, rows = arrived[0].key, self._arrived_rows
-            limit, hold_s = max_batch_size(key), 0.0
-            if rows < limit:
-                oldest_at = min([job.enqueued_at for job in arrived])
-                hold_s = self._release.hold_s(rows, oldest_at, now)
+        if self._arrived_alike and not self._sorted:
+            key, rows = self._arrived[0].key, self._arrived_rows
+            limit = max_batch_size(key)
             if rows <= limit:
-                return hold_s, key, limit
+                oldest_at = min([job.enqueued_at for job in self._arrived])
+                return self._hold_s(rows, limit, oldest_at), key, limit
         self._sort()
         held = []
-        for key, jobs in self._turns.sorted(self._queues):
-            limit, hold_s = max_batch_size(key), 0.0
-            if jobs.rows < limit:
-                hold_s = self._release.hold_s(jobs.rows, jobs.oldest_at(), now)
+        for key, jobs in self._sorted.in_turn():
+            limit = max_batch_size(key)
+            hold_s = self._hold_s(jobs.rows, limit, jobs.oldest_at())
             if hold_s <= 0:
                 return 0.0, key, limit
             held.append((hold_s, key, limit))
         return min(held, key=itemgetter(0))
 
-    def _rows_to_await(self, limit: int) -> float:
-        """Return with how many queued rows to look again before a hold is over."""
+    def _hold_s(self, rows: int, limit: int, oldest_at: float) -> float:
+        if rows >= limit:
+            return 0.0
+        return self._release.hold_s(rows, oldest_at, self._clock())
+
+    def _rows_that_end_the_hold(self, limit: int) -> float:
+        """Return with how many queued rows to look at a held batch again."""
         rows = self._qsize()
-        if self._queues:
+        if self._sorted:
             # Any row may fill a batch of its key.
             return rows + 1
         return min(rows + self._release.rows_to_await(), limit)
 
     def _take_from(self, key: Key, limit: int) -> list[JobSlice]:
         now = self._clock()
-        if self._queues:
-            fair_queue = self._queues.pop(key)
-            batch = fair_queue.take(limit, now)
-            if fair_queue.rows:
-                self._queues[key] = fair_queue
+        if self._sorted:
+            batch = self._sorted.take(key, limit, now)
         else:
             batch = []
             for job in self._take_arrivals():
-                may_be_dead = (
-                    job.deadline <= now or job.is_abandoned or job.claim.locked()
-                )
-                if may_be_dead and job.drop_if_dead(now):
-                    continue
-                job.taken = job.rows
-                batch.append(job_slice((job, 0, job.rows)))
+                is_alive = job.deadline > now and not job.is_abandoned
+                if (is_alive and not job.claim.locked()) or not job.drop_if_dead(now):
+                    job.taken = job.rows
+                    batch.append(job_slice((job, 0, job.rows)))
         self._batch = batch
-        self._turns.note(batch)
+        self._sorted.note(batch)
         self._on_change(self._qsize())
         self.batch_rows = rows_in(batch)
         self._is_running = bool(batch)
         return batch
 
-    def _make_place_for(self, item: Job) -> None:
+    def _make_room_for(self, item: Job) -> None:
         """Drop dead jobs, once for each batch, and jobs of the clients with most rows.
 
         Raises:
@@ -290,44 +269,12 @@ class JobQueue(Queue[Job]):
         self._sort()
         if not self._dropped_dead:
             self._dropped_dead = True
-            for key, jobs in list(self._queues.items()):
-                jobs.drop_dead(self._clock())
-                if not jobs.rows:
-                    del self._queues[key]
+            self._sorted.drop_dead(self._clock())
             self._on_change(self._qsize())
-        self._evict_for(item)
-
-    def _evict_for(self, item: Job) -> None:
-        """Drop jobs of the clients with most rows, while `item`'s would have fewer.
-
-        Raises:
-            queue.Full: `item` would not fit all the same; no job is dropped.
-        """
         excess = self._qsize() + item.rows - self._max_rows
-        fewest = self._clients.of(item.client) + item.rows
-        # Nearly all refusals end here, without a look at each client.
-        if excess > 0 and fewest >= self._clients.most():
+        fewest = self._sorted.clients.of(item.client) + item.rows
+        evicted = self._sorted.evict(excess, fewest)
+        if evicted is None:
             raise queue.Full
-        clients = self._clients.most_first() if excess > 0 else []
-        newest: dict[str, Iterator[tuple[Key, Job]]] = {}
-        evicted = []
-        while excess > 0:
-            minus_most, number, client = clients[0]
-            if fewest >= -minus_most:
-                raise queue.Full
-            found = next(
-                newest.setdefault(client, FairQueue.newest_of(self._queues, client)),
-                None,
-            )
-            if found is None:
-                raise queue.Full
-            evicted.append(found)
-            rows = found[1].rows
-            heapq.heapreplace(clients, (minus_most + rows, number, client))
-            excess -= rows
-        for key, job in evicted:
-            jobs = self._queues[key]
-            jobs.drop_newest(job.client)
-            if not jobs.rows:
-                del self._queues[key]
+        for job in evicted:
             job.fail(QueueFull("others that have fewer rows waiting went before"))

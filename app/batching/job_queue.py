@@ -81,8 +81,8 @@ class JobQueue(Queue[Job]):
     def _init(self, maxsize: int) -> None:
         # In order of arrival. Of some the first rows are taken.
         self._jobs: list[Job] = []
-        # Those that the release rule does not know yet; they may have left since.
-        self._news: list[Job] = []
+        # Arrivals that the release rule does not know yet; they may have left since.
+        self._news: list[tuple[int, float]] = []
         self._rows = 0
         self._client_rows: dict[str, int] = {}
         # False: there may be several.
@@ -117,7 +117,7 @@ class JobQueue(Queue[Job]):
                 # It may fill a batch of its own key.
                 self._wake_at = 1
             self._jobs.append(item)
-            self._news.append(item)
+            self._news.append((item.rows, item.enqueued_at))
             self._rows = rows
             client_rows = self._client_rows
             client_rows[item.client] = client_rows.get(item.client, 0) + item.rows
@@ -199,7 +199,7 @@ class JobQueue(Queue[Job]):
 
     def _report_arrivals(self) -> None:
         news, self._news = self._news, []
-        self._release.arrived([(job.rows, job.enqueued_at) for job in news])
+        self._release.arrived(news)
 
     def _next(self, max_batch_size: Callable[[Key], int]) -> tuple[float, Key, int]:
         """Return how many seconds to hold the next batch, its key, and its limit."""

@@ -61,7 +61,13 @@ def _concatenated(
     """
     batch = {}
     for name in slices[0].job.inputs:
-        parts = [job.inputs[name][start:stop] for job, start, stop in slices]
+        parts = [
+            # A view of all rows costs as much as the copy of a small row.
+            job.inputs[name][start:stop]
+            if stop - start < job.rows
+            else job.inputs[name]
+            for job, start, stop in slices
+        ]
         if padding:
             parts.append(repeated(parts[-1][-1:], padding))
         batch[name] = memory.put(name, parts) if len(parts) > 1 else parts[0]

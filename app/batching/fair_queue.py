@@ -1,16 +1,14 @@
-"""Fair queueing: each client's jobs in order, batches shared between clients."""
+"""Fair queueing: slices of jobs, shares of clients in a batch, and whose turn it is."""
 
-import heapq
 import itertools
-from collections import deque
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping, Sequence
 from functools import partial
 from typing import NamedTuple
 
-from app.batching.job import Job, Key
+from app.batching.job import Job
 
-# Clients whose last batch is remembered.
-_MOST_SERVED = 1024
+# Clients and keys whose last turn is remembered.
+_MOST_SERVED = 2048
 
 
 class JobSlice(NamedTuple):
@@ -49,202 +47,42 @@ def cut(
             yield group
 
 
-class ClientRows:
-    """The number of queued rows of each client.
+def max_min_shares(rows: Mapping[str, int], limit: int) -> dict[str, int]:
+    """Return how many of its rows each client gets of a batch of at most `limit`.
 
-    Clients are counted by their rows, too: a thousand rows have at most some 45
-    different counts, so that what is asked for each request costs the same with one
-    client and with a thousand.
+    Max-min fair sharing: the batch is divided evenly, and what a client does not need
+    goes to the others. A rest goes to the first clients.
     """
+    shares = dict.fromkeys(rows, 0)
+    left = dict(rows)
+    while limit and left:
+        even = max(limit // len(left), 1)
+        for client in list(left):
+            share = min(even, left[client], limit)
+            shares[client] += share
+            left[client] -= share
+            limit -= share
+            if not left[client]:
+                del left[client]
+    return shares
+
+
+class Turns:
+    """When clients and keys were served last."""
 
     def __init__(self) -> None:
-        self.total = 0
-        self._rows: dict[str, int] = {}
-        # Number of rows -> clients that have so many.
-        self._clients: dict[int, int] = {}
+        # The number of the turn, the latest last.
+        self._served: dict[Hashable, int] = {}
+        self._numbers = itertools.count(1)
 
-    def add(self, client: str, rows: int) -> None:
-        """Add rows to a client's, or subtract them if negative."""
-        before = self._rows.get(client, 0)
-        after = before + rows
-        clients = self._clients
-        if before:
-            clients[before] -= 1
-            if not clients[before]:
-                del clients[before]
-        if after:
-            self._rows[client] = after
-            clients[after] = clients.get(after, 0) + 1
-        else:
-            self._rows.pop(client, None)
-        self.total += rows
+    def note(self, served: Iterable[Hashable]) -> None:
+        """Note whose turn it was, in this order."""
+        for each in served:
+            self._served.pop(each, None)
+            self._served[each] = next(self._numbers)
+        while len(self._served) > _MOST_SERVED:
+            del self._served[next(iter(self._served))]
 
-    def of(self, client: str) -> int:
-        """Return a client's rows."""
-        return self._rows.get(client, 0)
-
-    def most(self) -> int:
-        """Return the rows of the client with most, 0 without clients."""
-        return max(self._clients, default=0)
-
-    def up_to(self, share: int) -> int:
-        """Return all rows, where each client counts for at most `share`."""
-        return sum([min(rows, share) * n for rows, n in self._clients.items()])
-
-    def most_first(self) -> list[tuple[int, int, str]]:
-        """Return a heap: minus a client's rows, a number, and the client."""
-        rows = enumerate(self._rows.items())
-        heap = [(-count, number, client) for number, (client, count) in rows]
-        heapq.heapify(heap)
-        return heap
-
-
-class ClientTurns:
-    """When clients were served last, of those with rows in several queues."""
-
-    def __init__(self) -> None:
-        # The number of a batch by client, the latest last.
-        self._served: dict[str, int] = {}
-        self._batches = 0
-
-    def note(self, batch: Iterable[JobSlice]) -> None:
-        """Note that a batch was taken."""
-        self._batches += 1
-        served = self._served
-        for client in dict.fromkeys([job.client for job, _, _ in batch]):
-            served.pop(client, None)
-            served[client] = self._batches
-        while len(served) > _MOST_SERVED:
-            del served[next(iter(served))]
-
-    def sorted(
-        self, queues: "Mapping[Key, FairQueue]"
-    ) -> "Iterable[tuple[Key, FairQueue]]":
-        """Return queues by key, that of the client served longest ago first.
-
-        Among those of one client the order stays.
-        """
-        if len(queues) == 1:
-            return queues.items()
-        return sorted(
-            queues.items(), key=lambda item: self._served.get(item[1].next_client(), -1)
-        )
-
-
-class FairQueue:
-    """The queued jobs of one key.
-
-    Max-min fair sharing: a batch is divided evenly among the clients with queued rows,
-    and what one does not need goes to the others. Clients are served round-robin.
-    """
-
-    def __init__(self, clients: ClientRows) -> None:
-        """Count rows in `clients`, which other fair queues may share."""
-        self.rows = 0
-        self._clients = clients
-        # In the order in which clients are served next.
-        self._jobs: dict[str, deque[Job]] = {}
-
-    def __iter__(self) -> Iterator[Job]:
-        """Iterate over all jobs, client by client."""
-        for jobs in self._jobs.values():
-            yield from jobs
-
-    def add(self, job: Job) -> None:
-        """Queue a job behind the others of its client."""
-        client, rows = job.client, job.rows
-        jobs = self._jobs.get(client)
-        if jobs is None:
-            self._jobs[client] = deque((job,))
-        else:
-            jobs.append(job)
-        self._add(client, rows)
-
-    def next_client(self) -> str:
-        """Return the client that was served longest ago."""
-        return next(iter(self._jobs))
-
-    def oldest_at(self) -> float:
-        """Return when the oldest job arrived."""
-        return min([jobs[0].enqueued_at for jobs in self._jobs.values()])
-
-    def take(self, max_rows: int, now: float) -> list[JobSlice]:
-        """Remove and return a batch of at most `max_rows`, and drop dead jobs.
-
-        All rows of one job in one batch are one slice.
-        """
-        taken: dict[Job, JobSlice] = {}
-        while max_rows and self._jobs:
-            share = max(max_rows // len(self._jobs), 1)
-            for client in list(self._jobs):
-                max_rows -= self._take_from(client, min(share, max_rows), now, taken)
-                if not max_rows:
-                    break
-        return list(taken.values())
-
-    def _take_from(
-        self, client: str, max_rows: int, now: float, taken: dict[Job, JobSlice]
-    ) -> int:
-        """Move up to `max_rows` of one client into `taken`; return how many."""
-        jobs = self._jobs.pop(client)
-        free, dead = max_rows, 0
-        while jobs and free:
-            job = jobs[0]
-            queued = job.rows - job.taken
-            if job.drop_if_dead(now):
-                dead += queued
-                jobs.popleft()
-                continue
-            rows = min(queued, free)
-            start = taken[job].start if job in taken else job.taken
-            job.taken += rows
-            taken[job] = JobSlice(job, start, job.taken)
-            free -= rows
-            if rows == queued:
-                jobs.popleft()
-        self._add(client, free - max_rows - dead)
-        if jobs:
-            self._jobs[client] = jobs
-        return max_rows - free
-
-    def newest(self, client: str) -> Iterator[Job]:
-        """Yield a client's jobs of which no row has run, the newest first."""
-        for job in reversed(self._jobs.get(client, ())):
-            if job.taken:
-                return
-            yield job
-
-    def drop_newest(self, client: str) -> None:
-        """Remove a client's newest job."""
-        jobs = self._jobs[client]
-        self._add(client, -jobs.pop().rows)
-        if not jobs:
-            del self._jobs[client]
-
-    def drop_dead(self, now: float) -> None:
-        """Remove all dead jobs."""
-        for client, jobs in list(self._jobs.items()):
-            # Nothing is allocated for the many clients whose jobs are all alive.
-            dead = {job for job in jobs if job.drop_if_dead(now)}
-            if not dead:
-                continue
-            self._add(client, -sum([job.rows - job.taken for job in dead]))
-            alive = deque([job for job in jobs if job not in dead])
-            self._jobs[client] = alive
-            if not alive:
-                del self._jobs[client]
-
-    def _add(self, client: str, rows: int) -> None:
-        self.rows += rows
-        self._clients.add(client, rows)
-
-    @staticmethod
-    def newest_of(
-        queues: "Mapping[Key, FairQueue]", client: str
-    ) -> Iterator[tuple[Key, Job]]:
-        """Yield a client's jobs that may be dropped, the newest first."""
-        of_keys = [
-            zip(itertools.repeat(key), queue.newest(client))
-            for key, queue in queues.items()
-        ]
-        return heapq.merge(*of_keys, key=lambda each: -each[1].enqueued_at)
+    def last(self, each: Hashable) -> int:
+        """Return the number of its last turn, 0 before the first one."""
+        return self._served.get(each, 0)

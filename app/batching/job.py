@@ -61,8 +61,9 @@ class Job:
     # Held while a thread blocks in `wait`.
     _waiter: "threading.Lock | None" = None
     # Of a job with more rows than a batch: outputs, each with the place of its first
-    # row.
+    # row, and how many rows these are.
     _parts: list[tuple[int, Tensors]] | None = None
+    _rows_run: int = 0
 
     def __init__(
         self,
@@ -158,22 +159,28 @@ class Job:
         """
         self._parts = parts = self._parts or []
         parts.append((start, outputs))
+        self._rows_run += len(next(iter(outputs.values())))
         self.batch_rows = max(self.batch_rows, batch_rows)
-        if sum(len(next(iter(each.values()))) for _, each in parts) < self.rows:
+        if self._rows_run < self.rows:
             return False
-        joined: Tensors = {}
-        error: Exception | None = None
         try:
             joined = _concatenated(parts)
-        except BadInput as unlike:
-            error = unlike
+        except BadInput as error:
+            self.fail(error)
+            return False
+        return self.succeed(joined, self.batch_rows, now)
+
+    def succeed(self, outputs: Tensors, batch_rows: int, now: float) -> bool:
+        """Answer with outputs, unless the job has an answer; return whether it did.
+
+        The caller must then call `notify`. `batch_rows` is the largest batch.
+        """
         if not self.claim.acquire(False):
             return False
+        self.batch_rows = batch_rows
         self.finished_at = now
-        if error is not None:
-            self.error = error
-        else:
-            self.outputs = joined
+        # Last, as it makes this an answered job.
+        self.outputs = outputs
         return True
 
 
@@ -188,12 +195,7 @@ class JobGroup(Job):
         self, parts: Sequence[Job], join: Callable[[Sequence[Tensors]], Tensors]
     ) -> None:
         """Wrap jobs; `join` makes the outputs of theirs, in this order."""
-        first = parts[0]
-        self.inputs = first.inputs
-        self.deadline = first.deadline
-        self.signature_name = first.signature_name
-        self.client = first.client
-        self.key = first.key
+        self.deadline = parts[0].deadline
         self.rows = sum(part.rows for part in parts)
         self.enqueued_at = min(part.enqueued_at for part in parts)
         self.claim = threading.Lock()

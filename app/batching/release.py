@@ -2,24 +2,23 @@
 
 import math
 from collections.abc import Callable
-from typing import Protocol
 
 from app.batching.returning_clients import Arrivals, ReturningClients
 from app.settings import Settings
 
 
-class Release(Protocol):
+class Release:
     """A release rule. All times are seconds on the monotonic clock."""
 
     def arrived(self, arrivals: Arrivals) -> None:
-        """Record requests' rows, each with the time at which they arrived.
+        """Learn from requests' rows.
 
         Those that arrive beside a batch are told before its end, and all others
         before the next `hold_s`.
         """
 
     def finished(self, rows: int, now: float) -> None:
-        """Record that a batch of `rows` has run; its jobs are not notified yet."""
+        """Learn that a batch of `rows` has run; its jobs are not notified yet."""
 
     def hold_s(self, rows: int, oldest_at: float, now: float) -> float:
         """Return for how many seconds to hold the batch; 0 or less: start it now.
@@ -27,12 +26,14 @@ class Release(Protocol):
         Called only while the engine is idle and the batch is not full: `rows` are
         queued, the oldest since `oldest_at`.
         """
+        raise NotImplementedError
 
     def rows_to_await(self) -> float:
-        """Return how many more rows may end the hold that `hold_s` returned."""
+        """Return how many more rows may end the hold; inf: only a full batch does."""
+        return math.inf
 
 
-class FixedTimeout:
+class FixedTimeout(Release):
     """Start a batch when its oldest row is `timeout_s` old.
 
     The rule of TensorFlow Serving's BasicBatchScheduler. The age counts from arrival,
@@ -42,20 +43,10 @@ class FixedTimeout:
     def __init__(self, timeout_s: float) -> None:
         self._timeout_s = timeout_s
 
-    def arrived(self, arrivals: Arrivals) -> None:
-        """Ignore arrivals."""
-
-    def finished(self, rows: int, now: float) -> None:
-        """Ignore the ends of batches."""
-
     def hold_s(self, rows: int, oldest_at: float, now: float) -> float:
         """Return the rest of the timeout."""
         del rows
         return oldest_at + self._timeout_s - now
-
-    def rows_to_await(self) -> float:
-        """Return inf: only a full batch ends the hold."""
-        return math.inf
 
 
 # How many times as long two batches must take as a single one with the hold.
@@ -67,7 +58,7 @@ _JITTER_S = 0.001
 _FIRST_PENALTY, _MAX_PENALTY = 4, 256
 
 
-class Adaptive:
+class Adaptive(Release):
     """Start a batch at once, unless the clients just answered are about to return.
 
     With clients that think between requests, starting at once is within 1.1 % of the

@@ -25,8 +25,15 @@ from app.rims.model_worker import ModelSockets, ModelWorker
 # Attributes of the arbiter (class or instance), of a worker, and of the settings.
 NAMES = {
     "arbiter": (
-        *("SIG_QUEUE", "WORKERS", "handle_ttou", "manage_workers", "master_pid"),
-        *("murder_workers", "num_workers", "worker_age", "worker_class"),
+        "SIG_QUEUE",
+        "WORKERS",
+        "handle_ttou",
+        "manage_workers",
+        "master_pid",
+        "murder_workers",
+        "num_workers",
+        "worker_age",
+        "worker_class",
     ),
     "worker": ("age", "booted", "cfg", "ppid", "sockets", "tmp"),
     "cfg": ("env_orig", "worker_class_str"),

@@ -8,6 +8,7 @@ a timer.
 import asyncio
 import json
 import math
+import time
 from http import HTTPStatus
 from http.client import responses
 from typing import Protocol, cast
@@ -65,7 +66,7 @@ class Calls(Protocol):
 
 
 class Connection(asyncio.Protocol):
-    """A connection; `deadline` is on the monotonic clock."""
+    """A connection; its times are on the monotonic clock."""
 
     _transport: asyncio.Transport
 
@@ -74,6 +75,7 @@ class Connection(asyncio.Protocol):
         self._calls = calls
         self._server = server
         self._known_heads = server.heads.by_bytes
+        self.accepted_at = time.monotonic()
         self.deadline = math.inf
         # Whether the next byte begins a request that can be taken at once.
         self._is_idle = True
@@ -261,7 +263,9 @@ class Connection(asyncio.Protocol):
         self._server.log.exception("a request could not be answered")
         self._is_last = True
         self._body = None
-        if self._call is not None:
+        if self._call is None:
+            self._close()
+        else:
             text = "internal error; the server's log has more"
             self.reply(self._call, _error_reply(text, 500))
 
@@ -286,7 +290,7 @@ class Connection(asyncio.Protocol):
             and not self._has_ended
         ):
             body = reply.body
-            lines = reply.lines.encode("latin-1")
+            lines = reply.lines.encode("latin-1", "replace")
             self._transport.write(
                 _OK_WITH_JSON % (len(body), lines, server.head_end, body)
             )
@@ -466,7 +470,7 @@ def _head_of_reply(head: WireHead, reply: Reply) -> bytes:
     if not has_length:
         lines.append(f"Content-Length: {len(reply.body)}")
     lines.append("")
-    return "\r\n".join(lines).encode("latin-1")
+    return "\r\n".join(lines).encode("latin-1", "replace")
 
 
 def _error_reply(text: str, status: int) -> Reply:

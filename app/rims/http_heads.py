@@ -72,7 +72,7 @@ class HeadRules(NamedTuple):
     line_bytes: int = 0
     fields: int = 0
     field_bytes: int = 0
-    secure_values: Mapping[bytes, bytes] = {}
+    secure_values: Mapping[str, str] = {}
 
 
 class WireHead(Head):
@@ -93,21 +93,13 @@ class WireHead(Head):
 
     def __init__(self, parser: "HeadParser") -> None:
         """Take what the parser has read; all of it, unless the head is malformed."""
-        headers: dict[str, str] = {}
-        for name_bytes, value_bytes in parser.fields:
-            name = name_bytes.decode("latin-1")
-            value = value_bytes.decode("latin-1")
-            headers[name] = f"{headers[name]},{value}" if name in headers else value
-        if parser.authority is not None and "host" in headers:
-            # RFC 9112, 3.2.2.
-            headers["host"] = parser.authority.decode("latin-1")
         raw_path = parser.raw_path
         path = unquote_to_bytes(raw_path) if b"%" in raw_path else raw_path
         super().__init__(
             parser.method,
             path.decode(errors="surrogateescape"),
             parser.query.decode("latin-1"),
-            headers,
+            parser.headers,
             raw_path.decode("latin-1"),
             parser.version,
         )
@@ -115,7 +107,7 @@ class WireHead(Head):
         self.content_length = parser.content_length
         self.keep_alive = parser.keep_alive
         self.expects_continue = parser.expects_continue
-        self.forwarded_scheme = parser.forwarded_scheme()
+        self.forwarded_scheme = parser.forwarded_scheme
 
     def with_varying_fields(
         self, headers: Mapping[str, str], content_length: int | None
@@ -141,7 +133,7 @@ class WireHead(Head):
 class HeadParser:
     """Reads one head; after an error it has what stood before that.
 
-    `fields` are (name in lower case, value), without those of names with underscores.
+    `headers` are without those whose names have underscores.
     """
 
     def __init__(self, rules: HeadRules) -> None:
@@ -149,13 +141,13 @@ class HeadParser:
         self._rules = rules
         self._field_count = 0
         self._is_complete = False
-        self.fields: list[tuple[bytes, bytes]] = []
+        self.headers: dict[str, str] = {}
         self.target = self.raw_path = self.query = b""
-        self.authority: bytes | None = None
         self.method = self.version = ""
         self.content_length: int | None = 0
         self.keep_alive = True
         self.expects_continue = False
+        self.forwarded_scheme = ""
 
     def parse(self, sent: bytes) -> None:
         """Read a head, from the request line to the empty line.
@@ -185,14 +177,6 @@ class HeadParser:
             raise Malformed("malformed HTTP request: it begins with a bare CR or LF")
         self._check(sent)
 
-    def forwarded_scheme(self) -> str:
-        """Return the scheme that a proxy's header names, "" without such a header."""
-        secure_values = self._rules.secure_values
-        for name, value in self.fields:
-            if name in secure_values:
-                return "https" if value == secure_values[name] else "http"
-        return ""
-
     # Called by httptools.
 
     def on_url(self, part: bytes) -> None:
@@ -211,10 +195,12 @@ class HeadParser:
         A name with an underscore could pass for another name in WSGI's variables: such
         a field is dropped, as in nginx.
         """
-        rules = self._rules
+        rules, headers = self._rules, self.headers
         self._field_count += 1
         if b"_" not in name:
-            self.fields.append((name.lower(), value.rstrip(b" \t")))
+            key = name.lower().decode("latin-1")
+            text = value.rstrip(b" \t").decode("latin-1")
+            headers[key] = f"{headers[key]},{text}" if key in headers else text
         if rules.fields and self._field_count > rules.fields:
             raise Malformed(
                 f"limit request headers fields: more than {rules.fields}",
@@ -237,7 +223,7 @@ class HeadParser:
     # Checks.
 
     def _check(self, sent: bytes) -> None:
-        """Check a whole head, and read the fields that frame the body."""
+        """Check a whole head; a field that is given twice has a value with a comma."""
         if self.version not in ("1.1", "1.0"):
             raise Malformed(f"HTTP/{self.version} is not spoken here, HTTP/1.1 is")
         if self.method == "CONNECT":
@@ -247,61 +233,55 @@ class HeadParser:
                 "malformed HTTP request: expected METHOD TARGET HTTP/1.1 and one space "
                 "between two of them"
             )
-        hosts = []
-        for name, value in self.fields:
-            if name == b"host":
-                hosts.append(value)
-            elif name == b"content-length":
-                self._take_length(value)
-            elif name == b"transfer-encoding":
-                self._take_coding(value)
-            elif name == b"expect":
-                self._take_expectation(value)
-        self._check_hosts(hosts)
-        self._split_target()
-
-    def _check_hosts(self, hosts: list[bytes]) -> None:
-        if len(hosts) > 1:
-            raise Malformed("malformed HTTP request: more than one Host")
-        if not hosts and self.version == "1.1":
+        self._check_framing()
+        host = self.headers.get("host")
+        if host is None and self.version == "1.1":
             raise Malformed("malformed HTTP request: HTTP/1.1 without Host")
-        if hosts and not _EMPTY_OR_HOST.fullmatch(hosts[0]):
-            shown = hosts[0].decode("latin-1")
+        if host is not None and not _EMPTY_OR_HOST.fullmatch(host.encode("latin-1")):
             raise Malformed(
-                f"malformed HTTP request: Host {shown!r} is not a name or an address"
+                f"malformed HTTP request: Host {host!r} is not a name or an address"
             )
+        self._split_target()
+        for name, value in self.headers.items():
+            if name in self._rules.secure_values:
+                is_secure = value == self._rules.secure_values[name]
+                self.forwarded_scheme = "https" if is_secure else "http"
+                break
+
+    def _check_framing(self) -> None:
+        """Check the fields that say how the body comes."""
+        headers = self.headers
+        length = headers.get("content-length", "0")
+        if not length.isdecimal() or len(length) > _MAX_LENGTH_DIGITS:
+            raise Malformed("malformed HTTP request: Content-Length is no number")
+        self.content_length = int(length)
+        if "transfer-encoding" in headers:
+            if self.version == "1.0":
+                raise Malformed("HTTP/1.0 has no Transfer-Encoding")
+            if headers["transfer-encoding"].lower() != "chunked":
+                raise Malformed(
+                    "Transfer-Encoding: only chunked is understood",
+                    HTTPStatus.NOT_IMPLEMENTED,
+                )
+            self.content_length = None
+        if "expect" in headers:
+            if headers["expect"].lower() != "100-continue":
+                raise Malformed(
+                    "Expect: only 100-continue is understood",
+                    HTTPStatus.EXPECTATION_FAILED,
+                )
+            self.expects_continue = self.version == "1.1"
 
     def _split_target(self) -> None:
         self.raw_path, _, self.query = self.target.partition(b"?")
         absolute = _ABSOLUTE_FORM.fullmatch(self.raw_path)
         if absolute is not None:
-            self.authority = absolute[1]
             self.raw_path = absolute[2] or b"/"
+            if "host" in self.headers:
+                # RFC 9112, 3.2.2.
+                self.headers["host"] = absolute[1].decode("latin-1")
         if not self.raw_path.startswith(b"/") and self.raw_path != b"*":
             raise Malformed("malformed HTTP request: its target is no path or URL")
-
-    def _take_length(self, value: bytes) -> None:
-        if not value.isdigit() or len(value) > _MAX_LENGTH_DIGITS:
-            raise Malformed("malformed HTTP request: Content-Length is no number")
-        self.content_length = int(value)
-
-    def _take_coding(self, value: bytes) -> None:
-        if self.version == "1.0":
-            raise Malformed("HTTP/1.0 has no Transfer-Encoding")
-        if value.lower() != b"chunked":
-            raise Malformed(
-                "Transfer-Encoding: only chunked is understood",
-                HTTPStatus.NOT_IMPLEMENTED,
-            )
-        self.content_length = None
-
-    def _take_expectation(self, value: bytes) -> None:
-        if value.lower() != b"100-continue":
-            raise Malformed(
-                "Expect: only 100-continue is understood",
-                HTTPStatus.EXPECTATION_FAILED,
-            )
-        self.expects_continue = self.version == "1.1"
 
 
 class HeadCache:

@@ -55,8 +55,9 @@ class Timeouts(NamedTuple):
 
 
 class HttpConnection(Protocol):
-    """What the server asks of a connection; `deadline` is on the monotonic clock."""
+    """What the server asks of a connection; times are on the monotonic clock."""
 
+    accepted_at: float
     deadline: float
 
     def expire(self) -> None:
@@ -70,13 +71,6 @@ class HttpConnection(Protocol):
 
     def waits_since(self) -> float:
         """Return since when the server waits for the client, inf if it does not."""
-
-
-class _Opening(NamedTuple):
-    """The task that opens a connection, and since when, on the monotonic clock."""
-
-    task: "asyncio.Task[None]"
-    since: float
 
 
 class HttpServer:
@@ -95,7 +89,6 @@ class HttpServer:
     ) -> None:
         """Store the parts and the running loop; the first `tick` starts accepting."""
         self._sockets = list(sockets)
-        self._cfg = cfg
         self.log = log
         self._connect = connect
         self.timeouts = timeouts
@@ -110,7 +103,7 @@ class HttpServer:
                 fields=cfg.limit_request_fields,
                 field_bytes=cfg.limit_request_field_size,
                 secure_values={
-                    name.lower().encode(): value.encode()
+                    name.lower(): value
                     for name, value in cfg.secure_scheme_headers.items()
                 },
             )
@@ -119,13 +112,19 @@ class HttpServer:
         # Requests until `on_last_request` is called, once.
         self.requests_left: float = math.inf
         self.on_last_request: Callable[[], object] = int
-        self._stopping = False
+        self._is_stopping = False
         self.connections: set[HttpConnection] = set()
-        # Whether one more connection may become idle.
+        # Whether one more connection may become idle. All count, as the busy ones will
+        # be idle.
         self.keeps_alive = True
-        # Connections without a transport yet, or in their TLS handshake, the oldest
-        # first.
-        self._opening: dict[HttpConnection, _Opening] = {}
+        spare = cfg.worker_connections - cfg.threads
+        self._max_idle_connections = max(spare, 0) if cfg.keepalive else -1
+        self._max_connections: int = cfg.worker_connections
+        self._accept_batch = _ACCEPT_BATCH if cfg.workers == 1 else 1
+        self._backlog: int = cfg.backlog
+        # Tasks of connections without a transport yet, or in their TLS handshake, the
+        # oldest first.
+        self._opening: dict[HttpConnection, asyncio.Task[None]] = {}
         self._is_accepting = False
         # Back-off: the number of connections below which it ends, and when it ends in
         # any case. Then the time of the next log line.
@@ -147,12 +146,13 @@ class HttpServer:
 
         On an open socket clients would connect to a worker that never answers.
         """
-        self._stopping = True
+        self._is_stopping = True
+        self._max_idle_connections = -1
         self._renew()
         for listener in self._sockets:
             if self._is_accepting:
                 self.loop.remove_reader(listener.fileno())
-            for _ in range(self._cfg.backlog):
+            for _ in range(self._backlog):
                 if not self._accept(listener):
                     break
             listener.close()
@@ -181,7 +181,7 @@ class HttpServer:
 
     def deadline_in(self, timeout_s: float) -> float:
         """Return a deadline for a client; during graceful shutdown it is soon."""
-        if self._stopping:
+        if self._is_stopping:
             timeout_s = min(timeout_s, _IDLE_WHILE_STOPPING_S)
         return self.now + timeout_s
 
@@ -207,11 +207,7 @@ class HttpServer:
 
     def _update(self) -> None:
         """Start or stop accepting, and keeping connections."""
-        cfg = self._cfg
-        # All connections count, as the busy ones will be idle.
-        most = max(cfg.worker_connections - cfg.threads, 0)
-        is_kept = cfg.keepalive and not self._stopping
-        self.keeps_alive = bool(is_kept and len(self.connections) <= most)
+        self.keeps_alive = len(self.connections) <= self._max_idle_connections
         can_open = self._count() < self._full_at or time.monotonic() >= self._retry_at
         is_wanted = bool(self._sockets) and can_open
         if is_wanted == self._is_accepting:
@@ -232,7 +228,7 @@ class HttpServer:
 
     def _accept_some(self, listener: socket.socket) -> None:
         """Accept connections; at the limit, those that wait for their client go."""
-        free = self._cfg.worker_connections - self._count()
+        free = self._max_connections - self._count()
         # What made the last back-off necessary may be over.
         self._full_at = math.inf
         if free <= 0:
@@ -240,8 +236,7 @@ class HttpServer:
             # After what the next round of the loop reads: requests may have come since
             # this one looked.
             self.loop.call_soon(self.loop.call_soon, self._make_room)
-        batch = _ACCEPT_BATCH if self._cfg.workers == 1 else 1
-        for _ in range(min(free, batch)):
+        for _ in range(min(free, self._accept_batch)):
             if not self._accept(listener):
                 break
         self._update()
@@ -257,10 +252,10 @@ class HttpServer:
         waiting = sorted((wait for wait in waits if wait[0] < limit), key=_first)
         for _, connection in waiting[: len(self.connections) // _CLOSED_SHARE + 1]:
             connection.close()
-        oldest = [*self._opening.values()]
-        for opening in oldest[: len(oldest) // _CLOSED_SHARE + 1]:
-            if opening.since < limit:
-                opening.task.cancel()
+        oldest = [*self._opening.items()]
+        for connection, task in oldest[: len(oldest) // _CLOSED_SHARE + 1]:
+            if connection.accepted_at < limit:
+                task.cancel()
 
     def _accept(self, listener: socket.socket) -> bool:
         """Accept a connection; return whether there was one."""
@@ -277,8 +272,8 @@ class HttpServer:
             return False
         sock.setblocking(False)
         connection = self._connect(self)
-        task = self.loop.create_task(self._open(sock, connection))
-        self._opening[connection] = _Opening(task, time.monotonic())
+        opening = self._open(sock, connection)
+        self._opening[connection] = self.loop.create_task(opening)
         return True
 
     async def _open(self, sock: socket.socket, connection: Any) -> None:

@@ -10,7 +10,7 @@ import signal
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from functools import partial
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, ClassVar
 
 import uvloop
 from gunicorn.workers.base import Worker
@@ -18,7 +18,7 @@ from gunicorn.workers.base import Worker
 from app import tls
 
 if TYPE_CHECKING:
-    from app.rims.http_server import HttpServer, Timeouts
+    from app.rims.http_server import HttpServer
 
 # Seconds between ticks: heartbeat, deadlines, accepting.
 _TICK_S = 0.25
@@ -37,8 +37,8 @@ class EventLoopWorker(Worker):
     that wait with 503, and may be called twice; `grpc` is None or a gRPC server.
     """
 
-    # None: the usual ones.
-    timeouts: "Timeouts | None" = None
+    # Seconds by their names in `Timeouts`, where they are not the usual ones.
+    timeouts: ClassVar[dict[str, float]] = {}
 
     def load_wsgi(self) -> None:
         """Load the WSGI application, and get its server."""
@@ -58,8 +58,8 @@ class EventLoopWorker(Worker):
             loop.close()
 
     async def _serve(self, loop: asyncio.AbstractEventLoop) -> None:
-        # The master imports this module. The imports in here keep it small, and let a
-        # HUP start workers with new code.
+        # Not in the master, which has this module: workers that start at a HUP run new
+        # code, and each makes request ids of its own.
         from app.rims.http1 import Connection  # noqa: PLC0415
         from app.rims.http_server import HttpServer, Timeouts  # noqa: PLC0415
 
@@ -74,7 +74,7 @@ class EventLoopWorker(Worker):
         self.booted = False
         app = self._app
         connect = partial(Connection, app.loop_calls())
-        timeouts = self.timeouts or Timeouts()
+        timeouts = Timeouts(**self.timeouts)
         server = HttpServer(self.sockets, self.cfg, self.log, connect, timeouts)
         server.requests_left = self.max_requests
         server.on_last_request = self._restart

@@ -140,14 +140,8 @@ class _JobCall:
         # The monotonic clock is the same in all processes of a machine.
         (started_at, finished_at), batch_rows = meta["times"], meta["batch_rows"]
         self._runner.done(self._channel)
-        if not job.claim.acquire(False):
-            return None
         job.started_at = started_at
-        job.finished_at = finished_at
-        job.batch_rows = batch_rows
-        # Last, as they make it an answered job.
-        job.outputs = frame.tensors
-        return job
+        return job if job.succeed(frame.tensors, batch_rows, finished_at) else None
 
     def fail(self, error: BasketError) -> None:
         self._runner.done(self._channel)

@@ -21,11 +21,7 @@ if "FRONT_TLS" in os.environ:
 
 def post_worker_init(worker):
     """Shorten timeouts that are no setting of Gunicorn's."""
-    # After the fork, as the worker does.
-    from app.rims.http_server import Timeouts
-
-    seconds = json.loads(os.environ.get("FRONT_TIMEOUTS", "{}"))
-    worker.timeouts = Timeouts(**seconds)
+    worker.timeouts = json.loads(os.environ.get("FRONT_TIMEOUTS", "{}"))
 
 
 def worker_int(worker):

@@ -73,7 +73,7 @@ def test_linked_functions_exist():
 
 
 def test_calls_in_the_design_exist():
-    """Each call between socket and Batcher.submit exists, the first in its module."""
+    """Each call between socket and queue exists, the first in its module."""
     _, _, table = (DOCS / "design.md").read_text().partition("### Calls from")
     lines = re.findall(r"^\| `(app/[\w/]+\.py)` \| (.*) \|$", table, re.M)
     calls = [(module, re.findall(r"`([\w.]+)`", text)) for module, text in lines]

@@ -17,6 +17,8 @@ ROOT = Path(__file__).parents[3]
 ARBITER = "app/rims/gunicorn_private.py"
 CONFIG = "gunicorn.conf.py"
 WORKER = "app/rims/worker.py"
+SERVER = "app/rims/http_server.py"
+ACCESS_LOG = "app/rims/access_log.py"
 METHOD = "method"
 # What each name has to be for Basket.
 KINDS = {
@@ -49,15 +51,17 @@ OWN = {
     "arbiter": {"basket", "basket_environ_at_start"},
     "cfg": set(),
     "worker": {
-        *("gpu", "has_siblings", "model_processes"),
-        *("model_sockets", "slot"),
+        "gpu",
+        "has_siblings",
+        "model_processes",
+        "model_sockets",
+        "slot",
     },
 }
 VARIABLES = {
     "server": "arbiter",
     "_server": "arbiter",
     "cfg": "cfg",
-    "_cfg": "cfg",
     "worker": "worker",
 }
 every_name = pytest.mark.parametrize(
@@ -108,9 +112,15 @@ def test_undocumented_name_is_used(owner, name):
 
 @pytest.mark.parametrize(
     ("file", "owners"),
-    # What the worker calls `server` is none of Gunicorn's.
-    [(ARBITER, tuple(NAMES)), (CONFIG, tuple(NAMES)), (WORKER, ("cfg",))],
-    ids=[ARBITER, CONFIG, WORKER],
+    # What the other three call `server` is none of Gunicorn's.
+    [
+        (ARBITER, tuple(NAMES)),
+        (CONFIG, tuple(NAMES)),
+        (WORKER, ("cfg",)),
+        (SERVER, ("cfg",)),
+        (ACCESS_LOG, ("cfg",)),
+    ],
+    ids=[ARBITER, CONFIG, WORKER, SERVER, ACCESS_LOG],
 )
 def test_no_other_undocumented_name_is_used(file, owners):
     """Each attribute of Gunicorn's objects is documented, listed, or Basket's own."""

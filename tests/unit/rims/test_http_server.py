@@ -19,6 +19,7 @@ _LIMIT = 200
 class _Connection(asyncio.Protocol):
     """A connection that waits for its client, and notes when it is closed."""
 
+    accepted_at = 0.0
     deadline = math.inf
 
     def __init__(self, server: HttpServer) -> None:
@@ -44,6 +45,7 @@ async def _accept(listener: socket.socket) -> tuple[int, int]:
     log: Any = logging.getLogger(__name__)
     config = Config()
     config.set("worker_connections", _LIMIT)
+    config.set("backlog", 1)
     server = HttpServer([listener], config, log, _Connection, Timeouts())
     server.tick()
     async with asyncio.timeout(20):
@@ -51,7 +53,6 @@ async def _accept(listener: socket.socket) -> tuple[int, int]:
             await asyncio.sleep(0)
     closings = sum(each.closings for each in server.connections)
     found = len(server.connections), closings
-    config.set("backlog", 0)
     server.stop()
     return found
 

@@ -14,7 +14,6 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-from app.api.inference import passage
 
 from app.batching import executor
 from app.batching.batch_ceiling import BatchCeilings
@@ -23,8 +22,10 @@ from app.batching.executor import Executor
 from app.batching.fair_queue import JobSlice
 from app.batching.job import Job
 from app.batching.retry_budget import RetryBudget
+from app.call import Call
 from app.engines.base import DEFAULT_SIGNATURE, Tensors
 from app.engines.simulated import SimulatedEngine
+from app.serving.predictor import Predictor
 
 _AN_HOUR_S = 3600.0
 
@@ -48,8 +49,15 @@ def _before_each_batch(change: Callable[[Tensors, Tensors], None]) -> None:
     SimulatedEngine.run = run
 
 
-def _with_jobs(kind: type[Job]) -> None:
-    passage.Job = kind
+def _with_each_job(change: Callable[[Job], None]) -> None:
+    """Call `change` with each new job."""
+    original = Job.__init__
+
+    def init(self: Job, *args: Any, **named: Any) -> None:
+        original(self, *args, **named)
+        change(self)
+
+    Job.__init__ = init
 
 
 def swaps() -> None:
@@ -99,12 +107,13 @@ def leaks() -> None:
 
 def never_late() -> None:
     """Ignore deadlines: compute and answer each accepted request, however late."""
+    original = Predictor.open
 
-    class Patient(Job):
-        def __init__(self, inputs: Tensors, deadline: float, *rest: Any, **named: Any):
-            super().__init__(inputs, deadline + _AN_HOUR_S, *rest, **named)
+    def open_patiently(self: Predictor, call: Call) -> None:
+        original(self, call)
+        call.deadline += _AN_HOUR_S
 
-    _with_jobs(Patient)
+    Predictor.open = open_patiently
 
 
 def computes_late() -> None:
@@ -116,23 +125,19 @@ def computes_late() -> None:
 def first_come() -> None:
     """Serve first come, first served: the queue treats all clients as one."""
 
-    class Anonymous(Job):
-        def __init__(self, *args: Any, **named: Any) -> None:
-            super().__init__(*args, **named)
-            self.client = ""
+    def forget_client(job: Job) -> None:
+        job.client = ""
 
-    _with_jobs(Anonymous)
+    _with_each_job(forget_client)
 
 
 def runs_abandoned() -> None:
     """Run the rows of clients that disconnected."""
 
-    class Connected(Job):
-        def __init__(self, *args: Any, **named: Any) -> None:
-            super().__init__(*args, **named)
-            self.abandon = lambda: None
+    def keep_client(job: Job) -> None:
+        job.abandon = lambda: None
 
-    _with_jobs(Connected)
+    _with_each_job(keep_client)
 
 
 def gives_up() -> None:

@@ -107,6 +107,9 @@ def write_plain_rows(outputs: Tensors) -> bytes | None:
     (array,) = outputs.values()
     if array.dtype not in _WRITTEN or not array.ndim:
         return None
-    body = _dumps({"predictions": array}, None, _NUMPY)
+    try:
+        body = _dumps({"predictions": array}, None, _NUMPY)
+    except TypeError:
+        return None  # A view that is not contiguous in memory.
     # orjson writes null for NaN and infinities.
     return None if b"u" in body else body

@@ -4,7 +4,7 @@ import asyncio
 import functools
 import gc
 import json
-from collections.abc import Callable, Coroutine
+from collections.abc import Callable, Coroutine, Sequence
 from types import SimpleNamespace
 from typing import Any
 
@@ -64,13 +64,14 @@ async def settle() -> None:
         await asyncio.sleep(0)
 
 
-def parts_of_calls() -> list[Any]:
-    """Return all calls in memory, their jobs and replies, and what has them."""
+def parts_of_calls(but: Sequence[Any] = ()) -> list[Any]:
+    """Return all calls in memory, their jobs and replies, but for those of before."""
     kinds = (app.call.Call, app.call.Reply, Job)
+    known = set(map(id, but))
     return [
         each
         for each in gc.get_objects()
-        if isinstance(each, kinds) or type(each).__name__ == "_Exchange"
+        if isinstance(each, kinds) and id(each) not in known
     ]
 
 

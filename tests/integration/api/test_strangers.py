@@ -16,7 +16,7 @@ from tests.support.front import Wire, chunked, get, post
 
 KEY = "sesame"
 MODELS = {"till": {"base_ms": 0, "input_shape": [2], "outputs": 2}}
-DESCRIPTION = Path(__file__).parents[3] / "app" / "api" / "openapi.json"
+DESCRIPTION = Path(__file__).parents[3] / "app" / "web" / "openapi.json"
 METHODS = ("GET", "HEAD", "POST", "PUT", "PATCH", "DELETE", "OPTIONS", "TRACE")
 # Health, which load balancers ask for without a key, and the pages.
 OPEN = (
@@ -84,8 +84,8 @@ KEYS = (
 
 def routes(folder):
     """Return a path of each route that Flask or the description of the API has."""
-    app = create_app(Settings(model_dir=folder, api_keys=(KEY,)))
-    paths = {rule.rule for rule in app.url_map.iter_rules()}
+    server = create_app(Settings(model_dir=folder, api_keys=(KEY,)))
+    paths = {rule.rule for rule in server.flask.url_map.iter_rules()}
     paths |= set(json.loads(DESCRIPTION.read_text())["paths"])
     return sorted({re.sub(r"[<{]([^>}]*)[>}]", _fill, path) for path in paths})
 

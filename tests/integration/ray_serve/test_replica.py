@@ -6,7 +6,7 @@ from importlib.util import find_spec
 
 import pytest
 
-from app import create_app as application
+from app import create_app as build_server
 from app.errors import BadInput, ModelLoadError, SettingsError, UnknownModel
 from testing.server import simulated_models
 
@@ -26,29 +26,28 @@ def _no_metrics(monkeypatch):
     monkeypatch.setattr(module.RayMetrics, "start", lambda _: None)
 
 
-@pytest.fixture(name="extensions")
-def _extensions(monkeypatch):
-    """The parts of the application that the replica of a test creates."""
-    extensions = {}
+@pytest.fixture(name="servers")
+def _servers(monkeypatch):
+    """The servers that the replica of a test creates."""
+    servers = []
 
     def create_app(settings):
-        app = application(settings)
-        extensions.update(app.extensions)
-        return app
+        servers.append(build_server(settings))
+        return servers[-1]
 
     monkeypatch.setattr(module, "create_app", create_app)
-    return extensions
+    return servers
 
 
 @pytest.fixture(name="echo")
-def _echo(tmp_path, extensions):
+def _echo(tmp_path, servers):
     """A replica with the model echo."""
     models = simulated_models(tmp_path, echo=ECHO)
     (tmp_path / "echo" / "basket.toml").write_text(LABELS)
     replica = Replica({"BASKET_MODEL_DIR": models})
     asyncio.run(replica.__serve_build_asgi_app__())
     yield replica
-    extensions["basket"].close(timeout_s=5)
+    servers[0].loader.close(timeout_s=5)
 
 
 async def get(replica, path):
@@ -83,13 +82,13 @@ def test_replica_is_built_when_all_models_are_ready(echo):
     assert start["status"] == 200
 
 
-def test_replica_is_frozen_before_it_loads_models(tmp_path, extensions, monkeypatch):
+def test_replica_is_frozen_before_it_loads_models(tmp_path, servers, monkeypatch):
     """Garbage collections do not visit the server, as in other processes."""
     frozen = []
-    monkeypatch.setattr(gc, "freeze", lambda: frozen.append("basket" in extensions))
+    monkeypatch.setattr(gc, "freeze", lambda: frozen.append(bool(servers)))
     replica = Replica({"BASKET_MODEL_DIR": simulated_models(tmp_path, echo=ECHO)})
     asyncio.run(replica.__serve_build_asgi_app__())
-    extensions["basket"].close(timeout_s=5)
+    servers[0].loader.close(timeout_s=5)
     assert frozen == [True]
 
 
@@ -116,26 +115,26 @@ def test_response_leaves_the_request_id_to_rays_proxy(echo):
     assert body["body"]
 
 
-def test_end_writes_what_is_recorded(echo, extensions, monkeypatch):
+def test_end_writes_what_is_recorded(echo, servers, monkeypatch):
     """Ray calls the method by its name before it kills the process."""
     closed = {}
-    monkeypatch.setattr(extensions["recording"], "close", closed.update)
+    monkeypatch.setattr(servers[0].recording, "close", closed.update)
     echo.__del__()
     assert closed == {"timeout_s": 1}
 
 
-def test_health_check_names_the_stuck_model(echo, extensions, monkeypatch):
+def test_health_check_names_the_stuck_model(echo, servers, monkeypatch):
     """Ray logs the reason for which it replaces the replica."""
     echo.check_health()
     stuck = ["echo version 1"]
-    monkeypatch.setattr(extensions["health"], "stuck", lambda: stuck)
+    monkeypatch.setattr(servers[0].health, "stuck", lambda: stuck)
     with pytest.raises(RuntimeError, match=r"no progress.*: echo version 1"):
         echo.check_health()
 
 
-def test_traffic_that_is_no_longer_named_is_that_of_basket_toml(echo, extensions):
+def test_traffic_that_is_no_longer_named_is_that_of_basket_toml(echo, servers):
     """What an earlier user_config has set does not stay."""
-    routes = extensions["catalog"].routes
+    routes = servers[0].catalog.routes
     config = {"traffic": {"echo": {"stable": 5}}}
     asyncio.run(echo.reconfigure(config))
     assert dict(routes("echo")[0].traffic) == {"stable": 5}

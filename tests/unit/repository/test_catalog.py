@@ -9,7 +9,7 @@ from app.batching.unbatched import Unbatched
 from app.engines.base import DEFAULT_SIGNATURE
 from app.errors import BadInput, NotReady, Stopping, UnknownModel
 from app.repository.catalog import Catalog
-from app.repository.routing import Routes, Target
+from app.repository.routing import Rollout, Routes, Target
 from app.repository.served import ServedModel, State, VersionStatus
 from app.settings import Settings
 from app.settings.model_config import ModelConfig
@@ -304,3 +304,133 @@ def test_closed_catalog_refuses_new_versions():
     assert [model.name for model in catalog.close()] == ["flowers"]
     with pytest.raises(Stopping):
         catalog.add(_model("flowers", 2))
+
+
+# Versions are found once for equal targets, until something changes.
+
+
+def _twice(catalog, name="m", **wanted):
+    """Ask twice, so that the second answer is remembered."""
+    first = _found(catalog, name, **wanted)
+    assert _found(catalog, name, **wanted) == first
+    return first[1]
+
+
+def test_new_version_is_found_at_once():
+    """The newest one serves, whatever was asked before."""
+    catalog = _catalog("m")
+    assert (_twice(catalog), _twice(catalog, None)) == (1, 1)
+    catalog.add(_model("m", 2))
+    assert (_twice(catalog), _twice(catalog, None)) == (2, 2)
+    assert _twice(catalog, version=1) == 1
+
+
+def test_replaced_version_gets_no_request_more():
+    """The object that serves is the new one, and has the only lease."""
+    catalog = _catalog("m")
+    before = catalog.take(Target("m"))
+    catalog.give_back([before])
+    catalog.add(_model("m"))
+    after = catalog.take(Target("m"))
+    assert after is not before
+    assert (before.leases, after.leases) == (0, 1)
+
+
+def test_removed_version_is_not_found_any_more():
+    """Neither by its number, nor as the newest one."""
+    catalog = _catalog("m")
+    catalog.add(_model("m", 2))
+    assert (_twice(catalog), _twice(catalog, version=2)) == (2, 2)
+    catalog.withdraw("m", 2)
+    assert _twice(catalog) == 1
+    with pytest.raises(NotReady, match="version 2 is unloading"):
+        _found(catalog, "m", version=2)
+    catalog.remove("m", 2)
+    with pytest.raises(UnknownModel, match="version 2 is not served"):
+        _found(catalog, "m", version=2)
+
+
+def test_removed_model_is_not_found_any_more():
+    """The default model is another one then."""
+    catalog = _catalog("m", "n", default="m")
+    assert (_twice(catalog), _twice(catalog, "n")) == (1, 1)
+    catalog.remove("n")
+    with pytest.raises(UnknownModel):
+        _found(catalog, "n")
+    catalog.mark_failed("m", 1, "broken")
+    with pytest.raises(NotReady, match="broken"):
+        _found(catalog, None)
+
+
+def test_version_that_loads_again_is_not_found():
+    """It was ready before."""
+    catalog = _catalog("m")
+    assert _twice(catalog) == 1
+    catalog.mark_loading("m", 1)
+    with pytest.raises(NotReady, match="is loading"):
+        _found(catalog, "m")
+
+
+def test_moved_label_is_followed_at_once():
+    """The same label names another version, and then none."""
+    catalog = _catalog("m")
+    catalog.add(_model("m", 2))
+    for number in (1, 2):
+        catalog.route("m", Routes({"stable": number}))
+        assert _twice(catalog, label="stable") == number
+    catalog.route("m", Routes())
+    with pytest.raises(BadInput, match="label: stable"):
+        _found(catalog, "m", label="stable")
+
+
+def test_rollout_is_followed_at_once():
+    """The serving version takes requests that name none, and gives them back."""
+    catalog = _catalog("m")
+    catalog.add(_model("m", 2))
+    assert _twice(catalog) == 2
+    catalog.set_rollout("m", Rollout(1))
+    assert _twice(catalog) == 1
+    catalog.set_rollout("m", None)
+    assert _twice(catalog) == 2
+
+
+def test_other_default_model_is_found_at_once():
+    """A second model takes the default from the only one, if it is named digits."""
+    catalog = _catalog("m")
+    assert _found(catalog) == ("m", 1)
+    catalog.announce("digits")
+    catalog.add(_model("digits", 3))
+    assert _found(catalog) == ("digits", 3)
+
+
+@pytest.mark.parametrize("settle", ["traffic", "rollout"])
+def test_requests_of_a_split_are_not_remembered(settle):
+    """Each client has its own version, and the others come in turn."""
+    catalog = _catalog("m")
+    catalog.add(_model("m", 2))
+    assert _twice(catalog) == 2
+    if settle == "traffic":
+        labels = {"stable": 1, "canary": 2}
+        catalog.route("m", Routes(labels, {"stable": 50, "canary": 50}))
+    else:
+        catalog.set_rollout("m", Rollout(1, candidate=2, percent=50))
+    clients = [f"client {number}" for number in range(50)]
+    versions = [_twice(catalog, client=client) for client in clients]
+    assert 10 < versions.count(1) < 40
+    found = [_found(catalog, "m")[1] for _ in range(50)]
+    assert 20 < found.count(1) < 30
+    catalog.route("m", Routes())
+    catalog.set_rollout("m", None)
+    assert {_twice(catalog, client=client) for client in clients} == {2}
+
+
+def test_remembered_version_is_leased_each_time():
+    """A version in retirement waits for all of its requests."""
+    catalog = _catalog("m")
+    versions = [catalog.take(Target("m")) for _ in range(3)]
+    assert versions[0].leases == 3
+    withdrawn = catalog.withdraw("m", 1)
+    catalog.give_back(versions[:2])
+    assert not catalog.wait_until_unused(withdrawn, 0)
+    catalog.give_back(versions[2:])
+    assert catalog.wait_until_unused(withdrawn, 0)

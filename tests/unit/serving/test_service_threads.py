@@ -270,12 +270,15 @@ async def test_v2_takes_no_thread_of_the_service(tmp_path, monkeypatch):
         assert (await served.ask(body, path="/v2/models/m/infer")).status == 200
 
 
-async def wait_until_freed():
+async def wait_until_freed(before):
     """Wait until all calls are freed; a thread drops its call a moment later."""
     # The loop of tests keeps what it is woken with.
     asyncio.get_running_loop().woken.clear()
     await asyncio.to_thread(
-        wait_until, lambda: not parts_of_calls(), WAIT_S, lambda: str(parts_of_calls())
+        wait_until,
+        lambda: not parts_of_calls(before),
+        WAIT_S,
+        lambda: str(parts_of_calls(before)),
     )
 
 
@@ -298,6 +301,7 @@ async def test_request_is_in_no_reference_cycle(tmp_path, monkeypatch, end):
         await served.ask("bad")
         gc.collect()
         gc.disable()
+        before = parts_of_calls()
         try:
             task = served.begin("bad" if end == "bad" else "a")[1]
             if gate is not None:
@@ -308,7 +312,7 @@ async def test_request_is_in_no_reference_cycle(tmp_path, monkeypatch, end):
             if gate is not None:
                 gate.open()
                 await asyncio.to_thread(served.close)
-            await wait_until_freed()
+            await wait_until_freed(before)
         finally:
             gc.enable()
         statuses = {"answered": 200, "bad": 400, "failed": 500, "refused": 503}
@@ -320,11 +324,12 @@ async def test_late_row_is_in_no_reference_cycle(tmp_path):
     """One whose deadline passes while it is queued is freed at once, too."""
     async with serving(tmp_path) as served:
         gate = served.gate("predict")
-        first = served.begin("a")[1]
-        await gate.entered()
         gc.collect()
         gc.disable()
+        before = parts_of_calls()
         try:
+            first = served.begin("a")[1]
+            await gate.entered()
             task = served.begin("b", x_request_timeout_ms="500")[1]
             await served.queued()
             await served.pass_deadline(1)
@@ -334,7 +339,7 @@ async def test_late_row_is_in_no_reference_cycle(tmp_path):
             assert (await first).status == 200
             del first
             await asyncio.to_thread(served.close)
-            await wait_until_freed()
+            await wait_until_freed(before)
         finally:
             gc.enable()
 

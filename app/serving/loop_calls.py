@@ -85,17 +85,19 @@ class LoopCalls:
         self._sweep_by(call.arrived_at + self._predictor.request_timeout_s)
         return True
 
-    def reads(self, call: Call, body_bytes: int) -> bool:
+    def reads(self, call: Call, body_bytes: int, held_bytes: int = 0) -> bool:
         """Count the bytes of a body of which so many have arrived.
 
-        Return whether to read on; else the call has its reply.
+        It takes `held_bytes` of memory where those are more. Return whether to read on;
+        else the call has its reply.
         """
         try:
             if body_bytes > self._predictor.max_body_bytes:
                 raise self._predictor.too_large()
-            if body_bytes > SMALL_BODY_BYTES:
+            held_bytes = max(held_bytes, body_bytes)
+            if held_bytes > SMALL_BODY_BYTES:
                 call.holder = self._large
-                call.hold(body_bytes)
+                call.hold(held_bytes)
         except Exception as error:
             self.refuse(call, error)
             return False

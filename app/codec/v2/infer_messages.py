@@ -52,16 +52,17 @@ def decode(
             f"raw_input_contents: expected one for each of {len(message.inputs)} "
             f"inputs, given {len(raw)}"
         )
-    given = [
-        {
-            "name": tensor.name,
-            "datatype": tensor.datatype,
-            "shape": list(tensor.shape),
-            "raw": raw[number] if raw else None,
-            "message": tensor,
-        }
-        for number, tensor in enumerate(message.inputs)
-    ]
+    given: list[dict[str, Any]] = []
+    for tensor in message.inputs:
+        given.append(
+            {
+                "name": tensor.name,
+                "datatype": tensor.datatype,
+                "shape": list(tensor.shape),
+                "raw": raw[len(given)] if raw else None,
+                "message": tensor,
+            }
+        )
     inputs = read_inputs(given, signature, bounds, _read)
     return Request(name, inputs, options, signature.takes_whole_tensors)
 

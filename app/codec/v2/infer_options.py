@@ -1,5 +1,6 @@
 """The options of an Open Inference Protocol request: all but its inputs."""
 
+import itertools
 import json
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -156,7 +157,7 @@ def signature_outputs(signature: Signature, *, binary: bool) -> tuple[Wanted, ..
     Raises:
         BadInput, Unsupported: as `read_options` for an output.
     """
-    return tuple([_wanted(spec, binary) for spec in signature.outputs])
+    return tuple(map(_wanted, signature.outputs, itertools.repeat(binary)))
 
 
 def _wanted(spec: TensorSpec, binary: bool) -> Wanted:

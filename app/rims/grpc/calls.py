@@ -112,7 +112,7 @@ class PredictingCalls:
         call = Call(
             self.head_of(method, tuple(context.invocation_metadata())),
             b"",
-            _peer(context.peer()),
+            peer_of(context.peer()),
             lambda _, reply: replies.append(reply),
         )
         self._count_request()
@@ -140,7 +140,7 @@ class PredictingCalls:
                 replied.set_result(reply)
 
         # The message names the model, so that the call's own head comes later.
-        call = Call(_NO_HEAD, sent, _peer(context.peer()), reply_to)
+        call = Call(_NO_HEAD, sent, peer_of(context.peer()), reply_to)
         if len(sent) <= INLINE_BYTES:
             self._start(method, context, call)
             return call, replied
@@ -193,7 +193,7 @@ def headers_of(metadata: Metadata) -> dict[str, str]:
 
 
 @lru_cache(maxsize=1024)
-def _peer(peer: str) -> Peer:
+def peer_of(peer: str) -> Peer:
     """Return where a call comes from, by gRPC's name, such as ipv4:127.0.0.1:5000."""
     address = unquote(peer).partition(":")[2].rpartition(":")[0]
     return Peer(address.strip("[]"), 0, "grpc", 0)

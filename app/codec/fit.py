@@ -94,7 +94,8 @@ def of_bytes(
             f"{place}: shape {list(shape)} of {datatype} is {size} bytes, given "
             f"{len(data)}"
         )
-    check_bools(data, spec.dtype, place)
+    if spec.dtype.kind == "b":
+        check_bools(data, spec.dtype, place)
     return np.frombuffer(data, spec.dtype.newbyteorder("<")).reshape(shape)
 
 

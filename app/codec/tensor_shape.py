@@ -46,8 +46,9 @@ def check(
         raise BadInput(f"{place}: expected shape {wanted}, given {shown()}")
     if len(shape) > _MAX_DIMENSIONS:
         raise BadInput(f"{place}: no array has {len(shape)} dimensions")
-    if is_large_without_values(shape):
-        raise BadInput(f"{place}: {shown()} is {WITHOUT_VALUES}")
-    if not is_whole and shape[0] == 0:
-        raise BadInput(f"{place}: shape {shown()} has no rows")
+    if 0 in shape:
+        if is_large_without_values(shape):
+            raise BadInput(f"{place}: {shown()} is {WITHOUT_VALUES}")
+        if not is_whole and shape[0] == 0:
+            raise BadInput(f"{place}: shape {shown()} has no rows")
     return shape

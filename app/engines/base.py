@@ -6,6 +6,7 @@ concurrently.
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from typing import Any, Protocol, TypeAlias
 
 import numpy as np
@@ -38,10 +39,12 @@ class TensorSpec:
         """Return whether one row of this shape fits."""
         if self.any_rank:
             return True
-        return len(shape) == len(self.shape) and all(
-            expected in (None, actual)
-            for expected, actual in zip(self.shape, shape, strict=True)
-        )
+        if len(shape) != len(self.shape):
+            return False
+        for expected, actual in zip(self.shape, shape, strict=True):
+            if expected is not None and expected != actual:
+                return False
+        return True
 
     def shape_text(self) -> str:
         """Return the shape of one row for messages: (224, 224, 3), (any, 16)."""
@@ -119,6 +122,16 @@ class Signature:
         if self.takes_whole_tensors:
             return None if spec.any_rank else spec.shape
         return (self.fixed_batch_size, *spec.shape)
+
+    @cached_property
+    def inputs_by_name(self) -> Mapping[str, TensorSpec]:
+        """The inputs by their names."""
+        return {spec.name: spec for spec in self.inputs}
+
+    @cached_property
+    def outputs_by_name(self) -> Mapping[str, TensorSpec]:
+        """The outputs by their names."""
+        return {spec.name: spec for spec in self.outputs}
 
     @property
     def has_free_outputs(self) -> bool:

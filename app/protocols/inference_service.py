@@ -166,6 +166,5 @@ INFER = Predicting(
     path=f"/{SERVICE}/ModelInfer",
     request=f"{_PACKAGE}ModelInferRequest",
     target_of=target_of,
-    filled_bytes=lambda message: 0,
     protocol=Protocol(find=lambda head: None, begin=_begin, finish=_finish),
 )

@@ -46,19 +46,21 @@ class Method:
         return bytes(message.SerializeToString())
 
 
-@dataclass(frozen=True)
+# Equal only to itself: a method is part of the key of a call's head.
+@dataclass(frozen=True, eq=False)
 class Predicting:
     """A method that predicts.
 
     `target_of` returns the model that a message names, and `filled_bytes` the bytes of
-    tensors of which it has one value. Both may raise BasketError.
+    tensors of which it has one value; None: each has all of its values. Both may raise
+    BasketError.
     """
 
     path: str
     request: str
     target_of: Callable[[Any], Target]
-    filled_bytes: Callable[[Any], int]
     protocol: Protocol
+    filled_bytes: Callable[[Any], int] | None = None
 
 
 def model_of(name: str, version: str = "") -> tuple[str, int | None]:

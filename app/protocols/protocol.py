@@ -53,7 +53,7 @@ def unpacked(call: Call) -> bytes:
     Raises:
         BasketError: it is malformed or too large, or nobody waits for the answer.
     """
-    body, encoding = call.body, call.asks.encoding
+    body, encoding = call.body, call.head.asks.encoding
     if encoding is None:
         return body
 
@@ -82,11 +82,12 @@ def job_of(call: Call, decoded: Decoded, body_bytes: int) -> Job:
         call.hold(_memory_of(groups, body_bytes))
     if decoded.timeout_s is not None:
         call.deadline = min(call.deadline, call.arrived_at + decoded.timeout_s)
-    client = call.asks.client_key or call.peer.client
-    jobs = [
-        Job(group, call.deadline, decoded.signature_name, client) for group in groups
-    ]
-    return JobGroup(jobs, inputs.joined) if isinstance(inputs, Uneven) else jobs[0]
+    client = call.head.asks.client_key or call.peer.client
+    name = decoded.signature_name
+    if not isinstance(inputs, Uneven):
+        return Job(inputs, call.deadline, name, client)
+    jobs = [Job(group, call.deadline, name, client) for group in groups]
+    return JobGroup(jobs, inputs.joined)
 
 
 def _memory_of(groups: Sequence[Tensors], body_bytes: int) -> int:

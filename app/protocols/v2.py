@@ -12,6 +12,7 @@ from app.protocols.protocol import Protocol, job_of, unpacked
 from app.repository.routing import Target
 
 _JSON_SIZE = "Inference-Header-Content-Length"
+_BYTES = re.compile("[0-9]{1,18}")
 # int() takes at most 4300 digits.
 VERSION = "[0-9]{1,4300}"
 _RULES = (
@@ -38,7 +39,7 @@ def _begin(call: Call) -> Job:
     """Return the job of JSON, with tensors in it or in bytes behind it."""
     check_tensors(call.model)
     body, model = unpacked(call), call.model
-    json_size = _json_size(call.header("inference-header-content-length"))
+    json_size = _json_size(call.head.headers.get("inference-header-content-length"))
     decoded = tensors.decode(body, json_size, model.signatures, call.bounds())
     return job_of(call, decoded, len(body))
 
@@ -47,7 +48,7 @@ def _json_size(text: str | None) -> int | None:
     """Return the number of bytes of the body that are JSON; None: all of them."""
     if text is None:
         return None
-    if not re.fullmatch("[0-9]{1,18}", text):
+    if not _BYTES.fullmatch(text):
         raise BadInput(f"{_JSON_SIZE}: expected a number of bytes, given {text[:40]!r}")
     return int(text)
 

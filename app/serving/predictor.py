@@ -99,13 +99,28 @@ class Predictor:
             BasketError: it has no right to be answered, its head is wrong, or its body
                 is too large.
         """
-        asks, now = self.asks(call.head), call.arrived_at
-        self._rights.check(call.head.headers, call.peer.server)
-        asks.allowed_at, asks.allowed_until = call.peer.server, now + _ALLOWED_S
+        asks = self.asks(call.head)
+        self._check_rights(call.head, call.peer.server, call.arrived_at)
         if asks.error is not None:
             raise asks.error.with_traceback(None)
         if body_bytes > self.max_body_bytes:
             raise self.too_large()
+
+    def check_head(self, head: Head, address: str) -> None:
+        """Check the rights of a call, which came in at an address of the server.
+
+        Those of equal heads are checked twice a second.
+
+        Raises:
+            BasketError: it has no right to be answered.
+        """
+        now, asks = _monotonic(), head.asks
+        if now >= asks.allowed_until or asks.allowed_at != address:
+            self._check_rights(head, address, now)
+
+    def _check_rights(self, head: Head, address: str, now: float) -> None:
+        self._rights.check(head.headers, address)
+        head.asks.allowed_at, head.asks.allowed_until = address, now + _ALLOWED_S
 
     def too_large(self) -> TooLarge:
         """Return the error for a body beyond the limit."""

@@ -1,5 +1,7 @@
 """The Open Inference Protocol's names for dtypes."""
 
+from functools import cache
+
 import numpy as np
 
 from app.errors import Unsupported
@@ -13,6 +15,7 @@ _DATATYPES = {
 }
 
 
+@cache
 def datatype_of(dtype: np.dtype[np.generic]) -> str:
     """Return the protocol's datatype for a dtype, such as FP32.
 

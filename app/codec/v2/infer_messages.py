@@ -14,7 +14,7 @@ from app.codec.bounds import UNBOUNDED, Bounds
 from app.codec.fit import check_range
 from app.codec.v2 import binary_tensors
 from app.codec.v2.datatypes import datatype_of
-from app.codec.v2.infer_options import read_options
+from app.codec.v2.infer_options import Options, read_options, signature_outputs
 from app.codec.v2.tensors import Request, read_inputs
 from app.engines.base import Array, Signature, Tensors, TensorSpec, main_signature
 from app.errors import BadInput, Unsupported
@@ -42,23 +42,27 @@ def decode(
         Unsupported: shared memory, or another feature that is not built here.
     """
     name, signature = main_signature(signatures)
-    options = read_options(_options(message), signature)
+    if message.parameters or message.outputs:
+        options = read_options(_options(message), signature)
+    else:
+        options = Options(signature_outputs(signature, binary=True), message.id)
     raw = message.raw_input_contents
     if raw and len(raw) != len(message.inputs):
         raise BadInput(
             f"raw_input_contents: expected one for each of {len(message.inputs)} "
             f"inputs, given {len(raw)}"
         )
-    given = [
-        {
-            "name": tensor.name,
-            "datatype": tensor.datatype,
-            "shape": list(tensor.shape),
-            "raw": raw[number] if raw else None,
-            "message": tensor,
-        }
-        for number, tensor in enumerate(message.inputs)
-    ]
+    given: list[dict[str, Any]] = []
+    for tensor in message.inputs:
+        given.append(
+            {
+                "name": tensor.name,
+                "datatype": tensor.datatype,
+                "shape": list(tensor.shape),
+                "raw": raw[len(given)] if raw else None,
+                "message": tensor,
+            }
+        )
     inputs = read_inputs(given, signature, bounds, _read)
     return Request(name, inputs, options, signature.takes_whole_tensors)
 

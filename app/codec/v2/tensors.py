@@ -67,18 +67,31 @@ def decode(
             f"{json_size} bytes of JSON are announced, and the body has {len(body)}"
         )
     text = body[:json_size]
+    tail = None
+    if json_size is not None:
+        tail = binary_tensors.Tail(memoryview(body)[json_size:])
+    if len(text) < json_text.MIN_SPLIT_BYTES:
+        return _request(json_text.loads(text), name, signature, tail, bounds)
     with json_text.opened(text, bounds.check) as payload:
-        if not isinstance(payload, dict):
-            raise BadInput('expected a JSON object: {"inputs": [...]}')
-        options = read_options(payload, signature)
-        tail = None
-        if json_size is not None:
-            tail = binary_tensors.Tail(memoryview(body)[json_size:])
-        read = partial(_read_json, tail=tail, bounds=bounds)
-        inputs = read_inputs(payload.get("inputs"), signature, bounds, read)
-        if tail is not None:
-            tail.finish()
-        return Request(name, inputs, options, signature.takes_whole_tensors)
+        return _request(payload, name, signature, tail, bounds)
+
+
+def _request(
+    payload: Any,
+    name: str,
+    signature: Signature,
+    tail: binary_tensors.Tail | None,
+    bounds: Bounds,
+) -> Request:
+    """Return the request of a body's JSON, and of the bytes behind it."""
+    if not isinstance(payload, dict):
+        raise BadInput('expected a JSON object: {"inputs": [...]}')
+    options = read_options(payload, signature)
+    read = partial(_read_json, tail=tail, bounds=bounds)
+    inputs = read_inputs(payload.get("inputs"), signature, bounds, read)
+    if tail is not None:
+        tail.finish()
+    return Request(name, inputs, options, signature.takes_whole_tensors)
 
 
 def encode(
@@ -147,7 +160,7 @@ def read_inputs(
     is_whole = signature.takes_whole_tensors
     if not isinstance(given, list) or not given:
         raise BadInput("inputs: expected a list with at least one tensor")
-    specs = {spec.name: spec for spec in signature.inputs}
+    specs = signature.inputs_by_name
     found: dict[str, Array] = {}
     for number, tensor in enumerate(given):
         name = tensor.get("name") if isinstance(tensor, dict) else None
@@ -160,9 +173,11 @@ def read_inputs(
             raise BadInput(f"input {name!r} is given twice")
         array = _input(tensor, specs[name], is_whole, bounds, read)
         found[name] = array[np.newaxis] if is_whole else array
-    missing = [name for name in specs if name not in found]
-    if missing:
-        raise BadInput(f"input {missing[0]!r} is missing")
+    if len(found) < len(specs):
+        missing = next(name for name in specs if name not in found)
+        raise BadInput(f"input {missing!r} is missing")
+    if len(found) == 1:
+        return found
     check_equal_rows(found, "input {!r}")
     return {name: found[name] for name in specs}
 
@@ -203,18 +218,21 @@ def _read_json(
 ) -> Array:
     """Return a tensor's values, which stand in the JSON or behind it."""
     place = f"input {spec.name!r}"
-    fields = {**parameters_of(tensor, place), "data": tensor.get("data")}
-    sources = [name for name in _SOURCES if fields.get(name) is not None]
-    if len(sources) != 1:
+    parameters = parameters_of(tensor, place)
+    data = tensor.get("data")
+    size = parameters.get("binary_data_size")
+    shared = parameters.get("shared_memory_region")
+    if (data, size, shared).count(None) != len(_SOURCES) - 1:
+        sources = {**parameters, "data": data}
+        given = [name for name in _SOURCES if sources.get(name) is not None]
         raise BadInput(
             f"{place}: expected one of {', '.join(_SOURCES)}, given "
-            f"{' and '.join(sources) or 'none'}"
+            f"{' and '.join(given) or 'none'}"
         )
-    if sources == ["data"]:
-        return json_tensors.read(fields["data"], spec, shape, bounds)
-    if sources == ["shared_memory_region"]:
+    if data is not None:
+        return json_tensors.read(data, spec, shape, bounds)
+    if shared is not None:
         raise Unsupported(f"{place}: shared memory is not built here")
-    size = fields["binary_data_size"]
     if type(size) is not int or size < 0:
         raise BadInput(
             f"{place}: binary_data_size: expected a number of bytes, given "
@@ -230,7 +248,9 @@ def _read_json(
 
 def _sizes(given: Any) -> tuple[int, ...] | None:
     """Return a tensor's shape, None if it is none."""
-    is_shape = isinstance(given, list) and all(
-        type(size) is int and 0 <= size < 1 << 63 for size in given
-    )
-    return tuple(given) if is_shape else None
+    if not isinstance(given, list):
+        return None
+    for size in given:
+        if type(size) is not int or not 0 <= size < 1 << 63:
+            return None
+    return tuple(given)

@@ -6,8 +6,8 @@ trailing metadata.
 
 import asyncio
 import math
-from collections.abc import Callable, Iterable, Sequence
-from functools import lru_cache
+from collections.abc import Awaitable, Callable, Iterable, Sequence
+from functools import lru_cache, partial
 from typing import Any, NoReturn
 from urllib.parse import unquote
 
@@ -50,6 +50,7 @@ _PUSHBACK = "grpc-retry-pushback-ms"
 _LONGEST_TEXT = 2000
 _REMEMBERED_HEADS = 1024
 _MODELS_UNKNOWN = Target()
+_NO_HEAD = Head("POST", "", "", {})
 
 Metadata = Iterable[tuple[str, str | bytes]]
 
@@ -69,14 +70,66 @@ class PredictingCalls:
         self._count_request = count_request
         # The number of requests that are not answered yet.
         self.pending = 0
-        self._head_of = lru_cache(_REMEMBERED_HEADS)(self._new_head)
+        # Returns the head of a call by its method, metadata and target.
+        self.head_of = lru_cache(_REMEMBERED_HEADS)(self._new_head)
+
+    def handler(self, method: Predicting) -> Callable[[bytes, Any], Awaitable[bytes]]:
+        """Return what answers the only message of a call with a message."""
+
+        # gRPC looks at the kind of a function at each call, and long at a partial.
+        async def predict(sent: bytes, context: Any) -> bytes:
+            call, replied = self._begin(method, sent, context)
+            try:
+                reply = await replied
+            finally:
+                self.pending -= 1
+                if replied.cancelled():
+                    self._calls.left(call)
+            if reply.status >= 400:  # noqa: PLR2004
+                return await send(context, reply)
+            context.set_trailing_metadata(_trailers(reply))
+            return reply.body
+
+        return predict
 
     async def answer(self, method: Predicting, sent: bytes, context: Any) -> Reply:
-        """Return the reply to one message.
+        """Return the reply to one message of a stream.
 
         Raises:
             asyncio.CancelledError: the client canceled the call.
         """
+        call, replied = self._begin(method, sent, context)
+        try:
+            return await replied
+        finally:
+            self.pending -= 1
+            if replied.cancelled():
+                self._calls.left(call)
+
+    def refusal(self, method: Predicting, error: BasketError, context: Any) -> Reply:
+        """Return the reply to a call that is refused before its message."""
+        replies: list[Reply] = []
+        call = Call(
+            self.head_of(method, tuple(context.invocation_metadata())),
+            b"",
+            peer_of(context.peer()),
+            lambda _, reply: replies.append(reply),
+        )
+        self._count_request()
+        self._calls.refuse(call, error)
+        return replies[0]
+
+    def _new_head(
+        self, method: Predicting, metadata: Metadata, target: Target = _MODELS_UNKNOWN
+    ) -> Head:
+        head = Head("POST", method.path, "", headers_of(metadata))
+        self._predictor.direct(head, method.protocol, target)
+        return head
+
+    def _begin(
+        self, method: Predicting, sent: bytes, context: Any
+    ) -> "tuple[Call, asyncio.Future[Reply]]":
+        """Return the call of a message, and the future of its reply."""
         self.pending += 1
         self._count_request()
         loop = asyncio.get_running_loop()
@@ -86,60 +139,44 @@ class PredictingCalls:
             if not replied.done():
                 replied.set_result(reply)
 
-        call = Call(self.head(method, context), sent, peer_of(context), reply_to)
+        # The message names the model, so that the call's own head comes later.
+        call = Call(_NO_HEAD, sent, peer_of(context.peer()), reply_to)
+        if len(sent) <= INLINE_BYTES:
+            self._start(method, context, call)
+            return call, replied
+        call.head = self.head_of(method, tuple(context.invocation_metadata()))
+        # Beside its bytes, the message is held until its rows are read.
+        if self._calls.holds(call, 2 * len(sent)):
+            parsing = loop.run_in_executor(None, parse, method.request, sent)
+            parsing.add_done_callback(partial(self._start, method, context, call))
+        return call, replied
+
+    def _start(
+        self,
+        method: Predicting,
+        context: Any,
+        call: Call,
+        parsing: "asyncio.Future[Any] | None" = None,
+    ) -> None:
+        """Start a call with its message, which is parsed here or was in a thread."""
+        metadata = tuple(context.invocation_metadata())
         try:
-            await self._start(method, call, context)
-            return await replied
-        except asyncio.CancelledError:
-            self._calls.left(call)
-            raise
-        finally:
-            self.pending -= 1
-
-    def refusal(self, method: Predicting, error: BasketError, context: Any) -> Reply:
-        """Return the reply to a call that is refused before its message."""
-        replies: list[Reply] = []
-        call = Call(
-            self.head(method, context),
-            b"",
-            peer_of(context),
-            lambda _, reply: replies.append(reply),
-        )
-        self._count_request()
-        self._calls.refuse(call, error)
-        return replies[0]
-
-    def head(
-        self, method: Predicting, context: Any, target: Target = _MODELS_UNKNOWN
-    ) -> Head:
-        """Return the head of a call for a model."""
-        return self._head_of(method, tuple(context.invocation_metadata()), target)
-
-    def _new_head(self, method: Predicting, metadata: Metadata, target: Target) -> Head:
-        head = Head("POST", method.path, "", headers_of(metadata))
-        self._predictor.direct(head, method.protocol, target)
-        return head
-
-    async def _start(self, method: Predicting, call: Call, context: Any) -> None:
-        """Parse the message, which names the model, and start the call."""
-        size = len(call.body)
-        try:
-            if size <= INLINE_BYTES:
-                call.message = parse(method.request, call.body)
-            elif self._calls.holds(call, 2 * size):
-                call.message = await asyncio.get_running_loop().run_in_executor(
-                    None, parse, method.request, call.body
-                )
+            if parsing is None:
+                message = parse(method.request, call.body)
             else:
-                return
-            target = method.target_of(call.message)
-            filled_bytes = method.filled_bytes(call.message)
+                call.check_awaited()
+                message = parsing.result()
+            target = method.target_of(message)
+            if method.filled_bytes is not None:
+                # More are refused when they are read.
+                most = self._predictor.max_body_bytes
+                call.filled_bytes = min(method.filled_bytes(message), most)
         except BasketError as error:
+            call.head = self.head_of(method, metadata)
             self._calls.refuse(call, error)
             return
-        call.head = self.head(method, context, target)
-        # More are refused when they are read.
-        call.filled_bytes = min(filled_bytes, self._predictor.max_body_bytes)
+        call.message = message
+        call.head = self.head_of(method, metadata, target)
         left_s = context.time_remaining()
         if left_s is not None:
             call.rim_timeout_s = left_s
@@ -155,14 +192,9 @@ def headers_of(metadata: Metadata) -> dict[str, str]:
     }
 
 
-def peer_of(context: Any) -> Peer:
-    """Return where a call comes from."""
-    return _peer(context.peer())
-
-
 @lru_cache(maxsize=1024)
-def _peer(peer: str) -> Peer:
-    # gRPC calls it ipv4:127.0.0.1:5000.
+def peer_of(peer: str) -> Peer:
+    """Return where a call comes from, by gRPC's name, such as ipv4:127.0.0.1:5000."""
     address = unquote(peer).partition(":")[2].rpartition(":")[0]
     return Peer(address.strip("[]"), 0, "grpc", 0)
 
@@ -201,7 +233,8 @@ def error_text(reply: Reply) -> str:
 
 def _trailers(reply: Reply) -> tuple[tuple[str, str], ...]:
     found = []
-    for header, value in reply.headers():
+    for line in reply.lines.splitlines():
+        header, _, value = line.partition(": ")
         name = header.lower()
         if name in _TRAILERS:
             found.append((name, value))

@@ -8,7 +8,7 @@ messages, of which they read none.
 import asyncio
 import logging
 import time
-from collections.abc import AsyncIterator, Awaitable, Callable
+from collections.abc import AsyncIterator, Callable
 from dataclasses import replace
 from functools import partial
 from typing import Any
@@ -24,7 +24,7 @@ from app.error_replies import error_reply
 from app.errors import GRPC_CODES, BasketError, SettingsError
 from app.protocols import inference_service, prediction_service
 from app.protocols.describe import Description
-from app.protocols.methods import Method, Predicting
+from app.protocols.methods import Method
 from app.rims.grpc.calls import (
     PredictingCalls,
     abort,
@@ -51,6 +51,10 @@ _METHODS = {
     each.path: each
     for each in (*prediction_service.METHODS, *inference_service.METHODS)
 }
+# The paths of calls that need a key, if there are keys.
+_WITH_KEY = frozenset(
+    (*_PREDICTING, *(path for path, each in _METHODS.items() if not each.is_open))
+)
 # The methods that are not built, and why, by service.
 _UNIMPLEMENTED = {
     prediction_service.PREDICTION_SERVICE: prediction_service.UNIMPLEMENTED,
@@ -70,7 +74,7 @@ _IDLE_MS = 75_000
 _ON_ITS_WAY_S = 0.5
 
 
-class GrpcServer:
+class GrpcServer(grpc.GenericRpcHandler):  # type: ignore[misc]
     """Serves gRPC; all methods are called on the worker's event loop."""
 
     def __init__(
@@ -89,6 +93,7 @@ class GrpcServer:
         self._rights = rights
         self._server: Any = None
         self._calls: PredictingCalls
+        self._handlers: dict[str, Any] = {}
         self._health: Health
         # The number of calls that predict nothing and are not answered yet.
         self._asking = 0
@@ -113,7 +118,8 @@ class GrpcServer:
         self._calls = PredictingCalls(self._predictor, calls, count_request)
         options = _options(max_calls, self._predictor.max_body_bytes)
         server = grpc.aio.server(options=options, maximum_concurrent_rpcs=max_calls)
-        server.add_generic_rpc_handlers((_Handlers(self._handlers(), self._check),))
+        self._handlers = self._all_handlers()
+        server.add_generic_rpc_handlers((self,))
         names = tuple(_UNIMPLEMENTED)
         self._health = Health(self._is_ready, names)
         add_HealthServicer_to_server(self._health, server)
@@ -154,14 +160,14 @@ class GrpcServer:
     def _is_ready(self) -> bool:
         return self._stopping is None and self._describe.is_ready()
 
-    def _handlers(self) -> dict[str, Any]:
+    def _all_handlers(self) -> dict[str, Any]:
         """Return gRPC's handlers by path, but for those of health and reflection."""
         unary, stream = (
             grpc.unary_unary_rpc_method_handler,
             grpc.stream_stream_rpc_method_handler,
         )
         handlers = {
-            path: unary(self._predict_handler(method))
+            path: unary(self._calls.handler(method))
             for path, method in _PREDICTING.items()
         }
         handlers[_STREAM.path] = stream(self._stream)
@@ -174,29 +180,24 @@ class GrpcServer:
                 handlers[path] = grpc.stream_unary_rpc_method_handler(refuse)
         return handlers
 
-    def _predict_handler(
-        self, method: Predicting
-    ) -> Callable[[bytes, Any], Awaitable[bytes]]:
-        # gRPC looks at the kind of a function at each call, and long at a partial.
-        async def predict(sent: bytes, context: Any) -> bytes:
-            reply = await self._calls.answer(method, sent, context)
-            return await send(context, reply)
-
-        return predict
-
-    def _check(self, path: str, metadata: Any) -> Any:
-        """Return the handler that refuses a call, None if it may be answered."""
-        method = _METHODS.get(path)
-        if method is not None and method.is_open:
-            return None
-        if method is None and path not in _PREDICTING:
-            return None
+    def service(self, handler_call_details: Any) -> Any:
+        """Return the handler of a call, or the one that refuses it; gRPC calls this."""
+        path = handler_call_details.method
+        handler = self._handlers.get(path)
+        if handler is None or path not in _WITH_KEY:
+            return handler
+        metadata = handler_call_details.invocation_metadata
+        predicting = _PREDICTING.get(path)
         try:
-            self._rights.check(headers_of(metadata), _ADDRESS)
+            if predicting is not None:
+                head = self._calls.head_of(predicting, tuple(metadata))
+                self._predictor.check_head(head, _ADDRESS)
+            else:
+                self._rights.check(headers_of(metadata), _ADDRESS)
         except BasketError as error:
             refuse = partial(self._refuse, path, error)
             return grpc.stream_unary_rpc_method_handler(refuse)
-        return None
+        return handler
 
     async def _refuse(
         self, path: str, error: BasketError, messages: Any, context: Any
@@ -246,23 +247,6 @@ class GrpcServer:
                 yield inference_service.stream_response(reply.body)
             if self._stopping is not None:
                 await abort(context, 503, "the server is shutting down")
-
-
-class _Handlers(grpc.GenericRpcHandler):  # type: ignore[misc]
-    """Finds the handler of a call, or the one that refuses it."""
-
-    def __init__(
-        self, handlers: dict[str, Any], check: Callable[[str, Any], Any]
-    ) -> None:
-        self._handlers = handlers
-        self._check = check
-
-    def service(self, handler_call_details: Any) -> Any:
-        path = handler_call_details.method
-        handler = self._handlers.get(path)
-        if handler is None:
-            return None
-        return self._check(path, handler_call_details.invocation_metadata) or handler
 
 
 async def _refuse_unimplemented(why: str, messages: Any, context: Any) -> bytes:

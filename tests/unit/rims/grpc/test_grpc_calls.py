@@ -37,7 +37,7 @@ class Context:
 def client_of(context):
     """Return whose part of the queue a call's rows take."""
     head = Head("POST", "/m", "", headers_of(context.invocation_metadata()))
-    return Asks(head, 1000, 1 << 20).client_key or peer_of(context).client
+    return Asks(head, 1000, 1 << 20).client_key or peer_of(context.peer()).client
 
 
 @pytest.mark.parametrize(
@@ -52,7 +52,7 @@ def client_of(context):
 def test_client_is_its_address_without_a_port(peer, address):
     """A client's connections share a part of the queue, as those of HTTP do."""
     context = Context(peer)
-    assert peer_of(context).client == client_of(context) == address
+    assert peer_of(context.peer()).client == client_of(context) == address
 
 
 @pytest.mark.parametrize(

@@ -159,6 +159,8 @@ class Call:
     held_bytes = 0
     most_held_bytes = 0
     job: Any = None
+    # Whether its body is still to come.
+    is_reading = False
     # Whether functions of the model's service.py are called for it.
     in_service = False
     # The trace's span, if the call is sampled.

@@ -10,6 +10,9 @@ from typing import Any
 
 import app.call
 from app.batching.job import Job
+from testing.server import wait_until
+
+_FREED_WITHIN_S = 10
 
 
 class HandLoop(asyncio.SelectorEventLoop):
@@ -73,6 +76,21 @@ def parts_of_calls(but: Sequence[Any] = ()) -> list[Any]:
         for each in gc.get_objects()
         if isinstance(each, kinds) and id(each) not in known
     ]
+
+
+async def wait_until_freed(before: Sequence[Any]) -> None:
+    """Wait until all calls but those of before are freed, without a collection.
+
+    A thread drops its call a moment after the reply.
+    """
+    # The loop keeps what it is woken with.
+    asyncio.get_running_loop().woken.clear()  # type: ignore[attr-defined]
+    await asyncio.to_thread(
+        wait_until,
+        lambda: not parts_of_calls(before),
+        _FREED_WITHIN_S,
+        lambda: str(parts_of_calls(before)),
+    )
 
 
 class Call:

@@ -17,7 +17,7 @@ from app.engines.base import DEFAULT_SIGNATURE, Signature, TensorSpec
 from app.engines.simulated import SimulatedEngine
 from app.settings import Settings
 from testing.pictures import picture, saved
-from tests.support.asgi import Call, on_loop, parts_of_calls, settle
+from tests.support.asgi import Call, on_loop, parts_of_calls, settle, wait_until_freed
 from tests.support.clocks import OffsetClock
 from tests.support.engines import Blocks, Raises
 
@@ -675,6 +675,38 @@ async def test_disconnect_while_a_request_waits_drops_its_rows(serve, engine, cl
     assert b'basket_queue_rows{model="echo",version="1"} 0.0' in metrics.body
 
 
+class Broken(Call):
+    """A request whose server's `receive` raises once the client is gone."""
+
+    async def _receive(self):
+        event = await super()._receive()
+        if event["type"] == "http.disconnect":
+            raise ConnectionResetError
+        return event
+
+
+@on_loop
+async def test_error_of_the_server_counts_as_a_disconnect(serve, engine):
+    """The rows of that client never run, and the server gets its error back."""
+    application = serve(max_batch_size=1)
+    first = (await begin_blocked(application, engine))[1]
+    body = body_of(7.0)
+    gone = Broken(application.asgi, body)
+    headers = [KEY, (b"content-length", b"%d" % len(body))]
+    task = gone.begin(headers=headers)
+    await settle()
+    asyncio.get_running_loop().fire()
+    await settle()
+    gone.disconnect()
+    with pytest.raises(ConnectionResetError):
+        await task
+    last = begin(application, body_of(8.0))[1]
+    await settle()
+    engine.unblock()
+    assert (await first).status == (await last).status == 200
+    assert [7.0] not in engine.seen()
+
+
 @on_loop
 async def test_cancellation_while_a_job_is_queued_drops_its_rows(serve, engine):
     """A server that cancels a request leaves no rows of it in the queue."""
@@ -719,9 +751,7 @@ async def test_answered_request_is_in_no_reference_cycle(application):
     try:
         await ask(application, ROW)
         await settle()
-        # The loop of tests keeps what it is woken with.
-        asyncio.get_running_loop().woken.clear()
-        assert not parts_of_calls(before)
+        await wait_until_freed(before)
     finally:
         gc.enable()
 

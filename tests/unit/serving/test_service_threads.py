@@ -15,7 +15,13 @@ from app import create_app, telemetry
 from app.errors import QueueFull
 from app.settings import Settings
 from testing.server import simulated_models, wait_until
-from tests.support.asgi import Call, on_loop, parts_of_calls, settle
+from tests.support.asgi import (
+    Call,
+    on_loop,
+    parts_of_calls,
+    settle,
+    wait_until_freed,
+)
 from tests.support.clocks import OffsetClock
 from tests.support.engines import Echo
 
@@ -268,18 +274,6 @@ async def test_v2_takes_no_thread_of_the_service(tmp_path, monkeypatch):
         tensor = {"name": "input", "datatype": "FP32", "shape": [1, 1], "data": [1]}
         body = json.dumps({"inputs": [tensor]}).encode()
         assert (await served.ask(body, path="/v2/models/m/infer")).status == 200
-
-
-async def wait_until_freed(before):
-    """Wait until all calls are freed; a thread drops its call a moment later."""
-    # The loop of tests keeps what it is woken with.
-    asyncio.get_running_loop().woken.clear()
-    await asyncio.to_thread(
-        wait_until,
-        lambda: not parts_of_calls(before),
-        WAIT_S,
-        lambda: str(parts_of_calls(before)),
-    )
 
 
 def _refuse(_):

@@ -100,11 +100,11 @@ def _fit_float32(values: Array) -> bool:
 
 
 def write_plain_rows(outputs: Tensors) -> bytes | None:
-    """Return {"predictions": [...]}; None: not one output of finite numbers."""
+    """Return {"predictions": [...]}; None: not one output of finite numbers in rows."""
     if len(outputs) != 1:
         return None
     (array,) = outputs.values()
-    if array.dtype not in _WRITTEN or not array.ndim:
+    if array.dtype not in _WRITTEN or not array.ndim or not array.flags.c_contiguous:
         return None
     body = _dumps({"predictions": array}, None, _NUMPY)
     # orjson writes null for NaN and infinities.

@@ -169,7 +169,10 @@ class LoopCalls:
         if call.filled_bytes > INLINE_BYTES or model.runner.runs_in_submit:
             return False
         config = model.config.image
-        return config is None or images.is_cheap_to_decode(body, config)
+        if config is None:
+            return True
+        call.small_jpeg = images.small_jpeg(body, config)
+        return call.small_jpeg is not None
 
     def _submit_round(self) -> None:
         """Submit the jobs of calls that came in one round of the loop.

@@ -165,8 +165,10 @@ class LoopCalls:
             and call.filled_bytes <= INLINE_BYTES
             and asks.encoding is None
             and not model.runner.runs_in_submit
-            and (image is None or images.is_cheap_to_decode(call.body, image))
         )
+        if is_quick and image is not None:
+            call.small_jpeg = images.small_jpeg(call.body, image)
+            is_quick = call.small_jpeg is not None
         if is_quick:
             try:
                 self._predictor.begin(call, self._wake_loop)

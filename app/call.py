@@ -55,13 +55,15 @@ class Head:
     joined by commas. `path` is decoded as UTF-8 with surrogate escapes, and has neither
     query nor mount point; `raw_path` is as it was sent, in Latin-1. `request_id` is
     the client's X-Request-Id if it is valid, else "". `asks` is what the head asks
-    for, once the predictor has looked.
+    for, once the predictor has looked, and `parameters` those of the query, once they
+    are parsed.
     """
 
     __slots__ = (
         "asks",
         "headers",
         "method",
+        "parameters",
         "path",
         "query",
         "raw_path",
@@ -87,6 +89,7 @@ class Head:
         self.version = version
         self.request_id = valid_id(headers.get("x-request-id"))
         self.asks: Any = None
+        self.parameters: dict[str, list[str]] | None = None
 
 
 class Reply:
@@ -148,6 +151,8 @@ class Call:
     instances: "Sequence[bytes] | None" = None
     # gRPC's parsed message, whose bytes are the body.
     message: Any = None
+    # The header of a small JPEG, which is the body.
+    small_jpeg: Any = None
     # What the protocol made of the body: a codec's request.
     decoded: Any = None
     # Rows were found to have unlike shapes, which makes a job of each shape.
@@ -159,6 +164,8 @@ class Call:
     held_bytes = 0
     most_held_bytes = 0
     job: Any = None
+    # Whether its body is still to come.
+    is_reading = False
     # Whether functions of the model's service.py are called for it.
     in_service = False
     # The trace's span, if the call is sampled.
@@ -201,10 +208,12 @@ class Call:
 
     def query(self, name: str) -> str | None:
         """Return the first value of a parameter in the URL's query."""
-        text = self.head.query
-        if not text:
+        head = self.head
+        if not head.query:
             return None
-        return parse_qs(text, keep_blank_values=True).get(name, [None])[0]
+        if head.parameters is None:
+            head.parameters = parse_qs(head.query, keep_blank_values=True)
+        return head.parameters[name][0] if name in head.parameters else None
 
     def bounds(self) -> Bounds:
         """Return the bounds of this call's rows."""

@@ -101,11 +101,11 @@ def read_plain_rows(body: bytes, plain: PlainInput, max_rows: int) -> Array | No
 
 
 def write_plain_rows(outputs: Tensors) -> bytes | None:
-    """Return {"predictions": [...]}; None: not one output of finite numbers."""
+    """Return {"predictions": [...]}; None: not one output of finite numbers in rows."""
     if len(outputs) != 1:
         return None
     (array,) = outputs.values()
-    if array.dtype not in _WRITTEN or not array.ndim:
+    if array.dtype not in _WRITTEN or not array.ndim or not array.flags.c_contiguous:
         return None
     try:
         body = _dumps({"predictions": array}, None, _NUMPY)

@@ -13,6 +13,7 @@ import numpy as np
 from app.codec import columns, json_text, strings, uneven
 from app.codec.bounds import UNBOUNDED, Bounds
 from app.codec.fit import check_equal_rows, check_json_dtype
+from app.codec.json_rows import write_plain_rows
 from app.codec.row_hint import WrongShape
 from app.codec.uneven import Uneven
 from app.engines.base import DEFAULT_SIGNATURE, Array, Signature, Tensors
@@ -166,6 +167,10 @@ def encode(outputs: Tensors, form: Form = ROWS) -> bytes:
         BadInput: rows are asked for, and whole tensors are not as long as each other.
         Unsupported: JSON has no values for the dtype of an output.
     """
+    if form is ROWS:
+        body = write_plain_rows(outputs)
+        if body is not None:
+            return body
     columnar = form.columnar
     if form.is_bare:
         outputs = {

@@ -56,9 +56,13 @@ def decode(call: Call, body: bytes) -> Pictures:
             f"model {model.name!r} takes no pictures: its basket.toml has no [image] "
             "with size, mode and scale"
         )
-    found = files(call, body)
     (spec,) = model.signatures[DEFAULT_SIGNATURE].inputs
-    pixels = images.decode(found, config, spec, "picture", check=call.check_awaited)
+    header, check, pixels = call.small_jpeg, call.check_awaited, None
+    if header is not None and call.head.asks.mimetype != _FORM:
+        pixels = images.decode_small(body, header, config, spec, check)
+    if pixels is None:
+        found = files(call, body)
+        pixels = images.decode(found, config, spec, "picture", check=check)
     return Pictures(DEFAULT_SIGNATURE, {spec.name: pixels})
 
 

@@ -30,7 +30,7 @@ def _decode(call: Call, body: bytes) -> rows.Request:
     model = call.model
     if model.reads_instances:
         return service_instances.decode(call, body)
-    mimetype = call.asks.mimetype
+    mimetype = call.head.asks.mimetype
     if mimetype == npy.CONTENT_TYPE:
         signature = rows.find_signature(model.signatures, DEFAULT_SIGNATURE)
         inputs = npy.decode(body, signature, model.max_rows)
@@ -60,7 +60,8 @@ def _encode(call: Call, outputs: Tensors) -> Reply:
     model, decoded = call.model, call.decoded
     if model.user_code is not None and model.writes_predictions:
         return Reply(model.user_code.body_of(outputs))
-    if _wants_npy(call.header("accept") or ""):
+    accept = call.head.headers.get("accept")
+    if accept is not None and _wants_npy(accept):
         array = npy.encode(outputs, is_whole=decoded.form.is_whole)
         return Reply(array, npy.CONTENT_TYPE)
     config = model.config.image

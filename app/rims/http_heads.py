@@ -121,6 +121,7 @@ class WireHead(Head):
         head.headers = headers
         head.keep_alive = self.keep_alive
         head.method = self.method
+        head.parameters = self.parameters
         head.path = self.path
         head.query = self.query
         head.raw_path = self.raw_path

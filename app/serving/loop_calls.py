@@ -12,10 +12,9 @@ from collections.abc import Callable, Sequence
 from concurrent.futures import Executor
 from contextlib import suppress
 from functools import partial
-from typing import Any
 
 from app import telemetry
-from app.batching.job import Job
+from app.batching.job import Job, Wake
 from app.call import Call, Reply
 from app.codec.bounds import INLINE_BYTES
 from app.codec.pictures import images
@@ -63,8 +62,7 @@ class LoopCalls:
         self._readers = readers
         self._loop = asyncio.get_running_loop()
         self._large = LargeCalls(predictor.max_body_bytes, self._loop)
-        # Calls whose body is arriving, and calls that wait for their reply.
-        self._reading: set[Call] = set()
+        # Calls without a reply, also those whose body is arriving.
         self._waiting: set[Call] = set()
         # Calls whose jobs are submitted at the end of this round of the loop.
         self._round: list[Call] = []
@@ -74,7 +72,7 @@ class LoopCalls:
         self._is_flushing = False
         # Bound once, as jobs of a batch with the same `wake` share a wake-up.
         self._wake_loop = self._wake
-        self._wake_service = self._finish_if_idle
+        self._wake_service = self._finish_in_service
 
     # What a rim calls.
 
@@ -83,7 +81,7 @@ class LoopCalls:
 
         Return whether the body is to be read; else the call has its reply.
         """
-        self._reading.add(call)
+        call.is_reading = True
         # Flask checks the rights to its routes, but not before the body. Those that
         # read need no body, and some no rights.
         if call.head.method not in READ_METHODS:
@@ -92,7 +90,9 @@ class LoopCalls:
             except Exception as error:
                 self.refuse(call, error)
                 return False
-        self._sweep_by(call.arrived_at + self._predictor.request_timeout_s)
+        call.deadline = call.arrived_at + self._predictor.request_timeout_s
+        self._waiting.add(call)
+        self._sweep_by(call.deadline)
         return True
 
     def reads(self, call: Call, body_bytes: int) -> bool:
@@ -121,13 +121,13 @@ class LoopCalls:
     def start(self, call: Call) -> None:
         """Answer a call whose body is there, maybe at once."""
         predictor = self._predictor
-        self._reading.discard(call)
+        call.is_reading = False
         asks = call.head.asks or predictor.asks(call.head)
         if asks.protocol is None:
+            call.deadline = math.inf
             self._waiting.add(call)
             is_read = call.head.method in READ_METHODS
-            threads = self._readers if is_read else None
-            self._in_thread(threads, self._answer, call)
+            self._in_thread(self._answer, call, self._readers if is_read else None)
             return
         try:
             predictor.open(call)
@@ -141,13 +141,11 @@ class LoopCalls:
 
     def refuse(self, call: Call, error: Exception) -> None:
         """Answer a call with an error."""
-        self._reading.discard(call)
         self._end(call, self._predictor.refuse(call, error))
 
     def left(self, call: Call) -> None:
         """Note that a client has disconnected: its rows need not run."""
         call.is_gone = True
-        self._reading.discard(call)
         if call.job is not None:
             call.job.abandon()
 
@@ -158,7 +156,7 @@ class LoopCalls:
         model, asks = call.model, call.head.asks
         if asks.protocol.calls_service and model.reads_instances:
             call.holder = self._large
-            self._in_service(call, self._begin_in_service)
+            self._in_service(self._begin_in_service, call)
             return
         # A few bytes may unpack to many, or to a large picture, in JSON and forms too.
         image = model.config.image
@@ -167,8 +165,10 @@ class LoopCalls:
             and call.filled_bytes <= INLINE_BYTES
             and asks.encoding is None
             and not model.runner.runs_in_submit
-            and (image is None or images.is_cheap_to_decode(call.body, image))
         )
+        if is_quick and image is not None:
+            call.small_jpeg = images.small_jpeg(call.body, image)
+            is_quick = call.small_jpeg is not None
         if is_quick:
             try:
                 self._predictor.begin(call, self._wake_loop)
@@ -180,7 +180,7 @@ class LoopCalls:
                     self._loop.call_soon(self._submit_round)
                 return
         call.holder = self._large
-        self._in_thread(None, self._begin_in_thread, call)
+        self._in_thread(self._begin_in_thread, call)
 
     def _submit_round(self) -> None:
         """Submit the jobs of calls that came in one round of the loop.
@@ -198,23 +198,22 @@ class LoopCalls:
     def _begin_in_thread(self, call: Call) -> None:
         if call.filled_bytes > INLINE_BYTES:
             call.hold(2 * len(call.body) + call.filled_bytes)
-        self._predictor.begin_any(call, self._wake_loop)
-        # The client may have left meanwhile, when there was no job to abandon.
-        call.check_awaited()
-        call.job.submit(call.model.runner)
+        self._begin_and_submit(call, self._wake_loop)
 
     def _begin_in_service(self, call: Call) -> None:
-        model = call.model
-        wake = self._wake_service if model.writes_predictions else self._wake_loop
+        is_written = call.model.writes_predictions
+        wake = self._wake_service if is_written else self._wake_loop
+        self._begin_and_submit(call, wake)
+
+    def _begin_and_submit(self, call: Call, wake: Wake) -> None:
         self._predictor.begin_any(call, wake)
-        # The user's code may return after the call's end.
+        # The client may have left meanwhile, when there was no job to abandon; and the
+        # user's code may return after the call's end.
         call.check_awaited()
-        if not model.runner.runs_in_submit:
-            call.job.submit(model.runner)
-            return
-        submit = partial(self._in_thread, None, _submit, call)
-        with suppress(RuntimeError):
-            self._loop.call_soon_threadsafe(submit)
+        if call.in_service and call.model.runner.runs_in_submit:
+            self._loop.call_soon_threadsafe(self._in_thread, _submit, call)
+        else:
+            _submit(call)
 
     # From the batch to the reply.
 
@@ -226,36 +225,30 @@ class LoopCalls:
             return  # The loop is closed, with all its calls.
 
     def _answered(self, jobs: Sequence[Job]) -> None:
-        predictor, waiting = self._predictor, self._waiting
+        predictor = self._predictor
         ended = []
         for job in jobs:
             call = job.owner
-            if call not in waiting:
+            if call not in self._waiting:
                 continue
+            model = call.model
             if job.error is None:
-                if call.head.asks.protocol.calls_service and (
-                    call.model.writes_predictions
-                ):
-                    self._in_service(call, self._finish_in_service)
+                if call.head.asks.protocol.calls_service and model.writes_predictions:
+                    self._in_service(predictor.finish, call)
                     continue
-                if job.rows > call.model.inline_rows and not _is_small(job):
-                    self._in_thread(None, predictor.finish, call)
+                if job.rows > model.inline_rows and not _is_small(job):
+                    self._in_thread(predictor.finish, call)
                     continue
-            waiting.discard(call)
             try:
                 reply = predictor.finish(call)
             except Exception as error:
                 reply = predictor.refuse(call, error)
-            if call.most_held_bytes:
-                self._large.release(call)
-            call.reply_to(call, reply)
+            self._reply(call, reply)
             ended.append(call)
         if ended:
-            predictor.tell(ended)
-            if not self._is_flushing:
-                self._flush_soon()
+            self._tell(ended)
 
-    def _finish_if_idle(self, jobs: Sequence[Job]) -> None:
+    def _finish_in_service(self, jobs: Sequence[Job]) -> None:
         """Have idle threads of service.py finish the calls of jobs of a batch.
 
         There is no way over the loop between, and the batching thread, which may be
@@ -263,72 +256,74 @@ class LoopCalls:
         """
         left = []
         for job in jobs:
-            finish = partial(self._run_in_service, self._finish_in_service, job.owner)
+            finish = partial(self._run, self._predictor.finish, job.owner)
             threads = job.owner.model.user_code.threads
             if job.error is not None or not threads.submit_if_idle(finish):
                 left.append(job)
         if left:
             self._wake(left)
 
-    def _finish_in_service(self, call: Call) -> Reply:
-        return self._predictor.finish(call)
-
-    def _end(self, call: Call, reply: Reply) -> None:
-        """Give a call its reply."""
+    def _reply(self, call: Call, reply: Reply) -> None:
         self._waiting.discard(call)
         if call.most_held_bytes:
             self._large.release(call)
         call.reply_to(call, reply)
-        if call.head.asks.protocol is not None:
-            self._predictor.tell((call,))
-            if not self._is_flushing:
-                self._flush_soon()
 
-    # Threads.
+    def _end(self, call: Call, reply: Reply) -> None:
+        self._reply(call, reply)
+        if call.head.asks.protocol is not None:
+            self._tell((call,))
+
+    def _tell(self, calls: Sequence[Call]) -> None:
+        """Tell listeners, and have what they recorded of many calls written soon."""
+        self._predictor.tell(calls)
+        if not self._is_flushing:
+            self._is_flushing = True
+            self._loop.call_later(_FLUSH_AFTER_S, self._flush)
+
+    def _flush(self) -> None:
+        self._is_flushing = False
+        telemetry.flush()
+
+    # Threads. A function's result is the reply; None: that comes later.
 
     def _in_thread(
-        self, threads: Executor | None, function: Callable[[Call], Any], call: Call
+        self,
+        function: Callable[[Call], Reply | None],
+        call: Call,
+        threads: Executor | None = None,
     ) -> None:
-        """Call a function, whose result is the reply; None: that comes later."""
-        future = self._loop.run_in_executor(threads, function, call)
-        future.add_done_callback(partial(self._thread_done, call))
+        """Call a function in one of these threads, or of the loop's own."""
+        self._loop.run_in_executor(threads, self._run, function, call)
 
-    def _thread_done(self, call: Call, future: "asyncio.Future[Reply | None]") -> None:
-        error = None if future.cancelled() else future.exception()
-        result = None if error is not None or future.cancelled() else future.result()
-        self._settle(call, result, error)
-
-    def _in_service(self, call: Call, function: Callable[[Call], Any]) -> None:
-        """Call a function in the threads of the model's service.py, as `_in_thread`."""
+    def _in_service(self, function: Callable[[Call], Reply | None], call: Call) -> None:
+        """Call a function in a thread of the model's service.py."""
         call.in_service = True
-        run = partial(self._run_in_service, function, call)
-        call.model.user_code.threads.submit(run)
+        call.model.user_code.threads.submit(partial(self._run, function, call))
 
-    def _run_in_service(self, function: Callable[[Call], Any], call: Call) -> None:
+    def _run(self, function: Callable[[Call], Reply | None], call: Call) -> None:
         if call.status:
             return  # It has ended while it waited for a thread.
-        result = error = None
+        reply = error = None
         try:
-            result = function(call)
+            reply = function(call)
         except BaseException as failure:  # the user's code may raise anything
             error = failure
-        if result is None and error is None:
-            return
-        # The loop may be closed, with all its calls.
-        with suppress(RuntimeError):
-            self._loop.call_soon_threadsafe(self._settle, call, result, error)
+        if reply is not None or error is not None:
+            # The loop may be closed, with all its calls.
+            with suppress(RuntimeError):
+                self._loop.call_soon_threadsafe(self._settle, call, reply, error)
         # Avoid a reference cycle: the traceback holds this frame.
         del error
 
     def _settle(
         self, call: Call, reply: Reply | None, error: BaseException | None
     ) -> None:
-        """Give a call the reply or error of a thread, unless it has ended."""
-        if call not in self._waiting:
-            return
-        if error is not None:
-            reply = self._predictor.refuse(call, error)
-        if reply is not None:
+        """Give a call what a thread has made, unless it has ended."""
+        if call in self._waiting:
+            if error is not None:
+                reply = self._predictor.refuse(call, error)
+            assert reply is not None  # one of both is there
             self._end(call, reply)
 
     # Deadlines and metrics.
@@ -347,25 +342,19 @@ class LoopCalls:
         self._sweep_timer = self._loop.call_later(left_s, self._sweep)
 
     def _sweep(self) -> None:
-        """Answer calls that are past their deadline, or whose body is."""
+        """Answer calls that are past their deadline."""
         self._sweep_at = math.inf
         now = self._clock()
-        limit_s = self._predictor.request_timeout_s
         for call in [each for each in self._waiting if each.deadline <= now]:
             self._end_late(call)
-        for call in [
-            each for each in self._reading if each.arrived_at + limit_s <= now
-        ]:
-            self.refuse(call, TooSlow("the body has not come in time"))
-        deadlines = [call.deadline for call in self._waiting]
-        deadlines += [call.arrived_at + limit_s for call in self._reading]
-        earliest = min(deadlines, default=math.inf)
-        if earliest < math.inf:
-            self._sweep_by(earliest)
+        earliest = min((call.deadline for call in self._waiting), default=math.inf)
+        self._sweep_by(earliest)
 
     def _end_late(self, call: Call) -> None:
         job = call.job
-        if job is not None and not job.is_answered():
+        if call.is_reading:
+            self.refuse(call, TooSlow("the body has not come in time"))
+        elif job is not None and not job.is_answered():
             job.fail(Late(_LATE))
         elif call.in_service:
             self.refuse(call, Late(_LATE_IN_SERVICE))
@@ -375,18 +364,8 @@ class LoopCalls:
             # It is being encoded, which takes some milliseconds.
             call.deadline = math.inf
 
-    def _flush_soon(self) -> None:
-        """Write the recorded metrics soon, those of many calls together."""
-        self._is_flushing = True
-        self._loop.call_later(_FLUSH_AFTER_S, self._flush)
-
-    def _flush(self) -> None:
-        self._is_flushing = False
-        telemetry.flush()
-
 
 def _submit(call: Call) -> None:
-    """Run a job whose model runs when it is submitted."""
     call.job.submit(call.model.runner)
 
 

@@ -13,10 +13,12 @@ the memory.
 import itertools
 import math
 import sys
+import threading
 from collections.abc import Iterator, Sequence
 from contextlib import AbstractContextManager, nullcontext
 
 import numpy as np
+from PIL import Image
 
 from app.codec.bounds import Check, unchecked
 from app.codec.memory_budget import MemoryBudget
@@ -24,7 +26,7 @@ from app.codec.pictures import cost, files, jpeg, pixels
 from app.codec.pictures.cost import Cost
 from app.engines.base import Array, TensorSpec
 from app.errors import TooLarge
-from app.settings.image_config import SCALES, ImageConfig
+from app.settings.image_config import DATASET, SCALES, ImageConfig
 
 # Limits of one request: images, seconds of a core, and bytes of memory at a time.
 MAX_PICTURES = 64
@@ -43,6 +45,9 @@ _long = MemoryBudget(_MAX_MEMORY, 10, _WHAT)
 # fewer bytes than this.
 _SMALL_PIXELS = 300 * 300
 _SMALL_BYTES = 1 << 20
+# Pillow hands longer files to the decoder in parts of this size.
+_DECODED_AT_ONCE_BYTES = 64 << 10
+_local = threading.local()
 
 
 def decode(
@@ -80,19 +85,40 @@ def decode(
     return rows
 
 
-def is_cheap_to_decode(picture: bytes, config: ImageConfig) -> bool:
-    """Return whether decoding takes about a millisecond and never waits for memory.
+def small_jpeg(picture: bytes, config: ImageConfig) -> jpeg.Header | None:
+    """Return the header of an image that is decoded in about a millisecond, else None.
 
-    Only the header of a JPEG in one scan can tell: a few bytes may hold a large image.
+    Decoding never waits for memory. Only the header of a JPEG in one scan can tell: a
+    few bytes may hold a large image.
     """
-    size = jpeg.size_of_one_scan(picture)
-    return size is not None and _is_small(size, config)
-
-
-def _is_small(size: tuple[int, int], config: ImageConfig) -> bool:
-    height, width = config.size
+    if len(picture) > _SMALL_BYTES:
+        return None
+    header = jpeg.header_of_one_scan(picture)
+    if header is None:
+        return None
+    size, (height, width) = header.size, config.size
     # Resizing has max(size) rows of the model's width on the way.
-    return max(math.prod(size), height * width, max(size) * width) <= _SMALL_PIXELS
+    pixels_made = max(math.prod(size), height * width, max(size) * width)
+    return header if pixels_made <= _SMALL_PIXELS else None
+
+
+def decode_small(
+    picture: bytes,
+    header: jpeg.Header,
+    config: ImageConfig,
+    spec: TensorSpec,
+    check: Check = unchecked,
+) -> Array | None:
+    """Return the row of an image with the header that `small_jpeg` returned.
+
+    None: `decode` has to decode it, or to say what is wrong with it.
+
+    Raises:
+        BasketError: `check`, which is called once, raised it.
+    """
+    check()
+    rows: Array = np.empty((1, *config.size, len(config.mode)), spec.dtype)
+    return rows if _read_small_into(rows[0], picture, header, config) else None
 
 
 def _cost_of_all(
@@ -135,9 +161,9 @@ def _cost_of_all(
 def _cost_of(
     data: bytes, config: ImageConfig, place: str, reads: Iterator[int]
 ) -> Cost:
-    size = jpeg.size_of_one_scan(data) if len(data) <= _SMALL_BYTES else None
-    if size is not None and _is_small(size, config):
-        return cost.of_small_jpeg(size, data, config)
+    header = small_jpeg(data, config)
+    if header is not None:
+        return cost.of_small_jpeg(header.size, data, config)
     scans = files.count_scans(data, place)
     with files.opened(data, place, reads) as image:
         stored = image.size
@@ -157,7 +183,39 @@ def _read_into(
     row: Array, data: bytes, config: ImageConfig, place: str, reads: Iterator[int]
 ) -> None:
     """Write an image's pixels into a row, converted, resized and scaled."""
+    header = small_jpeg(data, config)
+    if header is not None and _read_small_into(row, data, header, config):
+        return
     with files.opened(data, place, reads) as image:
         files.shrink(image, config)
         resized = pixels.to_size(image, config)
     pixels.scale_into(row, resized, SCALES[config.scale])
+
+
+def _read_small_into(
+    row: Array, data: bytes, header: jpeg.Header, config: ImageConfig
+) -> bool:
+    """Write the pixels of a small JPEG into a row; False: Pillow has to open its file.
+
+    Pillow's plugin calls the same decoder on the same bytes, once it has parsed the
+    file in Python, which takes longer than to decode it.
+    """
+    size, mode = header
+    if not mode or len(data) > _DECODED_AT_ONCE_BYTES:
+        return False
+    # Each thread decodes into one image, as long as the size is the same.
+    if getattr(_local, "header", None) != header:
+        _local.image, _local.header = Image.new(mode, size), header
+    image = _local.image
+    try:
+        image.frombytes(data, "jpeg", mode, "")
+    except ValueError:
+        return False
+    height, width = config.size
+    if size == (width, height) and mode == config.mode and config.resize != DATASET:
+        resized: pixels.Pixels = np.frombuffer(image.tobytes(), np.uint8)
+        resized = resized.reshape(row.shape)
+    else:
+        resized = pixels.to_size(image, config)
+    pixels.scale_into(row, resized, SCALES[config.scale])
+    return True

@@ -5,12 +5,16 @@ Segments and markers are those of ITU-T T.81, annex B.
 
 import re
 import struct
+from typing import NamedTuple
 
 _START, _SCAN = b"\xff\xd8", b"\xff\xda"
 # The head of a segment: FF, its marker, and its length without these two bytes.
 _HEAD = struct.Struct(">BBH")
-# Behind the head of a frame: bits per sample, height and width.
-_FRAME = struct.Struct(">BHH")
+# Behind the head of a frame: bits per sample, height, width and components.
+_FRAME = struct.Struct(">BHHB")
+_BITS = 8
+# Pillow's mode of an image of so many components.
+_MODES = {1: "L", 3: "RGB"}
 _FF, _SCAN_MARKER, _END_MARKER = 0xFF, 0xDA, 0xD9
 # Markers of segments, and the end marker. Others may stand within a scan.
 _MARKER = re.compile(rb"\xff[\xc0-\xcf\xd8-\xfe]")
@@ -19,9 +23,11 @@ _ANY_MARKER = re.compile(rb"\xff[\x01-\xfe]")
 _FIRST_MARKER = 0xC0
 _WITHOUT_LENGTH = frozenset((0xC8, *range(0xD0, 0xDA), *range(0xF0, 0xFE)))
 _MARKER_BYTES = 2
+_LENGTH_BYTES = 2
 _ONE_PASS = (0xC0, 0xC1)
-# The rest of C0 to CF, except tables.
-_OTHER_FRAMES = frozenset(range(0xC0, 0xD0)).difference(_ONE_PASS, (0xC4, 0xCC))
+# Segments that may stand before the only scan: frames, tables, those of applications,
+# and comments. All readers take their length alike.
+_HEADER_MARKERS = frozenset((*_ONE_PASS, 0xC4, 0xDB, 0xDD, *range(0xE0, 0xF0), 0xFE))
 _ARITHMETIC = (0xC9, 0xCA, 0xCB, 0xCD, 0xCE, 0xCF)
 # Encoders write a dozen, twice as many for four color components.
 MAX_SCANS = 64
@@ -34,12 +40,26 @@ _PADDING, _MAX_PADDING = b"\xff\xff", 1 << 20
 # and in Adobe's.
 _METADATA = frozenset((*range(0xE1, 0xF0), 0xFE)) - {0xEE}
 _APP1 = 0xE1
+# JFIF's and Adobe's. Pillow refuses those whose name is cut off, or is all.
+_KINDS = (0xE0, 0xEE)
+_KIND_BYTES = 9
 # What Pillow calls the metadata in segments of APP1, which begin with these names.
 _NAMES = {"exif": b"Exif\0\0", "xmp": b"http://ns.adobe.com/xap/1.0/\0"}
 # Cameras write at most two dozen segments, and whole thumbnails. Pillow takes
 # microseconds for each, in Python.
 _MAX_HEADER_SEGMENTS = 32
 _MAX_HEADER_BYTES = 8 << 10
+
+
+class Header(NamedTuple):
+    """The size of a JPEG as (width, height), and Pillow's mode of its pixels.
+
+    `mode` is "" where the scan is not all of the image: it may be rotated by EXIF or
+    XMP, or has other components than gray or three colors.
+    """
+
+    size: tuple[int, int]
+    mode: str
 
 
 def scans(data: bytes) -> int | None:
@@ -111,8 +131,8 @@ def without_metadata(data: bytes) -> tuple[bytes, dict[str, bytes]]:
     return data if is_whole else b"".join(parts), info
 
 
-def size_of_one_scan(data: bytes) -> tuple[int, int] | None:
-    """Return width and height of a JPEG that is decoded in one pass, else None.
+def header_of_one_scan(data: bytes) -> Header | None:
+    """Return the header of a JPEG that is decoded in one pass, else None.
 
     None: not a JPEG, a progressive one or another with several scans, or one whose
     header is malformed or longer than encoders write it.
@@ -120,25 +140,34 @@ def size_of_one_scan(data: bytes) -> tuple[int, int] | None:
     if not data.startswith(_START):
         return None
     try:
-        return _size(data)
+        return _header(data)
     except struct.error:
         return None
 
 
-def _size(data: bytes) -> tuple[int, int] | None:
-    at, size = len(_START), (0, 0)
+def _header(data: bytes) -> Header | None:
+    at, frame, is_direct = len(_START), None, True
     for _ in range(_MAX_HEADER_SEGMENTS):
         ff, marker, length = _HEAD.unpack_from(data, at)
-        if ff != _FF or marker in _OTHER_FRAMES or at > _MAX_HEADER_BYTES:
+        if ff != _FF or length < _LENGTH_BYTES or at > _MAX_HEADER_BYTES:
             break
         if marker == _SCAN_MARKER:
-            has_more_scans = data.find(_SCAN, at + _MARKER_BYTES) >= 0
-            # A height of 0 means that it follows the scan: the size is unknown.
-            return None if has_more_scans or 0 in size else size
-        if marker in _ONE_PASS:
-            if any(size):
+            if frame is None or data.find(_SCAN, at + _MARKER_BYTES) >= 0:
                 break
-            _, height, width = _FRAME.unpack_from(data, at + _HEAD.size)
-            size = (width, height)
+            bits, height, width, components = frame
+            is_direct = is_direct and bits == _BITS
+            # A height of 0 means that it follows the scan: the size is unknown.
+            if not height or not width:
+                break
+            mode = _MODES.get(components, "") if is_direct else ""
+            return Header((width, height), mode)
+        if marker not in _HEADER_MARKERS:
+            break
+        if marker in _ONE_PASS:
+            if frame is not None:
+                break
+            frame = _FRAME.unpack_from(data, at + _HEAD.size)
+        elif marker == _APP1 or (marker in _KINDS and length < _KIND_BYTES):
+            is_direct = False
         at += _MARKER_BYTES + length
     return None

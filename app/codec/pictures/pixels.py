@@ -29,6 +29,7 @@ _TRANSPOSITIONS = {
 }
 # Those for which the upright image's first rows are at the end of the stored one.
 _FROM_THE_END = (3, 4, 7, 8)
+_UNSCALED = Scale()
 # Pixels of a band.
 _BAND = 1 << 18
 
@@ -112,7 +113,7 @@ def _converted(image: Image.Image, mode: str) -> Image.Image:
 
 def scale_into(row: Array, pixels: Pixels, scale: Scale) -> None:
     """Write the pixels into a row of the same shape, scaled."""
-    if scale == Scale():
+    if scale == _UNSCALED:
         row[...] = pixels
         return
     if scale.is_bgr:

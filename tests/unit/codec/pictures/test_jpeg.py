@@ -12,7 +12,7 @@ from app.codec.pictures.jpeg import (
     MAX_SCANS,
     MAX_SEGMENTS,
     scans,
-    size_of_one_scan,
+    header_of_one_scan,
     without_metadata,
 )
 from testing.pictures import picture, saved
@@ -52,7 +52,7 @@ def with_exif() -> bytes:
 )
 def test_size_of_jpegs_with_one_scan(data):
     """JPEGs as encoders write them give width and height."""
-    assert size_of_one_scan(data) == SIZE
+    assert header_of_one_scan(data) == SIZE
 
 
 @pytest.mark.parametrize(
@@ -86,12 +86,12 @@ def test_size_of_jpegs_with_one_scan(data):
 )
 def test_other_files_have_no_size(data):
     """Other formats, several scans, and unusual headers give None."""
-    assert size_of_one_scan(data) is None
+    assert header_of_one_scan(data) is None
 
 
 def test_truncated_header_has_no_size():
     """A header that is truncated anywhere gives None, and raises nothing."""
-    assert {size_of_one_scan(PLAIN[:end]) for end in range(SCAN + 4)} == {None}
+    assert {header_of_one_scan(PLAIN[:end]) for end in range(SCAN + 4)} == {None}
 
 
 @settings(max_examples=100)
@@ -108,7 +108,7 @@ def test_damaged_jpeg_is_never_underestimated(edits, inserted, place):
     for at, value in edits:
         data[at] = value
     data[place:place] = inserted
-    size = size_of_one_scan(bytes(data))
+    size = header_of_one_scan(bytes(data))
     if size is None:
         return
     try:

@@ -7,9 +7,9 @@ from types import SimpleNamespace
 
 import pytest
 
-from app.access import keys
 from app.access.keys import Keys, KeysOfFile
 from app.errors import SettingsError
+from app.settings import key_file
 
 
 @pytest.fixture(name="file")
@@ -85,7 +85,7 @@ def test_file_is_looked_at_once_a_second_at_most(file, clock):
 def test_unchanged_file_is_not_read_again(open_keys, clock, monkeypatch):
     """The file's status is enough to tell."""
     of_file = open_keys()
-    monkeypatch.setattr(keys.key_file, "read", lambda _: pytest.fail("read again"))
+    monkeypatch.setattr(key_file, "read", lambda _: pytest.fail("read again"))
     clock.now += 10
     assert known(of_file) == ["old"]
 

@@ -1,5 +1,7 @@
 """The gauges of /metrics that are computed at each scrape."""
 
+import os
+
 from app.repository.catalog import Catalog
 from app.repository.served import ServedModel
 from app.run_dir import WORKER
@@ -36,9 +38,10 @@ def test_without_a_sample_there_is_no_memory(tmp_path):
     assert not any("memory" in name for name in found)
 
 
-def test_the_limit_of_the_queue_counts_all_processes(tmp_path, monkeypatch):
+def test_the_limit_of_the_queue_counts_all_processes(tmp_path):
     """Each process that holds a model has a queue of its own."""
-    monkeypatch.setattr(gauges, "engines", lambda _: 3)
+    for pid in (1, os.getppid()):
+        (tmp_path / f"{WORKER}.{pid}").touch()
     config = ModelConfig(Settings(max_batch_size=8, max_enqueued_batches=4))
     catalog = Catalog(None)
     catalog.add(ServedModel("m", 7, "", {}, config, None, None))

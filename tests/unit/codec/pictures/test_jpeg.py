@@ -11,8 +11,8 @@ from PIL import Image, UnidentifiedImageError
 from app.codec.pictures.jpeg import (
     MAX_SCANS,
     MAX_SEGMENTS,
-    scans,
     header_of_one_scan,
+    scans,
     without_metadata,
 )
 from testing.pictures import picture, saved

@@ -49,7 +49,8 @@ class Calls(Protocol):
     def check(self, call: Call, body_bytes: int) -> bool:
         """Check a call whose body is still to come (0: size unknown).
 
-        Return whether to read the body; if not, the call has its reply.
+        Return whether to read the body; if not, the call has or gets its reply
+        without it.
         """
 
     def reads(self, call: Call, body_bytes: int) -> bool:
@@ -81,8 +82,9 @@ class Connection(asyncio.Protocol):
         self._is_idle = True
         # The call that has no reply yet.
         self._call: Call | None = None
-        # The body that is arriving; without a call it is discarded.
+        # The body that is arriving; without a call that reads it, it is discarded.
         self._body: SizedBody | ChunkedBody | None = None
+        self._is_body_read = False
         self._body_parts: list[bytes] = []
         self._body_bytes = 0
         self._body_at = 0.0
@@ -215,8 +217,8 @@ class Connection(asyncio.Protocol):
         self._body = ChunkedBody() if length is None else SizedBody(length)
         self._body_bytes = 0
         self._body_at = call.arrived_at
-        is_read = self._calls.check(call, length or 0)
-        if is_read and head.expects_continue and not self._buffer:
+        self._is_body_read = self._calls.check(call, length or 0)
+        if self._is_body_read and head.expects_continue and not self._buffer:
             self._transport.write(_CONTINUE)
 
     def _take_body(self, body: SizedBody | ChunkedBody) -> None:
@@ -227,6 +229,8 @@ class Connection(asyncio.Protocol):
         if call is None:
             if body.is_complete and not self._unsent_bytes:
                 self._await_request()
+            return
+        if not self._is_body_read:
             return
         self._body_bytes += len(part)
         self._body_at = self._server.now

@@ -19,7 +19,7 @@ from app.call import Call, Reply
 from app.codec.bounds import INLINE_BYTES
 from app.codec.pictures import images
 from app.codec.rows import UnevenRows
-from app.errors import Late, TooSlow, Unavailable
+from app.errors import BadInput, Late, TooSlow, Unavailable
 from app.serving.large_calls import SMALL_BODY_BYTES, LargeCalls
 from app.serving.predictor import Predictor
 from app.settings.model_files import SERVICE_FILE
@@ -79,17 +79,20 @@ class LoopCalls:
     def check(self, call: Call, body_bytes: int) -> bool:
         """Check a call whose body of so many bytes (0: not known) is still to come.
 
-        Return whether the body is to be read; else the call has its reply.
+        Return whether the body is to be read; else the call has or gets its reply
+        without it.
         """
+        if call.head.method in READ_METHODS:
+            # Health needs neither a key nor a body.
+            self.start(call)
+            return False
         call.is_reading = True
-        # Flask checks the rights to its routes, but not before the body. Those that
-        # read need no body, and some no rights.
-        if call.head.method not in READ_METHODS:
-            try:
-                self._predictor.check(call, body_bytes)
-            except Exception as error:
-                self.refuse(call, error)
-                return False
+        try:
+            # Flask checks other rights for its routes, but not before the body.
+            self._predictor.check(call, body_bytes)
+        except Exception as error:
+            self.refuse(call, error)
+            return False
         call.deadline = call.arrived_at + self._predictor.request_timeout_s
         self._waiting.add(call)
         self._sweep_by(call.deadline)
@@ -146,6 +149,8 @@ class LoopCalls:
     def left(self, call: Call) -> None:
         """Note that a client has disconnected: its rows need not run."""
         call.is_gone = True
+        if call.is_reading and not call.status:
+            self.refuse(call, BadInput("the body can't be read: it is cut off"))
         if call.job is not None:
             call.job.abandon()
 

@@ -401,6 +401,18 @@ async def test_cancellation_in_the_body_is_not_a_timeout(application):
     assert call.pending == 0
 
 
+@on_loop
+async def test_cancellation_in_the_body_releases_its_memory(application):
+    """What has come of large bodies counts no more."""
+    for _ in range(2):
+        waiting = await upload(application, *[LIMIT] * 16)
+        assert not any(task.done() for _, task in waiting)
+        for _, task in waiting:
+            task.cancel()
+        await settle()
+    assert no_timer_stays()
+
+
 # What runs on the event loop, and what in a thread.
 
 

@@ -130,6 +130,21 @@ def test_request_with_an_id_and_a_length_of_its_own_takes_few_calls(opened):
     assert call.head.asks is asks
 
 
+def test_body_that_is_not_read_is_discarded(opened):
+    """The call is answered without it, once, and the next request behind it."""
+    connection, transport, calls, loop = opened
+    calls.check = lambda call, _: bool(calls.started.append(call))
+    connection.data_received(HEAD + b"Content-Length: 9\r\n\r\n1234")
+    connection.data_received(b"56789" + sized(b"[[1]]"))
+    (call,) = calls.started
+    assert call.body == b""
+    assert transport.written == []
+    call.reply_to(call, REPLY)
+    loop.run_until_complete(asyncio.sleep(0))
+    assert len(transport.written) == 2
+    assert calls.started[1].body == b"[[1]]"
+
+
 def test_reading_pauses_for_a_round_of_the_loop_after_a_large_packet(opened):
     """One client's packets do not follow one another while others wait."""
     connection, transport, calls, loop = opened

@@ -131,6 +131,8 @@ class Connection:
             raise NotHttp(f"the answer begins with {line[:80]!r}")
         pairs = [each.decode("latin-1").partition(": ") for each in lines]
         headers = {name.lower(): value for name, _, value in pairs}
+        if len(headers) < len(lines):
+            raise NotHttp(f"an answer has a header twice: {head[:400]!r}")
         status = int(found[1])
         if status == http.client.CONTINUE:
             return self._receive(is_head)

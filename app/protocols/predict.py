@@ -35,10 +35,9 @@ def find(head: Head) -> Target | None:
 
 def begin(call: Call) -> Job:
     """Return the job of a body of any form."""
-    return plain_job_of(call) or _begin(call)
-
-
-def _begin(call: Call) -> Job:
+    job = plain_job_of(call)
+    if job is not None:
+        return job
     body = unpacked(call)
     return job_of(call, _decode(call, body), len(body))
 
@@ -75,10 +74,8 @@ def _top(call: Call, config: ImageConfig | None) -> int | None:
 def finish(call: Call, outputs: Tensors) -> Reply:
     """Return predictions, or classes for pictures, in the form that is asked for."""
     body = plain_body_of(call, outputs)
-    return Reply(body) if body is not None else _finish(call, outputs)
-
-
-def _finish(call: Call, outputs: Tensors) -> Reply:
+    if body is not None:
+        return Reply(body)
     model, decoded = call.model, call.decoded
     if model.user_code is not None and model.writes_predictions:
         return Reply(model.user_code.body_of(outputs))

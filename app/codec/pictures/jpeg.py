@@ -23,7 +23,6 @@ _ANY_MARKER = re.compile(rb"\xff[\x01-\xfe]")
 _FIRST_MARKER = 0xC0
 _WITHOUT_LENGTH = frozenset((0xC8, *range(0xD0, 0xDA), *range(0xF0, 0xFE)))
 _MARKER_BYTES = 2
-_LENGTH_BYTES = 2
 _ONE_PASS = (0xC0, 0xC1)
 # Segments that may stand before the only scan: frames, tables, those of applications,
 # and comments. All readers take their length alike.
@@ -149,18 +148,17 @@ def _header(data: bytes) -> Header | None:
     at, frame, is_direct = len(_START), None, True
     for _ in range(_MAX_HEADER_SEGMENTS):
         ff, marker, length = _HEAD.unpack_from(data, at)
-        if ff != _FF or length < _LENGTH_BYTES or at > _MAX_HEADER_BYTES:
+        if ff != _FF or at > _MAX_HEADER_BYTES:
             break
         if marker == _SCAN_MARKER:
             if frame is None or data.find(_SCAN, at + _MARKER_BYTES) >= 0:
                 break
             bits, height, width, components = frame
-            is_direct = is_direct and bits == _BITS
             # A height of 0 means that it follows the scan: the size is unknown.
             if not height or not width:
                 break
-            mode = _MODES.get(components, "") if is_direct else ""
-            return Header((width, height), mode)
+            is_direct = is_direct and bits == _BITS
+            return Header((width, height), _MODES.get(components * is_direct, ""))
         if marker not in _HEADER_MARKERS:
             break
         if marker in _ONE_PASS:

@@ -282,6 +282,8 @@ def test_several_images_are_rows_in_order():
 def low_limits(monkeypatch):
     """Decode JPEGs like one of 300 x 200 pixels at reduced size."""
     monkeypatch.setattr(files, "_SHRINK_ABOVE", 50_000)
+    # A small one never is.
+    monkeypatch.setattr(images, "_SMALL_PIXELS", 50_000)
 
 
 @pytest.mark.usefixtures("low_limits")
@@ -357,7 +359,7 @@ def test_side_of_more_than_65535_pixels_is_refused(decoded_sizes, size):
 def test_small_jpeg_is_cheap_to_decode(kind, size, wanted, expected):
     """A JPEG of 300 x 300 is cheap for a model that takes no more."""
     data = saved(picture("RGB", *size), kind)
-    assert images.is_cheap_to_decode(data, config(wanted)) == expected
+    assert (images.small_jpeg(data, config(wanted)) is not None) == expected
 
 
 @pytest.mark.parametrize(

@@ -20,6 +20,7 @@ from testing.pictures import picture, saved
 PLAIN = saved(picture(), "JPEG")
 SIZE = (37, 23)
 SCAN = PLAIN.index(b"\xff\xda")
+EXIF, XMP = b"Exif\0\0", b"http://ns.adobe.com/xap/1.0/\0"
 
 
 def with_segments(*segments: bytes, marker: int = 0xFE) -> bytes:
@@ -52,7 +53,30 @@ def with_exif() -> bytes:
 )
 def test_size_of_jpegs_with_one_scan(data):
     """JPEGs as encoders write them give width and height."""
-    assert header_of_one_scan(data) == SIZE
+    assert header_of_one_scan(data).size == SIZE
+
+
+@pytest.mark.parametrize(
+    ("data", "mode"),
+    [
+        pytest.param(PLAIN, "RGB", id="three components"),
+        pytest.param(saved(picture("L"), "JPEG"), "L", id="one component"),
+        pytest.param(saved(picture("CMYK"), "JPEG"), "", id="four components"),
+        pytest.param(with_exif(), "", id="EXIF"),
+        pytest.param(with_segments(XMP, marker=0xE1), "", id="XMP"),
+        pytest.param(with_segments(b"JFIF\0\1\1", marker=0xE0), "RGB", id="JFIF"),
+        pytest.param(with_segments(b"JFIF\0\1", marker=0xE0), "", id="half of JFIF"),
+        pytest.param(with_segments(b"Adobe\0", marker=0xEE), "", id="half of Adobe"),
+        pytest.param(
+            PLAIN.replace(b"\xff\xc0\0\x11\x08", b"\xff\xc1\0\x11\x0c"),
+            "",
+            id="12 bits",
+        ),
+    ],
+)
+def test_mode_of_jpegs_that_are_their_scan(data, mode):
+    """The mode is empty where Pillow's plugin has more to read, or to refuse."""
+    assert header_of_one_scan(data) == (SIZE, mode)
 
 
 @pytest.mark.parametrize(
@@ -74,6 +98,9 @@ def test_size_of_jpegs_with_one_scan(data):
             with_segments(struct.pack(">BHHB", 8, 9, 9, 0), marker=0xC2),
             id="another kind of frame, too",
         ),
+        pytest.param(with_segments(b"", marker=0xD0), id="a restart in the header"),
+        pytest.param(with_segments(b"", marker=0xDE), id="a hierarchy"),
+        pytest.param(PLAIN[:2] + b"\xff\xfe\0\1" + PLAIN[2:], id="length below 2"),
         pytest.param(with_segments(*[b""] * 40), id="many segments"),
         pytest.param(with_segments(b"x" * 9000), id="a long header"),
         pytest.param(PLAIN[:2] + b"\x00" + PLAIN[2:], id="bytes between segments"),
@@ -108,12 +135,13 @@ def test_damaged_jpeg_is_never_underestimated(edits, inserted, place):
     for at, value in edits:
         data[at] = value
     data[place:place] = inserted
-    size = header_of_one_scan(bytes(data))
-    if size is None:
+    header = header_of_one_scan(bytes(data))
+    if header is None:
         return
     try:
         with Image.open(io.BytesIO(data), formats=("JPEG",)) as image:
-            assert image.size == size
+            assert image.size == header.size
+            assert header.mode in ("", image.mode)
             assert "progressive" not in image.info
     except (UnidentifiedImageError, SyntaxError, OSError, ValueError):
         pass
@@ -161,9 +189,6 @@ def test_scans_are_found_beyond_a_megabyte():
     behind = PLAIN[: SCAN + 14]
     for size in range((1 << 20) - 20, (1 << 20) + 3):
         assert scans(behind + bytes(size) + PLAIN[SCAN:]) == 2
-
-
-EXIF, XMP = b"Exif\0\0", b"http://ns.adobe.com/xap/1.0/\0"
 
 
 def test_metadata_is_removed_before_pillow_reads_it():

@@ -351,6 +351,16 @@ def test_requested_outputs_are_written_in_their_order(outputs, names, request_id
         assert (output.datatype, list(output.shape)) == shapes[output.name]
 
 
+def test_output_without_a_datatype_is_unsupported_before_the_model_runs():
+    """So it is where a request names no outputs."""
+    complex_y = TensorSpec("y", np.dtype("c8"), ())
+    signature = Signature(X.inputs, (complex_y,))
+    text = refusal(
+        {"inputs": [tensor("x", "f4", [1, 2], [1, 2])]}, signature, Unsupported
+    )
+    assert text == "complex64 has no datatype in the Open Inference Protocol"
+
+
 def test_output_that_is_not_contiguous_is_written_in_c_order():
     """Values follow each other as in the shape, little-endian."""
     request = decode({"inputs": [tensor("x", "f4", [1, 2], [1, 2])]}, X)

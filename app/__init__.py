@@ -79,6 +79,8 @@ def create_app(settings: "Settings | None" = None) -> "Application":
     app.cli.add_command(models_commands(settings))
     limits = settings.request_timeout_ms / 1000, settings.max_body_bytes
     app.asgi = asgi = AsgiApplication(app, *limits, loader.close)
+    if isinstance(loader, RemoteLoader):
+        asgi.attach = loader.attach
     asgi.grpc = _grpc_server(asgi, settings, inference, describe)
     return app
 

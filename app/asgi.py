@@ -33,6 +33,8 @@ class AsgiApplication:
 
     # Serves gRPC on the event loop of Basket's own worker; `create_app` sets it.
     grpc: "GrpcServer | None" = None
+    # Called with the event loop before the first request; `create_app` may set it.
+    attach: Callable[[asyncio.AbstractEventLoop], None] | None = None
 
     def __init__(
         self,
@@ -124,6 +126,8 @@ class AsgiApplication:
     async def _lifespan(self, receive: Receive, send: Send) -> None:
         """Acknowledge the startup; at the shutdown fail all jobs that still wait."""
         await receive()
+        if self.attach is not None:
+            self.attach(asyncio.get_running_loop())
         await send({"type": "lifespan.startup.complete"})
         await receive()
         await asyncio.get_running_loop().run_in_executor(

@@ -1,10 +1,11 @@
 """A Unix socket that carries frames between a web worker and a model process."""
 
+import asyncio
+import logging
 import socket
 import threading
 from collections.abc import Callable
 from contextlib import suppress
-from typing import Self
 
 import numpy as np
 
@@ -17,7 +18,9 @@ from app.shared_model.frames import (
     sizes,
 )
 
-# One read returns several frames of a few rows.
+_log = logging.getLogger(__name__)
+# One read returns several frames of a few rows. Larger frames are read into memory of
+# their own.
 _READ_BYTES = 1 << 16
 _SEND_BUFFER_BYTES = 4 << 20
 # IOV_MAX of Linux.
@@ -25,80 +28,152 @@ _MAX_BUFFERS = 1024
 
 
 class Connection:
-    """A connected socket; any thread may send, and one thread receives."""
+    """A connected socket, read by an event loop, or by a thread until it has one.
 
-    def __init__(self, sock: socket.socket) -> None:
-        """Store a socket, and enlarge its send buffer."""
-        self.sock = sock
+    Any thread may send, and no sender waits for the peer to read. On the event loop all
+    that is sent in one turn is one write.
+    """
+
+    def __init__(
+        self,
+        sock: socket.socket,
+        take: Callable[[list[Frame]], None],
+        closed: Callable[[], None],
+        send_timeout_s: float | None = None,
+    ) -> None:
+        """Store the parts, and enlarge the send buffer.
+
+        The reader calls `take` with all frames of one read, and `closed` at the end,
+        once. On an event loop a peer that reads nothing for `send_timeout_s` is
+        disconnected.
+        """
+        self._sock = sock
+        self._take = take
+        self._closed = closed
+        self._send_timeout_s = send_timeout_s
         # For the replies of a whole batch; the kernel reduces it to its own limit.
         sock.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, _SEND_BUFFER_BYTES)
-        # Bytes received after the last complete frame.
+        self._loop: asyncio.AbstractEventLoop | None = None
+        self._loop_thread = 0
+        # Bytes after the last complete frame.
         self._received = b""
-        # Buffers that did not fit into the send buffer; a thread sends them.
+        # A frame larger than a read, its size of header and JSON, and its part that is
+        # not received yet.
+        self._large = self._missing = memoryview(b"")
+        self._large_head = 0
         self._unsent: list[Buffer] = []
+        # Whether the event loop, or a thread, will send `_unsent`.
+        self._is_sending = False
         self._sending = threading.Lock()
+        # Whether the event loop waits for room in the send buffer, and for how long.
+        self._is_waiting = False
+        self._timeout: asyncio.TimerHandle | None = None
 
-    @classmethod
-    def connect(cls, path: str) -> Self:
-        """Connect to a model process's socket.
+    def start(self, loop: asyncio.AbstractEventLoop | None) -> None:
+        """Start to read on an event loop; None: in a thread.
 
         Raises:
-            OSError: no model process listens.
+            OSError: the thread can't be started; the connection has ended.
         """
-        sock = socket.socket(socket.AF_UNIX)
-        try:
-            sock.connect(path)
-        except OSError:
-            sock.close()
-            raise
-        return cls(sock)
+        if loop is None:
+            self._start_thread(self._read_in_thread, "replies")
+        else:
+            loop.call_soon_threadsafe(self._read_on, loop)
+
+    def attach(self, loop: asyncio.AbstractEventLoop) -> None:
+        """Send on the event loop that runs in this thread, and read on it soon.
+
+        A thread that reads ends after its next read.
+        """
+        self._loop_thread = threading.get_ident()
+        self._loop = loop
 
     def send(self, buffers: list[Buffer]) -> None:
-        """Send encoded frames without waiting for the peer to read them.
-
-        Raises:
-            OSError: the peer has closed, or a thread can't be started.
-        """
+        """Send encoded frames; if that fails, the connection ends."""
         with self._sending:
-            if self._unsent:
-                self._unsent += buffers
+            if self._sock.fileno() < 0:
                 return
-            self._unsent = self._send_nonblocking(buffers)
-            if self._unsent:
-                self.start_thread(self._send_unsent, "send rest")
+            self._unsent += buffers
+            if self._is_sending:
+                return
+            self._is_sending = True
+        if self._loop is None:
+            self._send_unsent()
+        elif threading.get_ident() == self._loop_thread:
+            self._loop.call_soon(self._send_unsent)
+        else:
+            with suppress(RuntimeError):  # the event loop is closed
+                self._loop.call_soon_threadsafe(self._send_unsent)
 
-    def start_thread(self, work: Callable[[], None], name: str) -> None:
-        """Start a thread for this connection, or shut the connection down.
+    def shut_down(self) -> None:
+        """End the connection; its reader closes the socket. Any thread may call it."""
+        with suppress(OSError):
+            self._sock.shutdown(socket.SHUT_RDWR)
 
-        Raises:
-            OSError: the thread can't be started.
-        """
+    def _read_in_thread(self) -> None:
+        while self._loop is None:
+            if not self._read(0):
+                self._end()
+                return
         try:
-            threading.Thread(target=work, name=name, daemon=True).start()
-        except RuntimeError as error:
-            self.shut_down()
-            raise ConnectionAbortedError(str(error)) from error
+            self.start(self._loop)
+        except RuntimeError:  # the event loop is closed
+            self._end()
 
-    def receive(self) -> list[Frame]:
-        """Wait for a frame; return all complete ones, or none if the peer has closed.
+    def _read_on(self, loop: asyncio.AbstractEventLoop) -> None:
+        self.attach(loop)
+        loop.add_reader(self._sock, self._readable)
+
+    def _readable(self) -> None:
+        if not self._read(socket.MSG_DONTWAIT):
+            assert self._loop is not None  # it calls this
+            self._loop.remove_reader(self._sock)
+            self._stop_waiting(self._loop)
+            self._end()
+
+    def _end(self) -> None:
+        with self._sending:
+            self._unsent = []
+            self._sock.close()
+        self._closed()
+
+    def _read(self, flags: int) -> bool:
+        """Read once, and take the frames; return False at the end of the connection."""
+        try:
+            if self._missing:
+                count = self._sock.recv_into(self._missing, 0, flags)
+                frames = self._fill(count)
+            else:
+                data = self._sock.recv(_READ_BYTES, flags)
+                count = len(data)
+                frames = self._split(self._received + data)
+            if frames:
+                self._take(frames)
+        except BlockingIOError:
+            return True
+        except Exception as error:
+            if not isinstance(error, OSError | WireError):
+                _log.exception("a message could not be taken")
+            count = 0
+        if not count:
+            self.shut_down()
+        return count > 0
+
+    def _split(self, data: bytes) -> list[Frame]:
+        """Return the complete frames, and keep the rest.
 
         Raises:
-            WireError: the bytes are not a frame, or the last frame is incomplete.
-            OSError: the connection is broken.
+            WireError: the bytes are no frames.
         """
-        data = self._received or self.sock.recv(_READ_BYTES)
-        if not data:
-            return []
-        while len(data) < HEADER_BYTES:
-            data += self._read_more()
         frames: list[Frame] = []
-        begin, view = 0, memoryview(data)
+        begin = 0
+        view = memoryview(data)
         while len(data) - begin >= HEADER_BYTES:
             head_size, size = sizes(data, begin)
             end = begin + size
             if end > len(data):
-                if not frames:
-                    frames.append(decode(self._read_whole(data, end), head_size))
+                if size > _READ_BYTES:
+                    self._begin_large(view[begin:], size, head_size)
                     begin = len(data)
                 break
             frames.append(decode(view[begin:end], head_size))
@@ -106,57 +181,78 @@ class Connection:
         self._received = data[begin:]
         return frames
 
-    def shut_down(self) -> None:
-        """End `receive` on both sides; the socket stays open until `close`."""
-        with suppress(OSError):
-            self.sock.shutdown(socket.SHUT_RDWR)
-
-    def close(self) -> None:
-        """Close the socket, after the last `receive`."""
-        with self._sending:
-            self.sock.close()
-
-    def _read_more(self) -> bytes:
-        data = self.sock.recv(_READ_BYTES)
-        if not data:
-            raise WireError("the other end closed within a frame")
-        return data
-
-    def _read_whole(self, begin: bytes, size: int) -> memoryview:
-        """Return a frame of `size` bytes, which begins with those received so far."""
+    def _begin_large(self, begin: memoryview, size: int, head_size: int) -> None:
         try:
-            whole = np.empty(size, np.uint8).data
+            self._large = np.empty(size, np.uint8).data
         except (MemoryError, ValueError) as error:
             raise WireError(f"a frame of {size} bytes does not fit") from error
-        whole[: len(begin)] = begin
-        missing = whole[len(begin) :]
-        while missing:
-            count = self.sock.recv_into(missing)
-            if not count:
-                raise WireError("the other end closed within a frame")
-            missing = missing[count:]
-        return whole
+        self._large_head = head_size
+        self._large[: len(begin)] = begin
+        self._missing = self._large[len(begin) :]
 
-    def _send_nonblocking(self, buffers: list[Buffer]) -> list[Buffer]:
-        """Send as much as fits into the send buffer, and return the rest."""
-        with suppress(BlockingIOError):
-            while buffers:
-                first = buffers[:_MAX_BUFFERS]
-                sent = self.sock.sendmsg(first, (), socket.MSG_DONTWAIT)
-                buffers = _after(buffers, sent)
-        return buffers
+    def _fill(self, count: int) -> list[Frame]:
+        """Return a large frame, if these bytes of it were the last ones."""
+        self._missing = self._missing[count:]
+        if self._missing:
+            return []
+        whole, self._large = self._large, self._missing
+        return [decode(whole, self._large_head)]
 
     def _send_unsent(self) -> None:
-        """Send in a thread that ends when all is sent."""
+        """Send what fits into the send buffer now, and the rest when there is room."""
+        with self._sending:
+            try:
+                while self._unsent:
+                    first = self._unsent[:_MAX_BUFFERS]
+                    sent = self._sock.sendmsg(first, (), socket.MSG_DONTWAIT)
+                    self._unsent = _after(self._unsent, sent)
+            except BlockingIOError:
+                pass
+            except OSError:
+                self.shut_down()
+                return
+            has_rest = self._is_sending = bool(self._unsent)
+        loop = self._loop
+        if loop is not None and threading.get_ident() == self._loop_thread:
+            self._stop_waiting(loop)
+            if has_rest:
+                self._wait_for_room(loop)
+        elif has_rest:
+            with suppress(OSError):  # the connection has ended
+                self._start_thread(self._send_in_thread, "send rest")
+
+    def _wait_for_room(self, loop: asyncio.AbstractEventLoop) -> None:
+        loop.add_writer(self._sock, self._send_unsent)
+        if self._send_timeout_s is not None:
+            self._timeout = loop.call_later(self._send_timeout_s, self.shut_down)
+        self._is_waiting = True
+
+    def _stop_waiting(self, loop: asyncio.AbstractEventLoop) -> None:
+        if not self._is_waiting:
+            return
+        self._is_waiting = False
+        loop.remove_writer(self._sock)
+        if self._timeout is not None:
+            self._timeout.cancel()
+
+    def _send_in_thread(self) -> None:
         try:
             while True:
-                sent = self.sock.sendmsg(self._unsent[:_MAX_BUFFERS])
+                sent = self._sock.sendmsg(self._unsent[:_MAX_BUFFERS])
                 with self._sending:
                     self._unsent = _after(self._unsent, sent)
+                    self._is_sending = bool(self._unsent)
                     if not self._unsent:
                         return
         except OSError:
             self.shut_down()
+
+    def _start_thread(self, work: Callable[[], None], name: str) -> None:
+        try:
+            threading.Thread(target=work, name=name, daemon=True).start()
+        except RuntimeError as error:
+            self.shut_down()
+            raise ConnectionAbortedError(str(error)) from error
 
 
 def _after(buffers: list[Buffer], sent: int) -> list[Buffer]:

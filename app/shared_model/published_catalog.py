@@ -7,14 +7,100 @@ closed only after all web workers have, so no call for it can arrive any more.
 
 import threading
 from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
 from functools import wraps
+from pathlib import Path
 from typing import Any, Concatenate, ParamSpec, Protocol, TypeVar
-from weakref import WeakKeyDictionary
 
+from app.engines.base import Signature
 from app.repository.catalog import Catalog
-from app.repository.served import ServedModel
+from app.repository.routing import Rollout
+from app.repository.served import Model, ServedModel, State
 from app.run_dir.notes import Notes
-from app.shared_model import catalog_json
+from app.settings import Settings
+from app.settings.model_config import OWN_SETTINGS, CaptureConfig, ModelConfig
+
+
+@dataclass(frozen=True)
+class PublishedVersion:
+    """What a web worker needs of a ready version.
+
+    The settings in `config` are the model's own. `service` is the folder of a service.py
+    that has functions or an EXAMPLE; one that only imports does so where the model runs.
+    """
+
+    platform: str
+    signatures: Mapping[str, Signature]
+    config: ModelConfig
+    service: Path | None = None
+
+    @classmethod
+    def of(cls, served: ServedModel) -> "PublishedVersion":
+        """Return what is published of a version."""
+        config, code = served.config, served.user_code
+        own = {name: getattr(config.settings, name) for name in OWN_SETTINGS}
+        config = ModelConfig(
+            Settings(**own), config.labels, config.traffic, config.image
+        )
+        service = None
+        if code is not None and code.service.has_parts:
+            service = code.service.folder.absolute()
+        return cls(served.platform, served.signatures, config, service)
+
+
+@dataclass(frozen=True)
+class PublishedState:
+    """A version's number and state; it is `served` if it is ready."""
+
+    number: int
+    state: State
+    error: str = ""
+    served: PublishedVersion | None = None
+
+
+@dataclass(frozen=True)
+class PublishedModel:
+    """A model's state, as in the catalog."""
+
+    versions: tuple[PublishedState, ...] = ()
+    labels: Mapping[str, int] = field(default_factory=dict)
+    traffic: Mapping[str, float] = field(default_factory=dict)
+    rollout: Rollout | None = None
+    capture: CaptureConfig | None = None
+    problem: str = ""
+    settled: bool = False
+    unloaded: bool = False
+
+    @classmethod
+    def of(cls, model: Model) -> "PublishedModel":
+        """Return the present state of a model."""
+        versions = [
+            PublishedState(
+                number,
+                version.state,
+                version.error,
+                PublishedVersion.of(version.served) if version.served else None,
+            )
+            for number, version in model.versions.items()
+        ]
+        return cls(
+            versions=tuple(versions),
+            labels=model.routes.labels,
+            traffic=model.routes.traffic,
+            rollout=model.rollout,
+            capture=model.capture,
+            problem=model.problem,
+            settled=model.settled,
+            unloaded=model.unloaded,
+        )
+
+
+@dataclass(frozen=True)
+class CatalogState:
+    """The models by name, and what is wrong with their folder."""
+
+    models: Mapping[str, PublishedModel]
+    folder_problem: str = ""
 
 
 class Subscriber(Protocol):
@@ -56,12 +142,8 @@ class PublishedCatalog(Catalog):
         super().__init__(default_model, kept, ready_once)
         # The last revision that each subscriber has acknowledged.
         self._subscribers: dict[Subscriber, int] = {}
-        self._published: dict[str, Any] = {}
+        self._published = CatalogState({})
         self._revision = 0
-        # Made once for each version: that of a thousand classes takes milliseconds.
-        self._versions_json: WeakKeyDictionary[ServedModel, dict[str, Any]] = (
-            WeakKeyDictionary()
-        )
         self._publishing = threading.Condition(threading.RLock())
 
     def find(self, name: str, version: int) -> ServedModel | None:
@@ -133,19 +215,14 @@ class PublishedCatalog(Catalog):
         self.wait_until_acknowledged(timeout_s)
         return served
 
-    def _version_json(self, served: ServedModel) -> dict[str, Any]:
-        if served not in self._versions_json:
-            self._versions_json[served] = catalog_json.version_to_json(served)
-        return self._versions_json[served]
-
     def _publish(self) -> None:
         with self._publishing:
             with self._changing:
                 models = {
-                    name: catalog_json.model_to_json(model, self._version_json)
+                    name: PublishedModel.of(model)
                     for name, model in self._models.items()
                 }
-                state = {"models": models, "folder_problem": self._folder_problem}
+                state = CatalogState(models, self._folder_problem)
             if state == self._published:
                 return
             self._published = state
@@ -154,4 +231,4 @@ class PublishedCatalog(Catalog):
                 self._send(subscriber)
 
     def _send(self, subscriber: Subscriber) -> None:
-        subscriber.send({"revision": self._revision, **self._published})
+        subscriber.send({"revision": self._revision, "catalog": self._published})

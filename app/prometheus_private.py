@@ -22,6 +22,7 @@ from bisect import bisect_left
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -116,9 +117,9 @@ class Pending:
         if len(self._records) >= self._max_records:
             self.flush()
 
-    def set(self, gauge: Gauge, value: float) -> None:
-        """Store the newest value of a gauge."""
-        self._gauges[gauge] = value
+    def setter(self, gauge: Gauge) -> Callable[[float], object]:
+        """Return what stores the newest value of a gauge, without a call of Python."""
+        return partial(self._gauges.__setitem__, gauge)
 
     def flush(self) -> None:
         """Write all records; one that can't be written is logged."""

@@ -128,7 +128,8 @@ class ModelMetrics:
         _failed_seconds.labels(*labels)
         self._batch_rows = partial(observe, _batch_rows.labels(*labels))
         self._infer_seconds = partial(observe, _infer_seconds.labels(*labels))
-        self._queue_rows = _queue_rows.labels(*labels)
+        # Stores the queue's length for the next flush.
+        self.rows_waiting = _pending.setter(_queue_rows.labels(*labels))
         self._reruns = _reruns.labels(*labels)
         # Created with its first value: a 0 from before it would be the minimum.
         self._batch_ceiling = cache(lambda: _batch_ceiling.labels(*labels))
@@ -154,10 +155,6 @@ class ModelMetrics:
     def batch_limited(self, rows: int) -> None:
         """Set the batch ceiling."""
         self._batch_ceiling().set(rows)
-
-    def rows_waiting(self, rows: int) -> None:
-        """Store the queue's length for the next flush."""
-        _pending.set(self._queue_rows, rows)
 
     def job_left_queue(self, seconds: float) -> None:
         """Record a job's time in the queue."""

@@ -2,7 +2,7 @@
 
 import asyncio
 from collections.abc import Awaitable, Callable, Mapping, MutableMapping
-from functools import lru_cache, partial
+from functools import lru_cache
 from typing import Any, TypeVar
 from urllib.parse import quote
 
@@ -11,7 +11,7 @@ from app.api.environ import Environ, variable
 from app.api.event_loop import EventLoop
 from app.api.exchange import Exchange, Threads
 from app.api.service_threads import run_around, run_in
-from app.batching.job import Answer, Job, Wake
+from app.batching.job import Job, Wake
 from app.errors import Late
 from app.settings.model_files import SERVICE_FILE
 
@@ -30,7 +30,7 @@ class LoopExchange(Exchange):
     Call `close` at its end.
     """
 
-    __slots__ = ("_disconnects", "_held_bytes", "_is_closed", "_loop", "_most_bytes")
+    __slots__ = ("_held_bytes", "_is_closed", "_is_gone", "_loop", "_most_bytes")
 
     def __init__(self, environ: Environ, loop: EventLoop) -> None:
         """Store the WSGI environment, and the waits of the event loop."""
@@ -40,8 +40,7 @@ class LoopExchange(Exchange):
         # Bytes that are counted as a large request's, now and at most so far.
         self._held_bytes = self._most_bytes = 0
         self._is_closed = False
-        # Not empty once the client has disconnected.
-        self._disconnects: list[None] = []
+        self._is_gone = False
 
     def close(self) -> None:
         """End the request: its memory is released, its metrics are written."""
@@ -103,7 +102,7 @@ class LoopExchange(Exchange):
         except TimeoutError:
             raise self._late() from None
         except asyncio.CancelledError:
-            self._disconnects.append(None)
+            self.client_gone()
             raise
         finally:
             watch.cancel()
@@ -116,20 +115,24 @@ class LoopExchange(Exchange):
         self.job.fail(Late(text))
         return Late(text)
 
-    async def answered(self, job: Job) -> Answer:
-        """Return the job's answer, or raise what `job.wait` raises."""
+    async def answered(self, job: Job) -> None:
+        """Wait until the job is answered, or fail it at its deadline."""
         try:
             await self._loop.answered(job, self.disconnected)
         except BaseException:
             # Cancelled: its rows need not run any more.
-            self._disconnects.append(None)
+            self.client_gone()
             raise
-        return job.wait()
 
-    def is_gone(self) -> Callable[[], bool]:
-        """Return a check whether the client disconnected."""
-        # A reference to this exchange, which has the job, would be a cycle.
-        return partial(bool, self._disconnects)
+    def is_gone(self) -> bool:
+        """Return whether the client disconnected."""
+        return self._is_gone
+
+    def client_gone(self) -> None:
+        """Note that the client disconnected: its rows need not run any more."""
+        self._is_gone = True
+        for job in self.jobs:
+            job.abandon()
 
     def disconnected(self) -> "asyncio.Future[Any]":
         """Return a future of the client's disconnect, which `is_gone` then reports."""
@@ -195,20 +198,19 @@ class AsgiExchange(LoopExchange):
     def disconnected(self) -> "asyncio.Future[Any]":
         """Return a future of the disconnect, the only event after the body."""
         receiving = self._event()
-        receiving.add_done_callback(partial(_note, self._disconnects))
+        receiving.add_done_callback(self._note)
         return receiving
+
+    def _note(self, receiving: "asyncio.Future[Any]") -> None:
+        if receiving.cancelled():
+            return
+        # The first event of a request without a body is its empty body.
+        if receiving.exception() or receiving.result()["type"] == "http.disconnect":
+            self.client_gone()
 
     def _event(self) -> "asyncio.Future[Any]":
         """Return a future of the server's next event; most servers give a coroutine."""
         return asyncio.ensure_future(self._receive())
-
-
-def _note(disconnects: list[None], receiving: "asyncio.Future[Any]") -> None:
-    if receiving.cancelled():
-        return
-    # The first event of a request without a body is its empty body.
-    if receiving.exception() or receiving.result()["type"] == "http.disconnect":
-        disconnects.append(None)
 
 
 def environ_of(scope: Scope) -> Environ:

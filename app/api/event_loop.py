@@ -14,7 +14,7 @@ from typing import Any, TypeVar
 
 from app import telemetry
 from app.batching.job import Job
-from app.errors import Unavailable
+from app.errors import Late, Unavailable
 from app.memory import give_back
 
 # From the second sweep on, a disconnect of the client is noticed.
@@ -88,7 +88,7 @@ class EventLoop:
     async def answered(
         self, job: Job, disconnected: Callable[[], "asyncio.Future[Any]"]
     ) -> None:
-        """Wait until a job is answered, or its deadline has passed.
+        """Wait until a job with this `wake` is answered; fail it at its deadline.
 
         In a long wait `disconnected` is called once; the future that it returns is
         cancelled at the end of the wait.
@@ -96,7 +96,7 @@ class EventLoop:
         wait = self._answers[job] = _Wait(self._loop.create_future(), disconnected)
         try:
             # Checked after it is in the dictionary: the answer may come at any time.
-            if not job.is_done():
+            if not job.is_answered():
                 self._sweep_by(job.deadline)
                 await wait.future
         finally:
@@ -169,8 +169,9 @@ class EventLoop:
             if job.deadline > now:
                 earliest = min(earliest, job.deadline)
                 wait.seen_by_sweep()
-            elif not wait.future.done():
-                wait.future.set_result(None)
+            else:
+                # Wakes this loop, unless another thread is answering and does so.
+                job.fail(Late("no answer was ready before the request's deadline"))
         if earliest < math.inf:
             self._sweep_by(earliest)
         self.flush_metrics()

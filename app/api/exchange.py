@@ -20,7 +20,7 @@ from werkzeug.http import parse_options_header
 
 from app.api.body import read_body
 from app.api.environ import Environ, request_id, variable
-from app.batching.job import Answer, Job, Wake
+from app.batching.job import Job, Wake
 from app.codec.bounds import Bounds
 from app.errors import Abandoned, BadInput, Late
 from app.repository.routing import Rollout
@@ -72,7 +72,8 @@ class Exchange:
     an event loop waits for, None where a thread waits for the answer. `splits_rows`
     once rows were found to have unlike shapes. `filled_bytes` are those of tensors of
     which a small message has one value. `answer` is None until `answered_at`,
-    when encoding begins.
+    when encoding begins; then it is the answered job. `jobs` are those that were made
+    of its rows.
     `traceparent` is W3C's name of the request's span, if the request is traced.
     `capture` is how this request is captured, if it is, with the JSON of its
     `instances` if the model has no tensors. `rows` and `stages_s`
@@ -89,6 +90,7 @@ class Exchange:
         "filled_bytes",
         "instances",
         "job",
+        "jobs",
         "model",
         "request_id",
         "rollout",
@@ -106,10 +108,11 @@ class Exchange:
         self.environ = environ
         self.model: ServedModel | None = None
         self.job: Job | None = None
+        self.jobs: list[Job] = []
         self.wake: Wake | None = None
         self.splits_rows = False
         self.filled_bytes = 0
-        self.answer: Answer | None = None
+        self.answer: Job | None = None
         self.answered_at = math.inf
         self.traceparent: str | None = None
         self.request_id = request_id(environ)
@@ -211,7 +214,7 @@ class Exchange:
             Late: the deadline has passed.
             Abandoned: the client disconnected.
         """
-        if self.is_gone()():
+        if self.is_gone():
             raise Abandoned("the client disconnected before its rows were decoded")
         if time.monotonic() >= self.deadline:
             raise Late("the request's deadline passed before its rows were decoded")
@@ -220,13 +223,13 @@ class Exchange:
         """Return the bounds of this request's rows."""
         return Bounds(model.max_rows, self.check_awaited, self.splits_rows)
 
-    async def answered(self, job: Job) -> Answer:
-        """Return the job's answer, or raise what `job.wait` raises."""
-        return job.wait()
+    async def answered(self, job: Job) -> None:
+        """Wait until the job is answered, or fail it at its deadline."""
+        job.wait()
 
-    def is_gone(self) -> Callable[[], bool]:
-        """Return a check whether the client disconnected; WSGI can't tell."""
-        return lambda: False
+    def is_gone(self) -> bool:
+        """Return whether the client disconnected; WSGI can't tell."""
+        return False
 
 
 @cache

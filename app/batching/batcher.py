@@ -66,9 +66,12 @@ class Batcher:
         """Queue the job without waiting, or raise as Runner does."""
         if job.rows > self._max_rows:
             raise too_many_rows(self._max_rows, job.rows)
-        self._check_deadline(job)
+        left_s = job.deadline - self._clock()
+        # A deadline after the longest possible queue time needs no estimate.
+        if left_s - job.reserve_s <= self._longest_s:
+            self._check_deadline(job, left_s)
         try:
-            self._queue.put_nowait(job)
+            self._queue.put(job)
         except queue.Full:
             waiting, running = self._queue.qsize(), self._executor.running()
             raise QueueFull(
@@ -138,17 +141,13 @@ class Batcher:
         whole_s = batches * executor.expected_s(executor.max_batch_size)
         self._longest_s = whole_s + executor.times.margin_s()
 
-    def _check_deadline(self, job: Job) -> None:
+    def _check_deadline(self, job: Job, left_s: float) -> None:
         """Admission control: refuse a job that cannot be answered in time.
 
-        An idle engine accepts any job, so that a wrong estimate corrects itself. A
-        deadline after the longest possible queue time needs no estimate.
+        An idle engine accepts any job, so that a wrong estimate corrects itself.
         """
-        left_s = job.deadline - self._clock()
         if left_s <= 0:
             raise Late("the request's deadline passed before its rows were run")
-        if left_s - job.reserve_s > self._longest_s:
-            return
         ahead, running = self._queue.rows_ahead(job), self._executor.running()
         if not ahead and running is None:
             return

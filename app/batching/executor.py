@@ -178,7 +178,8 @@ class Executor:
         started_at = self._clock()
         self._running = rows, started_at
         for job, _, _ in batch:
-            job.start(started_at)
+            # Not of a job whose first rows were in an earlier batch.
+            job.started_at = job.started_at or started_at
         outputs: Tensors = {}
         failure: BasketError | None = None
         try:
@@ -193,7 +194,7 @@ class Executor:
             failure = error
         finally:
             self._running = None
-        finished_at = self._end(batch, started_at, failure, back_to_back)
+        finished_at = self._end(batch, rows, started_at, failure, back_to_back)
         if failure is None:
             answer(batch, outputs, rows, finished_at)
         return failure
@@ -201,13 +202,14 @@ class Executor:
     def _end(
         self,
         batch: Sequence[JobSlice],
+        rows: int,
         started_at: float,
         failure: BasketError | None,
         back_to_back: bool,
     ) -> float:
         """Record the end of a batch before its jobs are notified, and return when."""
         finished_at = self._clock()
-        rows, key = rows_in(batch), batch[0].job.key
+        key = batch[0].job.key
         # Before the answers, so that a client with an answer finds it in the metrics.
         self._observer.batch_ran(rows, finished_at - started_at, batch, failure)
         since = self._finished_at if back_to_back else started_at

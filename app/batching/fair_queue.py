@@ -3,7 +3,8 @@
 import heapq
 import itertools
 from collections import deque
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from functools import partial
 from typing import NamedTuple
 
 from app.batching.job import Job, Key
@@ -18,6 +19,10 @@ class JobSlice(NamedTuple):
     job: Job
     start: int
     stop: int
+
+
+# Returns JobSlice(job, start, stop) of a tuple, without a call of Python.
+job_slice: Callable[[tuple[Job, int, int]], JobSlice] = partial(tuple.__new__, JobSlice)
 
 
 def rows_in(slices: Iterable[JobSlice]) -> int:
@@ -78,52 +83,15 @@ class ClientRows:
         """Return a client's rows."""
         return self._rows.get(client, 0)
 
-    def most(self) -> int:
-        """Return the rows of the client with most, 0 without clients."""
-        return max(self._clients, default=0)
+    def above(self, rows: int) -> dict[str, int]:
+        """Return the rows of each client that has more than so many."""
+        if max(self._clients, default=0) <= rows:
+            return {}
+        return {client: count for client, count in self._rows.items() if count > rows}
 
     def up_to(self, share: int) -> int:
         """Return all rows, where each client counts for at most `share`."""
         return sum([min(rows, share) * n for rows, n in self._clients.items()])
-
-    def most_first(self) -> list[tuple[int, int, str]]:
-        """Return a heap: minus a client's rows, a number, and the client."""
-        rows = enumerate(self._rows.items())
-        heap = [(-count, number, client) for number, (client, count) in rows]
-        heapq.heapify(heap)
-        return heap
-
-
-class ClientTurns:
-    """When clients were served last, of those with rows in several queues."""
-
-    def __init__(self) -> None:
-        # The number of a batch by client, the latest last.
-        self._served: dict[str, int] = {}
-        self._batches = 0
-
-    def note(self, batch: Iterable[JobSlice]) -> None:
-        """Note that a batch was taken."""
-        self._batches += 1
-        served = self._served
-        for each in batch:
-            served.pop(each.job.client, None)
-            served[each.job.client] = self._batches
-        while len(served) > _MOST_SERVED:
-            del served[next(iter(served))]
-
-    def sorted(
-        self, queues: "Mapping[Key, FairQueue]"
-    ) -> "Iterable[tuple[Key, FairQueue]]":
-        """Return queues by key, that of the client served longest ago first.
-
-        Among those of one client the order stays.
-        """
-        if len(queues) == 1:
-            return queues.items()
-        return sorted(
-            queues.items(), key=lambda item: self._served.get(item[1].next_client(), -1)
-        )
 
 
 class FairQueue:
@@ -233,13 +201,100 @@ class FairQueue:
         self.rows += rows
         self._clients.add(client, rows)
 
-    @staticmethod
-    def newest_of(
-        queues: "Mapping[Key, FairQueue]", client: str
-    ) -> Iterator[tuple[Key, Job]]:
-        """Yield a client's jobs that may be dropped, the newest first."""
-        of_keys = [
-            zip(itertools.repeat(key), queue.newest(client))
-            for key, queue in queues.items()
-        ]
-        return heapq.merge(*of_keys, key=lambda each: -each[1].enqueued_at)
+
+class FairQueues:
+    """The fair queues of all keys.
+
+    Next comes the queue of the client, and of a client's the queue, that was served
+    longest ago: many keys get a client no more than its share.
+    """
+
+    def __init__(self) -> None:
+        self.clients = ClientRows()
+        # In the order in which keys are served next.
+        self._queues: dict[Key, FairQueue] = {}
+        # The number of the last batch of each client, the latest last.
+        self._served: dict[str, int] = {}
+        self._batches = 0
+
+    def __len__(self) -> int:
+        """Return the number of keys with queued jobs."""
+        return len(self._queues)
+
+    def __iter__(self) -> Iterator[Job]:
+        """Iterate over all jobs."""
+        return itertools.chain.from_iterable(self._queues.values())
+
+    def add(self, job: Job) -> None:
+        """Queue a job."""
+        fair_queue = self._queues.get(job.key)
+        if fair_queue is None:
+            fair_queue = self._queues[job.key] = FairQueue(self.clients)
+        fair_queue.add(job)
+
+    def in_turn(self) -> Iterable[tuple[Key, FairQueue]]:
+        """Return the queues by key, the next one first."""
+        if len(self._queues) == 1:
+            return self._queues.items()
+        # Among those of one client the order stays.
+        return sorted(
+            self._queues.items(),
+            key=lambda item: self._served.get(item[1].next_client(), -1),
+        )
+
+    def take(self, key: Key, max_rows: int, now: float) -> list[JobSlice]:
+        """Remove and return a batch of a key's rows, and drop its dead jobs."""
+        fair_queue = self._queues.pop(key)
+        batch = fair_queue.take(max_rows, now)
+        if fair_queue.rows:
+            self._queues[key] = fair_queue
+        return batch
+
+    def note(self, batch: Iterable[JobSlice]) -> None:
+        """Note that the clients of a batch were served."""
+        self._batches += 1
+        served = self._served
+        for client in dict.fromkeys([job.client for job, _, _ in batch]):
+            served.pop(client, None)
+            served[client] = self._batches
+        while len(served) > _MOST_SERVED:
+            del served[next(iter(served))]
+
+    def drop_dead(self, now: float) -> None:
+        """Remove all dead jobs."""
+        for key, fair_queue in list(self._queues.items()):
+            fair_queue.drop_dead(now)
+            self._drop_if_empty(key)
+
+    def evict(self, rows: int, fewest: int) -> list[Job] | None:
+        """Remove at least so many rows from the clients that have most; return the jobs.
+
+        Each is its client's newest job, and none is of a client with at most `fewest`
+        rows at that moment. None: there are too few, and no job is removed.
+        """
+        left = self.clients.above(fewest)
+        newest: dict[str, Iterator[Job]] = {}
+        evicted = []
+        while rows > 0:
+            client = max(left, key=left.__getitem__, default="")
+            if left.get(client, 0) <= fewest:
+                return None
+            job = next(newest.setdefault(client, self._newest(client)), None)
+            if job is None:
+                return None
+            evicted.append(job)
+            left[client] -= job.rows
+            rows -= job.rows
+        for job in evicted:
+            self._queues[job.key].drop_newest(job.client)
+            self._drop_if_empty(job.key)
+        return evicted
+
+    def _newest(self, client: str) -> Iterator[Job]:
+        """Yield a client's jobs of which no row has run, the newest first."""
+        of_keys = [each.newest(client) for each in self._queues.values()]
+        return heapq.merge(*of_keys, key=lambda job: -job.enqueued_at)
+
+    def _drop_if_empty(self, key: Key) -> None:
+        if not self._queues[key].rows:
+            del self._queues[key]

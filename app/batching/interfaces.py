@@ -1,6 +1,6 @@
 """Interfaces: Runner runs a model's jobs, Observer counts requests and batches."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Protocol
 
 from app.batching.fair_queue import JobSlice
@@ -19,7 +19,7 @@ class Runner(Protocol):
         """Start the threads that run jobs."""
 
     def submit(self, job: Job) -> None:
-        """Accept a job or raise; `job.wait()` returns the answer.
+        """Accept a job, which gets an answer, or raise.
 
         Raises:
             CannotMeetDeadline: the answer would come after the job's deadline.
@@ -61,8 +61,9 @@ class Observer(Protocol):
     def batch_limited(self, rows: int) -> None:
         """Set the batch ceiling, as the device's memory allows."""
 
-    def rows_waiting(self, rows: int) -> None:
-        """Set the number of rows in the queue."""
+    @property
+    def rows_waiting(self) -> Callable[[int], object]:
+        """What sets the number of rows in the queue; called for each job."""
 
     def job_left_queue(self, seconds: float) -> None:
         """Count the time until a job's first row ran, or until the job failed."""

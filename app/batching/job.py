@@ -1,193 +1,272 @@
-"""A job: one request's rows, and the one answer that they get."""
+"""A job: one call's rows, and the one answer that they get."""
 
 import threading
 import time
 from collections.abc import Callable, Sequence
 from operator import itemgetter
-from typing import NamedTuple
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from app.engines.base import DEFAULT_SIGNATURE, Array, Tensors
 from app.errors import Abandoned, BadInput, Late
 
+if TYPE_CHECKING:
+    from app.batching.interfaces import Runner
+
 # Jobs with equal keys may share a batch: the signature's name, and each input's name,
 # dtype and row shape.
 Key = tuple[str, tuple[tuple[str, np.dtype[np.generic], tuple[int, ...]], ...]]
 
-# How long `wait` blocks after the deadline for the notification of an answer that came
-# before it.
+# How long `wait` blocks after the deadline for an answer that is being set.
 _NOTIFY_TIMEOUT_S = 1.0
 
-# Wakes an event loop, or a thread of service.py. The thread that answers calls it once
-# for all jobs of a batch that share it, so it must neither wait nor raise.
-Wake = Callable[[Sequence["Job"]], None]
-
-
-class Answer(NamedTuple):
-    """A job's outputs and times.
-
-    `queue_s` ends when the job's first row starts to run, `infer_s` when its last
-    row has run, at `finished_at` on the monotonic clock; `batch_rows` is the largest
-    batch that any of its rows ran in.
-    """
-
-    outputs: Tensors
-    batch_rows: int
-    queue_s: float
-    infer_s: float
-    finished_at: float
-
-    def enqueued_at(self) -> float:
-        """Return when the job was made, on the monotonic clock."""
-        return self.finished_at - self.infer_s - self.queue_s
+# Gets all answered jobs of a batch that share it, in one call by the thread that
+# answers; must neither wait nor raise.
+Wake = Callable[[Sequence["Job"]], object]
 
 
 class Job:
-    """One request's rows, waiting for exactly one answer.
+    """One call's rows, waiting for exactly one answer.
 
-    A request thread submits a job and blocks in `wait`. An event loop sets `wake`,
-    submits the job, and calls `wait` when it is done. The batching thread takes the
-    rows, in several slices when they exceed a batch, and sets the answer. Times are
-    seconds on the monotonic clock.
-
-    `notified` is held until the waiter is notified. It `was_refused` if it failed
-    before it was in any queue. `traceparent` is W3C's name of its request's span, if
-    the request is traced.
+    An event loop sets `wake`, submits the job, and calls `result` once woken. A thread
+    submits it and blocks in `wait`. The thread that answers acquires `claim` first, so
+    that no second answer follows. Times are seconds on the monotonic clock: the first
+    row started to run at `started_at`, the last one had run at `finished_at`, and
+    `batch_rows` is the largest batch that any row ran in. The rows have to be run
+    `reserve_s` before the deadline, which leaves time to write the response.
     """
 
-    __slots__ = (
-        "_batch_rows",
-        "_claim",
-        "_error",
-        "_finished_at",
-        "_parts",
-        "_rows_left",
-        "_started_at",
-        "client",
-        "deadline",
-        "enqueued_at",
-        "inputs",
-        "is_disconnected",
-        "key",
-        "notified",
-        "reserve_s",
-        "rows",
-        "signature_name",
-        "taken",
-        "traceparent",
-        "wake",
-        "was_refused",
-    )
+    # Defaults on the class, so that the constructor, called for each request, sets few.
+    wake: Wake | None = None
+    # Whatever `wake` needs to find the job's request.
+    owner: Any = None
+    outputs: Tensors | None = None
+    error: Exception | None = None
+    batch_rows: int = 0
+    # Rows already in a batch; only the thread that takes rows uses it.
+    taken: int = 0
+    reserve_s: float = 0.0
+    started_at: float = 0.0
+    finished_at: float = 0.0
+    # W3C's name of the request's span, if the request is traced.
+    traceparent: str | None = None
+    # Whether the job failed before it was in any queue.
+    was_refused: bool = False
+    # Whether the client has gone.
+    is_abandoned: bool = False
+    # Called when nobody waits for the rows any more: the client has gone, or the job
+    # has failed. A shared model sets it, to cancel the rows in its process.
+    on_abandoned: Callable[[], object] | None = None
+    # Held while a thread blocks in `wait`.
+    _waiter: "threading.Lock | None" = None
+    # Of a job with more rows than a batch: outputs, each with the place of its first
+    # row, and how many rows these are.
+    _parts: list[tuple[int, Tensors]] | None = None
+    _rows_run: int = 0
 
     def __init__(
         self,
         inputs: Tensors,
         deadline: float,
-        is_disconnected: Callable[[], bool] = lambda: False,
         signature_name: str = DEFAULT_SIGNATURE,
         client: str = "",
-        reserve_s: float = 0.0,
+        key: Key | None = None,
     ) -> None:
         """Wrap inputs (rows, *shape).
 
-        `is_disconnected` returns whether the client closed its connection. The queue
-        is shared fairly between jobs of different `client`s. The rows have to be run
-        `reserve_s` before the deadline, which leaves time to write the response.
+        The queue is shared fairly between jobs of different `client`s. `key` may be
+        one that was made before, for the same signature, dtypes and row shapes.
         """
         self.inputs = inputs
-        self.client = client
-        self.signature_name = signature_name
-        self.rows = self._rows_left = len(next(iter(inputs.values())))
-        specs = [(name, each.dtype, each.shape[1:]) for name, each in inputs.items()]
-        self.key: Key = (signature_name, tuple(specs))
         self.deadline = deadline
-        self.reserve_s = reserve_s
-        self.is_disconnected = is_disconnected
+        self.signature_name = signature_name
+        self.client = client
+        self.key = key if key is not None else _key_of(signature_name, inputs)
+        self.rows = len(next(iter(inputs.values())))
         self.enqueued_at = time.monotonic()
-        self.was_refused = False
-        # Rows already in a batch; only the thread that takes rows uses it.
-        self.taken = 0
-        # Outputs, each with the place of its first row among the job's rows.
-        self._parts: list[tuple[int, Tensors]] = []
-        self._error: Exception | None = None
-        self._batch_rows = 0
-        self._started_at = self._finished_at = 0.0
-        self.wake: Wake | None = None
-        self.traceparent: str | None = None
-        # Acquired by the first thread that answers, so that no second answer follows.
-        self._claim = threading.Lock()
-        # A lock is the cheapest thing to wait on.
-        self.notified = threading.Lock()
-        self.notified.acquire()
+        self.claim = threading.Lock()
 
-    def wait(self) -> Answer:
-        """Block until the answer or the deadline.
+    def submit(self, runner: "Runner") -> None:
+        """Submit the job, or raise as Runner does."""
+        runner.submit(self)
+
+    def wait(self) -> None:
+        """Block until the answer; at the deadline fail with Late. Not with `wake`."""
+        # A lock is the cheapest thing to wait on.
+        waiter = threading.Lock()
+        waiter.acquire()
+        self._waiter = waiter
+        # Checked once `notify` can see the lock.
+        if self.is_answered():
+            return
+        left_s = self.deadline - time.monotonic()
+        if waiter.acquire(timeout=max(left_s, 0)):
+            return
+        self.fail(Late("no answer was ready before the request's deadline"))
+        # Without effect if another thread is setting an answer.
+        waiter.acquire(timeout=_NOTIFY_TIMEOUT_S)
+
+    def result(self) -> Tensors:
+        """Return the outputs of an answered job.
 
         Raises:
-            Late: the deadline passed first; rows that do not run yet never will.
             Exception: the job's own error.
         """
-        left_s = self.deadline - time.monotonic()
-        if not self.notified.acquire(timeout=max(left_s, 0)):
-            if self._claim.acquire(False):
-                raise Late("no answer was ready before the request's deadline")
-            # Another thread has set the answer and is about to notify.
-            self.notified.acquire(timeout=_NOTIFY_TIMEOUT_S)
-        if self._error is not None:
+        if self.error is not None:
             # A batch's jobs share one error object; each raises it afresh.
-            raise self._error.with_traceback(None)
-        infer_s = self._finished_at - self._started_at
-        outputs, batch_rows = _concatenated(self._parts), self._batch_rows
-        return Answer(outputs, batch_rows, self.queue_s(), infer_s, self._finished_at)
+            raise self.error.with_traceback(None)
+        assert self.outputs is not None, "the job has no answer yet"
+        return self.outputs
+
+    def is_answered(self) -> bool:
+        """Return whether there is a result or an error."""
+        return self.outputs is not None or self.error is not None
 
     def queue_s(self) -> float:
         """Return seconds from arrival until the first row ran, or until now."""
-        return (self._started_at or time.monotonic()) - self.enqueued_at
+        return (self.started_at or time.monotonic()) - self.enqueued_at
 
-    def is_done(self) -> bool:
-        """Return whether the waiter was notified, so that `wait` does not block."""
-        return not self.notified.locked()
-
-    def is_answered(self) -> bool:
-        """Return whether a result or an error is set, or is being set."""
-        return self._claim.locked()
-
-    def start(self, now: float) -> None:
-        """Set the start time, unless other rows of the job have run before."""
-        self._started_at = self._started_at or now
-
-    def add(self, start: int, outputs: Tensors, batch_rows: int, now: float) -> bool:
-        """Add the outputs of the rows from `start` on, which ran in `batch_rows` rows.
-
-        Return whether they complete the answer; the caller must then call `notify`.
-        """
-        self._batch_rows = max(self._batch_rows, batch_rows)
-        self._parts.append((start, outputs))
-        self._rows_left -= len(next(iter(outputs.values())))
-        if self._rows_left or not self._claim.acquire(False):
-            return False
-        self._finished_at = now
-        return True
+    def abandon(self) -> None:
+        """Note that the client has gone: rows that do not run yet never will."""
+        self.is_abandoned = True
+        if self.on_abandoned is not None:
+            self.on_abandoned()
 
     def fail(self, error: Exception) -> None:
-        """Answer with an error and notify, unless the job has an answer."""
-        if self._claim.acquire(False):
-            self._error = error
+        """Answer with an error, unless the job has an answer."""
+        if self.claim.acquire(False):
+            self.error = error
             notify([self])
+            if self.on_abandoned is not None:
+                self.on_abandoned()
 
     def drop_if_dead(self, now: float) -> bool:
-        """Fail a job that is late or whose client disconnected.
+        """Fail a job that is late or whose client has gone.
 
         Return whether the job has an answer, so that its rows must not run.
         """
-        if self._claim.locked():
-            return True
         if self.deadline <= now:
             self.fail(Late("the request's deadline passed before its rows were run"))
-        elif self.is_disconnected():
+        elif self.is_abandoned:
             self.fail(Abandoned("the client closed the connection"))
-        return self._claim.locked()
+        return self.claim.locked()
+
+    def add(self, start: int, outputs: Tensors, batch_rows: int, now: float) -> bool:
+        """Add the outputs of some rows, from `start` on, which ran in `batch_rows`.
+
+        Return whether they complete the answer; the caller must then call `notify`.
+        """
+        self._parts = parts = self._parts or []
+        parts.append((start, outputs))
+        self._rows_run += len(next(iter(outputs.values())))
+        self.batch_rows = max(self.batch_rows, batch_rows)
+        if self._rows_run < self.rows:
+            return False
+        try:
+            joined = _concatenated(parts)
+        except BadInput as error:
+            self.fail(error)
+            return False
+        return self.succeed(joined, self.batch_rows, now)
+
+    def succeed(self, outputs: Tensors, batch_rows: int, now: float) -> bool:
+        """Answer with outputs, unless the job has an answer; return whether it did.
+
+        The caller must then call `notify`. `batch_rows` is the largest batch.
+        """
+        if not self.claim.acquire(False):
+            return False
+        self.batch_rows = batch_rows
+        self.finished_at = now
+        # Last, as it makes this an answered job.
+        self.outputs = outputs
+        return True
+
+
+class JobGroup(Job):
+    """The jobs of one request whose rows have unlike shapes: one answer for all.
+
+    Once a part fails, so do the others. `reserve_s` and `traceparent` are those of all
+    parts, from `submit` on.
+    """
+
+    def __init__(
+        self, parts: Sequence[Job], join: Callable[[Sequence[Tensors]], Tensors]
+    ) -> None:
+        """Wrap jobs; `join` makes the outputs of theirs, in this order."""
+        self.deadline = parts[0].deadline
+        self.rows = sum(part.rows for part in parts)
+        self.enqueued_at = min(part.enqueued_at for part in parts)
+        self.claim = threading.Lock()
+        self.parts = parts
+        self._join = join
+        self._unanswered = len(parts)
+        self._counting = threading.Lock()
+        for part in parts:
+            part.wake = self._answered
+
+    def submit(self, runner: "Runner") -> None:
+        """Submit all parts, or raise as Runner does and drop those that were queued."""
+        try:
+            for part in self.parts:
+                part.reserve_s = self.reserve_s
+                part.traceparent = self.traceparent
+                runner.submit(part)
+        except Exception as error:
+            # A part that failed meanwhile has been the answer, and has called `wake`.
+            if self.claim.acquire(False):
+                self.error = error
+                self._drop_parts()
+                raise
+
+    def abandon(self) -> None:
+        """Note that the client has gone, for all parts."""
+        self.is_abandoned = True
+        for part in self.parts:
+            part.abandon()
+
+    def fail(self, error: Exception) -> None:
+        """Answer with an error, unless the group has an answer; drop all parts."""
+        if self.claim.acquire(False):
+            self._sum_up()
+            self.error = error
+            self._drop_parts()
+            notify([self])
+
+    def queue_s(self) -> float:
+        """Return seconds from arrival until the first row ran, or until now."""
+        self._sum_up()
+        return super().queue_s()
+
+    def _answered(self, parts: Sequence[Job]) -> None:
+        """Take answered parts; the last one completes the answer."""
+        for part in parts:
+            # Avoid a reference cycle.
+            part.wake = None
+            if part.error is not None and not self.claim.locked():
+                self.was_refused = part.was_refused
+                self.fail(part.error)
+        with self._counting:
+            self._unanswered -= len(parts)
+            is_last = not self._unanswered
+        if is_last and self.claim.acquire(False):
+            self._sum_up()
+            try:
+                self.outputs = self._join([part.result() for part in self.parts])
+            except Exception as error:
+                self.error = error
+            notify([self])
+
+    def _drop_parts(self) -> None:
+        for part in self.parts:
+            part.fail(Abandoned("another row of the same request failed"))
+
+    def _sum_up(self) -> None:
+        started = [part.started_at for part in self.parts if part.started_at]
+        self.started_at = min(started, default=0.0)
+        self.finished_at = max(part.finished_at for part in self.parts)
+        self.batch_rows = max(part.batch_rows for part in self.parts)
 
 
 def notify(jobs: Sequence[Job]) -> None:
@@ -197,25 +276,21 @@ def notify(jobs: Sequence[Job]) -> None:
     """
     by_wake: dict[Wake, list[Job]] = {}
     for job in jobs:
-        job.notified.release()
-        if job.wake is not None:
-            by_wake.setdefault(job.wake, []).append(job)
-    for wake, done in by_wake.items():
-        wake(done)
+        wake, waiter = job.wake, job._waiter  # noqa: SLF001
+        if wake is not None:
+            by_wake.setdefault(wake, []).append(job)
+        elif waiter is not None:
+            waiter.release()
+    for wake, answered in by_wake.items():
+        wake(answered)
 
 
-def joined(answers: Sequence[Answer], outputs: Tensors) -> Answer:
-    """Return one answer with these outputs for several jobs of one request."""
-    began_at = min(each.enqueued_at() for each in answers)
-    started_at = min(each.finished_at - each.infer_s for each in answers)
-    finished_at = max(each.finished_at for each in answers)
-    times = started_at - began_at, finished_at - started_at, finished_at
-    return Answer(outputs, max(each.batch_rows for each in answers), *times)
+def _key_of(signature_name: str, inputs: Tensors) -> Key:
+    specs = [(name, each.dtype, each.shape[1:]) for name, each in inputs.items()]
+    return signature_name, tuple(specs)
 
 
 def _concatenated(parts: list[tuple[int, Tensors]]) -> Tensors:
-    if len(parts) == 1:
-        return parts[0][1]
     in_order = [outputs for _, outputs in sorted(parts, key=itemgetter(0))]
     return {
         name: _joined_rows(name, [outputs[name] for outputs in in_order])

@@ -1,20 +1,24 @@
 """Release rules: when a batch that is not full starts on an idle engine."""
 
+import math
 from collections.abc import Callable
-from typing import Protocol
 
-from app.batching.returning_clients import ReturningClients
+from app.batching.returning_clients import Arrivals, ReturningClients
 from app.settings import Settings
 
 
-class Release(Protocol):
+class Release:
     """A release rule. All times are seconds on the monotonic clock."""
 
-    def arrived(self, rows: int, now: float) -> None:
-        """Record rows that arrive, whether the engine is idle or not."""
+    def arrived(self, arrivals: Arrivals) -> None:
+        """Learn from requests' rows.
+
+        Those that arrive beside a batch are told before its end, and all others
+        before the next `hold_s`.
+        """
 
     def finished(self, rows: int, now: float) -> None:
-        """Record that a batch of `rows` has run; its jobs are not notified yet."""
+        """Learn that a batch of `rows` has run; its jobs are not notified yet."""
 
     def hold_s(self, rows: int, oldest_at: float, now: float) -> float:
         """Return for how many seconds to hold the batch; 0 or less: start it now.
@@ -22,9 +26,14 @@ class Release(Protocol):
         Called only while the engine is idle and the batch is not full: `rows` are
         queued, the oldest since `oldest_at`.
         """
+        raise NotImplementedError
+
+    def rows_to_await(self) -> float:
+        """Return how many more rows may end the hold; inf: only a full batch does."""
+        return math.inf
 
 
-class FixedTimeout:
+class FixedTimeout(Release):
     """Start a batch when its oldest row is `timeout_s` old.
 
     The rule of TensorFlow Serving's BasicBatchScheduler. The age counts from arrival,
@@ -33,12 +42,6 @@ class FixedTimeout:
 
     def __init__(self, timeout_s: float) -> None:
         self._timeout_s = timeout_s
-
-    def arrived(self, rows: int, now: float) -> None:
-        """Ignore arrivals."""
-
-    def finished(self, rows: int, now: float) -> None:
-        """Ignore the ends of batches."""
 
     def hold_s(self, rows: int, oldest_at: float, now: float) -> float:
         """Return the rest of the timeout."""
@@ -55,7 +58,7 @@ _JITTER_S = 0.001
 _FIRST_PENALTY, _MAX_PENALTY = 4, 256
 
 
-class Adaptive:
+class Adaptive(Release):
     """Start a batch at once, unless the clients just answered are about to return.
 
     With clients that think between requests, starting at once is within 1.1 % of the
@@ -75,9 +78,9 @@ class Adaptive:
         self._held = self._hold_failed = False
         self._penalty = self._batches_without_hold = 0
 
-    def arrived(self, rows: int, now: float) -> None:
+    def arrived(self, arrivals: Arrivals) -> None:
         """Count rows that arrive after a batch."""
-        self._clients.arrived(rows, now)
+        self._clients.arrived(arrivals)
 
     def finished(self, rows: int, now: float) -> None:
         """Learn from the batch that ended; its clients may return from now on."""
@@ -105,6 +108,10 @@ class Adaptive:
         else:
             self._hold_failed = self._held and not self._clients.nearly_all_returned()
         return hold_s
+
+    def rows_to_await(self) -> float:
+        """Return how many clients make the next difference to the hold."""
+        return self._clients.to_await()
 
     def _useful_hold_s(self, rows: int, missing: int, now: float) -> float:
         """Return for how long to hold for missing rows; 0 or less: not at all."""

@@ -1,5 +1,8 @@
 """Closed-loop clients: how soon the clients of a batch send their next requests."""
 
+import math
+from collections.abc import Sequence
+
 from app.batching.batch_times import BatchTimes, MeanDeviation
 
 # The average share of a batch's rows that return before the next one ends, from which
@@ -13,6 +16,9 @@ _WEIGHT = 0.2
 # batch, which competes for the processor; and the share by which each batch moves the
 # measured ratio towards it, so that a hold is tried again now and then.
 _IDLE_RATIO, _FORGET = 0.7, 0.003
+
+# Rows, and when they arrived, in this order.
+Arrivals = Sequence[tuple[int, float]]
 
 
 class ReturningClients:
@@ -41,15 +47,23 @@ class ReturningClients:
             self._observe(waited=waited)
         self.rows, self.answered_at, self._returned = rows, now, 0
 
-    def arrived(self, rows: int, now: float) -> None:
-        """Count rows that arrive, from any client."""
-        if self._returned < self.rows:
-            self._last_return_s = now - self.answered_at
+    def arrived(self, arrivals: Arrivals) -> None:
+        """Count rows that arrive, each with its time, from any client."""
+        for rows, arrived_at in arrivals:
+            if self._returned >= self.rows:
+                break
+            # A job may have been made before the batch's end, and be queued after it.
+            self._last_return_s = max(arrived_at - self.answered_at, 0.0)
             self._returned += rows
 
     def missing(self) -> int:
         """Return how many of the rows answered last have not returned."""
         return max(self.rows - self._returned, 0)
+
+    def to_await(self) -> int:
+        """Return how many rows have to return until nearly all have, or all others."""
+        few = math.ceil(_RETURNING * self.rows) - self._returned
+        return few if few > 0 else self.missing()
 
     def usually_return(self) -> bool:
         """Return whether nearly all clients have returned after earlier batches."""

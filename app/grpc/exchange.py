@@ -13,7 +13,7 @@ from app.api.asgi_exchange import SMALL_BODY_BYTES, LoopExchange
 from app.api.environ import Environ
 from app.api.event_loop import EventLoop
 from app.api.exchange import HttpResponse, Threads
-from app.batching.job import Answer, Job
+from app.batching.job import Job
 from app.codec import json_text
 from app.errors import GRPC_CODES, Abandoned
 from app.grpc.messages import parse
@@ -90,14 +90,14 @@ class GrpcExchange(LoopExchange):
         except asyncio.CancelledError:
             self._cancel()
 
-    async def answered(self, job: Job) -> Answer:
-        """Return the job's answer, or raise what `job.wait` raises.
+    async def answered(self, job: Job) -> None:
+        """Wait until the job is answered, or fail it at its deadline.
 
         Raises:
             Abandoned: the call was canceled.
         """
         try:
-            return await super().answered(job)
+            await super().answered(job)
         except asyncio.CancelledError:
             self._cancel()
 
@@ -107,7 +107,7 @@ class GrpcExchange(LoopExchange):
 
     def _cancel(self) -> NoReturn:
         self.is_canceled = True
-        self._disconnects.append(None)
+        self.client_gone()
         raise Abandoned("the client canceled the call, or its deadline passed")
 
 

@@ -11,7 +11,7 @@ from typing import Any, Self, TypeAlias
 
 from app.batching.job import Job, notify
 from app.engines.base import Tensors
-from app.errors import BasketError, Late, ModelProcessGone, Stopping
+from app.errors import Abandoned, BasketError, Late, ModelProcessGone, Stopping
 from app.shared_model.connection import Connection
 from app.shared_model.frames import Frame, encode
 from app.shared_model.json_values import error_from_json
@@ -107,10 +107,10 @@ class Channel:
             raise error_from_json(reply.meta)
 
     def cancel(self, number: int) -> None:
-        """Forget a call, whose rows need not run."""
-        if self._calls.pop(number, None) is not None:
+        """Fail a call for whose reply nobody waits, unless it has one."""
+        if number in self._calls:
             self.send({"cancel": [number]})
-            self._tell_if_idle()
+            self._fail(number, Abandoned("the client closed the connection"))
 
     def send(self, meta: Mapping[str, Any]) -> None:
         """Send a message that has no reply."""

@@ -70,15 +70,11 @@ class Connection:
         self._timeout: asyncio.TimerHandle | None = None
 
     def start(self, loop: asyncio.AbstractEventLoop | None) -> None:
-        """Start to read on an event loop; None: in a thread.
-
-        Raises:
-            OSError: the thread can't be started; the connection has ended.
-        """
-        if loop is None:
-            self._start_thread(self._read_in_thread, "replies")
-        else:
+        """Start to read on an event loop; None: in a thread."""
+        if loop is not None:
             loop.call_soon_threadsafe(self._read_on, loop)
+        elif not _start_thread(self._read_in_thread, "replies"):
+            self._end()
 
     def attach(self, loop: asyncio.AbstractEventLoop) -> None:
         """Send on the event loop that runs in this thread, and read on it soon.
@@ -217,9 +213,8 @@ class Connection:
             self._stop_waiting(loop)
             if has_rest:
                 self._wait_for_room(loop)
-        elif has_rest:
-            with suppress(OSError):  # the connection has ended
-                self._start_thread(self._send_in_thread, "send rest")
+        elif has_rest and not _start_thread(self._send_in_thread, "send rest"):
+            self.shut_down()
 
     def _wait_for_room(self, loop: asyncio.AbstractEventLoop) -> None:
         loop.add_writer(self._sock, self._send_unsent)
@@ -247,12 +242,14 @@ class Connection:
         except OSError:
             self.shut_down()
 
-    def _start_thread(self, work: Callable[[], None], name: str) -> None:
-        try:
-            threading.Thread(target=work, name=name, daemon=True).start()
-        except RuntimeError as error:
-            self.shut_down()
-            raise ConnectionAbortedError(str(error)) from error
+
+def _start_thread(work: Callable[[], None], name: str) -> bool:
+    """Start a thread; return False if there are too many."""
+    try:
+        threading.Thread(target=work, name=name, daemon=True).start()
+    except RuntimeError:
+        return False
+    return True
 
 
 def _after(buffers: list[Buffer], sent: int) -> list[Buffer]:

@@ -51,8 +51,8 @@ def from_json(hint: Any, value: Any) -> Any:
             (inner,) = (each for each in arguments if each is not NoneType)
             found = from_json(inner, value)
     elif origin is tuple:
-        hints = itertools.repeat(arguments[0]) if ... in arguments else arguments
-        found = tuple(map(from_json, hints, value))
+        each_of = itertools.repeat(arguments[0]) if ... in arguments else arguments
+        found = tuple(map(from_json, each_of, value))
     elif origin is Mapping:
         found = {key: from_json(arguments[1], each) for key, each in value.items()}
     elif dataclasses.is_dataclass(hint):

@@ -126,8 +126,6 @@ class ModelProcess:
 class _WorkerJob(Job):
     """A web worker's job, with the number of the call."""
 
-    __slots__ = ("number", "worker")
-
     number: int
     worker: "WorkerConnection"
 
@@ -177,7 +175,8 @@ class WorkerConnection:
 
     def _closed(self) -> None:
         self._catalog.unsubscribe(self)
-        self._jobs.clear()
+        for number in list(self._jobs):
+            self._cancel(number)
 
     def _take(self, frames: list[Frame]) -> None:
         for frame in frames:
@@ -192,7 +191,7 @@ class WorkerConnection:
             self._predict(frame)
         elif "cancel" in meta:
             for number in meta["cancel"]:
-                self._jobs.pop(number, None)
+                self._cancel(number)
         elif "acknowledge" in meta:
             self._catalog.acknowledge(self, meta["acknowledge"])
         elif "subscribe" in meta:
@@ -213,11 +212,10 @@ class WorkerConnection:
         job = _WorkerJob(
             inputs=frame.tensors,
             deadline=meta["deadline"],
-            is_disconnected=lambda: number not in self._jobs,
             signature_name=meta["signature"],
             client=meta["client"],
-            reserve_s=meta["reserve_s"],
         )
+        job.reserve_s = meta["reserve_s"]
         job.number = number
         job.worker = self
         job.wake = self._wake
@@ -239,6 +237,11 @@ class WorkerConnection:
         except Exception as error:
             self._forget(job)
             self._refuse(meta, error)
+
+    def _cancel(self, number: int) -> None:
+        job = self._jobs.pop(number, None)
+        if job is not None:
+            job.abandon()
 
     def _forget(self, job: _WorkerJob) -> None:
         self._rows.add(-job.rows)
@@ -263,14 +266,13 @@ def encode_reply(job: _WorkerJob) -> list[Buffer]:
     """Return the encoded reply of an answered job."""
     number = {"number": job.number}
     try:
-        answer = job.wait()
-        started_at = job.enqueued_at + answer.queue_s
+        outputs = job.result()
         meta = {
             **number,
-            "batch_rows": answer.batch_rows,
-            "times": (started_at, started_at + answer.infer_s),
+            "batch_rows": job.batch_rows,
+            "times": (job.started_at, job.finished_at),
         }
-        return encode(Frame(meta, answer.outputs))
+        return encode(Frame(meta, outputs))
     except Exception as error:
         return encode(Frame({**number, **_error_to_json(error)}))
 

@@ -293,7 +293,7 @@ class RemoteLoader:
         if version is None:
             version = self._versions[name, number] = _RemoteVersion(name, number)
         version.runner.set_channels(channels)
-        if published == version.published:
+        if published is None or published == version.published:
             return
         # A new version, or one that a process has replaced under its number.
         version.published = published

@@ -1,7 +1,6 @@
 """A Runner in a web worker, whose jobs run in model processes."""
 
 import threading
-from collections.abc import Callable
 from functools import partial
 
 from app.batching.job import Job
@@ -49,7 +48,10 @@ class RemoteRunner:
                 raise ModelProcessGone(DIED)
             channel = min(self._channels, key=_load)
             number = channel.call(meta, job.inputs, partial(take_reply, job))
-        cancel_when_abandoned(job, partial(channel.cancel, number))
+        job.on_abandoned = partial(channel.cancel, number)
+        # Checked afterwards: else a client that goes meanwhile could be missed.
+        if job.is_abandoned or job.is_answered():
+            job.on_abandoned()
 
     def is_idle(self) -> bool:
         """Return whether no call is under way here, nor rows in a model process.
@@ -83,11 +85,5 @@ def take_reply(job: Job, reply: Frame | BasketError) -> Job | None:
         job.fail(error_from_json(meta))
         return None
     # The monotonic clock is the same in all processes of a machine.
-    started_at, finished_at = meta["times"]
-    job.start(started_at)
-    is_last = job.add(0, reply.tensors, meta["batch_rows"], finished_at)
-    return job if is_last else None
-
-
-def cancel_when_abandoned(job: Job, cancel: Callable[[], None]) -> None:
-    """..."""
+    job.started_at, finished_at = meta["times"]
+    return job if job.succeed(reply.tensors, meta["batch_rows"], finished_at) else None

@@ -99,12 +99,10 @@ def _stages(exchange: Exchange, now: float) -> list[Stage]:
     """Return the stages that a request went through; encoding ends `now`."""
     answer, job = exchange.answer, exchange.job
     if answer is not None:
-        enqueued_at = answer.enqueued_at()
-        started_at = enqueued_at + answer.queue_s
         return [
-            Stage("decode", exchange.arrived_at, enqueued_at),
-            Stage("queue", enqueued_at, started_at),
-            Stage("infer", started_at, answer.finished_at),
+            Stage("decode", exchange.arrived_at, answer.enqueued_at),
+            Stage("queue", answer.enqueued_at, answer.started_at),
+            Stage("infer", answer.started_at, answer.finished_at),
             Stage("encode", exchange.answered_at, now),
         ]
     if job is None or job.was_refused:

@@ -44,6 +44,9 @@ class ClosedLoop:
         self._order = itertools.count()
         self._now = 0.0
         self._waiting: list[tuple[float, int]] = []
+        # Arrivals that the rule does not know yet, and how many rows it waits for.
+        self._news: list[tuple[int, float]] = []
+        self._wake_at = 0.0
         self._running = False
         self._decisions = 0
         self._waits: list[float] = []
@@ -63,18 +66,22 @@ class ClosedLoop:
 
     def _arrive(self, client: int) -> None:
         self._waiting.append((self._now, client))
-        self._rule.arrived(1, self._now)
-        self._decide(self._decisions)
+        self._news.append((1, self._now))
+        if len(self._waiting) >= self._wake_at:
+            self._decide(self._decisions)
 
     def _decide(self, decision: int) -> None:
         if self._running or not self._waiting or decision != self._decisions:
             return
         self._decisions += 1
-        hold_s = 0.0
+        self._wake_at = hold_s = 0.0
+        self._tell()
         if len(self._waiting) < MAX_BATCH_SIZE:
             oldest_at = self._waiting[0][0]
             hold_s = self._rule.hold_s(len(self._waiting), oldest_at, self._now)
         if hold_s > 0:
+            rows = len(self._waiting) + self._rule.rows_to_await()
+            self._wake_at = min(rows, MAX_BATCH_SIZE)
             self._at(self._now + hold_s, self._decide, self._decisions)
             return
         batch = self._waiting[:MAX_BATCH_SIZE]
@@ -84,8 +91,13 @@ class ClosedLoop:
         self._times.add(len(batch), took_s)
         self._at(self._now + took_s, self._finish, batch)
 
+    def _tell(self) -> None:
+        self._rule.arrived(self._news)
+        self._news = []
+
     def _finish(self, batch: list[tuple[float, int]]) -> None:
         self._running = False
+        self._tell()
         self._rule.finished(len(batch), self._now)
         for place, (arrived_at, client) in enumerate(batch):
             self._waits.append(self._now - arrived_at)

@@ -1,5 +1,6 @@
 """Jobs, executors, a fake clock and a recording Observer for tests of batching."""
 
+import math
 import threading
 import time
 from collections import deque
@@ -13,7 +14,7 @@ from app.batching.fair_queue import JobSlice
 from app.batching.interfaces import Observer, Runner
 from app.batching.job import Job
 from app.batching.model_log import ModelLog
-from app.engines.base import Engine
+from app.engines.base import Engine, Tensors
 
 _TIMEOUT_S = 10
 
@@ -23,14 +24,16 @@ def job(
     width: int = 1,
     dtype: type = np.float32,
     deadline: float | None = None,
-    is_disconnected: Callable[[], bool] = lambda: False,
+    is_abandoned: bool = False,
     client: str = "",
 ) -> Job:
     """Return a job with a row for each value, which is that value `width` times."""
     rows = np.repeat(np.array(values, dtype), width).reshape(len(values), width)
     if deadline is None:
         deadline = time.monotonic() + _TIMEOUT_S
-    return Job({"input": rows}, deadline, is_disconnected, client=client)
+    made = Job({"input": rows}, deadline, client=client)
+    made.is_abandoned = is_abandoned
+    return made
 
 
 def submit(runner: Runner, *values: float, **rest: Any) -> Job:
@@ -40,9 +43,15 @@ def submit(runner: Runner, *values: float, **rest: Any) -> Job:
     return submitted
 
 
+def outputs(job: Job) -> Tensors:
+    """Wait for the answer and return the outputs, or raise the job's error."""
+    job.wait()
+    return job.result()
+
+
 def answered(job: Job) -> list[float]:
     """Wait for the answer and return the first value of each of its rows."""
-    return job.wait().outputs["output"][:, 0].tolist()
+    return outputs(job)["output"][:, 0].tolist()
 
 
 def outcome(job: Job) -> list[float] | Exception:
@@ -80,8 +89,8 @@ def run_batch(executor: Executor, *counts: int, first: float = 0.0) -> list[Job]
 class FakeTime:
     """A clock that advances only in `wait` and `pass_s`.
 
-    A wait returns at once, at the time of the next scheduled event or at its timeout,
-    whichever is first.
+    A wait returns at once, at the time of the scheduled event that notifies it or at
+    its timeout, whichever is first.
     """
 
     def __init__(self, now: float = 1000.0) -> None:
@@ -105,17 +114,21 @@ class FakeTime:
         self.now = until
 
     def wait(self, condition: threading.Condition, timeout: float | None) -> None:
+        """Let events happen until one notifies the condition, or until the timeout."""
         self.waits.append(timeout)
-        until = None if timeout is None else self.now + timeout
-        if self._events and (until is None or self._events[0][0] <= until):
-            self.now, event = self._events.popleft()
-            condition.release()
-            try:
+        until = math.inf if timeout is None else self.now + timeout
+        notified: list[int] = []
+        condition.notify = lambda n=1: notified.append(n)  # type: ignore[method-assign]
+        condition.release()
+        try:
+            while not notified and self._events and self._events[0][0] <= until:
+                self.now, event = self._events.popleft()
                 event()
-            finally:
-                condition.acquire()
-        else:
-            assert until is not None, "no event would ever end this wait"
+        finally:
+            condition.acquire()
+            del condition.notify
+        if not notified:
+            assert until < math.inf, "no event would ever end this wait"
             self.now = until
 
 

@@ -1,13 +1,13 @@
 """Requests whose rows have unlike shapes: a job for each shape, and one answer."""
 
 from collections.abc import Callable
+from functools import partial
 
 from app.api.exchange import Exchange
 from app.batching.interfaces import Runner
-from app.batching.job import Answer, Job, joined
+from app.batching.job import Job, JobGroup
 from app.codec.uneven import Uneven
 from app.engines.base import Tensors
-from app.errors import Abandoned
 
 
 async def answered_in_groups(
@@ -15,26 +15,19 @@ async def answered_in_groups(
     runner: Runner,
     uneven: Uneven,
     make_job: Callable[[Tensors], Job],
-) -> Answer:
-    """Return the answer to a request with a job for each shape of its rows.
+) -> Job:
+    """Return the answered job of a request with one for each shape of its rows.
 
     Raises:
-        BasketError: the error of the first job that fails; the others are dropped.
+        BasketError: it is refused.
     """
-    jobs = [make_job(group) for group in uneven.groups]
-
-    def submit() -> None:
-        for job in jobs:
-            runner.submit(job)
-
-    try:
-        # There may be as many jobs as rows.
-        await exchange.offload(submit)
-        exchange.job = jobs[0]
-        exchange.rows = sum(job.rows for job in jobs)
-        answers = [await exchange.answered(job) for job in jobs]
-    except BaseException:
-        for job in jobs:
-            job.fail(Abandoned("another row of the same request failed"))
-        raise
-    return joined(answers, uneven.joined([each.outputs for each in answers]))
+    group = JobGroup([make_job(each) for each in uneven.groups], uneven.joined)
+    group.wake = exchange.wake
+    group.reserve_s = group.parts[0].reserve_s
+    group.traceparent = exchange.traceparent
+    # There may be as many jobs as rows.
+    await exchange.offload(partial(group.submit, runner))
+    exchange.job = group
+    exchange.rows = group.rows
+    await exchange.answered(group)
+    return group

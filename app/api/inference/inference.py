@@ -13,7 +13,7 @@ from app.api.inference.groups import answered_in_groups
 from app.api.inference.passage import Codec, DecodedT, Passage, encodes_inline
 from app.api.inference.response_overhead import ResponseOverhead
 from app.api.recording.recording import Recording, sampled
-from app.batching.job import Answer
+from app.batching.job import Job
 from app.codec.rows import UnevenRows
 from app.codec.uneven import Uneven
 from app.errors import Late
@@ -92,7 +92,7 @@ async def _through(passage: Passage[DecodedT], calls_service: bool) -> HttpRespo
     await _answer(passage)
     if writes:
         return await exchange.offload(passage.encode, threads)
-    if encodes_inline(passage.answer.outputs):
+    if encodes_inline(passage.answer.result()):
         return passage.encode()
     return await exchange.offload(passage.encode)
 
@@ -124,15 +124,17 @@ async def _answer(passage: Passage[DecodedT]) -> None:
     else:
         runner.submit(job)
         exchange.job = job
-    passage.got(await exchange.answered(job))
+    await exchange.answered(job)
+    passage.got(job)
 
 
 def _record(
-    exchange: Exchange, model: ServedModel, answer: Answer, encode_s: float
+    exchange: Exchange, model: ServedModel, answer: Job, encode_s: float
 ) -> list[tuple[str, str]]:
     """Record the time in each stage; return headers for it, the version and batch."""
-    decode_s = answer.enqueued_at() - exchange.arrived_at
-    queue_s, infer_s = answer.queue_s, answer.infer_s
+    decode_s = answer.enqueued_at - exchange.arrived_at
+    queue_s = answer.queue_s()
+    infer_s = answer.finished_at - answer.started_at
     stages_s = {
         "decode": decode_s,
         "queue": queue_s,

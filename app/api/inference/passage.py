@@ -10,7 +10,7 @@ from typing import Generic, TypeVar
 from app.api.environ import fair_queueing_key
 from app.api.exchange import Exchange, HttpResponse
 from app.api.inference.response_overhead import ResponseOverhead
-from app.batching.job import Answer, Job, Wake
+from app.batching.job import Job, Wake
 from app.codec import rows
 from app.codec.compression import decompress
 from app.codec.fit import check_narrower
@@ -140,13 +140,16 @@ class Passage(Generic[DecodedT]):
         job = Job(
             inputs,
             exchange.arrived_at + timeout_s,
-            exchange.is_gone(),
             decoded.signature_name,
             fair_queueing_key(exchange.environ),
-            self._overhead.reserve_s(timeout_s),
         )
+        job.reserve_s = self._overhead.reserve_s(timeout_s)
         job.wake = exchange.wake
         job.traceparent = exchange.traceparent
+        exchange.jobs.append(job)
+        # Checked afterwards: else a client that goes meanwhile could be missed.
+        if exchange.is_gone():
+            job.abandon()
         return job
 
     def enter(self, wake: Wake | None) -> Job | None:
@@ -182,18 +185,25 @@ class Passage(Generic[DecodedT]):
         Raises:
             BasketError: it was not answered.
         """
-        self.got(job.wait())
+        if job.wake is None:
+            job.wait()
+        self.got(job)
         return self.encode()
 
     @property
-    def answer(self) -> Answer:
-        """The answer, once it is there."""
+    def answer(self) -> Job:
+        """The answered job, once there is one."""
         answer = self.exchange.answer
         assert answer is not None
         return answer
 
-    def got(self, answer: Answer) -> None:
-        """Note the answer, and that its encoding begins now."""
+    def got(self, answer: Job) -> None:
+        """Note an answered job, and that its encoding begins now.
+
+        Raises:
+            BasketError: the job's own error.
+        """
+        answer.result()
         self.exchange.answered_at = time.monotonic()
         self.exchange.answer = answer
 
@@ -203,7 +213,7 @@ class Passage(Generic[DecodedT]):
         Raises:
             ModelFailed: the user's own code fails.
         """
-        outputs = self.answer.outputs
+        outputs = self.answer.result()
         return self._encode(self.exchange, self.model, self.decoded, outputs)
 
 

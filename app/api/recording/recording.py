@@ -11,7 +11,7 @@ from app.api.environ import client_name
 from app.api.exchange import Exchange
 from app.api.recording import rollouts
 from app.api.recording.samples import bytes_of, of_groups, of_instances, owned
-from app.batching.job import Answer
+from app.batching.job import Job
 from app.capture.captured import ROWS, WHOLE, Captured
 from app.capture.recorder import DROPPED, Recorder, Sample
 from app.capture.request_log import Entry, RequestLog
@@ -64,7 +64,7 @@ class Recording:
         exchange: Exchange,
         model: ServedModel,
         decoded: Any,
-        answer: Answer,
+        answer: Job,
         body: bytes,
     ) -> None:
         """Capture an answered request, whose response has this body."""
@@ -116,7 +116,7 @@ def _drops(model: str) -> Callable[[list[int]], None]:
 
 
 def _made(
-    exchange: Exchange, model: ServedModel, decoded: Any, answer: Answer, body: bytes
+    exchange: Exchange, model: ServedModel, decoded: Any, answer: Job, body: bytes
 ) -> tuple[Captured | Callable[[], Sequence[Captured]], int]:
     """Return what is written of a request, and about how many bytes that is."""
     about = (
@@ -132,7 +132,7 @@ def _made(
         instances = exchange.instances or []
         size = len(body) + sum(map(len, instances))
         return partial(of_instances, instances, body, about), size
-    outputs, size = owned(answer.outputs)
+    outputs, size = owned(answer.result())
     form = WHOLE if model.signatures[name].takes_whole_tensors else ROWS
     if isinstance(inputs, Uneven):
         size += sum(map(bytes_of, inputs.groups))

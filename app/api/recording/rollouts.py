@@ -21,7 +21,7 @@ def count(evidence: Evidence, exchange: Exchange, status: int) -> None:
     evidence.count(
         *(rollout.key, rollout.phase, model.version == rollout.candidate, status),
         time.monotonic() - exchange.arrived_at,
-        answer is not None and not _is_finite(answer.outputs),
+        answer is not None and not _is_finite(answer.result()),
     )
 
 

@@ -58,8 +58,6 @@ class ServerPlan:
 class Request(Job):
     """A request for one row, sent at `sent_at` in virtual time by user `user`."""
 
-    __slots__ = ("sent_at", "user")
-
     def __init__(self, sent_at: float, user: int) -> None:
         """Store when it was sent; its server sets when it was queued."""
         super().__init__(_ROW, 0.0)
@@ -197,7 +195,7 @@ class _VirtualExecutor(Executor):
         self, batch: Sequence[JobSlice], started_at: float, back_to_back: bool
     ) -> None:
         self._running = None
-        ended_at = self._end(batch, started_at, None, back_to_back)
+        ended_at = self._end(batch, len(batch), started_at, None, back_to_back)
         self._ended(batch, ended_at - started_at)
 
 

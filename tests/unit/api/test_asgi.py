@@ -250,7 +250,7 @@ async def test_request_without_a_body_is_not_taken_for_disconnected(application)
     assert await exchange.body(LIMIT) == b""
     await exchange.disconnected()
     await settle()
-    assert not exchange.is_gone()()
+    assert not exchange.is_gone()
 
 
 @pytest.mark.parametrize("path", ["/predict", "/v2/repository/index"])

@@ -38,6 +38,7 @@ from tests.support.jobs import (
     executor,
     job,
     outcome,
+    outputs,
     submit,
 )
 
@@ -84,13 +85,10 @@ def test_rows_gather_while_the_engine_is_busy(serve):
     jobs = [_submit_and_block(batcher, engine, 0)]
     jobs += [submit(batcher, 1), submit(batcher, 2, 3)]
     engine.unblock()
-    answers = [one.wait() for one in jobs]
-    assert [each.outputs["output"][:, 0].tolist() for each in answers] == [
-        *([0], [1], [2, 3])
-    ]
+    assert [answered(one) for one in jobs] == [[0], [1], [2, 3]]
     assert engine.seen() == [[0], [1, 2, 3]]
-    assert [each.batch_rows for each in answers] == [1, 3, 3]
-    assert all(each.queue_s >= 0 and each.infer_s >= 0 for each in answers)
+    assert [one.batch_rows for one in jobs] == [1, 3, 3]
+    assert all(one.enqueued_at <= one.started_at <= one.finished_at for one in jobs)
 
 
 def test_fixed_batch_timeout_holds_on_an_idle_engine(serve):
@@ -138,7 +136,9 @@ def test_padding_is_in_no_metric_or_answer(serve):
     """The answer and the observer have the number of real rows."""
     engine, notes = Echo(), Notes()
     batcher = serve(engine, observer=notes, sizes=(4,))
-    assert submit(batcher, 1, 2, 3).wait().batch_rows == 3
+    one = submit(batcher, 1, 2, 3)
+    assert answered(one) == [1, 2, 3]
+    assert one.batch_rows == 3
     assert notes.batches == [3]
     assert engine.seen() == [[1, 2, 3, 3]]
 
@@ -176,7 +176,7 @@ def test_padding_repeats_the_last_row_of_each_input(serve):
     inputs = {"image": np.eye(2), "text": np.array([[b"a"], [b"b"]], object)}
     one = Job(inputs, deadline=time.monotonic() + 10)
     serve(Takes(), sizes=(3,)).submit(one)
-    assert one.wait().outputs["output"].tolist() == [[b"a"], [b"b"]]
+    assert outputs(one)["output"].tolist() == [[b"a"], [b"b"]]
     assert given["image"].tolist() == [[1, 0], [0, 1], [0, 1]]
     assert given["text"].tolist() == [[b"a"], [b"b"], [b"b"]]
 
@@ -188,7 +188,7 @@ def test_padding_repeats_the_last_row_of_each_input(serve):
     ("kill", "error"),
     [
         pytest.param({"deadline": 0.0}, Late, id="deadline"),
-        pytest.param({"is_disconnected": lambda: True}, Abandoned, id="disconnect"),
+        pytest.param({"is_abandoned": True}, Abandoned, id="disconnect"),
     ],
 )
 def test_deadline_or_disconnect_in_the_queue_drops_the_job(serve, kill, error):
@@ -208,10 +208,10 @@ def test_deadline_or_disconnect_in_the_queue_drops_the_job(serve, kill, error):
 
 def test_disconnect_while_the_batch_runs_changes_nothing(serve):
     """A running job whose client disconnects gets its result."""
-    engine, disconnected = Blocks(), threading.Event()
-    one = submit(serve(engine), 1, is_disconnected=disconnected.is_set)
+    engine = Blocks()
+    one = submit(serve(engine), 1)
     engine.wait_until_started()
-    disconnected.set()
+    one.abandon()
     engine.unblock()
     assert answered(one) == [1]
 
@@ -220,7 +220,7 @@ def test_batch_of_disconnected_clients_only_is_not_run(serve):
     """If all queued jobs are dead, nothing runs and no batch is counted."""
     engine, notes = Echo(), Notes()
     batcher = serve(engine, observer=notes)
-    dead = submit(batcher, 1, is_disconnected=lambda: True)
+    dead = submit(batcher, 1, is_abandoned=True)
     batcher.close(10)
     assert isinstance(outcome(dead), Abandoned)
     assert engine.seen() == []
@@ -246,7 +246,7 @@ def test_model_that_raises_fails_its_batch_only(serve, error, expected, text):
     for n in range(3):
         bad = submit(batcher, Raises.poison)
         with pytest.raises(expected, match=text) as caught:
-            bad.wait()
+            outputs(bad)
         assert "secret" not in str(caught.value)
         assert answered(submit(batcher, n)) == [n]
 
@@ -276,14 +276,14 @@ def test_wrong_number_of_output_rows_is_an_error(serve, engine, sizes, text):
     batcher = serve(engine(), sizes=sizes)
     for _ in range(2):
         with pytest.raises(ModelFailed, match=text):
-            submit(batcher, 1, 2, 3).wait()
+            outputs(submit(batcher, 1, 2, 3))
 
 
 def test_outputs_that_are_not_in_the_signature_are_dropped(serve):
     """An answer has the outputs of the signature and no other."""
-    answer = submit(serve(OutputBeside()), 1, 2, 3).wait()
-    assert list(answer.outputs) == ["output"]
-    assert answer.outputs["output"].tolist() == [[1], [2], [3]]
+    answer = outputs(submit(serve(OutputBeside()), 1, 2, 3))
+    assert list(answer) == ["output"]
+    assert answer["output"].tolist() == [[1], [2], [3]]
 
 
 def test_error_outside_the_model_fails_its_batch_only(serve, monkeypatch):
@@ -292,7 +292,7 @@ def test_error_outside_the_model_fails_its_batch_only(serve, monkeypatch):
     execute = Executor.execute
     monkeypatch.setattr(Executor, "execute", lambda *_: 1 / 0)
     with pytest.raises(ModelFailed, match="could not be run"):
-        submit(batcher, 1).wait()
+        outputs(submit(batcher, 1))
     monkeypatch.setattr(Executor, "execute", execute)
     assert answered(submit(batcher, 2)) == [2]
 
@@ -318,7 +318,7 @@ def test_failed_batches_are_counted(serve):
     notes = Notes()
     batcher = serve(Raises(ValueError("poison")), observer=notes)
     with pytest.raises(ModelFailed):
-        submit(batcher, Raises.poison, 1).wait()
+        outputs(submit(batcher, Raises.poison, 1))
     assert answered(submit(batcher, 2)) == [2]
     batcher.close(10)
     assert notes.batches == [2, 1]
@@ -359,8 +359,8 @@ def test_release_rule_sees_a_batch_end_before_its_clients_return(serve):
     calls, done = [], threading.Event()
 
     class Records(FixedTimeout):
-        def arrived(self, rows, now):
-            calls.append("arrived")
+        def arrived(self, arrivals):
+            calls.extend(["arrived"] * len(arrivals))
 
         def finished(self, rows, now):
             calls.append("finished")
@@ -376,7 +376,7 @@ def test_release_rule_sees_a_batch_end_before_its_clients_return(serve):
     first.wake = send_next
     batcher.submit(first)
     assert done.wait(10)
-    assert calls[:4] == ["arrived", "finished", "arrived", "returned"]
+    assert calls[:4] == ["arrived", "finished", "returned", "arrived"]
 
 
 def test_time_of_a_hold_is_not_in_the_batch_time():

@@ -92,12 +92,7 @@ class BatcherMachine(RuleBasedStateMachine):
     def submit(self, rows, width, name, disconnected):
         values = [float(n) for n in itertools.islice(self.numbers, rows)]
         client = Client(values, width, disconnected)
-        client.job = job(
-            *values,
-            width=width,
-            is_disconnected=lambda: client.disconnected,
-            client=name,
-        )
+        client.job = job(*values, width=width, is_abandoned=disconnected, client=name)
         not_run = sum(len(c.values) - len(c.run) for c in self.clients)
         try:
             self.batcher.submit(client.job)
@@ -129,7 +124,9 @@ class BatcherMachine(RuleBasedStateMachine):
     @rule(index=INDEXES)
     def disconnect(self, index):
         unanswered = self.unanswered()
-        unanswered[index % len(unanswered)].disconnected = True
+        client = unanswered[index % len(unanswered)]
+        client.disconnected = True
+        client.job.abandon()
 
     @precondition(lambda self: self.unanswered())
     @rule(index=INDEXES)

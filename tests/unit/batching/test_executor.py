@@ -122,7 +122,7 @@ def test_errors_that_no_row_causes_have_no_reruns(engine, error):
 def test_reruns_leave_out_jobs_after_a_disconnect_or_deadline(fate):
     """A job whose client disconnects, or whose deadline passes, is in no rerun."""
     engine = Poisoned(1.0)
-    last = job(3, is_disconnected=lambda: fate == "disconnect")
+    last = job(3, is_abandoned=fate == "disconnect")
     if fate == "deadline":
         last.deadline = 0.0
     jobs = [job(0), job(1), job(2), last]

@@ -1,6 +1,7 @@
 """Job: one answer, all rows in order, and correct times."""
 
 import contextlib
+import math
 import queue
 import threading
 import time
@@ -8,9 +9,11 @@ import time
 import numpy as np
 import pytest
 
+from app.batching.fair_queue import JobSlice
 from app.batching.job import Job, notify
-from app.errors import Late, ModelFailed, Stopping
-from tests.support.jobs import answered, job
+from app.errors import BadInput, Late, ModelFailed, Stopping
+from tests.support.engines import Echo
+from tests.support.jobs import FakeTime, answered, executor, job, outputs
 
 
 def _outputs(*values):
@@ -22,23 +25,23 @@ def _add(one, *part):
         notify([one])
 
 
-def test_wait_returns_the_outputs():
+def test_result_returns_the_outputs():
     """The answer has the outputs that were added."""
     one = job(7)
-    one.start(one.enqueued_at + 1.0)
+    assert not one.is_answered()
     _add(one, 0, _outputs(7), 5, one.enqueued_at + 3.0)
-    answer = one.wait()
-    assert answer.outputs["output"].tolist() == [[7]]
-    assert answer.batch_rows == 5
+    assert one.is_answered()
+    assert one.result()["output"].tolist() == [[7]]
+    assert one.batch_rows == 5
 
 
-def test_wait_raises_the_error_of_a_failed_job():
+def test_result_raises_the_error_of_a_failed_job():
     """A failed job raises its own error in the waiting thread."""
     one = job(7)
     error = ModelFailed("the model failed")
     one.fail(error)
     with pytest.raises(ModelFailed) as caught:
-        one.wait()
+        outputs(one)
     assert caught.value is error
 
 
@@ -49,7 +52,7 @@ def test_jobs_that_share_an_error_raise_it_with_their_own_traceback():
     for each in (job(1), job(2)):
         each.fail(error)
         with pytest.raises(ModelFailed) as caught:
-            each.wait()
+            outputs(each)
         depths.append(len(caught.traceback))
     assert depths[0] == depths[1]
 
@@ -62,7 +65,7 @@ def test_wait_without_an_answer_raises_late_at_the_deadline(after_s):
     deadline = time.monotonic() + after_s
     one = job(7, deadline=deadline)
     with pytest.raises(Late):
-        one.wait()
+        outputs(one)
     assert time.monotonic() >= deadline
     assert one.is_answered()
     assert not one.add(0, _outputs(7), 1, 0.0)
@@ -76,14 +79,18 @@ def test_wait_after_the_deadline_returns_an_answer_that_is_set():
 
 
 def test_wait_after_the_deadline_waits_for_the_notification_of_an_answer():
-    """A job whose answer is set before its deadline waits until it is notified."""
+    """A job that is claimed before its deadline waits until it is notified."""
     late = job(1, deadline=time.monotonic() - 1)
-    assert late.add(0, _outputs(7), 2, 0.0)
+    assert late.claim.acquire(False)
     answers = queue.SimpleQueue()
-    thread = threading.Thread(target=lambda: answers.put(late.wait()))
+    thread = threading.Thread(target=lambda: answers.put(outputs(late)))
     thread.start()
+    # It is late, and another thread is about to set the answer.
+    thread.join(0.05)
+    assert answers.empty()
+    late.outputs = _outputs(7)
     notify([late])
-    assert answers.get(timeout=10).batch_rows == 2
+    assert answers.get(timeout=10)["output"].tolist() == [[7]]
     thread.join()
 
 
@@ -92,12 +99,20 @@ def test_slices_are_joined_in_row_order():
     one = job(1, 2, 3, 4, 5)
     for values in ([3, 4], [1, 2], [5]):
         assert not one.is_answered()
-        outputs = {"a": np.array(values), "b": -np.array(values)}
-        _add(one, values[0] - 1, outputs, 2, 0.0)
+        part = {"a": np.array(values), "b": -np.array(values)}
+        _add(one, values[0] - 1, part, 2, 0.0)
     assert one.is_answered()
-    outputs = one.wait().outputs
-    assert outputs["a"].tolist() == [1, 2, 3, 4, 5]
-    assert outputs["b"].tolist() == [-1, -2, -3, -4, -5]
+    assert one.result()["a"].tolist() == [1, 2, 3, 4, 5]
+    assert one.result()["b"].tolist() == [-1, -2, -3, -4, -5]
+
+
+def test_rows_whose_outputs_can_not_be_joined_are_the_job_s_own_error():
+    """Outputs of unlike shapes are an answer, too."""
+    one = job(1, 2)
+    _add(one, 0, {"words": np.zeros((1, 3))}, 1, 0.0)
+    _add(one, 1, {"words": np.zeros((1, 2))}, 1, 0.0)
+    with pytest.raises(BadInput, match=r"such as \(2,\) and \(3,\)"):
+        one.result()
 
 
 def test_first_answer_stands():
@@ -109,7 +124,7 @@ def test_first_answer_stands():
     for one in (failed, succeeded):
         one.fail(Stopping("second"))
     with pytest.raises(ModelFailed, match="first"):
-        failed.wait()
+        outputs(failed)
     assert answered(succeeded) == [8]
 
 
@@ -137,17 +152,24 @@ def test_threads_that_race_set_one_answer():
 
 
 def test_times_span_from_arrival_to_the_first_and_the_last_row():
-    """Queue time ends with the first slice's start, infer time with the last's end."""
-    one = job(1, 2, 3)
-    arrived_at = one.enqueued_at
-    one.start(arrived_at + 0.5)
-    _add(one, 0, _outputs(1, 2), 2, arrived_at + 1.0)
-    one.start(arrived_at + 2.0)
-    _add(one, 2, _outputs(3), 1, arrived_at + 2.5)
-    answer = one.wait()
-    assert answer.queue_s == pytest.approx(0.5)
-    assert answer.infer_s == pytest.approx(2.0)
-    assert answer.batch_rows == 2
+    """Queue time ends with the first slice's start; the last one's end is the job's."""
+    fake, one = FakeTime(), job(1, 2, 3, deadline=math.inf)
+    one.enqueued_at = 999.5
+
+    class Slow(Echo):
+        def run(self, batch, signature_name):
+            fake.now += len(batch["input"])
+            return super().run(batch)
+
+    runs = executor(Slow(), 4, clock=fake.clock)
+    runs.execute([JobSlice(one, 0, 2)])
+    assert not one.is_answered()
+    fake.now += 10.0
+    runs.execute([JobSlice(one, 2, 3)])
+    assert one.is_answered()
+    assert one.queue_s() == 0.5
+    assert (one.started_at, one.finished_at) == (1000.0, 1013.0)
+    assert one.batch_rows == 2
 
 
 def test_queue_time_grows_until_the_job_runs():
@@ -174,9 +196,24 @@ def test_key_is_equal_for_rows_that_may_share_a_batch(first, second, equal):
     assert (first.key == second.key) == equal
 
 
+def _note_when_it_waits(one, waiting):
+    """Release `waiting` once the job's thread has found no answer."""
+    is_answered = one.is_answered
+
+    def note():
+        answered = is_answered()
+        waiting.release()
+        return answered
+
+    one.is_answered = note
+
+
 def test_all_threads_of_a_batch_are_notified():
-    """No thread returns before notify, and then each has its own answer."""
+    """No thread that waits returns before notify; then each has its own answer."""
     jobs = [job(value) for value in range(5)]
+    waiting = threading.Semaphore(0)
+    for one in jobs:
+        _note_when_it_waits(one, waiting)
     answers = queue.SimpleQueue()
     threads = [
         threading.Thread(target=lambda one=one: answers.put(*answered(one)))
@@ -184,6 +221,8 @@ def test_all_threads_of_a_batch_are_notified():
     ]
     for thread in threads:
         thread.start()
+    for _ in jobs:
+        assert waiting.acquire(timeout=10)
     for value, one in enumerate(jobs):
         assert one.add(0, _outputs(value), 5, 0.0)
     assert answers.empty()
@@ -202,7 +241,7 @@ def test_event_loop_is_woken_once_for_a_failed_job():
     one.fail(Stopping("second"))
     assert woken == [[one]]
     with pytest.raises(ModelFailed, match="first"):
-        one.wait()
+        one.result()
 
 
 def test_event_loops_are_woken_once_per_batch():
@@ -210,16 +249,18 @@ def test_event_loops_are_woken_once_per_batch():
     woken = []
 
     def first(done):
-        woken.append((first, done, [each.is_done() for each in done]))
+        woken.append((first, done, [each.is_answered() for each in done]))
 
     def second(done):
-        woken.append((second, done, [each.is_done() for each in done]))
+        woken.append((second, done, [each.is_answered() for each in done]))
 
     jobs = [job(place) for place in range(6)]
     for place, wake in enumerate((first, first, second, None, second, None)):
         jobs[place].wake = wake
         assert jobs[place].add(0, _outputs(place), 6, 0.0)
-    assert not any(one.is_done() for one in jobs)
+    assert woken == []
     notify(jobs)
     assert woken == [(first, jobs[:2], [True] * 2), (second, jobs[2:5:2], [True] * 2)]
-    assert [answered(one) for one in jobs] == [[n] for n in range(6)]
+    assert [one.result()["output"].tolist() for one in jobs] == [
+        [[n]] for n in range(6)
+    ]

@@ -175,29 +175,33 @@ def test_overdue_batch_has_no_priority_over_a_full_one(holding):
 
 
 def test_release_rule_sees_arrivals_and_finished_batches(fake):
-    """The rule gets each job's rows when they arrive, and each batch's end once."""
+    """The rule gets each job's rows and time before it decides, each end once."""
     calls = []
 
     class Records(FixedTimeout):
-        def arrived(self, rows, now):
-            calls.append(("arrived", rows, now))
+        def arrived(self, arrivals):
+            if arrivals:
+                calls.append(("arrived", *arrivals))
 
         def finished(self, rows, now):
             calls.append(("finished", rows, now))
 
     jobs = JobQueue(16, Records(0), clock=fake.clock, wait=fake.wait)
-    _put(jobs, 1, 2)
-    _put(jobs, 3)
+    _put(jobs, 1, 2, at=999.0)
+    _put(jobs, 3, at=999.5)
     _take(jobs)
-    fake.at(1000.5, lambda: _put(jobs, 4))
+    fake.at(1000.5, lambda: _put(jobs, 4, at=1000.5))
     _take(jobs)
+    _put(jobs, 5, at=1000.75)
+    fake.now = 1001.0
     jobs.finished()
-    _put(jobs, 5)
+    _put(jobs, 6, at=1001.0)
     _take(jobs)
     assert calls == [
-        *(("arrived", 2, 1000.0), ("arrived", 1, 1000.0)),
-        *(("finished", 3, 1000.0), ("arrived", 1, 1000.5)),
-        *(("finished", 1, 1000.5), ("arrived", 1, 1000.5)),
+        ("arrived", (2, 999.0), (1, 999.5)),
+        *(("finished", 3, 1000.0), ("arrived", (1, 1000.5))),
+        *(("arrived", (1, 1000.75)), ("finished", 1, 1001.0)),
+        ("arrived", (1, 1001.0)),
     ]
 
 
@@ -234,9 +238,9 @@ def test_batch_after_an_empty_batch_is_back_to_back_with_the_one_before(jobs, fa
         _put(jobs, 1)
         jobs.take(FOUR)
         if wait:
-            fake.at(1001.0, lambda: _put(jobs, 2, is_disconnected=lambda: True))
+            fake.at(1001.0, lambda: _put(jobs, 2, is_abandoned=True))
         else:
-            _put(jobs, 2, is_disconnected=lambda: True)
+            _put(jobs, 2, is_abandoned=True)
         assert jobs.take(FOUR) == []
         _put(jobs, 3)
         jobs.take(FOUR)
@@ -260,12 +264,15 @@ def test_batch_timeout_counts_from_enqueueing(holding, fake, at, waits):
 
 
 def test_rows_that_arrive_during_a_hold_do_not_prolong_it(holding, fake):
-    """Rows that arrive while a batch is held join it, and it still starts on time."""
+    """Rows that arrive while a batch is held join it, and it still starts on time.
+
+    Nor do they wake the batching thread.
+    """
     _put(holding, 1)
     fake.at(1000.25, lambda: _put(holding, 2, at=1000.25))
     fake.at(1000.375, lambda: _put(holding, 3, at=1000.375))
     assert _take(holding) == [1, 2, 3]
-    assert fake.waits == [0.5, 0.25, 0.125]
+    assert fake.waits == [0.5]
     assert fake.now == 1000.5
 
 
@@ -290,7 +297,7 @@ def test_rest_of_a_split_job_keeps_its_age(holding, fake):
     ("fate", "error"),
     [
         pytest.param({"deadline": 1001.0}, Late, id="deadline"),
-        pytest.param({"is_disconnected": lambda: True}, Abandoned, id="disconnect"),
+        pytest.param({"is_abandoned": True}, Abandoned, id="disconnect"),
     ],
 )
 def test_job_past_its_deadline_or_disconnected_is_not_taken(jobs, fake, fate, error):
@@ -305,7 +312,7 @@ def test_job_past_its_deadline_or_disconnected_is_not_taken(jobs, fake, fate, er
 
 def test_only_dead_jobs_make_an_empty_batch(jobs):
     """Take returns an empty list if all queued jobs are dead."""
-    _put(jobs, 1, 2, is_disconnected=lambda: True)
+    _put(jobs, 1, 2, is_abandoned=True)
     assert jobs.take(FOUR) == []
     assert jobs.qsize() == 0
 

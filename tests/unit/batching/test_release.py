@@ -51,7 +51,7 @@ def _waits(rule, clients, batch, thinking, requests):
 def test_fixed_timeout_holds_for_the_rest_of_the_timeout(age_s, hold_s):
     """FixedTimeout holds until the oldest row has its age, whatever it learns."""
     rule = FixedTimeout(timeout_s=0.5)
-    rule.arrived(1, 999.0)
+    rule.arrived([(1, 999.0)])
     rule.finished(1, 999.5)
     assert rule.hold_s(1, oldest_at=1000.0, now=1000.0 + age_s) == hold_s
 
@@ -88,7 +88,7 @@ def _learned(batches=20):
         times.add(8, 0.3)
         rule.finished(8, now)
         for n in range(8):
-            rule.arrived(1, now + 0.001 * (n + 1))
+            rule.arrived([(1, now + 0.001 * (n + 1))])
         now += 0.3
     rule.finished(8, now)
     return rule, now
@@ -99,7 +99,7 @@ def test_adaptive_holds_for_clients_that_always_return():
     rule, now = _learned()
     for n in range(8):
         now += 0.001
-        rule.arrived(1, now)
+        rule.arrived([(1, now)])
         hold_s = rule.hold_s(n + 1, now, now)
         assert (hold_s > 0) == (n < 7)
         assert hold_s < 0.02
@@ -108,7 +108,7 @@ def test_adaptive_holds_for_clients_that_always_return():
 def test_adaptive_does_not_hold_after_a_hold_that_failed():
     """After a hold in which clients did not return, four batches start at once."""
     rule, now = _learned()
-    rule.arrived(1, now + 0.001)
+    rule.arrived([(1, now + 0.001)])
     assert rule.hold_s(1, now, now + 0.001) > 0
     assert rule.hold_s(1, now, now + 0.1) <= 0
     held = []
@@ -116,9 +116,9 @@ def test_adaptive_does_not_hold_after_a_hold_that_failed():
         now += 0.3
         rule.finished(8, now)
         for n in range(7):
-            rule.arrived(1, now + 0.001 * (n + 1))
+            rule.arrived([(1, now + 0.001 * (n + 1))])
         held.append(rule.hold_s(7, now, now + 0.007) > 0)
-        rule.arrived(1, now + 0.008)
+        rule.arrived([(1, now + 0.008)])
     assert held == [False] * 4 + [True] * 2
 
 

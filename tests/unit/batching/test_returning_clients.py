@@ -10,7 +10,7 @@ def _after(clients, rows, gap_s, *, waited=False, returned=None):
     now = clients.answered_at + 1.0
     clients.answered(rows, now, waited=waited)
     for place in range(rows if returned is None else returned):
-        clients.arrived(1, now + gap_s * (place + 1))
+        clients.arrived([(1, now + gap_s * (place + 1))])
 
 
 def _learned(rows=8, gap_s=0.01, returned=None):
@@ -27,7 +27,7 @@ def test_rows_that_have_not_returned_are_missing():
     clients.answered(4, 10.0, waited=False)
     missing = [clients.missing()]
     for place in range(6):
-        clients.arrived(1, 10.1 + place)
+        clients.arrived([(1, 10.1 + place)])
         missing.append(clients.missing())
     assert missing == [4, 3, 2, 1, 0, 0, 0]
 

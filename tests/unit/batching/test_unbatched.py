@@ -10,7 +10,7 @@ from app.batching.unbatched import Unbatched
 from app.errors import Abandoned, Late, ModelFailed, Stopping, TooLarge
 from tests.support.clocks import standing_clock
 from tests.support.engines import Blocks, Echo, Puppet, Raises, TooFewRows
-from tests.support.jobs import Notes, answered, executor, job, outcome, submit
+from tests.support.jobs import Notes, answered, executor, job, outcome, outputs, submit
 
 
 def _unbatched(engine, observer=None, sizes=()):
@@ -35,7 +35,7 @@ def test_unbatched_runs_each_job_alone():
     ("fate", "error"),
     [
         pytest.param({"deadline": 0.0}, Late, id="deadline"),
-        pytest.param({"is_disconnected": lambda: True}, Abandoned, id="disconnect"),
+        pytest.param({"is_abandoned": True}, Abandoned, id="disconnect"),
     ],
 )
 def test_unbatched_drops_a_job_past_its_deadline_or_disconnected(fate, error):
@@ -49,8 +49,13 @@ def test_unbatched_drops_a_job_past_its_deadline_or_disconnected(fate, error):
 
 def test_unbatched_drops_the_rest_of_a_job_on_disconnect():
     """A client that disconnects during its first batch gets no second one."""
-    engine = Echo()
-    one = job(*range(8), is_disconnected=lambda: bool(engine.batches))
+
+    class Leaves(Echo):
+        def run(self, batch, signature_name):
+            one.abandon()
+            return super().run(batch, signature_name)
+
+    engine, one = Leaves(), job(*range(8))
     _unbatched(engine, sizes=(4,)).submit(one)
     assert isinstance(outcome(one), Abandoned)
     assert engine.seen() == [[0, 1, 2, 3]]
@@ -68,15 +73,16 @@ def test_unbatched_runs_no_batch_after_one_that_failed():
 
 def test_unbatched_is_idle_when_no_job_runs():
     """It is busy during a job, and idle once it has failed, too."""
-    engine, seen = Raises(ValueError()), []
-    runner = _unbatched(engine, sizes=(1,))
+    seen = []
 
-    def is_gone():
-        seen.append(runner.is_idle())
-        return False
+    class Looks(Raises):
+        def run(self, batch, signature_name):
+            seen.append(runner.is_idle())
+            return super().run(batch, signature_name)
 
+    runner = _unbatched(Looks(ValueError()), sizes=(1,))
     assert runner.is_idle()
-    submit(runner, 1, Raises.poison, is_disconnected=is_gone)
+    submit(runner, 1, Raises.poison)
     assert seen == [False, False]
     assert runner.is_idle()
 
@@ -84,7 +90,7 @@ def test_unbatched_is_idle_when_no_job_runs():
 def test_unbatched_checks_the_outputs():
     """Outputs with too few rows are an error with both numbers."""
     with pytest.raises(ModelFailed, match="gave 2 rows of 'output' for 3 rows"):
-        submit(_unbatched(TooFewRows()), 1, 2, 3).wait()
+        outputs(submit(_unbatched(TooFewRows()), 1, 2, 3))
 
 
 def test_unbatched_runs_requests_at_the_same_time():

@@ -22,7 +22,7 @@ from app.settings import Settings
 from app.settings.model_config import ModelConfig
 from app.shared_model.channel import DIED
 from testing.server import wait_until
-from tests.support.jobs import answered, job, outcome
+from tests.support.jobs import answered, job, outcome, outputs
 from tests.support.shared_model import (
     TIMEOUT_S,
     ScriptedProcess,
@@ -211,7 +211,7 @@ def test_death_of_the_model_process_fails_jobs_at_once(machine):
     first.receive_job()
     first.die()
     with pytest.raises(ModelProcessGone):
-        sent.wait()
+        outputs(sent)
     wait_until(lambda: catalog.unavailable_reason("m") == "is loading", TIMEOUT_S)
     with pytest.raises(NotReady, match="is loading"):
         submit(catalog, 1.0)
@@ -233,7 +233,7 @@ def test_half_a_reply_fails_its_job_as_the_process_dies(followed):
     process.peer.sock.sendall(written[:-5])
     process.die()
     with pytest.raises(ModelProcessGone):
-        sent.wait()
+        outputs(sent)
 
 
 def test_bytes_that_are_no_frame_end_the_connection(machine, followed):
@@ -242,7 +242,7 @@ def test_bytes_that_are_no_frame_end_the_connection(machine, followed):
     sent = submit(catalog, 1.0)
     process.peer.sock.sendall(b"HTTP/1.1 200 OK\r\n\r\n")
     with pytest.raises(ModelProcessGone):
-        sent.wait()
+        outputs(sent)
     again = ScriptedProcess(machine)
     again.publish_model()
     again.die()
@@ -256,7 +256,7 @@ def test_job_submitted_as_the_process_dies_gets_an_error(machine):
         def predict():
             one = job(1.0)
             model.runner.submit(one)
-            one.wait()
+            outputs(one)
 
         process.die()
         for _ in range(20):
@@ -283,6 +283,8 @@ def test_connection_is_retried_if_no_thread_can_be_started(machine, monkeypatch)
         catalog, _ = machine.starting_worker()
         process = ScriptedProcess(machine)
         process.accept()
+        assert process.peer.is_at_end()
+        process.die()
         process.publish_model()
     sent = submit(catalog, 1.0)
     process.reply(process.receive_job())
@@ -346,8 +348,10 @@ def test_reply_after_the_deadline_is_ignored(followed):
     catalog, _, process = followed
     late = submit(catalog, 1.0, deadline=time.monotonic())
     with pytest.raises(Late):
-        late.wait()
-    process.reply(process.receive_job())
+        outputs(late)
+    call = process.receive_job()
+    assert process.peer.receive().meta == {"cancel": [call.meta["number"]]}
+    process.reply(call)
     other = submit(catalog, 2.0)
     process.reply(process.receive_job())
     assert answered(other) == [2.0]
@@ -359,7 +363,7 @@ def test_malformed_reply_fails_its_job_only(followed, caplog):
     failed = submit(catalog, 1.0)
     process.peer.send({"number": process.receive_job().meta["number"]})
     with pytest.raises(BasketError, match="internal error"):
-        failed.wait()
+        outputs(failed)
     assert "a reply of the model process is malformed" in caplog.text
     sent = submit(catalog, 2.0)
     process.reply(process.receive_job())
@@ -386,7 +390,7 @@ def test_client_disconnect_cancels_the_job_in_the_model_process(followed):
     number = process.receive_job().meta["number"]
     sent.abandon()
     with pytest.raises(Abandoned):
-        sent.wait()
+        outputs(sent)
     assert process.peer.receive().meta == {"cancel": [number]}
 
 
@@ -465,7 +469,7 @@ def test_close_fails_jobs_under_way_and_later_ones(followed):
         model.runner.submit(later)
         for each in (sent, later):
             with pytest.raises(Stopping):
-                each.wait()
+                outputs(each)
 
 
 def test_close_waits_for_jobs_under_way(followed):

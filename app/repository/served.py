@@ -123,6 +123,11 @@ class Model:
         if not routes.equals(self.routes):
             self.routes = routes
 
+    def keep_routes(self, before: "Model") -> None:
+        """Continue the split of a model's former state, if it is unchanged."""
+        if self.routes.equals(before.routes):
+            self.routes = before.routes
+
     def failures(self) -> list[str]:
         """Return the errors of the model and of its versions, and who is unbatched."""
         texts = [

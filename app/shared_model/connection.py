@@ -19,9 +19,10 @@ from app.shared_model.frames import (
 )
 
 _log = logging.getLogger(__name__)
-# One read returns several frames of a few rows. Larger frames are read into memory of
-# their own.
+# One read returns several frames of a few rows. A larger frame is read into memory of
+# its own.
 _READ_BYTES = 1 << 16
+# For the replies of a whole batch; the kernel reduces it to its own limit.
 _SEND_BUFFER_BYTES = 4 << 20
 # IOV_MAX of Linux.
 _MAX_BUFFERS = 1024
@@ -39,35 +40,29 @@ class Connection:
         sock: socket.socket,
         take: Callable[[list[Frame]], None],
         closed: Callable[[], None],
-        send_timeout_s: float | None = None,
+        send_timeout_s: float = 0.0,
     ) -> None:
         """Store the parts, and enlarge the send buffer.
 
         The reader calls `take` with all frames of one read, and `closed` at the end,
-        once. On an event loop a peer that reads nothing for `send_timeout_s` is
-        disconnected.
+        once. On an event loop a peer that makes no room in the send buffer for
+        `send_timeout_s` is disconnected; 0: it is not.
         """
+        sock.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, _SEND_BUFFER_BYTES)
         self._sock = sock
         self._take = take
         self._closed = closed
         self._send_timeout_s = send_timeout_s
-        # For the replies of a whole batch; the kernel reduces it to its own limit.
-        sock.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, _SEND_BUFFER_BYTES)
+        self._timeout: asyncio.TimerHandle | None = None
         self._loop: asyncio.AbstractEventLoop | None = None
         self._loop_thread = 0
-        # Bytes after the last complete frame.
-        self._received = b""
-        # A frame larger than a read, its size of header and JSON, and its part that is
-        # not received yet.
-        self._large = self._missing = memoryview(b"")
-        self._large_head = 0
+        self._read_buffer = self._received = memoryview(bytearray(_READ_BYTES))
+        # Bytes of an incomplete frame in `_received`.
+        self._size = 0
         self._unsent: list[Buffer] = []
         # Whether the event loop, or a thread, will send `_unsent`.
         self._is_sending = False
         self._sending = threading.Lock()
-        # Whether the event loop waits for room in the send buffer, and for how long.
-        self._is_waiting = False
-        self._timeout: asyncio.TimerHandle | None = None
 
     def start(self, loop: asyncio.AbstractEventLoop | None) -> None:
         """Start to read on an event loop; None: in a thread."""
@@ -93,13 +88,14 @@ class Connection:
             if self._is_sending:
                 return
             self._is_sending = True
-        if self._loop is None:
+        loop = self._loop
+        if loop is None:
             self._send_unsent()
         elif threading.get_ident() == self._loop_thread:
-            self._loop.call_soon(self._send_unsent)
+            loop.call_soon(self._send_unsent)
         else:
             with suppress(RuntimeError):  # the event loop is closed
-                self._loop.call_soon_threadsafe(self._send_unsent)
+                loop.call_soon_threadsafe(self._send_unsent)
 
     def shut_down(self) -> None:
         """End the connection; its reader closes the socket. Any thread may call it."""
@@ -111,20 +107,16 @@ class Connection:
             if not self._read(0):
                 self._end()
                 return
-        try:
-            self.start(self._loop)
-        except RuntimeError:  # the event loop is closed
-            self._end()
+        self.start(self._loop)
 
     def _read_on(self, loop: asyncio.AbstractEventLoop) -> None:
         self.attach(loop)
-        loop.add_reader(self._sock, self._readable)
+        loop.add_reader(self._sock, self._read_or_end, loop)
 
-    def _readable(self) -> None:
+    def _read_or_end(self, loop: asyncio.AbstractEventLoop) -> None:
         if not self._read(socket.MSG_DONTWAIT):
-            assert self._loop is not None  # it calls this
-            self._loop.remove_reader(self._sock)
-            self._stop_waiting(self._loop)
+            loop.remove_reader(self._sock)
+            self._wait_for_room(loop, has_rest=False)
             self._end()
 
     def _end(self) -> None:
@@ -136,18 +128,15 @@ class Connection:
     def _read(self, flags: int) -> bool:
         """Read once, and take the frames; return False at the end of the connection."""
         try:
-            if self._missing:
-                count = self._sock.recv_into(self._missing, 0, flags)
-                frames = self._fill(count)
-            else:
-                data = self._sock.recv(_READ_BYTES, flags)
-                count = len(data)
-                frames = self._split(self._received + data)
+            count = self._sock.recv_into(self._received[self._size :], 0, flags)
+            self._size += count
+            frames = self._complete_frames()
             if frames:
                 self._take(frames)
         except BlockingIOError:
             return True
         except Exception as error:
+            # A peer that dies may leave half a frame.
             if not isinstance(error, OSError | WireError):
                 _log.exception("a message could not be taken")
             count = 0
@@ -155,44 +144,33 @@ class Connection:
             self.shut_down()
         return count > 0
 
-    def _split(self, data: bytes) -> list[Frame]:
-        """Return the complete frames, and keep the rest.
+    def _complete_frames(self) -> list[Frame]:
+        """Return the frames that are complete, and keep the rest.
 
         Raises:
             WireError: the bytes are no frames.
         """
+        received = self._received[: self._size]
+        if self._received is self._read_buffer:
+            # Rows of a few bytes must not keep a whole buffer.
+            received = memoryview(bytes(received))
         frames: list[Frame] = []
-        begin = 0
-        view = memoryview(data)
-        while len(data) - begin >= HEADER_BYTES:
-            head_size, size = sizes(data, begin)
+        begin = end = 0
+        while len(received) - begin >= HEADER_BYTES:
+            head_size, size = sizes(received, begin)
             end = begin + size
-            if end > len(data):
-                if size > _READ_BYTES:
-                    self._begin_large(view[begin:], size, head_size)
-                    begin = len(data)
+            if end > len(received):
                 break
-            frames.append(decode(view[begin:end], head_size))
+            frames.append(decode(received[begin:end], head_size))
             begin = end
-        self._received = data[begin:]
+        rest = received[begin:]
+        if frames or end - begin > len(self._received):
+            self._received = self._read_buffer
+            if end - begin > _READ_BYTES:
+                self._received = np.empty(end - begin, np.uint8).data
+            self._received[: len(rest)] = rest
+            self._size = len(rest)
         return frames
-
-    def _begin_large(self, begin: memoryview, size: int, head_size: int) -> None:
-        try:
-            self._large = np.empty(size, np.uint8).data
-        except (MemoryError, ValueError) as error:
-            raise WireError(f"a frame of {size} bytes does not fit") from error
-        self._large_head = head_size
-        self._large[: len(begin)] = begin
-        self._missing = self._large[len(begin) :]
-
-    def _fill(self, count: int) -> list[Frame]:
-        """Return a large frame, if these bytes of it were the last ones."""
-        self._missing = self._missing[count:]
-        if self._missing:
-            return []
-        whole, self._large = self._large, self._missing
-        return [decode(whole, self._large_head)]
 
     def _send_unsent(self) -> None:
         """Send what fits into the send buffer now, and the rest when there is room."""
@@ -208,37 +186,31 @@ class Connection:
                 self.shut_down()
                 return
             has_rest = self._is_sending = bool(self._unsent)
-        loop = self._loop
-        if loop is not None and threading.get_ident() == self._loop_thread:
-            self._stop_waiting(loop)
-            if has_rest:
-                self._wait_for_room(loop)
+        if self._loop is not None and threading.get_ident() == self._loop_thread:
+            self._wait_for_room(self._loop, has_rest=has_rest)
         elif has_rest and not _start_thread(self._send_in_thread, "send rest"):
             self.shut_down()
 
-    def _wait_for_room(self, loop: asyncio.AbstractEventLoop) -> None:
-        loop.add_writer(self._sock, self._send_unsent)
-        if self._send_timeout_s is not None:
-            self._timeout = loop.call_later(self._send_timeout_s, self.shut_down)
-        self._is_waiting = True
-
-    def _stop_waiting(self, loop: asyncio.AbstractEventLoop) -> None:
-        if not self._is_waiting:
-            return
-        self._is_waiting = False
-        loop.remove_writer(self._sock)
+    def _wait_for_room(
+        self, loop: asyncio.AbstractEventLoop, *, has_rest: bool
+    ) -> None:
+        """Have the event loop send the rest, if there is any."""
         if self._timeout is not None:
             self._timeout.cancel()
+        if not has_rest:
+            loop.remove_writer(self._sock)
+            return
+        loop.add_writer(self._sock, self._send_unsent)
+        if self._send_timeout_s:
+            self._timeout = loop.call_later(self._send_timeout_s, self.shut_down)
 
     def _send_in_thread(self) -> None:
         try:
-            while True:
+            while self._is_sending:
                 sent = self._sock.sendmsg(self._unsent[:_MAX_BUFFERS])
                 with self._sending:
                     self._unsent = _after(self._unsent, sent)
                     self._is_sending = bool(self._unsent)
-                    if not self._unsent:
-                        return
         except OSError:
             self.shut_down()
 

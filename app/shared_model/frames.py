@@ -96,7 +96,7 @@ def _strings(array: Array) -> tuple[Buffer, bytes]:
 
 def _to_json(value: Any) -> bytes:
     try:
-        return orjson.dumps(value, plain, orjson.OPT_PASSTHROUGH_DATACLASS)
+        return orjson.dumps(value, plain)
     except TypeError:
         # Surrogates, which can be in a path, are encoded by the slower encoder only.
         return json.dumps(value, default=plain).encode()

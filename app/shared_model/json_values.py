@@ -2,6 +2,7 @@
 
 import dataclasses
 import itertools
+import logging
 from collections.abc import Mapping
 from pathlib import Path
 from types import NoneType, UnionType
@@ -13,12 +14,14 @@ from app import errors
 from app.errors import BasketError
 from app.repository.served import State
 
+_log = logging.getLogger(__name__)
+
 
 def plain(value: Any) -> Any:
-    """Return JSON's form of a value that JSON lacks; the values in it stay as they are.
+    """Return JSON's form of a value that JSON lacks; values in it stay as they are.
 
-    It is the `default` of a JSON encoder. A dataclass is an object of the fields that do
-    not have their default; encoders write a NamedTuple as a list, or hand it over here.
+    It is the `default` of JSON encoders. Some write NamedTuples or dataclasses
+    themselves: as a list, and as an object of all attributes.
 
     Raises:
         TypeError: JSON has no form of it.
@@ -29,11 +32,7 @@ def plain(value: Any) -> Any:
         return str(value)
     if isinstance(value, np.dtype):
         return value.str
-    return {
-        each.name: getattr(value, each.name)
-        for each in dataclasses.fields(value)
-        if getattr(value, each.name) != each.default
-    }
+    return vars(value)
 
 
 def from_json(hint: Any, value: Any) -> Any:
@@ -69,6 +68,7 @@ def from_json(hint: Any, value: Any) -> Any:
 def error_to_json(error: Exception) -> dict[str, Any]:
     """Return an error's class, text and attributes; a foreign one has no details."""
     if not isinstance(error, BasketError):
+        _log.error("a job of a web worker failed", exc_info=error)
         error = BasketError("internal error")
     return {
         "error": type(error).__name__,

@@ -12,13 +12,13 @@ from typing import Any
 import uvloop
 
 from app import memory
-from app.batching.interfaces import Runner
-from app.batching.job import Job, Wake
-from app.errors import BasketError, NotReady
+from app.batching.job import Job
+from app.engines.base import Tensors
+from app.errors import NotReady
 from app.repository.health import Health
 from app.repository.loader import Loader
 from app.shared_model.connection import Connection
-from app.shared_model.frames import Buffer, Frame, encode
+from app.shared_model.frames import Frame, encode
 from app.shared_model.json_values import error_to_json
 from app.shared_model.published_catalog import PublishedCatalog
 from app.shared_model.row_count import RowCount
@@ -51,12 +51,12 @@ class ModelProcess:
     ) -> None:
         """Store the parts; `loader` fills `catalog`."""
         self._flush_metrics = flush_metrics
-        self._catalog = catalog
-        self._loader = loader
+        self.catalog = catalog
+        self.loader = loader
         self._listener = listener
         self._health = health
-        self._send_timeout_s = send_timeout_s
-        self._rows = RowCount()
+        self.send_timeout_s = send_timeout_s
+        self.rows = RowCount()
         self._loop: asyncio.AbstractEventLoop
         self._thread = threading.Thread(
             target=self._run, name="model process", daemon=True
@@ -65,7 +65,7 @@ class ModelProcess:
     def start(self) -> None:
         """Start to load models and to accept connections."""
         memory.freeze()
-        self._loader.start()
+        self.loader.start()
         self._listener.setblocking(False)
         self._loop = uvloop.new_event_loop()
         self._loop.call_soon(self._listen)
@@ -82,9 +82,9 @@ class ModelProcess:
     def close(self, timeout_s: float) -> None:
         """Serve until all web workers have disconnected, then close the models."""
         give_up_at = time.monotonic() + timeout_s
-        if not self._catalog.wait_until_unsubscribed(max(timeout_s - _CLOSE_S, 0)):
+        if not self.catalog.wait_until_unsubscribed(max(timeout_s - _CLOSE_S, 0)):
             _log.warning("the model process stops before its web workers")
-        self._loader.close(max(give_up_at - time.monotonic(), 0))
+        self.loader.close(max(give_up_at - time.monotonic(), 0))
         with suppress(RuntimeError):  # it was closed before
             self._loop.call_soon_threadsafe(
                 self._loop.call_later, _LAST_REPLIES_S, self._loop.stop
@@ -106,19 +106,11 @@ class ModelProcess:
             self._loop.remove_reader(self._listener)
             self._loop.call_later(_ACCEPT_RETRY_S, self._listen)
             return
-        worker = WorkerConnection(
-            sock=sock,
-            catalog=self._catalog,
-            loader=self._loader,
-            rows=self._rows,
-            wake=self._wake,
-            send_timeout_s=self._send_timeout_s,
-        )
-        worker.connection.start(self._loop)
+        WorkerConnection(self, sock).connection.start(self._loop)
 
-    def _wake(self, jobs: Sequence[Job]) -> None:
-        """Have the event loop send the replies of answered jobs."""
-        self._rows.add(-sum([job.rows for job in jobs]))
+    def wake(self, jobs: Sequence[Job]) -> None:
+        """Have the event loop send the replies of answered jobs, as Job.wake."""
+        self.rows.add(-sum([job.rows for job in jobs]))
         with suppress(RuntimeError):  # the event loop is closed
             self._loop.call_soon_threadsafe(_send_replies, jobs)
 
@@ -127,63 +119,68 @@ class _WorkerJob(Job):
     """A web worker's job, with the number of the call."""
 
     number: int
-    worker: "WorkerConnection"
+    owner: "WorkerConnection"
 
 
 def _send_replies(jobs: Sequence[Any]) -> None:
     for job in jobs:
-        job.worker.reply(job)
+        job.owner.reply(job)
 
 
 class WorkerConnection:
     """Submits a web worker's jobs to the runners, and sends their replies."""
 
-    def __init__(
-        self,
-        *,
-        sock: socket.socket,
-        catalog: PublishedCatalog,
-        loader: Loader,
-        rows: RowCount,
-        wake: Wake,
-        send_timeout_s: float,
-    ) -> None:
-        """Store the parts; `wake` has the event loop call `reply`."""
-        self.connection = Connection(sock, self._take, self._closed, send_timeout_s)
+    def __init__(self, process: ModelProcess, sock: socket.socket) -> None:
+        """Store the parts."""
+        self.connection = Connection(
+            sock, self._take, self._closed, process.send_timeout_s
+        )
+        self._process = process
         self._sock = sock
-        self._catalog = catalog
-        self._rows = rows
-        self._wake = wake
-        self._operations: dict[str, Callable[[Any, float], None]] = {
-            "load": loader.load,
-            "unload": loader.unload,
-            "traffic": lambda split, timeout_s: loader.set_traffic(
-                split[0], split[1], timeout_s
-            ),
-        }
-        # By their numbers; a job that is missing here was canceled.
+        # By their numbers.
         self._jobs: dict[int, _WorkerJob] = {}
 
-    def send(self, meta: Mapping[str, Any]) -> None:
-        """Send a message without tensors; any thread may call this."""
-        self.connection.send(encode(Frame(meta)))
+    def send(self, meta: Mapping[str, Any], tensors: Tensors | None = None) -> None:
+        """Send a message; any thread may call this."""
+        self.connection.send(encode(Frame(meta, tensors or {})))
 
     def reply(self, job: _WorkerJob) -> None:
         """Send the reply of an answered job, unless it was canceled."""
-        if self._jobs.pop(job.number, None) is not None:
-            self.connection.send(encode_reply(job))
+        del self._jobs[job.number]
+        if job.is_abandoned:
+            return
+        meta: dict[str, Any] = {"number": job.number}
+        try:
+            outputs = job.result()
+            meta |= {
+                "batch_rows": job.batch_rows,
+                "times": (job.started_at, job.finished_at),
+            }
+            self.send(meta, outputs)
+        except Exception as error:
+            self.send(meta | error_to_json(error))
 
     def _closed(self) -> None:
-        self._catalog.unsubscribe(self)
-        for number in list(self._jobs):
-            self._cancel(number)
+        self._process.catalog.unsubscribe(self)
+        for job in list(self._jobs.values()):
+            job.abandon()
 
     def _take(self, frames: list[Frame]) -> None:
         for frame in frames:
-            try:
-                self._take_message(frame)
-            except Exception as error:
-                self._refuse(frame.meta, error)
+            self._refuse_at_error(frame.meta, self._take_message, frame)
+
+    def _refuse_at_error(
+        self, meta: Mapping[str, Any], work: Callable[..., None], *arguments: object
+    ) -> None:
+        """Call a function; if it raises, refuse the call that has these values."""
+        try:
+            work(*arguments)
+        except Exception as error:
+            number = meta.get("number", 0)
+            job = self._jobs.pop(number, None)
+            if job is not None:
+                self._process.rows.add(-job.rows)
+            self.send({"number": number, "refused": True} | error_to_json(error))
 
     def _take_message(self, frame: Frame) -> None:
         meta = frame.meta
@@ -191,24 +188,23 @@ class WorkerConnection:
             self._predict(frame)
         elif "cancel" in meta:
             for number in meta["cancel"]:
-                self._cancel(number)
+                if number in self._jobs:
+                    self._jobs[number].abandon()
         elif "acknowledge" in meta:
-            self._catalog.acknowledge(self, meta["acknowledge"])
+            self._process.catalog.acknowledge(self, meta["acknowledge"])
         elif "subscribe" in meta:
-            socket.send_fds(self._sock, [b"."], [self._rows.fd])
-            self._catalog.subscribe(self)
+            socket.send_fds(self._sock, [b"."], [self._process.rows.fd])
+            self._process.catalog.subscribe(self)
         else:
-            (operation,) = self._operations.keys() & meta.keys()
             # It may take minutes.
-            _start_thread("operation", self._operate, operation, meta)
+            self._start_thread(meta, self._operate, meta)
 
     def _predict(self, frame: Frame) -> None:
         meta = frame.meta
         name, version = meta["predict"]
-        served = self._catalog.find(name, version)
+        served = self._process.catalog.find(name, version)
         if served is None:
             raise NotReady(f"model {name!r}: version {version} is not here")
-        number = meta["number"]
         job = _WorkerJob(
             inputs=frame.tensors,
             deadline=meta["deadline"],
@@ -216,72 +212,30 @@ class WorkerConnection:
             client=meta["client"],
         )
         job.reserve_s = meta["reserve_s"]
-        job.number = number
-        job.worker = self
-        job.wake = self._wake
         job.traceparent = meta["traceparent"]
-        self._jobs[number] = job
-        self._rows.add(job.rows)
-        try:
-            if served.runner.runs_in_submit:
-                _start_thread("job", self._submit, served.runner, job, meta)
-            else:
-                served.runner.submit(job)
-        except Exception:
-            self._forget(job)
-            raise
-
-    def _submit(self, runner: Runner, job: _WorkerJob, meta: Mapping[str, Any]) -> None:
-        try:
-            runner.submit(job)
-        except Exception as error:
-            self._forget(job)
-            self._refuse(meta, error)
-
-    def _cancel(self, number: int) -> None:
-        job = self._jobs.pop(number, None)
-        if job is not None:
-            job.abandon()
-
-    def _forget(self, job: _WorkerJob) -> None:
-        self._rows.add(-job.rows)
-        self._jobs.pop(job.number, None)
-
-    def _operate(self, operation: str, meta: Mapping[str, Any]) -> None:
-        try:
-            timeout_s = float(meta["timeout_s"])
-            self._operations[operation](meta[operation], timeout_s)
-            self._catalog.wait_until_acknowledged(timeout_s)
-        except Exception as error:
-            self._refuse(meta, error)
+        job.number = meta["number"]
+        job.owner = self
+        job.wake = self._process.wake
+        self._jobs[job.number] = job
+        self._process.rows.add(job.rows)
+        if served.runner.runs_in_submit:
+            self._start_thread(meta, served.runner.submit, job)
         else:
-            self.send({"number": meta["number"]})
+            served.runner.submit(job)
 
-    def _refuse(self, meta: Mapping[str, Any], error: Exception) -> None:
-        answer = {"number": meta.get("number"), "refused": True}
-        self.send(answer | _error_to_json(error))
-
-
-def encode_reply(job: _WorkerJob) -> list[Buffer]:
-    """Return the encoded reply of an answered job."""
-    number = {"number": job.number}
-    try:
-        outputs = job.result()
-        meta = {
-            **number,
-            "batch_rows": job.batch_rows,
-            "times": (job.started_at, job.finished_at),
+    def _operate(self, meta: Mapping[str, Any]) -> None:
+        loader = self._process.loader
+        operations: dict[str, Callable[..., None]] = {
+            "load": loader.load,
+            "unload": loader.unload,
+            "set_traffic": loader.set_traffic,
         }
-        return encode(Frame(meta, outputs))
-    except Exception as error:
-        return encode(Frame({**number, **_error_to_json(error)}))
+        timeout_s = float(meta["timeout_s"])
+        operations[meta["operation"]](*meta["arguments"], timeout_s)
+        self._process.catalog.wait_until_acknowledged(timeout_s)
+        self.send({"number": meta["number"]})
 
-
-def _error_to_json(error: Exception) -> dict[str, Any]:
-    if not isinstance(error, BasketError):
-        _log.error("a job of a web worker failed", exc_info=error)
-    return error_to_json(error)
-
-
-def _start_thread(name: str, work: Callable[..., None], *args: object) -> None:
-    threading.Thread(target=work, name=name, args=args, daemon=True).start()
+    def _start_thread(self, meta: Mapping[str, Any], *work: Any) -> None:
+        threading.Thread(
+            target=self._refuse_at_error, args=(meta, *work), name="job", daemon=True
+        ).start()

@@ -6,16 +6,16 @@ closed only after all web workers have, so no call for it can arrive any more.
 """
 
 import threading
-from collections.abc import Callable, Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass, field
-from functools import wraps
 from pathlib import Path
-from typing import Any, Concatenate, ParamSpec, Protocol, TypeVar
+from typing import Any, Protocol
 
 from app.engines.base import Signature
 from app.repository.catalog import Catalog
 from app.repository.routing import Rollout
-from app.repository.served import Model, ServedModel, State
+from app.repository.served import Model, ServedModel, State, Version
 from app.run_dir.notes import Notes
 from app.settings import Settings
 from app.settings.model_config import OWN_SETTINGS, CaptureConfig, ModelConfig
@@ -25,8 +25,9 @@ from app.settings.model_config import OWN_SETTINGS, CaptureConfig, ModelConfig
 class PublishedVersion:
     """What a web worker needs of a ready version.
 
-    The settings in `config` are the model's own. `service` is the folder of a service.py
-    that has functions or an EXAMPLE; one that only imports does so where the model runs.
+    The settings in `config` are the model's own, over defaults. `service` is the folder
+    of a service.py that has functions or an EXAMPLE; one that only imports does so
+    where the model runs.
     """
 
     platform: str
@@ -111,24 +112,6 @@ class Subscriber(Protocol):
         ...
 
 
-_P = ParamSpec("_P")
-_T = TypeVar("_T")
-
-
-def _then_publish(
-    change: Callable[Concatenate[Any, _P], _T],
-) -> Callable[Concatenate[Any, _P], _T]:
-    """Return a method that changes a Catalog as `change` does, and publishes it."""
-
-    @wraps(change)
-    def change_and_publish(self: Any, /, *args: _P.args, **options: _P.kwargs) -> _T:
-        result = change(self, *args, **options)
-        self._publish()
-        return result
-
-    return change_and_publish
-
-
 class PublishedCatalog(Catalog):
     """A Catalog that sends its changes to subscribers."""
 
@@ -186,34 +169,18 @@ class PublishedCatalog(Catalog):
         with self._publishing:
             return self._publishing.wait_for(lambda: not self._subscribers, timeout_s)
 
-    add = _then_publish(Catalog.add)
-    remove = _then_publish(Catalog.remove)
-    announce = _then_publish(Catalog.announce)
-    route = _then_publish(Catalog.route)
-    set_rollout = _then_publish(Catalog.set_rollout)
-    mark_loading = _then_publish(Catalog.mark_loading)
-    mark_failed = _then_publish(Catalog.mark_failed)
-    set_problem = _then_publish(Catalog.set_problem)
-    set_folder_problem = _then_publish(Catalog.set_folder_problem)
-    mark_settled = _then_publish(Catalog.mark_settled)
-    mark_unloaded = _then_publish(Catalog.mark_unloaded)
+    def wait_until_unused(self, withdrawn: Version, timeout_s: float) -> bool:
+        """Wait until no web worker uses a version, or can send a job for it.
 
-    def swap(self, served: ServedModel, timeout_s: float) -> ServedModel | None:
-        """As in Catalog; later jobs of web workers are the new version's.
-
-        Jobs that were sent before the acknowledgment have been submitted by then.
+        Jobs that were sent before an acknowledgment have been submitted by then.
         """
-        replaced = super().swap(served, timeout_s)
-        if replaced is not None:
-            self.wait_until_acknowledged(timeout_s)
-        return replaced
+        return not withdrawn.served or self.wait_until_acknowledged(timeout_s)
 
-    def retire(self, name: str, version: int, timeout_s: float) -> ServedModel | None:
-        """As in Catalog; the requests that use the version are in web workers."""
-        served = super().retire(name, version, timeout_s)
+    @contextmanager
+    def _change(self) -> Iterator[None]:
+        with self._changing:
+            yield
         self._publish()
-        self.wait_until_acknowledged(timeout_s)
-        return served
 
     def _publish(self) -> None:
         with self._publishing:

@@ -4,19 +4,19 @@ import asyncio
 import logging
 import threading
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import replace
-from typing import Any
+from typing import NamedTuple
 
 from app import memory
-from app.batching.interfaces import Observer
+from app.batching.interfaces import Observer, Runner
 from app.batching.model_log import ModelLog
 from app.engines.python.service import Service
-from app.errors import ModelLoadError, ModelProcessGone, SettingsError, Stopping
+from app.errors import ModelLoadError, ModelProcessGone, SettingsError
 from app.repository.catalog import Catalog
 from app.repository.routing import Routes
-from app.repository.served import ServedModel, State, Version
+from app.repository.served import Model, ServedModel, State, Version
 from app.repository.single_model import scanner
 from app.settings import Settings
 from app.settings.model_config import OWN_SETTINGS
@@ -38,13 +38,12 @@ _RECONNECT_S = 0.1
 _RETRY_S = 5.0
 
 
-class _RemoteVersion:
-    """A version that some model processes serve."""
+class _RemoteVersion(NamedTuple):
+    """A version that model processes serve, unless it could not be opened here."""
 
-    def __init__(self, name: str, number: int) -> None:
-        self.runner = RemoteRunner(name, number)
-        # The last one that this process began to serve, or could not serve.
-        self.published: PublishedVersion | None = None
+    runner: RemoteRunner
+    published: PublishedVersion | None
+    version: Version
 
 
 class RemoteLoader:
@@ -73,8 +72,6 @@ class RemoteLoader:
         self._channels: set[Channel] = set()
         self._versions: dict[tuple[str, int], _RemoteVersion] = {}
         self._loop: asyncio.AbstractEventLoop | None = None
-        # Whether an update has made a version leave the catalog.
-        self._has_withdrawn = False
         self._stopping = False
         self._changed = threading.Condition(threading.RLock())
         self._threads = [
@@ -122,7 +119,7 @@ class RemoteLoader:
         Raises:
             BasketError: as Loader.load.
         """
-        self._call_all({"load": name}, timeout_s)
+        self._call_all("load", name, timeout_s=timeout_s)
 
     def unload(self, name: str, timeout_s: float) -> None:
         """Unload a model in each model process.
@@ -130,7 +127,7 @@ class RemoteLoader:
         Raises:
             BasketError: as Loader.unload.
         """
-        self._call_all({"unload": name}, timeout_s)
+        self._call_all("unload", name, timeout_s=timeout_s)
 
     def set_traffic(
         self, name: str, weights: Mapping[str, float], timeout_s: float
@@ -140,7 +137,7 @@ class RemoteLoader:
         Raises:
             BasketError: as Loader.set_traffic.
         """
-        self._call_all({"traffic": (name, weights)}, timeout_s)
+        self._call_all("set_traffic", name, weights, timeout_s=timeout_s)
 
     def close(self, timeout_s: float) -> None:
         """Wait for calls under way for at most so long, and fail the rest."""
@@ -150,12 +147,17 @@ class RemoteLoader:
         for channel in list(self._channels):
             channel.stop(max(give_up_at - time.monotonic(), 0))
 
-    def _call_all(self, meta: dict[str, Any], timeout_s: float) -> None:
+    def _call_all(self, operation: str, *arguments: object, timeout_s: float) -> None:
         channels = list(self._states)
         if not channels:
             raise ModelProcessGone(DIED)
+        meta = {
+            "operation": operation,
+            "arguments": arguments,
+            "timeout_s": timeout_s,
+        }
         for channel in channels:
-            channel.call_and_wait({**meta, "timeout_s": timeout_s}, 2 * timeout_s)
+            channel.call_and_wait(meta, 2 * timeout_s)
 
     def _is_settled(self) -> bool:
         return len(self._states) == len(self._paths) and all(
@@ -205,138 +207,117 @@ class RemoteLoader:
             self._states.pop(channel, None)
             if state is not None:
                 self._states[channel] = state
-            self._has_withdrawn = False
-            leaving = self._replicate()
-            has_withdrawn = self._has_withdrawn
+            withdrawn = self._replicate()
+            runners = [each.runner for each in self._versions.values()]
             self._changed.notify_all()
+        has_withdrawn = bool(withdrawn)
         # Without the lock: updates of other model processes must not wait.
-        drain_s = self._drain_s if state is not None else 0
-        give_up_at = time.monotonic() + drain_s
-        for version, runner in leaving:
-            left_s = max(give_up_at - time.monotonic(), 0)
-            self._catalog.wait_until_unused(version, left_s)
-            # A request that held the last lease may have sent its job until now.
-            runner.set_channels(frozenset())
-            version.served = None
+        self._let_go(withdrawn, runners, self._drain_s if state is not None else 0)
         if has_withdrawn and self._settings.user_code:
             # A module and its functions are reference cycles.
             memory.collect()
 
-    def _replicate(self) -> list[tuple[Version, RemoteRunner]]:
+    def _let_go(
+        self, versions: list[Version], runners: Collection[Runner], timeout_s: float
+    ) -> None:
+        """Empty a list of versions that get no new request, once they are unused.
+
+        One that was replaced under its number is not waited for: its runner goes on,
+        and is among `runners`.
+        """
+        give_up_at = time.monotonic() + timeout_s
+        while versions:
+            version = versions.pop()
+            assert version.served is not None  # it was available
+            runner = version.served.runner
+            if isinstance(runner, RemoteRunner) and runner not in runners:
+                left_s = max(give_up_at - time.monotonic(), 0)
+                self._catalog.wait_until_unused(version, left_s)
+                # A request that held the last lease may have sent its job until now.
+                runner.set_channels(frozenset())
+                version.served = None
+
+    def _replicate(self) -> list[Version]:
         """Make the catalog that of all model processes; what differs is the latest's.
 
         Return the versions that are withdrawn.
         """
-        catalog = self._catalog
-        models: dict[str, PublishedModel] = {}
+        published: dict[str, PublishedModel] = {}
+        problem = ""
         for state in self._states.values():
-            models.update(state.models)
-            catalog.set_folder_problem(state.folder_problem)
-        catalog.keep_default(models)
-        leaving = []
-        for name in {*catalog.names(), *models}:
-            if name in models:
-                self._announce(name, models[name])
-            leaving += self._replicate_versions(name)
-            if name in models:
-                catalog.set_problem(name, models[name].problem)
-                if models[name].settled:
-                    catalog.mark_settled(name)
-            else:
-                catalog.remove(name)
-                if not self._states:
-                    catalog.announce(name)
-        return leaving
+            published.update(state.models)
+            problem = state.folder_problem
+        before, self._versions = self._versions, {}
+        models = {
+            name: Model(
+                versions=self._versions_of(name, before),
+                routes=Routes(model.labels, model.traffic),
+                rollout=model.rollout,
+                capture=model.capture,
+                problem=model.problem,
+                settled=model.settled,
+                unloaded=model.unloaded,
+            )
+            for name, model in published.items()
+        }
+        if not self._states:
+            models = {name: Model() for name in self._catalog.names()}
+        self._catalog.keep_default(published)
+        return self._catalog.replicate(models, problem)
 
-    def _announce(self, name: str, model: PublishedModel) -> None:
-        if model.unloaded:
-            self._catalog.mark_unloaded(name)
-        else:
-            self._catalog.announce(name)
-        self._catalog.route(name, Routes(model.labels, model.traffic), model.capture)
-        self._catalog.set_rollout(name, model.rollout)
-
-    def _replicate_versions(self, name: str) -> list[tuple[Version, RemoteRunner]]:
-        states: dict[int, PublishedState] = {}
+    def _versions_of(
+        self, name: str, before: Mapping[tuple[str, int], _RemoteVersion]
+    ) -> dict[int, Version]:
+        latest: dict[int, PublishedState] = {}
         serving: dict[int, set[Channel]] = {}
-        for channel, catalog_state in self._states.items():
-            model = catalog_state.models.get(name)
-            for state in model.versions if model else ():
-                if state.state is State.AVAILABLE:
-                    serving.setdefault(state.number, set()).add(channel)
-                elif state.number in serving:
+        for channel, state in self._states.items():
+            for version in state.models.get(name, PublishedModel()).versions:
+                if version.state is State.AVAILABLE:
+                    serving.setdefault(version.number, set()).add(channel)
+                elif version.number in serving:
                     continue
-                states[state.number] = state
-        for number, channels in serving.items():
-            self._serve(name, states[number], frozenset(channels))
-        leaving = [
-            self._withdraw(*key)
-            for key in list(self._versions)
-            if key[0] == name and key[1] not in serving
-        ]
-        for number in states.keys() - serving:
-            if states[number].state is State.END:
-                self._catalog.mark_failed(name, number, states[number].error)
-            elif states[number].state is State.LOADING:
-                self._catalog.mark_loading(name, number)
-        for status in self._catalog.status(name):
-            if status.version not in states:
-                self._catalog.remove(name, status.version)
-        return leaving
-
-    def _serve(
-        self, name: str, state: PublishedState, channels: frozenset[Channel]
-    ) -> None:
-        """Send a version's jobs to these model processes."""
-        number, published = state.number, state.served
-        version = self._versions.get((name, number))
-        if version is None:
-            version = self._versions[name, number] = _RemoteVersion(name, number)
-        version.runner.set_channels(channels)
-        if published is None or published == version.published:
-            return
-        # A new version, or one that a process has replaced under its number.
-        version.published = published
-        try:
-            served = self._opened(name, number, published, version.runner)
-            replaced = self._catalog.add(served)
-            self._has_withdrawn |= replaced is not None and replaced.served is not None
-        except ModelLoadError as error:
-            self._catalog.mark_failed(name, number, str(error))
-            _log.error("model %s %s is not served: %s", name, number, error)
-        except Stopping:
-            del self._versions[name, number]
+                latest[version.number] = version
+        versions = {}
+        for number, version in latest.items():
+            versions[number] = Version(version.state, version.error)
+            if number in serving:
+                known = before.get((name, number)) or _RemoteVersion(
+                    RemoteRunner(name, number), None, versions[number]
+                )
+                known.runner.set_channels(frozenset(serving[number]))
+                if version.served and version.served != known.published:
+                    # New, or replaced under its number.
+                    opened = self._opened(name, number, version.served, known.runner)
+                    known = _RemoteVersion(known.runner, version.served, opened)
+                self._versions[name, number] = known
+                versions[number] = known.version
+        return versions
 
     def _opened(
         self, name: str, number: int, published: PublishedVersion, runner: RemoteRunner
-    ) -> ServedModel:
-        """Return a version to be served.
-
-        Raises:
-            ModelLoadError: its service.py can't be imported in this process.
-        """
+    ) -> Version:
+        """Return a version that is served here, or says why it can't be."""
         own = {key: getattr(published.config.settings, key) for key in OWN_SETTINGS}
-        settings = replace(self._settings, **own)
         code = None
-        if published.service is not None:
-            code = UserCode(
-                Service(published.service),
-                published.signatures,
-                ModelLog(name, number),
-                is_packed=True,
-            )
-        return ServedModel(
+        try:
+            if published.service is not None:
+                code = UserCode(
+                    Service(published.service),
+                    published.signatures,
+                    ModelLog(name, number),
+                    is_packed=True,
+                )
+        except ModelLoadError as error:
+            _log.error("model %s %s is not served: %s", name, number, error)
+            return Version(State.END, str(error))
+        served = ServedModel(
             name=name,
             version=number,
             platform=published.platform,
             signatures=published.signatures,
-            config=replace(published.config, settings=settings),
+            config=replace(published.config, settings=replace(self._settings, **own)),
             runner=runner,
             observer=self._observe(name, str(number)),
             user_code=code,
         )
-
-    def _withdraw(self, name: str, number: int) -> tuple[Version, RemoteRunner]:
-        self._has_withdrawn = True
-        withdrawn = self._catalog.withdraw(name, number)
-        return withdrawn, self._versions.pop((name, number)).runner
+        return Version(State.AVAILABLE, served=served)

@@ -117,12 +117,13 @@ KEPT_TO = {
     "asyncio": (
         *("app.server", "app.asgi", "app.grpc", "app.ray_serve"),
         *("app.api.asgi_exchange", "app.api.event_loop", "app.api.service_threads"),
+        "app.shared_model",
     ),
     "flask": ("app.api", "app.commands"),
     "gunicorn": ("app.server",),
     "httptools": ("app.server",),
     "opentelemetry": ("app.tracing.spans",),
-    "uvloop": ("app.server",),
+    "uvloop": ("app.server", "app.shared_model"),
     "werkzeug": ("app.api",),
     "prometheus_client": (
         *("app.unbuffered_metrics", "app.ray_serve"),

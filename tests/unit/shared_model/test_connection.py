@@ -7,6 +7,7 @@ import socket
 import struct
 import threading
 import time
+from contextlib import suppress
 
 import hypothesis.strategies as st
 import numpy as np
@@ -97,11 +98,9 @@ def _received(data, reader):
     """Return the frames that a peer sends before it closes."""
     ours, theirs = socket.socketpair()
     end = End(ours, reader)
-    with theirs:
-        try:
-            theirs.sendall(data)
-        except BrokenPipeError:  # malformed, and so disconnected
-            pass
+    # A peer that sends what is malformed is disconnected.
+    with theirs, suppress(BrokenPipeError):
+        theirs.sendall(data)
     return list(iter(end.receive, None))
 
 

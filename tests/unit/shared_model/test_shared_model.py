@@ -1,9 +1,10 @@
 """Web workers and a real model process, in one process."""
 
 import errno
+import itertools
 import socket
 import threading
-from contextlib import closing
+from contextlib import closing, suppress
 from dataclasses import replace
 
 import numpy as np
@@ -338,21 +339,12 @@ def test_web_worker_that_reads_nothing_harms_no_other(machine):
     machine.add("m", engine=Whole())
     machine.process(send_timeout_s=0.1)
     catalog, _ = machine.worker()
-    with closing(Peer.connect(machine)) as stuck:
-        for number in range(4):
+    with closing(Peer.connect(machine)) as stuck, suppress(BrokenPipeError):
+        for number in itertools.count():
             stuck.submit(job(1.0, width=3 << 20), number)
             assert answered(submit(catalog, float(number))) == [float(number)]
-        wait_until(lambda: _is_reset(stuck), TIMEOUT_S)
+    assert number < 20
     assert answered(submit(catalog, 5.0)) == [5.0]
-
-
-def _is_reset(peer):
-    """Return whether the other end takes nothing more."""
-    try:
-        peer.send({"cancel": []})
-    except BrokenPipeError:
-        return True
-    return False
 
 
 def test_without_batching_jobs_of_one_web_worker_run_concurrently(machine, engine):

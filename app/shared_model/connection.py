@@ -24,6 +24,9 @@ _log = logging.getLogger(__name__)
 _READ_BYTES = 1 << 16
 # For the replies of a whole batch; the kernel reduces it to its own limit.
 _SEND_BUFFER_BYTES = 4 << 20
+# Frames of one turn of the event loop are written together, at most so many small ones:
+# the peer then works on them while the turn goes on.
+_BUFFERS_A_WRITE = 4
 # IOV_MAX of Linux.
 _MAX_BUFFERS = 1024
 
@@ -31,8 +34,7 @@ _MAX_BUFFERS = 1024
 class Connection:
     """A connected socket, read by an event loop, or by a thread until it has one.
 
-    Any thread may send, and no sender waits for the peer to read. On the event loop all
-    that is sent in one turn is one write.
+    Any thread may send, and no sender waits for the peer to read.
     """
 
     def __init__(
@@ -62,6 +64,8 @@ class Connection:
         self._unsent: list[Buffer] = []
         # Whether the event loop, or a thread, will send `_unsent`.
         self._is_sending = False
+        # Whether it will do so at the end of this turn.
+        self._is_scheduled = False
         self._sending = threading.Lock()
 
     def start(self, loop: asyncio.AbstractEventLoop | None) -> None:
@@ -81,17 +85,20 @@ class Connection:
 
     def send(self, buffers: list[Buffer]) -> None:
         """Send encoded frames; if that fails, the connection ends."""
+        loop = self._loop
+        is_on_loop = threading.get_ident() == self._loop_thread
         with self._sending:
             if self._sock.fileno() < 0:
                 return
             self._unsent += buffers
-            if self._is_sending:
+            is_enough = is_on_loop and len(self._unsent) >= _BUFFERS_A_WRITE
+            if self._is_sending and not (is_enough and self._is_scheduled):
                 return
             self._is_sending = True
-        loop = self._loop
-        if loop is None:
+            self._is_scheduled = is_on_loop and not is_enough
+        if loop is None or is_enough:
             self._send_unsent()
-        elif threading.get_ident() == self._loop_thread:
+        elif is_on_loop:
             loop.call_soon(self._send_unsent)
         else:
             with suppress(RuntimeError):  # the event loop is closed
@@ -175,6 +182,7 @@ class Connection:
     def _send_unsent(self) -> None:
         """Send what fits into the send buffer now, and the rest when there is room."""
         with self._sending:
+            self._is_scheduled = False
             try:
                 while self._unsent:
                     first = self._unsent[:_MAX_BUFFERS]

@@ -5,6 +5,7 @@ import logging
 import socket
 import threading
 import time
+from collections import defaultdict
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from typing import Any
@@ -13,12 +14,11 @@ import uvloop
 
 from app import memory
 from app.batching.job import Job
-from app.engines.base import Tensors
 from app.errors import NotReady
 from app.repository.health import Health
 from app.repository.loader import Loader
 from app.shared_model.connection import Connection
-from app.shared_model.frames import Frame, encode
+from app.shared_model.frames import Buffer, Frame, encode
 from app.shared_model.json_values import error_to_json
 from app.shared_model.published_catalog import PublishedCatalog
 from app.shared_model.row_count import RowCount
@@ -123,8 +123,12 @@ class _WorkerJob(Job):
 
 
 def _send_replies(jobs: Sequence[Any]) -> None:
+    """Send the replies of answered jobs, with one write for each web worker."""
+    replies: defaultdict[WorkerConnection, list[Buffer]] = defaultdict(list)
     for job in jobs:
-        job.owner.reply(job)
+        replies[job.owner] += job.owner.encoded_reply(job)
+    for worker, buffers in replies.items():
+        worker.connection.send(buffers)
 
 
 class WorkerConnection:
@@ -140,25 +144,25 @@ class WorkerConnection:
         # By their numbers.
         self._jobs: dict[int, _WorkerJob] = {}
 
-    def send(self, meta: Mapping[str, Any], tensors: Tensors | None = None) -> None:
-        """Send a message; any thread may call this."""
-        self.connection.send(encode(Frame(meta, tensors or {})))
+    def send(self, meta: Mapping[str, Any]) -> None:
+        """Send a message without tensors; any thread may call this."""
+        self.connection.send(encode(Frame(meta)))
 
-    def reply(self, job: _WorkerJob) -> None:
-        """Send the reply of an answered job, unless it was canceled."""
+    def encoded_reply(self, job: _WorkerJob) -> list[Buffer]:
+        """Return the encoded reply of an answered job; nothing if it was canceled."""
         del self._jobs[job.number]
         if job.is_abandoned:
-            return
-        meta: dict[str, Any] = {"number": job.number}
+            return []
+        number = {"number": job.number}
         try:
             outputs = job.result()
-            meta |= {
+            meta = {
                 "batch_rows": job.batch_rows,
                 "times": (job.started_at, job.finished_at),
             }
-            self.send(meta, outputs)
+            return encode(Frame(number | meta, outputs))
         except Exception as error:
-            self.send(meta | error_to_json(error))
+            return encode(Frame(number | error_to_json(error)))
 
     def _closed(self) -> None:
         self._process.catalog.unsubscribe(self)

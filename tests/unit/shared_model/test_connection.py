@@ -278,13 +278,32 @@ def test_frames_of_many_threads_are_sent_whole(pair):
         assert numbers == list(range(20))
 
 
-def test_frames_of_one_turn_of_the_event_loop_are_one_write(loop):
-    """As are the replies of a batch, and the calls of requests that arrive together."""
+def test_few_frames_of_one_turn_of_the_event_loop_are_one_write(loop):
+    """As are many that are sent together, such as the replies of a batch."""
     ours, theirs = socket.socketpair()
     end, other = End(ours, loop), End(theirs)
-    loop.call(lambda: [end.send({"number": number}) for number in range(9)])
-    assert [other.receive().meta["number"] for _ in range(9)] == list(range(9))
+    loop.call(lambda: [end.send({"number": number}) for number in range(3)])
+    assert [other.receive().meta["number"] for _ in range(3)] == [0, 1, 2]
     assert other.reads == 1
+    replies = [each for n in range(9) for each in encode(Frame({"number": n}))]
+    loop.call(lambda: end.connection.send(replies))
+    assert [other.receive().meta["number"] for _ in range(9)] == list(range(9))
+    assert other.reads == 2
+    end.connection.shut_down()
+    assert other.receive() is None
+
+
+def test_first_of_many_frames_are_sent_before_the_turn_ends(loop):
+    """So the peer works on them while more requests are read."""
+    ours, theirs = socket.socketpair()
+    end, other = End(ours, loop), End(theirs)
+
+    def turn():
+        for number in range(4):
+            end.send({"number": number})
+        return [other.receive().meta["number"] for _ in range(4)]
+
+    assert loop.call(turn) == [0, 1, 2, 3]
     end.connection.shut_down()
     assert other.receive() is None
 

@@ -32,7 +32,7 @@ def plain(value: Any) -> Any:
         return str(value)
     if isinstance(value, np.dtype):
         return value.str
-    return vars(value)
+    return {each.name: getattr(value, each.name) for each in dataclasses.fields(value)}
 
 
 def from_json(hint: Any, value: Any) -> Any:
@@ -52,7 +52,7 @@ def from_json(hint: Any, value: Any) -> Any:
     elif origin is tuple:
         each_of = itertools.repeat(arguments[0]) if ... in arguments else arguments
         found = tuple(map(from_json, each_of, value))
-    elif origin is Mapping:
+    elif origin in (Mapping, dict):
         found = {key: from_json(arguments[1], each) for key, each in value.items()}
     elif dataclasses.is_dataclass(hint):
         hints = get_type_hints(hint)

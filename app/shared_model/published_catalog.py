@@ -8,17 +8,16 @@ closed only after all web workers have, so no call for it can arrive any more.
 import threading
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, Protocol
 
 from app.engines.base import Signature
 from app.repository.catalog import Catalog
-from app.repository.routing import Rollout
 from app.repository.served import Model, ServedModel, State, Version
 from app.run_dir.notes import Notes
 from app.settings import Settings
-from app.settings.model_config import OWN_SETTINGS, CaptureConfig, ModelConfig
+from app.settings.model_config import OWN_SETTINGS, ModelConfig
 
 
 @dataclass(frozen=True)
@@ -61,16 +60,10 @@ class PublishedState:
 
 @dataclass(frozen=True)
 class PublishedModel:
-    """A model's state, as in the catalog."""
+    """A model without its versions, and these as they are published."""
 
+    model: Model
     versions: tuple[PublishedState, ...] = ()
-    labels: Mapping[str, int] = field(default_factory=dict)
-    traffic: Mapping[str, float] = field(default_factory=dict)
-    rollout: Rollout | None = None
-    capture: CaptureConfig | None = None
-    problem: str = ""
-    settled: bool = False
-    unloaded: bool = False
 
     @classmethod
     def of(cls, model: Model) -> "PublishedModel":
@@ -84,16 +77,7 @@ class PublishedModel:
             )
             for number, version in model.versions.items()
         ]
-        return cls(
-            versions=tuple(versions),
-            labels=model.routes.labels,
-            traffic=model.routes.traffic,
-            rollout=model.rollout,
-            capture=model.capture,
-            problem=model.problem,
-            settled=model.settled,
-            unloaded=model.unloaded,
-        )
+        return cls(replace(model, versions={}), tuple(versions))
 
 
 @dataclass(frozen=True)

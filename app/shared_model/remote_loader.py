@@ -15,7 +15,6 @@ from app.batching.model_log import ModelLog
 from app.engines.python.service import Service
 from app.errors import ModelLoadError, ModelProcessGone, SettingsError
 from app.repository.catalog import Catalog
-from app.repository.routing import Routes
 from app.repository.served import Model, ServedModel, State, Version
 from app.repository.single_model import scanner
 from app.settings import Settings
@@ -161,9 +160,9 @@ class RemoteLoader:
 
     def _is_settled(self) -> bool:
         return len(self._states) == len(self._paths) and all(
-            model.settled or model.unloaded
+            each.model.settled or each.model.unloaded
             for state in self._states.values()
-            for model in state.models.values()
+            for each in state.models.values()
         )
 
     def _follow(self, path: str) -> None:
@@ -171,7 +170,7 @@ class RemoteLoader:
             try:
                 with suppress(OSError):
                     self._follow_channel(Channel.connect(path))
-                time.sleep(min(_RECONNECT_S, self._retry_s))
+                time.sleep(_RECONNECT_S)
             except Exception:  # must not end the thread
                 _log.exception("an update of the model process can't be applied")
                 time.sleep(self._retry_s)
@@ -232,10 +231,10 @@ class RemoteLoader:
             runner = version.served.runner
             if isinstance(runner, RemoteRunner) and runner not in runners:
                 left_s = max(give_up_at - time.monotonic(), 0)
-                self._catalog.wait_until_unused(version, left_s)
+                if self._catalog.wait_until_unused(version, left_s):
+                    version.served = None
                 # A request that held the last lease may have sent its job until now.
                 runner.set_channels(frozenset())
-                version.served = None
 
     def _replicate(self) -> list[Version]:
         """Make the catalog that of all model processes; what differs is the latest's.
@@ -249,16 +248,8 @@ class RemoteLoader:
             problem = state.folder_problem
         before, self._versions = self._versions, {}
         models = {
-            name: Model(
-                versions=self._versions_of(name, before),
-                routes=Routes(model.labels, model.traffic),
-                rollout=model.rollout,
-                capture=model.capture,
-                problem=model.problem,
-                settled=model.settled,
-                unloaded=model.unloaded,
-            )
-            for name, model in published.items()
+            name: replace(each.model, versions=self._versions_of(name, before))
+            for name, each in published.items()
         }
         if not self._states:
             models = {name: Model() for name in self._catalog.names()}
@@ -271,7 +262,8 @@ class RemoteLoader:
         latest: dict[int, PublishedState] = {}
         serving: dict[int, set[Channel]] = {}
         for channel, state in self._states.items():
-            for version in state.models.get(name, PublishedModel()).versions:
+            model = state.models.get(name)
+            for version in model.versions if model else ():
                 if version.state is State.AVAILABLE:
                     serving.setdefault(version.number, set()).add(channel)
                 elif version.number in serving:

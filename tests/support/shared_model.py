@@ -20,7 +20,7 @@ from app.repository.catalog import Catalog
 from app.repository.health import Health
 from app.repository.loading.opener import Opener
 from app.repository.routing import Target
-from app.repository.served import ServedModel, State
+from app.repository.served import Model, ServedModel, State
 from app.settings import Settings
 from app.settings.model_config import ModelConfig
 from app.shared_model.frames import HEADER_BYTES, Frame, decode, encode, sizes
@@ -269,16 +269,7 @@ class ScriptedProcess:
 
     def send_update(self, revision: int, *versions: PublishedState) -> None:
         """Send an update in which the model has these versions."""
-        model = PublishedModel(
-            versions=versions,
-            labels={},
-            traffic={},
-            rollout=None,
-            capture=None,
-            problem="",
-            settled=True,
-            unloaded=False,
-        )
+        model = PublishedModel(Model(settled=True), versions)
         state = CatalogState({"m": model}, "")
         self.peer.send({"revision": revision, "catalog": state})
 

@@ -9,14 +9,7 @@ from contextlib import suppress
 
 import numpy as np
 
-from app.shared_model.frames import (
-    HEADER_BYTES,
-    Buffer,
-    Frame,
-    WireError,
-    decode,
-    sizes,
-)
+from app.shared_model.frames import HEADER_BYTES, Buffer, Frame, decode, sizes
 
 _log = logging.getLogger(__name__)
 # One read returns several frames of a few rows. A larger frame is read into memory of
@@ -142,10 +135,10 @@ class Connection:
                 self._take(frames)
         except BlockingIOError:
             return True
-        except Exception as error:
-            # A peer that dies may leave half a frame.
-            if not isinstance(error, OSError | WireError):
-                _log.exception("a message could not be taken")
+        except OSError:
+            count = 0
+        except Exception:
+            _log.exception("a message could not be taken")
             count = 0
         if not count:
             self.shut_down()
@@ -155,7 +148,7 @@ class Connection:
         """Return the frames that are complete, and keep the rest.
 
         Raises:
-            WireError: the bytes are no frames.
+            Exception: the bytes are no frames.
         """
         received = self._received[: self._size]
         if self._received is self._read_buffer:

@@ -165,7 +165,7 @@ class WorkerConnection:
             return encode(Frame(number | error_to_json(error)))
 
     def _closed(self) -> None:
-        self._process.catalog.unsubscribe(self)
+        self._process.catalog.unsubscribe(self.send)
         for job in list(self._jobs.values()):
             job.abandon()
 
@@ -195,10 +195,10 @@ class WorkerConnection:
                 if number in self._jobs:
                     self._jobs[number].abandon()
         elif "acknowledge" in meta:
-            self._process.catalog.acknowledge(self, meta["acknowledge"])
+            self._process.catalog.acknowledge(self.send, meta["acknowledge"])
         elif "subscribe" in meta:
             socket.send_fds(self._sock, [b"."], [self._process.rows.fd])
-            self._process.catalog.subscribe(self)
+            self._process.catalog.subscribe(self.send)
         else:
             # It may take minutes.
             self._start_thread(meta, self._operate, meta)

@@ -6,11 +6,11 @@ closed only after all web workers have, so no call for it can arrive any more.
 """
 
 import threading
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any, TypeAlias
 
 from app.engines.base import Signature
 from app.repository.catalog import Catalog
@@ -88,12 +88,8 @@ class CatalogState:
     folder_problem: str = ""
 
 
-class Subscriber(Protocol):
-    """A web worker that has a replica of the catalog."""
-
-    def send(self, meta: Mapping[str, Any]) -> None:
-        """Send a message without waiting."""
-        ...
+# Sends a message to a web worker that has a replica of the catalog, without waiting.
+Send: TypeAlias = Callable[[Mapping[str, Any]], None]
 
 
 class PublishedCatalog(Catalog):
@@ -108,7 +104,7 @@ class PublishedCatalog(Catalog):
         """Store the parts, as Catalog does."""
         super().__init__(default_model, kept, ready_once)
         # The last revision that each subscriber has acknowledged.
-        self._subscribers: dict[Subscriber, int] = {}
+        self._subscribers: dict[Send, int] = {}
         self._published = CatalogState({})
         self._revision = 0
         self._publishing = threading.Condition(threading.RLock())
@@ -120,23 +116,23 @@ class PublishedCatalog(Catalog):
             found = model.versions.get(version) if model else None
             return found.served if found else None
 
-    def subscribe(self, subscriber: Subscriber) -> None:
+    def subscribe(self, send: Send) -> None:
         """Send the current state, and each change until `unsubscribe`."""
         with self._publishing:
             self._publish()
-            self._subscribers[subscriber] = 0
-            self._send(subscriber)
+            self._subscribers[send] = 0
+            self._send(send)
 
-    def acknowledge(self, subscriber: Subscriber, revision: int) -> None:
+    def acknowledge(self, send: Send, revision: int) -> None:
         """Record that a subscriber has applied this revision and all before."""
         with self._publishing:
-            self._subscribers[subscriber] = revision
+            self._subscribers[send] = revision
             self._publishing.notify_all()
 
-    def unsubscribe(self, subscriber: Subscriber) -> None:
+    def unsubscribe(self, send: Send) -> None:
         """Remove a web worker that has disconnected, if it has subscribed."""
         with self._publishing:
-            self._subscribers.pop(subscriber, None)
+            self._subscribers.pop(send, None)
             self._publishing.notify_all()
 
     def wait_until_acknowledged(self, timeout_s: float) -> bool:
@@ -178,8 +174,8 @@ class PublishedCatalog(Catalog):
                 return
             self._published = state
             self._revision += 1
-            for subscriber in self._subscribers:
-                self._send(subscriber)
+            for send in self._subscribers:
+                self._send(send)
 
-    def _send(self, subscriber: Subscriber) -> None:
-        subscriber.send({"revision": self._revision, "catalog": self._published})
+    def _send(self, send: Send) -> None:
+        send({"revision": self._revision, "catalog": self._published})

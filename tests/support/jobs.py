@@ -96,10 +96,15 @@ class FakeTime:
     def __init__(self, now: float = 1000.0) -> None:
         self.now = now
         self.waits: list[float | None] = []
+        # How often the last wait was notified.
+        self.notified = 0
         self._events: deque[tuple[float, Callable[[], object]]] = deque()
 
     def clock(self) -> float:
         return self.now
+
+    def _notify(self, n: int = 1) -> None:
+        self.notified += n
 
     def at(self, when: float, event: Callable[[], object]) -> None:
         """Schedule an event; call this in order of time."""
@@ -117,17 +122,17 @@ class FakeTime:
         """Let events happen until one notifies the condition, or until the timeout."""
         self.waits.append(timeout)
         until = math.inf if timeout is None else self.now + timeout
-        notified: list[int] = []
-        condition.notify = lambda n=1: notified.append(n)  # type: ignore[method-assign]
+        self.notified = 0
+        condition.notify = self._notify  # type: ignore[method-assign]
         condition.release()
         try:
-            while not notified and self._events and self._events[0][0] <= until:
+            while not self.notified and self._events and self._events[0][0] <= until:
                 self.now, event = self._events.popleft()
                 event()
         finally:
             condition.acquire()
             del condition.notify
-        if not notified:
+        if not self.notified:
             assert until < math.inf, "no event would ever end this wait"
             self.now = until
 

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from app.batching.fair_queue import ClientRows, FairQueue
+from app.batching.fair_queue import Turns, max_min_shares
 from app.batching.job import Job
 from app.batching.job_queue import JobQueue
 from app.batching.release import FixedTimeout
@@ -17,16 +17,18 @@ from app.errors import QueueFull
 from tests.support.jobs import job, outcome
 
 AT_ONCE = FixedTimeout(0)
-# Before all deadlines.
-NOW = 0.0
 
 
 def _fair_queue(**rows):
     """Return a queue with one job for each client, of so many rows, in this order."""
-    made = FairQueue(ClientRows())
+    made = JobQueue(1000, AT_ONCE)
     for client, count in rows.items():
-        made.add(job(*range(count), client=client))
+        made.put(job(*range(count), client=client))
     return made
+
+
+def _take(jobs, max_rows):
+    return jobs.take(lambda key: max_rows)
 
 
 def _shares(slices):
@@ -46,15 +48,15 @@ def _shares(slices):
 )
 def test_fair_queueing_divides_a_batch_evenly(rows, max_rows, shares):
     """Clients get equal shares of a batch; what one does not need goes to others."""
-    assert _shares(_fair_queue(**rows).take(max_rows, NOW)) == shares
+    assert _shares(_take(_fair_queue(**rows), max_rows)) == shares
 
 
 def test_fair_queueing_continues_a_long_job_in_the_next_batches():
     """A long job's rows go into batch after batch, each once, in order."""
     jobs = _fair_queue(a=10, b=2)
     spans = []
-    while jobs.rows:
-        spans += [s[1:] for s in jobs.take(4, NOW) if s.job.client == "a"]
+    while jobs.qsize():
+        spans += [s[1:] for s in _take(jobs, 4) if s.job.client == "a"]
     assert spans == [(0, 2), (2, 6), (6, 10)]
 
 
@@ -64,7 +66,7 @@ def test_fair_queueing_serves_clients_round_robin():
     taken = [
         each.job.client
         for _ in range(3)
-        for each in jobs.take(2, NOW)
+        for each in _take(jobs, 2)
         for _ in range(each.stop - each.start)
     ]
     assert taken == ["a", "b", "c", "a", "b", "c"]
@@ -77,13 +79,13 @@ def test_fair_queueing_serves_clients_round_robin():
 def test_fair_queueing_is_max_min_fair(rows, max_rows):
     """A batch is full or takes all; shares that are cut differ by at most one row."""
     jobs = _fair_queue(**{f"client {n}": count for n, count in enumerate(rows)})
-    shares = _shares(jobs.take(max_rows, NOW))
+    shares = _shares(_take(jobs, max_rows))
     assert sum(shares.values()) == min(max_rows, sum(rows))
     most = max(shares.values())
     for n, count in enumerate(rows):
         got = shares.get(f"client {n}", 0)
         assert got == count or got >= most - 1
-    assert jobs.rows == sum(rows) - sum(shares.values())
+    assert jobs.qsize() == sum(rows) - sum(shares.values())
 
 
 def test_dropping_dead_jobs_compares_no_job_with_another():
@@ -98,13 +100,14 @@ def test_dropping_dead_jobs_compares_no_job_with_another():
             return self is other
 
     rows = {"input": np.zeros((1, 1), np.float32)}
-    clients = ClientRows()
-    jobs = FairQueue(clients)
-    for n in range(8):
-        jobs.add(Compared(rows, deadline=1000.0 + n % 2))
-    jobs.drop_dead(now=1000.0)
-    assert jobs.rows == clients.of("") == 4
-    assert not any(one.is_answered() for one in jobs)
+    made = [Compared(rows, deadline=1000.0 + n % 2) for n in range(8)]
+    jobs = JobQueue(8, AT_ONCE, clock=lambda: 1000.0)
+    for one in made:
+        jobs.put(one)
+    # Into the full queue.
+    jobs.put(Compared(rows, deadline=1001.0))
+    assert jobs.qsize() == 5
+    assert [one.is_answered() for one in made] == [True, False] * 4
     assert not compared
 
 
@@ -204,18 +207,38 @@ def test_rows_ahead_counts_each_other_client_up_to_the_own_share(width):
     assert jobs.rows_ahead(job(1, client="flood")) == 7
 
 
-def test_client_rows_are_those_of_a_plain_count():
-    """Sums, shares and clients with more rows are those of a dictionary of rows."""
+def test_rows_of_clients_are_those_of_a_plain_count():
+    """The queue's rows, and those ahead of a job, are those of a dictionary of rows."""
     chance = random.Random(1)
-    counted, plain = ClientRows(), Counter()
-    for _ in range(500):
-        client = chance.choice("abcdef")
-        rows = chance.randint(-plain[client], 5) or 1
-        counted.add(client, rows)
-        plain[client] += rows
-        assert counted.total == plain.total()
-        assert counted.of(client) == plain[client]
-        assert counted.up_to(3) == sum(min(each, 3) for each in plain.values())
-        for least in (0, 3, max(plain.values())):
-            above = {client: n for client, n in plain.items() if n > least}
-            assert counted.above(least) == above
+    jobs, plain = JobQueue(1000, AT_ONCE), Counter()
+    for _ in range(300):
+        for _ in range(chance.randint(1, 8)):
+            client, rows = chance.choice("abcdef"), chance.randint(1, 5)
+            width = chance.randint(1, 2)
+            jobs.put(job(*range(rows), width=width, client=client))
+            plain[client] += rows
+        limit = chance.randint(1, 40)
+        for one, start, stop in jobs.take(lambda key, limit=limit: limit):
+            plain[one.client] -= stop - start
+        assert jobs.qsize() == plain.total()
+        share = plain["a"] + 3
+        ahead = sum(min(rows, share) for rows in plain.values())
+        assert jobs.rows_ahead(job(1, 2, 3, client="a")) == ahead
+
+
+def test_shares_are_whole_rows_and_the_rest_goes_to_the_first_clients():
+    """No row of a batch is left free while a client has one."""
+    rows = {"a": 9, "b": 1, "c": 9, "d": 9}
+    assert max_min_shares(rows, 12) == {"a": 4, "b": 1, "c": 4, "d": 3}
+    assert max_min_shares(rows, 100) == rows
+    assert max_min_shares({}, 4) == {}
+
+
+def test_turns_forget_those_served_longest_ago(monkeypatch):
+    """A bounded number of clients and keys is remembered."""
+    monkeypatch.setattr("app.batching.fair_queue._MOST_SERVED", 2)
+    turns = Turns()
+    for client in "abca":
+        turns.note([client])
+    assert turns.last("b") == 0
+    assert 0 < turns.last("c") < turns.last("a")

@@ -11,7 +11,7 @@ import pytest
 
 from app.batching.fair_queue import JobSlice
 from app.batching.job import Job, notify
-from app.errors import BadInput, Late, ModelFailed, Stopping
+from app.errors import Abandoned, BadInput, Late, ModelFailed, Stopping
 from tests.support.engines import Echo
 from tests.support.jobs import FakeTime, answered, executor, job, outputs
 
@@ -264,3 +264,36 @@ def test_event_loops_are_woken_once_per_batch():
     assert [one.result()["output"].tolist() for one in jobs] == [
         [[n]] for n in range(6)
     ]
+
+
+def test_abandoned_job_is_dropped_and_canceled_elsewhere():
+    """Whoever runs the rows in another process learns of it at once."""
+    one, canceled = job(7), []
+    one.on_abandoned = lambda: canceled.append(one.is_answered())
+    assert not one.drop_if_dead(0.0)
+    one.abandon()
+    assert canceled == [False]
+    assert one.drop_if_dead(0.0)
+    assert canceled == [False, True]
+    with pytest.raises(Abandoned, match="the client closed the connection"):
+        one.result()
+
+
+def test_key_that_was_made_before_is_kept():
+    """Requests of one shape need not make a key each."""
+    first = job(1)
+    second = Job(first.inputs, 0.0, key=first.key)
+    assert second.key is first.key
+
+
+def test_submit_hands_the_job_to_a_runner():
+    """A job is submitted as a group of jobs is."""
+    submitted = []
+
+    class Runner:
+        def submit(self, one):
+            submitted.append(one)
+
+    one = job(7)
+    one.submit(Runner())
+    assert submitted == [one]

@@ -284,6 +284,109 @@ def test_full_batch_ends_the_hold(holding, fake):
     assert fake.now == 1000.25
 
 
+class Awaits(FixedTimeout):
+    """Holds half a second, or until so many more rows have come."""
+
+    def __init__(self, rows):
+        super().__init__(0.5)
+        self.rows = rows
+        self.arrivals = []
+
+    def arrived(self, arrivals):
+        self.arrivals += arrivals
+
+    def hold_s(self, rows, oldest_at, now):
+        is_over = rows > self.rows
+        return 0.0 if is_over else super().hold_s(rows, oldest_at, now)
+
+    def rows_to_await(self):
+        return self.rows
+
+
+def test_rows_that_the_release_rule_awaits_end_the_hold(fake):
+    """The batching thread wakes once for all of them, and the rule knows each."""
+    rule = Awaits(2)
+    jobs = JobQueue(16, rule, clock=fake.clock, wait=fake.wait)
+    _put(jobs, 1)
+    for at, value in ((1000.125, 2), (1000.25, 3), (1000.375, 4)):
+        fake.at(at, lambda at=at, value=value: _put(jobs, value, at=at))
+    assert _take(jobs) == [1, 2, 3]
+    assert fake.waits == [0.5]
+    assert fake.now == 1000.25
+    assert rule.arrivals == [(1, 1000.0), (1, 1000.125), (1, 1000.25)]
+
+
+def test_arrivals_wake_the_batching_thread_once(jobs, fake):
+    """Rows that arrive before it has the lock again do not notify it once more."""
+    notified = []
+
+    def burst():
+        for n in range(3):
+            _put(jobs, n)
+            notified.append(fake.notified)
+
+    fake.at(1000.5, burst)
+    assert _take(jobs) == [0, 1, 2]
+    assert notified == [1, 1, 1]
+
+
+def test_full_batch_of_another_shape_ends_the_hold(holding, fake):
+    """It starts while the held row of the first shape still waits."""
+    _put(holding, 1)
+    fake.at(1000.125, lambda: _put(holding, 2, at=1000.125, width=2))
+    fake.at(1000.25, lambda: _put(holding, 3, 4, 5, at=1000.25, width=2))
+    assert _take(holding) == [2, 3, 4, 5]
+    assert fake.now == 1000.25
+    assert _take(holding) == [1]
+    assert fake.now == 1000.5
+
+
+def test_row_that_may_not_share_a_batch_ends_the_hold_of_another_shape(holding, fake):
+    """Where a shape's batches have one row, the first one is full."""
+    held = _put(holding, 1)
+    fake.at(1000.125, lambda: _put(holding, 2, at=1000.125, width=2))
+    batch = holding.take(lambda key: 4 if key == held.key else 1)
+    assert [each.job.key == held.key for each in batch] == [False]
+    assert fake.now == 1000.125
+
+
+def test_new_shapes_of_a_client_do_not_overtake_its_waiting_ones(jobs):
+    """However many new shapes come, the rest of an older one is served in turn."""
+    _put(jobs, *range(9))
+    _put(jobs, 20, width=2)
+    taken = []
+    for width in range(3, 8):
+        taken.append(_take(jobs))
+        _put(jobs, 10 * width, width=width)
+    assert taken == [[0, 1, 2, 3], [20], [4, 5, 6, 7], [30], [40]]
+    assert _take(jobs) == [8]
+
+
+def test_overload_is_shared_between_clients_and_then_all_is_taken(jobs):
+    """More rows than a batch takes are divided; what fits goes as it came."""
+    for n in range(7):
+        _put(jobs, n, client="flood")
+    _put(jobs, 10, 11, client="polite")
+    assert _take(jobs) == [0, 1, 10, 11]
+    _put(jobs, 12, client="polite")
+    assert _take(jobs) == [2, 3, 4, 12]
+    _put(jobs, 13, client="polite")
+    assert _take(jobs) == [5, 6, 13]
+    assert jobs.qsize() == 0
+
+
+def test_rule_learns_of_jobs_that_left_a_full_queue_before_it_looked(fake):
+    """Rows that were dropped again have arrived all the same."""
+    rule = Awaits(2)
+    jobs = JobQueue(2, rule, clock=fake.clock, wait=fake.wait)
+    _put(jobs, 1, is_abandoned=True)
+    _put(jobs, 2)
+    _put(jobs, 3)
+    fake.now = 1000.5
+    assert _take(jobs) == [2, 3]
+    assert rule.arrivals == [(1, 1000.0)] * 3
+
+
 def test_rest_of_a_split_job_keeps_its_age(holding, fake):
     """The rest of a split job is held no longer than the job's own timeout."""
     _put(holding, 1, 2, 3, 4, 5)

@@ -32,6 +32,25 @@ def test_rows_that_have_not_returned_are_missing():
     assert missing == [4, 3, 2, 1, 0, 0, 0]
 
 
+def test_nearly_all_clients_are_awaited_and_then_the_others():
+    """Of twenty, eighteen end a hold's first part, and the last two its second."""
+    clients = ReturningClients()
+    clients.answered(20, 10.0, waited=False)
+    awaited = []
+    for rows in (0, 5, 12, 1, 1):
+        clients.arrived([(rows, 10.5)])
+        awaited.append(clients.to_await())
+    assert awaited == [18, 13, 1, 2, 1]
+
+
+def test_job_that_was_made_before_the_batch_ended_returns_at_once():
+    """It may be queued afterwards, and no time is negative."""
+    clients = ReturningClients()
+    clients.answered(1, 10.0, waited=False)
+    clients.arrived([(1, 9.0)])
+    assert clients.latest_return_s() == 0.0
+
+
 @pytest.mark.parametrize(
     ("returned", "usual"), [(8, True), (7, False), (0, False)], ids=["8", "7", "0"]
 )

@@ -150,8 +150,7 @@ class WorkerConnection:
 
     def encoded_reply(self, job: _WorkerJob) -> list[Buffer]:
         """Return the encoded reply of an answered job; nothing if it was canceled."""
-        del self._jobs[job.number]
-        if job.is_abandoned:
+        if self._jobs.pop(job.number, None) is not job or job.is_abandoned:
             return []
         number = {"number": job.number}
         try:

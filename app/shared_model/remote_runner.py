@@ -19,7 +19,8 @@ class RemoteRunner:
         """Store the version; `set_channels` says which model processes serve it."""
         self._version = (name, version)
         self._channels: frozenset[Channel] = frozenset()
-        self._submitting = threading.Lock()
+        # Reentrant: the job of a dead process fails within, and wakes its waiter.
+        self._submitting = threading.RLock()
 
     def start(self) -> None:
         """Do nothing; a Runner needs the method."""

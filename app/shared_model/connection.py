@@ -120,6 +120,8 @@ class Connection:
             self._end()
 
     def _end(self) -> None:
+        # Also ends a thread that sends.
+        self.shut_down()
         with self._sending:
             self._unsent = []
             self._sock.close()
@@ -140,8 +142,6 @@ class Connection:
         except Exception:
             _log.exception("a message could not be taken")
             count = 0
-        if not count:
-            self.shut_down()
         return count > 0
 
     def _complete_frames(self) -> list[Frame]:

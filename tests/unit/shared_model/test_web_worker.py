@@ -479,6 +479,8 @@ def test_close_waits_for_jobs_under_way(followed):
     call = process.receive_job()
     closing = threading.Thread(target=loader.close, args=(TIMEOUT_S,))
     closing.start()
+    closing.join(0.1)
+    assert closing.is_alive()
     process.reply(call)
     closing.join()
     assert answered(sent) == [1.0]

@@ -16,6 +16,7 @@ from app.errors import (
     BasketError,
     ModelFailed,
     SettingsError,
+    Stopping,
     TooLarge,
 )
 from app.repository.catalog import Catalog
@@ -220,16 +221,25 @@ def test_web_worker_knows_failed_versions_labels_and_unloaded_models(machine):
 
 
 def test_traffic_is_split_in_the_model_process(machine):
-    """And so in all web workers, before the call returns."""
+    """The call returns once all web workers have the split."""
     for version in (1, 2):
         machine.add("m", version, toml="[labels]\nstable = 1\nnew = 2\n")
     machine.process()
     catalog, loader = machine.worker()
-    other, _ = machine.worker()
-    loader.set_traffic("m", {"stable": 1.0}, TIMEOUT_S)
-    for each in (catalog, other):
-        assert each.routes("m")[0].traffic == {"stable": 1.0}
-        assert _version(each) == 1
+    with closing(Peer.subscribed(machine)) as silent:
+        setting = threading.Thread(
+            target=loader.set_traffic, args=("m", {"stable": 1.0}, TIMEOUT_S)
+        )
+        setting.start()
+        traffic = {}
+        while traffic != {"stable": 1.0}:
+            state = from_json(CatalogState, silent.receive().meta["catalog"])
+            traffic = state.models["m"].model.routes.traffic
+        setting.join(0.1)
+        assert setting.is_alive()
+    setting.join(TIMEOUT_S)
+    assert catalog.routes("m")[0].traffic == {"stable": 1.0}
+    assert _version(catalog) == 1
 
 
 def test_removed_model_is_unknown_in_web_workers(machine):
@@ -389,18 +399,17 @@ def test_malformed_frames_harm_no_other_connection(machine):
     assert answered(submit(catalog, 1.0)) == [1.0]
 
 
-def test_close_answers_jobs_under_way(machine, engine):
+def test_close_answers_jobs_that_still_wait(machine, engine):
     """The last replies are written before the process ends."""
     process = machine.process()
     catalog, _ = machine.worker()
     engine.block()
-    sent = submit(catalog, 1.0)
+    submit(catalog, 1.0)
     engine.wait_until_started()
-    closing = threading.Thread(target=process.close, args=(1.0,))
-    closing.start()
-    engine.unblock()
-    closing.join()
-    assert answered(sent) == [1.0]
+    waiting = submit(catalog, 2.0)
+    process.close(0.3)
+    with pytest.raises(Stopping):
+        outputs(waiting)
 
 
 def test_start_without_model_process_is_a_configuration_error(machine):

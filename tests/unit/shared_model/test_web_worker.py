@@ -1,9 +1,12 @@
 """A web worker's side, with model processes whose messages the test sends."""
 
+import itertools
 import queue
+import socket
 import threading
 import time
 import weakref
+from contextlib import closing
 from dataclasses import replace
 
 import pytest
@@ -20,11 +23,15 @@ from app.repository.routing import Target
 from app.repository.served import State
 from app.settings import Settings
 from app.settings.model_config import ModelConfig
-from app.shared_model.channel import DIED
+from app.shared_model.channel import DIED, Channel
+from app.shared_model.remote_runner import RemoteRunner
+from app.shared_model.row_count import RowCount
 from testing.server import wait_until
 from tests.support.jobs import answered, job, outcome, outputs
 from tests.support.shared_model import (
     TIMEOUT_S,
+    Machine,
+    Peer,
     ScriptedProcess,
     failing_threads,
     submit,
@@ -322,25 +329,25 @@ def test_replies_received_together_notify_once(followed):
     assert notified.get(timeout=TIMEOUT_S) == jobs
 
 
-def test_replies_are_told_on_the_event_loop(followed, machine):
-    """So `wake` need not wake the event loop."""
-    catalog, _, process = followed
-    if machine.loop is None:
-        pytest.skip("there is none")
-    told = queue.Queue()
+def test_event_loop_that_is_attached_notifies(tmp_path, loop):
+    """So `wake` is called on it, and need not wake it."""
+    with closing(Machine(tmp_path, loop)) as machine:
+        catalog, _, process = ScriptedProcess.followed(machine)
+        told = queue.Queue()
 
-    def predict():
-        with catalog.lease(Target()) as model:
-            one = job(1.0)
-            one.wake = lambda _: told.put(threading.current_thread())
-            model.runner.submit(one)
+        def predict():
+            with catalog.lease(Target()) as model:
+                one = job(1.0)
+                one.wake = lambda _: told.put(threading.current_thread())
+                model.runner.submit(one)
 
-    # The first one may be read by the thread that read before.
-    for _ in range(2):
-        machine.loop.call(predict)
-        process.reply(process.receive_job())
-        thread = told.get(timeout=TIMEOUT_S)
-    assert thread is machine.loop.thread
+        # The first reply may be read by the thread that read before.
+        for _ in range(2):
+            loop.call(predict)
+            process.reply(process.receive_job())
+            thread = told.get(timeout=TIMEOUT_S)
+        assert thread is loop.thread
+        process.die()
 
 
 def test_reply_after_the_deadline_is_ignored(followed):
@@ -422,16 +429,44 @@ def test_job_goes_to_the_process_with_the_fewest_rows(two):
     processes[1].receive_job()
 
 
-def test_dead_process_gets_no_job_while_another_one_lives(two):
-    """Its row count is frozen."""
-    catalog, loader, dead, living = two
-    for process in (dead, living):
-        process.publish_model()
-    living.rows.add(3)
-    dead.die()
-    wait_until(lambda: not loader.wait(0), TIMEOUT_S)
-    submit(catalog, 1.0)
-    living.receive_job()
+@pytest.fixture(name="channels")
+def _channels():
+    """Channels to two model processes, and these; nothing follows them."""
+    pairs = [socket.socketpair() for _ in range(2)]
+    rows = [RowCount() for _ in range(2)]
+    channels = [
+        Channel(ours, each) for (ours, _), each in zip(pairs, rows, strict=True)
+    ]
+    yield channels, [Peer(theirs) for _, theirs in pairs], rows
+    for sock in itertools.chain(*pairs):
+        sock.close()
+
+
+def test_dead_process_gets_no_job_while_another_one_lives(channels):
+    """Its row count is frozen; if all are dead, a job fails with the death of one."""
+    (dead, other), (_, living), (_, rows) = channels
+    runner = RemoteRunner("m", 1)
+    runner.set_channels(frozenset((dead, other)))
+    rows.add(3)
+    dead.close(ModelProcessGone("died"))
+    runner.submit(job(1.0))
+    assert living.receive().meta["predict"] == ["m", 1]
+    other.close(ModelProcessGone("died"))
+    failed = job(1.0)
+    runner.submit(failed)
+    assert isinstance(outcome(failed), ModelProcessGone)
+
+
+def test_runner_of_dead_processes_is_idle(channels):
+    """Whatever rows they had."""
+    both, _, (rows, _) = channels
+    runner = RemoteRunner("m", 1)
+    runner.set_channels(frozenset(both))
+    rows.add(1)
+    assert not runner.is_idle()
+    for channel in both:
+        channel.close(ModelProcessGone("died"))
+    assert runner.is_idle()
 
 
 def test_runner_is_idle_while_no_process_has_rows(two):

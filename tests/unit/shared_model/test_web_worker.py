@@ -331,8 +331,9 @@ def test_replies_received_together_notify_once(followed):
 
 def test_event_loop_that_is_attached_notifies(tmp_path, loop):
     """So `wake` is called on it, and need not wake it."""
-    with closing(Machine(tmp_path, loop)) as machine:
-        catalog, _, process = ScriptedProcess.followed(machine)
+    with closing(Machine(tmp_path)) as machine:
+        catalog, loader, process = ScriptedProcess.followed(machine)
+        loop.call(lambda: loader.attach(loop.loop))
         told = queue.Queue()
 
         def predict():

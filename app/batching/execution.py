@@ -133,5 +133,7 @@ def answer(
 
 def fail(slices: Sequence[JobSlice], error: BasketError) -> None:
     """Answer all jobs that have no answer yet with an error."""
-    for job, _, _ in slices:
-        job.fail(error)
+    failed = [job for job, _, _ in slices if job.claim.acquire(False)]
+    for job in failed:
+        job.error = error
+    notify(failed)

@@ -229,12 +229,13 @@ class JobQueue(Queue[Job]):
         last = self._turns.last
         # A key that is new comes behind those that wait.
         self._turns.note([key for key in by_key if not last(key)])
-
-        def turn(item: tuple[Key, list[Job]]) -> tuple[int, int]:
-            key, jobs = item
-            return min([last(job.client) for job in jobs]), last(key)
-
-        return sorted(by_key.items(), key=turn)
+        return sorted(
+            by_key.items(),
+            key=lambda each: (
+                min([last(job.client) for job in each[1]]),
+                last(each[0]),
+            ),
+        )
 
     def _rows_that_end_the_hold(self, limit: int) -> float:
         """Return with how many queued rows to look at a held batch again."""
@@ -271,8 +272,10 @@ class JobQueue(Queue[Job]):
             rows = defaultdict(int)
             for job in jobs:
                 rows[job.client] += job.rows - job.taken
-        in_turn = sorted(rows, key=self._turns.last)
-        shares = max_min_shares({client: rows[client] for client in in_turn}, limit)
+        last = self._turns.last
+        shares = max_min_shares(
+            {each: rows[each] for each in sorted(rows, key=last)}, limit
+        )
         batch = []
         for job in jobs:
             share = min(shares[job.client], job.rows - job.taken)
@@ -285,7 +288,7 @@ class JobQueue(Queue[Job]):
                     break
         self._forget_taken()
         # As `note` counts the turns in this order.
-        batch.sort(key=lambda each: self._turns.last(each.job.client))
+        batch.sort(key=lambda each: last(each.job.client))
         return batch
 
     def _take_rows(self, job: Job, rows: int) -> None:

@@ -118,6 +118,19 @@ def test_errors_that_no_row_causes_have_no_reruns(engine, error):
     assert notes.reruns == 0
 
 
+def test_failed_batch_wakes_its_event_loop_once():
+    """All of its jobs that have no answer yet are failed together."""
+    woken = []
+    jobs = [job(0), job(1), job(2)]
+    for one in jobs:
+        one.wake = woken.append
+    jobs[1].fail(AWAY)
+    executor(TooFewRows(), 4).execute([JobSlice(one, 0, 1) for one in jobs])
+    assert woken == [[jobs[1]], [jobs[0], jobs[2]]]
+    assert jobs[1].error is AWAY
+    assert isinstance(jobs[2].error, WrongOutputs)
+
+
 @pytest.mark.parametrize("fate", ["disconnect", "deadline"])
 def test_reruns_leave_out_jobs_after_a_disconnect_or_deadline(fate):
     """A job whose client disconnects, or whose deadline passes, is in no rerun."""

@@ -10,14 +10,15 @@ from concurrent.futures import Future
 from typing import Any, Self, TypeAlias
 
 from app.batching.job import Job, notify
-from app.engines.base import Tensors
 from app.errors import Abandoned, BasketError, Late, ModelProcessGone, Stopping
 from app.shared_model.connection import Connection
-from app.shared_model.frames import Frame, encode
+from app.shared_model.frames import Buffer, Frame, encode
 from app.shared_model.json_values import error_from_json
 from app.shared_model.row_count import RowCount
 
 _log = logging.getLogger(__name__)
+# Returns the number of a call.
+next_number = itertools.count(1).__next__
 DIED = "the model process has died, another takes its place"
 # Takes the reply to a call, or an error, once. Returns the job whose waiter is then to
 # be notified, if any.
@@ -35,7 +36,6 @@ class Channel:
         """Store a connected socket, and the model process's number of rows."""
         self.connection = Connection(sock, self._take, self._closed)
         self.rows = rows.rows
-        self._numbers = itertools.count(1)
         self._calls: dict[int, TakeReply] = {}
         self._has_no_calls = threading.Condition()
         self._updates: queue.SimpleQueue[Mapping[str, Any] | None] = queue.SimpleQueue()
@@ -71,22 +71,13 @@ class Channel:
         """Return whether the model process has no rows, or has died."""
         return not self._calls and (self.is_closed() or not self.rows())
 
-    def call(
-        self, meta: Mapping[str, Any], tensors: Tensors, take_reply: TakeReply
-    ) -> int:
-        """Send a call without waiting, and return its number for `cancel`.
-
-        Raises:
-            TypeError: an array of strings holds a value that is not bytes.
-        """
-        number = next(self._numbers)
-        frame = encode(Frame({**meta, "number": number}, tensors))
+    def call(self, number: int, frame: list[Buffer], take_reply: TakeReply) -> None:
+        """Send an encoded call, with a number of `next_number`, without waiting."""
         self._calls[number] = take_reply
         self.connection.send(frame)
         # Checked after the call was stored: else `close` could miss it.
         if self._error is not None:
             self._fail(number, self._error)
-        return number
 
     def call_and_wait(self, meta: Mapping[str, Any], timeout_s: float) -> None:
         """Call, and wait until the model process has done it.
@@ -96,7 +87,9 @@ class Channel:
             BasketError: the model process's own error, or it has died.
         """
         future: Future[Frame | BasketError] = Future()
-        self.call(meta, {}, future.set_result)
+        number = next_number()
+        frame = encode(Frame({**meta, "number": number}))
+        self.call(number, frame, future.set_result)
         try:
             reply = future.result(timeout_s)
         except TimeoutError as error:

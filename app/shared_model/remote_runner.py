@@ -5,8 +5,8 @@ from functools import partial
 
 from app.batching.job import Job
 from app.errors import BasketError, ModelProcessGone
-from app.shared_model.channel import DIED, Channel
-from app.shared_model.frames import Frame
+from app.shared_model.channel import DIED, Channel, next_number
+from app.shared_model.frames import Frame, encode
 from app.shared_model.json_values import error_from_json
 
 
@@ -35,8 +35,11 @@ class RemoteRunner:
 
         Raises:
             ModelProcessGone: no model process serves the version.
+            TypeError: an array of strings holds a value that is not bytes.
         """
+        number = next_number()
         meta = {
+            "number": number,
             "predict": self._version,
             "signature": job.signature_name,
             "deadline": job.deadline,
@@ -44,11 +47,13 @@ class RemoteRunner:
             "reserve_s": job.reserve_s,
             "traceparent": job.traceparent,
         }
+        frame = encode(Frame(meta, job.inputs))
+        # Held until it is sent: no call follows `set_channels` on a channel left out.
         with self._submitting:
             if not self._channels:
                 raise ModelProcessGone(DIED)
             channel = min(self._channels, key=_load)
-            number = channel.call(meta, job.inputs, partial(take_reply, job))
+            channel.call(number, frame, partial(take_reply, job))
         job.on_abandoned = partial(channel.cancel, number)
         # Checked afterwards: else a client that goes meanwhile could be missed.
         if job.is_abandoned or job.is_answered():

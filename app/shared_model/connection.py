@@ -63,9 +63,12 @@ class Connection:
 
     def start(self, loop: asyncio.AbstractEventLoop | None) -> None:
         """Start to read on an event loop; None: in a thread."""
-        if loop is not None:
-            loop.call_soon_threadsafe(self._read_on, loop)
-        elif not _start_thread(self._read_in_thread, "replies"):
+        try:
+            if loop is not None:
+                loop.call_soon_threadsafe(self._read_on, loop)
+            else:
+                _start_thread(self._read_in_thread, "replies")
+        except RuntimeError:  # the event loop is closed, or there are too many threads
             self._end()
 
     def attach(self, loop: asyncio.AbstractEventLoop) -> None:
@@ -176,6 +179,8 @@ class Connection:
         """Send what fits into the send buffer now, and the rest when there is room."""
         with self._sending:
             self._is_scheduled = False
+            if self._sock.fileno() < 0:  # it has ended in this turn
+                return
             try:
                 while self._unsent:
                     first = self._unsent[:_MAX_BUFFERS]
@@ -189,8 +194,11 @@ class Connection:
             has_rest = self._is_sending = bool(self._unsent)
         if self._loop is not None and threading.get_ident() == self._loop_thread:
             self._wait_for_room(self._loop, has_rest=has_rest)
-        elif has_rest and not _start_thread(self._send_in_thread, "send rest"):
-            self.shut_down()
+        elif has_rest:
+            try:
+                _start_thread(self._send_in_thread, "send rest")
+            except RuntimeError:
+                self.shut_down()
 
     def _wait_for_room(
         self, loop: asyncio.AbstractEventLoop, *, has_rest: bool
@@ -216,13 +224,8 @@ class Connection:
             self.shut_down()
 
 
-def _start_thread(work: Callable[[], None], name: str) -> bool:
-    """Start a thread; return False if there are too many."""
-    try:
-        threading.Thread(target=work, name=name, daemon=True).start()
-    except RuntimeError:
-        return False
-    return True
+def _start_thread(work: Callable[[], None], name: str) -> None:
+    threading.Thread(target=work, name=name, daemon=True).start()
 
 
 def _after(buffers: list[Buffer], sent: int) -> list[Buffer]:

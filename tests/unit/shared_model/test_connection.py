@@ -19,7 +19,7 @@ from hypothesis.extra import numpy as numpy_st
 from app.shared_model.connection import Connection
 from app.shared_model.frames import Frame, encode
 from testing.server import wait_until
-from tests.support.shared_model import TIMEOUT_S, Peer, failing_threads
+from tests.support.shared_model import TIMEOUT_S, EventLoop, Peer, failing_threads
 
 _DTYPES = st.one_of(
     numpy_st.integer_dtypes(endianness="<"),
@@ -386,6 +386,39 @@ def test_send_to_a_closed_peer_ends_the_connection(pair):
         end.send({}, {"rows": rows})
     del rows
     assert not is_kept()
+
+
+def test_connection_may_end_in_a_turn_that_sends(loop, caplog):
+    """What would be sent at the end of the turn is dropped."""
+    ours, theirs = socket.socketpair()
+    closed = threading.Event()
+
+    def take(_):
+        connection.send(encode(Frame({})))
+        raise ValueError("taken by nobody")
+
+    connection = Connection(ours, take, closed.set)
+    connection.start(loop.loop)
+    peer = Peer(theirs)
+    peer.send({})
+    assert closed.wait(TIMEOUT_S)
+    loop.call(lambda: None)
+    assert [each.name for each in caplog.records] == ["app.shared_model.connection"]
+    peer.close()
+
+
+def test_connection_ends_if_its_event_loop_is_closed(loop):
+    """The thread that read until then ends in order."""
+    ours, theirs = socket.socketpair()
+    end, peer = End(ours), Peer(theirs)
+    other = EventLoop()
+    other.call(lambda: end.connection.attach(other.loop))
+    other.close()
+    peer.send({"number": 1})
+    assert end.receive().meta == {"number": 1}
+    assert end.receive() is None
+    assert peer.is_at_end()
+    peer.close()
 
 
 def test_thread_that_sends_ends_with_the_connection():

@@ -116,7 +116,7 @@ def create_app(settings: "Settings | None" = None) -> "Server":
         flask.register_blueprint(blueprint)
     flask.cli.add_command(models_commands(settings))
     flask_calls = FlaskCalls(flask.wsgi_app, rights.origins)
-    loops = Loops(predictor, flask_calls.answer, loader.close)
+    loops = Loops(predictor, flask_calls.answer, loader)
     server = Server(
         settings=settings,
         flask=flask,

@@ -5,7 +5,7 @@ version, so that a replaced version is closed only after its last request.
 """
 
 import threading
-from collections.abc import Collection, Iterable, Iterator
+from collections.abc import Collection, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 
 from app.errors import Stopping, UnknownModel
@@ -178,6 +178,13 @@ class Catalog:
 
     # Methods for the loader.
 
+    @contextmanager
+    def _change(self) -> Iterator[None]:
+        """Hold the lock while models change, and forget what was chosen of them."""
+        with self._changing:
+            self._chosen.clear()
+            yield
+
     def keep_default(self, names: Collection[str]) -> None:
         """Keep the default model of these, whatever models come or go."""
         with self._changing:
@@ -202,29 +209,25 @@ class Catalog:
 
     def announce(self, name: str) -> None:
         """Add a model without versions, or one that was unloaded, as loading."""
-        with self._changing:
-            self._chosen.clear()
+        with self._change():
             self._models.setdefault(name, Model()).unloaded = False
 
     def route(
         self, name: str, routes: Routes, capture: CaptureConfig | None = None
     ) -> None:
         """Set routes and which requests are captured; an unchanged split goes on."""
-        with self._changing:
-            self._chosen.clear()
+        with self._change():
             self._models[name].route(routes, capture)
 
     def set_rollout(self, name: str, rollout: Rollout | None) -> None:
         """Set which version of a model has the traffic, None: the newest one."""
-        with self._changing:
-            self._chosen.clear()
+        with self._change():
             if name in self._models:
                 self._models[name].rollout = rollout
 
     def mark_loading(self, name: str, version: int) -> None:
         """Set the state LOADING."""
-        with self._changing:
-            self._chosen.clear()
+        with self._change():
             model = self._models[name]
             model.versions[version] = Version(State.LOADING, model=model)
 
@@ -234,8 +237,7 @@ class Catalog:
         Raises:
             Stopping: the catalog is closed.
         """
-        with self._changing:
-            self._chosen.clear()
+        with self._change():
             if self._closed:
                 raise Stopping("the server is stopping")
             model = self._models.setdefault(served.name, Model())
@@ -262,26 +264,25 @@ class Catalog:
 
     def mark_failed(self, name: str, version: int, reason: str) -> None:
         """Set the state END, with the reason why the version can't be served."""
-        with self._changing:
-            self._chosen.clear()
+        with self._change():
             model = self._models[name]
             model.versions[version] = Version(State.END, reason, model=model)
 
     def set_problem(self, name: str, problem: str) -> bool:
         """Set or clear ("") the error of a whole model; return whether it changed."""
-        with self._changing:
+        with self._change():
             is_new = self._models[name].problem != problem
             self._models[name].problem = problem
         return is_new
 
     def set_folder_problem(self, problem: str) -> None:
         """Set or clear ("") the error of the folder of models."""
-        with self._changing:
+        with self._change():
             self._folder_problem = problem
 
     def mark_settled(self, name: str) -> None:
         """Record that each version the folder asks for is ready or has failed."""
-        with self._changing:
+        with self._change():
             self._models[name].settled = True
 
     def retire(self, name: str, version: int, timeout_s: float) -> ServedModel | None:
@@ -295,8 +296,7 @@ class Catalog:
 
     def withdraw(self, name: str, version: int) -> Version:
         """Set the state UNLOADING: no new lease is given."""
-        with self._changing:
-            self._chosen.clear()
+        with self._change():
             withdrawn = self._models[name].versions[version]
             withdrawn.state = State.UNLOADING
         return withdrawn
@@ -308,8 +308,7 @@ class Catalog:
 
     def remove(self, name: str, version: int | None = None) -> None:
         """Remove a version, or a whole model."""
-        with self._changing:
-            self._chosen.clear()
+        with self._change():
             if version is None:
                 del self._models[name]
             else:
@@ -317,10 +316,33 @@ class Catalog:
 
     def mark_unloaded(self, name: str) -> None:
         """Record that a model was unloaded on request."""
-        with self._changing:
-            self._chosen.clear()
+        with self._change():
             model = self._models.setdefault(name, Model())
             model.unloaded, model.settled, model.problem = True, False, ""
+
+    def replicate(self, models: dict[str, Model], folder_problem: str) -> list[Version]:
+        """Take over the models of another catalog, unless this one is closed.
+
+        A Version that stays keeps its leases. Return those that had been ready and are
+        gone: they get no new lease.
+        """
+        with self._changing:
+            if self._closed:
+                return []
+            self._chosen.clear()
+            before, self._models = self._models, models
+            self._folder_problem = folder_problem
+            for model in models.values():
+                for version in model.versions.values():
+                    version.model = model
+            for name in before.keys() & models.keys():
+                models[name].keep_routes(before[name])
+            kept = {id(each) for each in _versions(models)}
+            gone = [each for each in _versions(before) if id(each) not in kept]
+            gone = [each for each in gone if each.state is State.AVAILABLE]
+            for version in gone:
+                version.state = State.UNLOADING
+        return gone
 
     def close(self) -> list[ServedModel]:
         """Refuse new versions from now on, and return those that are to be closed."""
@@ -333,3 +355,7 @@ class Catalog:
             return self._models[name]
         known = known_text(self._models)
         raise UnknownModel(f"no model {name[:80]!r}; there are: {known}")
+
+
+def _versions(models: Mapping[str, Model]) -> list[Version]:
+    return [version for model in models.values() for version in model.versions.values()]

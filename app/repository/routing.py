@@ -11,6 +11,7 @@ import hashlib
 import itertools
 import math
 from collections.abc import Collection, Mapping
+from dataclasses import dataclass, field
 from random import SystemRandom
 from typing import NamedTuple
 
@@ -56,17 +57,19 @@ class Rollout(NamedTuple):
         return shares
 
 
+@dataclass
 class Routes:
-    """One model's labels and traffic split."""
+    """One model's labels and traffic split: versions and weights by label.
 
-    def __init__(
-        self,
-        labels: Mapping[str, int] | None = None,
-        traffic: Mapping[str, float] | None = None,
-    ) -> None:
-        """Store versions and weights by label; without weights the newest serves."""
-        self.labels = dict(labels or {})
-        self.traffic = {name: w for name, w in (traffic or {}).items() if w > 0}
+    Labels without a weight have no traffic; without weights the newest version serves.
+    """
+
+    labels: Mapping[str, int] = field(default_factory=dict)
+    traffic: Mapping[str, float] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        """Drop weights of 0, and begin the sequence of requests."""
+        self.traffic = {name: w for name, w in self.traffic.items() if w > 0}
         self._shares = {
             label: (self.labels[label], weight)
             for label, weight in self.traffic.items()
@@ -74,10 +77,6 @@ class Routes:
         self._requests = itertools.count()
         # Each process starts elsewhere in the sequence.
         self._start = SystemRandom().random()
-
-    def equals(self, other: "Routes") -> bool:
-        """Return whether labels and weights are equal."""
-        return self.labels == other.labels and self.traffic == other.traffic
 
     def choose(
         self,

@@ -155,8 +155,13 @@ class Model:
     def route(self, routes: Routes, capture: CaptureConfig | None) -> None:
         """Set labels, traffic, and which requests are captured."""
         self.capture = capture
-        if not routes.equals(self.routes):
+        if routes != self.routes:
             self.routes = routes
+
+    def keep_routes(self, before: "Model") -> None:
+        """Continue the split of a model's former state, if it is unchanged."""
+        if self.routes == before.routes:
+            self.routes = before.routes
 
     def failures(self) -> list[str]:
         """Return the errors of the model and of its versions, and who is unbatched."""

@@ -4,51 +4,42 @@ import itertools
 import logging
 import queue
 import socket
-from collections.abc import Iterator, Mapping
+import threading
+from collections.abc import Callable, Iterator, Mapping
 from concurrent.futures import Future
-from contextlib import suppress
-from typing import Any, Protocol, Self
+from typing import Any, Self, TypeAlias
 
 from app.batching.job import Job, notify
-from app.engines.base import Tensors
-from app.errors import Abandoned, BasketError, Late, ModelProcessGone
+from app.errors import Abandoned, BasketError, Late, ModelProcessGone, Stopping
 from app.shared_model.connection import Connection
-from app.shared_model.frames import Frame, WireError, encode
+from app.shared_model.frames import Buffer, Frame, encode
+from app.shared_model.json_values import error_from_json
 from app.shared_model.row_count import RowCount
 
 _log = logging.getLogger(__name__)
+# Returns the number of a call.
+next_number = itertools.count(1).__next__
 DIED = "the model process has died, another takes its place"
-
-
-class Call(Protocol):
-    """A call to the model process, which gets a reply or an error, once."""
-
-    def take_reply(self, frame: Frame) -> Job | None:
-        """Store the reply, and return the job that is to be notified, if any.
-
-        If this raises, `fail` is called next.
-        """
-        ...
-
-    def fail(self, error: BasketError) -> None:
-        """Store an error; there will be no reply."""
-        ...
+# Takes the reply to a call, or an error, once. Returns the job whose waiter is then to
+# be notified, if any.
+TakeReply: TypeAlias = Callable[[Frame | BasketError], Job | None]
 
 
 class Channel:
     """Calls under way, whose replies come in any order.
 
-    One thread receives, and notifies the jobs of all replies of one read together.
+    The jobs of all replies of one read are notified together, by the event loop if the
+    connection is attached to one.
     """
 
-    def __init__(self, connection: Connection, rows: RowCount) -> None:
-        """Store a connection, and the model process's number of rows."""
-        self._connection = connection
-        self._rows = rows
-        self._numbers = itertools.count(1)
-        self._calls: dict[int, Call] = {}
+    def __init__(self, sock: socket.socket, rows: RowCount) -> None:
+        """Store a connected socket, and the model process's number of rows."""
+        self.connection = Connection(sock, self._take, self._closed)
+        self.rows = rows.rows
+        self._calls: dict[int, TakeReply] = {}
+        self._has_no_calls = threading.Condition()
         self._updates: queue.SimpleQueue[Mapping[str, Any] | None] = queue.SimpleQueue()
-        # What later calls raise, once the channel is closed.
+        # What later calls get, once the channel is closed.
         self._error: BasketError | None = None
 
     @classmethod
@@ -58,121 +49,86 @@ class Channel:
         Raises:
             OSError: no model process answers.
         """
-        connection = Connection.connect(path)
+        sock = socket.socket(socket.AF_UNIX)
         try:
-            connection.send(encode(Frame({"subscribe": True})))
-            _, fds, _, _ = socket.recv_fds(connection.sock, 1, 1)
+            sock.connect(path)
+            sock.sendall(b"".join(encode(Frame({"subscribe": True}))))
+            _, fds, _, _ = socket.recv_fds(sock, 1, 1)
             if not fds:
                 raise ConnectionResetError(DIED)
         except OSError:
-            connection.close()
+            sock.close()
             raise
         rows = RowCount(fds[0])
         rows.close()
-        return cls(connection, rows)
-
-    def start(self) -> None:
-        """Start to receive.
-
-        Raises:
-            OSError: a thread can't be started.
-        """
-        try:
-            self._connection.start_thread(self._receive, "replies")
-        except OSError:
-            self._finish()
-            raise
+        return cls(sock, rows)
 
     def is_closed(self) -> bool:
-        """Return whether all further calls raise."""
+        """Return whether all further calls fail."""
         return self._error is not None
 
-    def rows(self) -> int:
-        """Return the number of rows that wait or run in the model process."""
-        return self._rows.rows()
+    def is_idle(self) -> bool:
+        """Return whether the model process has no rows, or has died."""
+        return not self._calls and (self.is_closed() or not self.rows())
 
-    def call(self, call: Call, meta: Mapping[str, Any], tensors: Tensors) -> int:
-        """Send a call without waiting; it gets a reply or fails, unless this raises.
-
-        Return its number.
-
-        Raises:
-            ModelProcessGone: the model process has died.
-            Stopping: the channel was closed so.
-            TypeError: an array of strings holds a value that is not bytes.
-        """
-        number = next(self._numbers)
-        frame = encode(Frame({**meta, "number": number}, tensors))
-        self._calls[number] = call
-        try:
-            self._connection.send(frame)
-        except OSError:
-            self.close(ModelProcessGone(DIED))
+    def call(self, number: int, frame: list[Buffer], take_reply: TakeReply) -> None:
+        """Send an encoded call, with a number of `next_number`, without waiting."""
+        self._calls[number] = take_reply
+        self.connection.send(frame)
         # Checked after the call was stored: else `close` could miss it.
-        if self._error is not None and self._calls.pop(number, None) is not None:
-            raise self._error.with_traceback(None)
-        return number
+        if self._error is not None:
+            self._fail(number, self._error)
 
-    def cancel(self, number: int) -> None:
-        """Fail a call for whose reply nobody waits, and tell the model process."""
-        call = self._calls.pop(number, None)
-        if call is None:
-            return
-        with suppress(OSError):
-            self.send({"cancel": [number]})
-        call.fail(Abandoned("the client closed the connection"))
-
-    def call_and_wait(self, meta: Mapping[str, Any], timeout_s: float) -> Frame:
-        """Call, and return the reply.
+    def call_and_wait(self, meta: Mapping[str, Any], timeout_s: float) -> None:
+        """Call, and wait until the model process has done it.
 
         Raises:
             Late: there is no reply in time.
-            ModelProcessGone: the model process has died.
-            Stopping: the channel was closed so.
+            BasketError: the model process's own error, or it has died.
         """
-        call = _BlockingCall()
-        self.call(call, meta, {})
+        future: Future[Frame | BasketError] = Future()
+        number = next_number()
+        frame = encode(Frame({**meta, "number": number}))
+        self.call(number, frame, future.set_result)
         try:
-            return call.result(timeout_s)
+            reply = future.result(timeout_s)
         except TimeoutError as error:
             raise Late("the model process gave no answer in time") from error
+        if isinstance(reply, BasketError):
+            raise reply
+        if "error" in reply.meta:
+            raise error_from_json(reply.meta)
+
+    def cancel(self, number: int) -> None:
+        """Fail a call for whose reply nobody waits, unless it has one."""
+        if number in self._calls:
+            self.send({"cancel": [number]})
+            self._fail(number, Abandoned("the client closed the connection"))
 
     def send(self, meta: Mapping[str, Any]) -> None:
-        """Send a message that has no reply.
-
-        Raises:
-            OSError: the model process has died.
-        """
-        self._connection.send(encode(Frame(meta)))
+        """Send a message that has no reply."""
+        self.connection.send(encode(Frame(meta)))
 
     def updates(self) -> Iterator[Mapping[str, Any]]:
         """Yield updates of the model process's catalog until the channel is closed."""
         while (update := self._updates.get()) is not None:
             yield update
 
+    def stop(self, timeout_s: float) -> None:
+        """Wait for the calls under way, and fail the rest and all later ones."""
+        with self._has_no_calls:
+            self._has_no_calls.wait_for(lambda: not self._calls, timeout_s)
+        self.close(Stopping("the server is stopping"))
+
     def close(self, error: BasketError) -> None:
         """Fail all calls, now and later, with this error."""
         self._error = self._error or error
-        self._connection.shut_down()
-        while self._calls:
-            try:
-                _, call = self._calls.popitem()
-            except KeyError:  # another thread has taken the last one
-                break
-            call.fail(self._error)
+        self.connection.shut_down()
+        for number in list(self._calls):
+            self._fail(number, self._error)
 
-    def _receive(self) -> None:
-        try:
-            while frames := self._connection.receive():
-                self._take(frames)
-        except (OSError, WireError):
-            pass
-        finally:
-            self._finish()
-
-    def _finish(self) -> None:
+    def _closed(self) -> None:
         self.close(ModelProcessGone(DIED))
-        self._connection.close()
         self._updates.put(None)
 
     def _take(self, frames: list[Frame]) -> None:
@@ -182,25 +138,26 @@ class Channel:
             if number is None:
                 self._updates.put(frame.meta)
                 continue
-            call = self._calls.pop(number, None)
-            if call is None:
+            take_reply = self._calls.pop(number, None)
+            if take_reply is None:
                 continue
             try:
-                job = call.take_reply(frame)
-            except Exception:  # must not end the thread
+                job = take_reply(frame)
+            except Exception:  # must not harm other calls
                 _log.exception("a reply of the model process is malformed")
-                call.fail(BasketError("internal error"))
-                continue
+                job = take_reply(BasketError("internal error"))
             if job is not None:
                 answered.append(job)
         notify(answered)
+        self._tell_if_idle()
 
+    def _fail(self, number: int, error: BasketError) -> None:
+        take_reply = self._calls.pop(number, None)
+        if take_reply is not None:
+            take_reply(error)
+            self._tell_if_idle()
 
-class _BlockingCall(Future[Frame]):
-    """A Call whose reply a thread waits for, as the result of a future."""
-
-    def take_reply(self, frame: Frame) -> None:
-        self.set_result(frame)
-
-    def fail(self, error: BasketError) -> None:
-        self.set_exception(error)
+    def _tell_if_idle(self) -> None:
+        if not self._calls:
+            with self._has_no_calls:
+                self._has_no_calls.notify_all()

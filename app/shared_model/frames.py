@@ -1,7 +1,7 @@
 """The wire format between web workers and model processes.
 
 A frame is a fixed header, JSON, and the raw bytes of its tensors. Nothing is pickled.
-Tensors are sent from their own memory, and received as views of the frame's buffer.
+Large tensors are sent from their own memory; all are received as views of a buffer.
 """
 
 import json
@@ -17,6 +17,7 @@ import numpy as np
 import orjson
 
 from app.engines.base import Array, Tensors
+from app.shared_model.json_values import plain
 
 # Magic number, bytes of JSON, bytes of tensors.
 _HEADER = struct.Struct("<4sIQ")
@@ -24,23 +25,20 @@ HEADER_BYTES = _HEADER.size
 _MAGIC = b"BSK1"
 # JSON is padded with spaces, so that tensors begin at multiples of this.
 _ALIGNMENT = 16
+# A frame with tensors of up to so many bytes is copied into one buffer.
+_COPIED_BYTES = 4096
 _STRINGS = "O"
 _DTYPE = re.compile(r"[<>|][biufcV][1-9][0-9]{0,3}")
 _LENGTH = np.dtype("<u4")
-# Errors from reading malformed JSON and tensors.
-_MALFORMED = (
-    *(ValueError, TypeError, KeyError, AttributeError),
-    *(OverflowError, RecursionError),
-)
 Buffer: TypeAlias = bytes | memoryview
 
 
-class WireError(Exception):
-    """The peer sent a malformed frame, or closed within one."""
-
-
 class Frame(NamedTuple):
-    """JSON values by name, and tensors; arrays of strings hold bytes."""
+    """JSON values by name, and tensors; arrays of strings hold bytes.
+
+    What is sent may have dataclasses and NamedTuples among the values, as
+    `json_values` converts them.
+    """
 
     meta: Mapping[str, Any]
     tensors: Tensors = MappingProxyType({})
@@ -58,21 +56,25 @@ def encode(frame: Frame) -> list[Buffer]:
     for name, array in frame.tensors.items():
         strings = array.dtype.hasobject
         heads.append((name, _STRINGS if strings else array.dtype.str, array.shape))
-        for buffer in _strings(array) if strings else [_bytes_of(array)]:
-            padding = -len(buffer) % _ALIGNMENT
-            buffers += [buffer, bytes(padding)] if padding else [buffer]
-            size += len(buffer) + padding
+        for buffer in _strings(array) if strings else (_bytes_of(array),):
+            buffers += (buffer, bytes(-len(buffer) % _ALIGNMENT))
+            size += _aligned(len(buffer))
     text = _to_json({**frame.meta, "tensors": heads})
     text += b" " * (-(HEADER_BYTES + len(text)) % _ALIGNMENT)
-    return [_HEADER.pack(_MAGIC, len(text), size) + text, *buffers]
+    buffers.insert(0, _HEADER.pack(_MAGIC, len(text), size) + text)
+    if size <= _COPIED_BYTES:
+        return [b"".join(buffers)]
+    return [buffer for buffer in buffers if buffer]
 
 
-def _bytes_of(array: Array) -> memoryview:
+def _bytes_of(array: Array) -> Buffer:
+    if array.nbytes <= _COPIED_BYTES:
+        return array.tobytes()
     flat = np.ascontiguousarray(array).reshape(-1)
     return flat.view(np.uint8).data
 
 
-def _strings(array: Array) -> tuple[memoryview, bytes]:
+def _strings(array: Array) -> tuple[Buffer, bytes]:
     """Return the lengths of all strings, and the strings concatenated."""
     items: list[Any] = array.reshape(-1).tolist()
     lengths = np.fromiter(map(len, items), _LENGTH, len(items))
@@ -81,10 +83,10 @@ def _strings(array: Array) -> tuple[memoryview, bytes]:
 
 def _to_json(value: Any) -> bytes:
     try:
-        return orjson.dumps(value)
+        return orjson.dumps(value, plain)
     except TypeError:
         # Surrogates, which can be in a path, are encoded by the slower encoder only.
-        return json.dumps(value).encode()
+        return json.dumps(value, default=plain).encode()
 
 
 def _from_json(text: bytes | memoryview) -> Any:
@@ -98,11 +100,11 @@ def sizes(header: bytes | memoryview, begin: int = 0) -> tuple[int, int]:
     """Return the bytes of header and JSON, and of the whole frame at `begin`.
 
     Raises:
-        WireError: no frame begins there.
+        ValueError: no frame begins there.
     """
     magic, text_size, tensors_size = _HEADER.unpack_from(header, begin)
     if magic != _MAGIC:
-        raise WireError("this is no frame")
+        raise ValueError("this is no frame")
     head_size = HEADER_BYTES + text_size
     return head_size, head_size + tensors_size
 
@@ -111,14 +113,11 @@ def decode(frame: memoryview, head_size: int) -> Frame:
     """Return the frame of a whole buffer; its tensors are views of the buffer.
 
     Raises:
-        WireError: the frame is malformed.
+        Exception: the frame is malformed.
     """
-    try:
-        meta = _from_json(frame[HEADER_BYTES:head_size])
-        heads = meta.pop("tensors")
-        return Frame(meta, dict(_arrays(heads, frame[head_size:])) if heads else {})
-    except _MALFORMED as error:
-        raise WireError(f"a frame that can't be read: {error}") from error
+    meta = _from_json(frame[HEADER_BYTES:head_size])
+    heads = meta.pop("tensors")
+    return Frame(meta, dict(_arrays(heads, frame[head_size:])) if heads else {})
 
 
 def _arrays(

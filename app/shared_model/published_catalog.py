@@ -6,41 +6,90 @@ closed only after all web workers have, so no call for it can arrive any more.
 """
 
 import threading
-from collections.abc import Callable, Mapping
-from functools import wraps
-from typing import Any, Concatenate, ParamSpec, Protocol, TypeVar
-from weakref import WeakKeyDictionary
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any, TypeAlias
 
+from app.engines.base import Signature
 from app.repository.catalog import Catalog
-from app.repository.served import ServedModel
+from app.repository.served import Model, ServedModel, State, Version
 from app.run_dir.notes import Notes
-from app.shared_model import catalog_json
+from app.settings import Settings
+from app.settings.model_config import OWN_SETTINGS, ModelConfig
 
 
-class Subscriber(Protocol):
-    """A web worker that has a replica of the catalog."""
+@dataclass(frozen=True)
+class PublishedVersion:
+    """What a web worker needs of a ready version.
 
-    def send(self, meta: Mapping[str, Any]) -> None:
-        """Send a message without waiting."""
-        ...
+    The settings in `config` are the model's own, over defaults. `service` is the folder
+    of a service.py that has functions or an EXAMPLE; one that only imports does so
+    where the model runs.
+    """
+
+    platform: str
+    signatures: Mapping[str, Signature]
+    config: ModelConfig
+    service: Path | None = None
+
+    @classmethod
+    def of(cls, served: ServedModel) -> "PublishedVersion":
+        """Return what is published of a version."""
+        config, code = served.config, served.user_code
+        own = {name: getattr(config.settings, name) for name in OWN_SETTINGS}
+        config = ModelConfig(
+            Settings(**own), config.labels, config.traffic, config.image
+        )
+        service = None
+        if code is not None and code.service.has_parts:
+            service = code.service.folder.absolute()
+        return cls(served.platform, served.signatures, config, service)
 
 
-_P = ParamSpec("_P")
-_T = TypeVar("_T")
+@dataclass(frozen=True)
+class PublishedState:
+    """A version's number and state; it is `served` if it is ready."""
+
+    number: int
+    state: State
+    error: str = ""
+    served: PublishedVersion | None = None
 
 
-def _then_publish(
-    change: Callable[Concatenate[Any, _P], _T],
-) -> Callable[Concatenate[Any, _P], _T]:
-    """Return a method that changes a Catalog as `change` does, and publishes it."""
+@dataclass(frozen=True)
+class PublishedModel:
+    """A model without its versions, and these as they are published."""
 
-    @wraps(change)
-    def change_and_publish(self: Any, /, *args: _P.args, **options: _P.kwargs) -> _T:
-        result = change(self, *args, **options)
-        self._publish()
-        return result
+    model: Model
+    versions: tuple[PublishedState, ...] = ()
 
-    return change_and_publish
+    @classmethod
+    def of(cls, model: Model) -> "PublishedModel":
+        """Return the present state of a model."""
+        versions = [
+            PublishedState(
+                number,
+                version.state,
+                version.error,
+                PublishedVersion.of(version.served) if version.served else None,
+            )
+            for number, version in model.versions.items()
+        ]
+        return cls(replace(model, versions={}), tuple(versions))
+
+
+@dataclass(frozen=True)
+class CatalogState:
+    """The models by name, and what is wrong with their folder."""
+
+    models: Mapping[str, PublishedModel]
+    folder_problem: str = ""
+
+
+# Sends a message to a web worker that has a replica of the catalog, without waiting.
+Send: TypeAlias = Callable[[Mapping[str, Any]], None]
 
 
 class PublishedCatalog(Catalog):
@@ -55,13 +104,9 @@ class PublishedCatalog(Catalog):
         """Store the parts, as Catalog does."""
         super().__init__(default_model, kept, ready_once)
         # The last revision that each subscriber has acknowledged.
-        self._subscribers: dict[Subscriber, int] = {}
-        self._published: dict[str, Any] = {}
+        self._subscribers: dict[Send, int] = {}
+        self._published = CatalogState({})
         self._revision = 0
-        # Made once for each version: that of a thousand classes takes milliseconds.
-        self._versions_json: WeakKeyDictionary[ServedModel, dict[str, Any]] = (
-            WeakKeyDictionary()
-        )
         self._publishing = threading.Condition(threading.RLock())
 
     def find(self, name: str, version: int) -> ServedModel | None:
@@ -71,23 +116,23 @@ class PublishedCatalog(Catalog):
             found = model.versions.get(version) if model else None
             return found.served if found else None
 
-    def subscribe(self, subscriber: Subscriber) -> None:
+    def subscribe(self, send: Send) -> None:
         """Send the current state, and each change until `unsubscribe`."""
         with self._publishing:
             self._publish()
-            self._subscribers[subscriber] = 0
-            self._send(subscriber)
+            self._subscribers[send] = 0
+            self._send(send)
 
-    def acknowledge(self, subscriber: Subscriber, revision: int) -> None:
+    def acknowledge(self, send: Send, revision: int) -> None:
         """Record that a subscriber has applied this revision and all before."""
         with self._publishing:
-            self._subscribers[subscriber] = revision
+            self._subscribers[send] = revision
             self._publishing.notify_all()
 
-    def unsubscribe(self, subscriber: Subscriber) -> None:
+    def unsubscribe(self, send: Send) -> None:
         """Remove a web worker that has disconnected, if it has subscribed."""
         with self._publishing:
-            self._subscribers.pop(subscriber, None)
+            self._subscribers.pop(send, None)
             self._publishing.notify_all()
 
     def wait_until_acknowledged(self, timeout_s: float) -> bool:
@@ -104,54 +149,33 @@ class PublishedCatalog(Catalog):
         with self._publishing:
             return self._publishing.wait_for(lambda: not self._subscribers, timeout_s)
 
-    add = _then_publish(Catalog.add)
-    remove = _then_publish(Catalog.remove)
-    announce = _then_publish(Catalog.announce)
-    route = _then_publish(Catalog.route)
-    set_rollout = _then_publish(Catalog.set_rollout)
-    mark_loading = _then_publish(Catalog.mark_loading)
-    mark_failed = _then_publish(Catalog.mark_failed)
-    set_problem = _then_publish(Catalog.set_problem)
-    set_folder_problem = _then_publish(Catalog.set_folder_problem)
-    mark_settled = _then_publish(Catalog.mark_settled)
-    mark_unloaded = _then_publish(Catalog.mark_unloaded)
+    def wait_until_unused(self, withdrawn: Version, timeout_s: float) -> bool:
+        """Wait until no web worker uses a version, or can send a job for it.
 
-    def swap(self, served: ServedModel, timeout_s: float) -> ServedModel | None:
-        """As in Catalog; later jobs of web workers are the new version's.
-
-        Jobs that were sent before the acknowledgment have been submitted by then.
+        Jobs that were sent before an acknowledgment have been submitted by then.
         """
-        replaced = super().swap(served, timeout_s)
-        if replaced is not None:
-            self.wait_until_acknowledged(timeout_s)
-        return replaced
+        return not withdrawn.served or self.wait_until_acknowledged(timeout_s)
 
-    def retire(self, name: str, version: int, timeout_s: float) -> ServedModel | None:
-        """As in Catalog; the requests that use the version are in web workers."""
-        served = super().retire(name, version, timeout_s)
+    @contextmanager
+    def _change(self) -> Iterator[None]:
+        with super()._change():
+            yield
         self._publish()
-        self.wait_until_acknowledged(timeout_s)
-        return served
-
-    def _version_json(self, served: ServedModel) -> dict[str, Any]:
-        if served not in self._versions_json:
-            self._versions_json[served] = catalog_json.version_to_json(served)
-        return self._versions_json[served]
 
     def _publish(self) -> None:
         with self._publishing:
             with self._changing:
                 models = {
-                    name: catalog_json.model_to_json(model, self._version_json)
+                    name: PublishedModel.of(model)
                     for name, model in self._models.items()
                 }
-                state = {"models": models, "folder_problem": self._folder_problem}
+                state = CatalogState(models, self._folder_problem)
             if state == self._published:
                 return
             self._published = state
             self._revision += 1
-            for subscriber in self._subscribers:
-                self._send(subscriber)
+            for send in self._subscribers:
+                self._send(send)
 
-    def _send(self, subscriber: Subscriber) -> None:
-        subscriber.send({"revision": self._revision, **self._published})
+    def _send(self, send: Send) -> None:
+        send({"revision": self._revision, "catalog": self._published})

@@ -1,30 +1,48 @@
 """A web worker's Loader: keeps a replica of the catalogs of the model processes."""
 
+import asyncio
 import logging
 import threading
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from contextlib import suppress
-from typing import Any
+from dataclasses import replace
+from typing import NamedTuple
 
 from app import memory
-from app.batching.interfaces import Observer
-from app.errors import ModelProcessGone, SettingsError, Stopping
+from app.batching.interfaces import Observer, Runner
+from app.batching.model_log import ModelLog
+from app.engines.python.service import Service
+from app.errors import ModelLoadError, ModelProcessGone, SettingsError
 from app.repository.catalog import Catalog
-from app.repository.routing import Rollout, Routes
-from app.repository.served import State
+from app.repository.served import Model, ServedModel, State, Version
 from app.repository.single_model import scanner
 from app.settings import Settings
-from app.settings.model_config import CaptureConfig
-from app.shared_model import error_json
+from app.settings.model_config import OWN_SETTINGS
 from app.shared_model.channel import DIED, Channel
-from app.shared_model.remote_versions import RemoteVersions, Wait, wait_for_all
+from app.shared_model.json_values import from_json
+from app.shared_model.published_catalog import (
+    CatalogState,
+    PublishedModel,
+    PublishedState,
+    PublishedVersion,
+)
+from app.shared_model.remote_runner import RemoteRunner
+from app.user_code.user_code import UserCode
 
 _log = logging.getLogger(__name__)
 # Seconds until the next try, if a model process does not listen.
 _RECONNECT_S = 0.1
-# Seconds until the next try, if an update of it could not be applied.
+# The same, if an update of it could not be applied.
 _RETRY_S = 5.0
+
+
+class _RemoteVersion(NamedTuple):
+    """A version that model processes serve, unless it could not be opened here."""
+
+    runner: RemoteRunner
+    published: PublishedVersion | None
+    version: Version
 
 
 class RemoteLoader:
@@ -36,15 +54,23 @@ class RemoteLoader:
         catalog: Catalog,
         observe: Callable[[str, str], Observer],
         paths: Sequence[str],
+        retry_s: float = _RETRY_S,
     ) -> None:
-        """Store the parts; `paths` are the sockets of the model processes."""
+        """Store the parts; `paths` are the sockets of the model processes.
+
+        `observe` makes the Observer of a name and a version.
+        """
         self._settings = settings
         self._catalog = catalog
+        self._observe = observe
         self._paths = paths
+        self._retry_s = retry_s
         self._drain_s = settings.request_timeout_ms / 1000
-        self._versions = RemoteVersions(settings, catalog, observe)
-        # The last update of each connected model process, by channel.
-        self._updates: dict[Channel, Mapping[str, Any]] = {}
+        # The catalog of each connected model process, the latest one last.
+        self._states: dict[Channel, CatalogState] = {}
+        self._channels: set[Channel] = set()
+        self._versions: dict[tuple[str, int], _RemoteVersion] = {}
+        self._loop: asyncio.AbstractEventLoop | None = None
         self._stopping = False
         self._changed = threading.Condition(threading.RLock())
         self._threads = [
@@ -71,6 +97,16 @@ class RemoteLoader:
             if not thread.ident:
                 thread.start()
 
+    def attach(self, loop: asyncio.AbstractEventLoop) -> None:
+        """Read replies on the event loop that runs in this thread from now on.
+
+        It calls `Job.wake`. Until then, and without it, threads read.
+        """
+        with self._changed:
+            self._loop = loop
+            for channel in self._channels:
+                channel.connection.attach(loop)
+
     def wait(self, timeout_s: float | None = None) -> bool:
         """Wait until each model is ready or has failed; False: timeout."""
         with self._changed:
@@ -82,7 +118,7 @@ class RemoteLoader:
         Raises:
             BasketError: as Loader.load.
         """
-        self._call_all({"load": name}, timeout_s)
+        self._call_all("load", name, timeout_s=timeout_s)
 
     def unload(self, name: str, timeout_s: float) -> None:
         """Unload a model in each model process.
@@ -90,7 +126,7 @@ class RemoteLoader:
         Raises:
             BasketError: as Loader.unload.
         """
-        self._call_all({"unload": name}, timeout_s)
+        self._call_all("unload", name, timeout_s=timeout_s)
 
     def set_traffic(
         self, name: str, weights: Mapping[str, float], timeout_s: float
@@ -100,140 +136,180 @@ class RemoteLoader:
         Raises:
             BasketError: as Loader.set_traffic.
         """
-        self._call_all({"traffic": [name, dict(weights)]}, timeout_s)
+        self._call_all("set_traffic", name, weights, timeout_s=timeout_s)
 
     def close(self, timeout_s: float) -> None:
-        """Wait for jobs under way for at most so long, and fail the rest."""
+        """Wait for calls under way for at most so long, and fail the rest."""
         give_up_at = time.monotonic() + timeout_s
         self._stopping = True
-        for served in self._catalog.close():
-            served.runner.close(max(give_up_at - time.monotonic(), 0))
-        for channel in list(self._updates):
-            channel.close(Stopping("the server is stopping"))
+        self._catalog.close()
+        for channel in list(self._channels):
+            channel.stop(max(give_up_at - time.monotonic(), 0))
 
-    def _call_all(self, meta: dict[str, Any], timeout_s: float) -> None:
-        channels = list(self._updates)
+    def _call_all(self, operation: str, *arguments: object, timeout_s: float) -> None:
+        channels = list(self._states)
         if not channels:
             raise ModelProcessGone(DIED)
-        meta = {**meta, "timeout_s": timeout_s}
+        meta = {
+            "operation": operation,
+            "arguments": arguments,
+            "timeout_s": timeout_s,
+        }
         for channel in channels:
-            reply = channel.call_and_wait(meta, 2 * timeout_s)
-            if "error" in reply.meta:
-                raise error_json.from_json(reply.meta)
+            channel.call_and_wait(meta, 2 * timeout_s)
 
     def _is_settled(self) -> bool:
-        return len(self._updates) == len(self._paths) and all(
-            model["settled"] or model["unloaded"]
-            for models in self._updates.values()
-            for model in models.values()
+        return len(self._states) == len(self._paths) and all(
+            each.model.settled or each.model.unloaded
+            for state in self._states.values()
+            for each in state.models.values()
         )
 
     def _follow(self, path: str) -> None:
         while not self._stopping:
             try:
                 with suppress(OSError):
-                    self._apply_all(Channel.connect(path))
+                    self._follow_channel(Channel.connect(path))
                 time.sleep(_RECONNECT_S)
             except Exception:  # must not end the thread
                 _log.exception("an update of the model process can't be applied")
-                time.sleep(_RETRY_S)
+                time.sleep(self._retry_s)
 
-    def _apply_all(self, channel: Channel) -> None:
+    def _follow_channel(self, channel: Channel) -> None:
         """Apply the updates of a model process until it ends."""
-        channel.start()
+        with self._changed:
+            channel.connection.start(self._loop)
+            self._channels.add(channel)
         was_settled = False
         try:
             for update in channel.updates():
-                self._catalog.set_folder_problem(update["folder_problem"])
-                has_withdrawn = self._apply(channel, update["models"])
-                if has_withdrawn and self._settings.user_code:
-                    # A module and its functions are reference cycles.
-                    memory.collect()
+                self._apply(channel, from_json(CatalogState, update["catalog"]))
                 if not was_settled and self.wait(0):
                     was_settled = True
                     _log.info("the models of the model process are known")
                 channel.send({"acknowledge": update["revision"]})
         finally:
             channel.close(ModelProcessGone(DIED))
-            self._drop(channel)
+            self._channels.discard(channel)
+            self._apply(channel, None)
+            if not self._stopping:
+                _log.error("%s", DIED)
 
-    def _apply(self, channel: Channel, models: Mapping[str, Any]) -> bool:
-        """Apply an update, and wait until no request uses what it has removed.
+    def _apply(self, channel: Channel, state: CatalogState | None) -> None:
+        """Apply an update, None: the model process has died.
 
-        Return whether a version has left the catalog, or was replaced.
+        Wait until no request uses what it has removed.
         """
-        waits: list[Wait] = []
         with self._changed:
             if self._stopping:
-                return False
-            self._updates[channel] = models
-            self._catalog.keep_default(models)
-            for name, model in models.items():
-                waits += self._apply_model(channel, name, model)
-            for name in set(self._catalog.names()) - set(models):
-                waits += self._versions.leave(channel, name)
-                if not any(name in update for update in self._updates.values()):
-                    self._catalog.remove(name)
-            has_withdrawn = self._versions.has_withdrawn
-            self._versions.has_withdrawn = False
+                return
+            self._states.pop(channel, None)
+            if state is not None:
+                self._states[channel] = state
+            withdrawn = self._replicate()
+            runners = [each.runner for each in self._versions.values()]
             self._changed.notify_all()
+        has_withdrawn = bool(withdrawn)
         # Without the lock: updates of other model processes must not wait.
-        wait_for_all(waits, self._drain_s)
-        return has_withdrawn
+        self._let_go(withdrawn, runners, self._drain_s if state is not None else 0)
+        if has_withdrawn and self._settings.user_code:
+            # A module and its functions are reference cycles.
+            memory.collect()
 
-    def _apply_model(
-        self, channel: Channel, name: str, model: Mapping[str, Any]
-    ) -> list[Wait]:
-        catalog = self._catalog
-        if model["unloaded"]:
-            catalog.mark_unloaded(name)
-        else:
-            catalog.announce(name)
-        capture = model["capture"] and CaptureConfig(**model["capture"])
-        catalog.route(name, Routes(model["labels"], model["traffic"]), capture)
-        catalog.set_rollout(name, model["rollout"] and Rollout(*model["rollout"]))
-        serving = []
-        for text, version in model["versions"].items():
-            number = int(text)
-            if version["state"] == State.AVAILABLE:
-                self._versions.serve(channel, name, number, version["served"])
-                serving.append(number)
-        waits = self._versions.leave(channel, name, serving)
-        for text, version in model["versions"].items():
-            self._show_state(name, int(text), version)
-        self._forget_unknown(name)
-        catalog.set_problem(name, model["problem"])
-        if model["settled"]:
-            catalog.mark_settled(name)
-        return waits
+    def _let_go(
+        self, versions: list[Version], runners: Collection[Runner], timeout_s: float
+    ) -> None:
+        """Empty a list of versions that get no new request, once they are unused.
 
-    def _show_state(self, name: str, number: int, version: Mapping[str, Any]) -> None:
-        """Show the state of a version, unless another model process serves it."""
-        if (name, number) in self._versions:
-            return
-        if version["state"] == State.END:
-            self._catalog.mark_failed(name, number, version["error"])
-        elif version["state"] == State.LOADING:
-            self._catalog.mark_loading(name, number)
+        One that was replaced under its number is not waited for: its runner goes on,
+        and is among `runners`.
+        """
+        give_up_at = time.monotonic() + timeout_s
+        while versions:
+            version = versions.pop()
+            assert version.served is not None  # it was available
+            runner = version.served.runner
+            if isinstance(runner, RemoteRunner) and runner not in runners:
+                left_s = max(give_up_at - time.monotonic(), 0)
+                if self._catalog.wait_until_unused(version, left_s):
+                    version.served = None
+                # A request that held the last lease may have sent its job until now.
+                runner.set_channels(frozenset())
 
-    def _forget_unknown(self, name: str) -> None:
-        """Forget versions that no model process knows any more."""
-        known: set[str] = set()
-        for models in self._updates.values():
-            known.update(models[name]["versions"] if name in models else ())
-        for status in self._catalog.status(name):
-            if str(status.version) not in known:
-                self._catalog.remove(name, status.version)
+    def _replicate(self) -> list[Version]:
+        """Make the catalog that of all model processes; what differs is the latest's.
 
-    def _drop(self, channel: Channel) -> None:
-        """Remove a dead model process, whose channel has failed all calls."""
-        with self._changed:
-            self._updates.pop(channel, None)
-            for name in self._catalog.names():
-                wait_for_all(self._versions.leave(channel, name), 0)
-                self._forget_unknown(name)
-                if not self._updates:
-                    self._catalog.remove(name)
-                    self._catalog.announce(name)
-        if not self._stopping:
-            _log.error("%s", DIED)
+        Return the versions that are withdrawn.
+        """
+        published: dict[str, PublishedModel] = {}
+        problem = ""
+        for state in self._states.values():
+            published.update(state.models)
+            problem = state.folder_problem
+        before, self._versions = self._versions, {}
+        models = {
+            name: replace(each.model, versions=self._versions_of(name, before))
+            for name, each in published.items()
+        }
+        if not self._states:
+            models = {name: Model() for name in self._catalog.names()}
+        self._catalog.keep_default(published)
+        return self._catalog.replicate(models, problem)
+
+    def _versions_of(
+        self, name: str, before: Mapping[tuple[str, int], _RemoteVersion]
+    ) -> dict[int, Version]:
+        latest: dict[int, PublishedState] = {}
+        serving: dict[int, set[Channel]] = {}
+        for channel, state in self._states.items():
+            model = state.models.get(name)
+            for version in model.versions if model else ():
+                if version.state is State.AVAILABLE:
+                    serving.setdefault(version.number, set()).add(channel)
+                elif version.number in serving:
+                    continue
+                latest[version.number] = version
+        versions = {}
+        for number, version in latest.items():
+            versions[number] = Version(version.state, version.error)
+            if number in serving:
+                known = before.get((name, number)) or _RemoteVersion(
+                    RemoteRunner(name, number), None, versions[number]
+                )
+                known.runner.set_channels(frozenset(serving[number]))
+                if version.served and version.served != known.published:
+                    # New, or replaced under its number.
+                    opened = self._opened(name, number, version.served, known.runner)
+                    known = _RemoteVersion(known.runner, version.served, opened)
+                self._versions[name, number] = known
+                versions[number] = known.version
+        return versions
+
+    def _opened(
+        self, name: str, number: int, published: PublishedVersion, runner: RemoteRunner
+    ) -> Version:
+        """Return a version that is served here, or says why it can't be."""
+        own = {key: getattr(published.config.settings, key) for key in OWN_SETTINGS}
+        code = None
+        try:
+            if published.service is not None:
+                code = UserCode(
+                    Service(published.service),
+                    published.signatures,
+                    ModelLog(name, number),
+                    is_packed=True,
+                )
+        except ModelLoadError as error:
+            _log.error("model %s %s is not served: %s", name, number, error)
+            return Version(State.END, str(error))
+        served = ServedModel(
+            name=name,
+            version=number,
+            platform=published.platform,
+            signatures=published.signatures,
+            config=replace(published.config, settings=replace(self._settings, **own)),
+            runner=runner,
+            observer=self._observe(name, str(number)),
+            user_code=code,
+        )
+        return Version(State.AVAILABLE, served=served)

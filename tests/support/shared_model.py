@@ -1,13 +1,17 @@
 """Model processes and web workers in one process, for tests of the shared model."""
 
+import asyncio
 import contextlib
 import socket
 import threading
 from collections.abc import Callable, Iterator, Mapping
 from concurrent.futures import Future
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from typing import Any
+
+import uvloop
 
 from app import run_dir
 from app.batching.job import Job
@@ -16,14 +20,18 @@ from app.repository.catalog import Catalog
 from app.repository.health import Health
 from app.repository.loading.opener import Opener
 from app.repository.routing import Target
-from app.repository.served import ServedModel
+from app.repository.served import Model, ServedModel, State
 from app.settings import Settings
 from app.settings.model_config import ModelConfig
-from app.shared_model import catalog_json
-from app.shared_model.connection import Connection
-from app.shared_model.frames import Buffer, Frame, encode
+from app.shared_model.frames import HEADER_BYTES, Frame, decode, encode, sizes
 from app.shared_model.model_process import ModelProcess
-from app.shared_model.published_catalog import PublishedCatalog
+from app.shared_model.published_catalog import (
+    CatalogState,
+    PublishedCatalog,
+    PublishedModel,
+    PublishedState,
+    PublishedVersion,
+)
 from app.shared_model.remote_loader import RemoteLoader
 from app.shared_model.row_count import RowCount
 from tests.support.engines import Echo
@@ -33,16 +41,45 @@ from tests.support.rollouts import loader_of
 TIMEOUT_S = 10
 
 
-class Machine:
-    """A model folder, the model processes that serve it, and web workers."""
+class EventLoop:
+    """An event loop in a thread of its own, as a web worker has one."""
 
-    def __init__(self, folder: Path, **settings: Any) -> None:
+    def __init__(self) -> None:
+        self.loop = uvloop.new_event_loop()
+        self.thread = threading.Thread(target=self.loop.run_forever, name="loop")
+        self.thread.start()
+
+    def call(self, work: Callable[[], Any]) -> Any:
+        """Call a function on the event loop, and return its result."""
+
+        async def on_loop() -> Any:
+            return work()
+
+        return asyncio.run_coroutine_threadsafe(on_loop(), self.loop).result(TIMEOUT_S)
+
+    def close(self) -> None:
+        self.loop.call_soon_threadsafe(self.loop.stop)
+        self.thread.join()
+        self.loop.close()
+
+
+class Machine:
+    """A model folder, the model processes that serve it, and web workers.
+
+    With a `loop` the web workers read replies on it, else in threads.
+    """
+
+    def __init__(
+        self, folder: Path, loop: EventLoop | None = None, **settings: Any
+    ) -> None:
         self.models = folder / "models"
         self.models.mkdir()
         self.settings = Settings(model_dir=self.models, max_batch_size=4, **settings)
         self.engines: dict[tuple[str, str], Engine | BaseException] = {}
         self.observer = Notes()
+        self.loop = loop
         self._loaders: list[RemoteLoader] = []
+        self._processes: list[ModelProcess] = []
         self.path = str(folder / "socket")
         self.listener = socket.socket(socket.AF_UNIX)
         self.listener.bind(self.path)
@@ -57,15 +94,16 @@ class Machine:
         self.engines[name, str(version)] = engine = engine or Echo()
         return engine
 
-    def process(self) -> ModelProcess:
+    def process(self, **rest: Any) -> ModelProcess:
         """Start a model process, whose loader scans only when told."""
         self.catalog = PublishedCatalog(self.settings.default_model)
         opener = Opener(lambda *_: self.observer, self._open)
         self.loader = loader_of(self.settings, self.catalog, opener)
         limit_s = self.settings.request_timeout_ms / 1000
         health = Health(self.catalog, limit_s, run_dir.Notes())
-        process = ModelProcess(self.catalog, self.loader, self.listener, health)
+        process = ModelProcess(self.catalog, self.loader, self.listener, health, **rest)
         process.start()
+        self._processes.append(process)
         return process
 
     def worker(self) -> tuple[Catalog, RemoteLoader]:
@@ -78,8 +116,13 @@ class Machine:
         """Start a web worker, and return its catalog and loader at once."""
         catalog = Catalog(self.settings.default_model)
         paths = [self.path] * processes
-        loader = RemoteLoader(self.settings, catalog, lambda *_: Notes(), paths)
+        loader = RemoteLoader(
+            self.settings, catalog, lambda *_: Notes(), paths, retry_s=0.01
+        )
         loader.start()
+        if self.loop is not None:
+            loop = self.loop
+            loop.call(lambda: loader.attach(loop.loop))
         self._loaders.append(loader)
         return catalog, loader
 
@@ -89,6 +132,8 @@ class Machine:
                 engine.unblock()
         for loader in self._loaders:
             loader.close(0)
+        for process in self._processes:
+            process.close(0)
         self.listener.close()
 
     def _open(self, folder: Path, _: Settings) -> Engine:
@@ -101,22 +146,77 @@ class Machine:
 class Peer:
     """One end of a connection, which sends and receives frame by frame."""
 
-    def __init__(self, connection: Connection) -> None:
-        self.connection = connection
-        connection.sock.settimeout(TIMEOUT_S)
-        self._received: list[Frame] = []
+    def __init__(self, sock: socket.socket) -> None:
+        self.sock = sock
+        sock.settimeout(TIMEOUT_S)
+
+    @classmethod
+    def connect(cls, machine: Machine) -> "Peer":
+        """Connect to a model process."""
+        sock = socket.socket(socket.AF_UNIX)
+        sock.connect(machine.path)
+        return cls(sock)
+
+    @classmethod
+    def subscribed(cls, machine: Machine) -> "Peer":
+        """Connect as a web worker, and receive the first update."""
+        peer = cls.connect(machine)
+        peer.send({"subscribe": True})
+        message, fds, _, _ = socket.recv_fds(peer.sock, 1, 1)
+        assert message == b"."
+        peer.rows = RowCount(fds[0])
+        assert "catalog" in peer.receive().meta
+        return peer
 
     def send(self, meta: Mapping[str, Any], tensors: Tensors | None = None) -> None:
-        self.connection.send(encode(Frame(meta, tensors or {})))
+        self.sock.sendall(b"".join(encode(Frame(meta, tensors or {}))))
+
+    def submit(self, one: Job, number: int = 1) -> None:
+        """Send a job for version 1 of model m."""
+        self.send(
+            {
+                "predict": ["m", 1],
+                "number": number,
+                "signature": one.signature_name,
+                "deadline": one.deadline,
+                "client": "",
+                "reserve_s": 0.0,
+                "traceparent": None,
+            },
+            one.inputs,
+        )
 
     def receive(self) -> Frame:
-        """Return the next frame."""
-        if not self._received:
-            self._received = self.connection.receive()
-        return self._received.pop(0)
+        """Return the next frame.
+
+        Raises:
+            EOFError: the other end has closed.
+        """
+        header = self.exactly(HEADER_BYTES)
+        head_size, size = sizes(header)
+        whole = header + self.exactly(size - HEADER_BYTES)
+        return decode(memoryview(whole), head_size)
+
+    def is_at_end(self) -> bool:
+        """Return whether the other end has closed, and sent nothing more."""
+        try:
+            return self.sock.recv(1) == b""
+        except ConnectionResetError:
+            return True
 
     def close(self) -> None:
-        self.connection.close()
+        self.sock.close()
+
+    def exactly(self, size: int) -> bytearray:
+        """Return the next bytes, as `receive` does."""
+        data = bytearray(size)
+        missing = memoryview(data)
+        while missing:
+            count = self.sock.recv_into(missing)
+            if not count:
+                raise EOFError
+            missing = missing[count:]
+        return data
 
 
 class ScriptedProcess:
@@ -138,42 +238,44 @@ class ScriptedProcess:
         """Accept a web worker's connection."""
         self._listener.settimeout(TIMEOUT_S)
         sock, _ = self._listener.accept()
-        self.peer = Peer(Connection(sock))
+        self.peer = Peer(sock)
         assert "subscribe" in self.peer.receive().meta
         socket.send_fds(sock, [b"."], [self.rows.fd])
 
     def publish_model(self) -> None:
         """Accept a web worker's connection, and publish version 1 of the model."""
         self.accept()
-        self.publish(1, {"1": self.version("echo")})
+        self.publish(1, self.version("echo"))
 
     @staticmethod
-    def version(platform: str) -> dict[str, Any]:
-        """Return an available version as it is published."""
-        engine, settings, unused = Echo(), Settings(), Notes()
-        parts = platform, engine.signatures, ModelConfig(settings)
-        served = ServedModel("m", 1, *parts, unused, unused)  # type: ignore[arg-type]
-        values = catalog_json.version_to_json(served)
-        return {"state": "AVAILABLE", "error": "", "served": values}
+    def version(
+        platform: str = "echo",
+        number: int = 1,
+        state: State = State.AVAILABLE,
+        **rest: Any,
+    ) -> PublishedState:
+        """Return a version as it is published."""
+        served = ServedModel(
+            name="m",
+            version=number,
+            platform=platform,
+            signatures=Echo().signatures,
+            config=ModelConfig(Settings()),
+            runner=None,  # type: ignore[arg-type]
+            observer=Notes(),
+        )
+        published = replace(PublishedVersion.of(served), **rest)
+        return PublishedState(number, state, "", published)
 
-    def send_update(self, revision: int, versions: Mapping[str, Any]) -> None:
+    def send_update(self, revision: int, *versions: PublishedState) -> None:
         """Send an update in which the model has these versions."""
-        model = {
-            **{"problem": "", "settled": True, "unloaded": False},
-            **{
-                "labels": {},
-                "traffic": {},
-                "capture": None,
-                "rollout": None,
-                "versions": versions,
-            },
-        }
-        update = {"models": {"m": model}, "folder_problem": ""}
-        self.peer.send({"revision": revision, **update})
+        model = PublishedModel(Model(settled=True), versions)
+        state = CatalogState({"m": model}, "")
+        self.peer.send({"revision": revision, "catalog": state})
 
-    def publish(self, revision: int, versions: Mapping[str, Any]) -> None:
+    def publish(self, revision: int, *versions: PublishedState) -> None:
         """Send an update, and wait until the web worker acknowledges it."""
-        self.send_update(revision, versions)
+        self.send_update(revision, *versions)
         self.expect_acknowledged(revision)
 
     def expect_acknowledged(self, revision: int) -> None:
@@ -187,12 +289,17 @@ class ScriptedProcess:
 
     def reply(self, *calls: Frame) -> None:
         """Send jobs their rows back, in one write."""
-        buffers: list[Buffer] = []
+        self.peer.sock.sendall(self.encoded_replies(*calls))
+
+    @staticmethod
+    def encoded_replies(*calls: Frame) -> bytes:
+        """Return the bytes of `reply`."""
+        written = b""
         for call in calls:
             number = {"number": call.meta["number"]}
             meta = {**number, "batch_rows": 1, "times": (1.0, 2.0)}
-            buffers += encode(Frame(meta, {"output": call.tensors["input"]}))
-        self.peer.connection.send(buffers)
+            written += b"".join(encode(Frame(meta, {"output": call.tensors["input"]})))
+        return written
 
     def die(self) -> None:
         self.peer.close()
@@ -206,13 +313,6 @@ def submit(
         one = job(*values, **rest)
         model.runner.submit(one)
         return one
-
-
-def rows_in_process(catalog: Catalog) -> int:
-    """Return the row count of the model process, as a web worker reads it."""
-    with catalog.lease(Target()) as model:
-        (channel,) = model.runner.channels()  # type: ignore[attr-defined]
-        return int(channel.rows())
 
 
 def in_thread(work: Callable[[], Any]) -> Callable[[], Any]:

@@ -130,14 +130,14 @@ KEPT_TO = {
     "ai_edge_litert": ("app.engines.litert",),
     "onnxruntime": ("app.engines.onnx",),
     "tf_keras": ("app.engines.tensorflow",),
-    "asyncio": ("app.rims", "app.ray_serve", "app.serving"),
+    "asyncio": ("app.rims", "app.ray_serve", "app.serving", "app.shared_model"),
     "flask": ("app.web", "app.commands"),
     "gunicorn": (
         *("app.rims.gunicorn_private", "app.rims.model_worker", "app.rims.worker"),
     ),
     "httptools": ("app.rims.http_bodies", "app.rims.http_heads"),
     "opentelemetry": ("app.tracing.spans",),
-    "uvloop": ("app.rims.worker",),
+    "uvloop": ("app.rims.worker", "app.shared_model"),
     "werkzeug": ("app.protocols", "app.rims.wsgi", "app.serving.asks", "app.web"),
     "prometheus_client": (
         *("app.unbuffered_metrics", "app.ray_serve"),

@@ -1,25 +1,32 @@
 """Web workers and a real model process, in one process."""
 
+import errno
+import itertools
 import socket
 import threading
-import time
 from contextlib import closing, suppress
+from dataclasses import replace
 
+import numpy as np
 import pytest
 
+from app.engines.base import DEFAULT_SIGNATURE, TensorSpec
 from app.errors import (
     Abandoned,
     BasketError,
     ModelFailed,
     SettingsError,
+    Stopping,
     TooLarge,
 )
 from app.repository.catalog import Catalog
 from app.repository.routing import Target
 from app.repository.served import State
 from app.settings import Settings
-from app.shared_model.connection import Connection
+from app.shared_model.json_values import from_json
+from app.shared_model.published_catalog import CatalogState
 from app.shared_model.remote_loader import RemoteLoader
+from app.shared_model.row_count import RowCount
 from testing.server import wait_until
 from tests.support.engines import Blocks, Echo, Raises
 from tests.support.jobs import Notes, answered, job, outputs
@@ -28,7 +35,6 @@ from tests.support.shared_model import (
     Peer,
     failing_threads,
     in_thread,
-    rows_in_process,
     submit,
 )
 
@@ -39,6 +45,15 @@ def _engine(machine):
     engine = machine.add("m", engine=Blocks())
     engine.unblock()
     return engine
+
+
+@pytest.fixture(name="rows")
+def _rows(machine, engine):
+    """A model process, and a function that returns its number of rows."""
+    machine.process()
+    assert machine.loader.wait(TIMEOUT_S)
+    with closing(Peer.subscribed(machine)) as watcher:
+        yield watcher.rows.rows
 
 
 def _version(catalog):
@@ -60,6 +75,30 @@ def test_job_runs_in_the_model_process(machine):
     assert one.batch_rows == 2
     assert engine.seen()[-1] == [1.0, 2.0]
     assert one.enqueued_at <= one.started_at <= one.finished_at
+
+
+class Whole(Echo):
+    """Returns whole rows."""
+
+    def __init__(self):
+        super().__init__()
+        signature = self.signatures[DEFAULT_SIGNATURE]
+        outputs = (TensorSpec("output", np.dtype("float32"), (None,)),)
+        self.signatures = {DEFAULT_SIGNATURE: replace(signature, outputs=outputs)}
+
+    def run(self, batch, signature_name=DEFAULT_SIGNATURE):
+        return {"output": batch["input"].copy()}
+
+
+def test_large_job_is_answered(machine):
+    """Its rows are more than the sockets' buffers hold."""
+    machine.add("m", engine=Whole())
+    machine.process()
+    catalog, _ = machine.worker()
+    one = job(1.0, 2.0, width=3 << 20)
+    with catalog.lease(Target()) as model:
+        model.runner.submit(one)
+    assert outputs(one)["output"][:, -1].tolist() == [1.0, 2.0]
 
 
 def test_rows_of_two_web_workers_share_a_batch(machine, engine):
@@ -135,16 +174,14 @@ def test_reload_is_finished_when_web_workers_have_acknowledged_it(machine):
     machine.process()
     assert machine.loader.wait(TIMEOUT_S)
     machine.engines["m", "1"] = Echo()
-    with closing(Peer(Connection.connect(machine.path))) as silent:
-        silent.send({"subscribe": True})
-        assert silent.connection.sock.recv(1) == b"."
-        assert "models" in silent.receive().meta
+    with closing(Peer.subscribed(machine)) as silent:
         (machine.models / "m" / "basket.toml").write_text("max_batch_size = 2\n")
         rescan = in_thread(lambda: machine.loader.rescan(TIMEOUT_S))
-        settings = {"max_batch_size": None}
-        while settings["max_batch_size"] != 2:
-            update = silent.receive().meta["models"]["m"]["versions"]["1"]
-            settings = update["served"]["settings"]
+        max_batch_size = None
+        while max_batch_size != 2:
+            state = from_json(CatalogState, silent.receive().meta["catalog"])
+            served = state.models["m"].versions[0].served
+            max_batch_size = served.config.settings.max_batch_size
         assert not old.closed
     assert rescan()
     assert old.closed
@@ -155,10 +192,7 @@ def test_hot_swap_does_not_wait_for_a_dead_web_worker(machine):
     old = machine.add("m")
     machine.process()
     assert machine.loader.wait(TIMEOUT_S)
-    with closing(Peer(Connection.connect(machine.path))) as silent:
-        silent.send({"subscribe": True})
-        assert silent.connection.sock.recv(1) == b"."
-        assert "models" in silent.receive().meta
+    with closing(Peer.subscribed(machine)):
         machine.add("m", 2)
         rescan = in_thread(lambda: machine.loader.rescan(TIMEOUT_S))
         wait_until(
@@ -186,6 +220,28 @@ def test_web_worker_knows_failed_versions_labels_and_unloaded_models(machine):
         loader.load("broken", TIMEOUT_S)
 
 
+def test_traffic_is_split_in_the_model_process(machine):
+    """The call returns once all web workers have the split."""
+    for version in (1, 2):
+        machine.add("m", version, toml="[labels]\nstable = 1\nnew = 2\n")
+    machine.process()
+    catalog, loader = machine.worker()
+    with closing(Peer.subscribed(machine)) as silent:
+        setting = threading.Thread(
+            target=loader.set_traffic, args=("m", {"stable": 1.0}, TIMEOUT_S)
+        )
+        setting.start()
+        traffic = {}
+        while traffic != {"stable": 1.0}:
+            state = from_json(CatalogState, silent.receive().meta["catalog"])
+            traffic = state.models["m"].model.routes.traffic
+        setting.join(0.1)
+        assert setting.is_alive()
+    setting.join(TIMEOUT_S)
+    assert catalog.routes("m")[0].traffic == {"stable": 1.0}
+    assert _version(catalog) == 1
+
+
 def test_removed_model_is_unknown_in_web_workers(machine):
     """A model whose folder is removed leaves the web worker's catalog."""
     machine.add("m")
@@ -197,15 +253,24 @@ def test_removed_model_is_unknown_in_web_workers(machine):
     wait_until(lambda: catalog.names() == ["m"], TIMEOUT_S)
 
 
-def test_connection_is_retried_if_no_thread_can_be_started(machine, monkeypatch):
-    """A web worker connects although the first thread of each kind fails to start."""
-    monkeypatch.setattr("app.shared_model.model_process._ACCEPT_RETRY_S", 0.01)
-    monkeypatch.setattr("app.shared_model.remote_loader._RECONNECT_S", 0.01)
+def test_connection_is_accepted_later_if_too_many_files_are_open(machine, caplog):
+    """A web worker waits meanwhile."""
+
+    class Listener(socket.socket):
+        has_failed = False
+
+        def accept(self):
+            if self.has_failed:
+                return super().accept()
+            self.has_failed = True
+            raise OSError(errno.EMFILE, "Too many open files")
+
     machine.add("m")
+    machine.listener = Listener(fileno=machine.listener.detach())
     machine.process()
-    with failing_threads({"connection", "replies"}, monkeypatch):
-        catalog, _ = machine.worker()
+    catalog, _ = machine.worker()
     assert answered(submit(catalog, 1.0)) == [1.0]
+    assert "Too many open files" in caplog.text
 
 
 def test_job_without_a_thread_is_refused_and_its_rows_do_not_count(
@@ -221,7 +286,8 @@ def test_job_without_a_thread_is_refused_and_its_rows_do_not_count(
         with pytest.raises(BasketError, match="internal error"):
             outputs(refused)
     assert refused.was_refused
-    assert rows_in_process(catalog) == 0
+    with closing(Peer.subscribed(machine)) as watcher:
+        assert watcher.rows.rows() == 0
     assert answered(submit(catalog, 2.0)) == [2.0]
 
 
@@ -232,20 +298,18 @@ def test_threads_have_names(machine):
     machine.process()
     machine.worker()
     names = {thread.name for thread in set(threading.enumerate()) - before}
-    assert names >= {"remote loader", "replies"}
-    assert names >= {"accept", "connection", "send"}
+    assert names >= {"remote loader", "model process"}
     assert not [name for name in names if name.startswith("Thread-")]
 
 
-def test_rows_of_a_disconnected_client_are_not_computed(machine, engine):
+def test_rows_of_a_disconnected_client_are_not_computed(machine, engine, rows):
     """Rows that their web worker has canceled never reach the engine."""
-    machine.process()
     catalog, _ = machine.worker()
     engine.block()
     first = submit(catalog, 0.0)
     engine.wait_until_started()
     canceled = submit(catalog, 1.0)
-    wait_until(lambda: rows_in_process(catalog) == 2, TIMEOUT_S)
+    wait_until(lambda: rows() == 2, TIMEOUT_S)
     canceled.abandon()
     with pytest.raises(Abandoned):
         outputs(canceled)
@@ -258,31 +322,39 @@ def test_rows_of_a_disconnected_client_are_not_computed(machine, engine):
     assert [1.0] not in engine.seen()
 
 
-def test_rows_of_a_dead_web_worker_are_not_computed(machine, engine):
+@pytest.mark.parametrize("is_half", [False, True])
+def test_rows_of_a_dead_web_worker_are_not_computed(machine, engine, rows, is_half):
     """The end of a connection cancels the jobs of its web worker."""
-    machine.process()
     catalog, _ = machine.worker()
     engine.block()
     first = submit(catalog, 0.0)
     engine.wait_until_started()
-    with closing(Peer(Connection.connect(machine.path))) as dying:
-        meta = {"predict": ["m", 1], "number": 1, "client": "", "reserve_s": 0.0}
-        deadline = time.monotonic() + TIMEOUT_S
-        rest = {"signature": "serving_default", "deadline": deadline}
-        rest |= {"traceparent": None}
-        dying.send({**meta, **rest}, job(1.0).inputs)
-        wait_until(lambda: rows_in_process(catalog) == 2, TIMEOUT_S)
-    wait_until(lambda: _connections() == 1, TIMEOUT_S)
+    with closing(Peer.connect(machine)) as dying:
+        dying.submit(job(1.0))
+        wait_until(lambda: rows() == 2, TIMEOUT_S)
+        if is_half:
+            dying.sock.sendall(b"BSK1")
+    # A connection that is made later is read later.
+    with closing(Peer.subscribed(machine)):
+        pass
     engine.unblock()
     assert answered(first) == [0.0]
     assert answered(submit(catalog, 2.0)) == [2.0]
     assert [1.0] not in engine.seen()
-    wait_until(lambda: rows_in_process(catalog) == 0, TIMEOUT_S)
+    wait_until(lambda: rows() == 0, TIMEOUT_S)
 
 
-def _connections():
-    """Return the number of web workers that are connected."""
-    return sum(thread.name == "connection" for thread in threading.enumerate())
+def test_web_worker_that_reads_nothing_harms_no_other(machine):
+    """It is disconnected after a timeout."""
+    machine.add("m", engine=Whole())
+    machine.process(send_timeout_s=0.1)
+    catalog, _ = machine.worker()
+    with closing(Peer.connect(machine)) as stuck, suppress(BrokenPipeError):
+        for number in itertools.count():
+            stuck.submit(job(1.0, width=3 << 20), number)
+            assert answered(submit(catalog, float(number))) == [float(number)]
+    assert number < 20
+    assert answered(submit(catalog, 5.0)) == [5.0]
 
 
 def test_without_batching_jobs_of_one_web_worker_run_concurrently(machine, engine):
@@ -292,7 +364,8 @@ def test_without_batching_jobs_of_one_web_worker_run_concurrently(machine, engin
     catalog, _ = machine.worker()
     engine.block()
     jobs = [submit(catalog, value) for value in (1.0, 2.0)]
-    wait_until(lambda: rows_in_process(catalog) == 2, TIMEOUT_S)
+    with closing(Peer.subscribed(machine)) as watcher:
+        wait_until(lambda: watcher.rows.rows() == 2, TIMEOUT_S)
     engine.unblock()
     assert [answered(each) for each in jobs] == [[1.0], [2.0]]
 
@@ -316,16 +389,27 @@ def test_malformed_frames_harm_no_other_connection(machine):
     machine.add("m")
     machine.process()
     catalog, _ = machine.worker()
-    with socket.socket(socket.AF_UNIX) as http:
-        http.connect(machine.path)
-        http.sendall(b"GET / HTTP/1.1\r\n\r\n")
-        with suppress(ConnectionResetError):
-            assert http.recv(100) == b""
-    with closing(Peer(Connection.connect(machine.path))) as peer:
+    with closing(Peer.connect(machine)) as http:
+        http.sock.sendall(b"GET / HTTP/1.1\r\n\r\n")
+        assert http.is_at_end()
+    with closing(Peer.connect(machine)) as peer:
         for meta in ({}, {"predict": 3}, {"predict": ["m", 9]}, {"load": ["m"]}):
             peer.send(meta)
             assert "error" in peer.receive().meta
     assert answered(submit(catalog, 1.0)) == [1.0]
+
+
+def test_close_answers_jobs_that_still_wait(machine, engine):
+    """The last replies are written before the process ends."""
+    process = machine.process()
+    catalog, _ = machine.worker()
+    engine.block()
+    submit(catalog, 1.0)
+    engine.wait_until_started()
+    waiting = submit(catalog, 2.0)
+    process.close(0.3)
+    with pytest.raises(Stopping):
+        outputs(waiting)
 
 
 def test_start_without_model_process_is_a_configuration_error(machine):
@@ -333,3 +417,15 @@ def test_start_without_model_process_is_a_configuration_error(machine):
     loader = RemoteLoader(machine.settings, Catalog(None), lambda *_: Notes(), [])
     with pytest.raises(SettingsError, match="only Gunicorn"):
         loader.start()
+
+
+def test_row_count_is_shared_through_its_file_descriptor():
+    """The number can be read after the descriptor is closed."""
+    mine = RowCount()
+    theirs = RowCount(mine.fd)
+    mine.add(5)
+    assert theirs.rows() == 5
+    mine.add(-3)
+    assert theirs.rows() == 2
+    mine.close()
+    assert theirs.rows() == 2

@@ -52,8 +52,8 @@ class Head:
     """What a request says before its body; calls with equal heads may share it.
 
     `headers` has names in lower case, each once: the values of repeated fields are
-    joined by commas. `path` is decoded as UTF-8 with surrogate escapes, and has neither
-    query nor mount point; `raw_path` is as it was sent, in Latin-1. `request_id` is
+    joined by commas. `path` is decoded as UTF-8 with surrogate escapes, has one leading
+    slash, and neither query nor mount point; `raw_path` is as it was sent, in Latin-1. `request_id` is
     the client's X-Request-Id if it is valid, else "". `asks` is what the head asks
     for, once the predictor has looked, and `parameters` those of the query, once they
     are parsed.
@@ -82,7 +82,7 @@ class Head:
     ) -> None:
         """Store the parts; `version` is HTTP's."""
         self.method = method
-        self.path = path
+        self.path = path if path[1:2] != "/" else "/" + path.lstrip("/")
         self.query = query
         self.headers = headers
         self.raw_path = raw_path or path

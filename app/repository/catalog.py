@@ -44,16 +44,20 @@ class Catalog:
         self._models: dict[str, Model] = {}
         self._folder_problem = ""
         self._closed = False
-        # Versions by name, number and label, where it is the same for all clients;
-        # emptied at each change.
-        self._chosen: dict[tuple[str | None, int | None, str | None], Version] = {}
+        # By name, number and label, where it is the same for all clients; emptied at
+        # each change.
+        self._chosen: dict[
+            tuple[str | None, int | None, str | None], tuple[Version, Model]
+        ] = {}
         self._changing = threading.RLock()
         self._changed = threading.Condition(self._changing)
 
     # Methods for request threads.
 
-    def take(self, target: Target) -> Version:
-        """Return the ready version that a request selects, leased until `give_back`.
+    def take(self, target: Target) -> tuple[Version, Model]:
+        """Return the ready version that a request selects, and its model.
+
+        The version is leased until `give_back`.
 
         Raises:
             UnknownModel: the model or version is unknown, or there is no default.
@@ -61,11 +65,11 @@ class Catalog:
             NotReady: the version is loading, unloaded, or failed to load.
         """
         with self._changing:
-            version = self._chosen.get(target[:3])
-            if version is None:
-                version = self._choose(target)
-            version.leases += 1
-        return version
+            chosen = self._chosen.get(target[:3])
+            if chosen is None:
+                chosen = self._choose(target)
+            chosen[0].leases += 1
+        return chosen
 
     def give_back(self, versions: Iterable[Version]) -> None:
         """End a lease of each of these versions."""
@@ -78,20 +82,20 @@ class Catalog:
     @contextmanager
     def lease(self, target: Target) -> Iterator[ServedModel]:
         """Lease the ready version that a request selects, as `take` does."""
-        version = self.take(target)
+        version, _ = self.take(target)
         assert version.served is not None  # its state was AVAILABLE
         try:
             yield version.served
         finally:
             self.give_back((version,))
 
-    def _choose(self, target: Target) -> Version:
+    def _choose(self, target: Target) -> tuple[Version, Model]:
         name = target.name or self._default_model.required(self._models)
         model = self._find(name)
-        version = model.choose(name, target)
+        chosen = model.choose(name, target), model
         if not model.splits(target):
-            self._chosen[target[:3]] = version
-        return version
+            self._chosen[target[:3]] = chosen
+        return chosen
 
     def status(self, name: str) -> list[VersionStatus]:
         """Return the states of a model's versions, highest first.
@@ -228,8 +232,7 @@ class Catalog:
     def mark_loading(self, name: str, version: int) -> None:
         """Set the state LOADING."""
         with self._change():
-            model = self._models[name]
-            model.versions[version] = Version(State.LOADING, model=model)
+            self._models[name].versions[version] = Version(State.LOADING)
 
     def add(self, served: ServedModel) -> Version | None:
         """Serve a version; return the one with its number, which gets no new lease.
@@ -240,12 +243,11 @@ class Catalog:
         with self._change():
             if self._closed:
                 raise Stopping("the server is stopping")
-            model = self._models.setdefault(served.name, Model())
-            replaced = model.versions.get(served.version)
+            versions = self._models.setdefault(served.name, Model()).versions
+            replaced = versions.get(served.version)
             if replaced is not None:
                 replaced.state = State.UNLOADING
-            version = Version(State.AVAILABLE, served=served, model=model)
-            model.versions[served.version] = version
+            versions[served.version] = Version(State.AVAILABLE, served=served)
         return replaced
 
     def swap(self, served: ServedModel, timeout_s: float) -> ServedModel | None:
@@ -265,8 +267,7 @@ class Catalog:
     def mark_failed(self, name: str, version: int, reason: str) -> None:
         """Set the state END, with the reason why the version can't be served."""
         with self._change():
-            model = self._models[name]
-            model.versions[version] = Version(State.END, reason, model=model)
+            self._models[name].versions[version] = Version(State.END, reason)
 
     def set_problem(self, name: str, problem: str) -> bool:
         """Set or clear ("") the error of a whole model; return whether it changed."""
@@ -332,9 +333,6 @@ class Catalog:
             self._chosen.clear()
             before, self._models = self._models, models
             self._folder_problem = folder_problem
-            for model in models.values():
-                for version in model.versions.values():
-                    version.model = model
             for name in before.keys() & models.keys():
                 models[name].keep_routes(before[name])
             kept = {id(each) for each in _versions(models)}

@@ -122,16 +122,11 @@ class VersionStatus:
 
 @dataclass
 class Version:
-    """A version in the catalog.
-
-    `model` is the entry that it belongs to, and `leases` the number of requests that
-    use it.
-    """
+    """A version in the catalog; `leases` is the number of requests that use it."""
 
     state: State
     error: str = ""
     served: ServedModel | None = None
-    model: "Model" = field(default_factory=lambda: Model())  # noqa: PLW0108
     leases: int = 0
 
 

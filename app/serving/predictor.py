@@ -147,8 +147,8 @@ class Predictor:
         if call.rim_timeout_s < timeout_s:
             timeout_s = max(call.rim_timeout_s, 0.0)
         call.deadline = call.arrived_at + timeout_s
-        call.version = version = self._catalog.take(asks.target)
-        call.model, entry = version.served, version.model
+        call.version, entry = self._catalog.take(asks.target)
+        call.model = call.version.served
         if entry.rollout is not None:
             call.rollout = entry.rollout
         if entry.capture is not None:

@@ -328,10 +328,10 @@ def test_new_version_is_found_at_once():
 def test_replaced_version_gets_no_request_more():
     """The object that serves is the new one, and has the only lease."""
     catalog = _catalog("m")
-    before = catalog.take(Target("m"))
+    before, _ = catalog.take(Target("m"))
     catalog.give_back([before])
     catalog.add(_model("m"))
-    after = catalog.take(Target("m"))
+    after, _ = catalog.take(Target("m"))
     assert after is not before
     assert (before.leases, after.leases) == (0, 1)
 
@@ -427,7 +427,7 @@ def test_requests_of_a_split_are_not_remembered(settle):
 def test_remembered_version_is_leased_each_time():
     """A version in retirement waits for all of its requests."""
     catalog = _catalog("m")
-    versions = [catalog.take(Target("m")) for _ in range(3)]
+    versions = [catalog.take(Target("m"))[0] for _ in range(3)]
     assert versions[0].leases == 3
     withdrawn = catalog.withdraw("m", 1)
     catalog.give_back(versions[:2])

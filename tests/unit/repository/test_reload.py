@@ -74,9 +74,9 @@ def test_changed_labels_load_nothing(loading):
 
 def _capture(loading):
     """Return how the next request is captured."""
-    version = loading.catalog.take(Target("m"))
+    version, model = loading.catalog.take(Target("m"))
     loading.catalog.give_back([version])
-    return version.model.capture
+    return model.capture
 
 
 def test_changed_capture_loads_nothing(tmp_path):

@@ -77,7 +77,7 @@ class Site:
         self.told += [(call.status, call.error, call.job) for call in calls]
 
     def leases(self):
-        version = self.catalog.take(Target())
+        version, _ = self.catalog.take(Target())
         self.catalog.give_back([version])
         return version.leases
 

@@ -59,18 +59,6 @@ class Head:
     are parsed.
     """
 
-    __slots__ = (
-        "asks",
-        "headers",
-        "method",
-        "parameters",
-        "path",
-        "query",
-        "raw_path",
-        "request_id",
-        "version",
-    )
-
     def __init__(
         self,
         method: str,
@@ -116,7 +104,7 @@ class Reply:
         pairs = []
         if self.content_type:
             pairs.append(("Content-Type", self.content_type))
-        for line in self.lines.splitlines():
+        for line in self.lines.split("\r\n")[:-1]:
             name, _, value = line.partition(": ")
             pairs.append((name, value))
         # Flask knows the length of a body that it leaves out of a response to HEAD.
@@ -168,8 +156,9 @@ class Call:
     is_reading = False
     # Whether functions of the model's service.py are called for it.
     in_service = False
-    # The trace's span, if the call is sampled.
+    # OpenTelemetry's span, and W3C's name for it, if the call is sampled.
     span: Any = None
+    traceparent: str | None = None
     # The outcome: `stages_s` are seconds to decode, in the queue, in the engine and to
     # encode, None if the call failed; `error` is what it failed with.
     answered_at = math.inf

@@ -12,6 +12,7 @@ from types import SimpleNamespace
 from typing import Any
 
 from app.call import Call, Reply
+from app.rims.fields import to_wsgi
 from app.rims.http_heads import WireHead
 
 
@@ -39,11 +40,8 @@ class AccessLog:
 def _environ(call: Call) -> dict[str, str]:
     head, peer = call.head, call.peer
     assert isinstance(head, WireHead)
-    variables = {
-        f"HTTP_{name.upper().replace('-', '_')}": value
-        for name, value in head.headers.items()
-    }
-    return variables | {
+    return {
+        **dict(to_wsgi(head.headers)),
         "REMOTE_ADDR": peer.client,
         "REMOTE_PORT": str(peer.client_port or ""),
         # A malformed head may have none of these.

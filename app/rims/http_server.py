@@ -9,14 +9,17 @@ import errno
 import math
 import socket
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from email.utils import formatdate
-from typing import Any, NamedTuple, Protocol
+from typing import TYPE_CHECKING, Any
 
 from app import tls
 from app.rims.access_log import AccessLog
-from app.rims.http_heads import HeadCache, HeadRules
+from app.rims.http_heads import HeadCache
 from app.rims.peers import TrustedProxies
+
+if TYPE_CHECKING:
+    from app.rims.http1 import Connection
 
 # Seconds for an idle connection during graceful shutdown. Its client may be sending a
 # request; the response then says close.
@@ -41,43 +44,19 @@ _LOOK_AGAIN_AFTER_S = 0.1
 _TLS_SHUTDOWN_TIMEOUT_S = 2.0
 
 
-class Timeouts(NamedTuple):
-    """Seconds that a client has, beside Gunicorn's settings.
-
-    `header_s`: for a whole head, and for the rest of a body that nobody reads.
-    `send_s`: without a byte of a response being read. `tls_handshake_s`: for a whole
-    handshake.
-    """
-
-    header_s: float = 30.0
-    send_s: float = 30.0
-    tls_handshake_s: float = 10.0
-
-
-class HttpConnection(Protocol):
-    """What the server asks of a connection; times are on the monotonic clock."""
-
-    accepted_at: float
-    deadline: float
-
-    def expire(self) -> None:
-        """Act on the deadline that has passed."""
-
-    def stop(self) -> None:
-        """Close soon, unless a request or a response is in progress."""
-
-    def close(self) -> None:
-        """Close at once; what is unsent is lost."""
-
-    def waits_since(self) -> float:
-        """Return since when the server waits for the client, inf if it does not."""
-
-
 class HttpServer:
     """Accepts connections, and keeps what they share; all is called on the event loop.
 
     `cfg` and `log` are Gunicorn's; `connect` makes the protocol of a new connection.
+    `timeouts` are other values, by their names, of those that no setting has.
     """
+
+    # Seconds for a whole head, and for the rest of a body that nobody reads.
+    header_s = 30.0
+    # Seconds without a byte of a response being read.
+    send_s = 30.0
+    # Seconds for a whole TLS handshake.
+    tls_handshake_s = 10.0
 
     def __init__(
         self,
@@ -85,35 +64,25 @@ class HttpServer:
         cfg: Any,
         log: Any,
         connect: Callable[["HttpServer"], Any],
-        timeouts: Timeouts,
+        timeouts: Mapping[str, float],
     ) -> None:
         """Store the parts and the running loop; the first `tick` starts accepting."""
         self._sockets = list(sockets)
         self.log = log
         self._connect = connect
-        self.timeouts = timeouts
+        self.__dict__.update(timeouts)
         self.loop = asyncio.get_running_loop()
         self._tls = tls.context_of(cfg)
         access_log = AccessLog(log, cfg)
         self.access_log = access_log if access_log.is_on else None
         self.proxies = TrustedProxies(cfg.forwarded_allow_ips)
-        self.heads = HeadCache(
-            HeadRules(
-                line_bytes=cfg.limit_request_line,
-                fields=cfg.limit_request_fields,
-                field_bytes=cfg.limit_request_field_size,
-                secure_values={
-                    name.lower(): value
-                    for name, value in cfg.secure_scheme_headers.items()
-                },
-            )
-        )
-        self.keepalive_s: float = cfg.keepalive or timeouts.header_s
+        self.heads = HeadCache(cfg)
+        self.keepalive_s: float = cfg.keepalive or self.header_s
         # Requests until `on_last_request` is called, once.
         self.requests_left: float = math.inf
         self.on_last_request: Callable[[], object] = int
         self._is_stopping = False
-        self.connections: set[HttpConnection] = set()
+        self.connections: set[Connection] = set()
         # Whether one more connection may become idle. All count, as the busy ones will
         # be idle.
         self.keeps_alive = True
@@ -124,7 +93,7 @@ class HttpServer:
         self._backlog: int = cfg.backlog
         # Tasks of connections without a transport yet, or in their TLS handshake, the
         # oldest first.
-        self._opening: dict[HttpConnection, asyncio.Task[None]] = {}
+        self._opening: dict[Connection, asyncio.Task[None]] = {}
         self._is_accepting = False
         # Back-off: the number of connections below which it ends, and when it ends in
         # any case. Then the time of the next log line.
@@ -168,13 +137,13 @@ class HttpServer:
 
     # Called by connections.
 
-    def opened(self, connection: HttpConnection) -> None:
+    def opened(self, connection: "Connection") -> None:
         """Add a connection that has its transport."""
         self._opening.pop(connection, None)
         self.connections.add(connection)
         self._update()
 
-    def lost(self, connection: HttpConnection) -> None:
+    def lost(self, connection: "Connection") -> None:
         """Remove a closed connection."""
         self.connections.discard(connection)
         self._update()
@@ -278,7 +247,7 @@ class HttpServer:
 
     async def _open(self, sock: socket.socket, connection: Any) -> None:
         limits = {
-            "ssl_handshake_timeout": self.timeouts.tls_handshake_s,
+            "ssl_handshake_timeout": self.tls_handshake_s,
             "ssl_shutdown_timeout": _TLS_SHUTDOWN_TIMEOUT_S,
         }
         try:
@@ -304,5 +273,5 @@ class HttpServer:
             self._log_at = now + _LOG_EVERY_S
 
 
-def _first(wait: tuple[float, HttpConnection]) -> float:
+def _first(wait: "tuple[float, Connection]") -> float:
     return wait[0]

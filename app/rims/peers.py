@@ -7,16 +7,6 @@ from collections.abc import Mapping, Sequence
 from app.call import Peer
 
 
-def peer_of(transport: asyncio.BaseTransport) -> Peer:
-    """Return the peer of an open connection."""
-    scheme = "https" if transport.get_extra_info("sslcontext") else "http"
-    client = transport.get_extra_info("peername")
-    if not isinstance(client, tuple):
-        return Peer("", 0, "unix", 0, scheme)
-    server = transport.get_extra_info("sockname")
-    return Peer(client[0], client[1], server[0], server[1], scheme)
-
-
 class TrustedProxies:
     """Proxies whose headers are trusted: Gunicorn's `forwarded_allow_ips`."""
 
@@ -31,19 +21,26 @@ class TrustedProxies:
             ipaddress.ip_network(each) for each in addresses if each not in ("*", "")
         ]
 
-    def peers_by_scheme(self, peer: Peer) -> Mapping[str, Peer]:
-        """Return the peer for each scheme that a header may name, and for "", none."""
-        if not self._trusts(peer.client):
-            return {"": peer, "http": peer, "https": peer}
-        return {
-            "": peer,
-            "http": peer._replace(scheme="http"),
-            "https": peer._replace(scheme="https"),
-        }
-
-    def _trusts(self, client: str) -> bool:
-        """Return whether a client is a proxy; one at a Unix socket always is."""
+    def has(self, client: str) -> bool:
+        """Return whether a client is one of them; one at a Unix socket always is."""
         if not client or self._trusts_all:
             return True
         address = ipaddress.ip_address(client.partition("%")[0])
         return any(address in network for network in self._networks)
+
+
+def peers_by_scheme(
+    transport: asyncio.BaseTransport, proxies: TrustedProxies
+) -> Mapping[str, Peer]:
+    """Return a connection's peer for each scheme that a header may name; "": none."""
+    scheme = "https" if transport.get_extra_info("sslcontext") else "http"
+    peer = Peer("", 0, "unix", 0, scheme)
+    client = transport.get_extra_info("peername")
+    if isinstance(client, tuple):
+        server = transport.get_extra_info("sockname")
+        peer = Peer(client[0], client[1], server[0], server[1], scheme)
+    is_trusted = proxies.has(peer.client)
+    return {
+        named: peer._replace(scheme=named) if is_trusted and named else peer
+        for named in ("", "http", "https")
+    }

@@ -16,6 +16,7 @@ from werkzeug.wrappers import Response
 from app import telemetry
 from app.access.allowed_origins import AllowedOrigins
 from app.call import JSON, Call, Head, Peer, Reply
+from app.rims.fields import from_wsgi, to_wsgi
 from app.serving.predictor import Predictor
 from app.web.body import read_body
 from app.web.raw_path import raw_path_of
@@ -23,22 +24,15 @@ from app.web.raw_path import raw_path_of
 if TYPE_CHECKING:
     from _typeshed.wsgi import StartResponse, WSGIApplication
 
-_WITHOUT_PREFIX = ("CONTENT_TYPE", "CONTENT_LENGTH")
-
 
 class FlaskCalls:
     """Flask's answers to calls that predict nothing, whichever rim they came in at."""
 
-    def __init__(
-        self, flask: "WSGIApplication", origins: AllowedOrigins | None
-    ) -> None:
+    def __init__(self, flask: "WSGIApplication", origins: AllowedOrigins) -> None:
         """Store the parts; `origins` are those of pages that may ask."""
         self.flask = flask
-        self._origins = origins
-
-    def preflight(self, head: Head) -> Reply | None:
-        """Return the answer to a page that asks what it may send, None: it is none."""
-        return None if self._origins is None else self._origins.preflight(head)
+        # Answers a page that asks what it may send.
+        self.preflight = origins.preflight
 
     def answer(self, call: Call) -> Reply:
         """Answer a call, in a thread."""
@@ -102,16 +96,11 @@ class WsgiApplication:
 
 def head_of(environ: dict[str, Any]) -> Head:
     """Return the head of a request over WSGI."""
-    headers = {
-        name.removeprefix("HTTP_").replace("_", "-").lower(): value
-        for name, value in environ.items()
-        if name.startswith("HTTP_") or (name in _WITHOUT_PREFIX and value)
-    }
     return Head(
         environ["REQUEST_METHOD"],
         environ["PATH_INFO"].encode("latin-1").decode(errors="surrogateescape"),
         environ.get("QUERY_STRING", ""),
-        headers,
+        dict(from_wsgi(environ)),
         raw_path_of(environ),
         environ.get("SERVER_PROTOCOL", "HTTP/1.1").removeprefix("HTTP/"),
     )
@@ -121,7 +110,7 @@ def environ_of(call: Call) -> dict[str, Any]:
     """Return the WSGI environment of a call of another rim."""
     head, peer = call.head, call.peer
     query = f"?{head.query}" if head.query else ""
-    environ: dict[str, Any] = {
+    return {
         "REQUEST_METHOD": head.method,
         "SCRIPT_NAME": "",
         "PATH_INFO": head.path.encode(errors="surrogateescape").decode("latin-1"),
@@ -140,14 +129,10 @@ def environ_of(call: Call) -> dict[str, Any]:
         "wsgi.multithread": True,
         "wsgi.multiprocess": False,
         "wsgi.run_once": False,
+        **dict(to_wsgi(head.headers)),
+        # A body in chunks has no length of its own.
+        "CONTENT_LENGTH": str(len(call.body)),
     }
-    for name, value in head.headers.items():
-        variable = name.upper().replace("-", "_")
-        is_plain = variable in _WITHOUT_PREFIX
-        environ[variable if is_plain else f"HTTP_{variable}"] = value
-    # A body in chunks has no length of its own.
-    environ["CONTENT_LENGTH"] = str(len(call.body))
-    return environ
 
 
 def _peer_of(environ: dict[str, Any]) -> Peer:

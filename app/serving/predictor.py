@@ -174,8 +174,7 @@ class Predictor:
         if reserve_s:
             most_s = MOST_RESERVED * (call.deadline - call.arrived_at)
             job.reserve_s = reserve_s if reserve_s < most_s else most_s
-        if call.span is not None:
-            job.traceparent = call.span.traceparent
+        job.traceparent = call.traceparent
         call.job = job
 
     def begin_any(self, call: Call, wake: Wake | None) -> None:

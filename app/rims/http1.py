@@ -15,6 +15,7 @@ from typing import cast
 
 from app.call import JSON, Call, Reply
 from app.errors import BadInput
+from app.rims.access_log import log_call
 from app.rims.http_bodies import ChunkedBody, SizedBody
 from app.rims.http_heads import END, Malformed, WireHead
 from app.rims.http_server import HttpServer
@@ -78,7 +79,7 @@ class Connection(asyncio.Protocol):
         self._transport.set_write_buffer_limits(high=0)
         self._peers = peers_by_scheme(transport, self._server.proxies)
         self._server.opened(self)
-        self.deadline = self._server.deadline_in(self._server.keepalive_s)
+        self._set_deadline()
 
     def connection_lost(self, exc: Exception | None) -> None:
         """Drop the request under way."""
@@ -115,7 +116,8 @@ class Connection(asyncio.Protocol):
     def data_received(self, data: bytes) -> None:
         """Take a request, or a part of one, but no two."""
         if self._lingers_until:
-            self._linger_on()
+            if not self._unsent_bytes:
+                self._set_deadline()
             return
         is_first = not self._buffer
         self._buffer += data
@@ -157,7 +159,7 @@ class Connection(asyncio.Protocol):
             if self._has_ended:
                 self._transport.close()
             elif is_first:
-                self.deadline = server.deadline_in(server.header_s)
+                self._set_deadline()
             return
         self._buffer = self._buffer[size:]
         self.deadline = math.inf
@@ -243,7 +245,7 @@ class Connection(asyncio.Protocol):
             and head.method != "HEAD"
             and head.keep_alive
             and server.keeps_alive
-            and server.access_log is None
+            and not server.logs_calls
             and self._body is None
             and not self._has_ended
         ):
@@ -265,8 +267,8 @@ class Connection(asyncio.Protocol):
         self._received.clear()
         has_body = head.method != "HEAD" and reply.status not in _BODYLESS
         body = reply.body if has_body else b""
-        if server.access_log is not None:
-            server.access_log.write(call, reply, len(body))
+        if server.logs_calls:
+            log_call(server.log, call, reply, len(body))
         if self._transport.is_closing():
             return
         closes = self._must_close(head, reply)
@@ -293,14 +295,10 @@ class Connection(asyncio.Protocol):
         """Take the next request, or wait for it, once the response is sent."""
         if self._unsent_bytes:
             return
-        server = self._server
-        if self._body is None and not self._buffer:
-            self.deadline = server.idle_until
-        else:
-            self.deadline = server.deadline_in(server.header_s)
+        self._set_deadline()
         if self._buffer:
             # Other connections go first.
-            server.loop.call_soon(self._take_buffered)
+            self._server.loop.call_soon(self._take_buffered)
         elif self._has_ended:
             self._transport.close()
 
@@ -309,17 +307,29 @@ class Connection(asyncio.Protocol):
     def pause_writing(self) -> None:
         """Start the send timeout."""
         self._unsent_bytes = self._transport.get_write_buffer_size()
-        self.deadline = self._server.now + self._server.send_s
+        self._set_deadline()
 
     def resume_writing(self) -> None:
         """Continue once the kernel has taken all that was written."""
         self._unsent_bytes = 0
-        if self._lingers_until:
-            self._linger_on()
+        self._set_deadline()
+        is_over = self._lingers_until or self._transport.is_closing()
+        if self._call is None and not is_over:
+            self._await_request()
+
+    def _set_deadline(self) -> None:
+        """Start the time that the client has for what it has to do next."""
+        server = self._server
+        if self._unsent_bytes:
+            self.deadline = server.now + server.send_s
+        elif self._lingers_until:
+            self.deadline = min(server.now + _LINGER_S, self._lingers_until)
         elif self._call is not None:
             self.deadline = math.inf
-        elif not self._transport.is_closing():
-            self._await_request()
+        elif self._body is None and not self._buffer:
+            self.deadline = server.idle_until
+        else:
+            self.deadline = server.deadline_in(server.header_s)
 
     # Closing.
 
@@ -385,12 +395,7 @@ class Connection(asyncio.Protocol):
         if has_sides:
             transport.write_eof()
         self._read_on()
-        self._linger_on()
-
-    def _linger_on(self) -> None:
-        """Extend a lingering close, once the response is sent."""
-        if not self._unsent_bytes:
-            self.deadline = min(self._server.now + _LINGER_S, self._lingers_until)
+        self._set_deadline()
 
 
 def _head_of_reply(head: WireHead, reply: Reply) -> bytes:

@@ -11,10 +11,10 @@ import socket
 import time
 from collections.abc import Callable, Mapping, Sequence
 from email.utils import formatdate
+from operator import itemgetter
 from typing import TYPE_CHECKING, Any
 
 from app import tls
-from app.rims.access_log import AccessLog
 from app.rims.http_heads import HeadCache
 from app.rims.peers import TrustedProxies
 
@@ -73,8 +73,9 @@ class HttpServer:
         self.__dict__.update(timeouts)
         self.loop = asyncio.get_running_loop()
         self._tls = tls.context_of(cfg)
-        access_log = AccessLog(log, cfg)
-        self.access_log = access_log if access_log.is_on else None
+        # A logger without this attribute may be one that counts.
+        has_log = getattr(log, "access_log_enabled", True)
+        self.logs_calls = bool(has_log or cfg.statsd_host)
         self.proxies = TrustedProxies(cfg.forwarded_allow_ips)
         self.heads = HeadCache(cfg)
         self.keepalive_s: float = cfg.keepalive or self.header_s
@@ -218,7 +219,7 @@ class HttpServer:
         """
         limit = time.monotonic() - _WAIT_AT_LIMIT_S
         waits = [(each.waits_since(), each) for each in self.connections]
-        waiting = sorted((wait for wait in waits if wait[0] < limit), key=_first)
+        waiting = sorted((wait for wait in waits if wait[0] < limit), key=itemgetter(0))
         for _, connection in waiting[: len(self.connections) // _CLOSED_SHARE + 1]:
             connection.close()
         oldest = [*self._opening.items()]
@@ -246,16 +247,16 @@ class HttpServer:
         return True
 
     async def _open(self, sock: socket.socket, connection: Any) -> None:
-        limits = {
-            "ssl_handshake_timeout": self.tls_handshake_s,
-            "ssl_shutdown_timeout": _TLS_SHUTDOWN_TIMEOUT_S,
-        }
+        limits = {}
+        if self._tls is not None:
+            limits["ssl_handshake_timeout"] = self.tls_handshake_s
+            limits["ssl_shutdown_timeout"] = _TLS_SHUTDOWN_TIMEOUT_S
         try:
             await self.loop.connect_accepted_socket(
                 lambda: connection,
                 sock,
                 ssl=self._tls,
-                **(limits if self._tls else {}),
+                **limits,
             )
         except OSError as error:  # TLS errors and time-outs among them
             self.log.debug("connection closed while it was opened: %s", error)
@@ -271,7 +272,3 @@ class HttpServer:
             text = "no room for more than %d connections: %s"
             self.log.error(text, self._full_at, error)
             self._log_at = now + _LOG_EVERY_S
-
-
-def _first(wait: "tuple[float, Connection]") -> float:
-    return wait[0]

@@ -88,20 +88,15 @@ class CrossSiteCheck:
             if not page or page not in own:
                 raise Forbidden(f"Origin: {origin[:_SHOWN]!r}: {_WHY}. {_HINT}")
         site = headers.get("sec-fetch-site", "")
-        is_link = is_page and _is_followed_link(headers)
+        # A browser opens the address in a window of its own. Scripts and frames of a
+        # page send other values, which they can't change.
+        is_link = (
+            is_page
+            and headers.get("sec-fetch-mode") == "navigate"
+            and headers.get("sec-fetch-dest") == "document"
+        )
         if site.lower() not in _SAME_SITE and not is_link:
             raise Forbidden(f"Sec-Fetch-Site: {site[:_SHOWN]!r}: {_WHY}. {_HINT}")
-
-
-def _is_followed_link(headers: Mapping[str, str]) -> bool:
-    """Return whether a browser opens the address in a window of its own.
-
-    Scripts and frames of a page send other values, which they can't change.
-    """
-    return (
-        headers.get("sec-fetch-mode") == "navigate"
-        and headers.get("sec-fetch-dest") == "document"
-    )
 
 
 def _origin_authority(origin: str) -> str:

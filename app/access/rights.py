@@ -102,7 +102,11 @@ class Rights:
             if self._clients.have(key):
                 raise Forbidden("this takes an admin key; given an API key")
             raise Unauthorized("this takes an admin key: Authorization: Bearer KEY")
-        _check_json(headers)
+        # Types that a page may send to another site without asking first are refused.
+        # Triton's client sends no Content-Type at all.
+        sent = headers.get("content-type") or JSON
+        if sent.partition(";")[0].strip().lower() != JSON:
+            raise BadInput(f"Content-Type: expected {JSON}, given {sent[:80]!r}")
 
     def _has_known_key(self, headers: Mapping[str, str]) -> bool:
         key = _key(headers)
@@ -113,13 +117,3 @@ def _key(headers: Mapping[str, str]) -> bytes:
     """Return the key of a request; b"", which is no key, if it has none."""
     scheme, _, key = headers.get("authorization", "").partition(" ")
     return key.strip().encode() if scheme.lower() == "bearer" else b""
-
-
-def _check_json(headers: Mapping[str, str]) -> None:
-    """Refuse the types that a page may send to another site without asking first.
-
-    Triton's client sends no Content-Type at all.
-    """
-    sent = headers.get("content-type") or JSON
-    if sent.partition(";")[0].strip().lower() != JSON:
-        raise BadInput(f"Content-Type: expected {JSON}, given {sent[:80]!r}")

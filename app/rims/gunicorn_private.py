@@ -7,7 +7,8 @@ itself. Three features need more than a hook:
 - model processes run among the workers (`WorkerPool`),
 - a GPU is chosen by what the living workers use (`living_workers`).
 
-`NAMES` lists each undocumented name. A test compares it with the installed Gunicorn.
+tests/unit/rims/test_gunicorn_private.py lists each undocumented name, and compares it
+with the installed Gunicorn.
 """
 
 import os
@@ -22,22 +23,6 @@ from gunicorn.workers.base import Worker
 
 from app.rims.model_worker import ModelSockets, ModelWorker
 
-# Attributes of the arbiter (class or instance), of a worker, and of the settings.
-NAMES = {
-    "arbiter": (
-        "SIG_QUEUE",
-        "WORKERS",
-        "handle_ttou",
-        "manage_workers",
-        "master_pid",
-        "murder_workers",
-        "num_workers",
-        "worker_age",
-        "worker_class",
-    ),
-    "worker": ("age", "booted", "cfg", "ppid", "sockets", "tmp"),
-    "cfg": ("env_orig", "worker_class_str"),
-}
 _LOOK_EVERY_S = 0.1
 
 

@@ -77,7 +77,7 @@ class Connection(asyncio.Protocol):
         self._transport = cast("asyncio.Transport", transport)
         # So that `pause_writing` is called for any byte that the kernel does not take.
         self._transport.set_write_buffer_limits(high=0)
-        self._peers = peers_by_scheme(transport, self._server.proxies)
+        self._peers = peers_by_scheme(transport, self._server.trusted)
         self._server.opened(self)
         self._set_deadline()
 

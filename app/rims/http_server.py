@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any
 
 from app import tls
 from app.rims.http_heads import HeadCache
-from app.rims.peers import TrustedProxies
+from app.rims.peers import trusted_networks
 
 if TYPE_CHECKING:
     from app.rims.http1 import Connection
@@ -68,6 +68,7 @@ class HttpServer:
     ) -> None:
         """Store the parts and the running loop; the first `tick` starts accepting."""
         self._sockets = list(sockets)
+        self._cfg = cfg
         self.log = log
         self._connect = connect
         self.__dict__.update(timeouts)
@@ -76,7 +77,7 @@ class HttpServer:
         # A logger without this attribute may be one that counts.
         has_log = getattr(log, "access_log_enabled", True)
         self.logs_calls = bool(has_log or cfg.statsd_host)
-        self.proxies = TrustedProxies(cfg.forwarded_allow_ips)
+        self.trusted = trusted_networks(cfg.forwarded_allow_ips)
         self.heads = HeadCache(cfg)
         self.keepalive_s: float = cfg.keepalive or self.header_s
         # Requests until `on_last_request` is called, once.
@@ -89,9 +90,7 @@ class HttpServer:
         self.keeps_alive = True
         spare = cfg.worker_connections - cfg.threads
         self._max_idle_connections = max(spare, 0) if cfg.keepalive else -1
-        self._max_connections: int = cfg.worker_connections
         self._accept_batch = _ACCEPT_BATCH if cfg.workers == 1 else 1
-        self._backlog: int = cfg.backlog
         # Tasks of connections without a transport yet, or in their TLS handshake, the
         # oldest first.
         self._opening: dict[Connection, asyncio.Task[None]] = {}
@@ -120,9 +119,8 @@ class HttpServer:
         self._max_idle_connections = -1
         self._renew()
         for listener in self._sockets:
-            if self._is_accepting:
-                self.loop.remove_reader(listener.fileno())
-            for _ in range(self._backlog):
+            self.loop.remove_reader(listener.fileno())
+            for _ in range(self._cfg.backlog):
                 if not self._accept(listener):
                     break
             listener.close()
@@ -198,7 +196,7 @@ class HttpServer:
 
     def _accept_some(self, listener: socket.socket) -> None:
         """Accept connections; at the limit, those that wait for their client go."""
-        free = self._max_connections - self._count()
+        free = self._cfg.worker_connections - self._count()
         # What made the last back-off necessary may be over.
         self._full_at = math.inf
         if free <= 0:
@@ -238,7 +236,11 @@ class HttpServer:
         except OSError as error:
             if error.errno not in _EXHAUSTED:
                 raise
-            self._note_exhausted(error)
+            self._back_off(_RETRY_AFTER_S)
+            if self._retry_at >= self._log_at:
+                text = "no room for more than %d connections: %s"
+                self.log.error(text, self._full_at, error)
+                self._log_at = self._retry_at + _LOG_EVERY_S
             return False
         sock.setblocking(False)
         connection = self._connect(self)
@@ -264,11 +266,3 @@ class HttpServer:
         finally:
             self._opening.pop(connection, None)
             self._update()
-
-    def _note_exhausted(self, error: OSError) -> None:
-        self._back_off(_RETRY_AFTER_S)
-        now = time.monotonic()
-        if now >= self._log_at:
-            text = "no room for more than %d connections: %s"
-            self.log.error(text, self._full_at, error)
-            self._log_at = now + _LOG_EVERY_S

@@ -80,8 +80,9 @@ class AsgiApplication:
 async def _receive(calls: LoopCalls, call: Call, receive: Receive) -> None:
     """Read the body and start the call; then tell of a disconnect of the client."""
     parts: list[bytes] = []
-    size, more = 0, _has_body(call.head)
-    if more and not calls.check(call, _length_of(call.head)):
+    size, announced = 0, _announced_bytes(call.head)
+    more = announced is not None
+    if announced is not None and not calls.check(call, announced):
         return
     while more:
         event = await receive()
@@ -131,20 +132,16 @@ def _peer_of(scope: Scope) -> Peer:
     return Peer(client, client_port or 0, server, server_port or 0, scheme)
 
 
-def _has_body(head: Head) -> bool:
-    """Return whether a body may follow the head that is worth a wait."""
+def _announced_bytes(head: Head) -> int | None:
+    """Return the size of a body that is worth a wait, 0 if not known; None: no body."""
     if head.method in READ_METHODS:
-        return False
+        return None
     length = head.headers.get("content-length")
     if length is not None:
-        return length != "0"
-    return "transfer-encoding" in head.headers or head.version not in ("1.0", "1.1")
-
-
-def _length_of(head: Head) -> int:
-    """Return the announced bytes of the body, 0 if they are not known."""
-    # int() takes at most 4300 digits; servers bound the number, but not its zeros.
-    return int(head.headers.get("content-length", "").lstrip("0") or 0)
+        # int() takes at most 4300 digits; servers bound the number, but not its zeros.
+        return int(length.lstrip("0") or 0) or None
+    may_follow = "transfer-encoding" in head.headers or head.version >= "2"
+    return 0 if may_follow else None
 
 
 def _quoted(path: str) -> bytes:

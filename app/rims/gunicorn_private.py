@@ -52,8 +52,7 @@ def restore_start_environment(server: Any) -> None:
 
 def listening_hosts(worker: Any) -> list[str]:
     """Return the hosts of a worker's addresses; a Unix socket has none."""
-    addresses = [each.getsockname() for each in worker.sockets]
-    return [each[0] for each in addresses if isinstance(each, tuple)]
+    return [host for host, _ in _tcp_addresses(worker)]
 
 
 def browser_address(worker: Any) -> str:
@@ -61,15 +60,19 @@ def browser_address(worker: Any) -> str:
 
     All addresses of the machine are shown as its loopback address.
     """
-    addresses = [each.getsockname() for each in worker.sockets]
-    tcp = [each[:2] for each in addresses if isinstance(each, tuple)]
-    if not tcp:
+    addresses = _tcp_addresses(worker)
+    if not addresses:
         return ""
-    host, port = tcp[0]
+    host, port = addresses[0]
     if host in ("0.0.0.0", "::"):  # noqa: S104
         host = "::1" if ":" in host else "127.0.0.1"
     scheme = "https" if worker.cfg.certfile else "http"
     return f"{scheme}://{f'[{host}]' if ':' in host else host}:{port}"
+
+
+def _tcp_addresses(worker: Any) -> list[tuple[str, int]]:
+    addresses = [each.getsockname() for each in worker.sockets]
+    return [each[:2] for each in addresses if isinstance(each, tuple)]
 
 
 def show_listening(worker: Any) -> None:

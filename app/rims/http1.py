@@ -236,6 +236,7 @@ class Connection(asyncio.Protocol):
         self._call = None
         server = self._server
         head: WireHead = call.head  # type: ignore[assignment]
+        # As `count_request` does: python -m bench.calls.
         server.requests_left -= 1
         if not server.requests_left:
             server.on_last_request()

@@ -11,7 +11,6 @@ import socket
 import time
 from collections.abc import Callable, Mapping, Sequence
 from email.utils import formatdate
-from operator import itemgetter
 from typing import TYPE_CHECKING, Any
 
 from app import tls
@@ -95,9 +94,8 @@ class HttpServer:
         # oldest first.
         self._opening: dict[Connection, asyncio.Task[None]] = {}
         self._is_accepting = False
-        # Back-off: the number of connections below which it ends, and when it ends in
-        # any case. Then the time of the next log line.
-        self._full_at = math.inf
+        # When a back-off ends, if no connection closes. Then the time of the next log
+        # line about it.
         self._retry_at = -math.inf
         self._log_at = -math.inf
         self._renew()
@@ -145,6 +143,7 @@ class HttpServer:
     def lost(self, connection: "Connection") -> None:
         """Remove a closed connection."""
         self.connections.discard(connection)
+        self._retry_at = -math.inf
         self._update()
 
     def deadline_in(self, timeout_s: float) -> float:
@@ -154,7 +153,7 @@ class HttpServer:
         return self.now + timeout_s
 
     def count_request(self) -> None:
-        """Count a request that has its reply, here or over gRPC."""
+        """Count a request that has its reply."""
         self.requests_left -= 1
         if not self.requests_left:
             self.on_last_request()
@@ -176,8 +175,7 @@ class HttpServer:
     def _update(self) -> None:
         """Start or stop accepting, and keeping connections."""
         self.keeps_alive = len(self.connections) <= self._max_idle_connections
-        can_open = self._count() < self._full_at or time.monotonic() >= self._retry_at
-        is_wanted = bool(self._sockets) and can_open
+        is_wanted = bool(self._sockets) and time.monotonic() >= self._retry_at
         if is_wanted == self._is_accepting:
             return
         self._is_accepting = is_wanted
@@ -187,20 +185,13 @@ class HttpServer:
             else:
                 self.loop.remove_reader(listener.fileno())
 
-    def _back_off(self, longest_s: float) -> None:
-        """Stop accepting until a connection closes, or for some seconds."""
-        self._full_at = self._count()
-        self._retry_at = time.monotonic() + longest_s
-
     # Accepting.
 
     def _accept_some(self, listener: socket.socket) -> None:
         """Accept connections; at the limit, those that wait for their client go."""
         free = self._cfg.worker_connections - self._count()
-        # What made the last back-off necessary may be over.
-        self._full_at = math.inf
         if free <= 0:
-            self._back_off(_LOOK_AGAIN_AFTER_S)
+            self._retry_at = time.monotonic() + _LOOK_AGAIN_AFTER_S
             # After what the next round of the loop reads: requests may have come since
             # this one looked.
             self.loop.call_soon(self.loop.call_soon, self._make_room)
@@ -216,10 +207,10 @@ class HttpServer:
         its way.
         """
         limit = time.monotonic() - _WAIT_AT_LIMIT_S
-        waits = [(each.waits_since(), each) for each in self.connections]
-        waiting = sorted((wait for wait in waits if wait[0] < limit), key=itemgetter(0))
-        for _, connection in waiting[: len(self.connections) // _CLOSED_SHARE + 1]:
-            connection.close()
+        waiting = sorted(self.connections, key=lambda each: each.waits_since())
+        for connection in waiting[: len(waiting) // _CLOSED_SHARE + 1]:
+            if connection.waits_since() < limit:
+                connection.close()
         oldest = [*self._opening.items()]
         for connection, task in oldest[: len(oldest) // _CLOSED_SHARE + 1]:
             if connection.accepted_at < limit:
@@ -236,11 +227,12 @@ class HttpServer:
         except OSError as error:
             if error.errno not in _EXHAUSTED:
                 raise
-            self._back_off(_RETRY_AFTER_S)
-            if self._retry_at >= self._log_at:
+            now = time.monotonic()
+            self._retry_at = now + _RETRY_AFTER_S
+            if now >= self._log_at:
                 text = "no room for more than %d connections: %s"
-                self.log.error(text, self._full_at, error)
-                self._log_at = self._retry_at + _LOG_EVERY_S
+                self.log.error(text, self._count(), error)
+                self._log_at = now + _LOG_EVERY_S
             return False
         sock.setblocking(False)
         connection = self._connect(self)
@@ -264,5 +256,5 @@ class HttpServer:
             self.log.debug("connection closed while it was opened: %s", error)
             sock.close()
         finally:
-            self._opening.pop(connection, None)
-            self._update()
+            if self._opening.pop(connection, None) is not None:
+                self.lost(connection)

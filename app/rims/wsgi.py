@@ -7,7 +7,6 @@ All other requests are Flask's, also those that came in at another rim.
 import io
 import sys
 from collections.abc import Iterable
-from functools import cache
 from http import HTTPStatus
 from typing import TYPE_CHECKING, Any
 
@@ -146,10 +145,6 @@ def _peer_of(environ: dict[str, Any]) -> Peer:
 
 
 def _send(reply: Reply, start_response: "StartResponse") -> Iterable[bytes]:
-    start_response(_status_line(reply.status), reply.headers())
+    phrase = HTTPStatus(reply.status).phrase.upper()
+    start_response(f"{reply.status} {phrase}", reply.headers())
     return (reply.body,)
-
-
-@cache
-def _status_line(status: int) -> str:
-    return f"{status} {HTTPStatus(status).phrase.upper()}"

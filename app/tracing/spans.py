@@ -56,11 +56,11 @@ class Spans:
             provider.add_span_processor(self._processor)
         self._requests = of_requests.get_tracer(_SERVICE)
         self._batches = of_batches.get_tracer(_SERVICE)
-        self._recorder = Recorder()
+        self.recorder = Recorder()
 
     def close(self) -> None:
         """Export all spans."""
-        self._recorder.close()
+        self.recorder.close()
         self._processor.shutdown()  # type: ignore[no-untyped-call]
 
     def begin(self, call: Call) -> None:
@@ -86,24 +86,9 @@ class Spans:
             if call.span is not None:
                 name, attributes = span_name_of(call), _attributes(call)
                 error, stages = _error(call), [*_stages(call)]
-                self._recorder.record(
+                self.recorder.record(
                     partial(self._end_call, call, name, attributes, error, stages)
                 )
-
-    def batch_ran(
-        self,
-        began_at: float,
-        ended_at: float,
-        attributes: Attributes,
-        error: str,
-        requests: Sequence[str],
-    ) -> None:
-        """Record the span of a batch, with links to these `traceparent`s of requests.
-
-        `error` is "" if it succeeded.
-        """
-        make = partial(self._batch, began_at, ended_at, attributes, error, requests)
-        self._recorder.record(make)
 
     def _end_call(
         self,
@@ -124,7 +109,7 @@ class Spans:
         span.set_attributes(attributes)
         _end(span, error, epoch_ns + _ns(call.ended_at))
 
-    def _batch(
+    def make_batch(
         self,
         began_at: float,
         ended_at: float,
@@ -132,6 +117,10 @@ class Spans:
         error: str,
         requests: Sequence[str],
     ) -> None:
+        """Make the span of a batch, with links to these `traceparent`s of requests.
+
+        `error` is "" if it succeeded.
+        """
         epoch_ns = _epoch_ns()
         span = self._batches.start_span(
             "batch",

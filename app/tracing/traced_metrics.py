@@ -5,6 +5,7 @@ An exemplar is the trace of a request, beside a bucket of a histogram.
 
 import time
 from collections.abc import Sequence
+from functools import partial
 
 from prometheus_client import Histogram
 
@@ -46,7 +47,8 @@ class TracedMetrics(ModelMetrics):
             "basket.requests": len(batch),
         }
         error = str(failure or "")
-        self._spans.batch_ran(now - seconds, now, attributes, error, requests)
+        make, recorder = self._spans.make_batch, self._spans.recorder
+        recorder.record(partial(make, now - seconds, now, attributes, error, requests))
 
     def write_calls(self, calls: Sequence[EndedCall]) -> None:
         """Write calls that have ended, with traces as exemplars."""

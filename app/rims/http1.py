@@ -130,7 +130,7 @@ class Connection(asyncio.Protocol):
             self._refuse(error)
         except Exception:
             self._fail()
-        if max(len(data), len(self._buffer)) > _MAX_BUFFERED_BYTES:
+        if len(data) > _MAX_BUFFERED_BYTES or len(self._buffer) > _MAX_BUFFERED_BYTES:
             # One client's packets must not follow one another while others wait.
             if not self._transport.is_closing():
                 self._transport.pause_reading()
@@ -152,7 +152,8 @@ class Connection(asyncio.Protocol):
         """Begin a call if its whole head has arrived; `is_first`: no part of it had."""
         server = self._server
         size = self._buffer.find(END) + len(END)
-        head = self._known_heads.get(self._buffer[:size])
+        sent = self._buffer[:size]
+        head = self._known_heads.get(sent) or server.heads.find_alike(sent)
         if head is None:
             head, size = server.heads.read(self._buffer)
         if head is None:
@@ -255,15 +256,15 @@ class Connection(asyncio.Protocol):
             self._transport.write(
                 _OK_WITH_JSON % (len(body), lines, server.head_end, body)
             )
-            if self._buffer or self._unsent_bytes:
-                self._await_request()
-            else:
-                self.deadline = server.idle_until
+        elif not self._reply_otherwise(head, call, reply):
+            return
+        if self._buffer or self._unsent_bytes or self._body is not None:
+            self._await_request()
         else:
-            self._reply_otherwise(head, call, reply)
+            self.deadline = server.idle_until
 
-    def _reply_otherwise(self, head: WireHead, call: Call, reply: Reply) -> None:
-        """Write a reply that is not the usual one."""
+    def _reply_otherwise(self, head: WireHead, call: Call, reply: Reply) -> bool:
+        """Write a reply that is not the usual one; return False if it was the last."""
         server = self._server
         self._received.clear()
         has_body = head.method != "HEAD" and reply.status not in _BODYLESS
@@ -271,14 +272,13 @@ class Connection(asyncio.Protocol):
         if server.logs_calls:
             log_call(server.log, call, reply, len(body))
         if self._transport.is_closing():
-            return
+            return False
         closes = self._must_close(head, reply)
         end = server.closing_head_end if closes else server.head_end
         self._transport.write(_head_of_reply(head, reply) + end + body)
         if closes:
             self._close()
-        else:
-            self._await_request()
+        return not closes
 
     def _must_close(self, head: WireHead, reply: Reply) -> bool:
         """Return whether a reply is the last one of the connection."""

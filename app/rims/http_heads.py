@@ -238,7 +238,7 @@ class HeadCache:
                 raise Malformed("malformed HTTP request: this is no request line")
             return None, 0
         sent = buffer[start:size]
-        head = self.by_bytes.get(sent) or self._find_alike(sent)
+        head = self.by_bytes.get(sent) or self.find_alike(sent)
         if head is None:
             head = WireHead()
             head.parse(sent, self._cfg)
@@ -252,7 +252,7 @@ class HeadCache:
             head.parse(buffer, self._cfg)
         return head
 
-    def _find_alike(self, sent: bytes) -> WireHead | None:
+    def find_alike(self, sent: bytes) -> WireHead | None:
         """Return the head of these bytes, if one like it was parsed before."""
         if len(sent) > _MAX_CACHED_HEAD_BYTES:
             return None

@@ -108,7 +108,10 @@ async def _receive(calls: LoopCalls, call: Call, receive: Receive) -> None:
 def head_of(scope: Scope) -> Head:
     """Return the head of a scope; repeated headers are joined by commas."""
     root, path = scope.get("root_path", ""), scope["path"]
-    raw_path = scope.get("raw_path") or _quoted(path)
+    raw_path = scope.get("raw_path")
+    if not raw_path:
+        # As a client may have sent it.
+        raw_path = quote(path.encode(errors="surrogateescape"), safe="/:").encode()
     if root and f"{path}/".startswith(f"{root}/"):
         path = path[len(root) :] or "/"
         raw_path = raw_path.removeprefix(root.encode())
@@ -142,8 +145,3 @@ def _announced_bytes(head: Head) -> int | None:
         return int(length.lstrip("0") or 0) or None
     may_follow = "transfer-encoding" in head.headers or head.version >= "2"
     return 0 if may_follow else None
-
-
-def _quoted(path: str) -> bytes:
-    """Return a path as a client may have sent it, for servers without `raw_path`."""
-    return quote(path.encode(errors="surrogateescape"), safe="/:").encode()

@@ -1,9 +1,9 @@
 """Heads of HTTP/1.1 requests: parsed by httptools, checked, and kept for the next ones.
 
-httptools (llhttp) refuses bare LF, obs-fold, both lengths, unequal or repeated lengths
-and control characters by itself. It has no limit on sizes, takes HTTP/0.9 and 2.0,
-codings other than chunked, and in a request line more spaces, a fragment, a bare CR or
-LF in front and RTSP: these are refused here.
+httptools (llhttp) refuses bare LF, obs-fold, both lengths, repeated lengths, lengths
+that are no number, and control characters by itself. It has no limit on sizes, takes
+HTTP/0.9 and 2.0, codings other than chunked, and in a request line more spaces, a
+fragment, a bare CR or LF in front and RTSP: these are refused here.
 """
 
 import re
@@ -79,7 +79,7 @@ class WireHead(Head):
         super().__init__("", "", "", {}, version="")
         self.headers: dict[str, str] = {}
         self.target = ""
-        self._field_sizes: list[int] = []
+        self._fields: list[tuple[bytes, bytes]] = []
 
     def parse(self, sent: bytes, cfg: Any) -> None:
         """Read a head, from the request line to the empty line.
@@ -91,7 +91,8 @@ class WireHead(Head):
         """
         parser = self._parser = httptools.HttpRequestParser(self)
         try:
-            parser.feed_data(sent)
+            # A longer head is refused below.
+            parser.feed_data(sent[: MAX_HEAD_BYTES + 1])
         except httptools.HttpParserUpgrade:
             # A server may ignore the offer; `_check` refuses CONNECT.
             pass
@@ -100,16 +101,20 @@ class WireHead(Head):
         finally:
             # Avoid a reference cycle: it refers to this object.
             del self._parser
-        line_bytes, fields = cfg.limit_request_line, cfg.limit_request_fields
+            line_bytes, fields = cfg.limit_request_line, cfg.limit_request_fields
+            # Joining very many values takes quadratic time.
+            for name, value in self._fields[: fields or None]:
+                add_field(self.headers, name, value.rstrip(b" \t"))
         field_bytes = cfg.limit_request_field_size
         if 0 < line_bytes < len(self.target):
             raise Malformed(
                 f"Request Line is too large: more than {line_bytes} bytes",
                 HTTPStatus.REQUEST_URI_TOO_LONG,
             )
-        if 0 < fields < len(self._field_sizes):
+        if 0 < fields < len(self._fields):
             raise _too_large(f"limit request headers fields: more than {fields}")
-        if 0 < field_bytes < max(self._field_sizes, default=0):
+        sizes = [len(name) + len(value) for name, value in self._fields]
+        if 0 < field_bytes < max(sizes, default=0):
             raise _too_large(
                 f"limit request headers fields size: more than {field_bytes} bytes"
             )
@@ -121,10 +126,10 @@ class WireHead(Head):
             raise Malformed("malformed HTTP request: it begins with a bare CR or LF")
         self._check(sent)
         self._split_target()
-        for name, secure in cfg.secure_scheme_headers.items():
-            value = self.headers.get(name.lower())
-            if value is not None:
-                self.forwarded_scheme = "https" if value == secure else "http"
+        for header, secure in cfg.secure_scheme_headers.items():
+            given = self.headers.get(header.lower())
+            if given is not None:
+                self.forwarded_scheme = "https" if given == secure else "http"
                 break
         self.request_id = valid_id(self.headers.get("x-request-id"))
 
@@ -136,8 +141,7 @@ class WireHead(Head):
 
     def on_header(self, name: bytes, value: bytes) -> None:
         """Take a field."""
-        self._field_sizes.append(len(name) + len(value))
-        add_field(self.headers, name, value.rstrip(b" \t"))
+        self._fields.append((name, value))
 
     def on_headers_complete(self) -> None:
         """Read the method, the version and keep-alive."""
@@ -171,7 +175,7 @@ class WireHead(Head):
         """Check the fields that say how the body comes."""
         headers = self.headers
         length = headers.get("content-length", "0")
-        if not length.isdecimal() or len(length) > _MAX_LENGTH_DIGITS:
+        if len(length) > _MAX_LENGTH_DIGITS:
             raise Malformed("malformed HTTP request: Content-Length is no number")
         self.content_length = int(length)
         if "transfer-encoding" in headers:

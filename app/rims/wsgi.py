@@ -7,12 +7,12 @@ All other requests are Flask's, also those that came in at another rim.
 import io
 import sys
 from collections.abc import Iterable
+from functools import partial
 from http import HTTPStatus
 from typing import TYPE_CHECKING, Any
 
 from werkzeug.wrappers import Response
 
-from app import telemetry
 from app.access.allowed_origins import AllowedOrigins
 from app.call import JSON, Call, Head, Peer, Reply
 from app.rims.fields import from_wsgi, to_wsgi
@@ -68,7 +68,9 @@ class WsgiApplication:
         head = head_of(environ)
         asks = self._predictor.asks(head)
         if asks.protocol is not None:
-            return _send(self._predict(head, environ), start_response)
+            call = Call(head, b"", _peer_of(environ))
+            read = partial(read_body, environ, self._predictor.max_body_bytes)
+            return _send(self._predictor.answer(call, read), start_response)
         preflight = self._flask_calls.preflight(head)
         if preflight is not None:
             return _send(preflight, start_response)
@@ -78,19 +80,6 @@ class WsgiApplication:
             return start_response(status, [*headers, *lines], *rest)
 
         return self._flask_calls.flask(environ, start)
-
-    def _predict(self, head: Head, environ: dict[str, Any]) -> Reply:
-        predictor, call = self._predictor, Call(head, b"", _peer_of(environ))
-        try:
-            # Before the body takes memory.
-            predictor.check(call, 0)
-            call.body = read_body(environ, predictor.max_body_bytes)
-        except Exception as error:
-            reply = predictor.refuse(call, error)
-            predictor.tell((call,))
-            telemetry.flush()
-            return reply
-        return predictor.answer(call)
 
 
 def head_of(environ: dict[str, Any]) -> Head:

@@ -252,9 +252,13 @@ class Predictor:
             # A job knows its call: avoid a reference cycle.
             call.version = call.job = call.decoded = call.reply = call.error = None
 
-    def answer(self, call: Call) -> Reply:
-        """Answer a call in this thread, which waits."""
+    def answer(self, call: Call, read_body: Callable[[], bytes] | None = None) -> Reply:
+        """Answer a call in this thread, which waits; read the body if it is to come."""
         try:
+            if read_body is not None:
+                # Before the body takes memory.
+                self.check(call, 0)
+                call.body = read_body()
             self.open(call)
             self.begin_any(call, None)
             runner = call.model.runner

@@ -2,6 +2,7 @@
 
 import random
 import re
+import time
 from urllib.parse import urlsplit
 
 import h11
@@ -366,6 +367,29 @@ def test_number_of_kept_heads_has_a_limit():
         head, _ = heads.read(sent)
         assert heads.by_bytes[sent] is head
     assert len(heads.by_bytes) == 1024
+
+
+def test_length_that_is_no_number_is_refused():
+    """Only digits, and white space around them, are a Content-Length."""
+    rng, accepted = random.Random(SEED), 0
+    for _ in range(20_000):
+        value = bytes(rng.choices(b"0123456789 +-_.,xe\t\xb2", k=rng.randrange(5)))
+        found = ours(HeadCache(RULES), LINE + b"Content-Length:" + value + END)
+        digits = value.strip(b" \t")
+        assert (found is not None) == digits.isdigit(), value
+        if found is not None:
+            assert found[0].content_length == int(digits)
+            accepted += 1
+    assert accepted > 1000
+
+
+@pytest.mark.parametrize("fields", [b"a:\r\n", b"a: b\r\nc:\r\n"])
+def test_many_fields_take_linear_time(fields):
+    """Repeated fields, whose values are joined, do not stop the event loop."""
+    sent = LINE + fields * ((256 << 10) // len(fields)) + b"\r\n"
+    began_s = time.process_time()
+    assert ours(HeadCache(RULES), sent) is None
+    assert time.process_time() - began_s < 0.1
 
 
 @pytest.mark.parametrize(

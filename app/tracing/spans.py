@@ -14,7 +14,7 @@ from opentelemetry import propagate, trace
 from opentelemetry.context import Context
 from opentelemetry.exporter.otlp.proto.http.trace_exporter import OTLPSpanExporter
 from opentelemetry.sdk.resources import SERVICE_NAME, OTELResourceDetector, Resource
-from opentelemetry.sdk.trace import TracerProvider
+from opentelemetry.sdk.trace import Span, TracerProvider
 from opentelemetry.sdk.trace.export import BatchSpanProcessor
 from opentelemetry.sdk.trace.sampling import ALWAYS_ON
 from opentelemetry.trace.propagation.tracecontext import TraceContextTextMapPropagator
@@ -84,52 +84,50 @@ class Spans:
                 # It was refused before it was opened.
                 self.begin(call)
             if call.span is not None:
-                name, attributes = span_name_of(call), _attributes(call)
-                error, stages = _error(call), [*_stages(call)]
+                # Without the call, which has its body.
+                whole = (span_name_of(call), call.arrived_at, call.ended_at)
+                attributes, error = _attributes(call), _error(call)
+                stages = [*_stages(call)]
                 self.recorder.record(
-                    partial(self._end_call, call, name, attributes, error, stages)
+                    partial(self._end, call.span, whole, attributes, error, stages)
                 )
 
-    def _end_call(
+    def _end(
         self,
-        call: Call,
-        name: str,
+        span: Span,
+        whole: Stage,
         attributes: Attributes,
         error: str,
         stages: Sequence[Stage],
     ) -> None:
-        span = call.span
-        epoch_ns = span.start_time - _ns(call.arrived_at)
+        name, arrived_at, ended_at = whole
+        epoch_ns = (span.start_time or 0) - _ns(arrived_at)
         context = trace.set_span_in_context(span, Context())
-        for stage, began_at, ended_at in stages:
-            begin_ns = epoch_ns + _ns(began_at)
+        for stage, begin, end in stages:
+            begin_ns = epoch_ns + _ns(begin)
             child = self._requests.start_span(stage, context, start_time=begin_ns)
-            child.end(epoch_ns + _ns(ended_at))
+            child.end(epoch_ns + _ns(end))
         span.update_name(name)
         span.set_attributes(attributes)
-        _end(span, error, epoch_ns + _ns(call.ended_at))
+        _end_span(span, error, epoch_ns + _ns(ended_at))
 
     def make_batch(
-        self,
-        began_at: float,
-        ended_at: float,
-        attributes: Attributes,
-        error: str,
-        requests: Sequence[str],
+        self, batch: Stage, attributes: Attributes, error: str, requests: Sequence[str]
     ) -> None:
         """Make the span of a batch, with links to these `traceparent`s of requests.
 
         `error` is "" if it succeeded.
         """
+        name, began_at, ended_at = batch
         epoch_ns = _epoch_ns()
         span = self._batches.start_span(
-            "batch",
+            name,
             Context(),
             attributes=attributes,
             links=[trace.Link(_context_of(each)) for each in requests],
             start_time=epoch_ns + _ns(began_at),
         )
-        _end(span, error, epoch_ns + _ns(ended_at))
+        _end_span(span, error, epoch_ns + _ns(ended_at))
 
 
 def span_name_of(call: Call) -> str:
@@ -187,7 +185,7 @@ def _stages(call: Call) -> Iterator[Stage]:
     yield "encode", min(call.answered_at, call.ended_at), call.ended_at
 
 
-def _end(span: trace.Span, error: str, end_ns: int) -> None:
+def _end_span(span: trace.Span, error: str, end_ns: int) -> None:
     if error:
         span.set_status(trace.StatusCode.ERROR, error)
     span.end(end_ns)

@@ -47,8 +47,9 @@ class TracedMetrics(ModelMetrics):
             "basket.requests": len(batch),
         }
         error = str(failure or "")
+        batch_stage = ("batch", now - seconds, now)
         make, recorder = self._spans.make_batch, self._spans.recorder
-        recorder.record(partial(make, now - seconds, now, attributes, error, requests))
+        recorder.record(partial(make, batch_stage, attributes, error, requests))
 
     def write_calls(self, calls: Sequence[EndedCall]) -> None:
         """Write calls that have ended, with traces as exemplars."""

@@ -126,10 +126,12 @@ class WireHead(Head):
             raise Malformed("malformed HTTP request: it begins with a bare CR or LF")
         self._check(sent)
         self._split_target()
-        for header, secure in cfg.secure_scheme_headers.items():
-            given = self.headers.get(header.lower())
-            if given is not None:
-                self.forwarded_scheme = "https" if given == secure else "http"
+        values = cfg.secure_scheme_headers.items()
+        secure_values = {header.lower(): value for header, value in values}
+        for header, given in self.headers.items():
+            if header in secure_values:
+                is_secure = given == secure_values[header]
+                self.forwarded_scheme = "https" if is_secure else "http"
                 break
         self.request_id = valid_id(self.headers.get("x-request-id"))
 

@@ -30,7 +30,6 @@ if TYPE_CHECKING:
     from app.settings import Settings
     from app.shared_model.model_process import ModelProcess
     from app.tracing.spans import Spans
-    from app.tracing.traced_calls import TracedCalls
     from app.web.page.observed import Observed
     from app.web.page.sampler import Sampler
 
@@ -58,7 +57,7 @@ def create_app(settings: "Settings | None" = None) -> "Server":
     from app.serving.server import Server
     from app.settings import Settings
     from app.shared_model.remote_loader import RemoteLoader
-    from app.tracing.start import started_spans
+    from app.tracing.environment import started_spans
     from app.web.flask_app import flask_app
     from app.web.gauges import current
     from app.web.operations import operations_blueprint
@@ -94,14 +93,13 @@ def create_app(settings: "Settings | None" = None) -> "Server":
         RolloutCounts(evidence).ended,
     ]
     protocols = (predict.PREDICT, v1.PREDICT, v2.INFER)
-    traced = None if spans is None else _traced_calls(spans)
     predictor = Predictor(
         catalog,
         rights,
         protocols,
-        listeners if traced is None else [*listeners, traced.ended],
+        listeners if spans is None else [*listeners, spans.ended],
         Limits(settings.request_timeout_ms, settings.max_body_bytes),
-        begin_span=None if traced is None else traced.begin,
+        begin_span=None if spans is None else spans.begin,
     )
     timeout_s = settings.request_timeout_ms / 1000
     describe = Description(catalog, health, loader, timeout_s)
@@ -146,7 +144,7 @@ def create_model_process(listener: socket.socket) -> "ModelProcess":
     from app.settings import Settings
     from app.shared_model.model_process import ModelProcess
     from app.shared_model.published_catalog import PublishedCatalog
-    from app.tracing.start import started_spans
+    from app.tracing.environment import started_spans
 
     settings = Settings.from_environment()
     kept = run_dir.notes_on(run_dir.DEFAULT_MODEL)
@@ -169,12 +167,6 @@ def _grpc_server(
     from app.rims.grpc.server import GrpcServer
 
     return GrpcServer(settings.grpc_bind, loops, predictor, describe, rights)
-
-
-def _traced_calls(spans: "Spans") -> "TracedCalls":
-    from app.tracing.traced_calls import TracedCalls
-
-    return TracedCalls(spans)
 
 
 def _evidence() -> "Evidence":
@@ -245,7 +237,6 @@ def _rights(settings: "Settings") -> "Rights":
         keys(settings.api_keys, "api_keys_file"),
         keys(settings.admin_keys, "admin_keys_file"),
         CrossSiteCheck(settings.allowed_hosts, origins),
-        origins if settings.allowed_origins else None,
     )
 
 

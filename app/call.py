@@ -53,23 +53,12 @@ class Head:
 
     `headers` has names in lower case, each once: the values of repeated fields are
     joined by commas. `path` is decoded as UTF-8 with surrogate escapes, has one leading
-    slash, and neither query nor mount point; `raw_path` is as it was sent, in Latin-1. `request_id` is
-    the client's X-Request-Id if it is valid, else "". `asks` is what the head asks
-    for, once the predictor has looked, and `parameters` those of the query, once they
+    slash, and neither query nor mount point; `raw_path` is as it was sent, in Latin-1.
+    `request_id` is the client's X-Request-Id if it is valid, else "". `asks` is what
+    the head asks for, once the predictor has looked, and `parameters` those of the
+    query, once they
     are parsed.
     """
-
-    __slots__ = (
-        "asks",
-        "headers",
-        "method",
-        "parameters",
-        "path",
-        "query",
-        "raw_path",
-        "request_id",
-        "version",
-    )
 
     def __init__(
         self,
@@ -116,7 +105,7 @@ class Reply:
         pairs = []
         if self.content_type:
             pairs.append(("Content-Type", self.content_type))
-        for line in self.lines.splitlines():
+        for line in self.lines.split("\r\n")[:-1]:
             name, _, value = line.partition(": ")
             pairs.append((name, value))
         # Flask knows the length of a body that it leaves out of a response to HEAD.
@@ -168,8 +157,9 @@ class Call:
     is_reading = False
     # Whether functions of the model's service.py are called for it.
     in_service = False
-    # The trace's span, if the call is sampled.
+    # OpenTelemetry's span, and W3C's name for it, if the call is sampled.
     span: Any = None
+    traceparent: str | None = None
     # The outcome: `stages_s` are seconds to decode, in the queue, in the engine and to
     # encode, None if the call failed; `error` is what it failed with.
     answered_at = math.inf

@@ -25,7 +25,7 @@ _MAX_AGE_S = "7200"
 
 
 class AllowedOrigins:
-    """The origins of BASKET_ALLOWED_ORIGINS."""
+    """The origins of BASKET_ALLOWED_ORIGINS; maybe none."""
 
     def __init__(self, origins: Sequence[str]) -> None:
         """Store them as browsers write them, or ("*",)."""
@@ -56,6 +56,8 @@ class AllowedOrigins:
 
     def lines(self, head: Head) -> str:
         """Return the header lines that are added to each response, also to errors."""
+        if not self._origins:
+            return ""
         origin = head.headers.get("origin", "")
         is_any = _ANY in self._origins
         # A cache must not give the answer of one origin to another.

@@ -9,13 +9,10 @@ its Origin, or Sec-Fetch-Site.
 import ipaddress
 import re
 from collections.abc import Iterable, Mapping
-from functools import lru_cache
 
 from app.access.allowed_origins import AllowedOrigins
 from app.errors import Forbidden
 
-# Sets of headers whose verdict is remembered.
-_REMEMBERED = 128
 _SAME_SITE = ("", "none", "same-origin")
 _SHOWN = 80
 # name, name:port, [address] or [address]:port.
@@ -25,6 +22,10 @@ _AUTHORITY = re.compile(
 _WHY = (
     "this server has no API keys and listens on a loopback address, so it answers only "
     "programs of this machine, and no web pages of other sites"
+)
+_HINT = (
+    "To let pages of an origin ask, add it, such as https://shop.example.com, to "
+    "BASKET_ALLOWED_ORIGINS; a name of this server, to BASKET_ALLOWED_HOSTS"
 )
 
 
@@ -42,9 +43,8 @@ class CrossSiteCheck:
         Pages of `origins` may ask.
         """
         self._allowed = frozenset(allowed_hosts)
-        self._origins = origins or AllowedOrigins(())
+        self.origins = origins or AllowedOrigins(())
         self._is_on = True
-        self._verdict = lru_cache(_REMEMBERED)(self._problem)
 
     def listens_at(self, hosts: Iterable[str]) -> None:
         """Note all hosts of the server's listening sockets, if they are known.
@@ -67,60 +67,36 @@ class CrossSiteCheck:
         Raises:
             Forbidden: it has a foreign Host, or comes from a page of another site.
         """
-        if not self._is_on:
+        if not self._is_on or not _is_loopback(address):
             return
-        get = headers.get
-        is_link = is_page and _is_followed_link(headers)
-        problem = self._verdict(
-            address,
-            get("host", ""),
-            get("origin"),
-            "" if is_link else get("sec-fetch-site", ""),
-            get("x-forwarded-host", ""),
-        )
-        if problem:
-            raise Forbidden(problem)
-
-    def _problem(
-        self, server: str, host: str, origin: str | None, site: str, forwarded: str
-    ) -> str:
-        """Return why a request is refused, "" if it is not."""
-        if not _is_loopback(server):
-            return ""
-        host = host.lower()
+        host = headers.get("host", "").lower()
         name = _name(host)
         # Browsers always send a Host; old probes do not.
         if host and name not in self._allowed and not _is_loopback(name):
-            return (
+            raise Forbidden(
                 f"Host: {host[:_SHOWN]!r} is no name of this server: {_WHY}. To allow "
                 "the name, add it to BASKET_ALLOWED_HOSTS"
             )
-        hint = (
-            "To let pages of an origin ask, add it, such as https://shop.example.com, "
-            "to BASKET_ALLOWED_ORIGINS; a name of this server, to BASKET_ALLOWED_HOSTS"
-        )
+        origin = headers.get("origin")
         if origin is not None:
             page = _origin_authority(origin)
-            if self._origins.has(origin) or _name(page) in self._allowed:
-                return ""
+            if self.origins.has(origin) or _name(page) in self._allowed:
+                return
             # Only a proxy can send X-Forwarded-Host with the Origin of a page: the page
             # itself would have to ask first, by an OPTIONS that does not allow it.
-            if not page or page not in (host, forwarded.lower()):
-                return f"Origin: {origin[:_SHOWN]!r}: {_WHY}. {hint}"
-        if site.lower() not in _SAME_SITE:
-            return f"Sec-Fetch-Site: {site[:_SHOWN]!r}: {_WHY}. {hint}"
-        return ""
-
-
-def _is_followed_link(headers: Mapping[str, str]) -> bool:
-    """Return whether a browser opens the address in a window of its own.
-
-    Scripts and frames of a page send other values, which they can't change.
-    """
-    return (
-        headers.get("sec-fetch-mode") == "navigate"
-        and headers.get("sec-fetch-dest") == "document"
-    )
+            own = (host, headers.get("x-forwarded-host", "").lower())
+            if not page or page not in own:
+                raise Forbidden(f"Origin: {origin[:_SHOWN]!r}: {_WHY}. {_HINT}")
+        site = headers.get("sec-fetch-site", "")
+        # A browser opens the address in a window of its own. Scripts and frames of a
+        # page send other values, which they can't change.
+        is_link = (
+            is_page
+            and headers.get("sec-fetch-mode") == "navigate"
+            and headers.get("sec-fetch-dest") == "document"
+        )
+        if site.lower() not in _SAME_SITE and not is_link:
+            raise Forbidden(f"Sec-Fetch-Site: {site[:_SHOWN]!r}: {_WHY}. {_HINT}")
 
 
 def _origin_authority(origin: str) -> str:

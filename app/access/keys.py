@@ -54,11 +54,12 @@ class KeysOfFile(Keys):
             SettingsError: the file is missing, unreadable, empty or malformed, and
                 there is no copy.
         """
-        self._setting, self._file, self._copy = setting, file, copy
+        self._variable = f"BASKET_{setting.upper()}"
+        self._file, self._copy = file, copy
         self._clock = clock
         self._next_look_at = clock() + _LOOK_EVERY_S
-        self._seen = _identity(file)
-        self._is_broken = False
+        # What the keys were read from; None while the file is broken.
+        self._seen: tuple[int, ...] | None = _identity(file)
         try:
             super().__init__(key_file.read(file))
         except SettingsError as error:
@@ -81,26 +82,23 @@ class KeysOfFile(Keys):
         """Read the file if it has changed; keep the last good keys if it is broken."""
         # Before the file is read: what is written meanwhile is seen at the next look.
         identity = _identity(self._file)
-        if identity == self._seen and not self._is_broken:
+        if identity == self._seen:
             return
         try:
             keys = _encoded(key_file.read(self._file))
         except SettingsError as error:
             self._note_broken(error)
             return
-        self._seen, self._is_broken = identity, False
+        self._seen = identity
         if keys != self._keys:
             self._keys = keys
-            _log.info("%s was read again: %s keys", self._variable(), len(keys))
+            _log.info("%s was read again: %s keys", self._variable, len(keys))
         self._write_copy()
 
     def _note_broken(self, error: SettingsError) -> None:
-        if not self._is_broken:
-            self._is_broken = True
-            _log.error("%s: %s; the last good keys stay valid", self._variable(), error)
-
-    def _variable(self) -> str:
-        return f"BASKET_{self._setting.upper()}"
+        if self._seen is not None:
+            self._seen = None
+            _log.error("%s: %s; the last good keys stay valid", self._variable, error)
 
     def _write_copy(self) -> None:
         if self._copy is None:

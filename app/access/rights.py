@@ -6,12 +6,10 @@ are looked up by names in lower case.
 
 from collections.abc import Mapping
 
-from app.access.allowed_origins import AllowedOrigins
 from app.access.cross_site import CrossSiteCheck
 from app.access.keys import Keys
+from app.call import JSON
 from app.errors import BadInput, Forbidden, Unauthorized
-
-_JSON = "application/json"
 
 
 def key_of(headers: Mapping[str, str]) -> str:
@@ -27,17 +25,13 @@ class Rights:
         clients: Keys,
         admins: Keys,
         cross_site: CrossSiteCheck,
-        origins: AllowedOrigins | None = None,
     ) -> None:
-        """Store both kinds of keys, and the check for a server without API keys.
-
-        `origins` are those of pages that may ask; None: of none.
-        """
+        """Store both kinds of keys, and the check for a server without API keys."""
         self._clients = clients
         self._admins = admins
         self._needs_key = clients.are_set()
         self.cross_site = cross_site
-        self.origins = origins
+        self.origins = cross_site.origins
 
     def check(self, headers: Mapping[str, str], address: str) -> None:
         """Check that a request may use the server as a client.
@@ -108,7 +102,11 @@ class Rights:
             if self._clients.have(key):
                 raise Forbidden("this takes an admin key; given an API key")
             raise Unauthorized("this takes an admin key: Authorization: Bearer KEY")
-        _check_json(headers)
+        # Types that a page may send to another site without asking first are refused.
+        # Triton's client sends no Content-Type at all.
+        sent = headers.get("content-type") or JSON
+        if sent.partition(";")[0].strip().lower() != JSON:
+            raise BadInput(f"Content-Type: expected {JSON}, given {sent[:80]!r}")
 
     def _has_known_key(self, headers: Mapping[str, str]) -> bool:
         key = _key(headers)
@@ -119,13 +117,3 @@ def _key(headers: Mapping[str, str]) -> bytes:
     """Return the key of a request; b"", which is no key, if it has none."""
     scheme, _, key = headers.get("authorization", "").partition(" ")
     return key.strip().encode() if scheme.lower() == "bearer" else b""
-
-
-def _check_json(headers: Mapping[str, str]) -> None:
-    """Refuse the types that a page may send to another site without asking first.
-
-    Triton's client sends no Content-Type at all.
-    """
-    sent = headers.get("content-type") or _JSON
-    if sent.partition(";")[0].strip().lower() != _JSON:
-        raise BadInput(f"Content-Type: expected {_JSON}, given {sent[:80]!r}")

@@ -12,38 +12,28 @@ from types import SimpleNamespace
 from typing import Any
 
 from app.call import Call, Reply
+from app.rims.fields import to_wsgi
 from app.rims.http_heads import WireHead
 
 
-class AccessLog:
-    """Logs answered calls with a logger of Gunicorn's, which may be one that counts."""
-
-    def __init__(self, log: Any, cfg: Any) -> None:
-        """Store the logger."""
-        self._log = log
-        self.is_on = bool(getattr(log, "access_log_enabled", True) or cfg.statsd_host)
-
-    def write(self, call: Call, reply: Reply, sent_bytes: int) -> None:
-        """Log a call, and the bytes of its reply's body."""
-        response = SimpleNamespace(
-            status=f"{reply.status} {responses.get(reply.status, '')}",
-            headers=reply.headers(),
-            sent=sent_bytes,
-            response_length=sent_bytes,
-        )
-        request = SimpleNamespace(headers=list(call.head.headers.items()))
-        took = timedelta(seconds=time.monotonic() - call.arrived_at)
-        self._log.access(response, request, _environ(call), took)
+def log_call(log: Any, call: Call, reply: Reply, sent_bytes: int) -> None:
+    """Log a call with a logger of Gunicorn's, and the bytes of its reply's body."""
+    response = SimpleNamespace(
+        status=f"{reply.status} {responses.get(reply.status, '')}",
+        headers=reply.headers(),
+        sent=sent_bytes,
+        response_length=sent_bytes,
+    )
+    request = SimpleNamespace(headers=list(call.head.headers.items()))
+    took = timedelta(seconds=time.monotonic() - call.arrived_at)
+    log.access(response, request, _environ(call), took)
 
 
 def _environ(call: Call) -> dict[str, str]:
     head, peer = call.head, call.peer
     assert isinstance(head, WireHead)
-    variables = {
-        f"HTTP_{name.upper().replace('-', '_')}": value
-        for name, value in head.headers.items()
-    }
-    return variables | {
+    return {
+        **dict(to_wsgi(head.headers)),
         "REMOTE_ADDR": peer.client,
         "REMOTE_PORT": str(peer.client_port or ""),
         # A malformed head may have none of these.

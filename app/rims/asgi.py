@@ -10,6 +10,7 @@ from urllib.parse import quote
 
 from app.call import Call, Head, Peer, Reply
 from app.errors import BadInput
+from app.rims.fields import add_field
 from app.serving.loop_calls import READ_METHODS, LoopCalls
 from app.serving.loops import Loops
 
@@ -51,44 +52,42 @@ class AsgiApplication:
 
     async def _answer(self, scope: Scope, receive: Receive) -> Reply:
         """Return the reply to a request, whose events come meanwhile."""
-        calls = self._loops.loop_calls()
-        replied: asyncio.Future[Reply] = asyncio.get_running_loop().create_future()
+        loop, calls = asyncio.get_running_loop(), self._loops.loop_calls()
+        replied: asyncio.Future[Reply] = loop.create_future()
 
         def reply_to(call: Call, reply: Reply) -> None:
             if not replied.done():
                 replied.set_result(reply)
 
         call = Call(head_of(scope), b"", _peer_of(scope), reply_to)
+        receiving = loop.create_task(_receive(calls, call, receive))
         try:
-            if not _has_body(call.head):
-                calls.start(call)
-            elif calls.check(call, _length_of(call.head)):
-                await _read_body(calls, call, receive, replied)
-            if not replied.done():
-                await asyncio.wait((replied,), timeout=_LOOK_AFTER_S)
-            while not (replied.done() or call.is_gone):
-                # The first event of a request without a body is its empty body.
-                event = await _unless_replied(receive, replied)
-                if event is not None and event["type"] == _DISCONNECT:
-                    calls.left(call)
+            await asyncio.wait(
+                (replied, receiving), return_when=asyncio.FIRST_COMPLETED
+            )
+            if receiving.done():
+                receiving.result()
             return await replied
         except BaseException:
             # Some servers tell so that the client is gone, by an error of `receive` or
             # by a cancellation.
             calls.left(call)
             raise
+        finally:
+            receiving.cancel()
 
 
-async def _read_body(
-    calls: LoopCalls, call: Call, receive: Receive, replied: "asyncio.Future[Reply]"
-) -> None:
-    """Read the body and start the call, unless it gets a reply meanwhile."""
+async def _receive(calls: LoopCalls, call: Call, receive: Receive) -> None:
+    """Read the body and start the call; then tell of a disconnect of the client."""
     parts: list[bytes] = []
-    size, more = 0, True
+    size, announced = 0, _announced_bytes(call.head)
+    more = announced is not None
+    if announced is not None and not calls.check(call, announced):
+        return
     while more:
-        event = await _unless_replied(receive, replied)
-        if event is None:
-            return
+        event = await receive()
+        if call.status:
+            return  # It has its reply.
         if event["type"] == _DISCONNECT:
             calls.refuse(call, BadInput("the body can't be read: it is cut off"))
             return
@@ -97,37 +96,28 @@ async def _read_body(
         size += len(parts[-1])
         if not calls.reads(call, size):
             return
-    call.body = parts[0] if len(parts) == 1 else b"".join(parts)
+    call.body = b"".join(parts)
     calls.start(call)
-
-
-async def _unless_replied(
-    receive: Receive, replied: "asyncio.Future[Reply]"
-) -> MutableMapping[str, Any] | None:
-    """Return the next event, None if the reply comes first."""
-    event = asyncio.ensure_future(receive())
-    try:
-        if not event.done():
-            await asyncio.wait((event, replied), return_when=asyncio.FIRST_COMPLETED)
-        return event.result() if event.done() else None
-    finally:
-        # Also when the server cancels the task.
-        event.cancel()
+    await asyncio.sleep(_LOOK_AFTER_S)
+    while not call.is_gone:
+        # The first event of a request without a body is its empty body.
+        if (await receive())["type"] == _DISCONNECT:
+            calls.left(call)
 
 
 def head_of(scope: Scope) -> Head:
     """Return the head of a scope; repeated headers are joined by commas."""
     root, path = scope.get("root_path", ""), scope["path"]
-    raw_path = scope.get("raw_path") or _quoted(path)
+    raw_path = scope.get("raw_path")
+    if not raw_path:
+        # As a client may have sent it.
+        raw_path = quote(path.encode(errors="surrogateescape"), safe="/:").encode()
     if root and f"{path}/".startswith(f"{root}/"):
         path = path[len(root) :] or "/"
         raw_path = raw_path.removeprefix(root.encode())
     headers: dict[str, str] = {}
     for name, value in scope["headers"]:
-        # A name with an underscore could pass for another name in WSGI's variables.
-        if b"_" not in name:
-            key, text = name.decode("latin-1").lower(), value.decode("latin-1")
-            headers[key] = f"{headers[key]},{text}" if key in headers else text
+        add_field(headers, name, value)
     return Head(
         scope["method"],
         path,
@@ -145,22 +135,13 @@ def _peer_of(scope: Scope) -> Peer:
     return Peer(client, client_port or 0, server, server_port or 0, scheme)
 
 
-def _has_body(head: Head) -> bool:
-    """Return whether a body may follow the head that is worth a wait."""
+def _announced_bytes(head: Head) -> int | None:
+    """Return the size of a body that is worth a wait, 0 if not known; None: no body."""
     if head.method in READ_METHODS:
-        return False
+        return None
     length = head.headers.get("content-length")
     if length is not None:
-        return length != "0"
-    return "transfer-encoding" in head.headers or head.version not in ("1.0", "1.1")
-
-
-def _length_of(head: Head) -> int:
-    """Return the announced bytes of the body, 0 if they are not known."""
-    # int() takes at most 4300 digits; servers bound the number, but not its zeros.
-    return int(head.headers.get("content-length", "").lstrip("0") or 0)
-
-
-def _quoted(path: str) -> bytes:
-    """Return a path as a client may have sent it, for servers without `raw_path`."""
-    return quote(path.encode(errors="surrogateescape"), safe="/:").encode()
+        # int() takes at most 4300 digits; servers bound the number, but not its zeros.
+        return int(length.lstrip("0") or 0) or None
+    may_follow = "transfer-encoding" in head.headers or head.version >= "2"
+    return 0 if may_follow else None

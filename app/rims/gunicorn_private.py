@@ -7,7 +7,8 @@ itself. Three features need more than a hook:
 - model processes run among the workers (`WorkerPool`),
 - a GPU is chosen by what the living workers use (`living_workers`).
 
-`NAMES` lists each undocumented name. A test compares it with the installed Gunicorn.
+tests/unit/rims/test_gunicorn_private.py lists each undocumented name, and compares it
+with the installed Gunicorn.
 """
 
 import os
@@ -22,22 +23,6 @@ from gunicorn.workers.base import Worker
 
 from app.rims.model_worker import ModelSockets, ModelWorker
 
-# Attributes of the arbiter (class or instance), of a worker, and of the settings.
-NAMES = {
-    "arbiter": (
-        "SIG_QUEUE",
-        "WORKERS",
-        "handle_ttou",
-        "manage_workers",
-        "master_pid",
-        "murder_workers",
-        "num_workers",
-        "worker_age",
-        "worker_class",
-    ),
-    "worker": ("age", "booted", "cfg", "ppid", "sockets", "tmp"),
-    "cfg": ("env_orig", "worker_class_str"),
-}
 _LOOK_EVERY_S = 0.1
 
 
@@ -67,8 +52,7 @@ def restore_start_environment(server: Any) -> None:
 
 def listening_hosts(worker: Any) -> list[str]:
     """Return the hosts of a worker's addresses; a Unix socket has none."""
-    addresses = [each.getsockname() for each in worker.sockets]
-    return [each[0] for each in addresses if isinstance(each, tuple)]
+    return [host for host, _ in _tcp_addresses(worker)]
 
 
 def browser_address(worker: Any) -> str:
@@ -76,15 +60,19 @@ def browser_address(worker: Any) -> str:
 
     All addresses of the machine are shown as its loopback address.
     """
-    addresses = [each.getsockname() for each in worker.sockets]
-    tcp = [each[:2] for each in addresses if isinstance(each, tuple)]
-    if not tcp:
+    addresses = _tcp_addresses(worker)
+    if not addresses:
         return ""
-    host, port = tcp[0]
+    host, port = addresses[0]
     if host in ("0.0.0.0", "::"):  # noqa: S104
         host = "::1" if ":" in host else "127.0.0.1"
     scheme = "https" if worker.cfg.certfile else "http"
     return f"{scheme}://{f'[{host}]' if ':' in host else host}:{port}"
+
+
+def _tcp_addresses(worker: Any) -> list[tuple[str, int]]:
+    addresses = [each.getsockname() for each in worker.sockets]
+    return [each[:2] for each in addresses if isinstance(each, tuple)]
 
 
 def show_listening(worker: Any) -> None:

@@ -11,14 +11,16 @@ import math
 import time
 from http import HTTPStatus
 from http.client import responses
-from typing import Protocol, cast
+from typing import cast
 
 from app.call import JSON, Call, Reply
 from app.errors import BadInput
+from app.rims.access_log import log_call
 from app.rims.http_bodies import ChunkedBody, SizedBody
 from app.rims.http_heads import END, Malformed, WireHead
 from app.rims.http_server import HttpServer
-from app.rims.peers import peer_of
+from app.rims.peers import peers_by_scheme
+from app.serving.loop_calls import LoopCalls
 
 # Bytes of later requests above which reading pauses, and of a packet after which other
 # connections go first.
@@ -43,59 +45,31 @@ _OK = HTTPStatus.OK.value
 _BODYLESS = (HTTPStatus.NO_CONTENT.value, HTTPStatus.NOT_MODIFIED.value)
 
 
-class Calls(Protocol):
-    """Answers calls, each once, by `call.reply_to(call, reply)`, maybe at once."""
-
-    def check(self, call: Call, body_bytes: int) -> bool:
-        """Check a call whose body is still to come (0: size unknown).
-
-        Return whether to read the body; if not, the call has or gets its reply
-        without it.
-        """
-
-    def reads(self, call: Call, body_bytes: int) -> bool:
-        """Count the bytes of a body that have arrived; return whether to read on."""
-
-    def start(self, call: Call) -> None:
-        """Answer a call whose body is there."""
-
-    def refuse(self, call: Call, error: Exception) -> None:
-        """Answer a call with an error."""
-
-    def left(self, call: Call) -> None:
-        """Note that the client has disconnected."""
-
-
 class Connection(asyncio.Protocol):
     """A connection; its times are on the monotonic clock."""
 
     _transport: asyncio.Transport
 
-    def __init__(self, calls: Calls, server: HttpServer) -> None:
+    def __init__(self, calls: LoopCalls, server: HttpServer) -> None:
         """Store what answers the calls, and the server."""
         self._calls = calls
         self._server = server
         self._known_heads = server.heads.by_bytes
         self.accepted_at = time.monotonic()
         self.deadline = math.inf
-        # Whether the next byte begins a request that can be taken at once.
-        self._is_idle = True
         # The call that has no reply yet.
         self._call: Call | None = None
         # The body that is arriving; without a call that reads it, it is discarded.
         self._body: SizedBody | ChunkedBody | None = None
         self._is_body_read = False
-        self._body_parts: list[bytes] = []
-        self._body_bytes = 0
-        self._body_at = 0.0
+        self._received = bytearray()
+        self._received_at = 0.0
         # Bytes that wait: a part of a head, or requests behind the current one.
         self._buffer = b""
         # Bytes of a response that the kernel had not taken at the last look.
         self._unsent_bytes = 0
         # Whether the client has closed its sending side.
         self._has_ended = False
-        # Whether the reply that comes next is the last one.
-        self._is_last = False
         # The latest end of a lingering close; 0 unless the connection lingers.
         self._lingers_until = 0.0
 
@@ -104,14 +78,13 @@ class Connection(asyncio.Protocol):
         self._transport = cast("asyncio.Transport", transport)
         # So that `pause_writing` is called for any byte that the kernel does not take.
         self._transport.set_write_buffer_limits(high=0)
-        self._peers = self._server.proxies.peers_by_scheme(peer_of(transport))
+        self._peers = peers_by_scheme(transport, self._server.trusted)
         self._server.opened(self)
-        self.deadline = self._server.deadline_in(self._server.keepalive_s)
+        self._set_deadline()
 
     def connection_lost(self, exc: Exception | None) -> None:
         """Drop the request under way."""
         self._has_ended = True
-        self._is_idle = False
         self.deadline = math.inf
         self._server.lost(self)
         self._leave(self._call)
@@ -142,83 +115,72 @@ class Connection(asyncio.Protocol):
     # Reading.
 
     def data_received(self, data: bytes) -> None:
-        """Take a whole request with a known head at once, anything else in steps."""
-        if self._is_idle:
-            end = data.find(END) + len(END)
-            sent = data[:end]
-            head = self._known_heads.get(sent) or self._server.heads.find(sent)
-            if head is not None and head.content_length == len(data) - end:
-                self._is_idle = False
-                self.deadline = math.inf
-                peer = self._peers[head.forwarded_scheme]
-                self._call = call = Call(head, data[end:], peer, self.reply)
-                try:
-                    self._calls.start(call)
-                except Exception:
-                    self._fail()
-                return
-        self._take(data)
-
-    def _take(self, data: bytes) -> None:
-        """Take bytes: a part of a head or a body, or a whole request, but no two."""
+        """Take a request, or a part of one, but no two."""
         if self._lingers_until:
-            self._linger_on()
+            if not self._unsent_bytes:
+                self._set_deadline()
             return
+        is_first = not self._buffer
         self._buffer += data
-        if not self._buffer:
-            # It was taken before the event loop came to this.
-            return
-        if self._is_idle:
-            self._is_idle = False
-            self.deadline = self._server.deadline_in(self._server.timeouts.header_s)
         try:
-            if self._body is None and self._call is None and not self._unsent_bytes:
-                self._take_head()
-            if self._body is not None and self._buffer:
+            if self._body is not None:
                 self._take_body(self._body)
+            elif self._call is None and not self._unsent_bytes:
+                self._take_head(is_first)
         except Malformed as error:
-            self._note_malformed(error)
-            self._break_off(str(error))
+            self._refuse(error)
         except Exception:
             self._fail()
-        if len(data) > _MAX_BUFFERED_BYTES and not self._transport.is_closing():
+        if len(data) > _MAX_BUFFERED_BYTES or len(self._buffer) > _MAX_BUFFERED_BYTES:
             # One client's packets must not follow one another while others wait.
-            self._transport.pause_reading()
+            if not self._transport.is_closing():
+                self._transport.pause_reading()
             self._server.loop.call_soon(self._read_on)
-        else:
+
+    def _take_buffered(self) -> None:
+        """Take the next request, unless it was taken before the loop came to this."""
+        if self._buffer:
+            self.data_received(b"")
             self._read_on()
 
-    def _take_head(self) -> None:
-        """Take a head if all of it has arrived."""
-        try:
-            head, size = self._server.heads.read(self._buffer)
-        except Malformed as error:
-            self._refuse_head(error)
-            return
-        if head is not None:
-            self._buffer = self._buffer[size:]
-            self._begin(head)
-        elif self._has_ended:
-            self._transport.close()
+    def _read_on(self) -> None:
+        """Read on, unless much waits in the buffer."""
+        is_full = len(self._buffer) > _MAX_BUFFERED_BYTES
+        if not is_full and not self._transport.is_closing():
+            self._transport.resume_reading()
 
-    def _begin(self, head: WireHead) -> None:
-        """Begin a call, whose body may be still to come."""
+    def _take_head(self, is_first: bool) -> None:
+        """Begin a call if its whole head has arrived; `is_first`: no part of it had."""
+        server = self._server
+        size = self._buffer.find(END) + len(END)
+        sent = self._buffer[:size]
+        head = self._known_heads.get(sent) or server.heads.find_alike(sent)
+        if head is None:
+            head, size = server.heads.read(self._buffer)
+        if head is None:
+            if self._has_ended:
+                self._transport.close()
+            elif is_first:
+                self._set_deadline()
+            return
+        self._buffer = self._buffer[size:]
         self.deadline = math.inf
         peer = self._peers[head.forwarded_scheme]
-        call = self._call = Call(head, b"", peer, self.reply)
+        self._call = call = Call(head, b"", peer, self.reply)
         if self._has_ended:
-            self._server.loop.call_later(_HALF_CLOSED_S, self._leave, call)
+            server.loop.call_later(_HALF_CLOSED_S, self._leave, call)
         length = head.content_length
         if length is not None and length <= len(self._buffer):
             call.body = self._buffer[:length]
             self._buffer = self._buffer[length:]
             self._calls.start(call)
             return
-        self._body = ChunkedBody() if length is None else SizedBody(length)
-        self._body_bytes = 0
-        self._body_at = call.arrived_at
+        self._body = body = ChunkedBody() if length is None else SizedBody(length)
+        self._received_at = call.arrived_at
         self._is_body_read = self._calls.check(call, length or 0)
-        if self._is_body_read and head.expects_continue and not self._buffer:
+        if self._buffer:
+            self._take_body(body)
+        elif self._is_body_read and head.expects_continue:
             self._transport.write(_CONTINUE)
 
     def _take_body(self, body: SizedBody | ChunkedBody) -> None:
@@ -227,51 +189,47 @@ class Connection(asyncio.Protocol):
             self._body = None
         call = self._call
         if call is None:
-            if body.is_complete and not self._unsent_bytes:
+            if body.is_complete:
                 self._await_request()
             return
         if not self._is_body_read:
             return
-        self._body_bytes += len(part)
-        self._body_at = self._server.now
-        self._body_parts.append(part)
-        if self._calls.reads(call, self._body_bytes) and body.is_complete:
-            call.body = b"".join(self._body_parts)
-            self._body_parts.clear()
+        self._received += part
+        self._received_at = self._server.now
+        if self._calls.reads(call, len(self._received)) and body.is_complete:
+            call.body = bytes(self._received)
+            self._received.clear()
             self._calls.start(call)
 
-    def _refuse_head(self, error: Malformed) -> None:
-        """Answer a malformed head, and close."""
-        self._note_malformed(error)
-        self._is_last = True
-        head = self._server.heads.read_malformed(self._buffer)
-        self._call = Call(head, b"", self._peers[""], self.reply)
-        self.reply(self._call, _error_reply(str(error), error.status))
+    # What can't be answered as usual.
 
-    def _note_malformed(self, error: Malformed) -> None:
-        client = self._peers[""].client
-        self._server.log.info("malformed request from %s: %s", client, error)
+    def _refuse(self, error: Malformed) -> None:
+        """Answer a malformed head or body, and close."""
+        peer = self._peers[""]
+        self._server.log.info("malformed request from %s: %s", peer.client, error)
+        if self._body is not None:
+            self._break_off(str(error))
+        else:
+            head = self._server.heads.read_malformed(self._buffer)
+            self._call = Call(head, b"", peer, self.reply)
+            self.reply(self._call, _last_reply(str(error), error.status))
 
     def _break_off(self, reason: str) -> None:
         """Refuse the call whose body can't be read any further, and close."""
         if self._call is None:
             self._close()
-            return
-        self._is_last = True
-        self._body = None
-        error = BadInput(f"the body can't be read: {reason}")
-        self._calls.refuse(self._call, error)
+        else:
+            error = BadInput(f"the body can't be read: {reason}")
+            self._calls.refuse(self._call, error)
 
     def _fail(self) -> None:
         """Answer with 500, and close: an error was raised that is none of a request."""
         self._server.log.exception("a request could not be answered")
-        self._is_last = True
-        self._body = None
         if self._call is None:
             self._close()
         else:
             text = "internal error; the server's log has more"
-            self.reply(self._call, _error_reply(text, 500))
+            self.reply(self._call, _last_reply(text, 500))
 
     # Replying.
 
@@ -282,14 +240,17 @@ class Connection(asyncio.Protocol):
         self._call = None
         server = self._server
         head: WireHead = call.head  # type: ignore[assignment]
-        server.count_request()
+        # As `count_request` does: python -m bench.calls.
+        server.requests_left -= 1
+        if not server.requests_left:
+            server.on_last_request()
         if (
             reply.status == _OK
             and reply.content_type == JSON
             and head.method != "HEAD"
             and head.keep_alive
             and server.keeps_alive
-            and server.access_log is None
+            and not server.logs_calls
             and self._body is None
             and not self._has_ended
         ):
@@ -298,91 +259,81 @@ class Connection(asyncio.Protocol):
             self._transport.write(
                 _OK_WITH_JSON % (len(body), lines, server.head_end, body)
             )
-            if self._buffer or self._unsent_bytes:
-                self._await_request()
-            else:
-                self.deadline = server.idle_until
-                self._is_idle = True
+        elif not self._reply_otherwise(head, call, reply):
+            return
+        if self._buffer or self._unsent_bytes or self._body is not None:
+            self._await_request()
         else:
-            self._reply_otherwise(head, call, reply)
+            self.deadline = server.idle_until
 
-    def _reply_otherwise(self, head: WireHead, call: Call, reply: Reply) -> None:
-        """Write a reply that is not the usual one."""
+    def _reply_otherwise(self, head: WireHead, call: Call, reply: Reply) -> bool:
+        """Write a reply that is not the usual one; return False if it was the last."""
         server = self._server
-        self._body_parts.clear()
+        self._received.clear()
         has_body = head.method != "HEAD" and reply.status not in _BODYLESS
         body = reply.body if has_body else b""
-        if server.access_log is not None:
-            server.access_log.write(call, reply, len(body))
+        if server.logs_calls:
+            log_call(server.log, call, reply, len(body))
         if self._transport.is_closing():
-            return
+            return False
         closes = self._must_close(head, reply)
         end = server.closing_head_end if closes else server.head_end
         self._transport.write(_head_of_reply(head, reply) + end + body)
         if closes:
             self._close()
-        else:
-            self._await_request()
+        return not closes
 
     def _must_close(self, head: WireHead, reply: Reply) -> bool:
         """Return whether a reply is the last one of the connection."""
-        if self._body is not None:
-            left_bytes = self._body.left_bytes
-            if left_bytes is None or left_bytes > _MAX_DISCARDED_BYTES:
-                return True
-            if head.expects_continue:
-                return True
-        says_close = "connection: close" in reply.lines.lower()
-        if self._is_last or says_close or not head.keep_alive:
+        if self._body is not None and (
+            head.expects_continue or self._body.left_bytes > _MAX_DISCARDED_BYTES
+        ):
             return True
-        if self._buffer:
-            # The client has sent another request, which is answered.
-            return False
-        return self._has_ended or not self._server.keeps_alive
+        if not head.keep_alive or "connection: close" in reply.lines.lower():
+            return True
+        # A request that the client has sent by now is answered.
+        is_last = self._has_ended or not self._server.keeps_alive
+        return is_last and not self._buffer
 
     def _await_request(self) -> None:
         """Take the next request, or wait for it, once the response is sent."""
         if self._unsent_bytes:
             return
-        server = self._server
-        if self._body is not None:
-            self.deadline = server.deadline_in(server.timeouts.header_s)
-            return
-        self.deadline = server.idle_until
+        self._set_deadline()
         if self._buffer:
-            self.deadline = server.deadline_in(server.timeouts.header_s)
             # Other connections go first.
-            server.loop.call_soon(self._take, b"")
+            self._server.loop.call_soon(self._take_buffered)
         elif self._has_ended:
             self._transport.close()
-        else:
-            self._is_idle = True
 
     # Flow control.
 
     def pause_writing(self) -> None:
         """Start the send timeout."""
         self._unsent_bytes = self._transport.get_write_buffer_size()
-        self.deadline = self._server.now + self._server.timeouts.send_s
+        self._set_deadline()
 
     def resume_writing(self) -> None:
         """Continue once the kernel has taken all that was written."""
         self._unsent_bytes = 0
-        if self._lingers_until:
-            self._linger_on()
-        elif self._call is not None:
-            self.deadline = math.inf
-        elif not self._transport.is_closing():
+        self._set_deadline()
+        is_over = self._lingers_until or self._transport.is_closing()
+        if self._call is None and not is_over:
             self._await_request()
 
-    def _read_on(self) -> None:
-        """Read on, unless much waits in the buffer."""
-        if self._transport.is_closing():
-            return
-        if len(self._buffer) > _MAX_BUFFERED_BYTES:
-            self._transport.pause_reading()
+    def _set_deadline(self) -> None:
+        """Start the time that the client has for what it has to do next."""
+        server = self._server
+        if self._unsent_bytes:
+            self.deadline = server.now + server.send_s
+        elif self._lingers_until:
+            self.deadline = min(server.now + _LINGER_S, self._lingers_until)
+        elif self._call is not None:
+            self.deadline = math.inf
+        elif self._body is None and not self._buffer:
+            self.deadline = server.idle_until
         else:
-            self._transport.resume_reading()
+            self.deadline = server.deadline_in(server.header_s)
 
     # Closing.
 
@@ -397,14 +348,14 @@ class Connection(asyncio.Protocol):
                 self._transport.abort()
         elif self._body is None and self._buffer.strip(b"\r\n"):
             text = "the request's head has not come in time"
-            self._refuse_head(Malformed(text, HTTPStatus.REQUEST_TIMEOUT))
+            self._refuse(Malformed(text, HTTPStatus.REQUEST_TIMEOUT))
         else:
             self._transport.close()
 
     def stop(self) -> None:
         """Close soon, unless a request or a response is in progress."""
         if self._call is None and not self._unsent_bytes:
-            soon = self._server.deadline_in(self._server.timeouts.header_s)
+            soon = self._server.deadline_in(self._server.header_s)
             self.deadline = min(self.deadline, soon)
 
     def close(self) -> None:
@@ -416,18 +367,18 @@ class Connection(asyncio.Protocol):
         server = self._server
         if self._unsent_bytes:
             read_bytes = self._unsent_bytes - self._transport.get_write_buffer_size()
-            began_at = self.deadline - server.timeouts.send_s
+            began_at = self.deadline - server.send_s
             return began_at + read_bytes / _SLOWEST_BYTES_PER_S
         if self._lingers_until:
             return self._lingers_until - _LINGER_TOTAL_S
         if self._call is not None:
             if self._body is None or not self._transport.is_reading():
                 return math.inf
-            sent_s = self._body_bytes / _SLOWEST_BYTES_PER_S
-            return min(self._call.arrived_at + sent_s, self._body_at)
+            sent_s = len(self._received) / _SLOWEST_BYTES_PER_S
+            return min(self._call.arrived_at + sent_s, self._received_at)
         if self._body is None and not self._buffer:
             return self.deadline - server.keepalive_s - _IDLE_LEAD_S
-        return self.deadline - server.timeouts.header_s
+        return self.deadline - server.header_s
 
     def _close(self) -> None:
         """Close after the last response, so that the client can read it.
@@ -448,34 +399,28 @@ class Connection(asyncio.Protocol):
         if has_sides:
             transport.write_eof()
         self._read_on()
-        self._linger_on()
-
-    def _linger_on(self) -> None:
-        """Extend a lingering close, once the response is sent."""
-        if not self._unsent_bytes:
-            self.deadline = min(self._server.now + _LINGER_S, self._lingers_until)
+        self._set_deadline()
 
 
 def _head_of_reply(head: WireHead, reply: Reply) -> bytes:
     """Return the bytes of a reply's head, up to what all replies have in common."""
     lines = [f"HTTP/1.1 {reply.status} {responses.get(reply.status, '')}"]
-    if reply.content_type:
-        lines.append(f"Content-Type: {reply.content_type}")
-    has_length = reply.status in _BODYLESS
-    for line in reply.lines.split("\r\n")[:-1]:
-        name = line.partition(":")[0].lower()
-        # The connection's own line follows. Flask knows the length of a body that it
-        # leaves out of a response to HEAD; any other is that of the body.
-        is_length = name == "content-length"
-        if name == "connection" or (is_length and head.method != "HEAD"):
-            continue
-        has_length = has_length or is_length
-        lines.append(line)
-    if not has_length:
-        lines.append(f"Content-Length: {len(reply.body)}")
+    length = str(len(reply.body))
+    for name, value in reply.headers():
+        kind = name.lower()
+        if kind == "content-length":
+            # Flask knows the length of a body that it leaves out of a response to
+            # HEAD; any other is that of the body.
+            length = value if head.method == "HEAD" else length
+        elif kind != "connection":
+            lines.append(f"{name}: {value}")
+    if reply.status not in _BODYLESS:
+        lines.append(f"Content-Length: {length}")
     lines.append("")
     return "\r\n".join(lines).encode("latin-1", "replace")
 
 
-def _error_reply(text: str, status: int) -> Reply:
-    return Reply(json.dumps({"error": text}).encode(), status=status)
+def _last_reply(text: str, status: int) -> Reply:
+    """Return an error's reply, after which the connection closes."""
+    body = json.dumps({"error": text}).encode()
+    return Reply(body, status=status, lines="Connection: close\r\n")

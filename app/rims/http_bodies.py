@@ -1,5 +1,6 @@
 """Framing of request bodies: by Content-Length, or chunked."""
 
+import math
 from collections.abc import Iterator
 
 import httptools
@@ -20,13 +21,12 @@ class SizedBody:
 
     def __init__(self, length: int) -> None:
         """Expect `length` bytes, 1 or more."""
-        self.left_bytes: int | None = length
+        self.left_bytes: float = length
         self.is_complete = False
 
     def feed(self, data: bytes) -> tuple[bytes, bytes]:
         """Return the bytes of the body, and those behind it."""
-        assert self.left_bytes is not None
-        part = data[: self.left_bytes]
+        part = data[: int(self.left_bytes)]
         self.left_bytes -= len(part)
         self.is_complete = not self.left_bytes
         return part, data[len(part) :]
@@ -35,8 +35,8 @@ class SizedBody:
 class ChunkedBody:
     """A chunked body, parsed by httptools; trailers are checked and dropped."""
 
-    # The number of missing bytes is unknown.
-    left_bytes = None
+    # It may be any number.
+    left_bytes = math.inf
 
     def __init__(self) -> None:
         """Start the parser."""

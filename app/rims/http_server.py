@@ -9,14 +9,16 @@ import errno
 import math
 import socket
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from email.utils import formatdate
-from typing import Any, NamedTuple, Protocol
+from typing import TYPE_CHECKING, Any
 
 from app import tls
-from app.rims.access_log import AccessLog
-from app.rims.http_heads import HeadCache, HeadRules
-from app.rims.peers import TrustedProxies
+from app.rims.http_heads import HeadCache
+from app.rims.peers import trusted_networks
+
+if TYPE_CHECKING:
+    from app.rims.http1 import Connection
 
 # Seconds for an idle connection during graceful shutdown. Its client may be sending a
 # request; the response then says close.
@@ -41,43 +43,19 @@ _LOOK_AGAIN_AFTER_S = 0.1
 _TLS_SHUTDOWN_TIMEOUT_S = 2.0
 
 
-class Timeouts(NamedTuple):
-    """Seconds that a client has, beside Gunicorn's settings.
-
-    `header_s`: for a whole head, and for the rest of a body that nobody reads.
-    `send_s`: without a byte of a response being read. `tls_handshake_s`: for a whole
-    handshake.
-    """
-
-    header_s: float = 30.0
-    send_s: float = 30.0
-    tls_handshake_s: float = 10.0
-
-
-class HttpConnection(Protocol):
-    """What the server asks of a connection; times are on the monotonic clock."""
-
-    accepted_at: float
-    deadline: float
-
-    def expire(self) -> None:
-        """Act on the deadline that has passed."""
-
-    def stop(self) -> None:
-        """Close soon, unless a request or a response is in progress."""
-
-    def close(self) -> None:
-        """Close at once; what is unsent is lost."""
-
-    def waits_since(self) -> float:
-        """Return since when the server waits for the client, inf if it does not."""
-
-
 class HttpServer:
     """Accepts connections, and keeps what they share; all is called on the event loop.
 
     `cfg` and `log` are Gunicorn's; `connect` makes the protocol of a new connection.
+    `timeouts` are other values, by their names, of those that no setting has.
     """
+
+    # Seconds for a whole head, and for the rest of a body that nobody reads.
+    header_s = 30.0
+    # Seconds without a byte of a response being read.
+    send_s = 30.0
+    # Seconds for a whole TLS handshake.
+    tls_handshake_s = 10.0
 
     def __init__(
         self,
@@ -85,50 +63,39 @@ class HttpServer:
         cfg: Any,
         log: Any,
         connect: Callable[["HttpServer"], Any],
-        timeouts: Timeouts,
+        timeouts: Mapping[str, float],
     ) -> None:
         """Store the parts and the running loop; the first `tick` starts accepting."""
         self._sockets = list(sockets)
+        self._cfg = cfg
         self.log = log
         self._connect = connect
-        self.timeouts = timeouts
+        self.__dict__.update(timeouts)
         self.loop = asyncio.get_running_loop()
         self._tls = tls.context_of(cfg)
-        access_log = AccessLog(log, cfg)
-        self.access_log = access_log if access_log.is_on else None
-        self.proxies = TrustedProxies(cfg.forwarded_allow_ips)
-        self.heads = HeadCache(
-            HeadRules(
-                line_bytes=cfg.limit_request_line,
-                fields=cfg.limit_request_fields,
-                field_bytes=cfg.limit_request_field_size,
-                secure_values={
-                    name.lower(): value
-                    for name, value in cfg.secure_scheme_headers.items()
-                },
-            )
-        )
-        self.keepalive_s: float = cfg.keepalive or timeouts.header_s
+        # A logger without this attribute may be one that counts.
+        has_log = getattr(log, "access_log_enabled", True)
+        self.logs_calls = bool(has_log or cfg.statsd_host)
+        self.trusted = trusted_networks(cfg.forwarded_allow_ips)
+        self.heads = HeadCache(cfg)
+        self.keepalive_s: float = cfg.keepalive or self.header_s
         # Requests until `on_last_request` is called, once.
         self.requests_left: float = math.inf
         self.on_last_request: Callable[[], object] = int
         self._is_stopping = False
-        self.connections: set[HttpConnection] = set()
+        self.connections: set[Connection] = set()
         # Whether one more connection may become idle. All count, as the busy ones will
         # be idle.
         self.keeps_alive = True
         spare = cfg.worker_connections - cfg.threads
         self._max_idle_connections = max(spare, 0) if cfg.keepalive else -1
-        self._max_connections: int = cfg.worker_connections
         self._accept_batch = _ACCEPT_BATCH if cfg.workers == 1 else 1
-        self._backlog: int = cfg.backlog
         # Tasks of connections without a transport yet, or in their TLS handshake, the
         # oldest first.
-        self._opening: dict[HttpConnection, asyncio.Task[None]] = {}
+        self._opening: dict[Connection, asyncio.Task[None]] = {}
         self._is_accepting = False
-        # Back-off: the number of connections below which it ends, and when it ends in
-        # any case. Then the time of the next log line.
-        self._full_at = math.inf
+        # When a back-off ends, if no connection closes. Then the time of the next log
+        # line about it.
         self._retry_at = -math.inf
         self._log_at = -math.inf
         self._renew()
@@ -150,9 +117,8 @@ class HttpServer:
         self._max_idle_connections = -1
         self._renew()
         for listener in self._sockets:
-            if self._is_accepting:
-                self.loop.remove_reader(listener.fileno())
-            for _ in range(self._backlog):
+            self.loop.remove_reader(listener.fileno())
+            for _ in range(self._cfg.backlog):
                 if not self._accept(listener):
                     break
             listener.close()
@@ -168,15 +134,16 @@ class HttpServer:
 
     # Called by connections.
 
-    def opened(self, connection: HttpConnection) -> None:
+    def opened(self, connection: "Connection") -> None:
         """Add a connection that has its transport."""
         self._opening.pop(connection, None)
         self.connections.add(connection)
         self._update()
 
-    def lost(self, connection: HttpConnection) -> None:
+    def lost(self, connection: "Connection") -> None:
         """Remove a closed connection."""
         self.connections.discard(connection)
+        self._retry_at = -math.inf
         self._update()
 
     def deadline_in(self, timeout_s: float) -> float:
@@ -186,7 +153,7 @@ class HttpServer:
         return self.now + timeout_s
 
     def count_request(self) -> None:
-        """Count a request that has its reply, here or over gRPC."""
+        """Count a request that has its reply."""
         self.requests_left -= 1
         if not self.requests_left:
             self.on_last_request()
@@ -208,8 +175,7 @@ class HttpServer:
     def _update(self) -> None:
         """Start or stop accepting, and keeping connections."""
         self.keeps_alive = len(self.connections) <= self._max_idle_connections
-        can_open = self._count() < self._full_at or time.monotonic() >= self._retry_at
-        is_wanted = bool(self._sockets) and can_open
+        is_wanted = bool(self._sockets) and time.monotonic() >= self._retry_at
         if is_wanted == self._is_accepting:
             return
         self._is_accepting = is_wanted
@@ -219,20 +185,13 @@ class HttpServer:
             else:
                 self.loop.remove_reader(listener.fileno())
 
-    def _back_off(self, longest_s: float) -> None:
-        """Stop accepting until a connection closes, or for some seconds."""
-        self._full_at = self._count()
-        self._retry_at = time.monotonic() + longest_s
-
     # Accepting.
 
     def _accept_some(self, listener: socket.socket) -> None:
         """Accept connections; at the limit, those that wait for their client go."""
-        free = self._max_connections - self._count()
-        # What made the last back-off necessary may be over.
-        self._full_at = math.inf
+        free = self._cfg.worker_connections - self._count()
         if free <= 0:
-            self._back_off(_LOOK_AGAIN_AFTER_S)
+            self._retry_at = time.monotonic() + _LOOK_AGAIN_AFTER_S
             # After what the next round of the loop reads: requests may have come since
             # this one looked.
             self.loop.call_soon(self.loop.call_soon, self._make_room)
@@ -248,10 +207,10 @@ class HttpServer:
         its way.
         """
         limit = time.monotonic() - _WAIT_AT_LIMIT_S
-        waits = [(each.waits_since(), each) for each in self.connections]
-        waiting = sorted((wait for wait in waits if wait[0] < limit), key=_first)
-        for _, connection in waiting[: len(self.connections) // _CLOSED_SHARE + 1]:
-            connection.close()
+        waiting = sorted(self.connections, key=lambda each: each.waits_since())
+        for connection in waiting[: len(waiting) // _CLOSED_SHARE + 1]:
+            if connection.waits_since() < limit:
+                connection.close()
         oldest = [*self._opening.items()]
         for connection, task in oldest[: len(oldest) // _CLOSED_SHARE + 1]:
             if connection.accepted_at < limit:
@@ -268,7 +227,12 @@ class HttpServer:
         except OSError as error:
             if error.errno not in _EXHAUSTED:
                 raise
-            self._note_exhausted(error)
+            now = time.monotonic()
+            self._retry_at = now + _RETRY_AFTER_S
+            if now >= self._log_at:
+                text = "no room for more than %d connections: %s"
+                self.log.error(text, self._count(), error)
+                self._log_at = now + _LOG_EVERY_S
             return False
         sock.setblocking(False)
         connection = self._connect(self)
@@ -277,32 +241,20 @@ class HttpServer:
         return True
 
     async def _open(self, sock: socket.socket, connection: Any) -> None:
-        limits = {
-            "ssl_handshake_timeout": self.timeouts.tls_handshake_s,
-            "ssl_shutdown_timeout": _TLS_SHUTDOWN_TIMEOUT_S,
-        }
+        limits = {}
+        if self._tls is not None:
+            limits["ssl_handshake_timeout"] = self.tls_handshake_s
+            limits["ssl_shutdown_timeout"] = _TLS_SHUTDOWN_TIMEOUT_S
         try:
             await self.loop.connect_accepted_socket(
                 lambda: connection,
                 sock,
                 ssl=self._tls,
-                **(limits if self._tls else {}),
+                **limits,
             )
         except OSError as error:  # TLS errors and time-outs among them
             self.log.debug("connection closed while it was opened: %s", error)
             sock.close()
         finally:
-            self._opening.pop(connection, None)
-            self._update()
-
-    def _note_exhausted(self, error: OSError) -> None:
-        self._back_off(_RETRY_AFTER_S)
-        now = time.monotonic()
-        if now >= self._log_at:
-            text = "no room for more than %d connections: %s"
-            self.log.error(text, self._full_at, error)
-            self._log_at = now + _LOG_EVERY_S
-
-
-def _first(wait: tuple[float, HttpConnection]) -> float:
-    return wait[0]
+            if self._opening.pop(connection, None) is not None:
+                self.lost(connection)

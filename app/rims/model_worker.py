@@ -16,7 +16,7 @@ import threading
 from collections.abc import Callable
 from contextlib import suppress
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any
 
 from gunicorn.workers.base import Worker
 
@@ -26,28 +26,8 @@ _SHUTDOWN_MARGIN_S = 0.3
 _READ_BYTES = 4096
 
 
-class Process(Protocol):
-    """The model process that a worker runs, such as `ModelProcess`."""
-
-    def start(self) -> None:
-        """Begin to load models and to accept jobs."""
-        ...
-
-    def tick(self) -> None:
-        """Do periodic work; called several times a second."""
-        ...
-
-    def hangs(self) -> bool:
-        """Return whether the process must be replaced."""
-        ...
-
-    def close(self, timeout_s: float) -> None:
-        """Serve until all web workers have disconnected, then close the models."""
-        ...
-
-
 class ModelWorker(Worker):
-    """A Gunicorn worker that runs one model process."""
+    """A Gunicorn worker that runs one `ModelProcess`."""
 
     def __init__(self, sockets: "ModelSockets", slot: int, *args: Any) -> None:
         """Store the model sockets; the worker listens on the one of its slot."""
@@ -95,8 +75,8 @@ class ModelSockets:
     Web workers can connect while a model process restarts; it serves them later.
     """
 
-    def __init__(self, build: Callable[[socket.socket], Process]) -> None:
-        """Store the function that makes a model process for a listening socket."""
+    def __init__(self, build: Callable[[socket.socket], Any]) -> None:
+        """Store the function that makes a `ModelProcess` for a listening socket."""
         self.build = build
         self._folder = Path()
         self.listeners: list[socket.socket] = []

@@ -6,44 +6,37 @@ from collections.abc import Mapping, Sequence
 
 from app.call import Peer
 
+_EVERYWHERE = ("0.0.0.0/0", "::/0")
+Networks = Sequence[ipaddress.IPv4Network | ipaddress.IPv6Network]
 
-def peer_of(transport: asyncio.BaseTransport) -> Peer:
-    """Return the peer of an open connection."""
+
+def trusted_networks(addresses: Sequence[str]) -> Networks:
+    """Return the networks of Gunicorn's `forwarded_allow_ips`; `*` means all.
+
+    Raises:
+        ValueError: one of them is not an address.
+    """
+    given = _EVERYWHERE if "*" in addresses else addresses
+    return [ipaddress.ip_network(each) for each in given if each]
+
+
+def peers_by_scheme(
+    transport: asyncio.BaseTransport, trusted: Networks
+) -> Mapping[str, Peer]:
+    """Return a connection's peer for each scheme that a header may name; "": none.
+
+    A header of a client in a trusted network counts, or of one at a Unix socket.
+    """
     scheme = "https" if transport.get_extra_info("sslcontext") else "http"
     client = transport.get_extra_info("peername")
-    if not isinstance(client, tuple):
-        return Peer("", 0, "unix", 0, scheme)
-    server = transport.get_extra_info("sockname")
-    return Peer(client[0], client[1], server[0], server[1], scheme)
-
-
-class TrustedProxies:
-    """Proxies whose headers are trusted: Gunicorn's `forwarded_allow_ips`."""
-
-    def __init__(self, addresses: Sequence[str]) -> None:
-        """Store addresses and networks; `*` means all.
-
-        Raises:
-            ValueError: one of them is not an address.
-        """
-        self._trusts_all = "*" in addresses
-        self._networks = [
-            ipaddress.ip_network(each) for each in addresses if each not in ("*", "")
-        ]
-
-    def peers_by_scheme(self, peer: Peer) -> Mapping[str, Peer]:
-        """Return the peer for each scheme that a header may name, and for "", none."""
-        if not self._trusts(peer.client):
-            return {"": peer, "http": peer, "https": peer}
-        return {
-            "": peer,
-            "http": peer._replace(scheme="http"),
-            "https": peer._replace(scheme="https"),
-        }
-
-    def _trusts(self, client: str) -> bool:
-        """Return whether a client is a proxy; one at a Unix socket always is."""
-        if not client or self._trusts_all:
-            return True
-        address = ipaddress.ip_address(client.partition("%")[0])
-        return any(address in network for network in self._networks)
+    if isinstance(client, tuple):
+        server = transport.get_extra_info("sockname")
+        peer = Peer(client[0], client[1], server[0], server[1], scheme)
+        address = ipaddress.ip_address(peer.client.partition("%")[0])
+        is_trusted = any(address in network for network in trusted)
+    else:
+        peer, is_trusted = Peer("", 0, "unix", 0, scheme), True
+    return {
+        named: peer._replace(scheme=named) if is_trusted and named else peer
+        for named in ("", "http", "https")
+    }

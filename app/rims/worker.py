@@ -37,7 +37,7 @@ class EventLoopWorker(Worker):
     that wait with 503, and may be called twice; `grpc` is None or a gRPC server.
     """
 
-    # Seconds by their names in `Timeouts`, where they are not the usual ones.
+    # Seconds by their names in `HttpServer`, where they are not the usual ones.
     timeouts: ClassVar[dict[str, float]] = {}
 
     def load_wsgi(self) -> None:
@@ -61,7 +61,7 @@ class EventLoopWorker(Worker):
         # Not in the master, which has this module: workers that start at a HUP run new
         # code, and each makes request ids of its own.
         from app.rims.http1 import Connection  # noqa: PLC0415
-        from app.rims.http_server import HttpServer, Timeouts  # noqa: PLC0415
+        from app.rims.http_server import HttpServer  # noqa: PLC0415
 
         self._wakes = asyncio.Event()
         self._is_quick = False
@@ -74,8 +74,7 @@ class EventLoopWorker(Worker):
         self.booted = False
         app = self._app
         connect = partial(Connection, app.loop_calls())
-        timeouts = Timeouts(**self.timeouts)
-        server = HttpServer(self.sockets, self.cfg, self.log, connect, timeouts)
+        server = HttpServer(self.sockets, self.cfg, self.log, connect, self.timeouts)
         server.requests_left = self.max_requests
         server.on_last_request = self._restart
         if app.grpc is not None:

@@ -7,15 +7,15 @@ All other requests are Flask's, also those that came in at another rim.
 import io
 import sys
 from collections.abc import Iterable
-from functools import cache
+from functools import partial
 from http import HTTPStatus
 from typing import TYPE_CHECKING, Any
 
 from werkzeug.wrappers import Response
 
-from app import telemetry
 from app.access.allowed_origins import AllowedOrigins
 from app.call import JSON, Call, Head, Peer, Reply
+from app.rims.fields import from_wsgi, to_wsgi
 from app.serving.predictor import Predictor
 from app.web.body import read_body
 from app.web.raw_path import raw_path_of
@@ -23,22 +23,15 @@ from app.web.raw_path import raw_path_of
 if TYPE_CHECKING:
     from _typeshed.wsgi import StartResponse, WSGIApplication
 
-_WITHOUT_PREFIX = ("CONTENT_TYPE", "CONTENT_LENGTH")
-
 
 class FlaskCalls:
     """Flask's answers to calls that predict nothing, whichever rim they came in at."""
 
-    def __init__(
-        self, flask: "WSGIApplication", origins: AllowedOrigins | None
-    ) -> None:
+    def __init__(self, flask: "WSGIApplication", origins: AllowedOrigins) -> None:
         """Store the parts; `origins` are those of pages that may ask."""
         self.flask = flask
-        self._origins = origins
-
-    def preflight(self, head: Head) -> Reply | None:
-        """Return the answer to a page that asks what it may send, None: it is none."""
-        return None if self._origins is None else self._origins.preflight(head)
+        # Answers a page that asks what it may send.
+        self.preflight = origins.preflight
 
     def answer(self, call: Call) -> Reply:
         """Answer a call, in a thread."""
@@ -75,7 +68,9 @@ class WsgiApplication:
         head = head_of(environ)
         asks = self._predictor.asks(head)
         if asks.protocol is not None:
-            return _send(self._predict(head, environ), start_response)
+            call = Call(head, b"", _peer_of(environ))
+            read = partial(read_body, environ, self._predictor.max_body_bytes)
+            return _send(self._predictor.answer(call, read), start_response)
         preflight = self._flask_calls.preflight(head)
         if preflight is not None:
             return _send(preflight, start_response)
@@ -86,32 +81,14 @@ class WsgiApplication:
 
         return self._flask_calls.flask(environ, start)
 
-    def _predict(self, head: Head, environ: dict[str, Any]) -> Reply:
-        predictor, call = self._predictor, Call(head, b"", _peer_of(environ))
-        try:
-            # Before the body takes memory.
-            predictor.check(call, 0)
-            call.body = read_body(environ, predictor.max_body_bytes)
-        except Exception as error:
-            reply = predictor.refuse(call, error)
-            predictor.tell((call,))
-            telemetry.flush()
-            return reply
-        return predictor.answer(call)
-
 
 def head_of(environ: dict[str, Any]) -> Head:
     """Return the head of a request over WSGI."""
-    headers = {
-        name.removeprefix("HTTP_").replace("_", "-").lower(): value
-        for name, value in environ.items()
-        if name.startswith("HTTP_") or (name in _WITHOUT_PREFIX and value)
-    }
     return Head(
         environ["REQUEST_METHOD"],
         environ["PATH_INFO"].encode("latin-1").decode(errors="surrogateescape"),
         environ.get("QUERY_STRING", ""),
-        headers,
+        dict(from_wsgi(environ)),
         raw_path_of(environ),
         environ.get("SERVER_PROTOCOL", "HTTP/1.1").removeprefix("HTTP/"),
     )
@@ -121,7 +98,7 @@ def environ_of(call: Call) -> dict[str, Any]:
     """Return the WSGI environment of a call of another rim."""
     head, peer = call.head, call.peer
     query = f"?{head.query}" if head.query else ""
-    environ: dict[str, Any] = {
+    return {
         "REQUEST_METHOD": head.method,
         "SCRIPT_NAME": "",
         "PATH_INFO": head.path.encode(errors="surrogateescape").decode("latin-1"),
@@ -140,14 +117,10 @@ def environ_of(call: Call) -> dict[str, Any]:
         "wsgi.multithread": True,
         "wsgi.multiprocess": False,
         "wsgi.run_once": False,
+        **dict(to_wsgi(head.headers)),
+        # A body in chunks has no length of its own.
+        "CONTENT_LENGTH": str(len(call.body)),
     }
-    for name, value in head.headers.items():
-        variable = name.upper().replace("-", "_")
-        is_plain = variable in _WITHOUT_PREFIX
-        environ[variable if is_plain else f"HTTP_{variable}"] = value
-    # A body in chunks has no length of its own.
-    environ["CONTENT_LENGTH"] = str(len(call.body))
-    return environ
 
 
 def _peer_of(environ: dict[str, Any]) -> Peer:
@@ -161,10 +134,6 @@ def _peer_of(environ: dict[str, Any]) -> Peer:
 
 
 def _send(reply: Reply, start_response: "StartResponse") -> Iterable[bytes]:
-    start_response(_status_line(reply.status), reply.headers())
+    phrase = HTTPStatus(reply.status).phrase.upper()
+    start_response(f"{reply.status} {phrase}", reply.headers())
     return (reply.body,)
-
-
-@cache
-def _status_line(status: int) -> str:
-    return f"{status} {HTTPStatus(status).phrase.upper()}"

@@ -19,7 +19,7 @@ def count_calls(calls: Sequence[Call]) -> None:
                     call.ended_at - call.arrived_at,
                     call.stages_s[1] if call.stages_s else _queue_s(call),
                     call.stages_s,
-                    call.span and call.span.traceparent,
+                    call.traceparent,
                 ),
             )
             for call in calls

@@ -174,8 +174,7 @@ class Predictor:
         if reserve_s:
             most_s = MOST_RESERVED * (call.deadline - call.arrived_at)
             job.reserve_s = reserve_s if reserve_s < most_s else most_s
-        if call.span is not None:
-            job.traceparent = call.span.traceparent
+        job.traceparent = call.traceparent
         call.job = job
 
     def begin_any(self, call: Call, wake: Wake | None) -> None:
@@ -253,9 +252,13 @@ class Predictor:
             # A job knows its call: avoid a reference cycle.
             call.version = call.job = call.decoded = call.reply = call.error = None
 
-    def answer(self, call: Call) -> Reply:
-        """Answer a call in this thread, which waits."""
+    def answer(self, call: Call, read_body: Callable[[], bytes] | None = None) -> Reply:
+        """Answer a call in this thread, which waits; read the body if it is to come."""
         try:
+            if read_body is not None:
+                # Before the body takes memory.
+                self.check(call, 0)
+                call.body = read_body()
             self.open(call)
             self.begin_any(call, None)
             runner = call.model.runner

@@ -1,13 +1,18 @@
 """OpenTelemetry's environment variables that decide whether requests are traced.
 
-The SDK reads all others itself. Nothing of OpenTelemetry is imported here.
+The SDK reads all others itself. It is imported only if they are.
 """
 
+import atexit
 import os
 from collections.abc import Mapping
 from importlib.util import find_spec
+from typing import TYPE_CHECKING
 
 from app.errors import SettingsError
+
+if TYPE_CHECKING:
+    from app.tracing.spans import Spans
 
 _EXPORTER = "OTEL_TRACES_EXPORTER"
 _PROTOCOL = "OTEL_EXPORTER_OTLP_PROTOCOL"
@@ -45,3 +50,25 @@ def _is_installed() -> bool:
         return find_spec(_PACKAGE) is not None
     except ModuleNotFoundError:  # of a package above it
         return False
+
+
+def started_spans() -> "Spans | None":
+    """Return what makes spans if OpenTelemetry's variables turn traces on.
+
+    Raises:
+        SettingsError: one of them can't be followed.
+    """
+    if not are_traces_on():
+        return None
+    try:
+        # Optional packages.
+        from app.tracing.spans import Spans  # noqa: PLC0415
+
+        spans = Spans()
+    except ValueError as error:
+        raise SettingsError(
+            f"OpenTelemetry refuses an OTEL_ variable: {error}"
+        ) from error
+    # After the last request: what is registered later runs earlier.
+    atexit.register(spans.close)
+    return spans

@@ -1,59 +1,40 @@
-"""Spans of requests and batches, by OpenTelemetry's SDK.
+"""Spans of calls that predict and of batches, by OpenTelemetry's SDK.
 
 The SDK reads its own environment variables: endpoint, headers, sampler, service name
 and so on. https://opentelemetry.io/docs/specs/otel/configuration/sdk-environment-variables/
 """
 
+import re
 import time
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterator, Mapping, Sequence
 from functools import partial
+from http import HTTPStatus
 
 from opentelemetry import propagate, trace
 from opentelemetry.context import Context
 from opentelemetry.exporter.otlp.proto.http.trace_exporter import OTLPSpanExporter
-from opentelemetry.propagators.textmap import Getter
 from opentelemetry.sdk.resources import SERVICE_NAME, OTELResourceDetector, Resource
-from opentelemetry.sdk.trace import TracerProvider
+from opentelemetry.sdk.trace import Span, TracerProvider
 from opentelemetry.sdk.trace.export import BatchSpanProcessor
 from opentelemetry.sdk.trace.sampling import ALWAYS_ON
 from opentelemetry.trace.propagation.tracecontext import TraceContextTextMapPropagator
+from werkzeug.datastructures import Headers
 
-from app.call import Head
+from app.call import Call
 from app.tracing.recorder import Recorder
 
 _SERVICE = "basket"
 _W3C = TraceContextTextMapPropagator()
+# What V1 takes in any case, beside the names of models and labels.
+_V1_WORDS = re.compile(
+    r"^/v1/models/|/versions/(?=[0-9]+:)|/labels/(?=[^/:]+:)|:predict$", re.IGNORECASE
+)
+_LEADING_ZEROS = re.compile("(?<=/versions/)0+(?=[0-9])")
+
+
 Attributes = Mapping[str, str | int]
-
-
-@dataclass(frozen=True)
-class Stage:
-    """A request, a part of it or a batch, between two times on the monotonic clock."""
-
-    name: str
-    begin: float
-    end: float
-
-
-@dataclass(frozen=True)
-class Outcome:
-    """What is known of a request or batch at its end; `error` is "" if it succeeded."""
-
-    attributes: Attributes
-    error: str
-
-
-class RequestSpan:
-    """The span of a request that is being answered."""
-
-    def __init__(self, span: trace.Span, epoch_ns: int) -> None:
-        """Store a span, and the time at which the monotonic clock began."""
-        carrier: dict[str, str] = {}
-        _W3C.inject(carrier, trace.set_span_in_context(span))
-        self.span = span
-        self.epoch_ns = epoch_ns
-        self.traceparent = carrier["traceparent"]
+# The name of a stage, and when it began and ended, on the monotonic clock.
+Stage = tuple[str, float, float]
 
 
 class Spans:
@@ -75,92 +56,138 @@ class Spans:
             provider.add_span_processor(self._processor)
         self._requests = of_requests.get_tracer(_SERVICE)
         self._batches = of_batches.get_tracer(_SERVICE)
-        self._recorder = Recorder()
+        self.recorder = Recorder()
 
     def close(self) -> None:
         """Export all spans."""
-        self._recorder.close()
+        self.recorder.close()
         self._processor.shutdown()  # type: ignore[no-untyped-call]
 
-    def begin_request(self, head: Head, arrived_at: float) -> RequestSpan | None:
-        """Begin the span of a request, in its client's trace if its head has one.
-
-        None: the request is not sampled.
-        """
-        epoch_ns = _epoch_ns()
-        context = propagate.extract(head.headers, Context(), _HEADERS)
+    def begin(self, call: Call) -> None:
+        """Begin the span of a call, if it is sampled, in its client's trace if any."""
         span = self._requests.start_span(
-            head.method,
-            context,
+            call.head.method,
+            # Whatever the case of the names that a propagator asks for.
+            propagate.extract(Headers(call.head.headers), Context()),
             trace.SpanKind.SERVER,
-            start_time=_ns(epoch_ns, arrived_at),
+            start_time=_epoch_ns() + _ns(call.arrived_at),
         )
-        return RequestSpan(span, epoch_ns) if span.is_recording() else None
+        if span.is_recording():
+            carrier: dict[str, str] = {}
+            _W3C.inject(carrier, trace.set_span_in_context(span))
+            call.span, call.traceparent = span, carrier["traceparent"]
 
-    def request(
+    def ended(self, calls: Sequence[Call]) -> None:
+        """End the spans of calls, each with a span for each of its stages."""
+        for call in calls:
+            if call.version is None and call.span is None:
+                # It was refused before it was opened.
+                self.begin(call)
+            if call.span is not None:
+                # Without the call, which has its body.
+                whole = (span_name_of(call), call.arrived_at, call.ended_at)
+                attributes, error = _attributes(call), _error(call)
+                stages = [*_stages(call)]
+                self.recorder.record(
+                    partial(self._end, call.span, whole, attributes, error, stages)
+                )
+
+    def _end(
         self,
-        request: RequestSpan,
+        span: Span,
         whole: Stage,
-        outcome: Outcome,
+        attributes: Attributes,
+        error: str,
         stages: Sequence[Stage],
     ) -> None:
-        """End the span of a request, with a span for each of its stages."""
-        self._recorder.record(partial(self._request, request, whole, outcome, stages))
-
-    def batch(self, batch: Stage, outcome: Outcome, requests: Sequence[str]) -> None:
-        """Record the span of a batch, with links to these spans of requests.
-
-        `requests` are their `traceparent`s.
-        """
-        self._recorder.record(partial(self._batch, batch, outcome, requests))
-
-    def _request(
-        self,
-        request: RequestSpan,
-        whole: Stage,
-        outcome: Outcome,
-        stages: Sequence[Stage],
-    ) -> None:
-        span, epoch_ns = request.span, request.epoch_ns
+        name, arrived_at, ended_at = whole
+        epoch_ns = (span.start_time or 0) - _ns(arrived_at)
         context = trace.set_span_in_context(span, Context())
-        for stage in stages:
-            child = self._requests.start_span(
-                stage.name, context, start_time=_ns(epoch_ns, stage.begin)
-            )
-            child.end(_ns(epoch_ns, stage.end))
-        span.update_name(whole.name)
-        span.set_attributes(outcome.attributes)
-        _end(span, outcome, _ns(epoch_ns, whole.end))
+        for stage, begin, end in stages:
+            begin_ns = epoch_ns + _ns(begin)
+            child = self._requests.start_span(stage, context, start_time=begin_ns)
+            child.end(epoch_ns + _ns(end))
+        span.update_name(name)
+        span.set_attributes(attributes)
+        _end_span(span, error, epoch_ns + _ns(ended_at))
 
-    def _batch(self, batch: Stage, outcome: Outcome, requests: Sequence[str]) -> None:
+    def make_batch(
+        self, batch: Stage, attributes: Attributes, error: str, requests: Sequence[str]
+    ) -> None:
+        """Make the span of a batch, with links to these `traceparent`s of requests.
+
+        `error` is "" if it succeeded.
+        """
+        name, began_at, ended_at = batch
         epoch_ns = _epoch_ns()
         span = self._batches.start_span(
-            batch.name,
+            name,
             Context(),
-            attributes=outcome.attributes,
+            attributes=attributes,
             links=[trace.Link(_context_of(each)) for each in requests],
-            start_time=_ns(epoch_ns, batch.begin),
+            start_time=epoch_ns + _ns(began_at),
         )
-        _end(span, outcome, _ns(epoch_ns, batch.end))
+        _end_span(span, error, epoch_ns + _ns(ended_at))
 
 
-class _Headers(Getter[Mapping[str, str]]):
-    """Reads a header of a request, whose names are in lower case."""
+def span_name_of(call: Call) -> str:
+    """Return the name of a call's span, which has few values.
 
-    def get(self, carrier: Mapping[str, str], key: str) -> list[str] | None:
-        value = carrier.get(key.lower())
-        return None if value is None else [value]
-
-    def keys(self, carrier: Mapping[str, str]) -> list[str]:
-        return list(carrier)
-
-
-_HEADERS = _Headers()
+    A path without a model may be anything.
+    """
+    method = call.head.method
+    if call.model is None:
+        return method
+    path = _V1_WORDS.sub(lambda found: found[0].lower(), _path(call))
+    return f"{method} {_LEADING_ZEROS.sub('', path)}"
 
 
-def _end(span: trace.Span, outcome: Outcome, end_ns: int) -> None:
-    if outcome.error:
-        span.set_status(trace.StatusCode.ERROR, outcome.error)
+def _path(call: Call) -> str:
+    path = call.head.path
+    return path.encode(errors="surrogateescape").decode(errors="replace")
+
+
+def _attributes(call: Call) -> dict[str, str | int]:
+    """Return attributes by OpenTelemetry's names, and Basket's own."""
+    attributes: dict[str, str | int] = {
+        "http.request.method": call.head.method,
+        "url.path": _path(call),
+        "http.response.status_code": call.status,
+    }
+    if call.model is not None:
+        attributes["basket.model"] = call.model.name
+        attributes["basket.version"] = str(call.model.version)
+    if call.job is not None and call.job.batch_rows:
+        attributes["basket.batch_rows"] = call.job.batch_rows
+    return attributes
+
+
+def _error(call: Call) -> str:
+    """Return the error's text if the server failed; the client's fault is none."""
+    if call.is_gone and call.error is not None:
+        return "canceled: the client disconnected"
+    if call.error is None or call.status < HTTPStatus.INTERNAL_SERVER_ERROR:
+        return ""
+    return str(call.error)
+
+
+def _stages(call: Call) -> Iterator[Stage]:
+    """Yield the stages that a call went through."""
+    job = call.job
+    if job is None or job.was_refused:
+        return
+    yield "decode", call.arrived_at, job.enqueued_at
+    if job.error is not None or not job.finished_at:
+        yield "queue", job.enqueued_at, job.enqueued_at + job.queue_s()
+        return
+    yield "queue", job.enqueued_at, job.started_at
+    yield "infer", job.started_at, job.finished_at
+    yield "encode", min(call.answered_at, call.ended_at), call.ended_at
+
+
+def _end_span(span: trace.Span, error: str, end_ns: int) -> None:
+    if error:
+        span.set_status(trace.StatusCode.ERROR, error)
     span.end(end_ns)
 
 
@@ -174,5 +201,5 @@ def _epoch_ns() -> int:
     return time.time_ns() - time.monotonic_ns()
 
 
-def _ns(epoch_ns: int, at: float) -> int:
-    return epoch_ns + round(at * 1e9)
+def _ns(seconds: float) -> int:
+    return round(seconds * 1e9)

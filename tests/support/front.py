@@ -429,7 +429,7 @@ def front(
     """Run `gunicorn tests.support.calls_app:<app> *args` with the event-loop worker.
 
     It listens at `address`, a path or a pair, else at a free port. `timeouts` are some
-    of the worker's `Timeouts`, by their names. A server that is not stopped by the test
+    of the arguments of `HttpServer`. A server that is not stopped by the test
     must stop with status 0 and, if `clean`, without a traceback in its log.
     """
     address = address or ("127.0.0.1", free_port())

@@ -95,7 +95,7 @@ ALLOWED = {
     "app.rims": (
         *("app.rims", "app.access", "app.call", "app.codec", "app.error_replies"),
         *("app.errors", "app.protocols", "app.repository.routing", "app.serving"),
-        *("app.telemetry", "app.tls", "app.web.body", "app.web.raw_path"),
+        *("app.tls", "app.web.body", "app.web.raw_path"),
     ),
     "app.commands": (
         *("app.batching", "app.capture", "app.codec", "app.commands", "app.engines"),
@@ -138,11 +138,14 @@ KEPT_TO = {
     "httptools": ("app.rims.http_bodies", "app.rims.http_heads"),
     "opentelemetry": ("app.tracing.spans",),
     "uvloop": ("app.rims.worker", "app.shared_model"),
-    "werkzeug": ("app.protocols", "app.rims.wsgi", "app.serving.asks", "app.web"),
+    "werkzeug": (
+        *("app.protocols", "app.rims.wsgi", "app.serving.asks", "app.tracing.spans"),
+        "app.web",
+    ),
     "prometheus_client": (
         *("app.unbuffered_metrics", "app.ray_serve"),
         *("app.prometheus_private", "app.telemetry", "app.totals"),
-        *("app.exemplar_files", "app.tracing.exemplars"),
+        *("app.exemplar_files", "app.tracing.traced_metrics"),
     ),
     "ray": ("app.ray_serve",),
     "google": ("app.protocols", "app.settings"),

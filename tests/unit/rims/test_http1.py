@@ -10,7 +10,7 @@ from gunicorn.config import Config
 
 from app.call import Reply
 from app.rims.http1 import Connection
-from app.rims.http_server import HttpServer, Timeouts
+from app.rims.http_server import HttpServer
 
 HEAD = b"POST /predict HTTP/1.1\r\nHost: a\r\nContent-Type: application/json\r\n"
 REPLY = Reply(b"[1]", lines="X-Request-Id: 1\r\n")
@@ -73,7 +73,7 @@ def _opened():
         config.set("threads", 2)
         log = logging.getLogger(__name__)
         log.access_log_enabled = False
-        server = HttpServer([], config, log, _Transport, Timeouts())
+        server = HttpServer([], config, log, _Transport, {})
         connection = Connection(calls, server)
         connection.connection_made(transport)
         return connection, transport, calls

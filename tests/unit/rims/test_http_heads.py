@@ -2,16 +2,19 @@
 
 import random
 import re
+import time
 from urllib.parse import urlsplit
 
 import h11
 import pytest
+from gunicorn.config import Config
 
-from app.rims.http_heads import HeadCache, HeadRules, Malformed
+from app.rims.http_heads import HeadCache, Malformed
 
 BLOCKS = 6_000
 SEED = 7
-RULES = HeadRules(line_bytes=4094, fields=100, field_bytes=8190)
+# Its limits: 4094 bytes, 100 fields, 8190 bytes.
+RULES = Config()
 END = b"\r\n\r\n"
 SEEDS = (
     b"GET / HTTP/1.1\r\nHost: a" + END,
@@ -69,6 +72,13 @@ BITS = (
     b"Connection: upgrade\r\n",
     b"X-Request-Id: a\r\n",
 )
+
+
+def limited(field_bytes):
+    """Return settings with a limit on the bytes of a field."""
+    rules = Config()
+    rules.set("limit_request_field_size", field_bytes)
+    return rules
 
 
 def mutated(rng: random.Random) -> bytes:
@@ -301,7 +311,7 @@ FOOLING = {
 @pytest.mark.parametrize(("first", "second"), FOOLING.values(), ids=FOOLING.keys())
 def test_head_is_read_as_if_none_had_been_before(first, second):
     """What the cache finds for a head is what its bytes say."""
-    for rules in (RULES, HeadRules(field_bytes=40)):
+    for rules in (RULES, limited(40)):
         sent = LINE + second + b"\r\n"
         expected = parsed(rules, sent)
         assert found_again(rules, LINE + first + b"\r\n", sent) == expected
@@ -327,7 +337,7 @@ def test_field_in_another_place_is_another_head(second):
 
 def test_limit_on_a_field_holds_for_heads_that_are_found_again():
     """A longer id than that of the head before may exceed the limit."""
-    rules = HeadRules(field_bytes=20)
+    rules = limited(20)
     first = LINE + b"X-Request-Id: a\r\n\r\n"
     second = LINE + b"X-Request-Id: " + b"a" * 20 + b"\r\n\r\n"
     assert parsed(rules, first)
@@ -357,6 +367,29 @@ def test_number_of_kept_heads_has_a_limit():
         head, _ = heads.read(sent)
         assert heads.by_bytes[sent] is head
     assert len(heads.by_bytes) == 1024
+
+
+def test_length_that_is_no_number_is_refused():
+    """Only digits, and white space around them, are a Content-Length."""
+    rng, accepted = random.Random(SEED), 0
+    for _ in range(20_000):
+        value = bytes(rng.choices(b"0123456789 +-_.,xe\t\xb2", k=rng.randrange(5)))
+        found = ours(HeadCache(RULES), LINE + b"Content-Length:" + value + END)
+        digits = value.strip(b" \t")
+        assert (found is not None) == digits.isdigit(), value
+        if found is not None:
+            assert found[0].content_length == int(digits)
+            accepted += 1
+    assert accepted > 1000
+
+
+@pytest.mark.parametrize("fields", [b"a:\r\n", b"a: b\r\nc:\r\n"])
+def test_many_fields_take_linear_time(fields):
+    """Repeated fields, whose values are joined, do not stop the event loop."""
+    sent = LINE + fields * ((256 << 10) // len(fields)) + b"\r\n"
+    began_s = time.process_time()
+    assert ours(HeadCache(RULES), sent) is None
+    assert time.process_time() - began_s < 0.1
 
 
 @pytest.mark.parametrize(

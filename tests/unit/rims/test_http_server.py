@@ -11,7 +11,7 @@ import pytest
 import uvloop
 from gunicorn.config import Config
 
-from app.rims.http_server import HttpServer, Timeouts
+from app.rims.http_server import HttpServer
 
 _LIMIT = 200
 
@@ -46,7 +46,7 @@ async def _accept(listener: socket.socket) -> tuple[int, int]:
     config = Config()
     config.set("worker_connections", _LIMIT)
     config.set("backlog", 1)
-    server = HttpServer([listener], config, log, _Connection, Timeouts())
+    server = HttpServer([listener], config, log, _Connection, {})
     server.tick()
     async with asyncio.timeout(20):
         while len(server.connections) < _LIMIT:

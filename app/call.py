@@ -56,8 +56,7 @@ class Head:
     slash, and neither query nor mount point; `raw_path` is as it was sent, in Latin-1.
     `request_id` is the client's X-Request-Id if it is valid, else "". `asks` is what
     the head asks for, once the predictor has looked, and `parameters` those of the
-    query, once they
-    are parsed.
+    query, once they are parsed.
     """
 
     def __init__(

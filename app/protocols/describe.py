@@ -90,10 +90,10 @@ class Description:
         """Return whether the server is ready for requests."""
         return self._catalog.is_ready()
 
-    def is_model_ready(self, name: str, version: int | None = None) -> bool:
+    def is_model_ready(self, model: str, version: int | None = None) -> bool:
         """Return whether a model or a version is ready."""
         try:
-            self._served(name, version)
+            self._served(model, version)
         except NotReady:
             return False
         return True
@@ -113,14 +113,14 @@ class Description:
         hidden -= {model.name for model in served if model.has_tensors}
         return [name for name in self._catalog.names() if name not in hidden]
 
-    def metadata(self, name: str, version: int | None = None) -> dict[str, Any]:
+    def metadata(self, model: str, version: int | None = None) -> dict[str, Any]:
         """Return a model's versions, platform and tensors."""
-        served = self._served(name, version)
+        served = self._served(model, version)
         newest = served[-1]
         _, signature = main_signature(newest.signatures)
         metadata: dict[str, Any] = {
             "name": newest.name,
-            "versions": [str(model.version) for model in served],
+            "versions": [str(each.version) for each in served],
             "platform": newest.platform,
             "inputs": [_tensor(spec, signature) for spec in signature.inputs],
             "outputs": [_tensor(spec, signature) for spec in signature.outputs],
@@ -129,18 +129,18 @@ class Description:
             metadata["properties"] = {"batching": signature.batching_note()}
         return metadata
 
-    def config(self, name: str, version: int | None = None) -> dict[str, Any]:
+    def config(self, model: str, version: int | None = None) -> dict[str, Any]:
         """Return Triton's model configuration, in which dims are those of one row."""
-        model = self._served(name, version)[-1]
-        _, signature = main_signature(model.signatures)
-        settings = model.config.settings
+        newest = self._served(model, version)[-1]
+        _, signature = main_signature(newest.signatures)
+        settings = newest.config.settings
         # As in Triton, 0 where dims are those of a whole tensor.
         (*_, max_batch_size) = signature.batch_sizes([settings.max_batch_size])
         if signature.takes_whole_tensors:
             max_batch_size = 0
         config: dict[str, Any] = {
-            "name": model.name,
-            "platform": model.platform,
+            "name": newest.name,
+            "platform": newest.platform,
             "max_batch_size": max_batch_size,
             "input": [_config_tensor(spec) for spec in signature.inputs],
             "output": [_config_tensor(spec) for spec in signature.outputs],
@@ -152,11 +152,11 @@ class Description:
         return config
 
     def statistics(
-        self, name: str | None = None, version: int | None = None
+        self, model: str | None = None, version: int | None = None
     ) -> dict[str, Any]:
         """Return the statistics of a version, of a model's, or of all."""
-        if name:
-            served = self._served(name, version)
+        if model:
+            served = self._served(model, version)
         else:
             served = [each for each in self._catalog.models() if each.has_tensors]
         totals = telemetry.totals().versions
@@ -250,11 +250,12 @@ class Description:
         """Return the version, or all versions that are ready, the newest last."""
         if version is not None:
             with self._catalog.lease(Target(name, version)) as served:
-                check_tensors(served)
-                return [served]
-        ready = [model for model in self._catalog.models() if model.name == name]
+                ready = [served]
+        else:
+            ready = [each for each in self._catalog.models() if each.name == name]
         for model in ready:
-            check_tensors(model)
+            if not model.has_tensors:
+                raise no_tensors(model)
         if not ready:
             raise self._not_ready(name)
         return ready
@@ -309,17 +310,12 @@ def no_repository(name: str) -> Unsupported:
     )
 
 
-def check_tensors(model: ServedModel) -> None:
-    """Check that a version has tensors to offer.
-
-    Raises:
-        NoTensors: its service.py takes and gives objects.
-    """
-    if not model.has_tensors:
-        raise NoTensors(
-            f"model {model.name!r} is code without tensors (service.py), which V2 and "
-            "gRPC do not offer: ask /predict or /v1"
-        )
+def no_tensors(model: ServedModel) -> NoTensors:
+    """Return the error for a model whose service.py takes and gives objects."""
+    return NoTensors(
+        f"model {model.name!r} is code without tensors (service.py), which V2 and gRPC "
+        "do not offer: ask /predict or /v1"
+    )
 
 
 def _tensor(spec: TensorSpec, signature: Signature) -> dict[str, Any]:

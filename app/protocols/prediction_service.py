@@ -8,9 +8,9 @@ from app.codec import tensor_proto
 from app.codec.rows import Request, find_signature
 from app.engines.base import DEFAULT_SIGNATURE, Tensors
 from app.errors import BadInput
-from app.protocols.describe import Description, check_tensors, explained
+from app.protocols.describe import Description, explained, no_tensors
 from app.protocols.grpc_messages import message_class
-from app.protocols.methods import Method, Predicting
+from app.protocols.methods import Method
 from app.protocols.protocol import Protocol, job_of
 from app.repository.routing import Target
 
@@ -18,17 +18,13 @@ PREDICTION_SERVICE = "tensorflow.serving.PredictionService"
 MODEL_SERVICE = "tensorflow.serving.ModelService"
 _SIGNATURES = "signature_def"
 _ANY_URL = "type.googleapis.com/tensorflow.serving.SignatureDefMap"
-# The methods that are not built, and why.
-UNIMPLEMENTED = {
-    **dict.fromkeys(
-        ("Classify", "Regress", "MultiInference"),
-        "models here have signatures of tensorflow/serving/predict alone: use Predict",
-    ),
-    "HandleReloadConfigRequest": (
-        "models are those of the model folder: change its files, or use load and "
-        "unload of inference.GRPCInferenceService"
-    ),
-}
+_PREDICT_ONLY = (
+    "models here have signatures of tensorflow/serving/predict alone: use Predict"
+)
+_RELOAD = (
+    "models are those of the model folder: change its files, or use load and unload "
+    "of inference.GRPCInferenceService"
+)
 
 
 def target_of(message: Any) -> Target:
@@ -61,7 +57,8 @@ def _version(spec: Any) -> int | None:
 
 def _begin(call: Call) -> Job:
     model, message = call.model, call.message
-    check_tensors(model)
+    if not model.has_tensors:
+        raise no_tensors(model)
     name = message.model_spec.signature_name or DEFAULT_SIGNATURE
     signature = find_signature(model.signatures, name)
     outputs = [spec.name for spec in signature.outputs]
@@ -106,10 +103,6 @@ def _finish(call: Call, outputs: Tensors) -> Reply:
     return Reply(response.SerializeToString())
 
 
-def _explain(call: Call, error: BaseException) -> BaseException:
-    return explained(call.asks.target, error)
-
-
 def _metadata(describe: Description, message: Any) -> Any:
     fields = list(message.metadata_field)
     if not fields:
@@ -134,24 +127,16 @@ def _status(describe: Description, message: Any) -> Any:
 
 METHODS = (
     Method(
-        path=f"/{PREDICTION_SERVICE}/GetModelMetadata",
-        request="tensorflow.serving.GetModelMetadataRequest",
-        response="tensorflow.serving.GetModelMetadataResponse",
-        answer=_metadata,
+        PREDICTION_SERVICE,
+        "Predict",
+        target_of=target_of,
+        filled_bytes=lambda sent: tensor_proto.filled_bytes(sent.inputs.values()),
+        protocol=Protocol(begin=_begin, finish=_finish, explain=explained),
     ),
-    Method(
-        path=f"/{MODEL_SERVICE}/GetModelStatus",
-        request="tensorflow.serving.GetModelStatusRequest",
-        response="tensorflow.serving.GetModelStatusResponse",
-        answer=_status,
-    ),
-)
-PREDICT = Predicting(
-    path=f"/{PREDICTION_SERVICE}/Predict",
-    request="tensorflow.serving.PredictRequest",
-    target_of=target_of,
-    filled_bytes=lambda message: tensor_proto.filled_bytes(message.inputs.values()),
-    protocol=Protocol(
-        find=lambda head: None, begin=_begin, finish=_finish, explain=_explain
-    ),
+    Method(PREDICTION_SERVICE, "GetModelMetadata", _metadata),
+    Method(MODEL_SERVICE, "GetModelStatus", _status),
+    Method(PREDICTION_SERVICE, "Classify", unsupported=_PREDICT_ONLY),
+    Method(PREDICTION_SERVICE, "Regress", unsupported=_PREDICT_ONLY),
+    Method(PREDICTION_SERVICE, "MultiInference", unsupported=_PREDICT_ONLY),
+    Method(MODEL_SERVICE, "HandleReloadConfigRequest", unsupported=_RELOAD),
 )

@@ -21,12 +21,6 @@ from app.repository.routing import Target
 Decoded: TypeAlias = rows.Request | tensors.Request
 
 
-def unexplained(call: Call, error: BaseException) -> BaseException:
-    """Return the error as it is."""
-    del call
-    return error
-
-
 @dataclass(frozen=True)
 class Protocol:
     """How a kind of calls that predict is read and answered.
@@ -39,11 +33,11 @@ class Protocol:
     the functions of a model's service.py.
     """
 
-    find: Callable[[Head], Target | None]
     begin: Callable[[Call], Job]
     finish: Callable[[Call, Tensors], Reply]
+    find: Callable[[Head], Target | None] = lambda head: None
     rules: Sequence[str] = ()
-    explain: Callable[[Call, BaseException], BaseException] = unexplained
+    explain: Callable[[Target, BaseException], BaseException] = lambda _, error: error
     calls_service: bool = False
 
 

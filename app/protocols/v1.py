@@ -12,7 +12,8 @@ from app.call import Call, Head, Reply
 from app.codec import json_text, rows
 from app.engines.base import Tensors
 from app.errors import BadInput
-from app.protocols import cloud_events, describe, forms, service_instances
+from app.protocols import cloud_events, forms, service_instances
+from app.protocols.describe import explained
 from app.protocols.protocol import Protocol, begins_with, finishes_with
 from app.repository.routing import Target
 from app.settings.model_files import MAX_VERSION
@@ -101,15 +102,10 @@ def _encode(call: Call, outputs: Tensors) -> Reply:
     return cloud_events.reply_of(call, body)
 
 
-def _explain(call: Call, error: BaseException) -> BaseException:
-    """Return an error in TensorFlow Serving's words."""
-    return describe.explained(call.asks.target, error)
-
-
 PREDICT = Protocol(
     find=_find,
     begin=begins_with(_decode),
     finish=finishes_with(_encode),
-    explain=_explain,
+    explain=explained,
     calls_service=True,
 )

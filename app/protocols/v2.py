@@ -7,7 +7,7 @@ from app.call import Call, Head, Reply
 from app.codec.v2 import tensors
 from app.engines.base import Tensors
 from app.errors import BadInput
-from app.protocols.describe import check_tensors
+from app.protocols.describe import no_tensors
 from app.protocols.protocol import Protocol, job_of, unpacked
 from app.repository.routing import Target
 
@@ -37,8 +37,10 @@ def _find(head: Head) -> Target | None:
 
 def _begin(call: Call) -> Job:
     """Return the job of JSON, with tensors in it or in bytes behind it."""
-    check_tensors(call.model)
-    body, model = unpacked(call), call.model
+    model = call.model
+    if not model.has_tensors:
+        raise no_tensors(model)
+    body = unpacked(call)
     json_size = _json_size(call.head.headers.get("inference-header-content-length"))
     decoded = tensors.decode(body, json_size, model.signatures, call.bounds())
     return job_of(call, decoded, len(body))

@@ -5,10 +5,9 @@ method that matches neither is a 400, not a 404 or 405.
 """
 
 import re
-from typing import NoReturn
+from typing import Any, NoReturn
 
-from flask import Blueprint, Response, request
-from werkzeug.routing import BaseConverter
+from flask import Flask, request
 
 from app.errors import BadInput, Unsupported
 from app.protocols.describe import METHOD_NAME, Description, servable_not_found
@@ -16,7 +15,6 @@ from app.protocols.v1 import PREFIXES, VERB_PATH, VERSION, target_of
 from app.repository.catalog import Catalog
 from app.repository.routing import Target
 from app.web.raw_path import raw_path_of
-from app.web.responses import json_response
 
 _METHODS = ("GET", "HEAD", "POST", "PUT", "PATCH", "DELETE", "OPTIONS", "TRACE")
 _MODEL_PATH = re.compile(
@@ -25,14 +23,10 @@ _MODEL_PATH = re.compile(
 )
 
 
-def v1_blueprint(catalog: Catalog, describe: Description) -> Blueprint:
-    """Return all routes under /v1/ except :predict."""
-    blueprint = Blueprint("v1", __name__)
-    blueprint.record_once(
-        lambda state: state.app.url_map.converters.update(anything=_Anything)
-    )
+def add_v1_routes(app: Flask, catalog: Catalog, describe: Description) -> None:
+    """Add all routes under /v1/ except :predict."""
 
-    def answer(rest: str) -> Response:
+    def v1(rest: str) -> Any:
         del rest
         path = raw_path_of(request.environ)
         if request.method == "POST" and (found := VERB_PATH.fullmatch(path)):
@@ -42,24 +36,16 @@ def v1_blueprint(catalog: Catalog, describe: Description) -> Blueprint:
             return _describe(describe, target_of(found), at_metadata)
         origin = request.headers.get("Origin", "")
         if request.method == "OPTIONS" and origin.startswith(("http://", "https://")):
-            return json_response({})
+            return {}
         raise BadInput(f"Malformed request: {request.method} {path[:200]}")
 
     for prefix in PREFIXES:
-        blueprint.add_url_rule(
+        app.add_url_rule(
             f"{prefix}<anything:rest>",
-            view_func=answer,
+            view_func=v1,
             methods=_METHODS,
             provide_automatic_options=False,
         )
-    return blueprint
-
-
-class _Anything(BaseConverter):
-    """Matches any text: unlike Flask's path, also none, and slashes at any place."""
-
-    part_isolating = False
-    regex = r"[\s\S]*"
 
 
 def _refuse_verb(catalog: Catalog, target: Target, verb: str) -> NoReturn:
@@ -75,7 +61,7 @@ def _refuse_verb(catalog: Catalog, target: Target, verb: str) -> NoReturn:
     )
 
 
-def _describe(describe: Description, target: Target, at_metadata: bool) -> Response:
+def _describe(describe: Description, target: Target, at_metadata: bool) -> Any:
     """Return the names of all models, or a model's metadata or status.
 
     As in TensorFlow Serving, a status ignores a label.
@@ -83,7 +69,7 @@ def _describe(describe: Description, target: Target, at_metadata: bool) -> Respo
     if target.name is None:
         if target.version is not None or target.label is not None:
             raise BadInput("Missing model name in request.")
-        return json_response({"models": describe.all_names()})
+        return {"models": describe.all_names()}
     if at_metadata:
-        return json_response(describe.signatures(target))
-    return json_response(describe.status(target.name, target.version))
+        return describe.signatures(target)
+    return describe.status(target.name, target.version)

@@ -107,7 +107,7 @@ def create_app(settings: "Settings | None" = None) -> "Server":
         catalog, health, loader, timeout_s=settings.request_timeout_ms / 1000
     )
     flask = flask_app(rights, protocols)
-    add_v1_routes(flask, catalog, describe)
+    add_v1_routes(flask, describe)
     add_v2_routes(flask, describe, rights, settings.max_body_bytes)
     add_operations_routes(flask, catalog, health, rights, observed)
     flask.register_blueprint(page_blueprint())

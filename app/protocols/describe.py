@@ -5,8 +5,7 @@ others the Open Inference Protocol's with Triton's extensions, in the fields tha
 clients and perf_analyzer read.
 """
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, Protocol
 
 import numpy as np
@@ -18,7 +17,7 @@ from app.errors import NoTensors, NotReady, UnknownModel, Unsupported
 from app.repository.catalog import Catalog
 from app.repository.health import Health
 from app.repository.routing import Target
-from app.repository.served import IS_LOADING, ServedModel, State, VersionStatus
+from app.repository.served import IS_LOADING, ServedModel, State
 from app.totals import Totals
 
 VERSION = "0.1.0"
@@ -222,27 +221,40 @@ class Description:
         return {
             "name": name,
             "ready": any(each.state is State.AVAILABLE for each in versions),
-            "model_version_status": [_version_status(each) for each in versions],
+            "model_version_status": [
+                {
+                    "version": str(each.version),
+                    "state": each.state,
+                    "status": {
+                        "error_code": "INTERNAL" if each.error else "OK",
+                        "error_message": each.error,
+                    },
+                }
+                for each in versions
+            ],
         }
 
     def signatures(self, target: Target) -> dict[str, Any]:
         """Return V1's metadata of a version: all of its signatures."""
-        with servable_not_found(target), self._catalog.lease(target) as model:
-            signatures = {
-                name: {
-                    "inputs": _v1_tensors(model, name, signature.inputs),
-                    "outputs": _v1_tensors(model, name, signature.outputs),
-                    "method_name": METHOD_NAME,
-                }
-                for name, signature in model.signatures.items()
+        try:
+            with self._catalog.lease(target) as leased:
+                model = leased
+        except UnknownModel as error:
+            raise explained(target, error) from None
+        signatures = {
+            name: {
+                "inputs": _v1_tensors(model, name, signature.inputs),
+                "outputs": _v1_tensors(model, name, signature.outputs),
+                "method_name": METHOD_NAME,
             }
-            spec = {
+            for name, signature in model.signatures.items()
+        }
+        return {
+            "model_spec": {
                 "name": model.name,
                 "signature_name": "",
                 "version": str(model.version),
-            }
-        return {
-            "model_spec": spec,
+            },
             "metadata": {"signature_def": {"signature_def": signatures}},
         }
 
@@ -279,15 +291,6 @@ class Description:
         reason = self._catalog.unavailable_reason(name)
         state = "LOADING" if reason == IS_LOADING else "UNAVAILABLE"
         return [{"name": name, "state": state, "reason": reason}]
-
-
-@contextmanager
-def servable_not_found(target: Target) -> Iterator[None]:
-    """Raise UnknownModel with TensorFlow Serving's text."""
-    try:
-        yield
-    except UnknownModel as error:
-        raise explained(target, error) from None
 
 
 def explained(target: Target, error: BaseException) -> BaseException:
@@ -373,17 +376,6 @@ def _stats(model: ServedModel, totals: Totals) -> dict[str, Any]:
 def _duration(count: int, seconds: float) -> dict[str, int]:
     # A difference of sums of floats may be just below 0.
     return {"count": count, "ns": max(round(seconds * 1e9), 0)}
-
-
-def _version_status(version: VersionStatus) -> dict[str, Any]:
-    return {
-        "version": str(version.version),
-        "state": version.state,
-        "status": {
-            "error_code": "INTERNAL" if version.error else "OK",
-            "error_message": version.error,
-        },
-    }
 
 
 def _v1_tensors(

@@ -53,27 +53,22 @@ def stream_message(reply: Reply, error: str, sent: bytes) -> bytes:
     return bytes(message.SerializeToString())
 
 
+def _named(message: Any) -> tuple[str, int | None]:
+    """Return the model and version that a message asks about."""
+    return model_of(message.name, message.version)
+
+
 def _is_ready(describe: Description, message: Any) -> Any:
     # To Triton, too, a model that does not exist is one that is not ready.
     try:
-        ready = describe.is_model_ready(*model_of(message.name, message.version))
+        ready = describe.is_model_ready(*_named(message))
     except UnknownModel:
         ready = False
     return {"ready": ready}
 
 
-def _metadata(describe: Description, message: Any) -> Any:
-    return describe.metadata(*model_of(message.name, message.version))
-
-
-def _config(describe: Description, message: Any) -> Any:
-    return {"config": describe.config(*model_of(message.name, message.version))}
-
-
 def _statistics(describe: Description, message: Any) -> Any:
-    if not message.name:
-        return describe.statistics()
-    return describe.statistics(*model_of(message.name, message.version))
+    return describe.statistics(*(_named(message) if message.name else ()))
 
 
 def _index(describe: Description, message: Any) -> Any:
@@ -132,8 +127,12 @@ METHODS = (
     ),
     Method(SERVICE, "ModelReady", _is_ready, is_open=True),
     Method(SERVICE, "ServerMetadata", lambda about, _: about.server()),
-    Method(SERVICE, "ModelMetadata", _metadata),
-    Method(SERVICE, "ModelConfig", _config),
+    Method(SERVICE, "ModelMetadata", lambda about, sent: about.metadata(*_named(sent))),
+    Method(
+        SERVICE,
+        "ModelConfig",
+        lambda about, sent: {"config": about.config(*_named(sent))},
+    ),
     Method(SERVICE, "ModelStatistics", _statistics),
     Method(SERVICE, "RepositoryIndex", _index),
     Method(SERVICE, "RepositoryModelLoad", _load, changes=True),

@@ -73,7 +73,11 @@ def job_of(call: Call, decoded: Decoded, body_bytes: int) -> Job:
         for group in groups:
             check_narrower(group, model.signatures[decoded.signature_name])
     if body_bytes > INLINE_BYTES:
-        call.hold(_memory_of(groups, body_bytes))
+        arrays = [array for group in groups for array in group.values()]
+        # Strings take about as many bytes as in the body.
+        has_strings = any(array.dtype.hasobject for array in arrays)
+        size = sum(array.nbytes for array in arrays)
+        call.hold(body_bytes if has_strings else size)
     if decoded.timeout_s is not None:
         call.deadline = min(call.deadline, call.arrived_at + decoded.timeout_s)
     client = call.head.asks.client_key or call.peer.client
@@ -82,14 +86,6 @@ def job_of(call: Call, decoded: Decoded, body_bytes: int) -> Job:
         return Job(inputs, call.deadline, name, client)
     jobs = [Job(group, call.deadline, name, client) for group in groups]
     return JobGroup(jobs, inputs.joined)
-
-
-def _memory_of(groups: Sequence[Tensors], body_bytes: int) -> int:
-    """Return the bytes of the inputs; strings take about as many as in the body."""
-    arrays = [array for inputs in groups for array in inputs.values()]
-    if any(array.dtype.hasobject for array in arrays):
-        return body_bytes
-    return sum(array.nbytes for array in arrays)
 
 
 # The form of all requests of plain rows.

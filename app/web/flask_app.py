@@ -76,7 +76,6 @@ def flask_app(rights: Rights, protocols: Iterable[Protocol]) -> Application:
     # A path with two slashes is a 404 and no redirect.
     app.url_map.merge_slashes = False
     app.url_map.converters["version"] = _VersionConverter
-    app.url_map.converters["anything"] = _Anything
     for protocol in protocols:
         for rule in protocol.rules:
             app.add_url_rule(rule, rule, methods=["POST"])
@@ -127,10 +126,3 @@ class _VersionConverter(BaseConverter):
 
     def to_python(self, value: str) -> int:
         return int(value)
-
-
-class _Anything(BaseConverter):
-    """Matches any text: unlike Flask's path, also none, and slashes at any place."""
-
-    part_isolating = False
-    regex = r"[\s\S]*"

@@ -10,27 +10,27 @@ from typing import Any, NoReturn
 from flask import Flask, request
 
 from app.errors import BadInput, Unsupported
-from app.protocols.describe import METHOD_NAME, Description, servable_not_found
+from app.protocols.describe import METHOD_NAME, Description
 from app.protocols.v1 import PREFIXES, VERB_PATH, VERSION, target_of
-from app.repository.catalog import Catalog
 from app.repository.routing import Target
 from app.web.raw_path import raw_path_of
 
-_METHODS = ("GET", "HEAD", "POST", "PUT", "PATCH", "DELETE", "OPTIONS", "TRACE")
 _MODEL_PATH = re.compile(
     rf"/v1/models(?:/(?P<name>[^/:]+))?{VERSION}(?P<metadata>/metadata)?",
     re.IGNORECASE,
 )
 
 
-def add_v1_routes(app: Flask, catalog: Catalog, describe: Description) -> None:
-    """Add all routes under /v1/ except :predict."""
+def add_v1_routes(app: Flask, describe: Description) -> None:
+    """Answer all paths under /v1/, before Flask looks for a rule."""
 
-    def v1(rest: str) -> Any:
-        del rest
+    @app.before_request
+    def v1() -> Any:
+        if not request.path.startswith(PREFIXES):
+            return None
         path = raw_path_of(request.environ)
         if request.method == "POST" and (found := VERB_PATH.fullmatch(path)):
-            _refuse_verb(catalog, target_of(found), found["verb"].lower())
+            _refuse_verb(describe, target_of(found), found["verb"].lower())
         if request.method == "GET" and (found := _MODEL_PATH.fullmatch(path)):
             at_metadata = found["metadata"] is not None
             return _describe(describe, target_of(found), at_metadata)
@@ -39,19 +39,11 @@ def add_v1_routes(app: Flask, catalog: Catalog, describe: Description) -> None:
             return {}
         raise BadInput(f"Malformed request: {request.method} {path[:200]}")
 
-    for prefix in PREFIXES:
-        app.add_url_rule(
-            f"{prefix}<anything:rest>",
-            view_func=v1,
-            methods=_METHODS,
-            provide_automatic_options=False,
-        )
 
-
-def _refuse_verb(catalog: Catalog, target: Target, verb: str) -> NoReturn:
+def _refuse_verb(describe: Description, target: Target, verb: str) -> NoReturn:
     """Raise the error for a verb of which no model here is capable."""
-    with servable_not_found(target), catalog.lease(target):
-        pass
+    # Raises if there is no such model.
+    describe.signatures(target)
     if verb == "explain":
         raise Unsupported("no model here has an explainer")
     kind = {"classify": "classification", "regress": "regression"}[verb]

@@ -58,8 +58,15 @@ def add_v2_routes(
         app.add_url_rule(f"{rule}/stats", view_func=describe.statistics)
         app.add_url_rule(f"{rule}/ready", view_func=model_ready)
 
-    def body() -> dict[str, Any]:
-        return _json_body(max_body_bytes)
+    def body(blank: bytes = b"{}") -> dict[str, Any]:
+        """Return the body's JSON object; `blank` stands for a body without any."""
+        sent = read_body(request.environ, max_body_bytes)
+        encoding = request.headers.get("Content-Encoding", "")
+        text = decompress(sent, encoding, min(max_body_bytes, _MAX_UNPACKED_BYTES))
+        with json_text.opened_whole(text if text.strip() else blank) as value:
+            if not isinstance(value, dict):
+                raise BadInput("the body: expected nothing or a JSON object")
+            return value
 
     @app.post("/v2/repository/index")
     def index() -> Any:
@@ -79,7 +86,7 @@ def add_v2_routes(
 
     @app.post("/v2/repository/models/<model>/traffic")
     def traffic(model: str) -> Any:
-        weights = _json_body(max_body_bytes, is_required=True)
+        weights = body(blank=b"")
         describe.set_traffic(model, weights)
         return {"name": model, "traffic": weights}
 
@@ -89,16 +96,3 @@ def add_v2_routes(
     def of_repository(repository: str, model: str = "") -> Any:
         del model
         raise no_repository(repository)
-
-
-def _json_body(max_body_bytes: int, *, is_required: bool = False) -> dict[str, Any]:
-    """Return the body's JSON object, empty if there is no body and none is required."""
-    sent = read_body(request.environ, max_body_bytes)
-    encoding = request.headers.get("Content-Encoding", "")
-    body = decompress(sent, encoding, min(max_body_bytes, _MAX_UNPACKED_BYTES))
-    if not body.strip() and not is_required:
-        return {}
-    with json_text.opened_whole(body) as value:
-        if not isinstance(value, dict):
-            raise BadInput("the body: expected nothing or a JSON object")
-        return value

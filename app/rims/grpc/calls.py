@@ -31,26 +31,22 @@ from app.serving.loops import Loops
 from app.serving.predictor import Predictor
 
 # Metadata of a call that mean what the headers of these names do over HTTP.
-_HEADERS = frozenset(
-    (
-        "authorization",
-        "x-client-id",
-        "x-request-id",
-        "x-request-timeout-ms",
-        "traceparent",
-        "tracestate",
-    )
-)
+_HEADERS = {
+    "authorization",
+    "x-client-id",
+    "x-request-id",
+    "x-request-timeout-ms",
+    "traceparent",
+    "tracestate",
+}
 # Headers of a reply that are trailing metadata of a call.
-_TRAILERS = frozenset(
-    (
-        "x-request-id",
-        "x-model-version",
-        "x-batch-size",
-        "server-timing",
-        "retry-after",
-    )
-)
+_TRAILERS = {
+    "x-request-id",
+    "x-model-version",
+    "x-batch-size",
+    "server-timing",
+    "retry-after",
+}
 _PUSHBACK = "grpc-retry-pushback-ms"
 # Clients refuse more metadata than 8 KiB; a character may take 3 bytes.
 _LONGEST_TEXT = 2000

@@ -41,18 +41,13 @@ def _begin(call: Call) -> Job:
     if not model.has_tensors:
         raise no_tensors(model)
     body = unpacked(call)
-    json_size = _json_size(call.head.headers.get("inference-header-content-length"))
+    size = call.header("inference-header-content-length")
+    if size is not None and not _BYTES.fullmatch(size):
+        raise BadInput(f"{_JSON_SIZE}: expected a number of bytes, given {size[:40]!r}")
+    # Without the header, all of the body is JSON.
+    json_size = None if size is None else int(size)
     decoded = tensors.decode(body, json_size, model.signatures, call.bounds())
     return job_of(call, decoded, len(body))
-
-
-def _json_size(text: str | None) -> int | None:
-    """Return the number of bytes of the body that are JSON; None: all of them."""
-    if text is None:
-        return None
-    if not _BYTES.fullmatch(text):
-        raise BadInput(f"{_JSON_SIZE}: expected a number of bytes, given {text[:40]!r}")
-    return int(text)
 
 
 def _finish(call: Call, outputs: Tensors) -> Reply:

@@ -11,7 +11,7 @@ from typing import Any
 from flask import Flask, Response, request
 from flask.json.provider import DefaultJSONProvider
 from werkzeug.exceptions import HTTPException, MethodNotAllowed, NotFound
-from werkzeug.routing import BaseConverter
+from werkzeug.routing import IntegerConverter
 
 from app.access.rights import Rights
 from app.call import JSON, REQUEST_ID, new_id, valid_id
@@ -109,7 +109,7 @@ def flask_app(rights: Rights, protocols: Iterable[Protocol]) -> Application:
         elif isinstance(error, MethodNotAllowed):
             headers["Allow"] = allowed = ", ".join(sorted(error.valid_methods or ()))
             text = f"{path} takes no {request.method}, but {allowed}"
-        return {"error": text}, error.code, headers
+        return {"error": text}, error.code or 500, headers
 
     @app.errorhandler(Exception)
     def refuse(error: Exception) -> Response:
@@ -119,10 +119,7 @@ def flask_app(rights: Rights, protocols: Iterable[Protocol]) -> Application:
     return app
 
 
-class _VersionConverter(BaseConverter):
+class _VersionConverter(IntegerConverter):
     """Matches a number of ASCII digits: Flask's int also takes those of all scripts."""
 
     regex = VERSION
-
-    def to_python(self, value: str) -> int:
-        return int(value)

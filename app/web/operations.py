@@ -115,14 +115,12 @@ def _described(model: ServedModel) -> dict[str, object]:
     _, signature = main_signature(model.signatures)
     described: dict[str, object] = {
         "version": str(model.version),
-        "inputs": row_tensors(signature.inputs) if model.has_tensors else [],
+        "inputs": row_tensors(model, signature.inputs),
     }
     if signature.limit_reason:
         described["batching"] = signature.batching_note()
-    example = own_example(model, _READY_EXAMPLE_BYTES)
-    if example is not None:
+    if (example := own_example(model, _READY_EXAMPLE_BYTES)) is not None:
         described["example"] = example
-    image = model.config.image
-    if image is not None:
+    if (image := model.config.image) is not None:
         described["image"] = {"size": image.size, "mode": image.mode}
     return described

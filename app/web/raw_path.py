@@ -8,8 +8,8 @@ from urllib.parse import quote
 
 def raw_path_of(environ: Mapping[str, Any]) -> str:
     """Return the path as the client sent it, percent-encoded, without a mount point."""
-    sent: str = environ.get("RAW_URI") or environ.get("REQUEST_URI") or ""
-    mounted_at: str = environ.get("SCRIPT_NAME", "")
+    sent = environ.get("RAW_URI") or environ.get("REQUEST_URI") or ""
+    mounted_at = environ.get("SCRIPT_NAME", "")
     if not sent:
         path = mounted_at + environ["PATH_INFO"]
         sent = quote(path.encode("latin-1"), safe="/:")

@@ -287,5 +287,4 @@ async def send(context: Any, reply: Reply) -> bytes:
 
 def error_text(reply: Reply) -> str:
     """Return the text of an error's reply."""
-    text: str = json_text.loads(reply.body)["error"]
-    return text
+    return str(json_text.loads(reply.body)["error"])

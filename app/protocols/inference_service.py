@@ -4,27 +4,24 @@ from contextlib import suppress
 from dataclasses import replace
 from typing import Any
 
-from app.batching.job import Job
 from app.call import Call, Reply
-from app.codec.v2 import infer_messages
+from app.codec.v2 import infer_messages, tensors
 from app.engines.base import Tensors
 from app.errors import BadInput, UnknownModel
-from app.protocols.describe import Description, no_repository, no_tensors
+from app.protocols.describe import Description, no_repository
 from app.protocols.grpc_messages import message_class, parse
 from app.protocols.methods import Method, model_of
-from app.protocols.protocol import Protocol, job_of
+from app.protocols.protocol import Protocol, begins_with
 from app.repository.routing import Target
 
 SERVICE = "inference.GRPCInferenceService"
 _SHARED_MEMORY = "shared memory is not built here: send raw_input_contents"
 
 
-def _begin(call: Call) -> Job:
+def _decode(call: Call, body: bytes) -> tensors.Request:
+    del body
     model = call.model
-    if not model.has_tensors:
-        raise no_tensors(model)
-    decoded = infer_messages.decode(call.message, model.signatures, call.bounds())
-    return job_of(call, decoded, len(call.body))
+    return infer_messages.decode(call.message, model.signatures, call.bounds())
 
 
 def _finish(call: Call, outputs: Tensors) -> Reply:
@@ -110,7 +107,7 @@ INFER = Method(
     SERVICE,
     "ModelInfer",
     target_of=lambda sent: Target(*model_of(sent.model_name, sent.model_version)),
-    protocol=Protocol(begin=_begin, finish=_finish),
+    protocol=Protocol(begin=begins_with(_decode, takes_tensors=True), finish=_finish),
 )
 STREAM = replace(INFER, name="ModelStreamInfer", message="ModelInfer")
 METHODS = (

@@ -2,16 +2,15 @@
 
 from typing import Any
 
-from app.batching.job import Job
 from app.call import Call, Reply
 from app.codec import tensor_proto
 from app.codec.rows import Request, find_signature
 from app.engines.base import DEFAULT_SIGNATURE, Tensors
 from app.errors import BadInput
-from app.protocols.describe import Description, explained, no_tensors
+from app.protocols.describe import Description, explained
 from app.protocols.grpc_messages import message_class
 from app.protocols.methods import Method
-from app.protocols.protocol import Protocol, job_of
+from app.protocols.protocol import Protocol, begins_with
 from app.repository.routing import Target
 
 PREDICTION_SERVICE = "tensorflow.serving.PredictionService"
@@ -55,10 +54,9 @@ def _version(spec: Any) -> int | None:
     return version
 
 
-def _begin(call: Call) -> Job:
+def _decode(call: Call, body: bytes) -> Request:
+    del body
     model, message = call.model, call.message
-    if not model.has_tensors:
-        raise no_tensors(model)
     name = message.model_spec.signature_name or DEFAULT_SIGNATURE
     signature = find_signature(model.signatures, name)
     outputs = [spec.name for spec in signature.outputs]
@@ -79,7 +77,7 @@ def _begin(call: Call) -> Job:
     # What the answer is to have is in the message, which is released with the body.
     decoded = FilteredRequest(name, inputs)
     decoded.wanted = list(message.output_filter)
-    return job_of(call, decoded, len(call.body) + call.filled_bytes)
+    return decoded
 
 
 class FilteredRequest(Request):
@@ -131,7 +129,11 @@ METHODS = (
         "Predict",
         target_of=target_of,
         filled_bytes=lambda sent: tensor_proto.filled_bytes(sent.inputs.values()),
-        protocol=Protocol(begin=_begin, finish=_finish, explain=explained),
+        protocol=Protocol(
+            begin=begins_with(_decode, takes_tensors=True),
+            finish=_finish,
+            explain=explained,
+        ),
     ),
     Method(PREDICTION_SERVICE, "GetModelMetadata", _metadata),
     Method(MODEL_SERVICE, "GetModelStatus", _status),

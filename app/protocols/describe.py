@@ -8,8 +8,6 @@ clients and perf_analyzer read.
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, Protocol
 
-import numpy as np
-
 from app import telemetry
 from app.codec.v2.datatypes import BYTES, datatype_of
 from app.engines.base import Signature, TensorSpec, main_signature
@@ -381,26 +379,21 @@ def _duration(count: int, seconds: float) -> dict[str, int]:
 def _v1_tensors(
     model: ServedModel, signature_name: str, specs: Iterable[TensorSpec]
 ) -> dict[str, Any]:
-    signature = model.signatures[signature_name]
-    return {
-        spec.name: {
+    tensors = {}
+    for spec in specs:
+        shape = model.signatures[signature_name].tensor_shape(spec)
+        dtype = _DTYPES.get(spec.dtype.name, f"DT_{spec.dtype.name.upper()}")
+        tensors[spec.name] = {
             # Any object of the user's own code is a variant.
-            "dtype": _v1_dtype(spec.dtype) if model.has_tensors else "DT_VARIANT",
-            "tensor_shape": _v1_shape(signature.tensor_shape(spec)),
+            "dtype": dtype if model.has_tensors else "DT_VARIANT",
+            "tensor_shape": {
+                "dim": [
+                    {"size": "-1" if size is None else str(size), "name": ""}
+                    for size in shape or ()
+                ],
+                "unknown_rank": shape is None,
+            },
             # As TensorFlow names tensors; those of other frameworks have no names.
             "name": f"{signature_name}_{spec.name}:0",
         }
-        for spec in specs
-    }
-
-
-def _v1_shape(shape: Sequence[int | None] | None) -> dict[str, Any]:
-    sizes = [-1 if size is None else size for size in shape or ()]
-    return {
-        "dim": [{"size": str(size), "name": ""} for size in sizes],
-        "unknown_rank": shape is None,
-    }
-
-
-def _v1_dtype(dtype: np.dtype[np.generic]) -> str:
-    return _DTYPES.get(dtype.name, f"DT_{dtype.name.upper()}")
+    return tensors

@@ -2,7 +2,6 @@
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import TypeAlias
 
 from app.batching.job import Job, JobGroup
 from app.call import Call, Head, Reply
@@ -16,10 +15,6 @@ from app.codec.v2 import tensors
 from app.engines.base import DEFAULT_SIGNATURE, Tensors
 from app.protocols.describe import no_tensors
 from app.repository.routing import Target
-
-# What a codec makes of a body: the signature that is asked, rows, all of one shape or
-# not, and the request's own timeout, where the body has one.
-Decoded: TypeAlias = rows.Request | tensors.Request
 
 
 @dataclass(frozen=True)
@@ -47,7 +42,9 @@ _PLAIN = rows.Request(DEFAULT_SIGNATURE, {})
 
 
 def begins_with(
-    decode: Callable[[Call, bytes], Decoded], *, takes_tensors: bool = False
+    decode: Callable[[Call, bytes], rows.Request | tensors.Request],
+    *,
+    takes_tensors: bool = False,
 ) -> Callable[[Call], Job]:
     """Return a `begin` that decodes the body, or a message with tensors.
 

@@ -14,12 +14,12 @@ from werkzeug.exceptions import HTTPException, MethodNotAllowed, NotFound
 from werkzeug.routing import IntegerConverter
 
 from app.access.rights import Rights
-from app.call import JSON, REQUEST_ID, new_id, valid_id
+from app.call import JSON, REQUEST_ID, new_id
 from app.codec import json_text
 from app.error_replies import error_reply
 from app.protocols.protocol import Protocol
 from app.protocols.v2 import VERSION
-from app.web.request_headers import request_headers
+from app.web.head import head
 
 # Endpoints, not paths, as some paths contain the name of a model.
 # Pages, to which other sites may link. / is the page for browsers alone.
@@ -86,17 +86,16 @@ def flask_app(rights: Rights, protocols: Iterable[Protocol]) -> Application:
         address = request.environ["SERVER_NAME"]
         if request.endpoint in _OPEN:
             is_page = request.endpoint in _PAGES and request.method == "GET"
-            rights.check_open(request_headers(), address, is_page=is_page)
+            rights.check_open(head().headers, address, is_page=is_page)
         elif request.endpoint in CHANGING and request.method != "OPTIONS":
-            rights.check_admin(request_headers(), address)
+            rights.check_admin(head().headers, address)
         else:
-            rights.check(request_headers(), address)
+            rights.check(head().headers, address)
 
     @app.after_request
     def name(response: Response) -> Response:
         """Add the request's id."""
-        given = valid_id(request.headers.get(REQUEST_ID))
-        response.headers[REQUEST_ID] = given or new_id()
+        response.headers[REQUEST_ID] = head().request_id or new_id()
         return response
 
     @app.errorhandler(HTTPException)

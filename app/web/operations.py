@@ -15,9 +15,9 @@ from app.repository.health import Health
 from app.repository.served import ServedModel
 from app.web.described import example_body, own_example, row_tensors
 from app.web.gauges import current
+from app.web.head import head
 from app.web.page import page
 from app.web.page.observed import Observed
-from app.web.request_headers import request_headers
 
 _OPENAPI = Path(__file__).with_name("openapi.json")
 # Routes that take the same JSON.
@@ -48,14 +48,14 @@ def add_operations_routes(
         if not stuck:
             return {"status": "alive"}
         text = "no progress while requests wait"
-        if rights.is_client(request_headers()):
+        if rights.is_client(head().headers):
             text += f": {', '.join(stuck)}"
         return {"error": text}, 503
 
     @app.get("/readyz")
     def readyz() -> Any:
         is_ready, state, error = catalog.is_ready(), {}, "not ready"
-        if rights.is_client(request_headers()):
+        if rights.is_client(head().headers):
             state, missing = _state(catalog), catalog.not_ready()
             error = "; ".join(f"{name}: {reason}" for name, reason in missing.items())
         if is_ready:

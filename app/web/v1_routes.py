@@ -13,7 +13,7 @@ from app.errors import BadInput, Unsupported
 from app.protocols.describe import METHOD_NAME, Description
 from app.protocols.v1 import PREFIXES, VERB_PATH, VERSION, target_of
 from app.repository.routing import Target
-from app.web.raw_path import raw_path_of
+from app.web.head import head
 
 _MODEL_PATH = re.compile(
     rf"/v1/models(?:/(?P<name>[^/:]+))?{VERSION}(?P<metadata>/metadata)?",
@@ -28,7 +28,7 @@ def add_v1_routes(app: Flask, describe: Description) -> None:
     def v1() -> Any:
         if not request.path.startswith(PREFIXES):
             return None
-        path = raw_path_of(request.environ)
+        path = head().raw_path
         if request.method == "POST" and (found := VERB_PATH.fullmatch(path)):
             _refuse_verb(describe, target_of(found), found["verb"].lower())
         if request.method == "GET" and (found := _MODEL_PATH.fullmatch(path)):

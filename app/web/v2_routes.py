@@ -15,7 +15,7 @@ from app.codec.v2.infer_options import flag, parameters_of
 from app.errors import BadInput, UnknownModel
 from app.protocols.describe import Description, no_repository
 from app.web.body import read_body
-from app.web.request_headers import request_headers
+from app.web.head import head
 
 # Of a body when it is unpacked; what is read here has a few names.
 _MAX_UNPACKED_BYTES = 1 << 20
@@ -41,7 +41,7 @@ def add_v2_routes(
         try:
             is_ready = describe.is_model_ready(model, version)
         except UnknownModel:
-            if rights.is_client(request_headers()):
+            if rights.is_client(head().headers):
                 raise
             is_ready = False
         return {"name": model, "ready": is_ready}, 200 if is_ready else 503

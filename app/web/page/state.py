@@ -11,12 +11,12 @@ from app.access.rights import Rights
 from app.errors import BadInput
 from app.repository.catalog import Catalog
 from app.settings import Settings
+from app.web.head import head
 from app.web.page.models import described_models
 from app.web.page.observed import Observed
 from app.web.page.processes import processes
 from app.web.page.ring import Ring
 from app.web.page.settings_rows import settings_rows
-from app.web.request_headers import request_headers
 
 
 def state_blueprint(
@@ -27,10 +27,10 @@ def state_blueprint(
 
     @blueprint.get("/page/state")
     def state() -> Any:
-        sees_all = rights.sees_all(request_headers())
+        sees_all = rights.sees_all(head().headers)
         shown = {
             "now": time.time(),
-            "rights": "admin" if rights.is_admin(request_headers()) else "client",
+            "rights": "admin" if rights.is_admin(head().headers) else "client",
             "sees_all": sees_all,
             "default_model": catalog.default_name(),
             "models": described_models(catalog),

@@ -58,10 +58,9 @@ def _named(message: Any) -> tuple[str, int | None]:
 def _is_ready(describe: Description, message: Any) -> Any:
     # To Triton, too, a model that does not exist is one that is not ready.
     try:
-        ready = describe.is_model_ready(*_named(message))
+        return {"ready": describe.is_model_ready(*_named(message))}
     except UnknownModel:
-        ready = False
-    return {"ready": ready}
+        return {"ready": False}
 
 
 def _statistics(describe: Description, message: Any) -> Any:

@@ -60,23 +60,23 @@ def _decode(call: Call, body: bytes) -> Request:
     name = message.model_spec.signature_name or DEFAULT_SIGNATURE
     signature = find_signature(model.signatures, name)
     outputs = [spec.name for spec in signature.outputs]
-    seen: set[str] = set()
-    for wanted in message.output_filter:
-        if wanted in seen:
-            raise BadInput(f"output_filter: {wanted[:60]!r} is named twice")
-        seen.add(wanted)
-        if wanted not in outputs:
+    wanted: list[str] = []
+    for output in message.output_filter:
+        if output in wanted:
+            raise BadInput(f"output_filter: {output[:60]!r} is named twice")
+        if output not in outputs:
             raise BadInput(
-                f"output_filter: the model has no output {wanted[:60]!r}, it has: "
+                f"output_filter: the model has no output {output[:60]!r}, it has: "
                 f"{', '.join(outputs)}"
             )
+        wanted.append(output)
     max_bytes = call.asks.max_body_bytes
     inputs = tensor_proto.read_inputs(
         message.inputs, signature, call.bounds(), max_bytes
     )
     # What the answer is to have is in the message, which is released with the body.
     decoded = FilteredRequest(name, inputs)
-    decoded.wanted = list(message.output_filter)
+    decoded.wanted = wanted
     return decoded
 
 

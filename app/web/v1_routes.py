@@ -32,8 +32,15 @@ def add_v1_routes(app: Flask, describe: Description) -> None:
         if request.method == "POST" and (found := VERB_PATH.fullmatch(path)):
             _refuse_verb(describe, target_of(found), found["verb"].lower())
         if request.method == "GET" and (found := _MODEL_PATH.fullmatch(path)):
-            at_metadata = found["metadata"] is not None
-            return _describe(describe, target_of(found), at_metadata)
+            target = target_of(found)
+            if target.name is None:
+                if target.version is not None or target.label is not None:
+                    raise BadInput("Missing model name in request.")
+                return {"models": describe.all_names()}
+            if found["metadata"] is not None:
+                return describe.signatures(target)
+            # As in TensorFlow Serving, a status ignores a label.
+            return describe.status(target.name, target.version)
         origin = request.headers.get("Origin", "")
         if request.method == "OPTIONS" and origin.startswith(("http://", "https://")):
             return {}
@@ -51,17 +58,3 @@ def _refuse_verb(describe: Description, target: Target, verb: str) -> NoReturn:
         f"Expected {kind} signature method_name to be tensorflow/serving/{verb}. "
         f"Was: {METHOD_NAME}"
     )
-
-
-def _describe(describe: Description, target: Target, at_metadata: bool) -> Any:
-    """Return the names of all models, or a model's metadata or status.
-
-    As in TensorFlow Serving, a status ignores a label.
-    """
-    if target.name is None:
-        if target.version is not None or target.label is not None:
-            raise BadInput("Missing model name in request.")
-        return {"models": describe.all_names()}
-    if at_metadata:
-        return describe.signatures(target)
-    return describe.status(target.name, target.version)

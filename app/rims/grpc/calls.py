@@ -97,7 +97,7 @@ class GrpcCalls(grpc.GenericRpcHandler):  # type: ignore[misc]
         """Return the handler of a call, or one that refuses it; gRPC calls this."""
         path = handler_call_details.method
         method = METHODS.get(path)
-        if method is not None and not method.is_open:
+        if method is not None and not (method.is_open or method.unsupported):
             metadata = tuple(handler_call_details.invocation_metadata)
             try:
                 self._predictor.check_head(self._head_of(method, metadata), _ADDRESS)

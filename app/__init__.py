@@ -60,11 +60,11 @@ def create_app(settings: "Settings | None" = None) -> "Server":
     from app.tracing.environment import started_spans
     from app.web.flask_app import flask_app
     from app.web.gauges import current
-    from app.web.operations import operations_blueprint
+    from app.web.operations import add_operations_routes
     from app.web.page.page import page_blueprint
     from app.web.page.state import state_blueprint
-    from app.web.v1_routes import v1_blueprint
-    from app.web.v2_routes import v2_blueprints
+    from app.web.v1_routes import add_v1_routes
+    from app.web.v2_routes import add_v2_routes
 
     settings = settings or Settings.from_environment()
     spans, evidence = started_spans(), _evidence()
@@ -101,17 +101,15 @@ def create_app(settings: "Settings | None" = None) -> "Server":
         Limits(settings.request_timeout_ms, settings.max_body_bytes),
         begin_span=None if spans is None else spans.begin,
     )
-    timeout_s = settings.request_timeout_ms / 1000
-    describe = Description(catalog, health, loader, timeout_s)
+    describe = Description(
+        catalog, health, loader, timeout_s=settings.request_timeout_ms / 1000
+    )
     flask = flask_app(rights, protocols)
-    for blueprint in (
-        v1_blueprint(catalog, describe),
-        *v2_blueprints(describe, rights, settings.max_body_bytes),
-        operations_blueprint(catalog, health, rights, observed),
-        page_blueprint(),
-        state_blueprint(catalog, settings, rights, observed),
-    ):
-        flask.register_blueprint(blueprint)
+    add_v1_routes(flask, describe)
+    add_v2_routes(flask, describe, rights, settings.max_body_bytes)
+    add_operations_routes(flask, catalog, health, rights, observed)
+    flask.register_blueprint(page_blueprint())
+    flask.register_blueprint(state_blueprint(catalog, settings, rights, observed))
     flask.cli.add_command(models_commands(settings))
     flask_calls = FlaskCalls(flask.wsgi_app, rights.origins)
     loops = Loops(predictor, flask_calls.answer, loader)
@@ -164,9 +162,11 @@ def _grpc_server(
 ) -> "GrpcServer | None":
     if settings.grpc_bind is None:
         return None
+    from app.rims.grpc.calls import GrpcCalls
     from app.rims.grpc.server import GrpcServer
 
-    return GrpcServer(settings.grpc_bind, loops, predictor, describe, rights)
+    calls = GrpcCalls(loops, predictor, describe, rights)
+    return GrpcServer(settings.grpc_bind, calls, settings.max_body_bytes)
 
 
 def _evidence() -> "Evidence":

@@ -18,6 +18,8 @@ if TYPE_CHECKING:
 
 JSON = "application/json"
 REQUEST_ID = "X-Request-Id"
+# Where the WSGI environment has the head of a request that Flask answers.
+HEAD_KEY = "basket.head"
 
 # Random for each process, as workers import this module after their fork. A random id
 # for each request would cost several times as much.

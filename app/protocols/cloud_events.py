@@ -41,22 +41,19 @@ def data_of(event: Any) -> Any:
 
 def reply_of(call: Call, body: bytes) -> Reply:
     """Return a JSON body as an event if the request is one, in the same mode."""
-    if call.asks.mimetype == STRUCTURED:
-        event = _attributes(call.model.name) | {"datacontenttype": JSON}
-        start = json_text.dumps(event).removesuffix(b"}")
-        return Reply(start + b',"data":' + body + b"}", STRUCTURED)
-    if any(call.header(f"ce-{name}") is None for name in _REQUIRED):
+    is_structured = call.asks.mimetype == STRUCTURED
+    headers = call.head.headers
+    if not is_structured and any(f"ce-{name}" not in headers for name in _REQUIRED):
         return Reply(body)
-    attributes = _attributes(call.model.name).items()
-    lines = "".join(f"ce-{name}: {value}\r\n" for name, value in attributes)
-    return Reply(body, lines=lines)
-
-
-def _attributes(model_name: str) -> dict[str, str]:
-    return {
+    attributes = {
         "specversion": "1.0",
         "id": str(uuid.uuid4()),
-        "source": f"io.kserve.inference.{quote(model_name, safe='')}",
+        "source": f"io.kserve.inference.{quote(call.model.name, safe='')}",
         "type": "io.kserve.inference.response",
         "time": datetime.now(UTC).isoformat(),
     }
+    if is_structured:
+        start = json_text.dumps(attributes | {"datacontenttype": JSON})
+        return Reply(start.removesuffix(b"}") + b',"data":' + body + b"}", STRUCTURED)
+    lines = (f"ce-{name}: {value}\r\n" for name, value in attributes.items())
+    return Reply(body, lines="".join(lines))

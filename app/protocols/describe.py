@@ -5,11 +5,8 @@ others the Open Inference Protocol's with Triton's extensions, in the fields tha
 clients and perf_analyzer read.
 """
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, Protocol
-
-import numpy as np
 
 from app import telemetry
 from app.codec.v2.datatypes import BYTES, datatype_of
@@ -18,7 +15,7 @@ from app.errors import NoTensors, NotReady, UnknownModel, Unsupported
 from app.repository.catalog import Catalog
 from app.repository.health import Health
 from app.repository.routing import Target
-from app.repository.served import IS_LOADING, ServedModel, State, VersionStatus
+from app.repository.served import IS_LOADING, ServedModel, State
 from app.totals import Totals
 
 VERSION = "0.1.0"
@@ -90,10 +87,10 @@ class Description:
         """Return whether the server is ready for requests."""
         return self._catalog.is_ready()
 
-    def is_model_ready(self, name: str, version: int | None = None) -> bool:
+    def is_model_ready(self, model: str, version: int | None = None) -> bool:
         """Return whether a model or a version is ready."""
         try:
-            self._served(name, version)
+            self._served(model, version)
         except NotReady:
             return False
         return True
@@ -113,14 +110,14 @@ class Description:
         hidden -= {model.name for model in served if model.has_tensors}
         return [name for name in self._catalog.names() if name not in hidden]
 
-    def metadata(self, name: str, version: int | None = None) -> dict[str, Any]:
+    def metadata(self, model: str, version: int | None = None) -> dict[str, Any]:
         """Return a model's versions, platform and tensors."""
-        served = self._served(name, version)
+        served = self._served(model, version)
         newest = served[-1]
         _, signature = main_signature(newest.signatures)
         metadata: dict[str, Any] = {
             "name": newest.name,
-            "versions": [str(model.version) for model in served],
+            "versions": [str(each.version) for each in served],
             "platform": newest.platform,
             "inputs": [_tensor(spec, signature) for spec in signature.inputs],
             "outputs": [_tensor(spec, signature) for spec in signature.outputs],
@@ -129,18 +126,18 @@ class Description:
             metadata["properties"] = {"batching": signature.batching_note()}
         return metadata
 
-    def config(self, name: str, version: int | None = None) -> dict[str, Any]:
+    def config(self, model: str, version: int | None = None) -> dict[str, Any]:
         """Return Triton's model configuration, in which dims are those of one row."""
-        model = self._served(name, version)[-1]
-        _, signature = main_signature(model.signatures)
-        settings = model.config.settings
+        newest = self._served(model, version)[-1]
+        _, signature = main_signature(newest.signatures)
+        settings = newest.config.settings
         # As in Triton, 0 where dims are those of a whole tensor.
         (*_, max_batch_size) = signature.batch_sizes([settings.max_batch_size])
         if signature.takes_whole_tensors:
             max_batch_size = 0
         config: dict[str, Any] = {
-            "name": model.name,
-            "platform": model.platform,
+            "name": newest.name,
+            "platform": newest.platform,
             "max_batch_size": max_batch_size,
             "input": [_config_tensor(spec) for spec in signature.inputs],
             "output": [_config_tensor(spec) for spec in signature.outputs],
@@ -152,11 +149,11 @@ class Description:
         return config
 
     def statistics(
-        self, name: str | None = None, version: int | None = None
+        self, model: str | None = None, version: int | None = None
     ) -> dict[str, Any]:
         """Return the statistics of a version, of a model's, or of all."""
-        if name:
-            served = self._served(name, version)
+        if model:
+            served = self._served(model, version)
         else:
             served = [each for each in self._catalog.models() if each.has_tensors]
         totals = telemetry.totals().versions
@@ -222,27 +219,40 @@ class Description:
         return {
             "name": name,
             "ready": any(each.state is State.AVAILABLE for each in versions),
-            "model_version_status": [_version_status(each) for each in versions],
+            "model_version_status": [
+                {
+                    "version": str(each.version),
+                    "state": each.state,
+                    "status": {
+                        "error_code": "INTERNAL" if each.error else "OK",
+                        "error_message": each.error,
+                    },
+                }
+                for each in versions
+            ],
         }
 
     def signatures(self, target: Target) -> dict[str, Any]:
         """Return V1's metadata of a version: all of its signatures."""
-        with servable_not_found(target), self._catalog.lease(target) as model:
-            signatures = {
-                name: {
-                    "inputs": _v1_tensors(model, name, signature.inputs),
-                    "outputs": _v1_tensors(model, name, signature.outputs),
-                    "method_name": METHOD_NAME,
-                }
-                for name, signature in model.signatures.items()
+        try:
+            with self._catalog.lease(target) as leased:
+                model = leased
+        except UnknownModel as error:
+            raise explained(target, error) from None
+        signatures = {
+            name: {
+                "inputs": _v1_tensors(model, name, signature.inputs),
+                "outputs": _v1_tensors(model, name, signature.outputs),
+                "method_name": METHOD_NAME,
             }
-            spec = {
+            for name, signature in model.signatures.items()
+        }
+        return {
+            "model_spec": {
                 "name": model.name,
                 "signature_name": "",
                 "version": str(model.version),
-            }
-        return {
-            "model_spec": spec,
+            },
             "metadata": {"signature_def": {"signature_def": signatures}},
         }
 
@@ -250,11 +260,12 @@ class Description:
         """Return the version, or all versions that are ready, the newest last."""
         if version is not None:
             with self._catalog.lease(Target(name, version)) as served:
-                check_tensors(served)
-                return [served]
-        ready = [model for model in self._catalog.models() if model.name == name]
+                ready = [served]
+        else:
+            ready = [each for each in self._catalog.models() if each.name == name]
         for model in ready:
-            check_tensors(model)
+            if not model.has_tensors:
+                raise no_tensors(model)
         if not ready:
             raise self._not_ready(name)
         return ready
@@ -280,15 +291,6 @@ class Description:
         return [{"name": name, "state": state, "reason": reason}]
 
 
-@contextmanager
-def servable_not_found(target: Target) -> Iterator[None]:
-    """Raise UnknownModel with TensorFlow Serving's text."""
-    try:
-        yield
-    except UnknownModel as error:
-        raise explained(target, error) from None
-
-
 def explained(target: Target, error: BaseException) -> BaseException:
     """Return an error, an UnknownModel with TensorFlow Serving's text."""
     if not isinstance(error, UnknownModel) or isinstance(error, NoTensors):
@@ -309,17 +311,12 @@ def no_repository(name: str) -> Unsupported:
     )
 
 
-def check_tensors(model: ServedModel) -> None:
-    """Check that a version has tensors to offer.
-
-    Raises:
-        NoTensors: its service.py takes and gives objects.
-    """
-    if not model.has_tensors:
-        raise NoTensors(
-            f"model {model.name!r} is code without tensors (service.py), which V2 and "
-            "gRPC do not offer: ask /predict or /v1"
-        )
+def no_tensors(model: ServedModel) -> NoTensors:
+    """Return the error for a model whose service.py takes and gives objects."""
+    return NoTensors(
+        f"model {model.name!r} is code without tensors (service.py), which V2 and gRPC "
+        "do not offer: ask /predict or /v1"
+    )
 
 
 def _tensor(spec: TensorSpec, signature: Signature) -> dict[str, Any]:
@@ -379,40 +376,24 @@ def _duration(count: int, seconds: float) -> dict[str, int]:
     return {"count": count, "ns": max(round(seconds * 1e9), 0)}
 
 
-def _version_status(version: VersionStatus) -> dict[str, Any]:
-    return {
-        "version": str(version.version),
-        "state": version.state,
-        "status": {
-            "error_code": "INTERNAL" if version.error else "OK",
-            "error_message": version.error,
-        },
-    }
-
-
 def _v1_tensors(
     model: ServedModel, signature_name: str, specs: Iterable[TensorSpec]
 ) -> dict[str, Any]:
-    signature = model.signatures[signature_name]
-    return {
-        spec.name: {
+    tensors = {}
+    for spec in specs:
+        shape = model.signatures[signature_name].tensor_shape(spec)
+        dtype = _DTYPES.get(spec.dtype.name, f"DT_{spec.dtype.name.upper()}")
+        tensors[spec.name] = {
             # Any object of the user's own code is a variant.
-            "dtype": _v1_dtype(spec.dtype) if model.has_tensors else "DT_VARIANT",
-            "tensor_shape": _v1_shape(signature.tensor_shape(spec)),
+            "dtype": dtype if model.has_tensors else "DT_VARIANT",
+            "tensor_shape": {
+                "dim": [
+                    {"size": "-1" if size is None else str(size), "name": ""}
+                    for size in shape or ()
+                ],
+                "unknown_rank": shape is None,
+            },
             # As TensorFlow names tensors; those of other frameworks have no names.
             "name": f"{signature_name}_{spec.name}:0",
         }
-        for spec in specs
-    }
-
-
-def _v1_shape(shape: Sequence[int | None] | None) -> dict[str, Any]:
-    sizes = [-1 if size is None else size for size in shape or ()]
-    return {
-        "dim": [{"size": str(size), "name": ""} for size in sizes],
-        "unknown_rank": shape is None,
-    }
-
-
-def _v1_dtype(dtype: np.dtype[np.generic]) -> str:
-    return _DTYPES.get(dtype.name, f"DT_{dtype.name.upper()}")
+    return tensors

@@ -1,7 +1,8 @@
-"""Methods of gRPC: how a message names a model, and what answers it."""
+"""Methods of gRPC: what a message asks for, and what answers it."""
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import cached_property
 from typing import Any
 
 from google.protobuf import json_format
@@ -17,20 +18,41 @@ _SHOWN = 80
 _MAX_DIGITS = 19
 
 
-@dataclass(frozen=True)
+# Equal only to itself: a method is part of the key of a call's head.
+@dataclass(frozen=True, eq=False)
 class Method:
-    """A method that describes models, or changes what is served.
+    """A method of a service.
 
-    `request` and `response` name its messages, and `answer` returns the values of the
-    response. One that `is_open` needs no key, one that `changes` the server an admin's.
+    One that predicts has a `protocol`; `target_of` returns the model that a message
+    names, and `filled_bytes` the bytes of tensors of which it has one value, None: each
+    has all of its values. Both may raise BasketError. Of all others, `answer` returns
+    the values of the response, and `unsupported` says why there is no answer.
+
+    The request is named for the method, or for `message`. A method that `is_open`
+    needs no key, one that `changes` the server an admin's.
     """
 
-    path: str
-    request: str
-    response: str
-    answer: Callable[[Description, Any], Any]
+    service: str
+    name: str
+    answer: Callable[[Description, Any], Any] = lambda describe, message: {}
+    message: str = ""
+    protocol: Protocol | None = None
+    target_of: Callable[[Any], Target] = lambda message: Target()
+    filled_bytes: Callable[[Any], int] | None = None
     is_open: bool = False
     changes: bool = False
+    unsupported: str = ""
+
+    @cached_property
+    def path(self) -> str:
+        """The path of its calls."""
+        return f"/{self.service}/{self.name}"
+
+    @cached_property
+    def request(self) -> str:
+        """The name of the message that it takes."""
+        package = self.service.rpartition(".")[0]
+        return f"{package}.{self.message or self.name}Request"
 
     def reply(self, describe: Description, sent: bytes) -> bytes:
         """Return the response to a message.
@@ -39,28 +61,11 @@ class Method:
             BasketError: the message is malformed, or can't be answered.
         """
         values = self.answer(describe, parse(self.request, sent))
-        message = message_class(self.response)()
+        message = message_class(self.request.removesuffix("Request") + "Response")()
         json_format.ParseDict(
             values, message, ignore_unknown_fields=True, descriptor_pool=pool()
         )
         return bytes(message.SerializeToString())
-
-
-# Equal only to itself: a method is part of the key of a call's head.
-@dataclass(frozen=True, eq=False)
-class Predicting:
-    """A method that predicts.
-
-    `target_of` returns the model that a message names, and `filled_bytes` the bytes of
-    tensors of which it has one value; None: each has all of its values. Both may raise
-    BasketError.
-    """
-
-    path: str
-    request: str
-    target_of: Callable[[Any], Target]
-    protocol: Protocol
-    filled_bytes: Callable[[Any], int] | None = None
 
 
 def model_of(name: str, version: str = "") -> tuple[str, int | None]:

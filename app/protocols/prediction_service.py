@@ -2,33 +2,28 @@
 
 from typing import Any
 
-from app.batching.job import Job
 from app.call import Call, Reply
 from app.codec import tensor_proto
 from app.codec.rows import Request, find_signature
 from app.engines.base import DEFAULT_SIGNATURE, Tensors
 from app.errors import BadInput
-from app.protocols.describe import Description, check_tensors, explained
+from app.protocols.describe import Description, explained
 from app.protocols.grpc_messages import message_class
-from app.protocols.methods import Method, Predicting
-from app.protocols.protocol import Protocol, job_of
+from app.protocols.methods import Method
+from app.protocols.protocol import Protocol, begins_with
 from app.repository.routing import Target
 
 PREDICTION_SERVICE = "tensorflow.serving.PredictionService"
 MODEL_SERVICE = "tensorflow.serving.ModelService"
 _SIGNATURES = "signature_def"
 _ANY_URL = "type.googleapis.com/tensorflow.serving.SignatureDefMap"
-# The methods that are not built, and why.
-UNIMPLEMENTED = {
-    **dict.fromkeys(
-        ("Classify", "Regress", "MultiInference"),
-        "models here have signatures of tensorflow/serving/predict alone: use Predict",
-    ),
-    "HandleReloadConfigRequest": (
-        "models are those of the model folder: change its files, or use load and "
-        "unload of inference.GRPCInferenceService"
-    ),
-}
+_PREDICT_ONLY = (
+    "models here have signatures of tensorflow/serving/predict alone: use Predict"
+)
+_RELOAD = (
+    "models are those of the model folder: change its files, or use load and unload "
+    "of inference.GRPCInferenceService"
+)
 
 
 def target_of(message: Any) -> Target:
@@ -59,30 +54,30 @@ def _version(spec: Any) -> int | None:
     return version
 
 
-def _begin(call: Call) -> Job:
+def _decode(call: Call, body: bytes) -> Request:
+    del body
     model, message = call.model, call.message
-    check_tensors(model)
     name = message.model_spec.signature_name or DEFAULT_SIGNATURE
     signature = find_signature(model.signatures, name)
     outputs = [spec.name for spec in signature.outputs]
-    seen: set[str] = set()
-    for wanted in message.output_filter:
-        if wanted in seen:
-            raise BadInput(f"output_filter: {wanted[:60]!r} is named twice")
-        seen.add(wanted)
-        if wanted not in outputs:
+    wanted: list[str] = []
+    for output in message.output_filter:
+        if output in wanted:
+            raise BadInput(f"output_filter: {output[:60]!r} is named twice")
+        if output not in outputs:
             raise BadInput(
-                f"output_filter: the model has no output {wanted[:60]!r}, it has: "
+                f"output_filter: the model has no output {output[:60]!r}, it has: "
                 f"{', '.join(outputs)}"
             )
+        wanted.append(output)
     max_bytes = call.asks.max_body_bytes
     inputs = tensor_proto.read_inputs(
         message.inputs, signature, call.bounds(), max_bytes
     )
     # What the answer is to have is in the message, which is released with the body.
     decoded = FilteredRequest(name, inputs)
-    decoded.wanted = list(message.output_filter)
-    return job_of(call, decoded, len(call.body) + call.filled_bytes)
+    decoded.wanted = wanted
+    return decoded
 
 
 class FilteredRequest(Request):
@@ -104,10 +99,6 @@ def _finish(call: Call, outputs: Tensors) -> Reply:
             array = array.reshape(array.shape[1:])
         tensor_proto.write(response.outputs[name], array)
     return Reply(response.SerializeToString())
-
-
-def _explain(call: Call, error: BaseException) -> BaseException:
-    return explained(call.asks.target, error)
 
 
 def _metadata(describe: Description, message: Any) -> Any:
@@ -134,24 +125,20 @@ def _status(describe: Description, message: Any) -> Any:
 
 METHODS = (
     Method(
-        path=f"/{PREDICTION_SERVICE}/GetModelMetadata",
-        request="tensorflow.serving.GetModelMetadataRequest",
-        response="tensorflow.serving.GetModelMetadataResponse",
-        answer=_metadata,
+        PREDICTION_SERVICE,
+        "Predict",
+        target_of=target_of,
+        filled_bytes=lambda sent: tensor_proto.filled_bytes(sent.inputs.values()),
+        protocol=Protocol(
+            begin=begins_with(_decode, takes_tensors=True),
+            finish=_finish,
+            explain=explained,
+        ),
     ),
-    Method(
-        path=f"/{MODEL_SERVICE}/GetModelStatus",
-        request="tensorflow.serving.GetModelStatusRequest",
-        response="tensorflow.serving.GetModelStatusResponse",
-        answer=_status,
-    ),
-)
-PREDICT = Predicting(
-    path=f"/{PREDICTION_SERVICE}/Predict",
-    request="tensorflow.serving.PredictRequest",
-    target_of=target_of,
-    filled_bytes=lambda message: tensor_proto.filled_bytes(message.inputs.values()),
-    protocol=Protocol(
-        find=lambda head: None, begin=_begin, finish=_finish, explain=_explain
-    ),
+    Method(PREDICTION_SERVICE, "GetModelMetadata", _metadata),
+    Method(MODEL_SERVICE, "GetModelStatus", _status),
+    Method(PREDICTION_SERVICE, "Classify", unsupported=_PREDICT_ONLY),
+    Method(PREDICTION_SERVICE, "Regress", unsupported=_PREDICT_ONLY),
+    Method(PREDICTION_SERVICE, "MultiInference", unsupported=_PREDICT_ONLY),
+    Method(MODEL_SERVICE, "HandleReloadConfigRequest", unsupported=_RELOAD),
 )

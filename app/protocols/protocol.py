@@ -2,7 +2,6 @@
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import TypeAlias
 
 from app.batching.job import Job, JobGroup
 from app.call import Call, Head, Reply
@@ -14,17 +13,8 @@ from app.codec.json_rows import read_plain_rows, write_plain_rows
 from app.codec.uneven import Uneven
 from app.codec.v2 import tensors
 from app.engines.base import DEFAULT_SIGNATURE, Tensors
+from app.protocols.describe import no_tensors
 from app.repository.routing import Target
-
-# What a codec makes of a body: the signature that is asked, rows, all of one shape or
-# not, and the request's own timeout, where the body has one.
-Decoded: TypeAlias = rows.Request | tensors.Request
-
-
-def unexplained(call: Call, error: BaseException) -> BaseException:
-    """Return the error as it is."""
-    del call
-    return error
 
 
 @dataclass(frozen=True)
@@ -39,81 +29,40 @@ class Protocol:
     the functions of a model's service.py.
     """
 
-    find: Callable[[Head], Target | None]
     begin: Callable[[Call], Job]
     finish: Callable[[Call, Tensors], Reply]
+    find: Callable[[Head], Target | None] = lambda head: None
     rules: Sequence[str] = ()
-    explain: Callable[[Call, BaseException], BaseException] = unexplained
+    explain: Callable[[Target, BaseException], BaseException] = lambda _, error: error
     calls_service: bool = False
-
-
-def unpacked(call: Call) -> bytes:
-    """Return the body without its Content-Encoding.
-
-    Raises:
-        BasketError: it is malformed or too large, or nobody waits for the answer.
-    """
-    body, encoding = call.body, call.head.asks.encoding
-    if encoding is None:
-        return body
-
-    def count(size: int) -> None:
-        """Count the bytes so far, before many calls have unpacked all of theirs."""
-        call.check_awaited()
-        call.hold(len(body) + size)
-
-    return decompress(body, encoding, call.asks.max_body_bytes, count)
-
-
-def job_of(call: Call, decoded: Decoded, body_bytes: int) -> Job:
-    """Return the job of a decoded call, and release the body: rows may take less.
-
-    Raises:
-        BasketError: a value does not fit the model's own dtype of an input.
-    """
-    call.decoded = decoded
-    call.body, call.message = b"", None
-    model, inputs = call.model, decoded.inputs
-    groups = inputs.groups if isinstance(inputs, Uneven) else [inputs]
-    if model.has_narrower_inputs:
-        for group in groups:
-            check_narrower(group, model.signatures[decoded.signature_name])
-    if body_bytes > INLINE_BYTES:
-        call.hold(_memory_of(groups, body_bytes))
-    if decoded.timeout_s is not None:
-        call.deadline = min(call.deadline, call.arrived_at + decoded.timeout_s)
-    client = call.head.asks.client_key or call.peer.client
-    name = decoded.signature_name
-    if not isinstance(inputs, Uneven):
-        return Job(inputs, call.deadline, name, client)
-    jobs = [Job(group, call.deadline, name, client) for group in groups]
-    return JobGroup(jobs, inputs.joined)
-
-
-def _memory_of(groups: Sequence[Tensors], body_bytes: int) -> int:
-    """Return the bytes of the inputs; strings take about as many as in the body."""
-    arrays = [array for inputs in groups for array in inputs.values()]
-    if any(array.dtype.hasobject for array in arrays):
-        return body_bytes
-    return sum(array.nbytes for array in arrays)
 
 
 # The form of all requests of plain rows.
 _PLAIN = rows.Request(DEFAULT_SIGNATURE, {})
 
 
-def begins_with(decode: Callable[[Call, bytes], Decoded]) -> Callable[[Call], Job]:
-    """Return a `begin` that tries plain rows of JSON first, and else decodes.
+def begins_with(
+    decode: Callable[[Call, bytes], rows.Request | tensors.Request],
+    *,
+    takes_tensors: bool = False,
+) -> Callable[[Call], Job]:
+    """Return a `begin` that decodes the body, or a message with tensors.
 
-    A body that is wrong is no plain one; `decode` says what is wrong.
+    Else it tries plain rows of JSON first. A body that is wrong is no plain one;
+    `decode` says what is wrong.
     """
 
     def begin(call: Call) -> Job:
-        asks, model = call.head.asks, call.model
+        """Return the job of a call, and release the body: rows may take less."""
+        asks, model, body = call.head.asks, call.model, call.body
+        client = asks.client_key or call.peer.client
         plain = model.plain_input
+        if takes_tensors:
+            if not model.has_tensors:
+                raise no_tensors(model)
         # A large body may have many rows, which the codec counts before it reads them.
-        if plain is not None and asks.is_plain and len(call.body) <= INLINE_BYTES:
-            array = read_plain_rows(call.body, plain, model.max_rows)
+        elif plain is not None and asks.is_plain and len(body) <= INLINE_BYTES:
+            array = read_plain_rows(body, plain, model.max_rows)
             if array is not None:
                 call.decoded = _PLAIN
                 call.body = b""
@@ -121,13 +70,48 @@ def begins_with(decode: Callable[[Call, bytes], Decoded]) -> Callable[[Call], Jo
                     {plain.name: array},
                     call.deadline,
                     DEFAULT_SIGNATURE,
-                    asks.client_key or call.peer.client,
+                    client,
                     model.plain_key,
                 )
-        body = unpacked(call)
-        return job_of(call, decode(call, body), len(body))
+        if asks.encoding is not None:
+            body = _unpacked(call)
+        call.decoded = decoded = decode(call, body)
+        call.body, call.message = b"", None
+        inputs, name = decoded.inputs, decoded.signature_name
+        groups = inputs.groups if isinstance(inputs, Uneven) else [inputs]
+        if model.has_narrower_inputs:
+            for group in groups:
+                check_narrower(group, model.signatures[name])
+        if len(body) + call.filled_bytes > INLINE_BYTES:
+            arrays = [array for group in groups for array in group.values()]
+            # Strings take about as many bytes as in the body.
+            has_strings = any(array.dtype.hasobject for array in arrays)
+            size = sum(array.nbytes for array in arrays)
+            call.hold(len(body) + call.filled_bytes if has_strings else size)
+        if decoded.timeout_s is not None:
+            call.deadline = min(call.deadline, call.arrived_at + decoded.timeout_s)
+        if not isinstance(inputs, Uneven):
+            return Job(inputs, call.deadline, name, client)
+        jobs = [Job(group, call.deadline, name, client) for group in groups]
+        return JobGroup(jobs, inputs.joined)
 
     return begin
+
+
+def _unpacked(call: Call) -> bytes:
+    """Return the body without its Content-Encoding.
+
+    Raises:
+        BasketError: it is malformed or too large, or nobody waits for the answer.
+    """
+    body, asks = call.body, call.asks
+
+    def count(size: int) -> None:
+        """Count the bytes so far, before many calls have unpacked all of theirs."""
+        call.check_awaited()
+        call.hold(len(body) + size)
+
+    return decompress(body, asks.encoding or "", asks.max_body_bytes, count)
 
 
 def finishes_with(

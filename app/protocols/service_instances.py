@@ -51,8 +51,12 @@ def read(call: Call, payload: Any) -> rows.Request:
     instances = payload.get("instances")
     if not isinstance(instances, list) or not instances:
         raise BadInput("'instances' must be a list/array with at least one instance")
-    if any(map(strings.is_b64, instances)):
-        instances = [_decoded(each, n) for n, each in enumerate(instances)]
+    for number, instance in enumerate(instances):
+        if strings.is_b64(instance):
+            try:
+                instances[number] = strings.to_bytes(instance)
+            except ValueError as error:
+                raise BadInput(f"instances[{number}]: not base64: {error}") from None
     return _request(call, instances, "instances")
 
 
@@ -66,13 +70,3 @@ def _request(call: Call, instances: Sequence[Any], place: str) -> rows.Request:
         call.instances = json_objects.lines(instances)
     inputs = model.user_code.inputs_of(instances, place, call.check_awaited)
     return rows.Request(DEFAULT_SIGNATURE, inputs)
-
-
-def _decoded(instance: Any, number: int) -> Any:
-    """Return the bytes of {"b64": ...}, and any other instance as it is."""
-    if not strings.is_b64(instance):
-        return instance
-    try:
-        return strings.to_bytes(instance)
-    except ValueError as error:
-        raise BadInput(f"instances[{number}]: not base64: {error}") from None

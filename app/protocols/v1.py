@@ -12,7 +12,8 @@ from app.call import Call, Head, Reply
 from app.codec import json_text, rows
 from app.engines.base import Tensors
 from app.errors import BadInput
-from app.protocols import cloud_events, describe, forms, service_instances
+from app.protocols import cloud_events, forms, service_instances
+from app.protocols.describe import explained
 from app.protocols.protocol import Protocol, begins_with, finishes_with
 from app.repository.routing import Target
 from app.settings.model_files import MAX_VERSION
@@ -64,31 +65,24 @@ def _decoded(part: str | None) -> str | None:
 
 def _decode(call: Call, body: bytes) -> rows.Request:
     model, mimetype = call.model, call.asks.mimetype
-    if model.reads_instances:
-        return _decode_instances(call, body)
+    by_service, image, bounds = model.reads_instances, model.config.image, call.bounds()
     # Any Content-Type may stand beside JSON, as in TensorFlow Serving.
-    if not body.startswith(b"{") and forms.has_pictures(mimetype, body):
+    is_json = body.startswith(b"{")
+    if not by_service and not is_json and forms.has_pictures(mimetype, body):
         return forms.decode(call, body)
-    bounds, image = call.bounds(), model.config.image
     if mimetype == cloud_events.STRUCTURED:
-        with json_text.opened(body, bounds.check, ignore_tail=True) as event:
+        opened = json_text.opened_whole if by_service else json_text.opened
+        with opened(body, bounds.check, ignore_tail=True) as event:
             data = cloud_events.data_of(event)
             if not isinstance(data, bytes):
+                if by_service:
+                    return service_instances.read(call, data)
                 return rows.read(data, body, model.signatures, image, bounds)
         body = data
+    if by_service:
+        return service_instances.decode(call, body, ignore_tail=True)
     # As TensorFlow Serving does.
     return rows.decode(body, model.signatures, image, bounds, ignore_tail=True)
-
-
-def _decode_instances(call: Call, body: bytes) -> rows.Request:
-    if call.asks.mimetype == cloud_events.STRUCTURED:
-        check = call.check_awaited
-        with json_text.opened_whole(body, check, ignore_tail=True) as event:
-            data = cloud_events.data_of(event)
-            if not isinstance(data, bytes):
-                return service_instances.read(call, data)
-        body = data
-    return service_instances.decode(call, body, ignore_tail=True)
 
 
 def _encode(call: Call, outputs: Tensors) -> Reply:
@@ -101,15 +95,10 @@ def _encode(call: Call, outputs: Tensors) -> Reply:
     return cloud_events.reply_of(call, body)
 
 
-def _explain(call: Call, error: BaseException) -> BaseException:
-    """Return an error in TensorFlow Serving's words."""
-    return describe.explained(call.asks.target, error)
-
-
 PREDICT = Protocol(
     find=_find,
     begin=begins_with(_decode),
     finish=finishes_with(_encode),
-    explain=_explain,
+    explain=explained,
     calls_service=True,
 )

@@ -2,13 +2,11 @@
 
 import re
 
-from app.batching.job import Job
 from app.call import Call, Head, Reply
 from app.codec.v2 import tensors
 from app.engines.base import Tensors
 from app.errors import BadInput
-from app.protocols.describe import check_tensors
-from app.protocols.protocol import Protocol, job_of, unpacked
+from app.protocols.protocol import Protocol, begins_with
 from app.repository.routing import Target
 
 _JSON_SIZE = "Inference-Header-Content-Length"
@@ -35,22 +33,14 @@ def _find(head: Head) -> Target | None:
     return Target(name, number)
 
 
-def _begin(call: Call) -> Job:
-    """Return the job of JSON, with tensors in it or in bytes behind it."""
-    check_tensors(call.model)
-    body, model = unpacked(call), call.model
-    json_size = _json_size(call.head.headers.get("inference-header-content-length"))
-    decoded = tensors.decode(body, json_size, model.signatures, call.bounds())
-    return job_of(call, decoded, len(body))
-
-
-def _json_size(text: str | None) -> int | None:
-    """Return the number of bytes of the body that are JSON; None: all of them."""
-    if text is None:
-        return None
-    if not _BYTES.fullmatch(text):
-        raise BadInput(f"{_JSON_SIZE}: expected a number of bytes, given {text[:40]!r}")
-    return int(text)
+def _decode(call: Call, body: bytes) -> tensors.Request:
+    """Return the tensors that are in JSON, or in bytes behind it."""
+    size = call.header("inference-header-content-length")
+    if size is not None and not _BYTES.fullmatch(size):
+        raise BadInput(f"{_JSON_SIZE}: expected a number of bytes, given {size[:40]!r}")
+    # Without the header, all of the body is JSON.
+    json_size = None if size is None else int(size)
+    return tensors.decode(body, json_size, call.model.signatures, call.bounds())
 
 
 def _finish(call: Call, outputs: Tensors) -> Reply:
@@ -63,4 +53,9 @@ def _finish(call: Call, outputs: Tensors) -> Reply:
     return Reply(body, "application/octet-stream", lines=lines)
 
 
-INFER = Protocol(find=_find, begin=_begin, finish=_finish, rules=_RULES)
+INFER = Protocol(
+    find=_find,
+    begin=begins_with(_decode, takes_tensors=True),
+    finish=_finish,
+    rules=_RULES,
+)

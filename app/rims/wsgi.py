@@ -5,20 +5,21 @@ All other requests are Flask's, also those that came in at another rim.
 """
 
 import io
+import re
 import sys
 from collections.abc import Iterable
 from functools import partial
 from http import HTTPStatus
 from typing import TYPE_CHECKING, Any
+from urllib.parse import quote
 
 from werkzeug.wrappers import Response
 
 from app.access.allowed_origins import AllowedOrigins
-from app.call import JSON, Call, Head, Peer, Reply
+from app.call import HEAD_KEY, JSON, Call, Head, Peer, Reply
 from app.rims.fields import from_wsgi, to_wsgi
 from app.serving.predictor import Predictor
 from app.web.body import read_body
-from app.web.raw_path import raw_path_of
 
 if TYPE_CHECKING:
     from _typeshed.wsgi import StartResponse, WSGIApplication
@@ -74,6 +75,7 @@ class WsgiApplication:
         preflight = self._flask_calls.preflight(head)
         if preflight is not None:
             return _send(preflight, start_response)
+        environ[HEAD_KEY] = head
         lines = Reply(b"", "", lines=asks.lines).headers()
 
         def start(status: str, headers: list[tuple[str, str]], *rest: Any) -> Any:
@@ -89,9 +91,21 @@ def head_of(environ: dict[str, Any]) -> Head:
         environ["PATH_INFO"].encode("latin-1").decode(errors="surrogateescape"),
         environ.get("QUERY_STRING", ""),
         dict(from_wsgi(environ)),
-        raw_path_of(environ),
+        _raw_path_of(environ),
         environ.get("SERVER_PROTOCOL", "HTTP/1.1").removeprefix("HTTP/"),
     )
+
+
+def _raw_path_of(environ: dict[str, Any]) -> str:
+    """Return the path as the client sent it, percent-encoded, without a mount point."""
+    sent = environ.get("RAW_URI") or environ.get("REQUEST_URI") or ""
+    mounted_at = environ.get("SCRIPT_NAME", "")
+    if not sent:
+        path = mounted_at + environ["PATH_INFO"]
+        sent = quote(path.encode("latin-1"), safe="/:")
+    # An absolute-form request has the host.
+    path = re.sub("^https?://[^/]*", "", sent, flags=re.IGNORECASE).partition("?")[0]
+    return path.removeprefix(mounted_at)
 
 
 def environ_of(call: Call) -> dict[str, Any]:
@@ -120,6 +134,7 @@ def environ_of(call: Call) -> dict[str, Any]:
         **dict(to_wsgi(head.headers)),
         # A body in chunks has no length of its own.
         "CONTENT_LENGTH": str(len(call.body)),
+        HEAD_KEY: head,
     }
 
 

@@ -83,7 +83,7 @@ class Predictor:
             asks.find(head, self._protocols)
         return asks
 
-    def direct(self, head: Head, protocol: Protocol, target: Target) -> None:
+    def direct(self, head: Head, protocol: Protocol | None, target: Target) -> None:
         """Set what a head asks for, where not the head but a message names it."""
         head.asks = asks = self._new_asks(head)
         asks.protocol = protocol
@@ -223,7 +223,7 @@ class Predictor:
         """Return the reply to a call that failed."""
         asks = self.asks(call.head)
         if asks.protocol is not None:
-            error = asks.protocol.explain(call, error)
+            error = asks.protocol.explain(asks.target, error)
             # For listeners, which get no other calls.
             call.error = error
         reply = error_reply(error, is_prediction=asks.protocol is not None)

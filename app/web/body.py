@@ -1,16 +1,12 @@
 """Read a request's whole body over WSGI, as it was sent."""
 
 from collections.abc import Mapping
-from typing import Any, Protocol
+from typing import Any
 
-from app.errors import BadInput, BasketError, TooLarge, TooSlow
+from app.errors import BadInput, TooLarge, TooSlow
 
-# The size of each read after a first one that was short.
+# A stream may reserve as much for each read, and give less.
 _READ_BYTES = 1 << 20
-
-
-class _Stream(Protocol):
-    def read(self, size: int, /) -> bytes: ...
 
 
 def read_body(environ: Mapping[str, Any], limit_bytes: int) -> bytes:
@@ -22,56 +18,26 @@ def read_body(environ: Mapping[str, Any], limit_bytes: int) -> bytes:
         TooSlow: it did not arrive within the body timeout.
     """
     try:
-        return _received(environ, limit_bytes)
-    except TimeoutError:
-        raise too_slow() from None
-    except BasketError:
-        raise
-    except Exception as error:  # each server raises its own for a malformed body
-        raise unreadable(getattr(error, "strerror", None) or str(error)) from None
-
-
-def too_large(limit_bytes: int) -> TooLarge:
-    """Return the error for a body beyond the limit."""
-    return TooLarge(f"the body is larger than {limit_bytes} bytes")
-
-
-def too_slow() -> TooSlow:
-    """Return the error for a body that did not arrive in time."""
-    return TooSlow("the body has not come in time")
-
-
-def unreadable(reason: str) -> BadInput:
-    """Return the error for a truncated or malformed body."""
-    return BadInput(f"the body can't be read: {reason[:200]}")
-
-
-def _received(environ: Mapping[str, Any], limit_bytes: int) -> bytes:
-    stream = environ["wsgi.input"]
-    length = environ.get("CONTENT_LENGTH")
-    if length:
-        size = int(length)
-        if size > limit_bytes:
-            raise too_large(limit_bytes)
-        body = _read(stream, size)
-        if len(body) < size:
+        size = int(environ.get("CONTENT_LENGTH") or 0)
+        left = size
+        if not size and environ.get("wsgi.input_terminated"):
+            # The size of chunks is not known.
+            left = limit_bytes + 1
+        parts = []
+        while left and size <= limit_bytes:
+            part = environ["wsgi.input"].read(min(left, _READ_BYTES))
+            if not part:
+                break
+            parts.append(part)
+            left -= len(part)
+        body = b"".join(parts)
+        if len(body) < size <= limit_bytes:
             raise ValueError(f"{len(body)} bytes of {size} came")
-        return body
-    if not environ.get("wsgi.input_terminated"):
-        return b""
-    body = _read(stream, limit_bytes + 1)
-    if len(body) > limit_bytes:
-        raise too_large(limit_bytes)
+    except TimeoutError:
+        raise TooSlow("the body has not come in time") from None
+    except Exception as error:  # each server raises its own for a malformed body
+        reason = getattr(error, "strerror", None) or str(error)
+        raise BadInput(f"the body can't be read: {reason[:200]}") from None
+    if max(size, len(body)) > limit_bytes:
+        raise TooLarge(f"the body is larger than {limit_bytes} bytes")
     return body
-
-
-def _read(stream: _Stream, size: int) -> bytes:
-    """Return `size` bytes, or fewer if the body ends before."""
-    part = stream.read(size)
-    if len(part) in (0, size):
-        return part
-    parts, left = [part], size - len(part)
-    while left and (part := stream.read(min(left, _READ_BYTES))):
-        parts.append(part)
-        left -= len(part)
-    return b"".join(parts)

@@ -13,8 +13,13 @@ _MOST_VALUES = 4096
 _MOST_BYTES = 16 << 10
 
 
-def row_tensors(specs: Iterable[TensorSpec]) -> list[dict[str, Any]]:
-    """Return name, dtype and shape of each tensor's rows; None: unknown rank."""
+def row_tensors(
+    model: ServedModel, specs: Iterable[TensorSpec]
+) -> list[dict[str, Any]]:
+    """Return name, dtype and shape of each tensor's rows; None: unknown rank.
+
+    A model without tensors of its own has none.
+    """
     return [
         {
             "name": spec.name,
@@ -22,6 +27,7 @@ def row_tensors(specs: Iterable[TensorSpec]) -> list[dict[str, Any]]:
             "shape": None if spec.any_rank else spec.shape,
         }
         for spec in specs
+        if model.has_tensors
     ]
 
 

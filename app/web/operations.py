@@ -1,10 +1,10 @@
 """Routes for operators: liveness, readiness, metrics and the API description."""
 
 import json
-from collections.abc import Sequence
 from pathlib import Path
+from typing import Any
 
-from flask import Blueprint, Response, request
+from flask import Flask, Response, request
 
 from app import telemetry
 from app.access.rights import Rights
@@ -15,10 +15,9 @@ from app.repository.health import Health
 from app.repository.served import ServedModel
 from app.web.described import example_body, own_example, row_tensors
 from app.web.gauges import current
+from app.web.head import head
 from app.web.page import page
 from app.web.page.observed import Observed
-from app.web.request_headers import request_headers
-from app.web.responses import json_response
 
 _OPENAPI = Path(__file__).with_name("openapi.json")
 # Routes that take the same JSON.
@@ -27,100 +26,88 @@ _WITH_EXAMPLES = ("/predict", "/stream_predict", "/v1/models/{model}:predict")
 _READY_EXAMPLE_BYTES = 1 << 10
 
 
-def operations_blueprint(
-    catalog: Catalog, health: Health, rights: Rights, observed: Observed
-) -> Blueprint:
-    """Return /healthz, /readyz, /metrics, /openapi.json, and /.
+def add_operations_routes(
+    app: Flask, catalog: Catalog, health: Health, rights: Rights, observed: Observed
+) -> None:
+    """Add /healthz, /readyz, /metrics, /openapi.json, and /.
 
     The last is the page for a browser, and /healthz for others, as in KServe. Health
-    names no models to a stranger. /openapi.json answers with the file beside this
-    module, and examples of the models.
+    names no models to a stranger.
     """
-    blueprint = Blueprint("operations", __name__)
 
-    @blueprint.get("/")
+    @app.get("/")
     def root() -> Response:
-        response = page.index() if page.is_asked_for() else healthz()
+        is_page = page.is_asked_for()
+        response = app.make_response(page.index() if is_page else healthz())
         response.vary.add("Accept")
         return response
 
-    @blueprint.get("/healthz")
-    def healthz() -> Response:
-        return _liveness(health.stuck(), rights)
+    @app.get("/healthz")
+    def healthz() -> Any:
+        stuck = health.stuck()
+        if not stuck:
+            return {"status": "alive"}
+        text = "no progress while requests wait"
+        if rights.is_client(head().headers):
+            text += f": {', '.join(stuck)}"
+        return {"error": text}, 503
 
-    @blueprint.get("/readyz")
-    def readyz() -> Response:
-        if rights.is_client(request_headers()):
-            return _readiness(catalog)
-        if catalog.is_ready():
-            return json_response({"status": "ready"})
-        return json_response({"error": "not ready"}, 503)
+    @app.get("/readyz")
+    def readyz() -> Any:
+        is_ready, state, error = catalog.is_ready(), {}, "not ready"
+        if rights.is_client(head().headers):
+            state, missing = _state(catalog), catalog.not_ready()
+            error = "; ".join(f"{name}: {reason}" for name, reason in missing.items())
+        if is_ready:
+            return {"status": "ready", **state}
+        return {"error": error, **state}, 503
 
-    @blueprint.get("/metrics")
+    @app.get("/metrics")
     def metrics() -> Response:
         accept = request.headers.get("Accept", "")
         body, kind = telemetry.exposition(current(catalog, observed), accept)
         return Response(body, content_type=kind)
 
-    @blueprint.get("/openapi.json")
-    def openapi() -> Response:
+    @app.get("/openapi.json")
+    def openapi() -> Any:
         return _description(catalog)
 
-    return blueprint
 
-
-def _description(catalog: Catalog) -> Response:
-    """Return the description, with an example of each served model.
+def _description(catalog: Catalog) -> dict[str, Any]:
+    """Return the file beside this module, with an example of each served model.
 
     The pages of such descriptions show the first one: of the default model, or of one
     that has an example, so that the model and the body belong together.
     """
+    description: dict[str, Any] = json.loads(_OPENAPI.read_bytes())
     bodies = {model.name: example_body(model) for model in catalog.models()}
+    if not bodies:
+        return description
     default = catalog.default_name()
     names = sorted(bodies, key=lambda name: (bodies[name] is None, name != default))
-    bodies = {name: bodies[name] for name in names}
-    text = _OPENAPI.read_bytes()
-    if not bodies:
-        return Response(text, content_type=JSON)
-    description = json.loads(text)
     parameters = description["components"]["parameters"]
-    for name in ("ModelName", "Model"):
-        parameters[name]["examples"] = {each: {"value": each} for each in bodies}
+    for parameter in ("ModelName", "Model"):
+        parameters[parameter]["examples"] = {name: {"value": name} for name in names}
     examples = {
-        name: {"value": value} for name, value in bodies.items() if value is not None
+        name: {"value": bodies[name]} for name in names if bodies[name] is not None
     }
     for path in _WITH_EXAMPLES:
         body = description["paths"][path]["post"]["requestBody"]
         body["content"][JSON]["examples"] = examples
-    return json_response(description)
+    return description
 
 
-def _liveness(stuck: Sequence[str], rights: Rights) -> Response:
-    """Return 200 if no model is stuck, else 503, with their names for a client."""
-    if not stuck:
-        return json_response({"status": "alive"})
-    text = "no progress while requests wait"
-    if rights.is_client(request_headers()):
-        text += f": {', '.join(stuck)}"
-    return json_response({"error": text}, 503)
-
-
-def _readiness(catalog: Catalog) -> Response:
-    """Return 200 if the server is ready, else 503; with what each model lacks."""
+def _state(catalog: Catalog) -> dict[str, object]:
+    """Return what each model takes, and what is wrong with it."""
     state: dict[str, object] = {
         "default_model": catalog.default_name(),
         "models": {model.name: _described(model) for model in catalog.models()},
     }
-    problems = catalog.problems()
-    if problems:
+    if problems := catalog.problems():
         state["problems"] = problems
-    missing = catalog.not_ready()
-    if missing:
+    if missing := catalog.not_ready():
         state["not_ready"] = missing
-    if catalog.is_ready():
-        return json_response({"status": "ready", **state})
-    text = "; ".join(f"{name}: {reason}" for name, reason in missing.items())
-    return json_response({"error": text, **state}, 503)
+    return state
 
 
 def _described(model: ServedModel) -> dict[str, object]:
@@ -128,14 +115,12 @@ def _described(model: ServedModel) -> dict[str, object]:
     _, signature = main_signature(model.signatures)
     described: dict[str, object] = {
         "version": str(model.version),
-        "inputs": row_tensors(signature.inputs) if model.has_tensors else [],
+        "inputs": row_tensors(model, signature.inputs),
     }
     if signature.limit_reason:
         described["batching"] = signature.batching_note()
-    example = own_example(model, _READY_EXAMPLE_BYTES)
-    if example is not None:
+    if (example := own_example(model, _READY_EXAMPLE_BYTES)) is not None:
         described["example"] = example
-    image = model.config.image
-    if image is not None:
+    if (image := model.config.image) is not None:
         described["image"] = {"size": image.size, "mode": image.mode}
     return described

@@ -95,7 +95,7 @@ ALLOWED = {
     "app.rims": (
         *("app.rims", "app.access", "app.call", "app.codec", "app.error_replies"),
         *("app.errors", "app.protocols", "app.repository.routing", "app.serving"),
-        *("app.tls", "app.web.body", "app.web.raw_path"),
+        *("app.tls", "app.web.body"),
     ),
     "app.commands": (
         *("app.batching", "app.capture", "app.codec", "app.commands", "app.engines"),

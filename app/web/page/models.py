@@ -79,8 +79,8 @@ def _version(model: ServedModel | None) -> dict[str, Any]:
     image = model.config.image
     return {
         "platform": model.platform,
-        "inputs": row_tensors(signature.inputs) if model.has_tensors else [],
-        "outputs": row_tensors(signature.outputs) if model.has_tensors else [],
+        "inputs": row_tensors(model, signature.inputs),
+        "outputs": row_tensors(model, signature.outputs),
         "batching": signature.batching_note(),
         "image": image
         and {"size": image.size, "mode": image.mode, "classes": len(image.classes)},

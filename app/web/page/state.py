@@ -5,19 +5,18 @@ from dataclasses import asdict
 from itertools import takewhile
 from typing import Any
 
-from flask import Blueprint, Response, request
+from flask import Blueprint, request
 
 from app.access.rights import Rights
 from app.errors import BadInput
 from app.repository.catalog import Catalog
 from app.settings import Settings
+from app.web.head import head
 from app.web.page.models import described_models
 from app.web.page.observed import Observed
 from app.web.page.processes import processes
 from app.web.page.ring import Ring
 from app.web.page.settings_rows import settings_rows
-from app.web.request_headers import request_headers
-from app.web.responses import json_response
 
 
 def state_blueprint(
@@ -27,21 +26,18 @@ def state_blueprint(
     blueprint = Blueprint("page_state", __name__)
 
     @blueprint.get("/page/state")
-    def state() -> Response:
-        sees_all = rights.sees_all(request_headers())
-        response = json_response(
-            {
-                "now": time.time(),
-                "rights": "admin" if rights.is_admin(request_headers()) else "client",
-                "sees_all": sees_all,
-                "default_model": catalog.default_name(),
-                "models": described_models(catalog),
-                "samples": _samples(observed.samples, _since()),
-                **(_for_operators(catalog, settings, observed) if sees_all else {}),
-            }
-        )
-        response.headers["Cache-Control"] = "no-store"
-        return response
+    def state() -> Any:
+        sees_all = rights.sees_all(head().headers)
+        shown = {
+            "now": time.time(),
+            "rights": "admin" if rights.is_admin(head().headers) else "client",
+            "sees_all": sees_all,
+            "default_model": catalog.default_name(),
+            "models": described_models(catalog),
+            "samples": _samples(observed.samples, _since()),
+            **(_for_operators(catalog, settings, observed) if sees_all else {}),
+        }
+        return shown, {"Cache-Control": "no-store"}
 
     return blueprint
 

@@ -52,7 +52,7 @@ class Site:
             notes,
         )
         self.catalog.add(model)
-        protocol = Protocol(self._find, self._begin, self._finish)
+        protocol = Protocol(self._begin, self._finish, self._find)
         self.told = []
         self.predictor = Predictor(
             self.catalog,

@@ -10,7 +10,7 @@ from app.call import Reply
 from app.codec.bounds import INLINE_BYTES
 from app.errors import Abandoned
 from app.protocols.inference_service import INFER
-from app.rims.grpc.calls import PredictingCalls, send
+from app.rims.grpc.calls import GrpcCalls, send
 
 LINES = (
     "X-Model-Version: 3\r\nX-Batch-Size: 2\r\nServer-Timing: decode;dur=0.100\r\n"
@@ -57,11 +57,18 @@ class LoopCalls:
         call.is_gone = True
 
 
-def predicting(calls):
+def answering(calls):
+    """Calls of gRPC, and the handler of ModelInfer."""
     predictor = SimpleNamespace(
-        max_body_bytes=math.inf, direct=lambda head, protocol, target: None
+        max_body_bytes=math.inf,
+        direct=lambda head, protocol, target: None,
+        check_head=lambda head, address: None,
     )
-    return PredictingCalls(predictor, calls, lambda: None)
+    loops = SimpleNamespace(loop_calls=lambda: calls)
+    made = GrpcCalls(loops, predictor, None, None)
+    made.start(lambda: None)
+    details = SimpleNamespace(method=INFER.path, invocation_metadata=())
+    return made, made.service(details).unary_unary
 
 
 def test_headers_of_a_reply_are_trailing_metadata():
@@ -85,17 +92,17 @@ def test_canceled_call_is_left(size):
     calls = LoopCalls()
 
     async def cancel():
-        answering = predicting(calls)
+        made, infer = answering(calls)
         # A name of that many bytes.
         sent = b"\n" + _varint(size) + b"m" * size
-        task = asyncio.ensure_future(answering.handler(INFER)(sent, Context()))
+        task = asyncio.ensure_future(infer(sent, Context()))
         async with asyncio.timeout(10):
             while not calls.started:
                 await asyncio.sleep(0.001)
-        assert answering.pending == 1
+        assert made.pending == 1
         task.cancel()
         await asyncio.wait([task])
-        assert (task.cancelled(), answering.pending) == (True, 0)
+        assert (task.cancelled(), made.pending) == (True, 0)
 
     asyncio.run(cancel())
     assert calls.started[0].is_gone
@@ -107,7 +114,8 @@ def test_call_canceled_while_it_is_parsed_is_refused():
     sent = b"\n" + _varint(INLINE_BYTES) + b"m" * INLINE_BYTES
 
     async def cancel():
-        task = asyncio.ensure_future(predicting(calls).handler(INFER)(sent, Context()))
+        _, infer = answering(calls)
+        task = asyncio.ensure_future(infer(sent, Context()))
         await asyncio.sleep(0)
         task.cancel()
         async with asyncio.timeout(10):

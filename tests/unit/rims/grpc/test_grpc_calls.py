@@ -1,11 +1,13 @@
 """Whose call it is, and the codes of errors."""
 
+from types import SimpleNamespace
+
 import grpc
 import pytest
 
 from app import errors
 from app.call import Head
-from app.rims.grpc.calls import headers_of, peer_of
+from app.rims.grpc.calls import METHODS, GrpcCalls, headers_of, peer_of
 from app.serving.asks import Asks
 
 
@@ -67,3 +69,22 @@ def test_client_is_its_address_without_a_port(peer, address):
 def test_client_is_named_by_metadata(metadata, client):
     """The key, or else x-client-id, names a client; other metadata does not."""
     assert client_of(Context("ipv4:192.0.2.7:5000", **metadata)) == client
+
+
+def test_only_open_and_unbuilt_methods_need_no_key():
+    """Of all others, a call without a key is refused before its message."""
+
+    def check_head(head, address):
+        raise errors.Unauthorized("no key")
+
+    predictor = SimpleNamespace(direct=lambda *_: None, check_head=check_head)
+    calls = GrpcCalls(None, predictor, None, None)
+    refused, free = set(), set()
+    for path, method in METHODS.items():
+        details = SimpleNamespace(method=path, invocation_metadata=())
+        # One that refuses is made for the call.
+        is_kept = calls.service(details) is calls.service(details)
+        (free if is_kept else refused).add(method.name)
+        assert is_kept == bool(method.is_open or method.unsupported)
+    assert {"ServerLive", "ServerReady", "ModelReady", "LogSettings"} <= free
+    assert {"ModelInfer", "ModelStreamInfer", "Predict", "GetModelStatus"} <= refused

@@ -100,25 +100,20 @@ class Predictor:
                 is too large.
         """
         asks = self.asks(call.head)
-        self._check_rights(call.head, call.peer.server, call.arrived_at)
+        self.check_rights(call.head, call.peer.server, call.arrived_at)
         if asks.error is not None:
             raise asks.error.with_traceback(None)
         if body_bytes > self.max_body_bytes:
             raise self.too_large()
 
-    def check_head(self, head: Head, address: str) -> None:
+    def check_rights(self, head: Head, address: str, now: float) -> None:
         """Check the rights of a call, which came in at an address of the server.
 
-        Those of equal heads are checked twice a second.
+        Equal heads need no check until their `allowed_until`.
 
         Raises:
             BasketError: it has no right to be answered.
         """
-        now, asks = _monotonic(), head.asks
-        if now >= asks.allowed_until or asks.allowed_at != address:
-            self._check_rights(head, address, now)
-
-    def _check_rights(self, head: Head, address: str, now: float) -> None:
         self._rights.check(head.headers, address)
         head.asks.allowed_at, head.asks.allowed_until = address, now + _ALLOWED_S
 

@@ -3,6 +3,7 @@
 import json
 from collections.abc import Mapping
 from dataclasses import dataclass
+from itertools import repeat
 from typing import Any
 
 from app.codec.json_arrays.split import Numbers
@@ -143,7 +144,7 @@ def read_outputs(given: Any, signature: Signature, binary: bool) -> tuple[Wanted
         raise BadInput(f"outputs: expected a list, given {shown(given)}")
     specs = signature.outputs_by_name
     if not given:
-        wanted = {name: Wanted(name, binary) for name in specs}
+        wanted = dict(zip(specs, map(Wanted, specs, repeat(binary)), strict=False))
     else:
         wanted = {}
         for number, output in enumerate(given):

@@ -191,7 +191,9 @@ class GrpcServer(grpc.GenericRpcHandler):  # type: ignore[misc]
         try:
             if predicting is not None:
                 head = self._calls.head_of(predicting, tuple(metadata))
-                self._predictor.check_head(head, _ADDRESS)
+                now = time.monotonic()
+                if now >= head.asks.allowed_until:
+                    self._predictor.check_rights(head, _ADDRESS, now)
             else:
                 self._rights.check(headers_of(metadata), _ADDRESS)
         except BasketError as error:

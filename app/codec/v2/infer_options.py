@@ -144,7 +144,7 @@ def read_outputs(given: Any, signature: Signature, binary: bool) -> tuple[Wanted
         raise BadInput(f"outputs: expected a list, given {shown(given)}")
     specs = signature.outputs_by_name
     if not given:
-        wanted = dict(zip(specs, map(Wanted, specs, repeat(binary)), strict=False))
+        wanted = dict(zip(specs, map(Wanted, specs, repeat(binary)), strict=True))
     else:
         wanted = {}
         for number, output in enumerate(given):

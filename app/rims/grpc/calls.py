@@ -171,7 +171,7 @@ class PredictingCalls:
                 # More are refused when they are read.
                 most = self._predictor.max_body_bytes
                 call.filled_bytes = min(method.filled_bytes(message), most)
-        except BasketError as error:
+        except Exception as error:
             call.head = self.head_of(method, metadata)
             self._calls.refuse(call, error)
             return

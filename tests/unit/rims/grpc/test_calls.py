@@ -118,6 +118,25 @@ def test_call_canceled_while_it_is_parsed_is_refused():
     assert isinstance(calls.refused[0], Abandoned)
 
 
+@pytest.mark.parametrize("size", [9, INLINE_BYTES + 1])
+def test_unexpected_error_is_the_answer(monkeypatch, size):
+    """Whatever parsing raises, the call gets a reply, and waits no longer."""
+    calls = LoopCalls()
+
+    def parse(name, sent):
+        raise MemoryError
+
+    monkeypatch.setattr("app.rims.grpc.calls.parse", parse)
+
+    async def answer():
+        predicting(calls)._begin(INFER, b"m" * size, Context())  # noqa: SLF001
+        while not calls.refused:
+            await asyncio.sleep(0.001)
+
+    asyncio.run(asyncio.wait_for(answer(), 10))
+    assert isinstance(calls.refused[0], MemoryError)
+
+
 def _varint(number):
     data = b""
     while number >= 0x80:

@@ -57,9 +57,10 @@ def decode(call: Call, body: bytes) -> Pictures:
             "with size, mode and scale"
         )
     (spec,) = model.signatures[DEFAULT_SIGNATURE].inputs
-    header, check, pixels = call.small_jpeg, call.check_awaited, None
-    if header is not None and call.head.asks.mimetype != _FORM:
-        pixels = images.decode_small(body, header, config, spec, check)
+    check, pixels = call.check_awaited, None
+    if call.small_jpeg is not None and call.head.asks.mimetype != _FORM:
+        check()
+        pixels = images.decode_small(body, call.small_jpeg, config, spec.dtype)
     if pixels is None:
         found = files(call, body)
         pixels = images.decode(found, config, spec, "picture", check=check)

@@ -16,6 +16,7 @@ import sys
 import threading
 from collections.abc import Iterator, Sequence
 from contextlib import AbstractContextManager, nullcontext
+from typing import Any
 
 import numpy as np
 from PIL import Image
@@ -103,22 +104,33 @@ def small_jpeg(picture: bytes, config: ImageConfig) -> jpeg.Header | None:
 
 
 def decode_small(
-    picture: bytes,
-    header: jpeg.Header,
-    config: ImageConfig,
-    spec: TensorSpec,
-    check: Check = unchecked,
+    picture: bytes, header: jpeg.Header, config: ImageConfig, dtype: np.dtype[Any]
 ) -> Array | None:
-    """Return the row of an image with the header that `small_jpeg` returned.
+    """Return the only row of an image with the header that `small_jpeg` returned.
 
-    None: `decode` has to decode it, or to say what is wrong with it.
-
-    Raises:
-        BasketError: `check`, which is called once, raised it.
+    None: `decode` has to decode it, or to say what is wrong with it. Pillow's plugin
+    calls the same decoder on the same bytes, once it has parsed the file in Python,
+    which takes longer than to decode it.
     """
-    check()
-    rows: Array = np.empty((1, *config.size, len(config.mode)), spec.dtype)
-    return rows if _read_small_into(rows[0], picture, header, config) else None
+    mode = header.mode
+    if not mode or len(picture) > _DECODED_AT_ONCE_BYTES:
+        return None
+    # Each thread decodes into one image, as long as the size is the same.
+    if getattr(_local, "header", None) != header:
+        _local.image, _local.header = Image.new(mode, header.size), header
+    image = _local.image
+    try:
+        image.frombytes(picture, "jpeg", mode, "")
+    except ValueError:
+        return None
+    rows: Array = np.empty((1, *config.size, len(config.mode)), dtype)
+    made: pixels.Pixels
+    if header == (config.size[::-1], config.mode) and config.resize != DATASET:
+        made = np.frombuffer(image.tobytes(), np.uint8).reshape(rows.shape[1:])
+    else:
+        made = pixels.to_size(image, config)
+    pixels.scale_into(rows[0], made, SCALES[config.scale])
+    return rows
 
 
 def _cost_of_all(
@@ -184,38 +196,11 @@ def _read_into(
 ) -> None:
     """Write an image's pixels into a row, converted, resized and scaled."""
     header = small_jpeg(data, config)
-    if header is not None and _read_small_into(row, data, header, config):
+    small = header and decode_small(data, header, config, row.dtype)
+    if small is not None:
+        row[...] = small[0]
         return
     with files.opened(data, place, reads) as image:
         files.shrink(image, config)
         resized = pixels.to_size(image, config)
     pixels.scale_into(row, resized, SCALES[config.scale])
-
-
-def _read_small_into(
-    row: Array, data: bytes, header: jpeg.Header, config: ImageConfig
-) -> bool:
-    """Write the pixels of a small JPEG into a row; False: Pillow has to open its file.
-
-    Pillow's plugin calls the same decoder on the same bytes, once it has parsed the
-    file in Python, which takes longer than to decode it.
-    """
-    size, mode = header
-    if not mode or len(data) > _DECODED_AT_ONCE_BYTES:
-        return False
-    # Each thread decodes into one image, as long as the size is the same.
-    if getattr(_local, "header", None) != header:
-        _local.image, _local.header = Image.new(mode, size), header
-    image = _local.image
-    try:
-        image.frombytes(data, "jpeg", mode, "")
-    except ValueError:
-        return False
-    height, width = config.size
-    if size == (width, height) and mode == config.mode and config.resize != DATASET:
-        resized: pixels.Pixels = np.frombuffer(image.tobytes(), np.uint8)
-        resized = resized.reshape(row.shape)
-    else:
-        resized = pixels.to_size(image, config)
-    pixels.scale_into(row, resized, SCALES[config.scale])
-    return True

@@ -3,6 +3,7 @@
 Segments and markers are those of ITU-T T.81, annex B.
 """
 
+import math
 import re
 import struct
 from typing import NamedTuple
@@ -12,9 +13,8 @@ _START, _SCAN = b"\xff\xd8", b"\xff\xda"
 _HEAD = struct.Struct(">BBH")
 # Behind the head of a frame: bits per sample, height, width and components.
 _FRAME = struct.Struct(">BHHB")
-_BITS = 8
-# Pillow's mode of an image of so many components.
-_MODES = {1: "L", 3: "RGB"}
+# Pillow's mode, by the bits per sample and the components.
+_MODES = {(8, 1): "L", (8, 3): "RGB"}
 _FF, _SCAN_MARKER, _END_MARKER = 0xFF, 0xDA, 0xD9
 # Markers of segments, and the end marker. Others may stand within a scan.
 _MARKER = re.compile(rb"\xff[\xc0-\xcf\xd8-\xfe]")
@@ -24,9 +24,13 @@ _FIRST_MARKER = 0xC0
 _WITHOUT_LENGTH = frozenset((0xC8, *range(0xD0, 0xDA), *range(0xF0, 0xFE)))
 _MARKER_BYTES = 2
 _ONE_PASS = (0xC0, 0xC1)
-# Segments that may stand before the only scan: frames, tables, those of applications,
-# and comments. All readers take their length alike.
-_HEADER_MARKERS = frozenset((*_ONE_PASS, 0xC4, 0xDB, 0xDD, *range(0xE0, 0xF0), 0xFE))
+# Segments that may stand before the only scan beside a frame, and their least length:
+# tables, those of applications, and comments. All readers take their lengths alike, but
+# Pillow refuses one of JFIF (E0) or Adobe (EE) that ends with its name.
+_HEADER_SEGMENTS = {
+    **dict.fromkeys((0xC4, 0xDB, 0xDD, *range(0xE1, 0xF0), 0xFE), 2),
+    **dict.fromkeys((0xE0, 0xEE), 9),
+}
 _ARITHMETIC = (0xC9, 0xCA, 0xCB, 0xCD, 0xCE, 0xCF)
 # Encoders write a dozen, twice as many for four color components.
 MAX_SCANS = 64
@@ -39,9 +43,7 @@ _PADDING, _MAX_PADDING = b"\xff\xff", 1 << 20
 # and in Adobe's.
 _METADATA = frozenset((*range(0xE1, 0xF0), 0xFE)) - {0xEE}
 _APP1 = 0xE1
-# JFIF's and Adobe's. Pillow refuses those whose name is cut off, or is all.
-_KINDS = (0xE0, 0xEE)
-_KIND_BYTES = 9
+_APP1_HEAD = b"\xff\xe1"
 # What Pillow calls the metadata in segments of APP1, which begin with these names.
 _NAMES = {"exif": b"Exif\0\0", "xmp": b"http://ns.adobe.com/xap/1.0/\0"}
 # Cameras write at most two dozen segments, and whole thumbnails. Pillow takes
@@ -145,27 +147,23 @@ def header_of_one_scan(data: bytes) -> Header | None:
 
 
 def _header(data: bytes) -> Header | None:
-    at, frame, is_direct = len(_START), None, True
+    at, size, mode = len(_START), (0, 0), ""
     for _ in range(_MAX_HEADER_SEGMENTS):
         ff, marker, length = _HEAD.unpack_from(data, at)
         if ff != _FF or at > _MAX_HEADER_BYTES:
             break
         if marker == _SCAN_MARKER:
-            if frame is None or data.find(_SCAN, at + _MARKER_BYTES) >= 0:
-                break
-            bits, height, width, components = frame
+            has_more_scans = data.find(_SCAN, at + _MARKER_BYTES) >= 0
             # A height of 0 means that it follows the scan: the size is unknown.
-            if not height or not width:
+            if has_more_scans or 0 in size:
                 break
-            is_direct = is_direct and bits == _BITS
-            return Header((width, height), _MODES.get(components * is_direct, ""))
-        if marker not in _HEADER_MARKERS:
-            break
+            return Header(size, "" if _APP1_HEAD in data[:at] else mode)
         if marker in _ONE_PASS:
-            if frame is not None:
+            if any(size):
                 break
-            frame = _FRAME.unpack_from(data, at + _HEAD.size)
-        elif marker == _APP1 or (marker in _KINDS and length < _KIND_BYTES):
-            is_direct = False
+            bits, height, width, components = _FRAME.unpack_from(data, at + _HEAD.size)
+            size, mode = (width, height), _MODES.get((bits, components), "")
+        elif length < _HEADER_SEGMENTS.get(marker, math.inf):
+            break
         at += _MARKER_BYTES + length
     return None

@@ -14,7 +14,7 @@ from app.codec.bounds import UNBOUNDED, Bounds
 from app.codec.fit import check_range
 from app.codec.v2 import binary_tensors
 from app.codec.v2.datatypes import datatype_of
-from app.codec.v2.infer_options import Options, read_options, signature_outputs
+from app.codec.v2.infer_options import Options, read_options, read_outputs
 from app.codec.v2.tensors import Request, read_inputs
 from app.engines.base import Array, Signature, Tensors, TensorSpec, main_signature
 from app.errors import BadInput, Unsupported
@@ -45,7 +45,7 @@ def decode(
     if message.parameters or message.outputs:
         options = read_options(_options(message), signature)
     else:
-        options = Options(signature_outputs(signature, binary=True), message.id)
+        options = Options(read_outputs(None, signature, binary=True), message.id)
     raw = message.raw_input_contents
     if raw and len(raw) != len(message.inputs):
         raise BadInput(

@@ -1,9 +1,9 @@
 """The options of an Open Inference Protocol request: all but its inputs."""
 
-import itertools
 import json
 from collections.abc import Mapping
 from dataclasses import dataclass
+from itertools import repeat
 from typing import Any
 
 from app.codec.json_arrays.split import Numbers
@@ -51,14 +51,13 @@ def read_options(payload: Mapping[str, Any], signature: Signature) -> Options:
     if not isinstance(request_id, str | None):
         raise BadInput(f"id: expected a string, given {shown(request_id)}")
     parameters = parameters_of(payload, "the request")
-    binary, timeout_s = False, None
-    if parameters:
-        _check_parameters(parameters)
-        binary = flag(parameters, "binary_data_output", "parameters", default=False)
-        if "timeout" in parameters:
-            timeout_s = _timeout_s(parameters["timeout"])
-    outputs = _outputs(payload.get("outputs"), signature, binary)
-    return Options(outputs, request_id, timeout_s)
+    _check_parameters(parameters)
+    binary = flag(parameters, "binary_data_output", "parameters", default=False)
+    return Options(
+        read_outputs(payload.get("outputs"), signature, binary),
+        request_id,
+        _timeout_s(parameters.get("timeout")),
+    )
 
 
 def parameters_of(owner: Mapping[str, Any], place: str) -> Mapping[str, Any]:
@@ -135,38 +134,32 @@ def _timeout_s(micros: Any) -> float | None:
     return micros / 1e6 or None
 
 
-def _outputs(given: Any, signature: Signature, binary: bool) -> tuple[Wanted, ...]:
-    """Return the requested outputs; all outputs if the request names none."""
-    if not isinstance(given, list | None):
-        raise BadInput(f"outputs: expected a list, given {shown(given)}")
-    if not given:
-        return signature_outputs(signature, binary=binary)
-    specs = signature.outputs_by_name
-    wanted: dict[str, Wanted] = {}
-    for number, output in enumerate(given):
-        one = _output(output, f"outputs[{number}]", specs, binary)
-        if one.name in wanted:
-            raise BadInput(f"outputs[{number}]: {one.name!r} is named twice")
-        wanted[one.name] = one
-    return tuple([_wanted(specs[name], one.binary) for name, one in wanted.items()])
-
-
-def signature_outputs(signature: Signature, *, binary: bool) -> tuple[Wanted, ...]:
-    """Return all outputs, for a request that names none.
+def read_outputs(given: Any, signature: Signature, binary: bool) -> tuple[Wanted, ...]:
+    """Return the requested outputs; all outputs if the request names none.
 
     Raises:
-        BadInput, Unsupported: as `read_options` for an output.
+        BadInput, Unsupported: as `read_options`.
     """
-    return tuple(map(_wanted, signature.outputs, itertools.repeat(binary)))
-
-
-def _wanted(spec: TensorSpec, binary: bool) -> Wanted:
-    if datatype_of(spec.dtype) == "FP16" and not binary:
-        raise BadInput(
-            f"output {spec.name!r} is FP16, which has no form in JSON: ask for it "
-            "with binary_data"
-        )
-    return Wanted(spec.name, binary)
+    if not isinstance(given, list | None):
+        raise BadInput(f"outputs: expected a list, given {shown(given)}")
+    specs = signature.outputs_by_name
+    if not given:
+        wanted = dict(zip(specs, map(Wanted, specs, repeat(binary)), strict=True))
+    else:
+        wanted = {}
+        for number, output in enumerate(given):
+            one = _output(output, f"outputs[{number}]", specs, binary)
+            if one.name in wanted:
+                raise BadInput(f"outputs[{number}]: {one.name!r} is named twice")
+            wanted[one.name] = one
+    for one in wanted.values():
+        datatype = datatype_of(specs[one.name].dtype)
+        if datatype == "FP16" and not one.binary:
+            raise BadInput(
+                f"output {one.name!r} is FP16, which has no form in JSON: ask for it "
+                "with binary_data"
+            )
+    return tuple(wanted.values())
 
 
 def _output(

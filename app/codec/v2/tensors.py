@@ -5,6 +5,7 @@ JSON; or it is the bytes of one input and nothing else. The first size of every 
 the number of rows.
 """
 
+import itertools
 from collections.abc import Callable, Mapping
 from functools import partial
 from typing import Any, NamedTuple
@@ -173,9 +174,9 @@ def read_inputs(
             raise BadInput(f"input {name!r} is given twice")
         array = _input(tensor, specs[name], is_whole, bounds, read)
         found[name] = array[np.newaxis] if is_whole else array
-    if len(found) < len(specs):
-        missing = next(name for name in specs if name not in found)
-        raise BadInput(f"input {missing!r} is missing")
+    for name in specs:
+        if name not in found:
+            raise BadInput(f"input {name!r} is missing")
     if len(found) == 1:
         return found
     check_equal_rows(found, "input {!r}")
@@ -222,9 +223,9 @@ def _read_json(
     data = tensor.get("data")
     size = parameters.get("binary_data_size")
     shared = parameters.get("shared_memory_region")
-    if (data, size, shared).count(None) != len(_SOURCES) - 1:
-        sources = {**parameters, "data": data}
-        given = [name for name in _SOURCES if sources.get(name) is not None]
+    sources = data, size, shared
+    if sources.count(None) != len(_SOURCES) - 1:
+        given = itertools.compress(_SOURCES, [each is not None for each in sources])
         raise BadInput(
             f"{place}: expected one of {', '.join(_SOURCES)}, given "
             f"{' and '.join(given) or 'none'}"

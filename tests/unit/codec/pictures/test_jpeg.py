@@ -65,8 +65,6 @@ def test_size_of_jpegs_with_one_scan(data):
         pytest.param(with_exif(), "", id="EXIF"),
         pytest.param(with_segments(XMP, marker=0xE1), "", id="XMP"),
         pytest.param(with_segments(b"JFIF\0\1\1", marker=0xE0), "RGB", id="JFIF"),
-        pytest.param(with_segments(b"JFIF\0\1", marker=0xE0), "", id="half of JFIF"),
-        pytest.param(with_segments(b"Adobe\0", marker=0xEE), "", id="half of Adobe"),
         pytest.param(
             PLAIN.replace(b"\xff\xc0\0\x11\x08", b"\xff\xc1\0\x11\x0c"),
             "",
@@ -100,6 +98,8 @@ def test_mode_of_jpegs_that_are_their_scan(data, mode):
         ),
         pytest.param(with_segments(b"", marker=0xD0), id="a restart in the header"),
         pytest.param(with_segments(b"", marker=0xDE), id="a hierarchy"),
+        pytest.param(with_segments(b"JFIF\0\1", marker=0xE0), id="half of JFIF"),
+        pytest.param(with_segments(b"Adobe\0", marker=0xEE), id="half of Adobe"),
         pytest.param(PLAIN[:2] + b"\xff\xfe\0\1" + PLAIN[2:], id="length below 2"),
         pytest.param(with_segments(*[b""] * 40), id="many segments"),
         pytest.param(with_segments(b"x" * 9000), id="a long header"),

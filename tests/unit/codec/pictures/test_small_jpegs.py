@@ -11,7 +11,7 @@ from PIL import Image
 
 from app.codec.pictures import files, images
 from app.engines.base import TensorSpec
-from app.errors import Abandoned, BadInput, BasketError
+from app.errors import BadInput, BasketError
 from app.settings.image_config import DATASET, ImageConfig
 from testing.pictures import picture, saved
 
@@ -157,15 +157,3 @@ def test_one_image_follows_another_of_the_same_size():
     spec = TensorSpec("x", np.dtype("f4"), config().shape())
     rows = images.decode(pictures, config(), spec, "picture")
     assert [row.tobytes() for row in rows] == [outcome(p, config()) for p in pictures]
-
-
-def test_client_that_has_gone_is_noticed_before_decoding():
-    """The check is called, and its error is raised."""
-    spec = TensorSpec("x", np.dtype("f4"), config().shape())
-    header = images.small_jpeg(PLAIN, config())
-
-    def check():
-        raise Abandoned("gone")
-
-    with pytest.raises(Abandoned):
-        images.decode_small(PLAIN, header, config(), spec, check)

@@ -21,10 +21,10 @@ import sys
 from pathlib import Path
 from app import create_app
 from app.settings import Settings
-app = create_app(Settings(model_dir=Path({str(tmp_path)!r})))
-print(type(app).__name__, [name for name in sys.modules if "opentelemetry" in name])
+server = create_app(Settings(model_dir=Path({str(tmp_path)!r})))
+print(type(server).__name__, [name for name in sys.modules if "opentelemetry" in name])
 """
-    assert output_of(program).split() == ["Application", "[]"]
+    assert output_of(program).split() == ["Server", "[]"]
 
 
 @pytest.mark.parametrize(

@@ -55,5 +55,5 @@ def reply_of(call: Call, body: bytes) -> Reply:
     if is_structured:
         start = json_text.dumps(attributes | {"datacontenttype": JSON})
         return Reply(start.removesuffix(b"}") + b',"data":' + body + b"}", STRUCTURED)
-    lines = (f"ce-{name}: {value}\r\n" for name, value in attributes.items())
+    lines = (f"Ce-{name.title()}: {value}\r\n" for name, value in attributes.items())
     return Reply(body, lines="".join(lines))

@@ -243,10 +243,10 @@ def _rights(settings: "Settings") -> "Rights":
 def _observed() -> "Observed":
     from app.web.page.error_log import ErrorLog
     from app.web.page.observed import Observed
-    from app.web.page.ring import Ring
+    from app.web.page.ring import LineRing
     from app.web.page.sampler import KEPT
 
-    samples = Ring(run_dir.path_of("samples"), KEPT)
+    samples = LineRing(run_dir.path_of("samples"), KEPT)
     errors = ErrorLog(run_dir.path_of("errors"))
     notes = run_dir.notes_on(run_dir.PROCESSES)
     return Observed(samples, errors, notes, run_dir.ended)
@@ -254,8 +254,8 @@ def _observed() -> "Observed":
 
 def _sampler(settings: "Settings", observed: "Observed") -> "Sampler":
     from app.gpus import MemoryReader
-    from app.web.page.ring import Ring
+    from app.web.page.ring import LineRing
     from app.web.page.sampler import Sampler
 
-    last, lock = Ring(run_dir.path_of("last_sample"), 1), run_dir.path_of("sampler")
+    last, lock = LineRing(run_dir.path_of("last_sample"), 1), run_dir.path_of("sampler")
     return Sampler(observed, last, lock, MemoryReader(settings.gpus))

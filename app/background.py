@@ -9,7 +9,7 @@ _T = TypeVar("_T")
 
 
 @dataclass(frozen=True)
-class Bounds:
+class BackgroundLimits:
     """What a Background holds, and when it writes.
 
     It writes `linger_s` after the first item, or at once when it has `full_items`, or
@@ -32,7 +32,7 @@ class Background(Generic[_T]):
     """
 
     def __init__(
-        self, name: str, write: Callable[[list[_T]], None], bounds: Bounds
+        self, name: str, write: Callable[[list[_T]], None], bounds: BackgroundLimits
     ) -> None:
         """Store the thread's name, and `write`, which raises nothing."""
         self._write = write

@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import NamedTuple
 
-from app.background import Background, Bounds
+from app.background import Background, BackgroundLimits
 from app.capture.blocks import encode
 from app.capture.captured import Captured, grouped
 from app.capture.ring import Ring, folder_of
@@ -15,7 +15,9 @@ from app.capture.time_budget import TimeBudget
 
 # Requests in one file; a kill loses no more, and none that is older than 2 s.
 _BLOCK_REQUESTS, _BLOCK_BYTES = 1024, 4 << 20
-_BOUNDS = Bounds(2.0, _BLOCK_REQUESTS, _BLOCK_BYTES, 8 * _BLOCK_REQUESTS, 32 << 20)
+_BOUNDS = BackgroundLimits(
+    2.0, _BLOCK_REQUESTS, _BLOCK_BYTES, 8 * _BLOCK_REQUESTS, 32 << 20
+)
 # What a request takes of the event loop until it is recorded.
 _RECORD_S = 5e-6
 # What becomes of a captured request.
@@ -47,7 +49,7 @@ class Recorder:
         self,
         root: Path,
         count: Callable[[str, str, int], None],
-        bounds: Bounds = _BOUNDS,
+        bounds: BackgroundLimits = _BOUNDS,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
         """Store the folder; `count` gets a model, what became of requests, how many.

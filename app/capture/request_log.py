@@ -10,10 +10,10 @@ from typing import NamedTuple
 import numpy as np
 import orjson
 
-from app.background import Background, Bounds
+from app.background import Background, BackgroundLimits
 
 STDOUT = "-"
-_BOUNDS = Bounds(0.5, 1024, 1 << 30, 8192, 1 << 31)
+_BOUNDS = BackgroundLimits(0.5, 1024, 1 << 30, 8192, 1 << 31)
 # Lines that are written at once: to a pipe, so many bytes never mix with those of other
 # processes.
 _WRITE_BYTES = 4096
@@ -41,7 +41,10 @@ class RequestLog:
     """
 
     def __init__(
-        self, path: str, dropped: Callable[[int], None], bounds: Bounds = _BOUNDS
+        self,
+        path: str,
+        dropped: Callable[[int], None],
+        bounds: BackgroundLimits = _BOUNDS,
     ) -> None:
         """Store the path, or "-"; `dropped` gets the number of lost entries."""
         self._path = path

@@ -40,7 +40,7 @@ class Column(NamedTuple):
         return self._replace(spec=_with_shape(self.spec, ()))
 
 
-class Reading(NamedTuple):
+class ColumnReading(NamedTuple):
     """How the columns of a request are read."""
 
     has_bools: bool

@@ -92,7 +92,7 @@ def read(
     columnar = "inputs" in payload
     found = _columns(payload, signature)
     image = image if name == DEFAULT_SIGNATURE else None
-    reading = columns.Reading(columns.may_have_bools(body), image, bounds)
+    reading = columns.ColumnReading(columns.may_have_bools(body), image, bounds)
     if signature.takes_whole_tensors:
         wholes = {column.spec.name: reading.read_whole(column) for column in found}
         return Request(name, wholes, Form(columnar, is_whole=True))
@@ -127,7 +127,7 @@ def _columns(payload: Mapping[str, Any], signature: Signature) -> list[columns.C
 
 
 def _even(
-    found: list[columns.Column], reading: columns.Reading
+    found: list[columns.Column], reading: columns.ColumnReading
 ) -> tuple[Tensors, bool]:
     """Return the inputs of rows of one shape, and whether all are bare."""
     inputs, all_bare = {}, True

@@ -8,7 +8,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from app.codec.columns import Column, Reading
+from app.codec.columns import Column, ColumnReading
 from app.codec.fit import check_equal_rows
 from app.codec.json_arrays import rows_of
 from app.codec.json_arrays.split import Numbers
@@ -48,12 +48,12 @@ class Uneven(NamedTuple):
         return result
 
 
-def read(columns: list[Column], reading: Reading) -> Tensors | Uneven:
+def read(columns: list[Column], reading: ColumnReading) -> Tensors | Uneven:
     """Return the rows of columns, of which one or more have free sizes.
 
     Raises:
         BadInput: a row does not fit, or columns have unlike numbers of rows.
-        BasketError: as `Reading.read` does.
+        BasketError: as `ColumnReading.read` does.
     """
     rows = [_rows_of(column, reading) for column in columns]
     names = [column.spec.name for column in columns]
@@ -93,7 +93,7 @@ def _stacked(rows: list[Array]) -> Array:
     return rows[0][np.newaxis] if len(rows) == 1 else np.stack(rows)
 
 
-def _rows_of(column: Column, reading: Reading) -> Sequence[Array]:
+def _rows_of(column: Column, reading: ColumnReading) -> Sequence[Array]:
     """Return each row of a column as an array."""
     spec, rows, place, suffix = column
     if None not in spec.shape:

@@ -9,7 +9,7 @@ from app.promotion.measures.answers import Answers, fits
 from app.promotion.measures.pairs import Pair, Pairs
 from app.promotion.measures.signature_changes import signature_changes
 from app.promotion.measures.tally import Tally
-from app.promotion.measures.timing import BatchTimes, measure
+from app.promotion.measures.timing import TimedBatches, measure
 from app.promotion.replay_rows import ReplayRows
 from app.promotion.report import Report
 from app.promotion.side import RowGroup, Side
@@ -63,7 +63,7 @@ class _Comparison:
         self._progress = progress
         self._limit_s = limit_s
         self._tally = Tally(config.max_difference)
-        self._times: list[BatchTimes] = []
+        self._times: list[TimedBatches] = []
         starts = [0, *accumulate(map(len, rows.groups))]
         # Captured rows are those behind preprocess.
         serving, candidate = pairs.serving, pairs.candidate

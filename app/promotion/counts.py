@@ -45,7 +45,7 @@ class Rate(NamedTuple):
 
 
 @dataclass(frozen=True)
-class Side:
+class ArmCounts:
     """What one of two versions answered in a phase, or in several.
 
     `latencies` has the requests that took longer than each of EDGES_S, `latency_pairs`
@@ -96,11 +96,11 @@ class Counts:
 
     table: Table
 
-    def side(self, first: int, last: int, *, is_candidate: bool) -> Side:
+    def side(self, first: int, last: int, *, is_candidate: bool) -> ArmCounts:
         """Return what a side answered in the phases `first` to `last`."""
         last = min(last, PHASES - 1)
         row = self.table[min(first, last) : last + 1, int(is_candidate)].sum(axis=0)
-        return Side(*np.split(row, (LATENCIES, LATENCY_PAIRS)))
+        return ArmCounts(*np.split(row, (LATENCIES, LATENCY_PAIRS)))
 
 
 def pooled(tables: list[Table]) -> Counts:

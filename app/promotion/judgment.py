@@ -12,7 +12,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from app.promotion.counts import EDGES_S, PHASES, RATIO, Counts, Rate, Side
+from app.promotion.counts import EDGES_S, PHASES, RATIO, ArmCounts, Counts, Rate
 from app.promotion.sequential import against_at_least, against_no_worse
 from app.settings.promotion_config import PromotionConfig
 
@@ -46,13 +46,13 @@ class _Sides(NamedTuple):
     count as one as `groups` says.
     """
 
-    candidate: Side
-    other: Side | None
+    candidate: ArmCounts
+    other: ArmCounts | None
     threshold: float
     groups: float = 1.0
 
     def excess(
-        self, rate_of: Callable[[Side], Rate], floor: float, factor: float = 1.0
+        self, rate_of: Callable[[ArmCounts], Rate], floor: float, factor: float = 1.0
     ) -> tuple[str, str] | None:
         """Return words on the own rate and on the other's if the own is too high.
 
@@ -96,7 +96,7 @@ def _threshold(config: PromotionConfig) -> float:
     return math.log(phases * _CRITERIA * _STARTS / ALPHA)
 
 
-def _other(counts: Counts, phase: int) -> Side | None:
+def _other(counts: Counts, phase: int) -> ArmCounts | None:
     """Return the other side in the first of its phases with enough requests."""
     for enough in (_ENOUGH, _LEAST):
         for number in _phases(counts, phase):
@@ -196,7 +196,7 @@ def _bound(counts: Counts, phase: int) -> float | None:
     return None
 
 
-def _size_of_slow_groups(side: Side) -> float:
+def _size_of_slow_groups(side: ArmCounts) -> float:
     """Return Rate.group_size of the side's slowest requests, twice as many as 1 %.
 
     Of fewer, the groups would be too few to tell their size.

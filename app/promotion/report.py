@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from typing import NamedTuple
 
 from app.promotion.measures.tally import Compared, Failures
-from app.promotion.measures.timing import BatchTimes
+from app.promotion.measures.timing import TimedBatches
 from app.promotion.replay_rows import ReplayRows
 from app.settings.promotion_config import PromotionConfig
 
@@ -48,7 +48,7 @@ class Report:
     compared: Sequence[Compared]
     serving_failures: Failures
     candidate_failures: Failures
-    times: Sequence[BatchTimes]
+    times: Sequence[TimedBatches]
 
     @property
     def compared_rows(self) -> int:

@@ -18,7 +18,7 @@ SERVICE = "inference.GRPCInferenceService"
 _SHARED_MEMORY = "shared memory is not built here: send raw_input_contents"
 
 
-def _decode(call: Call, body: bytes) -> tensors.Request:
+def _decode(call: Call, body: bytes) -> tensors.TensorsRequest:
     del body
     model = call.model
     return infer_messages.decode(call.message, model.signatures, call.bounds())

@@ -42,7 +42,7 @@ _PLAIN = rows.Request(DEFAULT_SIGNATURE, {})
 
 
 def begins_with(
-    decode: Callable[[Call, bytes], rows.Request | tensors.Request],
+    decode: Callable[[Call, bytes], rows.Request | tensors.TensorsRequest],
     *,
     takes_tensors: bool = False,
 ) -> Callable[[Call], Job]:

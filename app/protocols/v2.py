@@ -33,7 +33,7 @@ def _find(head: Head) -> Target | None:
     return Target(name, number)
 
 
-def _decode(call: Call, body: bytes) -> tensors.Request:
+def _decode(call: Call, body: bytes) -> tensors.TensorsRequest:
     """Return the tensors that are in JSON, or in bytes behind it."""
     size = call.header("inference-header-content-length")
     if size is not None and not _BYTES.fullmatch(size):

@@ -11,7 +11,7 @@ from typing import Any, Self, TypeAlias
 
 from app.batching.job import Job, notify
 from app.errors import Abandoned, BasketError, Late, ModelProcessGone, Stopping
-from app.shared_model.connection import Connection
+from app.shared_model.connection import FrameConnection
 from app.shared_model.frames import Buffer, Frame, encode
 from app.shared_model.json_values import error_from_json
 from app.shared_model.row_count import RowCount
@@ -34,7 +34,7 @@ class Channel:
 
     def __init__(self, sock: socket.socket, rows: RowCount) -> None:
         """Store a connected socket, and the model process's number of rows."""
-        self.connection = Connection(sock, self._take, self._closed)
+        self.connection = FrameConnection(sock, self._take, self._closed)
         self.rows = rows.rows
         self._calls: dict[int, TakeReply] = {}
         self._has_no_calls = threading.Condition()

@@ -24,7 +24,7 @@ _BUFFERS_A_WRITE = 4
 _MAX_BUFFERS = 1024
 
 
-class Connection:
+class FrameConnection:
     """A connected socket, read by an event loop, or by a thread until it has one.
 
     Any thread may send, and no sender waits for the peer to read.

@@ -17,7 +17,7 @@ from app.batching.job import Job
 from app.errors import NotReady
 from app.repository.health import Health
 from app.repository.loader import Loader
-from app.shared_model.connection import Connection
+from app.shared_model.connection import FrameConnection
 from app.shared_model.frames import Buffer, Frame, encode
 from app.shared_model.json_values import error_to_json
 from app.shared_model.published_catalog import PublishedCatalog
@@ -136,7 +136,7 @@ class WorkerConnection:
 
     def __init__(self, process: ModelProcess, sock: socket.socket) -> None:
         """Store the parts."""
-        self.connection = Connection(
+        self.connection = FrameConnection(
             sock, self._take, self._closed, process.send_timeout_s
         )
         self._process = process

@@ -3,16 +3,16 @@
 import logging
 from collections.abc import Callable, Sequence
 
-from app.background import Background, Bounds
+from app.background import Background, BackgroundLimits
 
 _log = logging.getLogger(__name__)
 # A wake-up for each span would take the event loop longer than all else here. As many
 # wait as OpenTelemetry's own queue of ended spans holds unless configured.
-_BOUNDS = Bounds(0.01, 512, 1 << 30, 2048, 1 << 31)
+_BOUNDS = BackgroundLimits(0.01, 512, 1 << 30, 2048, 1 << 31)
 _CLOSE_WITHIN_S = 5.0
 
 
-class Recorder:
+class SpanRecorder:
     """Calls functions in their order in one thread; some are dropped under overload."""
 
     def __init__(self) -> None:

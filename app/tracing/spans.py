@@ -21,7 +21,7 @@ from opentelemetry.trace.propagation.tracecontext import TraceContextTextMapProp
 from werkzeug.datastructures import Headers
 
 from app.call import Call
-from app.tracing.recorder import Recorder
+from app.tracing.recorder import SpanRecorder
 
 _SERVICE = "basket"
 _W3C = TraceContextTextMapPropagator()
@@ -56,7 +56,7 @@ class Spans:
             provider.add_span_processor(self._processor)
         self._requests = of_requests.get_tracer(_SERVICE)
         self._batches = of_batches.get_tracer(_SERVICE)
-        self.recorder = Recorder()
+        self.recorder = SpanRecorder()
 
     def close(self) -> None:
         """Export all spans."""

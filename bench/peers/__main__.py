@@ -43,7 +43,7 @@ def main(given: Sequence[str]) -> int:
         if options.before:
             tree = _tree(options.before, Path(folder))
             set_ups = list(with_before(set_ups, options.before, tree))
-        rounds = 1 if options.quick else 3
+        rounds = 1 if options.quick else options.rounds
         loads = [LOADS[name] for name in options.loads]
         plan = Plan(loads, set_ups, rounds, options.seconds, options.quick)
         campaign = Comparison(line, plan.cells(), rounds=rounds)
@@ -66,6 +66,7 @@ def _parser() -> argparse.ArgumentParser:
         add(name, type=_names(known), default=list(known), help=words)
     add("--before", type=_commit, help="serve Basket from this commit's tree, too")
     add("--quick", action="store_true", help="one short round, one setting each")
+    add("--rounds", type=positive, default=3, help="so many by turns; default: 3")
     add("--seconds", type=positive, help="measure each for so long; default: by load")
     add("--out", type=Path, help="a new folder; default: reports/<date>")
     return parser

@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from typing import NamedTuple
 
 from app.commands.plan.batch_seconds import BatchSeconds
-from app.commands.plan.server import Request, ServerPlan, SimulatedServer
+from app.commands.plan.server import PlannedJob, ServerPlan, SimulatedServer
 from app.commands.plan.timeline import Timeline
 from app.promotion.evidence import Evidence
 from app.promotion.judgment import problem
@@ -125,7 +125,9 @@ class Rollout:
     def _arrive(self) -> None:
         side = self._chance.random() < self._share
         # The user's number says to which side a request belongs, and in which phase.
-        self._sides[side].receive(Request(self._timeline.now, 2 * self._phase + side))
+        self._sides[side].receive(
+            PlannedJob(self._timeline.now, 2 * self._phase + side)
+        )
         self._timeline.at(self._after(1 / self._load.rate), self._arrive)
 
     def _pause(self) -> None:
@@ -134,7 +136,7 @@ class Rollout:
             device.occupy(seconds)
         self._timeline.at(self._after(self._load.pause_every_s), self._pause)
 
-    def _done(self, request: Request, is_result: bool) -> None:
+    def _done(self, request: PlannedJob, is_result: bool) -> None:
         phase, side = divmod(request.user, 2)
         fault, chance = self._faults[side], self._chance.random()
         fails = chance < max(fault.error_rate, self._load.error_rate)

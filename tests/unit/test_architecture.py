@@ -288,3 +288,13 @@ def test_each_module_says_what_it_is():
     """A module begins with a docstring."""
     for module, tree in below("app").items():
         assert ast.get_docstring(tree), module
+
+
+def test_no_two_classes_have_one_name():
+    """A class's name can be found by grep, and means one thing in all of app/."""
+    found: dict[str, list[str]] = {}
+    for module, tree in below("app").items():
+        for node in tree.body:
+            if isinstance(node, ast.ClassDef) and not node.name.startswith("_"):
+                found.setdefault(node.name, []).append(module)
+    assert not {name: modules for name, modules in found.items() if len(modules) > 1}

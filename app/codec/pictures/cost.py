@@ -196,7 +196,7 @@ def _rate(image: Image.Image, scans: int, data: bytes) -> _Rate:
     return rate
 
 
-def _tiff_rate(rate: _Rate, layout: tiff.Layout, pixels: int, data: bytes) -> _Rate:
+def _tiff_rate(rate: _Rate, layout: tiff.TiffLayout, pixels: int, data: bytes) -> _Rate:
     """Return the rate of a TIFF, whose tiles may be larger than the picture."""
     byte_ns, piece_ns = _PLAIN_BYTE_NS, _PLAIN_PIECE_NS
     if layout.is_compressed:

@@ -75,7 +75,7 @@ _MAX_SAMPLES = 8
 _UNSIGNED = 1
 
 
-class Layout(NamedTuple):
+class TiffLayout(NamedTuple):
     """How the pixels of a TIFF's first picture are stored.
 
     `pieces` are strips or tiles, which together may have more pixels than the picture;
@@ -99,7 +99,7 @@ def is_tiff(data: bytes) -> bool:
     return data.startswith(BEGINNINGS)
 
 
-def layout(data: bytes, place: str) -> Layout:
+def layout(data: bytes, place: str) -> TiffLayout:
     """Return how a TIFF's first picture is stored.
 
     Raises:
@@ -172,7 +172,7 @@ def _check_kind(found: Mapping[int, _Entry], bits: Sequence[int], place: str) ->
         )
 
 
-def _layout(data: bytes, found: Mapping[int, _Entry], place: str) -> Layout:
+def _layout(data: bytes, found: Mapping[int, _Entry], place: str) -> TiffLayout:
     bits = found[_BITS].values.tolist() if _BITS in found else [1]
     _check_kind(found, bits, place)
     value = partial(_value, found)
@@ -205,7 +205,7 @@ def _layout(data: bytes, found: Mapping[int, _Entry], place: str) -> Layout:
         left = height - first_rows if offsets == _STRIP_OFFSETS else piece_height
         if np.any(lengths < row_bytes * np.minimum(piece_height, left)):
             raise ValueError
-    return Layout(is_compressed, pieces, row_bytes * piece_height)
+    return TiffLayout(is_compressed, pieces, row_bytes * piece_height)
 
 
 def _rebuilt(data: bytes, found: Mapping[int, _Entry]) -> bytes:

@@ -15,7 +15,7 @@ from app.codec.fit import check_range
 from app.codec.v2 import binary_tensors
 from app.codec.v2.datatypes import datatype_of
 from app.codec.v2.infer_options import Options, read_options, read_outputs
-from app.codec.v2.tensors import Request, read_inputs
+from app.codec.v2.tensors import TensorsRequest, read_inputs
 from app.engines.base import Array, Signature, Tensors, TensorSpec, main_signature
 from app.errors import BadInput, Unsupported
 
@@ -33,7 +33,7 @@ _SHARED = "shared_memory_region"
 
 def decode(
     message: Any, signatures: Mapping[str, Signature], bounds: Bounds = UNBOUNDED
-) -> Request:
+) -> TensorsRequest:
     """Return the inputs of a ModelInferRequest as arrays (rows, *shape).
 
     Raises:
@@ -64,11 +64,15 @@ def decode(
             }
         )
     inputs = read_inputs(given, signature, bounds, _read)
-    return Request(name, inputs, options, signature.takes_whole_tensors)
+    return TensorsRequest(name, inputs, options, signature.takes_whole_tensors)
 
 
 def encode(
-    message: Any, model_name: str, version: int, request: Request, outputs: Tensors
+    message: Any,
+    model_name: str,
+    version: int,
+    request: TensorsRequest,
+    outputs: Tensors,
 ) -> None:
     """Fill a ModelInferResponse with the requested outputs."""
     message.model_name = model_name

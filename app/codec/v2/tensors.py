@@ -26,7 +26,7 @@ ReadValues = Callable[[Mapping[str, Any], TensorSpec, tuple[int, ...]], Array]
 _SOURCES = ("data", "binary_data_size", "shared_memory_region")
 
 
-class Request(NamedTuple):
+class TensorsRequest(NamedTuple):
     """A decoded body; `options` say which outputs to return, and how.
 
     With `is_whole`, tensors have no rows, and stand in arrays of one row.
@@ -48,7 +48,7 @@ def decode(
     json_size: int | None,
     signatures: Mapping[str, Signature],
     bounds: Bounds = UNBOUNDED,
-) -> Request:
+) -> TensorsRequest:
     """Return a request's inputs as arrays (rows, *shape); binary ones are views.
 
     `json_size` is the number of bytes of the body that are JSON; None: all of them.
@@ -83,7 +83,7 @@ def _request(
     signature: Signature,
     tail: binary_tensors.Tail | None,
     bounds: Bounds,
-) -> Request:
+) -> TensorsRequest:
     """Return the request of a body's JSON, and of the bytes behind it."""
     if not isinstance(payload, dict):
         raise BadInput('expected a JSON object: {"inputs": [...]}')
@@ -92,11 +92,11 @@ def _request(
     inputs = read_inputs(payload.get("inputs"), signature, bounds, read)
     if tail is not None:
         tail.finish()
-    return Request(name, inputs, options, signature.takes_whole_tensors)
+    return TensorsRequest(name, inputs, options, signature.takes_whole_tensors)
 
 
 def encode(
-    model_name: str, version: int, request: Request, outputs: Tensors
+    model_name: str, version: int, request: TensorsRequest, outputs: Tensors
 ) -> tuple[bytes, int | None]:
     """Return the body with the requested outputs, and its JSON's size in bytes.
 
@@ -133,7 +133,7 @@ def encode(
     return b"".join([head, *chunks]), len(head)
 
 
-def _decode_raw(body: bytes, name: str, signature: Signature) -> Request:
+def _decode_raw(body: bytes, name: str, signature: Signature) -> TensorsRequest:
     """Return a request of one row of the only input, with all outputs in binary."""
     if len(signature.inputs) != 1:
         names = ", ".join(spec.name for spec in signature.inputs)
@@ -143,7 +143,9 @@ def _decode_raw(body: bytes, name: str, signature: Signature) -> Request:
     (spec,) = signature.inputs
     options = read_options({"parameters": {"binary_data_output": True}}, signature)
     row = binary_tensors.read_row(memoryview(body), spec)
-    return Request(name, {spec.name: row}, options, signature.takes_whole_tensors)
+    return TensorsRequest(
+        name, {spec.name: row}, options, signature.takes_whole_tensors
+    )
 
 
 def read_inputs(

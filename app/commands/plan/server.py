@@ -55,7 +55,7 @@ class ServerPlan:
         return min(rows_per_s, 1 / self.overhead_s if self.overhead_s else math.inf)
 
 
-class Request(Job):
+class PlannedJob(Job):
     """A request for one row, sent at `sent_at` in virtual time by user `user`."""
 
     def __init__(self, sent_at: float, user: int) -> None:
@@ -65,7 +65,7 @@ class Request(Job):
 
 
 # Called with an answered request, and whether it was answered with a result.
-Done = Callable[[Request, bool], None]
+Done = Callable[[PlannedJob, bool], None]
 
 
 class SimulatedServer:
@@ -91,7 +91,7 @@ class SimulatedServer:
         self.unanswered = self.rows = self.batches = 0
         self.busy_s = 0.0
 
-    def receive(self, request: Request) -> None:
+    def receive(self, request: PlannedJob) -> None:
         """Accept a request that arrives now."""
         self.unanswered += 1
         self._on_loop(self._submit, request)
@@ -102,7 +102,7 @@ class SimulatedServer:
         self._loop_free_at = free_at
         self._timeline.at(free_at, event, *given)
 
-    def _submit(self, request: Request) -> None:
+    def _submit(self, request: PlannedJob) -> None:
         request.enqueued_at = self._timeline.now
         request.deadline = request.sent_at + self._timeout_s
         request.wake = self._failed
@@ -139,7 +139,7 @@ class SimulatedServer:
         for request in requests:
             self._on_loop(self._answer, request, False)
 
-    def _answer(self, request: Request, is_result: bool) -> None:
+    def _answer(self, request: PlannedJob, is_result: bool) -> None:
         self.unanswered -= 1
         self._done(request, is_result)
 

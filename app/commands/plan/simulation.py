@@ -10,7 +10,7 @@ from typing import NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from app.commands.plan.server import Request, ServerPlan, SimulatedServer
+from app.commands.plan.server import PlannedJob, ServerPlan, SimulatedServer
 from app.commands.plan.timeline import Timeline
 
 SPREADS = ("random", "round-robin", "least-of-two")
@@ -205,9 +205,9 @@ class _Run:
         self._timeline.at(self._timeline.now + after_s, self._arrive)
 
     def _send(self, user: int) -> None:
-        self._choose().receive(Request(self._timeline.now, user))
+        self._choose().receive(PlannedJob(self._timeline.now, user))
 
-    def _done(self, request: Request, is_result: bool) -> None:
+    def _done(self, request: PlannedJob, is_result: bool) -> None:
         took_s = self._timeline.now - request.sent_at
         self._took_s.append(took_s if is_result else math.inf)
         if len(self._took_s) == self._step_ends:

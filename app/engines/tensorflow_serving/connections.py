@@ -37,7 +37,7 @@ _Sent: TypeAlias = tuple[http.client.HTTPConnection, http.client.HTTPResponse]
 
 
 @dataclass(frozen=True)
-class Reply:
+class ServingReply:
     """A response of the server; `retry_after` is the header's text."""
 
     status: int
@@ -57,7 +57,9 @@ class Connections:
         self._timeout_s = timeout_s
         self._idle: deque[http.client.HTTPConnection] = deque()
 
-    def exchange(self, method: str, path: str, body: bytes | None = None) -> Reply:
+    def exchange(
+        self, method: str, path: str, body: bytes | None = None
+    ) -> ServingReply:
         """Send a request once and return the response.
 
         It is sent a second time, on a new connection, only if its connection was idle
@@ -86,7 +88,9 @@ class Connections:
         # After Connection: close it has no socket.
         if connection.sock is not None:
             self._idle.append(connection)
-        return Reply(response.status, content, response.headers.get("Retry-After", ""))
+        return ServingReply(
+            response.status, content, response.headers.get("Retry-After", "")
+        )
 
     def close(self) -> None:
         """Close idle connections; may be called twice."""
@@ -128,7 +132,7 @@ def _send(
         raise
 
 
-def error_from(reply: Reply) -> BasketError:
+def error_from(reply: ServingReply) -> BasketError:
     """Return the error of a batch that an unsuccessful response stands for.
 
     Statuses are those of TensorFlow Serving, which has the same one for a full device

@@ -33,7 +33,7 @@ class Round:
 
 
 @dataclass(frozen=True)
-class BatchTimes:
+class TimedBatches:
     """The times of batches of so many rows, in one round or several."""
 
     rows: int
@@ -70,7 +70,7 @@ def measure(
     candidate_s: Callable[[], float],
     max_slowdown: float,
     is_over: Callable[[], bool],
-) -> BatchTimes:
+) -> TimedBatches:
     """Return the times of a batch, of functions that run it and return its seconds.
 
     Both have run it before. It is measured again while the new version seems slower,
@@ -81,7 +81,7 @@ def measure(
         len(rounds) < _ROUNDS and rounds[-1].is_slower(max_slowdown) and not is_over()
     ):
         rounds.append(_round(serving_s, candidate_s, is_over))
-    return BatchTimes(rows, rounds)
+    return TimedBatches(rows, rounds)
 
 
 def _round(

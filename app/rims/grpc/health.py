@@ -30,7 +30,7 @@ def described() -> Any:
     return pool()
 
 
-class Health(health_pb2_grpc.HealthServicer):  # type: ignore[misc]
+class GrpcHealth(health_pb2_grpc.HealthServicer):  # type: ignore[misc]
     """Reports one state for the server and all its services."""
 
     def __init__(self, is_ready: Callable[[], bool], services: Collection[str]) -> None:

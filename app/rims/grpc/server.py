@@ -15,7 +15,7 @@ from grpc_reflection.v1alpha.reflection import enable_server_reflection
 from app.errors import SettingsError
 from app.rims.grpc.calls import METHODS, GrpcCalls
 from app.rims.grpc.health import SERVICE as HEALTH
-from app.rims.grpc.health import Health, described
+from app.rims.grpc.health import GrpcHealth, described
 from app.tls import TlsFiles
 
 _log = logging.getLogger(__name__)
@@ -42,7 +42,7 @@ class GrpcServer:
         self._calls = calls
         self._max_body_bytes = max_body_bytes
         self._server: Any = None
-        self._health = Health(calls.is_ready, _SERVICES)
+        self._health = GrpcHealth(calls.is_ready, _SERVICES)
         self._stopping: asyncio.Future[None] | None = None
         # Until then calls may be on their way to their handlers.
         self._idle_at = 0.0

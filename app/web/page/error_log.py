@@ -14,7 +14,7 @@ from typing import Any
 from app.call import Call
 from app.codec import json_text
 from app.errors import BadInput
-from app.web.page.ring import Ring
+from app.web.page.ring import LineRing
 
 KEPT = 50
 # Of each process between two flushes.
@@ -35,7 +35,7 @@ class ErrorLog:
         self, file: Path | None, clock: Callable[[], float] = time.time
     ) -> None:
         """Store the path, None: in memory, and the clock in seconds since 1970."""
-        self._ring = Ring(file, KEPT, _chosen_lines)
+        self._ring = LineRing(file, KEPT, _chosen_lines)
         self._clock = clock
         self._lock = threading.Lock()
         # Time of the last response, and number of responses; the newest are last.

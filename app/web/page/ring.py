@@ -18,7 +18,7 @@ def newest(lines: Sequence[bytes], kept: int) -> list[bytes]:
     return list(lines[-kept:])
 
 
-class Ring:
+class LineRing:
     """Keeps the newest JSON values, as lines of a file, or in memory."""
 
     def __init__(

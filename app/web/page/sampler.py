@@ -16,7 +16,7 @@ from app.gpus import MemoryReader
 from app.totals import Sums
 from app.web.page.observed import Observed
 from app.web.page.processes import engines, memory_mib, processes
-from app.web.page.ring import Ring
+from app.web.page.ring import LineRing
 from app.web.page.samples import sample_of
 
 KEPT = 300
@@ -34,7 +34,7 @@ class Sampler:
     def __init__(
         self,
         observed: Observed,
-        last: Ring,
+        last: LineRing,
         lock: Path | None,
         gpu_memory: MemoryReader,
         clock: Callable[[], float] = time.monotonic,

@@ -15,7 +15,7 @@ from app.web.head import head
 from app.web.page.models import described_models
 from app.web.page.observed import Observed
 from app.web.page.processes import processes
-from app.web.page.ring import Ring
+from app.web.page.ring import LineRing
 from app.web.page.settings_rows import settings_rows
 
 
@@ -50,7 +50,7 @@ def _since() -> int:
     return int(text[:18])
 
 
-def _samples(samples: Ring, since: int) -> list[dict[str, Any]]:
+def _samples(samples: LineRing, since: int) -> list[dict[str, Any]]:
     newer = takewhile(lambda sample: sample["n"] > since, samples.newest_first())
     return list(newer)[::-1]
 

@@ -8,7 +8,7 @@ from functools import partial
 import numpy as np
 import pytest
 
-from app.background import Bounds
+from app.background import BackgroundLimits
 from app.capture.reader import read_captured
 from app.capture.recorder import (
     DROPPED,
@@ -24,7 +24,7 @@ from tests.unit.capture.test_blocks import request
 
 WITHIN_S = 10
 KEEP = 1_000_000
-SOON = Bounds(0.01, 1000, 1 << 20, 1000, 4 << 20)
+SOON = BackgroundLimits(0.01, 1000, 1 << 20, 1000, 4 << 20)
 
 
 class Recording:
@@ -69,7 +69,7 @@ def test_samples_are_written_to_the_folder_of_their_model(recording):
 
 def test_samples_are_dropped_and_counted_while_a_write_hangs(tmp_path):
     """Recording a request does not wait for the disk."""
-    recording = Recording(tmp_path, Bounds(0.01, 1000, 1 << 20, 2, 1 << 20))
+    recording = Recording(tmp_path, BackgroundLimits(0.01, 1000, 1 << 20, 2, 1 << 20))
     go, began = threading.Event(), threading.Event()
 
     def make():
@@ -159,7 +159,7 @@ def test_failed_results_are_those_of_the_metric():
 
 def test_requests_are_dropped_and_counted_while_no_time_is_left(tmp_path):
     """After a write that took long, requests are refused before they are made."""
-    recording = Recording(tmp_path, Bounds(60, 1000, 1 << 20, 1000, 4 << 20))
+    recording = Recording(tmp_path, BackgroundLimits(60, 1000, 1 << 20, 1000, 4 << 20))
     recorder = recording.recorder
     assert recorder.takes("m")
     recording.record(make=busy)

@@ -8,13 +8,13 @@ import stat
 
 import pytest
 
-from app.background import Bounds
+from app.background import BackgroundLimits
 from app.capture.request_log import Entry, RequestLog
 from testing.server import wait_until
 
 WITHIN_S = 10
-SOON = Bounds(0.01, 1000, 1, 1000, 1)
-AT_CLOSE = Bounds(60, 1000, 1, 1000, 1)
+SOON = BackgroundLimits(0.01, 1000, 1, 1000, 1)
+AT_CLOSE = BackgroundLimits(60, 1000, 1, 1000, 1)
 STAGES_S = {"decode": 0.001, "queue": 0.0, "infer": 0.0123456, "encode": 0.0001}
 
 

@@ -16,7 +16,7 @@ import pytest
 from hypothesis import HealthCheck, example, given, settings
 from hypothesis.extra import numpy as numpy_st
 
-from app.shared_model.connection import Connection
+from app.shared_model.connection import FrameConnection
 from app.shared_model.frames import Frame, encode
 from testing.server import wait_until
 from tests.support.shared_model import TIMEOUT_S, EventLoop, Peer, failing_threads
@@ -50,12 +50,12 @@ _RANDOM = settings(
 
 
 class End:
-    """A Connection over a socket, and what it has received; None is its end."""
+    """A FrameConnection over a socket, and what it has received; None is its end."""
 
     def __init__(self, sock, loop=None, **rest):
         self._received = queue.SimpleQueue()
         self.reads = 0
-        self.connection = Connection(sock, self._take, self._closed, **rest)
+        self.connection = FrameConnection(sock, self._take, self._closed, **rest)
         self.connection.start(loop and loop.loop)
         if loop is not None:
             loop.call(lambda: None)
@@ -313,7 +313,7 @@ def test_reading_thread_ends_once_an_event_loop_reads(loop):
     """From the frame after the next one on, the event loop's thread takes them."""
     ours, theirs = socket.socketpair()
     takers = queue.SimpleQueue()
-    connection = Connection(
+    connection = FrameConnection(
         ours, lambda _: takers.put(threading.current_thread()), lambda: None
     )
     connection.start(None)
@@ -338,7 +338,7 @@ def test_frame_that_can_not_be_taken_ends_the_connection(reader, caplog):
     def take(_):
         raise ValueError("taken by nobody")
 
-    Connection(ours, take, closed.set).start(reader and reader.loop)
+    FrameConnection(ours, take, closed.set).start(reader and reader.loop)
     peer = Peer(theirs)
     peer.send({})
     assert closed.wait(TIMEOUT_S)
@@ -397,7 +397,7 @@ def test_connection_may_end_in_a_turn_that_sends(loop, caplog):
         connection.send(encode(Frame({})))
         raise ValueError("taken by nobody")
 
-    connection = Connection(ours, take, closed.set)
+    connection = FrameConnection(ours, take, closed.set)
     connection.start(loop.loop)
     peer = Peer(theirs)
     peer.send({})

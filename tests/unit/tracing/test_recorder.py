@@ -2,15 +2,15 @@
 
 import threading
 
-from app.background import Bounds
+from app.background import BackgroundLimits
 from app.tracing import recorder
-from app.tracing.recorder import Recorder
+from app.tracing.recorder import SpanRecorder
 
 
 def test_close_calls_what_still_waits():
     """What was recorded before `close` is called, in its order."""
     made = []
-    recording = Recorder()
+    recording = SpanRecorder()
     for number in range(5):
         recording.record(lambda number=number: made.append(number))
     recording.close()
@@ -20,7 +20,7 @@ def test_close_calls_what_still_waits():
 def test_an_exception_does_not_end_the_thread(caplog):
     """It is logged, and the next function is called."""
     made = []
-    recording = Recorder()
+    recording = SpanRecorder()
     recording.record(lambda: 1 / 0)
     recording.record(lambda: made.append(1))
     recording.close()
@@ -30,14 +30,14 @@ def test_an_exception_does_not_end_the_thread(caplog):
 
 def test_spans_beyond_the_bound_are_dropped_and_logged(monkeypatch, caplog):
     """With one in the making and two that wait, three more are dropped and counted."""
-    monkeypatch.setattr(recorder, "_BOUNDS", Bounds(0.0, 1, 1, 3, 1))
+    monkeypatch.setattr(recorder, "_BOUNDS", BackgroundLimits(0.0, 1, 1, 3, 1))
     began, go_on, made = threading.Event(), threading.Event(), []
 
     def block():
         began.set()
         go_on.wait(20)
 
-    recording = Recorder()
+    recording = SpanRecorder()
     recording.record(block)
     assert began.wait(20)
     for number in range(5):

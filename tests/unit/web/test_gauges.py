@@ -11,13 +11,13 @@ from app.settings.model_config import ModelConfig
 from app.web import gauges
 from app.web.page.error_log import ErrorLog
 from app.web.page.observed import Observed
-from app.web.page.ring import Ring
+from app.web.page.ring import LineRing
 
 GPU = {"number": 1, "name": "card", "memory_mib": 1000, "used_mib": 10}
 
 
 def _observed(folder, *samples):
-    ring, notes = Ring(None, 2), Notes(folder)
+    ring, notes = LineRing(None, 2), Notes(folder)
     notes.add(WORKER)
     ring.append(samples)
     return Observed(ring, ErrorLog(None), notes, lambda: 0)

@@ -493,7 +493,7 @@ def test_raw_body_of_an_unknown_shape_is_refused(specs, body, text):
 
 def asking(options):
     """Return a request for outputs; its inputs do not matter."""
-    return tensors.Request(DEFAULT_SIGNATURE, {}, options)
+    return tensors.TensorsRequest(DEFAULT_SIGNATURE, {}, options)
 
 
 def encode(outputs, *, binary=(), request_id=None):

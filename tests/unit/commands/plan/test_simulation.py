@@ -10,7 +10,7 @@ from app.batching.batcher import Batcher
 from app.batching.release import release_for
 from app.commands.plan import simulation
 from app.commands.plan.batch_seconds import BatchSeconds
-from app.commands.plan.server import Request, ServerPlan, SimulatedServer
+from app.commands.plan.server import PlannedJob, ServerPlan, SimulatedServer
 from app.commands.plan.simulation import SPREADS, Load, simulate
 from app.commands.plan.timeline import Timeline
 from app.settings import Settings
@@ -259,7 +259,7 @@ def closed_loop(plan, users, think_s, batches):
 
     def send(user):
         arrivals.append(timeline.now)
-        one.receive(Request(timeline.now, user))
+        one.receive(PlannedJob(timeline.now, user))
 
     def done(request, is_result):
         nonlocal before

@@ -4,7 +4,7 @@ import asyncio
 
 from grpc_health.v1 import health_pb2
 
-from app.rims.grpc.health import Health
+from app.rims.grpc.health import GrpcHealth
 from tests.support.asgi import on_loop
 
 _STATES = health_pb2.HealthCheckResponse
@@ -14,7 +14,7 @@ _STATES = health_pb2.HealthCheckResponse
 async def test_change_while_an_answer_is_sent_is_told_at_once():
     """Watch misses no change that comes before its last answer has left."""
     ready = True
-    health = Health(lambda: ready, [])
+    health = GrpcHealth(lambda: ready, [])
     watched = health.Watch(health_pb2.HealthCheckRequest(), None)
     # Watch stands where gRPC sends the answer.
     assert (await anext(watched)).status == _STATES.SERVING

@@ -19,7 +19,7 @@ from app.telemetry import ModelMetrics
 from app.totals import Sums
 from app.web.page.error_log import ErrorLog
 from app.web.page.observed import Observed
-from app.web.page.ring import Ring
+from app.web.page.ring import LineRing
 from app.web.page.sampler import KEPT, Sampler
 from tests.support.metrics import count_call
 
@@ -42,12 +42,12 @@ class Process:
 
     def __init__(self, folder):
         self.now = 100.0
-        self.ring = Ring(folder and folder / "samples", KEPT)
+        self.ring = LineRing(folder and folder / "samples", KEPT)
         self.errors = ErrorLog(folder and folder / "errors")
         notes = Notes(folder and folder / "processes")
         observed = Observed(self.ring, self.errors, notes, lambda: 0)
         self.lock = folder and folder / "sampler"
-        last = Ring(folder and folder / "last_sample", 1)
+        last = LineRing(folder and folder / "last_sample", 1)
         gpus = SimpleNamespace(read=lambda: [GpuMemory(0, "card", 1000, 10)])
         self.sampler = Sampler(observed, last, self.lock, gpus, lambda: self.now)
 

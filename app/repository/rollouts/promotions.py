@@ -61,19 +61,41 @@ class Promotions:
         """
         name, promotion = folder.name, config.promotion
         if promotion is None or config.traffic:
-            self.mover.forget(name)
+            self.remove(name)
             return Standing(max(loadable, default=None))
         record = self._records.of(name)
         found = standing(folder, record, loadable, available)
         if found.serving is None:
             self.mover.forget(name)
             return found
+        self._end_left(folder, found, loadable)
         content = ""
         if found.candidate is not None:
             content = content_of(folder, found.candidate)
         followed = Followed(promotion, found.serving, found.candidate, content)
         self.mover.follow(name, followed)
         return found
+
+    def _end_left(
+        self, folder: ModelFolder, found: Standing, loadable: Collection[int]
+    ) -> None:
+        """End the rollout of a version that is not to take over any more.
+
+        Otherwise the time meanwhile would be that of its steps, once it is again. A
+        version that this process can't load may be in its rollout in others, and so may
+        one that it has not found yet.
+        """
+        name = folder.name
+        begun = self._rollouts.current(name)
+        if begun is None or begun.candidate in (found.candidate, found.serving):
+            return
+        is_gone = begun.candidate not in folder.versions
+        followed = self.mover.followed(name)
+        was_followed = followed is not None and followed.candidate == begun.candidate
+        if begun.candidate in loadable or (is_gone and was_followed):
+            with self._rollouts.changing(name):
+                if self._rollouts.current(name) == begun:
+                    self._rollouts.end(name)
 
     def update(
         self, folder: ModelFolder, config: ModelConfig, standing: Standing
@@ -120,7 +142,7 @@ class Promotions:
         return is_refused or record.proven == Recorded(version, content)
 
     def remove(self, name: str) -> None:
-        """End the rollout of a model that is unloaded: later it begins again.
+        """End the rollout of a model without promotion; later it begins again.
 
         Raises:
             OSError: a file of the run directory can't be written.

@@ -45,11 +45,19 @@ class RolloutFiles:
         Raises:
             OSError: the file can't be read.
         """
-        value = self._files.get(name)
-        begun = None if value is None else Begun(*value)
+        begun = self.current(name)
         if begun is None or (begun.candidate, begun.content) != (candidate, content):
             return None
         return begun
+
+    def current(self, name: str) -> Begun | None:
+        """Return a model's rollout, of whichever version.
+
+        Raises:
+            OSError: the file can't be read.
+        """
+        value = self._files.get(name)
+        return None if value is None else Begun(*value)
 
     def begin(self, name: str, candidate: int, content: str, now: float) -> None:
         """Begin a rollout.
@@ -67,10 +75,10 @@ class RolloutFiles:
         Raises:
             OSError: the file can't be written.
         """
-        value = self._files.get(name)
+        begun = self.current(name)
         self._files.set(name, None)
-        if value is not None:
-            self._holders.discard(Begun(*value).key)
+        if begun is not None:
+            self._holders.discard(begun.key)
 
     def join(self, begun: Begun) -> None:
         """Note that this process holds the models of a rollout, until it leaves.

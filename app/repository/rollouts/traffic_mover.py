@@ -80,6 +80,10 @@ class TrafficMover:
         self._followed[name] = followed
         self._move(name, followed)
 
+    def followed(self, name: str) -> Followed | None:
+        """Return what was followed last of a model."""
+        return self._followed.get(name)
+
     def forget(self, name: str) -> Followed | None:
         """Let a model's newest version serve; return what was followed."""
         with self._changed:

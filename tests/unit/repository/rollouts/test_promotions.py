@@ -2,6 +2,7 @@
 
 import errno
 import os
+import shutil
 import subprocess
 from contextlib import contextmanager
 
@@ -439,6 +440,74 @@ def test_retried_version_has_to_prove_itself_again(server):
     Records(server.capture_dir).retry("m", 2)
     server.scan()
     assert server.checks.proofs == [(1, 2)] * 2
+
+
+def _refused(server):
+    """Refuse version 2 by hand, and then try it again."""
+    records = Records(server.capture_dir)
+    records.refuse("m", 2, server.content(2), "by hand")
+    yield
+    records.retry("m", 2)
+
+
+def _gone(server):
+    """Take version 2 away, and put it back."""
+    shutil.rmtree(server.models / "m" / "2")
+    yield
+    server.add(2)
+
+
+def _behind_a_newer_one(server):
+    """Add a version 3 whose proof fails."""
+    server.checks.refusals[3] = "is worse"
+    server.add(3)
+    yield
+
+
+def _without_promotion(server):
+    """Turn promotion off, with a split by hand, and on again."""
+    server.add(1, toml="[labels]\nstable = 1\n[traffic]\nstable = 1\n")
+    yield
+    server.add(1)
+
+
+@pytest.mark.parametrize(
+    "interrupted", [_refused, _gone, _behind_a_newer_one, _without_promotion]
+)
+def test_interrupted_rollout_begins_again_with_a_proof(server, interrupted):
+    """The time that went by since is none of its steps."""
+    process = server.start()
+    server.add(2)
+    server.scan()
+    server.tick(60)
+    assert 2 in shares(process)
+    steps = interrupted(server)
+    next(steps)
+    server.scan()
+    server.tick()
+    assert shares(process) == {1: 100}
+    next(steps, None)
+    server.tick(WATCHED_S)
+    for _ in range(2):
+        server.scan()
+        server.tick()
+    assert server.checks.proofs.count((1, 2)) == 2
+    assert server.record().proven.version == 1
+    assert shares(process)[2] == pytest.approx(1, abs=0.2)
+
+
+def test_version_that_one_process_can_not_load_stays_in_its_rollout(server):
+    """The others go on with it."""
+    process = server.start()
+    server.add(2)
+    server.scan()
+    server.tick(60)
+    other = server.start(broken=2)
+    server.scan()
+    server.tick()
+    assert shares(other) == {1: 100}
+    assert shares(process)[2] == pytest.approx(10, abs=0.2)
+    assert server.checks.proofs == [(1, 2)]
 
 
 def test_traffic_of_labels_goes_before_a_promotion(server):

@@ -106,15 +106,15 @@ class Predictor:
         if body_bytes > self.max_body_bytes:
             raise self.too_large()
 
-    def check_head(self, head: Head, address: str) -> None:
-        """Check the rights of a call, which came in at an address of the server.
+    def check_head(self, head: Head, address: str, now: float) -> None:
+        """Check the rights of a call, which came in `now` at an address of the server.
 
         Those of equal heads are checked twice a second.
 
         Raises:
             BasketError: it has no right to be answered.
         """
-        now, asks = _monotonic(), head.asks
+        asks = head.asks
         if now >= asks.allowed_until or asks.allowed_at != address:
             self._check_rights(head, address, now)
 

@@ -15,10 +15,10 @@ _CLOSE_WITHIN_S = 5.0
 class SpanRecorder:
     """Calls functions in their order in one thread; some are dropped under overload."""
 
-    def __init__(self) -> None:
+    def __init__(self, bounds: BackgroundLimits = _BOUNDS) -> None:
         """Start without any; the thread starts with the first one."""
         self._dropped = 0
-        self._background = Background("traces", self._make, _BOUNDS)
+        self._background = Background("traces", self._make, bounds)
 
     def record(self, make: Callable[[], None]) -> None:
         """Call a function soon, or drop it if too many wait; any thread may call it."""

@@ -8,6 +8,7 @@ refusals take a stream of messages, of which they read none.
 
 import asyncio
 import math
+import time
 from collections.abc import AsyncIterator, Callable, Iterable
 from functools import lru_cache, partial
 from typing import Any
@@ -98,9 +99,11 @@ class GrpcCalls(grpc.GenericRpcHandler):  # type: ignore[misc]
         path = handler_call_details.method
         method = METHODS.get(path)
         if method is not None and not (method.is_open or method.unsupported):
-            metadata = tuple(handler_call_details.invocation_metadata)
+            head = self._head_of(
+                method, tuple(handler_call_details.invocation_metadata)
+            )
             try:
-                self._predictor.check_head(self._head_of(method, metadata), _ADDRESS)
+                self._predictor.check_head(head, _ADDRESS, time.monotonic())
             except BasketError as error:
                 return self._refuses(method, error)
         return self._handlers.get(path)

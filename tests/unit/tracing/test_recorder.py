@@ -3,7 +3,6 @@
 import threading
 
 from app.background import BackgroundLimits
-from app.tracing import recorder
 from app.tracing.recorder import SpanRecorder
 
 
@@ -28,16 +27,15 @@ def test_an_exception_does_not_end_the_thread(caplog):
     assert "a span could not be made" in caplog.text
 
 
-def test_spans_beyond_the_bound_are_dropped_and_logged(monkeypatch, caplog):
+def test_spans_beyond_the_bound_are_dropped_and_logged(caplog):
     """With one in the making and two that wait, three more are dropped and counted."""
-    monkeypatch.setattr(recorder, "_BOUNDS", BackgroundLimits(0.0, 1, 1, 3, 1))
     began, go_on, made = threading.Event(), threading.Event(), []
 
     def block():
         began.set()
         go_on.wait(20)
 
-    recording = SpanRecorder()
+    recording = SpanRecorder(BackgroundLimits(0.0, 1, 1, 3, 1))
     recording.record(block)
     assert began.wait(20)
     for number in range(5):

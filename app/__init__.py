@@ -106,7 +106,7 @@ def create_app(settings: "Settings | None" = None) -> "Server":
     )
     flask = flask_app(rights, protocols)
     add_v1_routes(flask, describe)
-    add_v2_routes(flask, describe, rights, settings.max_body_bytes)
+    add_v2_routes(flask, describe, rights, settings)
     add_operations_routes(flask, catalog, health, rights, observed)
     flask.register_blueprint(page_blueprint())
     flask.register_blueprint(state_blueprint(catalog, settings, rights, observed))

@@ -96,6 +96,8 @@ _pending = Pending(max_records=1000)
 _CURRENT: Mapping[str, tuple[str, Sequence[str]]] = {
     "basket_model_problems": ("What is wrong with a model now.", ["model"]),
     "basket_model_versions": ("Versions in a state.", ["model", "state"]),
+    "basket_traffic_share": ("Of the requests that name no version.", _MODEL),
+    "basket_rollout_step": ("The step of a rollout, from 1.", _MODEL),
     "basket_queue_limit_rows": ("The most rows that may wait.", _MODEL),
     "basket_memory_bytes": ("Of all processes; what they share counts once.", []),
     "basket_gpu_memory_bytes": ("A GPU's memory.", ["gpu"]),

@@ -14,9 +14,9 @@ from app.commands.export import export_command
 from app.commands.new_models.fetch import fetch_command
 from app.commands.new_models.make import make_commands
 from app.commands.plan.command import plan_command
-from app.commands.promote import promote_command
+from app.commands.promote import promote_command, send_back_command
 from app.commands.quantize import quantize_command
-from app.errors import ModelLoadError, SettingsError
+from app.errors import BasketError, ModelLoadError, SettingsError
 from app.settings import Settings
 
 
@@ -28,7 +28,7 @@ class _ModelsGroup(AppGroup):
         os.environ["KERAS_BACKEND"] = "tensorflow"
         try:
             return super().invoke(ctx)
-        except (ModelLoadError, SettingsError) as error:
+        except (BasketError, ModelLoadError, SettingsError) as error:
             raise click.ClickException(str(error)) from error
 
 
@@ -49,6 +49,7 @@ def models_commands(settings: Settings) -> AppGroup:
         plan_command,
         compare_command,
         promote_command,
+        send_back_command,
         convert_command,
     ):
         models.add_command(command(settings))

@@ -18,7 +18,6 @@ from app.commands.measurement import (
     weight_bytes,
 )
 from app.commands.options import FiniteRange, version_option
-from app.commands.version import find_version
 from app.engines import open_engine
 from app.engines.base import Engine, Signature
 from app.engines.batch_invariance import (
@@ -30,6 +29,7 @@ from app.engines.batch_invariance import (
 from app.engines.loading import error_summary
 from app.engines.random_rows import RandomRows, accepted_random_rows
 from app.errors import ModelLoadError
+from app.repository.find_version import find_version
 from app.settings import Settings
 
 # Rows per batch of the comparison if max_batch_size is 1.

@@ -13,13 +13,13 @@ from app.batching.model_log import ModelLog
 from app.capture.ring import folder_of
 from app.commands.atomic_write import atomic_write
 from app.commands.plan import plot
-from app.commands.version import Found, find_version
 from app.engines import open_engine
 from app.promotion.comparison import compare
 from app.promotion.replay_rows import replay_rows
 from app.promotion.report_parts import table
 from app.promotion.report_parts.plot import draw
 from app.promotion.side import Side
+from app.repository.find_version import Found, find_version
 from app.settings import Settings
 from app.settings.promotion_config import PromotionConfig
 from app.user_code.user_code import user_code_of

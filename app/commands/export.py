@@ -9,7 +9,8 @@ import click
 
 from app.commands.atomic_write import atomic_write
 from app.commands.options import version_option
-from app.commands.version import find_version, keras_file
+from app.commands.version import keras_file
+from app.repository.find_version import find_version
 from app.settings import Settings
 
 # Format -> the package that Keras needs for it, if it is not one of Basket's own.

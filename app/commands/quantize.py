@@ -19,13 +19,14 @@ from app.commands.measurement import (
     weight_bytes,
 )
 from app.commands.options import FiniteRange, version_option
-from app.commands.version import Found, find_version, keras_file, next_version
+from app.commands.version import keras_file, next_version
 from app.engines import open_engine
 from app.engines.base import DEFAULT_SIGNATURE, Array, Engine, Tensors
 from app.engines.loading import as_load_error
 from app.engines.random_rows import accepted_random_rows
 from app.errors import BadInput, ModelLoadError
 from app.promotion.measures.agreement import Agreement, compare
+from app.repository.find_version import Found, find_version
 from app.settings import Settings
 
 _RANDOM_ROWS = 256

@@ -103,19 +103,39 @@ class Routes:
             return target.version
         return self._split(target.client, available, rollout)
 
-    def _split(
-        self, client: str | None, available: Collection[int], rollout: Rollout | None
-    ) -> int:
+    def shares(
+        self, available: Collection[int], rollout: Rollout | None = None
+    ) -> dict[int, float]:
+        """Return which share of the requests that name no version each one gets."""
+        weighted = self._weighted(available, rollout)
+        total = sum(weight for _, weight in weighted.values())
+        found = dict.fromkeys(available, 0.0)
+        for version, weight in weighted.values():
+            found[version] += weight / total
+        if available and not weighted:
+            found[max(available)] = 1.0
+        return found
+
+    def _weighted(
+        self, available: Collection[int], rollout: Rollout | None
+    ) -> dict[str, tuple[int, float]]:
+        """Return available versions with a weight, by label; none: the newest."""
         shares = self._shares
         if not shares and rollout is not None:
             shares = rollout.shares()
-        weights = {
-            label: weight
+        return {
+            label: (version, weight)
             for label, (version, weight) in shares.items()
             if weight and version in available
         }
-        if not weights:
+
+    def _split(
+        self, client: str | None, available: Collection[int], rollout: Rollout | None
+    ) -> int:
+        shares = self._weighted(available, rollout)
+        if not shares:
             return max(available)
+        weights = {label: weight for label, (_, weight) in shares.items()}
         label = (
             self._next_label(weights) if client is None else _label_of(client, weights)
         )

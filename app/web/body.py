@@ -1,12 +1,36 @@
-"""Read a request's whole body over WSGI, as it was sent."""
+"""Read a request's whole body over WSGI, and what Flask's routes read in it."""
 
 from collections.abc import Mapping
 from typing import Any
 
+from flask import request
+
+from app.codec import json_text
+from app.codec.compression import decompress
 from app.errors import BadInput, TooLarge, TooSlow
 
 # A stream may reserve as much for each read, and give less.
 _READ_BYTES = 1 << 20
+# Of a body when it is unpacked; what is read here has a few names.
+_MAX_UNPACKED_BYTES = 1 << 20
+
+
+def read_object(limit_bytes: int, blank: bytes = b"{}") -> dict[str, Any]:
+    """Return the JSON object in the body of Flask's request.
+
+    `blank` stands for a body without any.
+
+    Raises:
+        BadInput: it is none.
+        BasketError: the body can't be read or unpacked.
+    """
+    sent = read_body(request.environ, limit_bytes)
+    encoding = request.headers.get("Content-Encoding", "")
+    text = decompress(sent, encoding, min(limit_bytes, _MAX_UNPACKED_BYTES))
+    with json_text.opened_whole(text if text.strip() else blank) as value:
+        if not isinstance(value, dict):
+            raise BadInput("the body: expected nothing or a JSON object")
+        return value
 
 
 def read_body(environ: Mapping[str, Any], limit_bytes: int) -> bytes:

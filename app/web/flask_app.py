@@ -35,7 +35,7 @@ _OPEN = (
     "model_ready",
 )
 # Those that change the server:
-CHANGING = ("load", "unload", "traffic")
+CHANGING = ("load", "unload", "traffic", "promote", "send_back")
 
 
 class _Json(DefaultJSONProvider):

@@ -11,7 +11,7 @@ _MIB = 1 << 20
 
 
 def current(catalog: Catalog, observed: Observed) -> Gauges:
-    """Return problems, versions and queue limits of models, and the memory in use."""
+    """Return what /metrics has of models and versions, and the memory in use."""
     problems, names = catalog.problems(), catalog.names()
     states: Counter[tuple[str, ...]] = Counter(
         (name, each.state.value) for name in names for each in catalog.status(name)
@@ -26,8 +26,23 @@ def current(catalog: Catalog, observed: Observed) -> Gauges:
             (each.name, str(each.version)): number * each.max_rows
             for each in catalog.models()
         },
+        **_traffic(catalog),
         **_memory(observed),
     }
+
+
+def _traffic(catalog: Catalog) -> Gauges:
+    """Return the share of each version that is served, and the step of rollouts."""
+    shares: dict[tuple[str, ...], float] = {}
+    steps: dict[tuple[str, ...], float] = {}
+    for name in catalog.names():
+        routes, rollout = catalog.routes(name)
+        served = [each.version for each in catalog.models() if each.name == name]
+        for version, share in routes.shares(served, rollout).items():
+            shares[name, str(version)] = share
+        if rollout is not None and rollout.candidate is not None:
+            steps[name, str(rollout.candidate)] = rollout.phase + 1
+    return {"basket_traffic_share": shares, "basket_rollout_step": steps}
 
 
 def _memory(observed: Observed) -> Gauges:

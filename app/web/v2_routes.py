@@ -6,25 +6,23 @@ split is Basket's own addition.
 
 from typing import Any
 
-from flask import Flask, request
+from flask import Flask
 
 from app.access.rights import Rights
-from app.codec import json_text
-from app.codec.compression import decompress
 from app.codec.v2.infer_options import flag, parameters_of
-from app.errors import BadInput, UnknownModel
+from app.errors import UnknownModel
 from app.protocols.describe import Description, no_repository
-from app.web.body import read_body
+from app.settings import Settings
+from app.web.body import read_object
 from app.web.head import head
-
-# Of a body when it is unpacked; what is read here has a few names.
-_MAX_UNPACKED_BYTES = 1 << 20
+from app.web.rollout_routes import add_rollout_routes
 
 
 def add_v2_routes(
-    app: Flask, describe: Description, rights: Rights, max_body_bytes: int
+    app: Flask, describe: Description, rights: Rights, settings: Settings
 ) -> None:
     """Add all routes under /v2 except infer."""
+    add_rollout_routes(app, settings)
 
     @app.get("/v2/health/live")
     def live() -> Any:
@@ -59,14 +57,7 @@ def add_v2_routes(
         app.add_url_rule(f"{rule}/ready", view_func=model_ready)
 
     def body(blank: bytes = b"{}") -> dict[str, Any]:
-        """Return the body's JSON object; `blank` stands for a body without any."""
-        sent = read_body(request.environ, max_body_bytes)
-        encoding = request.headers.get("Content-Encoding", "")
-        text = decompress(sent, encoding, min(max_body_bytes, _MAX_UNPACKED_BYTES))
-        with json_text.opened_whole(text if text.strip() else blank) as value:
-            if not isinstance(value, dict):
-                raise BadInput("the body: expected nothing or a JSON object")
-            return value
+        return read_object(settings.max_body_bytes, blank)
 
     @app.post("/v2/repository/index")
     def index() -> Any:

@@ -10,12 +10,12 @@ from app.batching.model_log import ModelLog
 from app.commands.example import example_rows
 from app.commands.measurement import rested_ms, time_batches
 from app.commands.plan.batch_seconds import BatchSeconds
-from app.commands.version import find_version
 from app.engines import open_engine
 from app.engines.base import Engine, main_signature
 from app.engines.loading import as_load_error
 from app.engines.random_rows import accepted_random_rows
 from app.errors import ModelLoadError
+from app.repository.find_version import find_version
 from app.repository.loading.opener import prepare
 from app.settings import Settings
 from app.settings.model_config import ModelConfig

@@ -415,6 +415,42 @@ def test_kill_of_the_server_in_a_step_serves_the_proven_version(models):
         server.wait_until(lambda: load.versions()["2"] > 0, 60)
 
 
+@TWO_WORKERS
+def test_rollout_is_ended_and_begun_again_over_http(models, args, settings):
+    """All workers follow, with another proof; `/metrics` says where it is."""
+    configure(models, "replay = 10\nsteps = [50, 100]\nstep_s = 600")
+    admin = {"Authorization": "Bearer admin", "Content-Type": "application/json"}
+    with serving_models(models, *args, admin_keys="admin", **settings) as server:
+
+        def share(version):
+            return server.metric(
+                f'basket_traffic_share{{model="m",version="{version}"}}'
+            )
+
+        def decide(verb, **body):
+            path = f"/v2/repository/models/m/{verb}"
+            sent = json.dumps(body).encode()
+            return server.request("POST", path, sent, admin).json()
+
+        add(models, 2)
+        server.wait_until(lambda: share(2) == 0.5, 60)
+        assert server.metric('basket_rollout_step{model="m",version="2"}') == 1
+        assert decide("send_back", version=2, reason="labels") == {
+            "name": "m",
+            "sent_back": "2",
+        }
+        server.wait_until(
+            lambda: "it was sent back by hand: labels" in problems(server)
+        )
+        with Load(server.port) as load:
+            since = time.monotonic() + 2
+            server.wait_until(lambda: load.versions(since)["1"] > 100, 30)
+            assert load.versions(since).keys() == {"1"}
+        assert decide("promote", version=2)["retried"] == "2"
+        server.wait_until(lambda: share(2) == 0.5, 60)
+    assert server.log.read_text().count("is compared with") == 2
+
+
 def test_promotion_without_a_capture_folder_is_refused(models):
     """A new version must not serve unproven because a setting is missing."""
     with serving_code(models, "--threads=4") as server:

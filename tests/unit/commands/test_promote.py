@@ -1,4 +1,4 @@
-"""`models promote`: changes the record that servers read."""
+"""`models promote` and `models send-back`: change the record that servers read."""
 
 import pytest
 
@@ -18,8 +18,8 @@ def _promote(tmp_path):
     records.prove("m", 1, "content of 1")
     records.refuse("m", 2, "content of 2", "is worse")
 
-    def run(*args, capture_dir=root):
-        return run_models(models, "promote", *args, capture_dir=capture_dir)
+    def run(*args, capture_dir=root, command="promote"):
+        return run_models(models, command, *args, capture_dir=capture_dir)
 
     run.records, run.root, run.models = records, root, models
     return run
@@ -83,3 +83,22 @@ def test_record_that_can_not_be_written_is_an_error(promote):
     code, output = promote("m", "2", "--force")
     assert code == 1
     assert "BASKET_CAPTURE_DIR=" in output
+
+
+def test_version_that_is_sent_back_is_refused_with_the_reason(promote):
+    """The version that was proven serves on."""
+    output = promote("m", "3", "--reason", "labels", command="send-back")[1]
+    assert output == "m: version 3 is sent back\n"
+    record = promote.records.of("m")
+    assert record.refused[3].reason == "it was sent back by hand: labels"
+    assert record.proven.version == 1
+
+
+def test_version_can_not_be_sent_back_where_none_was_proven(tmp_path):
+    """There would be none to serve."""
+    models = tmp_path / "models"
+    (models / "m" / "1").mkdir(parents=True)
+    (models / "m" / "basket.toml").write_text("[promotion]")
+    code, output = run_models(models, "send-back", "m", 1, capture_dir=tmp_path / "c")
+    assert code == 1
+    assert "no version of 'm' was proven yet" in output

@@ -11,7 +11,10 @@ import pytest
 from tritonclient.http import InferenceServerClient
 
 from app import create_app
+from app.promotion.record import Records
 from app.protocols.describe import VERSION
+from app.repository.rollouts.standing import digest_of
+from app.repository.scan import fingerprint
 from app.settings import Settings
 from app.telemetry import ModelMetrics
 from tests.support.cases import case
@@ -663,12 +666,13 @@ def test_traffic_moves_to_the_label_that_is_named(make_site, caplog):
     assert text == "traffic: nobody: there is no such label in [labels]"
 
 
-@pytest.mark.parametrize("verb", ["load", "unload", "traffic"])
+@pytest.mark.parametrize("verb", ["load", "unload", "traffic", "promote"])
 def test_load_of_an_unknown_model_is_a_404(keyed_site, verb):
     """A name without a folder is a 404 for whatever changes a model."""
     for name in ("nobody", "..", "m%00", ".hidden"):
         path = f"/v2/repository/models/{name}/{verb}"
-        response = keyed_site.post(path, b"{}", headers=ADMIN | JSON)
+        body = b'{"version": 1}' if verb == "promote" else b"{}"
+        response = keyed_site.post(path, body, headers=ADMIN | JSON)
         error(response, 404)
 
 
@@ -689,6 +693,97 @@ def test_named_repository_is_a_501(site, path):
     """The path of a named repository is a 501, as there is only one."""
     text = error(site.post(f"/v2/repository/mine/{path}"), 501)
     assert "'mine' was given" in text
+
+
+# Rollouts.
+
+
+@pytest.fixture(name="rollouts")
+def _rollouts(make_site, tmp_path):
+    """Serve model m, whose version 2 was proven and whose version 10 was refused."""
+    capture_dir = tmp_path / "captured"
+    records = Records(capture_dir)
+    site = make_site(admin_keys=("key",), capture_dir=capture_dir)
+    (site.folder / "m" / "basket.toml").write_text("[promotion]")
+    site.records, site.capture_dir = records, capture_dir
+    site.contents = {
+        number: digest_of(path, fingerprint(path))
+        for number in (2, 10)
+        for path in [site.folder / "m" / str(number)]
+    }
+    records.prove("m", 2, site.contents[2])
+    records.refuse("m", 10, site.contents[10], "is worse")
+    return site
+
+
+def _decide(site, verb, body, name="m", headers=KEY):
+    return site.post(f"/v2/repository/models/{name}/{verb}", body, headers=headers)
+
+
+def test_refused_version_is_retried_over_http(rollouts):
+    """It has to prove itself again; the answer says why it was refused."""
+    response = _decide(rollouts, "promote", {"version": "10"})
+    assert response.json == {"name": "m", "retried": "10", "was_refused": "is worse"}
+    assert rollouts.records.of("m").refused == {}
+
+
+def test_version_is_forced_over_http(rollouts):
+    """Newer versions are refused, which the answer names."""
+    body = {"version": 2, "force": True}
+    response = _decide(rollouts, "promote", body)
+    assert response.json == {"name": "m", "promoted": "2", "refused": ["10"]}
+    assert rollouts.records.of("m").forced.version == 2
+
+
+def test_version_is_sent_back_over_http(rollouts):
+    """The reason is in the record, which all processes read."""
+    rollouts.records.retry("m", 10)
+    response = _decide(rollouts, "send_back", {"version": 10, "reason": "labels"})
+    assert response.json == {"name": "m", "sent_back": "10"}
+    reason = rollouts.records.of("m").refused[10].reason
+    assert reason == "it was sent back by hand: labels"
+
+
+@pytest.mark.parametrize(
+    ("verb", "body", "status", "text"),
+    [
+        ("promote", {}, 400, "the body.version: expected the number of a version"),
+        ("promote", {"version": True}, 400, "given true"),
+        ("promote", {"version": 2.0}, 400, "given 2.0"),
+        ("promote", {"version": "9" * 30}, 400, "the body.version"),
+        ("promote", {"version": 10, "forced": 1}, 400, "not 'forced'"),
+        ("promote", {"version": 10, "force": 1}, 400, "the body.force"),
+        ("promote", {"version": 2}, 400, "version 2 of 'm' was not refused"),
+        ("promote", {"version": 7}, 404, "has no version 7; it has: 2, 10"),
+        ("send_back", {"version": 7}, 404, "has no version 7"),
+        ("send_back", {"version": 2}, 400, "serves for good"),
+        ("send_back", {"version": 10, "reason": "x" * 201}, 400, "at most 200"),
+        ("send_back", {"version": 10, "reason": 3}, 400, "the body.reason"),
+    ],
+)
+def test_wrong_decision_changes_nothing(rollouts, verb, body, status, text):
+    """The error names what is wrong."""
+    before = rollouts.records.of("m")
+    assert text in error(_decide(rollouts, verb, body), status)
+    assert rollouts.records.of("m") == before
+
+
+@pytest.mark.parametrize("verb", ["promote", "send_back"])
+def test_decision_without_promotion_or_key_is_refused(rollouts, verb):
+    """The newest version serves by itself; a stranger decides nothing."""
+    error(_decide(rollouts, verb, {"version": 10}, headers={}), 401)
+    (rollouts.folder / "m" / "basket.toml").write_text("")
+    text = error(_decide(rollouts, verb, {"version": 10}), 400)
+    assert "has no [promotion]" in text
+
+
+def test_decision_that_can_not_be_written_is_a_503(rollouts):
+    """Servers would not follow."""
+    folder = rollouts.capture_dir / ".promotions"
+    folder.rename(folder.with_name("away"))
+    folder.touch()
+    text = error(_decide(rollouts, "promote", {"version": 2, "force": True}), 503)
+    assert "BASKET_CAPTURE_DIR=" in text
 
 
 # Keys.

@@ -67,6 +67,8 @@ def test_traffic_is_split_by_weight(weights, named):
     shares = _shares(routes, targets)
     for version, weight in zip((1, 2), weights, strict=True):
         assert shares[version] == pytest.approx(weight / sum(weights), abs=0.01)
+        told = routes.shares((1, 2))
+        assert told[version] == pytest.approx(weight / sum(weights))
 
 
 @given(client=clients)
@@ -94,8 +96,11 @@ def test_unavailable_version_gets_no_traffic():
     routes = Routes(LABELS, SPLIT)
     targets = [Target(client=str(n)) for n in range(100)] + [Target()] * 100
     assert _shares(routes, targets, available=(1,)) == {1: 1.0}
+    assert routes.shares((1,)) == {1: 1.0}
 
 
 def test_traffic_without_available_labels_goes_to_the_newest():
     """The newest available version serves."""
     assert Routes(LABELS, SPLIT).choose(Target(), {3, 4}) == 4
+    assert Routes(LABELS, SPLIT).shares({3, 4}) == {3: 0.0, 4: 1.0}
+    assert Routes(LABELS, SPLIT).shares(()) == {}

@@ -3,6 +3,7 @@
 import os
 
 from app.repository.catalog import Catalog
+from app.repository.routing import Rollout
 from app.repository.served import ServedModel
 from app.run_dir import WORKER
 from app.run_dir.notes import Notes
@@ -48,3 +49,18 @@ def test_the_limit_of_the_queue_counts_all_processes(tmp_path):
     found = gauges.current(catalog, _observed(tmp_path))
     assert found["basket_queue_limit_rows"] == {("m", "7"): 96}
     assert found["basket_model_versions"] == {("m", "AVAILABLE"): 1}
+
+
+def test_traffic_is_told_by_version_and_step(tmp_path):
+    """Of a rollout, the step of the version that is to take over, too."""
+    config = ModelConfig(Settings())
+    catalog = Catalog(None)
+    for version in (1, 2):
+        catalog.add(ServedModel("m", version, "", {}, config, None, None))
+    found = gauges.current(catalog, _observed(tmp_path))
+    assert found["basket_traffic_share"] == {("m", "1"): 0, ("m", "2"): 1}
+    assert found["basket_rollout_step"] == {}
+    catalog.set_rollout("m", Rollout(1, 2, 10.0, 1, "key"))
+    found = gauges.current(catalog, _observed(tmp_path))
+    assert found["basket_traffic_share"] == {("m", "1"): 0.9, ("m", "2"): 0.1}
+    assert found["basket_rollout_step"] == {("m", "2"): 2}

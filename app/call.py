@@ -36,6 +36,11 @@ def valid_id(given: str | None) -> str:
     return given if given is not None and _REQUEST_ID(given) else ""
 
 
+def with_one_slash(path: str) -> str:
+    """Return a path with one slash at its begin: a base URL may end in one, too."""
+    return path if path[1:2] != "/" else "/" + path.lstrip("/")
+
+
 class Peer(NamedTuple):
     """Both ends of a connection: addresses, ports and scheme.
 
@@ -72,7 +77,7 @@ class Head:
     ) -> None:
         """Store the parts; `version` is HTTP's."""
         self.method = method
-        self.path = path if path[1:2] != "/" else "/" + path.lstrip("/")
+        self.path = with_one_slash(path)
         self.query = query
         self.headers = headers
         self.raw_path = raw_path or path

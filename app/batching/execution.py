@@ -133,6 +133,8 @@ def answer(
 
 def fail(slices: Sequence[JobSlice], error: BasketError) -> None:
     """Answer all jobs that have no answer yet with an error."""
+    # Avoid a reference cycle: the tracebacks of its causes hold the slices.
+    error.__cause__ = error.__context__ = None
     failed = [job for job, _, _ in slices if job.claim.acquire(False)]
     for job in failed:
         job.error = error

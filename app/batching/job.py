@@ -89,7 +89,11 @@ class Job:
 
     def submit(self, runner: "Runner") -> None:
         """Submit the job, or raise as Runner does."""
-        runner.submit(self)
+        try:
+            runner.submit(self)
+        except Exception:
+            self.was_refused = True
+            raise
 
     def wait(self) -> None:
         """Block until the answer; at the deadline fail with Late. Not with `wake`."""
@@ -216,6 +220,7 @@ class JobGroup(Job):
         except Exception as error:
             # A part that failed meanwhile has been the answer, and has called `wake`.
             if self.claim.acquire(False):
+                self.was_refused = True
                 self.error = error
                 self._drop_parts()
                 raise

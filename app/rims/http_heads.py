@@ -14,7 +14,7 @@ from urllib.parse import unquote_to_bytes
 
 import httptools
 
-from app.call import Head, valid_id
+from app.call import Head, valid_id, with_one_slash
 from app.rims.fields import add_field
 
 # Limit on a whole head: the request line and all fields.
@@ -209,7 +209,7 @@ class WireHead(Head):
             raise Malformed("malformed HTTP request: its target is no path or URL")
         self.raw_path = raw_path
         path = unquote_to_bytes(raw_path.encode("latin-1"))
-        self.path = path.decode(errors="surrogateescape")
+        self.path = with_one_slash(path.decode(errors="surrogateescape"))
 
 
 class HeadCache:

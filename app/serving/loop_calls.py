@@ -6,6 +6,7 @@ all jobs of a batch, and one sweep checks all deadlines.
 """
 
 import asyncio
+import logging
 import math
 import time
 from collections.abc import Callable, Sequence
@@ -19,11 +20,12 @@ from app.call import Call, Reply
 from app.codec.bounds import INLINE_BYTES
 from app.codec.pictures import images
 from app.codec.rows import UnevenRows
-from app.errors import BadInput, Late, TooSlow, Unavailable
+from app.errors import Abandoned, BadInput, BasketError, Late, TooSlow, Unavailable
 from app.serving.large_calls import SMALL_BODY_BYTES, LargeCalls
 from app.serving.predictor import Predictor
 from app.settings.model_files import SERVICE_FILE
 
+_log = logging.getLogger(__name__)
 # A sweep comes at a deadline, or after so many seconds. A timer for each call would
 # cost the loop more than a small model takes for a row.
 _SWEEP_EVERY_S = 0.05
@@ -126,15 +128,14 @@ class LoopCalls:
         predictor = self._predictor
         call.is_reading = False
         asks = call.head.asks or predictor.asks(call.head)
-        if asks.protocol is None:
-            call.deadline = math.inf
-            self._waiting.add(call)
-            is_read = call.head.method in READ_METHODS
-            self._in_thread(self._answer, call, self._readers if is_read else None)
-            return
         try:
-            predictor.open(call)
-            self._begin(call)
+            if asks.protocol is not None:
+                predictor.open(call)
+                self._begin(call)
+            else:
+                call.deadline = math.inf
+                is_read = call.head.method in READ_METHODS
+                self._in_thread(self._answer, call, self._readers if is_read else None)
         except Exception as error:
             self.refuse(call, error)
             return
@@ -214,7 +215,15 @@ class LoopCalls:
         self._predictor.begin_any(call, wake)
         # The client may have left meanwhile, when there was no job to abandon; and the
         # user's code may return after the call's end.
-        call.check_awaited()
+        try:
+            call.check_awaited()
+        except BasketError:
+            # Avoid reference cycles, where the call's end was before.
+            job, call.job = call.job, None
+            if job is not None:
+                job.wake = None
+                job.fail(Abandoned("nobody waits for the rows"))
+            raise
         if call.in_service and call.model.runner.runs_in_submit:
             self._loop.call_soon_threadsafe(self._in_thread, _submit, call)
         else:
@@ -236,20 +245,21 @@ class LoopCalls:
             call = job.owner
             if call not in self._waiting:
                 continue
-            model = call.model
-            if job.error is None:
-                if call.head.asks.protocol.calls_service and model.writes_predictions:
-                    self._in_service(predictor.finish, call)
-                    continue
-                if job.rows > model.inline_rows and not _is_small(job):
-                    self._in_thread(predictor.finish, call)
-                    continue
             try:
+                model = call.model
+                if job.error is None:
+                    protocol = call.head.asks.protocol
+                    if protocol.calls_service and model.writes_predictions:
+                        self._in_service(predictor.finish, call)
+                        continue
+                    if job.rows > model.inline_rows and not _is_small(job):
+                        self._in_thread(predictor.finish, call)
+                        continue
                 reply = predictor.finish(call)
             except Exception as error:
                 reply = predictor.refuse(call, error)
-            self._reply(call, reply)
             ended.append(call)
+            self._reply(call, reply)
         if ended:
             self._tell(ended)
 
@@ -270,9 +280,12 @@ class LoopCalls:
 
     def _reply(self, call: Call, reply: Reply) -> None:
         self._waiting.discard(call)
-        if call.most_held_bytes:
+        if call.holder is not None:
             self._large.release(call)
-        call.reply_to(call, reply)
+        try:
+            call.reply_to(call, reply)
+        except Exception:  # others of its batch wait for theirs
+            _log.exception("a reply could not be written")
 
     def _end(self, call: Call, reply: Reply) -> None:
         self._reply(call, reply)

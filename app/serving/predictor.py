@@ -5,6 +5,7 @@ call, and has a thread call the last two for a large one (loop_calls.py); under 
 call's own thread calls all of `answer`.
 """
 
+import logging
 import time
 from collections.abc import Callable, Sequence
 from typing import NamedTuple
@@ -32,6 +33,7 @@ _LINES = (
     "Server-Timing: decode;dur=%.3f, queue;dur=%.3f, infer;dur=%.3f, encode;dur=%.3f"
     "\r\n%sX-Request-Id: %s\r\n"
 )
+_log = logging.getLogger(__name__)
 _monotonic = time.monotonic
 
 
@@ -196,16 +198,15 @@ class Predictor:
         """
         job, model = call.job, call.model
         outputs = job.result()
-        began_at = call.answered_at = _monotonic()
+        began_at = _monotonic()
         reply: Reply = call.head.asks.protocol.finish(call, outputs)
-        ended_at = call.ended_at = _monotonic()
+        ended_at = _monotonic()
         enqueued_at, started_at = job.enqueued_at, job.started_at
         decode_s = enqueued_at - call.arrived_at
         queue_s = started_at - enqueued_at
         infer_s = job.finished_at - started_at
         encode_s = ended_at - began_at
-        call.stages_s = decode_s, queue_s, infer_s, encode_s
-        call.request_id = name = call.head.request_id or new_id()
+        name = call.head.request_id or new_id()
         reply.lines += _LINES % (
             model.version,
             job.batch_rows,
@@ -216,7 +217,12 @@ class Predictor:
             call.head.asks.lines,
             name,
         )
-        call.status, call.reply = reply.status, reply
+        # Else it was refused at its deadline, while a thread was here.
+        if not call.status:
+            call.answered_at, call.ended_at = began_at, ended_at
+            call.stages_s = decode_s, queue_s, infer_s, encode_s
+            call.request_id = name
+            call.status, call.reply = reply.status, reply
         return reply
 
     def refuse(self, call: Call, error: BaseException) -> Reply:
@@ -230,7 +236,7 @@ class Predictor:
         # Avoid a reference cycle: the traceback has the call and the job, which have
         # the error.
         error.__traceback__ = None
-        call.ended_at = _monotonic()
+        call.ended_at, call.stages_s = _monotonic(), None
         call.request_id = name = call.head.request_id or new_id()
         reply.lines += f"{asks.lines}X-Request-Id: {name}\r\n"
         call.status, call.reply = reply.status, reply
@@ -246,7 +252,10 @@ class Predictor:
             # The replies of a batch are made one after the other: the last one is late.
             self._overhead.add(last.ended_at - last.job.finished_at)
         for listener in self._listeners:
-            listener(calls)
+            try:
+                listener(calls)
+            except Exception:  # the calls' leases have to end
+                _log.exception("calls that ended could not be recorded")
         self._catalog.give_back([call.version for call in calls if call.version])
         for call in calls:
             # A job knows its call: avoid a reference cycle.

@@ -118,6 +118,11 @@ ask(
     gives=PREDICTIONS,
 )
 ask(
+    "behind a base URL that ends in a slash",
+    *("POST", "//predict", ROWS),
+    gives=PREDICTIONS,
+)
+ask(
     "own timeout",
     *("POST", "/predict", ROWS, ("X-Request-Timeout-Ms", "20000")),
     gives=PREDICTIONS,

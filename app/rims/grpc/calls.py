@@ -52,6 +52,8 @@ _PUSHBACK = "grpc-retry-pushback-ms"
 # Clients refuse more metadata than 8 KiB; a character may take 3 bytes.
 _LONGEST_TEXT = 2000
 _REMEMBERED_HEADS = 1024
+# Characters of a model's name and label, above which a head is not remembered.
+_LONGEST_NAME = 256
 _MODEL_UNKNOWN = Target()
 _FAILED = 400
 _ADDRESS = "grpc"
@@ -196,6 +198,9 @@ class GrpcCalls(grpc.GenericRpcHandler):  # type: ignore[misc]
 
         # The message names the model, so that the call's own head comes later.
         call = Call(_NO_HEAD, sent, peer_of(context.peer()), reply_to)
+        left_s = context.time_remaining()
+        if left_s is not None:
+            call.rim_timeout_s = left_s
         if len(sent) <= INLINE_BYTES:
             self._start(method, context, call)
         else:
@@ -236,10 +241,10 @@ class GrpcCalls(grpc.GenericRpcHandler):  # type: ignore[misc]
             self._calls.refuse(call, error)
             return
         call.message = message
-        call.head = self._head_of(method, metadata, target)
-        left_s = context.time_remaining()
-        if left_s is not None:
-            call.rim_timeout_s = left_s
+        size = len(target.name or "") + len(target.label or "")
+        # A message may have a name of any size, which must not be kept.
+        head_of = self._head_of if size <= _LONGEST_NAME else self._new_head
+        call.head = head_of(method, metadata, target)
         self._calls.start(call)
 
     def _new_head(

@@ -644,13 +644,14 @@ def test_rejected_request_is_counted_with_its_reason(
     assert counted(settings, **request_) == (status, expected)
 
 
-def test_job_refused_by_a_model_process_is_not_in_the_queue_histogram(
-    counted, monkeypatch
-):
-    """A job that its model process refuses did not wait."""
+@pytest.mark.parametrize("here", [True, False], ids=["here", "model process"])
+def test_refused_job_is_not_in_the_queue_histogram(counted, monkeypatch, here):
+    """It did not wait, wherever its queue is."""
 
     def refuse(batcher, job):
         del batcher
+        if here:
+            raise QueueFull("no room")
         job.was_refused = True
         job.fail(QueueFull("no room"))
 

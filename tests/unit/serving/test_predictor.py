@@ -7,7 +7,7 @@ from app.batching.job import Job
 from app.batching.unbatched import Unbatched
 from app.call import Call, Head, Peer, Reply
 from app.engines.base import DEFAULT_SIGNATURE
-from app.errors import Unauthorized
+from app.errors import Late, Unauthorized
 from app.protocols.protocol import Protocol
 from app.repository.catalog import Catalog
 from app.repository.routing import Target
@@ -112,6 +112,22 @@ def test_failed_call_ends_its_lease_and_is_told_of(site):
     ((status, error, job),) = site.told
     assert (status, type(error), job) == (500, ValueError, None)
     assert site.leases() == 0
+
+
+def test_call_that_ends_late_is_not_answered_behind_that(site):
+    """A thread that still writes its reply changes nothing of what was told."""
+    call = Call(head_of(), b"5", PEER)
+    site.predictor.open(call)
+    site.predictor.begin(call, None)
+    job = call.job
+    job.submit(call.model.runner)
+    site.predictor.finish(call)
+    assert call.stages_s is not None
+    site.predictor.refuse(call, Late("late"))
+    call.job = job
+    assert site.predictor.finish(call).status == 200
+    assert (call.status, call.stages_s) == (504, None)
+    assert call.reply.status == 504
 
 
 def test_end_of_a_worker_ends_the_lease(site):

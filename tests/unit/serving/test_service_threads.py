@@ -280,7 +280,9 @@ def _refuse(_):
     raise QueueFull("full", 1)
 
 
-@pytest.mark.parametrize("end", ["answered", "bad", "failed", "refused", "late"])
+@pytest.mark.parametrize(
+    "end", ["answered", "bad", "failed", "broken", "refused", "late"]
+)
 @on_loop
 async def test_request_is_in_no_reference_cycle(tmp_path, monkeypatch, end):
     """However a request ends, it is freed without a garbage collection."""
@@ -292,6 +294,8 @@ async def test_request_is_in_no_reference_cycle(tmp_path, monkeypatch, end):
             monkeypatch.setattr(served.model.runner, "submit", _refuse)
         if end == "failed":
             served.hooks["postprocess"] = None
+        if end == "broken":
+            served.hooks["predict"] = None
         await served.ask("bad")
         gc.collect()
         gc.disable()
@@ -309,8 +313,8 @@ async def test_request_is_in_no_reference_cycle(tmp_path, monkeypatch, end):
             await wait_until_freed(before)
         finally:
             gc.enable()
-        statuses = {"answered": 200, "bad": 400, "failed": 500, "refused": 503}
-        assert status == statuses.get(end, 504)
+        statuses = {"answered": 200, "bad": 400, "refused": 503, "late": 504}
+        assert status == statuses.get(end, 500)
 
 
 @on_loop
@@ -332,6 +336,29 @@ async def test_late_row_is_in_no_reference_cycle(tmp_path):
             gate.open()
             assert (await first).status == 200
             del first
+            await asyncio.to_thread(served.close)
+            await wait_until_freed(before)
+        finally:
+            gc.enable()
+
+
+@on_loop
+async def test_request_whose_preprocess_returns_late_is_in_no_reference_cycle(tmp_path):
+    """Its rows are dropped at once, after the request has ended."""
+    async with serving(tmp_path) as served:
+        gate = served.gate("preprocess")
+        gc.collect()
+        gc.disable()
+        before = parts_of_calls()
+        try:
+            task = served.begin("a", x_request_timeout_ms="100")[1]
+            await gate.entered()
+            # Its thread has the real clock.
+            await asyncio.to_thread(time.sleep, 0.1)
+            await served.pass_deadline()
+            assert (await task).status == 504
+            del task
+            gate.open()
             await asyncio.to_thread(served.close)
             await wait_until_freed(before)
         finally:

@@ -1,7 +1,10 @@
 """Calls of gRPC, on an event loop, with fakes around them."""
 
 import asyncio
+import gc
+import itertools
 import math
+import weakref
 from types import SimpleNamespace
 
 import pytest
@@ -23,6 +26,8 @@ class Context:
 
     def __init__(self):
         self.trailers = None
+        # In seconds, at each look; None: the client gave no deadline.
+        self.remaining = itertools.repeat(None)
 
     def peer(self):
         return "ipv4:192.0.2.7:5000"
@@ -31,7 +36,7 @@ class Context:
         return ()
 
     def time_remaining(self):
-        return None
+        return next(self.remaining)
 
     def set_trailing_metadata(self, trailers):
         self.trailers = trailers
@@ -42,9 +47,12 @@ class LoopCalls:
 
     def __init__(self):
         self.held, self.started, self.refused = [], [], []
+        # Of large calls, in seconds, before they wait for a thread.
+        self.timeouts = []
 
     def holds(self, call, count):
         self.held.append(count)
+        self.timeouts.append(call.rim_timeout_s)
         return True
 
     def start(self, call):
@@ -62,7 +70,7 @@ def answering(calls):
     predictor = SimpleNamespace(
         max_body_bytes=math.inf,
         direct=lambda head, protocol, target: None,
-        check_head=lambda head, address: None,
+        check_head=lambda head, address, now: None,
     )
     loops = SimpleNamespace(loop_calls=lambda: calls)
     made = GrpcCalls(loops, predictor, None, None)
@@ -134,3 +142,44 @@ def _varint(number):
         data += bytes([number & 0x7F | 0x80])
         number >>= 7
     return data + bytes([number])
+
+
+def test_deadline_of_a_large_message_counts_from_its_arrival():
+    """The time that it waits for a thread is not taken off twice."""
+    calls = LoopCalls()
+    sent = b"\n" + _varint(INLINE_BYTES) + b"m" * INLINE_BYTES
+    context = Context()
+    context.remaining = itertools.repeat(1.0)
+
+    async def send_one():
+        _, infer = answering(calls)
+        task = asyncio.ensure_future(infer(sent, context))
+        async with asyncio.timeout(10):
+            while not calls.started:
+                await asyncio.sleep(0.001)
+        task.cancel()
+
+    asyncio.run(send_one())
+    assert calls.timeouts == [1.0]
+
+
+@pytest.mark.parametrize(("size", "is_kept"), [(20, True), (20_000, False)])
+def test_head_with_a_long_name_is_not_kept(size, is_kept):
+    """Any client may send names of any size, one after the other."""
+    calls = LoopCalls()
+
+    async def send_one():
+        made, infer = answering(calls)
+        sent = b"\n" + _varint(size) + b"m" * size
+        task = asyncio.ensure_future(infer(sent, Context()))
+        while not calls.started:
+            await asyncio.sleep(0)
+        head = weakref.ref(calls.started.pop().head)
+        task.cancel()
+        await asyncio.wait([task])
+        del task
+        gc.collect()
+        assert (head() is not None) is is_kept
+        del made
+
+    asyncio.run(send_one())

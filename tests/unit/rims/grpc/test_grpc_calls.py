@@ -74,7 +74,7 @@ def test_client_is_named_by_metadata(metadata, client):
 def test_only_open_and_unbuilt_methods_need_no_key():
     """Of all others, a call without a key is refused before its message."""
 
-    def check_head(head, address):
+    def check_head(head, address, now):
         raise errors.Unauthorized("no key")
 
     predictor = SimpleNamespace(direct=lambda *_: None, check_head=check_head)

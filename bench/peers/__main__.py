@@ -66,7 +66,9 @@ def _parser() -> argparse.ArgumentParser:
         add(name, type=_names(known), default=list(known), help=words)
     add("--before", type=_commit, help="serve Basket from this commit's tree, too")
     add("--quick", action="store_true", help="one short round, one setting each")
-    add("--rounds", type=positive, default=3, help="so many by turns; default: 3")
+    counts = range(1, 100)
+    rounds = "so many by turns; default: 3"
+    add("--rounds", type=int, choices=counts, metavar="N", default=3, help=rounds)
     add("--seconds", type=positive, help="measure each for so long; default: by load")
     add("--out", type=Path, help="a new folder; default: reports/<date>")
     return parser

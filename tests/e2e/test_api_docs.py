@@ -2,9 +2,13 @@
 
 import email
 import json
+import shutil
 
 import pytest
 
+from app.promotion.record import Records
+from app.repository.rollouts.standing import digest_of
+from app.repository.scan import fingerprint
 from testing.server import serving, simulated_models
 from tests.support.api_page import EXAMPLES, make_models
 from tests.support.documents import run
@@ -30,9 +34,17 @@ def server_with_keys(tmp_path_factory):
     """A server of models of the same names: commands with a key ask for no answer."""
     folder = tmp_path_factory.mktemp("with_keys")
     models = simulated_models(folder, digits=SIMULATED, till=SIMULATED)
-    (folder / "till" / "basket.toml").write_text("[labels]\nstable = 1\n")
+    (folder / "till" / "basket.toml").write_text("[labels]\nstable = 1\n[promotion]")
+    first, second = (folder / "till" / number for number in "12")
+    shutil.copytree(first, second)
+    captured = tmp_path_factory.mktemp("captured")
+    Records(captured).prove("till", 1, digest_of(first, fingerprint(first)))
+    Records(captured).refuse(
+        "till", 2, digest_of(second, fingerprint(second)), "it is worse"
+    )
     keys = {"api_keys": "secret", "admin_keys": "admin"}
     settings = {"model_dir": models, "default_model": "digits", **keys}
+    settings["capture_dir"] = str(captured)
     with serving("--threads=4", **settings) as server:
         yield server
 

@@ -440,7 +440,7 @@ def test_rollout_is_ended_and_begun_again_over_http(models, args, settings):
             "sent_back": "2",
         }
         server.wait_until(
-            lambda: "it was sent back by hand: labels" in problems(server)
+            lambda: "it was sent back by hand: labels" in problems(server), 60
         )
         with Load(server.port) as load:
             since = time.monotonic() + 2
@@ -448,7 +448,7 @@ def test_rollout_is_ended_and_begun_again_over_http(models, args, settings):
             assert load.versions(since).keys() == {"1"}
         assert decide("promote", version=2)["retried"] == "2"
         server.wait_until(lambda: share(2) == 0.5, 60)
-    assert server.log.read_text().count("is compared with") == 2
+        assert server.log.read_text().count("is compared with") == 2
 
 
 def test_promotion_without_a_capture_folder_is_refused(models):

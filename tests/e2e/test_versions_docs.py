@@ -1,4 +1,4 @@
-"""The rollout that docs/versions.md shows, in its five commands."""
+"""The rollout that docs/versions.md shows, in its six commands."""
 
 import json
 import shutil
@@ -10,7 +10,7 @@ from tests.support import documents
 from tests.support.documents import run
 
 PAGE = ROOT / "docs" / "versions.md"
-COMMANDS = documents.commands(PAGE)[:5]
+COMMANDS = documents.commands(PAGE)[:6]
 
 
 @pytest.fixture(name="here")
@@ -24,9 +24,9 @@ def _here(tmp_path):
     return tmp_path
 
 
-def test_rollout_in_five_commands(here):
-    """The copy of a version gets its first step, and is sent back by force."""
-    start, configure, add, look, force = COMMANDS
+def test_rollout_in_six_commands(here):
+    """The copy of a version gets its first step, and is sent back by hand."""
+    start, configure, add, look, send_back, force = COMMANDS
     assert start == "BASKET_CAPTURE_DIR=captured make serve"
     settings = {"model_dir": str(here / "models")}
     captured = str(here / "captured")
@@ -39,12 +39,18 @@ def test_rollout_in_five_commands(here):
         ready = json.loads(run(look, server.port, cwd=here))
         assert "problems" not in ready
         assert "digits" in ready["models"]
-        force = force.replace("BASKET_CAPTURE_DIR=captured", "")
         folders = {
             "BASKET_CAPTURE_DIR": captured,
             "BASKET_MODEL_DIR": str(here / "models"),
         }
-        printed = run(force, cwd=ROOT, **folders)
-        assert "version 1 takes over without a proof" in printed
+
+        def decide(command):
+            command = command.replace("BASKET_CAPTURE_DIR=captured", "")
+            return run(command, cwd=ROOT, **folders)
+
+        assert "version 2 is sent back" in decide(send_back)
+        sent_back = "it was sent back by hand: wrong labels"
+        server.wait_until(lambda: sent_back in run(look, server.port, cwd=here), 30)
+        assert "version 1 takes over without a proof" in decide(force)
         forced = "version 1 was promoted by force"
         server.wait_until(lambda: forced in run(look, server.port, cwd=here), 30)

@@ -26,7 +26,10 @@ def log_call(log: Any, call: Call, reply: Reply, sent_bytes: int) -> None:
     )
     request = SimpleNamespace(headers=list(call.head.headers.items()))
     took = timedelta(seconds=time.monotonic() - call.arrived_at)
-    log.access(response, request, _environ(call), took)
+    try:
+        log.access(response, request, _environ(call), took)
+    except Exception:  # a logger of the user's own; the reply comes all the same
+        log.exception("a request could not be logged")
 
 
 def _environ(call: Call) -> dict[str, str]:

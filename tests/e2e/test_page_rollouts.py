@@ -60,3 +60,37 @@ def test_shares_of_a_rollout_are_shown_and_why_a_version_is_refused(browser, tmp
         page.wait_for(differs, "#models")
         _add(models, 4, outputs=1)
         page.wait_for("version 4: not promoted: signature", "#models")
+
+
+def test_admin_sends_a_version_back_and_promotes_the_next_one(browser, tmp_path):
+    """Both buttons ask once more, and are there during a rollout alone."""
+    models = tmp_path / "models"
+    simulated_models(models, shop=SIMULATED)
+    (models / "shop" / "basket.toml").write_text(CONFIG)
+    settings = {"model_dir": str(models), "capture_dir": str(tmp_path / "captured")}
+    keys = {"api_keys": "client-key", "admin_keys": "admin-key"}
+    with serving("--threads=4", ready=False, **keys, **settings) as server:
+        server.headers = {"Authorization": "Bearer admin-key"}
+        server.wait_until_loaded()
+        page = Page(browser, server)
+        page.enter_key("admin-key")
+        page.opened()
+        buttons = "button[aria-label$=' of shop']"
+        assert page.all(buttons) == []
+
+        def press(label, version):
+            page.wait_for("20 % of the traffic", "#models")
+            page.find(f"[aria-label='{label} version {version} of shop']").click()
+            page.wait_for(f"{label} version {version} of shop?", "#confirm")
+            page.find("#confirm-yes").click()
+
+        _add(models, 2)
+        press("Send back", 2)
+        page.wait_for("shop: version 2 is sent back", "#changed")
+        page.wait_for("version 2: not promoted: it was sent back by hand", "#models")
+        _add(models, 3)
+        press("Promote", 3)
+        page.wait_for("shop: version 3 takes over", "#changed")
+        share = 'basket_traffic_share{model="shop",version="3"}'
+        server.wait_until(lambda: server.metric(share) == 1, 30)
+        page.wait(lambda: page.all(buttons) == [])

@@ -46,7 +46,7 @@ function card(model, state) {
     model.versions.map((version) => versionPart(version, model)),
     model.versions.length ? "" : element("p", {}, "No version is loaded."),
     model.max_batch_size ? element("p", { class: "small" }, limits) : "",
-    state.rights === "admin" ? [traffic(model), buttons(model.name)] : "");
+    state.rights === "admin" ? [decisions(model), traffic(model), buttons(model.name)] : "");
 }
 
 // What part of the requests goes to a label; undefined where nothing is split.
@@ -104,6 +104,30 @@ function traffic(model) {
   return element("form", { class: "traffic", "aria-label": `Traffic of ${model.name}`, submit },
     fields.map(([label, field]) => element("label", {}, `${label} `, field)),
     element("button", {}, "Move traffic"));
+}
+
+// Buttons that end a rollout, where one is under way.
+function decisions(model) {
+  const version = model.rollout?.candidate;
+  if (!version) return "";
+  const button = (verb, label, body, text, done) => element("button", {
+    type: "button",
+    "aria-label": `${label} version ${version} of ${model.name}`,
+    click: async (event) => {
+      const pressed = event.currentTarget;
+      const title = `${label} version ${version} of ${model.name}?`;
+      if (await confirmed(title, text, `${label} version ${version}`)) {
+        await change(pressed, model.name, verb, { version, ...body }, done);
+      }
+    },
+  }, `${label} version ${version}`);
+  return element("p", {},
+    button("promote", "Promote", { force: true },
+      "It gets all requests at once, without the steps that are left.",
+      `version ${version} takes over`), " ",
+    button("send_back", "Send back", {},
+      "It gets no more requests, until it is promoted or its files change.",
+      `version ${version} is sent back`));
 }
 
 function buttons(name) {

@@ -197,8 +197,10 @@ class LoopCalls:
         calls, self._round = self._round, []
         for call in calls:
             try:
-                call.job.submit(call.model.runner)
+                # It is no group: one whose rows have unlike shapes is never small.
+                call.model.runner.submit(call.job)
             except Exception as error:
+                call.job.was_refused = True
                 self.refuse(call, error)
 
     def _begin_in_thread(self, call: Call) -> None:

@@ -106,7 +106,7 @@ class Records:
         content: str,
         newer: Mapping[int, str] | None = None,
     ) -> None:
-        """Record the version that serves from now on.
+        """Record the version that serves from now on, unless it was refused meanwhile.
 
         `newer` are the contents of newer versions, which a lost record may have
         refused: they are refused in its place.
@@ -117,6 +117,9 @@ class Records:
         }
 
         def change(record: Record) -> Record:
+            refusal = record.refused.get(version)
+            if refusal is not None and refusal.content == content:
+                return record
             forced = None if record.forced == proven else record.forced
             before = unknown if record.is_lost else {}
             refused = _without({**before, **record.refused}, version)
@@ -125,10 +128,15 @@ class Records:
         self._change(name, change)
 
     def refuse(self, name: str, version: int, content: str, reason: str) -> None:
-        """Record that a version is not promoted until its files change."""
+        """Record that a version is not promoted until its files change.
+
+        One that was proven meanwhile is not refused.
+        """
         refusal = Refusal(content, reason)
 
         def change(record: Record) -> Record:
+            if record.proven == Recorded(version, content):
+                return record
             return replace(record, refused={**record.refused, version: refusal})
 
         self._change(name, change)

@@ -152,8 +152,10 @@ class LoopCalls:
         call.is_gone = True
         if call.is_reading and not call.status:
             self.refuse(call, BadInput("the body can't be read: it is cut off"))
-        if call.job is not None:
-            call.job.abandon()
+        # A thread may just set it.
+        job = call.job
+        if job is not None:
+            job.abandon()
 
     # From the body to the queue.
 
@@ -220,10 +222,10 @@ class LoopCalls:
         try:
             call.check_awaited()
         except BasketError:
-            # Avoid reference cycles, where the call's end was before.
-            job, call.job = call.job, None
-            if job is not None:
-                job.wake = None
+            job = call.job
+            if call.status and job is not None:
+                # Its end was before it had the job: avoid reference cycles.
+                call.job = job.wake = None
                 job.fail(Abandoned("nobody waits for the rows"))
             raise
         if call.in_service and call.model.runner.runs_in_submit:

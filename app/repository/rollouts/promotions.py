@@ -9,7 +9,7 @@ from collections.abc import Callable, Collection
 
 from app.engines.loading import error_summary
 from app.errors import Abandoned, Unavailable
-from app.promotion.record import Recorded, Records
+from app.promotion.record import Record, Recorded, Records
 from app.repository.catalog import Catalog
 from app.repository.rollouts.decisions import PROVEN, REFUSED, Decisions
 from app.repository.rollouts.rollout_files import RolloutFiles
@@ -68,7 +68,7 @@ class Promotions:
         if found.serving is None:
             self.mover.forget(name)
             return found
-        self._end_left(folder, found, loadable)
+        self._end_left(folder, record, found, loadable)
         content = ""
         if found.candidate is not None:
             content = content_of(folder, found.candidate)
@@ -77,7 +77,11 @@ class Promotions:
         return found
 
     def _end_left(
-        self, folder: ModelFolder, found: Standing, loadable: Collection[int]
+        self,
+        folder: ModelFolder,
+        record: Record,
+        found: Standing,
+        loadable: Collection[int],
     ) -> None:
         """End the rollout of a version that is not to take over any more.
 
@@ -87,12 +91,16 @@ class Promotions:
         """
         name = folder.name
         begun = self._rollouts.current(name)
-        if begun is None or begun.candidate in (found.candidate, found.serving):
+        if begun is None:
+            return
+        recorded = Recorded(begun.candidate, begun.content)
+        is_over = recorded in (record.forced, record.proven)
+        if not is_over and begun.candidate in (found.candidate, found.serving):
             return
         is_gone = begun.candidate not in folder.versions
         followed = self.mover.followed(name)
         was_followed = followed is not None and followed.candidate == begun.candidate
-        if begun.candidate in loadable or (is_gone and was_followed):
+        if is_over or begun.candidate in loadable or (is_gone and was_followed):
             with self._rollouts.changing(name):
                 if self._rollouts.current(name) == begun:
                     self._rollouts.end(name)
@@ -175,6 +183,10 @@ class Promotions:
                 return
             self._decisions.count(name, version, PROVEN)
             self._passed[name] = passed
+        if self._is_decided(name, version, content):
+            # It was sent back during its proof.
+            del self._passed[name]
+            return
         try:
             self._rollouts.begin(name, version, content, self._clock())
         except OSError as error:

@@ -132,6 +132,10 @@ class TrafficMover:
         if ended is not None:
             self._end(name, begun, ended)
             return Rollout(followed.serving if ended else begun.candidate)
+        refusal = self._records.of(name).refused.get(begun.candidate)
+        if refusal is not None and refusal.content == begun.content:
+            self._end(name, begun, refusal.reason)
+            return Rollout(followed.serving)
         phase = phase_at(self._clock() - begun.since_s, followed.config)
         if phase is None:
             self._end(name, begun, "")

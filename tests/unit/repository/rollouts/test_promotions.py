@@ -496,6 +496,74 @@ def test_interrupted_rollout_begins_again_with_a_proof(server, interrupted):
     assert shares(process)[2] == pytest.approx(1, abs=0.2)
 
 
+@pytest.mark.parametrize("after_s", [60, WATCHED_S], ids=["in a step", "at its end"])
+def test_refusal_by_hand_ends_a_rollout_before_the_next_scan(server, after_s):
+    """A scan may take minutes, while another model loads."""
+    process = server.start()
+    server.add(2)
+    server.scan()
+    server.tick()
+    Records(server.capture_dir).refuse("m", 2, server.content(2), "by hand")
+    server.tick(after_s)
+    assert shares(process) == {1: 100}
+    record = server.record()
+    assert (record.proven.version, record.refused[2].reason) == (1, "by hand")
+    assert server.checks.counted[-1] == ("m", 2, "sent_back")
+
+
+def test_refusal_by_hand_during_a_proof_begins_no_rollout(server, monkeypatch):
+    """Not even for the time until the next scan."""
+    process = server.start()
+    prove = server.checks.prove
+
+    def refuse_meanwhile(*versions):
+        Records(server.capture_dir).refuse("m", 2, server.content(2), "by hand")
+        return prove(*versions)
+
+    monkeypatch.setattr(server.checks, "prove", refuse_meanwhile)
+    server.add(2)
+    server.scan()
+    server.tick()
+    assert shares(process) == {1: 100}
+    server.scan()
+    assert server.checks.proofs == [(1, 2)]
+
+
+def test_version_forced_in_its_rollout_proves_itself_again_once_it_was_gone(server):
+    """The rollout ended with the decision."""
+    process = server.start()
+    server.add(2)
+    server.scan()
+    server.tick(60)
+    Records(server.capture_dir).force("m", 2, server.content(2), {})
+    for _ in range(2):
+        server.scan()
+        server.tick()
+    assert shares(process) == {2: 100}
+    shutil.rmtree(server.models / "m" / "2")
+    server.scan()
+    server.tick()
+    assert shares(process) == {1: 100}
+    server.add(2)
+    server.tick(WATCHED_S)
+    for _ in range(2):
+        server.scan()
+        server.tick()
+    assert server.checks.proofs == [(1, 2)] * 2
+    assert shares(process)[2] == pytest.approx(1, abs=0.2)
+
+
+def test_first_of_two_decisions_on_a_version_holds(server):
+    """One that was refused is not proven, and one that was proven is not refused."""
+    records = Records(server.capture_dir)
+    records.prove("m", 1, "a")
+    records.refuse("m", 2, "b", "by hand")
+    records.prove("m", 2, "b")
+    assert records.of("m").proven.version == 1
+    records.refuse("m", 1, "a", "by hand")
+    assert records.of("m").refused.keys() == {2}
+
+
 def test_version_that_one_process_can_not_load_stays_in_its_rollout(server):
     """The others go on with it."""
     process = server.start()

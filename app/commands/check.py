@@ -66,7 +66,7 @@ def check_command(settings: Settings) -> click.Command:
         Fail if a row's output depends on the other rows of its batch, or on padding,
         by more than rounding: such a model is not batched.
         """
-        number, path, config = find_version(settings, name, version)
+        number, path, config, _ = find_version(settings, name, version)
         click.echo(f"loading {name} version {number} ...")
         with closing(open_engine(path, config.settings)) as engine:
             click.echo(_size_line(engine, path))

@@ -31,7 +31,7 @@ def measured(
             or runs none of its batches.
         SettingsError: the model's basket.toml is wrong.
     """
-    number, path, config = find_version(settings, name, version)
+    number, path, config, _ = find_version(settings, name, version)
     click.echo(f"loading {name} version {number} ...")
     engine = open_engine(path, config.settings)
     try:

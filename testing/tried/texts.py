@@ -186,8 +186,10 @@ def cropped(saving: Saving) -> Known:
 def valid_convolutions(saving: Saving) -> Known:
     layers = saving.keras.layers
     series = signal = saving.keras.Input((None, 4))
-    for _ in range(6):
-        signal = layers.Conv1D(4, 9, dilation_rate=4)(signal)
+    # No layer leaves exactly no step of the lengths that the check of rows tries, such
+    # as 32: there the folded graph answers with what is in memory, and Keras refuses.
+    for _ in range(8):
+        signal = layers.Conv1D(4, 9, dilation_rate=3)(signal)
     model = saving.keras.Model(series, layers.GlobalAveragePooling1D()(signal))
     rows = np.random.default_rng(0).random((3, 200, 4), np.float32)
     known = saving.save(model, rows)

@@ -1,10 +1,11 @@
 """ASGI applications called without a server, with timers that fire by hand."""
 
 import asyncio
+import contextlib
 import functools
 import gc
 import json
-from collections.abc import Callable, Coroutine, Sequence
+from collections.abc import AsyncIterator, Callable, Coroutine, Sequence
 from types import SimpleNamespace
 from typing import Any
 
@@ -67,7 +68,30 @@ async def settle() -> None:
         await asyncio.sleep(0)
 
 
-def parts_of_calls(but: Sequence[Any] = ()) -> list[Any]:
+@contextlib.asynccontextmanager
+async def freed_without_a_collection() -> AsyncIterator[None]:
+    """Check that the calls of the block are freed, with no garbage collection in it.
+
+    A thread drops its call a moment after the reply.
+    """
+    gc.collect()
+    gc.disable()
+    before = _parts_of_calls()
+    try:
+        yield
+        # The loop keeps what it is woken with.
+        asyncio.get_running_loop().woken.clear()  # type: ignore[attr-defined]
+        await asyncio.to_thread(
+            wait_until,
+            lambda: not _parts_of_calls(before),
+            _FREED_WITHIN_S,
+            lambda: str(_parts_of_calls(before)),
+        )
+    finally:
+        gc.enable()
+
+
+def _parts_of_calls(but: Sequence[Any] = ()) -> list[Any]:
     """Return all calls in memory, their jobs and replies, but for those of before."""
     kinds = (app.call.Call, app.call.Reply, Job)
     known = set(map(id, but))
@@ -76,21 +100,6 @@ def parts_of_calls(but: Sequence[Any] = ()) -> list[Any]:
         for each in gc.get_objects()
         if isinstance(each, kinds) and id(each) not in known
     ]
-
-
-async def wait_until_freed(before: Sequence[Any]) -> None:
-    """Wait until all calls but those of before are freed, without a collection.
-
-    A thread drops its call a moment after the reply.
-    """
-    # The loop keeps what it is woken with.
-    asyncio.get_running_loop().woken.clear()  # type: ignore[attr-defined]
-    await asyncio.to_thread(
-        wait_until,
-        lambda: not parts_of_calls(before),
-        _FREED_WITHIN_S,
-        lambda: str(parts_of_calls(before)),
-    )
 
 
 class Call:

@@ -1,7 +1,6 @@
 """The ASGI application, called as an ASGI server calls it."""
 
 import asyncio
-import gc
 import gzip
 import json
 import threading
@@ -17,7 +16,7 @@ from app.engines.base import DEFAULT_SIGNATURE, Signature, TensorSpec
 from app.engines.simulated import SimulatedEngine
 from app.settings import Settings
 from testing.pictures import picture, saved
-from tests.support.asgi import Call, on_loop, parts_of_calls, settle, wait_until_freed
+from tests.support.asgi import Call, freed_without_a_collection, on_loop, settle
 from tests.support.clocks import OffsetClock
 from tests.support.engines import Blocks, Raises
 
@@ -757,15 +756,9 @@ def test_batching_thread_outlives_an_event_loop(serve, engine, caplog):
 @on_loop
 async def test_answered_request_is_in_no_reference_cycle(application):
     """A request and its rows are freed at once, without a garbage collection."""
-    gc.collect()
-    gc.disable()
-    before = parts_of_calls()
-    try:
+    async with freed_without_a_collection():
         await ask(application, ROW)
         await settle()
-        await wait_until_freed(before)
-    finally:
-        gc.enable()
 
 
 # The scope.

@@ -1,7 +1,6 @@
 """Requests on an event loop whose service.py runs around their time in the queue."""
 
 import asyncio
-import gc
 import json
 import logging
 import threading
@@ -17,10 +16,9 @@ from app.settings import Settings
 from testing.server import simulated_models, wait_until
 from tests.support.asgi import (
     Call,
+    freed_without_a_collection,
     on_loop,
-    parts_of_calls,
     settle,
-    wait_until_freed,
 )
 from tests.support.clocks import OffsetClock
 from tests.support.engines import Echo
@@ -297,10 +295,7 @@ async def test_request_is_in_no_reference_cycle(tmp_path, monkeypatch, end):
         if end == "broken":
             served.hooks["predict"] = None
         await served.ask("bad")
-        gc.collect()
-        gc.disable()
-        before = parts_of_calls()
-        try:
+        async with freed_without_a_collection():
             task = served.begin("bad" if end == "bad" else "a")[1]
             if gate is not None:
                 await gate.entered()
@@ -310,9 +305,6 @@ async def test_request_is_in_no_reference_cycle(tmp_path, monkeypatch, end):
             if gate is not None:
                 gate.open()
                 await asyncio.to_thread(served.close)
-            await wait_until_freed(before)
-        finally:
-            gc.enable()
         statuses = {"answered": 200, "bad": 400, "refused": 503, "late": 504}
         assert status == statuses.get(end, 500)
 
@@ -322,10 +314,7 @@ async def test_late_row_is_in_no_reference_cycle(tmp_path):
     """One whose deadline passes while it is queued is freed at once, too."""
     async with serving(tmp_path) as served:
         gate = served.gate("predict")
-        gc.collect()
-        gc.disable()
-        before = parts_of_calls()
-        try:
+        async with freed_without_a_collection():
             first = served.begin("a")[1]
             await gate.entered()
             task = served.begin("b", x_request_timeout_ms="500")[1]
@@ -337,9 +326,6 @@ async def test_late_row_is_in_no_reference_cycle(tmp_path):
             assert (await first).status == 200
             del first
             await asyncio.to_thread(served.close)
-            await wait_until_freed(before)
-        finally:
-            gc.enable()
 
 
 @on_loop
@@ -347,10 +333,7 @@ async def test_request_whose_preprocess_returns_late_is_in_no_reference_cycle(tm
     """Its rows are dropped at once, after the request has ended."""
     async with serving(tmp_path) as served:
         gate = served.gate("preprocess")
-        gc.collect()
-        gc.disable()
-        before = parts_of_calls()
-        try:
+        async with freed_without_a_collection():
             task = served.begin("a", x_request_timeout_ms="100")[1]
             await gate.entered()
             # Its thread has the real clock.
@@ -360,9 +343,6 @@ async def test_request_whose_preprocess_returns_late_is_in_no_reference_cycle(tm
             del task
             gate.open()
             await asyncio.to_thread(served.close)
-            await wait_until_freed(before)
-        finally:
-            gc.enable()
 
 
 @on_loop
